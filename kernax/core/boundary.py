@@ -1,0 +1,137 @@
+"""Where a user's data enter: lists become arrays, integers floats, and what no solver could use is refused by name.
+
+Every verb calls these on its arguments before anything is compiled. Shapes are checked always, values where they are
+known (not while tracing).
+"""
+
+import warnings
+from functools import cache
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, PyTree
+
+from kernax.core.parameters import Support
+from kernax.core.solution import PrecisionWarning, is_concrete
+
+_HALF = (jnp.float16, jnp.bfloat16)
+
+
+@cache
+def _warn_about_precision() -> None:
+    warnings.warn(
+        "float64 data is computed in float32, because JAX's 64-bit mode is off: "
+        "call jax.config.update('jax_enable_x64', True) at the start of the program, or pass float32 data",
+        PrecisionWarning,
+        stacklevel=5,
+    )
+
+
+def _as_array(value: Any, index_ndim: int) -> Any:
+    """One leaf as a float array; integers of `index_ndim` axes are indices and stay as they are."""
+    if isinstance(value, np.ndarray) and value.dtype == np.float64 and not jax.config.jax_enable_x64:  # pyright: ignore
+        _warn_about_precision()
+    if isinstance(value, (list, float, int, bool)):
+        value = np.asarray(value)
+        value = value.astype(jnp.result_type(float)) if value.dtype == np.float64 else value
+    if not eqx.is_array_like(value) or getattr(value, "dtype", None) == object:
+        raise ValueError(f"points must be arrays of numbers, but one is a {type(value).__name__}")
+    value = jnp.asarray(value)
+    if value.dtype in _HALF:
+        return value.astype(jnp.float32)
+    if jnp.issubdtype(value.dtype, jnp.inexact) or (value.ndim == index_ndim and value.dtype != bool):
+        return value
+    return value.astype(float)
+
+
+def _is_atom(value: Any) -> bool:
+    return isinstance(value, (list, eqx.Module))
+
+
+def as_point(x: PyTree) -> PyTree:
+    """A point as kernels want it: arrays for lists, floats for integers; modules (an encoded string) as they are."""
+    return jax.tree.map(lambda leaf: leaf if isinstance(leaf, eqx.Module) else _as_array(leaf, 0), x, is_leaf=_is_atom)
+
+
+def as_stack(X: PyTree, name: str) -> PyTree:
+    """A stack of points: as `as_point`, with one leading axis n >= 1 on every leaf and finite values throughout."""
+    X = jax.tree.map(lambda leaf: leaf if isinstance(leaf, eqx.Module) else _as_array(leaf, 1), X, is_leaf=_is_atom)
+    leaves = jax.tree.leaves(X)
+    lengths = {leaf.shape[0] if leaf.ndim else None for leaf in leaves}
+    if len(lengths) != 1 or None in lengths or 0 in lengths:
+        shapes = ", ".join(str(leaf.shape) for leaf in leaves) or "nothing"
+        raise ValueError(f"{name} must be a stack of at least one point, the same leading axis n on every array, but holds {shapes}")
+    check_finite(X, name)
+    return X
+
+
+def check_finite(tree: PyTree, name: str) -> None:
+    """Raises ValueError naming the first row where a concrete stack holds NaN or inf."""
+    if is_concrete(tree) and not _all_finite(tree):
+        rows = [np.flatnonzero(~np.isfinite(leaf).reshape(len(leaf), -1).all(1)) for leaf in map(np.asarray, _inexact(tree))]
+        first = min(row[0] for row in rows if row.size)
+        raise ValueError(f"{name} holds NaN or inf, first in row {first}: remove or impute such rows (a zero weight is not enough)")
+
+
+def _inexact(tree: PyTree) -> list[Array]:
+    return [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
+
+
+@jax.jit
+def _all_finite(tree: PyTree) -> Array:
+    return jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in _inexact(tree)] or [True]))
+
+
+def count(X: PyTree) -> int:
+    """The number of points n in a stack."""
+    return jax.tree.leaves(X)[0].shape[0]
+
+
+def dtype_of(*stacks: PyTree) -> Any:
+    """The dtype to compute in: that of the data, or JAX's default float where the data are not floats."""
+    leaves = _inexact(stacks)
+    return jnp.result_type(*leaves) if leaves else jnp.result_type(float)
+
+
+def cast(tree: PyTree, dtype: Any) -> PyTree:
+    """The same tree with every inexact array of the given dtype."""
+    return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) and leaf.dtype != dtype else leaf, tree)
+
+
+def as_scalar(value: ArrayLike, dtype: Any, name: str, support: Support) -> Array:
+    """A scalar argument as an array of the data's dtype, inside its support."""
+    if jnp.ndim(value) != 0:
+        raise ValueError(f"{name} must be a scalar, but has shape {jnp.shape(value)}: batch over several with jax.vmap")
+    if is_concrete(value) and not support.contains(np.asarray(value)):
+        raise ValueError(f"{name} must be in {support} and finite, but is {float(value):g}")
+    return jnp.asarray(value, dtype=dtype)
+
+
+def as_targets(y: ArrayLike, n: int, dtype: Any, name: str = "y") -> Array:
+    """Targets `(n,)` or `(n, outputs)` in the data's dtype, finite."""
+    shape = jnp.shape(y)
+    if len(shape) not in (1, 2) or shape[0] != n:
+        raise ValueError(f"{name} must have shape ({n},) or ({n}, outputs) to go with {n} points, but has shape {shape}")
+    y = _as_array(y, -1).astype(dtype)
+    check_finite(y, name)
+    return y
+
+
+def as_weights(weights: ArrayLike | None, n: int, dtype: Any) -> Array | None:
+    """Non-negative weights `(n,)`, not all zero, in the data's dtype; None stays None."""
+    if weights is None:
+        return None
+    if jnp.shape(weights) != (n,):
+        raise ValueError(f"weights must have shape ({n},), one per point, but have shape {jnp.shape(weights)}")
+    weights = _as_array(weights, -1).astype(dtype)
+    check_finite(weights, "weights")
+    if is_concrete(weights):
+        values = np.asarray(weights)
+        if values.min() < 0:
+            raise ValueError(f"weights must not be negative, but weights[{values.argmin()}] is {values.min():g}")
+        if not values.any():
+            raise ValueError("weights must not all be zero: no point is left to fit")
+    return weights

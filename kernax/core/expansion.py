@@ -1,0 +1,83 @@
+"""The one thing every learner returns: a function in the space of a kernel."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.boundary import as_point, cast
+from kernax.core.gram import gram
+from kernax.core.kernel import AbstractKernel
+from kernax.core.numerics import product, safe_sqrt
+from kernax.core.parameters import data
+
+
+class KernelExpansion(eqx.Module):
+    """`f(x) = sum_i coefficients_i k(x, points_i) + bias`, a function of one point; `jax.vmap(f)(X)` for a stack.
+
+    Attributes:
+        kernel: the kernel k.
+        points: the stack of n points.
+        coefficients: shape (n,), or (n, outputs) for a function with several outputs.
+        bias: shape () or (outputs,).
+
+    Expansions in the same kernel form a vector space: `f + g`, `f - g`, `2.0 * f`. The geometry (`norm`, `inner`,
+    `distance`) is that of the kernel's Hilbert space, in which the bias has no part: `f(x) - bias = <f, k(x, .)>`.
+    """
+
+    kernel: AbstractKernel
+    points: PyTree = data()
+    coefficients: Float[Array, "n *outputs"] = data()
+    bias: Float[Array, "*outputs"] = data()
+
+    @eqx.filter_jit
+    def __call__(self, x: PyTree) -> Float[Array, "*outputs"]:
+        """The value at one point, shape (*outputs)."""
+        x = cast(as_point(x), self.coefficients.dtype)
+        row = jax.vmap(lambda point: self.kernel(x, point))(self.points)
+        return product(row, self.coefficients) + self.bias
+
+    def inner(self, other: "KernelExpansion") -> Float[Array, "*outputs"]:
+        """`<f, g> = sum_ij c_i k(p_i, q_j) d_j`, for each output, without the biases."""
+        self._check_same_kernel(other)
+        K = gram(self.kernel, self.points, None if other.points is self.points else other.points)
+        return jnp.sum(self.coefficients * product(K, other.coefficients), 0)
+
+    @property
+    def norm(self) -> Float[Array, "*outputs"]:
+        """`|f| = sqrt(c^T K c)`, for each output, without the bias; |f(x) - f(z)| <= |f| times the distance of x and z."""
+        return safe_sqrt(jnp.maximum(self.inner(self), 0))
+
+    def distance(self, other: "KernelExpansion") -> Float[Array, "*outputs"]:
+        """`|f - g|`, for each output."""
+        return (self - other).norm
+
+    def __add__(self, other: "KernelExpansion") -> "KernelExpansion":
+        if not isinstance(other, KernelExpansion):
+            return NotImplemented
+        self._check_same_kernel(other)
+        points = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), self.points, other.points)
+        return KernelExpansion(
+            self.kernel, points, jnp.concatenate([self.coefficients, other.coefficients]), self.bias + other.bias
+        )
+
+    def __mul__(self, scale: ArrayLike) -> "KernelExpansion":
+        return KernelExpansion(self.kernel, self.points, self.coefficients * scale, self.bias * scale)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> "KernelExpansion":
+        return self * -1
+
+    def __sub__(self, other: "KernelExpansion") -> "KernelExpansion":
+        return self + -other
+
+    def _check_same_kernel(self, other: "KernelExpansion") -> None:
+        if not bool(eqx.tree_equal(self.kernel, other.kernel)):
+            raise ValueError("expansions in different kernels live in different spaces and have no sum or inner product")
+
+
+def kernel_distance(kernel: AbstractKernel, x: PyTree, z: PyTree) -> Float[Array, ""]:
+    """`|phi(x) - phi(z)| = sqrt(k(x, x) + k(z, z) - 2 k(x, z))`, the distance of two points in the kernel's Hilbert space."""
+    x, z = as_point(x), as_point(z)
+    return safe_sqrt(jnp.maximum(kernel(x, x) + kernel(z, z) - 2 * kernel(x, z), 0))

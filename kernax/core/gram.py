@@ -1,0 +1,224 @@
+"""Gram matrices of any kernel: dense, diagonal, and as operators that never hold the matrix."""
+
+import math
+import os
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jax import lax
+from jax.extend import core as jex
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.boundary import as_scalar, as_stack, cast, count, dtype_of
+from kernax.core.kernel import AbstractKernel
+from kernax.core.numerics import product
+from kernax.core.parameters import Support
+from kernax.core.solution import MemoryBudgetError, NonFiniteError, is_concrete
+
+_BUDGET = 2**24  # floats that the rows computed at one time may hold between them
+RIDGE = Support(low=0.0, closed=(True, False))
+
+Tree = TypeVar("Tree")
+
+
+def gram(kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None, *, block_size: int | None = None) -> Float[Array, "n m"]:
+    """The matrix `K[i, j] = k(x_i, z_j)`, shape (n, m); `gram(kernel, X)` is symmetric, with the exact diagonal `k(x_i, x_i)`.
+
+    Rows are computed together, unless the kernel holds much more than a number per pair (a string kernel's table): then as
+    many at a time as fit a fixed budget, read off the kernel's trace and recomputed in the backward pass. `block_size`
+    overrides that number; under an outer `vmap` the budget counts once for each member.
+
+    Raises:
+        ValueError: points of the wrong shape, or NaN in them.
+        NonFiniteError: the kernel overflows on these points.
+        MemoryBudgetError: the matrix is larger than the memory at hand.
+    """
+    kernel, X, Z = prepare(kernel, X, Z)
+    check_memory(X, Z)
+    K, finite = _gram(kernel, X, Z, _checked_block(block_size))
+    if is_concrete(finite) and not finite:
+        raise NonFiniteError(f"{_name(kernel)} is NaN or inf on these points in {K.dtype}: rescale inputs, or compute in float64")
+    return K
+
+
+def gram_diagonal(kernel: AbstractKernel, X: PyTree) -> Float[Array, " n"]:
+    """The vector of `k(x_i, x_i)`, shape (n,)."""
+    kernel, X, _ = prepare(kernel, X)
+    return _diagonal(kernel, X)
+
+
+def gram_operator(
+    kernel: AbstractKernel, X: PyTree, ridge: ArrayLike = 0.0, *, block_size: int | None = None
+) -> lx.AbstractLinearOperator:
+    """`K + ridge I` as a lineax operator tagged positive semidefinite.
+
+    Without `block_size` it holds the dense matrix. With it, products compute that many rows of K at a time, forward and
+    backward: memory is O(block_size n) in both.
+    """
+    kernel, X, _ = prepare(kernel, X)
+    ridge = as_scalar(ridge, dtype_of(X), "ridge", RIDGE)
+    if block_size is not None:
+        return lx.TaggedLinearOperator(GramOperator(kernel, X, _checked_block(block_size)) + _multiple(ridge, X), _PSD)
+    K = gram(kernel, X)
+    return lx.MatrixLinearOperator(K + ridge * jnp.eye(len(K), dtype=K.dtype), _PSD)
+
+
+_PSD = lx.positive_semidefinite_tag
+
+
+def _multiple(scale: Array, X: PyTree) -> lx.AbstractLinearOperator:
+    return scale * lx.IdentityLinearOperator(jax.ShapeDtypeStruct((count(X),), dtype_of(X)))
+
+
+def _name(kernel: AbstractKernel) -> str:
+    return type(kernel).__name__
+
+
+def prepare(kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None) -> tuple[AbstractKernel, PyTree, PyTree | None]:
+    """A kernel and its points as every verb wants them: checked at the boundary, all in the dtype of the points."""
+    if not isinstance(kernel, AbstractKernel):
+        raise ValueError(f"kernel must be a kernel, such as RBF(), but is {kernel!r}: wrap a function with Custom(function)")
+    X = as_stack(X, "X")
+    Z = None if Z is None else as_stack(Z, "Z")
+    dtype = dtype_of(X) if Z is None else dtype_of(X, Z)
+    return cast(kernel, dtype), cast(X, dtype), cast(Z, dtype)
+
+
+def _checked_block(block_size: int | None) -> int | None:
+    if block_size is not None and (not isinstance(block_size, int) or block_size < 1):
+        raise ValueError(f"block_size must be a positive integer, a number of rows, but is {block_size!r}")
+    return block_size
+
+
+def check_memory(X: PyTree, Z: PyTree | None = None) -> None:
+    """Raises MemoryBudgetError, before anything is compiled, if a dense Gram matrix would not fit into memory."""
+    n, m, dtype = count(X), count(X if Z is None else Z), dtype_of(X)
+    needed = n * m * dtype.itemsize
+    if needed < 2**30 or not is_concrete(X, Z):
+        return
+    available = _available_memory(jax.tree.leaves(X)[0])
+    if needed > available:
+        raise MemoryBudgetError(
+            f"{needed / 2**30:.0f} GiB needed for a dense ({n}, {m}) Gram matrix in {dtype}, "
+            f"{available / 2**30:.1f} GiB available; use block_size=... (a number of rows) for a matrix-free solve"
+        )
+
+
+def _available_memory(array: Array) -> int:
+    """Bytes free on the devices of an array; on a CPU, in the machine."""
+    total = 0
+    for device in array.devices():
+        figures = device.memory_stats() or {}
+        if "bytes_limit" in figures:
+            total += figures["bytes_limit"] - figures.get("bytes_in_use", 0)
+        else:
+            return _free_host_memory()
+    return total
+
+
+def _free_host_memory() -> int:
+    try:
+        with open("/proc/meminfo") as lines:
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@eqx.filter_jit
+def _diagonal(kernel, X):
+    return jax.vmap(lambda x: kernel(x, x))(X)
+
+
+@eqx.filter_jit
+def _gram(kernel, X, Z, block_size):
+    """The matrix, and whether it is finite, judged by the diagonals: |k(x, z)|^2 <= k(x, x) k(z, z)."""
+    n, other = count(X), X if Z is None else Z
+    rows = block_size or _rows_per_block(kernel, X, other)
+
+    def row(x):
+        return jax.vmap(lambda z: kernel(x, z))(other)
+
+    K = jax.vmap(row)(X) if rows >= n else lax.map(jax.checkpoint(row), X, batch_size=rows)
+    diagonal = jax.vmap(lambda x: kernel(x, x))(X)
+    if Z is None:
+        K = jnp.where(jnp.eye(n, dtype=bool), diagonal[:, None], _symmetric(K))
+        return K, jnp.all(jnp.isfinite(diagonal))
+    return K, jnp.all(jnp.isfinite(diagonal)) & jnp.all(jnp.isfinite(jax.vmap(lambda z: kernel(z, z))(Z)))
+
+
+def _symmetric(K: Array) -> Array:
+    # The matrix product of a CPU is symmetric bitwise as it comes, and a transposition there would cost twice the product.
+    return lax.platform_dependent(K, cpu=lambda K: K, default=lambda K: (K + K.T) / 2)
+
+
+def _rows_per_block(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> int:
+    """How many rows to compute together: all, unless some intermediate holds far more than one number per pair."""
+
+    def sizes(rows: int) -> list[int]:
+        few = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype), X)
+        trace = jax.make_jaxpr(lambda few, Z: jax.vmap(lambda x: jax.vmap(lambda z: kernel(x, z))(Z))(few))(few, Z)
+        return list(_sizes(trace.jaxpr))
+
+    per_row = max((three - two for two, three in zip(sizes(2), sizes(3))), default=0)
+    return count(X) if per_row <= 4 * count(Z) else max(1, _BUDGET // per_row)
+
+
+def _sizes(jaxpr: Any):
+    for equation in jaxpr.eqns:
+        yield from (math.prod(out.aval.shape) for out in equation.outvars)
+        for inner in jex.jaxprs_in_params(equation.params):
+            yield from _sizes(inner)
+
+
+class GramOperator(lx.AbstractLinearOperator):
+    """`v -> K v` for the Gram matrix of a stack, computing `block_size` rows of K at a time and keeping none.
+
+    Each block is recomputed in the backward pass, so that its memory too is O(block_size n).
+    """
+
+    kernel: AbstractKernel
+    points: PyTree
+    block_size: int = eqx.field(static=True)
+
+    def mv(self, vector):
+        def row(x):
+            return product(jax.vmap(lambda z: self.kernel(x, z))(self.points), vector)
+
+        return lax.map(jax.checkpoint(row), self.points, batch_size=self.block_size)
+
+    def as_matrix(self):
+        return gram(self.kernel, self.points, block_size=self.block_size)
+
+    def transpose(self):
+        return self
+
+    def in_structure(self):
+        return jax.ShapeDtypeStruct((count(self.points),), dtype_of(self.points))
+
+    def out_structure(self):
+        return self.in_structure()
+
+
+def _register(operator: type[lx.AbstractLinearOperator]) -> None:
+    """Tells lineax the facts about a Gram operator: symmetric and positive semidefinite, of no sparser structure."""
+    for fact in (lx.is_symmetric, lx.is_positive_semidefinite):
+        fact.register(operator)(lambda _: True)
+    for fact in (
+        lx.is_diagonal,
+        lx.is_tridiagonal,
+        lx.has_unit_diagonal,
+        lx.is_lower_triangular,
+        lx.is_upper_triangular,
+        lx.is_negative_semidefinite,
+    ):
+        fact.register(operator)(lambda _: False)
+    lx.linearise.register(operator)(lambda operator: operator)
+    lx.conj.register(operator)(lambda operator: operator)
+    lx.materialise.register(operator)(lambda operator: lx.MatrixLinearOperator(operator.as_matrix(), _PSD))
+    lx.diagonal.register(operator)(lambda operator: gram_diagonal(operator.kernel, operator.points))
+
+
+_register(GramOperator)

@@ -1,0 +1,225 @@
+"""What a kernel is: a module that takes two points and gives a number. And the algebra that keeps it one."""
+
+import abc
+import enum
+import numbers
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.numerics import dot, squared_distance
+from kernax.core.parameters import check_supports, nonnegative
+
+_REFUSAL = (
+    "{what} is not a kernel in general: its Gram matrices need not be positive semidefinite. "
+    "Sums, products, non-negative scales, positive integer powers, ExpOf and PolynomialOf of kernels always are"
+)
+
+
+class Invariance(enum.IntEnum):
+    """Under which motions of R^d, applied to both points, a kernel is known not to change."""
+
+    NONE = 0
+    STATIONARY = 1  # translations
+    HOMOGENEOUS = 2  # translations and rotations: a function of |x - z| alone
+
+
+class AbstractKernel(eqx.Module):
+    """A positive semidefinite function of two points.
+
+    Subclasses declare their parameters as fields (`positive()`, `real()`, ...) and define `__call__(x, z)`, which returns a
+    scalar. Matrices come from `gram`. Kernels add, multiply, scale by non-negative numbers and take positive integer powers.
+    """
+
+    invariance: ClassVar[Any] = Invariance.NONE
+
+    @abc.abstractmethod
+    def __call__(self, x: PyTree, z: PyTree) -> Float[Array, ""]:
+        """`k(x, z)` for two single points."""
+
+    def __check_init__(self):
+        check_supports(self)
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether `k(x + t, z + t) = k(x, z)` is known to hold."""
+        return self.invariance >= Invariance.STATIONARY
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether k is known to depend on `|x - z|` alone (isotropic)."""
+        return self.invariance == Invariance.HOMOGENEOUS
+
+    def __add__(self, other):
+        if isinstance(other, AbstractKernel):
+            return Sum(*_terms(Sum, self), *_terms(Sum, other))
+        if _is_number(other):
+            return self + Constant(other)
+        return NotImplemented
+
+    def __radd__(self, other):
+        return self if isinstance(other, int) and other == 0 else self + other  # sum([k1, k2]) starts at 0
+
+    def __mul__(self, other):
+        if isinstance(other, AbstractKernel):
+            return Product(*_terms(Product, self), *_terms(Product, other))
+        if _is_number(other):
+            return Scaled(self, other)
+        return NotImplemented
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other):
+        return self * (1 / other) if _is_number(other) else NotImplemented
+
+    def __pow__(self, degree):
+        return Power(self, degree)
+
+    def __neg__(self):
+        raise ValueError(_REFUSAL.format(what="minus a kernel"))
+
+    def __sub__(self, other):
+        raise ValueError(_REFUSAL.format(what="a difference of kernels"))
+
+    __rsub__ = __sub__
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        # NumPy asks here both for np.float64(2) * kernel, which is fine, and for np.log(kernel), which is not.
+        operation = {np.add: "__radd__", np.multiply: "__rmul__", np.subtract: "__rsub__"}.get(ufunc)
+        if operation is None or inputs[1] is not self:
+            raise ValueError(_REFUSAL.format(what=f"numpy.{ufunc.__name__} of a kernel"))
+        return getattr(self, operation)(inputs[0])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) or (eqx.is_array_like(value) and jnp.ndim(value) == 0)
+
+
+def _terms(kind: type, kernel: AbstractKernel) -> tuple[AbstractKernel, ...]:
+    return kernel.terms if isinstance(kernel, kind) else (kernel,)
+
+
+class AbstractStationary(AbstractKernel):
+    """A kernel that is a function of `s = |(x - z) / lengthscale|^2`, lengthscale a scalar or one per dimension (ARD)."""
+
+    lengthscale: eqx.AbstractVar[Float[Array, "*d"]]
+    rough: ClassVar[bool] = False  # True where the function has no second derivative at s = 0
+
+    @abc.abstractmethod
+    def of_squared_distance(self, s: Float[Array, ""]) -> Float[Array, ""]:
+        """The kernel as a function of the squared distance in lengthscales."""
+
+    def __call__(self, x, z):
+        return self.of_squared_distance(squared_distance(x, z, self.lengthscale, rough=self.rough))
+
+    @property
+    def invariance(self) -> Invariance:
+        return Invariance.HOMOGENEOUS if self.lengthscale.ndim == 0 else Invariance.STATIONARY
+
+
+class AbstractCombinator(AbstractKernel):
+    """A pointwise function of the values of other kernels, as invariant as the least invariant of them."""
+
+    @property
+    def invariance(self) -> Invariance:
+        fields = (getattr(self, name) for name in self.__dataclass_fields__)
+        parts = jax.tree.leaves(tuple(fields), is_leaf=lambda part: isinstance(part, AbstractKernel))
+        return min(part.invariance for part in parts if isinstance(part, AbstractKernel))
+
+
+class Sum(AbstractCombinator):
+    """`k_1(x, z) + k_2(x, z) + ...`"""
+
+    terms: tuple[AbstractKernel, ...]
+
+    def __init__(self, *terms: AbstractKernel):
+        self.terms = terms
+
+    def __call__(self, x, z):
+        return sum(term(x, z) for term in self.terms)
+
+
+class Product(AbstractCombinator):
+    """`k_1(x, z) k_2(x, z) ...`"""
+
+    terms: tuple[AbstractKernel, ...]
+
+    def __init__(self, *terms: AbstractKernel):
+        self.terms = terms
+
+    def __call__(self, x, z):
+        product = self.terms[0](x, z)
+        for term in self.terms[1:]:
+            product = product * term(x, z)
+        return product
+
+
+class Scaled(AbstractCombinator):
+    """`scale k(x, z)`, scale >= 0."""
+
+    kernel: AbstractKernel
+    scale: Float[Array, ""] = nonnegative()
+
+    def __call__(self, x, z):
+        return self.scale * self.kernel(x, z)
+
+
+class Power(AbstractCombinator):
+    """`k(x, z)^degree`, degree a positive integer."""
+
+    kernel: AbstractKernel
+    degree: int = eqx.field(static=True)
+
+    def __check_init__(self):
+        check_degree(self.degree)
+
+    def __call__(self, x, z):
+        return self.kernel(x, z) ** self.degree
+
+
+def check_degree(degree: Any) -> None:
+    """Raises ValueError unless a degree is a positive Python integer."""
+    if isinstance(degree, bool) or not isinstance(degree, numbers.Integral) or degree < 1:
+        raise ValueError(f"degree must be a positive integer, but is {degree!r}: other powers of a kernel are not kernels")
+
+
+class Constant(AbstractKernel):
+    """`value`, for every pair of points; value >= 0."""
+
+    value: Float[Array, ""] = nonnegative(default=1.0)
+
+    invariance: ClassVar[Any] = Invariance.HOMOGENEOUS
+
+    def __call__(self, x, z):
+        return self.value
+
+
+class FeatureMap(AbstractKernel):
+    """`phi(x) . phi(z)`, summed over every entry of phi's output; phi a module (a network) or a plain function of a point."""
+
+    phi: Callable
+
+    def __init__(self, phi: Callable):
+        self.phi = as_module(phi)
+
+    def __call__(self, x, z):
+        return dot(self.phi(x), self.phi(z))
+
+
+class Static(eqx.Module):
+    """A plain function as a module without leaves. It is compared by identity: reuse the same object, or jit compiles again."""
+
+    function: Callable = eqx.field(static=True)
+
+    def __call__(self, *points):
+        return self.function(*points)
+
+
+def as_module(function: Callable) -> Callable:
+    """A module as it is, any other callable as a `Static` one, so that kernels pass through `jax.jit`."""
+    return function if isinstance(function, eqx.Module) else Static(function)

@@ -1,0 +1,191 @@
+"""Squared distances, safe roots and the half-integer Matern functions: the numerics that every kernel stands on.
+
+A squared distance is where kernel libraries lose their digits, their memory or their Hessians. Everything that guards
+against that is in this file, so that a kernel can be its formula and nothing else.
+"""
+
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Float, PyTree
+
+_UNROLLED = 8  # up to here the coordinates are summed one by one: exact, and as fast as a matrix product
+
+
+def dot(a: PyTree, b: PyTree) -> Array:
+    """`a . b` over every leaf, in full precision on every device (TF32 or bfloat16 products ruin a distance)."""
+    products = jax.tree.map(lambda u, v: jnp.vdot(u, v, precision=lax.Precision.HIGHEST), a, b)
+    return sum(jax.tree.leaves(products))
+
+
+def product(A: Array, B: Array) -> Array:
+    """The matrix product in full precision on every device."""
+    return jnp.matmul(A, B, precision=lax.Precision.HIGHEST)
+
+
+def check_vectors(x: PyTree, z: PyTree, *parameters: Array) -> None:
+    """Raises ValueError unless x and z are vectors of one length d and every parameter is a scalar or has length d."""
+    for point in (x, z):
+        if not hasattr(point, "shape"):
+            raise ValueError(
+                f"this kernel compares vectors, but a point is a {type(point).__name__}: "
+                "pick one part of a mixed point with On(kernel, where)"
+            )
+        if point.ndim == 0:
+            raise ValueError(
+                "this kernel compares vectors, but a point has shape (): a stack X of n numbers must have shape (n, 1); "
+                "pass X[:, None]"
+            )
+    if x.ndim != 1 or z.ndim != 1 or x.shape != z.shape:
+        raise ValueError(
+            f"points must be vectors of one length, but x has shape {x.shape} and z has shape {z.shape}: "
+            "pass stacks X (n, d) and Z (m, d) with the same d"
+        )
+    for parameter in parameters:
+        if jnp.ndim(parameter) > 1 or jnp.shape(parameter) not in ((), x.shape):
+            raise ValueError(
+                f"a parameter has shape {jnp.shape(parameter)}, but points have shape {x.shape}: "
+                f"pass a scalar or one value per dimension, shape {x.shape}"
+            )
+
+
+def floored(lengthscale: Array) -> Array:
+    """The lengthscale, no smaller than cbrt(tiny) (2e-13 in float32, 3e-103 in float64), NaN unless positive.
+
+    Below that, `1 / lengthscale^2` overflows and the derivative of a kernel that is exactly zero would be 0 * inf.
+    """
+    smallest = float(jnp.finfo(lengthscale.dtype).tiny) ** (1 / 3)
+    return jnp.where(lengthscale > 0, jnp.maximum(lengthscale, smallest), jnp.nan)
+
+
+@custom_vmap
+def _anchor(z: Array) -> Array:
+    """The origin that distances are measured from: a point by itself, for a stack (under vmap) its mean."""
+    return z
+
+
+@_anchor.def_vmap
+def _anchor_of_stack(size, batched, z):
+    return jnp.mean(z, 0), False  # unbatched, so that vmap(vmap(k)) still traces to one matrix product
+
+
+@jax.custom_jvp
+def _difference(x, z):
+    return jnp.sum((x - z) ** 2)
+
+
+@_difference.defjvp
+def _difference_jvp(primals, tangents):
+    # d |x - z|^2 = 2 (x - z).(dx - dz), expanded: n^2 floats of memory for two stacks instead of n^2 d.
+    (x, z), (dx, dz) = primals, tangents
+    return _difference(x, z), 2 * (dot(x, dx) - dot(x, dz) - dot(z, dx) + dot(z, dz))
+
+
+def squared_distance(x: Float[Array, " d"], z: Float[Array, " d"], lengthscale: Array, *, rough: bool = False) -> Array:
+    """`s = |(x - z) / lengthscale|^2`, lengthscale a scalar or one per dimension.
+
+    For a pair of points this is the sum of squared differences. For two stacks (under `vmap`) and d > 8 it is
+    `x.x + z.z - 2 x.z`, one matrix product, centred at the mean of the inner stack *before* dividing by the lengthscale;
+    its value is clamped at zero but its derivative is not, so that Hessians at x = z are exact.
+
+    `rough=True` is for kernels that are not smooth at s = 0, where an error in s is magnified by a root: the value is the
+    sum of squared differences for every d, the derivative the expanded form.
+    """
+    check_vectors(x, z, lengthscale)
+    lengthscale = floored(lengthscale)
+    if len(x) <= _UNROLLED:
+        scales = jnp.unstack(jnp.broadcast_to(lengthscale, x.shape))
+        return sum(((a - b) / scale) ** 2 for a, b, scale in zip(jnp.unstack(x), jnp.unstack(z), scales))
+    c = _anchor(lax.stop_gradient(z))
+    x, z = (x - c) / lengthscale, (z - c) / lengthscale
+    if rough:
+        return _difference(x, z)
+    s = dot(x, x) + dot(z, z) - 2 * dot(x, z)
+    return s + lax.stop_gradient(jnp.maximum(s, 0) - s)
+
+
+def safe_sqrt(s: Array) -> Array:
+    """`sqrt(s)` for s >= 0, with derivative zero instead of infinity at s = 0."""
+    return jnp.where(s > 0, jnp.sqrt(jnp.where(s > 0, s, 1)), 0)
+
+
+@jax.custom_jvp
+def safe_power(s: Array, p: Array) -> Array:
+    """`s^p` for s >= 0 and p > 0. At s = 0 its slope is 1 for p = 1 and zero otherwise, never infinite."""
+    return jnp.where(s > 0, jnp.exp(p * jnp.log(jnp.where(s > 0, s, 1))), 0)
+
+
+@safe_power.defjvp
+def _safe_power_jvp(primals, tangents):
+    (s, p), (ds, dp) = primals, tangents
+    log_s = jnp.log(jnp.where(s > 0, s, 1))
+    power = safe_power(s, p)
+    slope = jnp.where(s > 0, p * jnp.exp((p - 1) * log_s), jnp.where(p == 1, 1, 0).astype(power.dtype))
+    return power, slope * ds + power * log_s * dp
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def matern(p: int, q: Array) -> Array:
+    """The Matern function of order nu = p + 1/2, p in {0, 1, 2}, of `q = 2 nu s` (Rasmussen & Williams, eq. 4.16).
+
+    As a function of the square it satisfies `dM_p/dq = -M_{p-1} / (2 (2p - 1))`, which stays exact at q = 0, where `sqrt`
+    gives NaN second derivatives and a guarded `sqrt` wrong ones. For p = 0 the slope at q = 0 is infinite: zero is returned.
+    """
+    r = safe_sqrt(q)
+    polynomial = (1, 1 + r, 1 + r + r * r / 3)[p]
+    return polynomial * jnp.exp(-r)
+
+
+@matern.defjvp
+def _matern_jvp(p, primals, tangents):
+    (q,), (dq,) = primals, tangents
+    if p == 0:
+        r = safe_sqrt(q)
+        slope = jnp.where(q > 0, -jnp.exp(-r) / (2 * jnp.where(q > 0, r, 1)), 0)
+    else:
+        slope = -matern(p - 1, q) / (2 * (2 * p - 1))
+    return matern(p, q), slope * dq
+
+
+@jax.checkpoint  # 192 nodes per pair: recomputed in the backward pass rather than stored
+def matern_of_any_order(nu: Array, q: Array) -> Array:
+    """The Matern function `2^(1 - nu) / Gamma(nu) r^nu K_nu(r)`, `r = sqrt(q)`, smooth in nu as well as in q.
+
+    It is the scale mixture `E[exp(-q / 4u)]` over u ~ Gamma(nu, 1). With u = exp(t) the integrand decays at least
+    exponentially on both sides of its peak, so the trapezoid rule converges geometrically. About the peak,
+    `exp(t) = (nu + kappa) / 2` with `kappa = sqrt(nu^2 + q)`, its logarithm falls by
+    `kappa (cosh t - 1) + nu (sinh t - t)`, which bounds the window in closed form. Relative error below 1e-10 in
+    float64 and 1e-5 in float32 for nu >= 1/2.
+    """
+    dtype = q.dtype
+    digits, count = (38, 192) if dtype == jnp.float64 else (18, 64)
+    kappa = jnp.sqrt(nu**2 + q)
+    peak = jnp.log((nu + kappa) / 2)
+    excess = q / (kappa + nu)  # kappa - nu, without cancellation
+
+    def window(nu, kappa, excess):
+        tiny = jnp.finfo(dtype).tiny
+        right = jnp.arccosh(1 + digits / kappa)
+        left = jnp.minimum(digits / nu + 1, jnp.arccosh(1 + digits / jnp.maximum(excess, tiny ** (1 / 4))))
+        return -left, (left + right) / (count - 1)
+
+    start, step = lax.stop_gradient(window(nu, kappa, excess))
+    t = start + step * jnp.arange(count, dtype=dtype)
+    exponent = nu * (peak + t) - jnp.exp(peak + t) - q / 4 * jnp.exp(-peak - t)
+    value = step * jnp.sum(jnp.exp(exponent - lax.lgamma(nu)))
+    return value + lax.stop_gradient(jnp.where(q == 0, 1 - value, 0))
+
+
+def split_by_tangent(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """The primals that have a tangent, and the others."""
+    return eqx.partition(primals, jax.tree.map(lambda t: t is not None, tangents, is_leaf=lambda t: t is None))
+
+
+def stopped(tree: PyTree) -> Any:
+    """`lax.stop_gradient` for any pytree, functions among its leaves included."""
+    return jax.tree.map(lambda leaf: lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf, tree)

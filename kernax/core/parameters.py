@@ -1,0 +1,232 @@
+"""Which numbers inside a model are parameters, what values they may take, and the unconstrained view that optimisers see.
+
+A field of a module declares its role once, where it is defined:
+
+    class RBF(AbstractStationary):
+        lengthscale: Float[Array, "*d"] = positive(default=1.0)
+
+`unconstrain` turns a whole model, nested as it may be, into a flat dictionary of unconstrained arrays and back.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, PyTree
+
+
+@dataclasses.dataclass(frozen=True)
+class Support:
+    """An interval of the real line, and the map between its interior and the whole line."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    closed: tuple[bool, bool] = (False, False)
+
+    def __str__(self) -> str:
+        if self == REAL:
+            return "real"
+        return f"{'[' if self.closed[0] else '('}{self.low:g}, {self.high:g}{']' if self.closed[1] else ')'}"
+
+    def contains(self, value: np.ndarray) -> bool:
+        """Whether every element is finite and inside."""
+        above = value >= self.low if self.closed[0] else value > self.low
+        below = value <= self.high if self.closed[1] else value < self.high
+        return bool(np.all(above & below & np.isfinite(value)))
+
+    def constrain(self, theta: Array) -> Array:
+        """The line to the interval: identity, `low + exp`, or a scaled sigmoid."""
+        if math.isinf(self.low):
+            return theta
+        if math.isinf(self.high):
+            return self.low + jnp.exp(theta)
+        return self.low + (self.high - self.low) * jax.nn.sigmoid(theta)
+
+    def unconstrain(self, value: Array) -> Array:
+        """The inverse of `constrain`; an end point of the interval has none."""
+        if math.isinf(self.low):
+            return value
+        if math.isinf(self.high):
+            return jnp.log(value - self.low)
+        return jnp.log(value - self.low) - jnp.log(self.high - value)
+
+
+REAL = Support()
+_DATA = "data"  # the role of arrays that are not parameters
+
+
+def positive(**kwargs) -> Any:
+    """A field for parameters in (0, inf)."""
+    return _parameter(Support(low=0.0), **kwargs)
+
+
+def nonnegative(**kwargs) -> Any:
+    """A field for parameters in [0, inf). One that is exactly zero must be frozen to be learned around."""
+    return _parameter(Support(low=0.0, closed=(True, False)), **kwargs)
+
+
+def interval(low: float, high: float, *, closed: tuple[bool, bool] = (False, False), **kwargs) -> Any:
+    """A field for parameters between two finite ends, `closed` saying which end is itself allowed."""
+    return _parameter(Support(low, high, closed), **kwargs)
+
+
+def real(**kwargs) -> Any:
+    """A field for parameters anywhere on the line."""
+    return _parameter(REAL, **kwargs)
+
+
+def data(**kwargs) -> Any:
+    """A field for what is part of a model but is never learned: points, coefficients, factors, statistics."""
+    return eqx.field(metadata={"role": _DATA}, **kwargs)
+
+
+def _parameter(support: Support, **kwargs):
+    return eqx.field(converter=as_floats, metadata={"role": support}, **kwargs)
+
+
+def as_floats(value: ArrayLike) -> Any:
+    """A strongly typed array of the value's own float dtype, or of JAX's default one for Python numbers, ints and bools."""
+    if isinstance(value, (bool, int, float, list, tuple)):
+        return jnp.asarray(value, dtype=float)
+    if isinstance(value, (np.ndarray, np.generic, jax.Array)):
+        value = jnp.asarray(value)
+        return value if jnp.issubdtype(value.dtype, jnp.inexact) else value.astype(float)
+    return value  # a placeholder of a tree transformation
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One parameter of a model: its path (`terms[0].kernel.lengthscale`), its support, and its place among the leaves."""
+
+    path: str
+    support: Support
+    place: int
+    value: Any
+
+
+def parameters(model: PyTree) -> list[Entry]:
+    """Every parameter of a model. Inexact arrays that no field declares (a network's weights) count as real.
+
+    Raises ValueError for a bare Python float in a tuple, list or dict, which would silently not be learned.
+    """
+    found = []
+    for place, (keys, leaf) in enumerate(jax.tree_util.tree_flatten_with_path(model)[0]):
+        role, node = REAL, model
+        for key in keys:
+            if isinstance(key, jax.tree_util.GetAttrKey):
+                declared = {f.name: f.metadata.get("role") for f in dataclasses.fields(node)} if dataclasses.is_dataclass(node) else {}
+                role = declared.get(key.name) or role
+                node = getattr(node, key.name)
+            else:
+                node = node[key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key]
+        path = jax.tree_util.keystr(keys).lstrip(".") or "value"
+        if isinstance(leaf, float) and not (keys and isinstance(keys[-1], jax.tree_util.GetAttrKey)):
+            raise ValueError(f"{path} is a Python float: pass an array, or declare a field positive() in a module, to learn it")
+        if isinstance(role, Support) and eqx.is_inexact_array(leaf):
+            found.append(Entry(path, role, place, leaf))
+    return found
+
+
+def check_supports(model: PyTree) -> None:
+    """Raises ValueError naming the first parameter whose concrete value is outside its support or not finite."""
+    for entry in parameters(model):
+        if not isinstance(entry.value, jax.core.Tracer):
+            value = np.asarray(entry.value)
+            if not entry.support.contains(value):
+                raise ValueError(f"{type(model).__name__}.{entry.path} must be in {entry.support} and finite, but is {_shown(value)}")
+
+
+def _shown(value: np.ndarray) -> str:
+    return f"{value.item():g}" if value.size == 1 else np.array2string(value, precision=4, threshold=6)
+
+
+class Rebuild(eqx.Module):
+    """`rebuild(theta)` is the model with the free parameters read from `theta`; everything else is bitwise as it was."""
+
+    model: PyTree
+    free: dict[str, Array | None]  # flat indices of the free elements, None where all are
+    entries: tuple[tuple[str, Support, int], ...] = eqx.field(static=True)
+
+    def __call__(self, theta: dict[str, Array]) -> Any:
+        leaves, structure = jax.tree.flatten(self.model)
+        for path, support, place in self.entries:
+            value, indices = support.constrain(theta[path]), self.free[path]
+            if indices is not None:
+                value = leaves[place].ravel().at[indices].set(value).reshape(leaves[place].shape)
+            leaves[place] = value
+        return jax.tree.unflatten(structure, leaves)
+
+
+Trainable = Callable[[str, Array], bool | np.ndarray]
+
+
+def unconstrain(model: PyTree, trainable: Trainable | None = None) -> tuple[dict[str, Array], Rebuild]:
+    """The free parameters of a model as unconstrained arrays, and the way back.
+
+    Arguments:
+        model: any pytree of modules and arrays.
+        trainable: `trainable(path, value)` says whether a parameter is free: True, False, or a boolean mask of the value's
+            shape that frees single elements (one dimension of a lengthscale). None frees everything.
+
+    Returns:
+        `theta`, from paths to arrays (positive parameters as their logarithms, bounded ones as logits; a partly frozen
+        parameter as the vector of its free elements), and `rebuild`, a module with `rebuild(theta) -> model`.
+
+    Raises:
+        ValueError: a value outside its support, a mask of the wrong shape, or a free parameter at the very end of its
+            support (a scale of exactly zero), from where no gradient leads away.
+    """
+    check_supports(model)
+    theta, free, entries = {}, {}, []
+    for entry in parameters(model):
+        mask = np.asarray(True if trainable is None else trainable(entry.path, entry.value))
+        if mask.dtype != bool or mask.shape not in ((), entry.value.shape):
+            raise ValueError(
+                f"trainable({entry.path!r}, value) must return a bool or a boolean mask of shape {entry.value.shape}, "
+                f"but returned {mask.dtype} of shape {mask.shape}"
+            )
+        if not mask.any():
+            continue
+        indices = None if mask.all() else jnp.asarray(np.flatnonzero(mask))
+        value = entry.support.unconstrain(entry.value if indices is None else entry.value.ravel()[indices])
+        if not isinstance(value, jax.core.Tracer) and not np.all(np.isfinite(value)):
+            raise ValueError(
+                f"{entry.path} is at the end of its support {entry.support}, where nothing can be learned: "
+                "start inside, or freeze it with trainable=..."
+            )
+        theta[entry.path], free[entry.path] = value, indices
+        entries.append((entry.path, entry.support, entry.place))
+    return theta, Rebuild(model, free, tuple(entries))
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What `describe` returns: rows of (parameter, value, support, state), printed as an aligned table."""
+
+    rows: tuple[tuple[str, str, str, str], ...]
+
+    header = ("parameter", "value", "support", "state")
+
+    def __str__(self) -> str:
+        table = [self.header, *self.rows]
+        widths = [max(len(row[j]) for row in table) for j in range(4)]
+        return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in table)
+
+    __repr__ = __str__
+
+
+def describe(model: PyTree, trainable: Trainable | None = None) -> Description:
+    """A table of a model's parameters: path, value, support, and whether `trainable` leaves them free or frozen."""
+    rows = []
+    for entry in parameters(model):
+        mask = np.asarray(True if trainable is None else trainable(entry.path, entry.value))
+        state = "free" if mask.all() else "frozen" if not mask.any() else f"{int(mask.sum())} of {mask.size} free"
+        traced = isinstance(entry.value, jax.core.Tracer)
+        value = f"traced {entry.value.shape}" if traced else _shown(np.asarray(entry.value))
+        rows.append((entry.path, value, str(entry.support), state))
+    return Description(tuple(rows))

@@ -1,0 +1,118 @@
+"""What every fallible verb returns, the words for how it ended, and the one place where an ending becomes an exception."""
+
+import warnings
+from typing import Any, Generic, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+
+Value = TypeVar("Value")
+
+
+class RESULTS(lx.RESULTS):
+    """lineax's words for how a solve ended, and three more."""
+
+    not_psd = "The matrix is not positive definite, and no jitter up to 1e-4 of its mean diagonal makes it so."
+    nonfinite = "NaN or inf appeared in the problem or in its solution."
+    diverged = "The iteration diverged."
+
+
+class SolveError(RuntimeError):
+    """A solve did not succeed."""
+
+
+class NonFiniteError(SolveError):
+    """NaN or inf appeared in a matrix, an objective or a solution."""
+
+
+class NotPSDError(SolveError):
+    """A matrix that must be positive definite is not, even with jitter."""
+
+
+class MaxStepsError(SolveError):
+    """An iterative solver used up its steps before it met its tolerance."""
+
+
+class BreakdownError(SolveError):
+    """An iterative solver stopped making progress short of its tolerance."""
+
+
+class DivergedError(SolveError):
+    """The iteration diverged: the problem has no finite solution, or the steps were too long."""
+
+
+class MemoryBudgetError(MemoryError):
+    """A dense matrix would not fit into the memory of the device."""
+
+
+class ConditionWarning(UserWarning):
+    """A matrix was singular to working precision and was solved with jitter on its diagonal."""
+
+
+class PrecisionWarning(UserWarning):
+    """float64 data is computed in float32, because JAX's 64-bit mode is off."""
+
+
+_ERRORS = {
+    "max_steps_reached": MaxStepsError,
+    "singular": NotPSDError,
+    "breakdown": BreakdownError,
+    "stagnation": BreakdownError,
+    "conlim": BreakdownError,
+    "nonfinite_input": NonFiniteError,
+    "not_psd": NotPSDError,
+    "nonfinite": NonFiniteError,
+    "diverged": DivergedError,
+}
+
+
+class Solution(eqx.Module, Generic[Value]):
+    """The outcome of a verb.
+
+    Attributes:
+        value: what was asked for. NaN throughout where the result is `not_psd` or `nonfinite`; otherwise the best finite iterate.
+        result: how it ended, one of `RESULTS`; `result == RESULTS.successful` says whether `value` can be relied on.
+        stats: figures about the solve: steps, true residual, jitter, whatever the verb's docstring names.
+    """
+
+    value: Value
+    result: Any
+    stats: dict[str, Any]
+
+
+def is_concrete(*trees: Any) -> bool:
+    """Whether no array in the trees is being traced."""
+    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def finish(solution: Solution[Value], throw: bool, hint: str = "") -> Solution[Value]:
+    """Turns a bad ending into an exception and jitter into a warning, where these can still be seen.
+
+    With concrete results a failure raises one of this module's exceptions when `throw=True`. Under a transformation the
+    result is not known yet: `throw=True` inserts a runtime check, `throw=False` leaves the solution as it is.
+    """
+    if not is_concrete(solution.result):
+        if throw:
+            value = solution.result.error_if(solution.value, solution.result != RESULTS.successful)
+            return Solution(value, solution.result, solution.stats)
+        return solution
+    if throw:
+        for word, error in _ERRORS.items():
+            result = getattr(RESULTS, word)
+            if jnp.any(solution.result == result):
+                figures = ", ".join(f"{name} {_shown(figure)}" for name, figure in solution.stats.items() if jnp.ndim(figure) == 0)
+                raise error(" ".join(part for part in (RESULTS[result], hint, f"({figures})" if figures else "") if part))
+    jitter = solution.stats.get("jitter")
+    if jitter is not None and is_concrete(jitter) and jnp.any(jitter > 0):
+        warnings.warn(
+            f"the matrix is singular to working precision: {float(jnp.max(jitter)):.1e} was added to its diagonal. {hint}".rstrip(),
+            ConditionWarning,
+            stacklevel=3,
+        )
+    return solution
+
+
+def _shown(figure: Any) -> str:
+    return f"{float(figure):.3g}"

@@ -1,0 +1,89 @@
+"""Kernels of R^d that are functions of inner products."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+import equinox as eqx
+
+from kernax.core.kernel import AbstractKernel, check_degree
+from kernax.core.numerics import check_vectors, dot
+from kernax.core.parameters import nonnegative, positive, real
+
+
+class Linear(AbstractKernel):
+    """`x . z`: linear functions through the origin, in squared units of x."""
+
+    def __call__(self, x, z):
+        check_vectors(x, z)
+        return dot(x, z)
+
+
+class Polynomial(AbstractKernel):
+    """`(x . z + offset)^degree`, degree a positive integer, offset >= 0: all monomials up to the degree.
+
+    With an offset c > 0 its C(d + p, p) features are the distinct monomials, for p = 2 `x_i x_j`, `sqrt(2 c) x_i` and c;
+    homogeneous (c = 0) the C(d + p - 1, p) of degree exactly p (Schoelkopf & Smola 2002, section 2.1). Degree 1 with offset 0
+    is `Linear`. Grows fast: rescale inputs to about unit size.
+    """
+
+    degree: int = eqx.field(static=True, default=2)
+    offset: Float[Array, ""] = nonnegative(default=1.0)
+
+    def __check_init__(self):
+        check_degree(self.degree)
+
+    def __call__(self, x, z):
+        check_vectors(x, z)
+        return (dot(x, z) + self.offset) ** self.degree
+
+
+class BilinearForm(AbstractKernel):
+    """`x^T B z` with `B = factor factor^T`, factor (d, r): positive semidefinite of rank at most r, also while it is learned."""
+
+    factor: Float[Array, "d r"] = real()
+
+    def __check_init__(self):
+        if self.factor.ndim != 2:
+            raise ValueError(f"factor must have shape (d, r), but has shape {self.factor.shape}")
+
+    @staticmethod
+    def from_matrix(B: ArrayLike) -> "BilinearForm":
+        """The form of a given symmetric positive semidefinite matrix, singular ones included.
+
+        Raises ValueError for a matrix that is not square, not symmetric, or has an eigenvalue below -1e-6 (float32) or
+        -1e-12 (float64) of the largest.
+        """
+        B = np.asarray(B, dtype=jnp.result_type(float))
+        if B.ndim != 2 or B.shape[0] != B.shape[1]:
+            raise ValueError(f"B must be a square matrix, but has shape {B.shape}")
+        tolerance = 1e-12 if B.dtype == np.float64 else 1e-6
+        if not np.allclose(B, B.T, rtol=0, atol=tolerance * np.abs(B).max()):
+            raise ValueError("B must be symmetric: x^T B z = z^T B x. Its symmetric part is (B + B.T) / 2")
+        values, vectors = np.linalg.eigh(B)
+        if values[0] < -tolerance * np.abs(values).max():
+            raise ValueError(f"B must be positive semidefinite, but has the eigenvalue {values[0]:.3g}: x^T B z is then no kernel")
+        return BilinearForm(vectors * np.sqrt(np.maximum(values, 0)))
+
+    def __call__(self, x, z):
+        check_vectors(x, z, self.factor[:, 0])
+        return dot(x @ self.factor, z @ self.factor)
+
+
+class Tanh(AbstractKernel):
+    """`tanh(scale x . z + offset)`, the "sigmoid kernel", which is *not* positive semidefinite for any useful parameters.
+
+    It is here because other libraries have it. `indefinite=True` says that you know; solvers will report `not_psd`.
+    """
+
+    scale: Float[Array, ""] = positive(default=1.0)
+    offset: Float[Array, ""] = real(default=0.0)
+    indefinite: bool = eqx.field(static=True, default=False, kw_only=True)
+
+    def __check_init__(self):
+        if not self.indefinite:
+            raise ValueError("the tanh kernel is not positive semidefinite (its Gram matrices have negative eigenvalues): pass indefinite=True to use it all the same")
+
+    def __call__(self, x, z):
+        check_vectors(x, z)
+        return jnp.tanh(self.scale * dot(x, z) + self.offset)

@@ -1,0 +1,181 @@
+"""Learning the parameters of a model by gradients."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from kernax.core.parameters import Rebuild, Trainable, unconstrain
+from kernax.core.solution import RESULTS, Solution, finish, is_concrete
+
+Model = TypeVar("Model")
+
+_CHUNKS = 50  # how often a progress bar is redrawn
+
+
+class _State(eqx.Module):
+    """Where the optimiser stands, the best it has seen, and the objective at every step so far."""
+
+    theta: dict[str, Array]
+    memory: Any
+    best: dict[str, Array]
+    best_loss: Float[Array, ""]
+    losses: Float[Array, " steps"]
+    gradient_norm: Float[Array, ""]
+    step: Int[Array, ""]
+    result: Any
+    running: Array
+
+
+def minimise(
+    loss: Callable[..., Array],
+    model: Model,
+    optimiser: optax.GradientTransformation,
+    steps: int,
+    *,
+    args: tuple = (),
+    trainable: Trainable | None = None,
+    progress: bool = False,
+    throw: bool = True,
+) -> Solution[Model]:
+    """Minimises `loss(model, *args)` over the model's parameters with any optax optimiser, `optax.lbfgs()` included.
+
+    Optimises the unconstrained view of the parameters (`unconstrain`), so positive ones stay positive, and returns the best
+    model seen, which is never one whose loss is NaN. Compiled once for given `loss` and `optimiser` objects and shapes:
+    reuse them, and other values never compile again.
+
+    Arguments:
+        loss: `loss(model, *args)`, a scalar. Define it once, at module level; data go through `args`.
+        model: a pytree of modules and arrays: a kernel, or a module of your own that holds one and a `positive()` ridge.
+        optimiser: for `lbfgs`, line searches are run as optax defines them.
+        steps: the number of updates. Stops early where the gradient is exactly zero.
+        trainable: as for `unconstrain`: freezes whole parameters or single elements, which come back bitwise.
+        progress: draw a bar (needs `rich`; not under a transformation).
+        throw: raise `NonFiniteError` if the loss or its gradient becomes NaN or inf; otherwise look at `result`.
+
+    Returns:
+        A `Solution`: the model with the lowest finite loss; `nonfinite` if the loss or gradient stopped being finite, in
+        which case `value` is the best before that. Stats: `loss` (of `value`), `losses` (steps + 1,) with NaN where not
+        reached, `steps` taken, and `gradient_norm` at the last step, with respect to the unconstrained parameters.
+
+    Raises:
+        ValueError: nothing to learn, or a loss that is not a scalar.
+    """
+    theta, rebuild = unconstrain(model, trainable)
+    if not theta:
+        raise ValueError("the model has no free parameters: everything is frozen, or no field is declared positive() or real()")
+    problem = _Problem(loss, rebuild, args, optax.with_extra_args_support(optimiser))
+    state = _start(problem, theta, steps)
+    if progress:
+        state = _with_bar(problem, state, steps)
+    else:
+        state = _advance(problem, state, jnp.asarray(steps))
+    return finish(_close(problem, state), throw, "minimise: pass throw=False to get the best model before that.")
+
+
+class _Problem(eqx.Module):
+    """What is minimised and how; constant during a run."""
+
+    loss: Callable
+    rebuild: Rebuild
+    args: tuple
+    optimiser: optax.GradientTransformationExtraArgs
+
+    def objective(self, theta: dict[str, Array]) -> Array:
+        value = self.loss(self.rebuild(theta), *self.args)
+        if jnp.shape(value) != ():
+            raise ValueError(f"loss must return a scalar, but returns an array of shape {jnp.shape(value)}: take its mean or sum")
+        return value
+
+
+@eqx.filter_jit
+def _start(problem: _Problem, theta: dict[str, Array], steps: int) -> _State:
+    dtype = jax.eval_shape(problem.objective, theta).dtype
+    return _State(
+        theta=theta,
+        memory=problem.optimiser.init(theta),
+        best=theta,
+        best_loss=jnp.array(jnp.inf, dtype),
+        losses=jnp.full(steps + 1, jnp.nan, dtype),
+        gradient_norm=jnp.array(jnp.nan, dtype),
+        step=jnp.array(0),
+        result=RESULTS.successful,
+        running=jnp.array(True),
+    )
+
+
+@eqx.filter_jit
+def _advance(problem: _Problem, state: _State, until: Array) -> _State:
+    """Optimises until step `until`, or until the loss or its gradient is not finite, or the gradient is zero."""
+
+    def body(state: _State) -> _State:
+        if optax.tree.get(state.memory, "value") is None:
+            value, grad = jax.value_and_grad(problem.objective)(state.theta)
+        else:  # a line search left its last evaluation there
+            value, grad = optax.value_and_grad_from_state(problem.objective)(state.theta, state=state.memory)
+        state = _record(state, value)
+        norm = optax.tree.norm(grad)
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes float and integer counters
+            updates, memory = problem.optimiser.update(
+                grad, state.memory, state.theta, value=value, grad=grad, value_fn=problem.objective
+            )
+        finite = jnp.isfinite(value) & jnp.isfinite(norm)
+        return eqx.tree_at(
+            lambda s: (s.theta, s.memory, s.gradient_norm, s.step, s.result, s.running),
+            state,
+            (
+                optax.apply_updates(state.theta, updates),
+                memory,
+                norm.astype(value.dtype),
+                state.step + 1,
+                RESULTS.where(finite, state.result, RESULTS.nonfinite),
+                finite & (norm > 0),
+            ),
+        )
+
+    return lax.while_loop(lambda state: state.running & (state.step < until), body, state)
+
+
+def _record(state: _State, value: Array) -> _State:
+    """Notes the loss at the current parameters, and keeps these if they are the best yet."""
+    better = value < state.best_loss  # False for NaN
+    best = jax.tree.map(lambda new, old: jnp.where(better, new, old), state.theta, state.best)
+    return eqx.tree_at(
+        lambda s: (s.best, s.best_loss, s.losses),
+        state,
+        (best, jnp.where(better, value, state.best_loss), state.losses.at[state.step].set(value)),
+    )
+
+
+@eqx.filter_jit
+def _close(problem: _Problem, state: _State) -> Solution:
+    """Looks at the parameters after the last update too, and rebuilds the best model."""
+    value = problem.objective(state.theta)
+    last = _record(state, value)
+    finite = jnp.isfinite(value)
+    result = RESULTS.where(state.running & ~finite, RESULTS.nonfinite, state.result)
+    state = jax.tree.map(lambda new, old: jnp.where(state.running, new, old), last, state)
+    stats = {"loss": state.best_loss, "losses": state.losses, "steps": state.step, "gradient_norm": state.gradient_norm}
+    return Solution(problem.rebuild(state.best), result, stats)
+
+
+def _with_bar(problem: _Problem, state: _State, steps: int) -> _State:
+    """`_advance` in some fifty pieces, with a bar redrawn between them."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    if not is_concrete(problem, state):
+        raise ValueError("progress=True needs concrete values: leave it out under jit, grad and vmap")
+    columns = (TextColumn("learning"), BarColumn(), TextColumn("{task.completed}/{task.total}  {task.fields[shown]}"), TimeElapsedColumn())
+    with Progress(*columns) as bar:
+        task = bar.add_task("", total=steps, shown="")
+        for piece in range(1, _CHUNKS + 1):
+            state = _advance(problem, state, jnp.asarray(steps * piece // _CHUNKS))
+            bar.update(task, completed=int(state.step), shown=f"loss {float(state.best_loss):.6g}")
+            if not state.running:
+                break
+    return state

@@ -1,0 +1,126 @@
+"""Kernel ridge regression and its closed-form leave-one-out errors."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.boundary import as_scalar, as_targets, as_weights, count, dtype_of
+from kernax.core.expansion import KernelExpansion
+from kernax.core.gram import RIDGE, check_memory, gram_operator, prepare
+from kernax.core.kernel import AbstractKernel
+from kernax.core.linalg import ConjugateGradient, JitteredCholesky, weighted_solve
+from kernax.core.numerics import product
+from kernax.core.solution import Solution, finish
+
+
+def kernel_ridge(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    ridge: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = False,
+    solver: lx.AbstractLinearSolver | None = None,
+    block_size: int | None = None,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """Minimises `1/2 sum_i w_i (y_i - f(x_i))^2 + ridge/2 |f|^2` over the functions of a kernel.
+
+    The minimiser is `f(x) = sum_i a_i k(x, x_i) + b` with `(W K + ridge I) a = W (y - b)`, `W = diag(weights)` (Saunders,
+    Gammerman & Vovk 1998; Schoelkopf & Smola 2002, section 4.3); b = 0, or with `bias=True` unpenalised, which is
+    `sum_i a_i = 0`. scikit-learn's `alpha` and a Gaussian process's noise variance are this `ridge`; a penalty `ridge' |f|^2`
+    on the *mean* square is `ridge = n ridge'`.
+
+    Arguments:
+        kernel: any kernel; its parameters are cast to the dtype of X.
+        X: stack of n points.
+        y: targets (n,) or (n, outputs).
+        ridge: >= 0, in squared units of y over units of k. Zero asks for the interpolant; where K is singular that is
+            found with jitter, reported and warned about.
+        weights: (n,) >= 0. Two is the point repeated, zero the point removed, both exactly and with the right derivative.
+        solver: default `JitteredCholesky()`, or `ConjugateGradient()` when `block_size` is given. Any lineax solver for
+            positive semidefinite operators works.
+        block_size: rows of K computed at a time by a matrix-free solver, which never holds K: memory O(block_size n),
+            in the backward pass as well.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is a `KernelExpansion`, differentiable in the kernel, X, y, ridge and weights, to any
+        order. Stats: `residual` (true, relative), and `jitter` or `steps`.
+
+    Raises:
+        ValueError: bad shapes or values, Cholesky asked for together with blocks.
+        NotPSDError, NonFiniteError, MaxStepsError, BreakdownError: the solve failed.
+        MemoryBudgetError: the dense matrix would not fit.
+    """
+    kernel, X, _ = prepare(kernel, X)
+    n, dtype = count(X), dtype_of(X)
+    y, weights = as_targets(y, n, dtype), as_weights(weights, n, dtype)
+    ridge = as_scalar(ridge, dtype, "ridge", RIDGE)
+    if block_size is None:
+        check_memory(X)
+    elif isinstance(solver, (JitteredCholesky, lx.Cholesky)):
+        raise ValueError("Cholesky needs the whole matrix: leave out block_size, or use solver=ConjugateGradient()")
+    if solver is None:
+        solver = JitteredCholesky() if block_size is None else ConjugateGradient()
+    solution = _kernel_ridge(kernel, X, y, ridge, weights, bias, solver, block_size)
+    return finish(solution, throw, f"kernel_ridge with {type(kernel).__name__}: a larger ridge or rescaled inputs may help.")
+
+
+@eqx.filter_jit
+def _kernel_ridge(kernel, X, y, ridge, weights, bias, solver, block_size):
+    operator = gram_operator(kernel, X, block_size=block_size)
+    targets = y.reshape(len(y), -1)
+    w = jnp.ones_like(y, shape=len(y)) if weights is None else weights
+    rhs = jnp.concatenate([targets, jnp.ones_like(targets[:, :1])], 1) if bias else targets
+    a, result, stats = weighted_solve(operator, weights, ridge, w[:, None] * rhs, solver)
+    b = jnp.zeros_like(targets[:1])
+    if bias:  # a is linear in the right-hand side, and the b that makes its columns sum to zero is wanted
+        of_y, of_one = a[:, :-1], a[:, -1:]
+        b = jnp.sum(of_y, 0, keepdims=True) / jnp.sum(of_one)
+        a = of_y - b * of_one
+    expansion = KernelExpansion(kernel, X, a.reshape(y.shape), b.reshape(y.shape[1:]))
+    return Solution(expansion, result, stats)
+
+
+def leave_one_out(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    ridge: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = False,
+) -> Float[Array, "n *outputs"]:
+    """Residuals `y_i - f_i(x_i)`, f_i being `kernel_ridge` fitted without point i; shape of y. One factorisation, no refits.
+
+    With `P = (W K + ridge I)^-1` they are `(P^T y)_i / P_ii`; with a bias, `u = P^T 1`, `v = P^T y` and `b = w.v / w.u`,
+    `(v_i - b u_i) / (P_ii - u_i (P w)_i / w.u)` (Cawley & Talbot 2004, with weights). A point's own weight has no effect on
+    its own residual, so points of weight zero give held-out errors. Differentiable like the fit. NaN if the solve fails.
+
+    Raises ValueError as `kernel_ridge` does, and for a bias with fewer than two points.
+    """
+    kernel, X, _ = prepare(kernel, X)
+    n, dtype = count(X), dtype_of(X)
+    y, weights = as_targets(y, n, dtype), as_weights(weights, n, dtype)
+    if bias and n < 2:
+        raise ValueError("leave_one_out with a bias needs at least two points, but X holds one")
+    check_memory(X)
+    return _leave_one_out(kernel, X, y, as_scalar(ridge, dtype, "ridge", RIDGE), weights, bias)
+
+
+@eqx.filter_jit
+def _leave_one_out(kernel, X, y, ridge, weights, bias):
+    n, targets = len(y), y.reshape(len(y), -1)
+    P, _, _ = weighted_solve(gram_operator(kernel, X), weights, ridge, jnp.eye(n, dtype=y.dtype), JitteredCholesky())
+    v, leverage = product(P.T, targets), jnp.diagonal(P)[:, None]
+    if bias:
+        w = jnp.ones((n, 1), y.dtype) if weights is None else weights[:, None]
+        u = jnp.sum(P, 0)[:, None]
+        total = jnp.sum(w * u)
+        v = v - u * (jnp.sum(w * v, 0, keepdims=True) / total)
+        leverage = leverage - u * product(P, w) / total
+    return (v / leverage).reshape(y.shape)
+

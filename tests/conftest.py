@@ -1,0 +1,52 @@
+"""One process tests one precision: `JAX_ENABLE_X64=1 pytest` and `JAX_ENABLE_X64=0 pytest`."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("JAX_ENABLE_X64", "1")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import hypothesis
+import jax
+import jaxtyping
+import numpy as np
+import pytest
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+with jaxtyping.install_import_hook("kernax", "beartype.beartype"):
+    import kernax  # noqa: F401  every annotated shape in the package is checked while the tests run
+
+hypothesis.settings.register_profile("kernax", deadline=None, max_examples=25, derandomize=True, database=None)
+hypothesis.settings.load_profile("kernax")
+
+X64 = jax.config.jax_enable_x64
+needs_x64 = pytest.mark.skipif(not X64, reason="a statement about float64")
+needs_x32 = pytest.mark.skipif(X64, reason="a statement about a process without 64-bit mode")
+DATA = Path(__file__).parent.parent.parent / "shared" / "data"
+
+# How close is close, by precision: the one table of tolerances. `gradient` is for central differences in float64 of a
+# float64 function; in float32 differences are too coarse to say anything, so those tests run in float64 only.
+TOLERANCE = {
+    "value": 1e-10 if X64 else 2e-5,
+    "solve": 1e-8 if X64 else 2e-3,
+    "gradient": 1e-6,
+}
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def real_data(name: str):
+    """A data set of the project's shared folder, read in place; the test is skipped where that is absent."""
+    path = DATA / f"{name}.npz"
+    if not path.exists():
+        pytest.skip(f"the shared data set {name} is not here")
+    return np.load(path)
