@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
+from kernax.core.numerics import is_concrete
 from kernax.core.parameters import Support
-from kernax.core.solution import PrecisionWarning, is_concrete
+from kernax.core.solution import PrecisionWarning
 
 _HALF = (jnp.float16, jnp.bfloat16)
 
@@ -37,7 +38,7 @@ def _as_array(value: Any, index_ndim: int) -> Any:
     if isinstance(value, (list, float, int, bool)):
         value = np.asarray(value)
         value = value.astype(jnp.result_type(float)) if value.dtype == np.float64 else value
-    if not eqx.is_array_like(value) or getattr(value, "dtype", None) == object:
+    if not eqx.is_array_like(value) or getattr(value, "dtype", None) == np.dtype(object):
         raise ValueError(f"points must be arrays of numbers, but one is a {type(value).__name__}")
     value = jnp.asarray(value)
     if value.dtype in _HALF:
@@ -63,7 +64,9 @@ def as_stack(X: PyTree, name: str) -> PyTree:
     lengths = {leaf.shape[0] if leaf.ndim else None for leaf in leaves}
     if len(lengths) != 1 or None in lengths or 0 in lengths:
         shapes = ", ".join(str(leaf.shape) for leaf in leaves) or "nothing"
-        raise ValueError(f"{name} must be a stack of at least one point, the same leading axis n on every array, but holds {shapes}")
+        raise ValueError(
+            f"{name} must be a stack of n >= 1 points, with the same leading axis n on every array, but holds {shapes}"
+        )
     check_finite(X, name)
     return X
 
@@ -73,7 +76,9 @@ def check_finite(tree: PyTree, name: str) -> None:
     if is_concrete(tree) and not _all_finite(tree):
         rows = [np.flatnonzero(~np.isfinite(leaf).reshape(len(leaf), -1).all(1)) for leaf in map(np.asarray, _inexact(tree))]
         first = min(row[0] for row in rows if row.size)
-        raise ValueError(f"{name} holds NaN or inf, first in row {first}: remove or impute such rows (a zero weight is not enough)")
+        raise ValueError(
+            f"{name} holds NaN or inf, first in row {first}: drop such rows or impute (a zero weight is not enough)"
+        )
 
 
 def _inexact(tree: PyTree) -> list[Array]:
@@ -106,7 +111,7 @@ def as_scalar(value: ArrayLike, dtype: Any, name: str, support: Support) -> Arra
     if jnp.ndim(value) != 0:
         raise ValueError(f"{name} must be a scalar, but has shape {jnp.shape(value)}: batch over several with jax.vmap")
     if is_concrete(value) and not support.contains(np.asarray(value)):
-        raise ValueError(f"{name} must be in {support} and finite, but is {float(value):g}")
+        raise ValueError(f"{name} must be in {support} and finite, but is {np.asarray(value).item():g}")
     return jnp.asarray(value, dtype=dtype)
 
 
@@ -115,9 +120,9 @@ def as_targets(y: ArrayLike, n: int, dtype: Any, name: str = "y") -> Array:
     shape = jnp.shape(y)
     if len(shape) not in (1, 2) or shape[0] != n:
         raise ValueError(f"{name} must have shape ({n},) or ({n}, outputs) to go with {n} points, but has shape {shape}")
-    y = _as_array(y, -1).astype(dtype)
-    check_finite(y, name)
-    return y
+    targets = _as_array(y, -1).astype(dtype)
+    check_finite(targets, name)
+    return targets
 
 
 def as_weights(weights: ArrayLike | None, n: int, dtype: Any) -> Array | None:
@@ -126,12 +131,12 @@ def as_weights(weights: ArrayLike | None, n: int, dtype: Any) -> Array | None:
         return None
     if jnp.shape(weights) != (n,):
         raise ValueError(f"weights must have shape ({n},), one per point, but have shape {jnp.shape(weights)}")
-    weights = _as_array(weights, -1).astype(dtype)
-    check_finite(weights, "weights")
-    if is_concrete(weights):
-        values = np.asarray(weights)
+    array = _as_array(weights, -1).astype(dtype)
+    check_finite(array, "weights")
+    if is_concrete(array):
+        values = np.asarray(array)
         if values.min() < 0:
             raise ValueError(f"weights must not be negative, but weights[{values.argmin()}] is {values.min():g}")
         if not values.any():
             raise ValueError("weights must not all be zero: no point is left to fit")
-    return weights
+    return array

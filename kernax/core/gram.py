@@ -14,9 +14,9 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_scalar, as_stack, cast, count, dtype_of
 from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import product
+from kernax.core.numerics import is_concrete, product
 from kernax.core.parameters import Support
-from kernax.core.solution import MemoryBudgetError, NonFiniteError, is_concrete
+from kernax.core.solution import MemoryBudgetError, NonFiniteError
 
 _BUDGET = 2**24  # floats that the rows computed at one time may hold between them
 RIDGE = Support(low=0.0, closed=(True, False))
@@ -40,7 +40,7 @@ def gram(kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None, *, block_si
     check_memory(X, Z)
     K, finite = _gram(kernel, X, Z, _checked_block(block_size))
     if is_concrete(finite) and not finite:
-        raise NonFiniteError(f"{_name(kernel)} is NaN or inf on these points in {K.dtype}: rescale inputs, or compute in float64")
+        raise NonFiniteError(f"{_name(kernel)} is NaN or inf on these points in {K.dtype}: rescale inputs or use float64")
     return K
 
 
@@ -87,7 +87,7 @@ def prepare(kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None) -> tuple
     return cast(kernel, dtype), cast(X, dtype), cast(Z, dtype)
 
 
-def _checked_block(block_size: int | None) -> int | None:
+def _checked_block(block_size: Any) -> Any:
     if block_size is not None and (not isinstance(block_size, int) or block_size < 1):
         raise ValueError(f"block_size must be a positive integer, a number of rows, but is {block_size!r}")
     return block_size

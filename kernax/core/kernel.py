@@ -1,6 +1,7 @@
 """What a kernel is: a module that takes two points and gives a number. And the algebra that keeps it one."""
 
 import abc
+import dataclasses
 import enum
 import numbers
 from collections.abc import Callable
@@ -36,7 +37,7 @@ class AbstractKernel(eqx.Module):
     scalar. Matrices come from `gram`. Kernels add, multiply, scale by non-negative numbers and take positive integer powers.
     """
 
-    invariance: ClassVar[Any] = Invariance.NONE
+    keeps: ClassVar[Invariance] = Invariance.NONE  # the motions that leave such a kernel unchanged if they leave its parts so
 
     @abc.abstractmethod
     def __call__(self, x: PyTree, z: PyTree) -> Float[Array, ""]:
@@ -44,6 +45,15 @@ class AbstractKernel(eqx.Module):
 
     def __check_init__(self):
         check_supports(self)
+
+    @property
+    def invariance(self) -> Invariance:
+        """What is known to leave this kernel unchanged: no more than leaves every kernel inside it unchanged."""
+        fields = [getattr(self, field.name) for field in dataclasses.fields(self)]
+        nodes = jax.tree.leaves(fields, is_leaf=lambda node: isinstance(node, AbstractKernel))
+        parts = [node.invariance for node in nodes if isinstance(node, AbstractKernel)]
+        per_dimension = jnp.ndim(getattr(self, "lengthscale", 0.0)) > 0
+        return min([self.keeps, *parts, Invariance.STATIONARY if per_dimension else Invariance.HOMOGENEOUS])
 
     @property
     def is_stationary(self) -> bool:
@@ -100,7 +110,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) or (eqx.is_array_like(value) and jnp.ndim(value) == 0)
 
 
-def _terms(kind: type, kernel: AbstractKernel) -> tuple[AbstractKernel, ...]:
+def _terms(kind: "type[Sum | Product]", kernel: AbstractKernel) -> tuple[AbstractKernel, ...]:
     return kernel.terms if isinstance(kernel, kind) else (kernel,)
 
 
@@ -108,6 +118,7 @@ class AbstractStationary(AbstractKernel):
     """A kernel that is a function of `s = |(x - z) / lengthscale|^2`, lengthscale a scalar or one per dimension (ARD)."""
 
     lengthscale: eqx.AbstractVar[Float[Array, "*d"]]
+    keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
     rough: ClassVar[bool] = False  # True where the function has no second derivative at s = 0
 
     @abc.abstractmethod
@@ -117,19 +128,11 @@ class AbstractStationary(AbstractKernel):
     def __call__(self, x, z):
         return self.of_squared_distance(squared_distance(x, z, self.lengthscale, rough=self.rough))
 
-    @property
-    def invariance(self) -> Invariance:
-        return Invariance.HOMOGENEOUS if self.lengthscale.ndim == 0 else Invariance.STATIONARY
-
 
 class AbstractCombinator(AbstractKernel):
     """A pointwise function of the values of other kernels, as invariant as the least invariant of them."""
 
-    @property
-    def invariance(self) -> Invariance:
-        fields = (getattr(self, name) for name in self.__dataclass_fields__)
-        parts = jax.tree.leaves(tuple(fields), is_leaf=lambda part: isinstance(part, AbstractKernel))
-        return min(part.invariance for part in parts if isinstance(part, AbstractKernel))
+    keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
 
 
 class Sum(AbstractCombinator):
@@ -141,7 +144,10 @@ class Sum(AbstractCombinator):
         self.terms = terms
 
     def __call__(self, x, z):
-        return sum(term(x, z) for term in self.terms)
+        total = self.terms[0](x, z)
+        for term in self.terms[1:]:
+            total = total + term(x, z)
+        return total
 
 
 class Product(AbstractCombinator):
@@ -193,7 +199,7 @@ class Constant(AbstractKernel):
 
     value: Float[Array, ""] = nonnegative(default=1.0)
 
-    invariance: ClassVar[Any] = Invariance.HOMOGENEOUS
+    keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
 
     def __call__(self, x, z):
         return self.value
@@ -220,6 +226,6 @@ class Static(eqx.Module):
         return self.function(*points)
 
 
-def as_module(function: Callable) -> Callable:
+def as_module(function: Any) -> Any:
     """A module as it is, any other callable as a `Static` one, so that kernels pass through `jax.jit`."""
     return function if isinstance(function, eqx.Module) else Static(function)

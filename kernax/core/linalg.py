@@ -190,7 +190,7 @@ class _System(eqx.Module):
 
     def symmetric_form(self) -> lx.AbstractLinearOperator:
         """M as a matrix if K is one, otherwise as products only."""
-        K, root = self.operator, None if self.weights is None else self._roots()[0]
+        K, root = self.operator, None if self.weights is None else _roots(self.weights)[0]
         if isinstance(K, lx.MatrixLinearOperator):
             inner = K.matrix if root is None else root[:, None] * K.matrix * root[None, :]
             return lx.MatrixLinearOperator(inner + jnp.diag(self.shift), lx.positive_semidefinite_tag)
@@ -207,7 +207,7 @@ class _System(eqx.Module):
         """`(W K + shift)^-1 B`, with the results and stats of each column."""
         if self.weights is None:
             return self._columns(solver, state, B)
-        root, inverse_root, removed = self._roots()
+        root, inverse_root, removed = _roots(self.weights)
         alone = removed[:, None] * B / self.shift[:, None]
         x, report = self._columns(solver, state, inverse_root[:, None] * (B - self.weights[:, None] * self._K(alone)))
         return root[:, None] * x + alone, report
@@ -216,7 +216,7 @@ class _System(eqx.Module):
         """`(K W + shift)^-1 B`, likewise."""
         if self.weights is None:
             return self._columns(solver, state, B)
-        root, inverse_root, removed = self._roots()
+        root, inverse_root, removed = _roots(self.weights)
         x, report = self._columns(solver, state, root[:, None] * B)
         x = inverse_root[:, None] * x
         return x + removed[:, None] * (B - self._K(self.weights[:, None] * x)) / self.shift[:, None], report
@@ -232,11 +232,12 @@ class _System(eqx.Module):
         x, result, stats = jax.vmap(column, 1, (1, 0, 0))(B)
         return x, (result, stats)
 
-    def _roots(self) -> tuple[Array, Array, Array]:
-        """sqrt(w), 1 / sqrt(w) with zero where w = 0, and one where w = 0."""
-        on = self.weights > 0
-        root = jnp.sqrt(jnp.where(on, self.weights, 1))
-        return jnp.where(on, root, 0), jnp.where(on, 1 / root, 0), jnp.where(on, 0, 1).astype(root.dtype)
+
+def _roots(weights: Array) -> tuple[Array, Array, Array]:
+    """sqrt(w), 1 / sqrt(w) with zero where w = 0, and one where w = 0."""
+    on = weights > 0
+    root = jnp.sqrt(jnp.where(on, weights, 1))
+    return jnp.where(on, root, 0), jnp.where(on, 1 / root, 0), jnp.where(on, 0, 1).astype(root.dtype)
 
 
 def _verdict(results: Any, relative: Array, solver: lx.AbstractLinearSolver) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.core
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
@@ -20,7 +21,7 @@ _UNROLLED = 8  # up to here the coordinates are summed one by one: exact, and as
 def dot(a: PyTree, b: PyTree) -> Array:
     """`a . b` over every leaf, in full precision on every device (TF32 or bfloat16 products ruin a distance)."""
     products = jax.tree.map(lambda u, v: jnp.vdot(u, v, precision=lax.Precision.HIGHEST), a, b)
-    return sum(jax.tree.leaves(products))
+    return jnp.asarray(sum(jax.tree.leaves(products)))
 
 
 def product(A: Array, B: Array) -> Array:
@@ -100,7 +101,7 @@ def squared_distance(x: Float[Array, " d"], z: Float[Array, " d"], lengthscale: 
     lengthscale = floored(lengthscale)
     if len(x) <= _UNROLLED:
         scales = jnp.unstack(jnp.broadcast_to(lengthscale, x.shape))
-        return sum(((a - b) / scale) ** 2 for a, b, scale in zip(jnp.unstack(x), jnp.unstack(z), scales))
+        return jnp.asarray(sum(((a - b) / scale) ** 2 for a, b, scale in zip(jnp.unstack(x), jnp.unstack(z), scales)))
     c = _anchor(lax.stop_gradient(z))
     x, z = (x - c) / lengthscale, (z - c) / lengthscale
     if rough:
@@ -184,6 +185,11 @@ def matern_of_any_order(nu: Array, q: Array) -> Array:
 def split_by_tangent(primals: Any, tangents: Any) -> tuple[Any, Any]:
     """The primals that have a tangent, and the others."""
     return eqx.partition(primals, jax.tree.map(lambda t: t is not None, tangents, is_leaf=lambda t: t is None))
+
+
+def is_concrete(*trees: PyTree) -> bool:
+    """Whether no array in the trees is being traced."""
+    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
 
 def stopped(tree: PyTree) -> Any:

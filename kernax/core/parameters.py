@@ -19,6 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
+from kernax.core.numerics import is_concrete
+
 
 @dataclasses.dataclass(frozen=True)
 class Support:
@@ -119,8 +121,7 @@ def parameters(model: PyTree) -> list[Entry]:
         role, node = REAL, model
         for key in keys:
             if isinstance(key, jax.tree_util.GetAttrKey):
-                declared = {f.name: f.metadata.get("role") for f in dataclasses.fields(node)} if dataclasses.is_dataclass(node) else {}
-                role = declared.get(key.name) or role
+                role = _declared_role(node, key.name) or role
                 node = getattr(node, key.name)
             else:
                 node = node[key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key]
@@ -132,13 +133,19 @@ def parameters(model: PyTree) -> list[Entry]:
     return found
 
 
+def _declared_role(node: Any, name: str) -> Any:
+    fields = dataclasses.fields(node) if dataclasses.is_dataclass(node) else ()
+    return next((field.metadata.get("role") for field in fields if field.name == name), None)
+
+
 def check_supports(model: PyTree) -> None:
     """Raises ValueError naming the first parameter whose concrete value is outside its support or not finite."""
     for entry in parameters(model):
-        if not isinstance(entry.value, jax.core.Tracer):
+        if is_concrete(entry.value):
             value = np.asarray(entry.value)
             if not entry.support.contains(value):
-                raise ValueError(f"{type(model).__name__}.{entry.path} must be in {entry.support} and finite, but is {_shown(value)}")
+                where = f"{type(model).__name__}.{entry.path}"
+                raise ValueError(f"{where} must be in {entry.support} and finite, but is {_shown(value)}")
 
 
 def _shown(value: np.ndarray) -> str:
@@ -194,7 +201,7 @@ def unconstrain(model: PyTree, trainable: Trainable | None = None) -> tuple[dict
             continue
         indices = None if mask.all() else jnp.asarray(np.flatnonzero(mask))
         value = entry.support.unconstrain(entry.value if indices is None else entry.value.ravel()[indices])
-        if not isinstance(value, jax.core.Tracer) and not np.all(np.isfinite(value)):
+        if is_concrete(value) and not np.all(np.isfinite(value)):
             raise ValueError(
                 f"{entry.path} is at the end of its support {entry.support}, where nothing can be learned: "
                 "start inside, or freeze it with trainable=..."
@@ -226,7 +233,6 @@ def describe(model: PyTree, trainable: Trainable | None = None) -> Description:
     for entry in parameters(model):
         mask = np.asarray(True if trainable is None else trainable(entry.path, entry.value))
         state = "free" if mask.all() else "frozen" if not mask.any() else f"{int(mask.sum())} of {mask.size} free"
-        traced = isinstance(entry.value, jax.core.Tracer)
-        value = f"traced {entry.value.shape}" if traced else _shown(np.asarray(entry.value))
+        value = _shown(np.asarray(entry.value)) if is_concrete(entry.value) else f"traced {entry.value.shape}"
         rows.append((entry.path, value, str(entry.support), state))
     return Description(tuple(rows))

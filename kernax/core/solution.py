@@ -4,19 +4,26 @@ import warnings
 from typing import Any, Generic, TypeVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import lineax as lx
+
+from kernax.core.numerics import is_concrete
 
 Value = TypeVar("Value")
 
 
-class RESULTS(lx.RESULTS):
+_Words: Any = lx.RESULTS  # equinox's enumerations may be extended, which type checkers do not believe
+
+
+class _Results(_Words):
     """lineax's words for how a solve ended, and three more."""
 
     not_psd = "The matrix is not positive definite, and no jitter up to 1e-4 of its mean diagonal makes it so."
     nonfinite = "NaN or inf appeared in the problem or in its solution."
     diverged = "The iteration diverged."
+
+
+RESULTS: Any = _Results
 
 
 class SolveError(RuntimeError):
@@ -72,7 +79,8 @@ class Solution(eqx.Module, Generic[Value]):
     """The outcome of a verb.
 
     Attributes:
-        value: what was asked for. NaN throughout where the result is `not_psd` or `nonfinite`; otherwise the best finite iterate.
+        value: what was asked for: NaN throughout where the result is `not_psd` or `nonfinite`, otherwise the best finite
+            iterate.
         result: how it ended, one of `RESULTS`; `result == RESULTS.successful` says whether `value` can be relied on.
         stats: figures about the solve: steps, true residual, jitter, whatever the verb's docstring names.
     """
@@ -80,11 +88,6 @@ class Solution(eqx.Module, Generic[Value]):
     value: Value
     result: Any
     stats: dict[str, Any]
-
-
-def is_concrete(*trees: Any) -> bool:
-    """Whether no array in the trees is being traced."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
 
 def finish(solution: Solution[Value], throw: bool, hint: str = "") -> Solution[Value]:
@@ -102,17 +105,17 @@ def finish(solution: Solution[Value], throw: bool, hint: str = "") -> Solution[V
         for word, error in _ERRORS.items():
             result = getattr(RESULTS, word)
             if jnp.any(solution.result == result):
-                figures = ", ".join(f"{name} {_shown(figure)}" for name, figure in solution.stats.items() if jnp.ndim(figure) == 0)
-                raise error(" ".join(part for part in (RESULTS[result], hint, f"({figures})" if figures else "") if part))
+                raise error(" ".join(part for part in (RESULTS[result], hint, _figures(solution.stats)) if part))
     jitter = solution.stats.get("jitter")
     if jitter is not None and is_concrete(jitter) and jnp.any(jitter > 0):
         warnings.warn(
-            f"the matrix is singular to working precision: {float(jnp.max(jitter)):.1e} was added to its diagonal. {hint}".rstrip(),
+            f"the matrix is singular to working precision: {float(jnp.max(jitter)):.1e} was added to its diagonal. {hint}",
             ConditionWarning,
             stacklevel=3,
         )
     return solution
 
 
-def _shown(figure: Any) -> str:
-    return f"{float(figure):.3g}"
+def _figures(stats: dict[str, Any]) -> str:
+    scalars = ", ".join(f"{name} {float(figure):.3g}" for name, figure in stats.items() if jnp.ndim(figure) == 0)
+    return f"({scalars})" if scalars else ""

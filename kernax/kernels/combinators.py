@@ -6,7 +6,7 @@ its parameters learnable, a plain function is static, and `Custom(function, para
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -85,6 +85,10 @@ class Normalised(AbstractCombinator):
         return jnp.where(size > 0, self.kernel(x, z) / jnp.where(size > 0, size, 1), 0)
 
 
+def _hashable(where: Any) -> Any:
+    return tuple(int(place) for place in where) if isinstance(where, (list, tuple, range, np.ndarray)) else where
+
+
 class On(AbstractKernel):
     """`k(x[where], z[where])`: some dimensions of a vector, or one part of a tuple or dict of points.
 
@@ -93,11 +97,9 @@ class On(AbstractKernel):
     """
 
     kernel: AbstractKernel
-    where: Any = eqx.field(static=True, converter=lambda where: tuple(where) if isinstance(where, (list, np.ndarray, range)) else where)
+    where: Any = eqx.field(static=True, converter=_hashable)
 
-    @property
-    def invariance(self):
-        return min(self.kernel.invariance, Invariance.STATIONARY)
+    keeps: ClassVar[Invariance] = Invariance.STATIONARY
 
     def __call__(self, x, z):
         return self.kernel(self._part(x), self._part(z))

@@ -1,10 +1,9 @@
 """Kernels of R^d that are functions of inner products."""
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
-
-import equinox as eqx
 
 from kernax.core.kernel import AbstractKernel, check_degree
 from kernax.core.numerics import check_vectors, dot
@@ -39,7 +38,7 @@ class Polynomial(AbstractKernel):
 
 
 class BilinearForm(AbstractKernel):
-    """`x^T B z` with `B = factor factor^T`, factor (d, r): positive semidefinite of rank at most r, also while it is learned."""
+    """`x^T B z`, `B = factor factor^T`, factor (d, r): positive semidefinite of rank at most r, also while it is learned."""
 
     factor: Float[Array, "d r"] = real()
 
@@ -62,8 +61,8 @@ class BilinearForm(AbstractKernel):
             raise ValueError("B must be symmetric: x^T B z = z^T B x. Its symmetric part is (B + B.T) / 2")
         values, vectors = np.linalg.eigh(B)
         if values[0] < -tolerance * np.abs(values).max():
-            raise ValueError(f"B must be positive semidefinite, but has the eigenvalue {values[0]:.3g}: x^T B z is then no kernel")
-        return BilinearForm(vectors * np.sqrt(np.maximum(values, 0)))
+            raise ValueError(f"B must be positive semidefinite, but has the eigenvalue {values[0]:.3g}: x^T B z is no kernel")
+        return BilinearForm(jnp.asarray(vectors * np.sqrt(np.maximum(values, 0))))
 
     def __call__(self, x, z):
         check_vectors(x, z, self.factor[:, 0])
@@ -82,7 +81,10 @@ class Tanh(AbstractKernel):
 
     def __check_init__(self):
         if not self.indefinite:
-            raise ValueError("the tanh kernel is not positive semidefinite (its Gram matrices have negative eigenvalues): pass indefinite=True to use it all the same")
+            raise ValueError(
+                "the tanh kernel is not positive semidefinite (its Gram matrices have negative eigenvalues): "
+                "pass indefinite=True to use it all the same"
+            )
 
     def __call__(self, x, z):
         check_vectors(x, z)

@@ -4,7 +4,7 @@ Throughout, `s = |(x - z) / lengthscale|^2` with a lengthscale that is a scalar 
 units of x. Every kernel here is 1 at x = z. GPML is Rasmussen & Williams, Gaussian Processes for Machine Learning, 2006.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -17,9 +17,9 @@ from kernax.core.parameters import interval, positive, real
 class RBF(AbstractStationary):
     r"""`exp(-s / 2)`: the Gaussian, squared-exponential or radial basis function kernel (GPML eq. 4.9).
 
-    Other conventions write `exp(-beta |x - z|^2)`. With l the lengthscale, `beta = gamma = 1 / (2 l^2)`, so `l = 1 / sqrt(2 gamma)`;
-    sigma of `exp(-|x - z|^2 / (2 sigma^2))` is l itself; c of `exp(-|x - z|^2 / c)` is `2 l^2`; theta_1 of
-    `exp(-theta_1 / 2 |x - z|^2)` (Bishop 6.63) is `1 / l^2`.
+    Other conventions write `exp(-beta |x - z|^2)`. With l the lengthscale, `beta = gamma = 1 / (2 l^2)`, so that
+    `l = 1 / sqrt(2 gamma)`; sigma of `exp(-|x - z|^2 / (2 sigma^2))` is l itself; c of `exp(-|x - z|^2 / c)` is `2 l^2`;
+    theta_1 of `exp(-theta_1 / 2 |x - z|^2)` (Bishop 6.63) is `1 / l^2`.
     """
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
@@ -29,7 +29,7 @@ class RBF(AbstractStationary):
 
 
 class Matern12(AbstractStationary):
-    """`exp(-r)`, r = sqrt(s): the exponential or Ornstein-Uhlenbeck kernel, theta = 1 / lengthscale (GPML eq. 4.18).
+    """`exp(-r)`, r = sqrt(s): the exponential or Ornstein-Uhlenbeck kernel, theta = 1 / lengthscale (GPML section 4.2.1).
 
     Not differentiable in x at x = z, where the derivative returned is zero.
     """
@@ -87,7 +87,10 @@ class RationalQuadratic(AbstractStationary):
 
 
 class GammaExponential(AbstractStationary):
-    """`exp(-s^(gamma / 2))`, 0 < gamma <= 2: gamma = 1 is Matern 1/2, gamma = 2 an RBF of lengthscale l / sqrt(2) (GPML eq. 4.18)."""
+    """`exp(-s^(gamma / 2))`, 0 < gamma <= 2 (GPML eq. 4.18).
+
+    gamma = 1 is Matern 1/2, gamma = 2 an RBF of lengthscale `lengthscale / sqrt(2)`, and only that one is smooth at x = z.
+    """
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
     gamma: Float[Array, ""] = interval(0, 2, closed=(False, True), default=1.0)
@@ -108,7 +111,7 @@ class Periodic(AbstractKernel):
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
     period: Float[Array, "*d"] = positive(default=1.0)
 
-    invariance: ClassVar[Any] = Invariance.STATIONARY
+    keeps: ClassVar[Invariance] = Invariance.STATIONARY
 
     def __call__(self, x, z):
         check_vectors(x, z, self.lengthscale, self.period)
@@ -123,7 +126,7 @@ class Cosine(AbstractKernel):
 
     period: Float[Array, "*d"] = positive(default=1.0)
 
-    invariance: ClassVar[Any] = Invariance.STATIONARY
+    keeps: ClassVar[Invariance] = Invariance.STATIONARY
 
     def __call__(self, x, z):
         check_vectors(x, z, self.period)
@@ -141,13 +144,14 @@ class SpectralMixture(AbstractKernel):
     means: Float[Array, "q d"] = real()
     scales: Float[Array, "q d"] = positive()
 
-    invariance: ClassVar[Any] = Invariance.STATIONARY
+    keeps: ClassVar[Invariance] = Invariance.STATIONARY
 
     def __check_init__(self):
         q = self.weights.shape
         if len(q) != 1 or self.means.ndim != 2 or self.means.shape[:1] != q or self.scales.shape != self.means.shape:
             raise ValueError(
-                f"SpectralMixture needs weights (q,), means (q, d) and scales (q, d), but got {q}, {self.means.shape}, {self.scales.shape}"
+                "SpectralMixture needs weights (q,), means (q, d) and scales (q, d), "
+                f"but got shapes {q}, {self.means.shape} and {self.scales.shape}"
             )
 
     def __call__(self, x, z):

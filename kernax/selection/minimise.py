@@ -10,8 +10,9 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from kernax.core.numerics import is_concrete
 from kernax.core.parameters import Rebuild, Trainable, unconstrain
-from kernax.core.solution import RESULTS, Solution, finish, is_concrete
+from kernax.core.solution import RESULTS, Solution, finish
 
 Model = TypeVar("Model")
 
@@ -89,7 +90,7 @@ class _Problem(eqx.Module):
     def objective(self, theta: dict[str, Array]) -> Array:
         value = self.loss(self.rebuild(theta), *self.args)
         if jnp.shape(value) != ():
-            raise ValueError(f"loss must return a scalar, but returns an array of shape {jnp.shape(value)}: take its mean or sum")
+            raise ValueError(f"loss must return a scalar, but returns shape {jnp.shape(value)}: take its mean or sum")
         return value
 
 
@@ -103,7 +104,7 @@ def _start(problem: _Problem, theta: dict[str, Array], steps: int) -> _State:
         best_loss=jnp.array(jnp.inf, dtype),
         losses=jnp.full(steps + 1, jnp.nan, dtype),
         gradient_norm=jnp.array(jnp.nan, dtype),
-        step=jnp.array(0),
+        step=jnp.zeros((), jnp.int32),
         result=RESULTS.successful,
         running=jnp.array(True),
     )
@@ -118,8 +119,9 @@ def _advance(problem: _Problem, state: _State, until: Array) -> _State:
             value, grad = jax.value_and_grad(problem.objective)(state.theta)
         else:  # a line search left its last evaluation there
             value, grad = optax.value_and_grad_from_state(problem.objective)(state.theta, state=state.memory)
+        value = jnp.asarray(value)
         state = _record(state, value)
-        norm = optax.tree.norm(grad)
+        norm = jnp.asarray(optax.tree.norm(grad))
         with jax.numpy_dtype_promotion("standard"):  # optax mixes float and integer counters
             updates, memory = problem.optimiser.update(
                 grad, state.memory, state.theta, value=value, grad=grad, value_fn=problem.objective
@@ -170,8 +172,8 @@ def _with_bar(problem: _Problem, state: _State, steps: int) -> _State:
 
     if not is_concrete(problem, state):
         raise ValueError("progress=True needs concrete values: leave it out under jit, grad and vmap")
-    columns = (TextColumn("learning"), BarColumn(), TextColumn("{task.completed}/{task.total}  {task.fields[shown]}"), TimeElapsedColumn())
-    with Progress(*columns) as bar:
+    counts = TextColumn("{task.completed}/{task.total}  {task.fields[shown]}")
+    with Progress(TextColumn("learning"), BarColumn(), counts, TimeElapsedColumn()) as bar:
         task = bar.add_task("", total=steps, shown="")
         for piece in range(1, _CHUNKS + 1):
             state = _advance(problem, state, jnp.asarray(steps * piece // _CHUNKS))

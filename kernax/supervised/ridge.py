@@ -123,4 +123,3 @@ def _leave_one_out(kernel, X, y, ridge, weights, bias):
         v = v - u * (jnp.sum(w * v, 0, keepdims=True) / total)
         leverage = leverage - u * product(P, w) / total
     return (v / leverage).reshape(y.shape)
-
