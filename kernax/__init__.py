@@ -1,12 +1,51 @@
-"""kernax: differentiable kernel methods in JAX."""
+"""kernax: differentiable kernel methods in JAX. Nouns are equinox modules, verbs are functions."""
 
 from kernax.core.expansion import KernelExpansion, kernel_distance
 from kernax.core.gram import gram, gram_diagonal, gram_operator
 from kernax.core.kernel import AbstractKernel, AbstractStationary, Constant, FeatureMap, Power, Product, Scaled, Sum
-from kernax.core.linalg import ConjugateGradient, JitteredCholesky
-from kernax.core.parameters import data as data
-from kernax.core.parameters import describe, interval, nonnegative, positive, real, unconstrain
+from kernax.core.linalg import solve
+from kernax.core.parameters import data, describe, interval, nonnegative, positive, real, unconstrain
 from kernax.core.solution import RESULTS, Solution
-from kernax.kernels import *
+from kernax.core.solvers import ConjugateGradient, JitteredCholesky
+from kernax.kernels import (
+    RBF,
+    BilinearForm,
+    Cosine,
+    Custom,
+    ExpOf,
+    GammaExponential,
+    Linear,
+    Matern,
+    Matern12,
+    Matern32,
+    Matern52,
+    Modulated,
+    Normalised,
+    On,
+    Periodic,
+    Polynomial,
+    PolynomialOf,
+    RationalQuadratic,
+    SpectralMixture,
+    Tanh,
+    Warped,
+)
 from kernax.selection.minimise import minimise
 from kernax.supervised.ridge import kernel_ridge, leave_one_out
+
+__version__ = "0.1.0"
+
+__all__ = [
+    # kernels
+    "AbstractKernel", "AbstractStationary", "RBF", "Matern12", "Matern32", "Matern52", "Matern", "RationalQuadratic",
+    "GammaExponential", "Periodic", "Cosine", "SpectralMixture", "Linear", "Polynomial", "BilinearForm", "Constant", "Tanh",
+    # their algebra
+    "Sum", "Product", "Scaled", "Power", "Warped", "Modulated", "ExpOf", "PolynomialOf", "Normalised", "On", "FeatureMap",
+    "Custom",
+    # parameters
+    "positive", "nonnegative", "interval", "real", "data", "unconstrain", "describe",
+    # matrices, solvers and what they return
+    "gram", "gram_diagonal", "gram_operator", "solve", "JitteredCholesky", "ConjugateGradient", "RESULTS", "Solution",
+    # learners and learning
+    "KernelExpansion", "kernel_distance", "kernel_ridge", "leave_one_out", "minimise",
+]  # fmt: skip

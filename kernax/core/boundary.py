@@ -38,8 +38,9 @@ def _as_array(value: Any, index_ndim: int) -> Any:
     if isinstance(value, (list, float, int, bool)):
         value = np.asarray(value)
         value = value.astype(jnp.result_type(float)) if value.dtype == np.float64 else value
-    if not eqx.is_array_like(value) or getattr(value, "dtype", None) == np.dtype(object):
-        raise ValueError(f"points must be arrays of numbers, but one is a {type(value).__name__}")
+    if not eqx.is_array_like(value) or (not jnp.issubdtype(value.dtype, jnp.number) and value.dtype != bool):
+        kind = getattr(value, "dtype", type(value).__name__)
+        raise ValueError(f"points must be arrays of numbers, but one is of type {kind}: encode it, or drop that part with On")
     value = jnp.asarray(value)
     if value.dtype in _HALF:
         return value.astype(jnp.float32)
@@ -73,7 +74,9 @@ def as_stack(X: PyTree, name: str) -> PyTree:
 
 def check_finite(tree: PyTree, name: str) -> None:
     """Raises ValueError naming the first row where a concrete stack holds NaN or inf."""
-    if is_concrete(tree) and not _all_finite(tree):
+    with jax.ensure_compile_time_eval():  # known values are looked at while tracing, too
+        finite = not is_concrete(tree) or bool(_all_finite(tree))
+    if not finite:
         rows = [np.flatnonzero(~np.isfinite(leaf).reshape(len(leaf), -1).all(1)) for leaf in map(np.asarray, _inexact(tree))]
         first = min(row[0] for row in rows if row.size)
         raise ValueError(
@@ -97,8 +100,8 @@ def count(X: PyTree) -> int:
 
 def dtype_of(*stacks: PyTree) -> Any:
     """The dtype to compute in: that of the data, or JAX's default float where the data are not floats."""
-    leaves = _inexact(stacks)
-    return jnp.result_type(*leaves) if leaves else jnp.result_type(float)
+    dtypes = [leaf.dtype for leaf in _inexact(stacks)]
+    return np.result_type(*dtypes) if dtypes else jnp.result_type(float)
 
 
 def cast(tree: PyTree, dtype: Any) -> PyTree:

@@ -13,7 +13,7 @@ import jax.core
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, ArrayLike, PyTree
 
 _UNROLLED = 8  # up to here the coordinates are summed one by one: exact, and as fast as a matrix product
 
@@ -24,7 +24,7 @@ def dot(a: PyTree, b: PyTree) -> Array:
     return jnp.asarray(sum(jax.tree.leaves(products)))
 
 
-def product(A: Array, B: Array) -> Array:
+def product(A: ArrayLike, B: ArrayLike) -> Array:
     """The matrix product in full precision on every device."""
     return jnp.matmul(A, B, precision=lax.Precision.HIGHEST)
 
@@ -65,54 +65,82 @@ def floored(lengthscale: Array) -> Array:
 
 
 @custom_vmap
-def _anchor(z: Array) -> Array:
-    """The origin that distances are measured from: a point by itself, for a stack (under vmap) its mean."""
+def _origin(x: Array, z: Array) -> Array:
+    """Where a squared distance is measured from.
+
+    One pair, or pairs batched together, are measured from z: the difference form, exact. Two stacks batched one inside the
+    other are measured from the mean of the inner one, which is not batched, so that one matrix product remains.
+    """
     return z
 
 
-@_anchor.def_vmap
-def _anchor_of_stack(size, batched, z):
-    return jnp.mean(z, 0), False  # unbatched, so that vmap(vmap(k)) still traces to one matrix product
+@_origin.def_vmap
+def _origin_of_batch(size, batched, x, z):
+    x_batched, z_batched = batched
+    if z_batched:
+        return (z, True) if x_batched else (jnp.mean(z, 0), False)
+    return _center(z), False
+
+
+@custom_vmap
+def _center(z: Array) -> Array:
+    """The same, once the stack of x is batched: z may still turn out to be a stack."""
+    return z
+
+
+@_center.def_vmap
+def _center_of_batch(size, batched, z):
+    return jnp.mean(z, 0), False
 
 
 @jax.custom_jvp
-def _difference(x, z):
-    return jnp.sum((x - z) ** 2)
+def _sum_of_squares(x, z, lengthscale, origin):
+    """`|(x - z) / lengthscale|^2` from the differences themselves, exact in value."""
+    scales = jnp.unstack(jnp.broadcast_to(lengthscale, x.shape))
+    squares = [((a - b) / scale) ** 2 for a, b, scale in zip(jnp.unstack(x), jnp.unstack(z), scales)]
+    return jnp.asarray(sum(squares[1:], squares[0])) if len(x) <= _UNROLLED else jnp.sum(((x - z) / lengthscale) ** 2)
 
 
-@_difference.defjvp
-def _difference_jvp(primals, tangents):
-    # d |x - z|^2 = 2 (x - z).(dx - dz), expanded: n^2 floats of memory for two stacks instead of n^2 d.
-    (x, z), (dx, dz) = primals, tangents
-    return _difference(x, z), 2 * (dot(x, dx) - dot(x, dz) - dot(z, dx) + dot(z, dz))
+@_sum_of_squares.defjvp
+def _sum_of_squares_jvp(primals, tangents):
+    # ds = 2 (u - v).(du - dv) with u = (x - origin) / l, v = (z - origin) / l, multiplied out: every factor belongs to one
+    # point, so that two stacks need n^2 floats in the backward pass instead of n^2 d.
+    (x, z, lengthscale, origin), (dx, dz, dl, _) = primals, tangents
+    u, v = (x - origin) / lengthscale, (z - origin) / lengthscale
+    du, dv = (dx - u * dl) / lengthscale, (dz - v * dl) / lengthscale
+    return _sum_of_squares(*primals), dot(2 * u, du) + dot(-2 * u, dv) + dot(-2 * v, du) + dot(2 * v, dv)
 
 
-def squared_distance(x: Float[Array, " d"], z: Float[Array, " d"], lengthscale: Array, *, rough: bool = False) -> Array:
-    """`s = |(x - z) / lengthscale|^2`, lengthscale a scalar or one per dimension.
+def squared_distance(x: Any, z: Any, lengthscale: Array, *, rough: bool = False) -> Array:
+    """`s = |(x - z) / lengthscale|^2` of two vectors (d,), lengthscale a scalar or one per dimension (d,).
 
-    For a pair of points this is the sum of squared differences. For two stacks (under `vmap`) and d > 8 it is
-    `x.x + z.z - 2 x.z`, one matrix product, centred at the mean of the inner stack *before* dividing by the lengthscale;
-    its value is clamped at zero but its derivative is not, so that Hessians at x = z are exact.
+    Up to d = 8, and for kernels that are not smooth at s = 0 (`rough`), where a root magnifies an error in s, the value is
+    the sum of squared differences. Otherwise it is `x.x + z.z - 2 x.z`, for two stacks (under `vmap`) one matrix product,
+    centred at the mean of the inner stack *before* dividing by the lengthscale, its value clamped at zero but not its
+    derivative, so that Hessians at x = z are exact. The derivative is in the expanded, centred form in every case.
 
-    `rough=True` is for kernels that are not smooth at s = 0, where an error in s is magnified by a root: the value is the
-    sum of squared differences for every d, the derivative the expanded form.
+    Raises ValueError for anything that is not two vectors of one length.
     """
     check_vectors(x, z, lengthscale)
     lengthscale = floored(lengthscale)
-    if len(x) <= _UNROLLED:
-        scales = jnp.unstack(jnp.broadcast_to(lengthscale, x.shape))
-        return jnp.asarray(sum(((a - b) / scale) ** 2 for a, b, scale in zip(jnp.unstack(x), jnp.unstack(z), scales)))
-    c = _anchor(lax.stop_gradient(z))
-    x, z = (x - c) / lengthscale, (z - c) / lengthscale
-    if rough:
-        return _difference(x, z)
-    s = dot(x, x) + dot(z, z) - 2 * dot(x, z)
+    origin = _origin(lax.stop_gradient(x), lax.stop_gradient(z))
+    if rough or len(x) <= _UNROLLED:
+        return _sum_of_squares(x, z, lengthscale, origin)
+    u, v = (x - origin) / lengthscale, (z - origin) / lengthscale
+    s = dot(u, u) + dot(v, v) + dot(-2 * u, v)  # not -2 * dot(u, v): one n^2 cotangent serves all three terms
     return s + lax.stop_gradient(jnp.maximum(s, 0) - s)
 
 
+@jax.custom_jvp
 def safe_sqrt(s: Array) -> Array:
     """`sqrt(s)` for s >= 0, with derivative zero instead of infinity at s = 0."""
-    return jnp.where(s > 0, jnp.sqrt(jnp.where(s > 0, s, 1)), 0)
+    return jnp.sqrt(s)
+
+
+@safe_sqrt.defjvp
+def _safe_sqrt_jvp(primals, tangents):
+    root = safe_sqrt(primals[0])
+    return root, tangents[0] * jnp.where(root > 0, 1 / (2 * jnp.where(root > 0, root, 1)), 0)
 
 
 @jax.custom_jvp
@@ -147,7 +175,7 @@ def _matern_jvp(p, primals, tangents):
     (q,), (dq,) = primals, tangents
     if p == 0:
         r = safe_sqrt(q)
-        slope = jnp.where(q > 0, -jnp.exp(-r) / (2 * jnp.where(q > 0, r, 1)), 0)
+        slope = jnp.where(r > 0, -jnp.exp(-r) / (2 * jnp.where(r > 0, r, 1)), 0)
     else:
         slope = -matern(p - 1, q) / (2 * (2 * p - 1))
     return matern(p, q), slope * dq
@@ -164,6 +192,7 @@ def matern_of_any_order(nu: Array, q: Array) -> Array:
     float64 and 1e-5 in float32 for nu >= 1/2.
     """
     dtype = q.dtype
+    q = jnp.where((q > 0) | (nu > 1), q, 0)  # for nu <= 1 the slope at q = 0 is infinite: zero is returned
     digits, count = (38, 192) if dtype == jnp.float64 else (18, 64)
     kappa = jnp.sqrt(nu**2 + q)
     peak = jnp.log((nu + kappa) / 2)

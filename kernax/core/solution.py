@@ -107,7 +107,7 @@ def finish(solution: Solution[Value], throw: bool, hint: str = "") -> Solution[V
             if jnp.any(solution.result == result):
                 raise error(" ".join(part for part in (RESULTS[result], hint, _figures(solution.stats)) if part))
     jitter = solution.stats.get("jitter")
-    if jitter is not None and is_concrete(jitter) and jnp.any(jitter > 0):
+    if jitter is not None and jnp.any((jitter > 0) & (solution.result == RESULTS.successful)):
         warnings.warn(
             f"the matrix is singular to working precision: {float(jnp.max(jitter)):.1e} was added to its diagonal. {hint}",
             ConditionWarning,

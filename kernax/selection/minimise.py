@@ -22,9 +22,9 @@ _CHUNKS = 50  # how often a progress bar is redrawn
 class _State(eqx.Module):
     """Where the optimiser stands, the best it has seen, and the objective at every step so far."""
 
-    theta: dict[str, Array]
+    theta: list[Array]
     memory: Any
-    best: dict[str, Array]
+    best: list[Array]
     best_loss: Float[Array, ""]
     losses: Float[Array, " steps"]
     gradient_norm: Float[Array, ""]
@@ -65,13 +65,16 @@ def minimise(
         reached, `steps` taken, and `gradient_norm` at the last step, with respect to the unconstrained parameters.
 
     Raises:
-        ValueError: nothing to learn, or a loss that is not a scalar.
+        ValueError: nothing to learn, no steps, or a loss that is not a scalar.
     """
+    if not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"steps must be a positive integer, but is {steps!r}")
     theta, rebuild = unconstrain(model, trainable)
     if not theta:
         raise ValueError("the model has no free parameters: everything is frozen, or no field is declared positive() or real()")
-    problem = _Problem(loss, rebuild, args, optax.with_extra_args_support(optimiser))
-    state = _start(problem, theta, steps)
+    values, names = jax.tree.flatten(theta)
+    problem = _Problem(loss, rebuild, args, optax.with_extra_args_support(optimiser), names)
+    state = _start(problem, values, steps)
     if progress:
         state = _with_bar(problem, state, steps)
     else:
@@ -86,16 +89,20 @@ class _Problem(eqx.Module):
     rebuild: Rebuild
     args: tuple
     optimiser: optax.GradientTransformationExtraArgs
+    names: Any = eqx.field(static=True)  # optax sees a list: it looks things up by name, and a parameter may have any name
 
-    def objective(self, theta: dict[str, Array]) -> Array:
-        value = self.loss(self.rebuild(theta), *self.args)
+    def model(self, theta: list[Array]) -> Any:
+        return self.rebuild(jax.tree.unflatten(self.names, theta))
+
+    def objective(self, theta: list[Array]) -> Array:
+        value = self.loss(self.model(theta), *self.args)
         if jnp.shape(value) != ():
             raise ValueError(f"loss must return a scalar, but returns shape {jnp.shape(value)}: take its mean or sum")
         return value
 
 
 @eqx.filter_jit
-def _start(problem: _Problem, theta: dict[str, Array], steps: int) -> _State:
+def _start(problem: _Problem, theta: list[Array], steps: int) -> _State:
     dtype = jax.eval_shape(problem.objective, theta).dtype
     return _State(
         theta=theta,
@@ -163,7 +170,7 @@ def _close(problem: _Problem, state: _State) -> Solution:
     result = RESULTS.where(state.running & ~finite, RESULTS.nonfinite, state.result)
     state = jax.tree.map(lambda new, old: jnp.where(state.running, new, old), last, state)
     stats = {"loss": state.best_loss, "losses": state.losses, "steps": state.step, "gradient_norm": state.gradient_norm}
-    return Solution(problem.rebuild(state.best), result, stats)
+    return Solution(problem.model(state.best), result, stats)
 
 
 def _with_bar(problem: _Problem, state: _State, steps: int) -> _State:

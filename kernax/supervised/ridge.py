@@ -9,9 +9,10 @@ from kernax.core.boundary import as_scalar, as_targets, as_weights, count, dtype
 from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import RIDGE, check_memory, gram_operator, prepare
 from kernax.core.kernel import AbstractKernel
-from kernax.core.linalg import ConjugateGradient, JitteredCholesky, weighted_solve
+from kernax.core.linalg import weighted_solve
 from kernax.core.numerics import product
 from kernax.core.solution import Solution, finish
+from kernax.core.solvers import ConjugateGradient, JitteredCholesky
 
 
 def kernel_ridge(

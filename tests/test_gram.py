@@ -1,0 +1,191 @@
+"""Gram matrices: exact, differentiable, within memory, refused where they cannot be built."""
+
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+import pytest
+from conftest import TOLERANCE, X64, needs_x64
+
+import kernax
+from kernax.core.gram import _rows_per_block
+from kernax.core.solution import MemoryBudgetError, NonFiniteError
+
+KERNEL = 2.0 * kernax.RBF(1.5) + kernax.Linear()
+
+
+@pytest.fixture
+def stacks(rng):
+    dtype = jnp.result_type(float)
+    return rng.normal(size=(33, 3)).astype(dtype), rng.normal(size=(20, 3)).astype(dtype)
+
+
+def test_gram_is_the_kernel_of_every_pair(stacks):
+    X, Z = stacks
+    K = kernax.gram(KERNEL, X, Z)
+    assert K.shape == (33, 20)
+    for i, j in ((0, 0), (32, 19), (5, 7)):
+        np.testing.assert_allclose(K[i, j], KERNEL(X[i], Z[j]), rtol=TOLERANCE["value"], atol=TOLERANCE["value"])
+
+
+@pytest.mark.parametrize("d", [1, 3, 12, 65])
+@pytest.mark.parametrize("kernel", [kernax.RBF(2.0), kernax.Matern12(2.0), KERNEL], ids=["rbf", "matern12", "sum"])
+def test_gram_is_symmetric_bitwise_with_the_exact_diagonal(kernel, d, rng):
+    X = rng.normal(size=(101, d)).astype(jnp.result_type(float)) + 7
+    K = kernax.gram(kernel, X)
+    assert jnp.all(K == K.T)
+    diagonal = kernax.gram_diagonal(kernel, X)
+    np.testing.assert_allclose(jnp.diagonal(K), diagonal, rtol=4 * jnp.finfo(K.dtype).eps)
+    if kernel.is_stationary:
+        assert jnp.all(jnp.diagonal(K) == 1)
+        assert jnp.all(diagonal == 1)
+
+
+@pytest.mark.parametrize("block_size", [1, 7, 33, 64])
+def test_blocks_change_nothing(block_size, stacks):
+    X, Z = stacks
+    for other in (None, Z):
+        dense, blocked = kernax.gram(KERNEL, X, other), kernax.gram(KERNEL, X, other, block_size=block_size)
+        np.testing.assert_allclose(blocked, dense, rtol=TOLERANCE["value"], atol=TOLERANCE["value"])
+
+
+def test_operators_multiply_like_the_matrix_and_carry_the_ridge(stacks, rng):
+    X, _ = stacks
+    v = jnp.asarray(rng.normal(size=33).astype(X.dtype))
+    expected = kernax.gram(KERNEL, X) @ v + 0.3 * v
+    for block_size in (None, 8):
+        operator = kernax.gram_operator(KERNEL, X, 0.3, block_size=block_size)
+        assert lx.is_positive_semidefinite(operator)
+        assert lx.is_symmetric(operator)
+        np.testing.assert_allclose(operator.mv(v), expected, rtol=1e2 * TOLERANCE["value"], atol=1e2 * TOLERANCE["value"])
+        np.testing.assert_allclose(
+            operator.as_matrix() @ v, expected, rtol=1e2 * TOLERANCE["value"], atol=1e2 * TOLERANCE["value"]
+        )
+        np.testing.assert_allclose(lx.diagonal(operator), kernax.gram_diagonal(KERNEL, X) + 0.3, rtol=1e-5)
+
+
+def test_gram_passes_through_jit_vmap_and_grad_as_one_function(stacks):
+    X, Z = stacks
+    batch = jnp.stack([X[:20], Z])
+    together = jax.jit(jax.vmap(lambda X: kernax.gram(KERNEL, X)))(batch)
+    np.testing.assert_allclose(together[1], kernax.gram(KERNEL, Z), atol=1e2 * TOLERANCE["value"])
+    kernels = eqx.filter_vmap(kernax.RBF)(jnp.array([0.5, 2.0]))
+    each = eqx.filter_vmap(kernax.gram, in_axes=(eqx.if_array(0), None))(kernels, X)
+    np.testing.assert_allclose(each[1], kernax.gram(kernax.RBF(2.0), X), atol=TOLERANCE["value"])
+    assert jax.jit(kernax.gram)(kernax.RBF(), X).shape == (33, 33)
+
+
+def costly(parameters, x, z):
+    """A table of 64 x 64 numbers per pair, as a string kernel has."""
+    table = jnp.tanh(parameters * jnp.outer(jnp.repeat(x, 64 // len(x)), jnp.repeat(z, 64 // len(z))))
+    return jnp.sum(table**2) + jnp.sum(table @ table)
+
+
+def test_a_costly_kernel_is_blocked_by_what_its_trace_shows_and_a_plain_one_is_not():
+    X = jnp.ones((2000, 64))
+    assert _rows_per_block(kernax.RBF(), X, X) == 2000
+    assert _rows_per_block(KERNEL * kernax.Matern32(), X[:, :3], X[:, :3]) == 2000
+    rows = _rows_per_block(kernax.Custom(costly, jnp.array(0.1)), X, X)
+    assert 1 <= rows <= 2**24 // (64 * 64 * 2000) + 1
+    small = X[:40, :4]
+    np.testing.assert_allclose(
+        kernax.gram(kernax.Custom(costly, jnp.array(0.1)), small, block_size=3),
+        jax.vmap(lambda x: jax.vmap(lambda z: costly(jnp.array(0.1), x, z))(small))(small),
+        rtol=1e-5,
+    )
+
+
+def temporary_bytes(function, *arguments):
+    return jax.jit(function).lower(*arguments).compile().memory_analysis().temp_size_in_bytes
+
+
+ROUGH = (kernax.Matern12, kernax.GammaExponential)
+
+
+@pytest.mark.parametrize("make", [kernax.RBF, kernax.Matern52, kernax.RationalQuadratic, *ROUGH])
+def test_gradients_hold_a_few_matrices_not_one_per_dimension(make):
+    """At most 3 n^2 floats of temporary memory, 5 for kernels that are not smooth at zero, in 64 lengthscales and in X."""
+    n, d = 600, 64
+    shapes = jax.ShapeDtypeStruct((d,), jnp.float32), jax.ShapeDtypeStruct((n, d), jnp.float32)
+    loss = lambda lengthscale, X: jnp.sum(kernax.gram(make(lengthscale), X) ** 2)
+    floats = 5 if make in ROUGH else 3
+    for argument in (0, 1):
+        # the n d numbers of a stack are counted beside n^2, since n is small here
+        assert temporary_bytes(jax.grad(loss, argument), *shapes) <= 4 * (floats * n * n + 6 * n * d)
+
+
+def test_matrix_free_products_and_their_gradients_stay_within_four_megabytes():
+    """J03."""
+
+    def product(lengthscale, X, v):
+        return kernax.gram_operator(kernax.RBF(lengthscale), X, block_size=64).mv(v)
+
+    def form(lengthscale, X, v):
+        return v @ product(lengthscale, X, v)
+
+    for n, megabytes in ((4096, 4), (20000, 16)):
+        shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((), (n, 8), (n,))]
+        assert temporary_bytes(product, *shapes) <= megabytes * 2**20
+        assert temporary_bytes(jax.grad(form), *shapes) <= megabytes * 2**20
+        assert temporary_bytes(jax.grad(form, 1), *shapes) <= megabytes * 2**20
+
+
+def test_a_matrix_that_cannot_fit_is_refused_at_once_with_the_way_out():
+    """J04."""
+    X = np.zeros((200_000, 2), np.float32)
+    kernax.gram(kernax.RBF(), X[:2])
+    for call in (lambda: kernax.gram(kernax.RBF(), X), lambda: kernax.kernel_ridge(kernax.RBF(), X, X[:, 0], 1.0)):
+        start = time.perf_counter()
+        with pytest.raises(MemoryBudgetError, match=r"149 GiB needed .* available; use block_size=\.\.\."):
+            call()
+        assert time.perf_counter() - start < 1
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: kernax.gram(kernax.RBF(), np.ones(3)), r"shape \(\).*X\[:, None\]"),
+        (lambda: kernax.gram(kernax.RBF(), np.ones((4, 3)), np.ones((4, 2))), r"\(3,\).*\(2,\)"),
+        (lambda: kernax.gram(kernax.RBF(np.ones(2)), np.ones((4, 3))), r"shape \(2,\).*shape \(3,\)"),
+        (lambda: kernax.gram(kernax.RBF(), np.ones((0, 3))), "at least one|n >= 1"),
+        (lambda: kernax.gram(kernax.RBF(), (np.ones((4, 3)), np.ones((5, 3)))), "same leading axis"),
+        (lambda: kernax.gram(kernax.RBF(), (np.ones((4, 3)), np.ones((4, 2)))), r"On\(kernel, where\)"),
+        (lambda: kernax.gram(lambda x, z: 1.0, np.ones((4, 3))), r"Custom\(function\)"),
+        (lambda: kernax.gram(kernax.RBF(), np.array([[1.0], [np.nan]])), "X holds NaN or inf, first in row 1"),
+        (lambda: kernax.gram(kernax.RBF(), np.ones((4, 3)), block_size=0), "block_size must be a positive integer"),
+        (lambda: kernax.gram(kernax.RBF(), np.array([["a"], ["b"]])), "arrays of numbers"),
+        (lambda: kernax.gram_operator(kernax.RBF(), np.ones((4, 3)), -1.0), "ridge must be in"),
+    ],
+)
+def test_bad_input_is_refused_with_what_came_and_what_to_pass(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_overflow_is_an_error_that_names_the_kernel():
+    X = 1e4 * np.ones((2, 3), np.float32)
+    with pytest.raises(NonFiniteError, match=r"Polynomial .*rescale inputs"):
+        kernax.gram(kernax.Polynomial(degree=10), X)
+
+
+@needs_x64
+def test_half_precision_is_computed_in_float32_and_mixed_stacks_in_the_wider(rng):
+    X = rng.normal(size=(5, 2))
+    assert kernax.gram(kernax.RBF(), X.astype(np.float16)).dtype == jnp.float32
+    assert kernax.gram(kernax.RBF(), X.astype(np.float32), X).dtype == jnp.float64
+
+
+def test_points_may_be_tuples_and_dicts_of_parts(stacks):
+    X, _ = stacks
+    kernel = kernax.On(kernax.RBF(), "a") * kernax.On(kernax.Linear(), "b")
+    K = kernax.gram(kernel, {"a": X[:, :1], "b": X[:, 1:]})
+    expected = kernax.gram(kernax.RBF(), X[:, :1]) * kernax.gram(kernax.Linear(), X[:, 1:])
+    np.testing.assert_allclose(K, expected, atol=TOLERANCE["value"])
+
+
+def test_the_dtype_is_that_of_the_data():
+    assert kernax.gram(KERNEL, np.ones((3, 2), np.float32)).dtype == jnp.float32
+    assert kernax.gram(KERNEL, [[1, 2], [3, 4]]).dtype == (jnp.float64 if X64 else jnp.float32)

@@ -1,0 +1,202 @@
+"""Solvers: the truth about how a solve ended, and derivatives that do not depend on how it was done."""
+
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+import pytest
+from conftest import TOLERANCE, X64, needs_x64
+from jax.test_util import check_grads
+
+import kernax
+from kernax.core.linalg import weighted_solve
+from kernax.core.solution import ConditionWarning, MaxStepsError, NonFiniteError, NotPSDError
+
+PSD = lx.positive_semidefinite_tag
+DTYPE = jnp.result_type(float)
+
+
+def dense(A):
+    return lx.MatrixLinearOperator(jnp.asarray(A, DTYPE), PSD)
+
+
+def matrix_free(A):
+    A = jnp.asarray(A, DTYPE)
+    return lx.FunctionLinearOperator(lambda v: A @ v, jax.ShapeDtypeStruct((len(A),), DTYPE), PSD)
+
+
+WAYS = [(dense, kernax.JitteredCholesky()), (dense, kernax.ConjugateGradient()), (matrix_free, kernax.ConjugateGradient())]
+IDS = ["cholesky", "cg-dense", "cg-free"]
+
+
+@pytest.mark.parametrize(("operator", "solver"), WAYS, ids=IDS)
+def test_a_nan_in_the_matrix_is_reported_and_never_solved(operator, solver):
+    """L04."""
+    A = 2 * np.eye(3)
+    A[0, 0] = np.nan
+    solution = kernax.solve(operator(A), np.ones(3), solver, throw=False)
+    assert solution.result == kernax.RESULTS.nonfinite
+    assert jnp.all(jnp.isnan(solution.value))
+    with pytest.raises(NonFiniteError):
+        kernax.solve(operator(A), np.ones(3), solver)
+    assert not issubclass(NonFiniteError, NotPSDError)
+
+
+@pytest.mark.parametrize(("operator", "solver"), WAYS, ids=IDS)
+def test_a_zero_right_hand_side_gives_zeros_and_a_gradient(operator, solver):
+    """L05."""
+    solution = kernax.solve(operator(2 * np.eye(3)), np.zeros(3), solver)
+    assert jnp.all(solution.value == 0)
+    assert solution.stats.get("steps", 0) == 0
+    gradient = jax.grad(lambda b: jnp.sum(kernax.solve(operator(2 * np.eye(3)), b, solver).value))(jnp.zeros(3, DTYPE))
+    np.testing.assert_allclose(gradient, 0.5, rtol=TOLERANCE["value"])
+
+
+def test_conjugate_gradients_report_the_true_residual_and_are_judged_by_it():
+    """L07."""
+    x = np.linspace(0, 1, 200, dtype=np.float32)
+    operator = kernax.gram_operator(kernax.RBF(0.2), x[:, None], 1e-4)
+    b = np.sin(6 * x)
+    solution = kernax.solve(operator, b, kernax.ConjugateGradient(max_steps=400), throw=False)
+    A = np.asarray(operator.as_matrix(), float)
+    true = np.linalg.norm(b - A @ np.asarray(solution.value, float)) / np.linalg.norm(b)
+    reported = float(solution.stats["residual"])
+    assert true / 2 <= reported <= 2 * true
+    tolerance = kernax.ConjugateGradient().tolerance(jnp.float32)
+    assert bool(solution.result == kernax.RESULTS.successful) == (reported <= 2 * tolerance)
+
+
+def test_a_cap_on_the_steps_is_reported():
+    A = np.diag(np.logspace(0, 6, 50))
+    few = kernax.ConjugateGradient(max_steps=3)
+    assert kernax.solve(dense(A), np.ones(50), few, throw=False).result == kernax.RESULTS.max_steps_reached
+    with pytest.raises(MaxStepsError, match="steps 3"):
+        kernax.solve(dense(A), np.ones(50), few)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_conjugate_gradients_do_not_depend_on_units(scale, rng):
+    A = rng.normal(size=(30, 30))
+    A = A @ A.T + np.eye(30)
+    b = rng.normal(size=30)
+    plain = kernax.solve(dense(A), b, kernax.ConjugateGradient())
+    scaled = kernax.solve(dense(A * scale), b / scale, kernax.ConjugateGradient())
+    np.testing.assert_allclose(np.asarray(scaled.value) * scale * scale, plain.value, rtol=TOLERANCE["solve"] * 10)
+
+
+def test_jitter_is_added_only_where_it_is_needed_and_said_aloud():
+    well = kernax.solve(dense(np.eye(3)), np.ones(3))
+    assert well.stats["jitter"] == 0
+    with pytest.warns(ConditionWarning, match="added to its diagonal"):
+        singular = kernax.solve(dense(np.ones((3, 3))), np.ones(3))
+    assert 0 < singular.stats["jitter"] <= 1e-4
+    np.testing.assert_allclose(np.sum(singular.value), 1, rtol=1e-5)
+
+
+def test_a_matrix_singular_by_accident_of_rounding_is_not_solved_into_noise():
+    x = np.linspace(0, 1, 60)[:, None]
+    with pytest.warns(ConditionWarning):
+        solution = kernax.solve(kernax.gram_operator(kernax.RBF(5.0), x), np.sin(x[:, 0]))
+    assert jnp.max(jnp.abs(solution.value)) < (1e8 if X64 else 1e5)
+
+
+def test_an_indefinite_matrix_is_refused_and_not_repaired():
+    solution = kernax.solve(dense(np.diag([1.0, -1.0, 2.0])), np.ones(3), throw=False)
+    assert solution.result == kernax.RESULTS.not_psd
+    assert jnp.all(jnp.isnan(solution.value))
+    with pytest.raises(NotPSDError, match="not positive definite"):
+        kernax.solve(dense(np.diag([1.0, -1.0, 2.0])), np.ones(3))
+
+
+@pytest.mark.parametrize("solver", [kernax.JitteredCholesky(), kernax.ConjugateGradient()], ids=["cholesky", "cg"])
+def test_a_bad_member_of_a_batch_leaves_the_others_and_their_gradients_alone(solver):
+    """J02."""
+    line = jnp.linspace(0, 1, 4, dtype=DTYPE)[:, None]
+    rbf = kernax.gram(kernax.RBF(5.0), line) + (1e-8 if X64 else 1e-3) * jnp.eye(4, dtype=DTYPE)
+    batch = jnp.stack([2 * jnp.eye(4, dtype=DTYPE), rbf, jnp.full((4, 4), jnp.nan, DTYPE)])
+    b = jnp.array([1.0, -0.5, 0.2, 3.0], DTYPE)
+
+    def one(A):
+        return kernax.solve(lx.MatrixLinearOperator(A, PSD), b, solver, throw=False)
+
+    together = jax.jit(jax.vmap(one))(batch)
+    alone = one(batch[0])
+    np.testing.assert_allclose(together.value[0], alone.value, rtol=1e-12 if X64 else 1e-6)
+    ok = jax.vmap(lambda result: result == kernax.RESULTS.successful)(together.result)
+    assert ok.tolist()[::2] == [True, False]
+    if X64:
+        assert ok[1]
+        assert together.stats["residual"][1] < 1e-6
+    assert jax.vmap(lambda result: result == kernax.RESULTS.nonfinite)(together.result).tolist() == [False, False, True]
+    gradients = jax.grad(lambda batch: jnp.nansum(jax.vmap(lambda A: one(A).value)(batch)))(batch)
+    assert jnp.all(jnp.isfinite(gradients[:2]))
+    if "steps" in together.stats:
+        assert together.stats["steps"].shape == (3,)
+
+
+@needs_x64
+@pytest.mark.parametrize(
+    "solver", [kernax.JitteredCholesky(), kernax.ConjugateGradient(1e-13), lx.Cholesky()], ids=["c", "cg", "lx"]
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_weighted_solve_has_exact_derivatives_of_first_and_second_order(solver, weighted, rng):
+    A = rng.normal(size=(6, 6))
+    K = jnp.asarray(A @ A.T / 6)
+    rhs = jnp.asarray(rng.normal(size=(6, 2)))
+    weights = jnp.asarray(rng.uniform(0.1, 2, 6))
+
+    def value(*args):
+        K, weights, ridge, rhs = map(jnp.asarray, args)
+        K = (K + K.T) / 2
+        x, _, _ = weighted_solve(lx.MatrixLinearOperator(K, PSD), weights if weighted else None, ridge, rhs, solver)
+        return jnp.sin(x)
+
+    check_grads(value, (K, weights, jnp.array(0.3), rhs), 2, modes=("fwd", "rev"), rtol=1e-6, atol=1e-7)
+
+
+@needs_x64
+def test_weight_zero_removes_the_point_and_has_the_derivative_of_adding_it_back(rng):
+    A = rng.normal(size=(6, 6))
+    K, y = jnp.asarray(A @ A.T), jnp.asarray(rng.normal(size=(6, 1)))
+    weights = jnp.array([1.0, 2.0, 0.0, 0.5, 0.0, 1.0])
+    kept = np.flatnonzero(weights)
+
+    def fit(weights, ridge=0.2):
+        return weighted_solve(
+            lx.MatrixLinearOperator(K, PSD), weights, jnp.array(ridge), weights[:, None] * y, kernax.JitteredCholesky()
+        )[0]
+
+    for ridge in (0.2, 0.0):
+        W = np.diag(np.asarray(weights)[kept])
+        expected = np.linalg.solve(W @ K[np.ix_(kept, kept)] + ridge * np.eye(4), W @ y[kept])
+        np.testing.assert_allclose(fit(weights, ridge)[kept], expected, rtol=1e-8)
+        assert jnp.all(fit(weights, ridge)[np.array([2, 4])] == 0)
+    jacobian = jax.jacrev(fit)(weights)[:, 0, :]
+    np.testing.assert_allclose(jax.jacfwd(fit)(weights)[:, 0, :], jacobian, atol=1e-12)
+    for i in (2, 4):  # one-sided, second order
+        h = 1e-5
+        ahead = lambda steps, i=i, h=h: fit(weights.at[i].add(steps * h))[:, 0]
+        np.testing.assert_allclose(jacobian[:, i], (-3 * ahead(0) + 4 * ahead(1) - ahead(2)) / (2 * h), rtol=1e-6, atol=1e-8)
+    assert jnp.all(jnp.isfinite(jax.hessian(lambda w: jnp.sum(fit(w) ** 2))(weights)))
+
+
+def test_any_lineax_solver_for_definite_operators_will_do(rng):
+    A = rng.normal(size=(8, 8))
+    A = A @ A.T + np.eye(8)
+    b = rng.normal(size=(8, 2))
+    expected = np.linalg.solve(A, b)
+    for solver in (lx.Cholesky(), lx.CG(rtol=1e-6, atol=1e-6), lx.AutoLinearSolver(well_posed=True)):
+        np.testing.assert_allclose(kernax.solve(dense(A), b, solver).value, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: kernax.solve(dense(np.eye(3)), np.ones(4)), r"rhs must have shape \(3,\)"),
+        (lambda: kernax.solve(dense(np.eye(3)), np.array([1.0, np.inf, 0.0])), "rhs holds NaN or inf, first in row 1"),
+        (lambda: kernax.solve(lx.MatrixLinearOperator(jnp.eye(3)), np.ones(3), kernax.ConjugateGradient()), "tagged"),
+    ],
+)
+def test_bad_input_is_refused(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()

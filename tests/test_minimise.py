@@ -1,0 +1,127 @@
+"""Learning by gradients: any optimiser, frozen entries, and never NaN with a good status."""
+
+import chex
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import kernax
+from kernax.core.solution import NonFiniteError
+
+ADAM, LBFGS, SGD = optax.adam(0.1), optax.lbfgs(), optax.sgd(0.5)
+
+
+class RidgeModel(eqx.Module):
+    kernel: kernax.AbstractKernel
+    ridge: jax.Array = kernax.positive(default=1.0)
+
+
+def leave_one_out_loss(model, X, y):
+    return jnp.mean(kernax.leave_one_out(model.kernel, X, y, model.ridge) ** 2)
+
+
+def problem(rng, n=40):
+    X = rng.normal(size=(n, 3)).astype(jnp.result_type(float))
+    return X, (np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=n)).astype(X.dtype)
+
+
+@pytest.mark.parametrize("optimiser", [ADAM, LBFGS], ids=["adam", "lbfgs"])
+def test_the_loss_falls_and_the_irrelevant_inputs_are_found(optimiser, rng):
+    X, y = problem(rng)
+    start = RidgeModel(kernax.RBF(jnp.ones(3)))
+    solution = kernax.minimise(leave_one_out_loss, start, optimiser, 40, args=(X, y))
+    assert solution.result == kernax.RESULTS.successful
+    assert solution.stats["loss"] < 0.5 * leave_one_out_loss(start, X, y)
+    assert solution.stats["loss"] == jnp.nanmin(solution.stats["losses"])
+    np.testing.assert_allclose(leave_one_out_loss(solution.value, X, y), solution.stats["loss"], rtol=1e-3)
+    lengthscale = solution.value.kernel.lengthscale
+    assert jnp.all(lengthscale[1:] > 2 * lengthscale[0])
+
+
+def half(model):
+    return jnp.sum((model["a"] - 3.0) ** 2) + jnp.sum((model["b"] + 1.0) ** 2)
+
+
+def test_frozen_entries_come_back_bitwise_and_the_others_reach_the_minimum():
+    model = {"a": jnp.array([0.1, 0.2, 0.7]), "b": jnp.array(5.0)}
+    trainable = lambda path, value: np.array([True, False, True]) if "a" in path else False
+    solution = kernax.minimise(half, model, LBFGS, 10, trainable=trainable)
+    assert solution.value["a"][1] == model["a"][1]
+    assert solution.value["b"] == model["b"]
+    np.testing.assert_allclose(solution.value["a"][jnp.array([0, 2])], 3.0, rtol=1e-4)
+
+
+def root(theta):
+    return jnp.sqrt(2 - theta)
+
+
+def test_a_loss_that_turns_nan_ends_with_the_best_finite_parameters_and_says_so():
+    """G08."""
+    start = jnp.array(0.0)
+    solution = kernax.minimise(root, start, optax.adam(0.5), 12, throw=False)
+    assert solution.result == kernax.RESULTS.nonfinite
+    assert jnp.isfinite(solution.value)
+    np.testing.assert_allclose(solution.value, 1.999, atol=2e-3)
+    finite = solution.stats["losses"][jnp.isfinite(solution.stats["losses"])]
+    assert solution.stats["loss"] == jnp.min(finite)
+    assert 0 < solution.stats["steps"] < 12
+    with pytest.raises(NonFiniteError, match=r"throw=False.*steps"):
+        kernax.minimise(root, start, optax.adam(0.5), 12)
+
+
+def test_a_loss_that_is_nan_from_the_start_returns_the_start():
+    solution = kernax.minimise(root, jnp.array(3.0), SGD, 5, throw=False)
+    assert solution.result == kernax.RESULTS.nonfinite
+    assert solution.value == 3.0
+
+
+def test_an_infinite_gradient_at_a_finite_loss_is_a_failure_too():
+    solution = kernax.minimise(root, jnp.array(2.0), SGD, 5, throw=False)
+    assert solution.result == kernax.RESULTS.nonfinite
+
+
+def test_a_second_call_with_other_values_does_not_trace_again(rng):
+    X, y = problem(rng, 12)
+    traced = chex.assert_max_traces(leave_one_out_loss, 20)
+
+    def loss(model, X, y):
+        count.append(1)
+        return traced(model, X, y)
+
+    count: list[int] = []
+    kernax.minimise(loss, RidgeModel(kernax.RBF()), ADAM, 5, args=(X, y))
+    first = len(count)
+    kernax.minimise(loss, RidgeModel(kernax.RBF(3.0), ridge=0.2), ADAM, 5, args=(X + 1, 2 * y))
+    assert len(count) == first
+
+
+def test_progress_draws_a_bar_and_changes_nothing(rng, capsys):
+    X, y = problem(rng, 12)
+    plain = kernax.minimise(leave_one_out_loss, RidgeModel(kernax.RBF()), ADAM, 7, args=(X, y))
+    shown = kernax.minimise(leave_one_out_loss, RidgeModel(kernax.RBF()), ADAM, 7, args=(X, y), progress=True)
+    assert bool(eqx.tree_equal(plain.value, shown.value))
+    assert "7/7" in capsys.readouterr().out
+
+
+def test_minimise_runs_under_vmap_over_starts():
+    starts = jnp.array([0.0, 1.0, 10.0])
+    run = lambda start: kernax.minimise(lambda t: (t - 3.0) ** 2, start, ADAM, 300, throw=False)
+    solutions = jax.vmap(run)(starts)
+    np.testing.assert_allclose(solutions.value, 3.0, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: kernax.minimise(half, {"a": jnp.array([1]), "b": jnp.array(1)}, ADAM, 3), "no free parameters"),
+        (lambda: kernax.minimise(lambda t: t * jnp.ones(2), jnp.array(1.0), ADAM, 3), "must return a scalar"),
+        (lambda: kernax.minimise(root, jnp.array(1.0), ADAM, 0), "steps must be a positive integer"),
+        (lambda: jax.jit(lambda t: kernax.minimise(root, t, ADAM, 3, progress=True))(jnp.array(1.0)), "progress=True"),
+    ],
+)
+def test_bad_calls_are_refused(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()

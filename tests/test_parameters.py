@@ -1,0 +1,106 @@
+"""Roles, supports, the unconstrained view, and the table of parameters."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import TOLERANCE
+
+import kernax
+
+
+class Model(eqx.Module):
+    kernel: kernax.AbstractKernel
+    ridge: jax.Array = kernax.positive(default=0.1)
+    mix: jax.Array = kernax.interval(-1.0, 3.0, default=0.5)
+    points: jax.Array = kernax.data(default_factory=lambda: jnp.ones(3))
+
+
+def model():
+    return Model(2.0 * kernax.RBF(jnp.array([1.0, 2.0, 3.0])) + kernax.Linear())
+
+
+def test_unconstrain_and_rebuild_are_inverse_to_each_other():
+    theta, rebuild = kernax.unconstrain(model())
+    assert set(theta) == {"kernel.terms[0].kernel.lengthscale", "kernel.terms[0].scale", "ridge", "mix"}
+    again, _ = kernax.unconstrain(rebuild(theta))
+    for path, value in theta.items():
+        np.testing.assert_allclose(again[path], value, atol=TOLERANCE["value"])
+
+
+def test_rebuilt_parameters_stay_inside_their_supports_wherever_theta_goes():
+    theta, rebuild = kernax.unconstrain(model())
+    for shift in (-30.0, 30.0):
+        moved = rebuild({path: value + shift for path, value in theta.items()})
+        assert moved.ridge > 0
+        assert -1 <= moved.mix <= 3
+
+
+def test_frozen_entries_and_data_come_back_bitwise():
+    original = model()
+    keep_second = lambda path, value: np.array([True, False, True]) if path.endswith("lengthscale") else path == "ridge"
+    theta, rebuild = kernax.unconstrain(original, keep_second)
+    assert theta["kernel.terms[0].kernel.lengthscale"].shape == (2,)
+    moved = rebuild({path: value + 0.37 for path, value in theta.items()})
+    lengthscale = moved.kernel.terms[0].kernel.lengthscale
+    assert lengthscale[1] == original.kernel.terms[0].kernel.lengthscale[1]
+    assert jnp.all(lengthscale[jnp.array([0, 2])] != original.kernel.terms[0].kernel.lengthscale[jnp.array([0, 2])])
+    assert moved.kernel.terms[0].scale == original.kernel.terms[0].scale
+    assert moved.mix == original.mix
+    assert jnp.all(moved.points == original.points)
+
+
+def test_networks_of_other_libraries_count_every_float_array_as_real():
+    network = eqx.nn.MLP(2, 1, 3, 1, key=jax.random.key(0))
+    theta, _ = kernax.unconstrain(kernax.FeatureMap(network))
+    assert sum(value.size for value in theta.values()) == 2 * 3 + 3 + 3 + 1
+
+
+def test_python_numbers_become_strongly_typed_arrays():
+    for value in (2, 2.0, np.float64(2), True):
+        leaf = kernax.RBF(value).lengthscale
+        assert leaf.dtype == jnp.result_type(float)
+        assert not leaf.weak_type
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: kernax.unconstrain(Model(kernax.RBF(), ridge=-0.1)), "ridge must be in"),
+        (lambda: kernax.unconstrain({"kernel": kernax.RBF(), "ridge": 0.1}), "is a Python float"),
+        (lambda: kernax.unconstrain(0.0 * kernax.RBF()), "scale is at the end of its support"),
+        (lambda: kernax.unconstrain(kernax.RBF(), lambda path, value: np.ones(2, bool)), "must return a bool"),
+        (lambda: kernax.RBF(jnp.array([1.0, -1.0])), "RBF.lengthscale must be in"),
+        (lambda: kernax.RBF(jnp.nan), "RBF.lengthscale must be in"),
+        (lambda: kernax.RBF(jnp.inf), "RBF.lengthscale must be in"),
+    ],
+)
+def test_bad_parameters_are_refused_by_name(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_a_scale_of_zero_can_be_frozen_and_learned_around():
+    kernel = 0.0 * kernax.RBF() + kernax.Matern32()
+    theta, rebuild = kernax.unconstrain(kernel, lambda path, value: not path.endswith("scale"))
+    assert rebuild(theta).terms[0].scale == 0
+
+
+def test_describe_lists_paths_values_supports_and_what_is_frozen():
+    table = kernax.describe(
+        model(), lambda path, value: np.array([True, False, True]) if "lengthscale" in path else path == "mix"
+    )
+    rows = {path: (value, support, state) for path, value, support, state in table.rows}
+    assert rows["kernel.terms[0].kernel.lengthscale"] == ("[1. 2. 3.]", "(0, inf)", "2 of 3 free")
+    assert rows["ridge"] == ("0.1", "(0, inf)", "frozen")
+    assert rows["mix"] == ("0.5", "(-1, 3)", "free")
+    assert str(table).splitlines()[0].split() == ["parameter", "value", "support", "state"]
+
+
+def test_unconstrain_works_under_jit_and_its_derivative_is_the_chain_rule():
+    def through(ridge):
+        theta, rebuild = kernax.unconstrain(Model(kernax.RBF(), ridge=ridge))
+        return rebuild(theta).ridge ** 2
+
+    np.testing.assert_allclose(jax.jit(jax.grad(through))(jnp.array(0.3)), 0.6, rtol=1e-6)
