@@ -121,7 +121,7 @@ def test_matrix_free_products_and_their_gradients_stay_within_four_megabytes():
     """J03."""
 
     def product(lengthscale, X, v):
-        return kernax.gram_operator(kernax.RBF(lengthscale), X, block_size=64).mv(v)
+        return kernax.gram_operator(kernax.RBF(lengthscale), X, block_size=32).mv(v)
 
     def form(lengthscale, X, v):
         return v @ product(lengthscale, X, v)
@@ -153,7 +153,6 @@ def test_a_matrix_that_cannot_fit_is_refused_at_once_with_the_way_out():
         (lambda: kernax.gram(kernax.RBF(), np.ones((0, 3))), "at least one|n >= 1"),
         (lambda: kernax.gram(kernax.RBF(), (np.ones((4, 3)), np.ones((5, 3)))), "same leading axis"),
         (lambda: kernax.gram(kernax.RBF(), (np.ones((4, 3)), np.ones((4, 2)))), r"On\(kernel, where\)"),
-        (lambda: kernax.gram(lambda x, z: 1.0, np.ones((4, 3))), r"Custom\(function\)"),
         (lambda: kernax.gram(kernax.RBF(), np.array([[1.0], [np.nan]])), "X holds NaN or inf, first in row 1"),
         (lambda: kernax.gram(kernax.RBF(), np.ones((4, 3)), block_size=0), "block_size must be a positive integer"),
         (lambda: kernax.gram(kernax.RBF(), np.array([["a"], ["b"]])), "arrays of numbers"),

@@ -151,7 +151,12 @@ def test_weighted_solve_has_exact_derivatives_of_first_and_second_order(solver, 
         x, _, _ = weighted_solve(lx.MatrixLinearOperator(K, PSD), weights if weighted else None, ridge, rhs, solver)
         return jnp.sin(x)
 
-    check_grads(value, (K, weights, jnp.array(0.3), rhs), 2, modes=("fwd", "rev"), rtol=1e-6, atol=1e-7)
+    arguments = (K, weights, jnp.array(0.3), rhs)
+    gradient = jax.grad(lambda *args: jnp.sum(value(*args) ** 2), (0, 1, 2, 3) if weighted else (0, 2, 3))
+    check_grads(value, arguments, 1, modes=("fwd", "rev"), rtol=1e-6, atol=1e-7, eps=1e-5)
+    check_grads(
+        lambda *args: gradient(*map(jnp.asarray, args)), arguments, 1, modes=("fwd", "rev"), rtol=1e-6, atol=1e-7, eps=1e-5
+    )
 
 
 @needs_x64

@@ -103,7 +103,7 @@ def test_progress_draws_a_bar_and_changes_nothing(rng, capsys):
     plain = kernax.minimise(leave_one_out_loss, RidgeModel(kernax.RBF()), ADAM, 7, args=(X, y))
     shown = kernax.minimise(leave_one_out_loss, RidgeModel(kernax.RBF()), ADAM, 7, args=(X, y), progress=True)
     assert bool(eqx.tree_equal(plain.value, shown.value))
-    assert "7/7" in capsys.readouterr().out
+    assert "7/7" in capsys.readouterr().err
 
 
 def test_minimise_runs_under_vmap_over_starts():

@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, ArrayLike, PyTree
 
 from kernax.core.numerics import is_concrete
@@ -115,7 +116,7 @@ def as_scalar(value: ArrayLike, dtype: Any, name: str, support: Support) -> Arra
         raise ValueError(f"{name} must be a scalar, but has shape {jnp.shape(value)}: batch over several with jax.vmap")
     if is_concrete(value) and not support.contains(np.asarray(value)):
         raise ValueError(f"{name} must be in {support} and finite, but is {np.asarray(value).item():g}")
-    return jnp.asarray(value, dtype=dtype)
+    return lax.convert_element_type(value, dtype)  # strongly typed
 
 
 def as_targets(y: ArrayLike, n: int, dtype: Any, name: str = "y") -> Array:

@@ -93,7 +93,7 @@ class _System(eqx.Module):
 
     def symmetric_form(self) -> lx.AbstractLinearOperator:
         """M as a matrix if K is one, otherwise as products only."""
-        K, root = self.operator, None if self.weights is None else _roots(self.weights)[0]
+        K, root = self.operator, None if self.weights is None else self._roots(self.weights)[0]
         if isinstance(K, lx.MatrixLinearOperator):
             inner = K.matrix if root is None else root[:, None] * K.matrix * root[None, :]
             return lx.MatrixLinearOperator(inner + jnp.diag(self.shift), lx.positive_semidefinite_tag)
@@ -110,8 +110,8 @@ class _System(eqx.Module):
         """`(W K + shift)^-1 B`, with the results and stats of each column."""
         if self.weights is None:
             return self._columns(solver, state, B)
-        root, inverse_root, removed = _roots(self.weights)
-        alone = removed[:, None] * B / self.shift[:, None]
+        root, inverse_root, removed = self._roots(self.weights)
+        alone = removed[:, None] * B
         x, report = self._columns(solver, state, inverse_root[:, None] * (B - self.weights[:, None] * self._K(alone)))
         return root[:, None] * x + alone, report
 
@@ -119,10 +119,10 @@ class _System(eqx.Module):
         """`(K W + shift)^-1 B`, likewise."""
         if self.weights is None:
             return self._columns(solver, state, B)
-        root, inverse_root, removed = _roots(self.weights)
+        root, inverse_root, removed = self._roots(self.weights)
         x, report = self._columns(solver, state, root[:, None] * B)
         x = inverse_root[:, None] * x
-        return x + removed[:, None] * (B - self._K(self.weights[:, None] * x)) / self.shift[:, None], report
+        return x + removed[:, None] * (B - self._K(self.weights[:, None] * x)), report
 
     def _K(self, A):
         return jax.vmap(self.operator.mv, 1, 1)(A)
@@ -135,12 +135,11 @@ class _System(eqx.Module):
         x, result, stats = jax.vmap(column, 1, (1, 0, 0))(B)
         return x, (result, stats)
 
-
-def _roots(weights: Array) -> tuple[Array, Array, Array]:
-    """sqrt(w), 1 / sqrt(w) with zero where w = 0, and one where w = 0."""
-    on = weights > 0
-    root = jnp.sqrt(jnp.where(on, weights, 1))
-    return jnp.where(on, root, 0), jnp.where(on, 1 / root, 0), jnp.where(on, 0, 1).astype(root.dtype)
+    def _roots(self, weights) -> tuple[Array, Array, Array]:
+        """sqrt(w) and 1 / sqrt(w), zero where w = 0, and 1 / shift, zero elsewhere."""
+        on = weights > 0
+        root = jnp.sqrt(jnp.where(on, weights, 1))
+        return jnp.where(on, root, 0), jnp.where(on, 1 / root, 0), jnp.where(on, 0, 1 / jnp.where(on, 1, self.shift))
 
 
 def _verdict(results: Any, relative: Array, solver: lx.AbstractLinearSolver) -> Any:
@@ -164,6 +163,8 @@ def solve(
 
     Raises (`throw=True`): NonFiniteError, NotPSDError, MaxStepsError, BreakdownError.
     """
+    if not lx.is_positive_semidefinite(operator):
+        raise ValueError("solve needs an operator tagged lineax.positive_semidefinite_tag: tag it if it is, or use lineax")
     rhs = as_targets(rhs, operator.in_size(), operator.in_structure().dtype, "rhs")
     solver = JitteredCholesky() if solver is None else solver
     return finish(_solve(operator, rhs, solver), throw)

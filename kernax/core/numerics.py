@@ -119,10 +119,14 @@ def squared_distance(x: Any, z: Any, lengthscale: Array, *, rough: bool = False)
     centred at the mean of the inner stack *before* dividing by the lengthscale, its value clamped at zero but not its
     derivative, so that Hessians at x = z are exact. The derivative is in the expanded, centred form in every case.
 
+    In float32 the matrix product leaves an error of about `3e-7 reach^2` in s, reach = max |x - origin| / lengthscale: a Gram
+    matrix is right to 1e-6 at a reach of 2, to 6e-5 at 10 and to 4e-4 at 30, worst between near neighbours far from the mean.
+    Up to d = 8 it is right to 1e-6 everywhere.
+
     Raises ValueError for anything that is not two vectors of one length.
     """
     check_vectors(x, z, lengthscale)
-    lengthscale = floored(lengthscale)
+    x, z, lengthscale = x + 0, z + 0, floored(lengthscale)  # + 0: custom_jvp under jit and vmap fails on NumPy constants
     origin = _origin(lax.stop_gradient(x), lax.stop_gradient(z))
     if rough or len(x) <= _UNROLLED:
         return _sum_of_squares(x, z, lengthscale, origin)
@@ -208,7 +212,8 @@ def matern_of_any_order(nu: Array, q: Array) -> Array:
     t = start + step * jnp.arange(count, dtype=dtype)
     exponent = nu * (peak + t) - jnp.exp(peak + t) - q / 4 * jnp.exp(-peak - t)
     value = step * jnp.sum(jnp.exp(exponent - lax.lgamma(nu)))
-    return value + lax.stop_gradient(jnp.where(q == 0, 1 - value, 0))
+    slope = jnp.where(nu > 1, 1 / (4 * jnp.where(nu > 1, nu - 1, 1)), 0)  # -dM/dq at q = 0, where the tail outgrows the window
+    return jnp.where(q == 0, 1 - slope * q, value)
 
 
 def split_by_tangent(primals: Any, tangents: Any) -> tuple[Any, Any]:

@@ -17,7 +17,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, PyTree
+from jax import lax
+from jaxtyping import Array, PyTree
 
 from kernax.core.numerics import is_concrete
 
@@ -91,13 +92,14 @@ def _parameter(support: Support, **kwargs):
     return eqx.field(converter=as_floats, metadata={"role": support}, **kwargs)
 
 
-def as_floats(value: ArrayLike) -> Any:
+def as_floats(value: Any) -> Any:
     """A strongly typed array of the value's own float dtype, or of JAX's default one for Python numbers, ints and bools."""
     if isinstance(value, (bool, int, float, list, tuple)):
         return jnp.asarray(value, dtype=float)
     if isinstance(value, (np.ndarray, np.generic, jax.Array)):
         value = jnp.asarray(value)
-        return value if jnp.issubdtype(value.dtype, jnp.inexact) else value.astype(float)
+        dtype = value.dtype if jnp.issubdtype(value.dtype, jnp.inexact) else jnp.result_type(float)
+        return lax.convert_element_type(value, dtype)  # drops a weak type, which would make jit compile again
     return value  # a placeholder of a tree transformation
 
 
@@ -149,7 +151,7 @@ def check_supports(model: PyTree) -> None:
 
 
 def _shown(value: np.ndarray) -> str:
-    return f"{value.item():g}" if value.size == 1 else np.array2string(value, precision=4, threshold=6)
+    return f"{value.item():g}" if value.size == 1 else np.array2string(value, precision=4, threshold=100, max_line_width=10**6)
 
 
 class Rebuild(eqx.Module):

@@ -79,8 +79,6 @@ class ConjugateGradient(lx.AbstractLinearSolver):
     max_steps: int = 1000
 
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> lx.AbstractLinearOperator:
-        if not lx.is_positive_semidefinite(operator):
-            raise ValueError("ConjugateGradient needs an operator tagged lineax.positive_semidefinite_tag")
         return lx.linearise(operator)
 
     def compute(self, state: lx.AbstractLinearOperator, vector: Array, options: dict[str, Any]):

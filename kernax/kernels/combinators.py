@@ -9,13 +9,18 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.kernel import AbstractCombinator, AbstractKernel, Invariance, as_module
 from kernax.core.numerics import safe_sqrt
-from kernax.core.parameters import nonnegative
+from kernax.core.parameters import as_floats, nonnegative
+
+
+def _strong(parameters: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: as_floats(leaf) if eqx.is_inexact_array_like(leaf) else leaf, parameters)
 
 
 class Custom(AbstractKernel):
@@ -26,7 +31,7 @@ class Custom(AbstractKernel):
     """
 
     function: Callable = eqx.field(static=True)
-    parameters: PyTree = ()
+    parameters: PyTree = eqx.field(converter=_strong, default=())
 
     def __call__(self, *points):
         return self.function(self.parameters, *points)

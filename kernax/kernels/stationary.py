@@ -93,7 +93,7 @@ class GammaExponential(AbstractStationary):
     """
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
-    gamma: Float[Array, ""] = interval(0, 2, closed=(False, True), default=1.0)
+    gamma: Float[Array, ""] = interval(0.0, 2.0, closed=(False, True), default=1.0)
 
     rough: ClassVar[bool] = True
 

@@ -56,7 +56,7 @@ def minimise(
         optimiser: for `lbfgs`, line searches are run as optax defines them.
         steps: the number of updates. Stops early where the gradient is exactly zero.
         trainable: as for `unconstrain`: freezes whole parameters or single elements, which come back bitwise.
-        progress: draw a bar (needs `rich`; not under a transformation).
+        progress: draw a bar on standard error (needs `rich`; not under a transformation).
         throw: raise `NonFiniteError` if the loss or its gradient becomes NaN or inf; otherwise look at `result`.
 
     Returns:
@@ -175,12 +175,14 @@ def _close(problem: _Problem, state: _State) -> Solution:
 
 def _with_bar(problem: _Problem, state: _State, steps: int) -> _State:
     """`_advance` in some fifty pieces, with a bar redrawn between them."""
+    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     if not is_concrete(problem, state):
         raise ValueError("progress=True needs concrete values: leave it out under jit, grad and vmap")
     counts = TextColumn("{task.completed}/{task.total}  {task.fields[shown]}")
-    with Progress(TextColumn("learning"), BarColumn(), counts, TimeElapsedColumn()) as bar:
+    columns = (TextColumn("learning"), BarColumn(), counts, TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=steps, shown="")
         for piece in range(1, _CHUNKS + 1):
             state = _advance(problem, state, jnp.asarray(steps * piece // _CHUNKS))

@@ -1,0 +1,6 @@
+"""Is it a kernel, and will it work everywhere in kernax? Checks for the kernels that users write."""
+
+from kernax.testing.conformance import PROPERTIES, check_conformance
+from kernax.testing.positivity import KernelReport, check_kernel
+
+__all__ = ["PROPERTIES", "KernelReport", "check_conformance", "check_kernel"]

@@ -1,0 +1,35 @@
+# Every target sets up what it needs: a bare machine with Python 3.11 or newer and pip is enough.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint bench clean
+
+.venv/pip: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --upgrade pip
+	@touch $@
+
+# One stamp an extra, so that each is installed once.
+.venv/%: .venv/pip
+	$(BIN)/pip install --quiet --editable '.[$*]'
+	@touch $@
+
+demo: .venv/cli .venv/sklearn
+	@$(BIN)/python examples/write_diabetes.py demo/diabetes.csv
+	$(BIN)/kernax fit demo/diabetes.csv --target progression --plot demo/diabetes.png
+
+# The whole suite, once in each precision, each in its own processes.
+test: .venv/test
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest
+	JAX_ENABLE_X64=0 $(BIN)/python -m pytest
+
+lint: .venv/test .venv/lint
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/basedpyright
+
+bench: .venv/bench
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv .cache demo

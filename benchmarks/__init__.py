@@ -1,0 +1,1 @@
+"""Questions about kernax's speed and memory, each answered next to its peers: `python -m benchmarks --list`."""

@@ -1,0 +1,49 @@
+"""`python -m benchmarks [NAMES] [--list] [--json FILE] [--quick]`: answers questions, prints tables, exits 1 on a mismatch."""
+
+import argparse
+import importlib
+import json
+import sys
+from pathlib import Path
+
+from benchmarks import report
+from benchmarks.harness import results
+
+NAMES = ("gram_dense", "gradient_memory", "ridge", "batch", "matrix_free", "startup")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Speed and memory of kernax next to its peers.")
+    parser.add_argument("names", nargs="*", metavar="NAMES", help="questions to answer (default: all)")
+    parser.add_argument("--list", action="store_true", help="list the questions")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the records there")
+    parser.add_argument("--quick", action="store_true", help="small sizes and few rounds, to see that everything runs")
+    options = parser.parse_args()
+    unknown = set(options.names) - set(NAMES)
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))} (choose from {', '.join(NAMES)})")
+    modules = {name: importlib.import_module(f"benchmarks.{name}") for name in options.names or NAMES}
+    if options.list:
+        for name, module in modules.items():
+            print(f"{name:16}{module.__doc__.splitlines()[0]}")
+        return 0
+    return answer(modules, options.quick, options.json)
+
+
+def answer(modules: dict, quick: bool, file: Path | None) -> int:
+    """Prints each question's cases as they are measured; 1 if any two answers disagree."""
+    records, agreed, environment = [], True, report.environment()
+    for name, module in modules.items():
+        print(f"== {name}: {module.__doc__.splitlines()[0]}", flush=True)
+        for case, rows, verdicts in results(module, quick):
+            print("\n" + report.table(case, rows, verdicts, quick), flush=True)
+            records.append(report.record(name, case, rows, verdicts))
+            agreed &= all(row.agrees for row in rows)
+            if file is not None:  # after every case: a run that is stopped keeps what it has
+                file.write_text(json.dumps(environment | {"quick": quick, "cases": records}, indent=1) + "\n")
+        print()
+    return 0 if agreed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

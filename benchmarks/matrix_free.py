@@ -1,0 +1,64 @@
+"""How long, and in how much memory, is `K v` computed without ever holding K?
+
+`gram_operator(RBF, X, block_size=B).mv(v)`, float32, against KeOps on the CPU; then the memory of the gradient of
+`v^T K v` in the lengthscale, and of the product and its gradient at a larger n, which is compiled and not run.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import kernax as kx
+from benchmarks.harness import MB, Bar, Case, Contender, Program
+
+LENGTHSCALE = 3.0
+BLOCKS = (32, 16, 64, 128, 512, 2048)  # the first is the one the bars are about
+
+
+def cases(quick):
+    n, d = (500 if quick else 20000), 10
+    X, v = data(n, d)
+    blocks = [Contender(f"kernax, {B} rows", lambda B=B: Program(product, LENGTHSCALE, X, v, B)) for B in BLOCKS]
+    yield Case(
+        f"K v, n={n}, d={d}, float32",
+        [*blocks, Contender("keops", lambda: _keops(X, v))],
+        bars=[Bar(0.1, "keops")],
+        tolerance=1e-4,
+        rounds=2 if quick else 5,
+    )
+    yield _gradient(*data(n // 5 + 96, 8), 4 * MB, rounds=2 if quick else 5)
+    yield _gradient(*data(n, 8), 16 * MB, rounds=0)
+
+
+def data(n, d):
+    """n points and a vector."""
+    points, vector = jax.random.split(jax.random.key(0))
+    return jax.random.normal(points, (n, d), jnp.float32), jax.random.normal(vector, (n,), jnp.float32)
+
+
+def product(lengthscale, X, v, block):
+    return kx.gram_operator(kx.RBF(lengthscale), X, block_size=block).mv(v)
+
+
+def _gradient(X, v, limit, rounds):
+    gradient = jax.grad(lambda scale, X, v, block: v @ product(scale, X, v, block))
+    scale = jnp.asarray(LENGTHSCALE, jnp.float32)
+    return Case(
+        f"gradient of v^T K v in the lengthscale, n={len(X)}, d={X.shape[1]}, float32",
+        [Contender(f"kernax, {B} rows", lambda B=B: Program(gradient, scale, X, v, B)) for B in BLOCKS],
+        bars=[Bar(limit, figure="temporary")],
+        tolerance=1e-3,
+        rounds=rounds,
+    )
+
+
+def _keops(X, v):
+    from pykeops.numpy import LazyTensor
+
+    X, v = np.asarray(X) / np.float32(LENGTHSCALE), np.asarray(v)[:, None]
+
+    def run():
+        x, z = LazyTensor(X[:, None, :]), LazyTensor(X[None, :, :])
+        return ((-((x - z) ** 2).sum(-1) / 2).exp() @ v)[:, 0]
+
+    return run

@@ -1,0 +1,29 @@
+"""How long until kernax is imported, and until a first fit is there?
+
+Every run is a process of its own: one imports kernax, the other what it stands on; a third imports kernax and makes a kernel
+ridge fit of n = 500 with nothing compiled before, and takes the time from there.
+"""
+
+from benchmarks.harness import Bar, Case, Contender, Process
+
+FIT = """
+import numpy as np
+import kernax as kx
+X = np.random.default_rng(0).standard_normal((500, 5), dtype=np.float32)
+start = time.perf_counter()
+kx.kernel_ridge(kx.RBF(2.0), X, X[:, 0], 0.1).value.coefficients.block_until_ready()
+"""
+
+
+def cases(quick):
+    rounds = 1 if quick else 7
+    yield Case(
+        "imports",
+        [
+            Contender("kernax", lambda: Process("import kernax")),
+            Contender("jax, equinox, lineax, optax", lambda: Process("import jax, equinox, lineax, optax")),
+        ],
+        bars=[Bar(1.3, "jax, equinox, lineax, optax")],
+        rounds=rounds,
+    )
+    yield Case("first fit, n=500", [Contender("kernax", lambda: Process(FIT))], bars=[Bar(3.0)], rounds=rounds)

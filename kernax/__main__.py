@@ -1,0 +1,19 @@
+"""`python -m kernax` and the command `kernax`."""
+
+import sys
+
+
+def main() -> None:
+    """Runs the command line, or says in one line what to install."""
+    try:
+        from kernax.cli.app import app
+    except ModuleNotFoundError as problem:
+        if (problem.name or "").partition(".")[0] not in ("typer", "rich"):
+            raise
+        print(f"error: the command line needs {problem.name}: pip install 'kernax-toolkit[cli]'", file=sys.stderr)
+        sys.exit(2)
+    app(prog_name="kernax")
+
+
+if __name__ == "__main__":
+    main()

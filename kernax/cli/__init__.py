@@ -1,0 +1,1 @@
+"""The command line. Needs `pip install 'kernax-toolkit[cli]'`; nothing here is imported by `import kernax`."""

@@ -1,0 +1,137 @@
+"""Reading a table of numbers from a CSV file, with a place in the file for everything that is wrong with it."""
+
+import csv
+import dataclasses
+import difflib
+import io
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+_LEAST_ROWS = 4  # three to learn from, one to hold out
+_SHOWN = 30  # column names in a message
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Inputs `X` (n, d) under the names in `columns`, and the values `y` (n,) of the column called `target`."""
+
+    columns: tuple[str, ...]
+    target: str
+    X: Float[np.ndarray, "n d"]
+    y: Float[np.ndarray, " n"]
+
+
+def read_table(path: Path, target: str) -> Table:
+    """Reads a CSV file with a header; comma, semicolon or tab, UTF-8. Every column but the target is an input.
+
+    Raises:
+        ValueError: one sentence with the line of the file where it is wrong: lines are counted as an editor counts them.
+    """
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder, not a CSV file")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            records = _records(path, file.read())
+            header = _header(path, records)
+            place = _find(path, target, header)
+            rows = np.array([_row(path, header, line, cells) for line, cells in records])
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {path}") from None
+    except OSError as problem:
+        raise ValueError(f"{path} cannot be read: {problem.strerror or problem}") from None
+    except UnicodeDecodeError as problem:
+        raise ValueError(f"{path} is not text in UTF-8: byte {problem.start} cannot be decoded") from None
+    if len(rows) < _LEAST_ROWS:
+        raise ValueError(f"{path} has {_count(len(rows), 'row')} of numbers, but at least {_LEAST_ROWS} are needed")
+    y = rows[:, place]
+    if y.min() == y.max():
+        raise ValueError(f"target column {target!r} is constant: it is {y[0]:g} in every row, so there is nothing to learn")
+    inputs = tuple(name for name in header if name != target)
+    return Table(inputs, target, np.delete(rows, place, axis=1), y)
+
+
+def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+    """The records that are not blank, each with the line of the file on which it starts."""
+    if not text.strip():
+        raise ValueError(f"{path} is empty: a header and rows of numbers are needed")
+    line = 1
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                yield line, cells
+            line = reader.line_num + 1
+    except csv.Error as problem:
+        raise ValueError(f"{path}, line {line}: {problem}") from None
+
+
+def _delimiter(text: str) -> str:
+    """Whichever of the three cuts the header into the most names; csv.Sniffer guesses from the data, and guesses wrong."""
+
+    def names(delimiter: str) -> int:
+        return len(next(filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)), []))
+
+    return max(",;\t", key=names)
+
+
+def _header(path: Path, records: Iterator[tuple[int, list[str]]]) -> list[str]:
+    names = [name.strip() for name in next(records)[1]]
+    for position, name in enumerate(names, start=1):
+        if not name:
+            raise ValueError(f"column {position} of {path} has no name in the header (from pandas, write with index=False)")
+    twice = next((name for position, name in enumerate(names) if name in names[:position]), None)
+    if twice is not None:
+        raise ValueError(f"{path} has two columns called {_quoted(twice)}: names must differ")
+    return names
+
+
+def _find(path: Path, target: str, header: list[str]) -> int:
+    if target not in header:
+        near = difflib.get_close_matches(target, header, n=1, cutoff=0.5)
+        hint = f"did you mean {_quoted(near[0])}? " if near else ""
+        names = ", ".join(header[:_SHOWN] + ["..."] * (len(header) > _SHOWN))
+        raise ValueError(f"{path} has no column {_quoted(target)}: {hint}its columns are {names}")
+    if len(header) == 1:
+        raise ValueError(f"{path} has no columns but the target {_quoted(target)}: there is nothing to predict it from")
+    return header.index(target)
+
+
+def _row(path: Path, header: list[str], line: int, cells: list[str]) -> list[float]:
+    if len(cells) != len(header):
+        raise ValueError(f"{path}, line {line}: there are {_count(len(cells), 'cell')}, but the header has {len(header)}")
+    numbers = []
+    for name, cell in zip(header, cells):
+        try:
+            numbers.append(_number(cell))
+        except ValueError as problem:
+            raise ValueError(f"{path}, line {line}, column {_quoted(name)}: {problem}") from None
+        line += len(re.findall("\r\n|\r|\n", cell))  # inside quotes
+    return numbers
+
+
+def _number(cell: str) -> float:
+    if not cell.strip():
+        raise ValueError("the cell is empty: remove such rows, or fill them in")
+    try:
+        number = float(cell.replace("_", "?"))  # Python reads 1_000 as a thousand, no other program does
+    except ValueError:
+        comma = "," in cell and cell.replace(",", "", 1).replace(".", "").strip().lstrip("+-").isdigit()
+        hint = ": write a decimal point, not a comma" if comma else ""
+        raise ValueError(f"{_quoted(cell)} is not a number{hint}") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{_quoted(cell)} is not a finite number: remove such rows, or fill them in")
+    return number
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _quoted(text: str) -> str:
+    """In quotes, on one line, and not too long."""
+    return repr(text if len(text) <= 40 else text[:37] + "...")

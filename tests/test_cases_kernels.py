@@ -1,0 +1,159 @@
+"""Cases that kernel libraries get wrong: offsets, extreme lengthscales, overflow, shapes, integers."""
+
+import jax
+import jax.monitoring
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import X64, needs_x64
+
+import kernax
+from kernax.core.numerics import squared_distance
+from kernax.core.solution import NonFiniteError
+
+ONE = np.float32(1)
+
+
+def squares(a, b):
+    return jax.vmap(lambda x: jax.vmap(lambda z: squared_distance(x, z, jnp.asarray(ONE)))(b))(a)
+
+
+def test_a_distance_far_from_the_origin_is_exact_in_float32_and_so_is_its_gradient():
+    """K01."""
+    a, b = jnp.asarray([[1e4]], jnp.float32), jnp.asarray([[10001.0]], jnp.float32)
+    assert squares(a, b)[0, 0] == 1.0
+    assert jax.grad(lambda a: squares(a, b)[0, 0])(a)[0, 0] == -2.0
+    single = lambda x, z: squared_distance(x, z, jnp.asarray(ONE))
+    assert single(a[0], b[0]) == 1.0
+    assert jax.grad(single)(a[0], b[0])[0] == -2.0
+    assert jax.grad(single, 1)(a[0], b[0])[0] == 2.0
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e2, 1e4, 1e6])
+def test_a_float32_gram_matrix_is_right_at_any_offset(offset):
+    """K02."""
+    X = (np.random.default_rng(0).normal(size=(50, 3)) + offset).astype(np.float32)
+    K = np.asarray(kernax.gram(2.5 * kernax.RBF(), X))
+    exact = ((X[:, None].astype(np.float64) - X[None]) ** 2).sum(-1)
+    assert K.dtype == np.float32
+    assert np.max(np.abs(K - 2.5 * np.exp(-exact / 2))) <= 2.5e-6
+    assert np.max(np.abs(np.asarray(kernax.gram(kernax.RBF(), X)) - np.exp(-exact / 2))) <= 1e-6
+    assert np.array_equal(K, K.T)
+    assert np.all(np.diagonal(K) == np.float32(2.5))
+    assert np.all(np.asarray(squares(X, X)) >= 0)
+
+
+@pytest.mark.parametrize("d", [9, 40])
+def test_squared_distances_are_never_negative_in_many_dimensions_either(d):
+    """K02's family: nearly equal points, where the expanded form cancels."""
+    X = np.repeat(np.random.default_rng(0).normal(size=(10, d)), 3, 0).astype(np.float32)
+    X = X + 1e-4 * np.random.default_rng(1).normal(size=X.shape).astype(np.float32)
+    K = np.asarray(kernax.gram(kernax.RBF(), X))
+    assert np.all(np.asarray(squares(X, X)) >= 0)
+    assert np.max(K) == 1
+    assert np.array_equal(K, K.T)
+    assert np.all(np.diagonal(K) == 1)
+
+
+KINDS = [kernax.RBF, kernax.Matern12, kernax.Matern32, kernax.Matern52]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_extreme_lengthscales_give_zero_or_one_and_no_nan(kind):
+    """K08."""
+    x, z = jnp.zeros(1, jnp.float32), jnp.ones(1, jnp.float32)
+    value = jax.jit(lambda lengthscale, x, z: kind(lengthscale)(x, z))
+    gradient = jax.jit(jax.grad(lambda lengthscale, x, z: kind(lengthscale)(x, z), argnums=(0, 1, 2)))
+    small, large = jnp.asarray(1e-25, jnp.float32), jnp.asarray(1e10, jnp.float32)
+    assert value(small, x, z) == 0
+    assert all(np.all(np.asarray(g) == 0) for g in gradient(small, x, z))
+    assert value(large, x, z) == 1
+    assert all(np.all(np.abs(g) < 1e-8) for g in gradient(large, x, z))
+    assert value(small, x, x) == 1
+    assert all(np.all(np.asarray(g) == 0) for g in gradient(small, x, x))
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lengthscale_that_is_not_positive_is_refused_by_name(kind, bad):
+    """K08."""
+    with pytest.raises(ValueError, match=rf"{kind.__name__}\.lengthscale must be in \(0, inf\)"):
+        kind(bad)
+
+
+def test_an_overflow_is_an_error_that_names_the_kernel_and_the_remedy():
+    """K09."""
+    X = 1e4 * np.ones((2, 3), np.float32)
+    with pytest.raises(NonFiniteError, match=r"Polynomial .*rescale inputs"):
+        kernax.gram(kernax.Polynomial(10), X)
+    with pytest.raises(NonFiniteError, match="rescale inputs"):
+        kernax.gram(kernax.Polynomial(10), X, X)
+
+
+@needs_x64
+def test_what_overflows_in_float32_is_right_in_float64():
+    """K09."""
+    K = kernax.gram(kernax.Polynomial(10), 1e4 * np.ones((2, 3)))
+    np.testing.assert_allclose(K, 5.905e84, rtol=1e-3)
+
+
+X2, X3 = np.ones((4, 2), np.float32), np.ones((4, 3), np.float32)
+MISSHAPED = {
+    "a lengthscale of shape (2, 1)": (lambda: kernax.gram(kernax.RBF(np.ones((2, 1))), X2), [r"\(2, 1\)", r"\(2,\)", "pass a"]),
+    "three lengthscales in two dimensions": (lambda: kernax.gram(kernax.RBF(np.ones(3)), X2), [r"\(3,\)", r"\(2,\)", "pass a"]),
+    "three periods in two dimensions": (
+        lambda: kernax.gram(kernax.Periodic(1.0, np.ones(3)), X2),
+        [r"\(3,\)", r"\(2,\)", "pass a"],
+    ),
+    "a stack of numbers": (lambda: kernax.gram(kernax.RBF(), X2[:, 0]), [r"shape \(\)", r"\(n, 1\)", r"X\[:, None\]"]),
+    "a stack of numbers, Linear": (lambda: kernax.gram(kernax.Linear(), X2[:, 0]), [r"shape \(\)", r"X\[:, None\]"]),
+    "two dimensions against three": (lambda: kernax.gram(kernax.RBF(), X3, X2), [r"\(3,\)", r"\(2,\)", "same d"]),
+    "two against three, Linear": (lambda: kernax.gram(kernax.Linear(), X3, X2), [r"\(3,\)", r"\(2,\)", "same d"]),
+    "a factor for three dimensions": (
+        lambda: kernax.gram(kernax.BilinearForm(np.ones((3, 1))), X2),
+        [r"\(3,\)", r"\(2,\)"],
+    ),
+    "a dimension that is not there": (lambda: kernax.gram(kernax.On(kernax.RBF(), 2), X2), [r"\(2,\)", "2"]),
+    "a mixed point": (lambda: kernax.gram(kernax.RBF(), {"a": X2}), ["dict", r"On\(kernel, where\)"]),
+}
+
+
+@pytest.mark.parametrize("what", MISSHAPED)
+def test_wrong_shapes_are_refused_with_both_shapes_and_the_remedy_before_anything_compiles(what):
+    """K11."""
+    make, words = MISSHAPED[what]
+    for word in words:  # the first of these calls compiles the check for finite values
+        with pytest.raises(ValueError, match=word):
+            make()
+    compiled = []
+
+    def listen(event, duration, **_):
+        if event.endswith("backend_compile_duration"):
+            compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        with pytest.raises(ValueError):
+            make()
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert not compiled
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64])
+def test_integers_are_numbers_and_do_not_wrap(dtype):
+    """K13: 0 - 20 in uint8 is 236."""
+    X = np.array([[0], [20]], dtype)
+    floats = np.array([[0.0], [20.0]], np.float64 if X64 else np.float32)
+    for kernel in (kernax.RBF(20.0), kernax.Linear(), kernax.Periodic(1.0, 7.0), kernax.Polynomial()):
+        assert np.array_equal(kernax.gram(kernel, X), kernax.gram(kernel, floats))
+    assert kernax.gram(kernax.Linear(), X)[1, 1] == 400
+    np.testing.assert_allclose(-2 * 20.0**2 * np.log(kernax.gram(kernax.RBF(20.0), X)[0, 1]), 400, rtol=1e-6)
+
+
+def test_booleans_are_numbers():
+    """K13."""
+    X = np.array([[False, True], [True, True]])
+    floats = X.astype(np.float64 if X64 else np.float32)
+    for kernel in (kernax.RBF(), kernax.Linear()):
+        assert np.array_equal(kernax.gram(kernel, X), kernax.gram(kernel, floats))

@@ -1,0 +1,262 @@
+"""The command line: a fit from a file to a table and a picture, and one line on stderr for everything that is wrong."""
+
+import os
+import re
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from typer.testing import CliRunner
+
+from kernax.cli import app as cli
+from kernax.cli.app import app
+from kernax.cli.table import read_table
+from kernax.plot import predicted_against_true
+
+runner = CliRunner()
+
+
+def write(path, header, rows, delimiter=","):
+    path.write_text("\n".join(delimiter.join(map(str, row)) for row in [header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def smooth(tmp_path, rng):
+    """A smooth function of the first of two columns, with a little noise."""
+    X = rng.uniform(-2, 2, (40, 2))
+    y = 10 + 3 * np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=40)
+    return write(tmp_path / "smooth.csv", ["a", "b", "height"], np.column_stack([X, y]).round(6))
+
+
+def run(*arguments):
+    return runner.invoke(app, ["fit", *map(str, arguments)])
+
+
+def errors_of(output):
+    names = ("mean of the target", "ridge as written", "ridge learned")
+    return [float(re.search(rf"{name}\D*([\d.]+)", output)[1]) for name in names]
+
+
+def test_a_smooth_function_is_learned_and_drawn(smooth, tmp_path):
+    picture = tmp_path / "fit.png"
+    result = run(smooth, "--target", "height", "--kernel", "rbf", "--plot", picture)
+    assert result.exit_code == 0, result.stderr
+    assert "40 rows, 2 input columns; learning from 30 rows, 10 held out" in result.stdout
+    mean, as_written, learned = errors_of(result.stdout)
+    assert learned < as_written < mean
+    assert "note" not in result.stderr
+    assert learned < 0.5  # the target's deviation is 2.1, the noise 0.1
+    assert f"picture: {picture}" in result.stdout
+    header = picture.read_bytes()[:24]
+    assert header.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", header[16:])
+    assert 400 <= width <= 2000
+    assert 400 <= height <= 2000
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fit.png", "smooth.csv"]
+
+
+def test_the_irrelevant_column_gets_the_longer_lengthscale(smooth):
+    output = run(smooth, "--target", "height", "--kernel", "rbf").stdout
+    relevant, irrelevant = (float(re.search(rf"lengthscale\[{name}\]\D*([\d.]+)", output)[1]) for name in "ab")
+    assert irrelevant > 3 * relevant
+
+
+def test_the_same_seed_gives_the_same_output_and_another_does_not(smooth):
+    first, again, other = (run(smooth, "--target", "height", "--kernel", "rbf", "--seed", seed).stdout for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+def test_the_progress_bar_is_not_mixed_into_the_results(smooth):
+    result = run(smooth, "--target", "height", "--kernel", "rbf")
+    assert "learning " not in result.stdout.replace("learning from", "")
+    assert "loss" in result.stderr
+
+
+def test_a_parameter_at_the_end_of_its_support_stays_there(smooth):
+    result = run(smooth, "--target", "height", "--kernel", "polynomial(3, 0) + rbf(1)")
+    assert result.exit_code == 0, result.stderr
+    assert re.search(r"offset\W+0 .*frozen", result.stdout)
+
+
+def test_a_solve_that_overflows_is_one_line_and_exit_code_1(smooth, tmp_path):
+    result = run(smooth, "--target", "height", "--kernel", "1e300*polynomial(500)", "--plot", tmp_path / "fit.png")
+    assert result.exit_code == 1
+    assert_one_line(result.stderr, "NaN or inf")
+    assert not (tmp_path / "fit.png").exists()
+
+
+def test_control_c_ends_with_130_and_no_traceback(smooth, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "fit_ridge", interrupted)
+    result = run(smooth, "--target", "height")
+    assert result.exit_code == 130
+    assert "Traceback" not in result.output
+
+
+def test_nothing_half_written_is_left_when_drawing_fails(smooth, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    result = run(smooth, "--target", "height", "--kernel", "rbf", "--plot", tmp_path / "fit.png")
+    assert result.exit_code == 2
+    assert "No space left" in result.stderr.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["smooth.csv"]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_tables_are_read_with_any_delimiter_mark_or_line_end(tmp_path, delimiter, encoding, newline):
+    text = "größe,y,z|1,2,3|4,5e-1,-6||7,8,9|1,1,1|".replace(",", delimiter).replace("|", newline)
+    path = tmp_path / "table.csv"
+    path.write_bytes(text.encode(encoding))
+    table = read_table(path, "y")
+    assert table.columns == ("größe", "z")
+    np.testing.assert_array_equal(table.X, [[1, 3], [4, -6], [7, 9], [1, 1]])
+    np.testing.assert_array_equal(table.y, [2, 0.5, 8, 1])
+
+
+def assert_one_line(stderr, words):
+    assert stderr.startswith("error: ")
+    assert stderr.count("\n") == 1
+    assert "Traceback" not in stderr
+    assert words in stderr
+
+
+FOUR = "1,2\n2,3\n3,5\n4,4\n"
+BAD_TABLES = [
+    ("", "is empty"),
+    (" \n\n", "is empty"),
+    ("x,y\n", "0 rows of numbers"),
+    ("x,y\n1,2\n", "1 row of numbers, but at least 4"),
+    ("x,y\n1,2\n2,3\n3,4\n", "3 rows of numbers, but at least 4"),
+    ("x,z\n" + FOUR, "no column 'y': its columns are x, z"),
+    ("x,yy\n" + FOUR, "did you mean 'yy'?"),
+    ("y\n1\n2\n3\n4\n", "no columns but the target 'y'"),
+    ("x,x,y\n1,1,2\n", "two columns called 'x'"),
+    ("x,y,y\n1,1,2\n", "two columns called 'y'"),
+    (",y\n0,1\n1,2\n", "column 1 of"),
+    ("x,y\n" + FOUR + "5,six\n", "line 6, column 'y': 'six' is not a number"),
+    ("x,y\n" + FOUR + "5,1_0\n", "'1_0' is not a number"),
+    ("x;y\n1;2\n2,5;3\n", "line 3, column 'x': '2,5' is not a number: write a decimal point"),
+    ('x,"a\nb",y\n1,2,3\n1,2,oh\n', "line 4, column 'y': 'oh'"),
+    ('x,z,y\n1,2,3\n"\n1\n",2,oh\n', "line 5, column 'y': 'oh'"),
+    ("x,y\n\n" + FOUR + "\n\n5,six\n", "line 9, column 'y'"),
+    ("x,y\r\n1,2\r\n2,six\r\n", "line 3, column 'y'"),
+    ('x,y\n1,"a\nb"\n', r"line 2, column 'y': 'a\nb' is not a number"),
+    ("x,y\n1," + "z" * 500 + "\n", "zzz...' is not a number"),
+    ("x,y\n" + FOUR + "1,2,3\n", "line 6: there are 3 cells, but the header has 2"),
+    ("x,y\n1,2\n2\n3,4\n", "line 3: there are 1 cell, but the header has 2"),
+    ("x,y\n1,2\n2,\n3,4\n", "line 3, column 'y': the cell is empty"),
+    ("x,y\n1,2\nnan,3\n", "line 3, column 'x': 'nan' is not a finite number"),
+    ("x,y\n1,2\n1,-inf\n", "line 3, column 'y': '-inf' is not a finite number"),
+    ("x,y\n1,7\n2,7\n3,7\n4,7\n", "'y' is constant: it is 7 in every row"),
+    ("x,y\n1,7\n2,7\n3,8\n4,7\n5,7\n", "'y' is constant in the rows to learn from"),
+    ("x,y\n1e200,1\n-1e200,2\n3,3\n4,4\n", "'x' cannot be standardised"),
+    ("x,y\n1,1e200\n2,-1e200\n3,3\n4,4\n", "'y' cannot be standardised"),
+    ('x,y\n1,"2\n3,4\n', "line 2"),
+    ('x,y\n1,"2"3\n', "line 2"),
+    ("x,y\n1,2\0\n", "line"),
+    (b"x,y\n1,\xff\n", "not text in UTF-8: byte 6"),
+    ("x,y\n" + "1" * 200_000 + ",2\n", "field larger than field limit"),
+]
+
+
+@pytest.mark.parametrize(("content", "words"), BAD_TABLES)
+def test_a_bad_table_is_one_line_that_says_where(tmp_path, content, words):
+    path = tmp_path / "bad.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    result = run(path, "--target", "y", "--plot", tmp_path / "fit.png")
+    assert result.exit_code == 2
+    assert_one_line(result.stderr, words)
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.csv"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--seed", "-1"], "--seed must not be negative"),
+        (["--kernel", "rfb"], "no kernel called rfb: did you mean rbf"),
+        (["--kernel", ""], "kernel expression is empty"),
+        (["--kernel", "rbf - linear"], "a difference of kernels is not a kernel"),
+        (["--kernel", "-2*rbf"], "Scaled.scale must be in [0, inf)"),
+        (["--kernel", "rbf([1, 2, 3])"], "a list of 3 numbers, but must have 2, one per column"),
+        (["--plot", "nowhere/fit.png"], "there is no folder nowhere"),
+        (["--plot", "fit.docx"], "must end in .png, .pdf or .svg"),
+        (["--plot", "fit"], "must end in .png, .pdf or .svg"),
+    ],
+)
+def test_a_bad_option_is_one_line_before_anything_is_learned(smooth, monkeypatch, arguments, words):
+    monkeypatch.setattr(cli, "fit_ridge", lambda *_: pytest.fail("learning had begun"))
+    before = set(smooth.parent.iterdir())
+    result = run(smooth, "--target", "height", *arguments)
+    assert result.exit_code == 2
+    assert_one_line(result.stderr, words)
+    assert set(smooth.parent.iterdir()) == before
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path):
+    for path, words in [(tmp_path / "none.csv", "there is no file"), (tmp_path, "is a folder, not a CSV file")]:
+        result = run(path, "--target", "y")
+        assert result.exit_code == 2
+        assert_one_line(result.stderr, words)
+
+
+def test_a_picture_without_matplotlib_names_the_extra(smooth, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = run(smooth, "--target", "height", "--plot", tmp_path / "fit.png")
+    assert result.exit_code == 2
+    assert_one_line(result.stderr, "pip install 'kernax-toolkit[plot]'")
+
+
+def test_column_names_are_never_read_as_markup_or_mathematics(tmp_path, rng):
+    path = write(tmp_path / "odd.csv", ["[red]", "b", "$x_"], rng.normal(size=(40, 3)))
+    result = run(path, "--target", "$x_", "--kernel", "rbf", "--plot", tmp_path / "fit.svg")
+    assert result.exit_code == 0, result.stderr
+    assert "lengthscale[[red]]" in result.stdout
+    assert "units of $x_" in result.stdout
+    assert "<svg" in (tmp_path / "fit.svg").read_text()
+
+
+PROBE = """
+import sys, kernax
+print(sorted({"typer", "rich", "matplotlib", "sklearn"} & set(sys.modules)))
+"""
+
+
+def test_importing_kernax_imports_none_of_the_command_lines_packages():
+    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_the_module_runs_as_a_program_and_says_what_to_install(smooth):
+    command = [sys.executable, "-m", "kernax", "fit", str(smooth), "--target", "heigth"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert_one_line(done.stderr, "did you mean 'height'?")
+    without = "import sys, runpy; sys.modules['typer'] = None; runpy.run_module('kernax', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert_one_line(done.stderr, "pip install 'kernax-toolkit[cli]'")
+
+
+def test_the_picture_draws_on_the_axes_it_is_given_and_refuses_what_it_cannot_draw():
+    ax = Figure().subplots()
+    assert predicted_against_true([1.0, 2.0], [1.5, 2.5], name="height", ax=ax) is ax
+    assert ax.get_title(loc="left").endswith("RMSE 0.5")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("true height", "predicted height")
+    assert ax.get_xlim() == ax.get_ylim()
+    assert len(predicted_against_true([3.0], [3.0]).collections) == 1
+    with pytest.raises(ValueError, match="one shape"):
+        predicted_against_true([1.0, 2.0], [1.0])
+    with pytest.raises(ValueError, match="finite"):
+        predicted_against_true([1.0, np.nan], [1.0, 1.0])

@@ -1,0 +1,89 @@
+"""The function every learner returns, and the geometry of the space it lives in."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import TOLERANCE, needs_x64
+
+import kernax
+
+DTYPE = jnp.result_type(float)
+CLOSE = {"rtol": TOLERANCE["solve"], "atol": TOLERANCE["solve"]}
+
+
+@pytest.fixture
+def expansions(rng):
+    kernel = kernax.RBF(1.1) + kernax.Linear()
+    draw = lambda *shape: jnp.asarray(rng.normal(size=shape), DTYPE)
+    f = kernax.KernelExpansion(kernel, draw(7, 3), draw(7), jnp.array(0.5, DTYPE))
+    g = kernax.KernelExpansion(kernel, draw(5, 3), draw(5), jnp.array(-1.0, DTYPE))
+    return f, g, draw(4, 3)
+
+
+def test_an_expansion_is_the_weighted_sum_of_kernels_plus_a_bias(expansions):
+    f, _, X = expansions
+    expected = sum(c * f.kernel(X[0], p) for c, p in zip(f.coefficients, f.points)) + 0.5
+    np.testing.assert_allclose(f(X[0]), expected, **CLOSE)
+    np.testing.assert_allclose(jax.vmap(f)(X)[0], expected, **CLOSE)
+    np.testing.assert_allclose(f([1, 0, 2]), f(jnp.array([1.0, 0.0, 2.0])), **CLOSE)
+
+
+def test_sums_and_scalings_are_those_of_functions(expansions):
+    f, g, X = expansions
+    np.testing.assert_allclose(jax.vmap(f + 2.0 * g)(X), jax.vmap(f)(X) + 2 * jax.vmap(g)(X), **CLOSE)
+    np.testing.assert_allclose(jax.vmap(f - g)(X), jax.vmap(f)(X) - jax.vmap(g)(X), **CLOSE)
+    np.testing.assert_allclose(jax.vmap(-f)(X), -jax.vmap(f)(X), **CLOSE)
+
+
+def test_the_kernel_reproduces_and_the_norm_comes_from_the_inner_product(expansions):
+    f, g, X = expansions
+    at_x = kernax.KernelExpansion(f.kernel, X[:1], jnp.ones(1, DTYPE), jnp.zeros((), DTYPE))
+    np.testing.assert_allclose(f.inner(at_x), f(X[0]) - f.bias, **CLOSE)
+    np.testing.assert_allclose(f.norm**2, f.inner(f), **CLOSE)
+    np.testing.assert_allclose(f.inner(g), g.inner(f), **CLOSE)
+    np.testing.assert_allclose(f.distance(g) ** 2, f.norm**2 + g.norm**2 - 2 * f.inner(g), **CLOSE)
+
+
+def test_values_are_bounded_by_norms_and_distances(expansions):
+    f, _, X = expansions
+    for x, z in zip(X[:2], X[2:]):
+        assert abs(f(x) - f.bias) <= f.norm * jnp.sqrt(f.kernel(x, x)) * (1 + 1e-6)
+        assert abs(f(x) - f(z)) <= f.norm * kernax.kernel_distance(f.kernel, x, z) * (1 + 1e-6)
+
+
+def test_the_norm_is_that_of_the_weights_where_features_are_explicit(rng):
+    X, c = jnp.asarray(rng.normal(size=(6, 3)), DTYPE), jnp.asarray(rng.normal(size=6), DTYPE)
+    zero = jnp.zeros((), DTYPE)
+    linear = kernax.KernelExpansion(kernax.Linear(), X, c, zero)
+    np.testing.assert_allclose(linear.norm, jnp.linalg.norm(c @ X), **CLOSE)
+    square = kernax.KernelExpansion(kernax.Linear() ** 2, X, c, zero)
+    np.testing.assert_allclose(square.norm, jnp.linalg.norm(jnp.einsum("i,ij,ik->jk", c, X, X)), **CLOSE)
+
+
+def test_several_outputs_have_a_norm_each(rng):
+    X, C = jnp.asarray(rng.normal(size=(6, 3)), DTYPE), jnp.asarray(rng.normal(size=(6, 2)), DTYPE)
+    f = kernax.KernelExpansion(kernax.RBF(), X, C, jnp.zeros(2, DTYPE))
+    assert f.norm.shape == (2,)
+    assert jax.vmap(f)(X).shape == (6, 2)
+
+
+@needs_x64
+def test_the_norm_of_the_zero_function_has_a_finite_gradient(rng):
+    X = jnp.asarray(rng.normal(size=(4, 2)))
+    norm = lambda c: kernax.KernelExpansion(kernax.RBF(), X, c, jnp.array(0.0)).norm
+    assert jnp.all(jnp.isfinite(jax.grad(norm)(jnp.zeros(4))))
+
+
+def test_expansions_in_different_kernels_do_not_mix(expansions):
+    f, g, _ = expansions
+    other = kernax.KernelExpansion(kernax.RBF(2.0), g.points, g.coefficients, g.bias)
+    for operation in (lambda: f + other, lambda: f.inner(other)):
+        with pytest.raises(ValueError, match="different kernels"):
+            operation()
+
+
+def test_expansions_of_one_kernel_add_under_jit(expansions):
+    f, g, X = expansions
+    summed = jax.jit(lambda c: (kernax.KernelExpansion(f.kernel, f.points, c, f.bias) + g)(X[0]))(f.coefficients)
+    np.testing.assert_allclose(summed, f(X[0]) + g(X[0]), **CLOSE)

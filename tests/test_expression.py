@@ -1,0 +1,179 @@
+"""Kernels written as text: values against kernels built by hand, and one clear sentence for everything refused."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import kernax as kx
+from kernax.cli.expression import KERNELS, parse_kernel
+
+DEFAULT = np.sqrt(3)  # the lengthscale that a text does not mention, for points of three dimensions
+
+
+def assert_same(text, kernel, rng, dimensions=None):
+    X = jnp.asarray(rng.normal(size=(6, 3)), float)
+    np.testing.assert_array_equal(kx.gram(parse_kernel(text, dimensions), X), kx.gram(kernel, X))
+
+
+@pytest.mark.parametrize(
+    ("text", "kernel"),
+    [
+        ("rbf", kx.RBF()),
+        (" ( rbf ) ", kx.RBF()),
+        ("rbf()", kx.RBF()),
+        ("rbf(2)", kx.RBF(2.0)),
+        ("rbf(lengthscale=2.0)", kx.RBF(2.0)),
+        ("rbf([1, 2, 3.5])", kx.RBF(np.array([1, 2, 3.5]))),
+        ("matern(2.5, lengthscale=0.7)", kx.Matern(2.5, 0.7)),
+        ("rational_quadratic(alpha=3)", kx.RationalQuadratic(alpha=3.0)),
+        ("gamma_exponential(gamma=2)", kx.GammaExponential(gamma=2.0)),
+        ("periodic(1.5, period=[1, 2, 3])", kx.Periodic(1.5, np.array([1.0, 2.0, 3.0]))),
+        ("cosine(4)", kx.Cosine(4.0)),
+        ("polynomial(degree=3)", kx.Polynomial(3)),
+        ("polynomial(3, 0)", kx.Polynomial(3, 0.0)),
+        ("constant(2)", kx.Constant(2.0)),
+        ("2.5", kx.Constant(2.5)),
+        ("rbf + linear", kx.RBF() + kx.Linear()),
+        ("rbf + 3", kx.RBF() + kx.Constant(3.0)),
+        ("3 + rbf", kx.RBF() + kx.Constant(3.0)),
+        ("2.0*rbf + linear", 2.0 * kx.RBF() + kx.Linear()),
+        ("rbf*2", 2.0 * kx.RBF()),
+        ("rbf/4", 0.25 * kx.RBF()),
+        ("+rbf", kx.RBF()),
+        ("1/2*rbf", 0.5 * kx.RBF()),
+        ("rbf +\n matern12", kx.RBF() + kx.Matern12()),
+    ],
+)
+def test_a_text_means_the_kernel_built_by_hand(text, kernel, rng):
+    assert_same(text, kernel, rng)
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if name != "matern"])
+def test_every_name_alone_is_the_kernel_with_its_defaults(name, rng):
+    assert_same(name, KERNELS[name](), rng)
+
+
+def test_powers_bind_before_products_and_products_before_sums(rng):
+    assert_same("1 + 2*linear**2*rbf", 2.0 * (kx.Linear() ** 2) * kx.RBF() + 1.0, rng)
+    assert_same("(1 + 2*linear)**2*rbf", (2.0 * kx.Linear() + 1.0) ** 2 * kx.RBF(), rng)
+    assert_same("2*(rbf + linear)", 2.0 * (kx.RBF() + kx.Linear()), rng)
+
+
+def test_a_lengthscale_that_is_not_mentioned_becomes_one_per_dimension(rng):
+    kernel = parse_kernel("2*rbf + matern32(lengthscale=1.5) + periodic", dimensions=3)
+    scaled, matern, periodic = kernel.terms
+    np.testing.assert_allclose(scaled.kernel.lengthscale, np.full(3, DEFAULT), rtol=1e-6)
+    assert matern.lengthscale.shape == ()
+    assert periodic.lengthscale.shape == (3,)
+    assert periodic.period.shape == ()
+    assert_same("rbf", kx.RBF(np.full(3, DEFAULT)), rng, dimensions=3)
+    assert_same("rational_quadratic(alpha=2)", kx.RationalQuadratic(np.full(3, DEFAULT), 2.0), rng, dimensions=3)
+
+
+def test_a_single_dimension_gets_a_lengthscale_of_length_one():
+    assert parse_kernel("rbf", dimensions=1).lengthscale.shape == (1,)
+
+
+def test_every_parameter_of_a_parsed_kernel_is_learnable():
+    rows = kx.describe(parse_kernel("2*rbf + polynomial(2) + 0.5", dimensions=2)).rows
+    assert [row[0] for row in rows] == ["terms[0].kernel.lengthscale", "terms[0].scale", "terms[1].offset", "terms[2].value"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "empty"),
+        ("   \n", "empty"),
+        ("rbf + ", "cannot be read at its end"),
+        ("  rbf + * linear", "at column 9"),
+        ("rbf linear", "cannot be read at column"),
+        ("(rbf", "never closed"),
+        ("rbf = 2", "cannot be read"),
+        ("rbf; linear", "cannot be read"),
+        ("rbf\0", "cannot be read"),
+        ("rbff", "no kernel called rbff: did you mean rbf"),
+        ("RBF", "did you mean rbf"),
+        ("matern42", "did you mean matern"),
+        ("wiggle", "the kernels are rbf, matern12"),
+        ("rbf - linear", "a difference of kernels is not a kernel"),
+        ("2 - rbf", "a difference of kernels is not a kernel"),
+        ("-rbf", "minus a kernel is not a kernel"),
+        ("-2*rbf", "Scaled.scale must be in [0, inf) and finite, but is -2"),
+        ("rbf + -1", "Constant.value must be in [0, inf)"),
+        ("rbf(-1)", "RBF.lengthscale must be in (0, inf)"),
+        ("rbf(0)", "RBF.lengthscale must be in (0, inf)"),
+        ("rbf([1, -2, 3])", "RBF.lengthscale must be in (0, inf)"),
+        ("gamma_exponential(gamma=3)", "must be in (0, 2]"),
+        ("1/rbf", "one over a kernel is not a kernel"),
+        ("rbf/linear", "one over a kernel is not a kernel"),
+        ("rbf/0", "divides by zero"),
+        ("rbf // 2", "no meaning"),
+        ("rbf % 2", "no meaning"),
+        ("rbf @ linear", "no meaning"),
+        ("rbf**0.5", "degree must be a positive integer"),
+        ("rbf**0", "degree must be a positive integer"),
+        ("rbf**-1", "degree must be a positive integer"),
+        ("rbf**rbf", "** takes a kernel and a positive integer"),
+        ("2**rbf", "** takes a kernel and a positive integer"),
+        ("9**9**9**9*rbf", "** takes a kernel and a positive integer"),
+        ("rbf**9999999", "degree must be at most 1000"),
+        ("polynomial(degree=2.5)", "degree must be a positive integer"),
+        ("polynomial(degree=9999999)", "degree must be at most 1000"),
+        ("log(rbf)", "log of a kernel is not a kernel"),
+        ("sqrt(rbf)", "sqrt of a kernel is not a kernel"),
+        ("exp(rbf)", "kernax.ExpOf"),
+        ("sin(linear)", "sin of a kernel is not a kernel"),
+        ("rbf.lengthscale", "no meaning"),
+        ("rbf.__class__()", "cannot be called"),
+        ("(lambda: rbf)()", "cannot be called"),
+        ("__import__('os')", "no kernel called __import__"),
+        ("rbf < linear", "no meaning"),
+        ("rbf and linear", "no meaning"),
+        ("not rbf", "no meaning"),
+        ("~rbf", "no meaning"),
+        ("rbf if 1 else linear", "no meaning"),
+        ("rbf[0]", "no meaning"),
+        ("[rbf]", "no meaning"),
+        ("'rbf'", "no meaning"),
+        ("True*rbf", "no meaning"),
+        ("1j*rbf", "no meaning"),
+        ("None", "no meaning"),
+        ("f'{rbf}'", "no meaning"),
+        ("{x for x in rbf}", "no meaning"),
+        ("1e999*rbf", "too large"),
+        ("1e300*1e300*rbf", "too large"),
+        ("9" * 900 + "*rbf", "too large"),
+        ("rbf(scale=2)", "rbf has no parameter scale: it takes lengthscale"),
+        ("rational_quadratic(beta=2)", "it takes lengthscale and alpha"),
+        ("linear(2)", "linear takes no parameters, but 1 value"),
+        ("rbf(1, 2)", "rbf takes lengthscale, but 2 values"),
+        ("rbf(1, lengthscale=2)", "lengthscale twice"),
+        ("rbf(lengthscale=linear)", "rbf's lengthscale must be a number or a list of numbers"),
+        ("rbf('1')", "rbf's lengthscale must be a number or a list of numbers"),
+        ("rbf(True)", "rbf's lengthscale must be a number or a list of numbers"),
+        ("rbf(--1)", "rbf's lengthscale must be a number or a list of numbers"),
+        ("rbf([])", "a list of 0 numbers"),
+        ("rbf([[1, 2, 3]])", "must be a number or a list of numbers"),
+        ("rbf([1, 2])", "a list of 2 numbers, but must have 3, one per column"),
+        ("rbf(*[1])", "must be a number or a list of numbers"),
+        ("rbf(**linear)", "has no parameter **"),
+        ("polynomial(offset=[1, 2, 3])", "polynomial's offset must be a number"),
+        ("polynomial(degree=[1, 2, 3])", "polynomial's degree must be a number"),
+        ("rbf+" * 250, "cannot be read at its end"),
+        ("rbf+" * 251, "1004 characters, but at most 1000"),
+        ("+".join(["rbf"] * 100), "nested too deeply"),
+        ("(" * 450 + "rbf" + ")" * 450, "cannot be read"),
+        ("(" * 60 + "rbf" + "+1)" * 60, "nested too deeply"),
+        ("-" * 990 + "rbf", "nested too deeply"),
+        ("rbf" + ".x" * 498, "nested too deeply"),
+        ("rbf(" + "-" * 900 + "1)", "nested too deeply"),
+        ("rbf" + "**2" * 300, "nested too deeply"),
+    ],
+)
+def test_what_is_no_kernel_is_refused_in_one_sentence(text, words):
+    with pytest.raises(ValueError) as refused:
+        parse_kernel(text, dimensions=3)
+    message = str(refused.value)
+    assert words in message
+    assert "\n" not in message
+    assert len(message) < 250

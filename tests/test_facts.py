@@ -1,0 +1,164 @@
+"""What a kernel knows about itself, and what it refuses to be."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import X64
+
+import kernax
+from kernax.core.kernel import check_degree
+
+DTYPE = np.float64 if X64 else np.float32
+X = np.random.default_rng(0).normal(size=(5, 2)).astype(DTYPE)
+ARD = np.array([0.5, 2.0])
+RBF, LINEAR, PERIODIC = kernax.RBF(0.8), kernax.Linear(), kernax.Periodic()
+MIXTURE = kernax.SpectralMixture(np.ones(1), np.full((1, 2), 0.3), np.full((1, 2), 0.2))
+
+# kernel, is_stationary, is_homogeneous
+FACTS = {
+    "RBF": (RBF, True, True),
+    "Matern12": (kernax.Matern12(), True, True),
+    "Matern32": (kernax.Matern32(), True, True),
+    "Matern52": (kernax.Matern52(), True, True),
+    "Matern": (kernax.Matern(0.8), True, True),
+    "RationalQuadratic": (kernax.RationalQuadratic(), True, True),
+    "GammaExponential": (kernax.GammaExponential(1.0, 1.3), True, True),
+    "Constant": (kernax.Constant(0.4), True, True),
+    "RBF with a lengthscale per dimension": (kernax.RBF(ARD), True, False),
+    "Matern12 with a lengthscale per dimension": (kernax.Matern12(ARD), True, False),
+    "Periodic": (PERIODIC, True, False),
+    "Cosine": (kernax.Cosine(1.7), True, False),
+    "SpectralMixture": (MIXTURE, True, False),
+    "Linear": (LINEAR, False, False),
+    "Polynomial": (kernax.Polynomial(), False, False),
+    "BilinearForm": (kernax.BilinearForm(np.eye(2)), False, False),
+    "Tanh": (kernax.Tanh(indefinite=True), False, False),
+    "FeatureMap": (kernax.FeatureMap(jnp.sin), False, False),
+    "Custom": (kernax.Custom(lambda _, x, z: jnp.sum(x * z)), False, False),
+    "sum of homogeneous": (RBF + kernax.Matern32() + 0.3, True, True),
+    "sum with ARD": (RBF + kernax.RBF(ARD), True, False),
+    "sum with Linear": (RBF + LINEAR, False, False),
+    "product of homogeneous": (RBF * kernax.Matern52(), True, True),
+    "product with Periodic": (RBF * PERIODIC, True, False),
+    "product with Linear": (RBF * LINEAR, False, False),
+    "scaled": (2.0 * RBF, True, True),
+    "scaled ARD": (2.0 * kernax.RBF(ARD), True, False),
+    "power": (RBF**2, True, True),
+    "power of Linear": (LINEAR**2, False, False),
+    "ExpOf": (kernax.ExpOf(RBF), True, True),
+    "PolynomialOf": (kernax.PolynomialOf(PERIODIC, np.ones(3)), True, False),
+    "Normalised": (kernax.Normalised(2.0 * RBF), True, True),
+    "Normalised Linear": (kernax.Normalised(LINEAR), False, False),
+    "On": (kernax.On(RBF, 0), True, False),
+    "On of Linear": (kernax.On(LINEAR, 0), False, False),
+    "Warped": (kernax.Warped(RBF, jnp.sin), False, False),
+    "Modulated": (kernax.Modulated(RBF, jnp.sum), False, False),
+    "deep": (kernax.ExpOf(2.0 * (RBF + kernax.Normalised(PERIODIC)) ** 2), True, False),
+    "deep with one that is not": (kernax.ExpOf(2.0 * (RBF + kernax.Normalised(LINEAR + 1.0)) ** 2), False, False),
+}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_kernel_knows_what_leaves_it_unchanged(name):
+    """K9: also through the combinators of K7."""
+    kernel, stationary, homogeneous = FACTS[name]
+    assert (kernel.is_stationary, kernel.is_homogeneous) == (stationary, homogeneous)
+
+
+def change(kernel, moved):
+    a, b = (np.asarray(kernax.gram(kernel, points), float) for points in (X, moved))
+    return np.max(np.abs(a - b))
+
+
+@pytest.mark.parametrize("name", [name for name, (_, stationary, _) in FACTS.items() if stationary])
+def test_what_is_claimed_holds_under_random_translations_and_rotations(name):
+    """K9. Points rounded after a motion differ in their last digit, and so do values."""
+    kernel, _, homogeneous = FACTS[name]
+    rng, tolerance = np.random.default_rng(3), 1e-12 if X64 else 2e-5
+    for _ in range(3):
+        assert change(kernel, X + rng.normal(size=2).astype(DTYPE)) < tolerance
+    rotations = [np.linalg.qr(rng.normal(size=(2, 2)))[0].astype(DTYPE) for _ in range(3)]
+    if homogeneous:
+        assert all(change(kernel, X @ rotation) < tolerance for rotation in rotations)
+    else:
+        assert any(change(kernel, X @ rotation) > 1e-3 for rotation in rotations)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, stationary, _) in FACTS.items() if not stationary])
+def test_what_is_not_claimed_does_not_hold(name):
+    assert change(FACTS[name][0], X + np.array([0.7, -1.1], DTYPE)) > 1e-3
+
+
+# K8: refusals. A degree of 2.0 goes to `check_degree`: in these tests beartype would refuse it before `Polynomial` does.
+
+NAN = float("nan")
+REFUSED = {
+    "a negative scale": (lambda: -2.0 * RBF, r"Scaled\.scale must be in \[0, inf\)"),
+    "a negative scale on the right": (lambda: RBF * -2.0, r"Scaled\.scale must be in \[0, inf\)"),
+    "a negative NumPy scale": (lambda: np.float64(-2.0) * RBF, r"Scaled\.scale"),
+    "division by a negative number": (lambda: RBF / -2.0, r"Scaled\.scale"),
+    "a negative constant": (lambda: RBF + -1.0, r"Constant\.value"),
+    "minus a kernel": (lambda: -RBF, "minus a kernel is not a kernel in general.*positive semidefinite"),
+    "a difference": (lambda: RBF - LINEAR, "a difference of kernels is not a kernel in general"),
+    "a difference with a number": (lambda: RBF - 1.0, "a difference of kernels"),
+    "a number minus a kernel": (lambda: 1.0 - RBF, "a difference of kernels"),
+    "a NumPy number minus a kernel": (lambda: np.float64(1.0) - RBF, "a difference of kernels"),
+    "a logarithm": (lambda: np.log(RBF), "numpy.log of a kernel is not a kernel in general"),
+    "a root": (lambda: np.sqrt(RBF), "numpy.sqrt of a kernel"),
+    "negative coefficients": (
+        lambda: kernax.PolynomialOf(RBF, np.array([1.0, -0.1])),
+        r"PolynomialOf\.coefficients must be in \[0, inf\)",
+    ),
+    "no coefficients": (lambda: kernax.PolynomialOf(RBF, np.array([])), "coefficients must have shape"),
+    "an indefinite B": (
+        lambda: kernax.BilinearForm.from_matrix(np.array([[1.0, 2.0], [2.0, 1.0]])),
+        "B must be positive semidefinite, but has the eigenvalue -1",
+    ),
+    "an unsymmetric B": (lambda: kernax.BilinearForm.from_matrix(np.array([[1.0, 0.5], [0.0, 1.0]])), "B must be symmetric"),
+    "a B that is not square": (lambda: kernax.BilinearForm.from_matrix(np.ones((2, 3))), "square"),
+    "a negative offset": (lambda: kernax.Polynomial(2, -0.1), r"Polynomial\.offset must be in \[0, inf\)"),
+    "degree 2.0": (lambda: check_degree(2.0), "degree must be a positive integer, but is 2.0"),
+    "degree 0": (lambda: kernax.Polynomial(0), "degree must be a positive integer, but is 0"),
+    "degree -1": (lambda: kernax.Polynomial(-1), "degree must be a positive integer"),
+    "degree True": (lambda: kernax.Polynomial(True), "degree must be a positive integer, but is True"),
+    "power 0": (lambda: RBF**0, "degree must be a positive integer, but is 0"),
+    "power True": (lambda: RBF**True, "degree must be a positive integer, but is True"),
+    "degree 1/2": (lambda: check_degree(0.5), "other powers of a kernel are not kernels"),
+    "power -1": (lambda: RBF**-1, "degree must be a positive integer"),
+    "gamma of 0": (lambda: kernax.GammaExponential(1.0, 0.0), r"GammaExponential\.gamma must be in \(0, 2\]"),
+    "gamma above 2": (lambda: kernax.GammaExponential(1.0, 2.01), r"GammaExponential\.gamma must be in \(0, 2\]"),
+    "tanh": (lambda: kernax.Tanh(), "not positive semidefinite.*indefinite=True"),
+    "a lengthscale of 0": (lambda: kernax.RBF(0.0), r"RBF\.lengthscale must be in \(0, inf\) and finite, but is 0"),
+    "a negative lengthscale": (lambda: kernax.Matern32(-1.0), r"Matern32\.lengthscale .* but is -1"),
+    "a lengthscale of NaN": (lambda: kernax.Matern12(NAN), r"Matern12\.lengthscale .* but is nan"),
+    "an infinite lengthscale": (lambda: kernax.RBF(np.inf), r"RBF\.lengthscale"),
+    "one lengthscale of several": (lambda: kernax.RBF(np.array([1.0, 0.0])), r"RBF\.lengthscale"),
+    "a period of 0": (lambda: kernax.Periodic(1.0, 0.0), r"Periodic\.period"),
+    "an order of 0": (lambda: kernax.Matern(0.0), r"Matern\.nu"),
+    "an alpha of 0": (lambda: kernax.RationalQuadratic(1.0, 0.0), r"RationalQuadratic\.alpha"),
+    "shapes of a spectral mixture": (
+        lambda: kernax.SpectralMixture(np.ones(2), np.ones((1, 2)), np.ones((1, 2))),
+        r"SpectralMixture needs weights \(q,\), means \(q, d\) and scales \(q, d\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_not_a_kernel_is_refused_with_a_reason(what):
+    """K8."""
+    make, words = REFUSED[what]
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_what_lies_at_the_edge_is_allowed():
+    for kernel in (
+        0.0 * RBF,
+        kernax.Polynomial(1, 0.0),
+        kernax.GammaExponential(1.0, 2.0),
+        kernax.PolynomialOf(RBF, np.array([0.0, 1.0])),
+        kernax.BilinearForm.from_matrix(np.zeros((2, 2))),
+        kernax.BilinearForm.from_matrix(np.array([[1.0, 1.0], [1.0, 1.0]])),
+    ):
+        assert np.all(np.isfinite(kernax.gram(kernel, X)))
+    check_degree(np.int64(2))

@@ -1,0 +1,279 @@
+"""Kernel ridge regression and its leave-one-out residuals: value, gradient, jit, vmap, weights, traces, bad input."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import TOLERANCE, X64, needs_x32, needs_x64, real_data
+from jax.test_util import check_grads
+from sklearn.kernel_ridge import KernelRidge
+
+import kernax
+from kernax.core.solution import ConditionWarning, MaxStepsError
+from kernax.supervised import ridge as room
+
+DTYPE = jnp.result_type(float)
+RBF = kernax.RBF(1.3)
+GAMMA = 1 / (2 * 1.3**2)
+SOLVE = {"rtol": TOLERANCE["solve"], "atol": TOLERANCE["solve"]}
+
+
+@pytest.fixture
+def data(rng):
+    X = rng.normal(size=(24, 3)).astype(DTYPE)
+    y = (np.sin(X[:, 0]) + 0.1 * rng.normal(size=24)).astype(DTYPE)
+    return X, y, rng.integers(0, 3, size=24).astype(DTYPE)
+
+
+def predictions(solution, X):
+    return jax.vmap(solution.value)(jnp.asarray(X, DTYPE))
+
+
+@pytest.mark.parametrize("block_size", [None, 7])
+def test_the_fit_is_scikit_learns(block_size, data):
+    X, y, weights = data
+    for w in (None, weights):
+        ours = kernax.kernel_ridge(RBF, X, y, 0.1, weights=w, block_size=block_size)
+        theirs = KernelRidge(alpha=0.1, kernel="rbf", gamma=GAMMA).fit(X, y, sample_weight=w)
+        np.testing.assert_allclose(predictions(ours, X), theirs.predict(X), **SOLVE)
+        assert ours.stats["residual"] < (1e-9 if X64 else 1e-4)
+
+
+@needs_x64
+def test_the_fit_is_scikit_learns_to_ten_digits_on_real_data():
+    concrete = real_data("concrete")
+    X, y = concrete["X"][:400], concrete["y"][:400]
+    X = (X - X.mean(0)) / X.std(0)
+    ours = kernax.kernel_ridge(kernax.RBF(2.0), X, y, 0.1)
+    theirs = KernelRidge(alpha=0.1, kernel="rbf", gamma=1 / 8).fit(X, y)
+    np.testing.assert_allclose(predictions(ours, X), theirs.predict(X), rtol=1e-10)
+
+
+@needs_x64
+def test_primal_and_dual_agree_and_several_outputs_are_several_fits(data, rng):
+    X, y, _ = data
+    Y = np.stack([y, y**2], 1)
+    dual = kernax.kernel_ridge(kernax.Linear(), X, Y, 0.3)
+    W = np.linalg.solve(X.T @ X + 0.3 * np.eye(3), X.T @ Y)
+    np.testing.assert_allclose(predictions(dual, X), X @ W, rtol=1e-9, atol=1e-10)
+    assert dual.value.coefficients.shape == (24, 2)
+    for j in range(2):
+        single = kernax.kernel_ridge(kernax.Linear(), X, Y[:, j], 0.3)
+        np.testing.assert_allclose(dual.value.coefficients[:, j], single.value.coefficients, atol=1e-10)
+    column = kernax.kernel_ridge(RBF, X, y[:, None], 0.3)
+    assert predictions(column, X).shape == (24, 1)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("block_size", [None, 7])
+def test_weights_are_repetitions_and_zero_is_removal(bias, block_size, data):
+    """R03, second half."""
+    X, y, weights = data
+    rows = np.repeat(np.arange(24), weights.astype(int))
+    weighted = kernax.kernel_ridge(RBF, X, y, 0.2, weights=weights, bias=bias, block_size=block_size)
+    repeated = kernax.kernel_ridge(RBF, X[rows], y[rows], 0.2, bias=bias, block_size=block_size)
+    np.testing.assert_allclose(predictions(weighted, X), predictions(repeated, X), **SOLVE)
+    assert jnp.all(weighted.value.coefficients[weights == 0] == 0)
+
+
+@needs_x64
+def test_weights_have_the_value_of_the_reference():
+    """R03."""
+    X, kernel = np.array([[0.0], [1.0]]), kernax.RBF(np.sqrt(0.5))
+    fit = kernax.kernel_ridge(kernel, X, np.array([1.0, 2.0]), 0.5, weights=np.array([2.0, 1.0])).value
+    np.testing.assert_allclose(fit(np.array([0.5])), 1.29662269, rtol=1e-8)
+    with pytest.raises(ValueError, match=r"weights must not be negative, but weights\[1\] is -1"):
+        kernax.kernel_ridge(kernel, X, np.array([1.0, 2.0]), 0.5, weights=np.array([2.0, -1.0]))
+
+
+@needs_x64
+def test_the_bias_is_unpenalised_and_equals_weighted_centring(data):
+    X, y, weights = data
+    fit = kernax.kernel_ridge(kernax.Linear(), X, y + 100, 0.3, bias=True, weights=weights).value
+    np.testing.assert_allclose(jnp.sum(fit.coefficients), 0, atol=1e-10)
+    mean = lambda A: np.average(A, axis=0, weights=weights)
+    Xc, yc = X - mean(X), y - mean(y)
+    slope = np.linalg.solve(Xc.T @ (weights[:, None] * Xc) + 0.3 * np.eye(3), Xc.T @ (weights * yc))
+    np.testing.assert_allclose(jax.vmap(fit)(X), Xc @ slope + mean(y + 100), rtol=1e-10)
+
+
+@needs_x64
+def test_a_ridge_of_zero_interpolates_and_singular_interpolation_is_warned_about():
+    """R01."""
+    X, y = np.array([[0.0], [0.0], [1.0]]), np.array([0.0, 2.0, 5.0])
+    kernel = kernax.RBF(np.sqrt(0.5))
+    with pytest.warns(ConditionWarning):
+        fit = kernax.kernel_ridge(kernel, X, y, 0.0)
+    np.testing.assert_allclose(predictions(fit, X), [1, 1, 5], atol=1e-6)
+    assert fit.stats["jitter"] > 0
+    exact = kernax.kernel_ridge(kernel, X[1:], y[1:], 0.0)
+    np.testing.assert_allclose(predictions(exact, X[1:]), y[1:], rtol=1e-12)
+    assert exact.stats["jitter"] == 0
+    with pytest.raises(ValueError, match=r"ridge must be in \[0, inf\)"):
+        kernax.kernel_ridge(kernel, X, y, -1.0)
+
+
+def fitted(lengthscale, ridge, X, y, weights, block_size, bias):
+    solver = None if block_size is None else kernax.ConjugateGradient(rtol=1e-13)
+    arguments = {"weights": weights, "bias": bias, "solver": solver, "block_size": block_size}
+    fit = kernax.kernel_ridge(kernax.RBF(lengthscale), X, y, ridge, **arguments).value
+    return jnp.sum(jnp.sin(jax.vmap(fit)(jnp.linspace(-1, 1, 12).reshape(4, 3))))
+
+
+@needs_x64
+@pytest.mark.parametrize(("block_size", "bias"), [(None, False), (None, True), (7, True)])
+def test_gradients_of_predictions_are_exact_through_the_solve(block_size, bias, data):
+    X, y, weights = data
+    arguments = (jnp.array([0.8, 1.0, 1.4]), jnp.array(0.2), jnp.asarray(X), jnp.asarray(y), jnp.asarray(weights) + 0.1)
+    function = jax.jit(lambda *args: fitted(*map(jnp.asarray, args), block_size, bias))
+    check_grads(function, arguments, 1, modes=("fwd", "rev"), rtol=1e-6, atol=1e-8, eps=1e-5)
+
+
+@needs_x64
+@pytest.mark.parametrize("bias", [False, True])
+def test_leave_one_out_is_what_refitting_without_each_point_gives(bias, data):
+    X, y, weights = data
+    Y = np.stack([y, y**2], 1)
+    residuals = kernax.leave_one_out(RBF, X, Y, 0.2, weights=weights, bias=bias)
+    fit = eqx.filter_jit(lambda w: kernax.kernel_ridge(RBF, X, Y, 0.2, weights=w, bias=bias, throw=False).value)
+    for i in range(24):
+        without = fit(jnp.asarray(weights).at[i].set(0))
+        np.testing.assert_allclose(residuals[i], Y[i] - without(X[i]), rtol=1e-9, atol=1e-10)
+
+
+@needs_x64
+def test_gradients_of_the_leave_one_out_loss_are_exact_also_at_weight_zero(data):
+    X, y, weights = data
+
+    def loss(lengthscale, ridge, X, y, weights):
+        kernel = kernax.RBF(jnp.asarray(lengthscale))
+        return jnp.mean(kernax.leave_one_out(kernel, jnp.asarray(X), jnp.asarray(y), jnp.asarray(ridge), weights=weights) ** 2)
+
+    arguments = (jnp.array([0.8, 1.0, 1.4]), jnp.array(0.2), jnp.asarray(X), jnp.asarray(y))
+    check_grads(
+        jax.jit(lambda *args: loss(*args, jnp.asarray(weights))), arguments, 1, modes=("fwd", "rev"), rtol=1e-6, atol=1e-8
+    )
+    in_weights = lambda w: loss(*arguments, w)
+    gradient, h = jax.grad(in_weights)(jnp.asarray(weights)), 1e-4
+    for i in np.flatnonzero(weights == 0)[:2]:
+        ahead = [in_weights(jnp.asarray(weights).at[i].set(steps * h)) for steps in range(3)]
+        np.testing.assert_allclose(gradient[i], (-3 * ahead[0] + 4 * ahead[1] - ahead[2]) / (2 * h), rtol=1e-5, atol=1e-9)
+
+
+def test_five_hundred_fits_are_one_program(rng):
+    X = rng.normal(size=(500, 10, 2)).astype(DTYPE)
+    y = rng.normal(size=(500, 10)).astype(DTYPE)
+    fit = lambda X, y, ridge: kernax.kernel_ridge(RBF, X, y, ridge, throw=False)
+    ridges = jnp.linspace(0.1, 1, 500, dtype=DTYPE)
+    together = jax.jit(jax.vmap(fit))(X, y, ridges)
+    for i in (0, 499):
+        np.testing.assert_allclose(together.value.coefficients[i], fit(X[i], y[i], ridges[i]).value.coefficients, **SOLVE)
+
+
+def count_traces(monkeypatch, name):
+    traces = []
+    compiled = getattr(room, name)
+
+    def counted(*args):
+        traces.append(1)
+        return compiled.__wrapped__(*args)
+
+    monkeypatch.setattr(room, name, eqx.filter_jit(counted))
+    return traces
+
+
+def test_other_values_never_trace_again(monkeypatch, data):
+    """J01."""
+    X, y, _ = data
+    traces = count_traces(monkeypatch, "_kernel_ridge")
+    expansions = [
+        kernax.kernel_ridge(kernax.RBF(lengthscale), X, y, ridge).value
+        for ridge, lengthscale in zip(
+            (1.0, 2.0, 3, np.float64(1), jnp.asarray(2.0)), (1, 2.0, 3, np.float64(1), jnp.asarray(2.0))
+        )
+    ]
+    assert len(traces) == 1
+    values = [jax.vmap(expansion)(X) for expansion in expansions]
+    assert KernelCalls.count(expansions, X) == 1
+    assert all(jnp.all(jnp.isfinite(value)) for value in values)
+    gradient = jax.grad(
+        lambda lengthscale: jnp.sum(kernax.kernel_ridge(kernax.RBF(lengthscale), X, y, 1.0).value.coefficients)
+    )(2.0)
+    assert gradient != 0
+
+
+class KernelCalls:
+    """How often a function of one point is traced, when the same program predicts with several expansions."""
+
+    @staticmethod
+    def count(expansions, X):
+        traces = []
+
+        @jax.jit
+        def predict(expansion, X):
+            traces.append(1)
+            return jax.vmap(expansion)(X)
+
+        for expansion in expansions:
+            predict(expansion, X)
+        return len(traces)
+
+
+@needs_x32
+def test_float64_data_without_64_bit_mode_warns_once_in_a_process():
+    """P01."""
+    import subprocess
+    import sys
+
+    program = """
+import warnings, numpy as np, kernax
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    X = np.random.default_rng(0).normal(size=(3, 2))
+    for _ in range(2):
+        fit = kernax.kernel_ridge(kernax.RBF(), X, X[:, 0], 1.0)
+    kernax.gram(kernax.RBF(), X)
+assert fit.value.coefficients.dtype == "float32"
+assert [w.category.__name__ for w in caught] == ["PrecisionWarning"], caught
+assert "jax_enable_x64" in str(caught[0].message)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_failed_solve_is_a_status_or_an_exception_and_inside_jit_a_runtime_error(data):
+    X, y, _ = data
+    arguments = {"block_size": 8, "solver": kernax.ConjugateGradient(max_steps=2)}
+    solution = kernax.kernel_ridge(RBF, X, y, 1e-3, **arguments, throw=False)
+    assert solution.result == kernax.RESULTS.max_steps_reached
+    assert jnp.all(jnp.isfinite(solution.value.coefficients))
+    with pytest.raises(MaxStepsError, match=r"kernel_ridge with RBF.*residual"):
+        kernax.kernel_ridge(RBF, X, y, 1e-3, **arguments)
+    inside = jax.jit(lambda y: kernax.kernel_ridge(RBF, X, y, 1e-3, **arguments).value.coefficients)
+    with pytest.raises(Exception, match="maximum number of solver steps"):
+        jax.block_until_ready(inside(y))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"y": np.ones(4)}, r"y must have shape \(24,\) or \(24, outputs\).*shape \(4,\)"),
+        ({"y": np.full(24, np.nan)}, "y holds NaN or inf, first in row 0"),
+        ({"ridge": np.ones(2)}, r"ridge must be a scalar, but has shape \(2,\)"),
+        ({"ridge": np.nan}, "ridge must be in"),
+        ({"weights": np.ones(3)}, r"weights must have shape \(24,\)"),
+        ({"weights": np.zeros(24)}, "weights must not all be zero"),
+        ({"block_size": 4, "solver": kernax.JitteredCholesky()}, "Cholesky needs the whole matrix"),
+        ({"X": np.ones(24)}, r"pass X\[:, None\]"),
+    ],
+)
+def test_bad_input_is_refused_by_name(change, words, data):
+    X, y, _ = data
+    arguments = {"kernel": RBF, "X": X, "y": y, "ridge": 1.0} | change
+    with pytest.raises(ValueError, match=words):
+        kernax.kernel_ridge(**arguments)
+
+
+def test_leave_one_out_refuses_a_bias_for_a_single_point():
+    with pytest.raises(ValueError, match="at least two points"):
+        kernax.leave_one_out(RBF, np.ones((1, 2)), np.ones(1), 1.0, bias=True)
