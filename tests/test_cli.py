@@ -27,8 +27,8 @@ def write(path, header, rows, delimiter=","):
 @pytest.fixture
 def smooth(tmp_path, rng):
     """A smooth function of the first of two columns, with a little noise."""
-    X = rng.uniform(-2, 2, (40, 2))
-    y = 10 + 3 * np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=40)
+    X = rng.uniform(-2, 2, (60, 2))
+    y = 10 + 3 * np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=60)
     return write(tmp_path / "smooth.csv", ["a", "b", "height"], np.column_stack([X, y]).round(6))
 
 
@@ -45,7 +45,7 @@ def test_a_smooth_function_is_learned_and_drawn(smooth, tmp_path):
     picture = tmp_path / "fit.png"
     result = run(smooth, "--target", "height", "--kernel", "rbf", "--plot", picture)
     assert result.exit_code == 0, result.stderr
-    assert "40 rows, 2 input columns; learning from 30 rows, 10 held out" in result.stdout
+    assert "60 rows, 2 input columns; learning from 45 rows, 15 held out" in result.stdout
     mean, as_written, learned = errors_of(result.stdout)
     assert learned < as_written < mean
     assert "note" not in result.stderr
@@ -219,7 +219,7 @@ def test_a_picture_without_matplotlib_names_the_extra(smooth, tmp_path, monkeypa
 
 
 def test_column_names_are_never_read_as_markup_or_mathematics(tmp_path, rng):
-    path = write(tmp_path / "odd.csv", ["[red]", "b", "$x_"], rng.normal(size=(40, 3)))
+    path = write(tmp_path / "odd.csv", ["[red]", "b", "$x_"], rng.normal(size=(60, 3)))
     result = run(path, "--target", "$x_", "--kernel", "rbf", "--plot", tmp_path / "fit.svg")
     assert result.exit_code == 0, result.stderr
     assert "lengthscale[[red]]" in result.stdout
@@ -260,3 +260,11 @@ def test_the_picture_draws_on_the_axes_it_is_given_and_refuses_what_it_cannot_dr
         predicted_against_true([1.0, 2.0], [1.0])
     with pytest.raises(ValueError, match="finite"):
         predicted_against_true([1.0, np.nan], [1.0, 1.0])
+
+
+def test_few_rows_a_column_share_one_lengthscale_and_say_so(tmp_path, rng):
+    X = rng.normal(size=(30, 3))
+    path = write(tmp_path / "few.csv", ["a", "b", "c", "y"], np.column_stack([X, np.sin(X[:, 0])]))
+    output = run(path, "--target", "y", "--kernel", "rbf").stdout
+    assert "fewer than 20 rows a column" in output
+    assert "lengthscale[a]" not in output
