@@ -124,7 +124,7 @@ def _draw(path: Path, report: Report, target: str) -> None:
 
 
 def _print_report(console: Console, report: Report, target: str) -> None:
-    errors = RichTable("model", title=f"held-out RMSE, in units of {target}")
+    errors = RichTable("model", title=Text(f"held-out RMSE, in units of {target}"))
     errors.add_column("RMSE", justify="right")
     for name, error in report.errors.items():
         errors.add_row(name, f"{error:.5g}")

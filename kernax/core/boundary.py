@@ -36,18 +36,25 @@ def _as_array(value: Any, index_ndim: int) -> Any:
     """One leaf as a float array; integers of `index_ndim` axes are indices and stay as they are."""
     if isinstance(value, np.ndarray) and value.dtype == np.float64 and not jax.config.jax_enable_x64:  # pyright: ignore
         _warn_about_precision()
-    if isinstance(value, (list, float, int, bool)):
-        value = np.asarray(value)
+    if isinstance(value, list):
+        value = jnp.stack([jnp.asarray(part) for part in value]) if not is_concrete(value) else np.asarray(value)
         value = value.astype(jnp.result_type(float)) if value.dtype == np.float64 else value
-    if not eqx.is_array_like(value) or (not jnp.issubdtype(value.dtype, jnp.number) and value.dtype != bool):
+    if not eqx.is_array_like(value) or getattr(value, "dtype", np.dtype(float)).kind in "OUSMmV" or not _is_real(value):
         kind = getattr(value, "dtype", type(value).__name__)
-        raise ValueError(f"points must be arrays of numbers, but one is of type {kind}: encode it, or drop that part with On")
+        raise ValueError(
+            f"points must be arrays of real numbers, but one is of type {came}: encode it, or drop that part with On"
+        )
+    kind = jnp.result_type(value)
+    if not jnp.issubdtype(kind, jnp.inexact) and (np.ndim(value) != index_ndim or jnp.issubdtype(kind, jnp.bool_)):
+        value = np.asarray(value, float) if is_concrete(value) else value  # before JAX truncates 64-bit integers
+        return jnp.asarray(value).astype(jnp.result_type(float))
     value = jnp.asarray(value)
-    if value.dtype in _HALF:
-        return value.astype(jnp.float32)
-    if jnp.issubdtype(value.dtype, jnp.inexact) or (value.ndim == index_ndim and value.dtype != bool):
-        return value
-    return value.astype(float)
+    return value.astype(jnp.float32) if value.dtype in _HALF else value
+
+
+def _is_real(value: Any) -> bool:
+    kind = jnp.result_type(value)
+    return jnp.issubdtype(kind, jnp.bool_) or jnp.issubdtype(kind, jnp.integer) or jnp.issubdtype(kind, jnp.floating)
 
 
 def _is_atom(value: Any) -> bool:

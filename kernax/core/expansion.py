@@ -1,12 +1,14 @@
 """The one thing every learner returns: a function in the space of a kernel."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import as_point, cast
+from kernax.core.boundary import as_point, cast, dtype_of
 from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import is_concrete, product, safe_sqrt
@@ -31,10 +33,12 @@ class KernelExpansion(eqx.Module):
     coefficients: Float[Array, "n *outputs"] = data()
     bias: Float[Array, "*outputs"] = data()
 
-    @eqx.filter_jit
     def __call__(self, x: PyTree) -> Float[Array, "*outputs"]:
         """The value at one point, shape (*outputs)."""
-        x = cast(as_point(x), self.coefficients.dtype)
+        return self._at(cast(as_point(x), self.coefficients.dtype))
+
+    @eqx.filter_jit
+    def _at(self, x):
         row = jax.vmap(lambda point: self.kernel(x, point))(self.points)
         return product(row, self.coefficients) + self.bias
 
@@ -62,10 +66,18 @@ class KernelExpansion(eqx.Module):
             self.kernel, points, jnp.concatenate([self.coefficients, other.coefficients]), self.bias + other.bias
         )
 
+    def __radd__(self, other: Any) -> "KernelExpansion":
+        return self if isinstance(other, int) and other == 0 else NotImplemented  # sum([f, g]) starts at 0
+
     def __mul__(self, scale: ArrayLike) -> "KernelExpansion":
+        if not eqx.is_array_like(scale):
+            return NotImplemented
         return KernelExpansion(self.kernel, self.points, self.coefficients * scale, self.bias * scale)
 
     __rmul__ = __mul__
+
+    def __truediv__(self, scale: ArrayLike) -> "KernelExpansion":
+        return self * (1 / scale)
 
     def __neg__(self) -> "KernelExpansion":
         return self * -1
@@ -89,4 +101,5 @@ def _same(kernel: AbstractKernel, other: AbstractKernel) -> bool:
 def kernel_distance(kernel: AbstractKernel, x: PyTree, z: PyTree) -> Float[Array, ""]:
     """`|phi(x) - phi(z)| = sqrt(k(x, x) + k(z, z) - 2 k(x, z))`, the distance of two points in the kernel's Hilbert space."""
     x, z = as_point(x), as_point(z)
+    kernel = cast(kernel, dtype_of(x, z))
     return safe_sqrt(jnp.maximum(kernel(x, x) + kernel(z, z) - 2 * kernel(x, z), 0))

@@ -51,26 +51,25 @@ def gram_diagonal(kernel: AbstractKernel, X: PyTree) -> Float[Array, " n"]:
 
 
 def gram_operator(
-    kernel: AbstractKernel, X: PyTree, ridge: ArrayLike = 0.0, *, block_size: int | None = None
+    kernel: AbstractKernel, X: PyTree, ridge: ArrayLike | None = None, *, block_size: int | None = None
 ) -> lx.AbstractLinearOperator:
-    """`K + ridge I` as a lineax operator tagged positive semidefinite.
+    """`K + ridge I`, or K alone, as a lineax operator tagged positive semidefinite.
 
     Without `block_size` it holds the dense matrix. With it, products compute that many rows of K at a time, forward and
     backward: memory is O(block_size n) in both.
     """
     kernel, X, _ = prepare(kernel, X)
+    block_size = _checked_block(block_size)
+    operator = lx.MatrixLinearOperator(gram(kernel, X), _PSD) if block_size is None else GramOperator(kernel, X, block_size)
+    if ridge is None:
+        return operator
     ridge = as_scalar(ridge, dtype_of(X), "ridge", RIDGE)
-    if block_size is not None:
-        return lx.TaggedLinearOperator(GramOperator(kernel, X, _checked_block(block_size)) + _multiple(ridge, X), _PSD)
-    K = gram(kernel, X)
-    return lx.MatrixLinearOperator(K + ridge * jnp.eye(len(K), dtype=K.dtype), _PSD)
+    if isinstance(operator, lx.MatrixLinearOperator):
+        return lx.MatrixLinearOperator(operator.matrix + ridge * jnp.eye(count(X), dtype=ridge.dtype), _PSD)
+    return lx.TaggedLinearOperator(operator + ridge * lx.IdentityLinearOperator(operator.in_structure()), _PSD)
 
 
 _PSD = lx.positive_semidefinite_tag
-
-
-def _multiple(scale: Array, X: PyTree) -> lx.AbstractLinearOperator:
-    return scale * lx.IdentityLinearOperator(jax.ShapeDtypeStruct((count(X),), dtype_of(X)))
 
 
 def _name(kernel: AbstractKernel) -> str:
@@ -134,19 +133,23 @@ def _diagonal(kernel, X):
 
 @eqx.filter_jit
 def _gram(kernel, X, Z, block_size):
-    """The matrix, and whether it is finite, judged by the diagonals: |k(x, z)|^2 <= k(x, x) k(z, z)."""
+    """The matrix, and whether it is finite: by the diagonals, as |k(x, z)|^2 <= k(x, x) k(z, z), and one row and column."""
     n, other = count(X), X if Z is None else Z
     rows = block_size or _rows_per_block(kernel, X, other)
 
     def row(x):
         return jax.vmap(lambda z: kernel(x, z))(other)
 
-    K = jax.vmap(row)(X) if rows >= n else lax.map(jax.checkpoint(row), X, batch_size=rows)
+    whole = rows >= n
+    K = jax.vmap(row)(X) if whole else lax.map(jax.checkpoint(row), X, batch_size=rows)
+    if K.ndim != 2:
+        raise ValueError(f"a kernel must return a scalar, but {_name(kernel)} returns shape {K.shape[2:]}")
     diagonal = jax.vmap(lambda x: kernel(x, x))(X)
-    if Z is None:
-        exact = jnp.where(jnp.eye(n, dtype=bool), diagonal[:, None], _symmetric(K))
-        return K + lax.stop_gradient(exact - K), jnp.all(jnp.isfinite(diagonal))  # the derivative is that of K either way
-    return K, jnp.all(jnp.isfinite(diagonal)) & jnp.all(jnp.isfinite(jax.vmap(lambda z: kernel(z, z))(Z)))
+    finite = jnp.all(jnp.isfinite(diagonal)) & jnp.all(jnp.isfinite(K[0])) & jnp.all(jnp.isfinite(K[:, 0]))
+    if Z is not None:
+        return K, finite & jnp.all(jnp.isfinite(jax.vmap(lambda z: kernel(z, z))(Z)))
+    exact = jnp.where(jnp.eye(n, dtype=bool), diagonal[:, None], _symmetric(K) if whole else (K + K.T) / 2)
+    return K + lax.stop_gradient(exact - K), finite  # the derivative is that of K either way
 
 
 def _symmetric(K: Array) -> Array:

@@ -44,7 +44,7 @@ def _weighted_solve(operator, weights, ridge, rhs, *, solver):
     residual = jnp.linalg.norm(rhs - system.apply(jnp.where(jnp.isfinite(A), A, 0)), axis=0)
     size = jnp.linalg.norm(rhs, axis=0)
     relative = residual / jnp.where(size > 0, size, 1)
-    result = _verdict(results, relative, solver)
+    result = _verdict(results, A, relative, solver)
     stats = {name: jnp.max(figure) for name, figure in stats.items()} | {"residual": jnp.max(relative)}
     reusable = state if all(map(eqx.is_array, jax.tree.leaves(state))) else None
     return jnp.where(result == RESULTS.nonfinite, jnp.nan, A), reusable, result, stats
@@ -142,14 +142,15 @@ class _System(eqx.Module):
         return jnp.where(on, root, 0), jnp.where(on, 1 / root, 0), jnp.where(on, 0, 1 / jnp.where(on, 1, self.shift))
 
 
-def _verdict(results: Any, relative: Array, solver: lx.AbstractLinearSolver) -> Any:
-    """The worst result over the columns. An iterative solver has succeeded only if the true residual says so."""
+def _verdict(results: Any, A: Array, relative: Array, solver: lx.AbstractLinearSolver) -> Any:
+    """The worst result over the columns. Whatever a solver says, it has succeeded only if the true residual says so too."""
     worst = jax.tree.map(lambda leaf: leaf[jnp.argmax(results != lx.RESULTS.successful)], results)
     result = RESULTS.promote(worst)
     result = RESULTS.where(result == RESULTS.singular, RESULTS.not_psd, result)
-    if isinstance(solver, ConjugateGradient):
-        unmet = jnp.max(relative) > 2 * solver.tolerance(relative.dtype)
-        result = RESULTS.where((result == RESULTS.successful) & unmet, RESULTS.breakdown, result)
+    result = RESULTS.where((result == RESULTS.successful) & ~jnp.all(jnp.isfinite(A)), RESULTS.not_psd, result)
+    iterative = isinstance(solver, ConjugateGradient)
+    bar = 2 * solver.tolerance(A.dtype) if iterative else float(jnp.finfo(A.dtype).eps) ** (1 / 4)
+    result = RESULTS.where((result == RESULTS.successful) & (jnp.max(relative) > bar), RESULTS.breakdown, result)
     return RESULTS.where(jnp.all(jnp.isfinite(relative)), result, RESULTS.nonfinite)
 
 

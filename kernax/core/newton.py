@@ -54,10 +54,11 @@ def newton(
 ) -> tuple[Array, Any, dict[str, Array]]:
     """Damped Newton iteration `x <- x + t (step(x) - x)`, t halved from 1 until the objective does not rise.
 
-    Stops when a full step moves x by at most `rtol` (default eps^(2/3)) of its size, or when no halving helps any more.
+    Stops when a full step moves x by at most `rtol` (default eps^(2/3)) of its size. Where no halving helps any more it has
+    succeeded if the step is below the root of that, and stagnated otherwise.
 
     Returns:
-        x, the result (successful, max_steps_reached, or nonfinite, with the last finite x), and stats `steps`, `objective`.
+        x, the result (successful, stagnation, max_steps_reached, or nonfinite with the last finite x), stats `steps`, `objective`.
     """
     tolerance = float(jnp.finfo(start.dtype).eps) ** (2 / 3) if rtol is None else rtol
 
@@ -80,15 +81,18 @@ def newton(
         x, value, _, _, steps = carry
         x, value, direction, better = damped(x, value)
         small = jnp.linalg.norm(direction) <= tolerance * (jnp.linalg.norm(x) + tolerance)
-        return x, value, small | ~better, jnp.all(jnp.isfinite(direction)), steps + 1
+        close = jnp.linalg.norm(direction) <= jnp.sqrt(tolerance) * (jnp.linalg.norm(x) + tolerance)  # as far as rounding goes
+        state = jnp.where(small | (~better & close), 1, jnp.where(better, 0, 2))
+        return x, value, state, jnp.all(jnp.isfinite(direction)), steps + 1
 
     def go_on(carry):
-        _, _, stop, finite, steps = carry
-        return ~stop & finite & (steps < max_steps)
+        _, _, state, finite, steps = carry
+        return (state == 0) & finite & (steps < max_steps)
 
     first = objective(start)
-    carry = (start, first, jnp.array(False), jnp.isfinite(first), jnp.zeros((), jnp.int32))
-    x, value, stopped, finite, steps = lax.while_loop(go_on, body, carry)
-    result = RESULTS.where(stopped, RESULTS.successful, RESULTS.max_steps_reached)
+    carry = (start, first, jnp.zeros((), jnp.int32), jnp.isfinite(first), jnp.zeros((), jnp.int32))
+    x, value, state, finite, steps = lax.while_loop(go_on, body, carry)
+    result = RESULTS.where(state == 1, RESULTS.successful, RESULTS.max_steps_reached)
+    result = RESULTS.where(state == 2, RESULTS.stagnation, result)
     result = RESULTS.where(finite, result, RESULTS.nonfinite)
     return x, result, {"steps": steps, "objective": value}

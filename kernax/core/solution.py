@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 import equinox as eqx
 import jax.numpy as jnp
 import lineax as lx
+import numpy as np
 
 from kernax.core.numerics import is_concrete
 
@@ -101,15 +102,16 @@ def finish(solution: Solution[Value], throw: bool, hint: str = "") -> Solution[V
             value = solution.result.error_if(solution.value, solution.result != RESULTS.successful)
             return Solution(value, solution.result, solution.stats)
         return solution
-    if throw:
+    successful = bool(jnp.all(solution.result == RESULTS.successful))
+    if throw and not successful:
         for word, error in _ERRORS.items():
             result = getattr(RESULTS, word)
             if jnp.any(solution.result == result):
                 raise error(" ".join(part for part in (RESULTS[result], hint, _figures(solution.stats)) if part))
     jitter = solution.stats.get("jitter")
-    if jitter is not None and jnp.any((jitter > 0) & (solution.result == RESULTS.successful)):
+    if successful and jitter is not None and np.any(np.asarray(jitter) > 0):
         warnings.warn(
-            f"the matrix is singular to working precision: {float(jnp.max(jitter)):.1e} was added to its diagonal. {hint}",
+            f"the matrix is singular to working precision: {np.max(jitter):.1e} was added to its diagonal. {hint}",
             ConditionWarning,
             stacklevel=3,
         )

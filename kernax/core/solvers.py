@@ -8,22 +8,23 @@ import jax
 import jax.numpy as jnp
 import lineax as lx
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 
 class Factor(eqx.Module):
-    """A Cholesky factor and the jitter that it took."""
+    """A Cholesky factor `A + jitter I = upper^T upper`, and whether there is one."""
 
-    lower: Float[Array, "n n"]
+    upper: Float[Array, "n n"]
     jitter: Float[Array, ""]
+    exists: Bool[Array, ""]
 
 
 class JitteredCholesky(lx.AbstractLinearSolver):
     """Cholesky for lineax; jitter goes on the diagonal only where the plain factorisation fails.
 
     It starts at sqrt(eps) (float64) or 10 eps (float32) of the mean diagonal and grows tenfold up to 1e-4 of it; a matrix
-    that needs more is indefinite and comes back as NaN. A pivot within rounding of zero counts as a failure, because a
-    singular matrix often factorises by accident, into noise. `stats["jitter"]` is what was added.
+    that needs more is indefinite and gives NaN. A pivot within rounding of zero counts as a failure, because a singular
+    matrix often factorises by accident, into noise. `stats["jitter"]` is what was added.
     """
 
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> Factor:
@@ -31,27 +32,25 @@ class JitteredCholesky(lx.AbstractLinearSolver):
         n, diagonal, eps = len(A), jnp.diagonal(A), float(jnp.finfo(A.dtype).eps)
         scale = jnp.mean(diagonal)
         first = (math.sqrt(eps) if A.dtype == jnp.float64 else 10 * eps) * scale
-        least_pivot = jnp.sqrt(eps * jnp.max(diagonal))
 
         def factorise(jitter):
-            return Factor(lax.linalg.cholesky(A + jitter * jnp.eye(n, dtype=A.dtype), symmetrize_input=False), jitter)
-
-        def failed(factor):
-            return ~(jnp.min(jnp.diagonal(factor.lower)) > least_pivot)  # NaN counts as a failure
+            # LAPACK is column-major and A symmetric: transposed on the way in and out, nothing is ever copied to transpose it.
+            upper = lax.linalg.cholesky((A + jitter * jnp.eye(n, dtype=A.dtype)).T, symmetrize_input=False).T
+            pivots = jnp.diagonal(upper) ** 2
+            return Factor(upper, jitter, jnp.all(pivots > eps * diagonal))  # false for NaN
 
         def go_on(factor):
-            return failed(factor) & (10 * factor.jitter <= 1e-4 * scale) & jnp.all(jnp.isfinite(diagonal))
+            return ~factor.exists & (10 * factor.jitter <= 1e-4 * scale) & jnp.isfinite(scale) & (first > 0)
 
         def again(factor):
             return factorise(jnp.where(factor.jitter == 0, first, 10 * factor.jitter))
 
-        factor = lax.while_loop(go_on, again, factorise(jnp.zeros((), A.dtype)))
-        return Factor(jnp.where(failed(factor), jnp.nan, factor.lower), factor.jitter)
+        return lax.while_loop(go_on, again, factorise(jnp.zeros((), A.dtype)))
 
     def compute(self, state: Factor, vector: Array, options: dict[str, Any]):
-        x = jax.scipy.linalg.cho_solve((state.lower, True), vector, check_finite=False)
-        result = lx.RESULTS.where(jnp.all(jnp.isfinite(x)), lx.RESULTS.successful, lx.RESULTS.singular)
-        return x, result, {"jitter": state.jitter}
+        x = jax.scipy.linalg.cho_solve((state.upper.T, True), vector, check_finite=False)
+        result = lx.RESULTS.where(state.exists, lx.RESULTS.successful, lx.RESULTS.singular)
+        return jnp.where(state.exists, x, jnp.nan), result, {"jitter": state.jitter}
 
     def transpose(self, state, options):
         return state, options

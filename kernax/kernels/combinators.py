@@ -91,7 +91,14 @@ class Normalised(AbstractCombinator):
 
 
 def _hashable(where: Any) -> Any:
-    return tuple(int(place) for place in where) if isinstance(where, (list, tuple, range, np.ndarray)) else where
+    if not isinstance(where, (list, tuple, range, np.ndarray)):
+        return where
+    places = np.asarray(where)
+    if places.ndim != 1 or places.dtype.kind not in "iu":
+        raise ValueError(
+            f"On(kernel, where) takes dimensions as integers, but where is {where!r}: use np.flatnonzero for a mask"
+        )
+    return tuple(places.tolist())
 
 
 class On(AbstractKernel):

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.kernel import AbstractKernel, check_degree
-from kernax.core.numerics import check_vectors, dot
+from kernax.core.numerics import dot, product, vectors
 from kernax.core.parameters import nonnegative, positive, real
 
 
@@ -14,7 +14,7 @@ class Linear(AbstractKernel):
     """`x . z`: linear functions through the origin, in squared units of x."""
 
     def __call__(self, x, z):
-        check_vectors(x, z)
+        x, z = vectors(x, z)
         return dot(x, z)
 
 
@@ -33,7 +33,7 @@ class Polynomial(AbstractKernel):
         check_degree(self.degree)
 
     def __call__(self, x, z):
-        check_vectors(x, z)
+        x, z = vectors(x, z)
         return (dot(x, z) + self.offset) ** self.degree
 
 
@@ -65,8 +65,8 @@ class BilinearForm(AbstractKernel):
         return BilinearForm(jnp.asarray(vectors * np.sqrt(np.maximum(values, 0))))
 
     def __call__(self, x, z):
-        check_vectors(x, z, self.factor[:, 0])
-        return dot(x @ self.factor, z @ self.factor)
+        x, z = vectors(x, z, self.factor[:, 0])
+        return dot(product(x, self.factor), product(z, self.factor))
 
 
 class Tanh(AbstractKernel):
@@ -87,5 +87,5 @@ class Tanh(AbstractKernel):
             )
 
     def __call__(self, x, z):
-        check_vectors(x, z)
+        x, z = vectors(x, z)
         return jnp.tanh(self.scale * dot(x, z) + self.offset)

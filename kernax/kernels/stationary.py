@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kernax.core.kernel import AbstractKernel, AbstractStationary, Invariance
-from kernax.core.numerics import check_vectors, dot, matern, matern_of_any_order, safe_power
+from kernax.core.numerics import dot, matern, matern_of_any_order, safe_power, vectors
 from kernax.core.parameters import interval, positive, real
 
 
@@ -114,7 +114,7 @@ class Periodic(AbstractKernel):
     keeps: ClassVar[Invariance] = Invariance.STATIONARY
 
     def __call__(self, x, z):
-        check_vectors(x, z, self.lengthscale, self.period)
+        x, z = vectors(x, z, self.lengthscale, self.period)
         return jnp.exp(-2 * jnp.sum((jnp.sin(jnp.pi * ((x - z) / self.period)) / self.lengthscale) ** 2))
 
 
@@ -129,7 +129,7 @@ class Cosine(AbstractKernel):
     keeps: ClassVar[Invariance] = Invariance.STATIONARY
 
     def __call__(self, x, z):
-        check_vectors(x, z, self.period)
+        x, z = vectors(x, z, self.period)
         return jnp.cos(2 * jnp.pi * jnp.sum((x - z) / self.period))
 
 
@@ -155,7 +155,7 @@ class SpectralMixture(AbstractKernel):
             )
 
     def __call__(self, x, z):
-        check_vectors(x, z, self.means[0])
+        x, z = vectors(x, z, self.means[0])
         t = (x - z)[None, :]
         decay = jnp.exp(-2 * jnp.pi**2 * jnp.sum((self.scales * t) ** 2, 1))
         return dot(self.weights, decay * jnp.prod(jnp.cos(2 * jnp.pi * self.means * t), 1))

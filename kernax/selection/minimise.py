@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from kernax.core.numerics import is_concrete
-from kernax.core.parameters import Rebuild, Trainable, unconstrain
+from kernax.core.parameters import Rebuild, Trainable, as_floats, unconstrain
 from kernax.core.solution import RESULTS, Solution, finish
 
 Model = TypeVar("Model")
@@ -54,7 +54,7 @@ def minimise(
         loss: `loss(model, *args)`, a scalar. Define it once, at module level; data go through `args`.
         model: a pytree of modules and arrays: a kernel, or a module of your own that holds one and a `positive()` ridge.
         optimiser: for `lbfgs`, line searches are run as optax defines them.
-        steps: the number of updates. Stops early where the gradient is exactly zero.
+        steps: the number of updates; another number compiles again. Stops early where the gradient is exactly zero.
         trainable: as for `unconstrain`: freezes whole parameters or single elements, which come back bitwise.
         progress: draw a bar on standard error (needs `rich`; not under a transformation).
         throw: raise `NonFiniteError` if the loss or its gradient becomes NaN or inf; otherwise look at `result`.
@@ -73,7 +73,8 @@ def minimise(
     if not theta:
         raise ValueError("the model has no free parameters: everything is frozen, or no field is declared positive() or real()")
     values, names = jax.tree.flatten(theta)
-    problem = _Problem(loss, rebuild, args, optax.with_extra_args_support(optimiser), names)
+    args = jax.tree.map(lambda leaf: as_floats(leaf) if isinstance(leaf, float) else leaf, args)
+    problem = _Problem(loss, rebuild, args, optimiser, names)
     state = _start(problem, values, steps)
     if progress:
         state = _with_bar(problem, state, steps)
@@ -88,7 +89,7 @@ class _Problem(eqx.Module):
     loss: Callable
     rebuild: Rebuild
     args: tuple
-    optimiser: optax.GradientTransformationExtraArgs
+    optimiser: optax.GradientTransformation
     names: Any = eqx.field(static=True)  # optax sees a list: it looks things up by name, and a parameter may have any name
 
     def model(self, theta: list[Array]) -> Any:
@@ -122,7 +123,7 @@ def _advance(problem: _Problem, state: _State, until: Array) -> _State:
     """Optimises until step `until`, or until the loss or its gradient is not finite, or the gradient is zero."""
 
     def body(state: _State) -> _State:
-        if optax.tree.get(state.memory, "value") is None:
+        if any(optax.tree.get(state.memory, name) is None for name in ("value", "grad")):
             value, grad = jax.value_and_grad(problem.objective)(state.theta)
         else:  # a line search left its last evaluation there
             value, grad = optax.value_and_grad_from_state(problem.objective)(state.theta, state=state.memory)
@@ -130,7 +131,7 @@ def _advance(problem: _Problem, state: _State, until: Array) -> _State:
         state = _record(state, value)
         norm = jnp.asarray(optax.tree.norm(grad))
         with jax.numpy_dtype_promotion("standard"):  # optax mixes float and integer counters
-            updates, memory = problem.optimiser.update(
+            updates, memory = optax.with_extra_args_support(problem.optimiser).update(
                 grad, state.memory, state.theta, value=value, grad=grad, value_fn=problem.objective
             )
         finite = jnp.isfinite(value) & jnp.isfinite(norm)

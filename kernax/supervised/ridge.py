@@ -11,7 +11,7 @@ from kernax.core.gram import RIDGE, check_memory, gram_operator, prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import weighted_solve
 from kernax.core.numerics import product
-from kernax.core.solution import Solution, finish
+from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import ConjugateGradient, JitteredCholesky
 
 
@@ -66,7 +66,7 @@ def kernel_ridge(
         raise ValueError("Cholesky needs the whole matrix: leave out block_size, or use solver=ConjugateGradient()")
     if solver is None:
         solver = JitteredCholesky() if block_size is None else ConjugateGradient()
-    solution = _kernel_ridge(kernel, X, y, ridge, weights, bias, solver, block_size)
+    solution = _kernel_ridge(kernel, X, y, ridge, weights, bool(bias), solver, block_size)
     return finish(solution, throw, f"kernel_ridge with {type(kernel).__name__}: a larger ridge or rescaled inputs may help.")
 
 
@@ -82,6 +82,7 @@ def _kernel_ridge(kernel, X, y, ridge, weights, bias, solver, block_size):
         of_y, of_one = a[:, :-1], a[:, -1:]
         b = jnp.sum(of_y, 0, keepdims=True) / jnp.sum(of_one)
         a = of_y - b * of_one
+        result = RESULTS.where((result == RESULTS.successful) & ~jnp.all(jnp.isfinite(b)), RESULTS.nonfinite, result)
     expansion = KernelExpansion(kernel, X, a.reshape(y.shape), b.reshape(y.shape[1:]))
     return Solution(expansion, result, stats)
 
@@ -99,7 +100,8 @@ def leave_one_out(
 
     With `P = (W K + ridge I)^-1` they are `(P^T y)_i / P_ii`; with a bias, `u = P^T 1`, `v = P^T y` and `b = w.v / w.u`,
     `(v_i - b u_i) / (P_ii - u_i (P w)_i / w.u)` (Cawley & Talbot 2004, with weights). A point's own weight has no effect on
-    its own residual, so points of weight zero give held-out errors. Differentiable like the fit. NaN if the solve fails.
+    its own residual, so points of weight zero give held-out errors. Differentiable like the fit. NaN if the solve
+    fails, and a warning if it took jitter.
 
     Raises ValueError as `kernel_ridge` does, and for a bias with fewer than two points.
     """
@@ -109,13 +111,15 @@ def leave_one_out(
     if bias and n < 2:
         raise ValueError("leave_one_out with a bias needs at least two points, but X holds one")
     check_memory(X)
-    return _leave_one_out(kernel, X, y, as_scalar(ridge, dtype, "ridge", RIDGE), weights, bias)
+    ridge = as_scalar(ridge, dtype, "ridge", RIDGE)
+    solution = _leave_one_out(kernel, X, y, ridge, weights, bool(bias))
+    return finish(solution, throw=False, hint="leave_one_out: a larger ridge makes the residuals exact.").value
 
 
 @eqx.filter_jit
 def _leave_one_out(kernel, X, y, ridge, weights, bias):
     n, targets = len(y), y.reshape(len(y), -1)
-    P, _, _ = weighted_solve(gram_operator(kernel, X), weights, ridge, jnp.eye(n, dtype=y.dtype), JitteredCholesky())
+    P, result, stats = weighted_solve(gram_operator(kernel, X), weights, ridge, jnp.eye(n, dtype=y.dtype), JitteredCholesky())
     v, leverage = product(P.T, targets), jnp.diagonal(P)[:, None]
     if bias:
         w = jnp.ones((n, 1), y.dtype) if weights is None else weights[:, None]
@@ -123,4 +127,4 @@ def _leave_one_out(kernel, X, y, ridge, weights, bias):
         total = jnp.sum(w * u)
         v = v - u * (jnp.sum(w * v, 0, keepdims=True) / total)
         leverage = leverage - u * product(P, w) / total
-    return (v / leverage).reshape(y.shape)
+    return Solution((v / leverage).reshape(y.shape), result, stats)
