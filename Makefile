@@ -3,8 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: demo test lint bench clean
+.NOTPARALLEL:
 
 .venv/pip: pyproject.toml
+	@$(PYTHON) -c 'import sys, venv, ensurepip; assert sys.version_info >= (3, 11)' \
+		|| { echo 'kernax needs Python 3.11 or newer with pip and venv: make PYTHON=python3.11, or install python3-venv'; exit 2; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
 	@touch $@

@@ -219,11 +219,11 @@ def test_a_picture_without_matplotlib_names_the_extra(smooth, tmp_path, monkeypa
 
 
 def test_column_names_are_never_read_as_markup_or_mathematics(tmp_path, rng):
-    path = write(tmp_path / "odd.csv", ["[red]", "b", "$x_"], rng.normal(size=(60, 3)))
-    result = run(path, "--target", "$x_", "--kernel", "rbf", "--plot", tmp_path / "fit.svg")
+    path = write(tmp_path / "odd.csv", ["[red]", "b", "$x_ [/m]"], rng.normal(size=(60, 3)))
+    result = run(path, "--target", "$x_ [/m]", "--kernel", "rbf", "--plot", tmp_path / "fit.svg")
     assert result.exit_code == 0, result.stderr
     assert "lengthscale[[red]]" in result.stdout
-    assert "units of $x_" in result.stdout
+    assert "units of $x_ [/m]" in result.stdout
     assert "<svg" in (tmp_path / "fit.svg").read_text()
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from kernax.cli.expression import parse_kernel
 from kernax.cli.table import Table
 from kernax.core.kernel import AbstractKernel
-from kernax.core.parameters import Trainable, describe, parameters, positive
+from kernax.core.parameters import describe, interior, parameters, positive
 from kernax.core.solution import NonFiniteError
 from kernax.selection.minimise import minimise
 from kernax.supervised.ridge import kernel_ridge, leave_one_out
@@ -87,7 +87,7 @@ def fit_ridge(table: Table, parts: Split, kernel: str) -> Report:
     start = RidgeModel(parse_kernel(kernel, len(table.columns), per_column=one_per_column(parts)))
     before = _predict(start, parts)
     learned = minimise(
-        leave_one_out_loss, start, _OPTIMISER, _STEPS, args=(parts.X, parts.y), trainable=_inside(start), progress=True
+        leave_one_out_loss, start, _OPTIMISER, _STEPS, args=(parts.X, parts.y), trainable=interior(start), progress=True
     )
     after = _predict(learned.value, parts)
     errors = {
@@ -110,16 +110,10 @@ def _rmse(predicted: np.ndarray | float, true: np.ndarray) -> float:
     return float(np.sqrt(np.mean((predicted - true) ** 2)))
 
 
-def _inside(model: RidgeModel) -> Trainable:
-    """Frees every parameter but those written at the very end of their support, `polynomial(offset=0)`, where none can move."""
-    theta = {entry.path: entry.support.unconstrain(entry.value) for entry in parameters(model)}
-    return lambda path, value: np.isfinite(np.asarray(theta[path]))
-
-
 def _rows(model: RidgeModel, columns: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     """Parameter, value, support and state as `describe` has them, but a value for each column on a row of its own."""
     rows = []
-    for entry, row in zip(parameters(model), describe(model, _inside(model)).rows):
+    for entry, row in zip(parameters(model), describe(model, interior(model)).rows):
         if entry.value.shape != (len(columns),):
             rows.append(row)
             continue

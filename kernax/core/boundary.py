@@ -39,8 +39,8 @@ def _as_array(value: Any, index_ndim: int) -> Any:
     if isinstance(value, list):
         value = jnp.stack([jnp.asarray(part) for part in value]) if not is_concrete(value) else np.asarray(value)
         value = value.astype(jnp.result_type(float)) if value.dtype == np.float64 else value
-    if not eqx.is_array_like(value) or getattr(value, "dtype", np.dtype(float)).kind in "OUSMmV" or not _is_real(value):
-        kind = getattr(value, "dtype", type(value).__name__)
+    if not eqx.is_array_like(value) or not _is_real(value):
+        came = getattr(value, "dtype", type(value).__name__)
         raise ValueError(
             f"points must be arrays of real numbers, but one is of type {came}: encode it, or drop that part with On"
         )
@@ -53,8 +53,8 @@ def _as_array(value: Any, index_ndim: int) -> Any:
 
 
 def _is_real(value: Any) -> bool:
-    kind = jnp.result_type(value)
-    return jnp.issubdtype(kind, jnp.bool_) or jnp.issubdtype(kind, jnp.integer) or jnp.issubdtype(kind, jnp.floating)
+    dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
+    return dtype.kind in "biuf" or dtype in _HALF
 
 
 def _is_atom(value: Any) -> bool:

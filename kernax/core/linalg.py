@@ -149,7 +149,7 @@ def _verdict(results: Any, A: Array, relative: Array, solver: lx.AbstractLinearS
     result = RESULTS.where(result == RESULTS.singular, RESULTS.not_psd, result)
     result = RESULTS.where((result == RESULTS.successful) & ~jnp.all(jnp.isfinite(A)), RESULTS.not_psd, result)
     iterative = isinstance(solver, ConjugateGradient)
-    bar = 2 * solver.tolerance(A.dtype) if iterative else float(jnp.finfo(A.dtype).eps) ** (1 / 4)
+    bar = 2 * solver.tolerance(A.dtype) if iterative else float(jnp.finfo(A.dtype).eps) ** (1 / 3)
     result = RESULTS.where((result == RESULTS.successful) & (jnp.max(relative) > bar), RESULTS.breakdown, result)
     return RESULTS.where(jnp.all(jnp.isfinite(relative)), result, RESULTS.nonfinite)
 

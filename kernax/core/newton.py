@@ -58,7 +58,8 @@ def newton(
     succeeded if the step is below the root of that, and stagnated otherwise.
 
     Returns:
-        x, the result (successful, stagnation, max_steps_reached, or nonfinite with the last finite x), stats `steps`, `objective`.
+        x, the result (successful, stagnation, max_steps_reached, or nonfinite with the last finite x), and stats `steps` and
+        `objective`.
     """
     tolerance = float(jnp.finfo(start.dtype).eps) ** (2 / 3) if rtol is None else rtol
 

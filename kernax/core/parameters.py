@@ -75,6 +75,8 @@ def nonnegative(**kwargs) -> Any:
 
 def interval(low: float, high: float, *, closed: tuple[bool, bool] = (False, False), **kwargs) -> Any:
     """A field for parameters between two finite ends, `closed` saying which end is itself allowed."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"interval({low}, {high}) needs two finite ends: see positive(), nonnegative() and real()")
     return _parameter(Support(low, high, closed), **kwargs)
 
 
@@ -211,6 +213,12 @@ def unconstrain(model: PyTree, trainable: Trainable | None = None) -> tuple[dict
         theta[entry.path], free[entry.path] = value, indices
         entries.append((entry.path, entry.support, entry.place))
     return theta, Rebuild(model, free, tuple(entries))
+
+
+def interior(model: PyTree) -> Trainable:
+    """A `trainable` that frees everything but what stands at the very end of its support, where none can move."""
+    theta = {entry.path: entry.support.unconstrain(entry.value) for entry in parameters(model)}
+    return lambda path, value: np.isfinite(np.asarray(theta[path]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from jaxtyping import PyTree
 from kernax.core.boundary import count, dtype_of
 from kernax.core.gram import gram, gram_diagonal, prepare
 from kernax.core.kernel import AbstractKernel
-from kernax.core.parameters import check_supports, describe, parameters, unconstrain
+from kernax.core.parameters import check_supports, describe, interior, parameters, unconstrain
 from kernax.testing.assertions import point, require, require_close
 from kernax.testing.gradients import gradient_in_the_parameters, gradient_in_the_points, gradient_where_points_coincide
 from kernax.testing.positivity import check_kernel, pairs
@@ -144,7 +144,7 @@ def parameters_that_round_trip(kernel, X, Z):
     check_supports(kernel)
     paths = [row[0] for row in describe(kernel).rows]
     require(paths == [entry.path for entry in parameters(kernel)], "describe does not list every parameter")
-    theta, rebuild = unconstrain(kernel, inside(kernel))
+    theta, rebuild = unconstrain(kernel, interior(kernel))
     rebuilt = rebuild(theta)
     check_supports(rebuilt)
     require(jax.tree.structure(rebuilt) == jax.tree.structure(kernel), "rebuild gives a tree of another structure")
@@ -160,15 +160,9 @@ def translated(leaf: Any, rng: np.random.Generator) -> Any:
     return leaf + jnp.asarray(shift, leaf.dtype)[None]
 
 
-def inside(kernel: AbstractKernel) -> Callable:
-    """A `trainable` that freezes what stands at the very end of its support."""
-    supports = {entry.path: entry.support for entry in parameters(kernel)}
-    return lambda path, value: np.isfinite(np.asarray(supports[path].unconstrain(value)))
-
-
 def neighbours(kernel: AbstractKernel) -> list[AbstractKernel]:
     """Two kernels, every parameter moved by up to one on its unconstrained line, to either side; none without parameters."""
-    theta, rebuild = unconstrain(kernel, inside(kernel))
+    theta, rebuild = unconstrain(kernel, interior(kernel))
     if not theta:
         return []
     rng = np.random.default_rng(1)

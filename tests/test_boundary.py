@@ -1,0 +1,130 @@
+"""Where data enter: what is converted, what is refused, and what must never wrap, hang or pass for a solution."""
+
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+import optax
+import pytest
+from conftest import needs_x32, needs_x64
+
+import kernax
+from kernax.core.boundary import as_stack
+
+DTYPE = jnp.result_type(float)
+KERNEL = kernax.RBF(2.0)
+
+
+def test_integers_larger_than_32_bits_do_not_wrap():
+    for X in (np.array([[1_700_000_000_000]]), [[1_700_000_000_000]]):
+        np.testing.assert_allclose(as_stack(X, "X"), 1.7e12, rtol=1e-6)
+
+
+def test_a_kernel_called_directly_does_not_wrap_small_integers():
+    np.testing.assert_allclose(kernax.RBF()(np.uint8([1]), np.uint8([2])), np.exp(-0.5), rtol=1e-6)
+    assert kernax.Linear()(np.uint8([200]), np.uint8([200])) == 40000
+
+
+def test_lists_of_traced_numbers_are_points():
+    f = kernax.kernel_ridge(KERNEL, np.ones((3, 2), DTYPE), np.ones(3), 0.1).value
+    np.testing.assert_allclose(jax.jit(lambda a: f([a, a]))(1.0), f([1.0, 1.0]), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "X", [np.array([["a"]]), np.ones((2, 2), complex), np.array([[object()]])], ids=["text", "complex", "object"]
+)
+def test_what_is_no_real_number_is_refused(X):
+    with pytest.raises(ValueError, match="arrays of real numbers"):
+        kernax.gram(KERNEL, X)
+
+
+def test_a_mask_is_not_mistaken_for_dimensions():
+    for mask in (np.array([True, False]), [True, False], [0.7, 1.9]):
+        with pytest.raises(ValueError, match=r"np\.flatnonzero"):
+            kernax.On(KERNEL, mask)
+
+
+def test_every_data_set_against_its_own_query_is_measured_from_its_own_origin(rng):
+    offsets = np.array([0.0, 1e2, 1e4, 3e4], np.float32)[:, None, None]
+    X = (rng.normal(size=(4, 5, 10)) + offsets).astype(np.float32)
+    Z = (rng.normal(size=(4, 10)) + offsets[:, 0]).astype(np.float32)
+    rows = jax.vmap(lambda X, z: jax.vmap(lambda x: KERNEL(x, z))(X))(X, Z)
+    exact = np.exp(-((X.astype(float) - Z.astype(float)[:, None]) ** 2).sum(-1) / 8)
+    np.testing.assert_allclose(rows, exact, atol=1e-6)
+
+
+def test_a_zero_matrix_is_not_positive_definite_and_does_not_hang():
+    solution = kernax.kernel_ridge(kernax.Linear(), np.zeros((4, 2)), np.ones(4), 0.0, throw=False)
+    assert solution.result == kernax.RESULTS.not_psd
+
+
+def test_a_small_pivot_of_a_badly_scaled_matrix_needs_no_jitter():
+    A = lx.MatrixLinearOperator(jnp.diag(jnp.array([1.0, 1e-9], DTYPE)), lx.positive_semidefinite_tag)
+    np.testing.assert_allclose(kernax.solve(A, np.array([1.0, 1e-9])).value, 1, rtol=1e-6)
+
+
+def test_a_solution_with_a_large_residual_is_never_successful():
+    X = np.linspace(0, 1, 300, dtype=np.float32)[:, None]
+    for ridge in (1e-3, 1e-4, 1e-5, 3e-6):
+        solution = kernax.kernel_ridge(kernax.RBF(1.0), X, np.sin(6 * X[:, 0]), ridge, throw=False)
+        assert solution.stats["residual"] < 0.01 or solution.result != kernax.RESULTS.successful
+
+
+def test_a_singular_matrix_is_a_failure_with_the_solvers_of_lineax_too():
+    X, y = np.array([[0.0, 0], [0, 0], [1, 0]]), np.array([0.0, 2, 5])
+    solution = kernax.kernel_ridge(KERNEL, X, y, 0.0, solver=lx.Cholesky(), throw=False)
+    assert solution.result != kernax.RESULTS.successful
+
+
+def test_traced_weights_that_are_all_zero_are_a_failure_and_not_a_fit():
+    X = np.arange(9, dtype=DTYPE)[:, None]
+    fit = lambda w: kernax.kernel_ridge(KERNEL, X, X[:, 0], 0.1, weights=w, bias=True, throw=False)
+    assert jax.jit(fit)(jnp.zeros(9, DTYPE)).result == kernax.RESULTS.nonfinite
+
+
+def test_a_kernel_that_returns_a_vector_is_refused_by_name():
+    with pytest.raises(ValueError, match="must return a scalar"):
+        kernax.gram(kernax.Custom(lambda _, x, z: x * z), np.ones((3, 2), DTYPE))
+
+
+@pytest.mark.parametrize("block_size", [None, 7, 50])
+def test_blocks_of_any_size_are_symmetric_bitwise(block_size, rng):
+    K = kernax.gram(kernax.RBF(8.0), rng.normal(size=(130, 64)).astype(np.float32), block_size=block_size)
+    assert jnp.all(K == K.T)
+
+
+def squared_error(theta, target):
+    return (theta - target) ** 2
+
+
+def test_hand_written_optimisers_and_python_numbers_in_args_do_not_trace_again():
+    traces, expected = [], []
+
+    def loss(theta, target):
+        traces.append(1)
+        return squared_error(theta, target)
+
+    optimiser = optax.scale(-0.1)
+    for target in (1.0, 2.0, 3.0):
+        kernax.minimise(loss, jnp.array(0.0), optimiser, 5, args=(target,))
+        expected.append(len(traces))
+    assert expected[0] == expected[1] == expected[2]
+
+
+def test_line_searches_that_keep_no_gradient_work():
+    optimiser = optax.chain(optax.sgd(1.0), optax.scale_by_backtracking_linesearch(5))
+    solution = kernax.minimise(squared_error, jnp.array(0.0), optimiser, 10, args=(3.0,))
+    np.testing.assert_allclose(solution.value, 3, atol=0.5)
+
+
+@needs_x64
+def test_leave_one_out_says_when_it_took_jitter():
+    X, y = np.array([[0.0], [0.0], [1.0]]), np.array([0.0, 2.0, 5.0])
+    with pytest.warns(UserWarning, match="added to its diagonal"):
+        kernax.leave_one_out(KERNEL, X, y, 0.0)
+
+
+@needs_x32
+def test_large_integer_targets_keep_their_value_in_float32():
+    f = kernax.kernel_ridge(kernax.Constant(1.0), np.ones((3, 1)), np.full(3, 5_000_000_000), 1e-3).value
+    np.testing.assert_allclose(f(jnp.ones(1)), 5e9, rtol=1e-2)
