@@ -155,7 +155,7 @@ def test_a_matrix_that_cannot_fit_is_refused_at_once_with_the_way_out():
         (lambda: kernax.gram(kernax.RBF(), (np.ones((4, 3)), np.ones((4, 2)))), r"On\(kernel, where\)"),
         (lambda: kernax.gram(kernax.RBF(), np.array([[1.0], [np.nan]])), "X holds NaN or inf, first in row 1"),
         (lambda: kernax.gram(kernax.RBF(), np.ones((4, 3)), block_size=0), "block_size must be a positive integer"),
-        (lambda: kernax.gram(kernax.RBF(), np.array([["a"], ["b"]])), "arrays of numbers"),
+        (lambda: kernax.gram(kernax.RBF(), np.array([["a"], ["b"]])), "arrays of real numbers"),
         (lambda: kernax.gram_operator(kernax.RBF(), np.ones((4, 3)), -1.0), "ridge must be in"),
     ],
 )

@@ -83,7 +83,7 @@ def newton(
         x, value, direction, better = damped(x, value)
         small = jnp.linalg.norm(direction) <= tolerance * (jnp.linalg.norm(x) + tolerance)
         close = jnp.linalg.norm(direction) <= jnp.sqrt(tolerance) * (jnp.linalg.norm(x) + tolerance)  # as far as rounding goes
-        state = jnp.where(small | (~better & close), 1, jnp.where(better, 0, 2))
+        state = jnp.where(small | (~better & close), 1, jnp.where(better, 0, 2)).astype(jnp.int32)
         return x, value, state, jnp.all(jnp.isfinite(direction)), steps + 1
 
     def go_on(carry):

@@ -58,7 +58,7 @@ def vectors(x: Any, z: Any, *parameters: Array) -> tuple[Array, Array]:
 
 def _as_floats(x: Any) -> Array:
     dtype = x.dtype if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.result_type(float)
-    return x.astype(dtype) + 0  # + 0: jit, vmap and custom_jvp together fail on constants of NumPy
+    return jnp.asarray(x).astype(dtype) + 0  # + 0: jit, vmap and custom_jvp together fail on constants of NumPy
 
 
 def floored(lengthscale: Array) -> Array:
