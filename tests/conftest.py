@@ -50,3 +50,8 @@ def real_data(name: str):
     if not path.exists():
         pytest.skip(f"the shared data set {name} is not here")
     return np.load(path)
+
+
+def pytest_configure(config):
+    if not X64:  # tests write their data in float64; that this is said once in a process is a test of its own (P01)
+        config.addinivalue_line("filterwarnings", "ignore:float64 data is computed in float32")
