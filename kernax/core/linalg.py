@@ -47,7 +47,9 @@ def _weighted_solve(operator, weights, ridge, rhs, *, solver):
     result = _verdict(results, A, relative, solver)
     stats = {name: jnp.max(figure) for name, figure in stats.items()} | {"residual": jnp.max(relative)}
     reusable = state if all(map(eqx.is_array, jax.tree.leaves(state))) else None
-    return jnp.where(result == RESULTS.nonfinite, jnp.nan, A), reusable, result, stats
+    # Where a factor exists a finite solution is one, so the fit alone, under jit, does not pay for its residual.
+    sound = jnp.all(jnp.isfinite(A)) if isinstance(state, Factor) else result != RESULTS.nonfinite
+    return jnp.where(sound, A, jnp.nan), reusable, result, stats
 
 
 @_weighted_solve.def_jvp
@@ -94,9 +96,8 @@ class _System(eqx.Module):
     def symmetric_form(self) -> lx.AbstractLinearOperator:
         """M as a matrix if K is one, otherwise as products only."""
         K, root = self.operator, None if self.weights is None else self._roots(self.weights)[0]
-        if isinstance(K, lx.MatrixLinearOperator):
-            inner = K.matrix if root is None else root[:, None] * K.matrix * root[None, :]
-            return lx.MatrixLinearOperator(inner + jnp.diag(self.shift), lx.positive_semidefinite_tag)
+        if isinstance(K, lx.MatrixLinearOperator) and root is not None:
+            K, root = lx.MatrixLinearOperator(root[:, None] * K.matrix * root[None, :], lx.positive_semidefinite_tag), None
         if root is not None:
             S = lx.DiagonalLinearOperator(root)
             K = S @ K @ S
@@ -175,4 +176,5 @@ def solve(
 def _solve(operator, rhs, solver):
     ridge = jnp.zeros((), rhs.dtype)
     value, result, stats = weighted_solve(operator, None, ridge, rhs.reshape(len(rhs), -1), solver)
+    value = jnp.where(result == RESULTS.nonfinite, jnp.nan, value)  # NaN above the diagonal, which Cholesky never reads
     return Solution(value.reshape(rhs.shape), result, stats)

@@ -14,9 +14,14 @@ from jaxtyping import Array, Bool, Float
 class Factor(eqx.Module):
     """A Cholesky factor `A + jitter I = upper^T upper`, and whether there is one."""
 
-    upper: Float[Array, "n n"]
+    packed: Float[Array, " entries"]
     jitter: Float[Array, ""]
     exists: Bool[Array, ""]
+
+    @property
+    def lower(self) -> Float[Array, "n n"]:
+        n = math.isqrt(self.packed.size)
+        return self.packed.reshape(n, n).T
 
 
 class JitteredCholesky(lx.AbstractLinearSolver):
@@ -28,15 +33,17 @@ class JitteredCholesky(lx.AbstractLinearSolver):
     """
 
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> Factor:
-        A = operator.as_matrix()
-        n, diagonal, eps = len(A), jnp.diagonal(A), float(jnp.finfo(A.dtype).eps)
+        diagonal = lx.diagonal(operator)
+        n, dtype, eps = len(diagonal), diagonal.dtype, float(jnp.finfo(diagonal.dtype).eps)
         scale = jnp.mean(diagonal)
-        first = (math.sqrt(eps) if A.dtype == jnp.float64 else 10 * eps) * scale
+        first = (math.sqrt(eps) if dtype == jnp.float64 else 10 * eps) * scale
 
         def factorise(jitter):
             # LAPACK is column-major and A symmetric: transposed on the way in and out, nothing is ever copied to transpose it.
-            upper = lax.linalg.cholesky((A + jitter * jnp.eye(n, dtype=A.dtype)).T, symmetrize_input=False).T
-            pivots = jnp.diagonal(upper) ** 2
+            tied, jitter = lax.optimization_barrier((operator, jitter))
+            A = tied.as_matrix()
+            upper = lax.linalg.cholesky((A + jitter * jnp.eye(n, dtype=dtype)).T, symmetrize_input=False).T.reshape(-1)
+            pivots = upper[:: n + 1] ** 2
             return Factor(upper, jitter, jnp.all(pivots > eps * diagonal))  # false for NaN
 
         def go_on(factor):
@@ -45,10 +52,10 @@ class JitteredCholesky(lx.AbstractLinearSolver):
         def again(factor):
             return factorise(jnp.where(factor.jitter == 0, first, 10 * factor.jitter))
 
-        return lax.while_loop(go_on, again, factorise(jnp.zeros((), A.dtype)))
+        return lax.while_loop(go_on, again, factorise(jnp.zeros((), dtype)))
 
     def compute(self, state: Factor, vector: Array, options: dict[str, Any]):
-        x = jax.scipy.linalg.cho_solve((state.upper.T, True), vector, check_finite=False)
+        x = jax.scipy.linalg.cho_solve((state.lower, True), vector, check_finite=False)
         result = lx.RESULTS.where(state.exists, lx.RESULTS.successful, lx.RESULTS.singular)
         return jnp.where(state.exists, x, jnp.nan), result, {"jitter": state.jitter}
 
