@@ -40,7 +40,7 @@ def predicted_against_true(true: ArrayLike, predicted: ArrayLike, *, name: str =
     error = np.sqrt(np.mean((predicted - true) ** 2))
     ax.set_xlabel(f"true {label}", color=_INK)
     ax.set_ylabel(f"predicted {label}", color=_INK)
-    ax.set_title(f"{len(true)} held-out rows, RMSE {error:.4g}", color=_INK, fontsize="medium", loc="left")
+    ax.set_title(f"{len(true)} points, RMSE {error:.4g}", color=_INK, fontsize="medium", loc="left")
     _quieten(ax)
     return ax
 

@@ -30,6 +30,11 @@ def test_lists_of_traced_numbers_are_points():
     np.testing.assert_allclose(jax.jit(lambda a: f([a, a]))(1.0), f([1.0, 1.0]), rtol=1e-5)
 
 
+def test_points_without_dimensions_are_refused():
+    with pytest.raises(ValueError, match=r"X must hold points of at least one dimension, but has shape \(3, 0\)"):
+        kernax.gram(KERNEL, np.ones((3, 0)))
+
+
 @pytest.mark.parametrize(
     "X", [np.array([["a"]]), np.ones((2, 2), complex), np.array([[object()]])], ids=["text", "complex", "object"]
 )

@@ -87,3 +87,9 @@ def test_expansions_of_one_kernel_add_under_jit(expansions):
     f, g, X = expansions
     summed = jax.jit(lambda c: (kernax.KernelExpansion(f.kernel, f.points, c, f.bias) + g)(X[0]))(f.coefficients)
     np.testing.assert_allclose(summed, f(X[0]) + g(X[0]), **CLOSE)
+
+
+def test_a_stack_where_a_point_belongs_is_refused_with_the_way_out(expansions):
+    f, _, _ = expansions
+    with pytest.raises(ValueError, match=r"single point of shape \(3,\), but has shape \(5, 3\): use jax.vmap\(f\)\(X\)"):
+        f(jnp.ones((5, 3)))

@@ -237,6 +237,7 @@ with warnings.catch_warnings(record=True) as caught:
 assert fit.value.coefficients.dtype == "float32"
 assert [w.category.__name__ for w in caught] == ["PrecisionWarning"], caught
 assert "jax_enable_x64" in str(caught[0].message)
+assert caught[0].filename == "<string>"  # this program's line, not one of ours
 """
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -4,7 +4,6 @@ Every verb calls these on its arguments before anything is compiled. Shapes are 
 known (not while tracing).
 """
 
-import warnings
 from functools import cache
 from typing import Any
 
@@ -17,18 +16,17 @@ from jaxtyping import Array, ArrayLike, PyTree
 
 from kernax.core.numerics import is_concrete
 from kernax.core.parameters import Support
-from kernax.core.solution import PrecisionWarning
+from kernax.core.solution import PrecisionWarning, warn
 
 _HALF = (jnp.float16, jnp.bfloat16)
 
 
 @cache
 def _warn_about_precision() -> None:
-    warnings.warn(
+    warn(
         "float64 data is computed in float32, because JAX's 64-bit mode is off: "
         "call jax.config.update('jax_enable_x64', True) at the start of the program, or pass float32 data",
         PrecisionWarning,
-        stacklevel=5,
     )
 
 
@@ -76,8 +74,19 @@ def as_stack(X: PyTree, name: str) -> PyTree:
         raise ValueError(
             f"{name} must be a stack of n >= 1 points, with the same leading axis n on every array, but holds {shapes}"
         )
+    if any(0 in leaf.shape for leaf in leaves):
+        shapes = ", ".join(str(leaf.shape) for leaf in leaves)
+        raise ValueError(f"{name} must hold points of at least one dimension, but has shape {shapes}")
     check_finite(X, name)
     return X
+
+
+def check_one_point(x: PyTree, points: PyTree) -> None:
+    """Raises ValueError if x has more axes than one of the points: a stack came where a point belongs."""
+    for leaf, stack in zip(jax.tree.leaves(x), jax.tree.leaves(points)):
+        if jnp.ndim(leaf) >= jnp.ndim(stack):
+            came = f"x must be a single point of shape {stack.shape[1:]}, but has shape {leaf.shape}"
+            raise ValueError(f"{came}: use jax.vmap(f)(X) for a stack")
 
 
 def check_finite(tree: PyTree, name: str) -> None:

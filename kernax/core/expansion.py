@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import as_point, cast, dtype_of
+from kernax.core.boundary import as_point, cast, check_one_point, dtype_of
 from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import is_concrete, product, safe_sqrt
@@ -35,7 +35,9 @@ class KernelExpansion(eqx.Module):
 
     def __call__(self, x: PyTree) -> Float[Array, "*outputs"]:
         """The value at one point, shape (*outputs)."""
-        return self._at(cast(as_point(x), self.coefficients.dtype))
+        x = cast(as_point(x), self.coefficients.dtype)
+        check_one_point(x, self.points)
+        return self._at(x)
 
     @eqx.filter_jit
     def _at(self, x):

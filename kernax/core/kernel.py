@@ -51,9 +51,7 @@ class AbstractKernel(eqx.Module):
         """What is known to leave this kernel unchanged: no more than leaves every kernel inside it unchanged."""
         fields = [getattr(self, field.name) for field in dataclasses.fields(self)]
         nodes = jax.tree.leaves(fields, is_leaf=lambda node: isinstance(node, AbstractKernel))
-        parts = [node.invariance for node in nodes if isinstance(node, AbstractKernel)]
-        per_dimension = jnp.ndim(getattr(self, "lengthscale", 0.0)) > 0
-        return min([self.keeps, *parts, Invariance.STATIONARY if per_dimension else Invariance.HOMOGENEOUS])
+        return min([self.keeps, *(node.invariance for node in nodes if isinstance(node, AbstractKernel))])
 
     @property
     def is_stationary(self) -> bool:
@@ -127,6 +125,11 @@ class AbstractStationary(AbstractKernel):
 
     def __call__(self, x, z):
         return self.of_squared_distance(squared_distance(x, z, self.lengthscale, rough=self.rough))
+
+    @property
+    def invariance(self) -> Invariance:
+        """A function of `|x - z|` with one lengthscale; with one per dimension it changes under rotations."""
+        return min(super().invariance, Invariance.STATIONARY if jnp.ndim(self.lengthscale) else Invariance.HOMOGENEOUS)
 
 
 class AbstractCombinator(AbstractKernel):

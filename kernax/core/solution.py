@@ -1,9 +1,13 @@
 """What every fallible verb returns, the words for how it ended, and the one place where an ending becomes an exception."""
 
+import inspect
+import traceback
 import warnings
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
@@ -110,12 +114,24 @@ def finish(solution: Solution[Value], throw: bool, hint: str = "") -> Solution[V
                 raise error(" ".join(part for part in (RESULTS[result], hint, _figures(solution.stats)) if part))
     jitter = solution.stats.get("jitter")
     if successful and jitter is not None and np.any(np.asarray(jitter) > 0):
-        warnings.warn(
+        warn(
             f"the matrix is singular to working precision: {np.max(jitter):.1e} was added to its diagonal. {hint}",
             ConditionWarning,
-            stacklevel=3,
         )
     return solution
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warns at the line that called into kernax, however deep inside it the news was made."""
+    level = 1
+    for frame, _ in traceback.walk_stack(inspect.currentframe()):
+        if not frame.f_code.co_filename.startswith(_INSIDE):
+            break
+        level += 1
+    warnings.warn(message, category, stacklevel=level)
+
+
+_INSIDE = tuple(str(Path(module.__file__).parent) for module in (jax, eqx)) + (str(Path(__file__).parents[1]),)
 
 
 def _figures(stats: dict[str, Any]) -> str:
