@@ -131,7 +131,7 @@ def warn(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-_INSIDE = tuple(str(Path(module.__file__).parent) for module in (jax, eqx)) + (str(Path(__file__).parents[1]),)
+_INSIDE = (str(Path(__file__).parents[1]), *(str(Path(str(module.__file__)).parent) for module in (jax, eqx)))
 
 
 def _figures(stats: dict[str, Any]) -> str:
