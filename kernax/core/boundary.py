@@ -91,23 +91,24 @@ def check_one_point(x: PyTree, points: PyTree) -> None:
 
 def check_finite(tree: PyTree, name: str) -> None:
     """Raises ValueError naming the first row where a concrete stack holds NaN or inf."""
-    with jax.ensure_compile_time_eval():  # known values are looked at while tracing, too
-        finite = not is_concrete(tree) or bool(_all_finite(tree))
-    if not finite:
-        rows = [np.flatnonzero(~np.isfinite(leaf).reshape(len(leaf), -1).all(1)) for leaf in map(np.asarray, _inexact(tree))]
-        first = min(row[0] for row in rows if row.size)
-        raise ValueError(
-            f"{name} holds NaN or inf, first in row {first}: drop such rows or impute (a zero weight is not enough)"
-        )
+    if not is_concrete(tree) or all(map(_all_finite, _inexact(tree))):
+        return
+    rows = [np.flatnonzero(~np.isfinite(leaf).reshape(len(leaf), -1).all(1)) for leaf in map(np.asarray, _inexact(tree))]
+    first = min(row[0] for row in rows if row.size)
+    raise ValueError(
+        f"{name} holds NaN or inf, first in row {first}: drop such rows or impute (a zero weight is not enough)"
+    )
 
 
 def _inexact(tree: PyTree) -> list[Array]:
     return [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
 
 
-@jax.jit
-def _all_finite(tree: PyTree) -> Array:
-    return jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in _inexact(tree)] or [True]))
+def _all_finite(known: Array) -> bool:
+    if all(device.platform == "cpu" for device in known.devices()):
+        return bool(np.isfinite(np.asarray(known)).all())  # there without a copy, and without a program to compile
+    with jax.ensure_compile_time_eval():  # known values are looked at while tracing, too
+        return bool(jnp.isfinite(known).all())
 
 
 def count(X: PyTree) -> int:
