@@ -95,9 +95,7 @@ def check_finite(tree: PyTree, name: str) -> None:
         return
     rows = [np.flatnonzero(~np.isfinite(leaf).reshape(len(leaf), -1).all(1)) for leaf in map(np.asarray, _inexact(tree))]
     first = min(row[0] for row in rows if row.size)
-    raise ValueError(
-        f"{name} holds NaN or inf, first in row {first}: drop such rows or impute (a zero weight is not enough)"
-    )
+    raise ValueError(f"{name} holds NaN or inf, first in row {first}: drop such rows or impute (a zero weight is not enough)")
 
 
 def _inexact(tree: PyTree) -> list[Array]:
