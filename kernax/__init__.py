@@ -7,6 +7,8 @@ from kernax.core.linalg import solve
 from kernax.core.parameters import data, describe, interval, nonnegative, positive, real, unconstrain
 from kernax.core.solution import RESULTS, Solution
 from kernax.core.solvers import ConjugateGradient, JitteredCholesky
+from kernax.gp.process import ConstantMean, GaussianProcess, LinearMean
+from kernax.gp.regression import condition, log_marginal_likelihood
 from kernax.kernels import (
     RBF,
     BilinearForm,
@@ -46,6 +48,8 @@ __all__ = [
     "positive", "nonnegative", "interval", "real", "data", "unconstrain", "describe",
     # matrices, solvers and what they return
     "gram", "gram_diagonal", "gram_operator", "solve", "JitteredCholesky", "ConjugateGradient", "RESULTS", "Solution",
+    # Gaussian processes
+    "GaussianProcess", "condition", "log_marginal_likelihood", "ConstantMean", "LinearMean",
     # learners and learning
     "KernelExpansion", "kernel_distance", "kernel_ridge", "leave_one_out", "minimise",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ CORE = (
     ("boundary", "kernel", "losses"),
     ("gram", "solvers"),
     ("linalg",),
+    ("density",),
     ("newton",),
     ("expansion",),
 )

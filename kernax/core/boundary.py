@@ -15,7 +15,7 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, PyTree
 
 from kernax.core.numerics import is_concrete
-from kernax.core.parameters import Support
+from kernax.core.parameters import NONNEGATIVE, Support
 from kernax.core.solution import PrecisionWarning, warn
 
 _HALF = (jnp.float16, jnp.bfloat16)
@@ -132,6 +132,20 @@ def as_scalar(value: ArrayLike, dtype: Any, name: str, support: Support) -> Arra
     if is_concrete(value) and not support.contains(np.asarray(value)):
         raise ValueError(f"{name} must be in {support} and finite, but is {np.asarray(value).item():g}")
     return lax.convert_element_type(value, dtype)  # strongly typed
+
+
+def as_noise(noise: ArrayLike, n: int, dtype: Any) -> Array:
+    """A noise variance >= 0: a number, or one for each point (n,)."""
+    if jnp.ndim(noise) == 0:
+        return as_scalar(noise, dtype, "noise", NONNEGATIVE)
+    if jnp.shape(noise) != (n,):
+        raise ValueError(f"noise must be a number or have shape ({n},), one per point, but has shape {jnp.shape(noise)}")
+    array = _as_array(noise, -1).astype(dtype)
+    check_finite(array, "noise")
+    if is_concrete(array) and np.asarray(array).min() < 0:
+        first = int(np.argmin(np.asarray(array)))
+        raise ValueError(f"noise is a variance and must not be negative, but noise[{first}] is {float(array[first]):g}")
+    return array
 
 
 def as_targets(y: ArrayLike, n: int, dtype: Any, name: str = "y") -> Array:

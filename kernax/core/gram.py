@@ -13,13 +13,12 @@ from jax.extend import core as jex
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_scalar, as_stack, cast, count, dtype_of
-from kernax.core.kernel import AbstractKernel
+from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.numerics import is_concrete, product
-from kernax.core.parameters import Support
+from kernax.core.parameters import NONNEGATIVE
 from kernax.core.solution import MemoryBudgetError, NonFiniteError
 
 _BUDGET = 2**24  # floats that the rows computed at one time may hold between them
-RIDGE = Support(low=0.0, closed=(True, False))
 
 Tree = TypeVar("Tree")
 
@@ -63,7 +62,7 @@ def gram_operator(
     operator = lx.MatrixLinearOperator(gram(kernel, X), _PSD) if block_size is None else GramOperator(kernel, X, block_size)
     if ridge is None:
         return operator
-    ridge = as_scalar(ridge, dtype_of(X), "ridge", RIDGE)
+    ridge = as_scalar(ridge, dtype_of(X), "ridge", NONNEGATIVE)
     if isinstance(operator, lx.MatrixLinearOperator):
         return lx.MatrixLinearOperator(operator.matrix + ridge * jnp.eye(count(X), dtype=ridge.dtype), _PSD)
     return lx.TaggedLinearOperator(operator + ridge * lx.IdentityLinearOperator(operator.in_structure()), _PSD)
@@ -78,9 +77,7 @@ def _name(kernel: AbstractKernel) -> str:
 
 def prepare(kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None) -> tuple[AbstractKernel, PyTree, PyTree | None]:
     """A kernel and its points as every verb wants them: checked at the boundary, all in the dtype of the points."""
-    if not isinstance(kernel, AbstractKernel):
-        raise ValueError(f"kernel must be a kernel, such as RBF(), but is {kernel!r}: wrap a function with Custom(function)")
-    X = as_stack(X, "X")
+    kernel, X = as_kernel(kernel), as_stack(X, "X")
     Z = None if Z is None else as_stack(Z, "Z")
     dtype = dtype_of(X) if Z is None else dtype_of(X, Z)
     return cast(kernel, dtype), cast(X, dtype), cast(Z, dtype)

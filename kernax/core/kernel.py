@@ -232,3 +232,10 @@ class Static(eqx.Module):
 def as_module(function: Any) -> Any:
     """A module as it is, any other callable as a `Static` one, so that kernels pass through `jax.jit`."""
     return function if isinstance(function, eqx.Module) else Static(function)
+
+
+def as_kernel(kernel: Any) -> AbstractKernel:
+    """A kernel as it is; ValueError for anything else, a class instead of an instance included."""
+    if isinstance(kernel, AbstractKernel):
+        return kernel
+    raise ValueError(f"kernel must be a kernel, such as RBF(), but is {kernel!r}: wrap a function with Custom(function)")

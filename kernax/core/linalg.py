@@ -18,11 +18,14 @@ from kernax.core.solvers import ConjugateGradient, Factor, JitteredCholesky
 def weighted_solve(
     operator: lx.AbstractLinearOperator,
     weights: Float[Array, " n"] | None,
-    ridge: Float[Array, ""],
+    ridge: Float[Array, "*n"],
     rhs: Float[Array, "n p"],
     solver: lx.AbstractLinearSolver,
+    factor: Factor | None = None,
 ) -> tuple[Float[Array, "n p"], Any, dict[str, Array]]:
     """Solves `(W K + ridge I) A = rhs` for a positive semidefinite K and `W = diag(weights)`, weights >= 0.
+
+    `ridge` is a number, or one for each point. A `factor` of `symmetric_form`, if known, saves the solver its first step.
 
     With `S = sqrt(W)` and `M = S K S + ridge I`, positive definite, `A = S M^-1 (rhs / S)` where a weight is positive; where
     it is zero the row reads `ridge a = rhs` and is eliminated first. Nothing is divided by a weight that is zero, and
@@ -31,14 +34,14 @@ def weighted_solve(
     Returns the solution, the worst result over the columns, and stats: the solver's own, and the largest true `residual`
     `|rhs - (W K + ridge) a| / |rhs|`.
     """
-    A, _, result, stats = _weighted_solve(operator, weights, ridge, rhs, solver=solver)
+    A, _, result, stats = _weighted_solve(operator, weights, ridge, rhs, factor, solver=solver)
     return A, result, stats
 
 
 @eqx.filter_custom_jvp
-def _weighted_solve(operator, weights, ridge, rhs, *, solver):
-    system = _System(operator, weights, ridge)
-    state = solver.init(system.symmetric_form(), {})
+def _weighted_solve(operator, weights, ridge, rhs, factor, *, solver):
+    system = WeightedSystem(operator, weights, ridge)
+    state = solver.init(system.symmetric_form(), {}) if factor is None else factor
     system = system.with_jitter(state)
     A, (results, stats) = system.solve(solver, state, rhs)
     residual = jnp.linalg.norm(rhs - system.apply(jnp.where(jnp.isfinite(A), A, 0)), axis=0)
@@ -58,13 +61,13 @@ def _weighted_solve_jvp(primals, tangents, *, solver):
     # is smooth at weight zero and sqrt(W) is not; with the factor at hand, and in a form that JAX can transpose and
     # differentiate again. A failed solve gives NaN tangents, not an exception.
     A, reusable, result, stats = _weighted_solve(*primals, solver=solver)
-    system = _System(*primals[:3])
+    system = WeightedSystem(*primals[:3])
     state = stopped(solver.init(system.symmetric_form(), {}) if reusable is None else reusable)
     moving, known = split_by_tangent(primals, tangents)
 
     def misfit(moving):
-        operator, weights, ridge, rhs = eqx.combine(moving, known)
-        return rhs - _System(operator, weights, ridge).with_jitter(state).apply(A)
+        operator, weights, ridge, rhs, _ = eqx.combine(moving, known)
+        return rhs - WeightedSystem(operator, weights, ridge).with_jitter(state).apply(A)
 
     _, t_rhs = eqx.filter_jvp(misfit, (moving,), (tangents,))
     system = system.with_jitter(state)
@@ -77,7 +80,7 @@ def _weighted_solve_jvp(primals, tangents, *, solver):
     return (A, reusable, result, stats), (t_A, *jax.tree.map(lambda _: None, (reusable, result, stats)))
 
 
-class _System(eqx.Module):
+class WeightedSystem(eqx.Module):
     """`W K + diag(shift)`, and its two inverses by way of the symmetric `M = S K S + diag(shift)`, S = sqrt(W)."""
 
     operator: lx.AbstractLinearOperator
@@ -90,7 +93,7 @@ class _System(eqx.Module):
         if weights is not None:  # the row of a removed point, a_i = 0, may be scaled at will
             self.shift = jnp.where((weights > 0) | (ridge > 0), self.shift, 1)
 
-    def with_jitter(self, state: Any) -> "_System":
+    def with_jitter(self, state: Any) -> "WeightedSystem":
         return eqx.tree_at(lambda s: s.shift, self, self.shift + state.jitter) if isinstance(state, Factor) else self
 
     def symmetric_form(self) -> lx.AbstractLinearOperator:
@@ -106,6 +109,11 @@ class _System(eqx.Module):
     def apply(self, A):
         KA = self._K(A)
         return (KA if self.weights is None else self.weights[:, None] * KA) + self.shift[:, None] * A
+
+    def trace(self, P):
+        """`tr(P (W K + diag(shift)))` for a dense K."""
+        K = self.operator.as_matrix()
+        return jnp.sum(P.T * (K if self.weights is None else self.weights[:, None] * K)) + jnp.sum(jnp.diagonal(P) * self.shift)
 
     def solve(self, solver, state, B):
         """`(W K + shift)^-1 B`, with the results and stats of each column."""
@@ -151,7 +159,8 @@ def _verdict(results: Any, A: Array, relative: Array, solver: lx.AbstractLinearS
     result = RESULTS.where((result == RESULTS.successful) & ~jnp.all(jnp.isfinite(A)), RESULTS.not_psd, result)
     iterative = isinstance(solver, ConjugateGradient)
     bar = 2 * solver.tolerance(A.dtype) if iterative else float(jnp.finfo(A.dtype).eps) ** (1 / 3)
-    result = RESULTS.where((result == RESULTS.successful) & (jnp.max(relative) > bar), RESULTS.breakdown, result)
+    word = RESULTS.breakdown if iterative else RESULTS.inaccurate
+    result = RESULTS.where((result == RESULTS.successful) & (jnp.max(relative) > bar), word, result)
     return RESULTS.where(jnp.all(jnp.isfinite(relative)), result, RESULTS.nonfinite)
 
 

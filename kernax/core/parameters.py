@@ -60,6 +60,7 @@ class Support:
 
 
 REAL = Support()
+NONNEGATIVE = Support(low=0.0, closed=(True, False))
 _DATA = "data"  # the role of arrays that are not parameters
 
 
@@ -70,7 +71,7 @@ def positive(**kwargs) -> Any:
 
 def nonnegative(**kwargs) -> Any:
     """A field for parameters in [0, inf). One that is exactly zero must be frozen to be learned around."""
-    return _parameter(Support(low=0.0, closed=(True, False)), **kwargs)
+    return _parameter(NONNEGATIVE, **kwargs)
 
 
 def interval(low: float, high: float, *, closed: tuple[bool, bool] = (False, False), **kwargs) -> Any:
@@ -125,7 +126,7 @@ def parameters(model: PyTree) -> list[Entry]:
         role, node = REAL, model
         for key in keys:
             if isinstance(key, jax.tree_util.GetAttrKey):
-                role = _declared_role(node, key.name) or role
+                role = role if role == _DATA else _declared_role(node, key.name) or role
                 node = getattr(node, key.name)
             else:
                 node = node[key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key]

@@ -21,8 +21,9 @@ _Words: Any = lx.RESULTS  # equinox's enumerations may be extended, which type c
 
 
 class _Results(_Words):
-    """lineax's words for how a solve ended, and three more."""
+    """lineax's words for how a solve ended, and four more."""
 
+    inaccurate = "The residual is too large: the matrix is too close to singular for this precision."
     not_psd = "The matrix is not positive definite, and no jitter up to 1e-4 of its mean diagonal makes it so."
     nonfinite = "NaN or inf appeared in the problem or in its solution."
     diverged = "The iteration diverged."
@@ -48,7 +49,7 @@ class MaxStepsError(SolveError):
 
 
 class BreakdownError(SolveError):
-    """An iterative solver stopped making progress short of its tolerance."""
+    """A solver stopped short of its tolerance: no more progress, or rounding errors as large as the solution."""
 
 
 class DivergedError(SolveError):
@@ -72,6 +73,7 @@ _ERRORS = {
     "singular": NotPSDError,
     "breakdown": BreakdownError,
     "stagnation": BreakdownError,
+    "inaccurate": BreakdownError,
     "conlim": BreakdownError,
     "nonfinite_input": NonFiniteError,
     "not_psd": NotPSDError,
@@ -95,11 +97,12 @@ class Solution(eqx.Module, Generic[Value]):
     stats: dict[str, Any]
 
 
-def finish(solution: Solution[Value], throw: bool, hint: str = "") -> Solution[Value]:
+def finish(solution: Solution[Value], throw: bool, hint: str = "", *, quiet: bool = False) -> Solution[Value]:
     """Turns a bad ending into an exception and jitter into a warning, where these can still be seen.
 
     With concrete results a failure raises one of this module's exceptions when `throw=True`. Under a transformation the
-    result is not known yet: `throw=True` inserts a runtime check, `throw=False` leaves the solution as it is.
+    result is not known yet: `throw=True` inserts a runtime check, `throw=False` leaves the solution as it is. `quiet` says
+    nothing about jitter.
     """
     if not is_concrete(solution.result):
         if throw:
@@ -113,7 +116,7 @@ def finish(solution: Solution[Value], throw: bool, hint: str = "") -> Solution[V
             if jnp.any(solution.result == result):
                 raise error(" ".join(part for part in (RESULTS[result], hint, _figures(solution.stats)) if part))
     jitter = solution.stats.get("jitter")
-    if successful and jitter is not None and np.any(np.asarray(jitter) > 0):
+    if successful and not quiet and jitter is not None and np.any(np.asarray(jitter) > 0):
         warn(
             f"the matrix is singular to working precision: {np.max(jitter):.1e} was added to its diagonal. {hint}",
             ConditionWarning,

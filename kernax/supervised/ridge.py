@@ -6,11 +6,13 @@ import lineax as lx
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_scalar, as_targets, as_weights, count, dtype_of
+from kernax.core.density import factor_of, weighted_inverse
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import RIDGE, check_memory, gram_operator, prepare
+from kernax.core.gram import check_memory, gram_operator, prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import weighted_solve
 from kernax.core.numerics import product
+from kernax.core.parameters import NONNEGATIVE
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import ConjugateGradient, JitteredCholesky
 
@@ -59,7 +61,7 @@ def kernel_ridge(
     kernel, X, _ = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
     y, weights = as_targets(y, n, dtype), as_weights(weights, n, dtype)
-    ridge = as_scalar(ridge, dtype, "ridge", RIDGE)
+    ridge = as_scalar(ridge, dtype, "ridge", NONNEGATIVE)
     if block_size is None:
         check_memory(X)
     elif isinstance(solver, (JitteredCholesky, lx.Cholesky)):
@@ -111,15 +113,16 @@ def leave_one_out(
     if bias and n < 2:
         raise ValueError("leave_one_out with a bias needs at least two points, but X holds one")
     check_memory(X)
-    ridge = as_scalar(ridge, dtype, "ridge", RIDGE)
+    ridge = as_scalar(ridge, dtype, "ridge", NONNEGATIVE)
     solution = _leave_one_out(kernel, X, y, ridge, weights, bool(bias))
     return finish(solution, throw=False, hint="leave_one_out: a larger ridge makes the residuals exact.").value
 
 
 @eqx.filter_jit
 def _leave_one_out(kernel, X, y, ridge, weights, bias):
-    n, targets = len(y), y.reshape(len(y), -1)
-    P, result, stats = weighted_solve(gram_operator(kernel, X), weights, ridge, jnp.eye(n, dtype=y.dtype), JitteredCholesky())
+    n, targets, operator = len(y), y.reshape(len(y), -1), gram_operator(kernel, X)
+    factor, result, stats = factor_of(operator, weights, ridge)
+    P = weighted_inverse(operator, weights, ridge, factor)
     v, leverage = product(P.T, targets), jnp.diagonal(P)[:, None]
     if bias:
         w = jnp.ones((n, 1), y.dtype) if weights is None else weights[:, None]

@@ -1,0 +1,167 @@
+"""Gaussian processes: a mean function and a kernel, closed under conditioning."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, ArrayLike, Float, Key, PyTree
+
+from kernax.core.boundary import as_point, as_scalar, cast, check_one_point, dtype_of
+from kernax.core.density import cholesky
+from kernax.core.gram import gram, prepare
+from kernax.core.kernel import AbstractKernel, as_kernel, as_module
+from kernax.core.numerics import dot, product
+from kernax.core.parameters import REAL, data, real
+from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.solvers import factorise
+
+
+class FixedMean(eqx.Module):
+    """`m(x) = value`, not learned."""
+
+    value: Float[Array, "*outputs"] = data()
+
+    def __call__(self, x: PyTree) -> Array:
+        return self.value
+
+
+class ConstantMean(eqx.Module):
+    """`m(x) = value`, a parameter."""
+
+    value: Float[Array, ""] = real(default=0.0)
+
+    def __call__(self, x: PyTree) -> Array:
+        return self.value
+
+
+class LinearMean(eqx.Module):
+    """`m(x) = slope . x + value`, both parameters; slope has one entry per dimension."""
+
+    slope: Float[Array, " d"] = real()
+    value: Float[Array, ""] = real(default=0.0)
+
+    def __call__(self, x: PyTree) -> Array:
+        return dot(self.slope, x) + self.value
+
+
+class ShiftedMean(eqx.Module):
+    """`m(x) = prior(x) + update(x)`."""
+
+    prior: Callable
+    update: Callable
+
+    def __call__(self, x: PyTree) -> Array:
+        return self.prior(x) + self.update(x)
+
+
+class PosteriorKernel(AbstractKernel):
+    """`k(x, z) - v(x).v(z)`, `v(x) = L^-1 S k(X, x)`: the covariance of a process with kernel k once values at X are known.
+
+    L is the Cholesky factor of `S K S + diag(noise)`, S the square roots of the weights. Nothing in it is a parameter: learn
+    by differentiating through `condition`.
+
+    Attributes:
+        prior: the kernel k.
+        points: X, a stack of n points.
+        lower: L, (n, n).
+        roots: the diagonal of S (n,), None for ones.
+        gains: where a weight w is zero, `w / noise` (n,): nothing, but with a derivative. An observation of weight w at p takes
+            `w c(x, p) c(p, z) / noise` away to first order, which the square root of w cannot tell.
+        cross: `L^-1 S K` (n, n), where there are gains.
+    """
+
+    prior: AbstractKernel = data()
+    points: PyTree = data()
+    lower: Float[Array, "n n"] = data()
+    roots: Float[Array, " n"] | None = data(default=None)
+    gains: Float[Array, " n"] | None = data(default=None)
+    cross: Float[Array, "n n"] | None = data(default=None)
+
+    def __call__(self, x, z):
+        (u, v), (k_x, k_z) = (self.explained(x), self.explained(z)), (self._row(x), self._row(z))
+        value = self.prior(x, z) - dot(u, v)
+        if self.gains is None or self.cross is None:
+            return value
+        return value - dot(self.gains * (k_x - product(u, self.cross)), k_z - product(v, self.cross))
+
+    def explained(self, x: PyTree) -> Float[Array, " n"]:
+        """v(x): `|v(x)|^2` is the part of the variance at x that the observations explain."""
+        row = self._row(x)
+        return solve_triangular(self.lower, row if self.roots is None else self.roots * row, lower=True)
+
+    def _row(self, x: PyTree) -> Float[Array, " n"]:
+        return jax.vmap(lambda point: self.prior(point, x))(self.points)
+
+
+class GaussianProcess(eqx.Module):
+    """`f ~ GP(mean, kernel)`: a mean function and a covariance, which is itself a kernel.
+
+    A prior is made with `GaussianProcess(kernel, mean)`; `condition` returns another process. Nothing here adds noise: the
+    variance of a target is `process.variance(x) + noise`.
+
+    Attributes:
+        covariance: the kernel; `gram(process.covariance, X)` is the covariance matrix of the values at X.
+        mean: a function of one point; `jax.vmap(process.mean)(X)` for a stack. A number means that constant, which is not
+            learned; `ConstantMean` and `LinearMean` are, and any module or plain function of a point will do.
+    """
+
+    covariance: AbstractKernel
+    mean: Callable
+
+    def __init__(self, kernel: AbstractKernel, mean: Callable | ArrayLike = 0.0):
+        self.covariance = as_kernel(kernel)
+        self.mean = as_mean(mean)
+
+    def variance(self, x: PyTree) -> Float[Array, ""]:
+        """`Var f(x)` at one point, without noise, never negative; `jax.vmap(process.variance)(X)` for a stack."""
+        x = as_point(x)
+        if isinstance(self.covariance, PosteriorKernel):
+            check_one_point(x, self.covariance.points)
+        return _variance(self.covariance, cast(x, dtype_of(x)))
+
+    def sample(self, X: PyTree, *, key: Key[Array, ""], shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
+        """Joint draws of f at a stack of n points, shape (*shape, n), or (*shape, n, outputs) if the mean has several.
+
+        Differentiable in the process for a fixed key. A covariance that is singular to rounding, as that of smooth kernels
+        is, is drawn from with jitter no larger than 1e-4 of the prior variance.
+
+        Raises NotPSDError, NonFiniteError if there is no Cholesky factor.
+        """
+        covariance, X, _ = prepare(self.covariance, X)
+        return finish(_sample(covariance, self.mean, X, key, tuple(shape)), True, "GaussianProcess.sample", quiet=True).value
+
+
+def as_mean(mean: Any) -> Callable:
+    """A mean as a module: numbers are constants that are not learned."""
+    if callable(mean):
+        return as_module(mean)
+    return FixedMean(as_scalar(mean, jnp.result_type(mean, float), "mean", REAL))
+
+
+@eqx.filter_jit
+def _variance(covariance, x):
+    return jnp.maximum(covariance(x, x), 0)
+
+
+@eqx.filter_jit
+def _sample(covariance, mean, X, key, shape):
+    K = gram(covariance, X)
+    factor = factorise(lx.MatrixLinearOperator(jax.lax.stop_gradient(K)), _prior_variance(covariance, X))
+    L = cholesky(K, factor)
+    centre = jax.vmap(cast(mean, K.dtype))(X)
+    normal = jax.random.normal(key, (*shape, len(K), *centre.shape[1:]), K.dtype)
+    draws = jnp.einsum("ij,...jo->...io", L, normal.reshape(*shape, len(K), -1), precision="highest").reshape(normal.shape)
+    value = jnp.broadcast_to(centre, draws.shape) + jnp.where(factor.exists, draws, jnp.nan)
+    finite = RESULTS.where(jnp.all(jnp.isfinite(K)), RESULTS.not_psd, RESULTS.nonfinite)
+    return Solution(value, RESULTS.where(factor.exists, RESULTS.successful, finite), {"jitter": factor.jitter})
+
+
+def _prior_variance(covariance, X):
+    """The scale that rounding errors have: not that of a posterior, which may be tiny."""
+    while isinstance(covariance, PosteriorKernel):
+        covariance = covariance.prior
+    return jnp.mean(jax.vmap(lambda x: covariance(x, x))(X))

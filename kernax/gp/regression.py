@@ -1,0 +1,129 @@
+"""Gaussian-process regression: conditioning on noisy values, and the evidence that hyperparameters are learned from."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.boundary import as_noise, as_targets, as_weights, cast, count, dtype_of
+from kernax.core.density import cholesky, factor_of, log_density
+from kernax.core.expansion import KernelExpansion
+from kernax.core.gram import check_memory, gram_operator, prepare
+from kernax.core.kernel import AbstractKernel
+from kernax.core.linalg import WeightedSystem, weighted_solve
+from kernax.core.numerics import safe_sqrt
+from kernax.core.solution import Solution, finish
+from kernax.core.solvers import JitteredCholesky
+from kernax.gp.process import FixedMean, GaussianProcess, PosteriorKernel, ShiftedMean, as_mean
+
+
+def condition(
+    process: GaussianProcess,
+    X: PyTree,
+    y: ArrayLike,
+    noise: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    throw: bool = True,
+) -> Solution[GaussianProcess]:
+    """The process given `y_i = f(x_i) + e_i`, `e_i ~ N(0, noise)`: another process (Rasmussen & Williams 2006, eqs. 2.25-2.26).
+
+    With `C = K + noise I`, its mean is `m(x) + k(x, X) C^-1 (y - m(X))` and its covariance `k(x, z) - k(x, X) C^-1 k(X, z)`.
+    Conditioning twice is conditioning on all the data at once.
+
+    Arguments:
+        process: a prior, or a process that has been conditioned already.
+        X: stack of n points.
+        y: targets (n,), or (n, outputs) for independent outputs that share the kernel.
+        noise: variance >= 0 of the noise, a number or one for each point (n,). scikit-learn's `alpha`; `kernel_ridge`'s ridge.
+        weights: (n,) >= 0, powers of the likelihood: two is the observation repeated, zero the observation removed.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is a `GaussianProcess`. Its mean is a `KernelExpansion` if the prior mean is a fixed number.
+        Differentiable in the process, X, y, noise and weights. Stats: `log_evidence` (`log_marginal_likelihood`), the
+        `jitter` added to the noise, and the relative `residual` of the solve.
+
+    Raises:
+        ValueError: bad shapes or values.
+        NotPSDError, NonFiniteError, BreakdownError: the solve failed.
+        MemoryBudgetError: the dense matrix would not fit.
+    """
+    kernel, X, _ = prepare(process.covariance, X)
+    y, noise, weights = _checked(X, y, noise, weights)
+    solution = _condition(kernel, cast(process.mean, y.dtype), X, y, noise, weights)
+    return finish(solution, throw, f"condition with {type(kernel).__name__}: more noise or rescaled inputs may help.")
+
+
+@eqx.filter_jit
+def _condition(kernel, mean, X, y, noise, weights):
+    operator, targets = gram_operator(kernel, X), _without_mean(mean, X, y)
+    factor, _, stats = factor_of(operator, weights, noise)
+    rhs = targets if weights is None else weights[:, None] * targets
+    a, result, solved = weighted_solve(operator, weights, noise, rhs, JitteredCholesky(), factor)
+    evidence = log_density(operator, weights, noise, targets, factor)
+    update = KernelExpansion(kernel, X, a.reshape(y.shape), jnp.zeros(y.shape[1:], y.dtype))
+    if isinstance(mean, FixedMean):
+        mean = eqx.tree_at(lambda f: f.bias, update, jnp.broadcast_to(mean.value, y.shape[1:]))
+    else:
+        mean = ShiftedMean(mean, update)
+    posterior = GaussianProcess(_posterior(kernel, X, operator, weights, noise, factor), mean)
+    return Solution(posterior, result, stats | solved | {"log_evidence": evidence})
+
+
+def _posterior(kernel, X, operator, weights, noise, factor):
+    system = WeightedSystem(operator, weights, noise).with_jitter(factor)
+    lower = cholesky(system.symmetric_form().as_matrix(), factor)
+    lower = jnp.where(factor.exists, lower, jnp.nan)
+    if weights is None:
+        return PosteriorKernel(kernel, X, lower)
+    roots = safe_sqrt(weights)
+    cross = jax.scipy.linalg.solve_triangular(lower, roots[:, None] * operator.as_matrix(), lower=True)
+    gains = jnp.where(weights == 0, weights, 0) / system.shift
+    return PosteriorKernel(kernel, X, lower, roots, gains, cross)
+
+
+def log_marginal_likelihood(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    noise: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    mean: Callable | ArrayLike = 0.0,
+) -> Float[Array, ""]:
+    """`log N(y | m(X), C) = -1/2 (r.C^-1 r + log |C| + n log 2 pi)`, `C = K + noise I`, `r = y - m(X)`.
+
+    The evidence of a kernel, a noise variance and a mean (Rasmussen & Williams 2006, eq. 2.30): maximise it to learn them.
+    Arguments are those of `condition`; `mean` is a number or a function of a point. With weights it is
+    `log N(S r | 0, S K S + noise I) + 1/2 sum (1 - w) log(2 pi noise)`, S = sqrt(weights). Several outputs are summed.
+
+    Its derivative (eq. 5.9) costs about three factorisations, for any number of hyperparameters. NaN if there is no
+    Cholesky factor, and a warning if it took jitter.
+
+    Raises ValueError for bad shapes or values.
+    """
+    kernel, X, _ = prepare(kernel, X)
+    y, noise, weights = _checked(X, y, noise, weights)
+    solution = _evidence(kernel, cast(as_mean(mean), y.dtype), X, y, noise, weights)
+    return finish(solution, throw=False, hint="log_marginal_likelihood: more noise makes it exact.").value
+
+
+@eqx.filter_jit
+def _evidence(kernel, mean, X, y, noise, weights):
+    operator = gram_operator(kernel, X)
+    factor, result, stats = factor_of(operator, weights, noise)
+    return Solution(log_density(operator, weights, noise, _without_mean(mean, X, y), factor), result, stats)
+
+
+def _checked(X, y, noise, weights):
+    check_memory(X)
+    n, dtype = count(X), dtype_of(X)
+    return as_targets(y, n, dtype), as_noise(noise, n, dtype), as_weights(weights, n, dtype)
+
+
+def _without_mean(mean, X, y):
+    """`y - m(X)`, one column per output."""
+    return y.reshape(len(y), -1) - jax.vmap(mean)(X).reshape(len(y), -1)

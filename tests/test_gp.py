@@ -1,0 +1,349 @@
+"""Gaussian processes: values against scikit-learn and closed forms, derivatives, conditioning, samples, nasty inputs."""
+
+import chex
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import TOLERANCE, needs_x32, needs_x64
+from jax.test_util import check_grads
+from scipy.stats import multivariate_normal
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process import kernels as sk
+
+import kernax
+from kernax.core.solution import ConditionWarning, NonFiniteError, NotPSDError
+
+DTYPE = jnp.result_type(float)
+EXACT = {"rtol": 1e-9, "atol": 1e-9} if jnp.float64 == DTYPE else {"rtol": 2e-3, "atol": 2e-3}
+SCALES = np.array([0.8, 1.7])
+KERNEL = 1.5 * kernax.RBF(SCALES)
+
+
+@pytest.fixture
+def data(rng):
+    X = rng.normal(size=(20, 2)).astype(DTYPE)
+    return X, (np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=20)).astype(DTYPE), rng.normal(size=(5, 2)).astype(DTYPE)
+
+
+def evidence(kernel, X, y, noise, **options):
+    return kernax.log_marginal_likelihood(kernel, X, y, noise, **options)
+
+
+def posterior(X, y, noise=0.1, mean=0.0, kernel=KERNEL, **options):
+    return kernax.condition(kernax.GaussianProcess(kernel, mean), X, y, noise, **options)
+
+
+def test_one_observation_in_closed_form():
+    """G01."""
+    solution = posterior([[0.0]], np.array([2.0]), kernel=kernax.RBF())
+    process = solution.value
+    at, far = jnp.zeros(1), jnp.full(1, 1e6)
+    figures = [process.mean(at), process.variance(at), process.mean(far), process.variance(far), solution.stats["log_evidence"]]
+    expected = [20 / 11, 1 / 11, 0, 1, -2.7847754412886534]
+    np.testing.assert_allclose(figures, expected, atol=1e-12 if jnp.float64 == DTYPE else 1e-6)
+    np.testing.assert_allclose(evidence(kernax.RBF(), [[0.0]], np.array([2.0]), 0.1), expected[-1], rtol=1e-6)
+
+
+def test_predictions_and_evidence_are_those_of_scikit_learn(data):
+    X, y, Z = data
+    noise = np.linspace(0.05, 0.2, len(y))
+    peer = GaussianProcessRegressor(1.5 * sk.RBF(SCALES), alpha=noise, optimizer=None).fit(X, y)
+    mean, covariance = peer.predict(Z, return_cov=True)
+    solution = posterior(X, y, noise)
+    assert isinstance(solution.value.mean, kernax.KernelExpansion)
+    np.testing.assert_allclose(jax.vmap(solution.value.mean)(Z), mean, **EXACT)
+    np.testing.assert_allclose(kernax.gram(solution.value.covariance, Z), covariance, **EXACT)
+    np.testing.assert_allclose(jax.vmap(solution.value.variance)(Z), np.diag(covariance), **EXACT)
+    np.testing.assert_allclose(solution.stats["log_evidence"], peer.log_marginal_likelihood_value_, **EXACT)
+
+
+def test_weight_space_and_function_space_agree(data):
+    """G1: Bayesian linear regression on a basis is the process of the kernel `phi.phi / alpha`."""
+    X, y, Z = data
+    phi, alpha, noise = lambda x: jnp.array([1.0, 1.0, 0.5], x.dtype) * jnp.stack([x[0], x[1] ** 2, x[0] * 0 + 1]), 2.0, 0.1
+    process = posterior(X, y, noise, kernel=kernax.FeatureMap(phi) / alpha).value
+    F, G = (np.asarray(jax.vmap(phi)(stack), float) for stack in (X, Z))
+    S = np.linalg.inv(alpha * np.eye(3) + F.T @ F / noise)
+    np.testing.assert_allclose(jax.vmap(process.mean)(Z), G @ S @ F.T @ y / noise, **EXACT)
+    np.testing.assert_allclose(jax.vmap(process.variance)(Z), np.einsum("ij,jk,ik->i", G, S, G), **EXACT)
+
+
+def test_conditioning_twice_is_conditioning_on_everything(data):
+    X, y, Z = data
+    prior = kernax.GaussianProcess(KERNEL, kernax.LinearMean([0.5, -1.0], 2.0))
+    once = kernax.condition(prior, X, y, 0.1).value
+    first = kernax.condition(prior, X[:8], y[:8], 0.1)
+    second = kernax.condition(first.value, X[8:], y[8:], 0.1)
+    np.testing.assert_allclose(jax.vmap(second.value.mean)(Z), jax.vmap(once.mean)(Z), **EXACT)
+    np.testing.assert_allclose(kernax.gram(second.value.covariance, Z), kernax.gram(once.covariance, Z), **EXACT)
+    whole = evidence(KERNEL, X, y, 0.1, mean=prior.mean)
+    np.testing.assert_allclose(first.stats["log_evidence"] + second.stats["log_evidence"], whole, **EXACT)
+
+
+def test_means_are_subtracted_and_added_back(data):
+    X, y, Z = data
+    line = kernax.LinearMean([0.5, -1.0], 2.0)
+    residual = y - jax.vmap(line)(X)
+    for mean, rest, back in ((line, residual, jax.vmap(line)(Z)), (3.0, y - 3, 3.0), (lambda x: x[0], y - X[:, 0], Z[:, 0])):
+        expected = jax.vmap(posterior(X, rest).value.mean)(Z) + back
+        np.testing.assert_allclose(jax.vmap(posterior(X, y, mean=mean).value.mean)(Z), expected, **EXACT)
+        np.testing.assert_allclose(evidence(KERNEL, X, y, 0.1, mean=mean), evidence(KERNEL, X, rest, 0.1), **EXACT)
+
+
+def test_a_fixed_mean_is_not_learned_and_a_constant_mean_is():
+    names = lambda process: [row[0] for row in kernax.describe(process).rows]
+    assert names(kernax.GaussianProcess(kernax.RBF(), 2.0)) == ["covariance.lengthscale"]
+    assert names(kernax.GaussianProcess(kernax.RBF(), kernax.ConstantMean(2.0))) == ["covariance.lengthscale", "mean.value"]
+
+
+def test_nothing_in_a_posterior_covariance_is_a_parameter(data):
+    X, y, _ = data
+    assert not kernax.describe(posterior(X, y).value.covariance).rows
+
+
+def test_a_column_of_targets_is_the_same_as_a_vector(data):
+    """G05."""
+    X, y, Z = data
+    vector, column = posterior(X, y), posterior(X, y[:, None])
+    np.testing.assert_allclose(evidence(KERNEL, X, y, 0.1), evidence(KERNEL, X, y[:, None], 0.1), rtol=1e-12)
+    assert vector.value.mean(Z[0]).shape == ()
+    assert column.value.mean(Z[0]).shape == (1,)
+    np.testing.assert_allclose(column.value.mean(Z[0])[0], vector.value.mean(Z[0]), **EXACT)
+
+
+def test_several_outputs_are_independent(data):
+    X, y, Z = data
+    Y = np.stack([y, y**2], 1)
+    np.testing.assert_allclose(
+        evidence(KERNEL, X, Y, 0.1), evidence(KERNEL, X, y, 0.1) + evidence(KERNEL, X, y**2, 0.1), **EXACT
+    )
+    both = posterior(X, Y).value
+    np.testing.assert_allclose(jax.vmap(both.mean)(Z)[:, 1], jax.vmap(posterior(X, y**2).value.mean)(Z), **EXACT)
+    assert both.sample(Z, key=jax.random.key(0), shape=(3,)).shape == (3, 5, 2)
+
+
+def test_weights_repeat_and_remove_observations(data):
+    X, y, Z = data
+    w, repeated = np.ones(20, DTYPE), np.r_[0, 0, np.arange(2, 20)]
+    w[0], w[1] = 2, 0
+    weighted, direct = posterior(X, y, weights=w), posterior(X[repeated], y[repeated])
+    np.testing.assert_allclose(weighted.stats["log_evidence"], direct.stats["log_evidence"], **EXACT)
+    np.testing.assert_allclose(jax.vmap(weighted.value.mean)(Z), jax.vmap(direct.value.mean)(Z), **EXACT)
+    np.testing.assert_allclose(kernax.gram(weighted.value.covariance, Z), kernax.gram(direct.value.covariance, Z), **EXACT)
+    np.testing.assert_allclose(evidence(KERNEL, X, y, 0.1, weights=w), direct.stats["log_evidence"], **EXACT)
+
+
+@needs_x64
+def test_derivatives_in_weights_are_right_at_zero(data):
+    X, y, Z = data
+    w = jnp.ones(20).at[3].set(0.0).at[5].set(0.5)
+
+    def figures(w):
+        solution = posterior(X, y, weights=w)
+        process = solution.value
+        return jnp.stack([solution.stats["log_evidence"], process.mean(Z[0]), process.variance(Z[0]), process.variance(X[3])])
+
+    derivative, h = jax.jacfwd(figures)(w), 1e-5
+    for i in (3, 5):
+        up, twice = figures(w.at[i].add(h)), figures(w.at[i].add(2 * h))
+        np.testing.assert_allclose(derivative[:, i], (4 * up - twice - 3 * figures(w)) / (2 * h), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(jax.jacrev(figures)(w), derivative, rtol=1e-9, atol=1e-12)
+
+
+@needs_x64
+@pytest.mark.parametrize("weights", [None, np.linspace(0.2, 2.0, 20)], ids=["plain", "weighted"])
+def test_the_evidence_has_exact_derivatives_of_the_first_and_second_order(data, weights):
+    X, y, _ = data
+    w = () if weights is None else (weights,)
+
+    def of(scales, scale, noise, X, y, *w):
+        return evidence(scale * kernax.RBF(scales), X, y, noise, weights=w[0] if w else None, mean=kernax.ConstantMean(0.3))
+
+    arguments = jax.tree.map(jnp.asarray, (SCALES, 1.5, np.linspace(0.05, 0.2, 20), X, y, *w))
+    check_grads(of, arguments, 1, modes=("fwd", "rev"), rtol=1e-6, atol=1e-6, eps=1e-5)
+    slope = lambda *arguments: jax.grad(of, argnums=(0, 2))(*arguments)
+    check_grads(slope, arguments, 1, modes=("fwd", "rev"), rtol=1e-6, atol=1e-5, eps=1e-5)  # differences err by 2e-6
+
+
+@needs_x64
+def test_predictions_have_exact_derivatives(data):
+    X, y, Z = data
+
+    def of(scales, noise, X, y, Z):
+        process = posterior(X, y, noise, kernel=kernax.RBF(scales)).value
+        return jax.vmap(process.mean)(Z), jax.vmap(process.variance)(Z), process.sample(Z, key=jax.random.key(0))
+
+    arguments = jax.tree.map(jnp.asarray, (SCALES, 0.1, X, y, Z))
+    check_grads(of, arguments, 1, modes=("fwd", "rev"), rtol=1e-6, atol=1e-6, eps=1e-5)
+
+
+def test_other_values_never_compile_again(data):
+    X, y, _ = data
+    chex.clear_trace_counter()
+
+    @jax.jit
+    @chex.assert_max_traces(n=1)
+    def traced(scale, noise):
+        return evidence(scale * kernax.RBF(SCALES), X, y, noise)
+
+    for scale, noise in ((1.0, 0.1), (2.0, 0.2)):
+        traced(scale, noise)
+
+
+def test_a_batch_keeps_its_members_apart(data):
+    """One data set that cannot be factorised spoils only itself."""
+    X, y, Z = data
+    batch = jnp.stack([jnp.asarray(X), jnp.full_like(X, jnp.nan)])
+    kernel = kernax.Linear() ** 2
+
+    def fit(X):
+        solution = posterior(X, y, kernel=kernel, throw=False)
+        return solution.result == kernax.RESULTS.successful, solution.stats["log_evidence"], solution.value.mean(Z[0])
+
+    fine, log_evidence, mean = jax.vmap(fit)(batch)
+    np.testing.assert_array_equal(fine, [True, False])
+    alone = posterior(X, y, kernel=kernel)
+    np.testing.assert_allclose(log_evidence[0], alone.stats["log_evidence"], **EXACT)
+    assert jnp.isnan(log_evidence[1])
+    assert jnp.isnan(mean[1])
+
+
+def test_the_batched_evidence_is_that_of_the_members_with_its_gradient(data):
+    X, y, _ = data
+    value = lambda scale: evidence(kernax.RBF(scale), X, y, 0.1)
+    scales = jnp.asarray([0.5, 1.0, 2.0], DTYPE)
+    values, gradients = jax.vmap(jax.value_and_grad(value))(scales)
+    for i, scale in enumerate(scales):
+        np.testing.assert_allclose(values[i], value(scale), **EXACT)
+        np.testing.assert_allclose(gradients[i], jax.grad(value)(scale), **EXACT)
+
+
+def test_prior_samples_have_the_moments_of_the_kernel(rng):
+    """G2: Gaussian and exponential kernels, on a line and on a field."""
+    line, field = np.linspace(0, 3, 6)[:, None].astype(DTYPE), rng.uniform(size=(6, 2)).astype(DTYPE)
+    for kernel, X in ((kernax.RBF(), line), (kernax.Matern12(), line), (kernax.RBF(0.5), field)):
+        draws = kernax.GaussianProcess(kernel, 1.0).sample(X, key=jax.random.key(1), shape=(20000,))
+        assert draws.shape == (20000, 6)
+        np.testing.assert_allclose(draws.mean(0), 1.0, atol=0.035)  # 5 standard errors of 1/sqrt(20000)
+        np.testing.assert_allclose(np.cov(draws.T), kernax.gram(kernel, X), atol=0.05)  # 5 of sqrt(2/20000)
+
+
+def test_posterior_samples_have_the_moments_of_the_posterior(data):
+    X, y, Z = data
+    process = posterior(X, y).value
+    draws = process.sample(Z, key=jax.random.key(2), shape=(20000,))
+    K = kernax.gram(process.covariance, Z)
+    np.testing.assert_allclose(draws.mean(0), jax.vmap(process.mean)(Z), atol=5 * float(jnp.sqrt(K.max() / 20000)))
+    np.testing.assert_allclose(np.cov(draws.T), K, atol=5 * float(K.max()) * np.sqrt(2 / 20000))
+
+
+def test_samples_pass_through_noiseless_observations_and_singular_priors_can_be_drawn_from():
+    X = np.linspace(0, 1, 200, dtype=DTYPE)[:, None]
+    assert jnp.all(jnp.isfinite(kernax.GaussianProcess(kernax.RBF()).sample(X, key=jax.random.key(0))))
+    y = np.sin(6 * X[::50, 0])
+    process = posterior(X[::50], y, 1e-6, kernel=kernax.RBF(0.3)).value
+    draw = process.sample(X, key=jax.random.key(0))
+    np.testing.assert_allclose(draw[::50], y, atol=0.01)
+
+
+@needs_x64
+def test_duplicates_with_little_noise_are_averaged():
+    """G02."""
+    X, y = np.array([[0.0], [0.0], [1.0]]), np.array([0.0, 2.0, 5.0])
+    if jnp.float64 == DTYPE:
+        np.testing.assert_allclose(posterior(X, y, 1e-10, kernel=kernax.RBF()).value.mean(X[0]), 1.0, atol=1e-5)
+    with pytest.warns(ConditionWarning, match="was added to its diagonal"):
+        solution = posterior(X, y, 0.0, kernel=kernax.RBF())
+    assert solution.stats["jitter"] > 0
+    np.testing.assert_allclose(solution.value.mean(X[0]), 1.0, atol=1e-3)
+
+
+def test_a_smooth_kernel_on_a_fine_grid_takes_jitter_and_says_so():
+    """L02."""
+    X = np.linspace(0, 1, 200, dtype=np.float32)[:, None]
+    y = np.sin(6 * X[:, 0])
+    solution = jax.jit(lambda X: posterior(X, y, 0.0, kernel=kernax.RBF(), throw=False))(X)
+    assert 0 < solution.stats["jitter"] <= 1e-4
+    assert jnp.isfinite(solution.stats["log_evidence"])
+    with pytest.warns(ConditionWarning) as caught:
+        assert jnp.isfinite(evidence(kernax.RBF(), X, y, 0.0))
+    assert len(caught) == 1
+
+
+def test_what_has_no_factor_is_an_error_a_status_or_nan():
+    X, y = np.array([[1.0], [2.0]]), np.array([1.0, 2.0])
+    indefinite = kernax.Tanh(1.0, -5.0, indefinite=True)
+    with pytest.raises(NotPSDError, match="condition with Tanh"):
+        posterior(X, y, 0.0, kernel=indefinite)
+    solution = posterior(X, y, 0.0, kernel=indefinite, throw=False)
+    assert solution.result == kernax.RESULTS.not_psd
+    assert jnp.isnan(solution.value.mean(X[0]))
+    assert jnp.isnan(solution.stats["log_evidence"])
+    assert jnp.isnan(solution.value.variance(X[0]))
+    assert jnp.isnan(evidence(indefinite, X, y, 0.0))
+    with pytest.raises((NotPSDError, NonFiniteError)):
+        kernax.GaussianProcess(indefinite).sample(X, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"noise": -0.1}, "noise must be in"),
+        ({"noise": np.full(3, 0.1)}, r"noise must be a number or have shape \(20,\), one per point, but has shape \(3,\)"),
+        ({"noise": -np.ones(20)}, r"noise is a variance and must not be negative, but noise\[0\] is -1"),
+        ({"noise": np.full(20, np.nan)}, "noise holds NaN or inf"),
+        ({"y": np.ones(3)}, r"y must have shape \(20,\)"),
+        ({"weights": np.zeros(20)}, "weights must not all be zero"),
+    ],
+)
+def test_bad_input_is_named(data, change, message):
+    X, y, _ = data
+    arguments = {"y": y, "noise": 0.1} | change
+    with pytest.raises(ValueError, match=message):
+        posterior(X, **arguments)
+
+
+def test_a_mean_of_the_wrong_kind_is_refused():
+    with pytest.raises(ValueError, match="mean must be a scalar"):
+        kernax.GaussianProcess(kernax.RBF(), np.ones(2))
+
+
+def test_a_stack_for_a_variance_is_told_about_vmap(data):
+    X, y, Z = data
+    with pytest.raises(ValueError, match=r"use jax.vmap\(f\)\(X\)"):
+        posterior(X, y).value.variance(Z)
+
+
+@needs_x64
+def test_the_evidence_is_a_normal_density(data):
+    X, y, _ = data
+    C = kernax.gram(KERNEL, X) + 0.1 * np.eye(20)
+    np.testing.assert_allclose(evidence(KERNEL, X, y, 0.1), multivariate_normal(np.zeros(20), C).logpdf(y), rtol=1e-12)
+
+
+@needs_x64
+def test_an_inverse_by_halves_is_the_inverse(rng):
+    import lineax as lx
+
+    from kernax.core.solvers import factorise
+
+    A = rng.normal(size=(600, 620))
+    A = jnp.asarray(A @ A.T / 600 + 0.1 * np.eye(600))
+    inverse = factorise(lx.MatrixLinearOperator(A, lx.positive_semidefinite_tag)).inverse()
+    np.testing.assert_allclose(inverse @ A, np.eye(600), atol=1e-11)
+
+
+@needs_x32
+def test_integers_and_lists_are_data():
+    process = kernax.condition(kernax.GaussianProcess(kernax.RBF()), [[0], [1]], np.array([1, 2]), 1).value
+    assert process.mean([0]).dtype == jnp.float32
+
+
+def test_a_process_is_a_pytree_that_passes_through_jit(data):
+    X, y, Z = data
+    process = posterior(X, y).value
+    np.testing.assert_allclose(
+        eqx.filter_jit(lambda p, z: p.mean(z))(process, Z[0]), process.mean(Z[0]), rtol=TOLERANCE["value"]
+    )
