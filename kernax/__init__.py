@@ -32,7 +32,9 @@ from kernax.kernels import (
     Tanh,
     Warped,
 )
+from kernax.selection.heuristics import median_lengthscale
 from kernax.selection.minimise import minimise
+from kernax.selection.multi_start import multi_start, random_starts, unconstrained_density
 from kernax.supervised.ridge import kernel_ridge, leave_one_out
 
 __version__ = "0.1.0"
@@ -51,5 +53,6 @@ __all__ = [
     # Gaussian processes
     "GaussianProcess", "condition", "log_marginal_likelihood", "ConstantMean", "LinearMean",
     # learners and learning
-    "KernelExpansion", "kernel_distance", "kernel_ridge", "leave_one_out", "minimise",
+    "KernelExpansion", "kernel_distance", "kernel_ridge", "leave_one_out", "minimise", "multi_start", "random_starts",
+    "median_lengthscale", "unconstrained_density",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "kernax"
 ROOMS = ("kernels", "supervised", "gp", "unsupervised", "online", "sparse", "scale")
 FACES = ("sklearn", "plot", "files", "testing")
 CORE = (
-    ("numerics",),
+    ("numerics", "support"),
     ("parameters", "solution"),
     ("boundary", "kernel", "losses"),
     ("gram", "solvers"),

@@ -15,8 +15,8 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, PyTree
 
 from kernax.core.numerics import is_concrete
-from kernax.core.parameters import NONNEGATIVE, Support
 from kernax.core.solution import PrecisionWarning, warn
+from kernax.core.support import NONNEGATIVE, Support
 
 _HALF = (jnp.float16, jnp.bfloat16)
 

@@ -15,8 +15,8 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.boundary import as_scalar, as_stack, cast, count, dtype_of
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.numerics import is_concrete, product
-from kernax.core.parameters import NONNEGATIVE
 from kernax.core.solution import MemoryBudgetError, NonFiniteError
+from kernax.core.support import NONNEGATIVE
 
 _BUDGET = 2**24  # floats that the rows computed at one time may hold between them
 

@@ -21,46 +21,8 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from kernax.core.numerics import is_concrete
+from kernax.core.support import NONNEGATIVE, REAL, Support
 
-
-@dataclasses.dataclass(frozen=True)
-class Support:
-    """An interval of the real line, and the map between its interior and the whole line."""
-
-    low: float = -math.inf
-    high: float = math.inf
-    closed: tuple[bool, bool] = (False, False)
-
-    def __str__(self) -> str:
-        if self == REAL:
-            return "real"
-        return f"{'[' if self.closed[0] else '('}{self.low:g}, {self.high:g}{']' if self.closed[1] else ')'}"
-
-    def contains(self, value: np.ndarray) -> bool:
-        """Whether every element is finite and inside."""
-        above = value >= self.low if self.closed[0] else value > self.low
-        below = value <= self.high if self.closed[1] else value < self.high
-        return bool(np.all(above & below & np.isfinite(value)))
-
-    def constrain(self, theta: Array) -> Array:
-        """The line to the interval: identity, `low + exp`, or a scaled sigmoid."""
-        if math.isinf(self.low):
-            return theta
-        if math.isinf(self.high):
-            return self.low + jnp.exp(theta)
-        return self.low + (self.high - self.low) * jax.nn.sigmoid(theta)
-
-    def unconstrain(self, value: Array) -> Array:
-        """The inverse of `constrain`; an end point of the interval has none."""
-        if math.isinf(self.low):
-            return value
-        if math.isinf(self.high):
-            return jnp.log(value - self.low)
-        return jnp.log(value - self.low) - jnp.log(self.high - value)
-
-
-REAL = Support()
-NONNEGATIVE = Support(low=0.0, closed=(True, False))
 _DATA = "data"  # the role of arrays that are not parameters
 
 
@@ -172,6 +134,10 @@ class Rebuild(eqx.Module):
                 value = leaves[place].ravel().at[indices].set(value).reshape(leaves[place].shape)
             leaves[place] = value
         return jax.tree.unflatten(structure, leaves)
+
+    def log_jacobian(self, theta: dict[str, Array]) -> Array:
+        """`log |d parameters / d theta|`: added to a log density of the parameters, it gives that of theta."""
+        return sum((jnp.sum(support.log_slope(theta[path])) for path, support, _ in self.entries), jnp.zeros(()))
 
 
 Trainable = Callable[[str, Array], bool | np.ndarray]

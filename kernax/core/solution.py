@@ -64,6 +64,10 @@ class ConditionWarning(UserWarning):
     """A matrix was singular to working precision and was solved with jitter on its diagonal."""
 
 
+class RunawayWarning(UserWarning):
+    """A parameter that the loss does not hold back was stopped at a bound."""
+
+
 class PrecisionWarning(UserWarning):
     """float64 data is computed in float32, because JAX's 64-bit mode is off."""
 
@@ -138,5 +142,5 @@ _INSIDE = (str(Path(__file__).parents[1]), *(str(Path(str(module.__file__)).pare
 
 
 def _figures(stats: dict[str, Any]) -> str:
-    scalars = ", ".join(f"{name} {float(figure):.3g}" for name, figure in stats.items() if jnp.ndim(figure) == 0)
-    return f"({scalars})" if scalars else ""
+    scalars = {name: float(figure) for name, figure in stats.items() if not isinstance(figure, dict) and np.shape(figure) == ()}
+    return f"({', '.join(f'{name} {figure:.3g}' for name, figure in scalars.items())})" if scalars else ""

@@ -15,9 +15,10 @@ from kernax.core.density import cholesky
 from kernax.core.gram import gram, prepare
 from kernax.core.kernel import AbstractKernel, as_kernel, as_module
 from kernax.core.numerics import dot, product
-from kernax.core.parameters import REAL, data, real
+from kernax.core.parameters import data, real
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import factorise
+from kernax.core.support import REAL
 
 
 class FixedMean(eqx.Module):

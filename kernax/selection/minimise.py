@@ -1,6 +1,8 @@
 """Learning the parameters of a model by gradients."""
 
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -12,14 +14,16 @@ from jaxtyping import Array, Float, Int
 
 from kernax.core.numerics import is_concrete
 from kernax.core.parameters import Rebuild, Trainable, as_floats, unconstrain
-from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.solution import RESULTS, RunawayWarning, Solution, finish, warn
+from kernax.core.support import REAL
 
 Model = TypeVar("Model")
 
 _CHUNKS = 50  # how often a progress bar is redrawn
+_REACH = 8 * math.log(10)  # how far the logarithm of a positive parameter may move: eight powers of ten
 
 
-class _State(eqx.Module):
+class State(eqx.Module):
     """Where the optimiser stands, the best it has seen, and the objective at every step so far."""
 
     theta: list[Array]
@@ -62,7 +66,9 @@ def minimise(
     Returns:
         A `Solution`: the model with the lowest finite loss; `nonfinite` if the loss or gradient stopped being finite, in
         which case `value` is the best before that. Stats: `loss` (of `value`), `losses` (steps + 1,) with NaN where not
-        reached, `steps` taken, and `gradient_norm` at the last step, with respect to the unconstrained parameters.
+        reached, `steps` taken, `gradient_norm` at the last step, with respect to the unconstrained parameters, and
+        `runaways`: which parameters stand at their bounds. A positive parameter may move eight powers of ten from its
+        start, an interval's as far in logits; one that is still running there is stopped and named in a warning.
 
     Raises:
         ValueError: nothing to learn, no steps, or a loss that is not a scalar.
@@ -72,28 +78,43 @@ def minimise(
     theta, rebuild = unconstrain(model, trainable)
     if not theta:
         raise ValueError("the model has no free parameters: everything is frozen, or no field is declared positive() or real()")
-    values, names = jax.tree.flatten(theta)
-    args = jax.tree.map(lambda leaf: as_floats(leaf) if isinstance(leaf, float) else leaf, args)
-    problem = _Problem(loss, rebuild, args, optimiser, names)
-    state = _start(problem, values, steps)
-    if progress:
-        state = _with_bar(problem, state, steps)
-    else:
-        state = _advance(problem, state, jnp.asarray(steps))
-    return finish(_close(problem, state), throw, "minimise: pass throw=False to get the best model before that.")
+    problem = Problem(loss, rebuild, theta, strongly_typed(args), optimiser)
+    state = start(problem, steps)
+    state = run(partial(advance, problem), state, steps, progress)
+    solution = finish(close(problem, state), throw, "minimise: pass throw=False to get the best model before that.")
+    warn_of_runaways(solution)
+    return solution
 
 
-class _Problem(eqx.Module):
-    """What is minimised and how; constant during a run."""
+class Problem(eqx.Module):
+    """What is minimised, from where and how; constant during a run.
+
+    optax sees the parameters as a list, in the order of their names: it looks things up by name, and a parameter may have any.
+    """
 
     loss: Callable
     rebuild: Rebuild
+    origin: dict[str, Array]
     args: tuple
     optimiser: optax.GradientTransformation
-    names: Any = eqx.field(static=True)  # optax sees a list: it looks things up by name, and a parameter may have any name
+
+    def first(self) -> list[Array]:
+        return [self.origin[path] for path in sorted(self.origin)]
 
     def model(self, theta: list[Array]) -> Any:
-        return self.rebuild(jax.tree.unflatten(self.names, theta))
+        """A parameter that runs away stops at its bound, and so does its derivative."""
+        low_high = ((start - reach, start + reach) for start, reach in zip(self.first(), self._reach()))
+        bounded = [jnp.clip(value, low, high) for value, (low, high) in zip(theta, low_high)]
+        return self.rebuild(dict(zip(sorted(self.origin), bounded)))
+
+    def runaways(self, theta: list[Array]) -> dict[str, Array]:
+        """Which parameters have an element at its bound."""
+        moved = (jnp.any(abs(value - start) >= reach) for value, start, reach in zip(theta, self.first(), self._reach()))
+        return dict(zip(sorted(self.origin), moved))
+
+    def _reach(self) -> list[float]:
+        supports = {path: support for path, support, _ in self.rebuild.entries}
+        return [math.inf if supports[path] == REAL else _REACH for path in sorted(self.origin)]
 
     def objective(self, theta: list[Array]) -> Array:
         value = self.loss(self.model(theta), *self.args)
@@ -103,9 +124,11 @@ class _Problem(eqx.Module):
 
 
 @eqx.filter_jit
-def _start(problem: _Problem, theta: list[Array], steps: int) -> _State:
+def start(problem: Problem, steps: int) -> State:
+    """Before the first step."""
+    theta = problem.first()
     dtype = jax.eval_shape(problem.objective, theta).dtype
-    return _State(
+    return State(
         theta=theta,
         memory=problem.optimiser.init(theta),
         best=theta,
@@ -119,10 +142,10 @@ def _start(problem: _Problem, theta: list[Array], steps: int) -> _State:
 
 
 @eqx.filter_jit
-def _advance(problem: _Problem, state: _State, until: Array) -> _State:
+def advance(problem: Problem, state: State, until: Array) -> State:
     """Optimises until step `until`, or until the loss or its gradient is not finite, or the gradient is zero."""
 
-    def body(state: _State) -> _State:
+    def body(state: State) -> State:
         if any(optax.tree.get(state.memory, name) is None for name in ("value", "grad")):
             value, grad = jax.value_and_grad(problem.objective)(state.theta)
         else:  # a line search left its last evaluation there
@@ -151,7 +174,7 @@ def _advance(problem: _Problem, state: _State, until: Array) -> _State:
     return lax.while_loop(lambda state: state.running & (state.step < until), body, state)
 
 
-def _record(state: _State, value: Array) -> _State:
+def _record(state: State, value: Array) -> State:
     """Notes the loss at the current parameters, and keeps these if they are the best yet."""
     better = value < state.best_loss  # False for NaN
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), state.theta, state.best)
@@ -163,31 +186,51 @@ def _record(state: _State, value: Array) -> _State:
 
 
 @eqx.filter_jit
-def _close(problem: _Problem, state: _State) -> Solution:
+def close(problem: Problem, state: State) -> Solution:
     """Looks at the parameters after the last update too, and rebuilds the best model."""
     value = problem.objective(state.theta)
     last = _record(state, value)
     finite = jnp.isfinite(value)
     result = RESULTS.where(state.running & ~finite, RESULTS.nonfinite, state.result)
     state = jax.tree.map(lambda new, old: jnp.where(state.running, new, old), last, state)
-    stats = {"loss": state.best_loss, "losses": state.losses, "steps": state.step, "gradient_norm": state.gradient_norm}
+    figures = {"loss": state.best_loss, "losses": state.losses, "steps": state.step, "gradient_norm": state.gradient_norm}
+    stats = figures | {"runaways": problem.runaways(state.best)}
     return Solution(problem.model(state.best), result, stats)
 
 
-def _with_bar(problem: _Problem, state: _State, steps: int) -> _State:
-    """`_advance` in some fifty pieces, with a bar redrawn between them."""
+def strongly_typed(args: tuple) -> tuple:
+    """Python floats as arrays, so that another value does not compile again."""
+    return jax.tree.map(lambda leaf: as_floats(leaf) if isinstance(leaf, float) else leaf, args)
+
+
+def warn_of_runaways(solution: Solution) -> None:
+    """Names the parameters that ended at their bounds, where that can be seen."""
+    if is_concrete(solution.stats["runaways"]):
+        names = [path for path, there in solution.stats["runaways"].items() if there]
+        if names:
+            warn(
+                f"{', '.join(names)} ran away to eight powers of ten from the start: the loss does not depend on it any more, "
+                "so leave it out, freeze it or add a prior",
+                RunawayWarning,
+            )
+
+
+def run(advance: Callable[[State, Array], State], state: State, steps: int, progress: bool) -> State:
+    """All steps at once, or in some fifty pieces with a bar redrawn between them."""
+    if not progress:
+        return advance(state, jnp.asarray(steps))
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    if not is_concrete(problem, state):
+    if not is_concrete(state):
         raise ValueError("progress=True needs concrete values: leave it out under jit, grad and vmap")
     counts = TextColumn("{task.completed}/{task.total}  {task.fields[shown]}")
     columns = (TextColumn("learning"), BarColumn(), counts, TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=steps, shown="")
         for piece in range(1, _CHUNKS + 1):
-            state = _advance(problem, state, jnp.asarray(steps * piece // _CHUNKS))
-            bar.update(task, completed=int(state.step), shown=f"loss {float(state.best_loss):.6g}")
-            if not state.running:
+            state = advance(state, jnp.asarray(steps * piece // _CHUNKS))
+            bar.update(task, completed=int(state.step.max()), shown=f"loss {float(state.best_loss.min()):.6g}")
+            if not state.running.any():
                 break
     return state

@@ -12,9 +12,9 @@ from kernax.core.gram import check_memory, gram_operator, prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import weighted_solve
 from kernax.core.numerics import product
-from kernax.core.parameters import NONNEGATIVE
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import ConjugateGradient, JitteredCholesky
+from kernax.core.support import NONNEGATIVE
 
 
 def kernel_ridge(

@@ -1,0 +1,141 @@
+"""Learning from many starts at once: likelihoods of hyperparameters have many maxima."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Key, PyTree
+
+from kernax.core.parameters import Rebuild, Trainable, unconstrain
+from kernax.core.solution import RESULTS, Solution, finish
+from kernax.selection.minimise import Problem, State, advance, close, run, start, strongly_typed, warn_of_runaways
+
+Model = TypeVar("Model")
+
+
+def multi_start(
+    loss: Callable[..., Array],
+    models: Sequence[Model],
+    optimiser: optax.GradientTransformation,
+    steps: int,
+    *,
+    args: tuple = (),
+    trainable: Trainable | None = None,
+    progress: bool = False,
+    throw: bool = True,
+) -> Solution[Model]:
+    """`minimise` from every one of `models`, in one `vmap`; the model with the lowest finite loss wins.
+
+    Arguments are those of `minimise`, but for `models`: starts of one structure, such as `random_starts(model, 8, key=key)`.
+    All take as long as the slowest.
+
+    Returns:
+        A `Solution`: the best model; `nonfinite` only if no start ever had a finite loss. Stats: those of `minimise` for the
+        winner, and for all starts `start_losses`, `start_steps` and `failed` (k,): which met NaN or inf, and stopped there.
+
+    Raises:
+        ValueError: no start, starts of different structures, or what `minimise` refuses.
+        NonFiniteError (`throw=True`): every start failed.
+    """
+    if not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"steps must be a positive integer, but is {steps!r}")
+    if not models:
+        raise ValueError("models must hold at least one start")
+    if len({_form(model) for model in models}) > 1:
+        raise ValueError("models must differ in the values of their parameters alone, not in structure, shapes or dtypes")
+    starts = [unconstrain(model, trainable) for model in models]
+    if not starts[0][0]:
+        raise ValueError("the models have no free parameters: all are frozen, or no field is declared positive() or real()")
+    members = _Members(*jax.tree.map(lambda *leaves: jnp.stack(leaves), *[(rebuild, theta) for theta, rebuild in starts]))
+    shared = _Shared(loss, strongly_typed(args), optimiser)
+    state = run(lambda state, until: _advance(shared, members, state, until), _start(shared, members, steps), steps, progress)
+    solution = finish(_best(_close(shared, members, state)), throw, "multi_start: every start failed.")
+    warn_of_runaways(solution)
+    return solution
+
+
+def _form(model: PyTree) -> tuple:
+    leaves, structure = jax.tree.flatten(model)
+    return structure, *((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves if eqx.is_array_like(leaf))
+
+
+class _Members(eqx.Module):
+    """What differs between the starts, stacked."""
+
+    rebuild: Rebuild
+    origin: dict[str, Array]
+
+
+class _Shared(eqx.Module):
+    """What does not."""
+
+    loss: Callable
+    args: tuple
+    optimiser: optax.GradientTransformation
+
+    def problem(self, member: _Members) -> Problem:
+        return Problem(self.loss, member.rebuild, member.origin, self.args, self.optimiser)
+
+
+@eqx.filter_jit
+def _start(shared: _Shared, members: _Members, steps: int) -> State:
+    return eqx.filter_vmap(lambda member: start(shared.problem(member), steps))(members)
+
+
+@eqx.filter_jit
+def _advance(shared: _Shared, members: _Members, state: State, until: Array) -> State:
+    return eqx.filter_vmap(lambda member, state: advance(shared.problem(member), state, until))(members, state)
+
+
+@eqx.filter_jit
+def _close(shared: _Shared, members: _Members, state: State) -> Solution:
+    return eqx.filter_vmap(lambda member, state: close(shared.problem(member), state))(members, state)
+
+
+@eqx.filter_jit
+def _best(solutions: Solution) -> Solution:
+    losses = solutions.stats["loss"]
+    best = jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses))
+    winner = jax.tree.map(lambda leaf: leaf[best], (solutions.value, solutions.stats))
+    of_all = {"start_losses": losses, "start_steps": solutions.stats["steps"], "failed": solutions.result != RESULTS.successful}
+    result = RESULTS.where(jnp.isfinite(losses[best]), RESULTS.successful, RESULTS.nonfinite)
+    return Solution(winner[0], result, winner[1] | of_all)
+
+
+def random_starts(
+    model: Model, count: int, *, key: Key[Array, ""], spread: float = 1.0, trainable: Trainable | None = None
+) -> list[Model]:
+    """The model itself, and `count - 1` copies with normal noise of standard deviation `spread` on its free parameters.
+
+    The noise is on the unconstrained parameters: with spread 1, a lengthscale is multiplied by a factor that lies between
+    1/7 and 7 nineteen times out of twenty.
+    """
+    if not isinstance(count, int) or count < 1:
+        raise ValueError(f"count must be a positive integer, but is {count!r}")
+    theta, rebuild = unconstrain(model, trainable)
+    noise = lambda key, value: spread * jax.random.normal(key, value.shape, value.dtype)
+    models = [model]
+    for draw in jax.random.split(key, count)[1:]:
+        keys = dict(zip(theta, jax.random.split(draw, max(len(theta), 1))))
+        models.append(rebuild({path: value + noise(keys[path], value) for path, value in theta.items()}))
+    return models
+
+
+def unconstrained_density(
+    log_density: Callable[..., Array], model: PyTree, *, args: tuple = (), trainable: Trainable | None = None
+) -> tuple[dict[str, Array], Callable[[dict[str, Array]], Array]]:
+    """A log density of a model's parameters as one of their unconstrained values, for samplers (Hamiltonian Monte Carlo).
+
+    Arguments:
+        log_density: `log_density(model, *args)`, up to a constant: a log marginal likelihood plus log priors.
+        model: where to start.
+
+    Returns:
+        `theta`, the unconstrained parameters of the model (`unconstrain`), and the function
+        `theta -> log_density(rebuild(theta), *args) + log |d parameters / d theta|`.
+    """
+    theta, rebuild = unconstrain(model, trainable)
+    return theta, lambda theta: log_density(rebuild(theta), *args) + rebuild.log_jacobian(theta)

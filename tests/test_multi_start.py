@@ -1,0 +1,135 @@
+"""Many starts, bounds for what runs away, starts from the data, densities for samplers."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from conftest import needs_x64
+
+import kernax
+from kernax.core.solution import NonFiniteError, RunawayWarning
+
+DTYPE = jnp.result_type(float)
+
+
+class Model(eqx.Module):
+    kernel: kernax.AbstractKernel
+    noise: jax.Array = kernax.positive(default=0.1)
+
+
+def loss(model, X, y):
+    return -kernax.log_marginal_likelihood(model.kernel, X, y, model.noise)
+
+
+@pytest.fixture
+def sine():
+    X = np.linspace(0, 10, 20)[:, None]
+    return X.astype(DTYPE), np.sin(X[:, 0]).astype(DTYPE)
+
+
+ADAM, LBFGS = optax.adam(0.1), optax.lbfgs()
+
+
+def test_the_best_finite_start_wins_and_failed_ones_are_listed(sine):
+    """G07."""
+    starts = [Model(kernax.RBF(scale)) for scale in (0.05, 0.3, 1.0, 2.0, 4.0, 10.0, 100.0)]
+    hopeless = 1e-300 if jnp.float64 == DTYPE else 1e-37
+    starts.insert(2, Model(kernax.RBF(hopeless)))
+    solution = kernax.multi_start(nan_at_tiny_scales, starts, ADAM, 20, args=sine)
+    stats = solution.stats
+    np.testing.assert_array_equal(stats["failed"], np.arange(8) == 2)
+    assert jnp.isnan(stats["start_losses"][2]) or jnp.isinf(stats["start_losses"][2])
+    assert solution.result == kernax.RESULTS.successful
+    assert stats["loss"] == jnp.nanmin(stats["start_losses"])
+    for i in (0, 3):
+        alone = kernax.minimise(loss, starts[i], ADAM, 20, args=sine)
+        np.testing.assert_allclose(stats["start_losses"][i], alone.stats["loss"], rtol=1e-8 if jnp.float64 == DTYPE else 1e-3)
+
+
+def nan_at_tiny_scales(model, X, y):
+    return loss(model, X, y) + jnp.where(model.kernel.lengthscale < 1e-20, jnp.nan, 0).astype(y.dtype)
+
+
+def test_more_starts_are_never_worse(sine):
+    starts = kernax.random_starts(Model(kernax.RBF(3.0)), 4, key=jax.random.key(0))
+    losses = [kernax.multi_start(loss, starts[:k], ADAM, 20, args=sine).stats["loss"] for k in (1, 4)]
+    assert losses[1] <= losses[0] + 1e-5
+
+
+def test_when_every_start_fails_that_is_an_error(sine):
+    starts = [Model(kernax.RBF(1.0)), Model(kernax.RBF(2.0))]
+    with pytest.raises(NonFiniteError, match="every start failed"):
+        kernax.multi_start(always_nan, starts, ADAM, 3, args=sine)
+    solution = kernax.multi_start(always_nan, starts, ADAM, 3, args=sine, throw=False)
+    assert solution.result == kernax.RESULTS.nonfinite
+
+
+def always_nan(model, X, y):
+    return loss(model, X, y) * jnp.nan
+
+
+def test_line_searches_work_from_many_starts_and_frozen_parameters_stay(sine):
+    starts = kernax.random_starts(Model(kernax.RBF(1.0)), 3, key=jax.random.key(1), trainable=lambda path, _: path != "noise")
+    assert all(model.noise == starts[0].noise for model in starts)
+    solution = kernax.multi_start(loss, starts, LBFGS, 15, args=sine, trainable=lambda path, _: path != "noise")
+    assert solution.value.noise == starts[0].noise
+    assert solution.stats["loss"] < loss(starts[0], *sine)
+
+
+def test_starts_of_different_structures_are_refused(sine):
+    with pytest.raises(ValueError, match="differ in the values of their parameters alone"):
+        kernax.multi_start(loss, [Model(kernax.RBF()), Model(kernax.Matern32())], ADAM, 3, args=sine)
+    with pytest.raises(ValueError, match="at least one start"):
+        kernax.multi_start(loss, [], ADAM, 3, args=sine)
+
+
+def test_random_starts_begin_with_the_model_and_repeat_with_the_key():
+    model = Model(kernax.RBF(jnp.ones(3)))
+    first, second = (kernax.random_starts(model, 3, key=jax.random.key(0), spread=0.5) for _ in range(2))
+    assert first[0] is model
+    assert eqx.tree_equal(first, second)
+    assert not eqx.tree_equal(first[1], first[2])
+
+
+def test_a_parameter_that_nothing_holds_is_stopped_and_named():
+    def flat(model):
+        return 1 / model.noise
+
+    with pytest.warns(RunawayWarning, match="noise ran away"):
+        solution = kernax.minimise(flat, Model(kernax.RBF()), optax.sign_sgd(10.0), 20)
+    assert solution.stats["runaways"]["noise"]
+    assert not solution.stats["runaways"]["kernel.lengthscale"]
+    np.testing.assert_allclose(solution.value.noise, 1e7, rtol=1e-4)
+
+
+def test_the_median_lengthscale_is_the_median_distance(rng):
+    X = rng.normal(size=(30, 3)).astype(DTYPE)
+    X[1] = X[0]
+    gaps = np.linalg.norm(X[:, None].astype(float) - X, axis=-1)[np.triu_indices(30, 1)]
+    np.testing.assert_allclose(kernax.median_lengthscale(X), np.median(gaps[gaps > 0]), rtol=1e-5)
+    per_dimension = kernax.median_lengthscale(np.c_[X, np.ones(30, DTYPE)], per_dimension=True)
+    assert per_dimension.shape == (4,)
+    first = np.abs(X[:, None, 0] - X[:, 0])[np.triu_indices(30, 1)]
+    np.testing.assert_allclose(per_dimension[0], 2 * np.median(first[first > 0]), rtol=1e-5)
+    np.testing.assert_allclose(per_dimension[3], 2.0)
+    for wrong in (np.ones((1, 2)), np.ones(3)):
+        with pytest.raises(ValueError, match="at least two vectors"):
+            kernax.median_lengthscale(wrong)
+
+
+@needs_x64
+def test_a_density_for_samplers_includes_the_jacobian_of_every_support():
+    class Bounded(eqx.Module):
+        a: jax.Array = kernax.positive(default=2.0)
+        b: jax.Array = kernax.interval(1.0, 4.0, default=2.0)
+        c: jax.Array = kernax.real(default=0.5)
+
+    model = Bounded()
+    theta, density = kernax.unconstrained_density(lambda model: -model.a - model.b**2 - model.c**2, model)
+    _, rebuild = kernax.unconstrain(model)
+    slopes = {name: jax.grad(lambda t, name=name: getattr(rebuild(theta | {name: t}), name))(theta[name]) for name in theta}
+    expected = -2 - 4 - 0.25 + sum(jnp.log(abs(slope)) for slope in slopes.values())
+    np.testing.assert_allclose(density(theta), expected, rtol=1e-12)
+    assert jax.grad(density)(theta).keys() == theta.keys()
