@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, needs_x32, needs_x64
+from conftest import TOLERANCE, X64, needs_x32, needs_x64
 from jax.test_util import check_grads
 from scipy.stats import multivariate_normal
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -16,7 +16,7 @@ import kernax
 from kernax.core.solution import ConditionWarning, NonFiniteError, NotPSDError
 
 DTYPE = jnp.result_type(float)
-EXACT = {"rtol": 1e-9, "atol": 1e-9} if jnp.float64 == DTYPE else {"rtol": 2e-3, "atol": 2e-3}
+EXACT = {"rtol": 1e-9, "atol": 1e-9} if X64 else {"rtol": 2e-3, "atol": 2e-3}
 SCALES = np.array([0.8, 1.7])
 KERNEL = 1.5 * kernax.RBF(SCALES)
 
@@ -42,7 +42,7 @@ def test_one_observation_in_closed_form():
     at, far = jnp.zeros(1), jnp.full(1, 1e6)
     figures = [process.mean(at), process.variance(at), process.mean(far), process.variance(far), solution.stats["log_evidence"]]
     expected = [20 / 11, 1 / 11, 0, 1, -2.7847754412886534]
-    np.testing.assert_allclose(figures, expected, atol=1e-12 if jnp.float64 == DTYPE else 1e-6)
+    np.testing.assert_allclose(figures, expected, atol=1e-12 if X64 else 1e-6)
     np.testing.assert_allclose(evidence(kernax.RBF(), [[0.0]], np.array([2.0]), 0.1), expected[-1], rtol=1e-6)
 
 
@@ -252,7 +252,7 @@ def test_samples_pass_through_noiseless_observations_and_singular_priors_can_be_
 def test_duplicates_with_little_noise_are_averaged():
     """G02."""
     X, y = np.array([[0.0], [0.0], [1.0]]), np.array([0.0, 2.0, 5.0])
-    if jnp.float64 == DTYPE:
+    if X64:
         np.testing.assert_allclose(posterior(X, y, 1e-10, kernel=kernax.RBF()).value.mean(X[0]), 1.0, atol=1e-5)
     with pytest.warns(ConditionWarning, match="was added to its diagonal"):
         solution = posterior(X, y, 0.0, kernel=kernax.RBF())

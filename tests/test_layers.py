@@ -12,7 +12,7 @@ ROOMS = ("kernels", "supervised", "gp", "unsupervised", "online", "sparse", "sca
 FACES = ("sklearn", "plot", "files", "testing")
 CORE = (
     ("numerics", "support"),
-    ("parameters", "solution"),
+    ("parameters", "solution", "batching"),
     ("boundary", "kernel", "losses"),
     ("gram", "solvers"),
     ("linalg",),

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import needs_x64
+from conftest import X64, needs_x64
 
 import kernax
 from kernax.core.solution import NonFiniteError, RunawayWarning
@@ -35,7 +35,7 @@ ADAM, LBFGS = optax.adam(0.1), optax.lbfgs()
 def test_the_best_finite_start_wins_and_failed_ones_are_listed(sine):
     """G07."""
     starts = [Model(kernax.RBF(scale)) for scale in (0.05, 0.3, 1.0, 2.0, 4.0, 10.0, 100.0)]
-    hopeless = 1e-300 if jnp.float64 == DTYPE else 1e-37
+    hopeless = 1e-300 if X64 else 1e-37
     starts.insert(2, Model(kernax.RBF(hopeless)))
     solution = kernax.multi_start(nan_at_tiny_scales, starts, ADAM, 20, args=sine)
     stats = solution.stats
@@ -45,7 +45,7 @@ def test_the_best_finite_start_wins_and_failed_ones_are_listed(sine):
     assert stats["loss"] == jnp.nanmin(stats["start_losses"])
     for i in (0, 3):
         alone = kernax.minimise(loss, starts[i], ADAM, 20, args=sine)
-        np.testing.assert_allclose(stats["start_losses"][i], alone.stats["loss"], rtol=1e-8 if jnp.float64 == DTYPE else 1e-3)
+        np.testing.assert_allclose(stats["start_losses"][i], alone.stats["loss"], rtol=1e-8 if X64 else 1e-3)
 
 
 def nan_at_tiny_scales(model, X, y):

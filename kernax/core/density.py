@@ -10,13 +10,12 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import lineax as lx
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from kernax.core.linalg import WeightedSystem
 from kernax.core.numerics import product, split_by_tangent, stopped
 from kernax.core.solution import RESULTS
-from kernax.core.solvers import Factor, JitteredCholesky, factorise
+from kernax.core.solvers import Factor, JitteredCholesky, factorise, solve_lower
 
 
 def factor_of(
@@ -49,8 +48,7 @@ def _cholesky_jvp(primals, tangents):
     L, dA = _cholesky(*primals), tangents[0]
     if dA is None:
         return L, None
-    half = solve_triangular(L, dA, lower=True)
-    inner = solve_triangular(L, half.T, lower=True)
+    inner = solve_lower(L, solve_lower(L, dA).T)
     return L, product(L, jnp.tril(inner) - jnp.diag(jnp.diagonal(inner) / 2))
 
 

@@ -9,6 +9,7 @@ import lineax as lx
 from jax import lax
 from jaxtyping import Array, ArrayLike, Float
 
+from kernax.core.batching import one_by_one
 from kernax.core.boundary import as_targets
 from kernax.core.numerics import split_by_tangent, stopped
 from kernax.core.solution import RESULTS, Solution, finish
@@ -40,6 +41,13 @@ def weighted_solve(
 
 @eqx.filter_custom_jvp
 def _weighted_solve(operator, weights, ridge, rhs, factor, *, solver):
+    if isinstance(operator, lx.MatrixLinearOperator):
+        solved = lambda matrix, rhs, factor: _solved(matrix[0], matrix[1], matrix[2], rhs, factor, solver)
+        return one_by_one(solved, (operator, weights, ridge), rhs, factor)
+    return _solved(operator, weights, ridge, rhs, factor, solver)
+
+
+def _solved(operator, weights, ridge, rhs, factor, solver):
     system = WeightedSystem(operator, weights, ridge)
     state = solver.init(system.symmetric_form(), {}) if factor is None else factor
     system = system.with_jitter(state)

@@ -11,6 +11,7 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
+from kernax.core.batching import one_by_one
 from kernax.core.numerics import product
 
 
@@ -29,12 +30,12 @@ class Factor(eqx.Module):
 
     def solve(self, B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
         """`(A + jitter I)^-1 B`, NaN where there is no factor."""
-        x = jax.scipy.linalg.cho_solve((self.lower, True), B, check_finite=False)
-        return jnp.where(self.exists, x, jnp.nan)
+        solve = lambda L, B: jax.scipy.linalg.cho_solve((L, True), B, check_finite=False)
+        return jnp.where(self.exists, one_by_one(solve, self.lower, B), jnp.nan)
 
     def inverse(self) -> Float[Array, "n n"]:
         """`(A + jitter I)^-1`, NaN where there is no factor."""
-        return jnp.where(self.exists, _inverse_of_product(self.lower), jnp.nan)
+        return jnp.where(self.exists, one_by_one(_inverse_of_product, self.lower), jnp.nan)
 
     def log_determinant(self) -> Float[Array, ""]:
         """`log |A + jitter I|`, NaN where there is no factor."""
@@ -60,6 +61,16 @@ def _inverse_of_product(L: Float[Array, "n n"]) -> Float[Array, "n n"]:
 _WHOLE = 256
 
 
+def solve_lower(L: Float[Array, "n n"], B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
+    """`L^-1 B` for a lower triangular L, with its derivatives."""
+    solve = lambda trans: (
+        lambda _, B: one_by_one(
+            lambda L, B: solve_triangular(L, B, trans=trans, lower=True, check_finite=False), lax.stop_gradient(L), B
+        )
+    )
+    return lax.custom_linear_solve(lambda x: product(jnp.tril(L), x), B, solve(0), solve(1))
+
+
 def factorise(operator: lx.AbstractLinearOperator, scale: Float[Array, ""] | None = None) -> Factor:
     """Cholesky with jitter where the plain factorisation fails.
 
@@ -67,9 +78,12 @@ def factorise(operator: lx.AbstractLinearOperator, scale: Float[Array, ""] | Non
     1e-4 of it. A pivot within rounding of zero counts as a failure, because a singular matrix often factorises by accident,
     into noise. Not differentiable: whoever uses the factor has a rule of its own.
     """
+    return one_by_one(_factorise, operator, jnp.mean(lx.diagonal(operator)) if scale is None else scale)
+
+
+def _factorise(operator: lx.AbstractLinearOperator, scale: Float[Array, ""]) -> Factor:
     diagonal = lx.diagonal(operator)
     n, dtype, eps = len(diagonal), diagonal.dtype, float(jnp.finfo(diagonal.dtype).eps)
-    scale = jnp.mean(diagonal) if scale is None else scale
     first = (math.sqrt(eps) if dtype == jnp.float64 else 10 * eps) * scale
 
     def attempt(jitter):

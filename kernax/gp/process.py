@@ -7,7 +7,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, ArrayLike, Float, Key, PyTree
 
 from kernax.core.boundary import as_point, as_scalar, cast, check_one_point, dtype_of
@@ -17,7 +16,7 @@ from kernax.core.kernel import AbstractKernel, as_kernel, as_module
 from kernax.core.numerics import dot, product
 from kernax.core.parameters import data, real
 from kernax.core.solution import RESULTS, Solution, finish
-from kernax.core.solvers import factorise
+from kernax.core.solvers import factorise, solve_lower
 from kernax.core.support import REAL
 
 
@@ -92,7 +91,7 @@ class PosteriorKernel(AbstractKernel):
     def explained(self, x: PyTree) -> Float[Array, " n"]:
         """v(x): `|v(x)|^2` is the part of the variance at x that the observations explain."""
         row = self._row(x)
-        return solve_triangular(self.lower, row if self.roots is None else self.roots * row, lower=True)
+        return solve_lower(self.lower, row if self.roots is None else self.roots * row)
 
     def _row(self, x: PyTree) -> Float[Array, " n"]:
         return jax.vmap(lambda point: self.prior(point, x))(self.points)

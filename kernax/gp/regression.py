@@ -15,7 +15,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, weighted_solve
 from kernax.core.numerics import safe_sqrt
 from kernax.core.solution import Solution, finish
-from kernax.core.solvers import JitteredCholesky
+from kernax.core.solvers import JitteredCholesky, solve_lower
 from kernax.gp.process import FixedMean, GaussianProcess, PosteriorKernel, ShiftedMean, as_mean
 
 
@@ -80,7 +80,7 @@ def _posterior(kernel, X, operator, weights, noise, factor):
     if weights is None:
         return PosteriorKernel(kernel, X, lower)
     roots = safe_sqrt(weights)
-    cross = jax.scipy.linalg.solve_triangular(lower, roots[:, None] * operator.as_matrix(), lower=True)
+    cross = solve_lower(lower, roots[:, None] * operator.as_matrix())
     gains = jnp.where(weights == 0, weights, 0) / system.shift
     return PosteriorKernel(kernel, X, lower, roots, gains, cross)
 

@@ -1,0 +1,75 @@
+"""Batches on a CPU are loops: a batched call into LAPACK can hang there, whatever the library that makes it."""
+
+import re
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from conftest import X64
+
+import kernax
+from kernax.core.batching import one_by_one
+
+DTYPE = jnp.result_type(float)
+
+
+def ridge(kernel, X, y):
+    return kernax.kernel_ridge(kernel, X, y, 0.1, throw=False).value.norm
+
+
+def leave_one_out(kernel, X, y):
+    return jnp.sum(kernax.leave_one_out(kernel, X, y, 0.1, weights=jnp.ones_like(y)) ** 2)
+
+
+def evidence(kernel, X, y):
+    return kernax.log_marginal_likelihood(kernel, X, y, 0.1)
+
+
+def prediction(kernel, X, y):
+    process = kernax.condition(kernax.GaussianProcess(kernel), X, y, 0.1, throw=False).value
+    return process.mean(X[0]) + process.variance(X[0]) + process.sample(X[:3] + 0.5, key=jax.random.key(0))[0]
+
+
+@pytest.mark.parametrize("figure", [ridge, leave_one_out, evidence, prediction])
+def test_no_batch_reaches_lapack_and_the_members_keep_their_values_and_gradients(figure, rng):
+    X, y = rng.normal(size=(12, 2)).astype(DTYPE), rng.normal(size=12).astype(DTYPE)
+    scales = jnp.asarray([0.5, 1.0, 2.0], DTYPE)
+    one = jax.value_and_grad(lambda scale, y: figure(kernax.RBF(scale), X, y))
+    batch = jax.jit(jax.vmap(one))
+    targets = jnp.stack([y, 2 * y, 3 * y])
+    calls = re.findall(
+        r"= \(?[a-z0-9]+\[([0-9,]+)\].*custom_call_target=\"lapack_", batch.lower(scales, targets).compile().as_text()
+    )
+    assert calls
+    assert all(shape.count(",") < 2 for shape in calls), calls
+    values, gradients = batch(scales, targets)
+    tolerance = 1e-8 if X64 else 1e-3
+    for i in range(3):
+        value, gradient = one(scales[i], targets[i])
+        np.testing.assert_allclose(values[i], value, rtol=tolerance)
+        np.testing.assert_allclose(gradients[i], gradient, rtol=tolerance, atol=tolerance)
+
+
+def test_line_searches_over_several_starts_end(rng):
+    """With batched factorisations this waits forever on two cores."""
+    X, y = rng.normal(size=(40, 3)).astype(DTYPE), rng.normal(size=40).astype(DTYPE)
+
+    class Model(eqx.Module):
+        kernel: kernax.AbstractKernel
+        ridge: jax.Array = kernax.positive(default=1.0)
+
+    loss = lambda model, X, y: leave_one_out(model.kernel, X, y) + model.ridge
+    learn = lambda y: kernax.minimise(loss, Model(kernax.RBF(jnp.ones(3))), optax.lbfgs(), 3, args=(X, y), throw=False)
+    assert jnp.all(jnp.isfinite(jax.vmap(learn)(jnp.stack([y, 2 * y, 3 * y])).stats["loss"]))
+
+
+def test_batches_of_matrices_of_right_hand_sides_and_of_both_nest(rng):
+    A, B = jnp.asarray(rng.normal(size=(2, 3, 4, 4)), DTYPE), jnp.asarray(rng.normal(size=(3, 5, 4)), DTYPE)
+    product = lambda A, b: one_by_one(lambda A, b: (A @ b, "static"), A, b)[0]
+    both = jax.vmap(jax.vmap(jax.vmap(product, (None, 0))), (0, None))(A, B)
+    np.testing.assert_allclose(both, jnp.einsum("uvij,vkj->uvki", A, B), rtol=1e-5, atol=1e-5)
+    swapped = jax.vmap(jax.vmap(product, (0, None)), (None, 0))(A[0], B[0])
+    np.testing.assert_allclose(swapped, jnp.einsum("vij,kj->kvi", A[0], B[0]), rtol=1e-5, atol=1e-5)
