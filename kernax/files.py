@@ -65,7 +65,6 @@ def load(path: str | os.PathLike) -> Any:
         model = _restored(json.loads(structure), unused, 0)
         if unused:
             raise KernaxFileError(f"arrays {', '.join(unused)} belong to no part of the model")
-        check_supports(model)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise KernaxFileError(f"{path} does not describe a kernax model: {problem}") from problem
     return model
@@ -153,6 +152,7 @@ def _module(name: str, fields: dict[str, Any]) -> eqx.Module:
     module = object.__new__(cls)
     for field in wanted:  # as they were: no constructor, which might round or refuse
         object.__setattr__(module, field, fields[field])
+    check_supports(module)
     return module
 
 

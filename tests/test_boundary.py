@@ -134,3 +134,40 @@ def test_leave_one_out_says_when_it_took_jitter():
 def test_large_integer_targets_keep_their_value_in_float32():
     f = kernax.kernel_ridge(kernax.Constant(1.0), np.ones((3, 1)), np.full(3, 5_000_000_000), 1e-3).value
     np.testing.assert_allclose(f(jnp.ones(1)), 5e9, rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        lambda v: kernax.kernel_ridge(KERNEL, POINTS, POINTS[:, 0], -v, throw=False),
+        lambda v: kernax.kernel_ridge(KERNEL, POINTS, POINTS[:, 0], -v, block_size=4, throw=False),
+        lambda v: kernax.kernel_ridge(KERNEL, POINTS, POINTS[:, 0], 0.1, weights=v * jnp.zeros(6), throw=False),
+        lambda v: kernax.kernel_ridge(KERNEL, POINTS, POINTS[:, 0], 0.1, weights=jnp.ones(6).at[0].set(-v), throw=False),
+        lambda v: kernax.kernel_ridge(kernax.Periodic(1.0, -v), POINTS, POINTS[:, 0], 0.1, throw=False),
+        lambda v: kernax.condition(kernax.GaussianProcess(KERNEL), POINTS, POINTS[:, 0], -v * jnp.ones(6), throw=False),
+    ],
+)
+def test_what_is_refused_eagerly_is_a_status_and_nan_while_tracing(fit):
+    solution = jax.jit(lambda v: fit(v))(1e-4)
+    f = solution.value.mean if isinstance(solution.value, kernax.GaussianProcess) else solution.value
+    assert solution.result == kernax.RESULTS.nonfinite
+    assert jnp.isnan(f(POINTS[0]))
+
+
+POINTS = np.random.default_rng(0).normal(size=(6, 2)).astype(DTYPE)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: kernax.RBF("a"), "a parameter must be a number or an array of numbers, but is 'a'"),
+        (lambda: kernax.RBF(None), "but is None"),
+        (lambda: kernax.RBF(np.ones(2) * 1j), "a parameter must be real"),
+        (lambda: kernax.core.gram.as_kernel(kernax.RBF), r"but is the class RBF: wrap a function with Custom\(lambda _, x, z"),
+        (lambda: kernax.core.boundary.as_targets(np.array(["hi"] * 6), 6, DTYPE), "y must be an array of real numbers"),
+        ("ridge must be a real number",),
+    ],
+)
+def test_values_of_the_wrong_kind_are_refused_by_name(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

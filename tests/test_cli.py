@@ -146,7 +146,7 @@ BAD_TABLES = [
     (",y\n0,1\n1,2\n", "column 1 of"),
     ("x,y\n" + FOUR + "5,six\n", "line 6, column 'y': 'six' is not a number"),
     ("x,y\n" + FOUR + "5,1_0\n", "'1_0' is not a number"),
-    ("x;y\n1;2\n2,5;3\n", "line 3, column 'x': '2,5' is not a number: write a decimal point"),
+    ("x;y\n1;2\n2,5;3\n", "line 3, column 'x': '2,5' is not a number: write a point before decimals"),
     ('x,"a\nb",y\n1,2,3\n1,2,oh\n', "line 4, column 'y': 'oh'"),
     ('x,z,y\n1,2,3\n"\n1\n",2,oh\n', "line 5, column 'y': 'oh'"),
     ("x,y\n\n" + FOUR + "\n\n5,six\n", "line 9, column 'y'"),

@@ -121,7 +121,7 @@ def _number(cell: str) -> float:
         number = float(cell.replace("_", "?"))  # Python reads 1_000 as a thousand, no other program does
     except ValueError:
         comma = "," in cell and cell.replace(",", "", 1).replace(".", "").strip().lstrip("+-").isdigit()
-        hint = ": write a decimal point, not a comma" if comma else ""
+        hint = ": write a point before decimals, and nothing between thousands" if comma else ""
         raise ValueError(f"{_quoted(cell)} is not a number{hint}") from None
     if not math.isfinite(number):
         raise ValueError(f"{_quoted(cell)} is not a finite number: remove such rows, or fill them in")

@@ -30,7 +30,7 @@ def _warn_about_precision() -> None:
     )
 
 
-def _as_array(value: Any, index_ndim: int) -> Any:
+def _as_array(value: Any, index_ndim: int, name: str = "points") -> Any:
     """One leaf as a float array; integers of `index_ndim` axes are indices and stay as they are."""
     if isinstance(value, np.ndarray) and value.dtype == np.float64 and not jax.config.jax_enable_x64:  # pyright: ignore
         _warn_about_precision()
@@ -39,9 +39,9 @@ def _as_array(value: Any, index_ndim: int) -> Any:
         value = value.astype(jnp.result_type(float)) if value.dtype == np.float64 else value
     if not eqx.is_array_like(value) or not _is_real(value):
         came = getattr(value, "dtype", type(value).__name__)
-        raise ValueError(
-            f"points must be arrays of real numbers, but one is of type {came}: encode it, or drop that part with On"
-        )
+        what = "arrays of real numbers, but one is" if name == "points" else "an array of real numbers, but is"
+        advice = ": encode it, or drop that part with On" if name == "points" else ""
+        raise ValueError(f"{name} must be {what} of type {came}{advice}")
     kind = jnp.result_type(value)
     if not jnp.issubdtype(kind, jnp.inexact) and (np.ndim(value) != index_ndim or jnp.issubdtype(kind, jnp.bool_)):
         value = np.asarray(value, float) if is_concrete(value) else value  # before JAX truncates 64-bit integers
@@ -129,9 +129,11 @@ def as_scalar(value: ArrayLike, dtype: Any, name: str, support: Support) -> Arra
     """A scalar argument as an array of the data's dtype, inside its support."""
     if jnp.ndim(value) != 0:
         raise ValueError(f"{name} must be a scalar, but has shape {jnp.shape(value)}: batch over several with jax.vmap")
+    if not _is_real(value):
+        raise ValueError(f"{name} must be a real number, but is {value!r}")
     if is_concrete(value) and not support.contains(np.asarray(value)):
         raise ValueError(f"{name} must be in {support} and finite, but is {np.asarray(value).item():g}")
-    return lax.convert_element_type(value, dtype)  # strongly typed
+    return support.guarded(lax.convert_element_type(value, dtype))  # strongly typed
 
 
 def as_noise(noise: ArrayLike, n: int, dtype: Any) -> Array:
@@ -140,9 +142,11 @@ def as_noise(noise: ArrayLike, n: int, dtype: Any) -> Array:
         return as_scalar(noise, dtype, "noise", NONNEGATIVE)
     if jnp.shape(noise) != (n,):
         raise ValueError(f"noise must be a number or have shape ({n},), one per point, but has shape {jnp.shape(noise)}")
-    array = _as_array(noise, -1).astype(dtype)
+    array = _as_array(noise, -1, "noise").astype(dtype)
     check_finite(array, "noise")
-    if is_concrete(array) and np.asarray(array).min() < 0:
+    if not is_concrete(array):
+        return NONNEGATIVE.guarded(array)
+    if np.asarray(array).min() < 0:
         first = int(np.argmin(np.asarray(array)))
         raise ValueError(f"noise is a variance and must not be negative, but noise[{first}] is {float(array[first]):g}")
     return array
@@ -153,7 +157,7 @@ def as_targets(y: ArrayLike, n: int, dtype: Any, name: str = "y") -> Array:
     shape = jnp.shape(y)
     if len(shape) not in (1, 2) or shape[0] != n:
         raise ValueError(f"{name} must have shape ({n},) or ({n}, outputs) to go with {n} points, but has shape {shape}")
-    targets = _as_array(y, -1).astype(dtype)
+    targets = _as_array(y, -1, name).astype(dtype)
     check_finite(targets, name)
     return targets
 
@@ -164,12 +168,13 @@ def as_weights(weights: ArrayLike | None, n: int, dtype: Any) -> Array | None:
         return None
     if jnp.shape(weights) != (n,):
         raise ValueError(f"weights must have shape ({n},), one per point, but have shape {jnp.shape(weights)}")
-    array = _as_array(weights, -1).astype(dtype)
+    array = _as_array(weights, -1, "weights").astype(dtype)
+    if not is_concrete(array):
+        return jnp.where(jnp.any(array != 0), NONNEGATIVE.guarded(array), jnp.nan)
     check_finite(array, "weights")
-    if is_concrete(array):
-        values = np.asarray(array)
-        if values.min() < 0:
-            raise ValueError(f"weights must not be negative, but weights[{values.argmin()}] is {values.min():g}")
-        if not values.any():
-            raise ValueError("weights must not all be zero: no point is left to fit")
+    values = np.asarray(array)
+    if values.min() < 0:
+        raise ValueError(f"weights must not be negative, but weights[{values.argmin()}] is {values.min():g}")
+    if not values.any():
+        raise ValueError("weights must not all be zero: no point is left to fit")
     return array

@@ -15,6 +15,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.boundary import as_scalar, as_stack, cast, count, dtype_of
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.numerics import is_concrete, product
+from kernax.core.parameters import parameters
 from kernax.core.solution import MemoryBudgetError, NonFiniteError
 from kernax.core.support import NONNEGATIVE
 
@@ -80,7 +81,16 @@ def prepare(kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None) -> tuple
     kernel, X = as_kernel(kernel), as_stack(X, "X")
     Z = None if Z is None else as_stack(Z, "Z")
     dtype = dtype_of(X) if Z is None else dtype_of(X, Z)
-    return cast(kernel, dtype), cast(X, dtype), cast(Z, dtype)
+    return _guarded(cast(kernel, dtype)), cast(X, dtype), cast(Z, dtype)
+
+
+def _guarded(kernel: AbstractKernel) -> AbstractKernel:
+    """The kernel with traced parameters NaN where they are outside their supports; known ones were refused when it was made."""
+    leaves, structure = jax.tree.flatten(kernel)
+    for entry in parameters(kernel):
+        if not is_concrete(entry.value):
+            leaves[entry.place] = entry.support.guarded(entry.value)
+    return jax.tree.unflatten(structure, leaves)
 
 
 def _checked_block(block_size: Any) -> Any:

@@ -64,7 +64,11 @@ def as_floats(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic, jax.Array)):
         value = jnp.asarray(value)
         dtype = value.dtype if jnp.issubdtype(value.dtype, jnp.inexact) else jnp.result_type(float)
+        if jnp.issubdtype(dtype, jnp.complexfloating):
+            raise ValueError(f"a parameter must be real, but is of type {dtype}")
         return lax.convert_element_type(value, dtype)  # drops a weak type, which would make jit compile again
+    if value is None or isinstance(value, (str, complex)):
+        raise ValueError(f"a parameter must be a number or an array of numbers, but is {value!r}")
     return value  # a placeholder of a tree transformation
 
 

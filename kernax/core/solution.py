@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 _Words: Any = lx.RESULTS  # equinox's enumerations may be extended, which type checkers do not believe
 
 
-class _Results(_Words):
+class _RESULTS(_Words):
     """lineax's words for how a solve ended, and four more."""
 
     inaccurate = "The residual is too large: the matrix is too close to singular for this precision."
@@ -29,7 +29,8 @@ class _Results(_Words):
     diverged = "The iteration diverged."
 
 
-RESULTS: Any = _Results
+_RESULTS.__qualname__ = _RESULTS.__name__ = "RESULTS"
+RESULTS: Any = _RESULTS
 
 
 class SolveError(RuntimeError):

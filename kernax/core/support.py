@@ -28,6 +28,12 @@ class Support:
         below = value <= self.high if self.closed[1] else value < self.high
         return bool(np.all(above & below & np.isfinite(value)))
 
+    def guarded(self, value: Array) -> Array:
+        """The value, NaN where it is outside: what a traced value can say instead of an exception."""
+        above = value >= self.low if self.closed[0] else value > self.low
+        below = value <= self.high if self.closed[1] else value < self.high
+        return jnp.where(above & below, value, jnp.nan)
+
     def constrain(self, theta: Array) -> Array:
         """The line to the interval: identity, `low + exp`, or a scaled sigmoid."""
         if math.isinf(self.low):
