@@ -17,9 +17,10 @@ BIN := .venv/bin
 	$(BIN)/pip install --quiet --editable '.[$*]'
 	@touch $@
 
-demo: .venv/cli .venv/sklearn
+demo: .venv/demo
 	@$(BIN)/python examples/write_diabetes.py demo/diabetes.csv
-	$(BIN)/kernax fit demo/diabetes.csv --target progression --plot demo/diabetes.png
+	$(BIN)/kernax fit demo/diabetes.csv --target progression --plot demo/diabetes.png --out demo/diabetes.kernax
+	$(BIN)/python examples/forecast_co2.py demo/co2.png
 
 # The whole suite, once in each precision, each in its own processes.
 test: .venv/test

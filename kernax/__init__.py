@@ -7,6 +7,7 @@ from kernax.core.linalg import solve
 from kernax.core.parameters import data, describe, interval, nonnegative, positive, real, unconstrain
 from kernax.core.solution import RESULTS, Solution
 from kernax.core.solvers import ConjugateGradient, JitteredCholesky
+from kernax.files import load, save
 from kernax.gp.process import ConstantMean, GaussianProcess, LinearMean
 from kernax.gp.regression import condition, log_marginal_likelihood
 from kernax.kernels import (
@@ -55,4 +56,6 @@ __all__ = [
     # learners and learning
     "KernelExpansion", "kernel_distance", "kernel_ridge", "leave_one_out", "minimise", "multi_start", "random_starts",
     "median_lengthscale", "unconstrained_density",
+    # files
+    "save", "load",
 ]  # fmt: skip

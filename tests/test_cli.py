@@ -11,6 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
+import kernax
 from kernax.cli import app as cli
 from kernax.cli.app import app
 from kernax.cli.table import read_table
@@ -33,22 +34,26 @@ def smooth(tmp_path, rng):
 
 
 def run(*arguments):
-    return runner.invoke(app, ["fit", *map(str, arguments)])
+    """`kernax fit` with ridge, unless a model is named."""
+    model = [] if "--model" in arguments else ["--model", "ridge"]
+    return runner.invoke(app, ["fit", *model, *map(str, arguments)])
 
 
-def errors_of(output):
-    names = ("mean of the target", "ridge as written", "ridge learned")
+def errors_of(output, model):
+    names = ("mean of the target", f"{model} as written", f"{model} learned")
     return [float(re.search(rf"{name}\D*([\d.]+)", output)[1]) for name in names]
 
 
-def test_a_smooth_function_is_learned_and_drawn(smooth, tmp_path):
+@pytest.mark.parametrize("model", ["ridge", "gp"])
+def test_a_smooth_function_is_learned_and_drawn(smooth, tmp_path, model):
     picture = tmp_path / "fit.png"
-    result = run(smooth, "--target", "height", "--kernel", "rbf", "--plot", picture)
+    result = run(smooth, "--target", "height", "--kernel", "rbf", "--plot", picture, "--model", model)
     assert result.exit_code == 0, result.stderr
     assert "60 rows, 2 input columns; learning from 45 rows, 15 held out" in result.stdout
-    mean, as_written, learned = errors_of(result.stdout)
+    mean, as_written, learned = errors_of(result.stdout, model)
     assert learned < as_written < mean
-    assert "note" not in result.stderr
+    assert ("NLPD" in result.stdout) == (model == "gp")
+    assert "note" not in result.stderr or "eight powers of ten" in result.stderr
     assert learned < 0.5  # the target's deviation is 2.1, the noise 0.1
     assert f"picture: {picture}" in result.stdout
     header = picture.read_bytes()[:24]
@@ -94,7 +99,7 @@ def test_control_c_ends_with_130_and_no_traceback(smooth, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "fit_ridge", interrupted)
+    monkeypatch.setattr(cli, "learn", interrupted)
     result = run(smooth, "--target", "height")
     assert result.exit_code == 130
     assert "Traceback" not in result.output
@@ -192,10 +197,12 @@ def test_a_bad_table_is_one_line_that_says_where(tmp_path, content, words):
         (["--plot", "nowhere/fit.png"], "there is no folder nowhere"),
         (["--plot", "fit.docx"], "must end in .png, .pdf or .svg"),
         (["--plot", "fit"], "must end in .png, .pdf or .svg"),
+        (["--out", "nowhere/model"], "--out nowhere/model: there is no folder nowhere"),
+        (["--restarts", "0"], "--restarts must be between 1 and 1000"),
     ],
 )
 def test_a_bad_option_is_one_line_before_anything_is_learned(smooth, monkeypatch, arguments, words):
-    monkeypatch.setattr(cli, "fit_ridge", lambda *_: pytest.fail("learning had begun"))
+    monkeypatch.setattr(cli, "learn", lambda *_: pytest.fail("learning had begun"))
     before = set(smooth.parent.iterdir())
     result = run(smooth, "--target", "height", *arguments)
     assert result.exit_code == 2
@@ -260,6 +267,66 @@ def test_the_picture_draws_on_the_axes_it_is_given_and_refuses_what_it_cannot_dr
         predicted_against_true([1.0, 2.0], [1.0])
     with pytest.raises(ValueError, match="finite"):
         predicted_against_true([1.0, np.nan], [1.0, 1.0])
+
+
+@pytest.mark.parametrize("model", ["ridge", "gp"])
+def test_a_written_model_predicts_what_the_fit_predicted_for_columns_in_any_order(smooth, tmp_path, model):
+    file, out = tmp_path / "model", tmp_path / "predicted.csv"
+    assert run(smooth, "--target", "height", "--kernel", "rbf", "--model", model, "--out", file).exit_code == 0
+    rows = np.genfromtxt(smooth, delimiter=",", names=True)
+    other = write(tmp_path / "other.csv", ["note", "b", "height", "a"], [["x", r["b"], "", r["a"]] for r in rows])
+    first = runner.invoke(app, ["predict", str(file), str(smooth)])
+    assert first.exit_code == 0, first.stderr
+    second = runner.invoke(app, ["predict", str(file), str(other), "--out", str(out)])
+    assert second.exit_code == 0, second.stderr
+    assert second.stdout == ""
+    assert out.read_text() == first.stdout
+    table = np.genfromtxt(out, delimiter=",", names=True)
+    predicted = table["height"]
+    assert np.sqrt(np.mean((predicted - rows["height"]) ** 2)) < 0.3
+    if model == "gp":
+        inside = (table["height_low"] < rows["height"]) & (rows["height"] < table["height_high"])
+        assert 0.85 < inside.mean() <= 1
+    described = runner.invoke(app, ["describe", str(file)])
+    assert described.exit_code == 0
+    assert {"gp": "Gaussian process", "ridge": "kernel ridge regression"}[model] in described.stdout
+    assert "'height', from 'a', 'b'" in described.stdout
+    assert "lengthscale[a]" in described.stdout
+
+
+def test_predicting_says_what_is_missing_or_wrong(smooth, tmp_path):
+    file = tmp_path / "model"
+    assert run(smooth, "--target", "height", "--kernel", "rbf", "--out", file).exit_code == 0
+    lacking = write(tmp_path / "lacking.csv", ["a", "c"], [[1, 2]])
+    words = write(tmp_path / "words.csv", ["a", "b"], [[1, "two"]])
+    empty = write(tmp_path / "empty.csv", ["a", "b"], [])
+    for model, data, message in (
+        (file, lacking, "lacks 'b': the model was fitted to the columns a, b"),
+        (file, words, "line 2, column 'b': 'two' is not a number"),
+        (file, empty, "has no rows of numbers"),
+        (file, tmp_path / "none.csv", "there is no file"),
+        (smooth, smooth, "cannot be read as a kernax model"),
+        (tmp_path / "none", smooth, "there is no file"),
+    ):
+        result = runner.invoke(app, ["predict", str(model), str(data)])
+        assert result.exit_code == 2
+        assert_one_line(result.stderr, message)
+    kernax.save(tmp_path / "kernel", kernax.RBF())
+    result = runner.invoke(app, ["describe", str(tmp_path / "kernel")])
+    assert result.exit_code == 2
+    assert_one_line(result.stderr, "not one that 'kernax fit --out' wrote")
+
+
+def test_several_starts_are_reported_and_one_input_is_drawn_as_a_band(tmp_path, rng):
+    x = np.sort(rng.uniform(0, 6, 50))
+    path = write(tmp_path / "wave.csv", ["x", "y"], np.column_stack([x, np.sin(x) + 0.05 * rng.normal(size=50)]))
+    result = run(path, "--target", "y", "--model", "gp", "--restarts", "3", "--plot", tmp_path / "wave.svg")
+    assert result.exit_code == 0, result.stderr
+    assert "3 starts, 0 failed" in result.stdout
+    picture = (tmp_path / "wave.svg").read_text()
+    assert picture.count("<svg") == 1
+    mean, _, learned = errors_of(result.stdout, "gp")
+    assert learned < 0.2 * mean
 
 
 def test_few_rows_a_column_share_one_lengthscale_and_say_so(tmp_path, rng):

@@ -1,33 +1,43 @@
 """The commands. Whatever is wrong with the input is one line on stderr and exit code 2; a failed solve, exit code 1."""
 
-import contextlib
+import csv
 import enum
-import os
-import warnings
-from collections.abc import Iterator
+import io
 from pathlib import Path
 from typing import Annotated
 
 import jax
+import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
 
+from kernax.cli.console import (
+    check_picture,
+    check_writable,
+    one_line_errors,
+    plural,
+    print_parameters,
+    print_report,
+    write_whole,
+)
 from kernax.cli.expression import parse_kernel
-from kernax.cli.fit import Report, fit_ridge, one_per_column, split
-from kernax.cli.table import read_table
-from kernax.core.solution import MemoryBudgetError, SolveError
+from kernax.cli.fit import Report, Split, one_per_column, split
+from kernax.cli.fit import fit as learn
+from kernax.cli.predictor import GP, INTERVAL, RIDGE, load_predictor, parameter_rows
+from kernax.cli.table import read_columns, read_table
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-
-_PICTURES = (".png", ".pdf", ".svg")
 
 
 class ModelName(enum.StrEnum):
     """The models that `fit` knows."""
 
-    RIDGE = "ridge"
+    GP = GP
+    RIDGE = RIDGE
+
+
+Data = Annotated[Path, typer.Argument(metavar="DATA.csv", help="A table with a header: comma, semicolon or tab, UTF-8.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that 'kernax fit --out' wrote.")]
 
 
 @app.callback()
@@ -37,104 +47,122 @@ def kernax() -> None:
 
 @app.command()
 def fit(
-    data: Annotated[Path, typer.Argument(metavar="DATA.csv", help="A table with a header: comma, semicolon or tab, UTF-8.")],
+    data: Data,
     target: Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict; all others are inputs.")],
-    kernel: Annotated[str, typer.Option(help="Such as '2.0*rbf + linear', 'matern52(lengthscale=3)'.")] = "rbf + 0.1*linear",
-    model: Annotated[ModelName, typer.Option(help="What to fit.")] = ModelName.RIDGE,
+    kernel: Annotated[
+        str, typer.Option(help="Such as '2.0*rbf + linear', 'matern52(lengthscale=3)'.")
+    ] = "1.0*rbf + 0.1*linear",
+    model: Annotated[ModelName, typer.Option(help="A Gaussian process, or kernel ridge regression.")] = ModelName.GP,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw held-out predictions (.png, .pdf, .svg).")] = None,
-    seed: Annotated[int, typer.Option(help="Decides which rows are held out.")] = 0,
+    out: Annotated[Path | None, typer.Option(metavar="MODEL", help="Write the model, for predict and describe.")] = None,
+    restarts: Annotated[int, typer.Option(metavar="N", help="Starts to learn from: the best one wins.")] = 1,
+    seed: Annotated[int, typer.Option(help="Decides which rows are held out, and the starts.")] = 0,
 ) -> None:
     """Learns a kernel for a table, and says how well it predicts rows that it has not seen.
 
     A quarter of the rows is held out, and columns are standardised.
 
-    The ridge and the kernel's parameters are learned from the leave-one-out
-    error: one lengthscale per column unless you write one, or one for all
-    where there are fewer than twenty rows a column.
+    A Gaussian process learns the noise and the kernel's parameters from the
+    evidence, ridge from the leave-one-out error: one lengthscale per column
+    unless you write one, or one for all where there are fewer than twenty rows
+    a column. With one input column the picture is the process itself.
     """
-    with _one_line_errors(), jax.enable_x64(True):
+    with one_line_errors(), jax.enable_x64(True):
         if seed < 0:
             raise ValueError(f"--seed must not be negative, but is {seed}")
+        if not 1 <= restarts <= 1000:
+            raise ValueError(f"--restarts must be between 1 and 1000, but is {restarts}")
         if plot is not None:
-            _check_picture(plot)
+            check_picture(plot)
+        if out is not None:
+            check_writable(out, "--out")
         table = read_table(data, target)
         parse_kernel(kernel, len(table.columns))
         parts = split(table, seed)
         console = Console(highlight=False, soft_wrap=True)
         console.print(
-            f"{data}: {len(table.y)} rows, {_plural(len(table.columns), 'input column')}; "
+            f"{data}: {len(table.y)} rows, {plural(len(table.columns), 'input column')}; "
             f"learning from {len(parts.y)} rows, {len(parts.y_held_out)} held out",
             markup=False,
         )
         if not one_per_column(parts):
             console.print("fewer than 20 rows a column to learn from: lengthscales are shared by all columns")
-        report = fit_ridge(table, parts, kernel)
-        _print_report(console, report, target)
+        report = learn(parts, kernel, model.value, restarts, seed)
+        print_report(console, report, target)
+        if restarts > 1:
+            losses = np.asarray(report.solution.stats["start_losses"])
+            failed = int(np.sum(report.solution.stats["failed"]))
+            console.print(f"{restarts} starts, {failed} failed; losses from {np.nanmin(losses):.5g} to {np.nanmax(losses):.5g}")
         if plot is not None:
-            _draw(plot, report, target)
+            _draw(plot, report, parts)
             console.print(f"picture: {plot}", markup=False)
+        if out is not None:
+            report.predictor.save(out)
+            console.print(f"model: {out}", markup=False)
 
 
-@contextlib.contextmanager
-def _one_line_errors() -> Iterator[None]:
-    """Exceptions that mean something to the user become one line and an exit code; warnings become notes."""
-    try:
-        with warnings.catch_warnings(record=True, action="always") as notes:
-            yield
-        for text in dict.fromkeys(str(note.message) for note in notes):
-            _say("note", text)
-    except (SolveError, MemoryBudgetError) as problem:
-        _say("error", str(problem))
-        raise typer.Exit(1) from None
-    except (ValueError, OSError) as problem:
-        _say("error", str(problem))
-        raise typer.Exit(2) from None
+@app.command()
+def predict(
+    model: Model,
+    data: Data,
+    out: Annotated[Path | None, typer.Option(metavar="PRED.csv", help="Write there instead of to the terminal.")] = None,
+) -> None:
+    """Predicts the target for the rows of a table.
+
+    Columns are found by their names, in any order; others are ignored. A
+    Gaussian process adds the ends of an interval that holds the target with
+    probability 0.95.
+    """
+    with one_line_errors(), jax.enable_x64(True):
+        if out is not None:
+            check_writable(out, "--out")
+        predictor = load_predictor(model)
+        mean, deviation = predictor(read_columns(data, predictor.standards.columns))
+        target = predictor.standards.target
+        columns = {target: mean}
+        if deviation is not None:
+            columns |= {f"{target} low": mean - INTERVAL * deviation, f"{target} high": mean + INTERVAL * deviation}
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*(map(repr, column.tolist()) for column in columns.values())))
+        if out is None:
+            typer.echo(text.getvalue(), nl=False)
+        else:
+            write_whole(out, lambda path: path.write_text(text.getvalue(), encoding="utf-8"))
 
 
-def _say(kind: str, text: str) -> None:
-    typer.echo(f"{kind}: {' '.join(text.split())}", err=True)
+@app.command()
+def describe(model: Model) -> None:
+    """Says what is in a model file: its target, its columns, its kernel."""
+    with one_line_errors(), jax.enable_x64(True):
+        predictor = load_predictor(model)
+        units, console = predictor.standards, Console(highlight=False, soft_wrap=True)
+        what = {GP: "Gaussian process", RIDGE: "kernel ridge regression"}[predictor.kind]
+        console.print(f"{what} for {units.target!r}, from {', '.join(map(repr, units.columns))}", markup=False)
+        noise = "noise variance" if predictor.kind == GP else "ridge"
+        console.print(f"{noise} {predictor.noise:.6g}, for a target of mean 0 and variance 1")
+        print_parameters(console, parameter_rows(predictor.kernel, units.columns), "kernel, for standardised columns")
 
 
-def _check_picture(path: Path) -> None:
-    """Refuses, before anything is computed, what could not be written after."""
-    if path.suffix.lower() not in _PICTURES:
-        raise ValueError(f"--plot {path}: a picture's name must end in {', '.join(_PICTURES[:-1])} or {_PICTURES[-1]}")
-    if not path.parent.is_dir():
-        raise ValueError(f"--plot {path}: there is no folder {path.parent}")
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise ValueError(f"--plot {path}: cannot write a file there")
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError:
-        raise ValueError("--plot needs matplotlib: pip install 'kernax-toolkit[plot]'") from None
+def _draw(path: Path, report: Report, parts: Split) -> None:
+    """The process over its one input; otherwise predictions against the truth."""
+    from kernax.plot import posterior_band, predicted_against_true
 
-
-def _draw(path: Path, report: Report, target: str) -> None:
-    """Writes beside the target and moves into place, so that no one ever sees half a picture."""
-    from kernax.plot import predicted_against_true
-
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        figure = predicted_against_true(report.true, report.predicted, name=target).get_figure(root=True)
-        assert figure is not None  # new axes have one
-        figure.savefig(unfinished, format=path.suffix.lower().lstrip("."))
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def _print_report(console: Console, report: Report, target: str) -> None:
-    errors = RichTable("model", title=Text(f"held-out RMSE, in units of {target}"))
-    errors.add_column("RMSE", justify="right")
-    for name, error in report.errors.items():
-        errors.add_row(name, f"{error:.5g}")
-    learned = RichTable("parameter", "value", "support", "state", title="learned, for standardised columns")
-    errors.title_justify = learned.title_justify = "left"
-    for row in report.parameters:
-        learned.add_row(*map(Text, row))
-    console.print(errors)
-    console.print(learned)
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+    units, predictor = parts.standards, report.predictor
+    if len(units.columns) == 1 and predictor.kind == GP:
+        back = lambda X: units.centre[0] + units.scale[0] * X[:, 0]
+        everywhere = np.r_[parts.X, parts.X_held_out]
+        grid = np.linspace(everywhere.min(), everywhere.max(), 400)[:, None]
+        mean, deviation = predictor.at_standardised(grid)
+        assert deviation is not None
+        observed = back(parts.X), units.mean + units.deviation * parts.y
+        held_out = back(parts.X_held_out), parts.y_held_out
+        names = units.columns[0], units.target
+        ax = posterior_band(back(grid), mean, deviation, observed=observed, held_out=held_out, names=names)
+    else:
+        predicted, _ = predictor.at_standardised(parts.X_held_out)
+        ax = predicted_against_true(parts.y_held_out, predicted, name=units.target)
+    figure = ax.get_figure(root=True)
+    assert figure is not None  # new axes have one
+    write_whole(path, lambda unfinished: figure.savefig(unfinished, format=path.suffix.lower().lstrip(".")))

@@ -1,5 +1,6 @@
 """Reading a table of numbers from a CSV file, with a place in the file for everything that is wrong with it."""
 
+import contextlib
 import csv
 import dataclasses
 import difflib
@@ -32,20 +33,10 @@ def read_table(path: Path, target: str) -> Table:
     Raises:
         ValueError: one sentence with the line of the file where it is wrong: lines are counted as an editor counts them.
     """
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder, not a CSV file")
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            records = _records(path, file.read())
-            header = _header(path, records)
-            place = _find(path, target, header)
-            rows = np.array([_row(path, header, line, cells) for line, cells in records])
-    except FileNotFoundError:
-        raise ValueError(f"there is no file {path}") from None
-    except OSError as problem:
-        raise ValueError(f"{path} cannot be read: {problem.strerror or problem}") from None
-    except UnicodeDecodeError as problem:
-        raise ValueError(f"{path} is not text in UTF-8: byte {problem.start} cannot be decoded") from None
+    with _open(path) as records:
+        header = _header(path, records)
+        place = _find(path, target, header)
+        rows = np.array([_row(path, header, line, cells) for line, cells in records])
     if len(rows) < _LEAST_ROWS:
         raise ValueError(f"{path} has {_count(len(rows), 'row')} of numbers, but at least {_LEAST_ROWS} are needed")
     y = rows[:, place]
@@ -53,6 +44,40 @@ def read_table(path: Path, target: str) -> Table:
         raise ValueError(f"target column {target!r} is constant: it is {y[0]:g} in every row, so there is nothing to learn")
     inputs = tuple(name for name in header if name != target)
     return Table(inputs, target, np.delete(rows, place, axis=1), y)
+
+
+def read_columns(path: Path, columns: tuple[str, ...]) -> Float[np.ndarray, "n d"]:
+    """The numbers under these names, in this order; whatever else the file holds is not looked at.
+
+    Raises ValueError as `read_table` does, and for every column that is missing.
+    """
+    with _open(path) as records:
+        header = _header(path, records)
+        missing = [name for name in columns if name not in header]
+        if missing:
+            names = ", ".join(map(_quoted, missing[:_SHOWN]))
+            raise ValueError(f"{path} lacks {names}: the model was fitted to the columns {', '.join(columns[:_SHOWN])}")
+        rows = [_row(path, header, line, cells, only=columns) for line, cells in records]
+    if not rows:
+        raise ValueError(f"{path} has no rows of numbers below its header")
+    places = [[name for name in header if name in columns].index(name) for name in columns]
+    return np.array(rows)[:, places]
+
+
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[Iterator[tuple[int, list[str]]]]:
+    """The records of a file; whatever keeps it from being read is a ValueError."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder, not a CSV file")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            yield _records(path, file.read())
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {path}") from None
+    except OSError as problem:
+        raise ValueError(f"{path} cannot be read: {problem.strerror or problem}") from None
+    except UnicodeDecodeError as problem:
+        raise ValueError(f"{path} is not text in UTF-8: byte {problem.start} cannot be decoded") from None
 
 
 def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
@@ -101,13 +126,14 @@ def _find(path: Path, target: str, header: list[str]) -> int:
     return header.index(target)
 
 
-def _row(path: Path, header: list[str], line: int, cells: list[str]) -> list[float]:
+def _row(path: Path, header: list[str], line: int, cells: list[str], only: tuple[str, ...] | None = None) -> list[float]:
     if len(cells) != len(header):
         raise ValueError(f"{path}, line {line}: there are {_count(len(cells), 'cell')}, but the header has {len(header)}")
     numbers = []
     for name, cell in zip(header, cells):
         try:
-            numbers.append(_number(cell))
+            if only is None or name in only:
+                numbers.append(_number(cell))
         except ValueError as problem:
             raise ValueError(f"{path}, line {line}, column {_quoted(name)}: {problem}") from None
         line += len(re.findall("\r\n|\r|\n", cell))  # inside quotes

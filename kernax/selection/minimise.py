@@ -209,8 +209,8 @@ def warn_of_runaways(solution: Solution) -> None:
         names = [path for path, there in solution.stats["runaways"].items() if there]
         if names:
             warn(
-                f"{', '.join(names)} ran away to eight powers of ten from the start: the loss does not depend on it any more, "
-                "so leave it out, freeze it or add a prior",
+                f"{', '.join(names)} moved eight powers of ten away from the start and was stopped there: the loss hardly "
+                "depends on it any more, so leave it out, freeze it or add a prior",
                 RunawayWarning,
             )
 

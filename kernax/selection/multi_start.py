@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Key, PyTree
 
+from kernax.core.batching import one_by_one
 from kernax.core.parameters import Rebuild, Trainable, unconstrain
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.selection.minimise import Problem, State, advance, close, run, start, strongly_typed, warn_of_runaways
@@ -27,10 +28,10 @@ def multi_start(
     progress: bool = False,
     throw: bool = True,
 ) -> Solution[Model]:
-    """`minimise` from every one of `models`, in one `vmap`; the model with the lowest finite loss wins.
+    """`minimise` from every one of `models`, in one program; the model with the lowest finite loss wins.
 
     Arguments are those of `minimise`, but for `models`: starts of one structure, such as `random_starts(model, 8, key=key)`.
-    All take as long as the slowest.
+    On a CPU the starts are run one after the other, elsewhere as one `vmap`, in which all take as long as the slowest.
 
     Returns:
         A `Solution`: the best model; `nonfinite` only if no start ever had a finite loss. Stats: those of `minimise` for the
@@ -87,7 +88,9 @@ def _start(shared: _Shared, members: _Members, steps: int) -> State:
 
 @eqx.filter_jit
 def _advance(shared: _Shared, members: _Members, state: State, until: Array) -> State:
-    return eqx.filter_vmap(lambda member, state: advance(shared.problem(member), state, until))(members, state)
+    # Not in lockstep on a CPU, where every line search would take as long as the longest.
+    of_one = lambda start, shared, until: advance(shared.problem(start[0]), start[1], until)
+    return eqx.filter_vmap(lambda member, state: one_by_one(of_one, (member, state), shared, until))(members, state)
 
 
 @eqx.filter_jit

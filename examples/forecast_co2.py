@@ -1,0 +1,102 @@
+"""Forecasts ten years of the air over Mauna Loa: `python examples/forecast_co2.py PICTURE.png`.
+
+Monthly means of the CO2 series that statsmodels carries, 1958 to 2001. A kernel of four parts (Rasmussen & Williams 2006,
+section 5.4.3: a smooth trend, a season whose shape drifts, irregularities of medium term, and what is correlated over months)
+is learned by evidence from several starts, on everything before 1992; the rest is forecast.
+"""
+
+import sys
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import kernax
+from kernax.plot import posterior_band
+
+FORECAST_FROM, STARTS, STEPS = 1992.0, 4, 60
+
+
+class Model(eqx.Module):
+    """A kernel and the variance of the noise."""
+
+    kernel: kernax.AbstractKernel
+    noise: jax.Array = kernax.positive(default=0.1)
+
+
+def monthly() -> tuple[np.ndarray, np.ndarray]:
+    """Decimal years, one column, and parts per million; months without a measurement are left out."""
+    from statsmodels.datasets import co2
+
+    series = co2.load_pandas().data["co2"].resample("MS").mean().dropna()
+    years = series.index.year + (series.index.month - 0.5) / 12
+    return np.asarray(years, float)[:, None], series.to_numpy(float)
+
+
+def composite() -> kernax.AbstractKernel:
+    """Trend, drifting season, medium-term irregularities, short-term correlation; years and parts per million."""
+    trend = 2500.0 * kernax.RBF(50.0)
+    season = 4.0 * kernax.RBF(100.0) * kernax.Periodic(lengthscale=1.0, period=1.0)
+    medium = 0.5 * kernax.RationalQuadratic(lengthscale=1.0, alpha=1.0)
+    return trend + season + medium + 0.05 * kernax.RBF(0.15)
+
+
+def loss(model: Model, X: jax.Array, y: jax.Array) -> jax.Array:
+    """Minus the log marginal likelihood, a month."""
+    return -kernax.log_marginal_likelihood(model.kernel, X, y, model.noise) / len(y)
+
+
+def scores(model: Model, X, y, X_new, y_new):
+    """Log evidence, and root mean square error and mean negative log density of the forecast, with its moments."""
+    solution = kernax.condition(kernax.GaussianProcess(model.kernel), X, y, model.noise)
+    mean = jax.vmap(solution.value.mean)(X_new)
+    variance = jax.vmap(solution.value.variance)(X_new) + model.noise
+    density = -jax.scipy.stats.norm.logpdf(y_new, mean, jnp.sqrt(variance))
+    return (
+        float(solution.stats["log_evidence"]),
+        float(jnp.sqrt(jnp.mean((mean - y_new) ** 2))),
+        float(density.mean()),
+        solution,
+    )
+
+
+def main(picture: str) -> None:
+    """Learns, prints the table, draws the forecast."""
+    X, ppm = monthly()
+    known = X[:, 0] < FORECAST_FROM
+    level = ppm[known].mean()
+    data = X[known], ppm[known] - level, X[~known], ppm[~known] - level
+    start = Model(composite())
+    fixed_period = lambda path, value: not path.endswith("period")
+    starts = kernax.random_starts(start, STARTS, key=jax.random.key(0), spread=0.5, trainable=fixed_period)
+    before = time.perf_counter()
+    learned = kernax.multi_start(
+        loss, starts, optax.lbfgs(), STEPS, args=data[:2], trainable=fixed_period, progress=sys.stderr.isatty()
+    )
+    seconds = time.perf_counter() - before
+    print(f"CO2 at Mauna Loa: {known.sum()} months to learn from, {(~known).sum()} forecast; {STARTS} starts, {seconds:.0f} s")
+    print(f"{'kernel':22}{'log evidence':>14}{'RMSE, ppm':>12}{'NLPD':>10}")
+    for name, model in (
+        ("one RBF", Model(1000.0 * kernax.RBF(10.0))),
+        ("composite, as written", start),
+        ("learned", learned.value),
+    ):
+        evidence, error, density, solution = scores(model, *data)
+        print(f"{name:22}{evidence:14.1f}{error:12.3f}{density:10.3f}")
+    grid = jnp.linspace(X.min(), X.max(), 1200)[:, None]
+    mean = jax.vmap(solution.value.mean)(grid) + level
+    deviation = jnp.sqrt(jax.vmap(solution.value.variance)(grid) + learned.value.noise)
+    observed, held_out = (X[known, 0], ppm[known]), (X[~known, 0], ppm[~known])
+    ax = posterior_band(grid[:, 0], mean, deviation, observed=observed, held_out=held_out, names=("year", "CO2, ppm"))
+    ax.figure.savefig(picture)
+    print(f"picture: {picture}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/forecast_co2.py PICTURE.png")
+    jax.config.update("jax_enable_x64", True)
+    main(sys.argv[1])

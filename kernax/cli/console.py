@@ -1,0 +1,94 @@
+"""What the commands say: one line for everything wrong, tables, pictures and files that appear whole or not at all."""
+
+import contextlib
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from kernax.cli.fit import Report
+from kernax.core.solution import MemoryBudgetError, SolveError
+
+PICTURES = (".png", ".pdf", ".svg")
+
+
+@contextlib.contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Exceptions that mean something to the user become one line and an exit code; warnings become notes."""
+    try:
+        with warnings.catch_warnings(record=True, action="always") as notes:
+            yield
+        for text in dict.fromkeys(str(note.message) for note in notes):
+            _say("note", text)
+    except (SolveError, MemoryBudgetError) as problem:
+        _say("error", str(problem))
+        raise typer.Exit(1) from None
+    except (ValueError, OSError) as problem:
+        _say("error", str(problem))
+        raise typer.Exit(2) from None
+
+
+def _say(kind: str, text: str) -> None:
+    typer.echo(f"{kind}: {' '.join(text.split())}", err=True)
+
+
+def check_picture(path: Path) -> None:
+    """Refuses, before anything is computed, what could not be written after."""
+    if path.suffix.lower() not in PICTURES:
+        raise ValueError(f"--plot {path}: a picture's name must end in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
+    check_writable(path, "--plot")
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        raise ValueError("--plot needs matplotlib: pip install 'kernax-toolkit[plot]'") from None
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Refuses a place where no file can be written."""
+    if not path.parent.is_dir():
+        raise ValueError(f"{option} {path}: there is no folder {path.parent}")
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise ValueError(f"{option} {path}: cannot write a file there")
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Writes beside the target and moves into place, so that no one ever sees half a file."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        write(unfinished)
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def print_report(console: Console, report: Report, target: str) -> None:
+    """Held-out scores, then the learned parameters."""
+    scores = RichTable("model", title=Text(f"held-out RMSE, in units of {target}"))
+    scores.add_column("RMSE", justify="right")
+    densities = all(density is not None for _, density in report.scores.values())
+    if densities:
+        scores.title = Text(f"held-out RMSE, in units of {target}, and mean negative log density")
+        scores.add_column("NLPD", justify="right")
+    for name, (error, density) in report.scores.items():
+        scores.add_row(name, f"{error:.5g}", *([f"{density:.4f}"] if densities else []))
+    scores.title_justify = "left"
+    console.print(scores)
+    print_parameters(console, report.parameters, "learned, for standardised columns")
+
+
+def print_parameters(console: Console, rows: tuple[tuple[str, ...], ...], title: str) -> None:
+    """The table that `kernax.describe` makes."""
+    table = RichTable("parameter", "value", "support", "state", title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")

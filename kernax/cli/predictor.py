@@ -1,0 +1,95 @@
+"""What `kernax fit` writes and `kernax predict` reads: a fitted model with the columns that it expects and their units."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, PyTree
+
+from kernax.core.expansion import KernelExpansion
+from kernax.core.kernel import AbstractKernel
+from kernax.core.parameters import describe, interior, parameters
+from kernax.files import KernaxFileError, load, load_notes, save
+from kernax.gp.process import GaussianProcess
+
+RIDGE, GP = "ridge", "gp"
+INTERVAL = 1.959963984540054  # deviations on either side that hold 95 %
+
+
+@dataclasses.dataclass(frozen=True)
+class Standards:
+    """The names of the input columns and of the target, and the means and deviations that standardise them."""
+
+    columns: tuple[str, ...]
+    target: str
+    centre: Float[np.ndarray, " d"]
+    scale: Float[np.ndarray, " d"]
+    mean: float
+    deviation: float
+
+    def inputs(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """Rows in standardised units."""
+        return (X - self.centre) / self.scale
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictor:
+    """A function or process over standardised rows, its kernel, and its noise variance (a ridge has none to speak of)."""
+
+    standards: Standards
+    kind: str
+    model: Any
+    kernel: AbstractKernel
+    noise: float
+
+    def __call__(self, X: Float[np.ndarray, "n d"]) -> tuple[np.ndarray, np.ndarray | None]:
+        """Means, and for a process deviations of a target, noise included, all in the target's own units."""
+        return self.at_standardised(self.standards.inputs(X))
+
+    def at_standardised(self, X: Float[np.ndarray, "n d"]) -> tuple[np.ndarray, np.ndarray | None]:
+        """The same for rows that are standardised already."""
+        units = self.standards
+        if self.kind == RIDGE:
+            return units.mean + units.deviation * np.asarray(jax.vmap(self.model)(X)), None
+        mean, variance = jax.vmap(self.model.mean)(X), jax.vmap(self.model.variance)(X)
+        return units.mean + units.deviation * np.asarray(mean), units.deviation * np.sqrt(np.asarray(variance) + self.noise)
+
+    def save(self, path: Path) -> None:
+        """Writes everything to one file."""
+        units = dataclasses.asdict(self.standards) | {
+            "centre": self.standards.centre.tolist(),
+            "scale": self.standards.scale.tolist(),
+        }
+        save(path, (self.model, self.kernel), notes={"kind": self.kind, "noise": self.noise, "standards": units})
+
+
+def load_predictor(path: Path) -> Predictor:
+    """The opposite of `Predictor.save`. Raises KernaxFileError for any other file."""
+    (content, notes) = load(path), load_notes(path)
+    if set(notes) != {"kind", "noise", "standards"}:
+        raise KernaxFileError(f"{path} holds a model, but not one that 'kernax fit --out' wrote: load it with kernax.load")
+    units, (model, kernel) = notes["standards"], content
+    assert isinstance(model, {RIDGE: KernelExpansion, GP: GaussianProcess}[notes["kind"]])
+    standards = Standards(
+        tuple(units["columns"]),
+        units["target"],
+        np.asarray(units["centre"]),
+        np.asarray(units["scale"]),
+        units["mean"],
+        units["deviation"],
+    )
+    return Predictor(standards, notes["kind"], model, kernel, notes["noise"])
+
+
+def parameter_rows(model: PyTree, columns: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """Parameter, value, support and state as `describe` has them, but a value for each column on a row of its own."""
+    rows = []
+    for entry, row in zip(parameters(model), describe(model, interior(model)).rows):
+        if entry.value.shape != (len(columns),):
+            rows.append(row)
+            continue
+        for name, value in zip(columns, np.asarray(entry.value)):
+            rows.append((f"{row[0]}[{name}]", f"{value:.4g}", *row[2:]))
+    return tuple(rows)
