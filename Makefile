@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test slow lint bench clean
 .NOTPARALLEL:
 
 .venv/pip: pyproject.toml
@@ -22,10 +22,14 @@ demo: .venv/demo
 	$(BIN)/kernax fit demo/diabetes.csv --target progression --plot demo/diabetes.png --out demo/diabetes.kernax
 	$(BIN)/python examples/forecast_co2.py demo/co2.png
 
-# The whole suite, once in each precision, each in its own processes.
+# The suite, once in each precision, each in its own processes; then what takes longer, which CI runs as well.
 test: .venv/test
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest
 	JAX_ENABLE_X64=0 $(BIN)/python -m pytest
+
+slow: .venv/test
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m slow
+	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m slow
 
 lint: .venv/test .venv/lint
 	$(BIN)/ruff check

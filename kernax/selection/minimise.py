@@ -58,7 +58,8 @@ def minimise(
         loss: `loss(model, *args)`, a scalar. Define it once, at module level; data go through `args`.
         model: a pytree of modules and arrays: a kernel, or a module of your own that holds one and a `positive()` ridge.
         optimiser: for `lbfgs`, line searches are run as optax defines them.
-        steps: the number of updates; another number compiles again. Stops early where the gradient is exactly zero.
+        steps: the number of updates; another number compiles again. Stops early where the gradient is
+            zero to rounding: its norm at most sqrt(eps) max(1, |loss|), where the loss itself no longer changes.
         trainable: as for `unconstrain`: freezes whole parameters or single elements, which come back bitwise.
         progress: draw a bar on standard error (needs `rich`; not under a transformation).
         throw: raise `NonFiniteError` if the loss or its gradient becomes NaN or inf; otherwise look at `result`.
@@ -158,16 +159,18 @@ def advance(problem: Problem, state: State, until: Array) -> State:
                 grad, state.memory, state.theta, value=value, grad=grad, value_fn=problem.objective
             )
         finite = jnp.isfinite(value) & jnp.isfinite(norm)
+        theta = optax.apply_updates(state.theta, updates)
+        small = float(jnp.finfo(value.dtype).eps) ** 0.5 * jnp.maximum(abs(value), 1)  # the loss is flat to rounding
         return eqx.tree_at(
             lambda s: (s.theta, s.memory, s.gradient_norm, s.step, s.result, s.running),
             state,
             (
-                optax.apply_updates(state.theta, updates),
+                theta,
                 memory,
                 norm.astype(value.dtype),
                 state.step + 1,
                 RESULTS.where(finite, state.result, RESULTS.nonfinite),
-                finite & (norm > 0),
+                finite & (norm > small),
             ),
         )
 
