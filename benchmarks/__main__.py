@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks import report
 from benchmarks.harness import results
 
-NAMES = ("gram_dense", "gradient_memory", "ridge", "batch", "evidence", "matrix_free", "startup")
+NAMES = ("gram_dense", "gradient_memory", "ridge", "batch", "evidence", "processes", "matrix_free", "startup")
 
 
 def main() -> int:

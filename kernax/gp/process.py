@@ -82,19 +82,16 @@ class PosteriorKernel(AbstractKernel):
     cross: Float[Array, "n n"] | None = data(default=None)
 
     def __call__(self, x, z):
-        (u, v), (k_x, k_z) = (self.explained(x), self.explained(z)), (self._row(x), self._row(z))
+        u, left = self._explained(x)
+        v, right = (u, left) if z is x else self._explained(z)  # a variance takes one solve, not two
         value = self.prior(x, z) - dot(u, v)
-        if self.gains is None or self.cross is None:
-            return value
-        return value - dot(self.gains * (k_x - product(u, self.cross)), k_z - product(v, self.cross))
+        return value if left is None or right is None else value - dot(self.gains * left, right)
 
-    def explained(self, x: PyTree) -> Float[Array, " n"]:
-        """v(x): `|v(x)|^2` is the part of the variance at x that the observations explain."""
-        row = self._row(x)
-        return solve_lower(self.lower, row if self.roots is None else self.roots * row)
-
-    def _row(self, x: PyTree) -> Float[Array, " n"]:
-        return jax.vmap(lambda point: self.prior(point, x))(self.points)
+    def _explained(self, x: PyTree) -> tuple[Float[Array, " n"], Float[Array, " n"] | None]:
+        """v(x), `|v(x)|^2` being what the observations explain of the variance at x; and where there are gains, c(x, X)."""
+        row = jax.vmap(lambda point: self.prior(point, x))(self.points)
+        v = solve_lower(self.lower, row if self.roots is None else self.roots * row)
+        return v, None if self.cross is None else row - product(v, self.cross)
 
 
 class GaussianProcess(eqx.Module):
