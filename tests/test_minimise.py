@@ -125,3 +125,25 @@ def test_minimise_runs_under_vmap_over_starts():
 def test_bad_calls_are_refused(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"loss": 3.0}, "loss must be a function of a model"),
+        ({"loss": lambda model: (model.lengthscale, 1)}, "loss must return a scalar alone, but returns tuple"),
+        ({"loss": lambda model: None}, "returns NoneType"),
+        ({"loss": lambda model: jnp.ones(2) * model.lengthscale}, r"returns shape \(2,\): take its mean or sum"),
+        ({"optimiser": optax.adam}, "optimiser must be one of optax, such as"),
+        ({"optimiser": "adam"}, "but is 'adam'"),
+        ({"steps": 0}, "steps must be a positive integer"),
+        ({"args": np.ones(3)}, "args must be a tuple"),
+        ({"trainable": ["lengthscale"]}, "trainable must be a function of a path and a value"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_refused_by_name(change, message):
+    task = {"loss": lambda model: model.lengthscale, "optimiser": optax.adam(0.1), "steps": 2, "args": ()} | change
+    minimise = getattr(kernax.minimise, "__wrapped__", kernax.minimise)  # without the type checks of the tests
+    options = {name: task[name] for name in ("args", "trainable") if name in task}
+    with pytest.raises(ValueError, match=message):
+        minimise(task["loss"], kernax.RBF(), task["optimiser"], task["steps"], **options)

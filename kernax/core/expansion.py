@@ -63,6 +63,8 @@ class KernelExpansion(eqx.Module):
         if not isinstance(other, KernelExpansion):
             return NotImplemented
         self._check_same_kernel(other)
+        if self.bias.shape != other.bias.shape:
+            raise ValueError(f"expansions of outputs {self.bias.shape} and {other.bias.shape} have no sum")
         points = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), self.points, other.points)
         return KernelExpansion(
             self.kernel, points, jnp.concatenate([self.coefficients, other.coefficients]), self.bias + other.bias

@@ -85,7 +85,9 @@ class PosteriorKernel(AbstractKernel):
         u, left = self._explained(x)
         v, right = (u, left) if z is x else self._explained(z)  # a variance takes one solve, not two
         value = self.prior(x, z) - dot(u, v)
-        return value if left is None or right is None else value - dot(self.gains * left, right)
+        if self.gains is None or left is None or right is None:
+            return value
+        return value - dot(self.gains * left, right)
 
     def _explained(self, x: PyTree) -> tuple[Float[Array, " n"], Float[Array, " n"] | None]:
         """v(x), `|v(x)|^2` being what the observations explain of the variance at x; and where there are gains, c(x, X)."""

@@ -74,8 +74,7 @@ def minimise(
     Raises:
         ValueError: nothing to learn, no steps, or a loss that is not a scalar.
     """
-    if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"steps must be a positive integer, but is {steps!r}")
+    check_task(loss, optimiser, steps, args, trainable)
     theta, rebuild = unconstrain(model, trainable)
     if not theta:
         raise ValueError("the model has no free parameters: everything is frozen, or no field is declared positive() or real()")
@@ -119,9 +118,11 @@ class Problem(eqx.Module):
 
     def objective(self, theta: list[Array]) -> Array:
         value = self.loss(self.model(theta), *self.args)
+        if not eqx.is_array_like(value):
+            raise ValueError(f"loss must return a scalar alone, but returns {type(value).__name__}")
         if jnp.shape(value) != ():
             raise ValueError(f"loss must return a scalar, but returns shape {jnp.shape(value)}: take its mean or sum")
-        return value
+        return as_floats(value)
 
 
 @eqx.filter_jit
@@ -199,6 +200,20 @@ def close(problem: Problem, state: State) -> Solution:
     figures = {"loss": state.best_loss, "losses": state.losses, "steps": state.step, "gradient_norm": state.gradient_norm}
     stats = figures | {"runaways": problem.runaways(state.best)}
     return Solution(problem.model(state.best), result, stats)
+
+
+def check_task(loss: Any, optimiser: Any, steps: Any, args: Any, trainable: Any) -> None:
+    """Raises ValueError for arguments of the wrong kind, before anything is traced."""
+    if not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"steps must be a positive integer, but is {steps!r}")
+    if not callable(loss):
+        raise ValueError(f"loss must be a function of a model, but is of type {type(loss).__name__}")
+    if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
+        raise ValueError(f"optimiser must be one of optax, such as optax.adam(0.1), called, but is {optimiser!r}")
+    if not isinstance(args, tuple):
+        raise ValueError(f"args must be a tuple of what loss takes after the model, but is of type {type(args).__name__}")
+    if trainable is not None and not callable(trainable):
+        raise ValueError(f"trainable must be a function of a path and a value, but is of type {type(trainable).__name__}")
 
 
 def strongly_typed(args: tuple) -> tuple:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Key, PyTree
 from kernax.core.batching import one_by_one
 from kernax.core.parameters import Rebuild, Trainable, unconstrain
 from kernax.core.solution import RESULTS, Solution, finish
-from kernax.selection.minimise import Problem, State, advance, close, run, start, strongly_typed, warn_of_runaways
+from kernax.selection.minimise import Problem, State, advance, check_task, close, run, start, strongly_typed, warn_of_runaways
 
 Model = TypeVar("Model")
 
@@ -41,8 +41,7 @@ def multi_start(
         ValueError: no start, starts of different structures, or what `minimise` refuses.
         NonFiniteError (`throw=True`): every start failed.
     """
-    if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"steps must be a positive integer, but is {steps!r}")
+    check_task(loss, optimiser, steps, args, trainable)
     if not models:
         raise ValueError("models must hold at least one start")
     if len({_form(model) for model in models}) > 1:
