@@ -17,7 +17,7 @@ import optax
 import kernax
 from kernax.plot import posterior_band
 
-FORECAST_FROM, STARTS, STEPS = 1992.0, 4, 60
+FORECAST_FROM, STARTS, STEPS = 1992.0, 4, 40
 
 
 class Model(eqx.Module):

@@ -104,7 +104,7 @@ def fit(parts: Split, kernel: str, model: str, restarts: int, seed: int) -> Repo
     # Talbot 2010). Twenty do slightly worse than ten on diabetes (54.9 against 54.7, ten seeds), far better on yacht.
     start, loss, steps = {
         RIDGE: (RidgeModel(parsed), leave_one_out_loss, 20),
-        GP: (ProcessModel(parsed), evidence_loss, 100),
+        GP: (ProcessModel(parsed), evidence_loss, 60),
     }[model]
     free, data, as_written = interior(start), (parts.X, parts.y), _scored(_predictor(start, parts), parts)
     if restarts == 1:

@@ -57,11 +57,12 @@ def read_columns(path: Path, columns: tuple[str, ...]) -> Float[np.ndarray, "n d
         if missing:
             names = ", ".join(map(_quoted, missing[:_SHOWN]))
             raise ValueError(f"{path} lacks {names}: the model was fitted to the columns {', '.join(columns[:_SHOWN])}")
-        rows = [_row(path, header, line, cells, only=columns) for line, cells in records]
+        rows = [_row(path, header, line, cells, only=frozenset(columns)) for line, cells in records]
     if not rows:
         raise ValueError(f"{path} has no rows of numbers below its header")
-    places = [[name for name in header if name in columns].index(name) for name in columns]
-    return np.array(rows)[:, places]
+    kept = [name for name in header if name in set(columns)]
+    places = {name: place for place, name in enumerate(kept)}
+    return np.array(rows)[:, [places[name] for name in columns]]
 
 
 @contextlib.contextmanager
@@ -105,7 +106,10 @@ def _delimiter(text: str) -> str:
 
 
 def _header(path: Path, records: Iterator[tuple[int, list[str]]]) -> list[str]:
-    names = [name.strip() for name in next(records)[1]]
+    first = next(records, None)
+    if first is None:
+        raise ValueError(f"{path} is empty: a header and rows of numbers are needed")
+    names = [name.strip() for name in first[1]]
     for position, name in enumerate(names, start=1):
         if not name:
             raise ValueError(f"column {position} of {path} has no name in the header (from pandas, write with index=False)")
@@ -126,7 +130,7 @@ def _find(path: Path, target: str, header: list[str]) -> int:
     return header.index(target)
 
 
-def _row(path: Path, header: list[str], line: int, cells: list[str], only: tuple[str, ...] | None = None) -> list[float]:
+def _row(path: Path, header: list[str], line: int, cells: list[str], only: frozenset[str] | None = None) -> list[float]:
     if len(cells) != len(header):
         raise ValueError(f"{path}, line {line}: there are {_count(len(cells), 'cell')}, but the header has {len(header)}")
     numbers = []

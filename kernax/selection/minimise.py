@@ -59,7 +59,7 @@ def minimise(
         model: a pytree of modules and arrays: a kernel, or a module of your own that holds one and a `positive()` ridge.
         optimiser: for `lbfgs`, line searches are run as optax defines them.
         steps: the number of updates; another number compiles again. Stops early where the gradient is
-            zero to rounding: its norm at most sqrt(eps) max(1, |loss|), where the loss itself no longer changes.
+            zero to rounding: its norm at most eps^(2/3) |loss|.
         trainable: as for `unconstrain`: freezes whole parameters or single elements, which come back bitwise.
         progress: draw a bar on standard error (needs `rich`; not under a transformation).
         throw: raise `NonFiniteError` if the loss or its gradient becomes NaN or inf; otherwise look at `result`.
@@ -161,7 +161,7 @@ def advance(problem: Problem, state: State, until: Array) -> State:
             )
         finite = jnp.isfinite(value) & jnp.isfinite(norm)
         theta = optax.apply_updates(state.theta, updates)
-        small = float(jnp.finfo(value.dtype).eps) ** 0.5 * jnp.maximum(abs(value), 1)  # the loss is flat to rounding
+        small = float(jnp.finfo(value.dtype).eps) ** (2 / 3) * abs(value)
         return eqx.tree_at(
             lambda s: (s.theta, s.memory, s.gradient_norm, s.step, s.result, s.running),
             state,
@@ -180,7 +180,7 @@ def advance(problem: Problem, state: State, until: Array) -> State:
 
 def _record(state: State, value: Array) -> State:
     """Notes the loss at the current parameters, and keeps these if they are the best yet."""
-    better = value < state.best_loss  # False for NaN
+    better = (value < state.best_loss) & jnp.isfinite(value)
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), state.theta, state.best)
     return eqx.tree_at(
         lambda s: (s.best, s.best_loss, s.losses),

@@ -49,7 +49,8 @@ def multi_start(
     starts = [unconstrain(model, trainable) for model in models]
     if not starts[0][0]:
         raise ValueError("the models have no free parameters: all are frozen, or no field is declared positive() or real()")
-    members = _Members(*jax.tree.map(lambda *leaves: jnp.stack(leaves), *[(rebuild, theta) for theta, rebuild in starts]))
+    stacked = lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0]
+    members = _Members(*jax.tree.map(stacked, *[(rebuild, theta) for theta, rebuild in starts]))
     shared = _Shared(loss, strongly_typed(args), optimiser)
     state = run(lambda state, until: _advance(shared, members, state, until), _start(shared, members, steps), steps, progress)
     solution = finish(_best(_close(shared, members, state)), throw, "multi_start: every start failed.")
@@ -59,7 +60,7 @@ def multi_start(
 
 def _form(model: PyTree) -> tuple:
     leaves, structure = jax.tree.flatten(model)
-    return structure, *((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves if eqx.is_array_like(leaf))
+    return structure, *((leaf.shape, str(leaf.dtype)) if eqx.is_array(leaf) else leaf for leaf in leaves)
 
 
 class _Members(eqx.Module):
@@ -101,7 +102,7 @@ def _close(shared: _Shared, members: _Members, state: State) -> Solution:
 def _best(solutions: Solution) -> Solution:
     losses = solutions.stats["loss"]
     best = jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses))
-    winner = jax.tree.map(lambda leaf: leaf[best], (solutions.value, solutions.stats))
+    winner = jax.tree.map(lambda leaf: leaf[best] if eqx.is_array(leaf) else leaf, (solutions.value, solutions.stats))
     of_all = {"start_losses": losses, "start_steps": solutions.stats["steps"], "failed": solutions.result != RESULTS.successful}
     result = RESULTS.where(jnp.isfinite(losses[best]), RESULTS.successful, RESULTS.nonfinite)
     return Solution(winner[0], result, winner[1] | of_all)
