@@ -72,7 +72,10 @@ def load(path: str | os.PathLike) -> Any:
 
 def load_notes(path: str | os.PathLike) -> dict[str, Any]:
     """The notes that were given to `save`."""
-    return json.loads(_read(path)[1])
+    try:
+        return json.loads(_read(path)[1])
+    except json.JSONDecodeError as problem:
+        raise KernaxFileError(f"{path} has notes that are not JSON: {problem}") from problem
 
 
 def _registry() -> dict[str, type]:
@@ -91,7 +94,7 @@ def _described(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int) 
         if jnp.issubdtype(node.dtype, jax.dtypes.prng_key) or np.asarray(node).dtype.kind not in "biuf":
             raise KernaxFileError(f"{path} is an array of {node.dtype}, which a file cannot hold")
         name = str(len(arrays))
-        arrays[name] = np.asarray(node, order="C")
+        arrays[name] = np.asarray(node, np.asarray(node).dtype.newbyteorder("="), order="C")
         return {"array": name}
     if isinstance(node, eqx.Module):
         cls = type(node)
@@ -100,13 +103,15 @@ def _described(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int) 
             raise KernaxFileError(
                 f"{path} is {what}: only kernax's own classes can be saved; keep the code and save its arrays"
             )
-        return {
-            "class": cls.__name__,
-            "fields": {f.name: within(getattr(node, f.name), f.name) for f in dataclasses.fields(cls)},
-        }
-    if isinstance(node, (tuple, list)):
+        try:
+            check_supports(node)
+        except ValueError as problem:
+            raise KernaxFileError(f"{path} cannot be saved: {problem}") from problem
+        fields = {field.name: within(getattr(node, field.name), field.name) for field in dataclasses.fields(cls)}
+        return {"class": cls.__name__, "fields": fields}
+    if type(node) in (tuple, list):
         return {type(node).__name__: [within(part, str(i)) for i, part in enumerate(node)]}
-    if isinstance(node, dict) and all(isinstance(key, str) for key in node):
+    if type(node) is dict and all(isinstance(key, str) for key in node):
         return {"dict": {key: within(part, key) for key, part in node.items()}}
     if isinstance(node, slice):
         return {"slice": [within(part, "slice") for part in (node.start, node.stop, node.step)]}

@@ -215,3 +215,12 @@ def test_a_float64_model_is_not_rounded_behind_the_users_back(tmp_path):
 def test_float32_models_keep_their_precision(tmp_path):
     save(tmp_path / "k", kernax.RBF(np.float32(0.1)))
     assert load(tmp_path / "k").lengthscale.dtype == jnp.float32
+
+
+def test_foreign_byte_orders_and_subclasses_of_containers_are_told_apart(tmp_path):
+    import collections
+
+    save(tmp_path / "k", (np.arange(3, dtype=">f4"),))
+    np.testing.assert_array_equal(load(tmp_path / "k")[0], [0, 1, 2])
+    with pytest.raises(KernaxFileError, match="of type Pair"):
+        save(tmp_path / "k", collections.namedtuple("Pair", "a b")(1, 2))

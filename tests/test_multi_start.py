@@ -133,3 +133,19 @@ def test_a_density_for_samplers_includes_the_jacobian_of_every_support():
     expected = -2 - 4 - 0.25 + sum(jnp.log(abs(slope)) for slope in slopes.values())
     np.testing.assert_allclose(density(theta), expected, rtol=1e-12)
     assert jax.grad(density)(theta).keys() == theta.keys()
+
+
+def test_starts_may_hold_functions_and_an_infinite_loss_never_wins():
+    class Holder(eqx.Module):
+        scale: jax.Array = kernax.positive(default=1.0)
+        network: eqx.nn.MLP = None
+
+    network = eqx.nn.MLP(1, "scalar", 3, 1, key=jax.random.key(0))
+    starts = [Holder(1.0, network), Holder(2.0, network)]
+
+    def minus_infinity_far_out(model):
+        return jnp.where(model.scale > 1.5, -jnp.inf, model.scale) + 0 * model.network(jnp.ones(1))
+
+    solution = kernax.multi_start(minus_infinity_far_out, starts, ADAM, 2)
+    np.testing.assert_array_equal(solution.stats["failed"], [False, True])
+    assert jnp.isfinite(solution.stats["loss"])

@@ -91,14 +91,15 @@ def fit(
         print_report(console, report, target)
         if restarts > 1:
             losses = np.asarray(report.solution.stats["start_losses"])
+            losses = losses[np.isfinite(losses)]
             failed = int(np.sum(report.solution.stats["failed"]))
-            console.print(f"{restarts} starts, {failed} failed; losses from {np.nanmin(losses):.5g} to {np.nanmax(losses):.5g}")
-        if plot is not None:
-            _draw(plot, report, parts)
-            console.print(f"picture: {plot}", markup=False)
+            console.print(f"{restarts} starts, {failed} failed; losses from {losses.min():.5g} to {losses.max():.5g}")
         if out is not None:
             report.predictor.save(out)
             console.print(f"model: {out}", markup=False)
+        if plot is not None:
+            _draw(plot, report, parts)
+            console.print(f"picture: {plot}", markup=False)
 
 
 @app.command()

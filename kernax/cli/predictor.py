@@ -70,17 +70,16 @@ def load_predictor(path: Path) -> Predictor:
     (content, notes) = load(path), load_notes(path)
     if set(notes) != {"kind", "noise", "standards"}:
         raise KernaxFileError(f"{path} holds a model, but not one that 'kernax fit --out' wrote: load it with kernax.load")
-    units, (model, kernel) = notes["standards"], content
-    assert isinstance(model, {RIDGE: KernelExpansion, GP: GaussianProcess}[notes["kind"]])
-    standards = Standards(
-        tuple(units["columns"]),
-        units["target"],
-        np.asarray(units["centre"]),
-        np.asarray(units["scale"]),
-        units["mean"],
-        units["deviation"],
-    )
-    return Predictor(standards, notes["kind"], model, kernel, notes["noise"])
+    try:
+        units, (model, kernel) = notes["standards"], content
+        if not isinstance(model, {RIDGE: KernelExpansion, GP: GaussianProcess}[notes["kind"]]):
+            raise ValueError(f"a {type(model).__name__} is no {notes['kind']}")
+        centre, scale = np.asarray(units["centre"], float), np.asarray(units["scale"], float)
+        numbers = [float(number) for number in (units["mean"], units["deviation"], notes["noise"])]
+        standards = Standards(tuple(units["columns"]), str(units["target"]), centre, scale, *numbers[:2])
+    except (KeyError, TypeError, ValueError) as problem:
+        raise KernaxFileError(f"{path} is not what 'kernax fit --out' writes: {problem}") from problem
+    return Predictor(standards, notes["kind"], model, kernel, numbers[2])
 
 
 def parameter_rows(model: PyTree, columns: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:

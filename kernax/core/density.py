@@ -125,4 +125,6 @@ def _constant(weights, shift):
     log_tau = math.log(2 * math.pi)
     if weights is None:
         return jnp.asarray(-len(shift) * log_tau / 2, shift.dtype)
-    return -jnp.sum(weights * log_tau - (1 - weights) * jnp.log(jnp.where(shift > 0, shift, 1))) / 2
+    removed = (1 - weights) * jnp.log(jnp.where(shift > 0, shift, 1))
+    removed = jnp.where((shift > 0) | (weights == 1), removed, jnp.nan)  # a fraction of an observation without noise
+    return -jnp.sum(weights * log_tau - removed) / 2

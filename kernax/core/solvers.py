@@ -48,7 +48,7 @@ def _inverse_of_product(L: Float[Array, "n n"], whole: int = 0) -> Float[Array, 
     # left one (L11 L11^T)^-1 + Z^T Q Z. That is 0.8 n^3 operations, most of them in matrix products; solving for the
     # identity takes 2 n^3, all in triangular solves. At most sixteen blocks are solved for, which bounds the compile time.
     n = len(L)
-    whole = whole or max(48, n // 16)
+    whole = whole or max(48, -(-n // 16))
     if n <= whole:
         return jax.scipy.linalg.cho_solve((L, True), jnp.eye(n, dtype=L.dtype), check_finite=False)
     h = n // 2
@@ -83,6 +83,7 @@ def _factorise(operator: lx.AbstractLinearOperator, scale: Float[Array, ""]) -> 
     diagonal = lx.diagonal(operator)
     n, dtype, eps = len(diagonal), diagonal.dtype, float(jnp.finfo(diagonal.dtype).eps)
     first = (math.sqrt(eps) if dtype == jnp.float64 else 10 * eps) * scale
+    most = 1e-4 * scale
 
     def attempt(jitter):
         # The matrix is built here, so that it is only ever held where LAPACK overwrites it. LAPACK is column-major and the
@@ -94,10 +95,10 @@ def _factorise(operator: lx.AbstractLinearOperator, scale: Float[Array, ""]) -> 
         return Factor(packed, jitter, jnp.all(packed[:: n + 1] ** 2 > eps * diagonal))  # false for NaN
 
     def go_on(factor):
-        return ~factor.exists & (10 * factor.jitter <= 1e-4 * scale) & jnp.isfinite(scale) & (first > 0)
+        return ~factor.exists & (factor.jitter < most) & jnp.isfinite(scale) & (first > 0)
 
     def again(factor):
-        return attempt(jnp.where(factor.jitter == 0, first, 10 * factor.jitter))
+        return attempt(jnp.where(factor.jitter == 0, first, jnp.minimum(10 * factor.jitter, most)))
 
     return lax.while_loop(go_on, again, attempt(jnp.zeros((), dtype)))
 

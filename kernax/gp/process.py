@@ -117,10 +117,11 @@ class GaussianProcess(eqx.Module):
 
     def variance(self, x: PyTree) -> Float[Array, ""]:
         """`Var f(x)` at one point, without noise, never negative; `jax.vmap(process.variance)(X)` for a stack."""
-        x = as_point(x)
-        if isinstance(self.covariance, PosteriorKernel):
-            check_one_point(x, self.covariance.points)
-        return _variance(self.covariance, cast(x, dtype_of(x)))
+        x, covariance = as_point(x), self.covariance
+        if isinstance(covariance, PosteriorKernel):
+            check_one_point(x, covariance.points)
+        dtype = covariance.lower.dtype if isinstance(covariance, PosteriorKernel) else dtype_of(x)
+        return _variance(cast(covariance, dtype), cast(x, dtype))
 
     def sample(self, X: PyTree, *, key: Key[Array, ""], shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
         """Joint draws of f at a stack of n points, shape (*shape, n), or (*shape, n, outputs) if the mean has several.
@@ -136,6 +137,8 @@ class GaussianProcess(eqx.Module):
 
 def as_mean(mean: Any) -> Callable:
     """A mean as a module: numbers are constants that are not learned."""
+    if isinstance(mean, type):
+        raise ValueError(f"mean must be a number or a function of a point, but is the class {mean.__name__}: call it")
     if callable(mean):
         return as_module(mean)
     return FixedMean(as_scalar(mean, jnp.result_type(mean, float), "mean", REAL))

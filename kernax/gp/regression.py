@@ -51,6 +51,8 @@ def condition(
         NotPSDError, NonFiniteError, BreakdownError: the solve failed.
         MemoryBudgetError: the dense matrix would not fit.
     """
+    if not isinstance(process, GaussianProcess):
+        raise ValueError(f"process must be a GaussianProcess, but is of type {type(process).__name__}: GaussianProcess(kernel)")
     kernel, X, _ = prepare(process.covariance, X)
     y, noise, weights = _checked(X, y, noise, weights)
     solution = _condition(kernel, cast(process.mean, y.dtype), X, y, noise, weights)
@@ -126,4 +128,7 @@ def _checked(X, y, noise, weights):
 
 def _without_mean(mean, X, y):
     """`y - m(X)`, one column per output."""
-    return y.reshape(len(y), -1) - jax.vmap(mean)(X).reshape(len(y), -1)
+    targets, means = y.reshape(len(y), -1), jax.vmap(mean)(X).reshape(len(y), -1)
+    if means.shape[1] not in (1, targets.shape[1]):
+        raise ValueError(f"mean must return one number or {targets.shape[1]}, one per output, but returns {means.shape[1]}")
+    return targets - means
