@@ -9,6 +9,7 @@ import hashlib
 import inspect
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -44,10 +45,14 @@ def save(path: str | os.PathLike, model: PyTree, *, notes: dict[str, Any] | None
     structure = json.dumps(_described(model, arrays, "model", 0))
     remarks = json.dumps(notes or {})
     header = {"format": _FORMAT, "model": structure, "notes": remarks, "sha256": _checksum(structure, remarks, arrays)}
-    path = Path(path)
+    write_whole(Path(path), lambda unfinished: unfinished.write_bytes(safetensors.numpy.save(arrays, header)))
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Writes beside the target and moves into place, so that no one ever sees half a file."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        unfinished.write_bytes(safetensors.numpy.save(arrays, header))
+        write(unfinished)
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)

@@ -15,16 +15,15 @@ from kernax.cli.console import (
     check_picture,
     check_writable,
     one_line_errors,
-    plural,
     print_parameters,
     print_report,
-    write_whole,
 )
 from kernax.cli.expression import parse_kernel
 from kernax.cli.fit import Report, Split, one_per_column, split
 from kernax.cli.fit import fit as learn
 from kernax.cli.predictor import GP, INTERVAL, RIDGE, load_predictor, parameter_rows
-from kernax.cli.table import read_columns, read_table
+from kernax.cli.table import plural, read_columns, read_table
+from kernax.files import write_whole
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import typer
@@ -56,16 +56,6 @@ def check_writable(path: Path, option: str) -> None:
         raise ValueError(f"{option} {path}: cannot write a file there")
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Writes beside the target and moves into place, so that no one ever sees half a file."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        write(unfinished)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
 def print_report(console: Console, report: Report, target: str) -> None:
     """Held-out scores, then the learned parameters."""
     scores = RichTable("model", title=Text(f"held-out RMSE, in units of {target}"))
@@ -87,8 +77,3 @@ def print_parameters(console: Console, rows: tuple[tuple[str, ...], ...], title:
     for row in rows:
         table.add_row(*map(Text, row))
     console.print(table)
-
-
-def plural(number: int, noun: str) -> str:
-    """`1 row`, `2 rows`."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -126,9 +126,9 @@ def fit(parts: Split, kernel: str, model: str, restarts: int, seed: int) -> Repo
 def _predictor(model: RidgeModel | ProcessModel, parts: Split) -> Predictor:
     if isinstance(model, RidgeModel):
         f = kernel_ridge(model.kernel, parts.X, parts.y, model.ridge).value
-        return Predictor(parts.standards, RIDGE, f, model.kernel, float(model.ridge))
+        return Predictor(parts.standards, RIDGE, f, float(model.ridge))
     process = condition(GaussianProcess(model.kernel), parts.X, parts.y, model.noise).value
-    return Predictor(parts.standards, GP, process, model.kernel, float(model.noise))
+    return Predictor(parts.standards, GP, process, float(model.noise))
 
 
 def _scored(predictor: Predictor, parts: Split) -> tuple[float, float | None]:

@@ -36,13 +36,17 @@ class Standards:
 
 @dataclasses.dataclass(frozen=True)
 class Predictor:
-    """A function or process over standardised rows, its kernel, and its noise variance (a ridge has none to speak of)."""
+    """A function or process over standardised rows, and its noise variance, or ridge."""
 
     standards: Standards
     kind: str
     model: Any
-    kernel: AbstractKernel
     noise: float
+
+    @property
+    def kernel(self) -> AbstractKernel:
+        """What was learned: of a process the prior's kernel."""
+        return self.model.kernel if self.kind == RIDGE else self.model.covariance.prior
 
     def __call__(self, X: Float[np.ndarray, "n d"]) -> tuple[np.ndarray, np.ndarray | None]:
         """Means, and for a process deviations of a target, noise included, all in the target's own units."""
@@ -62,16 +66,16 @@ class Predictor:
             "centre": self.standards.centre.tolist(),
             "scale": self.standards.scale.tolist(),
         }
-        save(path, (self.model, self.kernel), notes={"kind": self.kind, "noise": self.noise, "standards": units})
+        save(path, self.model, notes={"kind": self.kind, "noise": self.noise, "standards": units})
 
 
 def load_predictor(path: Path) -> Predictor:
     """The opposite of `Predictor.save`. Raises KernaxFileError for any other file."""
-    (content, notes) = load(path), load_notes(path)
+    model, notes = load(path), load_notes(path)
     if set(notes) != {"kind", "noise", "standards"}:
         raise KernaxFileError(f"{path} holds a model, but not one that 'kernax fit --out' wrote: load it with kernax.load")
     try:
-        units, (model, kernel) = notes["standards"], content
+        units = notes["standards"]
         if not isinstance(model, {RIDGE: KernelExpansion, GP: GaussianProcess}[notes["kind"]]):
             raise ValueError(f"a {type(model).__name__} is no {notes['kind']}")
         centre, scale = np.asarray(units["centre"], float), np.asarray(units["scale"], float)
@@ -79,7 +83,7 @@ def load_predictor(path: Path) -> Predictor:
         standards = Standards(tuple(units["columns"]), str(units["target"]), centre, scale, *numbers[:2])
     except (KeyError, TypeError, ValueError) as problem:
         raise KernaxFileError(f"{path} is not what 'kernax fit --out' writes: {problem}") from problem
-    return Predictor(standards, notes["kind"], model, kernel, numbers[2])
+    return Predictor(standards, notes["kind"], model, numbers[2])
 
 
 def parameter_rows(model: PyTree, columns: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:

@@ -38,7 +38,7 @@ def read_table(path: Path, target: str) -> Table:
         place = _find(path, target, header)
         rows = np.array([_row(path, header, line, cells) for line, cells in records])
     if len(rows) < _LEAST_ROWS:
-        raise ValueError(f"{path} has {_count(len(rows), 'row')} of numbers, but at least {_LEAST_ROWS} are needed")
+        raise ValueError(f"{path} has {plural(len(rows), 'row')} of numbers, but at least {_LEAST_ROWS} are needed")
     y = rows[:, place]
     if y.min() == y.max():
         raise ValueError(f"target column {target!r} is constant: it is {y[0]:g} in every row, so there is nothing to learn")
@@ -132,7 +132,7 @@ def _find(path: Path, target: str, header: list[str]) -> int:
 
 def _row(path: Path, header: list[str], line: int, cells: list[str], only: frozenset[str] | None = None) -> list[float]:
     if len(cells) != len(header):
-        raise ValueError(f"{path}, line {line}: there are {_count(len(cells), 'cell')}, but the header has {len(header)}")
+        raise ValueError(f"{path}, line {line}: there are {plural(len(cells), 'cell')}, but the header has {len(header)}")
     numbers = []
     for name, cell in zip(header, cells):
         try:
@@ -158,7 +158,8 @@ def _number(cell: str) -> float:
     return number
 
 
-def _count(number: int, noun: str) -> str:
+def plural(number: int, noun: str) -> str:
+    """`1 row`, `2 rows`."""
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 

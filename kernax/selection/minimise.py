@@ -16,10 +16,10 @@ from kernax.core.numerics import is_concrete
 from kernax.core.parameters import Rebuild, Trainable, as_floats, unconstrain
 from kernax.core.solution import RESULTS, RunawayWarning, Solution, finish, warn
 from kernax.core.support import REAL
+from kernax.selection.progress import run
 
 Model = TypeVar("Model")
 
-_CHUNKS = 50  # how often a progress bar is redrawn
 _REACH = 8 * math.log(10)  # how far the logarithm of a positive parameter may move: eight powers of ten
 
 
@@ -75,9 +75,7 @@ def minimise(
         ValueError: nothing to learn, no steps, or a loss that is not a scalar.
     """
     check_task(loss, optimiser, steps, args, trainable)
-    theta, rebuild = unconstrain(model, trainable)
-    if not theta:
-        raise ValueError("the model has no free parameters: everything is frozen, or no field is declared positive() or real()")
+    theta, rebuild = unconstrained(model, trainable)
     problem = Problem(loss, rebuild, theta, strongly_typed(args), optimiser)
     state = start(problem, steps)
     state = run(partial(advance, problem), state, steps, progress)
@@ -216,6 +214,14 @@ def check_task(loss: Any, optimiser: Any, steps: Any, args: Any, trainable: Any)
         raise ValueError(f"trainable must be a function of a path and a value, but is of type {type(trainable).__name__}")
 
 
+def unconstrained(model: Any, trainable: Trainable | None) -> tuple[dict[str, Array], Rebuild]:
+    """`unconstrain`, of a model that has something to learn."""
+    theta, rebuild = unconstrain(model, trainable)
+    if not theta:
+        raise ValueError("the model has no free parameters: everything is frozen, or no field is declared positive() or real()")
+    return theta, rebuild
+
+
 def strongly_typed(args: tuple) -> tuple:
     """Python floats as arrays, so that another value does not compile again."""
     return jax.tree.map(lambda leaf: as_floats(leaf) if isinstance(leaf, float) else leaf, args)
@@ -231,24 +237,3 @@ def warn_of_runaways(solution: Solution) -> None:
                 "depends on it any more, so leave it out, freeze it or add a prior",
                 RunawayWarning,
             )
-
-
-def run(advance: Callable[[State, Array], State], state: State, steps: int, progress: bool) -> State:
-    """All steps at once, or in some fifty pieces with a bar redrawn between them."""
-    if not progress:
-        return advance(state, jnp.asarray(steps))
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    if not is_concrete(state):
-        raise ValueError("progress=True needs concrete values: leave it out under jit, grad and vmap")
-    counts = TextColumn("{task.completed}/{task.total}  {task.fields[shown]}")
-    columns = (TextColumn("learning"), BarColumn(), counts, TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=steps, shown="")
-        for piece in range(1, _CHUNKS + 1):
-            state = advance(state, jnp.asarray(steps * piece // _CHUNKS))
-            bar.update(task, completed=int(state.step.max()), shown=f"loss {float(state.best_loss.min()):.6g}")
-            if not state.running.any():
-                break
-    return state

@@ -12,7 +12,18 @@ from jaxtyping import Array, Key, PyTree
 from kernax.core.batching import one_by_one
 from kernax.core.parameters import Rebuild, Trainable, unconstrain
 from kernax.core.solution import RESULTS, Solution, finish
-from kernax.selection.minimise import Problem, State, advance, check_task, close, run, start, strongly_typed, warn_of_runaways
+from kernax.selection.minimise import (
+    Problem,
+    State,
+    advance,
+    check_task,
+    close,
+    start,
+    strongly_typed,
+    unconstrained,
+    warn_of_runaways,
+)
+from kernax.selection.progress import run
 
 Model = TypeVar("Model")
 
@@ -32,6 +43,7 @@ def multi_start(
 
     Arguments are those of `minimise`, but for `models`: starts of one structure, such as `random_starts(model, 8, key=key)`.
     On a CPU the starts are run one after the other, elsewhere as one `vmap`, in which all take as long as the slowest.
+    What was learned is a constant to `jax.grad`.
 
     Returns:
         A `Solution`: the best model; `nonfinite` only if no start ever had a finite loss. Stats: those of `minimise` for the
@@ -46,9 +58,7 @@ def multi_start(
         raise ValueError("models must hold at least one start")
     if len({_form(model) for model in models}) > 1:
         raise ValueError("models must differ in the values of their parameters alone, not in structure, shapes or dtypes")
-    starts = [unconstrain(model, trainable) for model in models]
-    if not starts[0][0]:
-        raise ValueError("the models have no free parameters: all are frozen, or no field is declared positive() or real()")
+    starts = [unconstrained(model, trainable) for model in models]
     stacked = lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0]
     members = _Members(*jax.tree.map(stacked, *[(rebuild, theta) for theta, rebuild in starts]))
     shared = _Shared(loss, strongly_typed(args), optimiser)
