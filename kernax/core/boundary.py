@@ -133,7 +133,8 @@ def as_scalar(value: ArrayLike, dtype: Any, name: str, support: Support) -> Arra
         raise ValueError(f"{name} must be a real number, but is {value!r}")
     if is_concrete(value) and not support.contains(np.asarray(value)):
         raise ValueError(f"{name} must be in {support} and finite, but is {np.asarray(value).item():g}")
-    return support.guarded(lax.convert_element_type(value, dtype))  # strongly typed
+    array = lax.convert_element_type(value, dtype)  # strongly typed
+    return array if is_concrete(value) else support.guarded(array)
 
 
 def as_noise(noise: ArrayLike, n: int, dtype: Any) -> Array:
