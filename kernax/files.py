@@ -71,7 +71,7 @@ def load(path: str | os.PathLike) -> Any:
         if unused:
             raise KernaxFileError(f"arrays {', '.join(unused)} belong to no part of the model")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-        raise KernaxFileError(f"{path} does not describe a kernax model: {problem}") from problem
+        raise KernaxFileError(f"{path} cannot be loaded as a kernax model: {problem}") from problem
     return model
 
 

@@ -96,7 +96,7 @@ def kernel_profile(
     """
     (x,) = _columns(x=np.sort(np.asarray(x, float)))
     points, (left, right) = jnp.asarray(x)[:, None], _two_axes() if axes is None else axes
-    middle = len(x) // 2
+    middle = int(np.argmin(abs(x - (x[0] + x[-1]) / 2)))
     left.plot(x, np.asarray(gram(kernel, points, points[middle][None]))[:, 0], color=_DOT, linewidth=1.4)
     left.set_title(f"k(x, {x[middle]:.3g})", color=_INK, fontsize="medium", loc="left")
     samples = np.asarray(GaussianProcess(kernel).sample(points, key=key, shape=(draws,)))

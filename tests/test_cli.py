@@ -217,12 +217,27 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path):
         assert_one_line(result.stderr, words)
 
 
-def test_a_picture_without_matplotlib_names_the_extra(smooth, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    result = run(smooth, "--target", "height", "--plot", tmp_path / "fit.png")
+@pytest.mark.parametrize(("option", "package"), [("--plot", "matplotlib"), ("--out", "safetensors")])
+def test_what_needs_a_missing_package_is_refused_before_the_fit(smooth, tmp_path, monkeypatch, option, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    result = run(smooth, "--target", "height", option, tmp_path / "fit.png")
     assert result.exit_code == 2
-    assert_one_line(result.stderr, "pip install 'kernax-toolkit[plot]'")
+    assert result.stdout == ""
+    assert_one_line(result.stderr, "pip install 'kernax-toolkit[cli]'")
+
+
+def test_predictions_that_overflow_are_refused(smooth, tmp_path):
+    assert run(smooth, "--target", "height", "--kernel", "polynomial(3)", "--out", tmp_path / "m").exit_code == 0
+    far = tmp_path / "far.csv"
+    far.write_text(
+        smooth.read_text().splitlines()[0]
+        + "\n"
+        + ",".join(["1e300"] * len(smooth.read_text().splitlines()[0].split(",")))
+        + "\n"
+    )
+    result = runner.invoke(app, ["predict", str(tmp_path / "m"), str(far)])
+    assert result.exit_code == 2
+    assert_one_line(result.stderr, "row 1 is too far")
 
 
 def test_column_names_are_never_read_as_markup_or_mathematics(tmp_path, rng):

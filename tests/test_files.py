@@ -136,7 +136,7 @@ def rewritten(path, change):
         (lambda m, a: m["fields"].update({"extra": {"value": 1}}), "RBF has fields lengthscale, but the file has"),
         (lambda m, a: m["fields"].clear(), "RBF has fields lengthscale"),
         (lambda m, a: a.update({"7": np.ones(2)}), "arrays 7 belong to no part"),
-        (lambda m, a: a.clear(), "does not describe a kernax model"),
+        (lambda m, a: a.clear(), "cannot be loaded as a kernax model"),
         (lambda m, a: a.update({"0": -a["0"]}), "must be in"),
         (lambda m, a: {"module": "os"}, "no part of a model"),
         (lambda m, a: [1, 2], "no part of a model"),

@@ -111,24 +111,43 @@ def test_twenty_splits_of_yacht_are_learned_as_well_as_by_the_best_library():
     assert evidence <= -450, evidence
 
 
+class Trended(Model):
+    """With a straight line as its mean: what remains is small enough for float32."""
+
+    mean: kernax.LinearMean = kernax.LinearMean([0.0])
+
+
+def trended_loss(model, X, y):
+    return -kernax.log_marginal_likelihood(model.kernel, X, y, model.noise, mean=model.mean) / len(y)
+
+
+def residual_co2():
+    """Centred years, and the book's kernel with a trend of 5 ppm about the line that fits best."""
+    X, y = mauna_loa()
+    X = X - X.mean()
+    slope, value = np.polyfit(X[:, 0], y, 1)
+    kernel = eqx.tree_at(lambda k: k.terms[0], book().kernel, 5.0**2 * kernax.RBF(30.0))
+    return (X, y), Trended(kernel, 0.19**2, kernax.LinearMean([slope], value))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["co2", "concrete"])
 def test_learning_meets_no_failure_and_float32_agrees_with_float64(name):
     """In float64 this finds the evidence; in float32 that learning ends well, and near the same value."""
     if name == "co2":
-        (X, y), start, steps, free = mauna_loa(), book(), 10, PERIOD_FIXED
+        ((X, y), start), objective, steps, free = residual_co2(), trended_loss, 10, PERIOD_FIXED
     else:
         data = real_data(name)
         (X,), (y,) = standardised(data["X"][:500]), standardised(data["y"].ravel()[:500])
-        start, steps, free = Model(1.0 * kernax.RBF(np.ones(8))), 20, None
+        start, objective, steps, free = Model(1.0 * kernax.RBF(np.ones(8))), loss, 20, None
     X, y = X.astype(DTYPE), y.astype(DTYPE)
     start = jax.tree.map(lambda leaf: leaf.astype(DTYPE), start)
-    solution = kernax.minimise(loss, start, LBFGS, steps, args=(X, y), trainable=free)
+    solution = kernax.minimise(objective, start, LBFGS, steps, args=(X, y), trainable=free)
     assert solution.result == kernax.RESULTS.successful
-    evidence = -len(y) * float(solution.stats["loss"])
+    assert solution.stats["loss"] < objective(start, X, y)
     if not X64:
         with jax.enable_x64(True):
             model = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), solution.value)
-            exact = kernax.log_marginal_likelihood(model.kernel, X.astype(float), y.astype(float), model.noise)
-        # A variance of 4400 over a noise of 0.036: rounding the CO2 matrix to float32 alone moves its evidence by 3.5 %.
-        np.testing.assert_allclose(evidence, exact, rtol=1e-3 if name == "concrete" else 0.06)
+            exact = objective(model, X.astype(float), y.astype(float))
+        # Measured: 1e-5 after ten steps of CO2, 1e-3 after twenty, when little but rounding is left to climb; 1e-5 on concrete.
+        np.testing.assert_allclose(solution.stats["loss"], exact, rtol=3e-3)

@@ -74,7 +74,7 @@ def fit(
         if plot is not None:
             check_picture(plot)
         if out is not None:
-            check_writable(out, "--out")
+            check_writable(out, "--out", needs="safetensors")
         table = read_table(data, target)
         parse_kernel(kernel, len(table.columns))
         parts = split(table, seed)
@@ -118,6 +118,9 @@ def predict(
             check_writable(out, "--out")
         predictor = load_predictor(model)
         mean, deviation = predictor(read_columns(data, predictor.standards.columns))
+        wrong = np.flatnonzero(~np.isfinite(mean))
+        if len(wrong):
+            raise ValueError(f"{data}: row {wrong[0] + 1} is too far from what the model has seen: its prediction overflows")
         target = predictor.standards.target
         columns = {target: mean}
         if deviation is not None:

@@ -1,6 +1,7 @@
 """What the commands say: one line for everything wrong, tables, pictures and files that appear whole or not at all."""
 
 import contextlib
+import importlib.util
 import os
 import warnings
 from collections.abc import Iterator
@@ -41,15 +42,13 @@ def check_picture(path: Path) -> None:
     """Refuses, before anything is computed, what could not be written after."""
     if path.suffix.lower() not in PICTURES:
         raise ValueError(f"--plot {path}: a picture's name must end in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
-    check_writable(path, "--plot")
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError:
-        raise ValueError("--plot needs matplotlib: pip install 'kernax-toolkit[plot]'") from None
+    check_writable(path, "--plot", needs="matplotlib")
 
 
-def check_writable(path: Path, option: str) -> None:
-    """Refuses a place where no file can be written."""
+def check_writable(path: Path, option: str, *, needs: str | None = None) -> None:
+    """Refuses a place where no file can be written, and what cannot be written without a package that is missing."""
+    if needs is not None and importlib.util.find_spec(needs) is None:
+        raise ValueError(f"{option} needs {needs}: pip install 'kernax-toolkit[cli]'")
     if not path.parent.is_dir():
         raise ValueError(f"{option} {path}: there is no folder {path.parent}")
     if path.is_dir() or not os.access(path.parent, os.W_OK):

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
 from jaxtyping import Array, Float, Int
@@ -52,7 +53,7 @@ def minimise(
 
     Optimises the unconstrained view of the parameters (`unconstrain`), so positive ones stay positive, and returns the best
     model seen, which is never one whose loss is NaN. Compiled once for given `loss` and `optimiser` objects and shapes:
-    reuse them, and other values never compile again.
+    reuse them, and other arrays and floats in `args` never compile again; an integer or a string there is static.
 
     Arguments:
         loss: `loss(model, *args)`, a scalar. Define it once, at module level; data go through `args`.
@@ -202,7 +203,7 @@ def close(problem: Problem, state: State) -> Solution:
 
 def check_task(loss: Any, optimiser: Any, steps: Any, args: Any, trainable: Any) -> None:
     """Raises ValueError for arguments of the wrong kind, before anything is traced."""
-    if not isinstance(steps, int) or steps < 1:
+    if not isinstance(steps, (int, np.integer)) or steps < 1:
         raise ValueError(f"steps must be a positive integer, but is {steps!r}")
     if not callable(loss):
         raise ValueError(f"loss must be a function of a model, but is of type {type(loss).__name__}")
