@@ -210,6 +210,28 @@ def test_a_bad_option_is_one_line_before_anything_is_learned(smooth, monkeypatch
     assert set(smooth.parent.iterdir()) == before
 
 
+def test_no_command_overwrites_what_it_reads_or_writes_besides(smooth, monkeypatch):
+    monkeypatch.setattr(cli, "learn", lambda *_: pytest.fail("learning had begun"))
+    monkeypatch.setattr(cli, "load_predictor", lambda *_: pytest.fail("predicting had begun"))
+    table, before = smooth.read_text(), set(smooth.parent.iterdir())
+    again, model, picture = (
+        smooth.parent / ".." / smooth.parent.name / smooth.name,
+        smooth.parent / "m",
+        smooth.parent / "p.png",
+    )
+    for command in (
+        ["fit", smooth, "--target", "height", "--out", again],
+        ["fit", smooth, "--target", "height", "--out", picture, "--plot", picture],
+        ["predict", model, smooth, "--out", again],
+        ["predict", model, smooth, "--out", model],
+    ):
+        result = runner.invoke(app, [str(word) for word in command])
+        assert result.exit_code == 2
+        assert_one_line(result.stderr, "would overwrite")
+        assert result.stdout == ""
+    assert (smooth.read_text(), set(smooth.parent.iterdir())) == (table, before)
+
+
 def test_a_missing_file_and_a_folder_are_named(tmp_path):
     for path, words in [(tmp_path / "none.csv", "there is no file"), (tmp_path, "is a folder, not a CSV file")]:
         result = run(path, "--target", "y")

@@ -72,9 +72,9 @@ def fit(
         if not 1 <= restarts <= 1000:
             raise ValueError(f"--restarts must be between 1 and 1000, but is {restarts}")
         if plot is not None:
-            check_picture(plot)
+            check_picture(plot, data)
         if out is not None:
-            check_writable(out, "--out", needs="safetensors")
+            check_writable(out, "--out", data, plot, needs="safetensors")
         table = read_table(data, target)
         parse_kernel(kernel, len(table.columns))
         parts = split(table, seed)
@@ -115,7 +115,7 @@ def predict(
     """
     with one_line_errors(), jax.enable_x64(True):
         if out is not None:
-            check_writable(out, "--out")
+            check_writable(out, "--out", data, model)
         predictor = load_predictor(model)
         mean, deviation = predictor(read_columns(data, predictor.standards.columns))
         wrong = np.flatnonzero(~np.isfinite(mean))

@@ -38,21 +38,24 @@ def _say(kind: str, text: str) -> None:
     typer.echo(f"{kind}: {' '.join(text.split())}", err=True)
 
 
-def check_picture(path: Path) -> None:
+def check_picture(path: Path, *others: Path | None) -> None:
     """Refuses, before anything is computed, what could not be written after."""
     if path.suffix.lower() not in PICTURES:
         raise ValueError(f"--plot {path}: a picture's name must end in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
-    check_writable(path, "--plot", needs="matplotlib")
+    check_writable(path, "--plot", *others, needs="matplotlib")
 
 
-def check_writable(path: Path, option: str, *, needs: str | None = None) -> None:
-    """Refuses a place where no file can be written, and what cannot be written without a package that is missing."""
+def check_writable(path: Path, option: str, *others: Path | None, needs: str | None = None) -> None:
+    """Refuses a place where no file can be written, what needs a package that is missing, and what overwrites the others."""
     if needs is not None and importlib.util.find_spec(needs) is None:
         raise ValueError(f"{option} needs {needs}: pip install 'kernax-toolkit[cli]'")
     if not path.parent.is_dir():
         raise ValueError(f"{option} {path}: there is no folder {path.parent}")
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise ValueError(f"{option} {path}: cannot write a file there")
+    for other in others:
+        if other is not None and other.resolve() == path.resolve():
+            raise ValueError(f"{option} {path} would overwrite {other}: choose another name")
 
 
 def print_report(console: Console, report: Report, target: str) -> None:
