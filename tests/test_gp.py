@@ -12,7 +12,10 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
 import kernax
+from kernax.core.boundary import as_noise, as_scalar, as_targets, as_weights
 from kernax.core.solution import ConditionWarning, NonFiniteError, NotPSDError
+from kernax.core.support import NONNEGATIVE
+from kernax.gp.process import as_mean
 
 DTYPE = jnp.result_type(float)
 EXACT = {"rtol": 1e-9, "atol": 1e-9} if X64 else {"rtol": 2e-3, "atol": 2e-3}
@@ -310,6 +313,57 @@ def test_bad_input_is_named(data, change, message):
 def test_a_mean_of_the_wrong_kind_is_refused():
     with pytest.raises(ValueError, match="mean must be a scalar"):
         kernax.GaussianProcess(kernax.RBF(), np.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("mean", "y", "message"),
+    [
+        (lambda x: x[:1], np.ones(20), r"mean must return a scalar to go with y of shape \(20,\), but returns shape \(1,\)"),
+        (lambda x: x[:1], np.ones((20, 2)), r"a scalar or shape \(2,\) to go with .* returns shape \(1,\)"),
+        (kernax.LinearMean(np.ones(3)), np.ones(20), r"slope has shape \(3,\), but points have shape \(2,\): pass one"),
+    ],
+)
+def test_a_mean_of_the_wrong_shape_is_refused(data, mean, y, message):
+    with pytest.raises(ValueError, match=message):
+        posterior(data[0], y, mean=mean)
+
+
+def test_a_mean_that_is_not_finite_is_not_blamed_on_the_noise_alone(data):
+    X, y, _ = data
+    with pytest.raises(NonFiniteError, match="the mean must be finite at every point"):
+        posterior(X, y, mean=lambda x: jnp.log(x[0] - 100))
+
+
+def untyped(function):
+    """A function without the type checks of the tests."""
+    return getattr(function, "__wrapped__", function)
+
+
+def test_what_is_no_mean_no_key_or_no_shape_is_refused_by_name():
+    process, X = kernax.GaussianProcess(KERNEL), np.ones((3, 2), DTYPE)
+    for mean in ("zero", None, [1.0, 2.0]):
+        with pytest.raises(ValueError, match="mean must be a number or a function of a point, but is"):
+            as_mean(mean)
+    sample = untyped(type(process).sample)
+    for key, came in ((0, "0"), (jax.random.split(jax.random.key(0)), r"an array of key<fry> of shape \(2,\)")):
+        with pytest.raises(ValueError, match=rf"one random key, such as jax.random.key\(0\), but is {came}"):
+            sample(process, X, key=key)
+    for shape in (5, (2.5,), (-1,)):
+        with pytest.raises(ValueError, match="shape must be a tuple of integers, such as"):
+            sample(process, X, key=jax.random.key(0), shape=shape)
+
+
+def test_lists_are_arrays_everywhere_and_none_is_refused_by_name():
+    """JAX warns of lists, and a warning is an error here."""
+    for enter in (as_targets, as_noise, as_weights):
+        np.testing.assert_array_equal(untyped(enter)([1, 2], 2, DTYPE), [1, 2])
+        with pytest.raises(ValueError, match=r"shape \(3,\)"):
+            untyped(enter)([1, 2], 3, DTYPE)
+    with pytest.raises(ValueError, match="y must be an array of real numbers"):
+        untyped(as_targets)(None, 2, DTYPE)
+    for value, came in ((None, "None"), ([0.1], r"\[0.1\]")):
+        with pytest.raises(ValueError, match=f"ridge must be a real number, but is {came}"):
+            untyped(as_scalar)(value, DTYPE, "ridge", NONNEGATIVE)
 
 
 def test_a_stack_for_a_variance_is_told_about_vmap(data):

@@ -125,12 +125,22 @@ def cast(tree: PyTree, dtype: Any) -> PyTree:
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) and leaf.dtype != dtype else leaf, tree)
 
 
+def check_key(key: Any) -> None:
+    """Raises ValueError for anything but one random key."""
+    if not eqx.is_array(key):
+        raise ValueError(f"key must be one random key, such as jax.random.key(0), but is {key!r}")
+    typed, old = jnp.issubdtype(key.dtype, jax.dtypes.prng_key), key.dtype == jnp.uint32
+    if not ((typed and key.ndim == 0) or (old and key.ndim == 1)):
+        came = f"an array of {key.dtype} of shape {key.shape}"
+        raise ValueError(f"key must be one random key, such as jax.random.key(0), but is {came}")
+
+
 def as_scalar(value: ArrayLike, dtype: Any, name: str, support: Support) -> Array:
     """A scalar argument as an array of the data's dtype, inside its support."""
+    if not eqx.is_array_like(value) or not _is_real(value):
+        raise ValueError(f"{name} must be a real number, but is {value!r}")
     if jnp.ndim(value) != 0:
         raise ValueError(f"{name} must be a scalar, but has shape {jnp.shape(value)}: batch over several with jax.vmap")
-    if not _is_real(value):
-        raise ValueError(f"{name} must be a real number, but is {value!r}")
     if is_concrete(value) and not support.contains(np.asarray(value)):
         raise ValueError(f"{name} must be in {support} and finite, but is {np.asarray(value).item():g}")
     array = lax.convert_element_type(value, dtype)  # strongly typed
@@ -139,11 +149,11 @@ def as_scalar(value: ArrayLike, dtype: Any, name: str, support: Support) -> Arra
 
 def as_noise(noise: ArrayLike, n: int, dtype: Any) -> Array:
     """A noise variance >= 0: a number, or one for each point (n,)."""
-    if jnp.ndim(noise) == 0:
+    if not isinstance(noise, list) and np.ndim(noise) == 0:
         return as_scalar(noise, dtype, "noise", NONNEGATIVE)
-    if jnp.shape(noise) != (n,):
-        raise ValueError(f"noise must be a number or have shape ({n},), one per point, but has shape {jnp.shape(noise)}")
     array = _as_array(noise, -1, "noise").astype(dtype)
+    if array.shape != (n,):
+        raise ValueError(f"noise must be a number or have shape ({n},), one per point, but has shape {array.shape}")
     check_finite(array, "noise")
     if not is_concrete(array):
         return NONNEGATIVE.guarded(array)
@@ -155,10 +165,11 @@ def as_noise(noise: ArrayLike, n: int, dtype: Any) -> Array:
 
 def as_targets(y: ArrayLike, n: int, dtype: Any, name: str = "y") -> Array:
     """Targets `(n,)` or `(n, outputs)` in the data's dtype, finite."""
-    shape = jnp.shape(y)
-    if len(shape) not in (1, 2) or shape[0] != n:
-        raise ValueError(f"{name} must have shape ({n},) or ({n}, outputs) to go with {n} points, but has shape {shape}")
     targets = _as_array(y, -1, name).astype(dtype)
+    if targets.ndim not in (1, 2) or len(targets) != n:
+        raise ValueError(
+            f"{name} must have shape ({n},) or ({n}, outputs) to go with {n} points, but has shape {targets.shape}"
+        )
     check_finite(targets, name)
     return targets
 
@@ -167,9 +178,9 @@ def as_weights(weights: ArrayLike | None, n: int, dtype: Any) -> Array | None:
     """Non-negative weights `(n,)`, not all zero, in the data's dtype; None stays None."""
     if weights is None:
         return None
-    if jnp.shape(weights) != (n,):
-        raise ValueError(f"weights must have shape ({n},), one per point, but have shape {jnp.shape(weights)}")
     array = _as_array(weights, -1, "weights").astype(dtype)
+    if array.shape != (n,):
+        raise ValueError(f"weights must have shape ({n},), one per point, but have shape {array.shape}")
     if not is_concrete(array):
         return jnp.where(jnp.any(array != 0), NONNEGATIVE.guarded(array), jnp.nan)
     check_finite(array, "weights")

@@ -7,9 +7,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Key, PyTree
 
-from kernax.core.boundary import as_point, as_scalar, cast, check_one_point, dtype_of
+from kernax.core.boundary import as_point, as_scalar, cast, check_key, check_one_point, dtype_of
 from kernax.core.density import cholesky
 from kernax.core.gram import gram, prepare
 from kernax.core.kernel import AbstractKernel, as_kernel, as_module
@@ -45,6 +46,9 @@ class LinearMean(eqx.Module):
     value: Float[Array, ""] = real(default=0.0)
 
     def __call__(self, x: PyTree) -> Array:
+        if np.shape(x) != np.shape(self.slope):
+            shapes = f"LinearMean.slope has shape {np.shape(self.slope)}, but points have shape {np.shape(x)}"
+            raise ValueError(f"{shapes}: pass one slope per dimension")
         return dot(self.slope, x) + self.value
 
 
@@ -129,8 +133,11 @@ class GaussianProcess(eqx.Module):
         Differentiable in the process for a fixed key. A covariance that is singular to rounding, as that of smooth kernels
         is, is drawn from with jitter no larger than 1e-4 of the prior variance.
 
-        Raises NotPSDError, NonFiniteError if there is no Cholesky factor.
+        Raises NotPSDError, NonFiniteError if there is no Cholesky factor; ValueError for what is no key or no shape.
         """
+        check_key(key)
+        if not isinstance(shape, (tuple, list)) or not all(isinstance(size, (int, np.integer)) and size >= 0 for size in shape):
+            raise ValueError(f"shape must be a tuple of integers, such as (5,), but is {shape!r}")
         covariance, X, _ = prepare(self.covariance, X)
         return finish(_sample(covariance, self.mean, X, key, tuple(shape)), True, "GaussianProcess.sample", quiet=True).value
 
@@ -141,6 +148,8 @@ def as_mean(mean: Any) -> Callable:
         raise ValueError(f"mean must be a number or a function of a point, but is the class {mean.__name__}: call it")
     if callable(mean):
         return as_module(mean)
+    if not eqx.is_array_like(mean):
+        raise ValueError(f"mean must be a number or a function of a point, but is {mean!r}")
     return FixedMean(as_scalar(mean, jnp.result_type(mean, float), "mean", REAL))
 
 

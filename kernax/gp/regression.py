@@ -56,7 +56,10 @@ def condition(
     kernel, X, _ = prepare(process.covariance, X)
     y, noise, weights = _checked(X, y, noise, weights)
     solution = _condition(kernel, cast(process.mean, y.dtype), X, y, noise, weights)
-    return finish(solution, throw, f"condition with {type(kernel).__name__}: more noise or rescaled inputs may help.")
+    advice = "more noise or rescaled inputs may help"
+    if not isinstance(process.mean, FixedMean):
+        advice += ", and the mean must be finite at every point"
+    return finish(solution, throw, f"condition with {type(kernel).__name__}: {advice}.")
 
 
 @eqx.filter_jit
@@ -103,7 +106,8 @@ def log_marginal_likelihood(
     `log N(S r | 0, S K S + noise I) + 1/2 sum (1 - w) log(2 pi noise)`, S = sqrt(weights). Several outputs are summed.
 
     Its derivative (eq. 5.9) costs about three factorisations, for any number of hyperparameters. NaN if there is no
-    Cholesky factor, and a warning if it took jitter. Rounding acts like noise of variance eps * variance: in float32 a prior
+    Cholesky factor. If it took jitter there is a warning, though not inside `jit`, `grad` or `vmap`; there as everywhere
+    `condition(...).stats["jitter"]` tells it. Rounding acts like noise of variance eps * variance: in float32 a prior
     variance of 1e5 times the noise costs several per cent of the evidence. A `mean` that takes a large trend out avoids it.
 
     Raises ValueError for bad shapes or values.
@@ -129,7 +133,8 @@ def _checked(X, y, noise, weights):
 
 def _without_mean(mean, X, y):
     """`y - m(X)`, one column per output."""
-    targets, means = y.reshape(len(y), -1), jax.vmap(mean)(X).reshape(len(y), -1)
-    if means.shape[1] not in (1, targets.shape[1]):
-        raise ValueError(f"mean must return one number or {targets.shape[1]}, one per output, but returns {means.shape[1]}")
-    return targets - means
+    means = jax.vmap(mean)(X)
+    if means.shape not in (y.shape[:1], y.shape):
+        allowed = "a scalar" if y.ndim == 1 else f"a scalar or shape {y.shape[1:]}"
+        raise ValueError(f"mean must return {allowed} to go with y of shape {y.shape}, but returns shape {means.shape[1:]}")
+    return y.reshape(len(y), -1) - means.reshape(len(y), -1)
