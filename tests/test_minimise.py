@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import kernax
-from kernax.core.solution import NonFiniteError
+from kernax.core.solution import DivergedError, NonFiniteError, RunawayWarning
 
 ADAM, LBFGS, SGD = optax.adam(0.1), optax.lbfgs(), optax.sgd(0.5)
 
@@ -76,6 +76,53 @@ def test_a_loss_that_is_nan_from_the_start_returns_the_start():
     solution = kernax.minimise(root, jnp.array(3.0), SGD, 5, throw=False)
     assert solution.result == kernax.RESULTS.nonfinite
     assert solution.value == 3.0
+
+
+def test_nan_in_the_data_is_an_error_that_points_to_the_start():
+    with pytest.raises(NonFiniteError, match="minimise: the loss is not finite at the start: look for NaN in args"):
+        kernax.minimise(squares, jnp.array(3.0), SGD, 5, args=(jnp.nan,))
+
+
+def squares(theta, target):
+    return (theta - target) ** 2
+
+
+def valley(model):
+    """Least at one, and flat far away on both sides."""
+    return -jnp.exp(-(jnp.log(model.ridge) ** 2))
+
+
+def test_steps_so_long_that_nothing_is_learned_are_never_a_success():
+    start = RidgeModel(kernax.RBF(), ridge=1.5)
+    with pytest.raises(DivergedError, match="ridge moved eight powers of ten away, and no step improved on the start"):
+        kernax.minimise(valley, start, optax.sgd(100.0), 5)
+    with pytest.warns(RunawayWarning, match="ridge moved eight powers of ten"):
+        solution = kernax.minimise(valley, start, optax.sgd(100.0), 5, throw=False)
+    assert solution.result == kernax.RESULTS.diverged
+    assert solution.value.ridge == 1.5
+    assert solution.stats["runaways"]["ridge"]
+    assert not solution.stats["runaways"]["kernel.lengthscale"]
+
+
+def test_a_run_that_improved_and_was_thrown_far_away_keeps_its_best_and_warns():
+    start, optimiser = RidgeModel(kernax.RBF(), ridge=1.5), optax.sgd(lambda step: jnp.where(step == 0, 0.2, 1e5))
+    with pytest.warns(RunawayWarning, match="ridge moved eight powers of ten"):
+        solution = kernax.minimise(valley, start, optimiser, 5)
+    assert solution.result == kernax.RESULTS.successful
+    assert 1 < solution.value.ridge < 1.5
+
+
+def test_a_run_that_starts_at_the_minimum_is_a_success():
+    solution = kernax.minimise(valley, RidgeModel(kernax.RBF(), ridge=1.0), optax.sgd(100.0), 5)
+    assert str(solution.result) == "kernax.RESULTS<successful>"
+    assert solution.stats["steps"] == 1
+
+
+def test_reverse_mode_through_the_steps_is_refused_and_forward_mode_goes_through_them():
+    learned = lambda target: kernax.minimise(squares, jnp.array(0.0), SGD, 3, args=(target,), throw=False).value
+    with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
+        jax.grad(learned)(2.0)
+    np.testing.assert_allclose(jax.jvp(learned, (2.0,), (1.0,)), (2.0, 1.0), rtol=1e-6)
 
 
 def test_an_infinite_gradient_at_a_finite_loss_is_a_failure_too():

@@ -9,7 +9,7 @@ import pytest
 from conftest import X64, needs_x64
 
 import kernax
-from kernax.core.solution import NonFiniteError, RunawayWarning
+from kernax.core.solution import DivergedError, NonFiniteError, RunawayWarning
 
 DTYPE = jnp.result_type(float)
 
@@ -29,7 +29,7 @@ def sine():
     return X.astype(DTYPE), np.sin(X[:, 0]).astype(DTYPE)
 
 
-ADAM, LBFGS = optax.adam(0.1), optax.lbfgs()
+ADAM, LBFGS, SGD = optax.adam(0.1), optax.lbfgs(), optax.sgd(100.0)
 
 
 def test_the_best_finite_start_wins_and_failed_ones_are_listed(sine):
@@ -60,7 +60,7 @@ def test_more_starts_are_never_worse(sine):
 
 def test_when_every_start_fails_that_is_an_error(sine):
     starts = [Model(kernax.RBF(1.0)), Model(kernax.RBF(2.0))]
-    with pytest.raises(NonFiniteError, match="every start failed"):
+    with pytest.raises(NonFiniteError, match="multi_start: the loss is not finite at the start"):
         kernax.multi_start(always_nan, starts, ADAM, 3, args=sine)
     solution = kernax.multi_start(always_nan, starts, ADAM, 3, args=sine, throw=False)
     assert solution.result == kernax.RESULTS.nonfinite
@@ -83,6 +83,12 @@ def test_starts_of_different_structures_are_refused(sine):
         kernax.multi_start(loss, [Model(kernax.RBF()), Model(kernax.Matern32())], ADAM, 3, args=sine)
     with pytest.raises(ValueError, match="at least one start"):
         kernax.multi_start(loss, [], ADAM, 3, args=sine)
+    multi_start = getattr(kernax.multi_start, "__wrapped__", kernax.multi_start)  # without the type checks of the tests
+    with pytest.raises(ValueError, match=r"models must be a list of starts, such as .*, but is of type Model"):
+        multi_start(loss, Model(kernax.RBF()), ADAM, 3, args=sine)
+    random_starts = getattr(kernax.random_starts, "__wrapped__", kernax.random_starts)
+    with pytest.raises(ValueError, match="key must be one random key"):
+        random_starts(Model(kernax.RBF()), 3, key=0)
 
 
 def test_random_starts_begin_with_the_model_and_repeat_with_the_key():
@@ -102,6 +108,18 @@ def test_a_parameter_that_nothing_holds_is_stopped_and_named():
     assert solution.stats["runaways"]["noise"]
     assert not solution.stats["runaways"]["kernel.lengthscale"]
     np.testing.assert_allclose(solution.value.noise, 1e7, rtol=1e-4)
+
+
+def test_a_start_that_was_thrown_away_has_failed_and_is_no_success_even_if_it_is_the_best():
+    def valley(model):
+        return -jnp.exp(-(jnp.log(model.noise) ** 2))
+
+    starts = [Model(kernax.RBF(), noise) for noise in (1.5, 1.0)]
+    solution = kernax.multi_start(valley, starts, SGD, 3)
+    np.testing.assert_array_equal(solution.stats["failed"], [True, False])
+    assert solution.value.noise == 1.0
+    with pytest.raises(DivergedError, match="noise moved eight powers of ten away, and no step improved on the start"):
+        kernax.multi_start(valley, [starts[0], starts[0]], SGD, 3)
 
 
 def test_the_median_lengthscale_is_the_median_distance(rng):

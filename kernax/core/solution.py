@@ -20,16 +20,19 @@ Value = TypeVar("Value")
 _Words: Any = lx.RESULTS  # equinox's enumerations may be extended, which type checkers do not believe
 
 
-class _RESULTS(_Words):
-    """lineax's words for how a solve ended, and four more."""
+with warnings.catch_warnings(action="ignore"):  # equinox remarks that lineax's word for success, which is empty, is replaced
 
-    inaccurate = "The residual is too large: the matrix is too close to singular for this precision."
-    not_psd = "The matrix is not positive definite, and no jitter up to 1e-4 of its mean diagonal makes it so."
-    nonfinite = "NaN or inf appeared in the problem or in its solution."
-    diverged = "The iteration diverged."
+    class _RESULTS(_Words):
+        """lineax's words for how a solve ended, and four more."""
+
+        successful = "successful"
+        inaccurate = "The residual is too large: the matrix is too close to singular for this precision."
+        not_psd = "The matrix is not positive definite, and no jitter up to 1e-4 of its mean diagonal makes it so."
+        nonfinite = "NaN or inf appeared in the problem or in its solution."
+        diverged = "The iteration diverged."
 
 
-_RESULTS.__qualname__ = _RESULTS.__name__ = "RESULTS"
+_RESULTS.__module__, _RESULTS.__qualname__, _RESULTS.__name__ = "kernax", "RESULTS", "RESULTS"  # as it is printed
 RESULTS: Any = _RESULTS
 
 

@@ -13,10 +13,10 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from kernax.core.numerics import is_concrete
 from kernax.core.parameters import Rebuild, Trainable, as_floats, unconstrain
-from kernax.core.solution import RESULTS, RunawayWarning, Solution, finish, warn
+from kernax.core.solution import RESULTS, Solution
 from kernax.core.support import REAL
+from kernax.selection.ending import ended
 from kernax.selection.progress import run
 
 Model = TypeVar("Model")
@@ -54,6 +54,7 @@ def minimise(
     Optimises the unconstrained view of the parameters (`unconstrain`), so positive ones stay positive, and returns the best
     model seen, which is never one whose loss is NaN. Compiled once for given `loss` and `optimiser` objects and shapes:
     reuse them, and other arrays and floats in `args` never compile again; an integer or a string there is static.
+    What was learned has no reverse-mode derivative: JAX refuses `jax.grad` through the steps. Forward mode goes through them.
 
     Arguments:
         loss: `loss(model, *args)`, a scalar. Define it once, at module level; data go through `args`.
@@ -63,14 +64,17 @@ def minimise(
             zero to rounding: its norm at most eps^(2/3) |loss|.
         trainable: as for `unconstrain`: freezes whole parameters or single elements, which come back bitwise.
         progress: draw a bar on standard error (needs `rich`; not under a transformation).
-        throw: raise `NonFiniteError` if the loss or its gradient becomes NaN or inf; otherwise look at `result`.
+        throw: raise `NonFiniteError` if the loss or its gradient becomes NaN or inf, `DivergedError` if the steps were too
+            long; otherwise look at `result`.
 
     Returns:
         A `Solution`: the model with the lowest finite loss; `nonfinite` if the loss or gradient stopped being finite, in
         which case `value` is the best before that. Stats: `loss` (of `value`), `losses` (steps + 1,) with NaN where not
         reached, `steps` taken, `gradient_norm` at the last step, with respect to the unconstrained parameters, and
-        `runaways`: which parameters stand at their bounds. A positive parameter may move eight powers of ten from its
-        start, an interval's as far in logits; one that is still running there is stopped and named in a warning.
+        `runaways`: which parameters stand at their bounds, in `value` or where the run stopped. A positive parameter may
+        move eight powers of ten from its start, an interval's as far in logits; one that is still running there is stopped
+        and named in a warning. `diverged` if the run stopped at a bound and no step improved on the start, which is then
+        `value`: the gradient is zero at a bound, but nothing was learned.
 
     Raises:
         ValueError: nothing to learn, no steps, or a loss that is not a scalar.
@@ -80,9 +84,7 @@ def minimise(
     problem = Problem(loss, rebuild, theta, strongly_typed(args), optimiser)
     state = start(problem, steps)
     state = run(partial(advance, problem), state, steps, progress)
-    solution = finish(close(problem, state), throw, "minimise: pass throw=False to get the best model before that.")
-    warn_of_runaways(solution)
-    return solution
+    return ended(close(problem, state), throw, "minimise")
 
 
 class Problem(eqx.Module):
@@ -159,8 +161,9 @@ def advance(problem: Problem, state: State, until: Array) -> State:
                 grad, state.memory, state.theta, value=value, grad=grad, value_fn=problem.objective
             )
         finite = jnp.isfinite(value) & jnp.isfinite(norm)
-        theta = optax.apply_updates(state.theta, updates)
-        small = float(jnp.finfo(value.dtype).eps) ** (2 / 3) * abs(value)
+        running = finite & (norm > float(jnp.finfo(value.dtype).eps) ** (2 / 3) * abs(value))
+        moved = optax.apply_updates(state.theta, updates)
+        theta = jax.tree.map(lambda new, old: jnp.where(running, new, old), moved, state.theta)
         return eqx.tree_at(
             lambda s: (s.theta, s.memory, s.gradient_norm, s.step, s.result, s.running),
             state,
@@ -170,7 +173,7 @@ def advance(problem: Problem, state: State, until: Array) -> State:
                 norm.astype(value.dtype),
                 state.step + 1,
                 RESULTS.where(finite, state.result, RESULTS.nonfinite),
-                finite & (norm > small),
+                running,
             ),
         )
 
@@ -196,8 +199,11 @@ def close(problem: Problem, state: State) -> Solution:
     finite = jnp.isfinite(value)
     result = RESULTS.where(state.running & ~finite, RESULTS.nonfinite, state.result)
     state = jax.tree.map(lambda new, old: jnp.where(state.running, new, old), last, state)
+    stopped = problem.runaways(state.theta)
+    lost = jnp.any(jnp.stack(list(stopped.values()))) & (state.best_loss == state.losses[0])
+    result = RESULTS.where(lost & (result == RESULTS.successful), RESULTS.diverged, result)
     figures = {"loss": state.best_loss, "losses": state.losses, "steps": state.step, "gradient_norm": state.gradient_norm}
-    stats = figures | {"runaways": problem.runaways(state.best)}
+    stats = figures | {"runaways": jax.tree.map(jnp.logical_or, problem.runaways(state.best), stopped)}
     return Solution(problem.model(state.best), result, stats)
 
 
@@ -226,15 +232,3 @@ def unconstrained(model: Any, trainable: Trainable | None) -> tuple[dict[str, Ar
 def strongly_typed(args: tuple) -> tuple:
     """Python floats as arrays, so that another value does not compile again."""
     return jax.tree.map(lambda leaf: as_floats(leaf) if isinstance(leaf, float) else leaf, args)
-
-
-def warn_of_runaways(solution: Solution) -> None:
-    """Names the parameters that ended at their bounds, where that can be seen."""
-    if is_concrete(solution.stats["runaways"]):
-        names = [path for path, there in solution.stats["runaways"].items() if there]
-        if names:
-            warn(
-                f"{', '.join(names)} moved eight powers of ten away from the start and was stopped there: the loss hardly "
-                "depends on it any more, so leave it out, freeze it or add a prior",
-                RunawayWarning,
-            )

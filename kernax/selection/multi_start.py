@@ -10,8 +10,10 @@ import optax
 from jaxtyping import Array, Key, PyTree
 
 from kernax.core.batching import one_by_one
+from kernax.core.boundary import check_key
 from kernax.core.parameters import Rebuild, Trainable, unconstrain
-from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.solution import RESULTS, Solution
+from kernax.selection.ending import ended
 from kernax.selection.minimise import (
     Problem,
     State,
@@ -21,7 +23,6 @@ from kernax.selection.minimise import (
     start,
     strongly_typed,
     unconstrained,
-    warn_of_runaways,
 )
 from kernax.selection.progress import run
 
@@ -46,14 +47,18 @@ def multi_start(
     What was learned is a constant to `jax.grad`.
 
     Returns:
-        A `Solution`: the best model; `nonfinite` only if no start ever had a finite loss. Stats: those of `minimise` for the
-        winner, and for all starts `start_losses`, `start_steps` and `failed` (k,): which met NaN or inf, and stopped there.
+        A `Solution`: the best model; `nonfinite` only if no start ever had a finite loss, `diverged` only if the best one
+        did. Stats: those of `minimise` for the winner, and for all starts `start_losses`, `start_steps` and `failed` (k,):
+        which diverged, or met NaN or inf and stopped there.
 
     Raises:
         ValueError: no start, starts of different structures, or what `minimise` refuses.
-        NonFiniteError (`throw=True`): every start failed.
+        NonFiniteError, DivergedError (`throw=True`): every start failed, or the best one diverged.
     """
     check_task(loss, optimiser, steps, args, trainable)
+    if not isinstance(models, Sequence):
+        came = f"of type {type(models).__name__}"
+        raise ValueError(f"models must be a list of starts, such as random_starts(model, 8, key=key), but is {came}")
     if not models:
         raise ValueError("models must hold at least one start")
     if len({_form(model) for model in models}) > 1:
@@ -63,9 +68,7 @@ def multi_start(
     members = _Members(*jax.tree.map(stacked, *[(rebuild, theta) for theta, rebuild in starts]))
     shared = _Shared(loss, strongly_typed(args), optimiser)
     state = run(lambda state, until: _advance(shared, members, state, until), _start(shared, members, steps), steps, progress)
-    solution = finish(_best(_close(shared, members, state)), throw, "multi_start: every start failed.")
-    warn_of_runaways(solution)
-    return solution
+    return ended(_best(_close(shared, members, state)), throw, "multi_start")
 
 
 def _form(model: PyTree) -> tuple:
@@ -112,10 +115,11 @@ def _close(shared: _Shared, members: _Members, state: State) -> Solution:
 def _best(solutions: Solution) -> Solution:
     losses = solutions.stats["loss"]
     best = jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses))
-    winner = jax.tree.map(lambda leaf: leaf[best] if eqx.is_array(leaf) else leaf, (solutions.value, solutions.stats))
+    winner = jax.tree.map(lambda leaf: leaf[best] if eqx.is_array(leaf) else leaf, solutions)
     of_all = {"start_losses": losses, "start_steps": solutions.stats["steps"], "failed": solutions.result != RESULTS.successful}
-    result = RESULTS.where(jnp.isfinite(losses[best]), RESULTS.successful, RESULTS.nonfinite)
-    return Solution(winner[0], result, winner[1] | of_all)
+    learned = RESULTS.where(winner.result == RESULTS.diverged, RESULTS.diverged, RESULTS.successful)
+    result = RESULTS.where(jnp.isfinite(losses[best]), learned, RESULTS.nonfinite)
+    return Solution(winner.value, result, winner.stats | of_all)
 
 
 def random_starts(
@@ -128,6 +132,7 @@ def random_starts(
     """
     if not isinstance(count, int) or count < 1:
         raise ValueError(f"count must be a positive integer, but is {count!r}")
+    check_key(key)
     theta, rebuild = unconstrain(model, trainable)
     noise = lambda key, value: spread * jax.random.normal(key, value.shape, value.dtype)
     models = [model]
