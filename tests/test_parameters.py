@@ -81,6 +81,21 @@ def test_bad_parameters_are_refused_by_name(make, words):
         make()
 
 
+def test_a_python_float_in_a_field_is_refused_unless_it_is_not_to_be_learned():
+    class Plain(eqx.Module):
+        noise: float = 0.1
+        degree: int = 2
+        tolerance: float = eqx.field(static=True, default=1e-3)
+        width: float = kernax.data(default=0.5)
+        scale: jax.Array = kernax.positive(default=1.0)
+
+    with pytest.raises(ValueError, match=r"noise is a Python float, which is not learned: declare its field positive\(\)"):
+        kernax.unconstrain(Plain())
+    for model, trainable in ((Plain(), lambda path, _: path != "noise"), (Plain(jnp.array(0.1)), None)):
+        _, rebuild = kernax.unconstrain(model, trainable)
+        assert [path for path, _, _ in rebuild.entries if path != "noise"] == ["scale"]
+
+
 def test_a_scale_of_zero_can_be_frozen_and_learned_around():
     kernel = 0.0 * kernax.RBF() + kernax.Matern32()
     theta, rebuild = kernax.unconstrain(kernel, lambda path, value: not path.endswith("scale"))

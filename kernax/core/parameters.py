@@ -88,6 +88,19 @@ def parameters(model: PyTree) -> list[Entry]:
     Raises ValueError for a bare Python float in a tuple, list or dict, which would silently not be learned.
     """
     found = []
+    for keys, entry in _leaves(model):
+        if isinstance(entry.value, float) and not (keys and isinstance(keys[-1], jax.tree_util.GetAttrKey)):
+            raise ValueError(
+                f"{entry.path} is a Python float: pass an array, or declare a field positive() in a module, to learn it"
+            )
+        if eqx.is_inexact_array(entry.value):
+            found.append(entry)
+    return found
+
+
+def _leaves(model: PyTree) -> list[tuple[tuple, Entry]]:
+    """Every leaf that is not declared as data, and the keys that lead there; those that no field declares count as real."""
+    found = []
     for place, (keys, leaf) in enumerate(jax.tree_util.tree_flatten_with_path(model)[0]):
         role, node = REAL, model
         for key in keys:
@@ -96,11 +109,8 @@ def parameters(model: PyTree) -> list[Entry]:
                 node = getattr(node, key.name)
             else:
                 node = node[key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key]
-        path = jax.tree_util.keystr(keys).lstrip(".") or "value"
-        if isinstance(leaf, float) and not (keys and isinstance(keys[-1], jax.tree_util.GetAttrKey)):
-            raise ValueError(f"{path} is a Python float: pass an array, or declare a field positive() in a module, to learn it")
-        if isinstance(role, Support) and eqx.is_inexact_array(leaf):
-            found.append(Entry(path, role, place, leaf))
+        if isinstance(role, Support):
+            found.append((keys, Entry(jax.tree_util.keystr(keys).lstrip(".") or "value", role, place, leaf)))
     return found
 
 
@@ -160,10 +170,12 @@ def unconstrain(model: PyTree, trainable: Trainable | None = None) -> tuple[dict
         parameter as the vector of its free elements), and `rebuild`, a module with `rebuild(theta) -> model`.
 
     Raises:
-        ValueError: a value outside its support, a mask of the wrong shape, or a free parameter at the very end of its
-            support (a scale of exactly zero), from where no gradient leads away.
+        ValueError: a value outside its support, a mask of the wrong shape, a free parameter at the very end of its support
+            (a scale of exactly zero), from where no gradient leads away, or a Python float in a field that is neither static
+            nor `data()` nor frozen: it would silently not be learned.
     """
     check_supports(model)
+    _check_python_floats(model, trainable)
     theta, free, entries = {}, {}, []
     for entry in parameters(model):
         mask = np.asarray(True if trainable is None else trainable(entry.path, entry.value))
@@ -186,10 +198,20 @@ def unconstrain(model: PyTree, trainable: Trainable | None = None) -> tuple[dict
     return theta, Rebuild(model, free, tuple(entries))
 
 
+def _check_python_floats(model: PyTree, trainable: Trainable | None) -> None:
+    for _, entry in _leaves(model):
+        python_float = isinstance(entry.value, float) and not eqx.is_inexact_array(entry.value)
+        if python_float and (trainable is None or np.any(trainable(entry.path, jnp.asarray(entry.value)))):
+            raise ValueError(
+                f"{entry.path} is a Python float, which is not learned: declare its field positive() or real() to learn it, "
+                "data() to keep it, or freeze it with trainable=..."
+            )
+
+
 def interior(model: PyTree) -> Trainable:
     """A `trainable` that frees everything but what stands at the very end of its support, where none can move."""
     theta = {entry.path: entry.support.unconstrain(entry.value) for entry in parameters(model)}
-    return lambda path, value: np.isfinite(np.asarray(theta[path]))
+    return lambda path, value: np.isfinite(np.asarray(theta.get(path, np.nan)))  # a Python float has no place there
 
 
 @dataclasses.dataclass(frozen=True)
