@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from kernax.core import expansion, kernel
 from kernax.core.parameters import check_supports
@@ -38,7 +38,8 @@ def save(path: str | os.PathLike, model: PyTree, *, notes: dict[str, Any] | None
 
     `notes` is anything JSON can hold, for `load_notes`. The file appears whole or not at all.
 
-    Raises KernaxFileError for a model that holds functions, or modules of classes that are not kernax's own.
+    Raises KernaxFileError for a model that holds functions, or modules of classes that are not kernax's own: of a module of
+    yours, save a dict of its parts. Also for float64 arrays while JAX's 64-bit mode is off. OSError if there is no folder.
     """
     safetensors = _safetensors()
     arrays: dict[str, np.ndarray] = {}
@@ -50,6 +51,8 @@ def save(path: str | os.PathLike, model: PyTree, *, notes: dict[str, Any] | None
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Writes beside the target and moves into place, so that no one ever sees half a file."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent}")
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         write(unfinished)
@@ -62,7 +65,7 @@ def load(path: str | os.PathLike) -> Any:
     """The model that `save` wrote, bitwise.
 
     Raises KernaxFileError for a file that is damaged, of another kind or of a newer kernax, and for float64 arrays while JAX's
-    64-bit mode is off. FileNotFoundError if there is none.
+    64-bit mode is off. OSError if there is none, or a folder.
     """
     structure, _, arrays = _read(path)
     unused = dict(arrays)
@@ -98,16 +101,14 @@ def _described(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int) 
     if isinstance(node, (jax.Array, np.ndarray, np.generic)):
         if jnp.issubdtype(node.dtype, jax.dtypes.prng_key) or np.asarray(node).dtype.kind not in "biuf":
             raise KernaxFileError(f"{path} is an array of {node.dtype}, which a file cannot hold")
+        _check_width(node.dtype, path, "saving")
         name = str(len(arrays))
         arrays[name] = np.asarray(node, np.asarray(node).dtype.newbyteorder("="), order="C")
         return {"array": name}
     if isinstance(node, eqx.Module):
         cls = type(node)
         if _registry().get(cls.__name__) is not cls:
-            what = "a plain function" if isinstance(node, kernel.Static) else f"a {cls.__name__}, which is no class of kernax"
-            raise KernaxFileError(
-                f"{path} is {what}: only kernax's own classes can be saved; keep the code and save its arrays"
-            )
+            raise KernaxFileError(f"{path} is {_foreign(node)}")
         try:
             check_supports(node)
         except ValueError as problem:
@@ -125,6 +126,14 @@ def _described(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int) 
     raise KernaxFileError(f"{path} is of type {type(node).__name__}, which a file cannot hold")
 
 
+def _foreign(node: eqx.Module) -> str:
+    """What a module of no class of kernax is, and what can be saved instead."""
+    if isinstance(node, kernel.Static):
+        return "a plain function: only kernax's own classes can be saved; keep the code and save its arrays"
+    parts = ", ".join(f'"{field.name}": ...' for field in dataclasses.fields(node)) or '"kernel": ...'
+    return f"a {type(node).__name__}, which is no class of kernax: save a dict of its parts instead, {{{parts}}}"
+
+
 def _restored(node: Any, arrays: dict[str, np.ndarray], depth: int) -> Any:
     """The opposite of `_described`; takes every array that it uses out of `arrays`."""
     if depth > _DEEPEST:
@@ -136,7 +145,8 @@ def _restored(node: Any, arrays: dict[str, np.ndarray], depth: int) -> Any:
         return _module(node["class"], {name: within(part) for name, part in node["fields"].items()})
     ((kind, content),) = node.items()
     if kind == "array":
-        return _on_device(arrays.pop(content))
+        _check_width(arrays[content].dtype, "it", "loading")
+        return jnp.asarray(arrays.pop(content))
     if kind == "dict":
         return {key: within(part) for key, part in content.items()}
     return _KINDS[kind]([within(part) for part in content] if kind != "value" else content)
@@ -166,15 +176,16 @@ def _module(name: str, fields: dict[str, Any]) -> eqx.Module:
     return module
 
 
-def _on_device(array: np.ndarray) -> Array:
-    if array.dtype.itemsize == 8 and not jax.config.jax_enable_x64:  # pyright: ignore
-        raise KernaxFileError(f"it holds {array.dtype}: call jax.config.update('jax_enable_x64', True) before loading it")
-    return jnp.asarray(array)
+def _check_width(dtype: Any, what: str, verb: str) -> None:
+    if dtype.itemsize == 8 and not jax.config.jax_enable_x64:  # pyright: ignore
+        raise KernaxFileError(f"{what} holds {dtype}: call jax.config.update('jax_enable_x64', True) before {verb} it")
 
 
 def _read(path: str | os.PathLike) -> tuple[str, str, dict[str, np.ndarray]]:
     """Structure, notes and arrays of a sound file. safetensors checks every size against the file's before it allocates."""
     safetensors = _safetensors()
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"{path} is a folder, not a file")
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
@@ -186,7 +197,9 @@ def _read(path: str | os.PathLike) -> tuple[str, str, dict[str, np.ndarray]]:
         structure, notes, expected = header["model"], header["notes"], header["sha256"]
     except KernaxFileError:
         raise
-    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, OSError, OverflowError) as problem:
+    except safetensors.SafetensorError as problem:
+        raise KernaxFileError(f"{path} is not a kernax model, or is cut short") from problem
+    except (ValueError, KeyError, TypeError, OSError, OverflowError) as problem:
         raise KernaxFileError(f"{path} cannot be read as a kernax model: {problem}") from problem
     if _checksum(structure, notes, arrays) != expected:
         raise KernaxFileError(f"{path} is damaged: its contents do not match their checksum")

@@ -66,6 +66,8 @@ def posterior_band(
 
     Raises ValueError for shapes that differ or values that are not finite.
     """
+    if isinstance(names, str) or len(names) != 2:
+        raise ValueError(f"names must be two, of the input and the output, such as ('x', 'y'), but is {names!r}")
     x, mean, deviation = _columns(x=x, mean=mean, deviation=deviation)
     order = np.argsort(x)
     x, mean, deviation = x[order], mean[order], deviation[order]
@@ -92,8 +94,13 @@ def kernel_profile(
         kernel: a kernel of one-dimensional points.
         x: shape (n,), where to look; n of a few hundred makes smooth lines.
         key: for the draws.
+        draws: how many, one or more.
         axes: two matplotlib axes; default, those of a new figure.
+
+    Raises ValueError for x of another shape, and for what is no key or no number of draws.
     """
+    if not isinstance(draws, (int, np.integer)) or draws < 1:
+        raise ValueError(f"draws must be a positive integer, but is {draws!r}")
     (x,) = _columns(x=np.sort(np.asarray(x, float)))
     points, (left, right) = jnp.asarray(x)[:, None], _two_axes() if axes is None else axes
     middle = int(np.argmin(abs(x - (x[0] + x[-1]) / 2)))

@@ -342,7 +342,7 @@ def test_predicting_says_what_is_missing_or_wrong(smooth, tmp_path):
         (file, words, "line 2, column 'b': 'two' is not a number"),
         (file, empty, "has no rows of numbers"),
         (file, tmp_path / "none.csv", "there is no file"),
-        (smooth, smooth, "cannot be read as a kernax model"),
+        (smooth, smooth, "is not a kernax model, or is cut short"),
         (tmp_path / "none", smooth, "there is no file"),
     ):
         result = runner.invoke(app, ["predict", str(model), str(data)])

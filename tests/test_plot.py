@@ -22,6 +22,14 @@ def test_a_band_is_two_deviations_wide_and_sorted():
         posterior_band(x, mean[:2], deviation)
     with pytest.raises(ValueError, match="deviation must be finite"):
         posterior_band(x, mean, deviation * np.nan)
+    for names in ("t", "ty", ("a", "b", "c")):
+        with pytest.raises(ValueError, match="names must be two, of the input and the output, such as"):
+            untyped(posterior_band)(x, mean, deviation, names=names)
+
+
+def untyped(function):
+    """A function without the type checks of the tests."""
+    return getattr(function, "__wrapped__", function)
 
 
 def test_a_profile_shows_the_kernel_and_draws():
@@ -30,6 +38,9 @@ def test_a_profile_shows_the_kernel_and_draws():
     np.testing.assert_allclose(left.lines[0].get_ydata(), np.exp(-(x**2) / 2), rtol=1e-5)
     assert len(right.lines) == 2
     assert not np.allclose(right.lines[0].get_ydata(), right.lines[1].get_ydata())
+    for draws in (0, 2.0):
+        with pytest.raises(ValueError, match="draws must be a positive integer, but is"):
+            untyped(kernel_profile)(kernax.RBF(), x, key=jax.random.key(0), draws=draws)
 
 
 def test_a_gram_picture_is_the_matrix(rng):
