@@ -3,7 +3,19 @@
 from kernax.core.expansion import KernelExpansion, kernel_distance
 from kernax.core.gram import gram, gram_diagonal, gram_operator
 from kernax.core.kernel import AbstractKernel, AbstractStationary, Constant, FeatureMap, Power, Product, Scaled, Sum
+from kernax.core.labels import one_hot, signs
 from kernax.core.linalg import solve
+from kernax.core.losses import (
+    Absolute,
+    EpsilonInsensitive,
+    Hinge,
+    Huber,
+    Logistic,
+    Pinball,
+    Poisson,
+    Squared,
+    SquaredHinge,
+)
 from kernax.core.parameters import data, describe, interval, nonnegative, positive, real, unconstrain
 from kernax.core.solution import RESULTS, Solution
 from kernax.core.solvers import ConjugateGradient, JitteredCholesky
@@ -36,7 +48,12 @@ from kernax.kernels import (
 from kernax.selection.heuristics import median_lengthscale
 from kernax.selection.minimise import minimise
 from kernax.selection.multi_start import multi_start, random_starts, unconstrained_density
+from kernax.supervised.logistic import kernel_logistic, kernel_softmax
+from kernax.supervised.projected_gradient import ProjectedGradient
 from kernax.supervised.ridge import kernel_ridge, leave_one_out
+from kernax.supervised.risk import regularised_risk
+from kernax.supervised.smo import SMO
+from kernax.supervised.svm import one_class_svm, support_vector_regression, svm
 
 __version__ = "0.1.0"
 
@@ -53,8 +70,14 @@ __all__ = [
     "gram", "gram_diagonal", "gram_operator", "solve", "JitteredCholesky", "ConjugateGradient", "RESULTS", "Solution",
     # Gaussian processes
     "GaussianProcess", "condition", "log_marginal_likelihood", "ConstantMean", "LinearMean",
-    # learners and learning
-    "KernelExpansion", "kernel_distance", "kernel_ridge", "leave_one_out", "minimise", "multi_start", "random_starts",
+    # learners
+    "KernelExpansion", "kernel_distance", "kernel_ridge", "leave_one_out", "kernel_logistic", "kernel_softmax", "svm",
+    "support_vector_regression", "one_class_svm", "SMO", "ProjectedGradient", "signs", "one_hot",
+    # losses, for any of which there is a learner
+    "regularised_risk", "Squared", "Absolute", "Huber", "Pinball", "Logistic", "Hinge", "SquaredHinge", "EpsilonInsensitive",
+    "Poisson",
+    # learning
+    "minimise", "multi_start", "random_starts",
     "median_lengthscale", "unconstrained_density",
     # files
     "save", "load",

@@ -14,6 +14,7 @@ CORE = (
     ("numerics", "support"),
     ("parameters", "solution", "batching"),
     ("boundary", "kernel", "losses"),
+    ("labels",),
     ("gram", "solvers"),
     ("linalg",),
     ("density",),

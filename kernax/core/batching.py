@@ -60,3 +60,11 @@ def _looped(function: Callable, of_matrix: int) -> Callable:
         return out, jax.tree.map(lambda _: True, out)
 
     return call
+
+
+def each(function: Callable, batch: PyTree) -> Any:
+    """`function` of every member of a stack: together on an accelerator, and one after the other on a CPU.
+
+    For loops whose members need different numbers of steps: a batch takes as many as its slowest member.
+    """
+    return lax.platform_dependent(batch, cpu=lambda batch: lax.map(function, batch), default=jax.vmap(function))

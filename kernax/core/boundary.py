@@ -142,7 +142,7 @@ def as_scalar(value: ArrayLike, dtype: Any, name: str, support: Support) -> Arra
     if jnp.ndim(value) != 0:
         raise ValueError(f"{name} must be a scalar, but has shape {jnp.shape(value)}: batch over several with jax.vmap")
     if is_concrete(value) and not support.contains(np.asarray(value)):
-        raise ValueError(f"{name} must be in {support} and finite, but is {np.asarray(value).item():g}")
+        raise ValueError(f"{name} must be in {support}, but is {np.asarray(value).item():g}")
     array = lax.convert_element_type(value, dtype)  # strongly typed
     return array if is_concrete(value) else support.guarded(array)
 

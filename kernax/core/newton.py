@@ -19,29 +19,35 @@ Root = TypeVar("Root", bound=PyTree)
 
 
 @eqx.filter_custom_jvp
-def _implicit(args, *, solve, step):
+def _implicit(args, *, solve, step, refine):
     return solve(args)
 
 
 @_implicit.def_jvp
-def _implicit_jvp(primals, tangents, *, solve, step):
+def _implicit_jvp(primals, tangents, *, solve, step, refine):
     # root = N(root, args) with d N / d root = 0 there, so d root = (d N / d args) d args. The root is traced by any outer
     # transformation through this same rule, which makes the second derivative exact as well.
     (args,), (t_args,) = primals, tangents
-    root = _implicit(args, solve=solve, step=step)
+    refined = solve if refine is None else lambda args: refine(solve(args), args)
+    root = _implicit(args, solve=refined, step=step, refine=None)
     moving, known = split_by_tangent(args, t_args)
     _, t_root = eqx.filter_jvp(lambda moving: step(root, eqx.combine(moving, known)), (moving,), (t_args,))
     return root, t_root
 
 
-def implicit(solve: Callable[[Any], Root], step: Callable[[Root, Any], Root], args: Any) -> Root:
+def implicit(
+    solve: Callable[[Any], Root],
+    step: Callable[[Root, Any], Root],
+    args: Any,
+    refine: Callable[[Root, Any], Root] | None = None,
+) -> Root:
     """`solve(args)`, differentiated as one exact Newton step: `d root = d/d args step(root, args)` at fixed root.
 
     `step(root, args)` must return the root unchanged at the solution, with a derivative in its first argument that vanishes
     there. Both functions must take all arrays they depend on through `args`. Nests for derivatives of higher order, and does
     not care how `solve` iterates or how loosely it converges, beyond the error of the root itself.
     """
-    return _implicit(args, solve=solve, step=step)
+    return _implicit(args, solve=solve, step=step, refine=refine)
 
 
 def newton(
@@ -52,7 +58,7 @@ def newton(
     rtol: float | None = None,
     max_steps: int = 50,
 ) -> tuple[Array, Any, dict[str, Array]]:
-    """Damped Newton iteration `x <- x + t (step(x) - x)`, t halved from 1 until the objective does not rise.
+    """Damped Newton iteration `x <- x + t (step(x) - x)`, t halved from 1 until the objective does not rise beyond rounding.
 
     Stops when a full step moves x by at most `rtol` (default eps^(2/3)) of its size. Where no halving helps any more it has
     succeeded if the step is below the root of that, and stagnated otherwise.
@@ -63,27 +69,27 @@ def newton(
     """
     tolerance = float(jnp.finfo(start.dtype).eps) ** (2 / 3) if rtol is None else rtol
 
-    def damped(x, value):
-        direction = step(x) - x
-
+    def damped(x, value, direction, level):
         def rises(carry):
             t, new = carry
-            return ~(new <= value) & (t > 1e-9)
+            return ~(new <= level) & (t > 1e-9)
 
         def halve(carry):
             t = carry[0] / 2
             return t, objective(x + t * direction)
 
         t, new = lax.while_loop(rises, halve, (jnp.ones((), x.dtype), objective(x + direction)))
-        better = new <= value
-        return jnp.where(better, x + t * direction, x), jnp.where(better, new, value), direction, better
+        better = new <= level
+        return jnp.where(better, x + t * direction, x), jnp.where(better, new, value), better
 
     def body(carry):
         x, value, _, _, steps = carry
-        x, value, direction, better = damped(x, value)
-        small = jnp.linalg.norm(direction) <= tolerance * (jnp.linalg.norm(x) + tolerance)
-        close = jnp.linalg.norm(direction) <= jnp.sqrt(tolerance) * (jnp.linalg.norm(x) + tolerance)  # as far as rounding goes
-        state = jnp.where(small | (~better & close), 1, jnp.where(better, 0, 2)).astype(jnp.int32)
+        direction = step(x) - x
+        size = jnp.linalg.norm(direction) / (jnp.linalg.norm(x) + tolerance)
+        close = size <= jnp.sqrt(tolerance)  # where the objective shows nothing but rounding
+        level = value + jnp.where(close, 8 * float(jnp.finfo(x.dtype).eps) * abs(value), 0)
+        x, value, better = damped(x, value, direction, level)
+        state = jnp.where((size <= tolerance) | (~better & close), 1, jnp.where(better, 0, 2)).astype(jnp.int32)
         return x, value, state, jnp.all(jnp.isfinite(direction)), steps + 1
 
     def go_on(carry):

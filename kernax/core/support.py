@@ -23,10 +23,10 @@ class Support:
         return f"{'[' if self.closed[0] else '('}{self.low:g}, {self.high:g}{']' if self.closed[1] else ')'}"
 
     def contains(self, value: np.ndarray) -> bool:
-        """Whether every element is finite and inside."""
+        """Whether every element is inside: finite, unless an end at infinity is closed."""
         above = value >= self.low if self.closed[0] else value > self.low
         below = value <= self.high if self.closed[1] else value < self.high
-        return bool(np.all(above & below & np.isfinite(value)))
+        return bool(np.all(above & below))
 
     def guarded(self, value: Array) -> Array:
         """The value, NaN where it is outside: what a traced value can say instead of an exception."""

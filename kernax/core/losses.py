@@ -1,0 +1,199 @@
+"""Losses `L(y, f)` of a target and a value: convex in f, element by element.
+
+A smooth loss has a derivative and a curvature, from which Newton's method is made. A piecewise linear one has no curvature, but
+its dual is a box: `c L(y, f) = max over low <= b <= high of b (t - f) - epsilon |b|` for some t, low, high and epsilon.
+"""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kernax.core.parameters import interval, nonnegative, positive
+
+Values = Float[Array, "*n"]
+
+
+class AbstractLoss(eqx.Module):
+    """`L(y, f) >= 0`, and what a value f says about y."""
+
+    @abc.abstractmethod
+    def __call__(self, y: Values, f: Values) -> Values:
+        """The loss."""
+
+    @abc.abstractmethod
+    def derivative(self, y: Values, f: Values) -> Values:
+        """In f; where there is a kink, one of its subgradients."""
+
+    @abc.abstractmethod
+    def response(self, f: Values) -> Values:
+        """The inverse link: the mean of y, the probability of +1, a quantile, or the sign, whichever the loss is about."""
+
+
+class AbstractSmoothLoss(AbstractLoss):
+    """A loss with a derivative everywhere and a curvature almost everywhere."""
+
+    @abc.abstractmethod
+    def curvature(self, y: Values, f: Values) -> Values:
+        """The second derivative in f, >= 0."""
+
+
+class AbstractPiecewiseLinearLoss(AbstractLoss):
+    """A loss whose dual is a box."""
+
+    @abc.abstractmethod
+    def box(self, y: Values, c: Values) -> tuple[Values, Values, Values, Values]:
+        """`(t, low, high, epsilon)` such that `c L(y, f) = max over low <= b <= high of b (t - f) - epsilon |b|`."""
+
+
+class Squared(AbstractSmoothLoss):
+    """`1/2 (y - f)^2`."""
+
+    def __call__(self, y, f):
+        return (y - f) ** 2 / 2
+
+    def derivative(self, y, f):
+        return f - y
+
+    def curvature(self, y, f):
+        return jnp.ones_like(f)
+
+    def response(self, f):
+        return f
+
+
+class Huber(AbstractSmoothLoss):
+    """`1/2 r^2` for `|r| <= delta`, `r = y - f`, and `delta (|r| - delta / 2)` beyond (Huber 1964)."""
+
+    delta: Float[Array, ""] = positive(default=1.0)
+
+    def __call__(self, y, f):
+        r = abs(y - f)
+        return jnp.where(r <= self.delta, r * r / 2, self.delta * (r - self.delta / 2))
+
+    def derivative(self, y, f):
+        return jnp.clip(f - y, -self.delta, self.delta)
+
+    def curvature(self, y, f):
+        return jnp.where(abs(y - f) <= self.delta, jnp.ones_like(f), 0)
+
+    def response(self, f):
+        return f
+
+
+class Logistic(AbstractSmoothLoss):
+    """`log(1 + exp(-y f))`, y = -1 or +1: minus the log probability of y under `p(+1) = 1 / (1 + exp(-f))`."""
+
+    def __call__(self, y, f):
+        return jax.nn.softplus(-y * f)
+
+    def derivative(self, y, f):
+        return -y * jax.nn.sigmoid(-y * f)
+
+    def curvature(self, y, f):
+        return jax.nn.sigmoid(f) * jax.nn.sigmoid(-f)
+
+    def response(self, f):
+        return jax.nn.sigmoid(f)
+
+
+class SquaredHinge(AbstractSmoothLoss):
+    """`max(0, 1 - y f)^2`, y = -1 or +1."""
+
+    def __call__(self, y, f):
+        return jnp.maximum(1 - y * f, 0) ** 2
+
+    def derivative(self, y, f):
+        return -2 * y * jnp.maximum(1 - y * f, 0)
+
+    def curvature(self, y, f):
+        return jnp.where(y * f < 1, 2 * jnp.ones_like(f), 0)
+
+    def response(self, f):
+        return jnp.sign(f)
+
+
+class Poisson(AbstractSmoothLoss):
+    """`exp(f) - y f + log y!` for counts y >= 0: minus the log probability of y under a mean of exp(f)."""
+
+    def __call__(self, y, f):
+        return jnp.exp(f) - y * f + jax.lax.lgamma(y + 1)
+
+    def derivative(self, y, f):
+        return jnp.exp(f) - y
+
+    def curvature(self, y, f):
+        return jnp.exp(f)
+
+    def response(self, f):
+        return jnp.exp(f)
+
+
+class Hinge(AbstractPiecewiseLinearLoss):
+    """`max(0, 1 - y f)`, y = -1 or +1: the loss of the support vector machine."""
+
+    def __call__(self, y, f):
+        return jnp.maximum(1 - y * f, 0)
+
+    def derivative(self, y, f):
+        return jnp.where(y * f < 1, -y, 0)
+
+    def box(self, y, c):
+        return y, jnp.where(y > 0, 0, -c), jnp.where(y > 0, c, 0), jnp.zeros((), y.dtype)
+
+    def response(self, f):
+        return jnp.sign(f)
+
+
+class Absolute(AbstractPiecewiseLinearLoss):
+    """`|y - f|`, for medians."""
+
+    def __call__(self, y, f):
+        return abs(y - f)
+
+    def derivative(self, y, f):
+        return jnp.sign(f - y)
+
+    def box(self, y, c):
+        return y, -c, c, jnp.zeros((), y.dtype)
+
+    def response(self, f):
+        return f
+
+
+class Pinball(AbstractPiecewiseLinearLoss):
+    """`tau (y - f)` for y >= f and `(1 - tau) (f - y)` below, for the tau-quantile (Koenker & Bassett 1978)."""
+
+    tau: Float[Array, ""] = interval(0.0, 1.0, default=0.5)
+
+    def __call__(self, y, f):
+        return jnp.maximum(self.tau * (y - f), (self.tau - 1) * (y - f))
+
+    def derivative(self, y, f):
+        return jnp.where(y > f, -self.tau, 1 - self.tau)
+
+    def box(self, y, c):
+        return y, (self.tau - 1) * c, self.tau * c, jnp.zeros((), y.dtype)
+
+    def response(self, f):
+        return f
+
+
+class EpsilonInsensitive(AbstractPiecewiseLinearLoss):
+    """`max(0, |y - f| - epsilon)`: the loss of support vector regression."""
+
+    epsilon: Float[Array, ""] = nonnegative(default=0.1)
+
+    def __call__(self, y, f):
+        return jnp.maximum(abs(y - f) - self.epsilon, 0)
+
+    def derivative(self, y, f):
+        return jnp.where(abs(y - f) > self.epsilon, jnp.sign(f - y), 0)
+
+    def box(self, y, c):
+        return y, -c, c, self.epsilon
+
+    def response(self, f):
+        return f

@@ -1,0 +1,62 @@
+"""From a quadratic programme to a machine: a solver pursued until the gap is small, and the derivative of what it finds."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, ArrayLike, Float
+
+from kernax.core.newton import implicit
+from kernax.core.numerics import stopped
+from kernax.core.solution import RESULTS
+from kernax.supervised.dual import AbstractDualSolver, BoxProblem, Point, bias_of, certificate, newton_step, polished
+from kernax.supervised.projected_gradient import project
+
+
+def machine(problem: BoxProblem, solver: AbstractDualSolver, start: Float[Array, " n"]):
+    """Coefficients and bias, differentiable in the problem, the result, and stats."""
+    zero = jnp.zeros((), problem.targets.dtype)
+    start = jnp.where(jnp.any(start != 0), project(stopped(problem), start, zero), problem.start())
+    point = implicit(
+        lambda args: _found(*args, solver),
+        lambda point, args: newton_step(point, args[0]),
+        (problem, start),
+        refine=lambda point, args: _refined(point, args[0], solver),
+    )
+    stats = certificate(*stopped((point, problem))) | {"steps": point.steps}
+    finite = jnp.isfinite(stats["gap"]) & jnp.isfinite(point.bias) & jnp.all(jnp.isfinite(point.beta))
+    result = RESULTS.where(stats["relative_gap"] <= solver.tol, RESULTS.successful, RESULTS.max_steps_reached)
+    result = RESULTS.where(finite, result, RESULTS.nonfinite)
+    value = jax.tree.map(lambda leaf: jnp.where(finite, leaf, jnp.nan), (point.beta, point.bias))
+    return *value, result, stats
+
+
+def _found(problem: BoxProblem, start: Array, solver: AbstractDualSolver) -> Point:
+    """The solver's point, of a tolerance at which the gap is small enough too."""
+    closed = lambda point: (point, certificate(point, problem)["relative_gap"] <= solver.tol)
+    point = _solved(Point(start, jnp.zeros((), start.dtype), jnp.zeros((), jnp.int32)), problem, solver, solver.tol)
+    return _pursued(*closed(point), problem, solver, closed)
+
+
+def _refined(point: Point, problem: BoxProblem, solver: AbstractDualSolver) -> Point:
+    """The polished point; while that is no solution, the active set was wrong."""
+    polish = lambda point: polished(point, problem)
+    return _pursued(*polish(point), problem, solver, polish)
+
+
+def _pursued(point: Point, done: Array, problem: BoxProblem, solver: AbstractDualSolver, judge) -> Point:
+    """Solves to ever finer tolerances until `judge`, which may improve the point, is content."""
+
+    def once(carry):
+        point, _, tol = carry
+        return *judge(_solved(point, problem, solver, tol)), tol / 10
+
+    go_on = lambda carry: ~carry[1] & (carry[2] > solver.tol * 1e-6)
+    return lax.while_loop(go_on, once, (point, done, jnp.asarray(solver.tol / 10, point.beta.dtype)))[0]
+
+
+def _solved(point: Point, problem: BoxProblem, solver: AbstractDualSolver, tol: ArrayLike) -> Point:
+    """The solver's point at a tolerance relative to the targets, but not finer than rounding allows."""
+    size = problem.scale + jnp.max(abs(problem.targets - problem.residual(point.beta)))
+    rounding = 16 * float(jnp.finfo(size.dtype).eps) * size
+    beta, steps = solver.solve(problem, point.beta, jnp.maximum(tol * problem.scale, rounding))
+    return Point(beta, bias_of(problem, beta), point.steps + steps)

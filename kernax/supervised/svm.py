@@ -1,0 +1,196 @@
+"""Support vector machines for two classes, for regression and for one class; differentiable through the solution."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import ArrayLike, PyTree
+
+from kernax.core.batching import each
+from kernax.core.boundary import as_scalar, as_targets, as_weights, count, dtype_of
+from kernax.core.expansion import KernelExpansion
+from kernax.core.gram import check_memory, gram_operator, prepare
+from kernax.core.kernel import AbstractKernel
+from kernax.core.labels import as_signs
+from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.support import NONNEGATIVE, Support
+from kernax.supervised.dual import AbstractDualSolver, BoxProblem
+from kernax.supervised.machine import machine
+from kernax.supervised.smo import SMO
+
+_PENALTY = Support(low=0.0, closed=(False, True))  # infinity is the hard margin
+_FRACTION = Support(low=0.0, high=1.0, closed=(False, True))
+
+
+def svm(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    C: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = True,
+    solver: AbstractDualSolver | None = None,
+    block_size: int | None = None,
+    start: KernelExpansion | None = None,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """Minimises `C sum_i w_i max(0, 1 - y_i (f(x_i) + b)) + 1/2 |f|^2`: the soft-margin machine (Cortes & Vapnik 1995).
+
+    The dual is `max sum_i a_i - 1/2 sum_ij a_i a_j y_i y_j K_ij` over `0 <= a_i <= C w_i` and `sum_i a_i y_i = 0`; the
+    coefficients are `a_i y_i`. The bias is that of the free vectors (`0 < a_i < C w_i`, which lie on the margin), or the
+    midpoint of the interval that is optimal where there are none. From a penalty `lambda |f|^2` on the mean loss,
+    `C = 1 / (2 n lambda)`.
+
+    Differentiable in the kernel, X, C and weights: given which vectors are free and which bounded, the solution is that of a
+    linear system. Before it is differentiated it is polished to be exactly that, whatever the solver's tolerance. The
+    derivative is one-sided where the active set is about to change.
+
+    Arguments:
+        kernel: any kernel; its parameters are cast to the dtype of X.
+        X: stack of n points.
+        y: -1 and +1, (n,), or (n, machines) for several machines, one against the rest for each class: `one_hot`.
+        C: > 0; `jnp.inf` is the hard margin.
+        weights: (n,) >= 0, each multiplies its point's C: class weights, folds, one class against one other.
+        bias: without it the sum constraint goes too, leaving the box alone.
+        solver: default `SMO()`; `ProjectedGradient()` for batches and accelerators.
+        block_size: rows of K computed at a time; K is then never held, only the solver's working set.
+        start: a machine for the same points to start from: the last one along a path of C.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is a `KernelExpansion`; its sign is the class. Stats: `primal`, `dual` and their `gap`, from
+        which success is decided (at most the solver's `tol` of the objective), `support`, `bounded` and `free` vectors,
+        `steps`; shape (machines,) where there are several.
+
+    Raises:
+        ValueError: bad shapes or values, labels other than -1 and +1, one class only.
+        MaxStepsError: C is too large for the data as they are scaled. NonFiniteError, MemoryBudgetError.
+    """
+    kernel, X, _ = prepare(kernel, X)
+    n, dtype = count(X), dtype_of(X)
+    weights = as_weights(weights, n, dtype)
+    y = as_signs(y, n, dtype, weights)
+    C = as_scalar(C, dtype, "C", _PENALTY)
+    solution = _svm(kernel, X, y, C, weights, bool(bias), *_settings(X, n, solver, block_size, start))
+    return finish(solution, throw, _hint("svm", kernel))
+
+
+@eqx.filter_jit
+def _svm(kernel, X, y, C, weights, bias, solver, block_size, start):
+    def problem(operator, y):
+        bound = _bound(C, weights, y)
+        total = jnp.zeros((), y.dtype) if bias else None
+        low, high = jnp.where(y > 0, 0, -bound), jnp.where(y > 0, bound, 0)
+        return BoxProblem(operator, y, low, high, jnp.zeros((), y.dtype), total, jnp.ones((), y.dtype))
+
+    return _machines(kernel, X, y, problem, solver, block_size, start)
+
+
+def support_vector_regression(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    C: ArrayLike,
+    epsilon: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = True,
+    solver: AbstractDualSolver | None = None,
+    block_size: int | None = None,
+    start: KernelExpansion | None = None,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """Minimises `C sum_i w_i max(0, |y_i - f(x_i) - b| - epsilon) + 1/2 |f|^2` (Drucker et al. 1997; Smola & Schoelkopf 2004).
+
+    Arguments, stats and errors are those of `svm`; y are numbers, (n,) or (n, outputs), and epsilon >= 0 is in their units.
+    The coefficients lie between -C w_i and C w_i, and are zero for points strictly inside the tube. Differentiable in y
+    and epsilon as well.
+    """
+    kernel, X, _ = prepare(kernel, X)
+    n, dtype = count(X), dtype_of(X)
+    weights, y = as_weights(weights, n, dtype), as_targets(y, n, dtype)
+    C, epsilon = as_scalar(C, dtype, "C", _PENALTY), as_scalar(epsilon, dtype, "epsilon", NONNEGATIVE)
+    settings = _settings(X, n, solver, block_size, start)
+    solution = _support_vector_regression(kernel, X, y, C, epsilon, weights, bool(bias), *settings)
+    return finish(solution, throw, _hint("support_vector_regression", kernel))
+
+
+@eqx.filter_jit
+def _support_vector_regression(kernel, X, y, C, epsilon, weights, bias, solver, block_size, start):
+    def problem(operator, y):
+        bound = _bound(C, weights, y)
+        total = jnp.zeros((), y.dtype) if bias else None
+        spread = jnp.std(y) if bias else jnp.sqrt(jnp.mean(y * y))
+        return BoxProblem(operator, y, -bound, bound, epsilon, total, jnp.where(spread > 0, spread, 1))
+
+    return _machines(kernel, X, y, problem, solver, block_size, start)
+
+
+def one_class_svm(
+    kernel: AbstractKernel,
+    X: PyTree,
+    nu: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    solver: AbstractDualSolver | None = None,
+    block_size: int | None = None,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """Where the points are: minimises `1/2 |f|^2 + sum_i w_i max(0, -f(x_i) - b) + nu sum_i w_i b` (Schoelkopf et al. 2001).
+
+    The function `f + b` is positive inside: at most a fraction nu of the points is left outside, and at least that fraction are
+    support vectors. Coefficients lie between 0 and w_i and sum to `nu sum w`, as in LIBSVM; divide by that for the paper's.
+
+    Arguments, stats and errors are those of `svm`; nu is in (0, 1].
+    """
+    kernel, X, _ = prepare(kernel, X)
+    n, dtype = count(X), dtype_of(X)
+    weights, nu = as_weights(weights, n, dtype), as_scalar(nu, dtype, "nu", _FRACTION)
+    solution = _one_class_svm(kernel, X, nu, weights, *_settings(X, n, solver, block_size, None))
+    return finish(solution, throw, _hint("one_class_svm", kernel))
+
+
+@eqx.filter_jit
+def _one_class_svm(kernel, X, nu, weights, solver, block_size, start):
+    zeros = jnp.zeros(count(X), nu.dtype)
+
+    def problem(operator, y):
+        high = jnp.ones_like(y) if weights is None else weights
+        total, scale = nu * jnp.sum(high), jnp.mean(lx.diagonal(operator))
+        return BoxProblem(operator, y, zeros, high, jnp.zeros((), y.dtype), total, jnp.where(scale > 0, scale, 1))
+
+    return _machines(kernel, X, zeros, problem, solver, block_size, start)
+
+
+def _settings(X, n, solver, block_size, start):
+    """The solver, blocks and start that every machine takes, checked."""
+    if block_size is None:
+        check_memory(X)
+    if start is not None and (not isinstance(start, KernelExpansion) or len(start.coefficients) != n):
+        raise ValueError(f"start must be a KernelExpansion over the same {n} points, such as the last machine's value")
+    if solver is not None and not isinstance(solver, AbstractDualSolver):
+        raise ValueError(f"solver must be SMO() or ProjectedGradient(), called, but is {solver!r}")
+    return SMO() if solver is None else solver, block_size, None if start is None else start.coefficients
+
+
+def _hint(name: str, kernel: AbstractKernel) -> str:
+    return f"{name} with {type(kernel).__name__}: rescale inputs, or take a smaller C."
+
+
+def _bound(C, weights, y):
+    """C for each point; none for a point of weight zero, hard margin or not."""
+    return jnp.broadcast_to(C, y.shape) if weights is None else jnp.where(weights > 0, C, jnp.minimum(C, 1)) * weights
+
+
+def _machines(kernel, X, y, problem, solver, block_size, start):
+    """One machine, or one for each column of y, over one Gram matrix."""
+    operator = gram_operator(kernel, X, block_size=block_size)
+    start = jnp.zeros_like(y) if start is None else start
+    fit = lambda column: machine(problem(operator, column[0]), solver, column[1])
+    if y.ndim == 1:
+        beta, bias, result, stats = fit((y, start))
+    else:
+        beta, bias, result, stats = each(fit, (y.T, start.T))
+        beta, result = beta.T, jax.tree.map(lambda leaf: leaf[jnp.argmax(result != RESULTS.successful)], result)
+    return Solution(KernelExpansion(kernel, X, beta, bias), result, stats)

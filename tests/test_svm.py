@@ -1,0 +1,307 @@
+"""Support vector machines: LIBSVM's values, gradients through the solution, jit, vmap, weights, blocks, traces, bad input."""
+
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import TOLERANCE, X64, needs_x64, real_data
+from sklearn.svm import SVC, SVR, OneClassSVM
+
+import kernax
+from kernax.core.solution import MaxStepsError
+from kernax.supervised import svm as room
+
+DTYPE = jnp.result_type(float)
+RBF = kernax.RBF(np.sqrt(0.5))  # gamma = 1
+FINE = kernax.SMO(tol=1e-8)
+
+
+@pytest.fixture
+def data():
+    """S04's points."""
+    X = np.random.default_rng(0).normal(size=(60, 2)).astype(DTYPE)
+    return X, np.sign(X[:, 0] * X[:, 1])
+
+
+def decisions(solution, X):
+    return jax.vmap(solution.value)(jnp.asarray(X, DTYPE))
+
+
+def libsvm_objective(machine, K, y):
+    beta = np.zeros(len(y))
+    beta[machine.support_] = machine.dual_coef_[0]
+    return beta @ y - beta @ K @ beta / 2
+
+
+@needs_x64
+def test_a_machine_is_optimal_and_says_how_nearly(data):
+    """S04: the gap is a certificate, the box is exact, the sum is kept."""
+    X, y = data
+    for solver in (None, kernax.ProjectedGradient()):
+        solution = kernax.svm(kernax.RBF(1.0), X, y, 10.0, solver=solver)
+        stats, beta = solution.stats, solution.value.coefficients
+        np.testing.assert_allclose(stats["dual"], 91.962715394, rtol=1e-6)
+        assert 0 <= stats["gap"] <= 1e-3 * stats["dual"]
+        np.testing.assert_allclose(stats["primal"] - stats["dual"], stats["gap"], atol=1e-10)
+        assert abs(jnp.sum(beta)) <= 1e-10 * 10 * 60
+        assert jnp.all((beta * y >= 0) & (beta * y <= 10))
+        f = decisions(solution, X)
+        primal = 10 * np.maximum(0, 1 - y * f).sum() + solution.value.norm**2 / 2
+        np.testing.assert_allclose(stats["primal"], primal, rtol=1e-9)
+        assert stats["support"] == jnp.sum(beta != 0) == stats["free"] + stats["bounded"]
+
+
+@needs_x64
+@pytest.mark.parametrize(
+    ("kernel", "objective", "rho", "support", "bounded"),
+    [
+        (kernax.RBF(np.sqrt(6.5)), -100.877292, 0.424508, 132, 107),
+        (kernax.Linear(), -92.473375, -1.049095, 101, 88),
+    ],
+)
+def test_heart_scale_has_the_published_objective(kernel, objective, rho, support, bounded):
+    data = real_data("heart_scale")
+    solution = kernax.svm(kernel, data["X"], data["y"].ravel(), 1.0, solver=FINE)
+    np.testing.assert_allclose(-solution.stats["dual"], objective, atol=5e-7)
+    np.testing.assert_allclose(abs(solution.value.bias), abs(rho), atol=2e-6)
+    assert (solution.stats["support"], solution.stats["bounded"]) == (support, bounded)
+
+
+@needs_x64
+def test_svmguide1_is_classified_as_published():
+    data = real_data("svmguide1")
+    X, X_new = data["X_train"], data["X_test"]
+    low, high = X.min(0), X.max(0)
+    scaled = [2 * (part - low) / (high - low) - 1 for part in (X, X_new)]
+    y, y_new = 2.0 * data["y_train"].ravel() - 1, 2.0 * data["y_test"].ravel() - 1
+    for (A, B), C, gamma, objective, accuracy in (
+        ((X, X_new), 1, 0.25, -1061.52897, 66.925),
+        (scaled, 2, 2, -595.59566, 96.875),
+    ):
+        solution = kernax.svm(kernax.RBF(np.sqrt(0.5 / gamma)), A, y, C, solver=FINE)
+        np.testing.assert_allclose(-solution.stats["dual"], objective, atol=1e-5)
+        np.testing.assert_allclose(100 * np.mean(np.sign(decisions(solution, B)) == y_new), accuracy, atol=1e-9)
+    assert solution.stats["support"] == 368
+
+
+def sets():
+    for name in ("heart_scale", "banana", "titanic", "waveform", "ripley"):
+        data = real_data(name)
+        X, y = (data["X"], data["y"].ravel()) if "X" in data else (data["X_train"], 2.0 * data["y_train"].ravel() - 1)
+        rows = data["train_idx"][0][:250] if "train_idx" in data else np.arange(250)
+        yield name, X[rows[rows < len(X)]], y[rows[rows < len(X)]]
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(250, 5)), np.r_[np.ones(20), -np.ones(230)]
+    yield "unbalanced", X, y
+    yield "conflicting", np.repeat(X[:125], 2, 0), np.tile([1.0, -1.0], 125)
+
+
+@pytest.mark.slow
+@needs_x64
+def test_the_objective_is_libsvms_on_many_sets_for_small_and_large_penalties():
+    """Objectives to 1e-7, decisions to 1e-4."""
+    for name, X, y in sets():
+        K = np.asarray(kernax.gram(kernax.RBF(1.5), X))
+        for C in (1e-2, 1.0, 1e2, 1e4):
+            theirs = SVC(C=C, kernel="precomputed", tol=1e-8, max_iter=10_000_000).fit(K, y)
+            ours = kernax.svm(kernax.RBF(1.5), X, y, C, solver=FINE)
+            np.testing.assert_allclose(ours.stats["dual"], libsvm_objective(theirs, K, y), rtol=1e-7, err_msg=f"{name}, C={C}")
+            off = abs(decisions(ours, X) - theirs.decision_function(K)).max()
+            assert off <= 1e-4 * max(1, abs(theirs.decision_function(K)).max()), (name, C, off)
+
+
+@needs_x64
+def test_regression_and_one_class_are_libsvms(data):
+    X, _ = data
+    y = 5 * np.sin(3 * X[:, 0]) + X[:, 1]
+    ours = kernax.support_vector_regression(RBF, X, y, 3.0, 0.4, solver=FINE)
+    theirs = SVR(C=3.0, epsilon=0.4, gamma=1.0, tol=1e-10).fit(X, y)
+    np.testing.assert_allclose(decisions(ours, X), theirs.predict(X), atol=1e-6)
+    assert kernax.one_class_svm(RBF, X, 1.0).stats["bounded"] == 60
+    for nu in (0.1, 0.5):
+        ours = kernax.one_class_svm(RBF, X, nu, solver=FINE)
+        theirs = OneClassSVM(nu=nu, gamma=1.0, tol=1e-10).fit(X)
+        np.testing.assert_allclose(decisions(ours, X), theirs.decision_function(X), atol=1e-6)
+        assert np.mean(decisions(ours, X) < -1e-6) <= nu + 1e-9
+
+
+@needs_x64
+def test_a_hard_margin_separates_and_its_margin_is_the_norm():
+    """S01: alpha = 1/2, 1/2 and b = 0; sum alpha = |f|^2 = 1 / margin^2."""
+    for C in (1e10, jnp.inf):
+        solution = kernax.svm(kernax.Linear(), [[-1.0], [1.0]], np.array([-1.0, 1.0]), C)
+        np.testing.assert_allclose(solution.value.coefficients, [-0.5, 0.5], atol=1e-8)
+        np.testing.assert_allclose(solution.value.bias, 0, atol=1e-8)
+        np.testing.assert_allclose(jnp.sum(abs(solution.value.coefficients)), solution.value.norm**2, rtol=1e-8)
+
+
+@needs_x64
+def test_a_hard_margin_with_a_gaussian_kernel_separates_every_labelling_of_six_points():
+    X = jnp.asarray(np.random.default_rng(2).normal(size=(6, 2)))
+    labels = jnp.array([label for label in itertools.product([-1.0, 1.0], repeat=6) if len(set(label)) == 2])
+    machine = jax.jit(jax.vmap(lambda y: kernax.svm(RBF, X, y, jnp.inf, solver=FINE, throw=False)))(labels)
+    f = jax.vmap(lambda value: jax.vmap(value)(X))(machine.value)
+    assert jnp.all(machine.result == kernax.RESULTS.successful)
+    assert jnp.min(f * labels) > 1 - 1e-6
+    np.testing.assert_allclose(
+        jnp.sum(abs(machine.value.coefficients), 1), jnp.sum(machine.value.coefficients * f, 1), rtol=1e-6
+    )
+
+
+@needs_x64
+@pytest.mark.parametrize(
+    ("X", "y", "C", "bias"),
+    [([-1.0, 3.0], [-1.0, 1.0], 0.01, -0.04), ([0.0, 1.0, 2.0, 3.0, 10.0], [-1.0, -1.0, -1.0, -1.0, 1.0], 1e-4, -1.00175)],
+)
+def test_without_free_vectors_the_bias_is_the_midpoint_of_what_is_feasible(X, y, C, bias):
+    """S02."""
+    solution = kernax.svm(kernax.Linear(), np.reshape(X, (-1, 1)), np.array(y), C, solver=FINE)
+    np.testing.assert_allclose(solution.value.bias, bias, atol=1e-8)
+    assert solution.stats["free"] == 0
+
+
+@needs_x64
+def test_unscaled_data_end_at_the_cap_with_a_hint():
+    """S05."""
+    solver = kernax.SMO(max_steps=2000)
+    kernel = (0.5 * kernax.Linear()) ** 2
+    X, y = np.array([[1.0, 99999.0], [2.0, 99999.0], [3.0, 99999.0], [4.0, 99999.0]]), np.array([1.0, -1.0, 1.0, -1.0])
+    with pytest.raises(MaxStepsError, match="rescale inputs"):
+        kernax.svm(kernel, X, y, 1.0, solver=solver)
+    solution = kernax.svm(kernel, X, y, 1.0, solver=solver, throw=False)
+    assert solution.result == kernax.RESULTS.max_steps_reached
+    assert solution.stats["gap"] > 0
+
+
+def test_weights_are_repetitions_and_zero_is_removal(data):
+    """S07: w = 2 is the point twice, with the reference value at 0.5."""
+    X, y = np.arange(4.0)[:, None], np.array([1.0, -1.0, -1.0, 1.0])
+    machine = lambda X, y, w=None: kernax.svm(RBF, X, y, 1.0, weights=w, solver=kernax.SMO(tol=1e-5))
+    twice = machine(np.r_[X[:1], X], np.r_[y[:1], y])
+    np.testing.assert_allclose(decisions(machine(X, y, np.array([2.0, 1, 1, 1])), X), decisions(twice, X), atol=5e-5)
+    fewer = machine(X[[0, 1, 3]], y[[0, 1, 3]])
+    removed = machine(X, y, np.array([1.0, 1, 0, 1]))
+    np.testing.assert_allclose(decisions(removed, X), decisions(fewer, X), atol=5e-5)
+    assert removed.value.coefficients[2] == 0
+
+
+def validation(lengthscale, C, X, weights, y, solver=None):
+    machine = kernax.svm(kernax.RBF(lengthscale), X, y, C, weights=weights, solver=solver, throw=False)
+    return jnp.mean(jax.nn.softplus(-jnp.tanh(X[:20, 0] * 9) * jax.vmap(machine.value)(X[:20] + 0.1)))
+
+
+@needs_x64
+def test_gradients_are_those_of_the_solution_at_the_default_tolerance(data):
+    """In the lengthscale, C, X and the weights, against differences of machines solved to 1e-10; under jit."""
+    X, y = data
+    w = np.random.default_rng(3).uniform(0.5, 1.5, 60)
+    args, h = (jnp.asarray(0.9), jnp.asarray(3.0), jnp.asarray(X), jnp.asarray(w)), 1e-5
+    gradient = eqx.filter_jit(jax.grad(validation, (0, 1, 2, 3)))(*args, y)
+    exact = eqx.filter_jit(lambda *args: validation(*args, y, kernax.SMO(tol=1e-11)))
+    for i, slope in enumerate(gradient):
+        place = np.unravel_index(int(jnp.argmax(abs(slope))), slope.shape)
+        moved = [tuple(arg.at[place].add(sign * h) if i == j else arg for j, arg in enumerate(args)) for sign in (1, -1)]
+        difference = (exact(*moved[0]) - exact(*moved[1])) / (2 * h)
+        np.testing.assert_allclose(slope[place], difference, rtol=1e-5)
+
+
+@needs_x64
+def test_a_batch_of_machines_and_of_their_gradients_is_the_machines_one_by_one(data):
+    X, y = data
+    scales = jnp.array([0.5, 0.9, 2.0])
+    slope = jax.grad(lambda scale: validation(scale, jnp.asarray(3.0), jnp.asarray(X), jnp.ones(60), y))
+    np.testing.assert_allclose(jax.jit(jax.vmap(slope))(scales), [slope(scale) for scale in scales], rtol=1e-7)
+
+
+@pytest.mark.parametrize("solver", [kernax.SMO(), kernax.ProjectedGradient()])
+@pytest.mark.parametrize("bias", [True, False])
+def test_blocks_change_nothing_and_both_solvers_agree(data, solver, bias):
+    X, y = data
+    dense = kernax.svm(RBF, X, y, 1.0, bias=bias)
+    other = kernax.svm(RBF, X, y, 1.0, bias=bias, solver=solver, block_size=16)
+    np.testing.assert_allclose(decisions(other, X), decisions(dense, X), atol=3e-3)
+    np.testing.assert_allclose(other.stats["dual"], dense.stats["dual"], rtol=2e-5)
+    assert bias or other.value.bias == 0
+
+
+def test_a_working_set_smaller_than_the_free_vectors_still_converges(data):
+    X, y = data
+    whole = kernax.svm(RBF, X, y, 10.0)
+    parts = kernax.svm(RBF, X, y, 10.0, solver=kernax.SMO(working_set=12))
+    np.testing.assert_allclose(parts.stats["dual"], whole.stats["dual"], rtol=1e-5 if X64 else 1e-4)
+
+
+def test_several_machines_share_points_and_are_the_single_ones(data):
+    X, y = data
+    columns = np.stack([y, np.sign(X[:, 0])], 1)
+    several = kernax.svm(RBF, X, columns, 1.0)
+    assert several.value.coefficients.shape == (60, 2)
+    for j in range(2):
+        single = kernax.svm(RBF, X, columns[:, j], 1.0)
+        np.testing.assert_allclose(several.value.coefficients[:, j], single.value.coefficients, atol=TOLERANCE["solve"])
+        np.testing.assert_allclose(several.stats["gap"][j], single.stats["gap"], atol=1e-4)
+
+
+def test_a_warm_start_ends_at_the_same_machine_in_fewer_steps(data):
+    X, y = data
+    first = kernax.svm(RBF, X, y, 10.0)
+    warm = kernax.svm(RBF, X, y, 9.0, start=first.value)
+    cold = kernax.svm(RBF, X, y, 9.0)
+    np.testing.assert_allclose(warm.stats["dual"], cold.stats["dual"], rtol=1e-4)
+    assert warm.stats["steps"] < cold.stats["steps"]
+
+
+def test_a_machine_is_traced_once_for_every_kind_of_number(data, monkeypatch):
+    X, y = data
+    traces = []
+    monkeypatch.setattr(room, "machine", lambda *args: traces.append(1) or real(*args))
+    for C in (2.0, 3, np.float64(4), jnp.asarray(5.0)):
+        kernax.svm(kernax.RBF(0.77), X[:50], y[:50], C)
+    assert len(traces) == 1
+
+
+real = room.machine
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    {
+        "labels of 0 and 1": ({"y": [0.0, 1, 1]}, r"y must hold -1 and \+1, but holds 2 classes: 0.0, 1.0: y, classes = signs"),
+        "fractions": ({"y": [0.5, 1.3, 1]}, r"y must hold -1 and \+1"),
+        "one class": ({"y": [1.0, 1, 1]}, "y holds one class only, \\+1: two are needed"),
+        "one class of weight": ({"weights": [1.0, 0, 0]}, "among the points of positive weight"),
+        "no weight": ({"weights": [0.0, 0, 0]}, "must not all be zero"),
+        "NaN": ({"X": [[0.0], [np.nan], [1]]}, "X holds NaN or inf, first in row 1"),
+        "no penalty": ({"C": 0.0}, r"C must be in \(0, inf\], but is 0"),
+        "NaN penalty": ({"C": np.nan}, r"C must be in \(0, inf\], but is nan"),
+    }.values(),
+)
+def test_bad_input_is_refused_by_name(change, words):
+    """S07, C04 and their family."""
+    arguments = {"X": [[0.0], [1.0], [2.0]], "y": [-1.0, 1, 1], "C": 1.0} | change
+    arguments = {name: np.array(value) if isinstance(value, list) else value for name, value in arguments.items()}
+    with pytest.raises(ValueError, match=words):
+        kernax.svm(RBF, **arguments)
+    with pytest.raises(ValueError, match="tol must be between 0 and 1"):
+        kernax.SMO(tol=0.0)
+    with pytest.raises(ValueError, match="working_set must be at least 2"):
+        kernax.SMO(working_set=1)
+
+
+def test_constant_inputs_and_conflicting_duplicates_are_solved(data):
+    _, y = data
+    constant = kernax.svm(RBF, np.ones((60, 2)), y, 1.0)
+    assert constant.result == kernax.RESULTS.successful
+    assert abs(decisions(constant, np.ones((1, 2)))[0]) <= 1 + 1e-3
+    both = kernax.svm(RBF, np.repeat(np.random.default_rng(5).normal(size=(30, 2)), 2, 0), np.tile([1.0, -1.0], 30), 1e4)
+    assert both.result == kernax.RESULTS.successful
+
+
+def test_what_is_refused_eagerly_is_nan_while_tracing(data):
+    X, y = data
+    solution = jax.jit(lambda C: kernax.svm(RBF, X, y, C, throw=False))(-1.0)
+    assert solution.result == kernax.RESULTS.nonfinite
+    assert jnp.all(jnp.isnan(solution.value.coefficients))
