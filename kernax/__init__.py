@@ -45,9 +45,12 @@ from kernax.kernels import (
     Tanh,
     Warped,
 )
+from kernax.online.perceptron import kernel_perceptron
 from kernax.selection.heuristics import median_lengthscale
 from kernax.selection.minimise import minimise
 from kernax.selection.multi_start import multi_start, random_starts, unconstrained_density
+from kernax.supervised.calibration import isotonic, platt, svm_leave_one_out
+from kernax.supervised.lasso import lasso
 from kernax.supervised.logistic import kernel_logistic, kernel_softmax
 from kernax.supervised.projected_gradient import ProjectedGradient
 from kernax.supervised.ridge import kernel_ridge, leave_one_out
@@ -73,6 +76,7 @@ __all__ = [
     # learners
     "KernelExpansion", "kernel_distance", "kernel_ridge", "leave_one_out", "kernel_logistic", "kernel_softmax", "svm",
     "support_vector_regression", "one_class_svm", "SMO", "ProjectedGradient", "signs", "one_hot",
+    "svm_leave_one_out", "platt", "isotonic", "kernel_perceptron", "lasso",
     # losses, for any of which there is a learner
     "regularised_risk", "Squared", "Absolute", "Huber", "Pinball", "Logistic", "Hinge", "SquaredHinge", "EpsilonInsensitive",
     "Poisson",

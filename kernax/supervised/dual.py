@@ -197,9 +197,10 @@ def polished(point: Point, problem: BoxProblem) -> tuple[Point, Bool[Array, ""]]
 def certificate(point: Point, problem: BoxProblem) -> dict[str, Array]:
     """Primal and dual objective, and their difference, a sum of one non-negative term a point, computed as that sum.
 
-    An infinite bound counts as ten times the largest coefficient, which has the same solution.
+    An infinite bound counts as one far beyond the largest coefficient, which has the same solution.
     """
-    beta, ample = point.beta, 10 * jnp.max(abs(point.beta))
+    beta, variance = point.beta, jnp.max(problem.diagonal())
+    ample = 10 * jnp.max(abs(beta)) + problem.scale / jnp.where(variance > 0, variance, 1)
     low, high = jnp.maximum(problem.low, -ample), jnp.minimum(problem.high, ample)
     low, high = jnp.where(jnp.isinf(problem.low), low, problem.low), jnp.where(jnp.isinf(problem.high), high, problem.high)
     residual = problem.residual(beta)

@@ -132,7 +132,7 @@ def _kernel_softmax(kernel, X, Y, ridge, weights, bias, rtol, max_steps):
 def _objective(x, args):
     operator, Y, ridge, weights = args
     Ka = product(operator.as_matrix(), x[:-1])
-    return -jnp.sum(weights[:, None] * Y * jax.nn.log_softmax(Ka + x[-1])) + ridge / 2 * jnp.sum(x[:-1] * Ka)
+    return -jnp.sum(weights[:, None] * Y * jax.nn.log_softmax(Ka + x[-1:])) + ridge / 2 * jnp.sum(x[:-1] * Ka)
 
 
 def _step(x, args, bias):
@@ -140,7 +140,7 @@ def _step(x, args, bias):
     # (W K + ridge) a = W f + w (Y - P) - W b, and sums of zero over the points. W has constants in its kernel, so b is fixed
     # up to one, and sums to zero.
     operator, Y, ridge, weights = args
-    K, f = operator.as_matrix(), product(operator.as_matrix(), x[:-1]) + x[-1]
+    K, f = operator.as_matrix(), product(operator.as_matrix(), x[:-1]) + x[-1:]
     P = jax.nn.softmax(f)
     W = lambda v: weights[:, None] * P * (v - jnp.sum(P * v, 1, keepdims=True))
     inverse = _Inverse(K, P, ridge, weights)

@@ -17,7 +17,7 @@ def machine(problem: BoxProblem, solver: AbstractDualSolver, start: Float[Array,
     zero = jnp.zeros((), problem.targets.dtype)
     start = jnp.where(jnp.any(start != 0), project(stopped(problem), start, zero), problem.start())
     point = implicit(
-        lambda args: _found(*args, solver),
+        lambda args: _found(args[0], args[1], solver),
         lambda point, args: newton_step(point, args[0]),
         (problem, start),
         refine=lambda point, args: _refined(point, args[0], solver),

@@ -63,19 +63,20 @@ def project(problem: BoxProblem, v: Float[Array, " n"], threshold: Float[Array, 
         w = v - m
         return jnp.clip(jnp.sign(w) * jnp.maximum(abs(w) - threshold, 0), problem.low, problem.high)
 
-    if problem.total is None:
+    total = problem.total
+    if total is None:
         return at(jnp.zeros((), v.dtype))
-    reach = jnp.max(abs(v)) + threshold + jnp.max(jnp.minimum(problem.high, abs(problem.total) + jnp.max(abs(v))))
-    reach = reach + jnp.max(jnp.minimum(-problem.low, abs(problem.total) + jnp.max(abs(v))))
+    far = abs(total) + jnp.max(abs(v))  # no coefficient need be larger
+    reach = far + threshold + jnp.max(jnp.minimum(problem.high, far)) + jnp.max(jnp.minimum(-problem.low, far))
 
     def halve(_, bracket):
         low, high = bracket
         middle = (low + high) / 2
-        more = jnp.sum(at(middle)) > problem.total
+        more = jnp.sum(at(middle)) > total
         return jnp.where(more, middle, low), jnp.where(more, high, middle)
 
     low, high = lax.fori_loop(0, 60 if v.dtype == jnp.float64 else 30, halve, (-reach, reach))
     b = at((low + high) / 2)
     moving = (b != 0) & (b > problem.low) & (b < problem.high)
     count = jnp.sum(moving, dtype=v.dtype)
-    return jnp.where(moving, b + (problem.total - jnp.sum(b)) / jnp.maximum(count, 1), b)
+    return jnp.where(moving, b + (total - jnp.sum(b)) / jnp.maximum(count, 1), b)

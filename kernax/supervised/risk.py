@@ -119,7 +119,7 @@ def newton_fit(operator, y, loss, ridge, weights, bias, rtol, max_steps):
     return x[:-1], x[-1], result, stats
 
 
-def _step(x: Float[Array, " n+1"], args, bias: bool) -> Float[Array, " n+1"]:
+def _step(x: Float[Array, " m"], args, bias: bool) -> Float[Array, " m"]:
     operator, y, loss, ridge, weights = args
     f = operator.mv(x[:-1]) + x[-1]
     g, h = weights * loss.derivative(y, f), weights * loss.curvature(y, f)
@@ -132,7 +132,7 @@ def _step(x: Float[Array, " n+1"], args, bias: bool) -> Float[Array, " n+1"]:
     return jnp.append(a[:, 0] - b * a[:, 1], b)
 
 
-def _objective(x: Float[Array, " n+1"], args) -> Float[Array, ""]:
+def _objective(x: Float[Array, " m"], args) -> Float[Array, ""]:
     operator, y, loss, ridge, weights = args
     of_f = operator.mv(x[:-1])
     return jnp.sum(weights * loss(y, of_f + x[-1])) + ridge / 2 * product(x[:-1], of_f)

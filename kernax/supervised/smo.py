@@ -74,6 +74,7 @@ class _Part(eqx.Module):
 
     K: Float[Array, "m m"]
     diagonal: Float[Array, " m"]
+    index: Int[Array, " m"]
     beta: Float[Array, " m"]
     residual: Float[Array, " m"]
     low: Float[Array, " m"]
@@ -90,6 +91,7 @@ class _Part(eqx.Module):
         return _Part(
             K,
             jnp.diagonal(K),
+            jnp.arange(len(K), dtype=jnp.int32),
             pad(beta[places]),
             pad(residual[places]),
             unbound(problem.low[places], -jnp.inf),
@@ -102,7 +104,7 @@ class _Part(eqx.Module):
 
         def several(carry):
             state, _, steps = carry
-            state = lax.fori_loop(0, _CHECK_EVERY, lambda _, state: self._step(*state, floor), state)
+            state = lax.fori_loop(0, _CHECK_EVERY, lambda _, state: self._step(state[0], state[1], state[2], floor), state)
             return state, jnp.max(state[1]) - jnp.min(state[2]), steps + _CHECK_EVERY
 
         floor = float(jnp.finfo(self.K.dtype).eps) * jnp.max(self.diagonal)
@@ -134,9 +136,11 @@ class _Part(eqx.Module):
         of_j = slopes(new_j, residual_j, self.low[j], self.high[j], self.epsilon[j])
         keep = lambda new, old: jnp.where(some, new, old)
         change = step * (K_i - K_j)
-        beta = beta.at[i].set(keep(new_i, beta_i)).at[j].set(keep(new_j, beta_j))
-        rise = (rise - change).at[i].set(keep(of_i[0], rise_i)).at[j].set(keep(of_j[0], rise_j))
-        drop = (drop - change).at[i].set(keep(of_i[1], drop_i)).at[j].set(keep(of_j[1], drop_j))
+        at_i, at_j = self.index == i, self.index == j
+        put = lambda v, of_i, of_j: jnp.where(at_i, of_i, jnp.where(at_j, of_j, v))
+        beta = put(beta, keep(new_i, beta_i), keep(new_j, beta_j))
+        rise = put(rise - change, keep(of_i[0], rise_i), keep(of_j[0], rise_j))
+        drop = put(drop - change, keep(of_i[1], drop_i), keep(of_j[1], drop_j))
         return beta, rise, drop
 
 

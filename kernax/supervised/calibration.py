@@ -1,0 +1,162 @@
+"""Probabilities from decision values: Platt's sigmoid, isotonic regression, and values that no point had a part in."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.boundary import as_stack, as_targets, as_weights, count, dtype_of
+from kernax.core.gram import prepare
+from kernax.core.kernel import AbstractKernel
+from kernax.core.labels import as_signs
+from kernax.core.losses import Logistic
+from kernax.core.newton import implicit, newton
+from kernax.core.numerics import product
+from kernax.core.parameters import data
+from kernax.core.solution import RESULTS, Solution, finish
+from kernax.supervised.dual import AbstractDualSolver
+from kernax.supervised.svm import svm
+
+
+class Platt(eqx.Module):
+    """`p(+1 | f) = 1 / (1 + exp(-slope f - intercept))`."""
+
+    slope: Float[Array, ""] = data()
+    intercept: Float[Array, ""] = data()
+
+    def __call__(self, f: ArrayLike) -> Float[Array, "*n"]:
+        """Probabilities of decision values."""
+        return jax.nn.sigmoid(self.slope * jnp.asarray(f) + self.intercept)
+
+
+def platt(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None, throw: bool = True) -> Solution[Platt]:
+    """Platt's sigmoid for decision values f (n,) of points of classes y, -1 and +1 (Platt 2000; Lin, Lin & Weng 2007).
+
+    Maximises the likelihood with targets `(n_+ + 1) / (n_+ + 2)` and `1 / (n_- + 2)` in place of one and zero, so that it is
+    finite for separated values. The values must be of points that were not learned from: held out, or `svm_leave_one_out`.
+    Differentiable in f and weights.
+    """
+    f, y, weights = _checked(f, y, weights)
+    return finish(_platt(f, y, weights), throw, "platt: are the decision values of a sensible size?")
+
+
+@eqx.filter_jit
+def _platt(f, y, weights):
+    plus, minus = jnp.sum(jnp.where(y > 0, weights, 0)), jnp.sum(jnp.where(y < 0, weights, 0))
+    likely = jnp.where(y > 0, (plus + 1) / (plus + 2), 1 / (minus + 2))
+    scale = jnp.max(abs(f))
+
+    def objective(x, args):
+        f, likely, weights = args
+        margin = x[0] * f + x[1]
+        return jnp.sum(weights * (likely * jax.nn.softplus(-margin) + (1 - likely) * jax.nn.softplus(margin)))
+
+    def step(x, args):
+        f, likely, weights = args
+        margin = x[0] * f + x[1]
+        basis = jnp.stack([f, jnp.ones_like(f)], 1)
+        gradient = product(basis.T, weights * (jax.nn.sigmoid(margin) - likely))
+        curvature = weights * Logistic().curvature(y, margin)
+        hessian = product(basis.T, curvature[:, None] * basis)
+        return x - jnp.linalg.solve(hessian, gradient)
+
+    def solve(args):
+        tolerance = float(jnp.finfo(f.dtype).eps) ** 0.5
+        return newton(lambda x: step(x, args), lambda x: objective(x, args), jnp.zeros(2, f.dtype), rtol=tolerance)
+
+    args = (f / jnp.where(scale > 0, scale, 1), likely, weights)
+    x, result, stats = implicit(solve, lambda root, args: (step(root[0], args), *root[1:]), args)
+    x = jnp.where(result == RESULTS.nonfinite, jnp.nan, x)
+    return Solution(Platt(x[0] / jnp.where(scale > 0, scale, 1), x[1]), result, stats)
+
+
+class Isotonic(eqx.Module):
+    """A rising function, linear between the values it was fitted at and constant beyond."""
+
+    values: Float[Array, " n"] = data()
+    probabilities: Float[Array, " n"] = data()
+
+    def __call__(self, f: ArrayLike) -> Float[Array, "*n"]:
+        """Probabilities of decision values."""
+        return jnp.interp(jnp.asarray(f), self.values, self.probabilities)
+
+
+def isotonic(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None) -> Isotonic:
+    """The rising function of decision values f (n,) that is closest, in weighted squares, to the frequency of y = +1.
+
+    `p_i = max_{j <= i} min_{k >= i} mean(y_j, ..., y_k)` over the sorted values (Robertson, Wright & Dykstra 1988,
+    section 1.4); equal values share one. Time and memory O(n^2). The values must be of points that were not learned from.
+    """
+    f, y, weights = _checked(f, y, weights)
+    return _isotonic(f, y, weights)
+
+
+@eqx.filter_jit
+def _isotonic(f, y, weights):
+    order = jnp.argsort(f)
+    values, w = f[order], weights[order]
+    mass = jnp.concatenate([jnp.zeros(1, f.dtype), jnp.cumsum(w)])
+    hits = jnp.concatenate([jnp.zeros(1, f.dtype), jnp.cumsum(jnp.where(y[order] > 0, w, 0))])
+    first = jnp.searchsorted(values, values, side="left")  # blocks begin and end between different values
+    last = jnp.searchsorted(values, values, side="right")
+    between = mass[last][None, :] - mass[first][:, None]
+    means = (hits[last][None, :] - hits[first][:, None]) / jnp.where(between > 0, between, 1)
+    rows = jnp.arange(len(f))
+    over = jnp.where(between > 0, means, jnp.where(rows[None, :] >= rows[:, None], jnp.inf, 0))
+    smallest = lax.cummin(over, axis=1, reverse=True)
+    largest = lax.cummax(jnp.where(rows[:, None] <= rows[None, :], smallest, -jnp.inf), axis=0)
+    return Isotonic(values, jnp.clip(jnp.diagonal(largest), 0, 1))
+
+
+def svm_leave_one_out(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    C: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = True,
+    solver: AbstractDualSolver | None = None,
+) -> Float[Array, " n"]:
+    """The decision value at each point of the machine that was fitted without it, (n,).
+
+    A point that is no support vector changes nothing by leaving. For the others the machine is fitted again with weight zero
+    there, from where the full one stands. Arguments are those of `svm`; NaN where a fit failed.
+
+    Raises ValueError as `svm` does, and where leaving one point out would leave one class.
+    """
+    kernel, X, _ = prepare(kernel, X)
+    weights = as_weights(weights, count(X), dtype_of(X))
+    full = svm(kernel, X, y, C, weights=weights, bias=bias, solver=solver).value
+    y = as_signs(y, len(full.coefficients), full.coefficients.dtype, weights)
+    w = jnp.ones_like(y) if weights is None else weights
+    for sign in (-1, 1):
+        if jnp.sum((y == sign) & (w > 0)) < 2:
+            raise ValueError(f"each class needs two points of positive weight, but {sign:+d} has fewer")
+    inside = jax.vmap(full)(full.points)
+    return jnp.where(full.coefficients == 0, inside, _left_out(full, y, C, w, bias, solver))
+
+
+@eqx.filter_jit
+def _left_out(full, y, C, weights, bias, solver):
+    def value(i):
+        rest = weights.at[i].set(0)
+        solution = svm(full.kernel, full.points, y, C, weights=rest, bias=bias, solver=solver, start=full, throw=False)
+        point = jax.tree.map(lambda leaf: leaf[i], full.points)
+        return jnp.where(solution.result == RESULTS.successful, solution.value(point), jnp.nan)
+
+    used = jnp.argsort(full.coefficients == 0)  # support vectors first
+    count = jnp.sum(full.coefficients != 0)
+    some = lambda place: lax.cond(place < count, lambda: value(used[place]), lambda: jnp.zeros((), y.dtype))
+    return jnp.zeros_like(y).at[used].set(lax.map(some, jnp.arange(len(y))))
+
+
+def _checked(f: ArrayLike, y: ArrayLike, weights: ArrayLike | None):
+    shape = jnp.shape(f)
+    if len(shape) != 1 or not shape[0]:
+        raise ValueError(f"f must hold decision values, shape (n,), but has shape {shape}")
+    f = as_targets(f, shape[0], dtype_of(as_stack(f, "f")), "f")
+    weights = as_weights(weights, len(f), f.dtype)
+    y = as_signs(y, len(f), f.dtype, weights)
+    return f, y, jnp.ones_like(y) if weights is None else weights

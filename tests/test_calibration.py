@@ -1,0 +1,69 @@
+"""Probabilities from decision values: Platt, isotonic, and leaving points out of a machine."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+from conftest import X64, needs_x64
+from sklearn.isotonic import IsotonicRegression
+
+import kernax
+
+DTYPE = jnp.result_type(float)
+
+
+@pytest.fixture
+def values():
+    rng = np.random.default_rng(0)
+    f = rng.normal(size=50).astype(DTYPE)
+    f[10] = f[11]
+    return f, np.sign(f + rng.normal(size=50)), rng.uniform(0.5, 2, 50).astype(DTYPE)
+
+
+def test_platts_sigmoid_maximises_the_likelihood_of_softened_targets(values):
+    f, y, weights = values
+    plus, minus = weights[y > 0].sum(), weights[y < 0].sum()
+    t = np.where(y > 0, (plus + 1) / (plus + 2), 1 / (minus + 2))
+
+    def objective(x):
+        margin = x[0] * f.astype(float) + x[1]
+        return np.sum(weights * (t * np.logaddexp(0, -margin) + (1 - t) * np.logaddexp(0, margin)))
+
+    found = scipy.optimize.minimize(objective, [1.0, 0.0], tol=1e-10).x
+    ours = kernax.platt(f, y, weights=weights).value
+    np.testing.assert_allclose([ours.slope, ours.intercept], found, rtol=1e-4)
+    assert jnp.all((ours(f) > 0) & (ours(f) < 1))
+    separated = kernax.platt(y.astype(DTYPE), y).value
+    assert jnp.isfinite(separated.slope)
+
+
+def test_isotonic_probabilities_are_scikit_learns_and_rise(values):
+    f, y, weights = values
+    ours = kernax.isotonic(f, y, weights=weights)
+    theirs = IsotonicRegression(out_of_bounds="clip").fit(f, y > 0, sample_weight=weights)
+    np.testing.assert_allclose(ours(f), theirs.predict(f), atol=1e-12 if X64 else 1e-5)
+    assert jnp.all(jnp.diff(ours(jnp.sort(f))) >= 0)
+
+
+@needs_x64
+def test_leaving_points_out_is_fitting_without_them(values):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(24, 2))
+    y = np.sign(X[:, 0] + 0.5 * rng.normal(size=24))
+    solver = kernax.SMO(tol=1e-8)
+    left_out = kernax.svm_leave_one_out(kernax.RBF(1.0), X, y, 1.0, solver=solver)
+    for i in (0, 3, 11):
+        without = kernax.svm(kernax.RBF(1.0), np.delete(X, i, 0), np.delete(y, i), 1.0, solver=solver).value
+        np.testing.assert_allclose(left_out[i], without(X[i]), atol=1e-6)
+    assert np.mean(np.sign(left_out) != y) >= np.mean(np.sign(jax.vmap(kernax.svm(kernax.RBF(1.0), X, y, 1.0).value)(X)) != y)
+
+
+def test_bad_values_are_refused_by_name(values):
+    f, y, _ = values
+    with pytest.raises(ValueError, match=r"f must hold decision values, shape \(n,\)"):
+        kernax.platt(f[:, None], y)
+    with pytest.raises(ValueError, match=r"y must hold -1 and \+1"):
+        kernax.isotonic(f, y + 1)
+    with pytest.raises(ValueError, match="each class needs two points"):
+        kernax.svm_leave_one_out(kernax.RBF(), f[:4, None], np.array([1.0, -1, -1, -1]), 1.0)

@@ -1,0 +1,215 @@
+"""Kernel logistic regression for two and several classes: SciPy's values, gradients, jit, vmap, weights, traces, bad input."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+from conftest import X64, needs_x64, real_data
+
+import kernax
+from kernax.core.labels import signs
+from kernax.core.losses import Logistic
+from kernax.core.solution import DivergedError
+from kernax.supervised import logistic as room
+
+DTYPE = jnp.result_type(float)
+RBF = kernax.RBF(0.9)
+CLOSE = {"atol": 1e-7 if X64 else 3e-3}
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2)).astype(DTYPE)
+    y = np.sign(X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=40))
+    kinds = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0.5)
+    return X, y, np.asarray(kernax.one_hot(kinds)[0]), rng.integers(0, 3, size=40).astype(float)
+
+
+def minimum(objective, size):
+    """What SciPy finds, to ten digits."""
+    both = jax.jit(jax.value_and_grad(objective))
+    bend, options = jax.jit(jax.hessian(objective)), {"gtol": 1e-9, "maxiter": 100}
+    return scipy.optimize.minimize(both, np.zeros(size), jac=True, hess=bend, method="trust-exact", options=options).fun
+
+
+@needs_x64
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_objective_is_the_minimum_that_scipy_finds(data, bias):
+    X, y, Y, weights = data
+    K = np.asarray(kernax.gram(RBF, X))
+    shift = lambda x: x[40] if bias else 0.0
+
+    def binary(x):
+        Ka = K @ x[:40]
+        return jnp.sum(weights * jax.nn.softplus(-y * (Ka + shift(x)))) + 0.1 * x[:40] @ Ka
+
+    def several(x):
+        x = x.reshape(-1, 3)
+        Ka = K @ x[:40]
+        logs = jax.nn.log_softmax(Ka + (x[40:] if bias else 0.0))
+        return -jnp.sum(weights[:, None] * Y * logs) + 0.1 * jnp.sum(x[:40] * Ka)
+
+    with jax.numpy_rank_promotion("allow"):
+        expected = minimum(binary, 41), minimum(several, 123)
+    ours = kernax.kernel_logistic(RBF, X, y, 0.2, weights=weights, bias=bias)
+    np.testing.assert_allclose(ours.stats["objective"], expected[0], rtol=1e-9)
+    assert ours.stats["steps"] < 15
+    ours = kernax.kernel_softmax(RBF, X, Y, 0.2, weights=weights, bias=bias)
+    np.testing.assert_allclose(ours.stats["objective"], expected[1], rtol=1e-9)
+
+
+def test_two_classes_are_one_machine_with_half_the_ridge(data):
+    X, y, _, _ = data
+    two = kernax.kernel_softmax(RBF, X, kernax.one_hot(y)[0], 0.2)
+    one = kernax.kernel_logistic(RBF, X, y, 0.1)
+    difference = two.value.coefficients[:, 1] - two.value.coefficients[:, 0]
+    np.testing.assert_allclose(difference, one.value.coefficients, **CLOSE)
+    np.testing.assert_allclose(two.value.bias[1] - two.value.bias[0], one.value.bias, **CLOSE)
+
+
+def test_weights_are_repetitions_and_zero_is_removal(data):
+    X, y, Y, weights = data
+    rows = np.repeat(np.arange(40), weights.astype(int))
+    for fit, target in ((kernax.kernel_logistic, y), (kernax.kernel_softmax, Y)):
+        weighted = fit(RBF, X, target, 0.2, weights=weights).value
+        repeated = fit(RBF, X[rows], target[rows], 0.2).value
+        np.testing.assert_allclose(jax.vmap(weighted)(X), jax.vmap(repeated)(X), **CLOSE)
+        assert jnp.all(weighted.coefficients[weights == 0] == 0)
+
+
+def held_out(fit, target):
+    def loss(scale, ridge, X, weights):
+        f = fit(kernax.RBF(scale), X, target, ridge, weights=weights, throw=False).value
+        return jnp.sum(jnp.sin(jax.vmap(f)(X[:7] + 0.1)))
+
+    return loss
+
+
+@needs_x64
+@pytest.mark.parametrize("several", [False, True])
+def test_gradients_are_those_of_the_minimiser(data, several):
+    """In the lengthscale, the ridge, X and weights, zero among them (from above)."""
+    X, y, Y, weights = data
+    loss = held_out(kernax.kernel_softmax if several else kernax.kernel_logistic, Y if several else y)
+    args, h = (jnp.asarray(0.9), jnp.asarray(0.2), jnp.asarray(X), jnp.asarray(weights) + 0.5), 1e-5
+    fast = jax.jit(loss)
+    for i, slope in enumerate(jax.jit(jax.grad(loss, (0, 1, 2, 3)))(*args)):
+        place = np.unravel_index(int(jnp.argmax(abs(slope))), slope.shape)
+        moved = [tuple(arg.at[place].add(sign * h) if i == j else arg for j, arg in enumerate(args)) for sign in (1, -1)]
+        np.testing.assert_allclose(slope[place], (fast(*moved[0]) - fast(*moved[1])) / (2 * h), rtol=1e-6)
+
+
+@needs_x64
+def test_second_derivatives_and_batches_are_exact(data):
+    X, y, _, weights = data
+    loss = lambda scale: held_out(kernax.kernel_logistic, y)(scale, 0.2, X, weights)
+    slope = jax.jit(jax.grad(loss))
+    second = jax.jit(jax.jacfwd(jax.grad(loss)))(0.9)
+    np.testing.assert_allclose(second, (slope(0.9 + 1e-5) - slope(0.9 - 1e-5)) / 2e-5, rtol=1e-5)
+    scales = jnp.array([0.5, 0.9, 2.0])
+    np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(loss)))(scales), [slope(scale) for scale in scales], rtol=1e-8)
+
+
+@needs_x64
+@pytest.mark.parametrize(("ridge", "value"), [(1e-2, 3.344656286), (1e-8, 15.65162067)])
+def test_separable_data_stay_finite_for_a_positive_ridge(ridge, value):
+    """C01."""
+    solution = kernax.kernel_logistic(kernax.RBF(np.sqrt(0.5)), [[-1.0], [1.0]], np.array([-1.0, 1.0]), ridge)
+    np.testing.assert_allclose(solution.value(jnp.array([1.0])), value, rtol=1e-6)
+    assert solution.stats["steps"] <= 60
+
+
+def test_separable_data_without_a_ridge_diverge():
+    """C01."""
+    arguments = kernax.RBF(np.sqrt(0.5)), [[-1.0], [1.0]], np.array([-1.0, 1.0]), 0.0
+    with pytest.raises(DivergedError):
+        kernax.kernel_logistic(*arguments)
+    assert kernax.kernel_logistic(*arguments, throw=False).result == kernax.RESULTS.diverged
+
+
+def test_the_loss_saturates_without_overflow():
+    """C03."""
+    y, f = jnp.array([1.0, -1.0, 1.0, -1.0]), jnp.array([-1000.0, 1000.0, 1000.0, -1000.0])
+    np.testing.assert_array_equal(Logistic()(y, f), [1000, 1000, 0, 0])
+    np.testing.assert_array_equal(Logistic().derivative(y, f), [-1, 1, 0, 0])
+    np.testing.assert_array_equal(jax.vmap(jax.grad(lambda f, y: Logistic()(y, f)))(f, y), [-1, 1, 0, 0])
+    np.testing.assert_array_equal(Logistic().curvature(y, f), 0)
+
+
+def test_points_far_from_the_boundary_have_weight_zero_and_do_no_harm():
+    """C03: curvatures that underflow."""
+    X = jnp.linspace(-1, 1, 12)[:, None].astype(DTYPE)
+    solution = kernax.kernel_logistic(1e6 * kernax.Linear(), X, jnp.sign(X[:, 0]), 1e-3)
+    assert jnp.all(jnp.isfinite(solution.value.coefficients))
+    assert jnp.all(jax.vmap(solution.value)(X) * X[:, 0] > 0)
+
+
+def test_labels_of_any_kind_give_identical_decisions(data):
+    """C04."""
+    _, y, _, _ = data
+    for labels in (y, (y > 0).astype(int), y > 0, np.where(y > 0, "b", "a"), np.where(y > 0, "b", "a").astype(object)):
+        encoded, classes = signs(labels)
+        np.testing.assert_array_equal(encoded, y)
+        assert classes[0] < classes[1]
+    Y, classes = kernax.one_hot(np.array([3, 1, 2, 1]))
+    assert classes == (1, 2, 3)
+    np.testing.assert_array_equal(Y, [[0, 0, 1], [1, 0, 0], [0, 1, 0], [1, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (np.array([0.5, 1.3]), "labels must be classes, but hold fractions"),
+        (np.array([1, 1]), "1 class: 1"),
+        (np.array(["a", "b", "c"]), "3 classes: 'a', 'b', 'c': one_hot takes any number"),
+        (np.ones((2, 2)), r"labels must have shape \(n,\)"),
+        (np.array([1, "a"], object), "labels must be all of one kind"),
+    ],
+)
+def test_labels_that_are_not_two_classes_are_refused_by_name(labels, words):
+    """C04."""
+    with pytest.raises(ValueError, match=words):
+        signs(labels)
+
+
+def test_bad_input_is_refused_by_name(data):
+    X, y, Y, _ = data
+    with pytest.raises(ValueError, match=r"y must hold -1 and \+1, but holds 2 classes: 0.0, 1.0"):
+        kernax.kernel_logistic(RBF, X, (y + 1) / 2, 0.1)
+    with pytest.raises(ValueError, match="y holds one class only"):
+        kernax.kernel_logistic(RBF, X, np.ones(40), 0.1)
+    with pytest.raises(ValueError, match=r"ridge must be in \[0, inf\), but is -1"):
+        kernax.kernel_logistic(RBF, X, y, -1.0)
+    with pytest.raises(ValueError, match="kernel_softmax takes several"):
+        kernax.kernel_logistic(RBF, X, 2 * Y - 1, 0.1)
+    with pytest.raises(ValueError, match="each row of Y must hold one 1"):
+        kernax.kernel_softmax(RBF, X, Y + Y, 0.1)
+    with pytest.raises(ValueError, match=r"Y must have shape \(40, classes\)"):
+        kernax.kernel_softmax(RBF, X, y, 0.1)
+    with pytest.raises(ValueError, match=r"ridge must be in \(0, inf\), but is 0"):
+        kernax.kernel_softmax(RBF, X, Y, 0.0)
+    assert kernax.kernel_logistic(RBF, jnp.asarray(X).at[0].set(1e30), y, 0.1, throw=False).value is not None
+    bad = jax.jit(lambda ridge: kernax.kernel_logistic(RBF, X, y, ridge, throw=False))(-1.0)
+    assert bad.result == kernax.RESULTS.nonfinite
+    assert jnp.all(jnp.isnan(bad.value.coefficients))
+
+
+def test_a_fit_is_traced_once_for_every_kind_of_number(data, monkeypatch):
+    X, y, _, _ = data
+    traces, real = [], room.newton_fit
+    monkeypatch.setattr(room, "newton_fit", lambda *args: traces.append(1) or real(*args))
+    for ridge in (2.0, 3, np.float64(4), jnp.asarray(5.0)):
+        kernax.kernel_logistic(kernax.RBF(0.77), X[:30], y[:30], ridge)
+    assert len(traces) == 1
+
+
+@needs_x64
+def test_ripley_is_classified_about_as_well_as_can_be():
+    """The Bayes error is about 8 %."""
+    data = real_data("ripley")
+    y = 2.0 * data["y_train"].ravel() - 1
+    f = kernax.kernel_logistic(kernax.RBF(0.4), data["X_train"], y, 0.1).value
+    wrong = np.mean((np.asarray(jax.vmap(f)(data["X_test"])) > 0) != (data["y_test"].ravel() > 0))
+    assert wrong <= 0.1

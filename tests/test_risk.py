@@ -1,0 +1,174 @@
+"""Any convex loss, the LASSO and the perceptron: against other programs, brute force, and the losses themselves."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+from conftest import TOLERANCE, X64, needs_x64
+from sklearn.linear_model import Lasso
+
+import kernax
+from kernax.core.losses import AbstractSmoothLoss
+from kernax.core.solution import MaxStepsError
+
+DTYPE = jnp.result_type(float)
+RBF = kernax.RBF(0.9)
+FINE = kernax.SMO(tol=1e-9)
+SMOOTH = [kernax.Squared(), kernax.Huber(0.3), kernax.Logistic(), kernax.SquaredHinge(), kernax.Poisson()]
+KINKED = [kernax.Absolute(), kernax.Pinball(0.3), kernax.Hinge(), kernax.EpsilonInsensitive(0.2)]
+name = lambda loss: type(loss).__name__
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2)).astype(DTYPE)
+    return X, (np.sin(2 * X[:, 0]) + 0.5 * rng.normal(size=40)).astype(DTYPE), rng.uniform(0.5, 2, 40).astype(DTYPE)
+
+
+def targets(loss, y):
+    if isinstance(loss, (kernax.Logistic, kernax.SquaredHinge, kernax.Hinge)):
+        return np.sign(y)
+    return np.round(np.exp(y)) if isinstance(loss, kernax.Poisson) else y
+
+
+@pytest.mark.parametrize("loss", SMOOTH + KINKED, ids=name)
+def test_a_loss_is_convex_and_its_derivatives_are_its_own(loss):
+    f = jnp.linspace(-3.05, 2.95, 121).astype(DTYPE)
+    for y in (1.0, -1.0) if not isinstance(loss, kernax.Poisson) else (0.0, 3.0):
+        y = jnp.full_like(f, y)
+        values = loss(y, f)
+        assert jnp.all(values >= 0)
+        assert jnp.all(values[:-2] + values[2:] >= 2 * values[1:-1] - 1e-4)
+        slope = jax.vmap(jax.grad(lambda f, y: loss(y, f)))
+        np.testing.assert_allclose(loss.derivative(y, f), slope(f, y), atol=TOLERANCE["value"])
+        if isinstance(loss, AbstractSmoothLoss):
+            second = jax.vmap(jax.grad(lambda f, y: loss.derivative(y, f)))
+            np.testing.assert_allclose(loss.curvature(y, f), second(f, y), rtol=TOLERANCE["solve"], atol=1e-6)
+        else:  # the box is the dual: c L = max of b (t - f) - epsilon |b|, at an end or at zero
+            t, low, high, epsilon = loss.box(y, jnp.full_like(f, 1.7))
+            best = jnp.max(jnp.stack([b * (t - f) - epsilon * abs(b) for b in (low * jnp.ones_like(f), 0 * f, high)]), 0)
+            np.testing.assert_allclose(best, 1.7 * values, atol=10 * TOLERANCE["value"])
+
+
+@needs_x64
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("loss", [kernax.Huber(0.3), kernax.SquaredHinge(), kernax.Poisson(), kernax.Pinball(0.3)], ids=name)
+def test_the_fit_is_the_minimum_that_scipy_finds(data, loss, bias):
+    """A smooth loss as it is; a kinked one as a quadratic programme in f, slacks and all, by SLSQP."""
+    X, y, weights = data
+    X, y, weights = X[:25], targets(loss, y[:25]), weights[:25]
+    K = np.asarray(kernax.gram(RBF, X))
+    solution = kernax.regularised_risk(RBF, X, y, loss, 0.3, weights=weights, bias=bias, solver=FINE)
+
+    def objective(x, smooth=0.0):
+        Ka = K @ x[:25]
+        return jnp.sum(weights * loss(jnp.asarray(y), Ka + (x[25] if bias else 0.0))) + 0.15 * x[:25] @ Ka
+
+    ours = objective(np.append(solution.value.coefficients, solution.value.bias))
+    if isinstance(loss, AbstractSmoothLoss):
+        both = jax.jit(jax.value_and_grad(objective))
+        theirs = scipy.optimize.minimize(both, np.zeros(26), jac=True, method="BFGS", options={"gtol": 1e-9}).fun
+        np.testing.assert_allclose(ours, theirs, rtol=1e-8)
+        np.testing.assert_allclose(solution.stats["objective"], ours, rtol=1e-10)
+    else:
+        scaled = solution.stats["primal"] * 0.3  # the dual is written for the objective over the ridge
+        np.testing.assert_allclose(ours, scaled, rtol=1e-9)
+        assert solution.stats["relative_gap"] < 1e-8
+
+
+@needs_x64
+def test_squares_are_ridge_and_hinges_are_machines(data):
+    X, y, weights = data
+    ours = kernax.regularised_risk(RBF, X, y, kernax.Squared(), 0.3, weights=weights, bias=True)
+    np.testing.assert_allclose(
+        ours.value.coefficients, kernax.kernel_ridge(RBF, X, y, 0.3, weights=weights, bias=True).value.coefficients, atol=1e-10
+    )
+    label = np.sign(y)
+    ours = kernax.regularised_risk(RBF, X, label, kernax.Hinge(), 0.5, bias=True, solver=FINE)
+    machine = kernax.svm(RBF, X, label, 2.0, solver=FINE)
+    np.testing.assert_allclose(ours.value.coefficients, machine.value.coefficients, atol=1e-6)
+
+
+@needs_x64
+def test_a_quantile_has_its_share_of_points_below(data):
+    X, y, _ = data
+    f = kernax.regularised_risk(RBF, X, y, kernax.Pinball(0.3), 0.3, bias=True, solver=FINE).value
+    below = np.asarray(jax.vmap(f)(X)) - y
+    assert np.sum(below > 1e-5) <= 0.3 * 40 <= np.sum(below > -1e-5)
+
+
+@needs_x64
+@pytest.mark.parametrize("loss", [kernax.Huber(0.3), kernax.EpsilonInsensitive(0.2)], ids=name)
+def test_gradients_reach_the_kernel_the_targets_and_the_loss(data, loss):
+    X, y, _ = data
+
+    def value(scale, shift, loss, solver=None):
+        f = kernax.regularised_risk(kernax.RBF(scale), X, y + shift * X[:, 0], loss, 0.3, solver=solver, throw=False).value
+        return jnp.sum(jnp.sin(jax.vmap(f)(X[:5] + 0.1)))
+
+    slopes, h = jax.grad(value, (0, 1, 2))(0.9, 0.1, loss), 1e-5
+    at = lambda a, b, c: value(0.9 + a, 0.1 + b, jax.tree.map(lambda leaf: leaf + c, loss), FINE)
+    for slope, move in zip(jax.tree.leaves(slopes), np.eye(3) * h):
+        np.testing.assert_allclose(slope, (at(*move) - at(*-move)) / (2 * h), rtol=2e-5)
+
+
+def test_bad_risks_are_refused_by_name(data):
+    X, y, _ = data
+    with pytest.raises(ValueError, match="y must hold counts >= 0 for Poisson"):
+        kernax.regularised_risk(RBF, X, y, kernax.Poisson(), 0.1)
+    with pytest.raises(ValueError, match="ridge must be positive for Hinge"):
+        kernax.regularised_risk(RBF, X, np.sign(y), kernax.Hinge(), 0.0)
+
+
+@needs_x64
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_lasso_is_scikit_learns(bias):
+    """With alpha = penalty / 2n; zero above the largest useful penalty; a KKT residual of zero; its derivative."""
+    rng = np.random.default_rng(1)
+    P = rng.normal(size=(40, 7))
+    y = P[:, 0] - 2 * P[:, 3] + 0.1 * rng.normal(size=40) + 3 * bias
+    fit = lambda penalty, tol=1e-10: kernax.lasso(P, y, penalty, bias=bias, solver=kernax.SMO(tol=tol), throw=False)
+    for penalty in (1.0, 20.0):
+        (c, b), theirs = fit(penalty).value, Lasso(alpha=penalty / 80, fit_intercept=bias, tol=1e-12).fit(P, y)
+        np.testing.assert_allclose(c, theirs.coef_, atol=1e-8)
+        np.testing.assert_allclose(b, theirs.intercept_, atol=1e-8)
+        np.testing.assert_array_equal(np.asarray(c) == 0, theirs.coef_ == 0)
+    Q, z = P - P.mean(0) * bias, y - y.mean() * bias
+    largest = 2 * abs(Q.T @ z).max()
+    assert jnp.all(fit(1.0001 * largest).value[0] == 0)
+    assert jnp.sum(fit(0.99 * largest).value[0] != 0) == 1
+    slope = jax.grad(lambda penalty: kernax.lasso(P, y, penalty, bias=bias, throw=False).value[0][3])(20.0)
+    difference = (fit(20.0 + 1e-3, 1e-12).value[0][3] - fit(20.0 - 1e-3, 1e-12).value[0][3]) / 2e-3
+    np.testing.assert_allclose(slope, difference, rtol=1e-6)
+
+
+def test_the_kernel_perceptron_is_the_primal_one_step_by_step(data):
+    """On explicit features, thresholds and rates included; the bound of Novikoff; what no line separates hits the cap."""
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-1.5, 1.5, size=(60, 2))
+    X = X[abs((X**2).sum(1) - 1) > 0.15].astype(DTYPE)
+    y = np.where((X**2).sum(1) <= 1, 1.0, -1.0)
+    quadratic = kernax.Polynomial(degree=2, offset=1.0)
+    features = np.c_[X**2, np.sqrt(2) * X[:, :1] * X[:, 1:], np.sqrt(2) * X, np.ones(len(X))].astype(float)
+    for rate, threshold in ((1.0, 0.0), (0.5, 0.2)):
+        solution = kernax.kernel_perceptron(quadratic, X, y, rate=rate, threshold=threshold, max_epochs=1000)
+        w, mistakes = np.zeros(6), -1
+        total = 0
+        while mistakes:
+            mistakes = 0
+            for phi, label in zip(features, y):
+                if label * (w @ phi - threshold) <= 0:
+                    w, mistakes = w + rate * label * phi, mistakes + 1
+            total += mistakes
+        assert solution.stats["mistakes"] == total
+        np.testing.assert_allclose(jax.vmap(solution.value)(X), features @ w - threshold, atol=1e-9 if X64 else 1e-3)
+    hard = kernax.svm(quadratic, X, y, jnp.inf, bias=False, throw=False).value
+    first = kernax.kernel_perceptron(quadratic, X, y, max_epochs=1000)
+    assert int(first.stats["mistakes"]) <= 1.01 * features.dot(features.T).diagonal().max() * hard.norm**2
+    with pytest.raises(MaxStepsError, match="may not separate"):
+        kernax.kernel_perceptron(kernax.Linear(), X, y, max_epochs=20)
+    averaged = kernax.kernel_perceptron(kernax.Linear(), X, y, max_epochs=3, averaged=True, throw=False)
+    assert averaged.result == kernax.RESULTS.max_steps_reached
+    assert jnp.all(jnp.isfinite(averaged.value.coefficients))
