@@ -15,6 +15,7 @@ import kernax
 from kernax.cli import app as cli
 from kernax.cli.app import app
 from kernax.cli.table import read_table
+from kernax.cli.target import numbers
 from kernax.plot import predicted_against_true
 
 runner = CliRunner()
@@ -126,7 +127,7 @@ def test_tables_are_read_with_any_delimiter_mark_or_line_end(tmp_path, delimiter
     table = read_table(path, "y")
     assert table.columns == ("größe", "z")
     np.testing.assert_array_equal(table.X, [[1, 3], [4, -6], [7, 9], [1, 1]])
-    np.testing.assert_array_equal(table.y, [2, 0.5, 8, 1])
+    np.testing.assert_array_equal(numbers(table), [2, 0.5, 8, 1])
 
 
 def assert_one_line(stderr, words):

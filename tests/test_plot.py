@@ -1,12 +1,23 @@
 """Pictures: the arrays behind them, and what is refused."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 
 import kernax
-from kernax.plot import gram_picture, kernel_profile, learning_curve, posterior_band
+from kernax.plot import (
+    decision_regions,
+    gram_picture,
+    kernel_profile,
+    learning_curve,
+    losses_over_margin,
+    posterior_band,
+    reliability,
+    values_of_classes,
+)
 
 
 def test_a_band_is_two_deviations_wide_and_sorted():
@@ -56,3 +67,83 @@ def test_a_learning_curve_leaves_out_what_was_not_reached():
     np.testing.assert_array_equal(ax.lines[1].get_ydata(), [3, 1, 1])
     with pytest.raises(ValueError, match="hold a finite one"):
         learning_curve([np.nan])
+
+
+def test_regions_are_those_of_the_function_and_support_vectors_have_rings(rng):
+    X = rng.normal(size=(12, 2))
+    labels = np.where(X[:, 0] > 0, "right", "left")
+    ax = decision_regions(lambda x: x[0], X, labels, support=abs(X[:, 0]) < 0.5, names=("a", "$"))
+    mesh, *scatters = [part for part in ax.collections if not isinstance(part, ContourSet)]
+    painted = np.asarray(mesh.get_array()).reshape(200, 200)
+    assert np.all(np.diff(painted, axis=1) >= 0)
+    assert set(painted.ravel()) == {0, 1}
+    assert [len(scatter.get_offsets()) for scatter in scatters] == [
+        np.sum(labels == "left"),
+        np.sum(labels == "right"),
+        np.sum(abs(X[:, 0]) < 0.5),
+    ]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["left", "right", "support vector"]
+    assert ax.get_ylabel() == r"\$"
+
+
+def test_regions_of_several_classes_go_to_the_largest_value_in_the_order_of_the_classes(rng):
+    X = rng.uniform(-1, 1, (9, 2))
+    f = lambda x: jnp.stack([x[0], -x[0], x[0] * 0 - 5])
+    ax = decision_regions(f, X, np.repeat([9, 10, 11], 3), classes=[10, 9, 11])
+    painted = np.asarray(ax.collections[0].get_array()).reshape(200, 200)
+    assert (painted[0, 0], painted[0, -1]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"X": np.ones((4, 3))}, r"X must have shape \(n, 2\)"),
+        ({"labels": [0, 1, 1]}, r"labels must have shape \(4,\)"),
+        ({"classes": [0, 2]}, "labels hold 1, which is not among the classes 0, 2"),
+        ({"classes": [0, 1, 2]}, "a value for each of 3 classes, or one for two, but has 1"),
+        ({"support": [0, 1]}, "support must be"),
+        ({"names": ("a",)}, "names must be two"),
+    ],
+)
+def test_regions_refuse_what_does_not_fit(changes, words):
+    arguments = {"X": np.eye(4)[:, :2], "labels": [0, 1, 0, 1]} | changes
+    with pytest.raises(ValueError, match=words):
+        untyped(decision_regions)(lambda x: x[0], **arguments)
+
+
+def test_losses_over_the_margin_are_one_at_zero_and_lie_above_what_is_meant():
+    zero_one, *losses = losses_over_margin().lines
+    assert [line.get_label() for line in (zero_one, *losses)] == [
+        "zero-one",
+        "hinge",
+        "squared",
+        "squared hinge",
+        "logistic / ln 2",
+    ]
+    for line in losses:
+        m, loss = map(np.asarray, line.get_data())
+        np.testing.assert_allclose(loss[300], 1, rtol=1e-6)
+        assert np.all(loss >= (m < 0) - 1e-6)
+    np.testing.assert_allclose(losses[1].get_ydata()[0], 16, rtol=1e-6)
+
+
+def test_reliability_puts_a_dot_at_the_mean_of_each_bin_that_has_points():
+    ax = reliability([0.1, 0.2, 0.8, 0.9], [0, 1, 1, 1], bins=2)
+    np.testing.assert_allclose(ax.collections[-1].get_offsets(), [[0.15, 0.5], [0.85, 1.0]])
+    assert ax.get_title(loc="left") == "4 points, calibration error 0.25"
+    low, high = ax.collections[0].get_segments()[1][:, 1]
+    np.testing.assert_allclose([low, high], [0.3424, 1.0], atol=1e-4)  # Wilson, 2 of 2
+    for p, y in (([1.2], [1.0]), ([0.5], [0.5])):
+        with pytest.raises(ValueError, match="probabilities must lie between 0 and 1, and outcomes be 0 or 1"):
+            reliability(p, y)
+    with pytest.raises(ValueError, match="bins must be a positive integer"):
+        untyped(reliability)([0.5], [1], bins=0)
+
+
+def test_a_histogram_of_each_class_counts_all_its_values():
+    ax = values_of_classes([-2.0, -1.0, 0.5, 3.0, 3.0], ["u", "u", "u", "v", "v"], bins=5)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["u (3)", "v (2)"]
+    assert sum(patch.get_height() for patch in ax.patches) == 5
+    assert len(values_of_classes([0.0, 0.0], [1, 2]).patches) > 0
+    with pytest.raises(ValueError, match="labels must have shape"):
+        values_of_classes([1.0, 2.0], ["u"])

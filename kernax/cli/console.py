@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from kernax.cli.fit import Report
+from kernax.cli.job import Report
 from kernax.core.solution import MemoryBudgetError, SolveError
 
 PICTURES = (".png", ".pdf", ".svg")
@@ -58,19 +58,17 @@ def check_writable(path: Path, option: str, *others: Path | None, needs: str | N
             raise ValueError(f"{option} {path} would overwrite {other}: choose another name")
 
 
-def print_report(console: Console, report: Report, target: str) -> None:
-    """Held-out scores, then the learned parameters."""
-    scores = RichTable("model", title=Text(f"held-out RMSE, in units of {target}"))
-    scores.add_column("RMSE", justify="right")
-    densities = all(density is not None for _, density in report.scores.values())
-    if densities:
-        scores.title = Text(f"held-out RMSE, in units of {target}, and mean negative log density")
-        scores.add_column("NLPD", justify="right")
-    for name, (error, density) in report.scores.items():
-        scores.add_row(name, f"{error:.5g}", *([f"{density:.4f}"] if densities else []))
-    scores.title_justify = "left"
+def print_report(console: Console, report: Report) -> None:
+    """Held-out scores, then the learned parameters, then what else there is to say."""
+    scores = RichTable("model", title=Text(report.title), title_justify="left")
+    for measure in report.measures:
+        scores.add_column(measure, justify="right")
+    for name, row in report.scores.items():
+        scores.add_row(name, *row)
     console.print(scores)
     print_parameters(console, report.parameters, "learned, for standardised columns")
+    for remark in report.remarks:
+        console.print(remark, markup=False)
 
 
 def print_parameters(console: Console, rows: tuple[tuple[str, ...], ...], title: str) -> None:

@@ -1,6 +1,5 @@
-"""The job behind `kernax fit`: hold rows out, standardise, learn a kernel, and score on what was held out."""
+"""`kernax fit` for numbers: learns a kernel and scores it on what was held out, by regression."""
 
-import dataclasses
 import math
 
 import equinox as eqx
@@ -11,8 +10,8 @@ import optax
 from jaxtyping import Array, Float
 
 from kernax.cli.expression import parse_kernel
-from kernax.cli.predictor import GP, RIDGE, Predictor, Standards, parameter_rows
-from kernax.cli.table import Table
+from kernax.cli.job import Report, Split, one_per_column
+from kernax.cli.predictor import GP, RIDGE, Regressor, parameter_rows
 from kernax.core.kernel import AbstractKernel
 from kernax.core.parameters import interior, positive
 from kernax.core.solution import NonFiniteError, Solution
@@ -22,7 +21,6 @@ from kernax.selection.minimise import minimise
 from kernax.selection.multi_start import multi_start, random_starts
 from kernax.supervised.ridge import kernel_ridge, leave_one_out
 
-_HELD_OUT = 0.25
 _OPTIMISER = optax.lbfgs()
 
 
@@ -50,53 +48,6 @@ def evidence_loss(model: ProcessModel, X: Array, y: Array) -> Array:
     return -log_marginal_likelihood(model.kernel, X, y, model.noise) / len(y)
 
 
-@dataclasses.dataclass(frozen=True)
-class Split:
-    """Standardised rows to learn from, held-out rows in the same units, and the standards."""
-
-    X: Float[np.ndarray, "n d"]
-    y: Float[np.ndarray, " n"]
-    X_held_out: Float[np.ndarray, "m d"]
-    y_held_out: Float[np.ndarray, " m"]  # in the target's own units
-    standards: Standards
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """What a fit found: held-out scores by name, worst idea first, a table of parameters, and what predicts.
-
-    A score is a root mean square error, and the mean negative log density where a model has one.
-    """
-
-    scores: dict[str, tuple[float, float | None]]
-    parameters: tuple[tuple[str, ...], ...]
-    predictor: Predictor
-    solution: Solution
-
-
-def split(table: Table, seed: int) -> Split:
-    """Shuffles the rows, holds out a quarter, and standardises by the mean and deviation of the others alone."""
-    order = np.random.default_rng(seed).permutation(len(table.y))
-    count = max(1, round(_HELD_OUT * len(order)))
-    held_out, kept = order[:count], order[count:]
-    X, y = table.X[kept], table.y[kept]
-    if y.min() == y.max():
-        raise ValueError(f"target column {table.target!r} is constant in the rows to learn from: another --seed may help")
-    with np.errstate(over="ignore", invalid="ignore"):
-        scale = np.where(X.min(0) == X.max(0), 1.0, X.std(0))
-        standards = Standards(table.columns, table.target, X.mean(0), scale, float(y.mean()), float(y.std()))
-        inputs, targets = standards.inputs(X), (y - standards.mean) / standards.deviation
-    for name, size in zip((*table.columns, table.target), (*scale, standards.deviation)):
-        if not 0 < size < np.inf:
-            raise ValueError(f"column {name!r} cannot be standardised: its numbers are too large, or too close together")
-    return Split(inputs, targets, standards.inputs(table.X[held_out]), table.y[held_out], standards)
-
-
-def one_per_column(parts: Split) -> bool:
-    """Whether there are rows enough to learn a lengthscale for each column: fewer than twenty rows a column overfit."""
-    return len(parts.y) >= 20 * parts.X.shape[1]
-
-
 def fit(parts: Split, kernel: str, model: str, restarts: int, seed: int) -> Report:
     """Learns a kernel from its expression, and scores it as written and as learned; needs 64-bit mode."""
     parsed = parse_kernel(kernel, parts.X.shape[1], per_column=one_per_column(parts))
@@ -106,42 +57,58 @@ def fit(parts: Split, kernel: str, model: str, restarts: int, seed: int) -> Repo
         RIDGE: (RidgeModel(parsed), leave_one_out_loss, 20),
         GP: (ProcessModel(parsed), evidence_loss, 60),
     }[model]
-    free, data, as_written = interior(start), (parts.X, parts.y), _scored(_predictor(start, parts), parts)
+    mean, deviation = float(parts.y.mean()), float(parts.y.std())
+    free, data = interior(start), (parts.X, (parts.y - mean) / deviation)
+    as_written = _scored(_regressor(start, parts), parts)
     if restarts == 1:
         solution = minimise(loss, start, _OPTIMISER, steps, args=data, trainable=free, progress=True)
     else:
         starts = random_starts(start, restarts, key=jax.random.key(seed), trainable=free)
         solution = multi_start(loss, starts, _OPTIMISER, steps, args=data, trainable=free, progress=True)
-    learned = _predictor(solution.value, parts)
-    scores: dict[str, tuple[float, float | None]] = {
-        "mean of the target": _score(parts, np.full(len(parts.y_held_out), parts.standards.mean), parts.standards.deviation),
+    learned = _regressor(solution.value, parts)
+    scores = {
+        "mean of the target": _score(parts, np.full(len(parts.y_held_out), mean), deviation),
         f"{model} as written": as_written,
         f"{model} learned": _scored(learned, parts),
     }
+    title, measures = f"held-out RMSE, in units of {parts.standards.target}", ("RMSE", "NLPD")
     if model == RIDGE:
-        scores = {name: (error, None) for name, (error, _) in scores.items()}
-    return Report(scores, parameter_rows(solution.value, parts.standards.columns), learned, solution)
+        measures, scores = measures[:1], {name: score[:1] for name, score in scores.items()}
+    else:
+        title += ", and mean negative log density"
+    remarks = () if restarts == 1 else (_starts(solution, restarts),)
+    return Report(title, measures, scores, parameter_rows(solution.value, parts.standards.columns), learned, remarks)
 
 
-def _predictor(model: RidgeModel | ProcessModel, parts: Split) -> Predictor:
+def _starts(solution: Solution, restarts: int) -> str:
+    losses = np.asarray(solution.stats["start_losses"])
+    losses = losses[np.isfinite(losses)]
+    failed = int(np.sum(solution.stats["failed"]))
+    return f"{restarts} starts, {failed} failed; losses from {losses.min():.5g} to {losses.max():.5g}"
+
+
+def _regressor(model: RidgeModel | ProcessModel, parts: Split) -> Regressor:
+    mean, deviation = float(parts.y.mean()), float(parts.y.std())
+    y = (parts.y - mean) / deviation
     if isinstance(model, RidgeModel):
-        f = kernel_ridge(model.kernel, parts.X, parts.y, model.ridge).value
-        return Predictor(parts.standards, RIDGE, f, float(model.ridge))
-    process = condition(GaussianProcess(model.kernel), parts.X, parts.y, model.noise).value
-    return Predictor(parts.standards, GP, process, float(model.noise))
+        f = kernel_ridge(model.kernel, parts.X, y, model.ridge).value
+        return Regressor(parts.standards, RIDGE, f, float(model.ridge), mean, deviation)
+    process = condition(GaussianProcess(model.kernel), parts.X, y, model.noise).value
+    return Regressor(parts.standards, GP, process, float(model.noise), mean, deviation)
 
 
-def _scored(predictor: Predictor, parts: Split) -> tuple[float, float | None]:
-    mean, deviation = predictor.at_standardised(parts.X_held_out)
+def _scored(regressor: Regressor, parts: Split) -> tuple[str, ...]:
+    mean, deviation = regressor.at_standardised(parts.X_held_out)
     if not np.all(np.isfinite(mean)):
         raise NonFiniteError("held-out rows are predicted as NaN or inf: this kernel grows too fast for them")
     return _score(parts, mean, deviation)
 
 
-def _score(parts: Split, mean: np.ndarray, deviation: np.ndarray | float | None) -> tuple[float, float | None]:
+def _score(parts: Split, mean: np.ndarray, deviation: np.ndarray | float | None) -> tuple[str, ...]:
+    """Root mean square error, and the mean negative log density where there is one."""
     residual = parts.y_held_out - mean
-    error = float(np.sqrt(np.mean(residual**2)))
+    error = f"{np.sqrt(np.mean(residual**2)):.5g}"
     if deviation is None:
-        return error, None
+        return (error,)
     density = 0.5 * np.log(2 * math.pi * np.square(deviation)) + 0.5 * (residual / deviation) ** 2
-    return error, float(np.mean(density))
+    return error, f"{np.mean(density):.4f}"

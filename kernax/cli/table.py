@@ -13,18 +13,22 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-_LEAST_ROWS = 4  # three to learn from, one to hold out
+LEAST_ROWS = 4  # three to learn from, one to hold out
 _SHOWN = 30  # column names in a message
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Inputs `X` (n, d) under the names in `columns`, and the values `y` (n,) of the column called `target`."""
+    """Inputs `X` (n, d) under the names in `columns`, and the cells of the column called `target` as they are written.
+
+    `places` says where each of these cells stands, for messages.
+    """
 
     columns: tuple[str, ...]
     target: str
     X: Float[np.ndarray, "n d"]
-    y: Float[np.ndarray, " n"]
+    cells: tuple[str, ...]
+    places: tuple[str, ...]
 
 
 def read_table(path: Path, target: str) -> Table:
@@ -35,15 +39,13 @@ def read_table(path: Path, target: str) -> Table:
     """
     with _open(path) as records:
         header = _header(path, records)
-        place = _find(path, target, header)
-        rows = np.array([_row(path, header, line, cells) for line, cells in records])
-    if len(rows) < _LEAST_ROWS:
-        raise ValueError(f"{path} has {plural(len(rows), 'row')} of numbers, but at least {_LEAST_ROWS} are needed")
-    y = rows[:, place]
-    if y.min() == y.max():
-        raise ValueError(f"target column {target!r} is constant: it is {y[0]:g} in every row, so there is nothing to learn")
+        column = _find(path, target, header)
+        rows = [_row(path, header, line, cells) for line, cells in records]
     inputs = tuple(name for name in header if name != target)
-    return Table(inputs, target, np.delete(rows, place, axis=1), y)
+    X = np.array([_numbers(row, frozenset(inputs)) for row in rows]).reshape(len(rows), len(inputs))
+    if not rows:
+        raise ValueError(f"{path} has 0 rows of numbers, but at least {LEAST_ROWS} are needed")
+    return Table(inputs, target, X, tuple(row[column].text.strip() for row in rows), tuple(row[column].place for row in rows))
 
 
 def read_columns(path: Path, columns: tuple[str, ...]) -> Float[np.ndarray, "n d"]:
@@ -55,9 +57,9 @@ def read_columns(path: Path, columns: tuple[str, ...]) -> Float[np.ndarray, "n d
         header = _header(path, records)
         missing = [name for name in columns if name not in header]
         if missing:
-            names = ", ".join(map(_quoted, missing[:_SHOWN]))
+            names = ", ".join(map(quoted, missing[:_SHOWN]))
             raise ValueError(f"{path} lacks {names}: the model was fitted to the columns {', '.join(columns[:_SHOWN])}")
-        rows = [_row(path, header, line, cells, only=frozenset(columns)) for line, cells in records]
+        rows = [_numbers(_row(path, header, line, cells), frozenset(columns)) for line, cells in records]
     if not rows:
         raise ValueError(f"{path} has no rows of numbers below its header")
     kept = [name for name in header if name in set(columns)]
@@ -115,47 +117,64 @@ def _header(path: Path, records: Iterator[tuple[int, list[str]]]) -> list[str]:
             raise ValueError(f"column {position} of {path} has no name in the header (from pandas, write with index=False)")
     twice = next((name for position, name in enumerate(names) if name in names[:position]), None)
     if twice is not None:
-        raise ValueError(f"{path} has two columns called {_quoted(twice)}: names must differ")
+        raise ValueError(f"{path} has two columns called {quoted(twice)}: names must differ")
     return names
 
 
 def _find(path: Path, target: str, header: list[str]) -> int:
     if target not in header:
         near = difflib.get_close_matches(target, header, n=1, cutoff=0.5)
-        hint = f"did you mean {_quoted(near[0])}? " if near else ""
+        hint = f"did you mean {quoted(near[0])}? " if near else ""
         names = ", ".join(header[:_SHOWN] + ["..."] * (len(header) > _SHOWN))
-        raise ValueError(f"{path} has no column {_quoted(target)}: {hint}its columns are {names}")
+        raise ValueError(f"{path} has no column {quoted(target)}: {hint}its columns are {names}")
     if len(header) == 1:
-        raise ValueError(f"{path} has no columns but the target {_quoted(target)}: there is nothing to predict it from")
+        raise ValueError(f"{path} has no columns but the target {quoted(target)}: there is nothing to predict it from")
     return header.index(target)
 
 
-def _row(path: Path, header: list[str], line: int, cells: list[str], only: frozenset[str] | None = None) -> list[float]:
+@dataclasses.dataclass(frozen=True)
+class _Cell:
+    """The text of a cell, the name of its column, and where it stands."""
+
+    text: str
+    name: str
+    place: str
+
+
+def _row(path: Path, header: list[str], line: int, cells: list[str]) -> list[_Cell]:
     if len(cells) != len(header):
         raise ValueError(f"{path}, line {line}: there are {plural(len(cells), 'cell')}, but the header has {len(header)}")
-    numbers = []
+    row = []
     for name, cell in zip(header, cells):
-        try:
-            if only is None or name in only:
-                numbers.append(_number(cell))
-        except ValueError as problem:
-            raise ValueError(f"{path}, line {line}, column {_quoted(name)}: {problem}") from None
+        row.append(_Cell(cell, name, f"{path}, line {line}, column {quoted(name)}"))
         line += len(re.findall("\r\n|\r|\n", cell))  # inside quotes
-    return numbers
+    return row
 
 
-def _number(cell: str) -> float:
+def _numbers(row: list[_Cell], only: frozenset[str]) -> list[float]:
+    return [number(cell.text, cell.place) for cell in row if cell.name in only]
+
+
+def number(cell: str, place: str) -> float:
+    """What a cell says, or a ValueError that names its place."""
     if not cell.strip():
-        raise ValueError("the cell is empty: remove such rows, or fill them in")
-    try:
-        number = float(cell.replace("_", "?"))  # Python reads 1_000 as a thousand, no other program does
-    except ValueError:
+        raise ValueError(f"{place}: the cell is empty: remove such rows, or fill them in")
+    value = as_number(cell)
+    if value is None:
         comma = "," in cell and cell.replace(",", "", 1).replace(".", "").strip().lstrip("+-").isdigit()
         hint = ": write a point before decimals, and nothing between thousands" if comma else ""
-        raise ValueError(f"{_quoted(cell)} is not a number{hint}") from None
-    if not math.isfinite(number):
-        raise ValueError(f"{_quoted(cell)} is not a finite number: remove such rows, or fill them in")
-    return number
+        raise ValueError(f"{place}: {quoted(cell)} is not a number{hint}")
+    if not math.isfinite(value):
+        raise ValueError(f"{place}: {quoted(cell)} is not a finite number: remove such rows, or fill them in")
+    return value
+
+
+def as_number(cell: str) -> float | None:
+    """A number as other programs read it; None for any other text."""
+    try:
+        return float(cell.replace("_", "?"))  # Python reads 1_000 as a thousand, no other program does
+    except ValueError:
+        return None
 
 
 def plural(number: int, noun: str) -> str:
@@ -163,6 +182,6 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """In quotes, on one line, and not too long."""
     return repr(text if len(text) <= 40 else text[:37] + "...")
