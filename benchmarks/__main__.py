@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks import report
 from benchmarks.harness import results
 
-NAMES = ("gram_dense", "gradient_memory", "ridge", "batch", "evidence", "processes", "matrix_free", "startup")
+NAMES = ("gram_dense", "gradient_memory", "ridge", "batch", "evidence", "processes", "matrix_free", "machines", "startup")
 
 
 def main() -> int:
