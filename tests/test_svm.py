@@ -30,12 +30,6 @@ def decisions(solution, X):
     return jax.vmap(solution.value)(jnp.asarray(X, DTYPE))
 
 
-def libsvm_objective(machine, K, y):
-    beta = np.zeros(len(y))
-    beta[machine.support_] = machine.dual_coef_[0]
-    return beta @ y - beta @ K @ beta / 2
-
-
 @needs_x64
 def test_a_machine_is_optimal_and_says_how_nearly(data):
     """S04: the gap is a certificate, the box is exact, the sum is kept."""
@@ -102,15 +96,32 @@ def sets():
 @pytest.mark.slow
 @needs_x64
 def test_the_objective_is_libsvms_on_many_sets_for_small_and_large_penalties():
-    """Objectives to 1e-7, decisions to 1e-4."""
+    """Objectives to 1e-7, decisions to 1e-4.
+
+    LIBSVM rounds its rows to float32: where that left it a violation of more than 1e-5 (to 3e-3 on banana at C = 1e4), ours
+    has the better objective, by 2e-7 at most.
+    """
     for name, X, y in sets():
         K = np.asarray(kernax.gram(kernax.RBF(1.5), X))
         for C in (1e-2, 1.0, 1e2, 1e4):
             theirs = SVC(C=C, kernel="precomputed", tol=1e-8, max_iter=10_000_000).fit(K, y)
             ours = kernax.svm(kernax.RBF(1.5), X, y, C, solver=FINE)
-            np.testing.assert_allclose(ours.stats["dual"], libsvm_objective(theirs, K, y), rtol=1e-7, err_msg=f"{name}, C={C}")
-            off = abs(decisions(ours, X) - theirs.decision_function(K)).max()
-            assert off <= 1e-4 * max(1, abs(theirs.decision_function(K)).max()), (name, C, off)
+            beta = np.zeros(len(y))
+            beta[theirs.support_] = theirs.dual_coef_[0]
+            objective = beta @ y - beta @ K @ beta / 2
+            assert ours.stats["dual"] >= (1 - 1e-9) * objective, (name, C)
+            assert violation(np.asarray(ours.value.coefficients), K, y, C) <= 3e-8, (name, C)
+            if violation(beta, K, y, C) <= 1e-5:
+                np.testing.assert_allclose(ours.stats["dual"], objective, rtol=1e-7, err_msg=f"{name}, C={C}")
+                expected = theirs.decision_function(K)
+                np.testing.assert_allclose(decisions(ours, X), expected, rtol=1e-4, atol=1e-4, err_msg=f"{name}, C={C}")
+
+
+def violation(beta, K, y, C):
+    """How far from optimal, in units of the targets."""
+    residual = y - K @ beta
+    rise, drop = residual[beta < np.where(y > 0, C, 0)], residual[beta > np.where(y > 0, 0, -C)]
+    return rise.max() - drop.min()
 
 
 @needs_x64
