@@ -137,12 +137,12 @@ def reliability(
 def values_of_classes(
     values: ArrayLike, labels: Any, *, bins: int = 24, name: str = "decision value", ax: "Axes | None" = None
 ) -> "Axes":
-    """How the values of a machine are spread, a histogram for each class; zero, where it decides, is a line.
+    """How the values of a machine are spread: histograms of the classes, stacked; zero, where it decides, is a line.
 
     Arguments:
         values: (n,).
         labels: (n,), numbers or strings.
-        bins: how many.
+        bins: how many, or one more: zero is an edge of one.
         name: of the values.
         ax: matplotlib axes to draw on; default, the axes of a new figure.
 
@@ -153,12 +153,13 @@ def values_of_classes(
     (values,) = columns(values=values)
     labels = _labels(labels, len(values))
     ax = wide_axes() if ax is None else ax
-    low, high = min(values.min(), 0.0), max(values.max(), 0.0)
-    edges = np.linspace(low, high if high > low else 1.0, bins + 1).tolist()
-    for i, label in enumerate(np.unique(labels)):
-        of_class = values[labels == label]
-        text = f"{plain(str(label))} ({len(of_class)})"
-        ax.hist(of_class, edges, color=_colour(i), alpha=0.55, edgecolor="white", linewidth=0.6, label=text)
+    width = (max(values.max(), 0.0) - min(values.min(), 0.0)) / bins or 1.0  # zero is an edge: no bar is on both sides
+    edges = width * np.arange(np.floor(values.min() / width), np.ceil(values.max() / width) + 1.5)
+    names = np.unique(labels)
+    groups = [values[labels == label] for label in names]
+    texts = [f"{plain(str(label))} ({len(group)})" for label, group in zip(names, groups)]
+    colours = [_colour(i) for i in range(len(names))]
+    ax.hist(groups, edges.tolist(), stacked=True, color=colours, alpha=0.75, edgecolor="white", linewidth=0.6, label=texts)
     ax.axvline(0, color=INK, linewidth=1.2)
     _label(ax, name, "points")
     quieten(ax)
