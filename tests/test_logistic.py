@@ -88,7 +88,7 @@ def held_out(fit, target):
 
 
 @needs_x64
-@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("several", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_gradients_are_those_of_the_minimiser(data, several):
     """In the lengthscale, the ridge, X and weights, zero among them (from above)."""
     X, y, Y, weights = data

@@ -219,6 +219,7 @@ def test_gradients_are_those_of_the_solution_at_the_default_tolerance(data):
         np.testing.assert_allclose(slope[place], difference, rtol=1e-5)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_batch_of_machines_and_of_their_gradients_is_the_machines_one_by_one(data):
     X, y = data

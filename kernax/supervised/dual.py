@@ -101,9 +101,9 @@ class AbstractDualSolver(eqx.Module):
 
     @abc.abstractmethod
     def solve(
-        self, problem: BoxProblem, beta: Float[Array, " n"], tol: Float[Array, ""]
+        self, problem: BoxProblem, beta: Float[Array, " n"], residual: Float[Array, " n"], tol: Float[Array, ""]
     ) -> tuple[Float[Array, " n"], Int[Array, ""]]:
-        """Improves a feasible point until its violation is at most `tol`; also the number of steps."""
+        """Improves a feasible point of known residual until its violation is at most `tol`; also the number of steps."""
 
 
 def check_tolerance(tol: float, max_steps: int | None) -> None:
@@ -115,9 +115,10 @@ def check_tolerance(tol: float, max_steps: int | None) -> None:
 
 
 class Point(eqx.Module):
-    """A solution of the programme, and how it was found."""
+    """A solution of the programme, with its residual, and how many steps it took."""
 
     beta: Float[Array, " n"]
+    residual: Float[Array, " n"]
     bias: Float[Array, ""]
     steps: Int[Array, ""]
 
@@ -131,7 +132,8 @@ def newton_step(point: Point, problem: BoxProblem) -> Point:
     n, n/2, n/4, ... that holds F. A derivative is one-sided where a point is about to change sides.
     """
     beta, bias = lax.stop_gradient((point.beta, point.bias))
-    free, bounded = active_set(beta, bias, problem)
+    point = lax.stop_gradient(point)
+    free, bounded = active_set(point, problem)
     base = jnp.where(free, beta, bounded)
     residual = problem.residual(base)
     missing = jnp.zeros((), beta.dtype) if problem.total is None else problem.total - jnp.sum(base)
@@ -151,9 +153,10 @@ def newton_step(point: Point, problem: BoxProblem) -> Point:
     d, of_free = lax.switch(which, [solve(size) for size in sizes], problem, rhs, missing)
     exact = base + d
     if problem.total is None:
-        return Point(exact, jnp.zeros_like(bias), point.steps)
+        return Point(exact, point.residual, jnp.zeros_like(bias), point.steps)
     top, bottom = bias_interval(problem, jnp.where(free, beta, lax.stop_gradient(bounded)), residual)
-    return Point(exact, jnp.where(jnp.any(free), of_free, _middle(top, bottom)), point.steps)
+    bias = jnp.where(jnp.any(free), of_free, _middle(top, bottom))
+    return Point(exact, lax.stop_gradient(point.residual), bias, point.steps)
 
 
 def _free_system(K, mask, rhs, missing, problem):
@@ -169,12 +172,12 @@ def _free_system(K, mask, rhs, missing, problem):
     return of_rhs - bias * of_one, bias
 
 
-def active_set(beta: Array, bias: Array, problem: BoxProblem) -> tuple[Bool[Array, " n"], Float[Array, " n"]]:
+def active_set(point: Point, problem: BoxProblem) -> tuple[Bool[Array, " n"], Float[Array, " n"]]:
     """Which points are free, and the values at which the others are held: zero or a bound, with its derivative."""
-    low, high = lax.stop_gradient((problem.low, problem.high))
+    beta, (low, high) = point.beta, lax.stop_gradient((problem.low, problem.high))
     at_high, at_low = (beta >= high) & (high > 0), (beta <= low) & (low < 0)
     free = (beta != 0) & ~at_high & ~at_low
-    pulled = lax.stop_gradient(problem.residual(beta)) - bias  # of a point of weight zero: to which bound it would go
+    pulled = point.residual - point.bias  # of a point of weight zero: to which bound it would go
     empty = (low == high) & (pulled != 0)
     bounded = jnp.where(at_high | (empty & (pulled > 0)), problem.high, 0)
     return free, jnp.where(at_low | (empty & (pulled < 0)), problem.low, bounded)
@@ -189,9 +192,10 @@ def polished(point: Point, problem: BoxProblem) -> tuple[Point, Bool[Array, ""]]
     inside = jnp.all((abs(beta - exact.beta) <= slack * size) & (jnp.sign(beta) * jnp.sign(point.beta) >= 0))
     residual = problem.residual(beta)
     top, bottom = bias_interval(problem, beta, residual)
-    before = bias_interval(problem, point.beta, problem.residual(point.beta))
+    before = bias_interval(problem, point.beta, point.residual)
     better = inside & (top - bottom <= before[0] - before[1])
-    return jax.tree.map(lambda new, old: jnp.where(better, new, old), Point(beta, exact.bias, point.steps), point), better
+    new = Point(beta, residual, exact.bias, point.steps)
+    return jax.tree.map(lambda new, old: jnp.where(better, new, old), new, point), better
 
 
 def certificate(point: Point, problem: BoxProblem) -> dict[str, Array]:
@@ -203,7 +207,7 @@ def certificate(point: Point, problem: BoxProblem) -> dict[str, Array]:
     ample = 10 * jnp.max(abs(beta)) + problem.scale / jnp.where(variance > 0, variance, 1)
     low, high = jnp.maximum(problem.low, -ample), jnp.minimum(problem.high, ample)
     low, high = jnp.where(jnp.isinf(problem.low), low, problem.low), jnp.where(jnp.isinf(problem.high), high, problem.high)
-    residual = problem.residual(beta)
+    residual = point.residual
     off = residual - point.bias
     loss = high * jnp.maximum(off - problem.epsilon, 0) + low * jnp.minimum(off + problem.epsilon, 0)
     gap = jnp.sum(jnp.maximum(loss - beta * off + problem.epsilon * abs(beta), 0))
@@ -217,9 +221,8 @@ def certificate(point: Point, problem: BoxProblem) -> dict[str, Array]:
     return {"primal": dual + gap, "dual": dual, "gap": gap, "relative_gap": relative} | counts
 
 
-def bias_of(problem: BoxProblem, beta: Array) -> Float[Array, ""]:
+def bias_of(problem: BoxProblem, beta: Array, residual: Array) -> Float[Array, ""]:
     """The mean over the free points, else the midpoint of what the bounded ones leave."""
-    residual = problem.residual(beta)
     free = (beta != 0) & (beta < problem.high) & (beta > problem.low)
     count = jnp.sum(free, dtype=beta.dtype)
     mean = jnp.sum(jnp.where(free, residual - problem.epsilon * jnp.sign(beta), 0)) / jnp.maximum(count, 1)

@@ -33,7 +33,9 @@ def machine(problem: BoxProblem, solver: AbstractDualSolver, start: Float[Array,
 def _found(problem: BoxProblem, start: Array, solver: AbstractDualSolver) -> Point:
     """The solver's point, of a tolerance at which the gap is small enough too."""
     closed = lambda point: (point, certificate(point, problem)["relative_gap"] <= solver.tol)
-    point = _solved(Point(start, jnp.zeros((), start.dtype), jnp.zeros((), jnp.int32)), problem, solver, solver.tol)
+    residual = lax.cond(jnp.any(start != 0), lambda: problem.residual(start), lambda: problem.targets)
+    first = Point(start, residual, jnp.zeros((), start.dtype), jnp.zeros((), jnp.int32))
+    point = _solved(first, problem, solver, solver.tol)
     return _pursued(*closed(point), problem, solver, closed)
 
 
@@ -56,7 +58,8 @@ def _pursued(point: Point, done: Array, problem: BoxProblem, solver: AbstractDua
 
 def _solved(point: Point, problem: BoxProblem, solver: AbstractDualSolver, tol: ArrayLike) -> Point:
     """The solver's point at a tolerance relative to the targets, but not finer than rounding allows."""
-    size = problem.scale + jnp.max(abs(problem.targets - problem.residual(point.beta)))
+    size = problem.scale + jnp.max(abs(problem.targets - point.residual))
     rounding = 16 * float(jnp.finfo(size.dtype).eps) * size
-    beta, steps = solver.solve(problem, point.beta, jnp.maximum(tol * problem.scale, rounding))
-    return Point(beta, bias_of(problem, beta), point.steps + steps)
+    beta, steps = solver.solve(problem, point.beta, point.residual, jnp.maximum(tol * problem.scale, rounding))
+    residual = problem.residual(beta)
+    return Point(beta, residual, bias_of(problem, beta, residual), point.steps + steps)

@@ -28,7 +28,7 @@ class ProjectedGradient(AbstractDualSolver):
     def __check_init__(self):
         check_tolerance(self.tol, self.max_steps)
 
-    def solve(self, problem, beta, tol):
+    def solve(self, problem, beta, residual, tol):
 
         def body(carry):
             beta, residual, size, _, steps = carry
@@ -44,7 +44,6 @@ class ProjectedGradient(AbstractDualSolver):
             top, bottom = bias_interval(problem, new, residual)
             return new, residual, size, top - bottom, steps + 1
 
-        residual = problem.residual(beta)
         first = 1 / jnp.maximum(jnp.max(problem.diagonal()), jnp.finfo(beta.dtype).tiny)
         top, bottom = bias_interval(problem, beta, residual)
         start = (beta, residual, first, top - bottom, jnp.zeros((), jnp.int32))

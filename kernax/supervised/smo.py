@@ -38,7 +38,7 @@ class SMO(AbstractDualSolver):
         if self.working_set is not None and self.working_set < 2:
             raise ValueError(f"working_set must be at least 2, but is {self.working_set}")
 
-    def solve(self, problem, beta, tol):
+    def solve(self, problem, beta, residual, tol):
         n = len(beta)
         size = min(n, self.working_set or max(_WHOLE, -(-4 * n // 10)))
         most = 100 * n + 10**6 if self.max_steps is None else self.max_steps
@@ -59,7 +59,6 @@ class SMO(AbstractDualSolver):
             _, _, top, bottom, steps = carry
             return (top - bottom > tol) & (steps < most)
 
-        residual = problem.residual(beta)
         start = (beta, residual, *bias_interval(problem, beta, residual), jnp.zeros((), jnp.int32))
         beta, _, _, _, steps = lax.while_loop(violated, outer, start)
         return beta, steps
