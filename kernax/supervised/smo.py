@@ -17,7 +17,7 @@ from kernax.supervised.dual import AbstractDualSolver, BoxProblem, bias_interval
 
 _LANES = 64  # vectors are kept at a multiple of this, so that maxima vectorise
 _CHECK_EVERY = 16  # steps between two looks at the violation
-_WHOLE = 1024  # up to this many points, all are in the working set
+_WHOLE, _MOST = 1024, 4096  # up to so many points, all are in the working set; it never holds more than that
 
 
 class SMO(AbstractDualSolver):
@@ -26,7 +26,8 @@ class SMO(AbstractDualSolver):
     Attributes:
         tol: the violation of optimality at which to stop, in units of the targets: LIBSVM's `tol`.
         max_steps: pairs changed, at most; default a hundred for each point and a million.
-        working_set: how many points to solve for at a time; default all of them up to 1024, then four in ten.
+        working_set: how many points to solve for at a time; default all of them up to 1024, then four in ten, but
+            no more than 4096.
     """
 
     tol: float = eqx.field(default=1e-3, static=True)
@@ -40,7 +41,7 @@ class SMO(AbstractDualSolver):
 
     def solve(self, problem, beta, residual, tol):
         n = len(beta)
-        size = min(n, self.working_set or max(_WHOLE, -(-4 * n // 10)))
+        size = min(n, self.working_set or min(max(_WHOLE, -(-4 * n // 10)), _MOST))
         most = 100 * n + 10**6 if self.max_steps is None else self.max_steps
 
         def outer(carry):
