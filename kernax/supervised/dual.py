@@ -131,8 +131,8 @@ def newton_step(point: Point, problem: BoxProblem) -> Point:
     nothing is free it is the midpoint of the interval that the bounded points leave. The system is solved in the smallest size
     n, n/2, n/4, ... that holds F. A derivative is one-sided where a point is about to change sides.
     """
-    beta, bias = lax.stop_gradient((point.beta, point.bias))
     point = lax.stop_gradient(point)
+    beta, bias = point.beta, point.bias
     free, bounded = active_set(point, problem)
     base = jnp.where(free, beta, bounded)
     residual = problem.residual(base)
@@ -156,7 +156,7 @@ def newton_step(point: Point, problem: BoxProblem) -> Point:
         return Point(exact, point.residual, jnp.zeros_like(bias), point.steps)
     top, bottom = bias_interval(problem, jnp.where(free, beta, lax.stop_gradient(bounded)), residual)
     bias = jnp.where(jnp.any(free), of_free, _middle(top, bottom))
-    return Point(exact, lax.stop_gradient(point.residual), bias, point.steps)
+    return Point(exact, point.residual, bias, point.steps)
 
 
 def _free_system(K, mask, rhs, missing, problem):
@@ -184,9 +184,12 @@ def active_set(point: Point, problem: BoxProblem) -> tuple[Bool[Array, " n"], Fl
 
 
 def polished(point: Point, problem: BoxProblem) -> tuple[Point, Bool[Array, ""]]:
-    """The exact solution for the active set of a point, and whether it is the solution: it may have left the box."""
+    """The exact solution for the active set of a point if that is better, and whether it is the solution.
+
+    It is not if it has left the box, or if a point that is held would rather move: then the active set was wrong.
+    """
     exact = newton_step(point, problem)
-    slack = 1e-3 if exact.beta.dtype == jnp.float32 else 1e-7
+    slack = 1e-3 if exact.beta.dtype == jnp.float32 else 1e-6
     beta = jnp.clip(exact.beta, problem.low, problem.high)
     size = jnp.max(abs(beta), initial=0)
     inside = jnp.all((abs(beta - exact.beta) <= slack * size) & (jnp.sign(beta) * jnp.sign(point.beta) >= 0))
@@ -195,7 +198,8 @@ def polished(point: Point, problem: BoxProblem) -> tuple[Point, Bool[Array, ""]]
     before = bias_interval(problem, point.beta, point.residual)
     better = inside & (top - bottom <= before[0] - before[1])
     new = Point(beta, residual, exact.bias, point.steps)
-    return jax.tree.map(lambda new, old: jnp.where(better, new, old), new, point), better
+    point = jax.tree.map(lambda new, old: jnp.where(better, new, old), new, point)
+    return point, better & (top - bottom <= slack * problem.scale)
 
 
 def certificate(point: Point, problem: BoxProblem) -> dict[str, Array]:
