@@ -34,6 +34,8 @@ def test_platts_sigmoid_maximises_the_likelihood_of_softened_targets(values):
     ours = kernax.platt(f, y, weights=weights).value
     np.testing.assert_allclose([ours.slope, ours.intercept], found, rtol=1e-4)
     assert jnp.all((ours(f) > 0) & (ours(f) < 1))
+    constant = kernax.platt(np.ones(50, DTYPE), y, weights=weights).value
+    np.testing.assert_allclose(constant(np.ones(3, DTYPE)), (weights * t).sum() / weights.sum(), rtol=1e-4)
     separated = kernax.platt(y.astype(DTYPE), y).value
     assert jnp.isfinite(separated.slope)
 

@@ -166,6 +166,7 @@ def test_labels_of_any_kind_give_identical_decisions(data):
         (np.array(["a", "b", "c"]), "3 classes: 'a', 'b', 'c': one_hot takes any number"),
         (np.ones((2, 2)), r"labels must have shape \(n,\)"),
         (np.array([1, "a"], object), "labels must be all of one kind"),
+        ([1, "a"], "labels must be all of one kind"),
     ],
 )
 def test_labels_that_are_not_two_classes_are_refused_by_name(labels, words):

@@ -118,6 +118,12 @@ def test_bad_risks_are_refused_by_name(data):
     X, y, _ = data
     with pytest.raises(ValueError, match="y must hold counts >= 0 for Poisson"):
         kernax.regularised_risk(RBF, X, y, kernax.Poisson(), 0.1)
+    with pytest.raises(ValueError, match=r"Huber.delta must be in \(0, inf\)"):
+        kernax.Huber(-1.0)
+    with pytest.raises(ValueError, match=r"Pinball.tau must be in \(0, 1\)"):
+        kernax.Pinball(1.5)
+    with pytest.raises(ValueError, match=r"y must hold -1 and \+1"):
+        kernax.regularised_risk(RBF, X, y, kernax.SquaredHinge(), 0.1)
     with pytest.raises(ValueError, match="ridge must be positive for Hinge"):
         kernax.regularised_risk(RBF, X, np.sign(y), kernax.Hinge(), 0.0)
 

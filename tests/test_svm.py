@@ -312,6 +312,19 @@ def test_constant_inputs_and_conflicting_duplicates_are_solved(data):
     assert both.result == kernax.RESULTS.successful
 
 
+def test_a_hard_margin_that_does_not_exist_is_said_to_diverge():
+    solver = kernax.SMO(max_steps=2000)
+    solution = kernax.svm(RBF, np.zeros((4, 2)), np.array([1.0, -1, 1, -1]), jnp.inf, solver=solver, throw=False)
+    assert solution.result == kernax.RESULTS.diverged
+    assert solution.stats["steps"] < 4000
+
+
+def test_one_class_is_no_machine_while_tracing_either(data):
+    X, _ = data
+    solution = jax.jit(lambda y: kernax.svm(RBF, X, y, 1.0, throw=False))(jnp.ones(60, DTYPE))
+    assert solution.result == kernax.RESULTS.nonfinite
+
+
 def test_what_is_refused_eagerly_is_nan_while_tracing(data):
     X, y = data
     solution = jax.jit(lambda C: kernax.svm(RBF, X, y, C, throw=False))(-1.0)

@@ -34,6 +34,10 @@ def one_hot(labels: Any) -> tuple[Float[Array, "n c"], tuple[Any, ...]]:
 
 
 def _classes(labels: Any) -> tuple[list[Any], np.ndarray]:
+    if not is_concrete(labels):
+        raise ValueError("labels are looked at to find the classes: encode them outside of jit, grad and vmap")
+    if isinstance(labels, (list, tuple)) and len({isinstance(label, str) for label in labels}) == 2:
+        raise ValueError("labels must be all of one kind, numbers or strings, but are mixed")
     array = np.asarray(labels)
     if array.ndim != 1:
         raise ValueError(f"labels must have shape (n,), one per point, but have shape {array.shape}")
@@ -51,7 +55,10 @@ def as_signs(y: ArrayLike, n: int, dtype: Any, weights: Array | None) -> Array:
     """Targets -1 and +1, (n,) or (n, machines), of which each kind has a positive weight in each column."""
     targets = as_targets(y, n, dtype)
     if not is_concrete(targets):
-        return jnp.where(abs(targets) == 1, targets, jnp.nan)
+        w = jnp.ones_like(targets, shape=n) if weights is None else weights
+        of_weight = (w > 0).reshape(n, *[1] * (targets.ndim - 1))
+        both = jnp.any((targets > 0) & of_weight, 0) & jnp.any((targets < 0) & of_weight, 0)
+        return jnp.where((abs(targets) == 1) & jnp.expand_dims(both, 0), targets, jnp.nan)
     values = np.asarray(targets)
     if not np.all(abs(values) == 1):
         raise ValueError(f"y must hold -1 and +1, but holds {_named(np.unique(values).tolist())}: y, classes = signs(labels)")

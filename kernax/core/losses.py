@@ -11,13 +11,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.core.parameters import interval, nonnegative, positive
+from kernax.core.parameters import check_supports, interval, nonnegative, positive
 
 Values = Float[Array, "*n"]
 
 
 class AbstractLoss(eqx.Module):
     """`L(y, f) >= 0`, and what a value f says about y."""
+
+    def __check_init__(self):
+        check_supports(self)
 
     @abc.abstractmethod
     def __call__(self, y: Values, f: Values) -> Values:

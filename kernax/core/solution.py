@@ -26,7 +26,9 @@ with warnings.catch_warnings(action="ignore"):  # equinox remarks that lineax's 
         """lineax's words for how a solve ended, and four more."""
 
         successful = "successful"
-        inaccurate = "The residual is too large: the matrix is too close to singular for this precision."
+        inaccurate = (
+            "Rounding is too coarse: the problem is too close to singular, or the tolerance too fine, for this precision."
+        )
         not_psd = "The matrix is not positive definite, and no jitter up to 1e-4 of its mean diagonal makes it so."
         nonfinite = "NaN or inf appeared in the problem or in its solution."
         diverged = "The iteration diverged."

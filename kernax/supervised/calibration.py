@@ -59,6 +59,9 @@ def _platt(f, y, weights):
         gradient = product(basis.T, weights * (jax.nn.sigmoid(margin) - likely))
         curvature = weights * Logistic().curvature(y, margin)
         hessian = product(basis.T, curvature[:, None] * basis)
+        hessian = hessian + float(jnp.finfo(f.dtype).eps) ** (2 / 3) * jnp.trace(hessian) * jnp.eye(
+            2, dtype=f.dtype
+        )  # f constant
         return x - jnp.linalg.solve(hessian, gradient)
 
     def solve(args):

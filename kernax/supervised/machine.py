@@ -8,7 +8,16 @@ from jaxtyping import Array, ArrayLike, Float
 from kernax.core.newton import implicit
 from kernax.core.numerics import stopped
 from kernax.core.solution import RESULTS
-from kernax.supervised.dual import AbstractDualSolver, BoxProblem, Point, bias_of, certificate, newton_step, polished
+from kernax.supervised.dual import (
+    AbstractDualSolver,
+    BoxProblem,
+    Point,
+    bias_interval,
+    bias_of,
+    certificate,
+    newton_step,
+    polished,
+)
 from kernax.supervised.projected_gradient import project
 
 
@@ -24,7 +33,10 @@ def machine(problem: BoxProblem, solver: AbstractDualSolver, start: Float[Array,
     )
     stats = certificate(*stopped((point, problem))) | {"steps": point.steps}
     finite = jnp.isfinite(stats["gap"]) & jnp.isfinite(point.bias) & jnp.all(jnp.isfinite(point.beta))
-    result = RESULTS.where(stats["relative_gap"] <= solver.tol, RESULTS.successful, RESULTS.max_steps_reached)
+    result = RESULTS.where(_cut(point, problem, solver.tol), RESULTS.max_steps_reached, RESULTS.inaccurate)
+    unbounded = jnp.any(jnp.isinf(problem.high)) & jnp.any(jnp.isinf(problem.low)) & (problem.total is not None)
+    result = RESULTS.where((result == RESULTS.max_steps_reached) & unbounded, RESULTS.diverged, result)
+    result = RESULTS.where(stats["relative_gap"] <= solver.tol, RESULTS.successful, result)
     result = RESULTS.where(finite, result, RESULTS.nonfinite)
     value = jax.tree.map(lambda leaf: jnp.where(finite, leaf, jnp.nan), (point.beta, point.bias))
     return *value, result, stats
@@ -52,14 +64,28 @@ def _pursued(point: Point, done: Array, problem: BoxProblem, solver: AbstractDua
         point, _, tol = carry
         return *judge(_solved(point, problem, solver, tol)), tol / 10
 
-    go_on = lambda carry: ~carry[1] & (carry[2] > solver.tol * 1e-6)
+    def go_on(carry):
+        point, done, tol = carry
+        return ~done & (tol > solver.tol * 1e-6) & ~_cut(point, problem, 10 * tol)
+
     return lax.while_loop(go_on, once, (point, done, jnp.asarray(solver.tol / 10, point.beta.dtype)))[0]
+
+
+def _cut(point: Point, problem: BoxProblem, tol: ArrayLike) -> Array:
+    """Whether the solver ran out of steps before the violation was down to a tolerance."""
+    top, bottom = bias_interval(problem, point.beta, point.residual)
+    return top - bottom > 2 * tol * problem.scale + _rounding(point, problem)
+
+
+def _rounding(point: Point, problem: BoxProblem) -> Array:
+    """What rounding makes of a violation."""
+    size = problem.scale + jnp.max(abs(problem.targets - point.residual))
+    return 16 * float(jnp.finfo(size.dtype).eps) * size
 
 
 def _solved(point: Point, problem: BoxProblem, solver: AbstractDualSolver, tol: ArrayLike) -> Point:
     """The solver's point at a tolerance relative to the targets, but not finer than rounding allows."""
-    size = problem.scale + jnp.max(abs(problem.targets - point.residual))
-    rounding = 16 * float(jnp.finfo(size.dtype).eps) * size
-    beta, steps = solver.solve(problem, point.beta, point.residual, jnp.maximum(tol * problem.scale, rounding))
+    goal = jnp.maximum(tol * problem.scale, _rounding(point, problem))
+    beta, steps = solver.solve(problem, point.beta, point.residual, goal)
     residual = problem.residual(beta)
     return Point(beta, residual, bias_of(problem, beta, residual), point.steps + steps)

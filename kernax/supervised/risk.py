@@ -8,8 +8,17 @@ from kernax.core.boundary import as_scalar, as_targets, as_weights, cast, count,
 from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import check_memory, gram_operator, prepare
 from kernax.core.kernel import AbstractKernel
+from kernax.core.labels import as_signs
 from kernax.core.linalg import weighted_solve
-from kernax.core.losses import AbstractLoss, AbstractPiecewiseLinearLoss, AbstractSmoothLoss, Poisson
+from kernax.core.losses import (
+    AbstractLoss,
+    AbstractPiecewiseLinearLoss,
+    AbstractSmoothLoss,
+    Hinge,
+    Logistic,
+    Poisson,
+    SquaredHinge,
+)
 from kernax.core.newton import implicit, newton
 from kernax.core.numerics import is_concrete, product
 from kernax.core.solution import RESULTS, Solution, finish
@@ -66,7 +75,7 @@ def regularised_risk(
         raise ValueError(f"loss must be smooth or piecewise linear, such as kernax.Huber(), but is {loss!r}")
     check_memory(X)
     ridge = as_scalar(ridge, dtype, "ridge", NONNEGATIVE)
-    _check_targets(y, loss, ridge)
+    y = _checked_targets(y, loss, ridge, weights)
     fit = _smooth if isinstance(loss, AbstractSmoothLoss) else _piecewise_linear
     how = (rtol, max_steps) if isinstance(loss, AbstractSmoothLoss) else (SMO() if solver is None else solver,)
     solution = fit(kernel, X, y, cast(loss, dtype), ridge, weights, bool(bias), *how)
@@ -75,11 +84,12 @@ def regularised_risk(
     )
 
 
-def _check_targets(y: Array, loss: AbstractLoss, ridge: Array) -> None:
+def _checked_targets(y: Array, loss: AbstractLoss, ridge: Array, weights: Array | None) -> Array:
     if isinstance(loss, Poisson) and is_concrete(y) and jnp.any(y < 0):
         raise ValueError(f"y must hold counts >= 0 for Poisson, but holds {float(jnp.min(y)):g}")
     if isinstance(loss, AbstractPiecewiseLinearLoss) and is_concrete(ridge) and not ridge > 0:
         raise ValueError(f"ridge must be positive for {type(loss).__name__}, but is {float(ridge):g}")
+    return as_signs(y, len(y), y.dtype, weights) if isinstance(loss, (Logistic, Hinge, SquaredHinge)) else y
 
 
 @eqx.filter_jit

@@ -65,7 +65,8 @@ def svm(
 
     Raises:
         ValueError: bad shapes or values, labels other than -1 and +1, one class only.
-        MaxStepsError: C is too large for the data as they are scaled. NonFiniteError, MemoryBudgetError.
+        MaxStepsError: C is too large for the data as they are scaled. DivergedError: a hard margin that does not exist.
+        BreakdownError: the tolerance is below what rounding allows. NonFiniteError, MemoryBudgetError.
     """
     kernel, X, _ = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
