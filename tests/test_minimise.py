@@ -104,10 +104,11 @@ def test_steps_so_long_that_nothing_is_learned_are_never_a_success():
     assert not solution.stats["runaways"]["kernel.lengthscale"]
 
 
-def test_a_run_that_improved_and_was_thrown_far_away_keeps_its_best_and_warns():
+def test_a_run_that_improved_and_was_thrown_far_away_keeps_its_best():
+    """Without a warning: line searches throw parameters that matter little to their bounds, and come back."""
     start, optimiser = RidgeModel(kernax.RBF(), ridge=1.5), optax.sgd(lambda step: jnp.where(step == 0, 0.2, 1e5))
-    with pytest.warns(RunawayWarning, match="ridge moved eight powers of ten"):
-        solution = kernax.minimise(valley, start, optimiser, 5)
+    solution = kernax.minimise(valley, start, optimiser, 5)
+    assert not solution.stats["runaways"]["ridge"]
     assert solution.result == kernax.RESULTS.successful
     assert 1 < solution.value.ridge < 1.5
 

@@ -71,10 +71,10 @@ def minimise(
         A `Solution`: the model with the lowest finite loss; `nonfinite` if the loss or gradient stopped being finite, in
         which case `value` is the best before that. Stats: `loss` (of `value`), `losses` (steps + 1,) with NaN where not
         reached, `steps` taken, `gradient_norm` at the last step, with respect to the unconstrained parameters, and
-        `runaways`: which parameters stand at their bounds, in `value` or where the run stopped. A positive parameter may
-        move eight powers of ten from its start, an interval's as far in logits; one that is still running there is stopped
-        and named in a warning. `diverged` if the run stopped at a bound and no step improved on the start, which is then
-        `value`: the gradient is zero at a bound, but nothing was learned.
+        `runaways`: which parameters stand at their bounds. A positive parameter may move eight powers of ten from its start,
+        an interval's as far in logits; one that is still running there is stopped and named in a warning. `diverged` if the
+        run stopped at a bound and no step improved on the start, which is then `value`: the gradient is zero at a bound, but
+        nothing was learned.
 
     Raises:
         ValueError: nothing to learn, no steps, or a loss that is not a scalar.
@@ -203,7 +203,8 @@ def close(problem: Problem, state: State) -> Solution:
     lost = jnp.any(jnp.stack(list(stopped.values()))) & (state.best_loss == state.losses[0])
     result = RESULTS.where(lost & (result == RESULTS.successful), RESULTS.diverged, result)
     figures = {"loss": state.best_loss, "losses": state.losses, "steps": state.step, "gradient_norm": state.gradient_norm}
-    stats = figures | {"runaways": jax.tree.map(jnp.logical_or, problem.runaways(state.best), stopped)}
+    runaways = jax.tree.map(lambda best, last: best | (lost & last), problem.runaways(state.best), stopped)
+    stats = figures | {"runaways": runaways}
     return Solution(problem.model(state.best), result, stats)
 
 
