@@ -5,6 +5,7 @@ its dual is a box: `c L(y, f) = max over low <= b <= high of b (t - f) - epsilon
 """
 
 import abc
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -17,7 +18,9 @@ Values = Float[Array, "*n"]
 
 
 class AbstractLoss(eqx.Module):
-    """`L(y, f) >= 0`, and what a value f says about y."""
+    """`L(y, f) >= 0`, and what a value f says about y. `targets` says what y is: numbers, counts, or signs, -1 and +1."""
+
+    targets: ClassVar[Literal["numbers", "counts", "signs"]] = "numbers"
 
     def __check_init__(self):
         check_supports(self)
@@ -89,6 +92,8 @@ class Huber(AbstractSmoothLoss):
 class Logistic(AbstractSmoothLoss):
     """`log(1 + exp(-y f))`, y = -1 or +1: minus the log probability of y under `p(+1) = 1 / (1 + exp(-f))`."""
 
+    targets = "signs"
+
     def __call__(self, y, f):
         return jax.nn.softplus(-y * f)
 
@@ -104,6 +109,8 @@ class Logistic(AbstractSmoothLoss):
 
 class SquaredHinge(AbstractSmoothLoss):
     """`max(0, 1 - y f)^2`, y = -1 or +1."""
+
+    targets = "signs"
 
     def __call__(self, y, f):
         return jnp.maximum(1 - y * f, 0) ** 2
@@ -121,6 +128,8 @@ class SquaredHinge(AbstractSmoothLoss):
 class Poisson(AbstractSmoothLoss):
     """`exp(f) - y f + log y!` for counts y >= 0: minus the log probability of y under a mean of exp(f)."""
 
+    targets = "counts"
+
     def __call__(self, y, f):
         return jnp.exp(f) - y * f + jax.lax.lgamma(y + 1)
 
@@ -136,6 +145,8 @@ class Poisson(AbstractSmoothLoss):
 
 class Hinge(AbstractPiecewiseLinearLoss):
     """`max(0, 1 - y f)`, y = -1 or +1: the loss of the support vector machine."""
+
+    targets = "signs"
 
     def __call__(self, y, f):
         return jnp.maximum(1 - y * f, 0)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike
 
 from kernax.core.losses import Hinge, Logistic, Squared, SquaredHinge
-from kernax.plot.style import COLOURS, DOT, INK, LINE, check_names, columns, plain, quieten, square_axes, wide_axes
+from kernax.plot.style import COLOURS, DOT, INK, LINE, check_names, columns, name_axes, plain, quieten, square_axes, wide_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,7 +61,7 @@ def decision_regions(
         ax.scatter(a[ringed], b[ringed], s=3.2 * _size(len(a)), facecolors="none", edgecolors=INK, linewidths=0.9, zorder=4,
                    label="support vector")  # fmt: skip
     ax.set(xlim=_range(a), ylim=_range(b))
-    _label(ax, *names)
+    name_axes(ax, *names)
     quieten(ax)
     ax.grid(visible=False)
     _legend_above(ax)
@@ -87,7 +87,7 @@ def losses_over_margin(*, ax: "Axes | None" = None) -> "Axes":
     for i, (name, loss) in enumerate(curves.items()):
         ax.plot(m, loss, color=_colour(i), linewidth=1.8, linestyle=dashes.get(name, "-"), zorder=3 + i, label=name)
     ax.set(xlim=(-3, 3), ylim=(-0.1, 6))
-    _label(ax, "margin y f(x)", "loss")
+    name_axes(ax, "margin y f(x)", "loss")
     quieten(ax)
     ax.legend(frameon=False, fontsize="small", labelcolor=INK)
     return ax
@@ -127,7 +127,7 @@ def reliability(
     ax.scatter(said, came, s=sizes, color=DOT, edgecolors="white", linewidths=0.6, zorder=3)
     ax.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), aspect="equal")
     of = "" if name is None else f" of {name}"
-    _label(ax, f"predicted probability{of}", f"observed frequency{of}")
+    name_axes(ax, f"predicted probability{of}", f"observed frequency{of}")
     error = float(np.sum(n * abs(said - came)) / len(p))
     ax.set_title(f"{len(p)} points, calibration error {error:.3g}", color=INK, fontsize="medium", loc="left")
     quieten(ax)
@@ -161,7 +161,7 @@ def values_of_classes(
     colours = [_colour(i) for i in range(len(names))]
     ax.hist(groups, edges.tolist(), stacked=True, color=colours, alpha=0.75, edgecolor="white", linewidth=0.6, label=texts)
     ax.axvline(0, color=INK, linewidth=1.2)
-    _label(ax, name, "points")
+    name_axes(ax, name, "points")
     quieten(ax)
     _legend_above(ax)
     return ax
@@ -238,11 +238,6 @@ def _size(n: int) -> float:
 def _range(values: np.ndarray) -> tuple[float, float]:
     margin = 0.08 * float(np.ptp(values)) or 1.0
     return float(values.min()) - margin, float(values.max()) + margin
-
-
-def _label(ax: "Axes", x: str, y: str) -> None:
-    ax.set_xlabel(plain(x), color=INK)
-    ax.set_ylabel(plain(y), color=INK)
 
 
 def _legend_above(ax: "Axes") -> None:

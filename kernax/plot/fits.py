@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import ArrayLike
 
-from kernax.plot.style import DOT, INK, LINE, check_names, columns, limits, plain, quieten, square_axes, wide_axes
+from kernax.plot.style import DOT, INK, LINE, check_names, columns, limits, name_axes, quieten, square_axes, wide_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,8 +29,7 @@ def predicted_against_true(true: ArrayLike, predicted: ArrayLike, *, name: str =
     ax.scatter(true, predicted, s=size, color=DOT, alpha=0.65, edgecolors="white", linewidths=0.5, zorder=2)
     ax.set(xlim=(low, high), ylim=(low, high), aspect="equal")
     error = np.sqrt(np.mean((predicted - true) ** 2))
-    ax.set_xlabel(f"true {plain(name)}", color=INK)
-    ax.set_ylabel(f"predicted {plain(name)}", color=INK)
+    name_axes(ax, f"true {name}", f"predicted {name}")
     ax.set_title(f"{len(true)} points, RMSE {error:.4g}", color=INK, fontsize="medium", loc="left")
     quieten(ax)
     return ax
@@ -67,8 +66,7 @@ def posterior_band(
         if points is not None:
             a, b = columns(x=points[0], y=points[1])
             ax.scatter(a, b, s=float(np.clip(1200 / len(a), 3, 20)), color=colour, linewidths=0, zorder=3, label=label)
-    ax.set_xlabel(plain(names[0]), color=INK)
-    ax.set_ylabel(plain(names[1]), color=INK)
+    name_axes(ax, *names)
     ax.legend(frameon=False, fontsize="small", labelcolor=INK)
     quieten(ax)
     return ax
@@ -83,8 +81,7 @@ def learning_curve(losses: ArrayLike, *, name: str = "loss", ax: "Axes | None" =
     steps = np.flatnonzero(np.isfinite(losses))
     ax.plot(steps, losses[steps], ".", color=DOT, markersize=4, label="each step")
     ax.plot(steps, np.minimum.accumulate(losses[steps]), color=LINE, linewidth=1.2, label="best so far")
-    ax.set_xlabel("step", color=INK)
-    ax.set_ylabel(plain(name), color=INK)
+    name_axes(ax, "step", name)
     ax.legend(frameon=False, fontsize="small", labelcolor=INK)
     quieten(ax)
     return ax

@@ -32,23 +32,33 @@ def check_names(names: tuple[str, str], what: str) -> None:
         raise ValueError(f"names must be two, {what}, but is {names!r}")
 
 
+def name_axes(ax: "Axes", x: str, y: str) -> None:
+    """Names both axes."""
+    ax.set_xlabel(plain(x), color=INK)
+    ax.set_ylabel(plain(y), color=INK)
+
+
 def plain(text: str) -> str:
+    """A text that matplotlib prints as it is."""
     return text.replace("$", r"\$")  # a column's name is not mathematics
 
 
 def wide_axes() -> "Axes":
+    """Of a new figure, for a curve."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(7.2, 3.6), dpi=160, layout="constrained").subplots()
 
 
 def two_axes() -> "tuple[Axes, Axes]":
+    """Of a new figure, side by side."""
     from matplotlib.figure import Figure
 
     return tuple(Figure(figsize=(7.6, 3.0), dpi=160, layout="constrained").subplots(1, 2))
 
 
 def square_axes() -> "Axes":
+    """Of a new figure, for two inputs, or two things to compare."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(4.6, 4.6), dpi=160, layout="constrained").subplots()

@@ -73,5 +73,5 @@ def _lasso(features, y, penalty, weights, bias, solver):
     targets, free = product(weighted.T, y - level), jnp.full_like(centre, jnp.inf)
     size = jnp.max(abs(targets))
     problem = BoxProblem(operator, targets, -free, free, penalty / 2, None, jnp.where(size > 0, size, 1))
-    c, _, result, stats = machine(problem, solver, jnp.zeros_like(targets))
+    c, _, result, stats = machine(problem, solver)
     return Solution((c, level - product(centre, c)), result, stats)

@@ -2,9 +2,11 @@
 
 import jax
 import jax.numpy as jnp
+import lineax as lx
 from jax import lax
 from jaxtyping import Array, ArrayLike, Float
 
+from kernax.core.losses import AbstractPiecewiseLinearLoss
 from kernax.core.newton import implicit
 from kernax.core.numerics import stopped
 from kernax.core.solution import RESULTS
@@ -21,10 +23,29 @@ from kernax.supervised.dual import (
 from kernax.supervised.projected_gradient import project
 
 
-def machine(problem: BoxProblem, solver: AbstractDualSolver, start: Float[Array, " n"]):
-    """Coefficients and bias, differentiable in the problem, the result, and stats."""
+def of_loss(
+    operator: lx.AbstractLinearOperator,
+    loss: AbstractPiecewiseLinearLoss,
+    y: Float[Array, " n"],
+    c: Float[Array, " n"],
+    bias: bool,
+    scale: Float[Array, ""],
+) -> BoxProblem:
+    """The dual of `sum_i c_i L(y_i, f(x_i) + b) + 1/2 |f|^2`."""
+    targets, low, high, epsilon = loss.box(y, c)
+    return BoxProblem(operator, targets, low, high, epsilon, jnp.zeros((), y.dtype) if bias else None, scale)
+
+
+def spread(y: Float[Array, " n"], bias: bool) -> Float[Array, ""]:
+    """The size of targets: about their mean where a bias takes that away; one if there is nothing left."""
+    size = jnp.std(y) if bias else jnp.sqrt(jnp.mean(y * y))
+    return jnp.where(size > 0, size, 1)
+
+
+def machine(problem: BoxProblem, solver: AbstractDualSolver, start: Float[Array, " n"] | None = None):
+    """Coefficients and bias, differentiable in the problem, the result, and stats; from a point near the solution, if known."""
     zero = jnp.zeros((), problem.targets.dtype)
-    start = jnp.where(jnp.any(start != 0), project(stopped(problem), start, zero), problem.start())
+    start = problem.start() if start is None else project(stopped(problem), start, zero)
     point = implicit(
         lambda args: _found(args[0], args[1], solver),
         lambda point, args: newton_step(point, args[0]),

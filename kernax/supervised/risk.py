@@ -10,22 +10,14 @@ from kernax.core.gram import check_memory, gram_operator, prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.linalg import weighted_solve
-from kernax.core.losses import (
-    AbstractLoss,
-    AbstractPiecewiseLinearLoss,
-    AbstractSmoothLoss,
-    Hinge,
-    Logistic,
-    Poisson,
-    SquaredHinge,
-)
+from kernax.core.losses import AbstractLoss, AbstractPiecewiseLinearLoss, AbstractSmoothLoss
 from kernax.core.newton import implicit, newton
 from kernax.core.numerics import is_concrete, product
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import JitteredCholesky
 from kernax.core.support import NONNEGATIVE
-from kernax.supervised.dual import AbstractDualSolver, BoxProblem
-from kernax.supervised.machine import machine
+from kernax.supervised.dual import AbstractDualSolver
+from kernax.supervised.machine import machine, of_loss, spread
 from kernax.supervised.smo import SMO
 
 
@@ -85,11 +77,11 @@ def regularised_risk(
 
 
 def _checked_targets(y: Array, loss: AbstractLoss, ridge: Array, weights: Array | None) -> Array:
-    if isinstance(loss, Poisson) and is_concrete(y) and jnp.any(y < 0):
-        raise ValueError(f"y must hold counts >= 0 for Poisson, but holds {float(jnp.min(y)):g}")
+    if loss.targets == "counts" and is_concrete(y) and jnp.any(y < 0):
+        raise ValueError(f"y must hold counts >= 0 for {type(loss).__name__}, but holds {float(jnp.min(y)):g}")
     if isinstance(loss, AbstractPiecewiseLinearLoss) and is_concrete(ridge) and not ridge > 0:
         raise ValueError(f"ridge must be positive for {type(loss).__name__}, but is {float(ridge):g}")
-    return as_signs(y, len(y), y.dtype, weights) if isinstance(loss, (Logistic, Hinge, SquaredHinge)) else y
+    return as_signs(y, len(y), y.dtype, weights) if loss.targets == "signs" else y
 
 
 @eqx.filter_jit
@@ -101,11 +93,8 @@ def _smooth(kernel, X, y, loss, ridge, weights, bias, rtol, max_steps):
 @eqx.filter_jit
 def _piecewise_linear(kernel, X, y, loss, ridge, weights, bias, solver):
     c = jnp.broadcast_to(1 / ridge, y.shape) if weights is None else weights / ridge
-    targets, low, high, epsilon = loss.box(y, c)
-    spread = jnp.std(targets) if bias else jnp.sqrt(jnp.mean(targets**2))
-    total, scale = jnp.zeros((), y.dtype) if bias else None, jnp.where(spread > 0, spread, 1)
-    problem = BoxProblem(gram_operator(kernel, X), targets, low, high, epsilon, total, scale)
-    coefficients, b, result, stats = machine(problem, solver, jnp.zeros_like(y))
+    problem = of_loss(gram_operator(kernel, X), loss, y, c, bias, spread(y, bias))
+    coefficients, b, result, stats = machine(problem, solver)
     return Solution(KernelExpansion(kernel, X, coefficients, b), result, stats)
 
 

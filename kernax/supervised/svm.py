@@ -12,10 +12,11 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import check_memory, gram_operator, prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
+from kernax.core.losses import EpsilonInsensitive, Hinge
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.support import NONNEGATIVE, Support
 from kernax.supervised.dual import AbstractDualSolver, BoxProblem
-from kernax.supervised.machine import machine
+from kernax.supervised.machine import machine, of_loss, spread
 from kernax.supervised.smo import SMO
 
 _PENALTY = Support(low=0.0, closed=(False, True))  # infinity is the hard margin
@@ -80,10 +81,7 @@ def svm(
 @eqx.filter_jit
 def _svm(kernel, X, y, C, weights, bias, solver, block_size, start):
     def problem(operator, y):
-        bound = _bound(C, weights, y)
-        total = jnp.zeros((), y.dtype) if bias else None
-        low, high = jnp.where(y > 0, 0, -bound), jnp.where(y > 0, bound, 0)
-        return BoxProblem(operator, y, low, high, jnp.zeros((), y.dtype), total, jnp.ones((), y.dtype))
+        return of_loss(operator, Hinge(), y, _bound(C, weights, y), bias, jnp.ones((), y.dtype))
 
     return _machines(kernel, X, y, problem, solver, block_size, start)
 
@@ -120,10 +118,7 @@ def support_vector_regression(
 @eqx.filter_jit
 def _support_vector_regression(kernel, X, y, C, epsilon, weights, bias, solver, block_size, start):
     def problem(operator, y):
-        bound = _bound(C, weights, y)
-        total = jnp.zeros((), y.dtype) if bias else None
-        spread = jnp.std(y) if bias else jnp.sqrt(jnp.mean(y * y))
-        return BoxProblem(operator, y, -bound, bound, epsilon, total, jnp.where(spread > 0, spread, 1))
+        return of_loss(operator, EpsilonInsensitive(epsilon), y, _bound(C, weights, y), bias, spread(y, bias))
 
     return _machines(kernel, X, y, problem, solver, block_size, start)
 
@@ -187,11 +182,10 @@ def _bound(C, weights, y):
 def _machines(kernel, X, y, problem, solver, block_size, start):
     """One machine, or one for each column of y, over one Gram matrix."""
     operator = gram_operator(kernel, X, block_size=block_size)
-    start = jnp.zeros_like(y) if start is None else start
     fit = lambda column: machine(problem(operator, column[0]), solver, column[1])
     if y.ndim == 1:
         beta, bias, result, stats = fit((y, start))
     else:
-        beta, bias, result, stats = each(fit, (y.T, start.T))
+        beta, bias, result, stats = each(fit, (y.T, None if start is None else start.T))
         beta, result = beta.T, jax.tree.map(lambda leaf: leaf[jnp.argmax(result != RESULTS.successful)], result)
     return Solution(KernelExpansion(kernel, X, beta, bias), result, stats)
