@@ -34,6 +34,8 @@ def test_sums_and_scalings_are_those_of_functions(expansions):
     np.testing.assert_allclose(jax.vmap(f + 2.0 * g)(X), jax.vmap(f)(X) + 2 * jax.vmap(g)(X), **CLOSE)
     np.testing.assert_allclose(jax.vmap(f - g)(X), jax.vmap(f)(X) - jax.vmap(g)(X), **CLOSE)
     np.testing.assert_allclose(jax.vmap(-f)(X), -jax.vmap(f)(X), **CLOSE)
+    np.testing.assert_allclose(jax.vmap(sum([f, g]) / 2)(X), (jax.vmap(f)(X) + jax.vmap(g)(X)) / 2, **CLOSE)
+    np.testing.assert_allclose((-3.0 * f).norm, 3 * f.norm, **CLOSE)
 
 
 def test_the_kernel_reproduces_and_the_norm_comes_from_the_inner_product(expansions):
@@ -59,6 +61,22 @@ def test_the_norm_is_that_of_the_weights_where_features_are_explicit(rng):
     np.testing.assert_allclose(linear.norm, jnp.linalg.norm(c @ X), **CLOSE)
     square = kernax.KernelExpansion(kernax.Linear() ** 2, X, c, zero)
     np.testing.assert_allclose(square.norm, jnp.linalg.norm(jnp.einsum("i,ij,ik->jk", c, X, X)), **CLOSE)
+
+
+def test_points_are_as_far_apart_as_their_features(rng):
+    """K18: also as the functions k(x, .) and k(z, .) are."""
+    x, z = jnp.asarray(rng.normal(size=(2, 3)), DTYPE)
+    at = lambda kernel, x: kernax.KernelExpansion(kernel, x[None], jnp.ones(1, DTYPE), jnp.zeros((), DTYPE))
+    features = [
+        (kernax.Linear(), jnp.linalg.norm(x - z)),
+        (kernax.Linear() ** 2, jnp.linalg.norm(jnp.outer(x, x) - jnp.outer(z, z))),  # Frobenius
+        (kernax.RBF(0.8), jnp.sqrt(2 - 2 * jnp.exp(-jnp.sum((x - z) ** 2) / 0.8**2 / 2))),
+    ]
+    for kernel, expected in features:
+        np.testing.assert_allclose(kernax.kernel_distance(kernel, x, z), expected, **CLOSE)
+        np.testing.assert_allclose(at(kernel, x).distance(at(kernel, z)), expected, **CLOSE)
+        slope = jax.grad(lambda a, kernel=kernel: kernax.kernel_distance(kernel, a, x))(x)  # where they coincide
+        assert jnp.all(jnp.isfinite(slope))
 
 
 def test_several_outputs_have_a_norm_each(rng):

@@ -14,7 +14,7 @@ CORE = (
     ("numerics", "support"),
     ("parameters", "solution", "batching"),
     ("boundary", "kernel", "losses"),
-    ("labels",),
+    ("labels", "memory", "spectral"),
     ("gram", "solvers"),
     ("linalg",),
     ("density",),

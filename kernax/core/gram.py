@@ -1,25 +1,27 @@
 """Gram matrices of any kernel: dense, diagonal, and as operators that never hold the matrix."""
 
 import math
-import os
 from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
+import numpy as np
 from jax import lax
 from jax.extend import core as jex
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_scalar, as_stack, cast, count, dtype_of
 from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete, product
 from kernax.core.parameters import parameters
-from kernax.core.solution import MemoryBudgetError, NonFiniteError
+from kernax.core.solution import FeaturelessWarning, NonFiniteError, warn
 from kernax.core.support import NONNEGATIVE
 
-_BUDGET = 2**24  # floats that the rows computed at one time may hold between them
+_BUDGET = {"cpu": 2**18}  # floats that pairs computed at one time may hold between them: what a cache holds, elsewhere
+_LARGE_BUDGET = 2**26  # what keeps an accelerator busy
 
 Tree = TypeVar("Tree")
 
@@ -40,8 +42,20 @@ def gram(kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None, *, block_si
     check_memory(X, Z)
     K, finite = _gram(kernel, X, Z, _checked_block(block_size))
     if is_concrete(finite) and not finite:
-        raise NonFiniteError(f"{_name(kernel)} is NaN or inf on these points in {K.dtype}: rescale inputs or use float64")
+        raise NonFiniteError(
+            f"{_name(kernel)} is NaN or inf on these points in {K.dtype}: rescale inputs or use float64, "
+            "and keep to where the kernel is defined"
+        )
+    if kernel.normalises and Z is None and is_concrete(K):
+        _warn_of_featureless_points(kernel, K)
     return K
+
+
+def _warn_of_featureless_points(kernel: AbstractKernel, K: Array) -> None:
+    rows = np.flatnonzero(np.diagonal(K) == 0)
+    if len(rows):
+        more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+        warn(f"point {rows[0]}{more} has no features under {_name(kernel)}: its row of K is zero", FeaturelessWarning)
 
 
 def gram_diagonal(kernel: AbstractKernel, X: PyTree) -> Float[Array, " n"]:
@@ -99,40 +113,6 @@ def _checked_block(block_size: Any) -> Any:
     return block_size
 
 
-def check_memory(X: PyTree, Z: PyTree | None = None) -> None:
-    """Raises MemoryBudgetError, before anything is compiled, if a dense Gram matrix would not fit into memory."""
-    n, m, dtype = count(X), count(X if Z is None else Z), dtype_of(X)
-    needed = n * m * dtype.itemsize
-    if needed < 2**30 or not is_concrete(X, Z):
-        return
-    available = _available_memory(jax.tree.leaves(X)[0])
-    if needed > available:
-        raise MemoryBudgetError(
-            f"{needed / 2**30:.0f} GiB needed for a dense ({n}, {m}) Gram matrix in {dtype}, "
-            f"{available / 2**30:.1f} GiB available; use block_size=... (a number of rows) for a matrix-free solve"
-        )
-
-
-def _available_memory(array: Array) -> int:
-    """Bytes free on the devices of an array; on a CPU, in the machine."""
-    total = 0
-    for device in array.devices():
-        figures = device.memory_stats() or {}
-        if "bytes_limit" in figures:
-            total += figures["bytes_limit"] - figures.get("bytes_in_use", 0)
-        else:
-            return _free_host_memory()
-    return total
-
-
-def _free_host_memory() -> int:
-    try:
-        with open("/proc/meminfo") as lines:
-            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 @eqx.filter_jit
 def _diagonal(kernel, X):
     return jax.vmap(lambda x: kernel(x, x))(X)
@@ -143,12 +123,13 @@ def _gram(kernel, X, Z, block_size):
     """The matrix, and whether it is finite: by the diagonals, as |k(x, z)|^2 <= k(x, x) k(z, z), and one row and column."""
     n, other = count(X), X if Z is None else Z
     rows = block_size or _rows_per_block(kernel, X, other)
-
-    def row(x):
-        return jax.vmap(lambda z: kernel(x, z))(other)
-
     whole = rows >= n
-    K = jax.vmap(row)(X) if whole else lax.map(jax.checkpoint(row), X, batch_size=rows)
+    if whole:
+        K = _pairs(kernel, X, other)
+    elif Z is None:
+        K = _triangle(kernel, X, math.isqrt(rows * n))
+    else:
+        K = lax.map(jax.checkpoint(lambda x: jax.vmap(lambda z: kernel(x, z))(other)), X, batch_size=rows)
     if K.ndim != 2:
         raise ValueError(f"a kernel must return a scalar, but {_name(kernel)} returns shape {K.shape[2:]}")
     diagonal = jax.vmap(lambda x: kernel(x, x))(X)
@@ -157,6 +138,31 @@ def _gram(kernel, X, Z, block_size):
         return K, finite & jnp.all(jnp.isfinite(jax.vmap(lambda z: kernel(z, z))(Z)))
     exact = jnp.where(jnp.eye(n, dtype=bool), diagonal[:, None], _symmetric(K) if whole else (K + K.T) / 2)
     return K + lax.stop_gradient(exact - K), finite  # the derivative is that of K either way
+
+
+def _pairs(kernel, X, Z):
+    return jax.vmap(lambda x: jax.vmap(lambda z: kernel(x, z))(Z))(X)
+
+
+def _triangle(kernel, X, side):
+    """K in square tiles, of which those below the diagonal are transposes: half the work. Recomputed in the backward pass."""
+    n = count(X)
+    blocks = -(-n // side)
+    side = -(-n // blocks)
+    place = np.minimum(np.arange(blocks * side), n - 1).reshape(blocks, side)  # the last tile repeats the last point
+    parts = jax.tree.map(lambda leaf: leaf[place], X)
+    upper = np.triu_indices(blocks)
+
+    def tile(pair):
+        x, z = (jax.tree.map(lambda leaf, i=i: leaf[i], parts) for i in pair)
+        return _pairs(kernel, x, z)
+
+    which = np.zeros((blocks, blocks), int)
+    which[upper] = np.arange(len(upper[0]))
+    tiles = lax.map(jax.checkpoint(tile), upper)[np.maximum(which, which.T)]
+    above = np.triu(np.ones((blocks, blocks), bool))[:, :, None, None]
+    K = jnp.where(above, tiles, jnp.swapaxes(tiles, 2, 3))
+    return jnp.swapaxes(K, 1, 2).reshape(blocks * side, blocks * side)[:n, :n]
 
 
 def _symmetric(K: Array) -> Array:
@@ -173,7 +179,7 @@ def _rows_per_block(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> int:
         return list(_sizes(trace.jaxpr))
 
     per_row = max((three - two for two, three in zip(sizes(2), sizes(3))), default=0)
-    return count(X) if per_row <= 4 * count(Z) else max(1, _BUDGET // per_row)
+    return count(X) if per_row <= 4 * count(Z) else max(1, _BUDGET.get(jax.default_backend(), _LARGE_BUDGET) // per_row)
 
 
 def _sizes(jaxpr: Any):

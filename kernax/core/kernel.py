@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.numerics import dot, squared_distance
+from kernax.core.numerics import dot, squared_distance, times_power_of_two
 from kernax.core.parameters import check_supports, nonnegative
 
 _REFUSAL = (
@@ -38,6 +38,7 @@ class AbstractKernel(eqx.Module):
     """
 
     keeps: ClassVar[Invariance] = Invariance.NONE  # the motions that leave such a kernel unchanged if they leave its parts so
+    normalises: ClassVar[bool] = False  # True where k(x, x) is 1, or 0 for a point without features
 
     @abc.abstractmethod
     def __call__(self, x: PyTree, z: PyTree) -> Float[Array, ""]:
@@ -130,6 +131,17 @@ class AbstractStationary(AbstractKernel):
     def invariance(self) -> Invariance:
         """A function of `|x - z|` with one lengthscale; with one per dimension it changes under rotations."""
         return min(super().invariance, Invariance.STATIONARY if jnp.ndim(self.lengthscale) else Invariance.HOMOGENEOUS)
+
+
+class AbstractWideRange(AbstractKernel):
+    """A kernel whose values may leave the range of floats. `Normalised` brings them back before they overflow."""
+
+    @abc.abstractmethod
+    def scaled(self, x: PyTree, z: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """`k(x, z) = mantissa 2^exponent`; the exponent, a whole number, is a constant to every derivative."""
+
+    def __call__(self, x, z):
+        return times_power_of_two(*self.scaled(x, z))
 
 
 class AbstractCombinator(AbstractKernel):

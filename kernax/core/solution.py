@@ -74,6 +74,10 @@ class RunawayWarning(UserWarning):
     """A parameter that the loss does not hold back was stopped at a bound."""
 
 
+class FeaturelessWarning(UserWarning):
+    """A normalised kernel met a point without features: its row of the Gram matrix is zero."""
+
+
 class PrecisionWarning(UserWarning):
     """float64 data is computed in float32, because JAX's 64-bit mode is off."""
 

@@ -10,9 +10,10 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.boundary import as_noise, as_targets, as_weights, cast, count, dtype_of
 from kernax.core.density import cholesky, factor_of, log_density
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import check_memory, gram_operator, prepare
+from kernax.core.gram import gram_operator, prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, weighted_solve
+from kernax.core.memory import check_memory
 from kernax.core.numerics import safe_sqrt
 from kernax.core.solution import Solution, finish
 from kernax.core.solvers import JitteredCholesky, solve_lower

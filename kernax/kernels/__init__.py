@@ -1,7 +1,22 @@
 """Formulas: one class a kernel."""
 
-from kernax.kernels.combinators import Custom, ExpOf, Modulated, Normalised, On, PolynomialOf, Warped
+from kernax.kernels.combinators import (
+    Centred,
+    Custom,
+    ExpOf,
+    GaussianOf,
+    Modulated,
+    Normalised,
+    On,
+    PolynomialOf,
+    Warped,
+)
+from kernax.kernels.data import Herglotz, Precomputed
 from kernax.kernels.dot_product import BilinearForm, Linear, Polynomial, Tanh
+from kernax.kernels.features import GaussianBasis, IndicatorBins, PolynomialBasis, SigmoidBasis
+from kernax.kernels.nonstationary import ArcCosine, Brownian, BrownianBridge, ChangePoint, Gibbs, IntegratedBrownian
+from kernax.kernels.sets import AllSubsets, Intersection, Jaccard, Monomials, Tanimoto
+from kernax.kernels.spectrum import AllSubstrings, BlendedSpectrum, Mismatch, Spectrum
 from kernax.kernels.stationary import (
     RBF,
     Cosine,
@@ -14,9 +29,15 @@ from kernax.kernels.stationary import (
     RationalQuadratic,
     SpectralMixture,
 )
+from kernax.kernels.subsequences import AllSubsequences, Subsequence
+from kernax.kernels.subset_trees import SubsetTree
 
 __all__ = [
     "RBF", "BilinearForm", "Cosine", "Custom", "ExpOf", "GammaExponential", "Linear", "Matern", "Matern12", "Matern32",
     "Matern52", "Modulated", "Normalised", "On", "Periodic", "Polynomial", "PolynomialOf", "RationalQuadratic",
     "SpectralMixture", "Tanh", "Warped",
+    "AllSubsequences", "AllSubstrings", "BlendedSpectrum", "Mismatch", "Spectrum", "Subsequence",
+    "AllSubsets", "Intersection", "Jaccard", "Monomials", "SubsetTree", "Tanimoto",
+    "ArcCosine", "Brownian", "BrownianBridge", "Centred", "ChangePoint", "GaussianBasis", "GaussianOf", "Gibbs", "Herglotz",
+    "IndicatorBins", "IntegratedBrownian", "PolynomialBasis", "Precomputed", "SigmoidBasis",
 ]  # fmt: skip

@@ -12,11 +12,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.kernel import AbstractCombinator, AbstractKernel, Invariance, as_module
+from kernax.core.boundary import as_stack
+from kernax.core.kernel import AbstractCombinator, AbstractKernel, AbstractWideRange, Invariance, as_kernel, as_module
 from kernax.core.numerics import safe_sqrt
-from kernax.core.parameters import as_floats, nonnegative
+from kernax.core.parameters import as_floats, data, nonnegative, positive
 
 
 def _strong(parameters: PyTree) -> PyTree:
@@ -81,13 +83,58 @@ class PolynomialOf(AbstractCombinator):
 
 
 class Normalised(AbstractCombinator):
-    """`k(x, z) / sqrt(k(x, x) k(z, z))`, the cosine of the angle between features; 0 where one of them is zero."""
+    """`k(x, z) / sqrt(k(x, x) k(z, z))`, the cosine of the angle between features; 0 where one of them is zero.
+
+    `gram` warns of points without features, whose rows are zero: an empty string, an empty set.
+    """
 
     kernel: AbstractKernel
 
+    normalises: ClassVar[bool] = True
+
     def __call__(self, x, z):
-        size = safe_sqrt(self.kernel(x, x)) * safe_sqrt(self.kernel(z, z))
-        return jnp.where(size > 0, self.kernel(x, z) / jnp.where(size > 0, size, 1), 0)
+        (k, power), (kx, power_x), (kz, power_z) = self._scaled(x, z), self._scaled(x, x), self._scaled(z, z)
+        size = safe_sqrt(kx) * safe_sqrt(kz)
+        cosine = jnp.where(size == 0, 0, k / jnp.where(size == 0, 1, size))  # and NaN stays NaN
+        return cosine * jnp.exp2(power - (power_x + power_z) / 2)
+
+    def _scaled(self, x: PyTree, z: PyTree) -> tuple[Array, Array]:
+        """Mantissa and exponent."""
+        if isinstance(self.kernel, AbstractWideRange):
+            return self.kernel.scaled(x, z)
+        k = self.kernel(x, z)
+        return k, jnp.zeros_like(k)
+
+
+class GaussianOf(AbstractCombinator):
+    """`exp(-beta (k(x, x) + k(z, z) - 2 k(x, z)))`, beta > 0: a Gaussian of the distance between the features of k.
+
+    Of `Linear()` it is `RBF(1 / sqrt(2 beta))`, but loses digits where points are close and far from zero. beta is in units of
+    1 / k. Rounding never makes the squared distance negative.
+    """
+
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+    beta: Float[Array, ""] = positive(default=1.0)
+
+    def __call__(self, x, z):
+        s = self.kernel(x, x) + self.kernel(z, z) - 2 * self.kernel(x, z)
+        return jnp.exp(-self.beta * jnp.where(s < 0, s - lax.stop_gradient(s), s))  # the value clamped, not the derivative
+
+
+class Centred(AbstractKernel):
+    """`k(x, z) - mean_i k(x, p_i) - mean_i k(p_i, z) + mean_ij k(p_i, p_j)`: features minus their mean over `points`.
+
+    `points` is a stack of m. `gram(Centred(k, X), X)` is `H K H`, `H = I - 1/n` (Schoelkopf, Smola & Mueller 1998). A
+    single value costs m^2 evaluations of k, a Gram matrix m^2 altogether and m more for each point.
+    """
+
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+    points: PyTree = data(converter=lambda points: as_stack(points, "points"))
+
+    def __call__(self, x, z):
+        k, over = self.kernel, lambda f: jnp.mean(jax.vmap(f)(self.points))
+        centre = over(lambda p: over(lambda q: k(p, q)))
+        return k(x, z) - over(lambda p: k(x, p)) - over(lambda p: k(p, z)) + centre
 
 
 def _hashable(where: Any) -> Any:

@@ -1,20 +1,24 @@
 """Kernels of R^d that do not change when both points move together.
 
 Throughout, `s = |(x - z) / lengthscale|^2` with a lengthscale that is a scalar or has one entry per dimension (ARD), in the
-units of x. Every kernel here is 1 at x = z. GPML is Rasmussen & Williams, Gaussian Processes for Machine Learning, 2006.
+units of x. Every kernel here is 1 at x = z, but for `SpectralMixture`. Spectral densities S are over cycles per unit of x:
+`k(x, z) = integral S(w) exp(2 pi i w.(x - z)) dw`. GPML is Rasmussen & Williams, Gaussian Processes for Machine Learning, 2006.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
+from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
 from kernax.core.kernel import AbstractKernel, AbstractStationary, Invariance
 from kernax.core.numerics import dot, matern, matern_of_any_order, safe_power, vectors
 from kernax.core.parameters import interval, positive, real
+from kernax.core.spectral import AbstractScaleMixture, AbstractSpectral, gamma_draws, gamma_mean
 
 
-class RBF(AbstractStationary):
+class RBF(AbstractScaleMixture):
     r"""`exp(-s / 2)`: the Gaussian, squared-exponential or radial basis function kernel (GPML eq. 4.9).
 
     Other conventions write `exp(-beta |x - z|^2)`. With l the lengthscale, `beta = gamma = 1 / (2 l^2)`, so that
@@ -27,8 +31,32 @@ class RBF(AbstractStationary):
     def of_squared_distance(self, s):
         return jnp.exp(-s / 2)
 
+    def unit_density(self, f, dim):
+        return (2 * jnp.pi) ** (dim / 2) * jnp.exp(-2 * jnp.pi**2 * f)
 
-class Matern12(AbstractStationary):
+    def sample_precisions(self, count, key):
+        return jnp.ones(count, self.lengthscale.dtype)
+
+
+class AbstractMatern(AbstractScaleMixture):
+    """A Matern kernel of smoothness nu, whose spectral density is a Student t with 2 nu degrees of freedom (GPML eq. 4.15)."""
+
+    nu: ClassVar[Any]  # a number where the class knows it, a parameter in `Matern`
+
+    def unit_density(self, f, dim):
+        nu = jnp.asarray(self.nu, f.dtype)
+        size = gammaln(nu + dim / 2) - gammaln(nu) + dim / 2 * jnp.log(2 * jnp.pi / nu)
+        return jnp.exp(size - (nu + dim / 2) * jnp.log1p(2 * jnp.pi**2 * f / nu))
+
+    def sample_precisions(self, count, key):
+        dtype = self.lengthscale.dtype
+        if isinstance(self.nu, float):  # half-integers: squares of 2 nu normal numbers
+            squares = jax.random.normal(key, (count, round(2 * self.nu)), dtype) ** 2
+            return 2 * self.nu / jnp.maximum(jnp.sum(squares, 1), jnp.finfo(dtype).tiny)
+        return self.nu / gamma_draws(self.nu, count, key)
+
+
+class Matern12(AbstractMatern):
     """`exp(-r)`, r = sqrt(s): the exponential or Ornstein-Uhlenbeck kernel, theta = 1 / lengthscale (GPML section 4.2.1).
 
     Not differentiable in x at x = z, where the derivative returned is zero.
@@ -36,38 +64,43 @@ class Matern12(AbstractStationary):
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
 
+    nu: ClassVar[float] = 0.5
     rough: ClassVar[bool] = True
 
     def of_squared_distance(self, s):
         return matern(0, s)
 
 
-class Matern32(AbstractStationary):
+class Matern32(AbstractMatern):
     """`(1 + r) exp(-r)`, r = sqrt(3 s): once differentiable sample paths (GPML eq. 4.17)."""
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
+
+    nu: ClassVar[float] = 1.5
 
     def of_squared_distance(self, s):
         return matern(1, 3 * s)
 
 
-class Matern52(AbstractStationary):
+class Matern52(AbstractMatern):
     """`(1 + r + r^2 / 3) exp(-r)`, r = sqrt(5 s): twice differentiable sample paths (GPML eq. 4.17)."""
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
+
+    nu: ClassVar[float] = 2.5
 
     def of_squared_distance(self, s):
         return matern(2, 5 * s)
 
 
-class Matern(AbstractStationary):
+class Matern(AbstractMatern):
     """`2^(1 - nu) / Gamma(nu) r^nu K_nu(r)`, r = sqrt(2 nu s), of any smoothness nu > 0, itself a parameter (GPML eq. 4.14).
 
     By quadrature, 192 nodes per pair in float64: some hundred times the cost of `Matern12`, `Matern32` and `Matern52`, which
     are nu = 1/2, 3/2, 5/2. Accurate to 1e-10 (float64) for nu >= 1/2. Second derivatives at x = z need nu > 1.
     """
 
-    nu: Float[Array, ""] = positive(default=1.5)
+    nu: Float[Array, ""] = positive(default=1.5)  # pyright: ignore[reportIncompatibleVariableOverride]
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
 
     rough: ClassVar[bool] = True
@@ -76,7 +109,7 @@ class Matern(AbstractStationary):
         return matern_of_any_order(self.nu, 2 * self.nu * s)
 
 
-class RationalQuadratic(AbstractStationary):
+class RationalQuadratic(AbstractScaleMixture):
     """`(1 + s / (2 alpha))^-alpha`: RBFs of many lengthscales, mixed by a Gamma distribution (GPML eq. 4.19)."""
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
@@ -84,6 +117,13 @@ class RationalQuadratic(AbstractStationary):
 
     def of_squared_distance(self, s):
         return jnp.exp(-self.alpha * jnp.log1p(s / (2 * self.alpha)))  # log1p keeps the limit alpha -> inf, the RBF, exact
+
+    def unit_density(self, f, dim):
+        # The mean of the density of an RBF over tau = v / alpha, v ~ Gamma(alpha, 1): inf at f = 0 for alpha <= dim / 2.
+        return (2 * jnp.pi * self.alpha) ** (dim / 2) * gamma_mean(self.alpha, dim / 2, 8 * jnp.pi**2 * self.alpha * f)
+
+    def sample_precisions(self, count, key):
+        return gamma_draws(self.alpha, count, key) / self.alpha
 
 
 class GammaExponential(AbstractStationary):
@@ -133,7 +173,7 @@ class Cosine(AbstractKernel):
         return jnp.cos(2 * jnp.pi * jnp.sum((x - z) / self.period))
 
 
-class SpectralMixture(AbstractKernel):
+class SpectralMixture(AbstractSpectral):
     """`sum_q weights_q prod_d exp(-2 pi^2 scales_qd^2 t_d^2) cos(2 pi means_qd t_d)`, t = x - z (Wilson & Adams 2013, eq. 12).
 
     A mixture of q Gaussians as spectral density: `weights` (q,), `means` (q, d) and `scales` (q, d), the standard
@@ -159,3 +199,19 @@ class SpectralMixture(AbstractKernel):
         t = (x - z)[None, :]
         decay = jnp.exp(-2 * jnp.pi**2 * jnp.sum((self.scales * t) ** 2, 1))
         return dot(self.weights, decay * jnp.prod(jnp.cos(2 * jnp.pi * self.means * t), 1))
+
+    def spectral_density(self, w):
+        w, _ = vectors(w, w, self.means[0])
+        bell = lambda centres: jax.scipy.stats.norm.pdf(w[None, :], centres, self.scales)
+        return dot(self.weights, jnp.prod((bell(self.means) + bell(-self.means)) / 2, 1))
+
+    def sample_frequencies(self, count, dim, *, key):
+        q, d = self.means.shape
+        if dim != d or count < q:
+            raise ValueError(f"a SpectralMixture of means {q, d} needs dim = {d} and count >= {q}, but got {dim} and {count}")
+        part = jnp.arange(count) % q  # its share of the frequencies, rather than one drawn, which would have no derivative
+        of_signs, of_directions = jax.random.split(key)
+        signs = jax.random.rademacher(of_signs, (count, d), self.means.dtype)
+        normal = jax.random.normal(of_directions, (count, d), self.means.dtype)
+        shares = self.weights / jnp.bincount(part, length=q).astype(self.weights.dtype)
+        return signs * self.means[part] + self.scales[part] * normal, shares[part]

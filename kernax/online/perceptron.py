@@ -7,9 +7,10 @@ from jaxtyping import ArrayLike, PyTree
 
 from kernax.core.boundary import as_scalar, count, dtype_of
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import check_memory, gram, prepare
+from kernax.core.gram import gram, prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
+from kernax.core.memory import check_memory
 from kernax.core.numerics import stopped
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.support import REAL, Support

@@ -9,10 +9,11 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_scalar, as_weights, count, dtype_of
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import check_memory, gram_operator, prepare
+from kernax.core.gram import gram_operator, prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_one_hot, as_signs
 from kernax.core.losses import Logistic
+from kernax.core.memory import check_memory
 from kernax.core.newton import implicit, newton
 from kernax.core.numerics import product, stopped
 from kernax.core.solution import RESULTS, Solution, finish

@@ -8,9 +8,10 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.boundary import as_scalar, as_targets, as_weights, count, dtype_of
 from kernax.core.density import factor_of, weighted_inverse
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import check_memory, gram_operator, prepare
+from kernax.core.gram import gram_operator, prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import weighted_solve
+from kernax.core.memory import check_memory
 from kernax.core.numerics import product
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import ConjugateGradient, JitteredCholesky

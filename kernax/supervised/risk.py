@@ -6,11 +6,12 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_scalar, as_targets, as_weights, cast, count, dtype_of
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import check_memory, gram_operator, prepare
+from kernax.core.gram import gram_operator, prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.linalg import weighted_solve
 from kernax.core.losses import AbstractLoss, AbstractPiecewiseLinearLoss, AbstractSmoothLoss
+from kernax.core.memory import check_memory
 from kernax.core.newton import implicit, newton
 from kernax.core.numerics import is_concrete, product
 from kernax.core.solution import RESULTS, Solution, finish

@@ -9,10 +9,11 @@ from jaxtyping import ArrayLike, PyTree
 from kernax.core.batching import each
 from kernax.core.boundary import as_scalar, as_targets, as_weights, count, dtype_of
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import check_memory, gram_operator, prepare
+from kernax.core.gram import gram_operator, prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.losses import EpsilonInsensitive, Hinge
+from kernax.core.memory import check_memory
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.support import NONNEGATIVE, Support
 from kernax.supervised.dual import AbstractDualSolver, BoxProblem

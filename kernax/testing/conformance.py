@@ -37,7 +37,7 @@ def check_conformance(kernel: AbstractKernel, X: PyTree, *, Z: PyTree | None = N
     names = [holds.__name__ for holds in PROPERTIES]
     if unknown := sorted(set(without) - set(names)):
         raise ValueError(f"without={unknown} names no property: choose from {', '.join(names)}")
-    Z = jax.tree.map(lambda leaf: np.roll(leaf, 1, 0), X) if Z is None else Z
+    Z = jax.tree.map(lambda leaf: jnp.roll(leaf, 1, 0), X) if Z is None else Z
     kernel, X, Z = prepare(kernel, X, Z)
     if count(X) < 2:
         raise ValueError("X must hold at least two points")

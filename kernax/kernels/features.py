@@ -1,0 +1,122 @@
+"""Explicit features: functions of a point that `FeatureMap` turns into kernels `phi(x) . phi(z)`."""
+
+import abc
+import numbers
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kernax.core.numerics import squared_distance, vectors
+from kernax.core.parameters import check_supports, positive, real
+
+
+def check_count(name: str, value: Any, least: int = 1) -> int:
+    """The value. Raises ValueError unless it is a Python integer, `least` or larger."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        kind = "a positive integer" if least == 1 else f"an integer >= {least}"
+        raise ValueError(f"{name} must be {kind}, but is {value!r}")
+    return int(value)
+
+
+class AbstractBasis(eqx.Module):
+    """A function from a point (d,) to its features (D,): `FeatureMap(basis)` is the kernel."""
+
+    @abc.abstractmethod
+    def __call__(self, x: Array) -> Float[Array, " D"]:
+        """The features of one point."""
+
+    def __check_init__(self):
+        check_supports(self)
+
+
+class PolynomialBasis(AbstractBasis):
+    """`1, x_1, ..., x_1^degree, x_2, ..., x_d^degree`: D = 1 + d degree features (Bishop 2006, section 3.1).
+
+    Powers of single dimensions, without mixed monomials: those are the features of `Polynomial(degree, offset)`.
+    """
+
+    degree: int = eqx.field(static=True, default=2)
+
+    def __check_init__(self):
+        check_count("degree", self.degree)
+
+    def __call__(self, x):
+        x, _ = vectors(x, x)
+        powers = jnp.stack([x**j for j in range(1, self.degree + 1)], 1)
+        return jnp.concatenate([jnp.ones(1, x.dtype), powers.ravel()])
+
+
+class AbstractLocalBasis(AbstractBasis):
+    """Functions of where a point lies from each of m centres (m, d), or (m,) for d = 1."""
+
+    centres: eqx.AbstractVar[Float[Array, "m *d"]]
+
+    def __check_init__(self):
+        if jnp.ndim(self.centres) not in (1, 2) or not jnp.size(self.centres):
+            raise ValueError(
+                f"centres must have shape (m, d), or (m,) for points of shape (1,), but have shape {jnp.shape(self.centres)}"
+            )
+
+    def _stack(self) -> Array:
+        return self.centres[:, None] if self.centres.ndim == 1 else self.centres
+
+
+class GaussianBasis(AbstractLocalBasis):
+    """`exp(-|(x - centres_j) / width|^2 / 2)`: D = m bumps (Bishop 2006, eq. 3.4).
+
+    `centres` (m, d), or (m,) for d = 1, and `width` > 0, a scalar or one per dimension, are in units of x.
+    """
+
+    centres: Float[Array, "m *d"] = real()
+    width: Float[Array, "*d"] = positive(default=1.0)
+
+    def __call__(self, x):
+        return jax.vmap(lambda centre: jnp.exp(-squared_distance(x, centre, self.width) / 2))(self._stack())
+
+
+class SigmoidBasis(AbstractLocalBasis):
+    """`sigmoid((x_a - centres_ja) / width_a)` for every centre j and dimension a: D = m d steps (Bishop 2006, eq. 3.5).
+
+    `centres` (m, d), or (m,) for d = 1, and `width` > 0, a scalar or one per dimension, are in units of x.
+    """
+
+    centres: Float[Array, "m *d"] = real()
+    width: Float[Array, "*d"] = positive(default=1.0)
+
+    def __call__(self, x):
+        def step(centre):
+            point, middle = vectors(x, centre, self.width)
+            return jax.nn.sigmoid((point - middle) / self.width)
+
+        return jax.vmap(step)(self._stack()).ravel()
+
+
+class IndicatorBins(AbstractBasis):
+    """Which of `[0, 1/M), [1/M, 2/M), ..., [(M - 1)/M, 1)`, M = `bins`, each of R components lies in: R M indicators.
+
+    The features are their products of `order` factors, all (R M)^order ordered ones, so that the kernel is
+    `(number of components in the same bin)^order`; as a kernel, `FeatureMap(IndicatorBins(bins)) ** order` is that without the
+    long vectors. Piecewise constant: the derivative is zero. NaN where a component is outside [0, 1).
+    """
+
+    bins: int = eqx.field(static=True)
+    order: int = eqx.field(static=True, default=1)
+
+    def __check_init__(self):
+        check_count("bins", self.bins)
+        check_count("order", self.order)
+
+    def __call__(self, x):
+        x, _ = vectors(x, x)
+        edges = np.arange(self.bins + 1, dtype=x.dtype) / x.dtype.type(self.bins)  # a compiled quotient may round otherwise
+        x = x[:, None]
+        inside = (edges[None, :-1] <= x) & (x < edges[None, 1:])
+        indicators = jnp.where((x >= 0) & (x < 1), inside.astype(x.dtype), jnp.nan).ravel()
+        monomials = indicators
+        for _ in range(self.order - 1):
+            monomials = jnp.outer(monomials, indicators).ravel()
+        return monomials

@@ -1,0 +1,130 @@
+"""Kernels of strings that count common subsequences, gaps allowed, by dynamic programmes over the cells of a pair.
+
+Pairs of strings are independent, so the axes of a batch go last: a cell is one vector operation over all pairs at hand, and
+nothing of size L^2 is ever held for a pair but in a backward pass.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Float
+
+from kernax.core.kernel import AbstractWideRange
+from kernax.core.numerics import times_power_of_two
+from kernax.core.parameters import positive
+from kernax.kernels.strings import check_length, check_strings
+
+
+class Subsequence(AbstractWideRange):
+    """`sum_u sum_{i: u = x[i]} sum_{j: u = z[j]} decay^(l(i) + l(j))` over all u of `length` tokens and all places i and j
+    where they occur, in order, gaps allowed; l is the stretch of the string from the first place to the last.
+
+    The string subsequence kernel (Lodhi et al. 2002, definition 2 and section 4). A decay near zero counts contiguous
+    occurrences only, 1 all alike. `Normalised(Subsequence(...))` is the usual form. Costs `length L^2` for each pair.
+    """
+
+    length: int = eqx.field(static=True)
+    decay: Float[Array, ""] = positive(default=0.5)
+
+    def __check_init__(self):
+        check_length(self.length, "length")
+
+    def scaled(self, x, z):
+        check_strings(x, z)
+        # Every one of the matches in an occurrence is divided by 2^power, about decay^2 times the places within reach: halfway
+        # between the largest and the smallest values that occur, so that neither leaves the range of floats.
+        reach = jnp.sum(self.decay ** jnp.arange(x.codes.shape[-1], dtype=self.decay.dtype))
+        power = lax.stop_gradient(jnp.floor(jnp.log2(self.decay**2 * reach)))
+        factor = times_power_of_two(self.decay**2, -power)
+        return _batched_last(_gapped(self.length))(x, z, self.decay, factor), self.length * power
+
+
+class AllSubsequences(AbstractWideRange):
+    """`1 + sum_p k_p(x, z)`, k_p the `Subsequence` kernel of length p: common subsequences of every length, the empty one
+    included. With decay 1 all count alike: 22 for "banana" and "ana".
+
+    Shawe-Taylor & Cristianini 2004, section 11.4 (decay 1). Grows like 4^L: `Normalised` has no limit.
+    """
+
+    decay: Float[Array, ""] = positive(default=1.0)
+
+    def scaled(self, x, z):
+        check_strings(x, z)
+        return _batched_last(_all_gapped)(x, z, self.decay)
+
+
+def _gapped(length: int) -> Callable:
+    """Lodhi's recursion, cell by cell: `a_q(i, j)` is the sum over occurrences of q tokens that end at (i, j), and
+    `a_(q+1)(i, j) = match(i, j) sum_{i' < i, j' < j} decay^(i - i' - 1 + j - j' - 1) a_q(i', j')`.
+    """
+
+    def sums(x, z, decay, factor):
+        def row(carry, token):
+            def cell(carry, inputs):
+                before, total = carry  # sums over the cells above and to the left, for each q
+                above, other = inputs  # sums over the cells above
+                match = jnp.where(token[0] == other[0], factor * token[1] * other[1], 0)
+                ends = match[None] * jnp.concatenate([one, before])
+                return (decay[None] * before + above, total + ends[-1]), decay[None] * above + ends[:-1]
+
+            above, total = carry
+            (_, total), above = lax.scan(cell, (jnp.zeros_like(above[0]), total), (above, (z.codes, z.weights)))
+            return (above, total), None
+
+        zero = jnp.zeros_like(x.weights[0] * z.weights[0] * factor)
+        one = jnp.ones_like(zero)[None]
+        above = jnp.zeros((len(z.codes), length - 1, *zero.shape), zero.dtype)
+        return lax.scan(row, (above, zero), (x.codes, x.weights))[0][1]
+
+    return sums
+
+
+def _all_gapped(x, z, decay):
+    """The same with one sum for all lengths, `a(i, j) = decay^2 match(i, j) (1 + sum ...)`, brought back to size each row."""
+
+    def row(carry, token):
+        def cell(carry, inputs):
+            before, total = carry
+            above, other = inputs
+            ends = jnp.where(token[0] == other[0], decay**2 * token[1] * other[1], 0) * (one + before)
+            return (decay * before + above, total + ends), decay * above + ends
+
+        above, total, one, exponent = carry
+        (_, total), above = lax.scan(cell, (jnp.zeros_like(total), total), (above, (z.codes, z.weights)))
+        power = jnp.frexp(lax.stop_gradient(total))[1]
+        total, one = times_power_of_two(total, -power), times_power_of_two(one, -power)
+        return (times_power_of_two(above, -power[None]), total, one, exponent + power), None
+
+    one = jnp.ones_like(x.weights[0] * z.weights[0] * decay)
+    above = jnp.zeros((len(z.codes), *one.shape), one.dtype)
+    carry, _ = lax.scan(row, (above, one, one, jnp.zeros(one.shape, jnp.int32)), (x.codes, x.weights))
+    return carry[1], carry[3].astype(one.dtype)
+
+
+def _batched_last(function: Callable) -> Callable:
+    """A function of arrays that takes further axes at the end of each, as one to which `vmap` gives its axes there.
+
+    Derivatives are those of the function under a plain `vmap`, of every order and mode: slower, but what JAX can transpose.
+    """
+    batched_last = custom_vmap(function)
+
+    @batched_last.def_vmap
+    def _(size, batched, *arguments):
+        last = lambda leaf, yes: jnp.moveaxis(leaf, 0, -1) if yes else leaf[..., None]
+        out = batched_last(*jax.tree.map(last, arguments, tuple(batched)))
+        first = lambda leaf: jnp.moveaxis(jnp.broadcast_to(leaf, (*leaf.shape[:-1], size)), -1, 0)
+        return jax.tree.map(first, out), jax.tree.map(lambda _: True, out)
+
+    @jax.custom_jvp
+    def call(*arguments):
+        return batched_last(*arguments)
+
+    @call.defjvp
+    def _(primals, tangents):
+        return call(*primals), jax.jvp(function, primals, tangents)[1]
+
+    return call

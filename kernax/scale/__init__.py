@@ -1,0 +1,1 @@
+"""Kernels by explicit features, for many points."""

@@ -1,0 +1,1 @@
+"""Learning without targets: components, clusters, comparisons of samples."""

@@ -1,0 +1,308 @@
+"""Kernels of strings against counting by hand, and on real DNA; that padding never shows."""
+
+import collections
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import TOLERANCE, X64, needs_x64, real_data
+
+import kernax
+from kernax.core.solution import FeaturelessWarning
+from kernax.kernels import spectrum, strings
+
+DTYPE = jnp.result_type(float)
+TEXTS = ["abcabca", "cabbage"[:6], "aaaaaaa", "bca", "c", "ab", "abacbcb"]  # over abcge
+WORDS = [text.split() for text in ("the cat sat on the mat", "the dog sat", "on the mat the cat sat", "dog")]
+
+
+def substrings(text, k):
+    return collections.Counter(tuple(text[i : i + k]) for i in range(len(text) - k + 1))
+
+
+def subsequences(text, length, decay):
+    """Every subsequence of a length, with the sum of decay^stretch over its places."""
+    sums = collections.Counter()
+    for places in itertools.combinations(range(len(text)), length):
+        sums[tuple(text[i] for i in places)] += decay ** (places[-1] - places[0] + 1)
+    return sums
+
+
+def mismatches(text, k, m, alphabet):
+    counts = collections.Counter()
+    for u in itertools.product(alphabet, repeat=k):
+        for v, count in substrings(text, k).items():
+            counts[u] += count * (sum(a != b for a, b in zip(u, v)) <= m)
+    return counts
+
+
+def inner(a, b, weight=lambda u: 1.0):
+    return sum(weight(u) * a[u] * b[u] for u in a.keys() & b.keys())
+
+
+def of_features(features, texts, weight=lambda u: 1.0):
+    found = [features(text) for text in texts]
+    return np.array([[inner(a, b, weight) for b in found] for a in found])
+
+
+def every(features, lengths):
+    def together(text):
+        return sum((collections.Counter(features(text, k)) for k in lengths), collections.Counter())
+
+    return together
+
+
+def blended(lengths, decay):
+    return lambda texts: of_features(every(substrings, lengths), texts, lambda u: decay ** (2 * len(u)))
+
+
+def all_subsequences(texts, decay):
+    features = every(lambda text, k: subsequences(text, k, decay), range(1, 8))
+    return 1 + of_features(features, texts)
+
+
+CASES = {
+    "Spectrum": (kernax.Spectrum(2), lambda t: of_features(lambda text: substrings(text, 2), t)),
+    "Spectrum-1": (kernax.Spectrum(1), lambda t: of_features(lambda text: substrings(text, 1), t)),
+    "BlendedSpectrum": (kernax.BlendedSpectrum(3, 0.7), blended(range(1, 4), 0.7)),
+    "AllSubstrings": (kernax.AllSubstrings(), blended(range(1, 8), 1.0)),
+    "AllSubstrings-decay": (kernax.AllSubstrings(0.7), blended(range(1, 8), 0.7)),
+    **{f"Subsequence-{p}": (kernax.Subsequence(p, 0.6), lambda t, p=p: of_features(lambda s: subsequences(s, p, 0.6), t))
+       for p in (1, 2, 4)},
+    "AllSubsequences": (kernax.AllSubsequences(), lambda t: all_subsequences(t, 1.0)),
+    "AllSubsequences-decay": (kernax.AllSubsequences(0.7), lambda t: all_subsequences(t, 0.7)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_of_letters_and_of_words_count_what_they_say(name):
+    """K13, brute force; strings that are too short for any substring included."""
+    kernel, by_hand = CASES[name]
+    for texts in (TEXTS, WORDS):
+        X = strings.encode(texts)
+        np.testing.assert_allclose(kernax.gram(kernel, X), by_hand(texts), rtol=TOLERANCE["value"], atol=TOLERANCE["value"])
+
+
+@pytest.mark.parametrize(("k", "m"), [(2, 0), (3, 1), (3, 2)])
+@pytest.mark.parametrize("features", [2**14, 0])
+def test_mismatches_are_counted_over_the_whole_alphabet(k, m, features, monkeypatch):
+    """By features and pair by pair: the letter d occurs nowhere, and is a way to differ."""
+    monkeypatch.setattr(spectrum, "_MOST_FEATURES", features)
+    texts = [text.translate(str.maketrans("ge", "bc")) for text in TEXTS]
+    kernel = kernax.Warped(kernax.Mismatch(k, m), lambda x, _=features: x)  # its own function: nothing compiled is used again
+    expected = of_features(lambda text: mismatches(text, k, m, "abcd"), texts)
+    np.testing.assert_allclose(kernax.gram(kernel, strings.encode(texts, "abcd")), expected, rtol=TOLERANCE["value"])
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_sorted_substrings_count_as_histograms_do(k, monkeypatch):
+    expected = np.asarray(kernax.gram(kernax.Spectrum(k), strings.encode(TEXTS)))
+    monkeypatch.setattr(spectrum, "_MOST_FEATURES", 0)
+    kernel = kernax.Warped(kernax.Spectrum(k), lambda x, _=k: x)
+    np.testing.assert_array_equal(kernax.gram(kernel, strings.encode(TEXTS)), expected)
+
+
+def test_large_alphabets_take_several_numbers_a_substring():
+    """Unicode, and substrings that no number of 31 bits can name."""
+    letters = [chr(0x4E00 + i) for i in range(3000)]
+    texts = ["".join(letters[i % 3000] for i in range(start, start + 40)) for start in (0, 7, 2990)]
+    texts.append(texts[0][:20] + texts[1][:20])
+    X = strings.encode(texts, letters)
+    expected = of_features(lambda text: substrings(text, 5), texts)
+    np.testing.assert_array_equal(kernax.gram(kernax.Spectrum(5), X), expected)
+
+
+KERNELS = {
+    "Spectrum": kernax.Spectrum(3), "Spectrum-sorted": kernax.Spectrum(9), "BlendedSpectrum": kernax.BlendedSpectrum(3, 0.7),
+    "AllSubstrings": kernax.AllSubstrings(0.7), "Mismatch": kernax.Mismatch(3, 1), "Mismatch-pairs": kernax.Mismatch(9, 2),
+    "Subsequence": kernax.Subsequence(4, 0.7), "AllSubsequences": kernax.AllSubsequences(0.7),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_padding_never_shows_not_in_the_last_bit(name):
+    rng = np.random.default_rng(0)
+    texts = ["".join(rng.choice(list("ACGT"), size)) for size in (33, 9, 21)]
+    tight, wide = strings.encode(texts, "ACGT"), strings.encode(texts, "ACGT", length=47)
+    kernel = KERNELS[name]
+    np.testing.assert_array_equal(kernax.gram(kernel, tight), kernax.gram(kernel, wide))
+    np.testing.assert_array_equal(kernax.gram(kernel, tight, wide), kernax.gram(kernel, tight, tight))
+
+
+def test_counts_of_banana_are_those_of_the_book():
+    """T01, and Shawe-Taylor & Cristianini's table of all subsequences."""
+    X = strings.encode(["banana", "ana", "ab", "ba"], "abn")
+    assert kernax.gram(kernax.Spectrum(2), X)[0, 0] == 9
+    assert kernax.gram(kernax.AllSubsequences(), X)[0, 1] == 22
+    K = kernax.gram(kernax.Spectrum(2), X)
+    assert K[2, 3] == 0
+    np.testing.assert_array_equal(K, K.T)
+
+
+def test_the_subsequence_kernel_has_the_papers_values():
+    """Lodhi et al. 2002; TABLES.md: cat and car as formulas, and the normalised kernel of two sentences."""
+    decay = jnp.asarray(0.37, DTYPE)
+    K = kernax.gram(kernax.Subsequence(2, decay), strings.encode(["cat", "car"]))
+    np.testing.assert_allclose(K[0, 1], decay**4, rtol=TOLERANCE["value"])
+    np.testing.assert_allclose(K[0, 0], 2 * decay**4 + decay**6, rtol=TOLERANCE["value"])
+    X = strings.encode(["science is organized knowledge", "wisdom is organized life"])
+    matrices = [np.asarray(kernax.gram(kernax.Subsequence(k, 0.5), X)) for k in range(1, 7)]
+    found = [K[0, 1] / np.sqrt(K[0, 0] * K[1, 1]) for K in matrices]
+    np.testing.assert_allclose(found, [0.8487, 0.5798, 0.4785, 0.4389, 0.4057, 0.3692], atol=5e-5)
+
+
+def test_an_empty_string_has_a_row_of_zeros_and_a_warning():
+    """T01: never NaN."""
+    X = strings.encode(["banana", "", "nab"])
+    for kernel in (kernax.Spectrum(2), kernax.Subsequence(2), kernax.AllSubstrings()):
+        np.testing.assert_array_equal(kernax.gram(kernel, X)[1], 0)
+        with pytest.warns(FeaturelessWarning, match="point 1 has no features under Normalised"):
+            K = kernax.gram(kernax.Normalised(kernel), X)
+        np.testing.assert_array_equal(K[1], 0)
+        np.testing.assert_allclose(np.diagonal(K)[[0, 2]], 1, rtol=1e-6)
+        gradient = jax.grad(lambda w, k=kernel: jnp.sum(jnp.sin(jax.jit(_normalised)(k, X, w))))(X.weights)
+        assert np.all(np.isfinite(gradient))
+
+
+def _normalised(kernel, X, weights):
+    return kernax.gram(kernax.Normalised(kernel), strings.Strings(X.codes, weights, X.alphabet))
+
+
+def test_long_strings_neither_overflow_nor_vanish():
+    """4^400 subsequences, and (1e-3)^20: the normalised kernel is right in either precision."""
+    rng = np.random.default_rng(1)
+    texts = ["".join(rng.choice(list("ab"), 400)) for _ in range(2)]
+    texts.append(texts[0][:200] + texts[1][200:])
+    X = strings.encode(texts)
+    K = np.asarray(kernax.gram(kernax.Normalised(kernax.AllSubsequences()), X))
+    np.testing.assert_allclose(K, _exact_subsequences(texts), rtol=1e-4 if not X64 else 1e-10)
+    few = kernax.gram(kernax.Normalised(kernax.Subsequence(10, 1e-3)), X)
+    np.testing.assert_allclose(np.diagonal(few), 1, rtol=1e-5)
+    assert 0 < few[0, 2] < 1
+
+
+def _exact_subsequences(texts):
+    """With integers of any size: `D[i, j] = D[i-1, j] + D[i, j-1] - D[i-1, j-1] + (match) D[i-1, j-1]`, 1 on the edges."""
+
+    def count(s, t):
+        above = [1] * (len(t) + 1)
+        for a in s:
+            row = [1]
+            for j, b in enumerate(t):
+                row.append(above[j + 1] + row[j] - above[j] + (above[j] if a == b else 0))
+            above = row
+        return above[-1]
+
+    exact = [[count(s, t) for t in texts] for s in texts]
+    ratio = lambda i, j: exact[i][j] ** 2 * 10**40 // (exact[i][i] * exact[j][j])
+    return np.array([[float(ratio(i, j)) / 1e40 for j in range(len(texts))] for i in range(len(texts))]) ** 0.5
+
+
+@needs_x64
+@pytest.mark.parametrize("name", ["BlendedSpectrum", "Subsequence", "AllSubsequences"])
+def test_the_decay_has_the_derivative_of_differences_to_the_second_order(name):
+    X = strings.encode(TEXTS)
+    kernel, weights = KERNELS[name], np.random.default_rng(0).normal(size=(7, 7))
+
+    @jax.jit
+    def total(decay):
+        moved = jax.tree.map(lambda _: decay, kernel)
+        return jnp.sum(weights * kernax.gram(kernax.Normalised(moved), X))
+
+    slope, h = jax.jit(jax.grad(total)), 1e-5
+    decay = jnp.asarray(0.6)
+    np.testing.assert_allclose(slope(decay), (total(decay + h) - total(decay - h)) / (2 * h), rtol=1e-7)
+    second = jax.jit(jax.grad(jax.grad(total)))(decay)
+    np.testing.assert_allclose(second, (slope(decay + h) - slope(decay - h)) / (2 * h), rtol=1e-6)
+
+
+def test_decays_are_batched_by_vmap():
+    X, decays = strings.encode(TEXTS), jnp.array([0.3, 0.9], DTYPE)
+    together = jax.vmap(lambda decay: kernax.gram(kernax.Subsequence(3, decay), X))(decays)
+    for K, decay in zip(together, decays):
+        np.testing.assert_allclose(K, kernax.gram(kernax.Subsequence(3, decay), X), rtol=TOLERANCE["value"])
+
+
+def test_memory_of_a_gram_matrix_is_never_l_squared_for_a_pair():
+    """200 strings of 200 letters: 1.6e9 cells."""
+    X = strings.encode(["ab" * 100] * 200)
+    total = lambda decay: jnp.sum(kernax.gram(kernax.Subsequence(4, decay), X))
+    plan = jax.jit(total).lower(jnp.asarray(0.5, DTYPE)).compile().memory_analysis()
+    cells = 200 * 200 * 200 * 200 * jnp.dtype(DTYPE).itemsize
+    assert plan.temp_size_in_bytes < cells / 500, plan.temp_size_in_bytes
+
+
+def test_points_that_are_no_strings_of_one_alphabet_are_refused():
+    X = strings.encode(["ab"])
+    with pytest.raises(ValueError, match=r"strings over different alphabets .*: \('a', 'b'\) of 2 and \('b', 'c'\) of 2"):
+        kernax.gram(kernax.Spectrum(1), X, strings.encode(["cb"]))
+    with pytest.raises(ValueError, match="this kernel compares strings, but a point is of shape"):
+        kernax.gram(kernax.Subsequence(2), np.eye(3))
+    with pytest.raises(ValueError, match="k must be an integer, at least 1, but is 0"):
+        kernax.Spectrum(0)
+    with pytest.raises(ValueError, match="m must be less than k"):
+        kernax.Mismatch(2, 2)
+    with pytest.raises(ValueError, match="decay"):
+        kernax.Subsequence(2, -0.5)
+
+
+def test_encoding_refuses_what_it_cannot_read():
+    for texts, words in (
+        ("abc", "texts must be a list of strings"),
+        ([], "at least one string"),
+        ([3], r"texts\[0\] must be a string or a list of tokens, but is 3"),
+        ([["a", 1]], r"texts\[0\] must be a string or a list of tokens, but is \['a', 1\]"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            strings.encode(texts)
+    with pytest.raises(ValueError, match=r"texts\[1\] holds 'x' at place 1, which is not in the alphabet \('a', 'b'\) of 2"):
+        strings.encode(["ab", "ax"], "ab")
+    with pytest.raises(ValueError, match="length must be at least 3"):
+        strings.encode(["abc"], length=2)
+    with pytest.raises(ValueError, match="alphabet must hold different strings"):
+        strings.encode(["a"], "aa")
+    with pytest.raises(ValueError, match="unknown must be 'refuse' or 'gap'"):
+        strings.encode(["a"], unknown="skip")
+
+
+def test_a_gap_takes_its_place_and_matches_nothing():
+    X = strings.encode(["aNb", "ab", "NN"], "ab", unknown="gap")
+    np.testing.assert_array_equal(kernax.gram(kernax.Spectrum(1), X), [[2, 2, 0], [2, 2, 0], [0, 0, 0]])
+    np.testing.assert_array_equal(kernax.gram(kernax.Spectrum(2), X), [[0, 0, 0], [0, 1, 0], [0, 0, 0]])
+    np.testing.assert_allclose(kernax.gram(kernax.Subsequence(2, 0.5), X)[0, 1], 0.5**5)
+
+
+def test_stacks_are_indexed_like_arrays():
+    X = strings.encode(TEXTS)
+    assert len(X) == 7
+    assert len(X[np.array([True, False] * 3 + [True])]) == 4
+    np.testing.assert_array_equal(kernax.gram(kernax.Spectrum(2), X[2:4]), kernax.gram(kernax.Spectrum(2), X)[2:4, 2:4])
+
+
+def test_promoters_have_the_computed_matrices():
+    """TABLES.md."""
+    X = strings.encode(real_data("promoter")["seq"].tolist())
+    for kernel, figures in (
+        (kernax.Spectrum(3), (53, 97, 563584)),
+        (kernax.Spectrum(4), (13, 62, 149294)),
+        (kernax.Mismatch(4, 1), (1995, 2674, 2.21847e7)),
+    ):
+        K = np.asarray(kernax.gram(kernel, X))
+        np.testing.assert_allclose([K[0, 1], K[0, 0], K.sum()], figures, rtol=2e-6)
+
+
+@needs_x64
+def test_promoters_are_recognised_as_published():
+    """TABLES.md: leave-one-out errors of a machine with C = 1 and the normalised kernel."""
+    data = real_data("promoter")
+    X, y = strings.encode(data["seq"].tolist()), data["y"].astype(float)
+    rows = np.arange(len(y))
+
+    def errors(kernel):
+        K = kernax.Precomputed(kernax.gram(kernax.Normalised(kernel), X))  # one program for all kernels
+        return int(np.sum(kernax.svm_leave_one_out(K, rows, y, 1.0) * y <= 0))
+
+    assert [errors(kernax.Spectrum(k)) for k in range(2, 7)] == [19, 9, 7, 2, 3]
+    assert errors(kernax.Mismatch(6, 1)) == 2
