@@ -9,7 +9,18 @@ from pathlib import Path
 from benchmarks import report
 from benchmarks.harness import results
 
-NAMES = ("gram_dense", "gradient_memory", "ridge", "batch", "evidence", "processes", "matrix_free", "machines", "startup")
+NAMES = (
+    "gram_dense",
+    "gradient_memory",
+    "ridge",
+    "batch",
+    "evidence",
+    "processes",
+    "matrix_free",
+    "machines",
+    "strings",
+    "startup",
+)
 
 
 def main() -> int:

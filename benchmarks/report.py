@@ -12,7 +12,7 @@ import jax
 from benchmarks.harness import MB, Case, Row, Verdict
 
 _OURS = ("kernax-toolkit", "jax", "jaxlib", "equinox", "lineax", "optax", "numpy")
-_PEERS = ("scikit-learn", "scipy", "tinygp", "gpjax", "pykeops")
+_PEERS = ("scikit-learn", "scipy", "tinygp", "gpjax", "pykeops", "strkernels")
 _HEADER = ("contender", "difference", "median ms", "spread", "kernax/it", "compile ms", "temporary MB")
 
 

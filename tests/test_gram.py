@@ -1,6 +1,7 @@
 """Gram matrices: exact, differentiable, within memory, refused where they cannot be built."""
 
 import time
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -11,10 +12,11 @@ import pytest
 from conftest import TOLERANCE, X64, needs_x64
 
 import kernax
-from kernax.core.gram import _rows_per_block
+from kernax.core.gram import _pairs_at_once
 from kernax.core.solution import MemoryBudgetError, NonFiniteError
 
 KERNEL = 2.0 * kernax.RBF(1.5) + kernax.Linear()
+DTYPE = jnp.result_type(float)
 
 
 @pytest.fixture
@@ -86,16 +88,23 @@ def costly(parameters, x, z):
 
 def test_a_costly_kernel_is_blocked_by_what_its_trace_shows_and_a_plain_one_is_not():
     X = jnp.ones((2000, 64))
-    assert _rows_per_block(kernax.RBF(), X, X) == 2000
-    assert _rows_per_block(KERNEL * kernax.Matern32(), X[:, :3], X[:, :3]) == 2000
-    rows = _rows_per_block(kernax.Custom(costly, jnp.array(0.1)), X, X)
-    assert 1 <= rows <= 2**24 // (64 * 64 * 2000) + 1
-    small = X[:40, :4]
-    np.testing.assert_allclose(
-        kernax.gram(kernax.Custom(costly, jnp.array(0.1)), small, block_size=3),
-        jax.vmap(lambda x: jax.vmap(lambda z: costly(jnp.array(0.1), x, z))(small))(small),
-        rtol=1e-5,
-    )
+    assert _pairs_at_once(kernax.RBF(), X, X) == 2000**2
+    assert _pairs_at_once(KERNEL * kernax.Matern32(), X[:, :3], X[:, :3]) == 2000**2
+    pairs = _pairs_at_once(kernax.Custom(costly, jnp.array(0.1)), X, X)
+    assert 1 <= pairs <= 3 * 2**14 // (64 * 64) + 1
+
+
+def test_a_matrix_in_tiles_is_the_matrix_and_so_is_its_derivative():
+    """Tiles of 11 of 40 points, the last of them not full; those below the diagonal are transposes."""
+    X = np.random.default_rng(0).normal(size=(40, 4)).astype(DTYPE)
+
+    def total(block_size, parameter, X):
+        kernel = kernax.Custom(costly, parameter)
+        return jnp.sum(jnp.sin(kernax.gram(kernel, X, block_size=block_size)))
+
+    whole, tiles = (jax.jit(jax.value_and_grad(partial(total, size), (0, 1))) for size in (40, 3))
+    for a, b in zip(jax.tree.leaves(tiles(jnp.array(0.1, DTYPE), X)), jax.tree.leaves(whole(jnp.array(0.1, DTYPE), X))):
+        np.testing.assert_allclose(a, b, rtol=TOLERANCE["value"] * 10, atol=TOLERANCE["value"] * 10)
 
 
 def temporary_bytes(function, *arguments):

@@ -20,8 +20,8 @@ from kernax.core.parameters import parameters
 from kernax.core.solution import FeaturelessWarning, NonFiniteError, warn
 from kernax.core.support import NONNEGATIVE
 
-_BUDGET = {"cpu": 2**18}  # floats that pairs computed at one time may hold between them: what a cache holds, elsewhere
-_LARGE_BUDGET = 2**26  # what keeps an accelerator busy
+_BUDGET = {"cpu": 3 * 2**14}  # floats that pairs computed at one time may hold between them: what the cache of a core holds
+_LARGE_BUDGET = 2**26  # elsewhere: what keeps an accelerator busy
 
 Tree = TypeVar("Tree")
 
@@ -122,14 +122,15 @@ def _diagonal(kernel, X):
 def _gram(kernel, X, Z, block_size):
     """The matrix, and whether it is finite: by the diagonals, as |k(x, z)|^2 <= k(x, x) k(z, z), and one row and column."""
     n, other = count(X), X if Z is None else Z
-    rows = block_size or _rows_per_block(kernel, X, other)
-    whole = rows >= n
+    pairs = _pairs_at_once(kernel, X, other) if block_size is None else block_size * count(other)
+    whole = pairs >= n * count(other)
     if whole:
         K = _pairs(kernel, X, other)
     elif Z is None:
-        K = _triangle(kernel, X, math.isqrt(rows * n))
+        K = _triangle(kernel, X, math.isqrt(pairs))
     else:
-        K = lax.map(jax.checkpoint(lambda x: jax.vmap(lambda z: kernel(x, z))(other)), X, batch_size=rows)
+        row = jax.checkpoint(lambda x: jax.vmap(lambda z: kernel(x, z))(other))
+        K = lax.map(row, X, batch_size=max(1, pairs // count(other)))
     if K.ndim != 2:
         raise ValueError(f"a kernel must return a scalar, but {_name(kernel)} returns shape {K.shape[2:]}")
     diagonal = jax.vmap(lambda x: kernel(x, x))(X)
@@ -170,16 +171,17 @@ def _symmetric(K: Array) -> Array:
     return lax.platform_dependent(K, cpu=lambda K: K, default=lambda K: (K + K.T) / 2)
 
 
-def _rows_per_block(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> int:
-    """How many rows to compute together: all, unless some intermediate holds far more than one number per pair."""
+def _pairs_at_once(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> int:
+    """How many pairs to compute together: all, unless some intermediate holds far more than one number for each."""
 
     def sizes(rows: int) -> list[int]:
         few = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype), X)
-        trace = jax.make_jaxpr(lambda few, Z: jax.vmap(lambda x: jax.vmap(lambda z: kernel(x, z))(Z))(few))(few, Z)
-        return list(_sizes(trace.jaxpr))
+        return list(_sizes(jax.make_jaxpr(lambda few, Z: _pairs(kernel, few, Z))(few, Z).jaxpr))
 
     per_row = max((three - two for two, three in zip(sizes(2), sizes(3))), default=0)
-    return count(X) if per_row <= 4 * count(Z) else max(1, _BUDGET.get(jax.default_backend(), _LARGE_BUDGET) // per_row)
+    if per_row <= 4 * count(Z):
+        return count(X) * count(Z)
+    return max(1, _BUDGET.get(jax.default_backend(), _LARGE_BUDGET) * count(Z) // per_row)
 
 
 def _sizes(jaxpr: Any):

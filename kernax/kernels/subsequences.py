@@ -4,11 +4,13 @@ Pairs of strings are independent, so the axes of a batch go last: a cell is one 
 nothing of size L^2 is ever held for a pair but in a backward pass.
 """
 
+import math
 from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
@@ -16,7 +18,7 @@ from jaxtyping import Array, Float
 from kernax.core.kernel import AbstractWideRange
 from kernax.core.numerics import times_power_of_two
 from kernax.core.parameters import positive
-from kernax.kernels.strings import check_length, check_strings
+from kernax.kernels.strings import Strings, check_length, check_strings
 
 
 class Subsequence(AbstractWideRange):
@@ -40,7 +42,7 @@ class Subsequence(AbstractWideRange):
         reach = jnp.sum(self.decay ** jnp.arange(x.codes.shape[-1], dtype=self.decay.dtype))
         power = lax.stop_gradient(jnp.floor(jnp.log2(self.decay**2 * reach)))
         factor = times_power_of_two(self.decay**2, -power)
-        return _batched_last(_gapped(self.length))(x, z, self.decay, factor), self.length * power
+        return _batched_last(_gapped(self.length))(_tokens(x), _tokens(z), self.decay, factor), self.length * power
 
 
 class AllSubsequences(AbstractWideRange):
@@ -54,7 +56,12 @@ class AllSubsequences(AbstractWideRange):
 
     def scaled(self, x, z):
         check_strings(x, z)
-        return _batched_last(_all_gapped)(x, z, self.decay)
+        return _batched_last(_all_gapped)(_tokens(x), _tokens(z), self.decay)
+
+
+def _tokens(x: Strings) -> tuple[Float[Array, " L"], Float[Array, " L"]]:
+    """Codes and weights, both as floats: on some loops over integers LLVM gives up (jaxlib 0.10.2, "Cannot select")."""
+    return x.codes.astype(x.weights.dtype), x.weights
 
 
 def _gapped(length: int) -> Callable:
@@ -72,13 +79,13 @@ def _gapped(length: int) -> Callable:
                 return (decay[None] * before + above, total + ends[-1]), decay[None] * above + ends[:-1]
 
             above, total = carry
-            (_, total), above = lax.scan(cell, (jnp.zeros_like(above[0]), total), (above, (z.codes, z.weights)))
+            (_, total), above = lax.scan(cell, (jnp.zeros_like(above[0]), total), (above, z))
             return (above, total), None
 
-        zero = jnp.zeros_like(x.weights[0] * z.weights[0] * factor)
+        zero = jnp.zeros_like(x[1][0] * z[1][0] * factor)
         one = jnp.ones_like(zero)[None]
-        above = jnp.zeros((len(z.codes), length - 1, *zero.shape), zero.dtype)
-        return lax.scan(row, (above, zero), (x.codes, x.weights))[0][1]
+        above = jnp.zeros((len(z[0]), length - 1, *zero.shape), zero.dtype)
+        return lax.scan(row, (above, zero), x)[0][1]
 
     return sums
 
@@ -94,30 +101,30 @@ def _all_gapped(x, z, decay):
             return (decay * before + above, total + ends), decay * above + ends
 
         above, total, one, exponent = carry
-        (_, total), above = lax.scan(cell, (jnp.zeros_like(total), total), (above, (z.codes, z.weights)))
+        (_, total), above = lax.scan(cell, (jnp.zeros_like(total), total), (above, z))
         power = jnp.frexp(lax.stop_gradient(total))[1]
         total, one = times_power_of_two(total, -power), times_power_of_two(one, -power)
         return (times_power_of_two(above, -power[None]), total, one, exponent + power), None
 
-    one = jnp.ones_like(x.weights[0] * z.weights[0] * decay)
-    above = jnp.zeros((len(z.codes), *one.shape), one.dtype)
-    carry, _ = lax.scan(row, (above, one, one, jnp.zeros(one.shape, jnp.int32)), (x.codes, x.weights))
+    one = jnp.ones_like(x[1][0] * z[1][0] * decay)
+    above = jnp.zeros((len(z[0]), *one.shape), one.dtype)
+    carry, _ = lax.scan(row, (above, one, one, jnp.zeros(one.shape, jnp.int32)), x)
     return carry[1], carry[3].astype(one.dtype)
 
 
 def _batched_last(function: Callable) -> Callable:
-    """A function of arrays that takes further axes at the end of each, as one to which `vmap` gives its axes there.
+    """A function of two strings and numbers, all with one further axis of pairs at the end, as one of single pairs that is
+    called so however often `vmap` batches it.
 
     Derivatives are those of the function under a plain `vmap`, of every order and mode: slower, but what JAX can transpose.
     """
-    batched_last = custom_vmap(function)
+    batched_last = custom_vmap(_over_pairs(function))
 
     @batched_last.def_vmap
     def _(size, batched, *arguments):
         last = lambda leaf, yes: jnp.moveaxis(leaf, 0, -1) if yes else leaf[..., None]
         out = batched_last(*jax.tree.map(last, arguments, tuple(batched)))
-        first = lambda leaf: jnp.moveaxis(jnp.broadcast_to(leaf, (*leaf.shape[:-1], size)), -1, 0)
-        return jax.tree.map(first, out), jax.tree.map(lambda _: True, out)
+        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), out), jax.tree.map(lambda _: True, out)
 
     @jax.custom_jvp
     def call(*arguments):
@@ -128,3 +135,23 @@ def _batched_last(function: Callable) -> Callable:
         return call(*primals), jax.jvp(function, primals, tangents)[1]
 
     return call
+
+
+def _over_pairs(function: Callable) -> Callable:
+    """All further axes as one, of pairs: the loops of a CPU like it long and alone."""
+
+    def flat(x, z, *numbers):
+        axes = numbers[0].ndim
+        own = lambda leaf: leaf.shape[: leaf.ndim - axes]
+        leaves = jax.tree.leaves((x, z, numbers))
+        shape = np.broadcast_shapes(*(leaf.shape[leaf.ndim - axes :] for leaf in leaves))
+
+        def pairs(leaf):
+            if leaf.size == math.prod(own(leaf)):
+                return leaf.reshape(*own(leaf), 1)
+            return jnp.broadcast_to(leaf, own(leaf) + shape).reshape(*own(leaf), -1)
+
+        out = function(*jax.tree.map(pairs, (x, z, *numbers)))
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, math.prod(shape)).reshape(shape), out)
+
+    return flat

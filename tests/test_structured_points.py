@@ -1,0 +1,112 @@
+"""A string, a set, a tree and a mixed tuple through every learner, values and gradients: points need not be vectors."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from conftest import X64, needs_x64
+
+import kernax
+
+DTYPE = jnp.result_type(float)
+TEXTS = ["banana", "bandana", "ana", "cabana", "nab", "cab", "abba", "dab"]
+PARSES = ["(S (A a) (B b))", "(S (A b) (B b))", "(S (A a) (S (A a) (B b)))", "(S (B a) (A b))", "(S (A a) (B a))",
+          "(S (S (A a) (B b)) (B b))", "(S (A b) (A b))", "(S (B b) (B b))"]  # fmt: skip
+SETS = np.array([[int(bit) for bit in f"{i:05b}"] for i in (3, 7, 11, 14, 21, 24, 28, 30)], DTYPE)
+VECTORS = np.random.default_rng(0).normal(size=(8, 2)).astype(DTYPE)
+y = np.array([1.0, 1, 1, 1, -1, -1, -1, -1], DTYPE)
+PARAMETER = jnp.asarray(0.6, DTYPE)
+
+
+def strings():
+    return kernax.strings.encode(TEXTS), lambda p: kernax.Normalised(kernax.Subsequence(2, p))
+
+
+def sets():
+    return SETS, lambda p: kernax.Normalised(kernax.AllSubsets(p))
+
+
+def trees():
+    return kernax.trees.encode(PARSES), lambda p: kernax.Normalised(kernax.SubsetTree(p))
+
+
+def mixed():
+    """A vector and a string, as a direct sum and as a tensor product."""
+    points = (VECTORS, kernax.strings.encode(TEXTS))
+    return points, lambda p: kernax.On(kernax.RBF(p), 0) + kernax.On(kernax.RBF(), 0) * kernax.On(kernax.Spectrum(1), 1)
+
+
+POINTS = {make.__name__: make for make in (strings, sets, trees, mixed)}
+
+
+def ridge(kernel, X):
+    return kernax.kernel_ridge(kernel, X, y, 0.5, throw=False).value
+
+
+def logistic(kernel, X):
+    return kernax.kernel_logistic(kernel, X, y, 0.5, throw=False).value
+
+
+def machine(kernel, X):
+    return kernax.svm(kernel, X, y, 1.0, solver=kernax.SMO(1e-12 if X64 else 1e-4), throw=False).value  # for the differences
+
+
+def process(kernel, X):
+    return kernax.condition(kernax.GaussianProcess(kernel), X, y, 0.3, throw=False).value.mean
+
+
+LEARNERS = {learn.__name__: learn for learn in (ridge, logistic, machine, process)}
+
+
+QUICK = {("strings", "ridge"), ("sets", "logistic"), ("mixed", "ridge")}  # the others take long to compile
+CASES = [
+    pytest.param(kind, learner, marks=[] if (kind, learner) in QUICK else pytest.mark.slow)
+    for kind in POINTS
+    for learner in LEARNERS
+]
+
+
+@pytest.mark.parametrize(("kind", "learner"), CASES)
+def test_every_learner_takes_any_points_and_is_differentiable(kind, learner):
+    """Values against the same learner on the Gram matrix; the derivative of a sum of predictions in the kernel's parameter."""
+    X, kernel = POINTS[kind]()
+    learn = LEARNERS[learner]
+
+    @jax.jit
+    def predictions(parameter):
+        f = learn(kernel(parameter), X)
+        return jax.vmap(f)(X)
+
+    values = np.asarray(predictions(PARAMETER))
+    K = kernax.Precomputed(kernax.gram(kernel(PARAMETER), X))
+    np.testing.assert_allclose(values, _of_gram(learner)(K), rtol=1e-6 if X64 else 2e-3, atol=1e-6 if X64 else 2e-3)
+    if not X64:
+        return
+    total = lambda parameter: jnp.sum(jnp.arange(1.0, 9.0) * predictions(parameter))
+    slope, h = jax.jit(jax.grad(total))(PARAMETER), 1e-5
+    np.testing.assert_allclose(slope, (total(PARAMETER + h) - total(PARAMETER - h)) / (2 * h), rtol=1e-5, atol=1e-8)
+
+
+def _of_gram(learner):
+    def predict(K):
+        rows = np.arange(8, dtype=np.int32)
+        return jax.vmap(LEARNERS[learner](K, rows))(rows)
+
+    return jax.jit(predict)
+
+
+@pytest.mark.slow
+@needs_x64
+def test_a_decay_is_learned_through_a_machine():
+    """The whole way: strings, a support vector machine, a held-out loss, an optimiser."""
+    X = kernax.strings.encode(TEXTS)
+    weights = np.array([1.0, 1, 0, 1, 1, 0, 1, 1])
+
+    def loss(kernel, X):
+        f = kernax.svm(kernel, X, y, 1.0, weights=weights, throw=False).value
+        return jnp.mean((1 - weights) * jax.nn.softplus(-y * jax.vmap(f)(X)))
+
+    start = kernax.Normalised(kernax.Subsequence(2, 0.9))
+    solution = kernax.minimise(loss, start, optax.adam(0.1), 5, args=(X,))
+    assert solution.stats["loss"] < loss(start, X)
