@@ -14,7 +14,7 @@ CORE = (
     ("numerics", "support"),
     ("parameters", "solution", "batching"),
     ("boundary", "kernel", "losses"),
-    ("labels", "memory", "spectral"),
+    ("labels", "memory", "spectral", "features"),
     ("gram", "solvers"),
     ("linalg",),
     ("density",),

@@ -13,6 +13,7 @@ from jax.extend import core as jex
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_scalar, as_stack, cast, count, dtype_of
+from kernax.core.features import tell_lineax
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete, product
@@ -220,23 +221,4 @@ class GramOperator(lx.AbstractLinearOperator):
         return self.in_structure()
 
 
-def _register(operator: type[lx.AbstractLinearOperator]) -> None:
-    """Tells lineax the facts about a Gram operator: symmetric and positive semidefinite, of no sparser structure."""
-    for fact in (lx.is_symmetric, lx.is_positive_semidefinite):
-        fact.register(operator)(lambda _: True)
-    for fact in (
-        lx.is_diagonal,
-        lx.is_tridiagonal,
-        lx.has_unit_diagonal,
-        lx.is_lower_triangular,
-        lx.is_upper_triangular,
-        lx.is_negative_semidefinite,
-    ):
-        fact.register(operator)(lambda _: False)
-    lx.linearise.register(operator)(lambda operator: operator)
-    lx.conj.register(operator)(lambda operator: operator)
-    lx.materialise.register(operator)(lambda operator: lx.MatrixLinearOperator(operator.as_matrix(), _PSD))
-    lx.diagonal.register(operator)(lambda operator: gram_diagonal(operator.kernel, operator.points))
-
-
-_register(GramOperator)
+tell_lineax(GramOperator, lambda operator: gram_diagonal(operator.kernel, operator.points))

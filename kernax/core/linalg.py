@@ -11,6 +11,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.batching import one_by_one
 from kernax.core.boundary import as_targets
+from kernax.core.features import FeatureOperator
 from kernax.core.numerics import split_by_tangent, stopped
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import ConjugateGradient, Factor, JitteredCholesky
@@ -41,7 +42,7 @@ def weighted_solve(
 
 @eqx.filter_custom_jvp
 def _weighted_solve(operator, weights, ridge, rhs, factor, *, solver):
-    if isinstance(operator, lx.MatrixLinearOperator):
+    if isinstance(operator, (lx.MatrixLinearOperator, FeatureOperator)):
         solved = lambda matrix, rhs, factor: _solved(matrix[0], matrix[1], matrix[2], rhs, factor, solver)
         return one_by_one(solved, (operator, weights, ridge), rhs, factor)
     return _solved(operator, weights, ridge, rhs, factor, solver)
@@ -107,6 +108,8 @@ class WeightedSystem(eqx.Module):
     def symmetric_form(self) -> lx.AbstractLinearOperator:
         """M as a matrix if K is one, otherwise as products only."""
         K, root = self.operator, None if self.weights is None else self._roots(self.weights)[0]
+        if isinstance(K, FeatureOperator):
+            return FeatureOperator(K.features if root is None else root[:, None] * K.features, self.shift)
         if isinstance(K, lx.MatrixLinearOperator) and root is not None:
             K, root = lx.MatrixLinearOperator(root[:, None] * K.matrix * root[None, :], lx.positive_semidefinite_tag), None
         if root is not None:

@@ -7,11 +7,12 @@ from jaxtyping import ArrayLike, PyTree
 
 from kernax.core.boundary import as_scalar, count, dtype_of
 from kernax.core.expansion import KernelExpansion
+from kernax.core.features import feature_operator, has_few_features
 from kernax.core.gram import gram, prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.memory import check_memory
-from kernax.core.numerics import stopped
+from kernax.core.numerics import product, stopped
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.support import REAL, Support
 
@@ -47,7 +48,8 @@ def kernel_perceptron(
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion` with bias `-threshold`. `max_steps_reached` if the last pass still
-        made mistakes. A step function of its arguments: its derivative is zero. Stats: `mistakes`, and `epochs` made.
+        made mistakes. A step function of its arguments: its derivative is zero. Stats: `mistakes`, and `epochs`
+        made; `features`, their number, where it is the primal that was run, for a `FeatureMap` of fewer features than points.
 
     Raises:
         ValueError: bad shapes or values. MaxStepsError: the points were not separated. MemoryBudgetError.
@@ -59,29 +61,33 @@ def kernel_perceptron(
         raise ValueError(f"y must have shape ({n},), but has shape {y.shape}: batch over its columns with jax.vmap")
     if max_epochs < 1:
         raise ValueError(f"max_epochs must be positive, but is {max_epochs}")
-    check_memory(X)
+    if not (primal := has_few_features(kernel, X, 1.0)):
+        check_memory(X)
     rate, threshold = as_scalar(rate, dtype, "rate", _POSITIVE), as_scalar(threshold, dtype, "threshold", REAL)
-    solution = _kernel_perceptron(kernel, X, y, rate, threshold, bool(averaged), max_epochs)
+    solution = _kernel_perceptron(kernel, X, y, rate, threshold, bool(averaged), max_epochs, primal)
     return finish(solution, throw, "kernel_perceptron: the kernel may not separate these points; averaged=True, throw=False.")
 
 
 @eqx.filter_jit
-def _kernel_perceptron(kernel, X, y, rate, threshold, averaged, max_epochs):
-    K, zero = stopped(gram(kernel, X)), jnp.zeros((), jnp.int32)
+def _kernel_perceptron(kernel, X, y, rate, threshold, averaged, max_epochs, primal):
+    # The same steps, with f the values at all points and rows of K, or with f the weights of the features and rows of those.
+    rows = stopped(feature_operator(kernel, X).features if primal else gram(kernel, X))
+    zero = jnp.zeros((), jnp.int32)
 
     def visit(i, carry):
         beta, f, total, mistakes = carry
-        wrong = y[i] * (f[i] - threshold) <= 0
+        value = product(rows[i], f) if primal else f[i]
+        wrong = y[i] * (value - threshold) <= 0
         change = jnp.where(wrong, rate * y[i], 0)
         beta = beta.at[i].add(change)
-        return beta, f + change * K[i], total + beta if averaged else total, mistakes + wrong.astype(jnp.int32)
+        return beta, f + change * rows[i], total + beta if averaged else total, mistakes + wrong.astype(jnp.int32)
 
     def epoch(carry):
         state, _, epochs = carry
         new = lax.fori_loop(0, len(y), visit, state)
         return new, new[3] > state[3], epochs + 1
 
-    start = ((jnp.zeros_like(y), jnp.zeros_like(y), jnp.zeros_like(y), zero), jnp.array(True), zero)
+    start = ((jnp.zeros_like(y), jnp.zeros_like(rows[0]), jnp.zeros_like(y), zero), jnp.array(True), zero)
     go_on = lambda carry: carry[1] & (carry[2] < max_epochs)
     (beta, _, total, mistakes), unfinished, epochs = lax.while_loop(go_on, epoch, start)
     beta = total / (epochs * len(y)).astype(y.dtype) if averaged else beta
@@ -89,4 +95,5 @@ def _kernel_perceptron(kernel, X, y, rate, threshold, averaged, max_epochs):
     result = RESULTS.where(unfinished, RESULTS.max_steps_reached, RESULTS.successful)
     result = RESULTS.where(finite, result, RESULTS.nonfinite)
     expansion = KernelExpansion(kernel, X, jnp.where(finite, beta, jnp.nan), -threshold)
-    return Solution(expansion, result, {"mistakes": mistakes, "epochs": epochs})
+    stats = {"mistakes": mistakes, "epochs": epochs} | ({"features": jnp.asarray(rows.shape[1])} if primal else {})
+    return Solution(expansion, result, stats)

@@ -9,6 +9,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_scalar, as_weights, count, dtype_of
 from kernax.core.expansion import KernelExpansion
+from kernax.core.features import FeatureOperator, feature_operator, has_few_features
 from kernax.core.gram import gram_operator, prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_one_hot, as_signs
@@ -55,7 +56,8 @@ def kernel_logistic(
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion`, the log odds of +1. Differentiable in the kernel, X, ridge and
-        weights, to any order. Stats: `steps`, `objective`.
+        weights, to any order. Stats: `steps`, `objective`; of a `FeatureMap` of fewer features than points, which is solved
+        in those, their number, `features`.
 
     Raises:
         ValueError: bad shapes or values, labels other than -1 and +1, one class only.
@@ -67,16 +69,18 @@ def kernel_logistic(
     y = as_signs(y, n, dtype, weights)
     if y.ndim != 1:
         raise ValueError(f"y must have shape ({n},), but has shape {y.shape}: kernel_softmax takes several classes")
-    check_memory(X)
     ridge = as_scalar(ridge, dtype, "ridge", NONNEGATIVE)
-    solution = _kernel_logistic(kernel, X, y, ridge, weights, bool(bias), rtol, max_steps)
+    if not (primal := has_few_features(kernel, X, ridge)):
+        check_memory(X)
+    solution = _kernel_logistic(kernel, X, y, ridge, weights, bool(bias), rtol, max_steps, primal)
     return finish(solution, throw, f"kernel_logistic with {type(kernel).__name__}: a larger ridge may help.")
 
 
 @eqx.filter_jit
-def _kernel_logistic(kernel, X, y, ridge, weights, bias, rtol, max_steps):
-    operator = gram_operator(kernel, X)
+def _kernel_logistic(kernel, X, y, ridge, weights, bias, rtol, max_steps, primal):
+    operator = feature_operator(kernel, X) if primal else gram_operator(kernel, X)
     a, b, result, stats = newton_fit(operator, y, Logistic(), ridge, weights, bias, rtol, max_steps)
+    stats |= {"features": jnp.asarray(operator.features.shape[1])} if isinstance(operator, FeatureOperator) else {}
     right = y * (operator.mv(a) + b) > 0
     separated = jnp.all(right if weights is None else right | (weights == 0))
     result = RESULTS.where((ridge == 0) & separated, RESULTS.diverged, result)

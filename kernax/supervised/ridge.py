@@ -8,6 +8,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.boundary import as_scalar, as_targets, as_weights, count, dtype_of
 from kernax.core.density import factor_of, weighted_inverse
 from kernax.core.expansion import KernelExpansion
+from kernax.core.features import feature_operator, has_few_features
 from kernax.core.gram import gram_operator, prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import weighted_solve
@@ -45,14 +46,15 @@ def kernel_ridge(
             found with jitter, reported and warned about.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed, both exactly and with the right derivative.
         solver: default `JitteredCholesky()`, or `ConjugateGradient()` when `block_size` is given. Any lineax solver for
-            positive semidefinite operators works.
+            positive semidefinite operators works. Of a `FeatureMap` of fewer features than points the default solves a
+            system as large as the features are many, and never holds K.
         block_size: rows of K computed at a time by a matrix-free solver, which never holds K: memory O(block_size n),
             in the backward pass as well.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion`, differentiable in the kernel, X, y, ridge and weights, to any
-        order. Stats: `residual` (true, relative), and `jitter` or `steps`.
+        order. Stats: `residual` (true, relative), and `jitter`, `steps`, or `features` where it was solved in those.
 
     Raises:
         ValueError: bad shapes or values, Cholesky asked for together with blocks.
@@ -63,19 +65,20 @@ def kernel_ridge(
     n, dtype = count(X), dtype_of(X)
     y, weights = as_targets(y, n, dtype), as_weights(weights, n, dtype)
     ridge = as_scalar(ridge, dtype, "ridge", NONNEGATIVE)
-    if block_size is None:
+    primal = solver is None and block_size is None and has_few_features(kernel, X, ridge)
+    if block_size is None and not primal:
         check_memory(X)
-    elif isinstance(solver, (JitteredCholesky, lx.Cholesky)):
+    elif block_size is not None and isinstance(solver, (JitteredCholesky, lx.Cholesky)):
         raise ValueError("Cholesky needs the whole matrix: leave out block_size, or use solver=ConjugateGradient()")
     if solver is None:
         solver = JitteredCholesky() if block_size is None else ConjugateGradient()
-    solution = _kernel_ridge(kernel, X, y, ridge, weights, bool(bias), solver, block_size)
+    solution = _kernel_ridge(kernel, X, y, ridge, weights, bool(bias), solver, block_size, primal)
     return finish(solution, throw, f"kernel_ridge with {type(kernel).__name__}: a larger ridge or rescaled inputs may help.")
 
 
 @eqx.filter_jit
-def _kernel_ridge(kernel, X, y, ridge, weights, bias, solver, block_size):
-    operator = gram_operator(kernel, X, block_size=block_size)
+def _kernel_ridge(kernel, X, y, ridge, weights, bias, solver, block_size, primal):
+    operator = feature_operator(kernel, X) if primal else gram_operator(kernel, X, block_size=block_size)
     targets = y.reshape(len(y), -1)
     w = jnp.ones_like(y, shape=len(y)) if weights is None else weights
     rhs = jnp.concatenate([targets, jnp.ones_like(targets[:, :1])], 1) if bias else targets

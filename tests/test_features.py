@@ -1,0 +1,76 @@
+"""Explicit features: primal and dual are one fit, and the cheaper is taken (K10, S1, S7)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import TOLERANCE, needs_x64
+
+import kernax
+from kernax.core.features import has_few_features
+
+DTYPE = jnp.result_type(float)
+rng = np.random.default_rng(0)
+X, CENTRES = rng.normal(size=(40, 2)).astype(DTYPE), rng.normal(size=(6, 2)).astype(DTYPE)
+y = np.sin(2 * X[:, 0]) + 0.3 * X[:, 1]
+WEIGHTS = np.where(np.arange(40) % 7 == 0, 0, 1 + np.arange(40) % 3).astype(DTYPE)
+MAP = kernax.FeatureMap(kernax.GaussianBasis(CENTRES, 0.8))
+DUAL = kernax.Custom(lambda phi, x, z: kernax.FeatureMap(phi)(x, z), MAP.phi)  # the same kernel, whose features no one sees
+
+
+def values(solution):
+    return jax.vmap(solution.value)(X)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+def test_ridge_in_features_is_ridge(weights, bias):
+    primal, dual = (kernax.kernel_ridge(kernel, X, y, 0.1, weights=weights, bias=bias) for kernel in (MAP, DUAL))
+    assert primal.stats["features"] == 6
+    assert "features" not in dual.stats
+    np.testing.assert_allclose(values(primal), values(dual), atol=20 * TOLERANCE["value"])
+    np.testing.assert_allclose(primal.value.coefficients, dual.value.coefficients, atol=100 * TOLERANCE["value"])
+
+
+def test_logistic_regression_in_features_is_logistic_regression():
+    primal, dual = (kernax.kernel_logistic(kernel, X, np.sign(y), 0.1, weights=WEIGHTS) for kernel in (MAP, DUAL))
+    assert primal.stats["features"] == 6
+    np.testing.assert_allclose(values(primal), values(dual), atol=100 * TOLERANCE["value"])
+
+
+def test_the_perceptron_in_features_makes_the_same_mistakes():
+    primal, dual = (kernax.kernel_perceptron(kernel, X, np.sign(y), throw=False) for kernel in (MAP, DUAL))
+    assert primal.stats["features"] == 6
+    assert primal.stats["mistakes"] == dual.stats["mistakes"]
+    np.testing.assert_allclose(primal.value.coefficients, dual.value.coefficients)
+
+
+def test_more_features_than_points_a_zero_ridge_or_a_solver_of_yours_stay_dual():
+    assert "features" not in kernax.kernel_ridge(MAP, X[:6], y[:6], 0.1).stats
+    assert "features" not in kernax.kernel_ridge(MAP, X, y, 0.1, solver=kernax.JitteredCholesky()).stats
+    assert not has_few_features(MAP, X, 0.0)
+
+
+@needs_x64
+def test_gradients_in_features_are_those_of_differences_also_in_a_batch():
+    def error(width, ridge, weights):
+        kernel = kernax.FeatureMap(kernax.GaussianBasis(CENTRES, width))
+        f = kernax.kernel_ridge(kernel, X, y, ridge, weights=weights, throw=False).value
+        return jnp.sum((jax.vmap(f)(X) - 1) ** 2)
+
+    gradient, h = jax.jit(jax.grad(error, (0, 1, 2))), 1e-6
+    of_width, of_ridge, of_weights = gradient(0.8, 0.1, WEIGHTS)
+    assert np.isclose(of_width, (error(0.8 + h, 0.1, WEIGHTS) - error(0.8 - h, 0.1, WEIGHTS)) / (2 * h), rtol=1e-6)
+    assert np.isclose(of_ridge, (error(0.8, 0.1 + h, WEIGHTS) - error(0.8, 0.1 - h, WEIGHTS)) / (2 * h), rtol=1e-6)
+    up = error(0.8, 0.1, WEIGHTS + h * (np.arange(40) == 7))
+    assert np.isclose(of_weights[7], (up - error(0.8, 0.1, WEIGHTS)) / h, rtol=1e-4)  # one-sided: 7 has weight zero
+    together = jax.jit(jax.vmap(gradient, (0, None, None)))(jnp.array([0.8, 1.2]), 0.1, WEIGHTS)
+    np.testing.assert_allclose(together[0][0], of_width, rtol=1e-9)
+
+
+def test_two_hundred_thousand_points_need_no_matrix():
+    many = jax.random.normal(jax.random.key(0), (200_000, 2), jnp.float32)
+    features = kernax.FeatureMap(kernax.GaussianBasis(CENTRES.astype(np.float32), 0.8))
+    solution = kernax.kernel_ridge(features, many, many[:, 0], 1.0)
+    assert solution.stats["features"] == 6
+    assert solution.stats["residual"] < 1e-3
