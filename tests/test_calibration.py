@@ -69,3 +69,19 @@ def test_bad_values_are_refused_by_name(values):
         kernax.isotonic(f, y + 1)
     with pytest.raises(ValueError, match="each class needs two points"):
         kernax.svm_leave_one_out(kernax.RBF(), f[:4, None], np.array([1.0, -1, -1, -1]), 1.0)
+
+
+def test_a_point_of_weight_zero_is_not_there_for_isotonic_probabilities():
+    f, y = np.array([1.0, 2.0, 3.0, 8.0], DTYPE), np.array([-1.0, -1.0, 1.0, -1.0], DTYPE)
+    weighted = kernax.isotonic(f, y, weights=np.array([1.0, 1.0, 1.0, 0.0], DTYPE))
+    without = kernax.isotonic(f[:3], y[:3])
+    for at in (0.0, 1.5, 2.5, 3.0, 8.0, 9.0):
+        np.testing.assert_allclose(weighted(at), without(at), rtol=1e-6)
+
+
+def test_columns_of_targets_are_refused(values):
+    for fit in (kernax.platt, kernax.isotonic):
+        with pytest.raises(ValueError, match=r"y must have shape \(2,\), but has shape \(2, 2\)"):
+            fit(np.array([0.0, 1.0]), np.array([[1.0, -1.0], [-1.0, 1.0]]))
+    with pytest.raises(ValueError, match="leave out for each column"):
+        kernax.svm_leave_one_out(kernax.RBF(), np.eye(4), np.ones((4, 2)), 1.0)

@@ -1,11 +1,13 @@
 """Kernels written as text: values against kernels built by hand, and one clear sentence for everything refused."""
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import kernax as kx
-from kernax.cli.expression import KERNELS, parse_kernel
+from kernax.cli.expression import parse_kernel
+from kernax.cli.vocabulary import KERNELS, NUMBERS, TEXT, compared
 
 DEFAULT = np.sqrt(3)  # the lengthscale that a text does not mention, for points of three dimensions
 
@@ -42,10 +44,41 @@ def assert_same(text, kernel, rng, dimensions=None):
         ("+rbf", kx.RBF()),
         ("1/2*rbf", 0.5 * kx.RBF()),
         ("rbf +\n matern12", kx.RBF() + kx.Matern12()),
+        ("normalised(rbf + linear)*2", 2.0 * kx.Normalised(kx.RBF() + kx.Linear())),
     ],
 )
 def test_a_text_means_the_kernel_built_by_hand(text, kernel, rng):
     assert_same(text, kernel, rng)
+
+
+@pytest.mark.parametrize(
+    ("text", "kernel"),
+    [
+        ("spectrum(2)", kx.Spectrum(2)),
+        ("blended_spectrum(2, decay=0.5)", kx.BlendedSpectrum(2, 0.5)),
+        ("all_substrings", kx.AllSubstrings()),
+        ("mismatch(3)", kx.Mismatch(3, 1)),
+        ("subsequence(2, 0.3)", kx.Subsequence(2, 0.3)),
+        ("normalised(all_subsequences)", kx.Normalised(kx.AllSubsequences())),
+        ("2*normalised(spectrum(k=2))**2 + 1", 2.0 * kx.Normalised(kx.Spectrum(2)) ** 2 + 1.0),
+    ],
+)
+def test_a_text_means_the_string_kernel_built_by_hand_whatever_the_dimensions(text, kernel):
+    for dimensions in (None, 0, 3):
+        assert eqx.tree_equal(parse_kernel(text, dimensions), kernel)
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("2 + constant", []),
+        ("normalised(linear + 1)*rbf**2", [NUMBERS]),
+        ("2*mismatch(3) + 1", [TEXT]),
+        ("normalised(rbf + 2*spectrum(1))", [NUMBERS, TEXT]),
+    ],
+)
+def test_what_a_kernel_compares_is_known(text, kinds):
+    assert compared(parse_kernel(text)) == set(kinds)
 
 
 @pytest.mark.parametrize("name", [name for name in KERNELS if name != "matern"])
@@ -155,6 +188,24 @@ def test_every_parameter_of_a_parsed_kernel_is_learnable():
         ("rbf([])", "a list of 0 numbers"),
         ("rbf([[1, 2, 3]])", "must be a number or a list of numbers"),
         ("rbf([1, 2])", "a list of 2 numbers, but must have 3, one per column"),
+        ("spectrum", "spectrum lacks its k: write spectrum(3)"),
+        ("subsequence(decay=0.5)", "subsequence lacks its length: write subsequence(2)"),
+        ("spectrum(2.5)", "k must be an integer, at least 1, but is 2.5"),
+        ("spectrum(0)", "k must be an integer, at least 1, but is 0"),
+        ("spectrum(999)", "spectrum's k must be at most 50 in a kernel expression, but is 999"),
+        ("mismatch(3, 3)", "m must be less than k"),
+        ("mismatch([1, 2, 3])", "mismatch's k must be a number, but is a list"),
+        ("all_substrings(decay=0)", "AllSubstrings.decay must be in (0, inf)"),
+        ("spectrm(3)", "did you mean spectrum"),
+        ("normalized(rbf)", "did you mean normalised"),
+        ("normalised", "normalised takes one kernel, as in normalised(spectrum(3))"),
+        ("normalised()", "normalised takes one kernel"),
+        ("normalised(rbf, linear)", "normalised takes one kernel"),
+        ("normalised(kernel=rbf)", "normalised takes one kernel"),
+        ("normalised(2)", "normalised takes one kernel, as in normalised(spectrum(3)), but is given 2"),
+        ("normalised(rbf - linear)", "a difference of kernels is not a kernel"),
+        ("normalised(" * 4 + "linear" + " + 1)" * 4, "at most 3 times may normalised stand inside itself"),
+        ("normalised(" * 60 + "linear" + ")" * 60, "nested too deeply"),
         ("rbf(*[1])", "must be a number or a list of numbers"),
         ("rbf(**linear)", "has no parameter **"),
         ("polynomial(offset=[1, 2, 3])", "polynomial's offset must be a number"),

@@ -178,3 +178,18 @@ def test_the_kernel_perceptron_is_the_primal_one_step_by_step(data):
     averaged = kernax.kernel_perceptron(kernax.Linear(), X, y, max_epochs=3, averaged=True, throw=False)
     assert averaged.result == kernax.RESULTS.max_steps_reached
     assert jnp.all(jnp.isfinite(averaged.value.coefficients))
+
+
+def test_numbers_far_from_zero_are_reached_though_hubers_loss_has_no_curvature_there(data):
+    """From f = 0 every residual is beyond delta, and no Newton step could move the bias."""
+    X, y, _ = data
+    far, near = (kernax.regularised_risk(RBF, X, y + offset, kernax.Huber(0.3), 1.0, bias=True) for offset in (100, 0))
+    assert far.stats["residual"] < (1e-9 if X64 else 1e-3)
+    np.testing.assert_allclose(far.stats["objective"], near.stats["objective"], rtol=1e-6 if X64 else 1e-3)
+
+
+def test_a_perceptron_of_nan_says_so(data):
+    X, y, _ = data
+    broken = kernax.Custom(lambda _, x, z: jnp.sum(x * z) * jnp.nan)
+    with pytest.raises(kernax.core.solution.NonFiniteError):
+        kernax.kernel_perceptron(broken, X, np.sign(y))

@@ -200,6 +200,7 @@ def _exact_subsequences(texts):
     return np.array([[float(ratio(i, j)) / 1e40 for j in range(len(texts))] for i in range(len(texts))]) ** 0.5
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("name", ["BlendedSpectrum", "Subsequence", "AllSubsequences"])
 def test_the_decay_has_the_derivative_of_differences_to_the_second_order(name):

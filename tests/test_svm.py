@@ -330,3 +330,20 @@ def test_what_is_refused_eagerly_is_nan_while_tracing(data):
     solution = jax.jit(lambda C: kernax.svm(RBF, X, y, C, throw=False))(-1.0)
     assert solution.result == kernax.RESULTS.nonfinite
     assert jnp.all(jnp.isnan(solution.value.coefficients))
+
+
+@needs_x64
+def test_the_derivative_in_a_weight_of_zero_is_that_of_differences_also_for_a_large_penalty():
+    """The bound is `C w`, whose slope at zero is C; of a hard margin it is none."""
+    X = np.array([[0.0], [1.0], [2.0], [3.0], [2.4]])
+    y = np.array([-1.0, -1.0, 1.0, 1.0, -1.0])
+
+    def value(w):
+        weights = jnp.ones(5).at[4].set(w)
+        return kernax.svm(kernax.RBF(2.0), X, y, 10.0, weights=weights, solver=kernax.SMO(1e-11), throw=False).value(
+            jnp.array([1.4])
+        )
+
+    slope, h = jax.grad(value)(0.0), 1e-6
+    assert abs(slope) > 1e-3
+    np.testing.assert_allclose(slope, (value(h) - value(0.0)) / h, rtol=1e-4)

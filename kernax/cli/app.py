@@ -6,20 +6,20 @@ import io
 from pathlib import Path
 from typing import Annotated
 
+import equinox as eqx
 import jax
 import numpy as np
 import typer
 from rich.console import Console
 
 from kernax.cli.classify import classify
-from kernax.cli.console import check_picture, check_writable, one_line_errors, print_parameters, print_report
-from kernax.cli.expression import parse_kernel
+from kernax.cli.console import check_picture, check_writable, one_line_errors, print_parameters, print_report, title_of
 from kernax.cli.fit import fit as regress
+from kernax.cli.inputs import Tokens, compared_columns
 from kernax.cli.job import Report, Split, one_per_column, split_classes, split_numbers
 from kernax.cli.picture import draw
 from kernax.cli.predictor import GP, LOGISTIC, RIDGE, SVM, load_predictor, parameter_rows, save_predictor
-from kernax.cli.table import plural, read_columns, read_table
-from kernax.cli.target import first_text
+from kernax.cli.table import Table, listed, plural, quoted, read_columns, read_table
 from kernax.files import write_whole
 
 CLASSIFIERS = (LOGISTIC, SVM)
@@ -41,7 +41,7 @@ Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that 'kerna
 
 @app.callback()
 def kernax() -> None:
-    """Differentiable kernel methods: fit a table of numbers from the command line."""
+    """Differentiable kernel methods: fit a table of numbers, or of text, from the command line."""
 
 
 @app.command()
@@ -49,11 +49,14 @@ def fit(
     data: Data,
     target: Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict; all others are inputs.")],
     kernel: Annotated[
-        str, typer.Option(help="Such as '2.0*rbf + linear', 'matern52(lengthscale=3)'.")
+        str, typer.Option(help="Such as '2.0*rbf + linear', 'matern52(lengthscale=3)', 'normalised(spectrum(3))'.")
     ] = "1.0*rbf + 0.1*linear",
     model: Annotated[
         ModelName | None,
         typer.Option(help="For numbers gp or ridge, for classes logistic or svm.", show_default="gp, for text logistic"),
+    ] = None,
+    tokens: Annotated[
+        Tokens | None, typer.Option(help="What string kernels count in a column of text.", show_default="letters")
     ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw what was learned (.png, .pdf, .svg).")] = None,
     out: Annotated[Path | None, typer.Option(metavar="MODEL", help="Write the model, for predict and describe.")] = None,
@@ -74,6 +77,13 @@ def fit(
     from the log loss on a quarter of the rows to learn from, by gradients
     through the fit. With two input columns the picture shows the regions of
     the classes.
+
+    String kernels compare the one column of text that a table may have, by the
+    letters or the words that its cells share; cells may be empty. They are
+    spectrum(k), blended_spectrum(k), mismatch(k, m), all_substrings,
+    subsequence(length) and all_subsequences. Write normalised(spectrum(3)), so
+    that long texts do not count for more than short ones, and add or multiply
+    kernels of numbers, which compare all other columns.
     """
     with one_line_errors(), jax.enable_x64(True):
         _check_options(seed, restarts)
@@ -81,22 +91,16 @@ def fit(
             check_picture(plot, data)
         if out is not None:
             check_writable(out, "--out", data, plot, needs="safetensors")
-        table = read_table(data, target)
-        parse_kernel(kernel, len(table.columns))
+        whole = read_table(data, target)
+        table = compared_columns(whole, kernel, tokens)
         console = Console(highlight=False, soft_wrap=True)
-        text = None if model is not None else first_text(table)
+        text = None if model is not None else table.target.first_text
         name = model.value if model is not None else LOGISTIC if text else GP
         _check_restarts(restarts, name)
-        parts = (split_classes if name in CLASSIFIERS else split_numbers)(table, seed)
+        parts = (split_classes if name in CLASSIFIERS else split_numbers)(table, seed, tokens or Tokens.LETTERS)
         if text:
             console.print(f"{text}: {target} is a class, and the model logistic regression", markup=False)
-        console.print(
-            f"{data}: {len(table.cells)} rows, {plural(len(table.columns), 'input column')}; "
-            f"learning from {len(parts.y)} rows, {len(parts.y_held_out)} held out",
-            markup=False,
-        )
-        if not one_per_column(parts):
-            console.print("fewer than 20 rows a column to learn from: lengthscales are shared by all columns")
+        _print_split(console, data, whole, parts)
         report = learn(parts, kernel, name, restarts, seed)
         print_report(console, report)
         if out is not None:
@@ -105,6 +109,23 @@ def fit(
         if plot is not None:
             draw(plot, report.predictor, parts)
             console.print(f"picture: {plot}", markup=False)
+
+
+def _print_split(console: Console, data: Path, table: Table, parts: Split) -> None:
+    """What is learned from, and what is not looked at."""
+    columns, text = parts.inputs.columns, parts.inputs.text
+    inputs = [plural(len(columns), "input column")] * bool(columns)
+    if text is not None:
+        inputs.append(f"the {text.tokens} of {quoted(text.name)}")
+    console.print(
+        f"{data}: {len(table.X)} rows, {' and '.join(inputs)}; "
+        f"learning from {len(parts.y)} rows, {len(parts.y_held_out)} held out",
+        markup=False,
+    )
+    if unused := [name for name in table.columns if name not in columns]:
+        console.print(f"the kernel compares text alone, and does not use {listed(unused)}", markup=False)
+    if not one_per_column(parts):
+        console.print("fewer than 20 rows a column to learn from: lengthscales are shared by all columns")
 
 
 def learn(parts: Split, kernel: str, model: str, restarts: int, seed: int) -> Report:
@@ -132,8 +153,10 @@ def predict(
 ) -> None:
     """Predicts the target for the rows of a table.
 
-    Columns are found by their names, in any order; others are ignored. A
-    Gaussian process adds the ends of an interval that holds the target with
+    Columns are found by their names, in any order; others are ignored. Letters
+    and words that were not in the rows learned from match nothing.
+
+    A Gaussian process adds the ends of an interval that holds the target with
     probability 0.95; logistic regression adds the probability of each class,
     and a support vector machine its decision values.
     """
@@ -141,7 +164,9 @@ def predict(
         if out is not None:
             check_writable(out, "--out", data, model)
         predictor = load_predictor(model)
-        columns = predictor.columns(read_columns(data, predictor.standards.columns))
+        inputs = predictor.inputs
+        rows = read_columns(data, inputs.columns, inputs.text.name if inputs.text else None)
+        columns = predictor.columns(inputs.points(*rows))
         figures = np.stack([column for column in columns.values() if column.dtype.kind == "f"])
         wrong = np.flatnonzero(~np.all(np.isfinite(figures), 0))
         if len(wrong):
@@ -163,9 +188,9 @@ def describe(model: Model) -> None:
         predictor = load_predictor(model)
         console = Console(highlight=False, soft_wrap=True)
         console.print(predictor.summary(), markup=False)
-        print_parameters(
-            console, parameter_rows(predictor.kernel, predictor.standards.columns), "kernel, for standardised columns"
-        )
+        console.print(f"kernel {eqx.tree_pformat(predictor.kernel, width=1000)}", markup=False)
+        columns = predictor.inputs.columns
+        print_parameters(console, parameter_rows(predictor.kernel, columns), title_of("its parameters", columns))
 
 
 def _cells(column: np.ndarray) -> list[str]:

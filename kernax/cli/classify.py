@@ -5,13 +5,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
-from kernax.cli.expression import parse_kernel
-from kernax.cli.job import Report, Split, one_per_column, quarter_of_each
+from kernax.cli.job import Report, Split, kernel_of, quarter_of_each, rows_of
 from kernax.cli.predictor import LOGISTIC, SVM, Classifier, parameter_rows
 from kernax.core.expansion import KernelExpansion
+from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
+from kernax.core.numerics import product
 from kernax.core.parameters import interior, positive
 from kernax.core.solution import RESULTS, NonFiniteError, Solution
 from kernax.selection.minimise import minimise
@@ -38,7 +39,7 @@ class MachineModel(eqx.Module):
 
 
 def fitted(
-    model: LogisticModel | MachineModel, X: Array, Y: Array, weights: Array | None = None, throw: bool = True
+    model: LogisticModel | MachineModel, X: PyTree, Y: Array, weights: Array | None = None, throw: bool = True
 ) -> Solution[KernelExpansion]:
     """The function of a model for classes in one-hot columns: of one value for two of them, of one each for several."""
     two = Y.shape[1] == 2
@@ -49,10 +50,12 @@ def fitted(
 
 
 def validation_loss(
-    model: LogisticModel | MachineModel, X: Array, Y: Array, weights: Array, X_new: Array, Y_new: Array
+    model: LogisticModel | MachineModel, X: PyTree, Y: Array, weights: Array, X_new: PyTree, Y_new: Array
 ) -> Array:
     """Logistic loss, at rows of weight zero, of the function that the other rows make: smooth, for both models."""
-    values = jax.vmap(fitted(model, X, Y, weights, throw=False).value)(X_new)
+    f = fitted(model, X, Y, weights, throw=False).value
+    values = product(gram(f.kernel, X_new, f.points), f.coefficients)  # gram keeps to a budget of memory for string kernels
+    values = values + jnp.expand_dims(f.bias, 0)
     if isinstance(model, MachineModel) or values.ndim == 1:
         return jnp.mean(jax.nn.softplus(-_signs(Y_new) * values))
     return -jnp.mean(jnp.sum(Y_new * jax.nn.log_softmax(values), 1))
@@ -60,10 +63,9 @@ def validation_loss(
 
 def classify(parts: Split, kernel: str, model: str) -> Report:
     """Learns a kernel from its expression, and scores it as written and as learned; needs 64-bit mode."""
-    parsed = parse_kernel(kernel, parts.X.shape[1], per_column=one_per_column(parts))
-    start = {LOGISTIC: LogisticModel, SVM: MachineModel}[model](parsed)
+    start = {LOGISTIC: LogisticModel, SVM: MachineModel}[model](kernel_of(parts, kernel))
     Y, aside = _one_hot(parts, parts.y), quarter_of_each(parts.y)
-    data = (parts.X, Y, np.where(aside, 0.0, 1.0), parts.X[aside], Y[aside])
+    data = (parts.X, Y, np.where(aside, 0.0, 1.0), rows_of(parts.X, aside), Y[aside])
     as_written = _scored(_classifier(start, parts, Y), parts)
     solution = minimise(
         validation_loss, start, _OPTIMISER, _STEPS, args=data, trainable=interior(start), progress=True, throw=False
@@ -79,7 +81,7 @@ def classify(parts: Split, kernel: str, model: str) -> Report:
         remarks = (f"learning stopped early: {RESULTS[solution.result]} These are the best parameters before that.",)
     if model == SVM:
         remarks += (f"{learned.support.sum()} of {len(parts.y)} rows are support vectors",)
-    rows = parameter_rows(solution.value, parts.standards.columns)
+    rows = parameter_rows(solution.value, parts.inputs.columns)
     return Report("held-out scores", _measures(parts, model), scores, rows, learned, remarks)
 
 
@@ -94,8 +96,8 @@ def _signs(Y: Array) -> Array:
 
 def _classifier(model: LogisticModel | MachineModel, parts: Split, Y: np.ndarray) -> Classifier:
     kind, penalty = (SVM, model.C) if isinstance(model, MachineModel) else (LOGISTIC, model.ridge)
-    f = fitted(model, jnp.asarray(parts.X), jnp.asarray(Y)).value
-    return Classifier(parts.standards, kind, f, float(penalty), parts.classes)
+    f = fitted(model, parts.X, jnp.asarray(Y)).value
+    return Classifier(parts.inputs, kind, f, float(penalty), parts.classes)
 
 
 def _measures(parts: Split, model: str) -> tuple[str, ...]:

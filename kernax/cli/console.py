@@ -66,13 +66,20 @@ def print_report(console: Console, report: Report) -> None:
     for name, row in report.scores.items():
         scores.add_row(name, *row)
     console.print(scores)
-    print_parameters(console, report.parameters, "learned, for standardised columns")
+    print_parameters(console, report.parameters, title_of("learned", report.predictor.inputs.columns))
     for remark in report.remarks:
         console.print(remark, markup=False)
 
 
+def title_of(what: str, columns: tuple[str, ...]) -> str:
+    """Parameters of numbers are in standardised units."""
+    return f"{what}, for standardised columns" if columns else what
+
+
 def print_parameters(console: Console, rows: tuple[tuple[str, ...], ...], title: str) -> None:
-    """The table that `kernax.describe` makes."""
+    """The table that `kernax.describe` makes, unless there is nothing in it."""
+    if not rows:
+        return
     table = RichTable("parameter", "value", "support", "state", title=title, title_justify="left")
     for row in rows:
         table.add_row(*map(Text, row))

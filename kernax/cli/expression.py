@@ -1,4 +1,4 @@
-"""Kernels written as text: `2.0*rbf + linear`, `matern52(lengthscale=3) * periodic`, `polynomial(3)`, `(rbf + 1)**2`.
+"""Kernels written as text: `2.0*rbf + linear`, `matern52(lengthscale=3) * periodic`, `(rbf + 1)**2`, `normalised(spectrum(3))`.
 
 The text is parsed by Python's own grammar, walked node by node against a closed vocabulary, and never evaluated. What the
 algebra of kernels refuses (a negative scale, a difference), kernels refuse themselves, in their own words.
@@ -6,7 +6,6 @@ algebra of kernels refuses (a negative scale, a difference), kernels refuse them
 
 import ast
 import dataclasses
-import difflib
 import math
 import operator
 import warnings
@@ -15,36 +14,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from kernax.cli.vocabulary import NO_OPERAND, NORMALISED, kernel_class, parts, short
 from kernax.core.kernel import AbstractKernel, Constant, check_degree
-from kernax.kernels import (
-    RBF,
-    Cosine,
-    GammaExponential,
-    Linear,
-    Matern,
-    Matern12,
-    Matern32,
-    Matern52,
-    Periodic,
-    Polynomial,
-    RationalQuadratic,
-)
+from kernax.kernels import Normalised
+from kernax.kernels.strings import check_length
 
-KERNELS: dict[str, type[AbstractKernel]] = {
-    "rbf": RBF,
-    "matern12": Matern12,
-    "matern32": Matern32,
-    "matern52": Matern52,
-    "matern": Matern,
-    "rational_quadratic": RationalQuadratic,
-    "gamma_exponential": GammaExponential,
-    "periodic": Periodic,
-    "cosine": Cosine,
-    "linear": Linear,
-    "polynomial": Polynomial,
-    "constant": Constant,
-}
-_FUNCTIONS = ("log", "sqrt", "abs", "sin", "cos", "tan", "tanh", "min", "max", "round", "sum")  # of a kernel, not kernels
 _OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -53,6 +27,7 @@ _OPERATORS = {
     ast.Pow: operator.pow,
 }
 _LONGEST, _DEEPEST, _HIGHEST = 1000, 50, 1000  # characters, operations inside operations, powers
+_LONGEST_SUBSTRING, _MOST_NORMALISED = 50, 3  # tokens; normalised inside normalised, each of which triples the work
 
 Meaning = AbstractKernel | int | float
 
@@ -61,8 +36,10 @@ def parse_kernel(text: str, dimensions: int | None = None, *, per_column: bool =
     """The kernel that a text describes.
 
     Names: rbf, matern12, matern32, matern52, matern, rational_quadratic, gamma_exponential, periodic, cosine, linear,
-    polynomial, constant, each alone or called with numbers or lists of numbers, in the order of the kernel's fields or by
-    keyword. Operators: `+`, `*`, `**` with an integer, `/` by a number, parentheses. A bare number in a sum is a constant.
+    polynomial, constant, and of text spectrum, blended_spectrum, all_substrings, mismatch, subsequence, all_subsequences, each
+    alone or called with numbers or lists of numbers, in the order of the kernel's fields or by keyword; and `normalised` of
+    one of these expressions. Operators: `+`, `*`, `**` with an integer, `/` by a number, parentheses. A bare number in a sum
+    is a constant.
 
     Arguments:
         text: the expression, at most 1000 characters.
@@ -118,7 +95,7 @@ class _Reader:
         if isinstance(node, ast.Name):
             return self.kernel(node.id, {})
         if isinstance(node, ast.Call):
-            return self.call(node)
+            return self.call(node, depth)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
             operand = self.read(node.operand, depth + 1)
             return -operand if isinstance(node.op, ast.USub) else operand
@@ -126,11 +103,13 @@ class _Reader:
             return _combine(node.op, self.read(node.left, depth + 1), self.read(node.right, depth + 1))
         raise ValueError(f"{_shown(node)} has no meaning in a kernel expression: it takes kernels, numbers, +, *, / and **")
 
-    def call(self, node: ast.Call) -> AbstractKernel:
+    def call(self, node: ast.Call, depth: int) -> AbstractKernel:
         if not isinstance(node.func, ast.Name):
             raise ValueError(f"{_shown(node.func)} cannot be called in a kernel expression: only kernels can, by their names")
         name = node.func.id
-        fields = [field.name for field in dataclasses.fields(_kernel_class(name, called=True)) if field.init]
+        if name == NORMALISED:
+            return self.normalised(node, depth)
+        fields = [field.name for field in dataclasses.fields(kernel_class(name, called=True)) if field.init]
         if len(node.args) > len(fields):
             raise ValueError(f"{name} takes {_parameters(fields)}, but {len(node.args)} values are given")
         given = [*zip(fields, node.args), *((keyword.arg, keyword.value) for keyword in node.keywords)]
@@ -143,6 +122,17 @@ class _Reader:
             values[field] = self.argument(value, f"{name}'s {field}")
         return self.kernel(name, values)
 
+    def normalised(self, node: ast.Call, depth: int) -> AbstractKernel:
+        if len(node.args) != 1 or node.keywords:
+            raise ValueError(NO_OPERAND)
+        operand = self.read(node.args[0], depth + 1)
+        if not isinstance(operand, AbstractKernel):
+            raise ValueError(f"{NO_OPERAND}, but is given {_shown(node.args[0])}")
+        kernel = Normalised(operand)
+        if _normalisations(kernel) > _MOST_NORMALISED:
+            raise ValueError(f"at most {_MOST_NORMALISED} times may normalised stand inside itself in a kernel expression")
+        return kernel
+
     def argument(self, node: ast.expr, what: str) -> Any:
         """A number, or a list of numbers, one per dimension."""
         if not isinstance(node, (ast.List, ast.Tuple)):
@@ -154,7 +144,7 @@ class _Reader:
         return np.asarray(values, float)
 
     def kernel(self, name: str, values: dict[str, Any]) -> AbstractKernel:
-        kind = _kernel_class(name)
+        kind = kernel_class(name)
         if self.dimensions and "lengthscale" in kind.__dataclass_fields__ and "lengthscale" not in values:
             start = math.sqrt(self.dimensions)
             values = {**values, "lengthscale": np.full(self.dimensions, start) if self.per_column else start}
@@ -163,7 +153,24 @@ class _Reader:
             raise ValueError(f"{name}'s {lists[0]} must be a number, but is a list")
         if "degree" in values:
             _check_degree(values["degree"])
+        for field in values.keys() & {"k", "m", "length"}:
+            _check_length(values[field], f"{name}'s {field}", least=int(field != "m"))
+        missing = [field.name for field in dataclasses.fields(kind) if _required(field) and field.name not in values]
+        if missing:
+            raise ValueError(f"{name} lacks its {missing[0]}: write {name}({_EXAMPLES[missing[0]]})")
         return kind(**values)
+
+
+_EXAMPLES = {"k": "3", "length": "2"}  # of parameters that have no default
+
+
+def _required(field: dataclasses.Field) -> bool:
+    return field.init and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _normalisations(kernel: AbstractKernel) -> int:
+    """How often `normalised` stands inside itself."""
+    return isinstance(kernel, Normalised) + max(map(_normalisations, parts(kernel)), default=0)
 
 
 def _combine(operation: ast.operator, left: Meaning, right: Meaning) -> Meaning:
@@ -183,6 +190,12 @@ def _check_degree(degree: Any) -> None:
     check_degree(degree)
     if degree > _HIGHEST:
         raise ValueError(f"degree must be at most {_HIGHEST} in a kernel expression, but is {degree:.6g}")
+
+
+def _check_length(length: Any, what: str, least: int) -> None:
+    check_length(length, what, least)
+    if length > _LONGEST_SUBSTRING:
+        raise ValueError(f"{what} must be at most {_LONGEST_SUBSTRING} in a kernel expression, but is {length:.6g}")
 
 
 def _number(node: ast.Constant) -> int | float:
@@ -205,25 +218,9 @@ def _finite(number: int | float) -> int | float:
     return number
 
 
-def _kernel_class(name: str, called: bool = False) -> type[AbstractKernel]:
-    if name in KERNELS:
-        return KERNELS[name]
-    if called and name == "exp":
-        raise ValueError("exp of a kernel is a kernel, but not one that an expression can write: use kernax.ExpOf in Python")
-    if called and name in _FUNCTIONS:
-        raise ValueError(f"{name} of a kernel is not a kernel in general, and no function has a meaning in a kernel expression")
-    near = difflib.get_close_matches(name.lower(), KERNELS, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"the kernels are {', '.join(KERNELS)}"
-    raise ValueError(f"there is no kernel called {_short(name)}: {hint}")
-
-
 def _parameters(fields: list[str]) -> str:
     return " and ".join(fields) or "no parameters"
 
 
 def _shown(node: ast.expr) -> str:
-    return _short(ast.unparse(node))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else text[:37] + "..."
+    return short(ast.unparse(node))

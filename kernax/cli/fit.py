@@ -7,10 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
-from kernax.cli.expression import parse_kernel
-from kernax.cli.job import Report, Split, one_per_column
+from kernax.cli.job import Report, Split, kernel_of
 from kernax.cli.predictor import GP, RIDGE, Regressor, parameter_rows
 from kernax.core.kernel import AbstractKernel
 from kernax.core.parameters import interior, positive
@@ -38,19 +37,19 @@ class ProcessModel(eqx.Module):
     noise: Float[Array, ""] = positive(default=0.1)
 
 
-def leave_one_out_loss(model: RidgeModel, X: Array, y: Array) -> Array:
+def leave_one_out_loss(model: RidgeModel, X: PyTree, y: Array) -> Array:
     """The mean squared leave-one-out residual, in closed form."""
     return jnp.mean(leave_one_out(model.kernel, X, y, model.ridge) ** 2)
 
 
-def evidence_loss(model: ProcessModel, X: Array, y: Array) -> Array:
+def evidence_loss(model: ProcessModel, X: PyTree, y: Array) -> Array:
     """Minus the log marginal likelihood, for each row."""
     return -log_marginal_likelihood(model.kernel, X, y, model.noise) / len(y)
 
 
 def fit(parts: Split, kernel: str, model: str, restarts: int, seed: int) -> Report:
     """Learns a kernel from its expression, and scores it as written and as learned; needs 64-bit mode."""
-    parsed = parse_kernel(kernel, parts.X.shape[1], per_column=one_per_column(parts))
+    parsed = kernel_of(parts, kernel)
     # Few steps for ridge, on purpose: with a lengthscale per column the leave-one-out error can be fitted too well (Cawley &
     # Talbot 2010). Twenty do slightly worse than ten on diabetes (54.9 against 54.7, ten seeds), far better on yacht.
     start, loss, steps = {
@@ -71,13 +70,13 @@ def fit(parts: Split, kernel: str, model: str, restarts: int, seed: int) -> Repo
         f"{model} as written": as_written,
         f"{model} learned": _scored(learned, parts),
     }
-    title, measures = f"held-out RMSE, in units of {parts.standards.target}", ("RMSE", "NLPD")
+    title, measures = f"held-out RMSE, in units of {parts.inputs.target}", ("RMSE", "NLPD")
     if model == RIDGE:
         measures, scores = measures[:1], {name: score[:1] for name, score in scores.items()}
     else:
         title += ", and mean negative log density"
     remarks = () if restarts == 1 else (_starts(solution, restarts),)
-    return Report(title, measures, scores, parameter_rows(solution.value, parts.standards.columns), learned, remarks)
+    return Report(title, measures, scores, parameter_rows(solution.value, parts.inputs.columns), learned, remarks)
 
 
 def _starts(solution: Solution, restarts: int) -> str:
@@ -92,13 +91,13 @@ def _regressor(model: RidgeModel | ProcessModel, parts: Split) -> Regressor:
     y = (parts.y - mean) / deviation
     if isinstance(model, RidgeModel):
         f = kernel_ridge(model.kernel, parts.X, y, model.ridge).value
-        return Regressor(parts.standards, RIDGE, f, float(model.ridge), mean, deviation)
+        return Regressor(parts.inputs, RIDGE, f, float(model.ridge), mean, deviation)
     process = condition(GaussianProcess(model.kernel), parts.X, y, model.noise).value
-    return Regressor(parts.standards, GP, process, float(model.noise), mean, deviation)
+    return Regressor(parts.inputs, GP, process, float(model.noise), mean, deviation)
 
 
 def _scored(regressor: Regressor, parts: Split) -> tuple[str, ...]:
-    mean, deviation = regressor.at_standardised(parts.X_held_out)
+    mean, deviation = regressor.at(parts.X_held_out)
     if not np.all(np.isfinite(mean)):
         raise NonFiniteError("held-out rows are predicted as NaN or inf: this kernel grows too fast for them")
     return _score(parts, mean, deviation)

@@ -2,28 +2,31 @@
 
 import dataclasses
 
+import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import PyTree
 
-from kernax.cli.predictor import Predictor, Standards
+from kernax.cli.inputs import Inputs, Tokens, check_size, learned_inputs
+from kernax.cli.predictor import Predictor
 from kernax.cli.table import Table
 from kernax.cli.target import labels, numbers
+from kernax.core.kernel import AbstractKernel
 
 _HELD_OUT = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Standardised rows to learn from, held-out rows in the same units, and the standards.
+    """Points to learn from, held-out points in the same units, and how columns became points.
 
     Targets are numbers in their own units, or the names of classes; `classes` are all of them in order, none for numbers.
     """
 
-    X: Float[np.ndarray, "n d"]
+    X: PyTree
     y: np.ndarray
-    X_held_out: Float[np.ndarray, "m d"]
+    X_held_out: PyTree
     y_held_out: np.ndarray
-    standards: Standards
+    inputs: Inputs
     classes: tuple[str, ...] = ()
 
 
@@ -39,25 +42,25 @@ class Report:
     remarks: tuple[str, ...] = ()
 
 
-def split_numbers(table: Table, seed: int) -> Split:
+def split_numbers(table: Table, seed: int, tokens: Tokens) -> Split:
     """Shuffles the rows, holds out a quarter, and standardises inputs by the mean and deviation of the others alone."""
     y = numbers(table)
     order = np.random.default_rng(seed).permutation(len(y))
     count = max(1, round(_HELD_OUT * len(order)))
     kept = y[order[count:]]
     if kept.min() == kept.max():
-        raise ValueError(f"target column {table.target!r} is constant in the rows to learn from: another --seed may help")
+        raise ValueError(f"target column {table.target.name!r} is constant in the rows to learn from: another --seed may help")
     with np.errstate(over="ignore", invalid="ignore"):
-        _check_size(table.target, kept.std())
-    return _split(table, y, order[count:], order[:count])
+        check_size(table.target.name, kept.std())
+    return _split(table, tokens, y, order[count:], order[:count])
 
 
-def split_classes(table: Table, seed: int) -> Split:
+def split_classes(table: Table, seed: int, tokens: Tokens) -> Split:
     """The same for classes, of each of which a quarter is held out."""
     names, classes = labels(table)
     order = np.random.default_rng(seed).permutation(len(names))
     held_out = quarter_of_each(names[order])
-    return _split(table, names, order[~held_out], order[held_out], classes)
+    return _split(table, tokens, names, order[~held_out], order[held_out], classes)
 
 
 def quarter_of_each(names: np.ndarray) -> np.ndarray:
@@ -69,22 +72,24 @@ def quarter_of_each(names: np.ndarray) -> np.ndarray:
     return chosen
 
 
-def _split(table: Table, y: np.ndarray, kept: np.ndarray, held_out: np.ndarray, classes: tuple[str, ...] = ()) -> Split:
-    X = table.X[kept]
-    with np.errstate(over="ignore", invalid="ignore"):
-        scale = np.where(X.min(0) == X.max(0), 1.0, X.std(0))
-        standards = Standards(table.columns, table.target, X.mean(0), scale)
-        inputs = standards.inputs(X)
-    for name, size in zip(table.columns, scale):
-        _check_size(name, size)
-    return Split(inputs, y[kept], standards.inputs(table.X[held_out]), y[held_out], standards, classes)
+def _split(
+    table: Table, tokens: Tokens, y: np.ndarray, kept: np.ndarray, held_out: np.ndarray, classes: tuple[str, ...] = ()
+) -> Split:
+    inputs = learned_inputs(table, kept, tokens)
+    points = inputs.points(table.X, table.texts[0].cells if table.texts else ())
+    return Split(rows_of(points, kept), y[kept], rows_of(points, held_out), y[held_out], inputs, classes)
 
 
-def _check_size(name: str, size: float) -> None:
-    if not 0 < size < np.inf:
-        raise ValueError(f"column {name!r} cannot be standardised: its numbers are too large, or too close together")
+def rows_of(points: PyTree, rows: np.ndarray) -> PyTree:
+    """Some of a stack of points, by their indices or a mask."""
+    return jax.tree.map(lambda leaf: leaf[rows], points)
 
 
 def one_per_column(parts: Split) -> bool:
     """Whether there are rows enough to learn a lengthscale for each column: fewer than twenty rows a column overfit."""
-    return len(parts.y) >= 20 * parts.X.shape[1]
+    return len(parts.y) >= 20 * len(parts.inputs.columns)
+
+
+def kernel_of(parts: Split, expression: str) -> AbstractKernel:
+    """The kernel that an expression describes, for the points of a split."""
+    return parts.inputs.kernel(expression, per_column=one_per_column(parts))

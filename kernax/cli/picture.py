@@ -29,14 +29,14 @@ def _numbers(predictor: Regressor, parts: Split) -> "Axes":
     """The process over its one input; otherwise predictions against the truth."""
     from kernax.plot import posterior_band, predicted_against_true
 
-    units = parts.standards
-    if len(units.columns) != 1 or predictor.kind != GP:
-        predicted, _ = predictor.at_standardised(parts.X_held_out)
+    units = parts.inputs
+    if len(units.columns) != 1 or units.text or predictor.kind != GP:
+        predicted, _ = predictor.at(parts.X_held_out)
         return predicted_against_true(parts.y_held_out, predicted, name=units.target)
     back = lambda X: units.centre[0] + units.scale[0] * X[:, 0]
     everywhere = np.r_[parts.X, parts.X_held_out]
     grid = np.linspace(everywhere.min(), everywhere.max(), 400)[:, None]
-    mean, deviation = predictor.at_standardised(grid)
+    mean, deviation = predictor.at(grid)
     assert deviation is not None
     observed, held_out = (back(parts.X), parts.y), (back(parts.X_held_out), parts.y_held_out)
     return posterior_band(
@@ -48,10 +48,10 @@ def _classes(predictor: Classifier, parts: Split) -> "Axes":
     """Regions of two inputs; otherwise, of the held-out rows, probabilities against frequencies or decision values."""
     from kernax.plot import decision_regions, reliability, values_of_classes
 
-    units, classes = parts.standards, parts.classes
-    if len(units.columns) == 2:
+    units, classes = parts.inputs, parts.classes
+    if len(units.columns) == 2 and not units.text:
         X, support = units.centre + units.scale * parts.X, predictor.support if predictor.kind == SVM else None
-        f = lambda x: predictor.model(units.inputs(x))
+        f = lambda x: predictor.model(units.standardised(x))
         return decision_regions(f, X, parts.y, support=support, classes=classes, names=(units.columns[0], units.columns[1]))
     values, true = predictor.values(parts.X_held_out), parts.y_held_out
     if predictor.kind == LOGISTIC:

@@ -1,13 +1,14 @@
-"""Reading a table of numbers from a CSV file, with a place in the file for everything that is wrong with it."""
+"""Reading a table of numbers and text from a CSV file, with a place in the file for everything that is wrong with it."""
 
 import contextlib
 import csv
 import dataclasses
 import difflib
+import functools
 import io
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,17 +19,28 @@ _SHOWN = 30  # column names in a message
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
-    """Inputs `X` (n, d) under the names in `columns`, and the cells of the column called `target` as they are written.
+class Column:
+    """The cells under a name as they are written, and where each of them stands, for messages."""
 
-    `places` says where each of these cells stands, for messages.
-    """
-
-    columns: tuple[str, ...]
-    target: str
-    X: Float[np.ndarray, "n d"]
+    name: str
     cells: tuple[str, ...]
     places: tuple[str, ...]
+
+    @functools.cached_property
+    def first_text(self) -> str | None:
+        """Where the first cell stands that is no number, and what it says; None where all are numbers, or empty."""
+        cells = zip(self.cells, self.places)
+        return next((f"{place}: {quoted(cell)} is not a number" for cell, place in cells if _is_text(cell)), None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Inputs `X` (n, d) under the names in `columns`, inputs in which not all cells are numbers, and the column to predict."""
+
+    columns: tuple[str, ...]
+    X: Float[np.ndarray, "n d"]
+    texts: tuple[Column, ...]
+    target: Column
 
 
 def read_table(path: Path, target: str) -> Table:
@@ -39,32 +51,37 @@ def read_table(path: Path, target: str) -> Table:
     """
     with _open(path) as records:
         header = _header(path, records)
-        column = _find(path, target, header)
+        _check_target(path, target, header)
         rows = [_row(path, header, line, cells) for line, cells in records]
-    inputs = tuple(name for name in header if name != target)
-    X = np.array([_numbers(row, frozenset(inputs)) for row in rows]).reshape(len(rows), len(inputs))
     if not rows:
         raise ValueError(f"{path} has 0 rows of numbers, but at least {LEAST_ROWS} are needed")
-    return Table(inputs, target, X, tuple(row[column].text.strip() for row in rows), tuple(row[column].place for row in rows))
+    columns = {name: _column(rows, place) for place, name in enumerate(header)}
+    texts = tuple(column for name, column in columns.items() if name != target and column.first_text)
+    numeric = tuple(name for name, column in columns.items() if name != target and not column.first_text)
+    X = np.array([_numbers(row, frozenset(numeric)) for row in rows]).reshape(len(rows), len(numeric))
+    return Table(numeric, X, texts, columns[target])
 
 
-def read_columns(path: Path, columns: tuple[str, ...]) -> Float[np.ndarray, "n d"]:
-    """The numbers under these names, in this order; whatever else the file holds is not looked at.
+def read_columns(path: Path, columns: tuple[str, ...], text: str | None) -> tuple[Float[np.ndarray, "n d"], tuple[str, ...]]:
+    """The numbers under these names, in this order, and the cells of the column of text, if there is one.
 
-    Raises ValueError as `read_table` does, and for every column that is missing.
+    Whatever else the file holds is not looked at. Raises ValueError as `read_table` does, and for every column that is missing.
     """
+    wanted = columns if text is None else (*columns, text)
     with _open(path) as records:
         header = _header(path, records)
-        missing = [name for name in columns if name not in header]
+        missing = [name for name in wanted if name not in header]
         if missing:
-            names = ", ".join(map(quoted, missing[:_SHOWN]))
-            raise ValueError(f"{path} lacks {names}: the model was fitted to the columns {', '.join(columns[:_SHOWN])}")
-        rows = [_numbers(_row(path, header, line, cells), frozenset(columns)) for line, cells in records]
+            raise ValueError(
+                f"{path} lacks {listed(missing)}: the model was fitted to the columns {', '.join(wanted[:_SHOWN])}"
+            )
+        rows = [_row(path, header, line, cells) for line, cells in records]
     if not rows:
         raise ValueError(f"{path} has no rows of numbers below its header")
-    kept = [name for name in header if name in set(columns)]
-    places = {name: place for place, name in enumerate(kept)}
-    return np.array(rows)[:, [places[name] for name in columns]]
+    places = {name: place for place, name in enumerate(name for name in header if name in set(columns))}
+    X = np.array([_numbers(row, frozenset(columns)) for row in rows]).reshape(len(rows), len(columns))
+    cells = () if text is None else _column(rows, header.index(text)).cells
+    return X[:, [places[name] for name in columns]], cells
 
 
 @contextlib.contextmanager
@@ -84,14 +101,14 @@ def _open(path: Path) -> Iterator[Iterator[tuple[int, list[str]]]]:
 
 
 def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
-    """The records that are not blank, each with the line of the file on which it starts."""
+    """The records that are not blank, each with the line of the file on which it starts. A lone `""` is an empty cell."""
     if not text.strip():
         raise ValueError(f"{path} is empty: a header and rows of numbers are needed")
     line = 1
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
         for cells in reader:
-            if any(cell.strip() for cell in cells):
+            if cells == [""] or any(cell.strip() for cell in cells):
                 yield line, cells
             line = reader.line_num + 1
     except csv.Error as problem:
@@ -121,7 +138,7 @@ def _header(path: Path, records: Iterator[tuple[int, list[str]]]) -> list[str]:
     return names
 
 
-def _find(path: Path, target: str, header: list[str]) -> int:
+def _check_target(path: Path, target: str, header: list[str]) -> None:
     if target not in header:
         near = difflib.get_close_matches(target, header, n=1, cutoff=0.5)
         hint = f"did you mean {quoted(near[0])}? " if near else ""
@@ -129,7 +146,6 @@ def _find(path: Path, target: str, header: list[str]) -> int:
         raise ValueError(f"{path} has no column {quoted(target)}: {hint}its columns are {names}")
     if len(header) == 1:
         raise ValueError(f"{path} has no columns but the target {quoted(target)}: there is nothing to predict it from")
-    return header.index(target)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,6 +167,11 @@ def _row(path: Path, header: list[str], line: int, cells: list[str]) -> list[_Ce
     return row
 
 
+def _column(rows: list[list[_Cell]], place: int) -> Column:
+    cells = [row[place] for row in rows]
+    return Column(cells[0].name, tuple(cell.text.strip() for cell in cells), tuple(cell.place for cell in cells))
+
+
 def _numbers(row: list[_Cell], only: frozenset[str]) -> list[float]:
     return [number(cell.text, cell.place) for cell in row if cell.name in only]
 
@@ -169,6 +190,10 @@ def number(cell: str, place: str) -> float:
     return value
 
 
+def _is_text(cell: str) -> bool:
+    return bool(cell) and as_number(cell) is None
+
+
 def as_number(cell: str) -> float | None:
     """A number as other programs read it; None for any other text."""
     try:
@@ -180,6 +205,11 @@ def as_number(cell: str) -> float | None:
 def plural(number: int, noun: str) -> str:
     """`1 row`, `2 rows`."""
     return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def listed(names: Sequence[str]) -> str:
+    """In quotes, and not too many."""
+    return ", ".join(map(quoted, names[:_SHOWN])) + ", ..." * (len(names) > _SHOWN)
 
 
 def quoted(text: str) -> str:

@@ -5,31 +5,26 @@ import collections
 import numpy as np
 from jaxtyping import Float
 
-from kernax.cli.table import LEAST_ROWS, Table, as_number, number, plural, quoted
+from kernax.cli.table import LEAST_ROWS, Column, Table, number, plural, quoted
 
 _MOST_CLASSES = 50
 
 
-def first_text(table: Table) -> str | None:
-    """Where the target's first cell that is no number stands, and what it says; None where all are numbers."""
-    cells = zip(table.cells, table.places)
-    return next((f"{place}: {quoted(cell)} is not a number" for cell, place in cells if cell and as_number(cell) is None), None)
-
-
 def numbers(table: Table) -> Float[np.ndarray, " n"]:
     """The target of a regression. Raises ValueError for text, naming its place, and for a constant."""
-    text = first_text(table)
-    y = []
-    for cell, place in zip(table.cells, table.places):
+    target, y = table.target, []
+    for cell, place in zip(target.cells, target.places):
         try:
             y.append(number(cell, place))
         except ValueError as problem:
-            raise ValueError(f"{problem} (--model logistic or svm takes classes)" if text else str(problem)) from None
+            raise ValueError(
+                f"{problem} (--model logistic or svm takes classes)" if target.first_text else str(problem)
+            ) from None
     _check_rows(len(y), "numbers")
     y = np.array(y)
     if y.min() == y.max():
         raise ValueError(
-            f"target column {table.target!r} is constant: it is {y[0]:g} in every row, so there is nothing to learn"
+            f"target column {target.name!r} is constant: it is {y[0]:g} in every row, so there is nothing to learn"
         )
     return y
 
@@ -40,29 +35,30 @@ def labels(table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
     Raises ValueError for an empty cell or a fraction, naming its place, for one class only, for more than 50, for about as many
     classes as rows, and for a class of a single row.
     """
-    for cell, place in zip(table.cells, table.places):
+    target = table.target
+    for cell, place in zip(target.cells, target.places):
         if not cell:
             raise ValueError(f"{place}: the cell is empty: remove such rows, or fill them in")
-    names, order = (table.cells, str) if first_text(table) else (_whole(table), float)
-    counts, what = collections.Counter(names), f"target column {table.target!r}"
+    names, order = (target.cells, str) if target.first_text else (_whole(target), float)
+    counts, what = collections.Counter(names), f"target column {target.name!r}"
     classes = tuple(sorted(counts, key=order))
     _check_rows(len(names), "a class and numbers")
     if len(classes) == 1:
         raise ValueError(f"{what} holds one class only, {quoted(classes[0])}: there is nothing to tell apart")
     if len(classes) > _MOST_CLASSES or 2 * len(classes) > len(names):
-        text = "; " + first if (first := first_text(table)) else ""
+        text = f"; {target.first_text}" if target.first_text else ""
         raise ValueError(f"{what} holds {len(classes)} classes in {plural(len(names), 'row')}: is this a regression?{text}")
     single = next((name for name in classes if counts[name] == 1), None)
     if single is not None:
-        place = table.places[names.index(single)]
+        place = target.places[names.index(single)]
         raise ValueError(f"{place}: class {quoted(single)} has a single row: one to learn from and one to hold out are needed")
     return np.array(names), classes
 
 
-def _whole(table: Table) -> tuple[str, ...]:
+def _whole(target: Column) -> tuple[str, ...]:
     """Whole numbers, written in one way: 1, 1.0 and 1e0 are the same class."""
     names = []
-    for cell, place in zip(table.cells, table.places):
+    for cell, place in zip(target.cells, target.places):
         value = number(cell, place)
         if value != round(value):
             raise ValueError(

@@ -89,9 +89,9 @@ def _kernel_perceptron(kernel, X, y, rate, threshold, averaged, max_epochs, prim
 
     start = ((jnp.zeros_like(y), jnp.zeros_like(rows[0]), jnp.zeros_like(y), zero), jnp.array(True), zero)
     go_on = lambda carry: carry[1] & (carry[2] < max_epochs)
-    (beta, _, total, mistakes), unfinished, epochs = lax.while_loop(go_on, epoch, start)
+    (beta, f, total, mistakes), unfinished, epochs = lax.while_loop(go_on, epoch, start)
     beta = total / (epochs * len(y)).astype(y.dtype) if averaged else beta
-    finite = jnp.all(jnp.isfinite(beta)) & jnp.all(jnp.isfinite(y))
+    finite = jnp.all(jnp.isfinite(beta)) & jnp.all(jnp.isfinite(f)) & jnp.all(jnp.isfinite(y))  # NaN makes no mistakes
     result = RESULTS.where(unfinished, RESULTS.max_steps_reached, RESULTS.successful)
     result = RESULTS.where(finite, result, RESULTS.nonfinite)
     expansion = KernelExpansion(kernel, X, jnp.where(finite, beta, jnp.nan), -threshold)

@@ -6,17 +6,17 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import as_stack, as_targets, as_weights, count, dtype_of
+from kernax.core.boundary import as_scalar, as_stack, as_targets, as_weights, count, dtype_of
 from kernax.core.gram import prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.losses import Logistic
 from kernax.core.newton import implicit, newton
-from kernax.core.numerics import product
+from kernax.core.numerics import is_concrete, product
 from kernax.core.parameters import data
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.supervised.dual import AbstractDualSolver
-from kernax.supervised.svm import svm
+from kernax.supervised.svm import PENALTY, svm
 
 
 class Platt(eqx.Module):
@@ -109,7 +109,9 @@ def _isotonic(f, y, weights):
     over = jnp.where(between > 0, means, jnp.where(rows[None, :] >= rows[:, None], jnp.inf, 0))
     smallest = lax.cummin(over, axis=1, reverse=True)
     largest = lax.cummax(jnp.where(rows[:, None] <= rows[None, :], smallest, -jnp.inf), axis=0)
-    return Isotonic(values, jnp.clip(jnp.diagonal(largest), 0, 1))
+    probabilities = jnp.clip(jnp.diagonal(largest), 0, 1)
+    kept = jnp.maximum(lax.cummax(jnp.where(w > 0, rows, -1)), jnp.argmax(w > 0))  # the last point of weight up to each one
+    return Isotonic(values[kept], probabilities[kept])
 
 
 def svm_leave_one_out(
@@ -127,15 +129,18 @@ def svm_leave_one_out(
     A point that is no support vector changes nothing by leaving. For the others the machine is fitted again with weight zero
     there, from where the full one stands. Arguments are those of `svm`; NaN where a fit failed.
 
-    Raises ValueError as `svm` does, and where leaving one point out would leave one class.
+    Raises ValueError as `svm` does, and where leaving one point out would leave one class; as `svm` where the full fit fails.
     """
     kernel, X, _ = prepare(kernel, X)
-    weights = as_weights(weights, count(X), dtype_of(X))
+    n, dtype = count(X), dtype_of(X)
+    weights, C = as_weights(weights, n, dtype), as_scalar(C, dtype, "C", PENALTY)
+    if jnp.ndim(y) != 1:
+        raise ValueError(f"y must have shape ({n},), but has shape {jnp.shape(y)}: leave out for each column")
     full = svm(kernel, X, y, C, weights=weights, bias=bias, solver=solver).value
     y = as_signs(y, len(full.coefficients), full.coefficients.dtype, weights)
     w = jnp.ones_like(y) if weights is None else weights
     for sign in (-1, 1):
-        if jnp.sum((y == sign) & (w > 0)) < 2:
+        if is_concrete(y, w) and jnp.sum((y == sign) & (w > 0)) < 2:
             raise ValueError(f"each class needs two points of positive weight, but {sign:+d} has fewer")
     inside = jax.vmap(full)(full.points)
     return jnp.where(full.coefficients == 0, inside, _left_out(full, y, C, w, bias, solver))
@@ -162,4 +167,6 @@ def _checked(f: ArrayLike, y: ArrayLike, weights: ArrayLike | None):
     f = as_targets(f, shape[0], dtype_of(as_stack(f, "f")), "f")
     weights = as_weights(weights, len(f), f.dtype)
     y = as_signs(y, len(f), f.dtype, weights)
+    if y.ndim != 1:
+        raise ValueError(f"y must have shape ({len(f)},), but has shape {y.shape}: make one fit for each column")
     return f, y, jnp.ones_like(y) if weights is None else weights

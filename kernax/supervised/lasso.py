@@ -37,7 +37,7 @@ def lasso(
             (with a bias: of centred y).
         weights: (n,) >= 0.
         bias: an unpenalised b.
-        solver: default `SMO(tol=1e-6)`.
+        solver: default `SMO(tol=1e-6)`, in float32 `SMO(tol=1e-4)`.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
@@ -58,7 +58,7 @@ def lasso(
     if y.ndim != 1:
         raise ValueError(f"y must have shape ({n},), but has shape {y.shape}: batch over its columns with jax.vmap")
     penalty = as_scalar(penalty, dtype, "penalty", NONNEGATIVE)
-    solver = SMO(tol=1e-6) if solver is None else solver
+    solver = SMO(tol=1e-6 if dtype == jnp.float64 else 1e-4) if solver is None else solver
     return finish(_lasso(features, y, penalty, weights, bool(bias), solver), throw, "lasso: rescaled features may help.")
 
 

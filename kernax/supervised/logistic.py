@@ -168,16 +168,16 @@ class _Inverse:
         # ridge a_c + D_c (K a_c - q) = r_c, q = sum_c P_c K a_c, is closed by ridge (sum_c E_c) q = sum_c w P_c K (...) r_c.
         self.args = (K, P, ridge, weights)
         K, P, ridge, weights = stopped(self.args)
-        on = weights > 0
-        roots = jnp.sqrt(weights[:, None] * P)
+        self.roots = jnp.sqrt(weights[:, None] * P)
 
         def block(root):
             A = root[:, None] * K * root[None, :] + ridge * jnp.eye(len(K), dtype=K.dtype)
-            return root[:, None] * factorise(lx.MatrixLinearOperator(A)).inverse() * root[None, :]
+            return factorise(lx.MatrixLinearOperator(A)).inverse()
 
-        self.E = lax.map(block, roots.T)
-        total = ridge * jnp.sum(self.E, 0) + jnp.diag(jnp.where(on, 0, 1).astype(K.dtype))
-        self.total = factorise(lx.MatrixLinearOperator(total))
+        self.inverses = lax.map(block, self.roots.T)
+        of_roots = jnp.sum(self.roots.T[:, :, None] * self.inverses * self.roots.T[:, None, :], 0)
+        removed = jnp.where(weights > 0, 0, 1).astype(K.dtype)
+        self.total = factorise(lx.MatrixLinearOperator(ridge * of_roots + jnp.diag(removed)))
 
     def __call__(self, r: Float[Array, "n c"]) -> Float[Array, "n c"]:
         return lax.custom_linear_solve(
@@ -190,10 +190,17 @@ class _Inverse:
         return ridge * a + weights[:, None] * P * (v - jnp.sum(P * v, 1, keepdims=True))
 
     def _solve(self, r):
-        K, P, ridge, weights = stopped(self.args)
-        alone = lambda r: (r - jnp.stack([product(E, product(K, c)) for E, c in zip(self.E, r.T)], 1)) / ridge
-        q = self.total.solve(weights * jnp.sum(P * product(K, alone(r)), 1))
-        return alone(r + weights[:, None] * P * q[:, None])
+        K, P, _, weights = stopped(self.args)
+        q = self.total.solve(weights * jnp.sum(P * product(K, self._alone(r)), 1))
+        return self._alone(r + weights[:, None] * P * q[:, None])
+
+    def _alone(self, r):
+        """`(ridge + D_c K)^-1 r_c` for each class, `D^1/2 M^-1 D^-1/2 r`; where D is zero the row reads `ridge a = r`."""
+        K, _, ridge, _ = stopped(self.args)
+        on = self.roots > 0
+        bare = jnp.where(on, 0, r / ridge)
+        rest = jnp.where(on, (r - self.roots**2 * product(K, bare)) / jnp.where(on, self.roots, 1), 0)
+        return bare + self.roots * jnp.stack([product(M, c) for M, c in zip(self.inverses, rest.T)], 1)
 
     def _solve_transposed(self, r):
         K, P, ridge, weights = stopped(self.args)

@@ -13,7 +13,7 @@ from kernax.core.linalg import weighted_solve
 from kernax.core.losses import AbstractLoss, AbstractPiecewiseLinearLoss, AbstractSmoothLoss
 from kernax.core.memory import check_memory
 from kernax.core.newton import implicit, newton
-from kernax.core.numerics import is_concrete, product
+from kernax.core.numerics import is_concrete, product, stopped
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import JitteredCholesky
 from kernax.core.support import NONNEGATIVE
@@ -94,7 +94,8 @@ def _smooth(kernel, X, y, loss, ridge, weights, bias, rtol, max_steps):
 @eqx.filter_jit
 def _piecewise_linear(kernel, X, y, loss, ridge, weights, bias, solver):
     c = jnp.broadcast_to(1 / ridge, y.shape) if weights is None else weights / ridge
-    problem = of_loss(gram_operator(kernel, X), loss, y, c, bias, spread(y, bias))
+    scale = jnp.ones((), y.dtype) if loss.targets == "signs" else spread(y, bias)
+    problem = of_loss(gram_operator(kernel, X), loss, y, c, bias, scale)
     coefficients, b, result, stats = machine(problem, solver)
     return Solution(KernelExpansion(kernel, X, coefficients, b), result, stats)
 
@@ -106,14 +107,20 @@ def newton_fit(operator, y, loss, ridge, weights, bias, rtol, max_steps):
     `(H K + ridge I) a = h f - g - h b`, and `sum a = 0` where there is a bias: IRLS, with nothing divided by h.
     """
     weights = jnp.ones_like(y) if weights is None else weights
-    rtol = float(jnp.finfo(y.dtype).eps) ** 0.5 if rtol is None else rtol
+    eps = float(jnp.finfo(y.dtype).eps)
+    rtol = eps**0.5 if rtol is None else rtol
 
     def solve(args):
-        start = jnp.zeros_like(y, shape=len(y) + 1)
+        _, y, loss, _, weights = args
+        level = jnp.sum(weights * y) / jnp.sum(weights) if bias and loss.targets == "numbers" else 0
+        start = jnp.zeros_like(y, shape=len(y) + 1).at[-1].set(level)  # far from numbers, Huber's curvatures are zero
         return newton(lambda x: _step(x, args, bias), lambda x: _objective(x, args), start, rtol=rtol, max_steps=max_steps)
 
     args = (operator, y, loss, ridge, weights)
     x, result, stats = implicit(solve, lambda root, args: (_step(root[0], args, bias), *root[1:]), args)
+    stats["residual"] = _residual(*stopped((x, args)), bias)
+    stalled = (result == RESULTS.successful) & (stats["residual"] > eps ** (1 / 3))
+    result = RESULTS.where(stalled, RESULTS.inaccurate, result)
     result = RESULTS.where(jnp.isfinite(ridge + jnp.sum(weights) + jnp.sum(y)), result, RESULTS.nonfinite)
     x = jnp.where(result == RESULTS.nonfinite, jnp.nan, x)
     return x[:-1], x[-1], result, stats
@@ -128,8 +135,18 @@ def _step(x: Float[Array, " m"], args, bias: bool) -> Float[Array, " m"]:
     if not bias:
         return jnp.append(a[:, 0], jnp.zeros_like(x[-1]))
     pull = jnp.sum(a[:, 1])
-    b = jnp.where(pull > 0, jnp.sum(a[:, 0]) / jnp.where(pull > 0, pull, 1), x[-1])
+    downhill = x[-1] - jnp.sum(g) / jnp.sum(weights)
+    b = jnp.where(pull > 0, jnp.sum(a[:, 0]) / jnp.where(pull > 0, pull, 1), downhill)
     return jnp.append(a[:, 0] - b * a[:, 1], b)
+
+
+def _residual(x: Float[Array, " m"], args, bias: bool) -> Float[Array, ""]:
+    """What is left of `ridge a + g = 0` and `sum g = 0`, relative to g at f = 0 and to `ridge a`."""
+    operator, y, loss, ridge, weights = args
+    g = weights * loss.derivative(y, operator.mv(x[:-1]) + x[-1])
+    off = jnp.linalg.norm(ridge * x[:-1] + g) + (abs(jnp.sum(g)) if bias else 0)
+    size = jnp.linalg.norm(weights * loss.derivative(y, jnp.zeros_like(y))) + jnp.linalg.norm(ridge * x[:-1])
+    return off / jnp.where(size > 0, size, 1)
 
 
 def _objective(x: Float[Array, " m"], args) -> Float[Array, ""]:

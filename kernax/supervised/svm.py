@@ -20,7 +20,7 @@ from kernax.supervised.dual import AbstractDualSolver, BoxProblem
 from kernax.supervised.machine import machine, of_loss, spread
 from kernax.supervised.smo import SMO
 
-_PENALTY = Support(low=0.0, closed=(False, True))  # infinity is the hard margin
+PENALTY = Support(low=0.0, closed=(False, True))  # infinity is the hard margin
 _FRACTION = Support(low=0.0, high=1.0, closed=(False, True))
 
 
@@ -74,7 +74,7 @@ def svm(
     n, dtype = count(X), dtype_of(X)
     weights = as_weights(weights, n, dtype)
     y = as_signs(y, n, dtype, weights)
-    C = as_scalar(C, dtype, "C", _PENALTY)
+    C = as_scalar(C, dtype, "C", PENALTY)
     solution = _svm(kernel, X, y, C, weights, bool(bias), *_settings(X, n, solver, block_size, start))
     return finish(solution, throw, _hint("svm", kernel))
 
@@ -110,7 +110,7 @@ def support_vector_regression(
     kernel, X, _ = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
     weights, y = as_weights(weights, n, dtype), as_targets(y, n, dtype)
-    C, epsilon = as_scalar(C, dtype, "C", _PENALTY), as_scalar(epsilon, dtype, "epsilon", NONNEGATIVE)
+    C, epsilon = as_scalar(C, dtype, "C", PENALTY), as_scalar(epsilon, dtype, "epsilon", NONNEGATIVE)
     settings = _settings(X, n, solver, block_size, start)
     solution = _support_vector_regression(kernel, X, y, C, epsilon, weights, bool(bias), *settings)
     return finish(solution, throw, _hint("support_vector_regression", kernel))
@@ -172,12 +172,16 @@ def _settings(X, n, solver, block_size, start):
 
 
 def _hint(name: str, kernel: AbstractKernel) -> str:
-    return f"{name} with {type(kernel).__name__}: rescale inputs, or take a smaller C."
+    smaller = "" if name == "one_class_svm" else ", or take a smaller C"
+    return f"{name} with {type(kernel).__name__}: rescale inputs{smaller}."
 
 
 def _bound(C, weights, y):
     """C for each point; none for a point of weight zero, hard margin or not."""
-    return jnp.broadcast_to(C, y.shape) if weights is None else jnp.where(weights > 0, C, jnp.minimum(C, 1)) * weights
+    if weights is None:
+        return jnp.broadcast_to(C, y.shape)
+    hard = jnp.isinf(C)
+    return jnp.where(hard, jnp.where(weights > 0, jnp.inf, 0), jnp.where(hard, 1, C) * weights)
 
 
 def _machines(kernel, X, y, problem, solver, block_size, start):
