@@ -22,7 +22,8 @@ from kernax.core.parameters import as_floats, data, nonnegative, positive
 
 
 def _strong(parameters: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: as_floats(leaf) if eqx.is_inexact_array_like(leaf) else leaf, parameters)
+    inexact = lambda leaf: eqx.is_array_like(leaf) and jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
+    return jax.tree.map(lambda leaf: as_floats(leaf) if inexact(leaf) else leaf, parameters)
 
 
 class Custom(AbstractKernel):
