@@ -104,7 +104,8 @@ def test_a_matrix_in_tiles_is_the_matrix_and_so_is_its_derivative():
 
     whole, tiles = (jax.jit(jax.value_and_grad(partial(total, size), (0, 1))) for size in (40, 3))
     for a, b in zip(jax.tree.leaves(tiles(jnp.array(0.1, DTYPE), X)), jax.tree.leaves(whole(jnp.array(0.1, DTYPE), X))):
-        np.testing.assert_allclose(a, b, rtol=TOLERANCE["value"] * 10, atol=TOLERANCE["value"] * 10)
+        size = np.max(np.abs(b))  # the sine of large numbers: 3e-5 of it in float32
+        np.testing.assert_allclose(a, b, rtol=0, atol=TOLERANCE["value"] * 10 * size)
 
 
 def temporary_bytes(function, *arguments):

@@ -10,7 +10,7 @@ import pytest
 from conftest import TOLERANCE, X64, needs_x64, real_data
 
 import kernax
-from kernax.core.solution import FeaturelessWarning
+from kernax.core.solution import FeaturelessWarning, NonFiniteError
 from kernax.kernels import spectrum, strings
 
 DTYPE = jnp.result_type(float)
@@ -171,13 +171,17 @@ def _normalised(kernel, X, weights):
 
 
 def test_long_strings_neither_overflow_nor_vanish():
-    """4^400 subsequences, and (1e-3)^20: the normalised kernel is right in either precision."""
+    """Some 1e180 subsequences in float64, in float32 an error, not a number; and (1e-3)^20 in either precision."""
     rng = np.random.default_rng(1)
     texts = ["".join(rng.choice(list("ab"), 400)) for _ in range(2)]
     texts.append(texts[0][:200] + texts[1][200:])
     X = strings.encode(texts)
-    K = np.asarray(kernax.gram(kernax.Normalised(kernax.AllSubsequences()), X))
-    np.testing.assert_allclose(K, _exact_subsequences(texts), rtol=1e-4 if not X64 else 1e-10)
+    if X64:
+        K = np.asarray(kernax.gram(kernax.Normalised(kernax.AllSubsequences()), X))
+        np.testing.assert_allclose(K, _exact_subsequences(texts), rtol=1e-10)
+    else:
+        with pytest.raises(NonFiniteError):
+            kernax.gram(kernax.AllSubsequences(), X)
     few = kernax.gram(kernax.Normalised(kernax.Subsequence(10, 1e-3)), X)
     np.testing.assert_allclose(np.diagonal(few), 1, rtol=1e-5)
     assert 0 < few[0, 2] < 1
@@ -307,3 +311,17 @@ def test_promoters_are_recognised_as_published():
 
     assert [errors(kernax.Spectrum(k)) for k in range(2, 7)] == [19, 9, 7, 2, 3]
     assert errors(kernax.Mismatch(6, 1)) == 2
+
+
+@needs_x64
+def test_promoters_of_unequal_lengths_are_recognised_too():
+    """Each cut at random to 40 to 57 letters. Measured: 19, 14, 6, 3, 5 errors for k = 2, ..., 6, and 4 with mismatches."""
+    data, rng = real_data("promoter"), np.random.default_rng(0)
+    texts = []
+    for text in data["seq"].tolist():
+        size = rng.integers(40, 58)
+        start = rng.integers(0, 57 - size + 1)
+        texts.append(text[start : start + size])
+    X, y = strings.encode(texts), data["y"].astype(float)
+    K = kernax.Precomputed(kernax.gram(kernax.Normalised(kernax.Spectrum(5)), X))
+    assert np.sum(kernax.svm_leave_one_out(K, np.arange(len(y)), y, 1.0) * y <= 0) == 3

@@ -15,7 +15,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
 
-from kernax.core.kernel import AbstractWideRange
+from kernax.core.kernel import AbstractKernel, AbstractWideRange
 from kernax.core.numerics import times_power_of_two
 from kernax.core.parameters import positive
 from kernax.kernels.strings import Strings, check_length, check_strings
@@ -45,16 +45,17 @@ class Subsequence(AbstractWideRange):
         return _batched_last(_gapped(self.length))(_tokens(x), _tokens(z), self.decay, factor), self.length * power
 
 
-class AllSubsequences(AbstractWideRange):
+class AllSubsequences(AbstractKernel):
     """`1 + sum_p k_p(x, z)`, k_p the `Subsequence` kernel of length p: common subsequences of every length, the empty one
     included. With decay 1 all count alike: 22 for "banana" and "ana".
 
-    Shawe-Taylor & Cristianini 2004, section 11.4 (decay 1). Grows like 4^L: `Normalised` has no limit.
+    Shawe-Taylor & Cristianini 2004, section 11.4 (decay 1). Grows up to 4^L, which float32 holds for some 64 letters and
+    float64 for some 500, inside `Normalised` as well: beyond, `gram` raises. A smaller decay helps.
     """
 
     decay: Float[Array, ""] = positive(default=1.0)
 
-    def scaled(self, x, z):
+    def __call__(self, x, z):
         check_strings(x, z)
         return _batched_last(_all_gapped)(_tokens(x), _tokens(z), self.decay)
 
@@ -91,25 +92,22 @@ def _gapped(length: int) -> Callable:
 
 
 def _all_gapped(x, z, decay):
-    """The same with one sum for all lengths, `a(i, j) = decay^2 match(i, j) (1 + sum ...)`, brought back to size each row."""
+    """The same with one sum for all lengths, `a(i, j) = decay^2 match(i, j) (1 + sum ...)`."""
 
     def row(carry, token):
         def cell(carry, inputs):
             before, total = carry
             above, other = inputs
-            ends = jnp.where(token[0] == other[0], decay**2 * token[1] * other[1], 0) * (one + before)
+            ends = jnp.where(token[0] == other[0], decay**2 * token[1] * other[1], 0) * (1 + before)
             return (decay * before + above, total + ends), decay * above + ends
 
-        above, total, one, exponent = carry
+        above, total = carry
         (_, total), above = lax.scan(cell, (jnp.zeros_like(total), total), (above, z))
-        power = jnp.frexp(lax.stop_gradient(total))[1]
-        total, one = times_power_of_two(total, -power), times_power_of_two(one, -power)
-        return (times_power_of_two(above, -power[None]), total, one, exponent + power), None
+        return (above, total), None
 
     one = jnp.ones_like(x[1][0] * z[1][0] * decay)
     above = jnp.zeros((len(z[0]), *one.shape), one.dtype)
-    carry, _ = lax.scan(row, (above, one, one, jnp.zeros(one.shape, jnp.int32)), x)
-    return carry[1], carry[3].astype(one.dtype)
+    return lax.scan(row, (above, one), x)[0][1]
 
 
 def _batched_last(function: Callable) -> Callable:
