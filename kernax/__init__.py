@@ -1,8 +1,9 @@
 """kernax: differentiable kernel methods in JAX. Nouns are equinox modules, verbs are functions."""
 
 from kernax.core.expansion import KernelExpansion, kernel_distance
+from kernax.core.features import FeatureMap
 from kernax.core.gram import gram, gram_diagonal, gram_operator
-from kernax.core.kernel import AbstractKernel, AbstractStationary, Constant, FeatureMap, Power, Product, Scaled, Sum
+from kernax.core.kernel import AbstractKernel, AbstractStationary, Constant, Power, Product, Scaled, Sum
 from kernax.core.labels import one_hot, signs
 from kernax.core.linalg import solve
 from kernax.core.losses import (

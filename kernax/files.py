@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kernax import kernels
-from kernax.core import expansion, kernel
+from kernax.core import expansion, features, kernel
 from kernax.core.parameters import check_supports
 from kernax.gp import process
 from kernax.scale import random_features
@@ -89,7 +89,8 @@ def load_notes(path: str | os.PathLike) -> dict[str, Any]:
 
 def _registry() -> dict[str, type]:
     """The classes that files may name."""
-    rooms: list[ModuleType] = [kernel, expansion, process, random_features, *filter(inspect.ismodule, vars(kernels).values())]
+    of_kernels = filter(inspect.ismodule, vars(kernels).values())
+    rooms: list[ModuleType] = [kernel, features, expansion, process, random_features, *of_kernels]
     own = (cls for room in rooms for cls in vars(room).values() if inspect.isclass(cls) and cls.__module__ == room.__name__)
     return {cls.__name__: cls for cls in own if issubclass(cls, eqx.Module) and cls is not kernel.Static}
 

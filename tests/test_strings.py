@@ -91,31 +91,36 @@ def test_mismatches_are_counted_over_the_whole_alphabet(k, m, features, monkeypa
     """By features and pair by pair: the letter d occurs nowhere, and is a way to differ."""
     monkeypatch.setattr(spectrum, "_MOST_FEATURES", features)
     texts = [text.translate(str.maketrans("ge", "bc")) for text in TEXTS]
-    kernel = kernax.Warped(kernax.Mismatch(k, m), lambda x, _=features: x)  # its own function: nothing compiled is used again
+    kernel = kernax.Warped(kernax.Mismatch(k, m), lambda x: x)  # its own function: nothing compiled is used again
     expected = of_features(lambda text: mismatches(text, k, m, "abcd"), texts)
     np.testing.assert_allclose(kernax.gram(kernel, strings.encode(texts, "abcd")), expected, rtol=TOLERANCE["value"])
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
-def test_sorted_substrings_count_as_histograms_do(k, monkeypatch):
+@pytest.mark.parametrize("compared", [3000, 0])
+def test_substrings_compared_or_sorted_count_as_histograms_do(k, compared, monkeypatch):
     expected = np.asarray(kernax.gram(kernax.Spectrum(k), strings.encode(TEXTS)))
     monkeypatch.setattr(spectrum, "_MOST_FEATURES", 0)
-    kernel = kernax.Warped(kernax.Spectrum(k), lambda x, _=k: x)
+    monkeypatch.setattr(spectrum, "_MOST_COMPARED", compared)
+    kernel = kernax.Warped(kernax.Spectrum(k), lambda x: x)  # its own function: nothing compiled is used again
     np.testing.assert_array_equal(kernax.gram(kernel, strings.encode(TEXTS)), expected)
 
 
-def test_large_alphabets_take_several_numbers_a_substring():
+@pytest.mark.parametrize("compared", [3000, 0])
+def test_large_alphabets_take_several_numbers_a_substring(compared, monkeypatch):
     """Unicode, and substrings that no number of 31 bits can name."""
+    monkeypatch.setattr(spectrum, "_MOST_COMPARED", compared)
     letters = [chr(0x4E00 + i) for i in range(3000)]
     texts = ["".join(letters[i % 3000] for i in range(start, start + 40)) for start in (0, 7, 2990)]
     texts.append(texts[0][:20] + texts[1][:20])
     X = strings.encode(texts, letters)
     expected = of_features(lambda text: substrings(text, 5), texts)
-    np.testing.assert_array_equal(kernax.gram(kernax.Spectrum(5), X), expected)
+    kernel = kernax.Warped(kernax.Spectrum(5), lambda x: x)
+    np.testing.assert_array_equal(kernax.gram(kernel, X), expected)
 
 
 KERNELS = {
-    "Spectrum": kernax.Spectrum(3), "Spectrum-sorted": kernax.Spectrum(9), "BlendedSpectrum": kernax.BlendedSpectrum(3, 0.7),
+    "Spectrum": kernax.Spectrum(3), "Spectrum-compared": kernax.Spectrum(9), "BlendedSpectrum": kernax.BlendedSpectrum(3, 0.7),
     "AllSubstrings": kernax.AllSubstrings(0.7), "Mismatch": kernax.Mismatch(3, 1), "Mismatch-pairs": kernax.Mismatch(9, 2),
     "Subsequence": kernax.Subsequence(4, 0.7), "AllSubsequences": kernax.AllSubsequences(0.7),
 }  # fmt: skip
@@ -245,7 +250,7 @@ def test_points_that_are_no_strings_of_one_alphabet_are_refused():
         kernax.gram(kernax.Spectrum(1), X, strings.encode(["cb"]))
     with pytest.raises(ValueError, match="this kernel compares strings, but a point is of shape"):
         kernax.gram(kernax.Subsequence(2), np.eye(3))
-    with pytest.raises(ValueError, match="k must be an integer, at least 1, but is 0"):
+    with pytest.raises(ValueError, match="k must be a positive integer, but is 0"):
         kernax.Spectrum(0)
     with pytest.raises(ValueError, match="m must be less than k"):
         kernax.Mismatch(2, 2)

@@ -90,7 +90,7 @@ KERNELS = {
     "FeatureMap": kernax.FeatureMap(Bend()),
     "Custom": kernax.Custom(weighted, jnp.array([0.5, -0.3])),
     "Spectrum": kernax.Spectrum(2),
-    "Spectrum-sorted": kernax.Spectrum(7),
+    "Spectrum-compared": kernax.Spectrum(7),
     "BlendedSpectrum": kernax.BlendedSpectrum(3, 0.8),
     "AllSubstrings": kernax.AllSubstrings(0.8),
     "Mismatch": kernax.Mismatch(3, 1),
@@ -130,7 +130,7 @@ POINTS = {  # of the kernels that compare something else than vectors of the pla
     "FeatureMap-bins": soft_sets,
     **dict.fromkeys(("AllSubsets", "Monomials", "Intersection", "Jaccard"), soft_sets),
     "SubsetTree": forest,
-    **dict.fromkeys(("Spectrum", "Spectrum-sorted", "BlendedSpectrum", "AllSubstrings", "Mismatch", "Mismatch-many"), texts),
+    **dict.fromkeys(("Spectrum", "Spectrum-compared", "BlendedSpectrum", "AllSubstrings", "Mismatch", "Mismatch-many"), texts),
     **dict.fromkeys(("Subsequence", "AllSubsequences", "Normalised-strings"), texts),
 }
 

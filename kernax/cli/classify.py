@@ -10,9 +10,7 @@ from jaxtyping import Array, Float, PyTree
 from kernax.cli.job import Report, Split, kernel_of, quarter_of_each, rows_of
 from kernax.cli.predictor import LOGISTIC, SVM, Classifier, parameter_rows
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import product
 from kernax.core.parameters import interior, positive
 from kernax.core.solution import RESULTS, NonFiniteError, Solution
 from kernax.selection.minimise import minimise
@@ -53,9 +51,7 @@ def validation_loss(
     model: LogisticModel | MachineModel, X: PyTree, Y: Array, weights: Array, X_new: PyTree, Y_new: Array
 ) -> Array:
     """Logistic loss, at rows of weight zero, of the function that the other rows make: smooth, for both models."""
-    f = fitted(model, X, Y, weights, throw=False).value
-    values = product(gram(f.kernel, X_new, f.points), f.coefficients)  # gram keeps to a budget of memory for string kernels
-    values = values + jnp.expand_dims(f.bias, 0)
+    values = fitted(model, X, Y, weights, throw=False).value.values(X_new)
     if isinstance(model, MachineModel) or values.ndim == 1:
         return jnp.mean(jax.nn.softplus(-_signs(Y_new) * values))
     return -jnp.mean(jnp.sum(Y_new * jax.nn.log_softmax(values), 1))

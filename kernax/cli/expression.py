@@ -16,8 +16,8 @@ import numpy as np
 
 from kernax.cli.vocabulary import NO_OPERAND, NORMALISED, kernel_class, parts, short
 from kernax.core.kernel import AbstractKernel, Constant, check_degree
+from kernax.core.parameters import check_count
 from kernax.kernels import Normalised
-from kernax.kernels.strings import check_length
 
 _OPERATORS = {
     ast.Add: operator.add,
@@ -193,7 +193,7 @@ def _check_degree(degree: Any) -> None:
 
 
 def _check_length(length: Any, what: str, least: int) -> None:
-    check_length(length, what, least)
+    check_count(length, what, least)
     if length > _LONGEST_SUBSTRING:
         raise ValueError(f"{what} must be at most {_LONGEST_SUBSTRING} in a kernel expression, but is {length:.6g}")
 

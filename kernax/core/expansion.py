@@ -16,7 +16,7 @@ from kernax.core.parameters import data
 
 
 class KernelExpansion(eqx.Module):
-    """`f(x) = sum_i coefficients_i k(x, points_i) + bias`, a function of one point; `jax.vmap(f)(X)` for a stack.
+    """`f(x) = sum_i coefficients_i k(x, points_i) + bias`, a function of one point; `jax.vmap(f)(X)` or `values` for a stack.
 
     Attributes:
         kernel: the kernel k.
@@ -43,6 +43,12 @@ class KernelExpansion(eqx.Module):
     def _at(self, x):
         row = jax.vmap(lambda point: self.kernel(x, point))(self.points)
         return product(row, self.coefficients) + self.bias
+
+    def values(self, X: PyTree) -> Float[Array, "m *outputs"]:
+        """The values at a stack of m points, shape (m, *outputs): `jax.vmap(f)(X)` by way of `gram`, with its checks of X
+        and its bound on memory, which string kernels need.
+        """
+        return product(gram(self.kernel, X, self.points), self.coefficients) + jnp.expand_dims(self.bias, 0)
 
     def inner(self, other: "KernelExpansion") -> Float[Array, "*outputs"]:
         """`<f, g> = sum_ij c_i k(p_i, q_j) d_j`, for each output, without the biases."""

@@ -1,6 +1,7 @@
 """Kernels with few explicit features: solves as large as the features are many, not as the points are."""
 
 from collections.abc import Callable
+from typing import TypeGuard
 
 import equinox as eqx
 import jax
@@ -9,8 +10,20 @@ import lineax as lx
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import count
-from kernax.core.kernel import AbstractKernel, FeatureMap
-from kernax.core.numerics import is_concrete, product
+from kernax.core.kernel import AbstractKernel, as_module
+from kernax.core.numerics import dot, is_concrete, product
+
+
+class FeatureMap(AbstractKernel):
+    """`phi(x) . phi(z)`, summed over every entry of phi's output; phi a module (a network) or a plain function of a point."""
+
+    phi: Callable
+
+    def __init__(self, phi: Callable):
+        self.phi = as_module(phi)
+
+    def __call__(self, x, z):
+        return dot(self.phi(x), self.phi(z))
 
 
 class FeatureOperator(lx.AbstractLinearOperator):
@@ -58,14 +71,14 @@ def tell_lineax(operator: type[lx.AbstractLinearOperator], diagonal: Callable) -
 tell_lineax(FeatureOperator, lambda operator: jnp.sum(operator.features**2, 1) + operator.shift)
 
 
-def feature_operator(kernel: AbstractKernel, X: PyTree) -> FeatureOperator:
+def feature_operator(kernel: FeatureMap, X: PyTree) -> FeatureOperator:
     """The Gram matrix of a `FeatureMap`, by its features."""
-    leaves = jax.tree.leaves(jax.vmap(kernel.phi)(X))  # pyright: ignore[reportAttributeAccessIssue]
+    leaves = jax.tree.leaves(jax.vmap(kernel.phi)(X))
     features = jnp.concatenate([leaf.reshape(count(X), -1) for leaf in leaves], 1)
     return FeatureOperator(features, jnp.zeros_like(features, shape=count(X)))
 
 
-def has_few_features(kernel: AbstractKernel, X: PyTree, ridge: ArrayLike) -> bool:
+def has_few_features(kernel: AbstractKernel, X: PyTree, ridge: ArrayLike) -> TypeGuard[FeatureMap]:
     """Whether a solve is cheaper in features: a `FeatureMap` of fewer features than points, and a ridge that is not zero."""
     if not isinstance(kernel, FeatureMap) or (is_concrete(ridge) and not ridge):
         return False

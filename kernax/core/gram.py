@@ -17,7 +17,7 @@ from kernax.core.features import tell_lineax
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete, product
-from kernax.core.parameters import parameters
+from kernax.core.parameters import check_count, parameters
 from kernax.core.solution import FeaturelessWarning, NonFiniteError, warn
 from kernax.core.support import NONNEGATIVE
 
@@ -108,10 +108,8 @@ def _guarded(kernel: AbstractKernel) -> AbstractKernel:
     return jax.tree.unflatten(structure, leaves)
 
 
-def _checked_block(block_size: Any) -> Any:
-    if block_size is not None and (not isinstance(block_size, int) or block_size < 1):
-        raise ValueError(f"block_size must be a positive integer, a number of rows, but is {block_size!r}")
-    return block_size
+def _checked_block(block_size: int | None) -> int | None:
+    return None if block_size is None else check_count(block_size, "block_size")
 
 
 @eqx.filter_jit

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.numerics import dot, squared_distance, times_power_of_two
+from kernax.core.numerics import squared_distance, times_power_of_two
 from kernax.core.parameters import check_supports, nonnegative
 
 _REFUSAL = (
@@ -218,18 +218,6 @@ class Constant(AbstractKernel):
 
     def __call__(self, x, z):
         return self.value
-
-
-class FeatureMap(AbstractKernel):
-    """`phi(x) . phi(z)`, summed over every entry of phi's output; phi a module (a network) or a plain function of a point."""
-
-    phi: Callable
-
-    def __init__(self, phi: Callable):
-        self.phi = as_module(phi)
-
-    def __call__(self, x, z):
-        return dot(self.phi(x), self.phi(z))
 
 
 class Static(eqx.Module):

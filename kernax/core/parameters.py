@@ -10,6 +10,7 @@ A field of a module declares its role once, where it is defined:
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -21,14 +22,14 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from kernax.core.numerics import is_concrete
-from kernax.core.support import NONNEGATIVE, REAL, Support
+from kernax.core.support import NONNEGATIVE, POSITIVE, REAL, Support
 
 _DATA = "data"  # the role of arrays that are not parameters
 
 
 def positive(**kwargs) -> Any:
     """A field for parameters in (0, inf)."""
-    return _parameter(Support(low=0.0), **kwargs)
+    return _parameter(POSITIVE, **kwargs)
 
 
 def nonnegative(**kwargs) -> Any:
@@ -117,6 +118,14 @@ def _leaves(model: PyTree) -> list[tuple[tuple, Entry]]:
 def _declared_role(node: Any, name: str) -> Any:
     fields = dataclasses.fields(node) if dataclasses.is_dataclass(node) else ()
     return next((field.metadata.get("role") for field in fields if field.name == name), None)
+
+
+def check_count(value: Any, name: str, least: int = 1) -> int:
+    """The value. Raises ValueError unless it is a Python integer, `least` or larger."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        kind = "a positive integer" if least == 1 else f"an integer >= {least}"
+        raise ValueError(f"{name} must be {kind}, but is {value!r}")
+    return int(value)
 
 
 def check_supports(model: PyTree) -> None:

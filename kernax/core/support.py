@@ -60,4 +60,5 @@ class Support:
 
 
 REAL = Support()
+POSITIVE = Support(low=0.0)
 NONNEGATIVE = Support(low=0.0, closed=(True, False))

@@ -1,8 +1,6 @@
 """Explicit features: functions of a point that `FeatureMap` turns into kernels `phi(x) . phi(z)`."""
 
 import abc
-import numbers
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,15 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kernax.core.numerics import squared_distance, vectors
-from kernax.core.parameters import check_supports, positive, real
-
-
-def check_count(name: str, value: Any, least: int = 1) -> int:
-    """The value. Raises ValueError unless it is a Python integer, `least` or larger."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        kind = "a positive integer" if least == 1 else f"an integer >= {least}"
-        raise ValueError(f"{name} must be {kind}, but is {value!r}")
-    return int(value)
+from kernax.core.parameters import check_count, check_supports, positive, real
 
 
 class AbstractBasis(eqx.Module):
@@ -42,7 +32,7 @@ class PolynomialBasis(AbstractBasis):
     degree: int = eqx.field(static=True, default=2)
 
     def __check_init__(self):
-        check_count("degree", self.degree)
+        check_count(self.degree, "degree")
 
     def __call__(self, x):
         x, _ = vectors(x, x)
@@ -107,8 +97,8 @@ class IndicatorBins(AbstractBasis):
     order: int = eqx.field(static=True, default=1)
 
     def __check_init__(self):
-        check_count("bins", self.bins)
-        check_count("order", self.order)
+        check_count(self.bins, "bins")
+        check_count(self.order, "order")
 
     def __call__(self, x):
         x, _ = vectors(x, x)

@@ -15,8 +15,7 @@ from jaxtyping import Array, Float
 
 from kernax.core.kernel import AbstractKernel, Static, as_kernel, as_module
 from kernax.core.numerics import dot, floored, safe_sqrt, squared_distance, vectors
-from kernax.core.parameters import data, positive, real
-from kernax.kernels.features import check_count
+from kernax.core.parameters import check_count, data, positive, real
 
 
 def _numbers(x: Any, z: Any) -> tuple[Array, Array]:
@@ -56,7 +55,7 @@ class Brownian(AbstractKernel):
         `4 / ((2j - 1)^2 pi^2)` and `sqrt(2) sin((2j - 1) pi x / 2)`, j = 1, 2, ...: values (count,), and a function from a
         point to (count,). By Mercer's theorem `k(x, z) = sum_j values_j f_j(x) f_j(z)` on [0, 1].
         """
-        frequencies = (jnp.arange(check_count("count", count), dtype=float) + 0.5) * jnp.pi
+        frequencies = (jnp.arange(check_count(count, "count"), dtype=float) + 0.5) * jnp.pi
         return 1 / frequencies**2, SineBasis(frequencies)
 
 
@@ -74,7 +73,7 @@ class BrownianBridge(AbstractKernel):
 
     def eigenpairs(self, count: int) -> tuple[Array, SineBasis]:
         """As `Brownian.eigenpairs`: `1 / (j pi)^2` and `sqrt(2) sin(j pi x)`, j = 1, 2, ..."""
-        frequencies = (jnp.arange(check_count("count", count), dtype=float) + 1) * jnp.pi
+        frequencies = (jnp.arange(check_count(count, "count"), dtype=float) + 1) * jnp.pi
         return 1 / frequencies**2, SineBasis(frequencies)
 
 
@@ -142,7 +141,7 @@ class ChangePoint(AbstractKernel):
     dimension: int = eqx.field(static=True, default=0)
 
     def __check_init__(self):
-        check_count("dimension", self.dimension, least=0)
+        check_count(self.dimension, "dimension", least=0)
 
     def __call__(self, x, z):
         u, v = (self._time(point) for point in vectors(x, z))
@@ -170,7 +169,7 @@ class ArcCosine(AbstractKernel):
     order: int = eqx.field(static=True, default=1)
 
     def __check_init__(self):
-        if check_count("order", self.order, least=0) > 2:
+        if check_count(self.order, "order", least=0) > 2:
             raise ValueError(f"order must be 0, 1 or 2, but is {self.order}")
 
     def __call__(self, x, z):

@@ -1,23 +1,27 @@
 """Kernels of strings that count common substrings, without gaps.
 
 Where the counts of all possible substrings fit, they are features: one histogram a string, one matrix product a Gram
-matrix. Elsewhere the substrings that occur are sorted once a string, and found by binary search.
+matrix. Elsewhere each substring of one string is compared with all of the other, which on machines of vectors is faster
+than a search until strings are long; those of long strings are sorted, and found by binary search.
 """
 
+import functools
 import math
+from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import dot
-from kernax.core.parameters import positive
-from kernax.kernels.strings import Strings, check_length, check_strings
+from kernax.core.parameters import check_count, positive
+from kernax.kernels.strings import Strings, check_strings
 
 _MOST_FEATURES = 2**14
+_MOST_COMPARED = 3000  # substrings of a string; both ways took 0.5 s for 500 pairs of such strings, k = 9
 
 
 class Spectrum(AbstractKernel):
@@ -30,7 +34,7 @@ class Spectrum(AbstractKernel):
     k: int = eqx.field(static=True)
 
     def __check_init__(self):
-        check_length(self.k, "k")
+        check_count(self.k, "k")
 
     def __call__(self, x, z):
         check_strings(x, z)
@@ -45,7 +49,7 @@ class BlendedSpectrum(AbstractKernel):
     decay: Float[Array, ""] = positive(default=1.0)
 
     def __check_init__(self):
-        check_length(self.k, "k")
+        check_count(self.k, "k")
 
     def __call__(self, x, z):
         check_strings(x, z)
@@ -83,8 +87,8 @@ class Mismatch(AbstractKernel):
     m: int = eqx.field(static=True, default=1)
 
     def __check_init__(self):
-        check_length(self.k, "k")
-        check_length(self.m, "m", least=0)
+        check_count(self.k, "k")
+        check_count(self.m, "m", least=0)
         if self.m >= self.k:
             raise ValueError(f"m must be less than k, but m is {self.m} and k is {self.k}: all strings would be alike")
 
@@ -92,12 +96,31 @@ class Mismatch(AbstractKernel):
         check_strings(x, z)
         if len(x.alphabet) ** self.k <= _MOST_FEATURES:
             return dot(_neighbourhoods(x, self.k, self.m), _neighbourhoods(z, self.k, self.m))
-        (tokens, weights), (others, other_weights) = _windows(x, self.k), _windows(z, self.k)
-        distance = jnp.sum((tokens[:, :, None] != others[:, None]).astype(jnp.int32), 0)
-        shared = jnp.zeros(distance.shape, weights.dtype)
-        for apart in range(min(2 * self.m, self.k) + 1):
-            shared = shared + jnp.where(distance == apart, _shared_neighbours(self.k, self.m, len(x.alphabet), apart), 0)
-        return _sum_in_order(jnp.sum(shared * weights[:, None], 0) * other_weights)
+        ways = [_shared_neighbours(self.k, self.m, len(x.alphabet), apart) for apart in range(min(2 * self.m, self.k) + 1)]
+
+        def shared(window, others):
+            apart = sum((token != other).astype(jnp.int32) for token, other in zip(window, others))
+            return sum(jnp.where(apart == i, way, 0) for i, way in enumerate(ways))
+
+        return _compared(_windows(x, self.k), _windows(z, self.k), shared)
+
+
+def _compared(x: tuple[Array, Array], z: tuple[Array, Array], alike: Callable) -> Float[Array, ""]:
+    """`sum_ij weights_i weights_j alike(x_i, z_j)` over the windows (words, n) of two strings and their weights (n,): one of x
+    after the other, each beside all of z."""
+    (windows, weights), (others, other_weights) = x, z
+
+    def beside(total, window_and_weight):
+        window, weight = window_and_weight
+        return total + weight * alike(window, others).astype(weight.dtype), None
+
+    total = lax.scan(beside, jnp.zeros_like(other_weights), (windows.T, weights), unroll=4)[0]
+    return _sum_in_order(total * other_weights) if len(other_weights) else jnp.zeros((), weights.dtype)
+
+
+def _equal(window: Int[Array, " words"], others: Int[Array, "words n"]) -> Bool[Array, " n"]:
+    """Word by word: a reduction over so short an axis is ten times slower."""
+    return functools.reduce(jnp.logical_and, [word == other for word, other in zip(window, others)])
 
 
 def _sum_in_order(values: Float[Array, " n"]) -> Float[Array, ""]:
@@ -119,6 +142,8 @@ def _common(x: Strings, z: Strings, k: int) -> Float[Array, ""]:
     """The number of pairs of equal substrings of k tokens."""
     if len(x.alphabet) ** k <= _MOST_FEATURES:
         return dot(_histogram(x, k), _histogram(z, k))
+    if min(len(x.codes), len(z.codes)) <= _MOST_COMPARED:
+        return _compared(_keys(x, k), _keys(z, k), _equal)
     keys, repeats = _sorted(x, k)
     wanted, weights = _keys(z, k)
     if not len(repeats) or not len(weights):

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from kernax.kernels.alphabets import check_alphabet, check_comparable, check_unknown, not_in_alphabet
+
 
 class Strings(eqx.Module):
     """A stack of n strings, or one string (without the axis n), as `encode` makes them.
@@ -53,9 +55,8 @@ def encode(
     Raises ValueError for anything else than strings, a token outside the alphabet, or a length too short.
     """
     rows = [_tokens(text, i) for i, text in enumerate(_sequence(texts))]
-    alphabet = tuple(sorted({token for row in rows for token in row})) if alphabet is None else _checked(tuple(alphabet))
-    if unknown not in ("refuse", "gap"):
-        raise ValueError(f"unknown must be 'refuse' or 'gap', but is {unknown!r}")
+    alphabet = tuple(sorted({token for row in rows for token in row})) if alphabet is None else check_alphabet(tuple(alphabet))
+    check_unknown(unknown)
     longest = max([1, *map(len, rows)])
     if length is not None and length < longest:
         raise ValueError(f"length must be at least {longest}, that of the longest string, but is {length}")
@@ -65,34 +66,14 @@ def encode(
         found = np.array([place.get(token, -1) for token in row], int)
         if unknown == "refuse" and np.any(found < 0):
             first = int(np.argmax(found < 0))
-            raise ValueError(
-                f"texts[{i}] holds {row[first]!r} at place {first}, which is not in the alphabet {_shown(alphabet)}: "
-                "leave it as a gap with unknown='gap', or encode everything with one larger alphabet"
-            )
+            raise not_in_alphabet(f"texts[{i}] holds {row[first]!r} at place {first}", alphabet)
         codes[i, : len(row)], weights[i, : len(row)] = np.maximum(found, 0), found >= 0
     return Strings(jnp.asarray(codes), jnp.asarray(weights, jnp.result_type(float)), alphabet)
 
 
 def check_strings(x: Any, z: Any) -> None:
     """Raises ValueError unless both points are strings over one alphabet."""
-    for point in (x, z):
-        if not isinstance(point, Strings):
-            came = f"of shape {point.shape}" if hasattr(point, "shape") else f"a {type(point).__name__}"
-            raise ValueError(
-                f"this kernel compares strings, but a point is {came}: encode them with kernax.strings.encode, and pick the "
-                "strings of mixed points with On(kernel, where)"
-            )
-    if x.alphabet != z.alphabet:
-        raise ValueError(
-            f"strings over different alphabets cannot be compared: {_shown(x.alphabet)} and {_shown(z.alphabet)}. "
-            "Encode both with one: strings.encode(Z, X.alphabet)"
-        )
-
-
-def check_length(value: Any, name: str, least: int = 1) -> None:
-    """Raises ValueError unless a number of tokens is a Python integer, and large enough."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be an integer, at least {least}, but is {value!r}")
+    check_comparable(x, z, Strings, "strings")
 
 
 def _sequence(texts: Any) -> list[Any]:
@@ -108,14 +89,3 @@ def _tokens(text: Any, i: int) -> list[str]:
     if tokens is None or not all(isinstance(token, str) for token in tokens):
         raise ValueError(f"texts[{i}] must be a string or a list of tokens, but is {text!r}")
     return tokens
-
-
-def _checked(alphabet: tuple[str, ...]) -> tuple[str, ...]:
-    if not all(isinstance(token, str) for token in alphabet) or len(set(alphabet)) < len(alphabet):
-        raise ValueError(f"alphabet must hold different strings, but is {_shown(alphabet)}")
-    return alphabet
-
-
-def _shown(alphabet: tuple[str, ...]) -> str:
-    few = ", ".join(map(repr, alphabet[:8]))
-    return f"({few}{', ...' if len(alphabet) > 8 else ''}) of {len(alphabet)}"

@@ -17,8 +17,8 @@ from jaxtyping import Array, Float
 
 from kernax.core.kernel import AbstractKernel, AbstractWideRange
 from kernax.core.numerics import times_power_of_two
-from kernax.core.parameters import positive
-from kernax.kernels.strings import Strings, check_length, check_strings
+from kernax.core.parameters import check_count, positive
+from kernax.kernels.strings import Strings, check_strings
 
 
 class Subsequence(AbstractWideRange):
@@ -33,7 +33,7 @@ class Subsequence(AbstractWideRange):
     decay: Float[Array, ""] = positive(default=0.5)
 
     def __check_init__(self):
-        check_length(self.length, "length")
+        check_count(self.length, "length")
 
     def scaled(self, x, z):
         check_strings(x, z)
@@ -42,7 +42,8 @@ class Subsequence(AbstractWideRange):
         reach = jnp.sum(self.decay ** jnp.arange(x.codes.shape[-1], dtype=self.decay.dtype))
         power = lax.stop_gradient(jnp.floor(jnp.log2(self.decay**2 * reach)))
         factor = times_power_of_two(self.decay**2, -power)
-        return _batched_last(_gapped(self.length))(_tokens(x), _tokens(z), self.decay, factor), self.length * power
+        sums = _batched_last(_gapped(self.length - 1, _one_longer))
+        return sums(_tokens(x), _tokens(z), self.decay, factor), self.length * power
 
 
 class AllSubsequences(AbstractKernel):
@@ -57,7 +58,7 @@ class AllSubsequences(AbstractKernel):
 
     def __call__(self, x, z):
         check_strings(x, z)
-        return _batched_last(_all_gapped)(_tokens(x), _tokens(z), self.decay)
+        return 1 + _batched_last(_gapped(1, _any_longer))(_tokens(x), _tokens(z), self.decay, self.decay**2)
 
 
 def _tokens(x: Strings) -> tuple[Float[Array, " L"], Float[Array, " L"]]:
@@ -65,9 +66,12 @@ def _tokens(x: Strings) -> tuple[Float[Array, " L"], Float[Array, " L"]]:
     return x.codes.astype(x.weights.dtype), x.weights
 
 
-def _gapped(length: int) -> Callable:
-    """Lodhi's recursion, cell by cell: `a_q(i, j)` is the sum over occurrences of q tokens that end at (i, j), and
-    `a_(q+1)(i, j) = match(i, j) sum_{i' < i, j' < j} decay^(i - i' - 1 + j - j' - 1) a_q(i', j')`.
+def _gapped(levels: int, extended: Callable) -> Callable:
+    """Lodhi's recursion, cell by cell: a sum over common occurrences, of each kind q that ends at (i, j),
+    `a_q(i, j) = factor match(i, j) e_q`, e being what a match there may be appended to: `extended` of the sums
+    `sum_{i' < i, j' < j} decay^(i - i' - 1 + j - j' - 1) a_q(i', j')` of the first `levels` kinds.
+
+    Returns a function of two strings and both numbers, to the sum over all cells of the last kind.
     """
 
     def sums(x, z, decay, factor):
@@ -76,38 +80,28 @@ def _gapped(length: int) -> Callable:
                 before, total = carry  # sums over the cells above and to the left, for each q
                 above, other = inputs  # sums over the cells above
                 match = jnp.where(token[0] == other[0], factor * token[1] * other[1], 0)
-                ends = match[None] * jnp.concatenate([one, before])
-                return (decay[None] * before + above, total + ends[-1]), decay[None] * above + ends[:-1]
+                ends = match[None] * extended(before)
+                return (decay[None] * before + above, total + ends[-1]), decay[None] * above + ends[:levels]
 
             above, total = carry
             (_, total), above = lax.scan(cell, (jnp.zeros_like(above[0]), total), (above, z))
             return (above, total), None
 
         zero = jnp.zeros_like(x[1][0] * z[1][0] * factor)
-        one = jnp.ones_like(zero)[None]
-        above = jnp.zeros((len(z[0]), length - 1, *zero.shape), zero.dtype)
+        above = jnp.zeros((len(z[0]), levels, *zero.shape), zero.dtype)
         return lax.scan(row, (above, zero), x)[0][1]
 
     return sums
 
 
-def _all_gapped(x, z, decay):
-    """The same with one sum for all lengths, `a(i, j) = decay^2 match(i, j) (1 + sum ...)`."""
+def _one_longer(before):
+    """Nothing at all, and occurrences of one token, two, ..."""
+    return jnp.concatenate([jnp.ones_like(before, shape=(1, *before.shape[1:])), before])
 
-    def row(carry, token):
-        def cell(carry, inputs):
-            before, total = carry
-            above, other = inputs
-            ends = jnp.where(token[0] == other[0], decay**2 * token[1] * other[1], 0) * (1 + before)
-            return (decay * before + above, total + ends), decay * above + ends
 
-        above, total = carry
-        (_, total), above = lax.scan(cell, (jnp.zeros_like(total), total), (above, z))
-        return (above, total), None
-
-    one = jnp.ones_like(x[1][0] * z[1][0] * decay)
-    above = jnp.zeros((len(z[0]), *one.shape), one.dtype)
-    return lax.scan(row, (above, one), x)[0][1]
+def _any_longer(before):
+    """Nothing at all or any occurrence."""
+    return 1 + before
 
 
 def _batched_last(function: Callable) -> Callable:
@@ -121,8 +115,7 @@ def _batched_last(function: Callable) -> Callable:
     @batched_last.def_vmap
     def _(size, batched, *arguments):
         last = lambda leaf, yes: jnp.moveaxis(leaf, 0, -1) if yes else leaf[..., None]
-        out = batched_last(*jax.tree.map(last, arguments, tuple(batched)))
-        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), out), jax.tree.map(lambda _: True, out)
+        return jnp.moveaxis(batched_last(*jax.tree.map(last, arguments, tuple(batched))), -1, 0), True
 
     @jax.custom_jvp
     def call(*arguments):
@@ -150,6 +143,6 @@ def _over_pairs(function: Callable) -> Callable:
             return jnp.broadcast_to(leaf, own(leaf) + shape).reshape(*own(leaf), -1)
 
         out = function(*jax.tree.map(pairs, (x, z, *numbers)))
-        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, math.prod(shape)).reshape(shape), out)
+        return jnp.broadcast_to(out, math.prod(shape)).reshape(shape)
 
     return flat

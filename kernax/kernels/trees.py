@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kernax.core.numerics import is_concrete
+from kernax.kernels.alphabets import check_alphabet, check_comparable, check_unknown, not_in_alphabet
 
 NONE, GAP = -1, -2  # the label or place of no node; the label of a node that is not in the alphabet
 
@@ -71,51 +72,26 @@ def encode(trees: Iterable, alphabet: Iterable | None = None, *, unknown: str = 
     """
     if isinstance(trees, (str, tuple)) or not isinstance(trees, Iterable):
         raise ValueError(f"trees must be a list of trees, but is of type {type(trees).__name__}: pass [tree] for one")
-    if unknown not in ("refuse", "gap"):
-        raise ValueError(f"unknown must be 'refuse' or 'gap', but is {unknown!r}")
+    check_unknown(unknown)
     tables = [_nodes(tree, f"trees[{number}]") for number, tree in enumerate(trees)]
     if not tables:
         raise ValueError("trees must hold at least one tree, but is empty")
     alphabet = sorted({node.label for table in tables for node in table}) if alphabet is None else alphabet
-    known = _checked(tuple(alphabet))
+    known = check_alphabet(tuple(alphabet))
     codes = {label: code for code, label in enumerate(known)}
     for number, table in enumerate(tables):
         strange = next((node.label for node in table if node.label not in codes), None)
         if strange is not None and unknown == "refuse":
-            raise ValueError(
-                f"trees[{number}] holds {strange!r}, which is not in the alphabet {_shown(known)}: "
-                "leave it as a gap with unknown='gap', or encode everything with one larger alphabet"
-            )
+            raise not_in_alphabet(f"trees[{number}] holds {strange!r}", known)
     return _stacked(tables, codes, known)
 
 
 def check_trees(x: Any, z: Any) -> None:
     """Raises ValueError unless both points are trees over one alphabet."""
+    check_comparable(x, z, Trees, "trees")
     for point in (x, z):
-        if not isinstance(point, Trees):
-            came = f"of shape {point.shape}" if hasattr(point, "shape") else f"a {type(point).__name__}"
-            raise ValueError(
-                f"this kernel compares trees, but a point is {came}: encode them with kernax.trees.encode, and pick the "
-                "trees of mixed points with On(kernel, where)"
-            )
         if point.labels.ndim != 1:
             raise ValueError(f"this kernel compares two trees, but a point is a stack of {len(point)}: see gram")
-    if x.alphabet != z.alphabet:
-        raise ValueError(
-            f"trees over different alphabets cannot be compared: {_shown(x.alphabet)} and {_shown(z.alphabet)}. "
-            "Encode both with one: trees.encode(Z, X.alphabet)"
-        )
-
-
-def _checked(alphabet: tuple) -> tuple[str, ...]:
-    if not all(isinstance(label, str) for label in alphabet) or len(set(alphabet)) < len(alphabet):
-        raise ValueError(f"alphabet must hold different strings, but is {_shown(alphabet)}")
-    return tuple(map(str, alphabet))  # no strings of NumPy, which are not quite static
-
-
-def _shown(alphabet: tuple) -> str:
-    few = ", ".join(map(repr, alphabet[:8]))
-    return f"({few}{', ...' if len(alphabet) > 8 else ''}) of {len(alphabet)}"
 
 
 class _Node(NamedTuple):

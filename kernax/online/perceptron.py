@@ -14,9 +14,7 @@ from kernax.core.labels import as_signs
 from kernax.core.memory import check_memory
 from kernax.core.numerics import product, stopped
 from kernax.core.solution import RESULTS, Solution, finish
-from kernax.core.support import REAL, Support
-
-_POSITIVE = Support(low=0.0)
+from kernax.core.support import POSITIVE, REAL
 
 
 def kernel_perceptron(
@@ -63,7 +61,7 @@ def kernel_perceptron(
         raise ValueError(f"max_epochs must be positive, but is {max_epochs}")
     if not (primal := has_few_features(kernel, X, 1.0)):
         check_memory(X)
-    rate, threshold = as_scalar(rate, dtype, "rate", _POSITIVE), as_scalar(threshold, dtype, "threshold", REAL)
+    rate, threshold = as_scalar(rate, dtype, "rate", POSITIVE), as_scalar(threshold, dtype, "threshold", REAL)
     solution = _kernel_perceptron(kernel, X, y, rate, threshold, bool(averaged), max_epochs, primal)
     return finish(solution, throw, "kernel_perceptron: the kernel may not separate these points; averaged=True, throw=False.")
 

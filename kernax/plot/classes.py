@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike
 
 from kernax.core.losses import Hinge, Logistic, Squared, SquaredHinge
+from kernax.core.parameters import check_count
 from kernax.plot.style import COLOURS, DOT, INK, LINE, check_names, columns, name_axes, plain, quieten, square_axes, wide_axes
 
 if TYPE_CHECKING:
@@ -110,8 +111,7 @@ def reliability(
 
     Raises ValueError for shapes that differ, and for other values.
     """
-    if not isinstance(bins, (int, np.integer)) or bins < 1:
-        raise ValueError(f"bins must be a positive integer, but is {bins!r}")
+    check_count(bins, "bins")
     p, y = columns(probabilities=probabilities, outcomes=outcomes)
     if np.any((p < 0) | (p > 1)) or not np.all(np.isin(y, (0, 1))):
         raise ValueError("probabilities must lie between 0 and 1, and outcomes be 0 or 1")
@@ -148,8 +148,7 @@ def values_of_classes(
 
     Raises ValueError for shapes that differ, or values that are not finite.
     """
-    if not isinstance(bins, (int, np.integer)) or bins < 1:
-        raise ValueError(f"bins must be a positive integer, but is {bins!r}")
+    check_count(bins, "bins")
     (values,) = columns(values=values)
     labels = _labels(labels, len(values))
     ax = wide_axes() if ax is None else ax

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kernax.core.boundary import check_key, dtype_of
+from kernax.core.features import FeatureMap
 from kernax.core.gram import prepare
-from kernax.core.kernel import AbstractKernel, FeatureMap, Scaled, Sum
+from kernax.core.kernel import AbstractKernel, Scaled, Sum
 from kernax.core.numerics import product, safe_sqrt, vectors
-from kernax.core.parameters import data
+from kernax.core.parameters import check_count, data
 from kernax.core.spectral import AbstractSpectral
 
 
@@ -53,8 +54,7 @@ def random_fourier_features(kernel: AbstractKernel, count: int, dim: int, *, key
     Raises ValueError for any other kernel, a lengthscale of another dimension, or fewer frequencies than terms.
     """
     for name, value in (("count", count), ("dim", dim)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a positive integer, but is {value!r}")
+        check_count(value, name)
     check_key(key)
     kernel, _, _ = prepare(kernel, jnp.zeros((1, dim), dtype_of(kernel)))  # all parts in one dtype
     return FeatureMap(FourierFeatures(*_frequencies(kernel, count, dim, key)))

@@ -11,7 +11,7 @@ from jaxtyping import Array, Key, PyTree
 
 from kernax.core.batching import one_by_one
 from kernax.core.boundary import check_key
-from kernax.core.parameters import Rebuild, Trainable, unconstrain
+from kernax.core.parameters import Rebuild, Trainable, check_count, unconstrain
 from kernax.core.solution import RESULTS, Solution
 from kernax.selection.ending import ended
 from kernax.selection.minimise import (
@@ -130,8 +130,7 @@ def random_starts(
     The noise is on the unconstrained parameters: with spread 1, a lengthscale is multiplied by a factor that lies between
     1/7 and 7 nineteen times out of twenty.
     """
-    if not isinstance(count, int) or count < 1:
-        raise ValueError(f"count must be a positive integer, but is {count!r}")
+    check_count(count, "count")
     check_key(key)
     theta, rebuild = unconstrain(model, trainable)
     noise = lambda key, value: spread * jax.random.normal(key, value.shape, value.dtype)

@@ -19,10 +19,8 @@ from kernax.core.newton import implicit, newton
 from kernax.core.numerics import product, stopped
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import factorise
-from kernax.core.support import NONNEGATIVE, Support
+from kernax.core.support import NONNEGATIVE, POSITIVE
 from kernax.supervised.risk import newton_fit
-
-_POSITIVE = Support(low=0.0)
 
 
 def kernel_logistic(
@@ -113,7 +111,7 @@ def kernel_softmax(
     weights = as_weights(weights, n, dtype)
     Y = as_one_hot(Y, n, dtype, weights)
     check_memory(X)
-    ridge = as_scalar(ridge, dtype, "ridge", _POSITIVE)
+    ridge = as_scalar(ridge, dtype, "ridge", POSITIVE)
     solution = _kernel_softmax(kernel, X, Y, ridge, weights, bool(bias), rtol, max_steps)
     return finish(solution, throw, f"kernel_softmax with {type(kernel).__name__}: a larger ridge may help.")
 

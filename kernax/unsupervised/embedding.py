@@ -16,7 +16,7 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import gram, prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import product
-from kernax.core.parameters import data
+from kernax.core.parameters import check_count, data
 
 _BUDGET = 2**22  # floats of permuted matrices held at one time
 
@@ -106,8 +106,7 @@ def independence_test(
 
 
 def _check(permutations: Any, key: Any) -> None:
-    if isinstance(permutations, bool) or not isinstance(permutations, int) or permutations < 1:
-        raise ValueError(f"permutations must be a positive integer, but is {permutations!r}")
+    check_count(permutations, "permutations")
     check_key(key)
 
 
