@@ -85,3 +85,10 @@ def test_columns_of_targets_are_refused(values):
             fit(np.array([0.0, 1.0]), np.array([[1.0, -1.0], [-1.0, 1.0]]))
     with pytest.raises(ValueError, match="leave out for each column"):
         kernax.svm_leave_one_out(kernax.RBF(), np.eye(4), np.ones((4, 2)), 1.0)
+
+
+def test_platts_sigmoid_does_not_mind_where_zero_is(values):
+    f, y, _ = values
+    p = kernax.platt(f, y).value(f)
+    far = (np.asarray(f) + 1000).astype(p.dtype)  # float32 holds it to 3e-5
+    np.testing.assert_allclose(kernax.platt(far, y).value(far), p, atol=1e-3 if p.dtype == np.float32 else 1e-10)

@@ -221,3 +221,12 @@ def test_several_classes_take_few_steps_in_either_precision():
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(60, 2)).astype(DTYPE), np.eye(3, dtype=DTYPE)[rng.integers(0, 3, 60)]
     assert kernax.kernel_softmax(kernax.RBF(), X, Y, 0.01).stats["steps"] <= 10
+
+
+def test_the_bias_of_a_class_without_points_is_refused(data):
+    X = data[0]
+    Y = np.eye(3)[np.arange(len(X)) % 2]
+    with pytest.raises(ValueError, match="no point of positive weight in column 2, whose bias would be -inf"):
+        kernax.kernel_softmax(RBF, X, Y, 1.0)
+    f = kernax.kernel_softmax(RBF, X, Y, 1.0, bias=False).value  # finite: at least as unlikely as the others anywhere it can be
+    assert np.all(np.isfinite(f.values(X)))

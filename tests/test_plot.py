@@ -144,6 +144,8 @@ def test_a_histogram_of_each_class_counts_all_its_values():
     ax = values_of_classes([-2.0, -1.0, 0.5, 3.0, 3.0], ["u", "u", "u", "v", "v"], bins=5)
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["u (3)", "v (2)"]
     assert sum(patch.get_height() for patch in ax.patches) == 5
+    ends = [patch.get_x() + patch.get_width() for patch in ax.patches]
+    assert max(ends) == pytest.approx(3.0)  # no empty bin beyond the last value
     assert len(values_of_classes([0.0, 0.0], [1, 2]).patches) > 0
     with pytest.raises(ValueError, match="labels must have shape"):
         values_of_classes([1.0, 2.0], ["u"])

@@ -278,3 +278,14 @@ def test_bad_input_is_refused_by_name(change, words, data):
 def test_leave_one_out_refuses_a_bias_for_a_single_point():
     with pytest.raises(ValueError, match="at least two points"):
         kernax.leave_one_out(RBF, np.ones((1, 2)), np.ones(1), 1.0, bias=True)
+
+
+def test_a_bias_is_not_known_without_the_only_point_that_has_a_weight(data):
+    X, y = data[:2]
+    weights = np.zeros(len(X)).astype(X.dtype)
+    weights[3] = 2.0
+    residuals = np.asarray(kernax.leave_one_out(kernax.RBF(), X, y, 0.1, weights=weights, bias=True))
+    assert np.flatnonzero(np.isnan(residuals)).tolist() == [3]
+    np.testing.assert_allclose(
+        np.delete(residuals, 3), np.delete(y - y[3], 3), rtol=1e-4
+    )  # the bias is its value

@@ -193,3 +193,15 @@ def test_a_perceptron_of_nan_says_so(data):
     broken = kernax.Custom(lambda _, x, z: jnp.sum(x * z) * jnp.nan)
     with pytest.raises(kernax.core.solution.NonFiniteError):
         kernax.kernel_perceptron(broken, X, np.sign(y))
+
+
+def test_options_of_the_other_kind_of_loss_are_refused(data):
+    X, y = data[:2]
+    with pytest.raises(ValueError, match="solver has no part in the fit of a smooth loss such as Huber"):
+        kernax.regularised_risk(kernax.RBF(), X, y, kernax.Huber(), 1.0, solver=kernax.SMO())
+    with pytest.raises(ValueError, match="rtol has no part in the fit of a piecewise linear loss such as Pinball"):
+        kernax.regularised_risk(kernax.RBF(), X, y, kernax.Pinball(0.5), 1.0, rtol=1e-3)
+    for fit in (lambda solver: kernax.regularised_risk(kernax.RBF(), X, y, kernax.Pinball(0.5), 1.0, solver=solver),
+                lambda solver: kernax.lasso(np.asarray(X), y, 1.0, solver=solver)):  # fmt: skip
+        with pytest.raises(ValueError, match=r"solver must be SMO\(\) or ProjectedGradient\(\), called"):
+            fit(kernax.SMO)

@@ -319,6 +319,20 @@ def test_a_hard_margin_that_does_not_exist_is_said_to_diverge():
     assert solution.stats["steps"] < 4000
 
 
+def test_a_hard_margin_that_took_too_many_steps_is_not_said_to_diverge(data):
+    X, y = data
+    solution = kernax.svm(RBF, X, y, jnp.inf, solver=kernax.SMO(max_steps=20), throw=False)
+    assert solution.result == kernax.RESULTS.max_steps_reached
+    assert np.all(y * decisions(solution, X) > 0)
+
+
+def test_a_start_of_another_shape_is_refused(data):
+    X, y = data
+    columns = kernax.svm(RBF, X, np.stack([y, -y], 1), 1.0).value
+    with pytest.raises(ValueError, match=r"coefficients \(60,\), the last machine's value, but has \(60, 2\)"):
+        kernax.svm(RBF, X, y, 1.0, start=columns)
+
+
 def test_one_class_is_no_machine_while_tracing_either(data):
     X, _ = data
     solution = jax.jit(lambda y: kernax.svm(RBF, X, y, 1.0, throw=False))(jnp.ones(60, DTYPE))

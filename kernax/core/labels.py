@@ -72,8 +72,8 @@ def as_signs(y: ArrayLike, n: int, dtype: Any, weights: Array | None) -> Array:
     return targets
 
 
-def as_one_hot(Y: ArrayLike, n: int, dtype: Any, weights: Array | None) -> Array:
-    """Targets (n, c), one in each row and zero elsewhere, of which at least two columns have a positive weight."""
+def as_one_hot(Y: ArrayLike, n: int, dtype: Any, weights: Array | None, every: bool) -> Array:
+    """Targets (n, c), one in each row and zero elsewhere, of which at least two columns, or `every` one, weigh something."""
     targets = as_targets(Y, n, dtype, "Y")
     if targets.ndim != 2 or targets.shape[1] < 2:
         raise ValueError(f"Y must have shape ({n}, classes), but has shape {targets.shape}: Y, classes = one_hot(labels)")
@@ -84,8 +84,14 @@ def as_one_hot(Y: ArrayLike, n: int, dtype: Any, weights: Array | None) -> Array
         raise ValueError("each row of Y must hold one 1 and zeros, but some do not: Y, classes = one_hot(labels)")
     if weights is None or is_concrete(weights):
         kept = values if weights is None else values[np.asarray(weights) > 0]
-        if np.sum(kept.any(0)) < 2:
+        present = kept.any(0)
+        if np.sum(present) < 2:
             raise ValueError("Y holds one class only among the points of positive weight: two are needed")
+        if every and not present.all():
+            raise ValueError(
+                f"Y holds no point of positive weight in column {int(np.argmin(present))}, whose bias would be -inf: "
+                "leave the column away, or take bias=False"
+            )
     return targets
 
 

@@ -103,3 +103,20 @@ def newton(
     result = RESULTS.where(state == 2, RESULTS.stagnation, result)
     result = RESULTS.where(finite, result, RESULTS.nonfinite)
     return x, result, {"steps": steps, "objective": value}
+
+
+def newton_root(
+    step: Callable[[Array, Any], Array],
+    objective: Callable[[Array, Any], Array],
+    start: Callable[[Any], Array],
+    args: Any,
+    *,
+    rtol: float | None = None,
+    max_steps: int = 50,
+) -> tuple[Array, Any, dict[str, Array]]:
+    """`newton` for functions of x and `args`, from `start(args)`; differentiable in `args` to any order, by one more step."""
+
+    def solve(args):
+        return newton(lambda x: step(x, args), lambda x: objective(x, args), start(args), rtol=rtol, max_steps=max_steps)
+
+    return implicit(solve, lambda root, args: (step(root[0], args), *root[1:]), args)

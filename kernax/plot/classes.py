@@ -153,7 +153,8 @@ def values_of_classes(
     labels = _labels(labels, len(values))
     ax = wide_axes() if ax is None else ax
     width = (max(values.max(), 0.0) - min(values.min(), 0.0)) / bins or 1.0  # zero is an edge: no bar is on both sides
-    edges = width * np.arange(np.floor(values.min() / width), np.ceil(values.max() / width) + 1.5)
+    first, last = np.floor(values.min() / width), np.ceil(values.max() / width)
+    edges = width * np.arange(first, max(last, first + 1) + 0.5)
     names = np.unique(labels)
     groups = [values[labels == label] for label in names]
     texts = [f"{plain(str(label))} ({len(group)})" for label, group in zip(names, groups)]

@@ -11,7 +11,7 @@ from kernax.core.gram import prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.losses import Logistic
-from kernax.core.newton import implicit, newton
+from kernax.core.newton import newton_root
 from kernax.core.numerics import is_concrete, product
 from kernax.core.parameters import data
 from kernax.core.solution import RESULTS, Solution, finish
@@ -45,7 +45,9 @@ def platt(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None, throw
 def _platt(f, y, weights):
     plus, minus = jnp.sum(jnp.where(y > 0, weights, 0)), jnp.sum(jnp.where(y < 0, weights, 0))
     likely = jnp.where(y > 0, (plus + 1) / (plus + 2), 1 / (minus + 2))
-    scale = jnp.max(abs(f))
+    centre = jnp.sum(weights * f) / jnp.sum(weights)
+    size = jnp.max(jnp.where(weights > 0, abs(f - centre), 0))
+    size = jnp.where(size > 0, size, 1)
 
     def objective(x, args):
         f, likely, weights = args
@@ -59,19 +61,14 @@ def _platt(f, y, weights):
         gradient = product(basis.T, weights * (jax.nn.sigmoid(margin) - likely))
         curvature = weights * Logistic().curvature(y, margin)
         hessian = product(basis.T, curvature[:, None] * basis)
-        hessian = hessian + float(jnp.finfo(f.dtype).eps) ** (2 / 3) * jnp.trace(hessian) * jnp.eye(
-            2, dtype=f.dtype
-        )  # f constant
-        return x - jnp.linalg.solve(hessian, gradient)
+        singular = float(jnp.finfo(f.dtype).eps) ** (2 / 3) * jnp.trace(hessian)  # it is, where f is constant
+        return x - jnp.linalg.solve(hessian + singular * jnp.eye(2, dtype=f.dtype), gradient)
 
-    def solve(args):
-        tolerance = float(jnp.finfo(f.dtype).eps) ** 0.5
-        return newton(lambda x: step(x, args), lambda x: objective(x, args), jnp.zeros(2, f.dtype), rtol=tolerance)
-
-    args = (f / jnp.where(scale > 0, scale, 1), likely, weights)
-    x, result, stats = implicit(solve, lambda root, args: (step(root[0], args), *root[1:]), args)
-    x = jnp.where(result == RESULTS.nonfinite, jnp.nan, x)
-    return Solution(Platt(x[0] / jnp.where(scale > 0, scale, 1), x[1]), result, stats)
+    start = lambda _: jnp.zeros(2, f.dtype)
+    tolerance = float(jnp.finfo(f.dtype).eps) ** 0.5
+    x, result, stats = newton_root(step, objective, start, ((f - centre) / size, likely, weights), rtol=tolerance)
+    slope, level = jnp.where(result == RESULTS.nonfinite, jnp.nan, x)
+    return Solution(Platt(slope / size, level - slope * centre / size), result, stats)
 
 
 class Isotonic(eqx.Module):

@@ -9,6 +9,7 @@ linear: which is how the solution is polished, and how it is differentiated.
 """
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -104,6 +105,13 @@ class AbstractDualSolver(eqx.Module):
         self, problem: BoxProblem, beta: Float[Array, " n"], residual: Float[Array, " n"], tol: Float[Array, ""]
     ) -> tuple[Float[Array, " n"], Int[Array, ""]]:
         """Improves a feasible point of known residual until its violation is at most `tol`; also the number of steps."""
+
+
+def as_dual_solver(solver: Any, default: AbstractDualSolver) -> AbstractDualSolver:
+    """The solver, or the default for None. Raises ValueError for anything else, a class instead of an instance included."""
+    if solver is not None and not isinstance(solver, AbstractDualSolver):
+        raise ValueError(f"solver must be SMO() or ProjectedGradient(), called, but is {solver!r}")
+    return default if solver is None else solver
 
 
 def check_tolerance(tol: float, max_steps: int | None) -> None:

@@ -9,7 +9,7 @@ from kernax.core.boundary import as_scalar, as_stack, as_targets, as_weights, dt
 from kernax.core.numerics import product
 from kernax.core.solution import Solution, finish
 from kernax.core.support import NONNEGATIVE
-from kernax.supervised.dual import AbstractDualSolver, BoxProblem
+from kernax.supervised.dual import AbstractDualSolver, BoxProblem, as_dual_solver
 from kernax.supervised.machine import machine
 from kernax.supervised.smo import SMO
 
@@ -58,7 +58,7 @@ def lasso(
     if y.ndim != 1:
         raise ValueError(f"y must have shape ({n},), but has shape {y.shape}: batch over its columns with jax.vmap")
     penalty = as_scalar(penalty, dtype, "penalty", NONNEGATIVE)
-    solver = SMO(tol=1e-6 if dtype == jnp.float64 else 1e-4) if solver is None else solver
+    solver = as_dual_solver(solver, SMO(tol=1e-6 if dtype == jnp.float64 else 1e-4))
     return finish(_lasso(features, y, penalty, weights, bool(bias), solver), throw, "lasso: rescaled features may help.")
 
 

@@ -1,5 +1,7 @@
 """Kernel logistic regression for two classes and for several, by Newton's method."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,7 +17,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_one_hot, as_signs
 from kernax.core.losses import Logistic
 from kernax.core.memory import check_memory
-from kernax.core.newton import implicit, newton
+from kernax.core.newton import newton_root
 from kernax.core.numerics import product, stopped
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import factorise
@@ -103,13 +105,14 @@ def kernel_softmax(
     zero), about `classes + 1` factorisations of size n a step. The biases sum to zero. With two classes and `f = f_2 - f_1`
     this is `kernel_logistic` with half the ridge.
 
-    Arguments and errors are those of `kernel_logistic`, but for Y, (n, classes), a one in each row: `one_hot(labels)`; and
-    ridge > 0. The `value` has coefficients (n, classes), which sum to zero over the classes.
+    Arguments and errors are those of `kernel_logistic`, but for Y, (n, classes), a one in each row: `one_hot(labels)`, with a
+    point of positive weight in each class if there is a bias; and ridge > 0. The `value` has coefficients (n, classes), which
+    sum to zero over the classes.
     """
     kernel, X, _ = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
     weights = as_weights(weights, n, dtype)
-    Y = as_one_hot(Y, n, dtype, weights)
+    Y = as_one_hot(Y, n, dtype, weights, every=bool(bias))
     check_memory(X)
     ridge = as_scalar(ridge, dtype, "ridge", POSITIVE)
     solution = _kernel_softmax(kernel, X, Y, ridge, weights, bool(bias), rtol, max_steps)
@@ -121,12 +124,9 @@ def _kernel_softmax(kernel, X, Y, ridge, weights, bias, rtol, max_steps):
     weights = jnp.ones_like(Y[:, 0]) if weights is None else weights
     rtol = float(jnp.finfo(Y.dtype).eps) ** 0.5 if rtol is None else rtol
 
-    def solve(args):
-        start = jnp.zeros((len(Y) + 1, Y.shape[1]), Y.dtype)
-        return newton(lambda x: _step(x, args, bias), lambda x: _objective(x, args), start, rtol=rtol, max_steps=max_steps)
-
-    args = (gram_operator(kernel, X), Y, ridge, weights)
-    x, result, stats = implicit(solve, lambda root, args: (_step(root[0], args, bias), *root[1:]), args)
+    args, step = (gram_operator(kernel, X), Y, ridge, weights), partial(_step, bias=bias)
+    start = lambda _: jnp.zeros((len(Y) + 1, Y.shape[1]), Y.dtype)
+    x, result, stats = newton_root(step, _objective, start, args, rtol=rtol, max_steps=max_steps)
     result = RESULTS.where(jnp.isfinite(ridge + jnp.sum(weights)), result, RESULTS.nonfinite)
     x = jnp.where(result == RESULTS.nonfinite, jnp.nan, x)
     return Solution(KernelExpansion(kernel, X, x[:-1], x[-1]), result, stats)

@@ -55,12 +55,19 @@ def machine(problem: BoxProblem, solver: AbstractDualSolver, start: Float[Array,
     stats = certificate(*stopped((point, problem))) | {"steps": point.steps}
     finite = jnp.isfinite(stats["gap"]) & jnp.isfinite(point.bias) & jnp.all(jnp.isfinite(point.beta))
     result = RESULTS.where(_cut(point, problem, solver.tol), RESULTS.max_steps_reached, RESULTS.inaccurate)
-    unbounded = jnp.any(jnp.isinf(problem.high)) & jnp.any(jnp.isinf(problem.low)) & (problem.total is not None)
-    result = RESULTS.where((result == RESULTS.max_steps_reached) & unbounded, RESULTS.diverged, result)
+    hopeless = (result == RESULTS.max_steps_reached) & _no_better_than_zero(*stopped((point, problem)))
+    result = RESULTS.where(hopeless, RESULTS.diverged, result)
     result = RESULTS.where(stats["relative_gap"] <= solver.tol, RESULTS.successful, result)
     result = RESULTS.where(finite, result, RESULTS.nonfinite)
     value = jax.tree.map(lambda leaf: jnp.where(finite, leaf, jnp.nan), (point.beta, point.bias))
     return *value, result, stats
+
+
+def _no_better_than_zero(point: Point, problem: BoxProblem) -> Array:
+    """Whether a point that no price may leave off is as far off as at f = 0: of a hard margin, on the wrong side."""
+    off = point.residual - point.bias
+    far = problem.epsilon + 0.999 * problem.scale
+    return jnp.any((jnp.isinf(problem.high) & (off >= far)) | (jnp.isinf(problem.low) & (off <= -far)))
 
 
 def _found(problem: BoxProblem, start: Array, solver: AbstractDualSolver) -> Point:

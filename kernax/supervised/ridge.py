@@ -107,7 +107,7 @@ def leave_one_out(
     With `P = (W K + ridge I)^-1` they are `(P^T y)_i / P_ii`; with a bias, `u = P^T 1`, `v = P^T y` and `b = w.v / w.u`,
     `(v_i - b u_i) / (P_ii - u_i (P w)_i / w.u)` (Cawley & Talbot 2004, with weights). A point's own weight has no effect on
     its own residual, so points of weight zero give held-out errors. Differentiable like the fit. NaN if the solve
-    fails, and a warning if it took jitter.
+    fails, or where no other point has a weight and there is a bias; and a warning if it took jitter.
 
     Raises ValueError as `kernel_ridge` does, and for a bias with fewer than two points.
     """
@@ -133,5 +133,7 @@ def _leave_one_out(kernel, X, y, ridge, weights, bias):
         u = jnp.sum(P, 0)[:, None]
         total = jnp.sum(w * u)
         v = v - u * (jnp.sum(w * v, 0, keepdims=True) / total)
-        leverage = leverage - u * product(P, w) / total
+        others = jnp.sum(w) - w > 0  # without them there is nothing to take a bias from
+        leverage = jnp.where(others, leverage - u * product(P, w) / total, 1)
+        v = jnp.where(others, v, jnp.nan)
     return Solution((v / leverage).reshape(y.shape), result, stats)

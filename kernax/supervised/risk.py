@@ -1,5 +1,7 @@
 """The representer theorem for any convex loss: Newton's method where it has a curvature, the box dual where it has not."""
 
+from functools import partial
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
@@ -12,12 +14,12 @@ from kernax.core.labels import as_signs
 from kernax.core.linalg import weighted_solve
 from kernax.core.losses import AbstractLoss, AbstractPiecewiseLinearLoss, AbstractSmoothLoss
 from kernax.core.memory import check_memory
-from kernax.core.newton import implicit, newton
+from kernax.core.newton import newton_root
 from kernax.core.numerics import is_concrete, product, stopped
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import JitteredCholesky
 from kernax.core.support import NONNEGATIVE
-from kernax.supervised.dual import AbstractDualSolver
+from kernax.supervised.dual import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machine import machine, of_loss, spread
 from kernax.supervised.smo import SMO
 
@@ -49,7 +51,7 @@ def regularised_risk(
         ridge: >= 0; > 0 for a piecewise linear loss.
         bias: an unpenalised b.
         solver: of the dual, for piecewise linear losses; default `SMO()`.
-        rtol: relative size of the last Newton step; default sqrt(eps), which leaves an error of about eps.
+        rtol: of smooth losses, relative size of the last Newton step; default sqrt(eps), which leaves an error of about eps.
         max_steps: Newton steps, at most.
 
     Returns:
@@ -69,8 +71,11 @@ def regularised_risk(
     check_memory(X)
     ridge = as_scalar(ridge, dtype, "ridge", NONNEGATIVE)
     y = _checked_targets(y, loss, ridge, weights)
-    fit = _smooth if isinstance(loss, AbstractSmoothLoss) else _piecewise_linear
-    how = (rtol, max_steps) if isinstance(loss, AbstractSmoothLoss) else (SMO() if solver is None else solver,)
+    smooth = isinstance(loss, AbstractSmoothLoss)
+    if (solver if smooth else rtol) is not None:
+        name, kind = ("solver", "smooth") if smooth else ("rtol", "piecewise linear")
+        raise ValueError(f"{name} has no part in the fit of a {kind} loss such as {type(loss).__name__}: leave it away")
+    fit, how = (_smooth, (rtol, max_steps)) if smooth else (_piecewise_linear, (as_dual_solver(solver, SMO()),))
     solution = fit(kernel, X, y, cast(loss, dtype), ridge, weights, bool(bias), *how)
     return finish(
         solution, throw, f"regularised_risk with {type(kernel).__name__}: a larger ridge or rescaled inputs may help."
@@ -110,15 +115,14 @@ def newton_fit(operator, y, loss, ridge, weights, bias, rtol, max_steps):
     eps = float(jnp.finfo(y.dtype).eps)
     rtol = eps**0.5 if rtol is None else rtol
 
-    def solve(args):
+    def start(args):
         _, y, loss, _, weights = args
         level = jnp.sum(weights * y) / jnp.sum(weights) if bias and loss.targets == "numbers" else 0
-        start = jnp.zeros_like(y, shape=len(y) + 1).at[-1].set(level)  # far from numbers, Huber's curvatures are zero
-        return newton(lambda x: _step(x, args, bias), lambda x: _objective(x, args), start, rtol=rtol, max_steps=max_steps)
+        return jnp.zeros_like(y, shape=len(y) + 1).at[-1].set(level)  # far from numbers, Huber's curvatures are zero
 
-    args = (operator, y, loss, ridge, weights)
-    x, result, stats = implicit(solve, lambda root, args: (_step(root[0], args, bias), *root[1:]), args)
-    stats["residual"] = _residual(*stopped((x, args)), bias)
+    args, step = (operator, y, loss, ridge, weights), partial(_step, bias=bias)
+    x, result, stats = newton_root(step, _objective, start, args, rtol=rtol, max_steps=max_steps)
+    stats["residual"] = _residual(stopped(x), stopped(args), bias)
     stalled = (result == RESULTS.successful) & (stats["residual"] > eps ** (1 / 3))
     result = RESULTS.where(stalled, RESULTS.inaccurate, result)
     result = RESULTS.where(jnp.isfinite(ridge + jnp.sum(weights) + jnp.sum(y)), result, RESULTS.nonfinite)

@@ -16,7 +16,7 @@ from kernax.core.losses import EpsilonInsensitive, Hinge
 from kernax.core.memory import check_memory
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.support import NONNEGATIVE, Support
-from kernax.supervised.dual import AbstractDualSolver, BoxProblem
+from kernax.supervised.dual import AbstractDualSolver, BoxProblem, as_dual_solver
 from kernax.supervised.machine import machine, of_loss, spread
 from kernax.supervised.smo import SMO
 
@@ -51,7 +51,8 @@ def svm(
     Arguments:
         kernel: any kernel; its parameters are cast to the dtype of X.
         X: stack of n points.
-        y: -1 and +1, (n,), or (n, machines) for several machines, one against the rest for each class: `one_hot`.
+        y: -1 and +1, (n,), or (n, machines) for several machines, one against the rest for each class:
+            `2 * one_hot(labels)[0] - 1`.
         C: > 0; `jnp.inf` is the hard margin.
         weights: (n,) >= 0, each multiplies its point's C: class weights, folds, one class against one other.
         bias: without it the sum constraint goes too, leaving the box alone.
@@ -67,7 +68,8 @@ def svm(
 
     Raises:
         ValueError: bad shapes or values, labels other than -1 and +1, one class only.
-        MaxStepsError: C is too large for the data as they are scaled. DivergedError: a hard margin that does not exist.
+        MaxStepsError: C is too large for the data as they are scaled. DivergedError: a hard margin, and all steps did not
+        separate the classes: it does not exist, or is too narrow to be found.
         BreakdownError: the tolerance is below what rounding allows. NonFiniteError, MemoryBudgetError.
     """
     kernel, X, _ = prepare(kernel, X)
@@ -75,7 +77,7 @@ def svm(
     weights = as_weights(weights, n, dtype)
     y = as_signs(y, n, dtype, weights)
     C = as_scalar(C, dtype, "C", PENALTY)
-    solution = _svm(kernel, X, y, C, weights, bool(bias), *_settings(X, n, solver, block_size, start))
+    solution = _svm(kernel, X, y, C, weights, bool(bias), *_settings(X, y.shape, solver, block_size, start))
     return finish(solution, throw, _hint("svm", kernel))
 
 
@@ -111,7 +113,7 @@ def support_vector_regression(
     n, dtype = count(X), dtype_of(X)
     weights, y = as_weights(weights, n, dtype), as_targets(y, n, dtype)
     C, epsilon = as_scalar(C, dtype, "C", PENALTY), as_scalar(epsilon, dtype, "epsilon", NONNEGATIVE)
-    settings = _settings(X, n, solver, block_size, start)
+    settings = _settings(X, y.shape, solver, block_size, start)
     solution = _support_vector_regression(kernel, X, y, C, epsilon, weights, bool(bias), *settings)
     return finish(solution, throw, _hint("support_vector_regression", kernel))
 
@@ -144,7 +146,7 @@ def one_class_svm(
     kernel, X, _ = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
     weights, nu = as_weights(weights, n, dtype), as_scalar(nu, dtype, "nu", _FRACTION)
-    solution = _one_class_svm(kernel, X, nu, weights, *_settings(X, n, solver, block_size, None))
+    solution = _one_class_svm(kernel, X, nu, weights, *_settings(X, (n,), solver, block_size, None))
     return finish(solution, throw, _hint("one_class_svm", kernel))
 
 
@@ -160,15 +162,14 @@ def _one_class_svm(kernel, X, nu, weights, solver, block_size, start):
     return _machines(kernel, X, zeros, problem, solver, block_size, start)
 
 
-def _settings(X, n, solver, block_size, start):
+def _settings(X, shape, solver, block_size, start):
     """The solver, blocks and start that every machine takes, checked."""
     if block_size is None:
         check_memory(X)
-    if start is not None and (not isinstance(start, KernelExpansion) or len(start.coefficients) != n):
-        raise ValueError(f"start must be a KernelExpansion over the same {n} points, such as the last machine's value")
-    if solver is not None and not isinstance(solver, AbstractDualSolver):
-        raise ValueError(f"solver must be SMO() or ProjectedGradient(), called, but is {solver!r}")
-    return SMO() if solver is None else solver, block_size, None if start is None else start.coefficients
+    if start is not None and (not isinstance(start, KernelExpansion) or start.coefficients.shape != shape):
+        came = f"has {start.coefficients.shape}" if isinstance(start, KernelExpansion) else f"is a {type(start).__name__}"
+        raise ValueError(f"start must be a KernelExpansion with coefficients {shape}, the last machine's value, but {came}")
+    return as_dual_solver(solver, SMO()), block_size, None if start is None else start.coefficients
 
 
 def _hint(name: str, kernel: AbstractKernel) -> str:
