@@ -114,6 +114,19 @@ MISSHAPED = {
         [r"\(3,\)", r"\(2,\)"],
     ),
     "a dimension that is not there": (lambda: kernax.gram(kernax.On(kernax.RBF(), 2), X2), [r"\(2,\)", "2"]),
+    "a slice without dimensions": (lambda: kernax.gram(kernax.On(kernax.RBF(), slice(5, 9)), X2), [r"slice\(5, 9", r"\(2,\)"]),
+    "a key that is not there": (lambda: kernax.gram(kernax.On(kernax.RBF(), "b"), {"a": X2}), ["'b'", r"are \['a'\]"]),
+    "a part that is not there": (lambda: kernax.gram(kernax.On(kernax.RBF(), 2), (X2, X3)), ["2", r"\[-2, -1, 0, 1\]"]),
+    "parts of a string": (
+        lambda: kernax.gram(kernax.On(kernax.Spectrum(1), 0), kernax.strings.encode(["ab"])),
+        ["a point is a Strings"],
+    ),
+    "no function": (lambda: kernax.Warped(kernax.RBF(), 3), ["a function or a module is needed, but 3 is neither"]),
+    "a class of kernels": (lambda: kernax.Normalised(kernax.RBF), ["the class RBF"]),
+    "a kernel of integers": (
+        lambda: kernax.gram(kernax.Custom(lambda _, x, z: jnp.sum(x == z)), X2),
+        ["a kernel must return a real scalar, but Custom returns int"],
+    ),
     "a mixed point": (lambda: kernax.gram(kernax.RBF(), {"a": X2}), ["dict", r"On\(kernel, where\)"]),
 }
 

@@ -74,3 +74,15 @@ def test_two_hundred_thousand_points_need_no_matrix():
     solution = kernax.kernel_ridge(features, many, many[:, 0], 1.0)
     assert solution.stats["features"] == 6
     assert solution.stats["residual"] < 1e-3
+
+
+@pytest.mark.parametrize("kind", [bool, np.uint8, int])
+def test_features_that_are_no_floats_are_counted_as_floats(kind):
+    """Not in their own arithmetic, in which booleans saturate and bytes wrap around."""
+    points = np.full((5, 3), 200, DTYPE)
+    count = kernax.FeatureMap(lambda x: {"over": (x > 0).astype(kind), "size": x.astype(kind)})
+    same = kernax.FeatureMap(lambda x: {"over": (x > 0).astype(x.dtype), "size": x.astype(kind).astype(x.dtype)})
+    np.testing.assert_array_equal(kernax.gram(count, points), kernax.gram(same, points))
+    assert kernax.gram(count, points).dtype == DTYPE
+    both = [kernax.kernel_ridge(kernel, points, np.ones(5), 1.0).value(points[0]) for kernel in (count, same)]
+    np.testing.assert_array_equal(*both)

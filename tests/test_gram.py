@@ -100,12 +100,28 @@ def test_a_matrix_in_tiles_is_the_matrix_and_so_is_its_derivative():
 
     def total(block_size, parameter, X):
         kernel = kernax.Custom(costly, parameter)
-        return jnp.sum(jnp.sin(kernax.gram(kernel, X, block_size=block_size)))
+        return jnp.sum(jnp.sin(kernax.gram(kernel, X, block_size=block_size) / 1e4))
 
     whole, tiles = (jax.jit(jax.value_and_grad(partial(total, size), (0, 1))) for size in (40, 3))
     for a, b in zip(jax.tree.leaves(tiles(jnp.array(0.1, DTYPE), X)), jax.tree.leaves(whole(jnp.array(0.1, DTYPE), X))):
-        size = np.max(np.abs(b))  # the sine of large numbers: 3e-5 of it in float32
-        np.testing.assert_allclose(a, b, rtol=0, atol=TOLERANCE["value"] * 10 * size)
+        np.testing.assert_allclose(a, b, rtol=0, atol=TOLERANCE["value"] * np.max(np.abs(b)))
+
+
+def test_features_of_points_are_no_reason_to_make_tiles():
+    """One histogram a string, however long, is not recomputed for each pair; unless all of them are too many to be held."""
+    X = jax.tree.map(jnp.asarray, kernax.strings.encode(["ACGT" * 5, "TTGA"] * 20, "ACGT"))
+    assert _pairs_at_once(kernax.Spectrum(7), X, X) == 40**2
+    many = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((100000, *leaf.shape[1:]), leaf.dtype), X)
+    assert _pairs_at_once(kernax.Spectrum(7), many, many) == (2**26 // 4**7) ** 2
+
+
+def test_kernels_that_round_a_pair_differently_either_way_have_symmetric_matrices():
+    X = kernax.strings.encode(["ACGTAC", "TTGACA", "CCATGG", "TACATA", "GATTACA"], "ACGT")
+    for kernel in (kernax.Subsequence(3, 0.7), kernax.Normalised(kernax.AllSubstrings(0.7))):
+        assert not kernel.is_mirrored
+        K = kernax.gram(kernel, X)
+        assert jnp.all(K == K.T)
+    assert (2.0 * kernax.RBF() + kernax.Linear() ** 2).is_mirrored
 
 
 def temporary_bytes(function, *arguments):

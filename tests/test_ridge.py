@@ -286,6 +286,4 @@ def test_a_bias_is_not_known_without_the_only_point_that_has_a_weight(data):
     weights[3] = 2.0
     residuals = np.asarray(kernax.leave_one_out(kernax.RBF(), X, y, 0.1, weights=weights, bias=True))
     assert np.flatnonzero(np.isnan(residuals)).tolist() == [3]
-    np.testing.assert_allclose(
-        np.delete(residuals, 3), np.delete(y - y[3], 3), rtol=1e-4
-    )  # the bias is its value
+    np.testing.assert_allclose(np.delete(residuals, 3), np.delete(y - y[3], 3), rtol=1e-4)  # the bias is its value

@@ -3,6 +3,7 @@
 import collections
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -117,6 +118,37 @@ def test_large_alphabets_take_several_numbers_a_substring(compared, monkeypatch)
     expected = of_features(lambda text: substrings(text, 5), texts)
     kernel = kernax.Warped(kernax.Spectrum(5), lambda x: x)
     np.testing.assert_array_equal(kernax.gram(kernel, X), expected)
+
+
+def test_long_paddings_and_small_decays_lose_nothing():
+    """What divides a match depends on the strings alone, and never leaves the range of floats."""
+    text = "abcdefghijklmnop"
+    for length in (16, 1000):
+        assert kernax.gram(kernax.Subsequence(16, 1.0), strings.encode([text], length=length))[0, 0] == 1
+    X = strings.encode([text[:6], text[:2] + text[3:6]])
+    K = kernax.gram(kernax.Normalised(kernax.Subsequence(2, 1e-25)), X)  # ab, de and ef, of five and four in a row
+    np.testing.assert_allclose(K, [[1, 3 / 20**0.5], [3 / 20**0.5, 1]], rtol=1e-5)
+
+
+def test_neighbours_too_many_for_integers_are_counted():
+    X = strings.encode(["abcdefghijklmnopqrstuvwxyz"])
+    assert np.isfinite(kernax.gram(kernax.Mismatch(10, 5), X)[0, 0])
+
+
+def test_strings_follow_the_precision_of_the_numbers_beside_them():
+    X = (np.ones((2, 1), np.float32), strings.encode(["ab", "b"]))
+    kernel = kernax.On(kernax.RBF(), 0) * kernax.On(kernax.Spectrum(1), 1)
+    assert kernax.gram(kernel, X).dtype == jnp.float32
+
+
+def test_stacks_padded_differently_are_joined():
+    X, Z = strings.encode(["abab", "ba"], "ab"), strings.encode(["aba"], "ab")
+    f, g = (kernax.mean_embedding(kernax.Spectrum(2), stack) for stack in (X, Z))
+    together = kernax.gram(kernax.Spectrum(2), strings.encode(["abab", "ba", "aba"], "ab"))
+    c = np.array([0.5, 0.5, -1])
+    np.testing.assert_allclose(f.distance(g), np.sqrt(c @ together @ c), rtol=1e-6)
+    with pytest.raises(ValueError, match="strings over different alphabets cannot be compared"):
+        f - kernax.mean_embedding(kernax.Spectrum(2), strings.encode(["ac"]))
 
 
 KERNELS = {
@@ -248,6 +280,14 @@ def test_points_that_are_no_strings_of_one_alphabet_are_refused():
     X = strings.encode(["ab"])
     with pytest.raises(ValueError, match=r"strings over different alphabets .*: \('a', 'b'\) of 2 and \('b', 'c'\) of 2"):
         kernax.gram(kernax.Spectrum(1), X, strings.encode(["cb"]))
+    with pytest.raises(ValueError, match="this kernel compares two strings, but a point is a stack of 1: see gram"):
+        kernax.Spectrum(1)(X, X)
+    with pytest.raises(ValueError, match="Strings needs codes and weights of one shape"):
+        eqx.tree_at(lambda X: X.weights, X, X.weights[:, :1]).__check_init__()
+    with pytest.raises(ValueError, match=r"length must be a positive integer, but is 5\.5"):
+        strings.encode(["ab"], length=5.5)
+    with pytest.raises(ValueError, match="alphabet must hold different strings, but is 5"):
+        strings.encode(["ab"], 5)
     with pytest.raises(ValueError, match="this kernel compares strings, but a point is of shape"):
         kernax.gram(kernax.Subsequence(2), np.eye(3))
     with pytest.raises(ValueError, match="k must be a positive integer, but is 0"):

@@ -264,3 +264,10 @@ def test_trees_of_other_sizes_conform():
     X = encode(texts, alphabet, unknown="gap")
     Z = encode(["(S (A a) (B b) (B b))", "(A b)"], X.alphabet)
     check_conformance(kernax.SubsetTree(0.6), X, Z=Z)
+
+
+def test_stacks_of_other_sizes_are_joined():
+    wide, kernel = "(S (NP dogs) (VP (V bark) (V howl) (ADV loudly)))", kernax.SubsetTree(0.5)
+    both = encode([TEXT, wide])
+    alone = [encode([text], both.alphabet) for text in (TEXT, wide)]
+    np.testing.assert_array_equal(kernax.gram(kernel, alone[0].joined(alone[1])), kernax.gram(kernel, both))

@@ -119,7 +119,7 @@ class _Reader:
                 raise ValueError(f"{name} has no parameter {field or '**'}: it takes {_parameters(fields)}")
             if field in values:
                 raise ValueError(f"{name} is given its {field} twice")
-            values[field] = self.argument(value, f"{name}'s {field}")
+            values[field] = self.argument(value, f"{name}'s {field}", field in _PER_COLUMN)
         return self.kernel(name, values)
 
     def normalised(self, node: ast.Call, depth: int) -> AbstractKernel:
@@ -133,10 +133,12 @@ class _Reader:
             raise ValueError(f"at most {_MOST_NORMALISED} times may normalised stand inside itself in a kernel expression")
         return kernel
 
-    def argument(self, node: ast.expr, what: str) -> Any:
+    def argument(self, node: ast.expr, what: str, per_column: bool) -> Any:
         """A number, or a list of numbers, one per dimension."""
         if not isinstance(node, (ast.List, ast.Tuple)):
             return _literal(node, what)
+        if not per_column:
+            raise ValueError(f"{what} must be a number, but is a list")
         values = [_literal(element, what) for element in node.elts]
         if not values or self.dimensions not in (None, len(values)):
             wanted = "at least one" if self.dimensions is None else f"{self.dimensions}, one per column"
@@ -148,9 +150,6 @@ class _Reader:
         if self.dimensions and "lengthscale" in kind.__dataclass_fields__ and "lengthscale" not in values:
             start = math.sqrt(self.dimensions)
             values = {**values, "lengthscale": np.full(self.dimensions, start) if self.per_column else start}
-        lists = [field for field, value in values.items() if np.ndim(value) and field not in ("lengthscale", "period")]
-        if lists:
-            raise ValueError(f"{name}'s {lists[0]} must be a number, but is a list")
         if "degree" in values:
             _check_degree(values["degree"])
         for field in values.keys() & {"k", "m", "length"}:
@@ -161,6 +160,7 @@ class _Reader:
         return kind(**values)
 
 
+_PER_COLUMN = ("lengthscale", "period")  # parameters that may be lists
 _EXAMPLES = {"k": "3", "length": "2"}  # of parameters that have no default
 
 
@@ -206,10 +206,12 @@ def _number(node: ast.Constant) -> int | float:
 
 def _literal(node: ast.expr, what: str) -> int | float:
     """A number as it stands, perhaps with a minus that the kernel will refuse in its own words."""
-    sign, bare = (-1, node.operand) if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else (1, node)
-    if not isinstance(bare, ast.Constant) or isinstance(bare.value, bool) or not isinstance(bare.value, (int, float)):
+    signs = {ast.UAdd: 1, ast.USub: -1}
+    sign, bare = (signs.get(type(node.op)), node.operand) if isinstance(node, ast.UnaryOp) else (1, node)
+    value = bare.value if sign and isinstance(bare, ast.Constant) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{what} must be a number or a list of numbers, but is {_shown(node)}")
-    return sign * _finite(bare.value)
+    return _finite(value) if sign == 1 else -_finite(value)
 
 
 def _finite(number: int | float) -> int | float:

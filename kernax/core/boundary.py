@@ -115,8 +115,9 @@ def count(X: PyTree) -> int:
 
 
 def dtype_of(*stacks: PyTree) -> Any:
-    """The dtype to compute in: that of the data, or JAX's default float where the data are not floats."""
-    dtypes = [leaf.dtype for leaf in _inexact(stacks)]
+    """The dtype to compute in: that of the arrays, else of the modules (encoded strings), else JAX's default float."""
+    arrays = jax.tree.leaves(stacks, is_leaf=lambda node: isinstance(node, eqx.Module))
+    dtypes = [leaf.dtype for leaf in arrays if eqx.is_inexact_array(leaf)] or [leaf.dtype for leaf in _inexact(stacks)]
     return np.result_type(*dtypes) if dtypes else jnp.result_type(float)
 
 

@@ -71,10 +71,8 @@ class KernelExpansion(eqx.Module):
         self._check_same_kernel(other)
         if self.bias.shape != other.bias.shape:
             raise ValueError(f"expansions of outputs {self.bias.shape} and {other.bias.shape} have no sum")
-        points = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), self.points, other.points)
-        return KernelExpansion(
-            self.kernel, points, jnp.concatenate([self.coefficients, other.coefficients]), self.bias + other.bias
-        )
+        coefficients = jnp.concatenate([self.coefficients, other.coefficients])
+        return KernelExpansion(self.kernel, _joined(self.points, other.points), coefficients, self.bias + other.bias)
 
     def __radd__(self, other: Any) -> "KernelExpansion":
         return self if isinstance(other, int) and other == 0 else NotImplemented  # sum([f, g]) starts at 0
@@ -98,6 +96,13 @@ class KernelExpansion(eqx.Module):
     def _check_same_kernel(self, other: "KernelExpansion") -> None:
         if not _same(self.kernel, other.kernel):
             raise ValueError("expansions in different kernels live in different spaces and have no sum or inner product")
+
+
+def _joined(X: PyTree, Z: PyTree) -> PyTree:
+    """Two stacks as one. Encoded strings and trees, which may be padded differently, know how."""
+    encoded = lambda node: hasattr(node, "joined")
+    both = lambda a, b: a.joined(b) if encoded(a) else jnp.concatenate([a, b])
+    return jax.tree.map(both, X, Z, is_leaf=encoded)
 
 
 def _same(kernel: AbstractKernel, other: AbstractKernel) -> bool:

@@ -1,80 +1,38 @@
-"""Kernels with few explicit features: solves as large as the features are many, not as the points are."""
+"""Kernels that are products of features; few of them make solves as large as they are many, not as the points are."""
 
 from collections.abc import Callable
-from typing import TypeGuard
+from typing import ClassVar, TypeGuard
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import lineax as lx
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import count
+from kernax.core.boundary import count, dtype_of
 from kernax.core.kernel import AbstractKernel, as_module
-from kernax.core.numerics import dot, is_concrete, product
+from kernax.core.numerics import dot, is_concrete
+from kernax.core.operators import FeatureOperator
 
 
 class FeatureMap(AbstractKernel):
     """`phi(x) . phi(z)`, summed over every entry of phi's output; phi a module (a network) or a plain function of a point."""
 
-    phi: Callable
+    phi: Callable = eqx.field(converter=as_module)
 
-    def __init__(self, phi: Callable):
-        self.phi = as_module(phi)
+    mirrors: ClassVar[bool] = True
 
     def __call__(self, x, z):
-        return dot(self.phi(x), self.phi(z))
+        return dot(self.features(x), self.features(z))
 
-
-class FeatureOperator(lx.AbstractLinearOperator):
-    """`F F^T + diag(shift)`, F (n, features): never a matrix of n^2 numbers."""
-
-    features: Float[Array, "n d"]
-    shift: Float[Array, " n"]
-
-    def mv(self, vector):
-        return product(self.features, product(vector, self.features)) + self.shift * vector
-
-    def as_matrix(self):
-        return product(self.features, self.features.T) + jnp.diag(self.shift)
-
-    def transpose(self):
-        return self
-
-    def in_structure(self):
-        return jax.ShapeDtypeStruct(self.shift.shape, self.shift.dtype)
-
-    def out_structure(self):
-        return self.in_structure()
-
-
-def tell_lineax(operator: type[lx.AbstractLinearOperator], diagonal: Callable) -> None:
-    """The facts about the operators of Gram matrices: symmetric and positive semidefinite, of no sparser structure."""
-    for fact in (lx.is_symmetric, lx.is_positive_semidefinite):
-        fact.register(operator)(lambda _: True)
-    for fact in (
-        lx.is_diagonal,
-        lx.is_tridiagonal,
-        lx.has_unit_diagonal,
-        lx.is_lower_triangular,
-        lx.is_upper_triangular,
-        lx.is_negative_semidefinite,
-    ):
-        fact.register(operator)(lambda _: False)
-    tag = lx.positive_semidefinite_tag
-    lx.linearise.register(operator)(lambda operator: operator)
-    lx.conj.register(operator)(lambda operator: operator)
-    lx.materialise.register(operator)(lambda operator: lx.MatrixLinearOperator(operator.as_matrix(), tag))
-    lx.diagonal.register(operator)(diagonal)
-
-
-tell_lineax(FeatureOperator, lambda operator: jnp.sum(operator.features**2, 1) + operator.shift)
+    def features(self, x: PyTree) -> Float[Array, " D"]:
+        """Every entry of `phi(x)` in one vector; integers and booleans as floats."""
+        leaves = [leaf if eqx.is_inexact_array(leaf) else leaf.astype(dtype_of(x)) for leaf in jax.tree.leaves(self.phi(x))]
+        return jnp.concatenate([leaf.ravel() for leaf in leaves])
 
 
 def feature_operator(kernel: FeatureMap, X: PyTree) -> FeatureOperator:
     """The Gram matrix of a `FeatureMap`, by its features."""
-    leaves = jax.tree.leaves(jax.vmap(kernel.phi)(X))
-    features = jnp.concatenate([leaf.reshape(count(X), -1) for leaf in leaves], 1)
+    features = jax.vmap(kernel.features)(X)
     return FeatureOperator(features, jnp.zeros_like(features, shape=count(X)))
 
 

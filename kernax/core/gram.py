@@ -13,10 +13,10 @@ from jax.extend import core as jex
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_scalar, as_stack, cast, count, dtype_of
-from kernax.core.features import tell_lineax
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete, product
+from kernax.core.operators import tell_lineax
 from kernax.core.parameters import check_count, parameters
 from kernax.core.solution import FeaturelessWarning, NonFiniteError, warn
 from kernax.core.support import NONNEGATIVE
@@ -130,13 +130,16 @@ def _gram(kernel, X, Z, block_size):
     else:
         row = jax.checkpoint(lambda x: jax.vmap(lambda z: kernel(x, z))(other))
         K = lax.map(row, X, batch_size=max(1, pairs // count(other)))
-    if K.ndim != 2:
-        raise ValueError(f"a kernel must return a scalar, but {_name(kernel)} returns shape {K.shape[2:]}")
+    if K.ndim != 2 or not jnp.issubdtype(K.dtype, jnp.floating):
+        raise ValueError(
+            f"a kernel must return a real scalar, but {_name(kernel)} returns {K.dtype} of shape {K.shape[2:]}: sum over axes, "
+            "and multiply integers and booleans by 1.0"
+        )
     diagonal = jax.vmap(lambda x: kernel(x, x))(X)
     finite = jnp.all(jnp.isfinite(diagonal)) & jnp.all(jnp.isfinite(K[0])) & jnp.all(jnp.isfinite(K[:, 0]))
     if Z is not None:
         return K, finite & jnp.all(jnp.isfinite(jax.vmap(lambda z: kernel(z, z))(Z)))
-    exact = jnp.where(jnp.eye(n, dtype=bool), diagonal[:, None], _symmetric(K) if whole else (K + K.T) / 2)
+    exact = jnp.where(jnp.eye(n, dtype=bool), diagonal[:, None], _symmetric(K, whole and kernel.is_mirrored))
     return K + lax.stop_gradient(exact - K), finite  # the derivative is that of K either way
 
 
@@ -165,22 +168,29 @@ def _triangle(kernel, X, side):
     return jnp.swapaxes(K, 1, 2).reshape(blocks * side, blocks * side)[:n, :n]
 
 
-def _symmetric(K: Array) -> Array:
+def _symmetric(K: Array, mirrored: bool) -> Array:
     # The matrix product of a CPU is symmetric bitwise as it comes, and a transposition there would cost twice the product.
-    return lax.platform_dependent(K, cpu=lambda K: K, default=lambda K: (K + K.T) / 2)
+    mean = lambda K: (K + K.T) / 2
+    return lax.platform_dependent(K, cpu=lambda K: K, default=mean) if mirrored else mean(K)
 
 
 def _pairs_at_once(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> int:
-    """How many pairs to compute together: all, unless some intermediate holds far more than one number for each."""
+    """How many pairs to compute together: all, unless some intermediate holds far more than a number for each of them, or
+    more for the points than fits into memory.
+    """
 
-    def sizes(rows: int) -> list[int]:
-        few = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype), X)
-        return list(_sizes(jax.make_jaxpr(lambda few, Z: _pairs(kernel, few, Z))(few, Z).jaxpr))
+    def sizes(rows: int, columns: int) -> np.ndarray:
+        few = lambda stack, n: jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((n, *leaf.shape[1:]), leaf.dtype), stack)
+        trace = jax.make_jaxpr(lambda X, Z: _pairs(kernel, X, Z))(few(X, rows), few(Z, columns))
+        return np.array([0, *_sizes(trace.jaxpr)])
 
-    per_row = max((three - two for two, three in zip(sizes(2), sizes(3))), default=0)
-    if per_row <= 4 * count(Z):
-        return count(X) * count(Z)
-    return max(1, _BUDGET.get(jax.default_backend(), _LARGE_BUDGET) * count(Z) // per_row)
+    n, m = count(X), count(Z)
+    of_each = sizes(3, 3) - sizes(3, 2) - sizes(2, 3) + sizes(2, 2)
+    of_row = sizes(3, 2) - sizes(2, 2) - 2 * of_each
+    pair, row = int(of_each.max()), int(of_row.max())
+    if n * row > _LARGE_BUDGET:
+        n = m = max(1, min(n, m, _LARGE_BUDGET // row))
+    return n * m if pair <= 4 else min(n * m, max(1, _BUDGET.get(jax.default_backend(), _LARGE_BUDGET) // pair))
 
 
 def _sizes(jaxpr: Any):

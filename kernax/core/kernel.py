@@ -38,7 +38,8 @@ class AbstractKernel(eqx.Module):
     """
 
     keeps: ClassVar[Invariance] = Invariance.NONE  # the motions that leave such a kernel unchanged if they leave its parts so
-    normalises: ClassVar[bool] = False  # True where k(x, x) is 1, or 0 for a point without features
+    normalises: ClassVar[bool] = False  # True where k(x, x) is 1 up to rounding, or 0 for a point without features
+    mirrors: ClassVar[bool] = False  # True where k(x, z) is k(z, x) to the last bit, as computed, if it is so of its parts
 
     @abc.abstractmethod
     def __call__(self, x: PyTree, z: PyTree) -> Float[Array, ""]:
@@ -50,9 +51,7 @@ class AbstractKernel(eqx.Module):
     @property
     def invariance(self) -> Invariance:
         """What is known to leave this kernel unchanged: no more than leaves every kernel inside it unchanged."""
-        fields = [getattr(self, field.name) for field in dataclasses.fields(self)]
-        nodes = jax.tree.leaves(fields, is_leaf=lambda node: isinstance(node, AbstractKernel))
-        return min([self.keeps, *(node.invariance for node in nodes if isinstance(node, AbstractKernel))])
+        return min([self.keeps, *(part.invariance for part in self._parts())])
 
     @property
     def is_stationary(self) -> bool:
@@ -63,6 +62,17 @@ class AbstractKernel(eqx.Module):
     def is_homogeneous(self) -> bool:
         """Whether k is known to depend on `|x - z|` alone (isotropic)."""
         return self.invariance == Invariance.HOMOGENEOUS
+
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether `k(x, z)` and `k(z, x)` are known to be rounded alike."""
+        return self.mirrors and all(part.is_mirrored for part in self._parts())
+
+    def _parts(self) -> "list[AbstractKernel]":
+        """The kernels inside this one."""
+        fields = [getattr(self, field.name) for field in dataclasses.fields(self)]
+        nodes = jax.tree.leaves(fields, is_leaf=lambda node: isinstance(node, AbstractKernel))
+        return [node for node in nodes if isinstance(node, AbstractKernel)]
 
     def __add__(self, other):
         if isinstance(other, AbstractKernel):
@@ -118,6 +128,7 @@ class AbstractStationary(AbstractKernel):
 
     lengthscale: eqx.AbstractVar[Float[Array, "*d"]]
     keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
+    mirrors: ClassVar[bool] = True
     rough: ClassVar[bool] = False  # True where the function has no second derivative at s = 0
 
     @abc.abstractmethod
@@ -148,6 +159,7 @@ class AbstractCombinator(AbstractKernel):
     """A pointwise function of the values of other kernels, as invariant as the least invariant of them."""
 
     keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
+    mirrors: ClassVar[bool] = True
 
 
 class Sum(AbstractCombinator):
@@ -215,6 +227,7 @@ class Constant(AbstractKernel):
     value: Float[Array, ""] = nonnegative(default=1.0)
 
     keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
+    mirrors: ClassVar[bool] = True
 
     def __call__(self, x, z):
         return self.value
@@ -230,7 +243,9 @@ class Static(eqx.Module):
 
 
 def as_module(function: Any) -> Any:
-    """A module as it is, any other callable as a `Static` one, so that kernels pass through `jax.jit`."""
+    """A module as it is, any other callable as a `Static` one, so that kernels pass through `jax.jit`; else ValueError."""
+    if not callable(function):
+        raise ValueError(f"a function or a module is needed, but {function!r} is neither")
     return function if isinstance(function, eqx.Module) else Static(function)
 
 

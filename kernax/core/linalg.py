@@ -11,8 +11,8 @@ from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.batching import one_by_one
 from kernax.core.boundary import as_targets
-from kernax.core.features import FeatureOperator
 from kernax.core.numerics import split_by_tangent, stopped
+from kernax.core.operators import FeatureOperator
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import ConjugateGradient, Factor, JitteredCholesky
 

@@ -12,8 +12,8 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.batching import one_by_one
-from kernax.core.features import FeatureOperator
 from kernax.core.numerics import product
+from kernax.core.operators import FeatureOperator
 
 
 class Factor(eqx.Module):

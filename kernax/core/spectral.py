@@ -1,6 +1,8 @@
-"""Stationary kernels as the Fourier transforms of their spectral densities (Bochner's theorem)."""
+"""Kernels by their spectra: eigenfunctions (Mercer's theorem), and of stationary ones spectral densities (Bochner's)."""
 
 import abc
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from kernax.core.kernel import AbstractKernel, AbstractStationary
 from kernax.core.numerics import floored, vectors
+
+
+class Eigenpairs(NamedTuple):
+    """Eigenvalues (count,), descending, and a function from a point to the values (count,) of their eigenfunctions."""
+
+    values: Float[Array, " count"]
+    functions: Callable
 
 
 class AbstractSpectral(AbstractKernel):

@@ -11,9 +11,9 @@ from kernax.kernels.combinators import (
     PolynomialOf,
     Warped,
 )
-from kernax.kernels.data import Herglotz, Precomputed
 from kernax.kernels.dot_product import BilinearForm, Linear, Polynomial, Tanh
 from kernax.kernels.features import GaussianBasis, IndicatorBins, PolynomialBasis, SigmoidBasis
+from kernax.kernels.integers import Herglotz, Precomputed
 from kernax.kernels.nonstationary import ArcCosine, Brownian, BrownianBridge, ChangePoint, Gibbs, IntegratedBrownian
 from kernax.kernels.sets import AllSubsets, Intersection, Jaccard, Monomials, Tanimoto
 from kernax.kernels.spectrum import AllSubstrings, BlendedSpectrum, Mismatch, Spectrum

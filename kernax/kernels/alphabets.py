@@ -1,10 +1,80 @@
 """What strings and trees share: points over an alphabet of tokens or labels, which must be the same in two of them."""
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, ClassVar, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+Encoded = TypeVar("Encoded", bound="AbstractEncoded")
 
 
-def check_alphabet(alphabet: tuple) -> tuple[str, ...]:
+class AbstractEncoded(eqx.Module):
+    """A stack of n points over an alphabet, padded to one shape, or one such point (without the axis n).
+
+    `X[i]`, with an index, a slice or an array of indices or booleans, picks points, `len(X)` counts them.
+    """
+
+    weights: eqx.AbstractVar[Float[Array, "*n L"]]
+    alphabet: eqx.AbstractVar[tuple[str, ...]]
+
+    padding: ClassVar[int] = 0  # what fills up integers
+
+    def __getitem__(self: Encoded, index: Any) -> Encoded:
+        return jax.tree.map(lambda leaf: leaf[index], self)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def joined(self: Encoded, other: Encoded) -> Encoded:
+        """Both stacks, one after the other, padded to one shape."""
+        self.check_alphabet_of(other)
+
+        def both(a: Array, b: Array) -> Array:
+            shape = np.maximum(a.shape[1:], b.shape[1:])
+            fill = 0 if eqx.is_inexact_array(a) else self.padding
+            wide = lambda leaf: jnp.pad(leaf, [(0, 0), *((0, n) for n in shape - leaf.shape[1:])], constant_values=fill)
+            return jnp.concatenate([wide(a), wide(b)])
+
+        return jax.tree.map(both, self, other)
+
+    def check_alphabet_of(self, other: "AbstractEncoded") -> None:
+        """Raises ValueError unless another stack or point is over the same alphabet."""
+        if self.alphabet != other.alphabet:
+            name = _module(type(self))
+            raise ValueError(
+                f"{name} over different alphabets cannot be compared: {shown(self.alphabet)} and {shown(other.alphabet)}. "
+                f"Encode both with one: {name}.encode(Z, X.alphabet)"
+            )
+
+
+def check_points(x: Any, z: Any, kind: type[AbstractEncoded]) -> None:
+    """Raises ValueError unless both are single points of a kind, over one alphabet."""
+    name = _module(kind)
+    for point in (x, z):
+        if not isinstance(point, kind):
+            came = f"of shape {point.shape}" if hasattr(point, "shape") else f"a {type(point).__name__}"
+            raise ValueError(
+                f"this kernel compares {name}, but a point is {came}: encode them with kernax.{name}.encode, and pick the "
+                f"{name} of mixed points with On(kernel, where)"
+            )
+        if point.weights.ndim != 1:
+            raise ValueError(f"this kernel compares two {name}, but a point is a stack of {len(point)}: see gram")
+    x.check_alphabet_of(z)
+
+
+def _module(kind: type[AbstractEncoded]) -> str:
+    return kind.__name__.lower()  # strings.Strings, trees.Trees
+
+
+def check_alphabet(alphabet: Any) -> tuple[str, ...]:
     """The alphabet. Raises ValueError unless it holds strings, each once."""
+    if not isinstance(alphabet, Iterable):
+        raise ValueError(f"alphabet must hold different strings, but is {alphabet!r}")
+    alphabet = tuple(alphabet)
     if not all(isinstance(token, str) for token in alphabet) or len(set(alphabet)) < len(alphabet):
         raise ValueError(f"alphabet must hold different strings, but is {shown(alphabet)}")
     return tuple(map(str, alphabet))  # no strings of NumPy, which are not quite static
@@ -22,22 +92,6 @@ def not_in_alphabet(what: str, alphabet: tuple[str, ...]) -> ValueError:
         f"{what}, which is not in the alphabet {shown(alphabet)}: "
         "leave it as a gap with unknown='gap', or encode everything with one larger alphabet"
     )
-
-
-def check_comparable(x: Any, z: Any, kind: type, name: str) -> None:
-    """Raises ValueError unless both are of a kind of points, called `name`, which is that of its module, over one alphabet."""
-    for point in (x, z):
-        if not isinstance(point, kind):
-            came = f"of shape {point.shape}" if hasattr(point, "shape") else f"a {type(point).__name__}"
-            raise ValueError(
-                f"this kernel compares {name}, but a point is {came}: encode them with kernax.{name}.encode, and pick the "
-                f"{name} of mixed points with On(kernel, where)"
-            )
-    if x.alphabet != z.alphabet:
-        raise ValueError(
-            f"{name} over different alphabets cannot be compared: {shown(x.alphabet)} and {shown(z.alphabet)}. "
-            f"Encode both with one: {name}.encode(Z, X.alphabet)"
-        )
 
 
 def shown(alphabet: tuple) -> str:

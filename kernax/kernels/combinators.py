@@ -43,8 +43,10 @@ class Custom(AbstractKernel):
 class Warped(AbstractKernel):
     """`k(phi(x), phi(z))` for any function phi of a point: a deep kernel, if phi is a network (Wilson et al. 2016)."""
 
-    kernel: AbstractKernel
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
     phi: Callable = eqx.field(converter=as_module)
+
+    mirrors: ClassVar[bool] = True
 
     def __call__(self, x, z):
         return self.kernel(self.phi(x), self.phi(z))
@@ -53,8 +55,10 @@ class Warped(AbstractKernel):
 class Modulated(AbstractKernel):
     """`f(x) k(x, z) f(z)` for any real function f of a point."""
 
-    kernel: AbstractKernel
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
     f: Callable = eqx.field(converter=as_module)
+
+    mirrors: ClassVar[bool] = True
 
     def __call__(self, x, z):
         return self.f(x) * self.f(z) * self.kernel(x, z)
@@ -63,7 +67,7 @@ class Modulated(AbstractKernel):
 class ExpOf(AbstractCombinator):
     """`exp(k(x, z))`: the limit of `(1 + k/p)^p`."""
 
-    kernel: AbstractKernel
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
 
     def __call__(self, x, z):
         return jnp.exp(self.kernel(x, z))
@@ -72,7 +76,7 @@ class ExpOf(AbstractCombinator):
 class PolynomialOf(AbstractCombinator):
     """`sum_j coefficients_j k(x, z)^j`, j = 0, 1, ..., coefficients >= 0."""
 
-    kernel: AbstractKernel
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
     coefficients: Float[Array, " p"] = nonnegative()
 
     def __check_init__(self):
@@ -89,7 +93,7 @@ class Normalised(AbstractCombinator):
     `gram` warns of points without features, whose rows are zero: an empty string, an empty set.
     """
 
-    kernel: AbstractKernel
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
 
     normalises: ClassVar[bool] = True
 
@@ -139,7 +143,9 @@ class Centred(AbstractKernel):
 
 
 def _hashable(where: Any) -> Any:
-    if not isinstance(where, (list, tuple, range, np.ndarray)):
+    if eqx.is_array(where) or isinstance(where, np.generic):
+        where = np.asarray(where).tolist()
+    if not isinstance(where, (list, tuple, range)):
         return where
     places = np.asarray(where)
     if places.ndim != 1 or places.dtype.kind not in "iu":
@@ -156,20 +162,32 @@ class On(AbstractKernel):
     Sums over parts are direct sums, products tensor products.
     """
 
-    kernel: AbstractKernel
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
     where: Any = eqx.field(static=True, converter=_hashable)
 
     keeps: ClassVar[Invariance] = Invariance.STATIONARY
+    mirrors: ClassVar[bool] = True
 
     def __call__(self, x, z):
         return self.kernel(self._part(x), self._part(z))
 
     def _part(self, x: PyTree) -> PyTree:
-        if not hasattr(x, "shape"):
-            return x[self.where]
-        if isinstance(self.where, slice):
-            return x[self.where]
-        places = np.atleast_1d(np.asarray(self.where))
-        if x.ndim != 1 or places.dtype.kind != "i" or places.min() < -len(x) or places.max() >= len(x):
+        return self._dimensions(x) if hasattr(x, "shape") else self._one_of(x)
+
+    def _dimensions(self, x: Array) -> Array:
+        places = self.where if isinstance(self.where, slice) else np.atleast_1d(np.asarray(self.where))
+        if isinstance(places, slice):
+            fits = x.ndim > 0 and len(range(len(x))[places]) > 0
+        else:
+            fits = x.ndim == 1 and places.dtype.kind == "i" and -len(x) <= places.min() and places.max() < len(x)
+        if not fits:
             raise ValueError(f"On(kernel, {self.where!r}) picks dimensions of a vector, but a point has shape {x.shape}")
         return x[places]
+
+    def _one_of(self, x: PyTree) -> PyTree:
+        if not isinstance(x, (tuple, list, dict)):
+            raise ValueError(f"On(kernel, {self.where!r}) picks a part of a tuple or dict, but a point is a {type(x).__name__}")
+        known = list(x) if isinstance(x, dict) else list(range(-len(x), len(x)))
+        if self.where not in known:
+            raise ValueError(f"On(kernel, {self.where!r}) picks one part of a point, but the parts of this one are {known}")
+        return x[self.where]

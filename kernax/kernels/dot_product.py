@@ -1,5 +1,7 @@
 """Kernels of R^d that are functions of inner products."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,8 @@ from kernax.core.parameters import nonnegative, positive, real
 
 class Linear(AbstractKernel):
     """`x . z`: linear functions through the origin, in squared units of x."""
+
+    mirrors: ClassVar[bool] = True
 
     def __call__(self, x, z):
         x, z = vectors(x, z)
@@ -28,6 +32,8 @@ class Polynomial(AbstractKernel):
 
     degree: int = eqx.field(static=True, default=2)
     offset: Float[Array, ""] = nonnegative(default=1.0)
+
+    mirrors: ClassVar[bool] = True
 
     def __check_init__(self):
         check_degree(self.degree)

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from kernax.core.kernel import AbstractKernel, Static, as_kernel, as_module
 from kernax.core.numerics import dot, floored, safe_sqrt, squared_distance, vectors
 from kernax.core.parameters import check_count, data, positive, real
+from kernax.core.spectral import Eigenpairs
 
 
 def _numbers(x: Any, z: Any) -> tuple[Array, Array]:
@@ -49,14 +50,14 @@ class Brownian(AbstractKernel):
         smaller = jnp.minimum(x, z)
         return jnp.where(smaller >= 0, smaller, jnp.nan)
 
-    def eigenpairs(self, count: int) -> tuple[Array, SineBasis]:
+    def eigenpairs(self, count: int) -> Eigenpairs:
         """The `count` largest eigenvalues of f -> `integral_0^1 k(., t) f(t) dt`, and their functions, orthonormal on [0, 1].
 
         `4 / ((2j - 1)^2 pi^2)` and `sqrt(2) sin((2j - 1) pi x / 2)`, j = 1, 2, ...: values (count,), and a function from a
         point to (count,). By Mercer's theorem `k(x, z) = sum_j values_j f_j(x) f_j(z)` on [0, 1].
         """
         frequencies = (jnp.arange(check_count(count, "count"), dtype=float) + 0.5) * jnp.pi
-        return 1 / frequencies**2, SineBasis(frequencies)
+        return Eigenpairs(1 / frequencies**2, SineBasis(frequencies))
 
 
 class BrownianBridge(AbstractKernel):
@@ -71,10 +72,10 @@ class BrownianBridge(AbstractKernel):
         smaller, larger = jnp.minimum(x, z), jnp.maximum(x, z)
         return jnp.where((smaller >= 0) & (larger <= 1), smaller * (1 - larger), jnp.nan)
 
-    def eigenpairs(self, count: int) -> tuple[Array, SineBasis]:
+    def eigenpairs(self, count: int) -> Eigenpairs:
         """As `Brownian.eigenpairs`: `1 / (j pi)^2` and `sqrt(2) sin(j pi x)`, j = 1, 2, ..."""
         frequencies = (jnp.arange(check_count(count, "count"), dtype=float) + 1) * jnp.pi
-        return 1 / frequencies**2, SineBasis(frequencies)
+        return Eigenpairs(1 / frequencies**2, SineBasis(frequencies))
 
 
 class IntegratedBrownian(AbstractKernel):
@@ -91,7 +92,7 @@ class IntegratedBrownian(AbstractKernel):
         return jnp.where(jnp.minimum(x, z) >= 0, value, jnp.nan)
 
 
-def _function(lengthscale: Any) -> Any:
+def _lengthscale_function(lengthscale: Any) -> Any:
     if not callable(lengthscale) and not isinstance(lengthscale, Static):
         raise ValueError(
             f"lengthscale must be a function of a point, but is {lengthscale!r}: a lengthscale that is the same everywhere "
@@ -108,7 +109,7 @@ class Gibbs(AbstractKernel):
     each dimension (d,), in units of x; where it is not positive the kernel is NaN. A constant one is `RBF(lengthscale)`.
     """
 
-    lengthscale: Callable = eqx.field(converter=_function)
+    lengthscale: Callable = eqx.field(converter=_lengthscale_function)
 
     def __call__(self, x, z):
         x, z = vectors(x, z)

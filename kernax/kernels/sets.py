@@ -4,6 +4,8 @@ A set is the vector of its items, a truth assignment the vector of its variables
 n in every point. Indicators may come as booleans or integers. A point outside the domain gives NaN.
 """
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
@@ -68,6 +70,8 @@ class Jaccard(AbstractKernel):
     gradient returned is zero.
     """
 
+    normalises: ClassVar[bool] = True
+
     def __call__(self, x, z):
         x, z = vectors(x, z)
         x, z = _within(x), _within(z)
@@ -80,6 +84,8 @@ class Tanimoto(AbstractKernel):
     Defined on all of R^n, where it is the sum of the powers of the kernel `x.z / (x.x + z.z)`; negative for x.z < 0. One for
     x = z, unless they are zero, where the gradient returned is zero.
     """
+
+    normalises: ClassVar[bool] = True
 
     def __call__(self, x, z):
         x, z = vectors(x, z)

@@ -96,11 +96,11 @@ class Mismatch(AbstractKernel):
         check_strings(x, z)
         if len(x.alphabet) ** self.k <= _MOST_FEATURES:
             return dot(_neighbourhoods(x, self.k, self.m), _neighbourhoods(z, self.k, self.m))
-        ways = [_shared_neighbours(self.k, self.m, len(x.alphabet), apart) for apart in range(min(2 * self.m, self.k) + 1)]
+        ways = [float(_shared_neighbours(self.k, self.m, len(x.alphabet), i)) for i in range(min(2 * self.m, self.k) + 1)]
 
         def shared(window, others):
             apart = sum((token != other).astype(jnp.int32) for token, other in zip(window, others))
-            return sum(jnp.where(apart == i, way, 0) for i, way in enumerate(ways))
+            return sum(jnp.where(apart == i, way, 0) for i, way in enumerate(ways))  # floats: integers would overflow
 
         return _compared(_windows(x, self.k), _windows(z, self.k), shared)
 

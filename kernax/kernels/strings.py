@@ -4,15 +4,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from kernax.kernels.alphabets import check_alphabet, check_comparable, check_unknown, not_in_alphabet
+from kernax.core.parameters import check_count
+from kernax.kernels.alphabets import AbstractEncoded, check_alphabet, check_points, check_unknown, not_in_alphabet
 
 
-class Strings(eqx.Module):
+class Strings(AbstractEncoded):
     """A stack of n strings, or one string (without the axis n), as `encode` makes them.
 
     Attributes:
@@ -28,11 +28,11 @@ class Strings(eqx.Module):
     weights: Float[Array, "*n L"]
     alphabet: tuple[str, ...] = eqx.field(static=True)
 
-    def __getitem__(self, index: Any) -> "Strings":
-        return jax.tree.map(lambda leaf: leaf[index], self)
-
-    def __len__(self) -> int:
-        return len(self.codes)
+    def __check_init__(self):
+        if self.codes.shape != self.weights.shape:
+            raise ValueError(
+                f"Strings needs codes and weights of one shape (n, L), but got {self.codes.shape} and {self.weights.shape}"
+            )
 
 
 def encode(
@@ -55,12 +55,13 @@ def encode(
     Raises ValueError for anything else than strings, a token outside the alphabet, or a length too short.
     """
     rows = [_tokens(text, i) for i, text in enumerate(_sequence(texts))]
-    alphabet = tuple(sorted({token for row in rows for token in row})) if alphabet is None else check_alphabet(tuple(alphabet))
+    alphabet = tuple(sorted({token for row in rows for token in row})) if alphabet is None else check_alphabet(alphabet)
     check_unknown(unknown)
     longest = max([1, *map(len, rows)])
-    if length is not None and length < longest:
+    length = longest if length is None else check_count(length, "length")
+    if length < longest:
         raise ValueError(f"length must be at least {longest}, that of the longest string, but is {length}")
-    shape = (len(rows), length or longest)
+    shape = (len(rows), length)
     codes, weights, place = np.zeros(shape, np.int32), np.zeros(shape), {token: i for i, token in enumerate(alphabet)}
     for i, row in enumerate(rows):
         found = np.array([place.get(token, -1) for token in row], int)
@@ -68,12 +69,13 @@ def encode(
             first = int(np.argmax(found < 0))
             raise not_in_alphabet(f"texts[{i}] holds {row[first]!r} at place {first}", alphabet)
         codes[i, : len(row)], weights[i, : len(row)] = np.maximum(found, 0), found >= 0
-    return Strings(jnp.asarray(codes), jnp.asarray(weights, jnp.result_type(float)), alphabet)
+    weights = jnp.asarray(weights, jnp.result_type(float))
+    return Strings(codes=jnp.asarray(codes), weights=weights, alphabet=alphabet)
 
 
 def check_strings(x: Any, z: Any) -> None:
     """Raises ValueError unless both points are strings over one alphabet."""
-    check_comparable(x, z, Strings, "strings")
+    check_points(x, z, Strings)
 
 
 def _sequence(texts: Any) -> list[Any]:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from kernax.core.kernel import AbstractKernel, AbstractWideRange
 from kernax.core.numerics import times_power_of_two
@@ -26,7 +26,8 @@ class Subsequence(AbstractWideRange):
     where they occur, in order, gaps allowed; l is the stretch of the string from the first place to the last.
 
     The string subsequence kernel (Lodhi et al. 2002, definition 2 and section 4). A decay near zero counts contiguous
-    occurrences only, 1 all alike. `Normalised(Subsequence(...))` is the usual form. Costs `length L^2` for each pair.
+    occurrences only, 1 all alike. `Normalised(Subsequence(...))` is the usual form. Costs `length L^2` for each pair. With a
+    decay near 1 a single occurrence is lost beside none where L^length leaves the range of floats.
     """
 
     length: int = eqx.field(static=True)
@@ -37,13 +38,24 @@ class Subsequence(AbstractWideRange):
 
     def scaled(self, x, z):
         check_strings(x, z)
-        # Every one of the matches in an occurrence is divided by 2^power, about decay^2 times the places within reach: halfway
-        # between the largest and the smallest values that occur, so that neither leaves the range of floats.
-        reach = jnp.sum(self.decay ** jnp.arange(x.codes.shape[-1], dtype=self.decay.dtype))
-        power = lax.stop_gradient(jnp.floor(jnp.log2(self.decay**2 * reach)))
-        factor = times_power_of_two(self.decay**2, -power)
+        power = self._size(x, z)
+        half = jnp.floor(power / 2)
+        factor = times_power_of_two(self.decay, -half) * times_power_of_two(self.decay, half - power)
         sums = _batched_last(_gapped(self.length - 1, _one_longer))
-        return sums(_tokens(x), _tokens(z), self.decay, factor), self.length * power
+        return sums(_floats(x), _floats(z), self.decay, factor), self.length * power
+
+    def _size(self, x: Strings, z: Strings) -> Float[Array, ""]:
+        """The power of two by which every one of the matches in an occurrence is divided.
+
+        About decay^2 times the places within reach: halfway between the largest and the smallest values that occur, so that
+        neither leaves the range of floats. The places are those of the shorter string, without its padding.
+        """
+        log_decay = jnp.log(lax.stop_gradient(self.decay))
+        places = jnp.arange(x.codes.shape[-1], dtype=log_decay.dtype)
+        logs = jnp.where(places < jnp.minimum(_ends(x), _ends(z)).astype(places.dtype), places * log_decay, -jnp.inf)
+        top = jnp.max(logs, initial=0)
+        reach = jnp.maximum(jnp.sum(jnp.exp(logs - top)), 1)
+        return jnp.floor((2 * log_decay + top + jnp.log(reach)) / math.log(2))
 
 
 class AllSubsequences(AbstractKernel):
@@ -58,10 +70,15 @@ class AllSubsequences(AbstractKernel):
 
     def __call__(self, x, z):
         check_strings(x, z)
-        return 1 + _batched_last(_gapped(1, _any_longer))(_tokens(x), _tokens(z), self.decay, self.decay**2)
+        return 1 + _batched_last(_gapped(1, _any_longer))(_floats(x), _floats(z), self.decay, self.decay**2)
 
 
-def _tokens(x: Strings) -> tuple[Float[Array, " L"], Float[Array, " L"]]:
+def _ends(x: Strings) -> Int[Array, ""]:
+    """The number of places up to the last token."""
+    return jnp.max(jnp.where(x.weights > 0, jnp.arange(1, len(x.weights) + 1), 0), initial=0)
+
+
+def _floats(x: Strings) -> tuple[Float[Array, " L"], Float[Array, " L"]]:
     """Codes and weights, both as floats: on some loops over integers LLVM gives up (jaxlib 0.10.2, "Cannot select")."""
     return x.codes.astype(x.weights.dtype), x.weights
 

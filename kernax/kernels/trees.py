@@ -3,21 +3,20 @@
 import enum
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kernax.core.numerics import is_concrete
-from kernax.kernels.alphabets import check_alphabet, check_comparable, check_unknown, not_in_alphabet
+from kernax.kernels.alphabets import AbstractEncoded, check_alphabet, check_points, check_unknown, not_in_alphabet
 
 NONE, GAP = -1, -2  # the label or place of no node; the label of a node that is not in the alphabet
 
 
-class Trees(eqx.Module):
+class Trees(AbstractEncoded):
     """A stack of n trees of at most N nodes, or one tree (without the axis n), as `encode` makes them.
 
     Nodes stand in postorder, children before their parents, and then padding. Trees of different N and arity compare.
@@ -37,6 +36,8 @@ class Trees(eqx.Module):
     weights: Float[Array, "*n N"]
     alphabet: tuple[str, ...] = eqx.field(static=True)
 
+    padding: ClassVar[int] = NONE
+
     def __check_init__(self):
         if self.children.shape[:-1] != self.labels.shape or self.weights.shape != self.labels.shape:
             raise ValueError(
@@ -46,12 +47,6 @@ class Trees(eqx.Module):
         nodes = np.arange(self.labels.shape[-1])[:, None]
         if is_concrete(self.children) and np.any(np.asarray(self.children) >= nodes):
             raise ValueError("children must stand before their parents, as encode puts them")
-
-    def __getitem__(self, index: Any) -> "Trees":
-        return jax.tree.map(lambda leaf: leaf[index], self)
-
-    def __len__(self) -> int:
-        return len(self.labels)
 
 
 def encode(trees: Iterable, alphabet: Iterable | None = None, *, unknown: str = "refuse") -> Trees:
@@ -77,7 +72,7 @@ def encode(trees: Iterable, alphabet: Iterable | None = None, *, unknown: str = 
     if not tables:
         raise ValueError("trees must hold at least one tree, but is empty")
     alphabet = sorted({node.label for table in tables for node in table}) if alphabet is None else alphabet
-    known = check_alphabet(tuple(alphabet))
+    known = check_alphabet(alphabet)
     codes = {label: code for code, label in enumerate(known)}
     for number, table in enumerate(tables):
         strange = next((node.label for node in table if node.label not in codes), None)
@@ -88,10 +83,7 @@ def encode(trees: Iterable, alphabet: Iterable | None = None, *, unknown: str = 
 
 def check_trees(x: Any, z: Any) -> None:
     """Raises ValueError unless both points are trees over one alphabet."""
-    check_comparable(x, z, Trees, "trees")
-    for point in (x, z):
-        if point.labels.ndim != 1:
-            raise ValueError(f"this kernel compares two trees, but a point is a stack of {len(point)}: see gram")
+    check_points(x, z, Trees)
 
 
 class _Node(NamedTuple):
@@ -108,7 +100,8 @@ def _stacked(tables: list[list[_Node]], codes: dict[str, int], alphabet: tuple[s
         labels[number, : len(table)] = [codes.get(node.label, GAP) for node in table]
         for place, node in enumerate(table):
             children[number, place, : len(node.children)] = node.children
-    return Trees(jnp.asarray(labels), jnp.asarray(children), jnp.asarray(labels >= 0, jnp.result_type(float)), alphabet)
+    weights = jnp.asarray(labels >= 0, jnp.result_type(float))
+    return Trees(labels=jnp.asarray(labels), children=jnp.asarray(children), weights=weights, alphabet=alphabet)
 
 
 class _Token(enum.Enum):

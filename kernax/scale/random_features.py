@@ -38,7 +38,8 @@ def random_fourier_features(kernel: AbstractKernel, count: int, dim: int, *, key
     """`sum_i a_i cos(2 pi w_i.(x - z))` in place of `k(x, z)`, frequencies w_i drawn from its spectral density (Bochner).
 
     Exact at x = z, unbiased elsewhere, with a standard error of at most `k(x, x) / sqrt(count)` (Rahimi & Recht 2007, with the
-    pair of a cosine and a sine in place of a random phase). The terms of a sum share the frequencies evenly.
+    pair of a cosine and a sine in place of a random phase). The T terms of a sum or a `SpectralMixture` share the frequencies
+    evenly: there it is at most `sqrt(T sum_t k_t(x, x)^2 / count)`.
 
     Arguments:
         kernel: one with a spectral density (RBF, Matern12, Matern32, Matern52, Matern, RationalQuadratic, SpectralMixture),

@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_scalar, as_weights, count, dtype_of
 from kernax.core.expansion import KernelExpansion
-from kernax.core.features import FeatureOperator, feature_operator, has_few_features
+from kernax.core.features import feature_operator, has_few_features
 from kernax.core.gram import gram_operator, prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_one_hot, as_signs
@@ -19,6 +19,7 @@ from kernax.core.losses import Logistic
 from kernax.core.memory import check_memory
 from kernax.core.newton import newton_root
 from kernax.core.numerics import product, stopped
+from kernax.core.operators import FeatureOperator
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import factorise
 from kernax.core.support import NONNEGATIVE, POSITIVE

@@ -78,6 +78,12 @@ def gram_with_the_diagonal_of_gram_diagonal(kernel, X, Z):
     require(np.array_equal(np.diagonal(K), diagonal), f"they differ by {np.max(np.abs(np.diagonal(K) - diagonal)):.3g}")
 
 
+def gram_symmetric_to_the_last_bit(kernel, X, Z):
+    """`gram(k, X)` is its own transpose: a kernel that claims to be mirrored is."""
+    K = np.asarray(gram(kernel, X))
+    require(np.array_equal(K, K.T), f"they differ by {np.max(np.abs(K - K.T)):.3g}")
+
+
 def gram_the_same_from_either_side(kernel, X, Z):
     """`gram(k, X, Z)` is the transpose of `gram(k, Z, X)`."""
     require_close(gram(kernel, X, Z), np.transpose(gram(kernel, Z, X)), "gram(X, Z) and gram(Z, X).T")
@@ -175,6 +181,7 @@ PROPERTIES: tuple[Callable, ...] = (
     one_number_in_the_precision_of_the_points,
     symmetric_and_positive_semidefinite,
     gram_with_the_diagonal_of_gram_diagonal,
+    gram_symmetric_to_the_last_bit,
     gram_the_same_from_either_side,
     values_the_same_compiled_or_not,
     values_the_same_one_by_one,

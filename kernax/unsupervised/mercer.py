@@ -1,15 +1,14 @@
 """Features from data: Mercer's eigenfunctions, and the finite-dimensional features of a Gram matrix."""
 
-import numbers
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, PyTree
 
 from kernax.core.batching import one_by_one
 from kernax.core.boundary import count as count_of
@@ -17,14 +16,9 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import gram, prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import is_concrete, product
+from kernax.core.parameters import check_count
 from kernax.core.solution import NotPSDError
-
-
-class Eigenpairs(NamedTuple):
-    """Eigenvalues (count,), descending, and a function from a point to the values (count,) of their eigenfunctions."""
-
-    values: Float[Array, " count"]
-    functions: KernelExpansion
+from kernax.core.spectral import Eigenpairs
 
 
 def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:
@@ -49,10 +43,10 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:
     """
     kernel, X, _ = prepare(kernel, X)
     n = count_of(X)
-    if isinstance(count, bool) or not isinstance(count, numbers.Integral) or not 1 <= count <= n:
-        raise ValueError(f"count must be an integer from 1 to {n}, the number of points, but is {count!r}")
-    values, coefficients, rank, smallest = _eigenpairs(gram(kernel, X), int(count))
-    _check_psd(kernel, smallest)
+    if check_count(count, "count") > n:
+        raise ValueError(f"count must be at most {n}, the number of points, but is {count!r}")
+    values, coefficients, rank, sound = _eigenpairs(gram(kernel, X), int(count))
+    _check_psd(kernel, sound)
     if is_concrete(rank) and np.max(np.asarray(n - rank)) > n - count:
         raise ValueError(f"count is {count}, but K has only {rank} eigenvalues above rounding: ask for no more")
     return Eigenpairs(values, KernelExpansion(kernel, X, coefficients, jnp.zeros_like(values)))
@@ -74,39 +68,42 @@ def empirical_features(kernel: AbstractKernel, X: PyTree) -> KernelExpansion:
         NotPSDError: K has a negative eigenvalue; where that is being traced, NaN instead. NonFiniteError, MemoryBudgetError.
     """
     kernel, X, _ = prepare(kernel, X)
-    root, smallest = _empirical_features(gram(kernel, X))
-    _check_psd(kernel, smallest)
+    root, sound = _empirical_features(gram(kernel, X))
+    _check_psd(kernel, sound)
     return KernelExpansion(kernel, X, root, jnp.zeros_like(root[0]))
 
 
-def _check_psd(kernel: AbstractKernel, smallest: Array) -> None:
-    if is_concrete(smallest) and np.any(np.isnan(smallest)):
+def _check_psd(kernel: AbstractKernel, sound: Array) -> None:
+    if is_concrete(sound) and not np.all(sound):
         raise NotPSDError(f"the Gram matrix of {type(kernel).__name__} on these points has a negative eigenvalue")
 
 
 @eqx.filter_jit
 def _eigenpairs(K, count):
     every, vectors = _leading(count, K)
-    values, (zero, smallest) = every[:count], _zero(every)
-    kept = values > zero
+    values, sound = every[:count], _is_psd(every)
+    kept = values > _threshold(every)
     coefficients = vectors * (jnp.sqrt(jnp.asarray(len(K), K.dtype)) / jnp.where(kept, values, 1))[None, :]
-    sound = kept & ~jnp.isnan(smallest)
-    coefficients = jnp.where(sound[None, :], coefficients, jnp.nan)
-    return jnp.where(sound, values, jnp.nan) / len(K), coefficients, jnp.sum(every > zero), smallest
+    good = kept & sound
+    coefficients = jnp.where(good[None, :], coefficients, jnp.nan)
+    return jnp.where(good, values, jnp.nan) / len(K), coefficients, jnp.sum(every > _threshold(every)), sound
 
 
 @eqx.filter_jit
 def _empirical_features(K):
     root, values = _inverse_root(K)
-    _, smallest = _zero(values)
-    return jnp.where(jnp.isnan(smallest), jnp.nan, root), smallest
+    sound = _is_psd(values)
+    return jnp.where(sound, root, jnp.nan), sound
 
 
-def _zero(values: Array) -> tuple[Array, Array]:
-    """What counts as zero among eigenvalues, and the smallest of them, NaN if it is less than minus that."""
-    values = lax.stop_gradient(values)
-    zero = 8 * len(values) * jnp.finfo(values.dtype).eps * jnp.maximum(values[0], 0)
-    return zero, jnp.where(values[-1] >= -zero, values[-1], jnp.nan)
+def _threshold(values: Array) -> Array:
+    """What counts as zero among eigenvalues, in descending order."""
+    return 8 * len(values) * jnp.finfo(values.dtype).eps * jnp.maximum(lax.stop_gradient(values[0]), 0)
+
+
+def _is_psd(values: Array) -> Array:
+    """Whether no eigenvalue is negative."""
+    return values[-1] >= -_threshold(values)
 
 
 @jax.custom_jvp
@@ -147,7 +144,7 @@ def _leading_jvp(count, primals, tangents):
     # by zero for every pair of equal eigenvalues, also of those that were not asked for: the zeros of a singular K.
     values, vectors, P = _rotated(primals[0], tangents[0])
     gap = values[None, :count] - values[:, None]
-    apart = jnp.abs(gap) > _zero(values)[0]
+    apart = jnp.abs(gap) > _threshold(values)
     turned = product(vectors, jnp.where(apart, P[:, :count] / jnp.where(apart, gap, 1), 0))
     return (values, vectors[:, :count]), (jnp.diagonal(P), turned)
 
@@ -160,7 +157,7 @@ def _inverse_root(K: Array) -> tuple[Array, Array]:
 
 
 def _inverse_roots(values: Array) -> Array:
-    kept = values > _zero(values)[0]
+    kept = values > _threshold(values)
     return jnp.where(kept, 1 / jnp.sqrt(jnp.where(kept, values, 1)), 0)
 
 

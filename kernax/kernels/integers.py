@@ -53,7 +53,10 @@ class Precomputed(AbstractKernel):
             m = self.cross.shape[1]
             if self.new.shape not in ((m,), (m, m)):
                 raise ValueError(f"new must have shape ({m}, {m}), or ({m},), its diagonal, but has shape {self.new.shape}")
-            _check_symmetric(self.new, "new") if self.new.ndim == 2 else check_finite(self.new, "new")
+            if self.new.ndim == 2:
+                _check_symmetric(self.new, "new")
+            else:
+                check_finite(self.new, "new")
 
     @staticmethod
     def from_blocks(K: ArrayLike, cross: ArrayLike, new: ArrayLike | None = None) -> "Precomputed":
