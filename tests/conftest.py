@@ -44,6 +44,11 @@ def rng():
     return np.random.default_rng(0)
 
 
+def untyped(function):
+    """A function without the type checks of the tests."""
+    return getattr(function, "__wrapped__", function)
+
+
 def real_data(name: str):
     """A data set of the project's shared folder, read in place; the test is skipped where that is absent."""
     path = DATA / f"{name}.npz"

@@ -89,7 +89,7 @@ def test_traced_weights_that_are_all_zero_are_a_failure_and_not_a_fit():
 
 
 def test_a_kernel_that_returns_a_vector_is_refused_by_name():
-    with pytest.raises(ValueError, match="must return a scalar"):
+    with pytest.raises(ValueError, match="must return a real scalar"):
         kernax.gram(kernax.Custom(lambda _, x, z: x * z), np.ones((3, 2), DTYPE))
 
 

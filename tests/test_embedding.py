@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, needs_x64
+from conftest import TOLERANCE, X64, needs_x64, untyped
 from jax.test_util import check_grads
 
 import kernax
@@ -18,10 +18,6 @@ Z = (np.random.default_rng(1).normal(size=(5, 2)) + 0.5).astype(DTYPE)
 Y = np.random.default_rng(2).normal(size=(7, 3)).astype(DTYPE)
 KEY = jax.random.key(0)
 CLOSE = {"rtol": TOLERANCE["solve"], "atol": TOLERANCE["value"]}
-
-
-def untyped(verb):
-    return getattr(verb, "__wrapped__", verb)  # without the type checks of the tests
 
 
 def matrix(A, B):

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, needs_x32, needs_x64
+from conftest import TOLERANCE, X64, needs_x32, needs_x64, untyped
 from jax.test_util import check_grads
 from scipy.stats import multivariate_normal
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -332,11 +332,6 @@ def test_a_mean_that_is_not_finite_is_not_blamed_on_the_noise_alone(data):
     X, y, _ = data
     with pytest.raises(NonFiniteError, match="the mean must be finite at every point"):
         posterior(X, y, mean=lambda x: jnp.log(x[0] - 100))
-
-
-def untyped(function):
-    """A function without the type checks of the tests."""
-    return getattr(function, "__wrapped__", function)
 
 
 def test_what_is_no_mean_no_key_or_no_shape_is_refused_by_name():

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import untyped
 from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 
@@ -36,11 +37,6 @@ def test_a_band_is_two_deviations_wide_and_sorted():
     for names in ("t", "ty", ("a", "b", "c")):
         with pytest.raises(ValueError, match="names must be two, of the input and the output, such as"):
             untyped(posterior_band)(x, mean, deviation, names=names)
-
-
-def untyped(function):
-    """A function without the type checks of the tests."""
-    return getattr(function, "__wrapped__", function)
 
 
 def test_a_profile_shows_the_kernel_and_draws():

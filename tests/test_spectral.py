@@ -7,7 +7,7 @@ import numpy as np
 import optax
 import pytest
 import scipy.special
-from conftest import X64, needs_x64
+from conftest import X64, needs_x64, untyped
 from jax.test_util import check_grads
 from scipy.integrate import quad
 
@@ -28,7 +28,6 @@ STATIONARY = {
     "RationalQuadratic-1": kernax.RationalQuadratic(0.7, 1.0),
 }
 COUNT = 20_000
-untyped = getattr(kernax.random_fourier_features, "__wrapped__", kernax.random_fourier_features)  # no type checks of the tests
 QUADRATURE = 1e-8 if X64 else 3e-5
 X = np.random.default_rng(0).normal(size=(6, 2)).astype(DTYPE)
 
@@ -264,12 +263,12 @@ def test_parts_in_different_precisions_are_drawn_in_one():
 )
 def test_what_cannot_be_drawn_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        untyped(*arguments, key=jax.random.key(0))
+        untyped(kernax.random_fourier_features)(*arguments, key=jax.random.key(0))
 
 
 def test_features_refuse_a_bad_key_and_points_of_another_dimension():
     with pytest.raises(ValueError, match="key must be one random key"):
-        untyped(kernax.RBF(), 4, 2, key=0)
+        untyped(kernax.random_fourier_features)(kernax.RBF(), 4, 2, key=0)
     features = kernax.random_fourier_features(kernax.RBF(), 4, 2, key=jax.random.key(0))
     with pytest.raises(ValueError, match=r"shape \(2,\), but points have shape \(3,\)"):
         features(jnp.zeros(3, DTYPE), jnp.zeros(3, DTYPE))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, needs_x64, real_data
+from conftest import TOLERANCE, X64, needs_x64, real_data, untyped
 
 import kernax
 from kernax.core.solution import FeaturelessWarning, NonFiniteError
@@ -285,9 +285,9 @@ def test_points_that_are_no_strings_of_one_alphabet_are_refused():
     with pytest.raises(ValueError, match="Strings needs codes and weights of one shape"):
         eqx.tree_at(lambda X: X.weights, X, X.weights[:, :1]).__check_init__()
     with pytest.raises(ValueError, match=r"length must be a positive integer, but is 5\.5"):
-        strings.encode(["ab"], length=5.5)
+        untyped(strings.encode)(["ab"], length=5.5)
     with pytest.raises(ValueError, match="alphabet must hold different strings, but is 5"):
-        strings.encode(["ab"], 5)
+        untyped(strings.encode)(["ab"], 5)
     with pytest.raises(ValueError, match="this kernel compares strings, but a point is of shape"):
         kernax.gram(kernax.Subsequence(2), np.eye(3))
     with pytest.raises(ValueError, match="k must be a positive integer, but is 0"):
