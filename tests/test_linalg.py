@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, needs_x64
-from jax.test_util import check_grads
+from conftest import TOLERANCE, X64, check_derivatives, needs_x64
 
 import kernax
 from kernax.core.linalg import weighted_solve
@@ -153,10 +152,8 @@ def test_weighted_solve_has_exact_derivatives_of_first_and_second_order(solver, 
 
     arguments = (K, weights, jnp.array(0.3), rhs)
     gradient = jax.grad(lambda *args: jnp.sum(value(*args) ** 2), (0, 1, 2, 3) if weighted else (0, 2, 3))
-    check_grads(value, arguments, 1, modes=("fwd", "rev"), rtol=1e-6, atol=1e-7, eps=1e-5)
-    check_grads(
-        lambda *args: gradient(*map(jnp.asarray, args)), arguments, 1, modes=("fwd", "rev"), rtol=1e-6, atol=1e-7, eps=1e-5
-    )
+    check_derivatives(value, arguments, rtol=1e-6, atol=1e-7)
+    check_derivatives(lambda *args: gradient(*map(jnp.asarray, args)), arguments, rtol=1e-6, atol=1e-7, step=1e-6)
 
 
 @needs_x64
