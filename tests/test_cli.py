@@ -355,6 +355,7 @@ def test_predicting_says_what_is_missing_or_wrong(smooth, tmp_path):
     assert_one_line(result.stderr, "not one that 'kernax fit --out' wrote")
 
 
+@pytest.mark.slow
 def test_several_starts_are_reported_and_one_input_is_drawn_as_a_band(tmp_path, rng):
     x = np.sort(rng.uniform(0, 6, 50))
     path = write(tmp_path / "wave.csv", ["x", "y"], np.column_stack([x, np.sin(x) + 0.05 * rng.normal(size=50)]))

@@ -69,6 +69,7 @@ def test_words_are_learned_by_logistic_regression_without_being_asked_and_predic
     assert "kernel logistic regression for 'kind', from 'a', 'b'\nclasses 'core', 'shell'\nridge " in said
 
 
+@pytest.mark.slow
 def test_numbers_are_classes_if_a_machine_is_asked_for_and_support_vectors_are_counted_and_ringed(tmp_path, rng):
     X, inside = ring(rng)
     data = write(tmp_path / "ring.csv", X, np.where(inside, "1.0", "-1"))

@@ -76,6 +76,7 @@ def test_a_motif_is_found_and_unseen_letters_are_gaps(tmp_path, rng, model):
     refused(run("predict", file, write(tmp_path / "short.csv", ["id"], [[1]])), "lacks 'dna': the model was fitted to the")
 
 
+@pytest.mark.slow
 def test_numbers_and_text_are_learned_together_from_several_starts_and_found_in_any_order(tmp_path, rng):
     texts, x = sequences(rng, 40), rng.normal(size=40)
     y = np.sin(2 * x) + np.arange(40) % 2 + 0.05 * rng.normal(size=40)

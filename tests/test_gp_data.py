@@ -65,6 +65,7 @@ def book():
 PERIOD_FIXED = lambda path, value: not path.endswith("period")
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_books_co2_kernel_has_the_computed_evidence_and_learns_to_the_optimum():
     X, y = mauna_loa()

@@ -12,7 +12,7 @@ ROOMS = ("kernels", "supervised", "gp", "unsupervised", "online", "sparse", "sca
 FACES = ("sklearn", "plot", "files", "testing")
 CORE = (
     ("numerics", "support"),
-    ("parameters", "solution", "batching"),
+    ("parameters", "solution", "batching", "operators"),
     ("boundary", "kernel", "losses"),
     ("labels", "memory", "spectral", "features"),
     ("gram", "solvers"),

@@ -135,7 +135,9 @@ def test_a_bad_member_of_a_batch_leaves_the_others_and_their_gradients_alone(sol
 
 @needs_x64
 @pytest.mark.parametrize(
-    "solver", [kernax.JitteredCholesky(), kernax.ConjugateGradient(1e-13), lx.Cholesky()], ids=["c", "cg", "lx"]
+    "solver",
+    [kernax.JitteredCholesky(), pytest.param(kernax.ConjugateGradient(1e-13), marks=pytest.mark.slow), lx.Cholesky()],
+    ids=["c", "cg", "lx"],
 )
 @pytest.mark.parametrize("weighted", [False, True])
 def test_weighted_solve_has_exact_derivatives_of_first_and_second_order(solver, weighted, rng):

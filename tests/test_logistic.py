@@ -101,6 +101,7 @@ def test_gradients_are_those_of_the_minimiser(data, several):
         np.testing.assert_allclose(slope[place], (fast(*moved[0]) - fast(*moved[1])) / (2 * h), rtol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_second_derivatives_and_batches_are_exact(data):
     X, y, _, weights = data

@@ -129,7 +129,7 @@ def test_bad_risks_are_refused_by_name(data):
 
 
 @needs_x64
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("bias", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_lasso_is_scikit_learns(bias):
     """With alpha = penalty / 2n; zero above the largest useful penalty; a KKT residual of zero; its derivative."""
     rng = np.random.default_rng(1)

@@ -141,6 +141,12 @@ def test_strings_follow_the_precision_of_the_numbers_beside_them():
     assert kernax.gram(kernel, X).dtype == jnp.float32
 
 
+def test_values_of_a_stack_are_the_values_of_its_points():
+    X, Z = strings.encode(["abab", "ba", "bb"], "ab"), strings.encode(["aba", "b"], "ab")
+    f = kernax.kernel_ridge(kernax.Subsequence(2, 0.5), X, np.eye(3)[:, :2].astype(X.weights.dtype), 0.1, bias=True).value
+    np.testing.assert_allclose(f.values(Z), jax.vmap(f)(Z), rtol=TOLERANCE["value"], atol=TOLERANCE["value"])
+
+
 def test_stacks_padded_differently_are_joined():
     X, Z = strings.encode(["abab", "ba"], "ab"), strings.encode(["aba"], "ab")
     f, g = (kernax.mean_embedding(kernax.Spectrum(2), stack) for stack in (X, Z))
