@@ -127,6 +127,7 @@ POINTS = {  # of the kernels that compare something else than vectors of the pla
     **dict.fromkeys(("Brownian", "BrownianBridge", "IntegratedBrownian", "FeatureMap-sigmoid"), numbers),
     **dict.fromkeys(("Precomputed", "Precomputed-blocks", "Herglotz"), indices),
     **dict.fromkeys(("ArcCosine-0", "ArcCosine-2"), away_from_zero),  # at zero the first or second derivative jumps
+    "Tanimoto": away_from_zero,  # where it warns that there are no features
     "FeatureMap-bins": soft_sets,
     **dict.fromkeys(("AllSubsets", "Monomials", "Intersection", "Jaccard"), soft_sets),
     "SubsetTree": forest,
