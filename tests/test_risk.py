@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from conftest import TOLERANCE, X64, needs_x64
+from conftest import TOLERANCE, X64, needs_x64, untyped
 from sklearn.linear_model import Lasso
 
 import kernax
@@ -201,7 +201,7 @@ def test_options_of_the_other_kind_of_loss_are_refused(data):
         kernax.regularised_risk(kernax.RBF(), X, y, kernax.Huber(), 1.0, solver=kernax.SMO())
     with pytest.raises(ValueError, match="rtol has no part in the fit of a piecewise linear loss such as Pinball"):
         kernax.regularised_risk(kernax.RBF(), X, y, kernax.Pinball(0.5), 1.0, rtol=1e-3)
-    for fit in (lambda solver: kernax.regularised_risk(kernax.RBF(), X, y, kernax.Pinball(0.5), 1.0, solver=solver),
-                lambda solver: kernax.lasso(np.asarray(X), y, 1.0, solver=solver)):  # fmt: skip
+    for fit in (lambda solver: untyped(kernax.regularised_risk)(kernax.RBF(), X, y, kernax.Pinball(0.5), 1.0, solver=solver),
+                lambda solver: untyped(kernax.lasso)(np.asarray(X), y, 1.0, solver=solver)):  # fmt: skip
         with pytest.raises(ValueError, match=r"solver must be SMO\(\) or ProjectedGradient\(\), called"):
             fit(kernax.SMO)

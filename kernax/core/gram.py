@@ -135,12 +135,24 @@ def _gram(kernel, X, Z, block_size):
             f"a kernel must return a real scalar, but {_name(kernel)} returns {K.dtype} of shape {K.shape[2:]}: sum over axes, "
             "and multiply integers and booleans by 1.0"
         )
+    mirrored = whole and kernel.is_mirrored
     diagonal = jax.vmap(lambda x: kernel(x, x))(X)
     finite = jnp.all(jnp.isfinite(diagonal)) & jnp.all(jnp.isfinite(K[0])) & jnp.all(jnp.isfinite(K[:, 0]))
     if Z is not None:
         return K, finite & jnp.all(jnp.isfinite(jax.vmap(lambda z: kernel(z, z))(Z)))
-    exact = jnp.where(jnp.eye(n, dtype=bool), diagonal[:, None], _symmetric(K, whole and kernel.is_mirrored))
-    return K + lax.stop_gradient(exact - K), finite  # the derivative is that of K either way
+    exact = jnp.where(jnp.eye(n, dtype=bool), diagonal[:, None], _symmetric(K, mirrored))
+    return _valued(K, lax.stop_gradient(exact)), finite
+
+
+@jax.custom_jvp
+def _valued(K: Array, exact: Array) -> Array:
+    """The second matrix, with the derivative of the first."""
+    return exact
+
+
+@_valued.defjvp
+def _valued_jvp(primals, tangents):
+    return _valued(*primals), tangents[0]
 
 
 def _pairs(kernel, X, Z):
@@ -170,8 +182,9 @@ def _triangle(kernel, X, side):
 
 def _symmetric(K: Array, mirrored: bool) -> Array:
     # The matrix product of a CPU is symmetric bitwise as it comes, and a transposition there would cost twice the product.
-    mean = lambda K: (K + K.T) / 2
-    return lax.platform_dependent(K, cpu=lambda K: K, default=mean) if mirrored else mean(K)
+    # Not the mean of both: of K, fused into that sum, a last product would escape rounding, and of K.T not.
+    larger = lambda K: jnp.maximum(K, K.T)
+    return lax.platform_dependent(K, cpu=lambda K: K, default=larger) if mirrored else larger(K)
 
 
 def _pairs_at_once(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> int:
