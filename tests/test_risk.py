@@ -18,6 +18,7 @@ FINE = kernax.SMO(tol=1e-9)
 SMOOTH = [kernax.Squared(), kernax.Huber(0.3), kernax.Logistic(), kernax.SquaredHinge(), kernax.Poisson()]
 KINKED = [kernax.Absolute(), kernax.Pinball(0.3), kernax.Hinge(), kernax.EpsilonInsensitive(0.2)]
 name = lambda loss: type(loss).__name__
+fine = lambda loss: None if isinstance(loss, AbstractSmoothLoss) else FINE
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def test_the_fit_is_the_minimum_that_scipy_finds(data, loss, bias):
     X, y, weights = data
     X, y, weights = X[:25], targets(loss, y[:25]), weights[:25]
     K = np.asarray(kernax.gram(RBF, X))
-    solution = kernax.regularised_risk(RBF, X, y, loss, 0.3, weights=weights, bias=bias, solver=FINE)
+    solution = kernax.regularised_risk(RBF, X, y, loss, 0.3, weights=weights, bias=bias, solver=fine(loss))
 
     def objective(x, smooth=0.0):
         Ka = K @ x[:25]
