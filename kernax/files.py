@@ -22,6 +22,7 @@ from jaxtyping import PyTree
 
 from kernax import kernels
 from kernax.core import expansion, features, kernel
+from kernax.core.functions import Static
 from kernax.core.parameters import check_supports
 from kernax.gp import process
 from kernax.scale import random_features
@@ -92,7 +93,7 @@ def _registry() -> dict[str, type]:
     of_kernels = filter(inspect.ismodule, vars(kernels).values())
     rooms: list[ModuleType] = [kernel, features, expansion, process, random_features, *of_kernels]
     own = (cls for room in rooms for cls in vars(room).values() if inspect.isclass(cls) and cls.__module__ == room.__name__)
-    return {cls.__name__: cls for cls in own if issubclass(cls, eqx.Module) and cls is not kernel.Static}
+    return {cls.__name__: cls for cls in own if issubclass(cls, eqx.Module)}
 
 
 def _described(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int) -> Any:
@@ -130,7 +131,7 @@ def _described(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int) 
 
 def _foreign(node: eqx.Module) -> str:
     """What a module of no class of kernax is, and what can be saved instead."""
-    if isinstance(node, kernel.Static):
+    if isinstance(node, Static):
         return "a plain function: only kernax's own classes can be saved; keep the code and save its arrays"
     parts = ", ".join(f'"{field.name}": ...' for field in dataclasses.fields(node)) or '"kernel": ...'
     return f"a {type(node).__name__}, which is no class of kernax: save a dict of its parts instead, {{{parts}}}"

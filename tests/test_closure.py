@@ -91,11 +91,13 @@ def test_random_trees_of_kernels_are_kernels(tree):
 
 @given(TREES)
 @settings(max_examples=5)
+@pytest.mark.filterwarnings("ignore::kernax.core.solution.FeaturelessWarning")  # the origin has no features under Normalised(Linear)
 def test_gram_of_a_random_tree_agrees_with_its_diagonal_and_its_values(tree):
     """K7, K15, through the public functions: compiled, so few examples."""
     kernel = build(tree)
     K = np.asarray(kernax.gram(kernel, X))
-    assert np.array_equal(np.diagonal(K), np.asarray(kernax.gram_diagonal(kernel, X)))
+    # Two programs: one rounding was measured between them, in float32 under tanh.
+    np.testing.assert_allclose(np.diagonal(K), kernax.gram_diagonal(kernel, X), rtol=8 * EPS, atol=0)
     with jax.disable_jit():
         eager = matrix(kernel, X, X)
     np.testing.assert_allclose(K, eager, rtol=0, atol=100 * EPS * np.max(np.abs(eager)))

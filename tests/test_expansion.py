@@ -29,6 +29,16 @@ def test_an_expansion_is_the_weighted_sum_of_kernels_plus_a_bias(expansions):
     np.testing.assert_allclose(f([1, 0, 2]), f(jnp.array([1.0, 0.0, 2.0])), **CLOSE)
 
 
+def test_values_of_a_stack_are_those_of_its_points_in_the_precision_of_the_expansion(expansions):
+    f, _, X = expansions
+    np.testing.assert_allclose(f.values(X), jax.vmap(f)(X), **CLOSE)
+    half = kernax.KernelExpansion(
+        kernax.RBF(), f.points.astype(np.float32), f.coefficients.astype(np.float32), jnp.float32(0.5)
+    )
+    assert half.values(np.asarray(X, float)).dtype == jnp.float32
+    np.testing.assert_allclose(half.values(X), jax.vmap(half)(X), rtol=1e-5, atol=1e-5)
+
+
 def test_sums_and_scalings_are_those_of_functions(expansions):
     f, g, X = expansions
     np.testing.assert_allclose(jax.vmap(f + 2.0 * g)(X), jax.vmap(f)(X) + 2 * jax.vmap(g)(X), **CLOSE)

@@ -76,6 +76,12 @@ def test_two_hundred_thousand_points_need_no_matrix():
     assert solution.stats["residual"] < 1e-3
 
 
+def test_a_constant_feature_may_be_a_number():
+    K = kernax.gram(kernax.FeatureMap(lambda x: (x, 1.0, 2)), X)
+    np.testing.assert_allclose(K, kernax.gram(kernax.Linear() + 5.0, X), rtol=TOLERANCE["value"], atol=TOLERANCE["value"])
+    assert K.dtype == DTYPE
+
+
 @pytest.mark.parametrize("kind", [bool, np.uint8, int])
 def test_features_that_are_no_floats_are_counted_as_floats(kind):
     """Not in their own arithmetic, in which booleans saturate and bytes wrap around."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import as_point, cast, check_one_point, dtype_of
+from kernax.core.boundary import as_point, as_stack, cast, check_one_point, dtype_of
 from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import is_concrete, product, safe_sqrt
@@ -48,6 +48,7 @@ class KernelExpansion(eqx.Module):
         """The values at a stack of m points, shape (m, *outputs): `jax.vmap(f)(X)` by way of `gram`, with its checks of X
         and its bound on memory, which string kernels need.
         """
+        X = cast(as_stack(X, "X"), self.coefficients.dtype)
         return product(gram(self.kernel, X, self.points), self.coefficients) + jnp.expand_dims(self.bias, 0)
 
     def inner(self, other: "KernelExpansion") -> Float[Array, "*outputs"]:

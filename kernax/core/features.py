@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import count, dtype_of
-from kernax.core.kernel import AbstractKernel, as_module
+from kernax.core.functions import as_module
+from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import dot, is_concrete
 from kernax.core.operators import FeatureOperator
 
@@ -25,9 +26,9 @@ class FeatureMap(AbstractKernel):
         return dot(self.features(x), self.features(z))
 
     def features(self, x: PyTree) -> Float[Array, " D"]:
-        """Every entry of `phi(x)` in one vector; integers and booleans as floats."""
-        leaves = [leaf if eqx.is_inexact_array(leaf) else leaf.astype(dtype_of(x)) for leaf in jax.tree.leaves(self.phi(x))]
-        return jnp.concatenate([leaf.ravel() for leaf in leaves])
+        """Every entry of `phi(x)` in one vector; numbers, integers and booleans as floats."""
+        as_floats = lambda leaf: leaf if eqx.is_inexact_array(leaf) else jnp.asarray(leaf).astype(dtype_of(x))
+        return jnp.concatenate([as_floats(leaf).ravel() for leaf in jax.tree.leaves(self.phi(x))])
 
 
 def feature_operator(kernel: FeatureMap, X: PyTree) -> FeatureOperator:

@@ -4,7 +4,6 @@ import abc
 import dataclasses
 import enum
 import numbers
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -14,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.numerics import squared_distance, times_power_of_two
-from kernax.core.parameters import check_supports, nonnegative
+from kernax.core.parameters import check_count, check_supports, nonnegative
 
 _REFUSAL = (
     "{what} is not a kernel in general: its Gram matrices need not be positive semidefinite. "
@@ -217,8 +216,7 @@ class Power(AbstractCombinator):
 
 def check_degree(degree: Any) -> None:
     """Raises ValueError unless a degree is a positive Python integer."""
-    if isinstance(degree, bool) or not isinstance(degree, numbers.Integral) or degree < 1:
-        raise ValueError(f"degree must be a positive integer, but is {degree!r}: other powers of a kernel are not kernels")
+    check_count(degree, "degree", hint=": other powers of a kernel are not kernels")
 
 
 class Constant(AbstractKernel):
@@ -231,22 +229,6 @@ class Constant(AbstractKernel):
 
     def __call__(self, x, z):
         return self.value
-
-
-class Static(eqx.Module):
-    """A plain function as a module without leaves. It is compared by identity: reuse the same object, or jit compiles again."""
-
-    function: Callable = eqx.field(static=True)
-
-    def __call__(self, *points):
-        return self.function(*points)
-
-
-def as_module(function: Any) -> Any:
-    """A module as it is, any other callable as a `Static` one, so that kernels pass through `jax.jit`; else ValueError."""
-    if not callable(function):
-        raise ValueError(f"a function or a module is needed, but {function!r} is neither")
-    return function if isinstance(function, eqx.Module) else Static(function)
 
 
 def as_kernel(kernel: Any) -> AbstractKernel:

@@ -120,11 +120,11 @@ def _declared_role(node: Any, name: str) -> Any:
     return next((field.metadata.get("role") for field in fields if field.name == name), None)
 
 
-def check_count(value: Any, name: str, least: int = 1) -> int:
-    """The value. Raises ValueError unless it is a Python integer, `least` or larger."""
+def check_count(value: Any, name: str, least: int = 1, hint: str = "") -> int:
+    """The value. Raises ValueError, ending with the hint, unless it is a Python integer, `least` or larger."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         kind = "a positive integer" if least == 1 else f"an integer >= {least}"
-        raise ValueError(f"{name} must be {kind}, but is {value!r}")
+        raise ValueError(f"{name} must be {kind}, but is {value!r}{hint}")
     return int(value)
 
 

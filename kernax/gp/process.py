@@ -12,8 +12,9 @@ from jaxtyping import Array, ArrayLike, Float, Key, PyTree
 
 from kernax.core.boundary import as_point, as_scalar, cast, check_key, check_one_point, dtype_of
 from kernax.core.density import cholesky
+from kernax.core.functions import as_module
 from kernax.core.gram import gram, prepare
-from kernax.core.kernel import AbstractKernel, as_kernel, as_module
+from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.numerics import dot, product
 from kernax.core.parameters import data, real
 from kernax.core.solution import RESULTS, Solution, finish

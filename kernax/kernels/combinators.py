@@ -16,7 +16,8 @@ from jax import lax
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.boundary import as_stack
-from kernax.core.kernel import AbstractCombinator, AbstractKernel, AbstractWideRange, Invariance, as_kernel, as_module
+from kernax.core.functions import as_module
+from kernax.core.kernel import AbstractCombinator, AbstractKernel, AbstractWideRange, Invariance, as_kernel
 from kernax.core.numerics import safe_sqrt
 from kernax.core.parameters import as_floats, data, nonnegative, positive
 

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from kernax.core.kernel import AbstractKernel, Static, as_kernel, as_module
+from kernax.core.functions import as_module
+from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.numerics import dot, floored, safe_sqrt, squared_distance, vectors
 from kernax.core.parameters import check_count, data, positive, real
 from kernax.core.spectral import Eigenpairs
@@ -93,7 +94,7 @@ class IntegratedBrownian(AbstractKernel):
 
 
 def _lengthscale_function(lengthscale: Any) -> Any:
-    if not callable(lengthscale) and not isinstance(lengthscale, Static):
+    if not callable(lengthscale):
         raise ValueError(
             f"lengthscale must be a function of a point, but is {lengthscale!r}: a lengthscale that is the same everywhere "
             "is that of RBF"

@@ -140,13 +140,13 @@ def _objective(x, args):
 
 
 def _step(x, args, bias):
-    # With probabilities P and the Hessian of the loss, (W v)_i = w_i (P_i v_i - P_i (P_i . v_i)), the step solves
+    # With probabilities P and the Hessian of the loss W the step solves
     # (W K + ridge) a = W f + w (Y - P) - W b, and sums of zero over the points. W has constants in its kernel, so b is fixed
     # up to one, and sums to zero.
     operator, Y, ridge, weights = args
     K, f = operator.as_matrix(), product(operator.as_matrix(), x[:-1]) + x[-1:]
     P = jax.nn.softmax(f)
-    W = lambda v: weights[:, None] * P * (v - jnp.sum(P * v, 1, keepdims=True))
+    W = partial(_hessian, P, weights)
     inverse = _Inverse(K, P, ridge, weights)
     a = inverse(W(f) + weights[:, None] * (Y - P))
     if not bias:
@@ -157,6 +157,11 @@ def _step(x, args, bias):
     b = jnp.linalg.solve(pull + jnp.trace(pull) / classes**2, jnp.sum(a, 0))
     b = b - jnp.mean(b)
     return jnp.append(a - product(of_each, b), b[None], 0)
+
+
+def _hessian(P, weights, v):
+    """`w_i (P_i v_i - P_i (P_i . v_i))`, the second derivative of the loss in f applied to v (n, classes)."""
+    return weights[:, None] * P * (v - jnp.sum(P * v, 1, keepdims=True))
 
 
 class _Inverse:
@@ -185,8 +190,7 @@ class _Inverse:
 
     @staticmethod
     def _apply(K, P, ridge, weights, a):
-        v = product(K, a)
-        return ridge * a + weights[:, None] * P * (v - jnp.sum(P * v, 1, keepdims=True))
+        return ridge * a + _hessian(P, weights, product(K, a))
 
     def _solve(self, r):
         K, P, _, weights = stopped(self.args)
@@ -203,5 +207,4 @@ class _Inverse:
 
     def _solve_transposed(self, r):
         K, P, ridge, weights = stopped(self.args)
-        W = lambda v: weights[:, None] * P * (v - jnp.sum(P * v, 1, keepdims=True))
-        return (r - product(K, self._solve(W(r)))) / ridge
+        return (r - product(K, self._solve(_hessian(P, weights, r)))) / ridge

@@ -1,0 +1,22 @@
+"""Functions as parts of modules."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+
+
+class Static(eqx.Module):
+    """A plain function as a module without leaves. It is compared by identity: reuse the same object, or jit compiles again."""
+
+    function: Callable = eqx.field(static=True)
+
+    def __call__(self, *points):
+        return self.function(*points)
+
+
+def as_module(function: Any) -> Any:
+    """A module as it is, any other callable as a `Static` one, so that kernels pass through `jax.jit`; else ValueError."""
+    if not callable(function):
+        raise ValueError(f"a function or a module is needed, but {function!r} is neither")
+    return function if isinstance(function, eqx.Module) else Static(function)
