@@ -1,5 +1,6 @@
 """kernax: differentiable kernel methods in JAX. Nouns are equinox modules, verbs are functions."""
 
+from kernax.core import errors
 from kernax.core.expansion import KernelExpansion, kernel_distance
 from kernax.core.features import FeatureMap
 from kernax.core.gram import gram, gram_diagonal, gram_operator
@@ -120,6 +121,7 @@ __all__ = [
     "positive", "nonnegative", "interval", "real", "data", "unconstrain", "describe",
     # matrices, solvers and what they return
     "gram", "gram_diagonal", "gram_operator", "solve", "JitteredCholesky", "ConjugateGradient", "RESULTS", "Solution",
+    "errors",
     # Gaussian processes
     "GaussianProcess", "condition", "log_marginal_likelihood", "ConstantMean", "LinearMean",
     # learners

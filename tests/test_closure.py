@@ -91,7 +91,7 @@ def test_random_trees_of_kernels_are_kernels(tree):
 
 @given(TREES)
 @settings(max_examples=5)
-@pytest.mark.filterwarnings("ignore::kernax.core.solution.FeaturelessWarning")  # the origin has no features under Normalised(Linear)
+@pytest.mark.filterwarnings("ignore::kernax.errors.FeaturelessWarning")  # the origin has no features under Normalised(Linear)
 def test_gram_of_a_random_tree_agrees_with_its_diagonal_and_its_values(tree):
     """K7, K15, through the public functions: compiled, so few examples."""
     kernel = build(tree)

@@ -10,7 +10,7 @@ import pytest
 from conftest import TOLERANCE, X64, needs_x64
 
 import kernax
-from kernax.core.solution import NonFiniteError
+from kernax.core.errors import NonFiniteError
 
 DTYPE = np.float64 if X64 else np.float32
 RNG = np.random.default_rng(3)

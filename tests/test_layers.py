@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "kernax"
 ROOMS = ("kernels", "supervised", "gp", "unsupervised", "online", "sparse", "scale")
 FACES = ("sklearn", "plot", "files", "testing")
 CORE = (
-    ("numerics", "support", "functions"),
+    ("numerics", "support", "functions", "errors"),
     ("parameters", "solution", "batching", "operators"),
     ("boundary", "kernel", "losses"),
     ("labels", "memory", "spectral", "features"),

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 
+from kernax.core.errors import BreakdownError, ConditionWarning, DivergedError, MaxStepsError, NonFiniteError, NotPSDError
 from kernax.core.numerics import is_concrete
 
 Value = TypeVar("Value")
@@ -36,50 +37,6 @@ with warnings.catch_warnings(action="ignore"):  # equinox remarks that lineax's 
 
 _RESULTS.__module__, _RESULTS.__qualname__, _RESULTS.__name__ = "kernax", "RESULTS", "RESULTS"  # as it is printed
 RESULTS: Any = _RESULTS
-
-
-class SolveError(RuntimeError):
-    """A solve did not succeed."""
-
-
-class NonFiniteError(SolveError):
-    """NaN or inf appeared in a matrix, an objective or a solution."""
-
-
-class NotPSDError(SolveError):
-    """A matrix that must be positive definite is not, even with jitter."""
-
-
-class MaxStepsError(SolveError):
-    """An iterative solver used up its steps before it met its tolerance."""
-
-
-class BreakdownError(SolveError):
-    """A solver stopped short of its tolerance: no more progress, or rounding errors as large as the solution."""
-
-
-class DivergedError(SolveError):
-    """The iteration diverged: the problem has no finite solution, or the steps were too long."""
-
-
-class MemoryBudgetError(MemoryError):
-    """A dense matrix would not fit into the memory of the device."""
-
-
-class ConditionWarning(UserWarning):
-    """A matrix was singular to working precision and was solved with jitter on its diagonal."""
-
-
-class RunawayWarning(UserWarning):
-    """A parameter that the loss does not hold back was stopped at a bound."""
-
-
-class FeaturelessWarning(UserWarning):
-    """A normalised kernel met a point without features: its row of the Gram matrix is zero."""
-
-
-class PrecisionWarning(UserWarning):
-    """float64 data is computed in float32, because JAX's 64-bit mode is off."""
 
 
 _ERRORS = {
@@ -114,7 +71,7 @@ class Solution(eqx.Module, Generic[Value]):
 def finish(solution: Solution[Value], throw: bool, hint: str = "", *, quiet: bool = False) -> Solution[Value]:
     """Turns a bad ending into an exception and jitter into a warning, where these can still be seen.
 
-    With concrete results a failure raises one of this module's exceptions when `throw=True`. Under a transformation the
+    With concrete results a failure raises one of `kernax.errors` when `throw=True`. Under a transformation the
     result is not known yet: `throw=True` inserts a runtime check, `throw=False` leaves the solution as it is. `quiet` says
     nothing about jitter.
     """

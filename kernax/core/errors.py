@@ -1,0 +1,45 @@
+"""The exceptions and warnings of kernax, public as `kernax.errors`."""
+
+
+class SolveError(RuntimeError):
+    """A solve did not succeed."""
+
+
+class NonFiniteError(SolveError):
+    """NaN or inf appeared in a matrix, an objective or a solution."""
+
+
+class NotPSDError(SolveError):
+    """A matrix that must be positive definite is not, even with jitter."""
+
+
+class MaxStepsError(SolveError):
+    """An iterative solver used up its steps before it met its tolerance."""
+
+
+class BreakdownError(SolveError):
+    """A solver stopped short of its tolerance: no more progress, or rounding errors as large as the solution."""
+
+
+class DivergedError(SolveError):
+    """The iteration diverged: the problem has no finite solution, or the steps were too long."""
+
+
+class MemoryBudgetError(MemoryError):
+    """A dense matrix would not fit into the memory of the device."""
+
+
+class ConditionWarning(UserWarning):
+    """A matrix was singular to working precision and was solved with jitter on its diagonal."""
+
+
+class RunawayWarning(UserWarning):
+    """A parameter that the loss does not hold back was stopped at a bound."""
+
+
+class FeaturelessWarning(UserWarning):
+    """A normalised kernel met a point without features: its row of the Gram matrix is zero."""
+
+
+class PrecisionWarning(UserWarning):
+    """float64 data is computed in float32, because JAX's 64-bit mode is off."""
