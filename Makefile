@@ -24,14 +24,15 @@ demo: .venv/demo
 	$(BIN)/kernax fit demo/breast_cancer.csv --target diagnosis --model svm --plot demo/breast_cancer.png
 	$(BIN)/python examples/forecast_co2.py demo/co2.png
 
-# The suite, once in each precision, each in its own processes; then what takes longer, which CI runs as well.
+# The suite, once in each precision, each in its own processes; then what takes longer, which CI runs as well, with XLA's
+# default optimisations, which the suite does without for the sake of compilation.
 test: .venv/test
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest
 	JAX_ENABLE_X64=0 $(BIN)/python -m pytest
 
 slow: .venv/test
-	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m slow
-	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m slow
+	XLA_FLAGS= JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m slow
+	XLA_FLAGS= JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m slow
 
 lint: .venv/test .venv/lint
 	$(BIN)/ruff check

@@ -1,15 +1,21 @@
 """One process tests one precision: `JAX_ENABLE_X64=1 pytest` and `JAX_ENABLE_X64=0 pytest`."""
 
+import gc
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 os.environ.setdefault("MPLBACKEND", "Agg")
+if version("jaxlib").startswith("0.10."):  # thousands of small programs: these flags, of this version, halve their compilation
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+gc.set_threshold(200_000, 20, 100)  # jaxprs are many small objects: a tenth of the time went to collections
 
+import equinox as eqx
 import hypothesis
 import jax
 import jax.numpy as jnp
@@ -21,12 +27,13 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 with jaxtyping.install_import_hook("kernax", "beartype.beartype"):
-    import kernax  # noqa: F401  every annotated shape in the package is checked while the tests run
+    import kernax  # every annotated shape in the package is checked while the tests run
 
 hypothesis.settings.register_profile("kernax", deadline=None, max_examples=25, derandomize=True, database=None)
 hypothesis.settings.load_profile("kernax")
 
 X64 = jax.config.jax_enable_x64
+DTYPE = np.float64 if X64 else np.float32
 needs_x64 = pytest.mark.skipif(not X64, reason="a statement about float64")
 needs_x32 = pytest.mark.skipif(X64, reason="a statement about a process without 64-bit mode")
 DATA = Path(__file__).parent.parent.parent / "shared" / "data"
@@ -43,6 +50,20 @@ TOLERANCE = {
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
+
+
+def matrix(kernel, X, Z=None):
+    return np.asarray(kernax.gram(kernel, X, Z), np.float64)
+
+
+def explicit(basis, X):
+    """The features of a stack of points, one row each."""
+    return np.asarray(eqx.filter_jit(eqx.filter_vmap(basis))(jnp.asarray(X)), np.float64)
+
+
+def assert_close(a, b, tolerance=TOLERANCE["value"]):
+    """Within the tolerance of each entry, or of the largest one."""
+    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * np.max(np.abs(b)))
 
 
 def check_derivatives(function, arguments, *, rtol, atol, step=1e-5):

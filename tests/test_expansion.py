@@ -33,7 +33,7 @@ def test_values_of_a_stack_are_those_of_its_points_in_the_precision_of_the_expan
     f, _, X = expansions
     np.testing.assert_allclose(f.values(X), jax.vmap(f)(X), **CLOSE)
     half = kernax.KernelExpansion(
-        kernax.RBF(), f.points.astype(np.float32), f.coefficients.astype(np.float32), jnp.float32(0.5)
+        kernax.RBF(np.float32(1)), f.points.astype(np.float32), f.coefficients.astype(np.float32), jnp.float32(0.5)
     )
     assert half.values(np.asarray(X, float)).dtype == jnp.float32
     np.testing.assert_allclose(half.values(X), jax.vmap(half)(X), rtol=1e-5, atol=1e-5)

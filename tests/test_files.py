@@ -26,6 +26,16 @@ KERNELS = {
     "bilinear": kernax.BilinearForm(np.eye(2)),
     "parts": kernax.On(kernax.RBF(), (0, 1)) + kernax.On(kernax.RBF(), slice(0, 2)) + kernax.On(kernax.RBF(), 1),
     "warped": kernax.ExpOf(kernax.Polynomial(3, 0.5)) + kernax.Normalised(kernax.PolynomialOf(kernax.RBF(), np.ones(3))),
+    "precomputed": kernax.Precomputed.from_blocks(np.eye(2), np.ones((2, 1)), np.ones(1)),
+    "herglotz": kernax.Herglotz(np.array([0.4, 0.1])),
+    "green": kernax.Brownian() + kernax.BrownianBridge() * kernax.IntegratedBrownian(),
+    "arc": kernax.ArcCosine(2),
+    "centred": kernax.Centred(kernax.GaussianOf(kernax.RBF(), 0.5), np.eye(3)),
+    "change": kernax.ChangePoint(kernax.RBF(), kernax.Linear(), 0.2, 0.5, 1),
+    "gibbs": kernax.Gibbs(kernax.GaussianBasis(np.ones((2, 2)), 0.5)),
+    "bases": kernax.FeatureMap(kernax.SigmoidBasis(np.ones(2))) + kernax.FeatureMap(kernax.PolynomialBasis(2)),
+    "bins": kernax.FeatureMap(kernax.IndicatorBins(4, 2)),
+    "sines": kernax.FeatureMap(kernax.Brownian().eigenpairs(3)[1]),
 }
 
 

@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, needs_x64
+from conftest import DTYPE, TOLERANCE, X64, assert_close, needs_x64
 
 import kernax
 
-DTYPE = np.float64 if X64 else np.float32
 X = np.random.default_rng(0).normal(size=(6, 2)).astype(DTYPE)
 Z = np.random.default_rng(1).normal(size=(5, 2)).astype(DTYPE)
 ARD = np.array([0.5, 2.0])
@@ -20,10 +19,6 @@ ARD = np.array([0.5, 2.0])
 
 def gram(kernel, X=X, Z=Z):
     return np.asarray(kernax.gram(kernel, X, Z), np.float64)
-
-
-def assert_close(a, b, tolerance=TOLERANCE["value"]):
-    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * np.max(np.abs(b)))
 
 
 def distance(X=X, Z=Z, lengthscale=1.0):

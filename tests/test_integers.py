@@ -1,0 +1,145 @@
+"""Kernels of integers: given matrices, which learners take as they take their kernel, and Herglotz."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import DTYPE, TOLERANCE, assert_close, matrix, needs_x64
+
+import kernax
+from kernax.core.errors import NonFiniteError
+
+# K19: precomputed matrices
+
+
+def problem():
+    rng = np.random.default_rng(5)
+    X, Z = rng.normal(size=(8, 2)).astype(DTYPE), rng.normal(size=(3, 2)).astype(DTYPE)
+    return X, Z, np.sin(X[:, 0]) + X[:, 1], np.sign(X[:, 0] + 0.3 * X[:, 1])
+
+
+def blocks(kernel, X, Z):
+    return kernax.Precomputed.from_blocks(kernax.gram(kernel, X), kernax.gram(kernel, X, Z), kernax.gram_diagonal(kernel, Z))
+
+
+def test_learners_give_the_same_function_from_a_kernel_and_from_its_matrix():
+    """K19."""
+    X, Z, y, labels = problem()
+    kernel, old, new = kernax.Matern32(1.5), np.arange(8), np.arange(8, 11)
+    given = blocks(kernel, X, Z)
+    fits = {
+        "ridge": lambda k, X: kernax.kernel_ridge(k, X, y.astype(DTYPE), 0.1, bias=True).value,
+        "svm": lambda k, X: kernax.svm(k, X, labels.astype(DTYPE), 2.0).value,
+        "mean": lambda k, X: kernax.condition(kernax.GaussianProcess(k), X, y.astype(DTYPE), 0.1).value.mean,
+        "variance": lambda k, X: kernax.condition(kernax.GaussianProcess(k), X, y.astype(DTYPE), 0.1).value.variance,
+    }
+    for fit in fits.values():
+        f, g = fit(kernel, X), fit(given, old)
+        assert_close(jax.vmap(g)(jnp.asarray(new)), jax.vmap(f)(jnp.asarray(Z)), TOLERANCE["solve"])
+        assert_close(jax.vmap(g)(jnp.asarray(old)), jax.vmap(f)(jnp.asarray(X)), TOLERANCE["solve"])
+
+
+def test_a_precomputed_kernel_looks_its_values_up():
+    X, Z, *_ = problem()
+    kernel = kernax.RBF()
+    everything = np.asarray(kernax.gram(kernel, np.concatenate([X, Z])))
+    np.testing.assert_array_equal(kernax.gram(kernax.Precomputed(everything), np.arange(11)), everything)
+    full = kernax.Precomputed.from_blocks(everything[:8, :8], everything[:8, 8:], everything[8:, 8:])
+    np.testing.assert_array_equal(kernax.gram(full, np.arange(11)), everything)
+    np.testing.assert_array_equal(kernax.gram(full, np.array([9, 2]), np.array([3, 10, 1])), everything[[9, 2]][:, [3, 10, 1]])
+    assert full(0, 9) == everything[0, 9] == eqx.filter_jit(full)(jnp.int32(9), jnp.uint8(0))
+
+
+def test_what_a_precomputed_kernel_does_not_know_is_nan():
+    K, cross, new = 2 * np.eye(3), np.ones((3, 2)), np.full((2, 2), 3.0)
+    cases = {
+        "matrix": (kernax.Precomputed(K), 3),
+        "no new": (kernax.Precomputed.from_blocks(K, cross), 5),
+        "diagonal": (kernax.Precomputed.from_blocks(K, cross, np.diagonal(new)), 5),
+        "all": (kernax.Precomputed.from_blocks(K, cross, new), 5),
+    }
+    for name, (kernel, size) in cases.items():
+        places = jnp.arange(-2, size + 2)
+        i, j = np.meshgrid(places, places, indexing="ij")
+        values = eqx.filter_jit(eqx.filter_vmap(lambda k, i, j: k(i, j), in_axes=(None, 0, 0)))(kernel, i.ravel(), j.ravel())
+        values = np.asarray(values).reshape(i.shape)
+        known = (i >= 0) & (j >= 0) & (i < size) & (j < size)
+        if name in ("no new", "diagonal"):
+            known &= (i < 3) | (j < 3) | ((i == j) & (name == "diagonal"))
+        np.testing.assert_array_equal(np.isfinite(values), known)
+    with pytest.raises(NonFiniteError):
+        kernax.gram(cases["matrix"][0], np.array([0, 3]))
+    with pytest.raises(NonFiniteError):
+        kernax.gram(cases["matrix"][0], np.array([0, -1]))
+
+
+def test_a_precomputed_kernel_refuses_what_is_no_gram_matrix():
+    good = np.eye(3)
+    with pytest.raises(ValueError, match=r"K must be symmetric.*differ by up to 0\.5"):
+        kernax.Precomputed(np.array([[1.0, 0.5], [0.0, 1.0]]))
+    with pytest.raises(ValueError, match=r"K holds NaN or inf, first in row 1"):
+        kernax.Precomputed(np.array([[1.0, 0.0], [0.0, np.nan]]))
+    with pytest.raises(ValueError, match=r"cross holds NaN"):
+        kernax.Precomputed.from_blocks(good, np.full((3, 1), np.nan))
+    with pytest.raises(ValueError, match=r"cross must have shape \(3, m\)"):
+        kernax.Precomputed.from_blocks(good, np.ones((2, 3)))
+    with pytest.raises(ValueError, match=r"new must have shape \(2, 2\), or \(2,\)"):
+        kernax.Precomputed.from_blocks(good, np.ones((3, 2)), np.ones(3))
+    with pytest.raises(ValueError, match="new must be symmetric"):
+        kernax.Precomputed.from_blocks(good, np.ones((3, 2)), np.array([[1.0, 0.0], [1.0, 1.0]]))
+    for points in (np.arange(3.0), np.arange(3)[:, None]):
+        with pytest.raises(ValueError, match=r"compares integers, in a stack of shape \(n,\)"):
+            kernax.gram(kernax.Precomputed(good), points)
+
+
+def test_a_precomputed_matrix_that_is_not_square_is_refused():
+    with pytest.raises(ValueError, match="K must be a square matrix"):
+        kernax.Precomputed(np.ones((2, 3)))
+    with pytest.raises(ValueError, match="K must be a square matrix"):
+        kernax.Precomputed(np.ones(3))
+
+
+@needs_x64
+def test_a_traced_matrix_is_used_by_its_symmetric_part_and_differentiable():
+    K = np.array([[1.0, 0.3], [0.3, 2.0]])
+    total = jax.jit(lambda K: jnp.sum(jnp.array([[1.0, 2.0], [0.0, 3.0]]) * kernax.gram(kernax.Precomputed(K), jnp.arange(2))))
+    assert_close(jax.grad(total)(jnp.asarray(K)), [[1.0, 1.0], [1.0, 3.0]])
+
+
+# K20: Herglotz
+
+
+def test_herglotz_is_its_formula_and_circulant_with_the_transform_as_eigenvalues():
+    """K20."""
+    masses = np.array([0.4, 0.0, 1.3, 0.2, 0.7])
+    n, j = np.arange(5), np.arange(5)
+    K = matrix(kernax.Herglotz(masses), n)
+    assert_close(K, np.cos(2 * np.pi * (n[:, None, None] - n[None, :, None]) * j / 5) @ masses)
+    np.testing.assert_array_equal(K, np.array([[K[0, (b - a) % 5] for b in n] for a in n]))
+    transform = np.fft.fft(K[0]).real
+    assert_close(transform, 5 * (masses + masses[-j]) / 2)
+    assert_close(np.sort(transform), np.linalg.eigvalsh(K), 10 * TOLERANCE["value"])
+    F = np.exp(2j * np.pi * np.outer(n, j) / 5)
+    assert_close(K @ F, F * transform, 10 * TOLERANCE["value"])
+
+
+def test_herglotz_has_its_period_also_far_away_and_for_small_integer_types():
+    kernel = kernax.Herglotz(np.array([0.4, 0.1, 1.3]))
+    near = kernax.gram(kernel, np.array([0, 1, 2]))
+    np.testing.assert_array_equal(kernax.gram(kernel, np.array([0, 1, 2]) + 3 * 10**8), near)
+    np.testing.assert_array_equal(kernax.gram(kernel, np.array([0, 1, 2]) - 300), near)
+    np.testing.assert_array_equal(kernax.gram(kernel, np.array([0, 1, 2], np.uint8)), near)
+    assert kernel.is_stationary
+    assert not kernel.is_homogeneous
+
+
+def test_a_negative_mass_is_refused():
+    """K20."""
+    with pytest.raises(ValueError, match=r"Herglotz\.masses must be in \[0, inf\)"):
+        kernax.Herglotz(np.array([0.4, -0.1]))
+
+
+def test_masses_that_are_no_vector_are_refused():
+    with pytest.raises(ValueError, match=r"masses must have shape \(N,\)"):
+        kernax.Herglotz(np.ones((2, 2)))
