@@ -1,6 +1,6 @@
 """kernax: differentiable kernel methods in JAX. Nouns are equinox modules, verbs are functions."""
 
-from kernax.core import errors
+from kernax import errors
 from kernax.core.expansion import KernelExpansion, kernel_distance
 from kernax.core.features import FeatureMap
 from kernax.core.gram import gram, gram_diagonal, gram_operator

@@ -9,7 +9,7 @@ import pytest
 from conftest import DTYPE, TOLERANCE, assert_close, explicit, matrix
 
 import kernax
-from kernax.core.errors import NonFiniteError
+from kernax.errors import NonFiniteError
 
 UNIT = np.array([[0.1, 0.75], [0.29, 0.5], [0.0, 0.99], [0.6, 0.74]], DTYPE)
 

@@ -8,8 +8,8 @@ import pytest
 from conftest import X64, needs_x64
 
 import kernax
-from kernax.core.errors import NonFiniteError
 from kernax.core.numerics import squared_distance
+from kernax.errors import NonFiniteError
 
 ONE = np.float32(1)
 

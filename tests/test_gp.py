@@ -12,8 +12,8 @@ from sklearn.gaussian_process import kernels as sk
 
 import kernax
 from kernax.core.boundary import as_noise, as_scalar, as_targets, as_weights
-from kernax.core.errors import ConditionWarning, NonFiniteError, NotPSDError
 from kernax.core.support import NONNEGATIVE
+from kernax.errors import ConditionWarning, NonFiniteError, NotPSDError
 from kernax.gp.process import as_mean
 
 DTYPE = jnp.result_type(float)

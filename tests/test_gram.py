@@ -12,8 +12,8 @@ import pytest
 from conftest import TOLERANCE, X64, needs_x64
 
 import kernax
-from kernax.core.errors import MemoryBudgetError, NonFiniteError
 from kernax.core.gram import _pairs_at_once
+from kernax.errors import MemoryBudgetError, NonFiniteError
 
 KERNEL = 2.0 * kernax.RBF(1.5) + kernax.Linear()
 DTYPE = jnp.result_type(float)

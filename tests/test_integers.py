@@ -8,7 +8,7 @@ import pytest
 from conftest import DTYPE, TOLERANCE, assert_close, matrix, needs_x64
 
 import kernax
-from kernax.core.errors import NonFiniteError
+from kernax.errors import NonFiniteError
 
 # K19: precomputed matrices
 

@@ -8,8 +8,8 @@ import pytest
 from conftest import TOLERANCE, X64, check_derivatives, needs_x64
 
 import kernax
-from kernax.core.errors import ConditionWarning, MaxStepsError, NonFiniteError, NotPSDError
 from kernax.core.linalg import weighted_solve
+from kernax.errors import ConditionWarning, MaxStepsError, NonFiniteError, NotPSDError
 
 PSD = lx.positive_semidefinite_tag
 DTYPE = jnp.result_type(float)

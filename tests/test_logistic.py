@@ -8,9 +8,9 @@ import scipy.optimize
 from conftest import X64, needs_x64, real_data
 
 import kernax
-from kernax.core.errors import DivergedError
 from kernax.core.labels import signs
 from kernax.core.losses import Logistic
+from kernax.errors import DivergedError
 from kernax.supervised import logistic as room
 
 DTYPE = jnp.result_type(float)

@@ -7,7 +7,7 @@ import pytest
 from conftest import TOLERANCE, X64, needs_x64
 
 import kernax
-from kernax.core.errors import NotPSDError
+from kernax.errors import NotPSDError
 
 DTYPE = np.float64 if X64 else np.float32
 X = np.random.default_rng(2).normal(size=(6, 2)).astype(DTYPE)

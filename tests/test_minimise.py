@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import kernax
-from kernax.core.errors import DivergedError, NonFiniteError, RunawayWarning
+from kernax.errors import DivergedError, NonFiniteError, RunawayWarning
 
 ADAM, LBFGS, SGD = optax.adam(0.1), optax.lbfgs(), optax.sgd(0.5)
 

@@ -9,7 +9,7 @@ import pytest
 from conftest import X64, needs_x64
 
 import kernax
-from kernax.core.errors import DivergedError, NonFiniteError, RunawayWarning
+from kernax.errors import DivergedError, NonFiniteError, RunawayWarning
 
 DTYPE = jnp.result_type(float)
 

@@ -7,7 +7,7 @@ import pytest
 from conftest import DTYPE, assert_close, explicit, matrix, needs_x64
 
 import kernax
-from kernax.core.errors import NonFiniteError
+from kernax.errors import NonFiniteError
 
 RNG = np.random.default_rng(3)
 LINE = np.array([[0.15], [0.4], [0.55], [0.9]], DTYPE)

@@ -9,7 +9,7 @@ from conftest import TOLERANCE, X64, check_derivatives, needs_x32, needs_x64, re
 from sklearn.kernel_ridge import KernelRidge
 
 import kernax
-from kernax.core.errors import ConditionWarning, MaxStepsError
+from kernax.errors import ConditionWarning, MaxStepsError
 from kernax.supervised import ridge as room
 
 DTYPE = jnp.result_type(float)

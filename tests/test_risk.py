@@ -9,8 +9,8 @@ from conftest import TOLERANCE, X64, needs_x64, untyped
 from sklearn.linear_model import Lasso
 
 import kernax
-from kernax.core.errors import MaxStepsError
 from kernax.core.losses import AbstractSmoothLoss
+from kernax.errors import MaxStepsError
 
 DTYPE = jnp.result_type(float)
 RBF = kernax.RBF(0.9)

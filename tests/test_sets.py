@@ -9,7 +9,7 @@ import pytest
 from conftest import TOLERANCE, X64
 
 import kernax
-from kernax.core.errors import FeaturelessWarning, NonFiniteError
+from kernax.errors import FeaturelessWarning, NonFiniteError
 from kernax.testing import check_kernel
 
 DTYPE = np.float64 if X64 else np.float32

@@ -11,7 +11,7 @@ import pytest
 from conftest import TOLERANCE, X64, needs_x64, real_data, untyped
 
 import kernax
-from kernax.core.errors import FeaturelessWarning, NonFiniteError
+from kernax.errors import FeaturelessWarning, NonFiniteError
 from kernax.kernels import spectrum, strings
 
 DTYPE = jnp.result_type(float)

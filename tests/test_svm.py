@@ -11,7 +11,7 @@ from conftest import TOLERANCE, X64, needs_x64, real_data
 from sklearn.svm import SVC, SVR, OneClassSVM
 
 import kernax
-from kernax.core.errors import MaxStepsError
+from kernax.errors import MaxStepsError
 from kernax.supervised import svm as room
 
 DTYPE = jnp.result_type(float)

@@ -11,7 +11,7 @@ import pytest
 from conftest import TOLERANCE, X64
 
 import kernax
-from kernax.core.errors import FeaturelessWarning, NonFiniteError
+from kernax.errors import FeaturelessWarning, NonFiniteError
 from kernax.kernels.subset_trees import _inside
 from kernax.testing import check_conformance
 

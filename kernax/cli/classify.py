@@ -9,11 +9,11 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.cli.job import Report, Split, kernel_of, quarter_of_each, rows_of
 from kernax.cli.predictor import LOGISTIC, SVM, Classifier, parameter_rows
-from kernax.core.errors import NonFiniteError
 from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel
 from kernax.core.parameters import interior, positive
 from kernax.core.solution import RESULTS, Solution
+from kernax.errors import NonFiniteError
 from kernax.selection.minimise import minimise
 from kernax.supervised.logistic import kernel_logistic, kernel_softmax
 from kernax.supervised.svm import svm

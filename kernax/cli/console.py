@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from kernax.cli.job import Report
-from kernax.core.errors import MemoryBudgetError, SolveError
+from kernax.errors import MemoryBudgetError, SolveError
 
 PICTURES = (".png", ".pdf", ".svg")
 

@@ -11,10 +11,10 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.cli.job import Report, Split, kernel_of
 from kernax.cli.predictor import GP, RIDGE, Regressor, parameter_rows
-from kernax.core.errors import NonFiniteError
 from kernax.core.kernel import AbstractKernel
 from kernax.core.parameters import interior, positive
 from kernax.core.solution import Solution
+from kernax.errors import NonFiniteError
 from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition, log_marginal_likelihood
 from kernax.selection.minimise import minimise

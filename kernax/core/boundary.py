@@ -14,10 +14,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, ArrayLike, PyTree
 
-from kernax.core.errors import PrecisionWarning
 from kernax.core.numerics import is_concrete
 from kernax.core.solution import warn
 from kernax.core.support import NONNEGATIVE, Support
+from kernax.errors import PrecisionWarning
 
 _HALF = (jnp.float16, jnp.bfloat16)
 

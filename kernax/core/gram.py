@@ -13,7 +13,6 @@ from jax.extend import core as jex
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_scalar, as_stack, cast, count, dtype_of
-from kernax.core.errors import FeaturelessWarning, NonFiniteError
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete, product
@@ -21,6 +20,7 @@ from kernax.core.operators import tell_lineax
 from kernax.core.parameters import check_count, parameters
 from kernax.core.solution import warn
 from kernax.core.support import NONNEGATIVE
+from kernax.errors import FeaturelessWarning, NonFiniteError
 
 _BUDGET = {"cpu": 3 * 2**14}  # floats that pairs computed at one time may hold between them: what the cache of a core holds
 _LARGE_BUDGET = 2**26  # elsewhere: what keeps an accelerator busy

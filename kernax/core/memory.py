@@ -6,8 +6,8 @@ import jax
 from jaxtyping import Array, PyTree
 
 from kernax.core.boundary import count, dtype_of
-from kernax.core.errors import MemoryBudgetError
 from kernax.core.numerics import is_concrete
+from kernax.errors import MemoryBudgetError
 
 
 def check_memory(X: PyTree, Z: PyTree | None = None) -> None:

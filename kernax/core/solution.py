@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 
-from kernax.core.errors import BreakdownError, ConditionWarning, DivergedError, MaxStepsError, NonFiniteError, NotPSDError
 from kernax.core.numerics import is_concrete
+from kernax.errors import BreakdownError, ConditionWarning, DivergedError, MaxStepsError, NonFiniteError, NotPSDError
 
 Value = TypeVar("Value")
 

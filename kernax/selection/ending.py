@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from kernax.core.errors import RunawayWarning
 from kernax.core.numerics import is_concrete
 from kernax.core.solution import RESULTS, Solution, finish, warn
+from kernax.errors import RunawayWarning
 
 
 def ended(solution: Solution, throw: bool, verb: str) -> Solution:

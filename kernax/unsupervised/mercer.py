@@ -12,13 +12,13 @@ from jaxtyping import Array, PyTree
 
 from kernax.core.batching import one_by_one
 from kernax.core.boundary import count as count_of
-from kernax.core.errors import NotPSDError
 from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import gram, prepare
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import is_concrete, product
 from kernax.core.parameters import check_count
 from kernax.core.spectral import Eigenpairs
+from kernax.errors import NotPSDError
 
 
 def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:

@@ -1,4 +1,4 @@
-"""The exceptions and warnings of kernax, public as `kernax.errors`."""
+"""The exceptions and warnings of kernax."""
 
 
 class SolveError(RuntimeError):
