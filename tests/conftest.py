@@ -91,7 +91,8 @@ def real_data(name: str):
     path = DATA / f"{name}.npz"
     if not path.exists():
         pytest.skip(f"the shared data set {name} is not here")
-    return np.load(path)
+    with np.load(path) as file:
+        return dict(file)
 
 
 def pytest_configure(config):

@@ -5,6 +5,7 @@ import itertools
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import lineax as lx
 import numpy as np
 import pytest
 from conftest import TOLERANCE, X64, needs_x64, real_data
@@ -13,6 +14,8 @@ from sklearn.svm import SVC, SVR, OneClassSVM
 import kernax
 from kernax.errors import MaxStepsError
 from kernax.supervised import svm as room
+from kernax.supervised.dual import BoxProblem, Point, certificate
+from kernax.supervised.smo import _Part
 
 DTYPE = jnp.result_type(float)
 RBF = kernax.RBF(np.sqrt(0.5))  # gamma = 1
@@ -46,6 +49,38 @@ def test_a_machine_is_optimal_and_says_how_nearly(data):
         primal = 10 * np.maximum(0, 1 - y * f).sum() + solution.value.norm**2 / 2
         np.testing.assert_allclose(stats["primal"], primal, rtol=1e-9)
         assert stats["support"] == jnp.sum(beta != 0) == stats["free"] + stats["bounded"]
+
+
+def test_rounding_between_the_slopes_of_one_point_moves_nothing_and_a_lost_sum_is_no_success(data):
+    """Found when rise and drop were compiled apart: the pair (i, i) was chosen, and the sum of coefficients was lost."""
+    X, y = data
+    n, K = 60, kernax.gram(RBF, X)
+    zero, one = jnp.zeros(n, DTYPE), jnp.ones((), DTYPE)
+    problem = BoxProblem(
+        lx.MatrixLinearOperator(K), jnp.asarray(y), jnp.minimum(10 * y, 0), jnp.maximum(10 * y, 0), 0 * one, 0 * one, one
+    )
+    part = _Part.of(problem, jnp.arange(n), zero + 0.5 * y, zero)
+    rise = part.residual.at[3].add(jnp.finfo(DTYPE).eps)  # and all the others are equal
+    beta, _, _ = part._step(part.beta, rise, part.residual, jnp.finfo(DTYPE).eps)
+    np.testing.assert_allclose(jnp.sum(beta), jnp.sum(part.beta), atol=TOLERANCE["value"])
+
+    solution = kernax.svm(RBF, X, y, 10.0, solver=FINE if X64 else None)
+    beta, bias = solution.value.coefficients, solution.value.bias
+    relative = lambda beta: certificate(Point(beta, problem.residual(beta), bias, jnp.zeros((), jnp.int32)), problem)[
+        "relative_gap"
+    ]
+    np.testing.assert_allclose(relative(beta), solution.stats["relative_gap"], atol=1e-12 if X64 else 1e-5)
+    assert relative(beta.at[3].add(0.25 * y[3])) > 1e-3
+
+
+def test_many_points_and_a_large_penalty_succeed_in_float32():
+    """Coefficients within n roundings of a bound were put on it: 0.02 at C = 100, and the gap was 0.0035 of the objective."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(2000, 10)).astype(np.float32)
+    y = np.sign(X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=2000)).astype(np.float32)
+    solution = kernax.svm(kernax.RBF(2.0), X, y, 100.0)
+    assert solution.stats["relative_gap"] <= 1e-3
+    assert abs(jnp.sum(solution.value.coefficients)) <= 0.01  # now 0.0008
 
 
 @needs_x64

@@ -213,12 +213,12 @@ def polished(point: Point, problem: BoxProblem) -> tuple[Point, Bool[Array, ""]]
 def certificate(point: Point, problem: BoxProblem) -> dict[str, Array]:
     """Primal and dual objective, and their difference, a sum of one non-negative term a point, computed as that sum.
 
-    An infinite bound counts as one far beyond the largest coefficient, which has the same solution.
+    An infinite bound counts as one far beyond the largest coefficient, which has the same solution. The relative gap, on which
+    success is decided, also counts what the sum of the coefficients lacks of its total, at the steepest slope.
     """
     beta, variance = point.beta, jnp.max(problem.diagonal())
     ample = 10 * jnp.max(abs(beta)) + problem.scale / jnp.where(variance > 0, variance, 1)
-    low, high = jnp.maximum(problem.low, -ample), jnp.minimum(problem.high, ample)
-    low, high = jnp.where(jnp.isinf(problem.low), low, problem.low), jnp.where(jnp.isinf(problem.high), high, problem.high)
+    low, high = (jnp.where(jnp.isinf(v), end, v) for v, end in ((problem.low, -ample), (problem.high, ample)))
     residual = point.residual
     off = residual - point.bias
     loss = high * jnp.maximum(off - problem.epsilon, 0) + low * jnp.minimum(off + problem.epsilon, 0)
@@ -229,7 +229,8 @@ def certificate(point: Point, problem: BoxProblem) -> dict[str, Array]:
     bounded = on & ((beta >= problem.high) | (beta <= problem.low))
     counts = {"support": jnp.sum(on), "bounded": jnp.sum(bounded), "free": jnp.sum(on & ~bounded)}
     objective = jnp.maximum(abs(dual + gap), abs(dual))
-    relative = gap / jnp.where(objective > 0, objective, 1)
+    missing = jnp.zeros((), beta.dtype) if problem.total is None else abs(problem.total - jnp.sum(beta))
+    relative = (gap + missing * jnp.max(abs(off))) / jnp.where(objective > 0, objective, 1)
     return {"primal": dual + gap, "dual": dual, "gap": gap, "relative_gap": relative} | counts
 
 

@@ -115,7 +115,7 @@ def _solved(point: Point, problem: BoxProblem, solver: AbstractDualSolver, tol: 
     """The solver's point at a tolerance relative to the targets, but not finer than rounding allows."""
     goal = jnp.maximum(tol * problem.scale, _rounding(point, problem))
     beta, steps = solver.solve(problem, point.beta, point.residual, goal)
-    near = max(16, len(beta)) * float(jnp.finfo(beta.dtype).eps) * jnp.max(abs(beta))
+    near = 16 * float(jnp.finfo(beta.dtype).eps) * jnp.max(abs(beta))
     for bound in (jnp.zeros((), beta.dtype), problem.low, problem.high):  # a bound missed by rounding would count as free
         beta = jnp.where(abs(beta - bound) <= near, bound, beta)
     residual = problem.residual(beta)

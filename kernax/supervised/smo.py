@@ -121,7 +121,8 @@ class _Part(eqx.Module):
         i, rise_i = _argmax(rise)
         K_i = self.K[i]
         gain, curvature = rise_i - drop, jnp.maximum(self.diagonal[i] + self.diagonal - 2 * K_i, floor)
-        j, best = _argmax(jnp.where(gain > 0, gain * gain / curvature, -jnp.inf))
+        other = self.index != i  # a free coefficient's rise and drop may differ by rounding, and no curvature restrains that
+        j, best = _argmax(jnp.where((gain > 0) & other, gain * gain / curvature, -jnp.inf))
         K_j, beta_i, beta_j, rise_j, drop_i, drop_j = self.K[j], beta[i], beta[j], rise[j], drop[i], drop[j]
         room_i = jnp.where(beta_i < 0, -beta_i, self.high[i] - beta_i)  # up to zero, where the slope has a kink
         room_j = jnp.where(beta_j > 0, beta_j, beta_j - self.low[j])
