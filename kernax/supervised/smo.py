@@ -68,8 +68,9 @@ class SMO(AbstractDualSolver):
 class _Part(eqx.Module):
     """The programme on a working set, everything else held, padded with points that cannot move.
 
-    Without a sum to keep, a phantom whose row of K is zero and whose box is infinite takes up whatever the others change:
-    single coefficients then move against it, and no second algorithm is needed.
+    The matrix has -inf on its diagonal, which is an infinite curvature: the rise and the drop of one point may differ by a
+    rounding, and it must not be paired with itself. Without a sum to keep, a phantom whose row of K is zero and whose box is
+    infinite takes up whatever the others change: single coefficients then move against it, and no second algorithm is needed.
     """
 
     K: Float[Array, "m m"]
@@ -88,10 +89,11 @@ class _Part(eqx.Module):
         pad = lambda v: jnp.pad(v, (0, extra))
         unbound = lambda v, bound: pad(v).at[-1].set(bound) if phantom else pad(v)
         K = jnp.pad(problem.submatrix(places), ((0, extra), (0, extra)))
+        index = jnp.arange(len(K), dtype=jnp.int32)
         return _Part(
-            K,
+            K.at[index, index].set(-jnp.inf),
             jnp.diagonal(K),
-            jnp.arange(len(K), dtype=jnp.int32),
+            index,
             pad(beta[places]),
             pad(residual[places]),
             unbound(problem.low[places], -jnp.inf),
@@ -121,8 +123,7 @@ class _Part(eqx.Module):
         i, rise_i = _argmax(rise)
         K_i = self.K[i]
         gain, curvature = rise_i - drop, jnp.maximum(self.diagonal[i] + self.diagonal - 2 * K_i, floor)
-        other = self.index != i  # a free coefficient's rise and drop may differ by rounding, and no curvature restrains that
-        j, best = _argmax(jnp.where((gain > 0) & other, gain * gain / curvature, -jnp.inf))
+        j, best = _argmax(jnp.where(gain > 0, gain * gain / curvature, -jnp.inf))
         K_j, beta_i, beta_j, rise_j, drop_i, drop_j = self.K[j], beta[i], beta[j], rise[j], drop[i], drop[j]
         room_i = jnp.where(beta_i < 0, -beta_i, self.high[i] - beta_i)  # up to zero, where the slope has a kink
         room_j = jnp.where(beta_j > 0, beta_j, beta_j - self.low[j])
@@ -131,8 +132,8 @@ class _Part(eqx.Module):
         step = jnp.where(some, jnp.minimum(step, jnp.minimum(room_i, room_j)), 0)
         new_i = jnp.where(step == room_i, jnp.where(beta_i < 0, 0, self.high[i]), beta_i + step)
         new_j = jnp.where(step == room_j, jnp.where(beta_j > 0, 0, self.low[j]), beta_j - step)
-        residual_i = rise_i + jnp.where(beta_i >= 0, self.epsilon[i], -self.epsilon[i]) - step * (K_i[i] - K_j[i])
-        residual_j = drop_j + jnp.where(beta_j > 0, self.epsilon[j], -self.epsilon[j]) - step * (K_i[j] - K_j[j])
+        residual_i = rise_i + jnp.where(beta_i >= 0, self.epsilon[i], -self.epsilon[i]) - step * (self.diagonal[i] - K_j[i])
+        residual_j = drop_j + jnp.where(beta_j > 0, self.epsilon[j], -self.epsilon[j]) - step * (K_i[j] - self.diagonal[j])
         of_i = slopes(new_i, residual_i, self.low[i], self.high[i], self.epsilon[i])
         of_j = slopes(new_j, residual_j, self.low[j], self.high[j], self.epsilon[j])
         keep = lambda new, old: jnp.where(some, new, old)
