@@ -60,8 +60,9 @@ def newton(
 ) -> tuple[Array, Any, dict[str, Array]]:
     """Damped Newton iteration `x <- x + t (step(x) - x)`, t halved from 1 until the objective does not rise beyond rounding.
 
-    Stops when a full step moves x by at most `rtol` (default eps^(2/3)) of its size. Where no halving helps any more it has
-    succeeded if the step is below the root of that, and stagnated otherwise.
+    Stops when a full step moves x by at most `rtol` (default eps^(2/3)) of its size. With steps below the root of that it has
+    also succeeded where nothing but rounding is left: the objective does not fall, and no halving helps or the steps no longer
+    shrink. Where no halving helps a longer step it has stagnated.
 
     Returns:
         x, the result (successful, stagnation, max_steps_reached, or nonfinite with the last finite x), and stats `steps` and
@@ -83,22 +84,24 @@ def newton(
         return jnp.where(better, x + t * direction, x), jnp.where(better, new, value), better
 
     def body(carry):
-        x, value, _, _, steps = carry
+        x, before, last, _, _, steps = carry
         direction = step(x) - x
         size = jnp.linalg.norm(direction) / (jnp.linalg.norm(x) + tolerance)
         close = size <= jnp.sqrt(tolerance)  # where the objective shows nothing but rounding
-        level = value + jnp.where(close, 8 * float(jnp.finfo(x.dtype).eps) * abs(value), 0)
-        x, value, better = damped(x, value, direction, level)
-        state = jnp.where((size <= tolerance) | (~better & close), 1, jnp.where(better, 0, 2)).astype(jnp.int32)
-        return x, value, state, jnp.all(jnp.isfinite(direction)), steps + 1
+        rounding = 8 * float(jnp.finfo(x.dtype).eps) * abs(before)
+        x, value, better = damped(x, before, direction, before + jnp.where(close, rounding, 0))
+        wanders = ~better | ((size > last / 2) & (value >= before - rounding))
+        state = jnp.where((size <= tolerance) | (close & wanders), 1, jnp.where(better, 0, 2)).astype(jnp.int32)
+        return x, value, size, state, jnp.all(jnp.isfinite(direction)), steps + 1
 
     def go_on(carry):
-        _, _, state, finite, steps = carry
+        _, _, _, state, finite, steps = carry
         return (state == 0) & finite & (steps < max_steps)
 
     first = objective(start)
-    carry = (start, first, jnp.zeros((), jnp.int32), jnp.isfinite(first), jnp.zeros((), jnp.int32))
-    x, value, state, finite, steps = lax.while_loop(go_on, body, carry)
+    still = jnp.zeros((), jnp.int32)
+    carry = (start, first, jnp.asarray(jnp.inf, start.dtype), still, jnp.isfinite(first), still)
+    x, value, _, state, finite, steps = lax.while_loop(go_on, body, carry)
     result = RESULTS.where(state == 1, RESULTS.successful, RESULTS.max_steps_reached)
     result = RESULTS.where(state == 2, RESULTS.stagnation, result)
     result = RESULTS.where(finite, result, RESULTS.nonfinite)
