@@ -163,7 +163,7 @@ POINTS = np.random.default_rng(0).normal(size=(6, 2)).astype(DTYPE)
         (lambda: kernax.RBF("a"), "a parameter must be a number or an array of numbers, but is 'a'"),
         (lambda: kernax.RBF(None), "but is None"),
         (lambda: kernax.RBF(np.ones(2) * 1j), "a parameter must be real"),
-        (lambda: kernax.core.gram.as_kernel(kernax.RBF), r"but is the class RBF: wrap a function with Custom\(lambda _, x, z"),
+        (lambda: kernax.core.gram.as_kernel(kernax.RBF), r"but is the class RBF: call it, as in RBF"),
         (lambda: kernax.core.boundary.as_targets(np.array(["hi"] * 6), 6, DTYPE), "y must be an array of real numbers"),
     ],
 )

@@ -337,6 +337,26 @@ def test_stacks_are_indexed_like_arrays():
     np.testing.assert_array_equal(kernax.gram(kernax.Spectrum(2), X[2:4]), kernax.gram(kernax.Spectrum(2), X)[2:4, 2:4])
 
 
+def test_what_is_no_index_no_stack_and_no_array_is_refused_and_loops_end():
+    """JAX takes the last element for one out of range, for which loops over a stack waited in vain."""
+    X = strings.encode(["ab", "b", "abba"])
+    assert [int(jnp.sum(x.weights)) for x in X] == [2, 1, 4]
+    assert [int(jnp.sum(x.weights)) for x in X[[2, 0]]] == [4, 2]
+    for index in (3, -4, np.array([0, 3]), (0, 0), [True, False]):
+        with pytest.raises(IndexError):
+            X[index]
+    for whole in (lambda: len(X[0]), lambda: X[0][0], lambda: list(X[0])):
+        with pytest.raises(ValueError, match="this is a single string, not a stack"):
+            whole()
+    for points in ([X[0], X[1]], [np.ones((3, 1)), X]):
+        with pytest.raises(ValueError, match=r"list that makes no array .* a tuple of stacks, such as \(vectors, strings\)"):
+            kernax.gram(kernax.Spectrum(1), points)
+    with pytest.raises(ValueError, match="strings are no array of numbers"):
+        kernax.signs(X)
+    with pytest.raises(ValueError, match=r"pick stacks as X\[:1\], not X\[0\]"):
+        kernax.gram(kernax.Spectrum(1), X[0])
+
+
 def test_promoters_have_the_computed_matrices():
     """TABLES.md."""
     X = strings.encode(real_data("promoter")["seq"].tolist())

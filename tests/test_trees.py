@@ -87,7 +87,7 @@ def test_derivatives_in_the_decay_are_those_of_the_sum_over_fragments():
 
 def test_derivatives_in_the_weights_are_those_of_the_recursion_itself_at_zero_too():
     rng, x, decay = np.random.default_rng(0), X[3], jnp.asarray(0.7, DTYPE)
-    draw = lambda: np.asarray(x.weights) * rng.uniform(0.5, 1.5, len(x)) * (rng.uniform(size=len(x)) < 0.8)
+    draw = lambda: np.asarray(x.weights) * rng.uniform(0.5, 1.5, x.weights.shape) * (rng.uniform(size=x.weights.shape) < 0.8)
     weights = [draw(), draw()]
 
     def gradients(function):

@@ -108,7 +108,7 @@ def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
         for cells in reader:
-            if cells == [""] or any(cell.strip() for cell in cells):
+            if len(cells) > 1 or cells == [""] or any(cell.strip() for cell in cells):
                 yield line, cells
             line = reader.line_num + 1
     except csv.Error as problem:

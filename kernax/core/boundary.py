@@ -36,12 +36,12 @@ def _as_array(value: Any, index_ndim: int, name: str = "points") -> Any:
     if isinstance(value, np.ndarray) and value.dtype == np.float64 and not jax.config.jax_enable_x64:  # pyright: ignore
         _warn_about_precision()
     if isinstance(value, list):
-        value = jnp.stack([jnp.asarray(part) for part in value]) if not is_concrete(value) else np.asarray(value)
+        value = _joined(value, name) if is_concrete(value) else jnp.stack([jnp.asarray(part) for part in value])
         value = value.astype(jnp.result_type(float)) if value.dtype == np.float64 else value
     if not eqx.is_array_like(value) or not _is_real(value):
         came = getattr(value, "dtype", type(value).__name__)
         what = "arrays of real numbers, but one is" if name == "points" else "an array of real numbers, but is"
-        advice = ": encode it, or drop that part with On" if name == "points" else ""
+        advice = ": see kernax.strings.encode, or drop that part with On" if name == "points" else ""
         raise ValueError(f"{name} must be {what} of type {came}{advice}")
     kind = jnp.result_type(value)
     if not jnp.issubdtype(kind, jnp.inexact) and (np.ndim(value) != index_ndim or jnp.issubdtype(kind, jnp.bool_)):
@@ -49,6 +49,14 @@ def _as_array(value: Any, index_ndim: int, name: str = "points") -> Any:
         return jnp.asarray(value).astype(jnp.result_type(float))
     value = jnp.asarray(value)
     return value.astype(jnp.float32) if value.dtype in _HALF else value
+
+
+def _joined(parts: list, name: str) -> np.ndarray:
+    try:
+        return np.asarray(parts)
+    except ValueError as problem:
+        advice = "the points of a stack have one shape, and mixed points are a tuple of stacks, such as (vectors, strings)"
+        raise ValueError(f"{name} came as a list that makes no array ({problem}): {advice}") from None
 
 
 def _is_real(value: Any) -> bool:

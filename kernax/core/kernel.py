@@ -235,5 +235,7 @@ def as_kernel(kernel: Any) -> AbstractKernel:
     """A kernel as it is; ValueError for anything else, a class instead of an instance included."""
     if isinstance(kernel, AbstractKernel):
         return kernel
+    if isinstance(kernel, type) and issubclass(kernel, AbstractKernel):
+        raise ValueError(f"kernel must be a kernel, but is the class {kernel.__name__}: call it, as in {kernel.__name__}(...)")
     came = f"the class {kernel.__name__}" if isinstance(kernel, type) else f"of type {type(kernel).__name__}"
     raise ValueError(f"kernel must be a kernel, such as RBF(), but is {came}: wrap a function with Custom(lambda _, x, z: ...)")

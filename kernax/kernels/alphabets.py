@@ -1,6 +1,6 @@
 """What strings and trees share: points over an alphabet of tokens or labels, which must be the same in two of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
@@ -9,13 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from kernax.core.numerics import is_concrete
+
 Encoded = TypeVar("Encoded", bound="AbstractEncoded")
 
 
 class AbstractEncoded(eqx.Module):
     """A stack of n points over an alphabet, padded to one shape, or one such point (without the axis n).
 
-    `X[i]`, with an index, a slice or an array of indices or booleans, picks points, `len(X)` counts them.
+    `X[i]`, with an index, a slice, or a list or array of indices or booleans, picks points of a stack; `len(X)` counts them.
     """
 
     weights: eqx.AbstractVar[Float[Array, "*n L"]]
@@ -24,10 +26,19 @@ class AbstractEncoded(eqx.Module):
     padding: ClassVar[int] = 0  # what fills up integers
 
     def __getitem__(self: Encoded, index: Any) -> Encoded:
-        return jax.tree.map(lambda leaf: leaf[index], self)
+        places = np.arange(len(self))[index] if is_concrete(index) else index  # JAX takes the last for one out of range
+        return jax.tree.map(lambda leaf: leaf[places], self)
 
     def __len__(self) -> int:
+        if self.weights.ndim < 2:
+            raise ValueError(f"this is a single {_module(type(self))[:-1]}, not a stack: there is nothing to count or to pick")
         return len(self.weights)
+
+    def __iter__(self: Encoded) -> Iterator[Encoded]:
+        return (self[i] for i in range(len(self)))
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise ValueError(f"{_module(type(self))} are no array of numbers, nor part of one")
 
     def joined(self: Encoded, other: Encoded) -> Encoded:
         """Both stacks, one after the other, padded to one shape."""
@@ -62,7 +73,8 @@ def check_points(x: Any, z: Any, kind: type[AbstractEncoded]) -> None:
                 f"{name} of mixed points with On(kernel, where)"
             )
         if point.weights.ndim != 1:
-            raise ValueError(f"this kernel compares two {name}, but a point is a stack of {len(point)}: see gram")
+            came = f"a stack of {len(point)}: see gram" if point.weights.ndim else "part of one: pick stacks as X[:1], not X[0]"
+            raise ValueError(f"this kernel compares two {name}, but a point is {came}")
     x.check_alphabet_of(z)
 
 

@@ -72,7 +72,7 @@ def _inside(decay: Array, x: Trees, z: Trees) -> tuple[Array, Array]:
         return (_with_row(C, a, row), by_node + row), E
 
     by_node = jnp.zeros_like(z.weights * decay)
-    nodes = (jnp.arange(len(x)), x.weights, x.children, x_productions)
+    nodes = (jnp.arange(len(x.weights)), x.weights, x.children, x_productions)
     (_, by_node), E = lax.scan(with_row, (_table(x, by_node), by_node), nodes)
     # Added one after the other, as the order of a reduction would depend on the number of padding nodes.
     return lax.scan(lambda total, part: (total + part, None), jnp.zeros_like(by_node[0]), by_node)[0], E
@@ -87,13 +87,13 @@ def _outside(C: Array, x: Trees, z: Trees) -> Array:
         A = 1 + jnp.where(place == z_places, _entries(AC, parent, z_parents), 0) / (1 + C)
         return _with_row(AC, a, A * C), A
 
-    nodes = (jnp.arange(len(x)), C, x_parents, x_places)
+    nodes = (jnp.arange(len(x.weights)), C, x_parents, x_places)
     return lax.scan(with_row, _table(x, C[0]), nodes, reverse=True)[1]
 
 
 def _table(x: Trees, row: Array) -> Array:
     """A table of zeros, with a row and a column before all others that stay zero and are those of no node, -1."""
-    return jnp.zeros((len(x) + 1, len(row) + 1), row.dtype)
+    return jnp.zeros((len(x.weights) + 1, len(row) + 1), row.dtype)
 
 
 def _entries(table: Array, a: Array, b: Array) -> Array:
