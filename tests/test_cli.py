@@ -162,6 +162,7 @@ BAD_TABLES = [
     ("x,y\n" + FOUR + "1,2,3\n", "line 6: there are 3 cells, but the header has 2"),
     ("x,y\n1,2\n2\n3,4\n", "line 3: there are 1 cell, but the header has 2"),
     ("x,y\n1,2\n2,\n3,4\n", "line 3, column 'y': the cell is empty"),
+    ("x,y\n1,2\n,\n3,4\n", "line 3, column 'x': the cell is empty"),  # else predictions would be fewer than rows
     ("x,y\n1,2\nnan,3\n", "line 3, column 'x': 'nan' is not a finite number"),
     ("x,y\n1,2\n1,-inf\n", "line 3, column 'y': '-inf' is not a finite number"),
     ("x,y\n1,7\n2,7\n3,7\n4,7\n", "'y' is constant: it is 7 in every row"),
