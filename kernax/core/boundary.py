@@ -112,7 +112,7 @@ def _inexact(tree: PyTree) -> list[Array]:
 
 
 def _all_finite(known: Array) -> bool:
-    if all(device.platform == "cpu" for device in known.devices()):
+    if isinstance(known, np.ndarray) or all(device.platform == "cpu" for device in known.devices()):
         return bool(np.isfinite(np.asarray(known)).all())  # there without a copy, and without a program to compile
     with jax.ensure_compile_time_eval():  # known values are looked at while tracing, too
         return bool(jnp.isfinite(known).all())
