@@ -81,6 +81,14 @@ def check_derivatives(function, arguments, *, rtol, atol, step=1e-5):
     np.testing.assert_allclose(inner(gradient, direction), inner(weights, slope), rtol=rtol, atol=atol)
 
 
+def assert_refused(result, words):
+    """The command line said no, in one line that holds these words."""
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert words in result.stderr
+
+
 def untyped(function):
     """A function without the type checks of the tests."""
     return getattr(function, "__wrapped__", function)

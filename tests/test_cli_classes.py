@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from conftest import assert_refused
 from typer.testing import CliRunner
 
 from kernax.cli.app import app
@@ -38,13 +39,6 @@ def run(command, *arguments):
 def accuracies(output, model):
     names = ("most frequent class", f"{model} as written", f"{model} learned")
     return [float(re.search(rf"{name}\D*([\d.]+)", output)[1]) for name in names]
-
-
-def refused(result, words):
-    assert result.exit_code == 2
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
-    assert words in result.stderr
 
 
 def test_words_are_learned_by_logistic_regression_without_being_asked_and_predicted_with_probabilities(tmp_path, rng):
@@ -126,14 +120,14 @@ BAD = [
 def test_targets_that_are_no_classes_or_no_numbers_are_refused_in_one_line(tmp_path, rng, model, names, words):
     data = write(tmp_path / "bad.csv", rng.normal(size=(len(names), 2)), names)
     result = run("fit", data, "--target", "kind", *(["--model", model] if model else []))
-    refused(result, words)
+    assert_refused(result, words)
     assert result.stdout == ""
 
 
 def test_more_than_one_start_and_inputs_that_are_words_are_refused(tmp_path, rng):
     data = write(tmp_path / "two.csv", rng.normal(size=(8, 2)), ["u", "v"] * 4)
-    refused(run("fit", data, "--target", "kind", "--restarts", "2"), "logistic learns from one start")
-    refused(run("fit", data, "--target", "a", "--model", "svm"), "column 'kind': 'u' is not a number")
+    assert_refused(run("fit", data, "--target", "kind", "--restarts", "2"), "logistic learns from one start")
+    assert_refused(run("fit", data, "--target", "a", "--model", "svm"), "column 'kind': 'u' is not a number")
 
 
 def test_numbers_that_are_written_in_several_ways_are_one_class_and_stand_in_their_order(tmp_path, rng):

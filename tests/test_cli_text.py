@@ -7,7 +7,7 @@ import re
 import jax
 import numpy as np
 import pytest
-from conftest import TOLERANCE
+from conftest import TOLERANCE, assert_refused
 from typer.testing import CliRunner
 
 import kernax as kx
@@ -35,13 +35,6 @@ def write(path, header, rows):
 def predicted(result):
     assert result.exit_code == 0, result.stderr
     return list(csv.DictReader(io.StringIO(result.stdout)))
-
-
-def refused(result, words):
-    assert result.exit_code == 2
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
-    assert words in result.stderr
 
 
 def sequences(rng, n=60):
@@ -73,7 +66,9 @@ def test_a_motif_is_found_and_unseen_letters_are_gaps(tmp_path, rng, model):
     known, unknown, other = predicted(run("predict", file, new))
     assert known["kind"] == "site"
     assert unknown == other != known
-    refused(run("predict", file, write(tmp_path / "short.csv", ["id"], [[1]])), "lacks 'dna': the model was fitted to the")
+    assert_refused(
+        run("predict", file, write(tmp_path / "short.csv", ["id"], [[1]])), "lacks 'dna': the model was fitted to the"
+    )
 
 
 @pytest.mark.slow
@@ -97,7 +92,9 @@ def test_numbers_and_text_are_learned_together_from_several_starts_and_found_in_
     other = write(tmp_path / "other.csv", ["dna", "x"], zip(texts, x))
     assert predicted(run("predict", file, other)) == there
     assert np.sqrt(np.mean((np.array([float(row["y"]) for row in there]) - y) ** 2)) < 0.6 * y.std()
-    refused(run("predict", file, write(tmp_path / "bad.csv", ["dna", "x"], [["A", "A"]])), "column 'x': 'A' is not a number")
+    assert_refused(
+        run("predict", file, write(tmp_path / "bad.csv", ["dna", "x"], [["A", "A"]])), "column 'x': 'A' is not a number"
+    )
 
 
 def test_words_are_told_by_spaces_and_an_empty_text_is_no_error(tmp_path, rng, monkeypatch):
@@ -135,15 +132,15 @@ REFUSED = [
 @pytest.mark.parametrize(("arguments", "words"), REFUSED)
 def test_a_table_with_too_much_text_is_refused_in_one_line(tmp_path, arguments, words):
     data = write(tmp_path / "four.csv", ["dna", "note", "a", "y", "kind"], FOUR)
-    refused(run("fit", data, "--target", "y", *arguments), words)
+    assert_refused(run("fit", data, "--target", "y", *arguments), words)
 
 
 def test_a_part_of_the_kernel_that_finds_no_column_is_refused_in_one_line(tmp_path):
     numbers = write(tmp_path / "numbers.csv", ["a", "b", "y"], [row[2:4] + row[2:3] for row in FOUR])
     texts = write(tmp_path / "texts.csv", ["dna", "y"], [(row[0], row[2]) for row in FOUR])
-    refused(run("fit", numbers, "--target", "y", "--kernel", DNA), "but all input columns are numbers: 'a', 'b'")
-    refused(run("fit", numbers, "--target", "y", "--tokens", "words"), "--tokens words is for string kernels")
-    refused(run("fit", texts, "--target", "y", "--kernel", f"rbf*{DNA}"), "but the only input column, 'dna', is text")
+    assert_refused(run("fit", numbers, "--target", "y", "--kernel", DNA), "but all input columns are numbers: 'a', 'b'")
+    assert_refused(run("fit", numbers, "--target", "y", "--tokens", "words"), "--tokens words is for string kernels")
+    assert_refused(run("fit", texts, "--target", "y", "--kernel", f"rbf*{DNA}"), "but the only input column, 'dna', is text")
     unknown = run("fit", texts, "--target", "y", "--kernel", DNA, "--tokens", "syllables")
     assert unknown.exit_code == 2
     assert "'letters', 'words'" in unknown.stderr
@@ -151,7 +148,7 @@ def test_a_part_of_the_kernel_that_finds_no_column_is_refused_in_one_line(tmp_pa
 
 def test_a_cell_that_is_empty_is_a_text_but_no_number(tmp_path):
     data = write(tmp_path / "empty.csv", ["dna", "a", "y"], [("A", 1, 1), ("", "", 2), ("C", 3, 3), ("C", 3, 4)])
-    refused(run("fit", data, "--target", "y", "--kernel", f"rbf + {DNA}"), "line 3, column 'a': the cell is empty")
+    assert_refused(run("fit", data, "--target", "y", "--kernel", f"rbf + {DNA}"), "line 3, column 'a': the cell is empty")
 
 
 def test_every_part_of_a_kernel_sees_its_columns_and_lengthscales_are_for_numbers_alone(rng):

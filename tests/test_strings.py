@@ -335,6 +335,7 @@ def test_stacks_are_indexed_like_arrays():
     assert len(X) == 7
     assert len(X[np.array([True, False] * 3 + [True])]) == 4
     np.testing.assert_array_equal(kernax.gram(kernax.Spectrum(2), X[2:4]), kernax.gram(kernax.Spectrum(2), X)[2:4, 2:4])
+    np.testing.assert_array_equal(kernax.gram(kernax.Spectrum(2), jax.device_get(X)), kernax.gram(kernax.Spectrum(2), X))
 
 
 def test_what_is_no_index_no_stack_and_no_array_is_refused_and_loops_end():

@@ -107,11 +107,11 @@ def check_finite(tree: PyTree, name: str) -> None:
     raise ValueError(f"{name} holds NaN or inf, first in row {first}: drop such rows or impute (a zero weight is not enough)")
 
 
-def _inexact(tree: PyTree) -> list[Array]:
+def _inexact(tree: PyTree) -> list[Array | np.ndarray]:
     return [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
 
 
-def _all_finite(known: Array) -> bool:
+def _all_finite(known: Array | np.ndarray) -> bool:
     if isinstance(known, np.ndarray) or all(device.platform == "cpu" for device in known.devices()):
         return bool(np.isfinite(np.asarray(known)).all())  # there without a copy, and without a program to compile
     with jax.ensure_compile_time_eval():  # known values are looked at while tracing, too

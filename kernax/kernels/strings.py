@@ -21,7 +21,7 @@ class Strings(AbstractEncoded):
             the points" refers to: a match of two tokens counts as the product of their weights.
         alphabet: the tokens. Kernels refuse to compare strings over different ones.
 
-    `X[i]`, with an index, a slice or an array of indices or booleans, picks strings, `len(X)` counts them.
+    `X[i]`, with an index, a slice, or a list or array of indices or booleans, picks strings of a stack; `len(X)` counts them.
     """
 
     codes: Int[Array, "*n L"]

@@ -28,7 +28,7 @@ class Trees(AbstractEncoded):
             derivative "in the points" refers to: a match of two productions counts as the product of their nodes' weights.
         alphabet: the labels. Kernels refuse to compare trees over different ones.
 
-    `X[i]`, with an index, a slice or an array of indices or booleans, picks trees, `len(X)` counts them.
+    `X[i]`, with an index, a slice, or a list or array of indices or booleans, picks trees of a stack; `len(X)` counts them.
     """
 
     labels: Int[Array, "*n N"]
