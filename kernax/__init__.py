@@ -1,6 +1,7 @@
 """kernax: differentiable kernel methods in JAX. Nouns are equinox modules, verbs are functions."""
 
 from kernax import errors
+from kernax.core.description import describe
 from kernax.core.expansion import KernelExpansion, kernel_distance
 from kernax.core.features import FeatureMap
 from kernax.core.gram import gram, gram_diagonal, gram_operator
@@ -18,7 +19,7 @@ from kernax.core.losses import (
     Squared,
     SquaredHinge,
 )
-from kernax.core.parameters import data, describe, interval, nonnegative, positive, real, unconstrain
+from kernax.core.parameters import data, interval, nonnegative, positive, real, unconstrain
 from kernax.core.solution import RESULTS, Solution
 from kernax.core.solvers import ConjugateGradient, JitteredCholesky
 from kernax.core.spectral import AbstractSpectral

@@ -38,7 +38,7 @@ class RunawayWarning(UserWarning):
 
 
 class FeaturelessWarning(UserWarning):
-    """A normalised kernel met a point without features: its row of the Gram matrix is zero."""
+    """A kernel met points without features, such as empty strings: every value is zero there."""
 
 
 class PrecisionWarning(UserWarning):

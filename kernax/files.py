@@ -134,7 +134,10 @@ def _foreign(node: eqx.Module) -> str:
     if isinstance(node, Static):
         return "a plain function: only kernax's own classes can be saved; keep the code and save its arrays"
     parts = ", ".join(f'"{field.name}": ...' for field in dataclasses.fields(node)) or '"kernel": ...'
-    return f"a {type(node).__name__}, which is no class of kernax: save a dict of its parts instead, {{{parts}}}"
+    return (
+        f"a {type(node).__name__}, which is no class of kernax: save a dict of its parts instead, {{{parts}}}, "
+        "or the whole model with equinox.tree_serialise_leaves, which needs the code that made it to load it"
+    )
 
 
 def _restored(node: Any, arrays: dict[str, np.ndarray], depth: int) -> Any:

@@ -93,6 +93,18 @@ def test_a_kernel_that_returns_a_vector_is_refused_by_name():
         kernax.gram(kernax.Custom(lambda _, x, z: x * z), np.ones((3, 2), DTYPE))
 
 
+def test_a_vector_where_a_kernel_wants_a_scalar_is_refused_by_name_unless_it_is_mapped_over():
+    X, scales = np.ones((3, 2), DTYPE), np.array([1.0, 2.0], DTYPE)
+    for kernel, words in (
+        (kernax.Scaled(kernax.RBF(), scales), r"Scaled.scale must be a scalar, but has shape \(2,\): batch over several"),
+        (kernax.RBF() + kernax.Constant(scales), r"Sum.terms\[1\].value must be a scalar, but has shape \(2,\)"),
+    ):
+        for verb in (kernax.gram, lambda kernel, X: kernax.kernel_ridge(kernel, X, X[:, 0], 0.1)):
+            with pytest.raises(ValueError, match=words):
+                verb(kernel, X)
+    np.testing.assert_array_equal(jax.vmap(lambda k: kernax.gram(k, X))(kernax.Constant(scales))[:, 0, 0], scales)
+
+
 @pytest.mark.parametrize("block_size", [None, 7, 50])
 def test_blocks_of_any_size_are_symmetric_bitwise(block_size, rng):
     K = kernax.gram(kernax.RBF(8.0), rng.normal(size=(130, 64)).astype(np.float32), block_size=block_size)
@@ -163,7 +175,7 @@ POINTS = np.random.default_rng(0).normal(size=(6, 2)).astype(DTYPE)
         (lambda: kernax.RBF("a"), "a parameter must be a number or an array of numbers, but is 'a'"),
         (lambda: kernax.RBF(None), "but is None"),
         (lambda: kernax.RBF(np.ones(2) * 1j), "a parameter must be real"),
-        (lambda: kernax.core.gram.as_kernel(kernax.RBF), r"but is the class RBF: call it, as in RBF"),
+        (lambda: kernax.core.kernel.as_kernel(kernax.RBF), r"but is the class RBF: call it, as in RBF"),
         (lambda: kernax.core.boundary.as_targets(np.array(["hi"] * 6), 6, DTYPE), "y must be an array of real numbers"),
     ],
 )

@@ -206,7 +206,10 @@ def test_what_cannot_be_saved_is_refused_by_name_and_leaves_nothing_behind(tmp_p
             return 1 / (1 + s)
 
     for model, message in (
-        (Mine() + kernax.RBF(), r"model.terms.0 is a Mine.*save a dict of its parts instead, {\"lengthscale\": ...}"),
+        (
+            Mine() + kernax.RBF(),
+            r"model.terms.0 is a Mine.*save a dict of its parts instead, {\"lengthscale\": ...}, or .*equinox.tree_serialise_",
+        ),
         (kernax.FeatureMap(lambda x: x), "model.phi is a plain function"),
         ({"key": jax.random.key(0)}, "model.key is an array of key"),
         ({1: kernax.RBF()}, "of type dict"),

@@ -13,8 +13,8 @@ FACES = ("sklearn", "plot", "files", "testing")
 CORE = (
     ("numerics", "support", "functions"),
     ("parameters", "solution", "batching", "operators"),
-    ("boundary", "kernel", "losses"),
-    ("labels", "memory", "spectral", "features"),
+    ("boundary", "kernel", "losses", "description"),
+    ("labels", "memory", "spectral", "features", "preparation"),
     ("gram", "solvers"),
     ("linalg",),
     ("density",),

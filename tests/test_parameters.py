@@ -111,6 +111,21 @@ def test_describe_lists_paths_values_supports_and_what_is_frozen():
     assert rows["ridge"] == ("0.1", "(0, inf)", "frozen")
     assert rows["mix"] == ("0.5", "(-1, 3)", "free")
     assert str(table).splitlines()[0].split() == ["parameter", "value", "support", "state"]
+    assert str(kernax.describe(kernax.Linear())) == "no parameters"
+
+
+def test_integers_of_numpy_become_those_of_python_and_others_are_refused_by_name():
+    kernel = kernax.Mismatch(np.int64(3), np.uint8(1))
+    assert type(kernel.k) is type(kernel.m) is int
+    assert kernel == kernax.Mismatch(3, 1)
+    for make, words in (
+        (lambda: kernax.Spectrum("3"), "k must be a positive integer, but is '3'"),
+        (lambda: kernax.Mismatch(3, 1.0), "m must be an integer >= 0, but is 1.0"),
+        (lambda: kernax.Subsequence(True), "length must be a positive integer, but is True"),
+        (lambda: kernax.ArcCosine(3), "order must be 0, 1 or 2, but is 3"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            make()
 
 
 def test_unconstrain_works_under_jit_and_its_derivative_is_the_chain_rule():

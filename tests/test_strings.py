@@ -204,9 +204,25 @@ def test_an_empty_string_has_a_row_of_zeros_and_a_warning():
         with pytest.warns(FeaturelessWarning, match="point 1 has no features under Normalised"):
             K = kernax.gram(kernax.Normalised(kernel), X)
         np.testing.assert_array_equal(K[1], 0)
+        with pytest.warns(FeaturelessWarning, match="point 0 has no features under Normalised"):
+            np.testing.assert_array_equal(kernax.gram(kernax.Normalised(kernel), X[1:], X), K[1:])
         np.testing.assert_allclose(np.diagonal(K)[[0, 2]], 1, rtol=1e-6)
         gradient = jax.grad(lambda w, k=kernel: jnp.sum(jnp.sin(jax.jit(_normalised)(k, X, w))))(X.weights)
         assert np.all(np.isfinite(gradient))
+
+
+def test_learners_warn_of_strings_without_features_and_of_a_kernel_that_is_zero_throughout():
+    X, y = strings.encode(["banana", "", "nab"]), np.array([1.0, 2.0, 3.0], DTYPE)
+    with pytest.warns(FeaturelessWarning, match="point 1 has no features under Normalised"):
+        f = kernax.kernel_ridge(kernax.Normalised(kernax.Spectrum(2)), X, y, 0.1, bias=True).value
+    assert f(X[1]) == f.bias
+    long = kernax.Spectrum(7)
+    for verb in (lambda: kernax.kernel_ridge(long, X, y, 0.1), lambda: kernax.maximum_mean_discrepancy(long, X, X)):
+        with pytest.warns(FeaturelessWarning, match="no point has features under Spectrum"):
+            verb()
+    with jax.numpy_dtype_promotion("strict"):  # numbers may well be zero, and so may some rows of a plain kernel
+        kernax.kernel_ridge(kernax.Linear(), np.zeros((3, 2), DTYPE), y, 0.1)
+        kernax.kernel_ridge(kernax.Spectrum(6), X, y, 0.1)
 
 
 def _normalised(kernel, X, weights):
@@ -336,6 +352,12 @@ def test_stacks_are_indexed_like_arrays():
     assert len(X[np.array([True, False] * 3 + [True])]) == 4
     np.testing.assert_array_equal(kernax.gram(kernax.Spectrum(2), X[2:4]), kernax.gram(kernax.Spectrum(2), X)[2:4, 2:4])
     np.testing.assert_array_equal(kernax.gram(kernax.Spectrum(2), jax.device_get(X)), kernax.gram(kernax.Spectrum(2), X))
+
+
+def test_letters_of_numpy_are_letters():
+    X = strings.encode([np.array(["a", "b"]), "ab"])
+    assert [type(token) for token in X.alphabet] == [str, str]
+    np.testing.assert_array_equal(X.codes[0], X.codes[1])
 
 
 def test_what_is_no_index_no_stack_and_no_array_is_refused_and_loops_end():

@@ -317,6 +317,7 @@ real = room.machine
     ("change", "words"),
     {
         "labels of 0 and 1": ({"y": [0.0, 1, 1]}, r"y must hold -1 and \+1, but holds 2 classes: 0.0, 1.0: y, classes = signs"),
+        "words": ({"y": np.array(["a", "b", "b"])}, "y must be an array of real numbers, but is of type <U1: see kernax.signs"),
         "fractions": ({"y": [0.5, 1.3, 1]}, r"y must hold -1 and \+1"),
         "one class": ({"y": [1.0, 1, 1]}, "y holds one class only, \\+1: two are needed"),
         "one class of weight": ({"weights": [1.0, 0, 0]}, "among the points of positive weight"),

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kernax.cli.vocabulary import NO_OPERAND, NORMALISED, kernel_class, parts, short
-from kernax.core.kernel import AbstractKernel, Constant, check_degree
+from kernax.core.kernel import NO_POWER, AbstractKernel, Constant
 from kernax.core.parameters import check_count
 from kernax.kernels import Normalised
 
@@ -187,7 +187,7 @@ def _combine(operation: ast.operator, left: Meaning, right: Meaning) -> Meaning:
 
 
 def _check_degree(degree: Any) -> None:
-    check_degree(degree)
+    check_count(degree, "degree", hint=NO_POWER)
     if degree > _HIGHEST:
         raise ValueError(f"degree must be at most {_HIGHEST} in a kernel expression, but is {degree:.6g}")
 

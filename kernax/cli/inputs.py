@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from kernax.cli.expression import parse_kernel
 from kernax.cli.table import Column, Table, listed, number
 from kernax.cli.vocabulary import NUMBERS, TEXT, compared
 from kernax.core.kernel import AbstractKernel
+from kernax.errors import FeaturelessWarning
 from kernax.kernels import On
 from kernax.kernels.strings import Strings, encode
 
@@ -35,8 +37,13 @@ class Text:
     alphabet: tuple[str, ...]
 
     def strings(self, cells: Sequence[str]) -> Strings:
-        """The cells as a stack; other tokens match nothing."""
-        return encode(_split(cells, self.tokens), self.alphabet, unknown="gap")
+        """The cells as a stack; other tokens match nothing. Warns of cells without any that were learned from."""
+        strings = encode(_split(cells, self.tokens), self.alphabet, unknown="gap")
+        strange = int(np.sum(~np.any(np.asarray(strings.weights) > 0, 1)))
+        if strange:
+            unseen = f"{strange} of {len(cells)} cells of {self.name!r} hold none of the {len(self.alphabet)} {self.tokens}"
+            warnings.warn(f"{unseen} that were learned from, and all look alike", FeaturelessWarning, stacklevel=2)
+        return strings
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kernax.cli.inputs import Inputs, Text, Tokens
+from kernax.core.description import describe
 from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel
-from kernax.core.parameters import describe, interior, parameters
+from kernax.core.parameters import interior, parameters
 from kernax.files import KernaxFileError, load, load_notes, save
 from kernax.gp.process import GaussianProcess
 

@@ -41,7 +41,8 @@ def _as_array(value: Any, index_ndim: int, name: str = "points") -> Any:
     if not eqx.is_array_like(value) or not _is_real(value):
         came = getattr(value, "dtype", type(value).__name__)
         what = "arrays of real numbers, but one is" if name == "points" else "an array of real numbers, but is"
-        advice = ": see kernax.strings.encode, or drop that part with On" if name == "points" else ""
+        words = ": see kernax.signs and kernax.one_hot" if getattr(came, "kind", "") in "UO" else ""
+        advice = ": see kernax.strings.encode, or drop that part with On" if name == "points" else words
         raise ValueError(f"{name} must be {what} of type {came}{advice}")
     kind = jnp.result_type(value)
     if not jnp.issubdtype(kind, jnp.inexact) and (np.ndim(value) != index_ndim or jnp.issubdtype(kind, jnp.bool_)):
@@ -65,17 +66,22 @@ def _is_real(value: Any) -> bool:
 
 
 def _is_atom(value: Any) -> bool:
-    return isinstance(value, (list, eqx.Module))
+    return isinstance(value, list) or is_encoded(value)
+
+
+def is_encoded(points: Any) -> bool:
+    """Whether points, or a part of them, are a module: strings, trees."""
+    return isinstance(points, eqx.Module)
 
 
 def as_point(x: PyTree) -> PyTree:
     """A point as kernels want it: arrays for lists, floats for integers; modules (an encoded string) as they are."""
-    return jax.tree.map(lambda leaf: leaf if isinstance(leaf, eqx.Module) else _as_array(leaf, 0), x, is_leaf=_is_atom)
+    return jax.tree.map(lambda leaf: leaf if is_encoded(leaf) else _as_array(leaf, 0), x, is_leaf=_is_atom)
 
 
 def as_stack(X: PyTree, name: str) -> PyTree:
     """A stack of points: as `as_point`, with one leading axis n >= 1 on every leaf and finite values throughout."""
-    X = jax.tree.map(lambda leaf: leaf if isinstance(leaf, eqx.Module) else _as_array(leaf, 1), X, is_leaf=_is_atom)
+    X = jax.tree.map(lambda leaf: leaf if is_encoded(leaf) else _as_array(leaf, 1), X, is_leaf=_is_atom)
     leaves = jax.tree.leaves(X)
     lengths = {leaf.shape[0] if leaf.ndim else None for leaf in leaves}
     if len(lengths) != 1 or None in lengths or 0 in lengths:
@@ -125,7 +131,7 @@ def count(X: PyTree) -> int:
 
 def dtype_of(*stacks: PyTree) -> Any:
     """The dtype to compute in: that of the arrays, else of the modules (encoded strings), else JAX's default float."""
-    arrays = jax.tree.leaves(stacks, is_leaf=lambda node: isinstance(node, eqx.Module))
+    arrays = jax.tree.leaves(stacks, is_leaf=is_encoded)
     dtypes = [leaf.dtype for leaf in arrays if eqx.is_inexact_array(leaf)] or [leaf.dtype for leaf in _inexact(stacks)]
     return np.result_type(*dtypes) if dtypes else jnp.result_type(float)
 

@@ -16,7 +16,10 @@ class Static(eqx.Module):
 
 
 def as_module(function: Any) -> Any:
-    """A module as it is, any other callable as a `Static` one, so that kernels pass through `jax.jit`; else ValueError."""
+    """A module as it is, any other callable as a `Static` one, so that kernels pass through `jax.jit`; else ValueError, for a
+    class too."""
+    if isinstance(function, type):
+        raise ValueError(f"a function or a module is needed, but {function.__name__} is a class: call it")
     if not callable(function):
         raise ValueError(f"a function or a module is needed, but {function!r} is neither")
     return function if isinstance(function, eqx.Module) else Static(function)

@@ -12,15 +12,15 @@ from jax import lax
 from jax.extend import core as jex
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import as_scalar, as_stack, cast, count, dtype_of
-from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.core.boundary import as_scalar, count, dtype_of
+from kernax.core.kernel import AbstractKernel
 from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete, product
 from kernax.core.operators import tell_lineax
-from kernax.core.parameters import check_count, parameters
-from kernax.core.solution import warn
+from kernax.core.parameters import check_count
+from kernax.core.preparation import diagonal_of, prepare_stacks, warn_of_featureless_points
 from kernax.core.support import NONNEGATIVE
-from kernax.errors import FeaturelessWarning, NonFiniteError
+from kernax.errors import NonFiniteError
 
 _BUDGET = {"cpu": 3 * 2**14}  # floats that pairs computed at one time may hold between them: what the cache of a core holds
 _LARGE_BUDGET = 2**26  # elsewhere: what keeps an accelerator busy
@@ -40,30 +40,22 @@ def gram(kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None, *, block_si
         NonFiniteError: the kernel overflows on these points.
         MemoryBudgetError: the matrix is larger than the memory at hand.
     """
-    kernel, X, Z = prepare(kernel, X, Z)
+    kernel, X, Z = prepare_stacks(kernel, X, Z)
     check_memory(X, Z)
-    K, finite = _gram(kernel, X, Z, _checked_block(block_size))
+    K, finite, diagonal = _gram(kernel, X, Z, _checked_block(block_size))
     if is_concrete(finite) and not finite:
         raise NonFiniteError(
-            f"{_name(kernel)} is NaN or inf on these points in {K.dtype}: rescale inputs or use float64, "
+            f"{type(kernel).__name__} is NaN or inf on these points in {K.dtype}: rescale inputs or use float64, "
             "and keep to where the kernel is defined"
         )
-    if kernel.normalises and Z is None and is_concrete(K):
-        _warn_of_featureless_points(kernel, K)
+    warn_of_featureless_points(kernel, X, diagonal)
     return K
-
-
-def _warn_of_featureless_points(kernel: AbstractKernel, K: Array) -> None:
-    rows = np.flatnonzero(np.diagonal(K) == 0)
-    if len(rows):
-        more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
-        warn(f"point {rows[0]}{more} has no features under {_name(kernel)}: its row of K is zero", FeaturelessWarning)
 
 
 def gram_diagonal(kernel: AbstractKernel, X: PyTree) -> Float[Array, " n"]:
     """The vector of `k(x_i, x_i)`, shape (n,)."""
-    kernel, X, _ = prepare(kernel, X)
-    return _diagonal(kernel, X)
+    kernel, X, _ = prepare_stacks(kernel, X)
+    return diagonal_of(kernel, X)
 
 
 def gram_operator(
@@ -74,7 +66,7 @@ def gram_operator(
     Without `block_size` it holds the dense matrix. With it, products compute that many rows of K at a time, forward and
     backward: memory is O(block_size n) in both.
     """
-    kernel, X, _ = prepare(kernel, X)
+    kernel, X, _ = prepare_stacks(kernel, X)
     block_size = _checked_block(block_size)
     operator = lx.MatrixLinearOperator(gram(kernel, X), _PSD) if block_size is None else GramOperator(kernel, X, block_size)
     if ridge is None:
@@ -88,39 +80,15 @@ def gram_operator(
 _PSD = lx.positive_semidefinite_tag
 
 
-def _name(kernel: AbstractKernel) -> str:
-    return type(kernel).__name__
-
-
-def prepare(kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None) -> tuple[AbstractKernel, PyTree, PyTree | None]:
-    """A kernel and its points as every verb wants them: checked at the boundary, all in the dtype of the points."""
-    kernel, X = as_kernel(kernel), as_stack(X, "X")
-    Z = None if Z is None else as_stack(Z, "Z")
-    dtype = dtype_of(X) if Z is None else dtype_of(X, Z)
-    return _guarded(cast(kernel, dtype)), cast(X, dtype), cast(Z, dtype)
-
-
-def _guarded(kernel: AbstractKernel) -> AbstractKernel:
-    """The kernel with traced parameters NaN where they are outside their supports; known ones were refused when it was made."""
-    leaves, structure = jax.tree.flatten(kernel)
-    for entry in parameters(kernel):
-        if not is_concrete(entry.value):
-            leaves[entry.place] = entry.support.guarded(entry.value)
-    return jax.tree.unflatten(structure, leaves)
-
-
 def _checked_block(block_size: int | None) -> int | None:
     return None if block_size is None else check_count(block_size, "block_size")
 
 
 @eqx.filter_jit
-def _diagonal(kernel, X):
-    return jax.vmap(lambda x: kernel(x, x))(X)
-
-
-@eqx.filter_jit
 def _gram(kernel, X, Z, block_size):
-    """The matrix, and whether it is finite: by the diagonals, as |k(x, z)|^2 <= k(x, x) k(z, z), and one row and column."""
+    """The matrix, whether it is finite (by the diagonals, as |k(x, z)|^2 <= k(x, x) k(z, z), and one row and column), and
+    `k(x_i, x_i)`.
+    """
     n, other = count(X), X if Z is None else Z
     pairs = _pairs_at_once(kernel, X, other) if block_size is None else block_size * count(other)
     whole = pairs >= n * count(other)
@@ -133,16 +101,16 @@ def _gram(kernel, X, Z, block_size):
         K = lax.map(row, X, batch_size=max(1, pairs // count(other)))
     if K.ndim != 2 or not jnp.issubdtype(K.dtype, jnp.floating):
         raise ValueError(
-            f"a kernel must return a real scalar, but {_name(kernel)} returns {K.dtype} of shape {K.shape[2:]}: sum over axes, "
-            "and multiply integers and booleans by 1.0"
+            f"a kernel must return a real scalar, but {type(kernel).__name__} returns {K.dtype} of shape {K.shape[2:]}: "
+            "sum over axes, and multiply integers and booleans by 1.0"
         )
     mirrored = whole and kernel.is_mirrored
     diagonal = jax.vmap(lambda x: kernel(x, x))(X)
     finite = jnp.all(jnp.isfinite(diagonal)) & jnp.all(jnp.isfinite(K[0])) & jnp.all(jnp.isfinite(K[:, 0]))
     if Z is not None:
-        return K, finite & jnp.all(jnp.isfinite(jax.vmap(lambda z: kernel(z, z))(Z)))
+        return K, finite & jnp.all(jnp.isfinite(jax.vmap(lambda z: kernel(z, z))(Z))), diagonal
     exact = jnp.where(jnp.eye(n, dtype=bool), diagonal[:, None], _symmetric(K, mirrored))
-    return _valued(K, lax.stop_gradient(exact)), finite
+    return _valued(K, lax.stop_gradient(exact)), finite, lax.stop_gradient(diagonal)
 
 
 @jax.custom_jvp

@@ -13,12 +13,13 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.numerics import squared_distance, times_power_of_two
-from kernax.core.parameters import check_count, check_supports, nonnegative
+from kernax.core.parameters import check_supports, integer, nonnegative
 
 _REFUSAL = (
     "{what} is not a kernel in general: its Gram matrices need not be positive semidefinite. "
     "Sums, products, non-negative scales, positive integer powers, ExpOf and PolynomialOf of kernels always are"
 )
+NO_POWER = ": other powers of a kernel are not kernels"
 
 
 class Invariance(enum.IntEnum):
@@ -74,8 +75,8 @@ class AbstractKernel(eqx.Module):
         return [node for node in nodes if isinstance(node, AbstractKernel)]
 
     def __add__(self, other):
-        if isinstance(other, AbstractKernel):
-            return Sum(*_terms(Sum, self), *_terms(Sum, other))
+        if isinstance(other, (AbstractKernel, type)):
+            return Sum(*_terms(Sum, self), *_terms(Sum, as_kernel(other)))
         if _is_number(other):
             return self + Constant(other)
         return NotImplemented
@@ -84,8 +85,8 @@ class AbstractKernel(eqx.Module):
         return self if isinstance(other, int) and other == 0 else self + other  # sum([k1, k2]) starts at 0
 
     def __mul__(self, other):
-        if isinstance(other, AbstractKernel):
-            return Product(*_terms(Product, self), *_terms(Product, other))
+        if isinstance(other, (AbstractKernel, type)):
+            return Product(*_terms(Product, self), *_terms(Product, as_kernel(other)))
         if _is_number(other):
             return Scaled(self, other)
         return NotImplemented
@@ -205,18 +206,10 @@ class Power(AbstractCombinator):
     """`k(x, z)^degree`, degree a positive integer."""
 
     kernel: AbstractKernel
-    degree: int = eqx.field(static=True)
-
-    def __check_init__(self):
-        check_degree(self.degree)
+    degree: int = integer("degree", hint=NO_POWER)
 
     def __call__(self, x, z):
         return self.kernel(x, z) ** self.degree
-
-
-def check_degree(degree: Any) -> None:
-    """Raises ValueError unless a degree is a positive Python integer."""
-    check_count(degree, "degree", hint=": other powers of a kernel are not kernels")
 
 
 class Constant(AbstractKernel):

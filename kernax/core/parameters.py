@@ -54,6 +54,11 @@ def data(**kwargs) -> Any:
     return eqx.field(metadata={"role": _DATA}, **kwargs)
 
 
+def integer(name: str, least: int = 1, hint: str = "", **kwargs) -> Any:
+    """A static field for an integer, `least` or larger: a degree, a number of tokens. `name` is the field's, for the error."""
+    return eqx.field(static=True, converter=lambda value: check_count(value, name, least, hint), **kwargs)
+
+
 def _parameter(support: Support, **kwargs):
     return eqx.field(converter=as_floats, metadata={"role": support}, **kwargs)
 
@@ -75,12 +80,15 @@ def as_floats(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One parameter of a model: its path (`terms[0].kernel.lengthscale`), its support, and its place among the leaves."""
+    """One parameter of a model: its path (`terms[0].kernel.lengthscale`), its support, its place among the leaves, and whether
+    it is declared as a scalar.
+    """
 
     path: str
     support: Support
     place: int
     value: Any
+    is_scalar: bool
 
 
 def parameters(model: PyTree) -> list[Entry]:
@@ -103,25 +111,29 @@ def _leaves(model: PyTree) -> list[tuple[tuple, Entry]]:
     """Every leaf that is not declared as data, and the keys that lead there; those that no field declares count as real."""
     found = []
     for place, (keys, leaf) in enumerate(jax.tree_util.tree_flatten_with_path(model)[0]):
-        role, node = REAL, model
+        role, node, is_scalar = REAL, model, False
         for key in keys:
             if isinstance(key, jax.tree_util.GetAttrKey):
-                role = role if role == _DATA else _declared_role(node, key.name) or role
+                field = _field(node, key.name)
+                if field is not None and role != _DATA:
+                    role = field.metadata.get("role") or role
+                is_scalar = field is not None and getattr(field.type, "dims", None) == ()
                 node = getattr(node, key.name)
             else:
                 node = node[key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key]
         if isinstance(role, Support):
-            found.append((keys, Entry(jax.tree_util.keystr(keys).lstrip(".") or "value", role, place, leaf)))
+            path = jax.tree_util.keystr(keys).lstrip(".") or "value"
+            found.append((keys, Entry(path, role, place, leaf, is_scalar)))
     return found
 
 
-def _declared_role(node: Any, name: str) -> Any:
+def _field(node: Any, name: str) -> dataclasses.Field | None:
     fields = dataclasses.fields(node) if dataclasses.is_dataclass(node) else ()
-    return next((field.metadata.get("role") for field in fields if field.name == name), None)
+    return next((field for field in fields if field.name == name), None)
 
 
 def check_count(value: Any, name: str, least: int = 1, hint: str = "") -> int:
-    """The value. Raises ValueError, ending with the hint, unless it is a Python integer, `least` or larger."""
+    """The value as a Python integer. Raises ValueError, ending with the hint, unless it is one, `least` or larger."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         kind = "a positive integer" if least == 1 else f"an integer >= {least}"
         raise ValueError(f"{name} must be {kind}, but is {value!r}{hint}")
@@ -135,10 +147,11 @@ def check_supports(model: PyTree) -> None:
             value = np.asarray(entry.value)
             if not entry.support.contains(value):
                 where = f"{type(model).__name__}.{entry.path}"
-                raise ValueError(f"{where} must be in {entry.support} and finite, but is {_shown(value)}")
+                raise ValueError(f"{where} must be in {entry.support} and finite, but is {shown(value)}")
 
 
-def _shown(value: np.ndarray) -> str:
+def shown(value: np.ndarray) -> str:
+    """A value on one line."""
     return f"{value.item():g}" if value.size == 1 else np.array2string(value, precision=4, threshold=100, max_line_width=10**6)
 
 
@@ -221,30 +234,3 @@ def interior(model: PyTree) -> Trainable:
     """A `trainable` that frees everything but what stands at the very end of its support, where none can move."""
     theta = {entry.path: entry.support.unconstrain(entry.value) for entry in parameters(model)}
     return lambda path, value: np.isfinite(np.asarray(theta.get(path, np.nan)))  # a Python float has no place there
-
-
-@dataclasses.dataclass(frozen=True)
-class Description:
-    """What `describe` returns: rows of (parameter, value, support, state), printed as an aligned table."""
-
-    rows: tuple[tuple[str, str, str, str], ...]
-
-    header = ("parameter", "value", "support", "state")
-
-    def __str__(self) -> str:
-        table = [self.header, *self.rows]
-        widths = [max(len(row[j]) for row in table) for j in range(4)]
-        return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in table)
-
-    __repr__ = __str__
-
-
-def describe(model: PyTree, trainable: Trainable | None = None) -> Description:
-    """A table of a model's parameters: path, value, support, and whether `trainable` leaves them free or frozen."""
-    rows = []
-    for entry in parameters(model):
-        mask = np.asarray(True if trainable is None else trainable(entry.path, entry.value))
-        state = "free" if mask.all() else "frozen" if not mask.any() else f"{int(mask.sum())} of {mask.size} free"
-        value = _shown(np.asarray(entry.value)) if is_concrete(entry.value) else f"traced {entry.value.shape}"
-        rows.append((entry.path, value, str(entry.support), state))
-    return Description(tuple(rows))

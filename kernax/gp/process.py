@@ -13,10 +13,11 @@ from jaxtyping import Array, ArrayLike, Float, Key, PyTree
 from kernax.core.boundary import as_point, as_scalar, cast, check_key, check_one_point, dtype_of
 from kernax.core.density import cholesky
 from kernax.core.functions import as_module
-from kernax.core.gram import gram, prepare
+from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.numerics import dot, product
 from kernax.core.parameters import data, real
+from kernax.core.preparation import prepare
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import factorise, solve_lower
 from kernax.core.support import REAL
@@ -139,7 +140,7 @@ class GaussianProcess(eqx.Module):
         check_key(key)
         if not isinstance(shape, (tuple, list)) or not all(isinstance(size, (int, np.integer)) and size >= 0 for size in shape):
             raise ValueError(f"shape must be a tuple of integers, such as (5,), but is {shape!r}")
-        covariance, X, _ = prepare(self.covariance, X)
+        covariance, X = prepare(self.covariance, X)
         return finish(_sample(covariance, self.mean, X, key, tuple(shape)), True, "GaussianProcess.sample", quiet=True).value
 
 

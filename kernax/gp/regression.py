@@ -10,11 +10,12 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.boundary import as_noise, as_targets, as_weights, cast, count, dtype_of
 from kernax.core.density import cholesky, factor_of, log_density
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import gram_operator, prepare
+from kernax.core.gram import gram_operator
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, weighted_solve
 from kernax.core.memory import check_memory
 from kernax.core.numerics import safe_sqrt
+from kernax.core.preparation import prepare
 from kernax.core.solution import Solution, finish
 from kernax.core.solvers import JitteredCholesky, solve_lower
 from kernax.gp.process import FixedMean, GaussianProcess, PosteriorKernel, ShiftedMean, as_mean
@@ -54,7 +55,7 @@ def condition(
     """
     if not isinstance(process, GaussianProcess):
         raise ValueError(f"process must be a GaussianProcess, but is of type {type(process).__name__}: GaussianProcess(kernel)")
-    kernel, X, _ = prepare(process.covariance, X)
+    kernel, X = prepare(process.covariance, X)
     y, noise, weights = _checked(X, y, noise, weights)
     solution = _condition(kernel, cast(process.mean, y.dtype), X, y, noise, weights)
     advice = "more noise or rescaled inputs may help"
@@ -113,7 +114,7 @@ def log_marginal_likelihood(
 
     Raises ValueError for bad shapes or values.
     """
-    kernel, X, _ = prepare(kernel, X)
+    kernel, X = prepare(kernel, X)
     y, noise, weights = _checked(X, y, noise, weights)
     solution = _evidence(kernel, cast(as_mean(mean), y.dtype), X, y, noise, weights)
     return finish(solution, throw=False, hint="log_marginal_likelihood: more noise makes it exact.").value

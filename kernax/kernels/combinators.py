@@ -91,8 +91,8 @@ class PolynomialOf(AbstractCombinator):
 class Normalised(AbstractCombinator):
     """`k(x, z) / sqrt(k(x, x) k(z, z))`, the cosine of the angle between features; 0 where one of them is zero.
 
-    `gram` warns of points without features, whose rows are zero: an empty string, an empty set. Learners do not: f is its bias
-    there, and the variance of a Gaussian process is zero, prior and posterior, so that it seems sure of what it cannot know.
+    `gram` and learners warn of points without features: an empty string, an empty set. There f is its bias, and the variance
+    of a Gaussian process is zero, prior and posterior, so that it seems sure of what it cannot know.
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from kernax.core.kernel import AbstractKernel, check_degree
+from kernax.core.kernel import NO_POWER, AbstractKernel
 from kernax.core.numerics import dot, product, vectors
-from kernax.core.parameters import nonnegative, positive, real
+from kernax.core.parameters import integer, nonnegative, positive, real
 
 
 class Linear(AbstractKernel):
@@ -30,13 +30,10 @@ class Polynomial(AbstractKernel):
     is `Linear`. Grows fast: rescale inputs to about unit size.
     """
 
-    degree: int = eqx.field(static=True, default=2)
+    degree: int = integer("degree", hint=NO_POWER, default=2)
     offset: Float[Array, ""] = nonnegative(default=1.0)
 
     mirrors: ClassVar[bool] = True
-
-    def __check_init__(self):
-        check_degree(self.degree)
 
     def __call__(self, x, z):
         x, z = vectors(x, z)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kernax.core.numerics import squared_distance, vectors
-from kernax.core.parameters import check_count, check_supports, positive, real
+from kernax.core.parameters import check_supports, integer, positive, real
 
 
 class AbstractBasis(eqx.Module):
@@ -29,10 +29,7 @@ class PolynomialBasis(AbstractBasis):
     Powers of single dimensions, without mixed monomials: those are the features of `Polynomial(degree, offset)`.
     """
 
-    degree: int = eqx.field(static=True, default=2)
-
-    def __check_init__(self):
-        check_count(self.degree, "degree")
+    degree: int = integer("degree", default=2)
 
     def __call__(self, x):
         x, _ = vectors(x, x)
@@ -93,12 +90,8 @@ class IndicatorBins(AbstractBasis):
     long vectors. Piecewise constant: the derivative is zero. NaN where a component is outside [0, 1).
     """
 
-    bins: int = eqx.field(static=True)
-    order: int = eqx.field(static=True, default=1)
-
-    def __check_init__(self):
-        check_count(self.bins, "bins")
-        check_count(self.order, "order")
+    bins: int = integer("bins")
+    order: int = integer("order", default=1)
 
     def __call__(self, x):
         x, _ = vectors(x, x)

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from kernax.core.functions import as_module
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.numerics import dot, floored, safe_sqrt, squared_distance, vectors
-from kernax.core.parameters import check_count, data, positive, real
+from kernax.core.parameters import check_count, data, integer, positive, real
 from kernax.core.spectral import Eigenpairs
 
 
@@ -140,10 +140,7 @@ class ChangePoint(AbstractKernel):
     after: AbstractKernel = eqx.field(converter=as_kernel)
     location: Float[Array, ""] = real()
     width: Float[Array, ""] = positive(default=1.0)
-    dimension: int = eqx.field(static=True, default=0)
-
-    def __check_init__(self):
-        check_count(self.dimension, "dimension", least=0)
+    dimension: int = integer("dimension", least=0, default=0)
 
     def __call__(self, x, z):
         u, v = (self._time(point) for point in vectors(x, z))
@@ -168,10 +165,10 @@ class ArcCosine(AbstractKernel):
     half, 1/2. Order 0 has no derivative where theta is 0 or pi (zero is returned), nor at norm zero.
     """
 
-    order: int = eqx.field(static=True, default=1)
+    order: int = integer("order", least=0, default=1)
 
     def __check_init__(self):
-        if check_count(self.order, "order", least=0) > 2:
+        if self.order > 2:
             raise ValueError(f"order must be 0, 1 or 2, but is {self.order}")
 
     def __call__(self, x, z):

@@ -9,7 +9,6 @@ import functools
 import math
 from collections.abc import Callable
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -17,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import dot
-from kernax.core.parameters import check_count, positive
+from kernax.core.parameters import integer, positive
 from kernax.kernels.strings import Strings, check_strings
 
 _MOST_FEATURES = 2**14
@@ -31,10 +30,7 @@ class Spectrum(AbstractKernel):
     of that length.
     """
 
-    k: int = eqx.field(static=True)
-
-    def __check_init__(self):
-        check_count(self.k, "k")
+    k: int = integer("k")
 
     def __call__(self, x, z):
         check_strings(x, z)
@@ -45,11 +41,8 @@ class BlendedSpectrum(AbstractKernel):
     """`sum_{l <= k} decay^(2 l) sum_u c_u(x) c_u(z)`, over all strings u of l tokens, l = 1, ..., k (Shawe-Taylor & Cristianini
     2004, section 11.3)."""
 
-    k: int = eqx.field(static=True)
+    k: int = integer("k")
     decay: Float[Array, ""] = positive(default=1.0)
-
-    def __check_init__(self):
-        check_count(self.k, "k")
 
     def __call__(self, x, z):
         check_strings(x, z)
@@ -83,12 +76,10 @@ class Mismatch(AbstractKernel):
     that never occurs is still a way to differ.
     """
 
-    k: int = eqx.field(static=True)
-    m: int = eqx.field(static=True, default=1)
+    k: int = integer("k")
+    m: int = integer("m", least=0, default=1)
 
     def __check_init__(self):
-        check_count(self.k, "k")
-        check_count(self.m, "m", least=0)
         if self.m >= self.k:
             raise ValueError(f"m must be less than k, but m is {self.m} and k is {self.k}: all strings would be alike")
 

@@ -17,8 +17,9 @@ class Strings(AbstractEncoded):
 
     Attributes:
         codes: (n, L), places of the tokens in the alphabet; anything where the weight is zero.
-        weights: (n, L), 1 for a token, 0 for padding. They give the strings their precision, and are what a derivative "in
-            the points" refers to: a match of two tokens counts as the product of their weights.
+        weights: (n, L), 1 for a token, 0 for padding. They give the strings their precision, unless vectors beside them
+            (mixed points) give theirs, and are what a derivative "in the points" refers to: a match of two tokens counts as
+            the product of their weights.
         alphabet: the tokens. Kernels refuse to compare strings over different ones.
 
     `X[i]`, with an index, a slice, or a list or array of indices or booleans, picks strings of a stack; `len(X)` counts them.
@@ -90,4 +91,4 @@ def _tokens(text: Any, i: int) -> list[str]:
     tokens = list(text) if hasattr(text, "__iter__") else None
     if tokens is None or not all(isinstance(token, str) for token in tokens):
         raise ValueError(f"texts[{i}] must be a string or a list of tokens, but is {text!r}")
-    return tokens
+    return list(map(str, tokens))  # those of NumPy are not quite static

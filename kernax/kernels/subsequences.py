@@ -7,7 +7,6 @@ nothing of size L^2 is ever held for a pair but in a backward pass.
 import math
 from collections.abc import Callable
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from kernax.core.kernel import AbstractKernel, AbstractWideRange
 from kernax.core.numerics import times_power_of_two
-from kernax.core.parameters import check_count, positive
+from kernax.core.parameters import integer, positive
 from kernax.kernels.strings import Strings, check_strings
 
 
@@ -30,11 +29,8 @@ class Subsequence(AbstractWideRange):
     decay near 1 a single occurrence is lost beside none where L^length leaves the range of floats.
     """
 
-    length: int = eqx.field(static=True)
+    length: int = integer("length")
     decay: Float[Array, ""] = positive(default=0.5)
-
-    def __check_init__(self):
-        check_count(self.length, "length")
 
     def scaled(self, x, z):
         check_strings(x, z)

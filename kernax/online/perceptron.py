@@ -8,11 +8,12 @@ from jaxtyping import ArrayLike, PyTree
 from kernax.core.boundary import as_scalar, count, dtype_of
 from kernax.core.expansion import KernelExpansion
 from kernax.core.features import feature_operator, has_few_features
-from kernax.core.gram import gram, prepare
+from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.memory import check_memory
 from kernax.core.numerics import product, stopped
+from kernax.core.preparation import prepare
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.support import POSITIVE, REAL
 
@@ -52,7 +53,7 @@ def kernel_perceptron(
     Raises:
         ValueError: bad shapes or values. MaxStepsError: the points were not separated. MemoryBudgetError.
     """
-    kernel, X, _ = prepare(kernel, X)
+    kernel, X = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
     y = as_signs(y, n, dtype, None)
     if y.ndim != 1:

@@ -9,10 +9,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from kernax.core.boundary import check_key, dtype_of
 from kernax.core.features import FeatureMap
-from kernax.core.gram import prepare
 from kernax.core.kernel import AbstractKernel, Scaled, Sum
 from kernax.core.numerics import product, safe_sqrt, vectors
 from kernax.core.parameters import check_count, data
+from kernax.core.preparation import prepare_stacks
 from kernax.core.spectral import AbstractSpectral
 
 
@@ -57,7 +57,7 @@ def random_fourier_features(kernel: AbstractKernel, count: int, dim: int, *, key
     for name, value in (("count", count), ("dim", dim)):
         check_count(value, name)
     check_key(key)
-    kernel, _, _ = prepare(kernel, jnp.zeros((1, dim), dtype_of(kernel)))  # all parts in one dtype
+    kernel, _, _ = prepare_stacks(kernel, jnp.zeros((1, dim), dtype_of(kernel)))  # all parts in one dtype
     return FeatureMap(FourierFeatures(*_frequencies(kernel, count, dim, key)))
 
 

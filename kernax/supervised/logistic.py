@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.boundary import as_scalar, as_weights, count, dtype_of
 from kernax.core.expansion import KernelExpansion
 from kernax.core.features import feature_operator, has_few_features
-from kernax.core.gram import gram_operator, prepare
+from kernax.core.gram import gram_operator
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_one_hot, as_signs
 from kernax.core.losses import Logistic
@@ -20,6 +20,7 @@ from kernax.core.memory import check_memory
 from kernax.core.newton import newton_root
 from kernax.core.numerics import product, stopped
 from kernax.core.operators import FeatureOperator
+from kernax.core.preparation import prepare
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import factorise
 from kernax.core.support import NONNEGATIVE, POSITIVE
@@ -64,7 +65,7 @@ def kernel_logistic(
         ValueError: bad shapes or values, labels other than -1 and +1, one class only.
         DivergedError: ridge = 0, and the classes can be separated. MaxStepsError, NonFiniteError, MemoryBudgetError.
     """
-    kernel, X, _ = prepare(kernel, X)
+    kernel, X = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
     weights = as_weights(weights, n, dtype)
     y = as_signs(y, n, dtype, weights)
@@ -110,7 +111,7 @@ def kernel_softmax(
     point of positive weight in each class if there is a bias; and ridge > 0. The `value` has coefficients (n, classes), which
     sum to zero over the classes.
     """
-    kernel, X, _ = prepare(kernel, X)
+    kernel, X = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
     weights = as_weights(weights, n, dtype)
     Y = as_one_hot(Y, n, dtype, weights, every=bool(bias))

@@ -9,11 +9,12 @@ from kernax.core.boundary import as_scalar, as_targets, as_weights, count, dtype
 from kernax.core.density import factor_of, weighted_inverse
 from kernax.core.expansion import KernelExpansion
 from kernax.core.features import feature_operator, has_few_features
-from kernax.core.gram import gram_operator, prepare
+from kernax.core.gram import gram_operator
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import weighted_solve
 from kernax.core.memory import check_memory
 from kernax.core.numerics import product
+from kernax.core.preparation import prepare
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import ConjugateGradient, JitteredCholesky
 from kernax.core.support import NONNEGATIVE
@@ -61,7 +62,7 @@ def kernel_ridge(
         NotPSDError, NonFiniteError, MaxStepsError, BreakdownError: the solve failed.
         MemoryBudgetError: the dense matrix would not fit.
     """
-    kernel, X, _ = prepare(kernel, X)
+    kernel, X = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
     y, weights = as_targets(y, n, dtype), as_weights(weights, n, dtype)
     ridge = as_scalar(ridge, dtype, "ridge", NONNEGATIVE)
@@ -111,7 +112,7 @@ def leave_one_out(
 
     Raises ValueError as `kernel_ridge` does, and for a bias with fewer than two points.
     """
-    kernel, X, _ = prepare(kernel, X)
+    kernel, X = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
     y, weights = as_targets(y, n, dtype), as_weights(weights, n, dtype)
     if bias and n < 2:

@@ -8,7 +8,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_scalar, as_targets, as_weights, cast, count, dtype_of
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import gram_operator, prepare
+from kernax.core.gram import gram_operator
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.linalg import weighted_solve
@@ -16,6 +16,7 @@ from kernax.core.losses import AbstractLoss, AbstractPiecewiseLinearLoss, Abstra
 from kernax.core.memory import check_memory
 from kernax.core.newton import newton_root
 from kernax.core.numerics import is_concrete, product, stopped
+from kernax.core.preparation import prepare
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import JitteredCholesky
 from kernax.core.support import NONNEGATIVE
@@ -61,7 +62,7 @@ def regularised_risk(
     Raises:
         ValueError: bad shapes or values. MaxStepsError, DivergedError, NonFiniteError: the solve failed.
     """
-    kernel, X, _ = prepare(kernel, X)
+    kernel, X = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
     weights, y = as_weights(weights, n, dtype), as_targets(y, n, dtype)
     if y.ndim != 1:

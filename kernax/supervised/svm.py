@@ -9,11 +9,12 @@ from jaxtyping import ArrayLike, PyTree
 from kernax.core.batching import each
 from kernax.core.boundary import as_scalar, as_targets, as_weights, count, dtype_of
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import gram_operator, prepare
+from kernax.core.gram import gram_operator
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.losses import EpsilonInsensitive, Hinge
 from kernax.core.memory import check_memory
+from kernax.core.preparation import prepare
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.support import NONNEGATIVE, Support
 from kernax.supervised.dual import AbstractDualSolver, BoxProblem, as_dual_solver
@@ -72,7 +73,7 @@ def svm(
         separate the classes: it does not exist, or is too narrow to be found.
         BreakdownError: the tolerance is below what rounding allows. NonFiniteError, MemoryBudgetError.
     """
-    kernel, X, _ = prepare(kernel, X)
+    kernel, X = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
     weights = as_weights(weights, n, dtype)
     y = as_signs(y, n, dtype, weights)
@@ -109,7 +110,7 @@ def support_vector_regression(
     The coefficients lie between -C w_i and C w_i, and are zero for points strictly inside the tube. Differentiable in y
     and epsilon as well.
     """
-    kernel, X, _ = prepare(kernel, X)
+    kernel, X = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
     weights, y = as_weights(weights, n, dtype), as_targets(y, n, dtype)
     C, epsilon = as_scalar(C, dtype, "C", PENALTY), as_scalar(epsilon, dtype, "epsilon", NONNEGATIVE)
@@ -143,7 +144,7 @@ def one_class_svm(
 
     Arguments, stats and errors are those of `svm`; nu is in (0, 1].
     """
-    kernel, X, _ = prepare(kernel, X)
+    kernel, X = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
     weights, nu = as_weights(weights, n, dtype), as_scalar(nu, dtype, "nu", _FRACTION)
     solution = _one_class_svm(kernel, X, nu, weights, *_settings(X, (n,), solver, block_size, None))

@@ -13,9 +13,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kernax.core.boundary import count, dtype_of
-from kernax.core.gram import gram, gram_diagonal, prepare
+from kernax.core.description import describe
+from kernax.core.gram import gram, gram_diagonal
 from kernax.core.kernel import AbstractKernel
-from kernax.core.parameters import check_supports, describe, interior, parameters, unconstrain
+from kernax.core.parameters import check_supports, interior, parameters, unconstrain
+from kernax.core.preparation import prepare_stacks
 from kernax.testing.assertions import point, require, require_close
 from kernax.testing.gradients import gradient_in_the_parameters, gradient_in_the_points, gradient_where_points_coincide
 from kernax.testing.positivity import check_kernel, pairs
@@ -38,7 +40,7 @@ def check_conformance(kernel: AbstractKernel, X: PyTree, *, Z: PyTree | None = N
     if unknown := sorted(set(without) - set(names)):
         raise ValueError(f"without={unknown} names no property: choose from {', '.join(names)}")
     Z = jax.tree.map(lambda leaf: jnp.roll(leaf, 1, 0), X) if Z is None else Z
-    kernel, X, Z = prepare(kernel, X, Z)
+    kernel, X, Z = prepare_stacks(kernel, X, Z)
     if count(X) < 2:
         raise ValueError("X must hold at least two points")
     failures = []

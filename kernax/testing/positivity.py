@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kernax.core.boundary import count
-from kernax.core.gram import prepare
 from kernax.core.kernel import AbstractKernel
+from kernax.core.preparation import prepare
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ def check_kernel(kernel: AbstractKernel, X: PyTree, *, tolerance: float | None =
     Raises:
         ValueError: the kernel's values are not scalars, or the points are not a stack of finite numbers.
     """
-    kernel, X, _ = prepare(kernel, X)
+    kernel, X = prepare(kernel, X)
     K, eps = pairs(kernel, X, X)
     largest = np.max(np.abs(K))
     if not np.isfinite(largest):

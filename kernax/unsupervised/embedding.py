@@ -13,10 +13,11 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from kernax.core.boundary import as_stack, as_weights, check_key, count, dtype_of
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import gram, prepare
+from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import product
 from kernax.core.parameters import check_count, data
+from kernax.core.preparation import prepare, prepare_stacks
 
 _BUDGET = 2**22  # floats of permuted matrices held at one time
 
@@ -42,7 +43,7 @@ def mean_embedding(kernel: AbstractKernel, X: PyTree, *, weights: ArrayLike | No
     Weights (n,) >= 0, one each by default; bias 0. `mean_embedding(k, X) - mean_embedding(k, Z)` is the witness function of
     Gretton et al. (2012, section 2.3): large where X is dense, and negative where Z is.
     """
-    kernel, X, _ = prepare(kernel, X)
+    kernel, X = prepare(kernel, X)
     dtype = dtype_of(X)
     w = as_weights(weights, count(X), dtype)
     w = jnp.ones(count(X), dtype) if w is None else w
@@ -112,7 +113,7 @@ def _check(permutations: Any, key: Any) -> None:
 
 def _grams(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> tuple[Array, Array, Array]:
     """The Gram matrices of X, of X and Z, and of Z: strings of two stacks need not be padded alike to be compared."""
-    kernel, X, Z = prepare(kernel, X, Z)
+    kernel, X, Z = prepare_stacks(kernel, X, Z)
     n, m = count(X), count(Z)
     if n < 2 or m < 2:
         raise ValueError(f"both samples must hold at least two points, but X holds {n} and Z holds {m}")

@@ -13,10 +13,11 @@ from jaxtyping import Array, PyTree
 from kernax.core.batching import one_by_one
 from kernax.core.boundary import count as count_of
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import gram, prepare
+from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import is_concrete, product
 from kernax.core.parameters import check_count
+from kernax.core.preparation import prepare
 from kernax.core.spectral import Eigenpairs
 from kernax.errors import NotPSDError
 
@@ -41,7 +42,7 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:
         ValueError: count is no positive integer, or more than the rank. Where that is being traced, NaN instead.
         NotPSDError: K has a negative eigenvalue. NonFiniteError, MemoryBudgetError.
     """
-    kernel, X, _ = prepare(kernel, X)
+    kernel, X = prepare(kernel, X)
     n = count_of(X)
     if check_count(count, "count") > n:
         raise ValueError(f"count must be at most {n}, the number of points, but is {count!r}")
@@ -67,7 +68,7 @@ def empirical_features(kernel: AbstractKernel, X: PyTree) -> KernelExpansion:
     Raises:
         NotPSDError: K has a negative eigenvalue; where that is being traced, NaN instead. NonFiniteError, MemoryBudgetError.
     """
-    kernel, X, _ = prepare(kernel, X)
+    kernel, X = prepare(kernel, X)
     root, sound = _empirical_features(gram(kernel, X))
     _check_psd(kernel, sound)
     return KernelExpansion(kernel, X, root, jnp.zeros_like(root[0]))
