@@ -15,7 +15,6 @@ from jaxtyping import Array, Float, Int
 
 from kernax.supervised.dual import AbstractDualSolver, BoxProblem, bias_interval, check_tolerance, slopes
 
-_LANES = 64  # vectors are kept at a multiple of this, so that maxima vectorise
 _CHECK_EVERY = 16  # steps between two looks at the violation
 _WHOLE, _MOST = 1024, 4096  # up to so many points, all are in the working set; it never holds more than that
 
@@ -44,17 +43,24 @@ class SMO(AbstractDualSolver):
         size = min(n, self.working_set or min(max(_WHOLE, -(-4 * n // 10)), _MOST))
         most = 100 * n + 10**6 if self.max_steps is None else self.max_steps
 
-        def outer(carry):
-            beta, residual, top, bottom, steps = carry
+        def of_some(beta, residual, violation, most):
             rise, drop = slopes(beta, residual, problem.low, problem.high, problem.epsilon)
             _, places = lax.top_k(-jnp.minimum(_ranks(-rise), _ranks(drop)), size)
-            part = _Part.of(problem, places, beta, residual)
-            target = jnp.maximum(tol / 2, (top - bottom) / 10)
-            changed, inner = part.improved(target, jnp.minimum(8 * size + 1000, most - steps))
+            part = _Part.of(problem, problem.submatrix(places), places, beta, residual)
+            changed, steps = part.improved(jnp.maximum(tol / 2, violation / 10), most)
             change = changed[:size] - beta[places]
-            beta = beta.at[places].set(changed[:size])
-            residual = residual - problem.part_product(places, change)
-            return beta, residual, *bias_interval(problem, beta, residual), steps + jnp.maximum(inner, 1)
+            return beta.at[places].set(changed[:size]), residual - problem.part_product(places, change), steps
+
+        def of_all(beta, residual, violation, most):
+            part = _Part.of(problem, problem.operator.as_matrix(), jnp.arange(n), beta, residual)
+            changed, steps = part.improved(tol / 2, most)
+            return changed[:n], problem.residual(changed[:n]), steps
+
+        def outer(carry):
+            beta, residual, top, bottom, steps = carry
+            improved = of_all if size == n else of_some
+            beta, residual, more = improved(beta, residual, top - bottom, jnp.minimum(8 * size + 1000, most - steps))
+            return beta, residual, *bias_interval(problem, beta, residual), steps + jnp.maximum(more, 1)
 
         def violated(carry):
             _, _, top, bottom, steps = carry
@@ -83,16 +89,15 @@ class _Part(eqx.Module):
     epsilon: Float[Array, " m"]
 
     @staticmethod
-    def of(problem: BoxProblem, places: Int[Array, " k"], beta: Array, residual: Array) -> "_Part":
+    def of(problem: BoxProblem, K: Float[Array, "k k"], places: Int[Array, " k"], beta: Array, residual: Array) -> "_Part":
         phantom = problem.total is None
-        extra = -(len(places) + phantom) % _LANES + phantom
+        extra = phantom + -(len(K) + phantom) % _lanes(len(K) + phantom)
         pad = lambda v: jnp.pad(v, (0, extra))
         unbound = lambda v, bound: pad(v).at[-1].set(bound) if phantom else pad(v)
-        K = jnp.pad(problem.submatrix(places), ((0, extra), (0, extra)))
-        index = jnp.arange(len(K), dtype=jnp.int32)
+        index = jnp.arange(len(K) + extra, dtype=jnp.int32)
         return _Part(
-            K.at[index, index].set(-jnp.inf),
-            jnp.diagonal(K),
+            jnp.where(index[:, None] == index[None, :], -jnp.inf, jnp.pad(K, ((0, extra), (0, extra)))),
+            pad(problem.diagonal()[places]),
             index,
             pad(beta[places]),
             pad(residual[places]),
@@ -151,10 +156,16 @@ def _ranks(v: Float[Array, " n"]) -> Int[Array, " n"]:
     return jnp.zeros(v.shape, jnp.int32).at[jnp.argsort(v)].set(jnp.arange(len(v), dtype=jnp.int32))
 
 
+def _lanes(m: int) -> int:
+    """Vectors are kept at a multiple of this, so that maxima vectorise. Fewer would do, but then more rows are searched."""
+    return 8 if m <= 512 else 64
+
+
 def _argmax(v: Float[Array, " m"]) -> tuple[Int[Array, ""], Float[Array, ""]]:
-    """Where the largest is, and it. XLA's argmax is scalar on a CPU; the maximum of each of 64 lanes is not."""
-    table = v.reshape(-1, _LANES)
+    """Where the largest is, and it. XLA's argmax is scalar on a CPU; the maximum of each of several lanes is not."""
+    lanes = _lanes(len(v))
+    table = v.reshape(-1, lanes)
     tops = jnp.max(table, 0)
     lane = jnp.argmax(tops).astype(jnp.int32)
     row = jnp.argmax(table[:, lane]).astype(jnp.int32)
-    return row * _LANES + lane, tops[lane]
+    return row * lanes + lane, tops[lane]
