@@ -19,7 +19,7 @@ from kernax.core.losses import (
     Squared,
     SquaredHinge,
 )
-from kernax.core.parameters import data, interval, nonnegative, positive, real, unconstrain
+from kernax.core.parameters import data, integer, interval, nonnegative, positive, real, unconstrain
 from kernax.core.solution import RESULTS, Solution
 from kernax.core.solvers import ConjugateGradient, JitteredCholesky
 from kernax.core.spectral import AbstractSpectral
@@ -119,7 +119,7 @@ __all__ = [
     # features for FeatureMap, given and from data
     "PolynomialBasis", "GaussianBasis", "SigmoidBasis", "IndicatorBins", "empirical_features", "eigenpairs",
     # parameters
-    "positive", "nonnegative", "interval", "real", "data", "unconstrain", "describe",
+    "positive", "nonnegative", "interval", "real", "integer", "data", "unconstrain", "describe",
     # matrices, solvers and what they return
     "gram", "gram_diagonal", "gram_operator", "solve", "JitteredCholesky", "ConjugateGradient", "RESULTS", "Solution",
     "errors",

@@ -1,5 +1,6 @@
 """Where data enter: what is converted, what is refused, and what must never wrap, hang or pass for a solution."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -97,12 +98,27 @@ def test_a_vector_where_a_kernel_wants_a_scalar_is_refused_by_name_unless_it_is_
     X, scales = np.ones((3, 2), DTYPE), np.array([1.0, 2.0], DTYPE)
     for kernel, words in (
         (kernax.Scaled(kernax.RBF(), scales), r"Scaled.scale must be a scalar, but has shape \(2,\): batch over several"),
-        (kernax.RBF() + kernax.Constant(scales), r"Sum.terms\[1\].value must be a scalar, but has shape \(2,\)"),
+        (kernax.RBF() + 2.0 * kernax.Constant(scales), r"Constant.value must be a scalar, but has shape \(2,\)"),
     ):
         for verb in (kernax.gram, lambda kernel, X: kernax.kernel_ridge(kernel, X, X[:, 0], 0.1)):
             with pytest.raises(ValueError, match=words):
                 verb(kernel, X)
     np.testing.assert_array_equal(jax.vmap(lambda k: kernax.gram(k, X))(kernax.Constant(scales))[:, 0, 0], scales)
+
+
+def test_a_kernel_may_map_over_a_stack_of_others_inside():
+    class Mixture(kernax.AbstractKernel):
+        """A mean of many kernels."""
+
+        many: kernax.RationalQuadratic
+
+        def __call__(self, x, z):
+            return jnp.mean(jax.vmap(lambda kernel: kernel(x, z))(self.many))
+
+    X, alphas = np.arange(6, dtype=DTYPE).reshape(3, 2), np.array([1.0, 2.0], DTYPE)
+    expected = sum(kernax.gram(kernax.RationalQuadratic(1.0, alpha), X) for alpha in alphas) / 2
+    many = Mixture(eqx.filter_vmap(lambda alpha: kernax.RationalQuadratic(1.0, alpha))(alphas))
+    np.testing.assert_allclose(kernax.gram(2.0 * many, X), 2 * expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("block_size", [None, 7, 50])

@@ -1,5 +1,7 @@
 """Roles, supports, the unconstrained view, and the table of parameters."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -112,6 +114,17 @@ def test_describe_lists_paths_values_supports_and_what_is_frozen():
     assert rows["mix"] == ("0.5", "(-1, 3)", "free")
     assert str(table).splitlines()[0].split() == ["parameter", "value", "support", "state"]
     assert str(kernax.describe(kernax.Linear())) == "no parameters"
+
+
+def test_every_integer_of_a_kernel_is_declared_under_its_own_name():
+    found = []
+    for kind in (cls for cls in vars(kernax.kernels).values() if isinstance(cls, type) and issubclass(cls, eqx.Module)):
+        for field in dataclasses.fields(kind):
+            if field.type is int:
+                found.append(f"{kind.__name__}.{field.name}")
+                with pytest.raises(ValueError, match=f"^{field.name} must be .*integer"):
+                    field.metadata["converter"]("no")
+    assert {"Spectrum.k", "Mismatch.m", "Polynomial.degree", "ArcCosine.order", "ChangePoint.dimension"} <= set(found)
 
 
 def test_integers_of_numpy_become_those_of_python_and_others_are_refused_by_name():

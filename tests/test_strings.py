@@ -201,11 +201,15 @@ def test_an_empty_string_has_a_row_of_zeros_and_a_warning():
     X = strings.encode(["banana", "", "nab"])
     for kernel in (kernax.Spectrum(2), kernax.Subsequence(2), kernax.AllSubstrings()):
         np.testing.assert_array_equal(kernax.gram(kernel, X)[1], 0)
-        with pytest.warns(FeaturelessWarning, match="point 1 has no features under Normalised"):
+        with pytest.warns(
+            FeaturelessWarning, match="1 of 3 points have no features under Normalised, the first of them point 1"
+        ):
             K = kernax.gram(kernax.Normalised(kernel), X)
         np.testing.assert_array_equal(K[1], 0)
-        with pytest.warns(FeaturelessWarning, match="point 0 has no features under Normalised"):
-            np.testing.assert_array_equal(kernax.gram(kernax.Normalised(kernel), X[1:], X), K[1:])
+        for first, second in ((slice(1, 3), slice(0, 1)), (slice(0, 1), slice(1, 3))):
+            with pytest.warns(FeaturelessWarning, match="1 of 2 points have no features under Normalised, the first"):
+                across = kernax.gram(kernax.Normalised(kernel), X[first], X[second])
+            np.testing.assert_array_equal(across, K[first, second])
         np.testing.assert_allclose(np.diagonal(K)[[0, 2]], 1, rtol=1e-6)
         gradient = jax.grad(lambda w, k=kernel: jnp.sum(jnp.sin(jax.jit(_normalised)(k, X, w))))(X.weights)
         assert np.all(np.isfinite(gradient))
@@ -213,16 +217,25 @@ def test_an_empty_string_has_a_row_of_zeros_and_a_warning():
 
 def test_learners_warn_of_strings_without_features_and_of_a_kernel_that_is_zero_throughout():
     X, y = strings.encode(["banana", "", "nab"]), np.array([1.0, 2.0, 3.0], DTYPE)
-    with pytest.warns(FeaturelessWarning, match="point 1 has no features under Normalised"):
-        f = kernax.kernel_ridge(kernax.Normalised(kernax.Spectrum(2)), X, y, 0.1, bias=True).value
+    kernel, one = kernax.Normalised(kernax.Spectrum(2)), "1 of 3 points have no features under {}, the first of them point 1"
+    with pytest.warns(FeaturelessWarning, match=one.format("Normalised")):
+        f = kernax.kernel_ridge(kernel, X, y, 0.1, bias=True).value
     assert f(X[1]) == f.bias
+    mixed = kernax.On(kernel, 1) * kernax.On(kernax.RBF(), 0)
+    for outer, points in ((2.0 * kernel, X), (kernel**2, X), (mixed, (y[:, None], X))):
+        with pytest.warns(FeaturelessWarning, match=one.format(type(outer).__name__)):
+            kernax.kernel_ridge(outer, points, y, 0.1)
+    with pytest.warns(FeaturelessWarning, match=one.format("Scaled")):
+        jax.grad(lambda s: jnp.sum(kernax.kernel_ridge(kernax.Scaled(kernel, s), X, y, 0.1).value.coefficients))(2.0)
+    with pytest.warns(FeaturelessWarning) as heard:
+        kernax.eigenpairs(kernel, X, 1)
+    assert len(heard) == 1
     long = kernax.Spectrum(7)
     for verb in (lambda: kernax.kernel_ridge(long, X, y, 0.1), lambda: kernax.maximum_mean_discrepancy(long, X, X)):
         with pytest.warns(FeaturelessWarning, match="no point has features under Spectrum"):
             verb()
-    with jax.numpy_dtype_promotion("strict"):  # numbers may well be zero, and so may some rows of a plain kernel
-        kernax.kernel_ridge(kernax.Linear(), np.zeros((3, 2), DTYPE), y, 0.1)
-        kernax.kernel_ridge(kernax.Spectrum(6), X, y, 0.1)
+    kernax.kernel_ridge(kernax.Linear(), np.zeros((3, 2), DTYPE), y, 0.1)  # numbers may well be zero
+    kernax.kernel_ridge(kernax.Spectrum(6), X, y, 0.1)  # and so may some rows of a plain kernel
 
 
 def _normalised(kernel, X, weights):

@@ -166,6 +166,8 @@ def predict(
         predictor = load_predictor(model)
         inputs = predictor.inputs
         rows = read_columns(data, inputs.columns, inputs.text.name if inputs.text else None)
+        if inputs.text:
+            inputs.text.warn_of_strangers(rows[1])
         columns = predictor.columns(inputs.points(*rows))
         figures = np.stack([column for column in columns.values() if column.dtype.kind == "f"])
         wrong = np.flatnonzero(~np.all(np.isfinite(figures), 0))

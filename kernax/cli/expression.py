@@ -14,8 +14,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from kernax.cli.vocabulary import NO_OPERAND, NORMALISED, kernel_class, parts, short
-from kernax.core.kernel import NO_POWER, AbstractKernel, Constant
+from kernax.cli.vocabulary import NO_OPERAND, NORMALISED, kernel_class, short
+from kernax.core.kernel import NO_POWER, AbstractKernel, Constant, parts_of
 from kernax.core.parameters import check_count
 from kernax.kernels import Normalised
 
@@ -170,7 +170,7 @@ def _required(field: dataclasses.Field) -> bool:
 
 def _normalisations(kernel: AbstractKernel) -> int:
     """How often `normalised` stands inside itself."""
-    return isinstance(kernel, Normalised) + max(map(_normalisations, parts(kernel)), default=0)
+    return isinstance(kernel, Normalised) + max(map(_normalisations, parts_of(kernel)), default=0)
 
 
 def _combine(operation: ast.operator, left: Meaning, right: Meaning) -> Meaning:

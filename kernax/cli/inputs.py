@@ -37,13 +37,16 @@ class Text:
     alphabet: tuple[str, ...]
 
     def strings(self, cells: Sequence[str]) -> Strings:
-        """The cells as a stack; other tokens match nothing. Warns of cells without any that were learned from."""
-        strings = encode(_split(cells, self.tokens), self.alphabet, unknown="gap")
-        strange = int(np.sum(~np.any(np.asarray(strings.weights) > 0, 1)))
+        """The cells as a stack; other tokens match nothing."""
+        return encode(_split(cells, self.tokens), self.alphabet, unknown="gap")
+
+    def warn_of_strangers(self, cells: Sequence[str]) -> None:
+        """Warns of cells without any token that was learned from: a string kernel cannot tell them apart."""
+        strange = sum(set(tokens).isdisjoint(self.alphabet) for tokens in _split(cells, self.tokens))
         if strange:
-            unseen = f"{strange} of {len(cells)} cells of {self.name!r} hold none of the {len(self.alphabet)} {self.tokens}"
-            warnings.warn(f"{unseen} that were learned from, and all look alike", FeaturelessWarning, stacklevel=2)
-        return strings
+            seen = f"of the {len(self.alphabet)} {self.tokens} that were learned from"
+            message = f"{strange} of {len(cells)} cells of {self.name!r} hold none {seen}, which tells the model nothing"
+            warnings.warn(message, FeaturelessWarning, stacklevel=2)
 
 
 @dataclasses.dataclass(frozen=True)

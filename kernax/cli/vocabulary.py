@@ -1,9 +1,8 @@
 """The names that a kernel expression may use, and what kernels of these names compare."""
 
-import dataclasses
 import difflib
 
-from kernax.core.kernel import AbstractKernel, Constant
+from kernax.core.kernel import AbstractKernel, Constant, parts_of
 from kernax.kernels import (
     RBF,
     AllSubsequences,
@@ -70,16 +69,9 @@ def kernel_class(name: str, called: bool = False) -> type[AbstractKernel]:
 NO_OPERAND = "normalised takes one kernel, as in normalised(spectrum(3))"
 
 
-def parts(kernel: AbstractKernel) -> list[AbstractKernel]:
-    """The kernels that a kernel is made of, none for one with a name."""
-    values = [getattr(kernel, field.name) for field in dataclasses.fields(kernel)]
-    inner = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
-    return [part for part in inner if isinstance(part, AbstractKernel)]
-
-
 def compared(kernel: AbstractKernel) -> frozenset[str]:
     """What a kernel looks at: `NUMBERS`, `TEXT`, both, or neither if it is made of constants."""
-    if inner := parts(kernel):
+    if inner := parts_of(kernel):
         return frozenset().union(*map(compared, inner))
     if isinstance(kernel, Constant):
         return frozenset()

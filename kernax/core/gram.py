@@ -41,15 +41,27 @@ def gram(kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None, *, block_si
         MemoryBudgetError: the matrix is larger than the memory at hand.
     """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
+    K, diagonals = _checked_gram(kernel, X, Z, _checked_block(block_size))
+    for stack, diagonal in zip((X, Z), diagonals):
+        warn_of_featureless_points(kernel, stack, diagonal)
+    return K
+
+
+def gram_of_prepared(kernel: AbstractKernel, X: PyTree) -> Float[Array, "n n"]:
+    """`gram(kernel, X)` of what comes from `prepare`, which has looked at the points already."""
+    return _checked_gram(kernel, X, None, None)[0]
+
+
+def _checked_gram(kernel, X, Z, block_size):
+    """The matrix, and `k(x, x)` over each stack."""
     check_memory(X, Z)
-    K, finite, diagonal = _gram(kernel, X, Z, _checked_block(block_size))
+    K, finite, diagonals = _gram(kernel, X, Z, block_size)
     if is_concrete(finite) and not finite:
         raise NonFiniteError(
             f"{type(kernel).__name__} is NaN or inf on these points in {K.dtype}: rescale inputs or use float64, "
             "and keep to where the kernel is defined"
         )
-    warn_of_featureless_points(kernel, X, diagonal)
-    return K
+    return K, diagonals
 
 
 def gram_diagonal(kernel: AbstractKernel, X: PyTree) -> Float[Array, " n"]:
@@ -87,7 +99,7 @@ def _checked_block(block_size: int | None) -> int | None:
 @eqx.filter_jit
 def _gram(kernel, X, Z, block_size):
     """The matrix, whether it is finite (by the diagonals, as |k(x, z)|^2 <= k(x, x) k(z, z), and one row and column), and
-    `k(x_i, x_i)`.
+    these diagonals.
     """
     n, other = count(X), X if Z is None else Z
     pairs = _pairs_at_once(kernel, X, other) if block_size is None else block_size * count(other)
@@ -108,9 +120,10 @@ def _gram(kernel, X, Z, block_size):
     diagonal = jax.vmap(lambda x: kernel(x, x))(X)
     finite = jnp.all(jnp.isfinite(diagonal)) & jnp.all(jnp.isfinite(K[0])) & jnp.all(jnp.isfinite(K[:, 0]))
     if Z is not None:
-        return K, finite & jnp.all(jnp.isfinite(jax.vmap(lambda z: kernel(z, z))(Z))), diagonal
+        of_Z = jax.vmap(lambda z: kernel(z, z))(Z)
+        return K, finite & jnp.all(jnp.isfinite(of_Z)), lax.stop_gradient((diagonal, of_Z))
     exact = jnp.where(jnp.eye(n, dtype=bool), diagonal[:, None], _symmetric(K, mirrored))
-    return _valued(K, lax.stop_gradient(exact)), finite, lax.stop_gradient(diagonal)
+    return _valued(K, lax.stop_gradient(exact)), finite, (lax.stop_gradient(diagonal),)
 
 
 @jax.custom_jvp

@@ -51,7 +51,7 @@ class AbstractKernel(eqx.Module):
     @property
     def invariance(self) -> Invariance:
         """What is known to leave this kernel unchanged: no more than leaves every kernel inside it unchanged."""
-        return min([self.keeps, *(part.invariance for part in self._parts())])
+        return min([self.keeps, *(part.invariance for part in parts_of(self))])
 
     @property
     def is_stationary(self) -> bool:
@@ -66,13 +66,7 @@ class AbstractKernel(eqx.Module):
     @property
     def is_mirrored(self) -> bool:
         """Whether `k(x, z)` and `k(z, x)` are known to be rounded alike."""
-        return self.mirrors and all(part.is_mirrored for part in self._parts())
-
-    def _parts(self) -> "list[AbstractKernel]":
-        """The kernels inside this one."""
-        fields = [getattr(self, field.name) for field in dataclasses.fields(self)]
-        nodes = jax.tree.leaves(fields, is_leaf=lambda node: isinstance(node, AbstractKernel))
-        return [node for node in nodes if isinstance(node, AbstractKernel)]
+        return self.mirrors and all(part.is_mirrored for part in parts_of(self))
 
     def __add__(self, other):
         if isinstance(other, (AbstractKernel, type)):
@@ -113,6 +107,13 @@ class AbstractKernel(eqx.Module):
         if operation is None or inputs[1] is not self:
             raise ValueError(_REFUSAL.format(what=f"numpy.{ufunc.__name__} of a kernel"))
         return getattr(self, operation)(inputs[0])
+
+
+def parts_of(kernel: AbstractKernel) -> list[AbstractKernel]:
+    """The kernels inside another."""
+    fields = [getattr(kernel, field.name) for field in dataclasses.fields(kernel)]
+    nodes = jax.tree.leaves(fields, is_leaf=lambda node: isinstance(node, AbstractKernel))
+    return [node for node in nodes if isinstance(node, AbstractKernel)]
 
 
 def _is_number(value: Any) -> bool:

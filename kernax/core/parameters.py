@@ -55,7 +55,7 @@ def data(**kwargs) -> Any:
 
 
 def integer(name: str, least: int = 1, hint: str = "", **kwargs) -> Any:
-    """A static field for an integer, `least` or larger: a degree, a number of tokens. `name` is the field's, for the error."""
+    """A static field for an integer, `least` or larger. The error calls it by its `name`, and ends with the hint."""
     return eqx.field(static=True, converter=lambda value: check_count(value, name, least, hint), **kwargs)
 
 
@@ -80,15 +80,12 @@ def as_floats(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One parameter of a model: its path (`terms[0].kernel.lengthscale`), its support, its place among the leaves, and whether
-    it is declared as a scalar.
-    """
+    """One parameter of a model: its path (`terms[0].kernel.lengthscale`), its support, and its place among the leaves."""
 
     path: str
     support: Support
     place: int
     value: Any
-    is_scalar: bool
 
 
 def parameters(model: PyTree) -> list[Entry]:
@@ -111,25 +108,21 @@ def _leaves(model: PyTree) -> list[tuple[tuple, Entry]]:
     """Every leaf that is not declared as data, and the keys that lead there; those that no field declares count as real."""
     found = []
     for place, (keys, leaf) in enumerate(jax.tree_util.tree_flatten_with_path(model)[0]):
-        role, node, is_scalar = REAL, model, False
+        role, node = REAL, model
         for key in keys:
             if isinstance(key, jax.tree_util.GetAttrKey):
-                field = _field(node, key.name)
-                if field is not None and role != _DATA:
-                    role = field.metadata.get("role") or role
-                is_scalar = field is not None and getattr(field.type, "dims", None) == ()
+                role = role if role == _DATA else _declared_role(node, key.name) or role
                 node = getattr(node, key.name)
             else:
                 node = node[key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key]
         if isinstance(role, Support):
-            path = jax.tree_util.keystr(keys).lstrip(".") or "value"
-            found.append((keys, Entry(path, role, place, leaf, is_scalar)))
+            found.append((keys, Entry(jax.tree_util.keystr(keys).lstrip(".") or "value", role, place, leaf)))
     return found
 
 
-def _field(node: Any, name: str) -> dataclasses.Field | None:
+def _declared_role(node: Any, name: str) -> Any:
     fields = dataclasses.fields(node) if dataclasses.is_dataclass(node) else ()
-    return next((field for field in fields if field.name == name), None)
+    return next((field.metadata.get("role") for field in fields if field.name == name), None)
 
 
 def check_count(value: Any, name: str, least: int = 1, hint: str = "") -> int:

@@ -8,7 +8,7 @@ from jaxtyping import ArrayLike, PyTree
 from kernax.core.boundary import as_scalar, count, dtype_of
 from kernax.core.expansion import KernelExpansion
 from kernax.core.features import feature_operator, has_few_features
-from kernax.core.gram import gram
+from kernax.core.gram import gram_of_prepared
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.memory import check_memory
@@ -70,7 +70,7 @@ def kernel_perceptron(
 @eqx.filter_jit
 def _kernel_perceptron(kernel, X, y, rate, threshold, averaged, max_epochs, primal):
     # The same steps, with f the values at all points and rows of K, or with f the weights of the features and rows of those.
-    rows = stopped(feature_operator(kernel, X).features if primal else gram(kernel, X))
+    rows = stopped(feature_operator(kernel, X).features if primal else gram_of_prepared(kernel, X))
     zero = jnp.zeros((), jnp.int32)
 
     def visit(i, carry):

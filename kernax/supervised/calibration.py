@@ -13,7 +13,7 @@ from kernax.core.losses import Logistic
 from kernax.core.newton import newton_root
 from kernax.core.numerics import is_concrete, product
 from kernax.core.parameters import data
-from kernax.core.preparation import prepare
+from kernax.core.preparation import prepare_stacks
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.supervised.dual import AbstractDualSolver
 from kernax.supervised.svm import PENALTY, svm
@@ -128,7 +128,7 @@ def svm_leave_one_out(
 
     Raises ValueError as `svm` does, and where leaving one point out would leave one class; as `svm` where the full fit fails.
     """
-    kernel, X = prepare(kernel, X)
+    kernel, X, _ = prepare_stacks(kernel, X)
     n, dtype = count(X), dtype_of(X)
     weights, C = as_weights(weights, n, dtype), as_scalar(C, dtype, "C", PENALTY)
     if jnp.ndim(y) != 1:

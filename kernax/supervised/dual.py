@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 from kernax.core.gram import GramOperator, gram
 from kernax.core.linalg import weighted_solve
 from kernax.core.numerics import product
+from kernax.core.parameters import check_count
 from kernax.core.solvers import JitteredCholesky
 
 _SMALLEST = 250  # a smaller system is not worth a compilation of its own
@@ -118,8 +119,8 @@ def check_tolerance(tol: float, max_steps: int | None) -> None:
     """Raises ValueError for settings of a solver that make no sense."""
     if not 0 < tol < 1:
         raise ValueError(f"tol must be between 0 and 1, but is {tol!r}")
-    if max_steps is not None and max_steps < 1:
-        raise ValueError(f"max_steps must be positive, but is {max_steps!r}")
+    if max_steps is not None:
+        check_count(max_steps, "max_steps")
 
 
 class Point(eqx.Module):

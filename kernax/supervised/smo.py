@@ -5,14 +5,16 @@ most (Fan, Chen & Lin, JMLR 6, "WSS 2"). It costs a few passes over the points a
 them; so they run on a working set whose part of K stays in the cache: those whose rise gains most, and those whose drop
 costs least (Joachims, "Making large-scale SVM learning practical", section 3). When the set is nearly optimal by itself the
 residuals of all points are brought up to date, and a new set is chosen. The two that violate most are always in it, so the
-objective falls strictly.
+objective falls strictly. Of up to 1024 points all are in the set, and nothing is chosen.
 """
 
 import equinox as eqx
 import jax.numpy as jnp
+import lineax as lx
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from kernax.core.parameters import check_count
 from kernax.supervised.dual import AbstractDualSolver, BoxProblem, bias_interval, check_tolerance, slopes
 
 _CHECK_EVERY = 16  # steps between two looks at the violation
@@ -35,31 +37,25 @@ class SMO(AbstractDualSolver):
 
     def __check_init__(self):
         check_tolerance(self.tol, self.max_steps)
-        if self.working_set is not None and self.working_set < 2:
-            raise ValueError(f"working_set must be at least 2, but is {self.working_set}")
+        if self.working_set is not None:
+            check_count(self.working_set, "working_set", least=2)
 
     def solve(self, problem, beta, residual, tol):
         n = len(beta)
         size = min(n, self.working_set or min(max(_WHOLE, -(-4 * n // 10)), _MOST))
         most = 100 * n + 10**6 if self.max_steps is None else self.max_steps
 
-        def of_some(beta, residual, violation, most):
-            rise, drop = slopes(beta, residual, problem.low, problem.high, problem.epsilon)
-            _, places = lax.top_k(-jnp.minimum(_ranks(-rise), _ranks(drop)), size)
-            part = _Part.of(problem, problem.submatrix(places), places, beta, residual)
-            changed, steps = part.improved(jnp.maximum(tol / 2, violation / 10), most)
-            change = changed[:size] - beta[places]
-            return beta.at[places].set(changed[:size]), residual - problem.part_product(places, change), steps
-
-        def of_all(beta, residual, violation, most):
-            part = _Part.of(problem, problem.operator.as_matrix(), jnp.arange(n), beta, residual)
-            changed, steps = part.improved(tol / 2, most)
-            return changed[:n], problem.residual(changed[:n]), steps
+        if size == n:
+            problem = eqx.tree_at(lambda problem: problem.operator, problem, _held(problem.operator))
 
         def outer(carry):
             beta, residual, top, bottom, steps = carry
-            improved = of_all if size == n else of_some
-            beta, residual, more = improved(beta, residual, top - bottom, jnp.minimum(8 * size + 1000, most - steps))
+            some = jnp.minimum(8 * size + 1000, most - steps)
+            if size == n:
+                beta, residual, more = _on_all_points(problem, beta, residual, tol / 2, some)
+            else:
+                goal = jnp.maximum(tol / 2, (top - bottom) / 10)  # what is finer would be lost with the next set
+                beta, residual, more = _on_a_working_set(problem, beta, residual, goal, some, size)
             return beta, residual, *bias_interval(problem, beta, residual), steps + jnp.maximum(more, 1)
 
         def violated(carry):
@@ -69,6 +65,28 @@ class SMO(AbstractDualSolver):
         start = (beta, residual, *bias_interval(problem, beta, residual), jnp.zeros((), jnp.int32))
         beta, _, _, _, steps = lax.while_loop(violated, outer, start)
         return beta, steps
+
+
+def _held(operator: lx.AbstractLinearOperator) -> lx.MatrixLinearOperator:
+    return lx.MatrixLinearOperator(operator.as_matrix(), lx.positive_semidefinite_tag)
+
+
+def _on_all_points(problem: BoxProblem, beta: Array, residual: Array, goal: Array, most: Array) -> tuple[Array, Array, Array]:
+    part = _Part.of(problem, problem.operator.as_matrix(), jnp.arange(len(beta)), beta, residual)
+    changed, steps = part.improved(goal, most)
+    beta = changed[: len(beta)]
+    return beta, problem.residual(beta), steps
+
+
+def _on_a_working_set(
+    problem: BoxProblem, beta: Array, residual: Array, goal: Array, most: Array, size: int
+) -> tuple[Array, Array, Array]:
+    rise, drop = slopes(beta, residual, problem.low, problem.high, problem.epsilon)
+    _, places = lax.top_k(-jnp.minimum(_ranks(-rise), _ranks(drop)), size)
+    part = _Part.of(problem, problem.submatrix(places), places, beta, residual)
+    changed, steps = part.improved(goal, most)
+    change = changed[:size] - beta[places]
+    return beta.at[places].set(changed[:size]), residual - problem.part_product(places, change), steps
 
 
 class _Part(eqx.Module):

@@ -13,7 +13,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from kernax.core.boundary import as_stack, as_weights, check_key, count, dtype_of
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import gram
+from kernax.core.gram import gram, gram_of_prepared
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import product
 from kernax.core.parameters import check_count, data
@@ -117,7 +117,7 @@ def _grams(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> tuple[Array, Array, 
     n, m = count(X), count(Z)
     if n < 2 or m < 2:
         raise ValueError(f"both samples must hold at least two points, but X holds {n} and Z holds {m}")
-    return gram(kernel, X), gram(kernel, X, Z), gram(kernel, Z)
+    return gram_of_prepared(kernel, X), gram(kernel, X, Z), gram_of_prepared(kernel, Z)
 
 
 @eqx.filter_jit

@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 from kernax.core.batching import one_by_one
 from kernax.core.boundary import count as count_of
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import gram
+from kernax.core.gram import gram_of_prepared
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import is_concrete, product
 from kernax.core.parameters import check_count
@@ -46,7 +46,7 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:
     n = count_of(X)
     if check_count(count, "count") > n:
         raise ValueError(f"count must be at most {n}, the number of points, but is {count!r}")
-    values, coefficients, rank, sound = _eigenpairs(gram(kernel, X), int(count))
+    values, coefficients, rank, sound = _eigenpairs(gram_of_prepared(kernel, X), int(count))
     _check_psd(kernel, sound)
     if is_concrete(rank) and np.max(np.asarray(n - rank)) > n - count:
         raise ValueError(f"count is {count}, but K has only {rank} eigenvalues above rounding: ask for no more")
@@ -69,7 +69,7 @@ def empirical_features(kernel: AbstractKernel, X: PyTree) -> KernelExpansion:
         NotPSDError: K has a negative eigenvalue; where that is being traced, NaN instead. NonFiniteError, MemoryBudgetError.
     """
     kernel, X = prepare(kernel, X)
-    root, sound = _empirical_features(gram(kernel, X))
+    root, sound = _empirical_features(gram_of_prepared(kernel, X))
     _check_psd(kernel, sound)
     return KernelExpansion(kernel, X, root, jnp.zeros_like(root[0]))
 
