@@ -7,7 +7,7 @@ import lineax as lx
 import numpy as np
 import optax
 import pytest
-from conftest import needs_x32, needs_x64
+from conftest import needs_x32, needs_x64, untyped
 
 import kernax
 from kernax.core.boundary import as_stack
@@ -104,6 +104,25 @@ def test_a_vector_where_a_kernel_wants_a_scalar_is_refused_by_name_unless_it_is_
             with pytest.raises(ValueError, match=words):
                 verb(kernel, X)
     np.testing.assert_array_equal(jax.vmap(lambda k: kernax.gram(k, X))(kernax.Constant(scales))[:, 0, 0], scales)
+
+
+def test_columns_and_tables_of_other_libraries_are_arrays():
+    class Column:
+        """As pandas has it."""
+
+        dtype, shape = np.dtype(float), (3,)
+
+        def __array__(self, *_, **__):
+            return np.array([1.0, 2.0, 4.0])
+
+    for name, ndim in (("y", -1), ("points", 1)):
+        array = untyped(kernax.core.boundary._as_array)(Column(), ndim, name)
+        np.testing.assert_array_equal(array, [1.0, 2.0, 4.0])
+
+
+def test_a_solver_of_something_else_is_refused():
+    with pytest.raises(ValueError, match=r"solver must be a linear solver, such as JitteredCholesky\(\), but is SMO"):
+        untyped(kernax.kernel_ridge)(KERNEL, np.ones((3, 1), DTYPE), np.ones(3, DTYPE), 0.1, solver=kernax.SMO())
 
 
 def test_a_kernel_may_map_over_a_stack_of_others_inside():

@@ -38,6 +38,8 @@ def _as_array(value: Any, index_ndim: int, name: str = "points") -> Any:
     if isinstance(value, list):
         value = _joined(value, name) if is_concrete(value) else jnp.stack([jnp.asarray(part) for part in value])
         value = value.astype(jnp.result_type(float)) if value.dtype == np.float64 else value
+    if hasattr(value, "__array__") and not eqx.is_array_like(value):
+        value = np.asarray(value)  # a column or table of pandas
     if not eqx.is_array_like(value) or not _is_real(value):
         came = getattr(value, "dtype", type(value).__name__)
         what = "arrays of real numbers, but one is" if name == "points" else "an array of real numbers, but is"

@@ -41,7 +41,7 @@ def gram(kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None, *, block_si
         MemoryBudgetError: the matrix is larger than the memory at hand.
     """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
-    K, diagonals = _checked_gram(kernel, X, Z, _checked_block(block_size))
+    K, diagonals = _checked_gram(kernel, X, Z, checked_block(block_size))
     for stack, diagonal in zip((X, Z), diagonals):
         warn_of_featureless_points(kernel, stack, diagonal)
     return K
@@ -79,7 +79,7 @@ def gram_operator(
     backward: memory is O(block_size n) in both.
     """
     kernel, X, _ = prepare_stacks(kernel, X)
-    block_size = _checked_block(block_size)
+    block_size = checked_block(block_size)
     operator = lx.MatrixLinearOperator(gram(kernel, X), _PSD) if block_size is None else GramOperator(kernel, X, block_size)
     if ridge is None:
         return operator
@@ -92,7 +92,8 @@ def gram_operator(
 _PSD = lx.positive_semidefinite_tag
 
 
-def _checked_block(block_size: int | None) -> int | None:
+def checked_block(block_size: Any) -> int | None:
+    """None, or a positive Python integer; else ValueError."""
     return None if block_size is None else check_count(block_size, "block_size")
 
 

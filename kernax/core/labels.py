@@ -54,16 +54,14 @@ def _classes(labels: Any) -> tuple[list[Any], np.ndarray]:
 def as_signs(y: ArrayLike, n: int, dtype: Any, weights: Array | None) -> Array:
     """Targets -1 and +1, (n,) or (n, machines), of which each kind has a positive weight in each column."""
     targets = as_targets(y, n, dtype)
-    if not is_concrete(targets):
+    values = np.asarray(targets) if is_concrete(targets) else None
+    if values is not None and not np.all(abs(values) == 1):
+        raise ValueError(f"y must hold -1 and +1, but holds {_named(np.unique(values).tolist())}: y, classes = signs(labels)")
+    if values is None or not is_concrete(weights):
         w = jnp.ones_like(targets, shape=n) if weights is None else weights
         of_weight = (w > 0).reshape(n, *[1] * (targets.ndim - 1))
         both = jnp.any((targets > 0) & of_weight, 0) & jnp.any((targets < 0) & of_weight, 0)
         return jnp.where((abs(targets) == 1) & jnp.expand_dims(both, 0), targets, jnp.nan)
-    values = np.asarray(targets)
-    if not np.all(abs(values) == 1):
-        raise ValueError(f"y must hold -1 and +1, but holds {_named(np.unique(values).tolist())}: y, classes = signs(labels)")
-    if weights is not None and not is_concrete(weights):
-        return targets
     kept = values if weights is None else values[np.asarray(weights) > 0]
     for column in kept.reshape(len(kept), -1).T:
         if np.all(column == column[0]):

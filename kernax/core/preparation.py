@@ -51,7 +51,7 @@ def warn_of_featureless_points(kernel: AbstractKernel, X: PyTree, diagonal: Floa
         return
     rows, n, name = np.flatnonzero(np.asarray(diagonal) == 0), len(diagonal), type(kernel).__name__
     if len(rows) == n:
-        warn(f"no point has features under {name}: k(x, z) is zero throughout", FeaturelessWarning)
+        warn(f"no point has features under {name}: k(x, z) is zero throughout (strings shorter than k?)", FeaturelessWarning)
     elif len(rows) and _normalises(kernel):
         some = f"{len(rows)} of {n} points have no features under {name}, the first of them point {rows[0]}"
         warn(f"{some}: k(x, z) is zero there for every z", FeaturelessWarning)

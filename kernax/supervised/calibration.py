@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
@@ -131,8 +132,8 @@ def svm_leave_one_out(
     kernel, X, _ = prepare_stacks(kernel, X)
     n, dtype = count(X), dtype_of(X)
     weights, C = as_weights(weights, n, dtype), as_scalar(C, dtype, "C", PENALTY)
-    if jnp.ndim(y) != 1:
-        raise ValueError(f"y must have shape ({n},), but has shape {jnp.shape(y)}: leave out for each column")
+    if np.ndim(y) != 1:
+        raise ValueError(f"y must have shape ({n},), but has shape {np.shape(y)}: leave out for each column")
     full = svm(kernel, X, y, C, weights=weights, bias=bias, solver=solver).value
     y = as_signs(y, len(full.coefficients), full.coefficients.dtype, weights)
     w = jnp.ones_like(y) if weights is None else weights
@@ -158,7 +159,7 @@ def _left_out(full, y, C, weights, bias, solver):
 
 
 def _checked(f: ArrayLike, y: ArrayLike, weights: ArrayLike | None):
-    shape = jnp.shape(f)
+    shape = np.shape(f)
     if len(shape) != 1 or not shape[0]:
         raise ValueError(f"f must hold decision values, shape (n,), but has shape {shape}")
     f = as_targets(f, shape[0], dtype_of(as_stack(f, "f")), "f")

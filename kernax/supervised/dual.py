@@ -211,17 +211,25 @@ def polished(point: Point, problem: BoxProblem) -> tuple[Point, Bool[Array, ""]]
     return point, better & (top - bottom <= slack * problem.scale)
 
 
+def rounding_of(point: Point, problem: BoxProblem) -> Float[Array, ""]:
+    """What rounding makes of f, and of a violation."""
+    size = problem.scale + jnp.max(abs(problem.targets - point.residual))
+    return 16 * float(jnp.finfo(size.dtype).eps) * size
+
+
 def certificate(point: Point, problem: BoxProblem) -> dict[str, Array]:
     """Primal and dual objective, and their difference, a sum of one non-negative term a point, computed as that sum.
 
-    An infinite bound counts as one far beyond the largest coefficient, which has the same solution. The relative gap, on which
-    success is decided, also counts what the sum of the coefficients lacks of its total, at the steepest slope.
+    What is off by a rounding of f is not off: targets that differ by as little have this gap. An infinite bound counts as one
+    far beyond the largest coefficient, which has the same solution. The relative gap, on which success is decided, also counts
+    what the sum of the coefficients lacks of its total, at the steepest slope.
     """
     beta, variance = point.beta, jnp.max(problem.diagonal())
     ample = 10 * jnp.max(abs(beta)) + problem.scale / jnp.where(variance > 0, variance, 1)
     low, high = (jnp.where(jnp.isinf(v), end, v) for v, end in ((problem.low, -ample), (problem.high, ample)))
     residual = point.residual
     off = residual - point.bias
+    off = jnp.sign(off) * jnp.maximum(abs(off) - rounding_of(point, problem), 0)
     loss = high * jnp.maximum(off - problem.epsilon, 0) + low * jnp.minimum(off + problem.epsilon, 0)
     gap = jnp.sum(jnp.maximum(loss - beta * off + problem.epsilon * abs(beta), 0))
     fitted = problem.targets - residual

@@ -19,6 +19,7 @@ from kernax.supervised.dual import (
     certificate,
     newton_step,
     polished,
+    rounding_of,
 )
 from kernax.supervised.projected_gradient import project
 
@@ -58,7 +59,9 @@ def machine(problem: BoxProblem, solver: AbstractDualSolver, start: Float[Array,
     hopeless = (result == RESULTS.max_steps_reached) & _no_better_than_zero(*stopped((point, problem)))
     result = RESULTS.where(hopeless, RESULTS.diverged, result)
     result = RESULTS.where(stats["relative_gap"] <= solver.tol, RESULTS.successful, result)
-    result = RESULTS.where(finite, result, RESULTS.nonfinite)
+    hard = jnp.any(jnp.isinf(problem.high) | jnp.isinf(problem.low)) & jnp.all(jnp.isfinite(problem.diagonal()))
+    endless = hard & jnp.all(jnp.isfinite(problem.targets))  # a dual that has no bound, on points that have no separation
+    result = RESULTS.where(finite, result, RESULTS.where(endless, RESULTS.diverged, RESULTS.nonfinite))
     value = jax.tree.map(lambda leaf: jnp.where(finite, leaf, jnp.nan), (point.beta, point.bias))
     return *value, result, stats
 
@@ -102,18 +105,12 @@ def _pursued(point: Point, done: Array, problem: BoxProblem, solver: AbstractDua
 def _cut(point: Point, problem: BoxProblem, tol: ArrayLike) -> Array:
     """Whether the solver ran out of steps before the violation was down to a tolerance."""
     top, bottom = bias_interval(problem, point.beta, point.residual)
-    return top - bottom > 2 * tol * problem.scale + _rounding(point, problem)
-
-
-def _rounding(point: Point, problem: BoxProblem) -> Array:
-    """What rounding makes of a violation."""
-    size = problem.scale + jnp.max(abs(problem.targets - point.residual))
-    return 16 * float(jnp.finfo(size.dtype).eps) * size
+    return top - bottom > 2 * tol * problem.scale + rounding_of(point, problem)
 
 
 def _solved(point: Point, problem: BoxProblem, solver: AbstractDualSolver, tol: ArrayLike) -> Point:
     """The solver's point at a tolerance relative to the targets, but not finer than rounding allows."""
-    goal = jnp.maximum(tol * problem.scale, _rounding(point, problem))
+    goal = jnp.maximum(tol * problem.scale, rounding_of(point, problem))
     beta, steps = solver.solve(problem, point.beta, point.residual, goal)
     near = 16 * float(jnp.finfo(beta.dtype).eps) * jnp.max(abs(beta))
     for bound in (jnp.zeros((), beta.dtype), problem.low, problem.high):  # a bound missed by rounding would count as free

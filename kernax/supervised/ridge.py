@@ -9,7 +9,7 @@ from kernax.core.boundary import as_scalar, as_targets, as_weights, count, dtype
 from kernax.core.density import factor_of, weighted_inverse
 from kernax.core.expansion import KernelExpansion
 from kernax.core.features import feature_operator, has_few_features
-from kernax.core.gram import gram_operator
+from kernax.core.gram import checked_block, gram_operator
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import weighted_solve
 from kernax.core.memory import check_memory
@@ -66,6 +66,9 @@ def kernel_ridge(
     n, dtype = count(X), dtype_of(X)
     y, weights = as_targets(y, n, dtype), as_weights(weights, n, dtype)
     ridge = as_scalar(ridge, dtype, "ridge", NONNEGATIVE)
+    block_size = checked_block(block_size)
+    if not isinstance(solver, lx.AbstractLinearSolver | None):
+        raise ValueError(f"solver must be a linear solver, such as JitteredCholesky(), but is {solver!r}")
     primal = solver is None and block_size is None and has_few_features(kernel, X, ridge)
     if block_size is None and not primal:
         check_memory(X)

@@ -57,7 +57,7 @@ def regularised_risk(
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion`, differentiable in the kernel, X, y, the loss's parameters, ridge and
-        weights. Stats: `steps` and `objective`, or those of `svm`.
+        weights. Stats: `steps` and `objective`, or those of `svm`, whose primal and dual are 1/ridge times the above.
 
     Raises:
         ValueError: bad shapes or values. MaxStepsError, DivergedError, NonFiniteError: the solve failed.

@@ -9,7 +9,7 @@ from jaxtyping import ArrayLike, PyTree
 from kernax.core.batching import each
 from kernax.core.boundary import as_scalar, as_targets, as_weights, count, dtype_of
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import gram_operator
+from kernax.core.gram import checked_block, gram_operator
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.losses import EpsilonInsensitive, Hinge
@@ -170,12 +170,12 @@ def _settings(X, shape, solver, block_size, start):
     if start is not None and (not isinstance(start, KernelExpansion) or start.coefficients.shape != shape):
         came = f"has {start.coefficients.shape}" if isinstance(start, KernelExpansion) else f"is a {type(start).__name__}"
         raise ValueError(f"start must be a KernelExpansion with coefficients {shape}, the last machine's value, but {came}")
-    return as_dual_solver(solver, SMO()), block_size, None if start is None else start.coefficients
+    return as_dual_solver(solver, SMO()), checked_block(block_size), None if start is None else start.coefficients
 
 
 def _hint(name: str, kernel: AbstractKernel) -> str:
-    smaller = "" if name == "one_class_svm" else ", or take a smaller C"
-    return f"{name} with {type(kernel).__name__}: rescale inputs{smaller}."
+    other = {"svm": ", take a smaller C, SMO(max_steps=...), or C=inf where the classes are apart"}
+    return f"{name} with {type(kernel).__name__}: rescale inputs{other.get(name, ' or targets')}."
 
 
 def _bound(C, weights, y):

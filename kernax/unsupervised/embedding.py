@@ -73,7 +73,7 @@ def two_sample_test(
 
     Raises ValueError for fewer than two points in a sample, permutations < 1, or what is not one random key.
     """
-    _check(permutations, key)
+    permutations = _checked(permutations, key)
     return _two_sample_test(*_grams(kernel, X, Z), permutations, key)
 
 
@@ -102,13 +102,13 @@ def independence_test(
 
     Raises ValueError for fewer than two points, X and Y of different n, permutations < 1, or what is not one random key.
     """
-    _check(permutations, key)
+    permutations = _checked(permutations, key)
     return _independence_test(*_gram_of_each(kernel_x, kernel_y, X, Y), permutations, key)
 
 
-def _check(permutations: Any, key: Any) -> None:
-    check_count(permutations, "permutations")
+def _checked(permutations: Any, key: Any) -> int:
     check_key(key)
+    return check_count(permutations, "permutations")
 
 
 def _grams(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> tuple[Array, Array, Array]:
