@@ -174,8 +174,11 @@ def _settings(X, shape, solver, block_size, start):
 
 
 def _hint(name: str, kernel: AbstractKernel) -> str:
-    other = {"svm": ", take a smaller C, SMO(max_steps=...), or C=inf where the classes are apart"}
-    return f"{name} with {type(kernel).__name__}: rescale inputs{other.get(name, ' or targets')}."
+    others = {
+        "svm": ", take a smaller C, SMO(max_steps=...), or C=inf where the classes are apart",
+        "support_vector_regression": " and targets, take a smaller C or SMO(max_steps=...)",
+    }
+    return f"{name} with {type(kernel).__name__}: rescale inputs{others.get(name, '')}."
 
 
 def _bound(C, weights, y):
