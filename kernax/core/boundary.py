@@ -43,9 +43,9 @@ def _as_array(value: Any, index_ndim: int, name: str = "points") -> Any:
     if not eqx.is_array_like(value) or not _is_real(value):
         came = getattr(value, "dtype", type(value).__name__)
         what = "arrays of real numbers, but one is" if name == "points" else "an array of real numbers, but is"
-        classes = name in ("y", "Y") and getattr(came, "kind", None) == "U"
-        advice = ": see kernax.signs and kernax.one_hot" if classes else ""
-        advice = ": see kernax.strings.encode, or drop that part with On" if name == "points" else advice
+        advice = ": see kernax.strings.encode, or drop that part with On" if name == "points" else ""
+        if name in ("y", "Y") and getattr(came, "kind", None) == "U":
+            advice = ": see kernax.signs and kernax.one_hot"
         raise ValueError(f"{name} must be {what} of type {came}{advice}")
     kind = jnp.result_type(value)
     if not jnp.issubdtype(kind, jnp.inexact) and (np.ndim(value) != index_ndim or jnp.issubdtype(kind, jnp.bool_)):
