@@ -137,6 +137,19 @@ def test_weights_repeat_and_remove_observations(data):
 
 
 @needs_x64
+def test_without_noise_a_weight_is_present_or_absent(data):
+    """Also where the noise is zero at some points only. Catches 0 / 0 in the variance of points that have a weight."""
+    X, y, Z = data
+    weights = np.ones(20, DTYPE)
+    weights[3], weights[5] = 0, 0.5
+    kept = weights > 0
+    for noise in (np.zeros(20, DTYPE), np.where(np.arange(20) < 10, 0, 0.1).astype(DTYPE)):
+        weighted, direct = posterior(X, y, noise, weights=weights), posterior(X[kept], y[kept], noise[kept])
+        np.testing.assert_allclose(jax.vmap(weighted.value.mean)(Z), jax.vmap(direct.value.mean)(Z), **EXACT)
+        np.testing.assert_allclose(jax.vmap(weighted.value.variance)(Z), jax.vmap(direct.value.variance)(Z), **EXACT)
+
+
+@needs_x64
 def test_derivatives_in_weights_are_right_at_zero(data):
     X, y, Z = data
     w = jnp.ones(20).at[3].set(0.0).at[5].set(0.5)

@@ -40,6 +40,7 @@ def condition(
         X: stack of n points.
         y: targets (n,), or (n, outputs) for independent outputs that share the kernel.
         noise: variance >= 0 of the noise, a number or one for each point (n,). scikit-learn's `alpha`; `kernel_ridge`'s ridge.
+            Without noise a positive weight changes nothing, and the evidence has a value for weights of zero and one only.
         weights: (n,) >= 0, powers of the likelihood: two is the observation repeated, zero the observation removed.
         throw: raise on failure; otherwise look at `result`.
 
@@ -88,7 +89,8 @@ def _posterior(kernel, X, operator, weights, noise, factor):
         return PosteriorKernel(kernel, X, lower)
     roots = safe_sqrt(weights)
     cross = solve_lower(lower, roots[:, None] * operator.as_matrix())
-    gains = jnp.where(weights == 0, weights, 0) / system.shift
+    removed = weights == 0  # their shift is positive, that of a point without noise is not
+    gains = jnp.where(removed, weights, 0) / jnp.where(removed, system.shift, 1)
     return PosteriorKernel(kernel, X, lower, roots, gains, cross)
 
 
