@@ -8,6 +8,7 @@ from importlib import metadata
 from typing import Any
 
 import jax
+from threadpoolctl import threadpool_info
 
 from benchmarks.harness import MB, Case, Row, Verdict
 
@@ -23,7 +24,7 @@ def environment() -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "device": f"{device.platform}: {device.device_kind}, {platform.machine()}",
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "openblas_threads": os.environ.get("OPENBLAS_NUM_THREADS", "default"),
+        "blas_threads": {pool["internal_api"]: pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"},
         "load": [round(load, 2) for load in os.getloadavg()],
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _OURS + _PEERS},

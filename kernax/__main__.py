@@ -8,7 +8,7 @@ def main() -> None:
     try:
         from kernax.cli.app import app
     except ModuleNotFoundError as problem:
-        if (problem.name or "").partition(".")[0] not in ("typer", "rich"):
+        if (problem.name or "").partition(".")[0] not in ("typer", "rich", "threadpoolctl"):
             raise
         print(f"error: the command line needs {problem.name}: pip install 'kernax-toolkit[cli]'", file=sys.stderr)
         sys.exit(2)

@@ -1,10 +1,8 @@
 """The commands. Whatever is wrong with the input is one line on stderr and exit code 2; a failed solve, exit code 1."""
 
 import csv
-import enum
 import io
 from pathlib import Path
-from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -12,31 +10,20 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from kernax.cli import options
 from kernax.cli.classify import classify
 from kernax.cli.console import check_picture, check_writable, one_line_errors, print_parameters, print_report, title_of
 from kernax.cli.fit import fit as regress
 from kernax.cli.inputs import Tokens, compared_columns
 from kernax.cli.job import Report, Split, one_per_column, split_classes, split_numbers
+from kernax.cli.machine import compiled_programs, linear_algebra_threads
 from kernax.cli.picture import draw
-from kernax.cli.predictor import GP, LOGISTIC, RIDGE, SVM, load_predictor, parameter_rows, save_predictor
+from kernax.cli.predictor import GP, LOGISTIC, SVM, load_predictor, parameter_rows, save_predictor
 from kernax.cli.table import Table, listed, plural, quoted, read_columns, read_table
 from kernax.files import write_whole
 
 CLASSIFIERS = (LOGISTIC, SVM)
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-
-
-class ModelName(enum.StrEnum):
-    """The models that `fit` knows."""
-
-    GP = GP
-    RIDGE = RIDGE
-    LOGISTIC = LOGISTIC
-    SVM = SVM
-
-
-Data = Annotated[Path, typer.Argument(metavar="DATA.csv", help="A table with a header: comma, semicolon or tab, UTF-8.")]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that 'kernax fit --out' wrote.")]
 
 
 @app.callback()
@@ -46,22 +33,17 @@ def kernax() -> None:
 
 @app.command()
 def fit(
-    data: Data,
-    target: Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict; all others are inputs.")],
-    kernel: Annotated[
-        str, typer.Option(help="Such as '2.0*rbf + linear', 'matern52(lengthscale=3)', 'normalised(spectrum(3))'.")
-    ] = "1.0*rbf + 0.1*linear",
-    model: Annotated[
-        ModelName | None,
-        typer.Option(help="For numbers gp or ridge, for classes logistic or svm.", show_default="gp, for text logistic"),
-    ] = None,
-    tokens: Annotated[
-        Tokens | None, typer.Option(help="What string kernels count in a column of text.", show_default="letters")
-    ] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw what was learned (.png, .pdf, .svg).")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="MODEL", help="Write the model, for predict and describe.")] = None,
-    restarts: Annotated[int, typer.Option(metavar="N", help="Starts to learn numbers from: the best one wins.")] = 1,
-    seed: Annotated[int, typer.Option(help="Decides which rows are held out, and the starts.")] = 0,
+    data: options.Data,
+    target: options.Target,
+    kernel: options.Kernel = "1.0*rbf + 0.1*linear",
+    model: options.Chosen = None,
+    tokens: options.Counted = None,
+    plot: options.Plot = None,
+    out: options.Out = None,
+    restarts: options.Restarts = 1,
+    seed: options.Seed = 0,
+    threads: options.Threads = None,
+    no_cache: options.NoCache = False,
 ) -> None:
     """Learns a kernel for a table, and says how well it predicts rows that it has not seen.
 
@@ -85,8 +67,8 @@ def fit(
     that long texts do not count for more than short ones, and add or multiply
     kernels of numbers, which compare all other columns.
     """
-    with one_line_errors(), jax.enable_x64(True):
-        _check_options(seed, restarts)
+    with one_line_errors(), jax.enable_x64(True), compiled_programs(keep=not no_cache):
+        _check_options(seed, restarts, threads)
         if plot is not None:
             check_picture(plot, data)
         if out is not None:
@@ -101,7 +83,8 @@ def fit(
         if text:
             console.print(f"{text}: {target} is a class, and the model logistic regression", markup=False)
         _print_split(console, data, whole, parts)
-        report = learn(parts, kernel, name, restarts, seed)
+        with linear_algebra_threads(len(parts.y), threads):
+            report = learn(parts, kernel, name, restarts, seed)
         print_report(console, report)
         if out is not None:
             save_predictor(report.predictor, out)
@@ -133,11 +116,17 @@ def learn(parts: Split, kernel: str, model: str, restarts: int, seed: int) -> Re
     return classify(parts, kernel, model) if model in CLASSIFIERS else regress(parts, kernel, model, restarts, seed)
 
 
-def _check_options(seed: int, restarts: int) -> None:
+def _check_options(seed: int, restarts: int, threads: int | None) -> None:
     if seed < 0:
         raise ValueError(f"--seed must not be negative, but is {seed}")
     if not 1 <= restarts <= 1000:
         raise ValueError(f"--restarts must be between 1 and 1000, but is {restarts}")
+    _check_threads(threads)
+
+
+def _check_threads(threads: int | None) -> None:
+    if threads is not None and threads < 1:
+        raise ValueError(f"--threads must be at least 1, but is {threads}")
 
 
 def _check_restarts(restarts: int, model: str) -> None:
@@ -147,9 +136,11 @@ def _check_restarts(restarts: int, model: str) -> None:
 
 @app.command()
 def predict(
-    model: Model,
-    data: Data,
-    out: Annotated[Path | None, typer.Option(metavar="PRED.csv", help="Write there instead of to the terminal.")] = None,
+    model: options.Model,
+    data: options.Data,
+    out: options.Predictions = None,
+    threads: options.Threads = None,
+    no_cache: options.NoCache = False,
 ) -> None:
     """Predicts the target for the rows of a table.
 
@@ -160,7 +151,8 @@ def predict(
     probability 0.95; logistic regression adds the probability of each class,
     and a support vector machine its decision values.
     """
-    with one_line_errors(), jax.enable_x64(True):
+    with one_line_errors(), jax.enable_x64(True), compiled_programs(keep=not no_cache):
+        _check_threads(threads)
         if out is not None:
             check_writable(out, "--out", data, model)
         predictor = load_predictor(model)
@@ -168,7 +160,8 @@ def predict(
         rows = read_columns(data, inputs.columns, inputs.text.name if inputs.text else None)
         if inputs.text:
             inputs.text.warn_of_strangers(rows[1])
-        columns = predictor.columns(inputs.points(*rows))
+        with linear_algebra_threads(len(rows[0]), threads):
+            columns = predictor.columns(inputs.points(*rows))
         figures = np.stack([column for column in columns.values() if column.dtype.kind == "f"])
         wrong = np.flatnonzero(~np.all(np.isfinite(figures), 0))
         if len(wrong):
@@ -184,7 +177,7 @@ def predict(
 
 
 @app.command()
-def describe(model: Model) -> None:
+def describe(model: options.Model) -> None:
     """Says what is in a model file: its target, its columns, its kernel."""
     with one_line_errors(), jax.enable_x64(True):
         predictor = load_predictor(model)

@@ -59,7 +59,8 @@ def minimise(
     Arguments:
         loss: `loss(model, *args)`, a scalar. Define it once, at module level; data go through `args`.
         model: a pytree of modules and arrays: a kernel, or a module of your own that holds one and a `positive()` ridge.
-        optimiser: for `lbfgs`, line searches are run as optax defines them.
+        optimiser: made once, `optimiser = optax.lbfgs()`, at module level as well: written inline, `optax.lbfgs()` is another
+            object in every call, and compiles in every call. Its line searches are run as optax defines them.
         steps: the number of updates; another number compiles again. Stops early where the gradient is
             zero to rounding: its norm at most eps^(2/3) |loss|.
         trainable: as for `unconstrain`: freezes whole parameters or single elements, which come back bitwise.

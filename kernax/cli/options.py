@@ -1,0 +1,40 @@
+"""What the commands take: arguments and options, with the help of each."""
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernax.cli.inputs import Tokens
+from kernax.cli.predictor import GP, LOGISTIC, RIDGE, SVM
+
+
+class ModelName(enum.StrEnum):
+    """The models that `fit` knows."""
+
+    GP = GP
+    RIDGE = RIDGE
+    LOGISTIC = LOGISTIC
+    SVM = SVM
+
+
+Data = Annotated[Path, typer.Argument(metavar="DATA.csv", help="A table with a header: comma, semicolon or tab, UTF-8.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that 'kernax fit --out' wrote.")]
+Target = Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict; all others are inputs.")]
+Kernel = Annotated[str, typer.Option(help="Such as '2.0*rbf + linear', 'matern52(lengthscale=3)', 'normalised(spectrum(3))'.")]
+Chosen = Annotated[
+    ModelName | None,
+    typer.Option(help="For numbers gp or ridge, for classes logistic or svm.", show_default="gp, for classes logistic"),
+]
+Counted = Annotated[Tokens | None, typer.Option(help="What string kernels count in a column of text.", show_default="letters")]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw what was learned (.png, .pdf, .svg).")]
+Out = Annotated[Path | None, typer.Option(metavar="MODEL", help="Write the model, for predict and describe.")]
+Restarts = Annotated[int, typer.Option(metavar="N", help="Starts to learn numbers from: the best one wins.")]
+Seed = Annotated[int, typer.Option(help="Decides which rows are held out or learned from, and the starts.")]
+Predictions = Annotated[Path | None, typer.Option(metavar="PRED.csv", help="Write there instead of to the terminal.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Threads for linear algebra.", show_default="1, for more than 1000 rows all cores"),
+]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Keep no compiled programs in the user's cache folder.")]
