@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAMES] [--list] [--json FILE] [--quick]`: answers questions, prints tables, exits 1 on a mismatch."""
+"""`python -m benchmarks [NAMES] [--list] [--json FILE] [--quick] [--device gpu]`: answers questions, exits 1 on a mismatch."""
 
 import argparse
 import importlib
@@ -29,7 +29,11 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="list the questions")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the records there")
     parser.add_argument("--quick", action="store_true", help="small sizes and few rounds, to see that everything runs")
+    parser.add_argument("--device", choices=("gpu", "cpu"), help="rows of an accelerator instead, and tests on it, in one call")
+    parser.add_argument("--seconds", type=float, default=520.0, help="all that such a call may take (default: 520)")
     options = parser.parse_args()
+    if options.device is not None:
+        return on_device(options)
     unknown = set(options.names) - set(NAMES)
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))} (choose from {', '.join(NAMES)})")
@@ -39,6 +43,16 @@ def main() -> int:
             print(f"{name:16}{module.__doc__.splitlines()[0]}")
         return 0
     return answer(modules, options.quick, options.json)
+
+
+def on_device(options: argparse.Namespace) -> int:
+    from benchmarks.device.run import ROWS, main
+
+    if options.list:
+        for row in ROWS:
+            print(f"{row.name:48}{row.size:>9}  {', '.join(row.precisions)}")
+        return 0
+    return main(options.device, options.names, options.quick, options.seconds, options.json)
 
 
 def answer(modules: dict, quick: bool, file: Path | None) -> int:

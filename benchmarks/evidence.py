@@ -29,11 +29,11 @@ def cases(quick):
 
 
 def _in_precision(n, dtype):
-    return Contender(f"kernax, {dtype}", lambda: _kernax(*data(n, dtype)))
+    return Contender(f"kernax, {dtype}", lambda: with_kernax(*data(n, dtype)))
 
 
 def contenders(X, y):
-    builders = {"kernax": _kernax, "tinygp": _tinygp, "gpjax": _gpjax, "scikit-learn": _sklearn, "gpytorch": _gpytorch}
+    builders = {"kernax": with_kernax, "tinygp": _tinygp, "gpjax": _gpjax, "scikit-learn": _sklearn, "gpytorch": with_gpytorch}
     return [Contender(name, lambda build=build: build(X, y)) for name, build in builders.items()]
 
 
@@ -51,7 +51,7 @@ def _in_logarithms(evidence, X, y):
     return Program(jax.value_and_grad(of), jnp.asarray(START, X.dtype), X, y)
 
 
-def _kernax(X, y):
+def with_kernax(X, y):
     def evidence(scales, variance, noise, X, y):
         return kx.log_marginal_likelihood(variance * kx.RBF(scales), X, y, noise)
 
@@ -95,14 +95,14 @@ def _sklearn(X, y):
     return run
 
 
-def _gpytorch(X, y):
+def with_gpytorch(X, y, device="cpu"):
     import gpytorch
     import torch
 
-    X, y = torch.tensor(np.asarray(X)), torch.tensor(np.asarray(y))
-    kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=D)).double()
-    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
-    scales, variance, noise = (torch.tensor(np.exp(part)) for part in np.split(START, [D, D + 1]))
+    X, y = (torch.tensor(np.asarray(part), device=device) for part in (X, y))
+    kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=D)).to(X)
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().to(X)
+    scales, variance, noise = (torch.tensor(np.exp(part)).to(X) for part in np.split(START, [D, D + 1]))
     kernel.base_kernel.lengthscale, kernel.outputscale, likelihood.noise = scales, variance[0], noise
     raw = [kernel.base_kernel.raw_lengthscale, kernel.raw_outputscale, likelihood.raw_noise]
     slopes = [value / torch.sigmoid(part).detach().ravel() for value, part in zip((scales, variance, noise), raw)]
@@ -112,10 +112,10 @@ def _gpytorch(X, y):
         for part in raw:
             part.grad = None
         with exact:
-            prior = gpytorch.distributions.MultivariateNormal(torch.zeros(len(y), dtype=y.dtype), kernel(X))
+            prior = gpytorch.distributions.MultivariateNormal(torch.zeros_like(y), kernel(X))
             value = likelihood(prior).log_prob(y)
         value.backward()
         gradient = torch.cat([part.grad.ravel() * slope for part, slope in zip(raw, slopes)])
-        return value.item(), gradient.numpy()
+        return value.item(), gradient.cpu().numpy()
 
     return run

@@ -29,7 +29,7 @@ def cases(quick):
         X = jax.random.normal(jax.random.key(1), (sets, n, D))
         y = jnp.sin(X[..., 0]) + 0.3 * jax.random.normal(jax.random.key(2), (sets, n))
         contenders = [
-            Contender("kernax, vmap", lambda: Program(jax.vmap(_learned), X, y)),
+            Contender("kernax, vmap", lambda: Program(jax.vmap(learned), X, y)),
             Contender("scikit-learn, loop", lambda: lambda: np.stack([_sklearn_learned(*pair) for pair in zip(X, y)])),
         ]
         bars = [Bar(0.1, "scikit-learn, loop")]
@@ -55,17 +55,17 @@ def _sklearn_prediction(X, y, Z):
     return run
 
 
-def _loss(theta, X, y):
+def loss(theta, X, y):
     scale, variance, noise = jnp.exp(theta)
     return -kx.log_marginal_likelihood(variance * kx.RBF(scale), X, y, noise)
 
 
-def _learned(X, y):
+def learned(X, y):
     optimiser = optax.adam(RATE)
 
     def step(carry, _):
         theta, memory = carry
-        updates, memory = optimiser.update(jax.grad(_loss)(theta, X, y), memory)
+        updates, memory = optimiser.update(jax.grad(loss)(theta, X, y), memory)
         return (optax.apply_updates(theta, updates), memory), None
 
     theta = jnp.asarray(START)

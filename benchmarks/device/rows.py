@@ -1,0 +1,230 @@
+"""What is timed on an accelerator: programs made for a size and a precision, from data that NumPy draws alike everywhere.
+
+Programs return an answer, which is compared, and facts, which are written down: whether the learner says that it
+succeeded, steps, gaps.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import kernax as kx
+from benchmarks import evidence, gradient_memory, machines, processes
+from benchmarks.harness import Program
+from benchmarks.strings import dna
+
+BOTH, SINGLE, DOUBLE = ("float32", "float64"), ("float32",), ("float64",)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure: the program, the size at which it is timed, and the size at which the CPU's answer is compared with it.
+
+    `tolerances` bound the difference in float32 and in float64. A row that takes longer than `budget` seconds, compilation
+    and comparison included, is stopped. `peer` names the row of kernax that has the same answer; `bar` is in seconds.
+    """
+
+    name: str
+    program: Callable[[int, str], Any]
+    size: int
+    checked: int
+    quick: int
+    tolerances: tuple[float, float] = (1e-4, 1e-9)
+    precisions: tuple[str, ...] = BOTH
+    budget: float = 40.0
+    peer: str | None = None
+    bar: float | None = None
+
+    def tolerance(self, precision: str) -> float:
+        return self.tolerances[BOTH.index(precision)]
+
+
+def plain(function: Callable) -> Callable:
+    """The same function with an answer and no facts."""
+    return lambda *arguments: (function(*arguments), {})
+
+
+def _points(n, d, precision):
+    return np.random.default_rng(0).normal(size=(n, d)).astype(precision)
+
+
+def _regression(n, d, precision):
+    X = _points(n, d, "float64")
+    y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * np.random.default_rng(1).normal(size=n)
+    return X.astype(precision), y.astype(precision)
+
+
+def gram(n, precision):
+    return Program(plain(lambda X: kx.gram(kx.RBF(8.0), X)), _points(n, 64, precision))
+
+
+def gradient(name):
+    """Of the sum of K squared in 64 lengthscales and in X."""
+    kernel = gradient_memory.KERNELS[name]
+    total = lambda scale, X: jnp.sum(kx.gram(kernel(scale), X) ** 2)
+
+    def program(n, precision):
+        scale = np.linspace(6.0, 10.0, 64).astype(precision)
+        return Program(plain(jax.grad(total, argnums=(0, 1))), scale, _points(n, 64, precision))
+
+    return program
+
+
+def evidence_and_gradient(n, precision):
+    program = evidence.with_kernax(*_regression(n, evidence.D, precision))
+    return Program(plain(program.function), *program.arguments)
+
+
+def evidence_by_gpytorch(n, precision):
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return plain(evidence.with_gpytorch(*_regression(n, evidence.D, precision), device))
+
+
+def ridge(n, precision):
+    def fit(X, y):
+        solution = kx.kernel_ridge(kx.RBF(3.0), X, y, 0.1, throw=False)
+        return solution.value.coefficients, _facts(solution)
+
+    return Program(fit, *_regression(n, 10, precision))
+
+
+def predictions(n, precision):
+    """Values at as many new points as there are terms."""
+    X, coefficients = _regression(n, 10, precision)
+    f = kx.KernelExpansion(kx.RBF(np.asarray(3.0, precision)), X, coefficients, np.zeros((), precision))
+    return Program(plain(lambda f, Z: jax.vmap(f)(Z)), f, X[::-1].copy())
+
+
+def _facts(solution, **more):
+    succeeded = solution.result == kx.RESULTS.successful
+    return {"successful": jnp.all(succeeded)} | more
+
+
+def _machine(kernel, X, y, solver, block):
+    solution = kx.svm(kernel, X, y, 1.0, solver=solver, block_size=block, throw=False)
+    stats = solution.stats
+    return stats["dual"], _facts(solution, steps=jnp.max(stats["steps"]), gap=jnp.max(stats["gap"]))
+
+
+def machine(solver, block=None):
+    def program(n, precision):
+        fit = lambda kernel, X, y: _machine(kernel, X, y, solver, block)
+        return Program(fit, machines.KERNEL, *_as_numpy(machines.data(n, dtype=precision)))
+
+    return program
+
+
+def _as_numpy(arrays):
+    return [np.asarray(array) for array in arrays]
+
+
+def ridge_batch(count, precision):
+    X = _points(count * 100, 5, precision).reshape(count, 100, 5)
+    y = np.sin(X[..., 0]) + X[..., 1]
+
+    def fit(X, y):
+        solution = kx.kernel_ridge(kx.RBF(2.0), X, y, 0.1, throw=False)
+        return solution.value.coefficients, _facts(solution)
+
+    return Program(_over_batch(fit), X, y)
+
+
+def _over_batch(fit):
+    """`fit` over stacks of data sets, with the facts of the worst."""
+
+    def every(*data):
+        answers, facts = jax.vmap(fit)(*data)
+        worst = {name: jnp.all(fact) if name == "successful" else jnp.max(fact) for name, fact in facts.items()}
+        return answers, worst
+
+    return every
+
+
+def machine_batch(solver):
+    def program(count, precision):
+        sets = [_as_numpy(machines.data(200, dtype=precision, seed=seed)) for seed in range(count)]
+        X, y = (np.stack(parts) for parts in zip(*sets))
+        fit = lambda kernel, X, y: _over_batch(lambda X, y: _machine(kernel, X, y, solver, None))(X, y)
+        return Program(fit, machines.KERNEL, X, y)
+
+    return program
+
+
+def _processes(count, precision):
+    X = _points(count * 100, processes.D, precision).reshape(count, 100, processes.D)
+    noise = 0.3 * np.random.default_rng(2).normal(size=(count, 100))
+    return X, (np.sin(X[..., 0]) + noise).astype(precision)
+
+
+def evidence_batch(count, precision):
+    start = processes.START.astype(precision)
+    of = jax.vmap(jax.value_and_grad(processes.loss), in_axes=(None, 0, 0))
+    return Program(plain(of), start, *_processes(count, precision))
+
+
+def process_batch(count, precision):
+    return Program(plain(jax.vmap(processes.learned)), *_processes(count, precision))
+
+
+def string_gram(kernel, letters):
+    """A Gram matrix of strings of as many random letters."""
+
+    def program(n, precision):
+        X = kx.strings.encode(dna(n, letters), "ACGT")
+        return Program(plain(kx.gram), kernel, X)
+
+    return program
+
+
+def product(d, block):
+    """`K v` without K."""
+
+    def program(n, precision):
+        X, v = _regression(n, d, precision)
+        scale = np.asarray(1.0 if d == 3 else 3.0, precision)
+        return Program(plain(lambda s, X, v: kx.gram_operator(kx.RBF(s), X, block_size=block).mv(v)), scale, X, v)
+
+    return program
+
+
+ROWS = (
+    Row("gram, d=64", gram, 16384, 2048, 50, (1e-5, 1e-12)),
+    Row("matrix-free K v, d=3, 1024 rows", product(3, 1024), 1_000_000, 20_000, 500, (1e-4, 1e-11), bar=0.25),
+    Row("evidence and gradient", evidence_and_gradient, 10_000, 2000, 50, (2e-2, 1e-8)),
+    Row("machine, SMO", machine(kx.SMO()), 10_000, 2000, 60, (1e-3, 1e-3)),
+    Row("batch of ridge fits, n=100", ridge_batch, 1000, 1000, 4, (1e-3, 1e-9)),
+    Row("batch of machines, n=200, SMO", machine_batch(kx.SMO()), 1000, 1000, 2, (1e-3, 1e-3)),
+    Row("batch of evidences with gradients, n=100", evidence_batch, 1000, 1000, 3, (1e-3, 1e-9)),
+    Row("strings: spectrum k=3, 100 letters", string_gram(kx.Spectrum(3), 100), 2000, 2000, 20, (1e-5, 1e-12)),
+    Row("strings: subsequences of 4, 57 letters", string_gram(kx.Subsequence(4, 0.6), 57), 400, 400, 10, (1e-4, 1e-9)),
+    Row("ridge fit", ridge, 20_000, 2000, 60, (1e-2, 1e-9)),
+    Row("evidence and gradient, large", evidence_and_gradient, 20_000, 500, 50, (2e-2, 1e-8)),
+    Row("gradient of Gram, RBF", gradient("RBF"), 8192, 1024, 50, (1e-3, 1e-9)),
+    Row("gradient of Gram, Matern12", gradient("Matern12"), 8192, 1024, 50, (1e-3, 1e-9)),
+    Row("machine, projected gradients", machine(kx.ProjectedGradient()), 10_000, 2000, 60, (1e-3, 1e-3)),
+    Row("machine, SMO, large", machine(kx.SMO()), 50_000, 1000, 60, (1e-3, 1e-3), SINGLE),
+    Row("machine, projected gradients, large", machine(kx.ProjectedGradient()), 50_000, 1000, 60, (1e-3, 1e-3), SINGLE),
+    Row("machine without K, SMO", machine(kx.SMO(), 1024), 50_000, 2000, 60, (1e-3, 1e-3)),
+    Row("machine without K, projected gradients", machine(kx.ProjectedGradient(), 1024), 50_000, 2000, 60, (1e-3, 1e-3)),
+    Row("matrix-free K v, d=3, 128 rows", product(3, 128), 1_000_000, 20_000, 500, (1e-4, 1e-11), SINGLE),
+    Row("matrix-free K v, d=3, 8192 rows", product(3, 8192), 1_000_000, 20_000, 500, (1e-4, 1e-11), SINGLE),
+    Row("matrix-free K v, d=10, 1024 rows", product(10, 1024), 20_000, 20_000, 500, (1e-4, 1e-11), SINGLE),
+    Row("matrix-free K v, d=10, 1024 rows, large", product(10, 1024), 100_000, 5000, 500, (1e-4, 1e-11), SINGLE),
+    Row("strings: mismatch (5, 1), 100 letters", string_gram(kx.Mismatch(5, 1), 100), 2000, 2000, 10, (1e-5, 1e-12), SINGLE),
+    Row("strings: mismatch (9, 1), 100 letters", string_gram(kx.Mismatch(9, 1), 100), 2000, 200, 10, (1e-5, 1e-12), SINGLE),
+    Row("ridge predictions", predictions, 20_000, 2000, 60, (1e-4, 1e-10), SINGLE),
+    Row("batch of machines, n=200, projected gradients", machine_batch(kx.ProjectedGradient()), 1000, 100, 2, (1e-3, 1e-3)),
+    Row("batch of processes, n=100, 100 steps of Adam", process_batch, 1000, 20, 2, (5e-2, 1e-6)),
+)  # fmt: skip
+
+PEERS = tuple(
+    Row(f"GPyTorch: {row.name}", evidence_by_gpytorch, row.size, 0, row.quick, row.tolerances, peer=row.name)
+    for row in ROWS
+    if row.program is evidence_and_gradient
+)

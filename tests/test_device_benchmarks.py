@@ -1,0 +1,87 @@
+"""The one call that measures on an accelerator, here on a CPU with small sizes: every row runs, nothing outlasts its time."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import needs_x64
+
+run = pytest.importorskip("benchmarks.device.run")
+suite = pytest.importorskip("benchmarks.device.suite")
+worker = pytest.importorskip("benchmarks.device.worker")
+
+VERSIONS = {"jax", "jaxlib", "equinox", "lineax", "optax"}
+
+
+@needs_x64
+@pytest.mark.slow
+def test_every_row_runs_on_a_cpu_and_the_file_says_where(tmp_path, capsys):
+    """A row that no longer compiles, a learner in it that fails, or a file without device, date and versions."""
+    file = tmp_path / "record.json"
+    code = run.main("cpu", [], True, 3000.0, file)
+    report = json.loads(file.read_text())
+    rows = [record for record in report["rows"] if not record["row"].startswith("GPyTorch")]
+    assert {record["row"] for record in rows} == {row.name for row in run.ROWS}
+    for record in rows:
+        assert "not_measured" not in record, record
+        assert record["finite"], record
+        assert record["facts"].get("successful", True), record
+        assert record["seconds"] > 0, record
+    assert set(report["environment"]) >= {"device", "driver", "date", "python"}
+    assert set(report["environment"]["versions"]) >= VERSIONS
+    (tests,) = report["suite"]
+    assert tests["in_time"], tests
+    assert tests["passed"] > 0, tests
+    assert not tests["failed"], tests
+    assert report["complete"]
+    assert code == 0, capsys.readouterr().out
+
+
+@needs_x64
+@pytest.mark.slow
+def test_a_row_that_outlasts_its_budget_is_stopped_and_the_next_one_is_measured():
+    process = run.Process("cpu", quick=True)
+    process.start()
+    try:
+        record = process.asked(run.ROWS[0], "float64", 0.0)
+        assert record["not_measured"].startswith("over its 0 s")
+        assert "seconds" in process.asked(run.ROWS[0], "float64", 300.0)
+    finally:
+        process.stop()
+
+
+def test_no_row_begins_when_the_time_is_over(tmp_path):
+    file = tmp_path / "record.json"
+    assert run.main("cpu", ["gram, d=64"], True, 0.0, file) == 0
+    (record,) = json.loads(file.read_text())["rows"]
+    assert record["not_measured"] == "no time was left"
+
+
+@needs_x64
+def test_the_answers_of_two_devices_are_compared_at_the_checked_size():
+    """A comparison that leaves out a leaf, or calls NaN an agreement."""
+    figures = worker._compared(run.ROWS[0], "float64", 20, np.ones((20, 20)))
+    assert figures["compared_at"] == 20
+    assert not figures["agrees"]
+    assert worker._compared(run.ROWS[0], "float64", 20, None)["agrees"]
+    assert not worker.agreement([np.ones(2), np.full(2, np.nan)], [np.ones(2), np.ones(2)], 1.0)["agrees"]
+
+
+def test_what_pytest_wrote_is_counted_with_and_without_processes():
+    """Counting a failure twice, because the summary names it again, or losing the failures of a run that was stopped."""
+    text = """
+tests/test_a.py::test_one PASSED                                      [ 25%]
+tests/test_a.py::test_two[x y] SKIPPED (a statement about float64)    [ 50%]
+[gw1] [ 75%] FAILED tests/test_a.py::test_three
+[gw0] [100%] PASSED tests/test_a.py::test_four
+FAILED tests/test_a.py::test_three - assert 1 == 2
+"""
+    found = suite.parsed(text)
+    assert (found["passed"], found["skipped"], found["failed"]) == (2, 1, ["tests/test_a.py::test_three"])
+    assert "assert 1 == 2" in found["end"]
+
+
+def test_a_failed_learner_is_wrong_and_what_was_not_measured_is_not():
+    assert run.is_wrong({"finite": True, "facts": {"successful": False}})
+    assert run.is_wrong({"agrees": False, "facts": {}})
+    assert not run.is_wrong({"not_measured": "no time was left"})
