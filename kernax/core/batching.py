@@ -5,9 +5,10 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
-from jaxtyping import PyTree
+from jaxtyping import Array, Int, PyTree
 
 from kernax.core.numerics import stopped
 
@@ -68,3 +69,17 @@ def each(function: Callable, batch: PyTree) -> Any:
     For loops whose members need different numbers of steps: a batch takes as many as its slowest member.
     """
     return lax.platform_dependent(batch, cpu=lambda batch: lax.map(function, batch), default=jax.vmap(function))
+
+
+@custom_vmap
+def largest_of_batch(choice: Int[Array, ""]) -> Int[Array, ""]:
+    """The same number; under `vmap` the largest of the batch, which is one for all members.
+
+    A `lax.switch` on it is no batched switch, which would run every branch. For choices of which a larger one will always do.
+    """
+    return choice
+
+
+@largest_of_batch.def_vmap
+def _(size, batched, choice):
+    return largest_of_batch(jnp.max(choice)), False

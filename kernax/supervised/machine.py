@@ -10,17 +10,8 @@ from kernax.core.losses import AbstractPiecewiseLinearLoss
 from kernax.core.newton import implicit
 from kernax.core.numerics import stopped
 from kernax.core.solution import RESULTS
-from kernax.supervised.dual import (
-    AbstractDualSolver,
-    BoxProblem,
-    Point,
-    bias_interval,
-    bias_of,
-    certificate,
-    newton_step,
-    polished,
-    rounding_of,
-)
+from kernax.supervised.active_set import newton_step, polished
+from kernax.supervised.dual import AbstractDualSolver, BoxProblem, Point, bias_interval, bias_of, certificate, rounding_of
 from kernax.supervised.projected_gradient import project
 
 
