@@ -1,0 +1,123 @@
+"""The file: arrays and texts in safetensors, with a checksum over all of them."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import PyTree
+
+from kernax.files.registry import KernaxFileError
+from kernax.files.structure import described, holds, restored
+
+_FORMAT = "kernax 1"
+
+
+def save(path: str | os.PathLike, model: PyTree, *, notes: dict[str, Any] | None = None) -> None:
+    """Writes a model (a kernel, an expansion, a Gaussian process, tuples and dicts of them); `load` gives it back bitwise.
+
+    `notes` is anything JSON can hold, for `load_notes`. The file appears whole or not at all.
+
+    Raises KernaxFileError for a model that holds functions, or modules of classes that are not kernax's own: `register` them,
+    or save a dict of their parts. Also for fields of the wrong type, for float64 arrays while JAX's 64-bit mode is off, and
+    for notes that JSON cannot hold. OSError if there is no folder.
+    """
+    safetensors = _safetensors()
+    arrays: dict[str, np.ndarray] = {}
+    structure = json.dumps(described(model, arrays, "model"))
+    try:
+        remarks = json.dumps(notes or {})
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise KernaxFileError(f"the notes cannot be saved: {problem}") from problem
+    header = {"format": _FORMAT, "model": structure, "notes": remarks, "sha256": _checksum(structure, remarks, arrays)}
+    write_whole(Path(path), lambda unfinished: unfinished.write_bytes(safetensors.numpy.save(arrays, header)))
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Writes beside the target and moves into place, so that no one ever sees half a file."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent}")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        write(unfinished)
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike) -> Any:
+    """The model that `save` wrote, bitwise.
+
+    Raises KernaxFileError for a file that is damaged, of another kind or of a newer kernax, for one that names what is not
+    registered, for fields of a type that their classes do not declare, and for float64 arrays while JAX's 64-bit mode is off.
+    Shapes are those of the file: what its arrays' values may be, only supports say. OSError if there is none, or a folder.
+    """
+    structure, _, arrays = _read(path)
+    unused = dict(arrays)
+    try:
+        model = restored(json.loads(structure), unused)
+        if unused:
+            raise KernaxFileError(f"arrays {', '.join(unused)} belong to no part of the model")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        raise KernaxFileError(f"{path} cannot be loaded as a kernax model: {problem}") from problem
+    return model
+
+
+def load_notes(path: str | os.PathLike) -> dict[str, Any]:
+    """The notes that were given to `save`."""
+    text = _read(path)[1]
+    try:
+        notes = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise KernaxFileError(f"{path} has notes that are not JSON: {problem}") from problem
+    if not isinstance(notes, dict):
+        raise KernaxFileError(f"{path} has notes that are no dict")
+    return notes
+
+
+def _read(path: str | os.PathLike) -> tuple[str, str, dict[str, np.ndarray]]:
+    """Structure, notes and arrays of a sound file. safetensors checks every size against the file's before it allocates."""
+    safetensors = _safetensors()
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"{path} is a folder, not a file")
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            if header.get("format") != _FORMAT:
+                raise KernaxFileError(f"{path} is not a kernax model of this version: its format is {header.get('format')!r}")
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dict
+        structure, notes, expected = header["model"], header["notes"], header["sha256"]
+    except KernaxFileError:
+        raise
+    except safetensors.SafetensorError as problem:
+        raise KernaxFileError(f"{path} is not a kernax model, or is cut short") from problem
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, OverflowError) as problem:  # F8: an AttributeError
+        raise KernaxFileError(f"{path} cannot be read as a kernax model: {problem}") from problem
+    foreign = next((array.dtype for array in arrays.values() if not holds(array)), None)
+    if foreign is not None:
+        raise KernaxFileError(f"{path} holds an array of {foreign}, which no kernax model does")
+    if _checksum(structure, notes, arrays) != expected:
+        raise KernaxFileError(f"{path} is damaged: its contents do not match their checksum")
+    return structure, notes, arrays
+
+
+def _checksum(structure: str, notes: str, arrays: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(f"{_FORMAT}\n{structure}\n{notes}\n".encode())
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}\n".encode())
+        digest.update(np.asarray(arrays[name], order="C").data)
+    return digest.hexdigest()
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors
+        import safetensors.numpy
+    except ImportError:
+        raise ImportError("saving and loading needs safetensors: pip install 'kernax-toolkit[files]'") from None
+    return safetensors
