@@ -1,10 +1,11 @@
-"""`python -m kernax` and the command `kernax`."""
+"""`python -m kernax`."""
 
 import sys
+from collections.abc import Callable
 
 
-def main() -> None:
-    """Runs the command line, or says in one line what to install."""
+def command() -> Callable[..., None]:
+    """The command line, or a line that says what to install."""
     try:
         from kernax.cli.app import app
     except ModuleNotFoundError as problem:
@@ -12,7 +13,12 @@ def main() -> None:
             raise
         print(f"error: the command line needs {problem.name}: pip install 'kernax-toolkit[cli]'", file=sys.stderr)
         sys.exit(2)
-    app(prog_name="kernax")
+    return app
+
+
+def main() -> None:
+    """Runs the command line."""
+    command()(prog_name="kernax")
 
 
 if __name__ == "__main__":

@@ -126,8 +126,8 @@ def test_words_are_told_by_spaces_and_an_empty_text_is_no_error(tmp_path, rng, m
 
 FOUR = [("ACG", "x y", 1, 1, "u"), ("", "y", 2, 3, "v"), ("CCA", "z", 3, 2, "u"), ("GT", "x", 4, 4, "v")]
 REFUSED = [
-    (["--kernel", "rbf"], "line 2, column 'dna': 'ACG' is not a number (--kernel 'normalised(spectrum(3))' compares text)"),
-    (["--kernel", DNA], "compare one column, but 'dna', 'note', 'kind' hold text: remove or mend the others; "),
+    (["--kernel", "rbf"], "line 2, column 'dna': 'ACG' is not a number (leave the column out: --ignore dna)"),
+    (["--kernel", DNA], "compare one column, but 'dna', 'note', 'kind' hold text: leave the others out with --ignore; "),
     (["--kernel", DNA], "line 2, column 'note': 'x y' is not a number"),
     (["--kernel", "rbf", "--tokens", "words"], "column 'dna': 'ACG' is not a number"),
     (["--kernel", "spectrum(3"], "never closed"),

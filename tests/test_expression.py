@@ -7,7 +7,10 @@ import pytest
 
 import kernax as kx
 from kernax.cli.expression import parse_kernel
+from kernax.cli.inputs import Inputs, Text, Tokens
+from kernax.cli.naming import parameter_names
 from kernax.cli.vocabulary import KERNELS, NUMBERS, TEXT, compared
+from kernax.core.parameters import parameters
 
 DEFAULT = np.sqrt(3)  # the lengthscale that a text does not mention, for points of three dimensions
 
@@ -230,3 +233,30 @@ def test_what_is_no_kernel_is_refused_in_one_sentence(text, words):
     assert words in message
     assert "\n" not in message
     assert len(message) < 250
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("rbf", ["rbf.lengthscale"]),
+        ("1.0*rbf + 0.1*linear", ["rbf.lengthscale", "rbf.scale", "linear.scale"]),
+        ("2*(rbf*periodic) + 1", ["rbf.lengthscale", "periodic.lengthscale", "periodic.period", "(rbf*periodic).scale"]),
+        ("3*(rbf + rbf)*rbf", ["rbf (1).lengthscale", "rbf (2).lengthscale", "(rbf + rbf).scale", "rbf (3).lengthscale"]),
+        ("2*normalised(spectrum(3) + 2*rbf)", ["rbf.lengthscale", "rbf.scale", "normalised(spectrum + rbf).scale"]),
+        ("2*(2*rbf + 1)**2", ["rbf.lengthscale", "rbf.scale", "constant.value", "((rbf + constant)**2).scale"]),
+    ],
+)
+def test_parameters_are_called_by_the_names_of_the_expression(text, names):
+    kernel = parse_kernel(text, 3)
+    found = parameter_names(kernel, "kernel.")
+    paths = [f"kernel.{entry.path}" for entry in parameters(kernel)]
+    assert set(found) == set(paths)
+    assert set(names) <= {found[path] for path in paths}
+    assert len(set(found.values())) == len(paths)
+
+
+def test_parts_that_see_some_columns_alone_keep_their_names():
+    inputs = Inputs(("a",), "y", np.zeros(1), np.ones(1), Text("dna", Tokens.LETTERS, ("A",)))
+    kernel = inputs.kernel("2*rbf + mismatch(3)", per_column=True)
+    assert parameter_names(kernel)["terms[0].kernel.kernel.lengthscale"] == "rbf.lengthscale"
+    assert parameter_names(kernel)["terms[0].kernel.scale"] == "rbf.scale"

@@ -146,6 +146,15 @@ def test_a_second_call_with_other_values_does_not_trace_again(rng):
     assert len(count) == first
 
 
+def test_the_bar_of_an_early_end_is_full(capsys):
+    """The gradient is zero at the start: one step is taken, and looked at."""
+    flat = lambda model: 0.0 * model
+    kernax.minimise(flat, jnp.array(1.0), ADAM, 7, progress=True)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert " 1/1 " in last
+    assert "/7" not in last
+
+
 def test_progress_draws_a_bar_and_changes_nothing(rng, capsys):
     X, y = problem(rng, 12)
     plain = kernax.minimise(leave_one_out_loss, RidgeModel(kernax.RBF()), ADAM, 7, args=(X, y))

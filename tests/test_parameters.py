@@ -147,3 +147,15 @@ def test_unconstrain_works_under_jit_and_its_derivative_is_the_chain_rule():
         return rebuild(theta).ridge ** 2
 
     np.testing.assert_allclose(jax.jit(jax.grad(through))(jnp.array(0.3)), 0.6, rtol=1e-6)
+
+
+def test_a_description_names_columns_and_wraps_what_is_long():
+    kernel = kernax.RBF(jnp.arange(1.0, 41.0)) + 2.0 * kernax.BilinearForm(jnp.eye(3, 2))
+    table = str(kernax.describe(kernel))
+    assert max(map(len, table.splitlines())) < 110
+    assert len(table.splitlines()) > 6
+    assert all(f"{value}." in table for value in (1, 17, 40))  # nothing is left out
+    named = kernax.describe(kernax.RBF(jnp.array([1.0, 2.0])), lambda path, value: np.array([True, False]), ["age", "b"])
+    assert named.rows == (("lengthscale[age]", "1", "(0, inf)", "free"), ("lengthscale[b]", "2", "(0, inf)", "frozen"))
+    other = kernax.describe(kernax.RBF(jnp.array([1.0, 2.0])), columns=["a", "b", "c"])
+    assert other.rows[0][:2] == ("lengthscale", "[1. 2.]")

@@ -15,11 +15,13 @@ from kernax.cli.classify import classify
 from kernax.cli.console import check_picture, check_writable, one_line_errors, print_parameters, print_report, title_of
 from kernax.cli.fit import fit as regress
 from kernax.cli.inputs import Tokens, compared_columns
-from kernax.cli.job import Report, Split, one_per_column, split_classes, split_numbers
-from kernax.cli.machine import compiled_programs, linear_algebra_threads
+from kernax.cli.job import Report, Split, kernel_of, one_per_column, split_classes, split_numbers
+from kernax.cli.machine import compiled_programs, expected_cost, linear_algebra_threads
+from kernax.cli.naming import parameter_names
 from kernax.cli.picture import draw
 from kernax.cli.predictor import GP, LOGISTIC, SVM, load_predictor, parameter_rows, save_predictor
-from kernax.cli.table import Table, listed, plural, quoted, read_columns, read_table
+from kernax.cli.table import LEAST_ROWS, Table, listed, plural, quoted, read_columns, read_table
+from kernax.cli.target import why_classes
 from kernax.files import write_whole
 
 CLASSIFIERS = (LOGISTIC, SVM)
@@ -27,7 +29,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 
 
 @app.callback()
-def kernax() -> None:
+def kernax(version: options.Version = False) -> None:
     """Differentiable kernel methods: fit a table of numbers, or of text, from the command line."""
 
 
@@ -38,6 +40,8 @@ def fit(
     kernel: options.Kernel = "1.0*rbf + 0.1*linear",
     model: options.Chosen = None,
     tokens: options.Counted = None,
+    ignore: options.Ignored = None,
+    rows: options.Rows = None,
     plot: options.Plot = None,
     out: options.Out = None,
     restarts: options.Restarts = 1,
@@ -47,7 +51,9 @@ def fit(
 ) -> None:
     """Learns a kernel for a table, and says how well it predicts rows that it has not seen.
 
-    A quarter of the rows is held out, and columns are standardised.
+    A quarter of the rows is held out, and columns are standardised. A target
+    of words, of 0 and 1 or of -1 and 1 is a class, unless --model says that it
+    is a number.
 
     A Gaussian process learns the noise and the kernel's parameters from the
     evidence, ridge from the leave-one-out error: one lengthscale per column
@@ -67,31 +73,40 @@ def fit(
     that long texts do not count for more than short ones, and add or multiply
     kernels of numbers, which compare all other columns.
     """
-    with one_line_errors(), jax.enable_x64(True), compiled_programs(keep=not no_cache):
-        _check_options(seed, restarts, threads)
+    with one_line_errors() as names, jax.enable_x64(True), compiled_programs(keep=not no_cache):
+        _check_options(seed, restarts, threads, rows)
         if plot is not None:
             check_picture(plot, data)
         if out is not None:
             check_writable(out, "--out", data, plot, needs="safetensors")
-        whole = read_table(data, target)
+        whole = read_table(data, target, ignore or ())
         table = compared_columns(whole, kernel, tokens)
-        console = Console(highlight=False, soft_wrap=True)
-        text = None if model is not None else table.target.first_text
-        name = model.value if model is not None else LOGISTIC if text else GP
+        reason = why_classes(table.target) if model is None else None
+        name = model.value if model is not None else LOGISTIC if reason else GP
         _check_restarts(restarts, name)
-        parts = (split_classes if name in CLASSIFIERS else split_numbers)(table, seed, tokens or Tokens.LETTERS)
-        if text:
-            console.print(f"{text}: {target} is a class, and the model logistic regression", markup=False)
+        split = split_classes if name in CLASSIFIERS else split_numbers
+        parts = split(table, seed, tokens or Tokens.LETTERS, rows)
+        names |= parameter_names(kernel_of(parts, kernel), "kernel.")
+        console = Console(highlight=False, soft_wrap=True)
+        if reason:
+            console.print(reason, markup=False)
         _print_split(console, data, whole, parts)
         with linear_algebra_threads(len(parts.y), threads):
+            if cost := expected_cost(name, len(parts.y)):
+                console.print(cost)
             report = learn(parts, kernel, name, restarts, seed)
-        print_report(console, report)
-        if out is not None:
-            save_predictor(report.predictor, out)
-            console.print(f"model: {out}", markup=False)
-        if plot is not None:
-            draw(plot, report.predictor, parts)
-            console.print(f"picture: {plot}", markup=False)
+        _deliver(console, report, parts, out, plot)
+
+
+def _deliver(console: Console, report: Report, parts: Split, out: Path | None, plot: Path | None) -> None:
+    """The report, the model and the picture."""
+    print_report(console, report)
+    if out is not None:
+        save_predictor(report.predictor, out)
+        console.print(f"model: {out}", markup=False)
+    if plot is not None:
+        draw(plot, report.predictor, parts)
+        console.print(f"picture: {plot}", markup=False)
 
 
 def _print_split(console: Console, data: Path, table: Table, parts: Split) -> None:
@@ -100,9 +115,10 @@ def _print_split(console: Console, data: Path, table: Table, parts: Split) -> No
     inputs = [plural(len(columns), "input column")] * bool(columns)
     if text is not None:
         inputs.append(f"the {text.tokens} of {quoted(text.name)}")
+    of_all = f" of {len(parts.y) + parts.unused}" if parts.unused else ""
     console.print(
         f"{data}: {len(table.X)} rows, {' and '.join(inputs)}; "
-        f"learning from {len(parts.y)} rows, {len(parts.y_held_out)} held out",
+        f"learning from {len(parts.y)}{of_all} rows, {len(parts.y_held_out)} held out",
         markup=False,
     )
     if unused := [name for name in table.columns if name not in columns]:
@@ -116,11 +132,13 @@ def learn(parts: Split, kernel: str, model: str, restarts: int, seed: int) -> Re
     return classify(parts, kernel, model) if model in CLASSIFIERS else regress(parts, kernel, model, restarts, seed)
 
 
-def _check_options(seed: int, restarts: int, threads: int | None) -> None:
+def _check_options(seed: int, restarts: int, threads: int | None, rows: int | None) -> None:
     if seed < 0:
         raise ValueError(f"--seed must not be negative, but is {seed}")
     if not 1 <= restarts <= 1000:
         raise ValueError(f"--restarts must be between 1 and 1000, but is {restarts}")
+    if rows is not None and rows < LEAST_ROWS:
+        raise ValueError(f"--rows must be at least {LEAST_ROWS}, but is {rows}")
     _check_threads(threads)
 
 
@@ -138,14 +156,16 @@ def _check_restarts(restarts: int, model: str) -> None:
 def predict(
     model: options.Model,
     data: options.Data,
+    keep: options.Kept = None,
     out: options.Predictions = None,
     threads: options.Threads = None,
     no_cache: options.NoCache = False,
 ) -> None:
     """Predicts the target for the rows of a table.
 
-    Columns are found by their names, in any order; others are ignored. Letters
-    and words that were not in the rows learned from match nothing.
+    Columns are found by their names, in any order; others are ignored, unless
+    --keep repeats them. Letters and words that were not in the rows learned
+    from match nothing.
 
     A Gaussian process adds the ends of an interval that holds the target with
     probability 0.95; logistic regression adds the probability of each class,
@@ -157,23 +177,30 @@ def predict(
             check_writable(out, "--out", data, model)
         predictor = load_predictor(model)
         inputs = predictor.inputs
-        rows = read_columns(data, inputs.columns, inputs.text.name if inputs.text else None)
+        rows = read_columns(data, inputs.columns, inputs.text.name if inputs.text else None, keep or ())
         if inputs.text:
-            inputs.text.warn_of_strangers(rows[1])
-        with linear_algebra_threads(len(rows[0]), threads):
-            columns = predictor.columns(inputs.points(*rows))
-        figures = np.stack([column for column in columns.values() if column.dtype.kind == "f"])
-        wrong = np.flatnonzero(~np.all(np.isfinite(figures), 0))
-        if len(wrong):
-            raise ValueError(f"{data}: row {wrong[0] + 1} is too far from what the model has seen: its prediction overflows")
+            inputs.text.warn_of_strangers(rows.cells)
+        with linear_algebra_threads(len(rows.X), threads):
+            columns = predictor.columns(inputs.points(rows.X, rows.cells))
+        _check_predictions(data, columns, rows.kept)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip(*(_cells(column) for column in columns.values())))
+        writer.writerow([*rows.kept, *columns])
+        writer.writerows(zip(*rows.kept.values(), *(_cells(column) for column in columns.values())))
         if out is None:
             typer.echo(text.getvalue(), nl=False)
         else:
             write_whole(out, lambda path: path.write_text(text.getvalue(), encoding="utf-8"))
+
+
+def _check_predictions(data: Path, columns: dict[str, np.ndarray], kept: dict[str, tuple[str, ...]]) -> None:
+    """Raises ValueError for a row whose prediction is not finite, and where two columns would have one name."""
+    figures = np.stack([column for column in columns.values() if column.dtype.kind == "f"])
+    wrong = np.flatnonzero(~np.all(np.isfinite(figures), 0))
+    if len(wrong):
+        raise ValueError(f"{data}: row {wrong[0] + 1} is too far from what the model has seen: its prediction overflows")
+    if twice := [name for name in kept if name in columns]:
+        raise ValueError(f"--keep {twice[0]}: that is the name of what is predicted: rename the column in {data}")
 
 
 @app.command()

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib.util
-import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,27 +13,38 @@ from rich.text import Text
 
 from kernax.cli.job import Report
 from kernax.errors import MemoryBudgetError, SolveError
+from kernax.files import check_place
 
 PICTURES = (".png", ".pdf", ".svg")
 
 
 @contextlib.contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Exceptions that mean something to the user become one line and an exit code; warnings become notes."""
+def one_line_errors() -> Iterator[dict[str, str]]:
+    """Exceptions that mean something to the user become one line and an exit code; warnings become notes.
+
+    Whatever is entered into the dictionary is replaced in both: the path of a parameter by a name.
+    """
+    names: dict[str, str] = {}
     try:
         with warnings.catch_warnings(record=True, action="always") as notes:
-            yield
+            yield names
         for text in dict.fromkeys(str(note.message) for note in notes):
-            _say("note", text)
+            _say("note", text, names)
     except (SolveError, MemoryBudgetError) as problem:
-        _say("error", str(problem))
+        advice = "; --rows N learns from fewer of them" if isinstance(problem, MemoryBudgetError) else ""
+        _say("error", f"{problem}{advice}", names)
         raise typer.Exit(1) from None
-    except (ValueError, OSError) as problem:
-        _say("error", str(problem))
+    except OSError as problem:
+        _say("error", f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem), names)
+        raise typer.Exit(2) from None
+    except ValueError as problem:
+        _say("error", str(problem), names)
         raise typer.Exit(2) from None
 
 
-def _say(kind: str, text: str) -> None:
+def _say(kind: str, text: str, names: dict[str, str]) -> None:
+    for path in sorted(names, key=len, reverse=True):
+        text = text.replace(path, names[path])
     typer.echo(f"{kind}: {' '.join(text.split())}", err=True)
 
 
@@ -49,13 +59,18 @@ def check_writable(path: Path, option: str, *others: Path | None, needs: str | N
     """Refuses a place where no file can be written, what needs a package that is missing, and what overwrites the others."""
     if needs is not None and importlib.util.find_spec(needs) is None:
         raise ValueError(f"{option} needs {needs}: pip install 'kernax-toolkit[cli]'")
-    if not path.parent.is_dir():
-        raise ValueError(f"{option} {path}: there is no folder {path.parent}")
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise ValueError(f"{option} {path}: cannot write a file there")
     for other in others:
         if other is not None and other.resolve() == path.resolve():
             raise ValueError(f"{option} {path} would overwrite {other}: choose another name")
+    if not path.parent.is_dir():
+        raise ValueError(f"{option} {path}: there is no folder {path.parent}")
+    try:
+        check_place(path)
+        taken = path.exists() and not path.is_file()
+    except OSError as problem:
+        raise ValueError(f"{option} {path}: cannot write a file there: {problem.strerror}") from None
+    if taken:
+        raise ValueError(f"{option} {path}: that is {'a folder' if path.is_dir() else 'a device'}, not a place for a file")
 
 
 def print_report(console: Console, report: Report) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import shlex
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from kernax.cli.expression import parse_kernel
-from kernax.cli.table import Column, Table, listed, number
+from kernax.cli.table import Column, Table, as_number, listed, number
 from kernax.cli.vocabulary import NUMBERS, TEXT, compared
 from kernax.core.kernel import AbstractKernel
 from kernax.errors import FeaturelessWarning
@@ -19,6 +20,7 @@ from kernax.kernels import On
 from kernax.kernels.strings import Strings, encode
 
 _EXAMPLE = "--kernel 'normalised(spectrum(3))'"
+_WORTH_COMPARING = 6  # letters: shorter cells share too few substrings of three
 
 
 class Tokens(enum.StrEnum):
@@ -110,7 +112,7 @@ def compared_columns(table: Table, expression: str, tokens: Tokens | None) -> Ta
     kinds = compared(parse_kernel(expression))
     if TEXT not in kinds:
         for column in table.texts:
-            _refuse_text(column)
+            _refuse_text(column, table)
         if tokens is not None:
             raise ValueError(f"--tokens {tokens} is for string kernels, such as {_EXAMPLE}")
         parse_kernel(expression, len(table.columns))
@@ -120,7 +122,9 @@ def compared_columns(table: Table, expression: str, tokens: Tokens | None) -> Ta
         raise ValueError(f"the kernel compares text, but all input columns are numbers: {listed(table.columns)}")
     if len(table.texts) > 1:
         places = "; ".join(str(column.first_text) for column in table.texts[:2])
-        raise ValueError(f"string kernels compare one column, but {names} hold text: remove or mend the others; {places}")
+        raise ValueError(
+            f"string kernels compare one column, but {names} hold text: leave the others out with --ignore; {places}"
+        )
     if NUMBERS not in kinds:
         return dataclasses.replace(table, columns=(), X=table.X[:, :0])
     if not table.columns:
@@ -129,12 +133,28 @@ def compared_columns(table: Table, expression: str, tokens: Tokens | None) -> Ta
     return table
 
 
-def _refuse_text(column: Column) -> None:
+def _refuse_text(column: Column, table: Table) -> None:
     try:
         for cell, place in zip(column.cells, column.places):
             number(cell, place)
     except ValueError as problem:
-        raise ValueError(f"{problem} ({_EXAMPLE} compares text)") from None
+        raise ValueError(f"{problem} ({_advice(column, table)})") from None
+
+
+def _advice(column: Column, table: Table) -> str:
+    """What to do with a column of text where the kernel compares numbers: something that works, and suits what is in it."""
+    leave_out = lambda columns: " ".join(f"--ignore {shlex.quote(column.name)}" for column in columns)
+    cells = [cell for cell in column.cells if cell]
+    without = f"or leave the column out: {leave_out([column])}"
+    if 2 * sum(as_number(cell) is not None for cell in cells) > len(cells):
+        return f"mend the cell, {without}"
+    if 2 * len(set(cells)) <= len(cells):  # words for groups of rows
+        return f"write a column of 0 and 1 for each of its {len(set(cells))} words, {without}"
+    if 2 * sum(len(cell) >= _WORTH_COMPARING for cell in cells) < len(cells):
+        return without.removeprefix("or ")
+    kernel = "--kernel 'rbf + normalised(spectrum(3))'" if table.columns else _EXAMPLE
+    others = [other for other in table.texts if other is not column]
+    return f"{kernel} compares text; {without}" if not others else f"{kernel} {leave_out(others)} compares this text; {without}"
 
 
 def _on_parts(kernel: AbstractKernel) -> AbstractKernel:

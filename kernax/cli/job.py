@@ -28,6 +28,7 @@ class Split:
     y_held_out: np.ndarray
     inputs: Inputs
     classes: tuple[str, ...] = ()
+    unused: int = 0  # rows that are neither learned from nor held out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,25 +43,42 @@ class Report:
     remarks: tuple[str, ...] = ()
 
 
-def split_numbers(table: Table, seed: int, tokens: Tokens) -> Split:
-    """Shuffles the rows, holds out a quarter, and standardises inputs by the mean and deviation of the others alone."""
+def split_numbers(table: Table, seed: int, tokens: Tokens, most: int | None = None) -> Split:
+    """Shuffles the rows, holds out a quarter, and standardises inputs by the mean and deviation of the others alone.
+
+    Of the others, at most `most` are learned from.
+    """
     y = numbers(table)
     order = np.random.default_rng(seed).permutation(len(y))
     count = max(1, round(_HELD_OUT * len(order)))
-    kept = y[order[count:]]
-    if kept.min() == kept.max():
+    rest = order[count:]
+    kept = rest[:most]
+    if y[kept].min() == y[kept].max():
         raise ValueError(f"target column {table.target.name!r} is constant in the rows to learn from: another --seed may help")
     with np.errstate(over="ignore", invalid="ignore"):
-        check_size(table.target.name, kept.std())
-    return _split(table, tokens, y, order[count:], order[:count])
+        check_size(table.target.name, y[kept].std())
+    return _split(table, tokens, y, kept, order[:count], unused=len(rest) - len(kept))
 
 
-def split_classes(table: Table, seed: int, tokens: Tokens) -> Split:
-    """The same for classes, of each of which a quarter is held out."""
+def split_classes(table: Table, seed: int, tokens: Tokens, most: int | None = None) -> Split:
+    """The same for classes, of each of which a quarter is held out, and as large a part of the others learned from."""
     names, classes = labels(table)
     order = np.random.default_rng(seed).permutation(len(names))
     held_out = quarter_of_each(names[order])
-    return _split(table, tokens, names, order[~held_out], order[held_out], classes)
+    rest = order[~held_out]
+    kept = rest if most is None else rest[_first_of_each(names[rest], most)]
+    if len(kept) < len(classes):
+        raise ValueError(f"--rows {most} is fewer than the {len(classes)} classes of {table.target.name!r}")
+    return _split(table, tokens, names, kept, order[held_out], classes, unused=len(rest) - len(kept))
+
+
+def _first_of_each(names: np.ndarray, most: int) -> np.ndarray:
+    """The first rows of each class, in its proportion, in all `most`; the very first of each class before any second."""
+    share = np.zeros(len(names))
+    for name in np.unique(names):
+        rows = np.flatnonzero(names == name)
+        share[rows] = np.arange(len(rows)) / len(rows)
+    return np.sort(np.argsort(share, kind="stable")[:most])
 
 
 def quarter_of_each(names: np.ndarray) -> np.ndarray:
@@ -73,11 +91,17 @@ def quarter_of_each(names: np.ndarray) -> np.ndarray:
 
 
 def _split(
-    table: Table, tokens: Tokens, y: np.ndarray, kept: np.ndarray, held_out: np.ndarray, classes: tuple[str, ...] = ()
+    table: Table,
+    tokens: Tokens,
+    y: np.ndarray,
+    kept: np.ndarray,
+    held_out: np.ndarray,
+    classes: tuple[str, ...] = (),
+    unused: int = 0,
 ) -> Split:
     inputs = learned_inputs(table, kept, tokens)
     points = inputs.points(table.X, table.texts[0].cells if table.texts else ())
-    return Split(rows_of(points, kept), y[kept], rows_of(points, held_out), y[held_out], inputs, classes)
+    return Split(rows_of(points, kept), y[kept], rows_of(points, held_out), y[held_out], inputs, classes, unused)
 
 
 def rows_of(points: PyTree, rows: np.ndarray) -> PyTree:

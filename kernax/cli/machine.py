@@ -2,14 +2,20 @@
 
 import contextlib
 import importlib
+import math
 import os
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 from threadpoolctl import threadpool_limits
+
+from kernax.cli.predictor import GP, RIDGE
+from kernax.cli.table import plural
 
 _ONE_THREAD = 1000  # rows up to which a second thread waits more than it computes
 _LARGEST = 2**29  # bytes of compiled programs that are kept
@@ -27,6 +33,44 @@ def linear_algebra_threads(rows: int, threads: int | None) -> Iterator[None]:
         threads = 1
     with threadpool_limits(threads, user_api="blas"):
         yield
+
+
+# Matrices of n x n numbers that are held at once, and products of two of them that take as long as learning. Each step of
+# L-BFGS evaluates about 1.3 times, with its gradient, the evidence (1.2 products) or the leave-one-out error (3.8).
+_COSTS = {GP: (6, 60 * 1.3 * 1.2), RIDGE: (6, 20 * 1.3 * 3.8)}
+_WORTH_SAYING = 3000  # rows
+
+
+def expected_cost(model: str, rows: int) -> str | None:
+    """What it will take to learn from so many rows, roughly, in a sentence; None where it is soon done."""
+    if model not in _COSTS or rows <= _WORTH_SAYING:
+        return None
+    matrices, products = _COSTS[model]
+    memory, seconds = 8 * matrices * rows**2, products * rows**3 * _seconds_of_a_product() / _PRODUCT**3
+    return (
+        f"an exact fit to {rows} rows takes about {memory / 2**30:.1f} GiB of memory and {_duration(seconds)} a start; "
+        f"--rows {_WORTH_SAYING} learns from that many, drawn at random"
+    )
+
+
+_PRODUCT = 1000
+
+
+def _seconds_of_a_product() -> float:
+    """How long this machine multiplies two float64 matrices of 1000 x 1000, at best of three."""
+    square = jnp.ones((_PRODUCT, _PRODUCT))
+    times = []
+    for _ in range(4):  # the first one compiles
+        begin = time.perf_counter()
+        jax.block_until_ready(square @ square)
+        times.append(time.perf_counter() - begin)
+    return min(times[1:])
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 3600:
+        return plural(math.ceil(seconds / 60), "minute")
+    return plural(round(seconds / 3600), "hour")
 
 
 @contextlib.contextmanager

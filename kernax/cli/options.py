@@ -1,9 +1,12 @@
 """What the commands take: arguments and options, with the help of each."""
 
 import enum
+import platform
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
+import jax
 import typer
 
 from kernax.cli.inputs import Tokens
@@ -19,6 +22,13 @@ class ModelName(enum.StrEnum):
     SVM = SVM
 
 
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kernax {metadata.version('kernax-toolkit')}, jax {jax.__version__}, Python {platform.python_version()}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and exit.")]
 Data = Annotated[Path, typer.Argument(metavar="DATA.csv", help="A table with a header: comma, semicolon or tab, UTF-8.")]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that 'kernax fit --out' wrote.")]
 Target = Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict; all others are inputs.")]
@@ -28,11 +38,21 @@ Chosen = Annotated[
     typer.Option(help="For numbers gp or ridge, for classes logistic or svm.", show_default="gp, for classes logistic"),
 ]
 Counted = Annotated[Tokens | None, typer.Option(help="What string kernels count in a column of text.", show_default="letters")]
+Ignored = Annotated[
+    list[str] | None, typer.Option("--ignore", metavar="COLUMN", help="Leave this column out; may be given again.")
+]
+Rows = Annotated[
+    int | None, typer.Option(metavar="N", help="Learn from N of the rows, drawn at random.", show_default="three quarters")
+]
 Plot = Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw what was learned (.png, .pdf, .svg).")]
 Out = Annotated[Path | None, typer.Option(metavar="MODEL", help="Write the model, for predict and describe.")]
 Restarts = Annotated[int, typer.Option(metavar="N", help="Starts to learn numbers from: the best one wins.")]
 Seed = Annotated[int, typer.Option(help="Decides which rows are held out or learned from, and the starts.")]
 Predictions = Annotated[Path | None, typer.Option(metavar="PRED.csv", help="Write there instead of to the terminal.")]
+Kept = Annotated[
+    list[str] | None,
+    typer.Option("--keep", metavar="COLUMN", help="Repeat this column of the table, such as an id; may be given again."),
+]
 Threads = Annotated[
     int | None,
     typer.Option(metavar="N", help="Threads for linear algebra.", show_default="1, for more than 1000 rows all cores"),

@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kernax.cli.inputs import Inputs, Text, Tokens
+from kernax.cli.naming import parameter_names
 from kernax.core.description import describe
 from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel
-from kernax.core.parameters import interior, parameters
+from kernax.core.parameters import interior
 from kernax.files import KernaxFileError, load, load_notes, save
 from kernax.gp.process import GaussianProcess
 
@@ -181,14 +182,12 @@ def _inputs(notes: dict[str, Any]) -> Inputs:
 
 
 def parameter_rows(model: PyTree, columns: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """Parameter, value, support and state as `describe` has them, but a value for each column on a row of its own."""
+    """The rows of `describe`, with a value for each column on a row of its own, by the names of the kernel's expression."""
+    names = parameter_names(model) if isinstance(model, AbstractKernel) else parameter_names(model.kernel, "kernel.")
     rows = []
-    for entry, row in zip(parameters(model), describe(model, interior(model)).rows):
-        if entry.value.shape != (len(columns),):
-            rows.append(row)
-            continue
-        for name, value in zip(columns, np.asarray(entry.value)):
-            rows.append((f"{row[0]}[{name}]", f"{value:.4g}", *row[2:]))
+    for path, *rest in describe(model, interior(model), columns).rows:
+        known = next((known for known in names if path == known or path.startswith(f"{known}[")), None)
+        rows.append((path if known is None else names[known] + path[len(known) :], *rest))
     return tuple(rows)
 
 

@@ -43,27 +43,36 @@ class Table:
     target: Column
 
 
-def read_table(path: Path, target: str) -> Table:
-    """Reads a CSV file with a header; comma, semicolon or tab, UTF-8. Every column but the target is an input.
+def read_table(path: Path, target: str, ignore: Sequence[str] = ()) -> Table:
+    """Reads a CSV file with a header; comma, semicolon or tab, UTF-8. Every column but the target and the ignored is an input.
 
     Raises:
         ValueError: one sentence with the line of the file where it is wrong: lines are counted as an editor counts them.
     """
     with _open(path) as records:
         header = _header(path, records)
-        _check_target(path, target, header)
+        _check_columns(path, target, ignore, header)
         rows = [_row(path, header, line, cells) for line, cells in records]
     if not rows:
         raise ValueError(f"{path} has 0 rows of numbers, but at least {LEAST_ROWS} are needed")
-    columns = {name: _column(rows, place) for place, name in enumerate(header)}
+    columns = {name: _column(rows, place) for place, name in enumerate(header) if name not in ignore}
     texts = tuple(column for name, column in columns.items() if name != target and column.first_text)
     numeric = tuple(name for name, column in columns.items() if name != target and not column.first_text)
     X = np.array([_numbers(row, frozenset(numeric)) for row in rows]).reshape(len(rows), len(numeric))
     return Table(numeric, X, texts, columns[target])
 
 
-def read_columns(path: Path, columns: tuple[str, ...], text: str | None) -> tuple[Float[np.ndarray, "n d"], tuple[str, ...]]:
-    """The numbers under these names, in this order, and the cells of the column of text, if there is one.
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Rows to predict: numbers `X` (n, d), the cells of the column of text, none if there is none, and columns to repeat."""
+
+    X: Float[np.ndarray, "n d"]
+    cells: tuple[str, ...]
+    kept: dict[str, tuple[str, ...]]
+
+
+def read_columns(path: Path, columns: tuple[str, ...], text: str | None, keep: Sequence[str] = ()) -> Rows:
+    """The numbers under these names, in this order, the cells of the column of text, and those to keep, as they are written.
 
     Whatever else the file holds is not looked at. Raises ValueError as `read_table` does, and for every column that is missing.
     """
@@ -75,13 +84,16 @@ def read_columns(path: Path, columns: tuple[str, ...], text: str | None) -> tupl
             raise ValueError(
                 f"{path} lacks {listed(missing)}: the model was fitted to the columns {', '.join(wanted[:_SHOWN])}"
             )
+        for name in keep:
+            _check_name(path, name, header, "--keep")
         rows = [_row(path, header, line, cells) for line, cells in records]
     if not rows:
         raise ValueError(f"{path} has no rows of numbers below its header")
     places = {name: place for place, name in enumerate(name for name in header if name in set(columns))}
     X = np.array([_numbers(row, frozenset(columns)) for row in rows]).reshape(len(rows), len(columns))
     cells = () if text is None else _column(rows, header.index(text)).cells
-    return X[:, [places[name] for name in columns]], cells
+    kept = {name: tuple(row[header.index(name)].text for row in rows) for name in keep}
+    return Rows(X[:, [places[name] for name in columns]], cells, kept)
 
 
 @contextlib.contextmanager
@@ -138,14 +150,23 @@ def _header(path: Path, records: Iterator[tuple[int, list[str]]]) -> list[str]:
     return names
 
 
-def _check_target(path: Path, target: str, header: list[str]) -> None:
-    if target not in header:
-        near = difflib.get_close_matches(target, header, n=1, cutoff=0.5)
+def _check_columns(path: Path, target: str, ignore: Sequence[str], header: list[str]) -> None:
+    _check_name(path, target, header, "--target")
+    for name in ignore:
+        _check_name(path, name, header, "--ignore")
+    if target in ignore:
+        raise ValueError(f"--ignore {target}: that is the column to predict")
+    if set(header) <= {target, *ignore}:
+        ignored = " and what is ignored" if ignore else ""
+        raise ValueError(f"{path} has no columns but the target {quoted(target)}{ignored}: there is nothing to predict it from")
+
+
+def _check_name(path: Path, name: str, header: list[str], option: str) -> None:
+    if name not in header:
+        near = difflib.get_close_matches(name, header, n=1, cutoff=0.5)
         hint = f"did you mean {quoted(near[0])}? " if near else ""
         names = ", ".join(header[:_SHOWN] + ["..."] * (len(header) > _SHOWN))
-        raise ValueError(f"{path} has no column {quoted(target)}: {hint}its columns are {names}")
-    if len(header) == 1:
-        raise ValueError(f"{path} has no columns but the target {quoted(target)}: there is nothing to predict it from")
+        raise ValueError(f"{option}: {path} has no column {quoted(name)}: {hint}its columns are {names}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ import collections
 import numpy as np
 from jaxtyping import Float
 
-from kernax.cli.table import LEAST_ROWS, Column, Table, number, plural, quoted
+from kernax.cli.table import LEAST_ROWS, Column, Table, as_number, number, plural, quoted
 
 _MOST_CLASSES = 50
 
@@ -17,9 +17,7 @@ def numbers(table: Table) -> Float[np.ndarray, " n"]:
         try:
             y.append(number(cell, place))
         except ValueError as problem:
-            raise ValueError(
-                f"{problem} (--model logistic or svm takes classes)" if target.first_text else str(problem)
-            ) from None
+            raise ValueError(f"{problem}{' (--model logistic or svm takes classes)' if _are_classes(table) else ''}") from None
     _check_rows(len(y), "numbers")
     y = np.array(y)
     if y.min() == y.max():
@@ -27,6 +25,20 @@ def numbers(table: Table) -> Float[np.ndarray, " n"]:
             f"target column {target.name!r} is constant: it is {y[0]:g} in every row, so there is nothing to learn"
         )
     return y
+
+
+def why_classes(target: Column) -> str | None:
+    """Why a target is taken for classes, as 0 and 1 are, if no model is asked for; None where it is numbers."""
+    if target.first_text:
+        return f"{target.first_text}: {target.name} is a class, and the model logistic regression"
+    values = {as_number(cell) for cell in target.cells if cell}
+    if values not in ({0, 1}, {-1, 1}):
+        return None
+    other = "0" if 0 in values else "-1"
+    return (
+        f"{target.name} is {other} or 1 in every row: {target.name} is a class, and the model logistic regression "
+        "(--model gp would take it for a number)"
+    )
 
 
 def labels(table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -53,6 +65,14 @@ def labels(table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
         place = target.places[names.index(single)]
         raise ValueError(f"{place}: class {quoted(single)} has a single row: one to learn from and one to hold out are needed")
     return np.array(names), classes
+
+
+def _are_classes(table: Table) -> bool:
+    try:
+        labels(table)
+    except ValueError:
+        return False
+    return True
 
 
 def _whole(target: Column) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ fields. Nothing in it is ever executed. The list holds kernax's own classes and 
 both tells a damaged file from a sound one.
 """
 
-from kernax.files.container import load, load_notes, save, write_whole
+from kernax.files.container import check_place, load, load_notes, save, write_whole
 from kernax.files.registry import KernaxFileError, register
 
-__all__ = ["KernaxFileError", "load", "load_notes", "register", "save", "write_whole"]
+__all__ = ["KernaxFileError", "check_place", "load", "load_notes", "register", "save", "write_whole"]

@@ -1,9 +1,10 @@
 """The file: arrays and texts in safetensors, with a checksum over all of them."""
 
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,29 @@ def save(path: str | os.PathLike, model: PyTree, *, notes: dict[str, Any] | None
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Writes beside the target and moves into place, so that no one ever sees half a file."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent}")
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with _unfinished(path) as unfinished:
         write(unfinished)
         os.replace(unfinished, path)
+
+
+def check_place(path: Path) -> None:
+    """Raises the OSError that `write_whole` would, by creating the unfinished file and removing it."""
+    with _unfinished(path) as unfinished:
+        with contextlib.suppress(FileNotFoundError):
+            path.stat()  # its own name may be too long
+        unfinished.touch()
+
+
+@contextlib.contextmanager
+def _unfinished(path: Path) -> Iterator[Path]:
+    """Where to write until the file is whole; errors name the target."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent}")
+    unfinished = path.with_name(f".{path.name[:100]}.{os.getpid()}.part")
+    try:
+        yield unfinished
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror or str(problem), str(path)) from problem
     finally:
         unfinished.unlink(missing_ok=True)
 

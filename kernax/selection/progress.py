@@ -28,5 +28,6 @@ def run(advance: Callable[[Any, Array], Any], state: Any, steps: int, progress: 
             state = advance(state, jnp.asarray(steps * piece // _CHUNKS))
             bar.update(task, completed=int(state.step.max()), shown=f"loss {float(state.best_loss.min()):.6g}")
             if not state.running.any():
+                bar.update(task, total=int(state.step.max()))  # an early end fills the bar
                 break
     return state

@@ -1,0 +1,284 @@
+"""What a command is asked to leave out, to repeat, to write and to say before it begins."""
+
+import csv
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import assert_refused
+from typer.testing import CliRunner
+
+from kernax.cli import app as cli
+from kernax.cli import fit as regression
+from kernax.cli import machine
+from kernax.cli.app import app
+from kernax.cli.inputs import Tokens
+from kernax.cli.job import split_classes, split_numbers
+from kernax.cli.table import read_table
+from kernax.core.solution import RESULTS, Solution
+from kernax.errors import MemoryBudgetError, RunawayWarning
+from kernax.files import write_whole
+
+runner = CliRunner()
+ROOT = Path(__file__).parent.parent
+
+
+def run(command, *arguments):
+    return runner.invoke(app, [command, *map(str, arguments)])
+
+
+def write(path, header, rows):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+@pytest.fixture
+def patients(tmp_path, rng):
+    """Identifiers, two groups in letters, a number with a hole, a long text, a useful number, and what to predict."""
+    sequence = lambda: "".join(rng.choice(list("ACGT"), 20))
+    rows = [
+        (f"P,{i}", "mf"[i % 2], "n/a" if i == 3 else i / 8, sequence(), x.round(3), (2 * x).round(3), int(x > 0))
+        for i, x in enumerate(rng.normal(size=24))
+    ]
+    return write(tmp_path / "patients.csv", ["id", "sex", "age", "dna", "a b", "y", "sick"], rows)
+
+
+@pytest.fixture
+def stopped(monkeypatch):
+    """Where the command would learn, it stops: what it was about to learn from."""
+    seen = []
+
+    def note(parts, kernel, model, *_):
+        seen.append((parts, kernel, model))
+        raise ValueError("about to learn")
+
+    monkeypatch.setattr(cli, "learn", note)
+    return seen
+
+
+@pytest.fixture
+def unlearned(monkeypatch):
+    """Learning takes seconds to compile: the model stays as it was."""
+    monkeypatch.setattr(regression, "minimise", lambda loss, model, *_, **__: Solution(model, RESULTS.successful, {}))
+
+
+ALL_TEXT = ["--ignore", "id", "--ignore", "sex", "--ignore", "dna", "--ignore", "age"]
+
+
+def test_ignored_columns_are_not_even_read(patients, stopped):
+    result = run("fit", patients, "--target", "y", *ALL_TEXT, "--ignore", "sick")
+    assert_refused(result, "about to learn")
+    assert "24 rows, 1 input column;" in result.stdout
+    assert stopped[0][0].inputs.columns == ("a b",)
+
+
+@pytest.mark.parametrize(
+    ("ignored", "words"),
+    [
+        (["ages"], "--ignore: {} has no column 'ages': did you mean 'age'?"),
+        (["y"], "--ignore y: that is the column to predict"),
+        (["id", "sex", "age", "dna", "a b", "sick"], "no columns but the target 'y' and what is ignored"),
+    ],
+)
+def test_what_cannot_be_ignored_is_said(patients, ignored, words):
+    options = [word for name in ignored for word in ("--ignore", name)]
+    assert_refused(run("fit", patients, "--target", "y", *options), words.format(patients))
+
+
+def test_every_hint_about_a_column_of_text_leads_to_a_fit_when_it_is_followed(patients, stopped):
+    """Identifiers, groups, and numbers with a hole are not sent to string kernels; a long text is, without the others."""
+    ignored, hints = [], []
+    for _ in range(5):
+        result = run("fit", patients, "--target", "y", *ignored)
+        if "about to learn" in result.stderr:
+            break
+        hint = result.stderr[result.stderr.index("(") :]
+        hints.append(hint)
+        ignored += ["--ignore", hint.split("--ignore ")[-1].rstrip(")\n")]
+    assert [hint.split(":")[0] for hint in hints] == [
+        "(leave the column out",
+        "(write a column of 0 and 1 for each of its 2 words, or leave the column out",
+        "(mend the cell, or leave the column out",
+        "(--kernel 'rbf + normalised(spectrum(3))' compares text; or leave the column out",
+    ]
+    assert stopped[0][0].inputs.columns == ("a b", "sick")
+    result = run("fit", patients, "--target", "y", *ignored[:-2], "--kernel", "rbf + normalised(spectrum(3))")
+    assert_refused(result, "about to learn")
+    assert stopped[1][0].inputs.text.name == "dna"
+
+
+def test_a_hint_to_string_kernels_leaves_out_the_other_columns_of_text(tmp_path, stopped):
+    rows = [("GATTACA" + "ACGT"[i % 4] * (1 + i), "mf"[i % 2], i) for i in range(8)]
+    data = write(tmp_path / "two.csv", ["dna", "the sex", "y"], rows)
+    hint = "(--kernel 'normalised(spectrum(3))' --ignore 'the sex' compares this text; or leave the column out: --ignore dna)"
+    assert_refused(run("fit", data, "--target", "y"), hint)
+    following = ["--kernel", "normalised(spectrum(3))", "--ignore", "the sex"]
+    assert_refused(run("fit", data, "--target", "y", *following), "about to learn")
+
+
+@pytest.mark.parametrize(
+    ("values", "model", "words"),
+    [
+        ("01", None, "y is 0 or 1 in every row: y is a class, and the model logistic regression (--model gp would take it"),
+        (["-1", "1.0"], None, "y is -1 or 1 in every row: y is a class"),
+        ("12", None, None),
+        (["0", "0.5", "1"], None, None),
+        ("01", "gp", None),
+        ("01", "svm", None),
+    ],
+)
+def test_zero_and_one_are_classes_unless_a_model_says_otherwise(tmp_path, stopped, values, model, words):
+    data = write(tmp_path / "signs.csv", ["x", "y"], [(i, values[i % len(values)]) for i in range(12)])
+    result = run("fit", data, "--target", "y", *(["--model", model] if model else []))
+    assert_refused(result, "about to learn")
+    assert stopped[0][2] == (model or ("logistic" if words else "gp"))
+    assert (words or "12 rows") in result.stdout
+    assert ("is a class" in result.stdout) == bool(words)
+
+
+def test_rows_are_drawn_from_those_to_learn_from_and_the_held_out_stay(patients, stopped):
+    options = ("--target", "y", *ALL_TEXT)
+    for arguments in ([], ["--rows", "5"], ["--rows", "5"], ["--rows", "100"]):
+        result = run("fit", patients, *options, *arguments)
+        assert ("learning from 5 of 18 rows, 6 held out" in result.stdout) == ("5" in arguments)
+    whole, few, again, more = (parts for parts, *_ in stopped)
+    np.testing.assert_array_equal(few.y_held_out, whole.y_held_out)
+    np.testing.assert_array_equal(few.y, again.y)
+    assert set(few.y) <= set(whole.y)
+    np.testing.assert_array_equal(more.y, whole.y)
+    assert_refused(run("fit", patients, *options, "--rows", "3"), "--rows must be at least 4")
+
+
+def test_few_rows_hold_every_class_in_its_proportion(tmp_path):
+    names = ["u"] * 60 + ["v"] * 20 + ["w"] * 4
+    table = read_table(write(tmp_path / "three.csv", ["x", "y"], list(enumerate(names))), "y")
+    count = lambda most: {name: int(sum(split_classes(table, 0, Tokens.LETTERS, most).y == name)) for name in "uvw"}
+    assert count(4) == {"u": 2, "v": 1, "w": 1}
+    assert count(21) == {"u": 15, "v": 5, "w": 1}
+    assert split_classes(table, 0, Tokens.LETTERS, 21).unused == 42
+    assert split_classes(table, 0, Tokens.LETTERS).unused == 0
+    many = read_table(write(tmp_path / "many.csv", ["x", "y"], [(i, f"c{i % 5}") for i in range(20)]), "y")
+    with pytest.raises(ValueError, match="--rows 4 is fewer than the 5 classes of 'y'"):
+        split_classes(many, 0, Tokens.LETTERS, 4)
+
+
+def test_kept_columns_stand_before_the_predictions_as_they_were_written(patients, tmp_path, unlearned):
+    model = tmp_path / "model"
+    options = ("--target", "y", "--model", "ridge", "--kernel", "linear", *ALL_TEXT, "--ignore", "sick", "--out", model)
+    assert run("fit", patients, *options).exit_code == 0
+    result = run("predict", model, patients, "--keep", "sex", "--keep", "id", "--keep", "sex")
+    assert result.exit_code == 0, result.stderr
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert list(rows[0]) == ["sex", "id", "y"]
+    assert [row["id"] for row in rows] == [f"P,{i}" for i in range(24)]
+    assert [row["sex"] for row in rows[:2]] == ["m", "f"]
+    assert_refused(run("predict", model, patients, "--keep", "y"), "--keep y: that is the name of what is predicted")
+    assert_refused(run("predict", model, patients, "--keep", "idd"), "has no column 'idd': did you mean 'id'?")
+
+
+def test_large_fits_say_what_they_will_take_before_they_begin(tmp_path, stopped, monkeypatch):
+    monkeypatch.setattr(machine, "_WORTH_SAYING", 10)
+    data = write(tmp_path / "many.csv", ["x", "y"], [(i, i * i) for i in range(20)])
+    result = run("fit", data, "--target", "y")
+    assert "an exact fit to 15 rows takes about 0.0 GiB of memory and 1 minute a start; --rows 10 learns" in result.stdout
+    assert "an exact fit" not in run("fit", data, "--target", "y", "--rows", "10").stdout
+
+
+def test_the_expected_cost_grows_with_the_square_and_the_cube(monkeypatch):
+    monkeypatch.setattr(machine, "_seconds_of_a_product", lambda: 0.01)
+    assert machine.expected_cost("gp", 3000) is None
+    assert "about 17.9 GiB of memory and 2 hours a start" in machine.expected_cost("gp", 20000)
+    assert "about 4.5 GiB of memory and 16 minutes a start" in machine.expected_cost("gp", 10000)
+
+
+def test_a_matrix_that_does_not_fit_is_answered_with_what_a_command_can_do(patients, monkeypatch):
+    def too_large(*_):
+        raise MemoryBudgetError("900 GiB needed")
+
+    monkeypatch.setattr(cli, "learn", too_large)
+    result = run("fit", patients, "--target", "y", *ALL_TEXT)
+    assert result.exit_code == 1
+    assert result.stderr == "error: 900 GiB needed; --rows N learns from fewer of them\n"
+
+
+def test_a_place_where_no_file_can_be_written_is_named_before_learning(patients, tmp_path, stopped):
+    options = ("--target", "y", *ALL_TEXT)
+    assert_refused(run("fit", patients, *options, "--out", tmp_path / ("m" * 300)), f"--out {tmp_path}/mmm")
+    assert_refused(run("fit", patients, *options, "--out", tmp_path / ("m" * 300)), "cannot write a file there: File name too")
+    assert_refused(run("fit", patients, *options, "--out", tmp_path), "that is a folder, not a place for a file")
+    assert_refused(run("fit", patients, *options, "--out", "/dev/null"), "--out /dev/null: that is a device")
+    assert run("fit", patients, *options, "--out", tmp_path / ("m" * 250)).stderr == "error: about to learn\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["patients.csv"]
+
+
+def test_a_disk_that_fills_up_is_said_with_the_name_that_was_given(patients, tmp_path, unlearned, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device", "elsewhere")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    model = tmp_path / "model"
+    result = run("fit", patients, "--target", "y", "--model", "ridge", "--kernel", "linear", *ALL_TEXT, "--out", model)
+    assert result.exit_code == 2
+    assert result.stderr == f"error: {model}: No space left on device\n"
+    with pytest.raises(OSError, match="model"):
+        write_whole(model, lambda unfinished: unfinished.write_bytes(b""))
+
+
+def test_notes_call_parameters_by_the_names_of_the_expression(patients, monkeypatch):
+    def learn(*_):
+        warnings.warn("kernel.terms[1].kernel.lengthscale and noise moved", RunawayWarning, stacklevel=1)
+        raise ValueError("kernel.terms[1].scale is odd")
+
+    monkeypatch.setattr(cli, "learn", learn)
+    result = run("fit", patients, "--target", "y", *ALL_TEXT, "--kernel", "2*matern52 + 3*rbf")
+    assert_refused(result, "error: rbf.scale is odd")
+    monkeypatch.setattr(cli, "print_report", lambda *_: None)
+    monkeypatch.setattr(cli, "learn", lambda *_: warnings.warn("kernel.terms[1].kernel.lengthscale moved", stacklevel=1))
+    assert run("fit", patients, "--target", "y", *ALL_TEXT, "--kernel", "2*matern52 + 3*rbf").stderr == (
+        "note: rbf.lengthscale moved\n"
+    )
+
+
+def test_numbers_are_split_as_before_when_all_rows_are_learned_from(tmp_path):
+    table = read_table(write(tmp_path / "t.csv", ["x", "y"], [(i, i) for i in range(8)]), "y")
+    order = np.random.default_rng(3).permutation(8)
+    np.testing.assert_array_equal(split_numbers(table, 3, Tokens.LETTERS).y, order[2:])
+
+
+def test_the_version_is_that_of_the_package():
+    result = runner.invoke(app, ["--version"])
+    assert result.exit_code == 0
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert result.stdout.startswith(f"kernax {project['version']}, jax ")
+
+
+def test_control_c_while_the_package_is_imported_is_quiet(tmp_path):
+    """The import is held up in a module that stands for JAX."""
+    (tmp_path / "jax.py").write_text("import time; print('importing', flush=True); time.sleep(60)")
+    entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["kernax"]
+    module, function = entry.split(":")
+    program = f"from {module} import {function}; {function}()"
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "importing\n"
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert (process.returncode, stderr) == (130, "")
+    assert time.monotonic() - begin < 30
