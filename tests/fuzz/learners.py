@@ -1,0 +1,212 @@
+"""Every learner on a problem: what it returned, as a dict of arrays, `success` among them."""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+import kernax
+from kernax.core.solution import RESULTS
+
+SMO = kernax.SMO(max_steps=20_000)
+GRADIENTS = kernax.ProjectedGradient(max_steps=1000)
+COMPONENTS = 2
+
+
+def _outcome(solution, **arrays) -> dict:
+    result = solution.result
+    void = (result == RESULTS.nonfinite) | (result == RESULTS.not_psd)
+    return {"success": result == RESULTS.successful, "void": void} | arrays
+
+
+def _expansion(solution) -> dict:
+    value = solution.value
+    stats = {name: figure for name, figure in solution.stats.items() if name in ("jitter", "residual", "relative_gap")}
+    return _outcome(solution, coefficients=value.coefficients, bias=value.bias, **stats)
+
+
+def _silent(**arrays) -> dict:
+    """Of verbs without a status: what is finite is meant."""
+    finite = [jnp.all(jnp.isfinite(array)) for array in arrays.values()]
+    return {"success": jnp.all(jnp.stack(finite)), "void": jnp.asarray(False)} | arrays
+
+
+def _weights(problem, form):
+    return problem["weights"] if form.weighted else None
+
+
+def gram(problem, kernel, points, form):
+    return _silent(K=kernax.gram(kernel, points))
+
+
+def kernel_ridge(problem, kernel, points, form, block_size=None):
+    y, ridge = problem["y"], problem["ridge"]
+    targets = jnp.stack([jnp.asarray(y), jnp.asarray(problem["signs"])], 1)
+    options = {"weights": _weights(problem, form), "bias": form.bias, "block_size": block_size}
+    if block_size is not None:
+        options["solver"] = kernax.ConjugateGradient(max_steps=200)
+    return _expansion(kernax.kernel_ridge(kernel, points, targets, ridge, throw=False, **options))
+
+
+def ridge_in_features(problem, kernel, points, form):
+    kernel = kernax.FeatureMap(_identity)
+    options = {"weights": _weights(problem, form), "bias": form.bias}
+    X = problem["features"]
+    return _expansion(kernax.kernel_ridge(kernel, X, problem["y"], problem["feature_ridge"], throw=False, **options))
+
+
+def _identity(x):
+    return x
+
+
+def solve(problem, kernel, points, form):
+    operator = kernax.gram_operator(kernel, points, problem["ridge"])
+    solution = kernax.solve(operator, problem["y"], throw=False)
+    return _outcome(solution, x=solution.value, jitter=solution.stats["jitter"])
+
+
+def leave_one_out(problem, kernel, points, form):
+    options = {"weights": _weights(problem, form), "bias": form.bias}
+    return _silent(residuals=kernax.leave_one_out(kernel, points, problem["y"], problem["ridge"], **options))
+
+
+def condition(problem, kernel, points, form):
+    process = kernax.GaussianProcess(kernel)
+    weights = _weights(problem, form)
+    solution = kernax.condition(process, points, problem["y"], problem["ridge"], weights=weights, throw=False)
+    posterior, stats = solution.value, solution.stats
+    return _outcome(
+        solution,
+        coefficients=posterior.mean.coefficients,
+        variance=jax.vmap(posterior.variance)(jnp.asarray(points)),
+        evidence=stats["log_evidence"],
+        jitter=stats["jitter"],
+    )
+
+
+def log_marginal_likelihood(problem, kernel, points, form):
+    weights = _weights(problem, form)
+    value = kernax.log_marginal_likelihood(kernel, points, problem["y"], problem["ridge"], weights=weights)
+    return _silent(evidence=value)
+
+
+def kernel_logistic(problem, kernel, points, form):
+    options = {"weights": _weights(problem, form), "bias": form.bias}
+    return _expansion(kernax.kernel_logistic(kernel, points, problem["signs"], problem["ridge"], throw=False, **options))
+
+
+def kernel_softmax(problem, kernel, points, form):
+    options = {"weights": _weights(problem, form), "bias": form.bias}
+    return _expansion(kernax.kernel_softmax(kernel, points, problem["classes"], problem["ridge"], throw=False, **options))
+
+
+def svm(problem, kernel, points, form, solver):
+    options = {"weights": _weights(problem, form), "bias": form.bias, "solver": solver}
+    return _expansion(kernax.svm(kernel, points, problem["signs"], problem["C"], throw=False, **options))
+
+
+def support_vector_regression(problem, kernel, points, form, solver):
+    options = {"weights": _weights(problem, form), "bias": form.bias, "solver": solver}
+    C, epsilon = problem["target_C"], problem["epsilon"]
+    solution = kernax.support_vector_regression(kernel, points, problem["y"], C, epsilon, throw=False, **options)
+    return _expansion(solution)
+
+
+def one_class_svm(problem, kernel, points, form, solver):
+    options = {"weights": _weights(problem, form), "solver": solver}
+    return _expansion(kernax.one_class_svm(kernel, points, problem["nu"], throw=False, **options))
+
+
+def regularised_risk(problem, kernel, points, form, loss):
+    make, target, ridge = LOSSES[loss]
+    options = {"weights": _weights(problem, form), "bias": form.bias}
+    if ridge != "ridge":
+        options["solver"] = SMO
+    return _expansion(
+        kernax.regularised_risk(kernel, points, problem[target], make(problem), problem[ridge], throw=False, **options)
+    )
+
+
+LOSSES: dict[str, tuple[Callable, str, str]] = {  # the loss, what its targets are called, and its ridge
+    "Squared": (lambda problem: kernax.Squared(), "y", "ridge"),
+    "Huber": (lambda problem: kernax.Huber(problem["delta"]), "y", "ridge"),
+    "Logistic": (lambda problem: kernax.Logistic(), "signs", "ridge"),
+    "SquaredHinge": (lambda problem: kernax.SquaredHinge(), "signs", "ridge"),
+    "Poisson": (lambda problem: kernax.Poisson(), "counts", "ridge"),
+    "Hinge": (lambda problem: kernax.Hinge(), "signs", "margin_ridge"),
+    "Absolute": (lambda problem: kernax.Absolute(), "y", "target_ridge"),
+    "Pinball": (lambda problem: kernax.Pinball(problem["tau"]), "y", "target_ridge"),
+    "EpsilonInsensitive": (lambda problem: kernax.EpsilonInsensitive(problem["epsilon"]), "y", "target_ridge"),
+}
+
+
+def lasso(problem, kernel, points, form):
+    options = {"weights": _weights(problem, form), "bias": form.bias, "solver": LASSO}
+    solution = kernax.lasso(problem["features"], problem["y"], problem["penalty"], throw=False, **options)
+    return _outcome(solution, coefficients=solution.value[0], bias=solution.value[1])
+
+
+def kernel_perceptron(problem, kernel, points, form):
+    rate, threshold = problem["rate"], problem["threshold"]
+    solution = kernax.kernel_perceptron(kernel, points, problem["signs"], rate=rate, threshold=threshold, throw=False)
+    return _expansion(solution) | {"mistakes": solution.stats["mistakes"]}
+
+
+def platt(problem, kernel, points, form):
+    solution = kernax.platt(problem["values"], problem["signs"], weights=_weights(problem, form), throw=False)
+    return _outcome(solution, slope=solution.value.slope, intercept=solution.value.intercept)
+
+
+def isotonic(problem, kernel, points, form):
+    value = kernax.isotonic(problem["values"], problem["signs"], weights=_weights(problem, form))
+    return _silent(probabilities=value(problem["values"]))
+
+
+def eigenpairs(problem, kernel, points, form):
+    values, functions = kernax.eigenpairs(kernel, points, COMPONENTS)
+    return _silent(eigenvalues=values, coefficients=functions.coefficients)
+
+
+def empirical_features(problem, kernel, points, form):
+    return _silent(root=kernax.empirical_features(kernel, points).coefficients)
+
+
+def maximum_mean_discrepancy(problem, kernel, points, form):
+    first = form.n // 3
+    return _silent(value=kernax.maximum_mean_discrepancy(kernel, points[:first], points[first:]))
+
+
+def hsic(problem, kernel, points, form):
+    return _silent(value=kernax.hsic(kernel, kernax.Linear(), points, problem["y"][:, None]))
+
+
+LASSO = kernax.SMO(tol=1e-6 if jnp.result_type(float) == jnp.float64 else 1e-4, max_steps=20_000)
+
+LEARNERS: dict[str, Callable] = {
+    "gram": gram,
+    "kernel_ridge": kernel_ridge,
+    "kernel_ridge in blocks": partial(kernel_ridge, block_size=5),
+    "kernel_ridge in features": ridge_in_features,
+    "solve": solve,
+    "leave_one_out": leave_one_out,
+    "condition": condition,
+    "log_marginal_likelihood": log_marginal_likelihood,
+    "kernel_logistic": kernel_logistic,
+    "kernel_softmax": kernel_softmax,
+    "svm": partial(svm, solver=SMO),
+    "svm by gradients": partial(svm, solver=GRADIENTS),
+    "support_vector_regression": partial(support_vector_regression, solver=SMO),
+    "support_vector_regression by gradients": partial(support_vector_regression, solver=GRADIENTS),
+    "one_class_svm": partial(one_class_svm, solver=SMO),
+    "one_class_svm by gradients": partial(one_class_svm, solver=GRADIENTS),
+    **{f"regularised_risk of {loss}": partial(regularised_risk, loss=loss) for loss in LOSSES},
+    "lasso": lasso,
+    "kernel_perceptron": kernel_perceptron,
+    "platt": platt,
+    "isotonic": isotonic,
+    "eigenpairs": eigenpairs,
+    "empirical_features": empirical_features,
+    "maximum_mean_discrepancy": maximum_mean_discrepancy,
+    "hsic": hsic,
+}

@@ -1,0 +1,362 @@
+"""What the success of each learner promises, recomputed in NumPy's widest floats from the problem and the answer alone.
+
+A referee returns figures and the bounds they must not exceed, by name. `K` is the Gram matrix in the working precision, which
+has a referee of its own: the systems that learners solve are stated in it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from learners import LASSO, LOSSES, SMO
+from problems import EPS, LARGEST, STRUCTURES, TINY
+from structures import WIDE
+
+Figures = dict[str, tuple[Any, Any]]
+
+DENSE = 4 * EPS ** (1 / 3)  # the relative residual at which a direct solve or Newton's method counts as accurate
+ITERATIVE = 8 * EPS ** (2 / 3)  # the same for conjugate gradients
+
+
+def solved(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """`A^-1 B` by elimination with row pivots, for stacks of matrices, in the precision of the arguments."""
+    n = A.shape[-1]
+    M = np.concatenate([A, B], -1)
+    stack = np.arange(len(M))
+    for i in range(n):
+        pivot = i + np.argmax(np.abs(M[:, i:, i]), 1)
+        M[stack, pivot], M[:, i] = M[:, i].copy(), M[stack, pivot]
+        M[:, i + 1 :] -= (M[:, i + 1 :, i] / M[:, i, i, None])[:, :, None] * M[:, i, None]
+    X = M[..., n:]
+    for i in reversed(range(n)):
+        X[:, i] /= M[:, i, i, None]
+        X[:, :i] -= M[:, :i, i, None] * X[:, i, None]
+    return X
+
+
+def norm(v: np.ndarray) -> Any:
+    return np.sqrt(np.sum(np.square(v)))
+
+
+def ratio(a: Any, b: Any) -> Any:
+    return a / b if b > 0 else a * np.inf if a > 0 else a * 0
+
+
+def gram(problem, K, out, form) -> Figures:
+    value, error = STRUCTURES[problem["structure"]].formula(problem["numbers"], np.asarray(problem["X"], WIDE))
+    error = np.where(np.isnan(error), np.inf, error) + TINY / EPS  # of zero times an error without bound
+    return {"error": (np.max(np.abs(K - value) / error), 16 * EPS)}
+
+
+def kernel_ridge(problem, K, out, form, bar) -> Figures:
+    targets = np.stack([problem["y"], problem["signs"]], 1).astype(WIDE)
+    return _ridge(K, problem["weights"], problem["ridge"] + out.get("jitter", 0), targets, out, bar, form.bias)
+
+
+def ridge_in_features(problem, K, out, form) -> Figures:
+    features = problem["features"].astype(WIDE)
+    targets = problem["y"][:, None]
+    flat = out | {"coefficients": out["coefficients"][:, None], "bias": out["bias"][None]}
+    return _ridge(features @ features.T, problem["weights"], problem["feature_ridge"], targets, flat, DENSE, form.bias)
+
+
+def _ridge(K, weights, ridge, targets, out, bar, bias) -> Figures:
+    figures = {}
+    for i, (a, b, y) in enumerate(zip(out["coefficients"].T, out["bias"], targets.T)):
+        left = weights * (y - b - K @ a)
+        figures[f"residual {i}"] = ratio(norm(left - ridge * a), norm(weights * y)), bar
+        figures[f"slope in the bias {i}"] = ratio(abs(np.sum(left)) if bias else 0, np.sum(weights * abs(y))), bar
+    return figures
+
+
+def solve(problem, K, out, form) -> Figures:
+    off = problem["y"] - K @ out["x"] - (problem["ridge"] + out["jitter"]) * out["x"]
+    return {"residual": (ratio(norm(off), norm(problem["y"])), DENSE)}
+
+
+def leave_one_out(problem, K, out, form) -> Figures:
+    # Every fit anew, without its point. A point without weight takes no part: its row is that of the identity.
+    n, weights, y, ridge = form.n, problem["weights"], problem["y"], problem["ridge"]
+    rest = np.array([[j for j in range(n) if j != i] for i in range(n)])
+    w = weights[rest]
+    T = np.where(w[:, :, None] > 0, w[:, :, None] * K[rest[:, :, None], rest[:, None, :]], 0)
+    T[:, np.arange(n - 1), np.arange(n - 1)] += np.where(w > 0, ridge, 1)
+    rhs = np.stack([w * y[rest], w], 2)
+    both = solved(T, rhs)
+    a, one = both[..., 0], both[..., 1]
+    b = np.sum(a, 1) / np.sum(one, 1) if form.bias else np.zeros(n, WIDE)
+    f = np.sum(K[np.arange(n)[:, None], rest] * (a - b[:, None] * one), 1) + b
+    rounding = 64 * n * EPS + _unspoken(*_weighed(problem, K, ridge, form)[::3], form)
+    if form.route != "eager" and not np.all(np.isfinite(f)):
+        rounding = np.inf  # what is left is singular
+    bound = DENSE * np.max(np.abs(y - f)) + rounding * np.max(np.abs(y))
+    bound = np.inf if np.isinf(rounding) else bound
+    return {"error": (np.max(np.abs(out["residuals"] - (y - f))), bound)}
+
+
+def _unspoken(M, slack, form) -> float:
+    """The relative error that a warning would tell of, of verbs that have no status, where it cannot be heard."""
+    smallest = np.linalg.eigvalsh(M.astype(float))[0]
+    relative = 16 * slack / smallest if smallest > 0 else np.inf
+    return 0 if form.route == "eager" else relative if relative < 1e-2 else np.inf
+
+
+def condition(problem, K, out, form) -> Figures:
+    noise = problem["ridge"] + out["jitter"]
+    one = out | {"coefficients": out["coefficients"][:, None], "bias": np.zeros(1)}
+    figures = _ridge(K, problem["weights"], noise, problem["y"][:, None], one, DENSE, bias=False)
+    M, K, roots, slack = _weighed(problem, K, noise, form)
+    explained = solved(M[None], (roots[:, None] * K)[None])[0]
+    variance = np.diagonal(K) - np.sum(roots[:, None] * K * explained, 0)
+    longest = np.sqrt(np.sum(explained**2, 0))
+    bound = slack * longest**2 + np.sqrt(slack * EPS * form.n * np.diagonal(K)) * longest + 64 * EPS * np.diagonal(K) + TINY
+    figures["variance"] = np.max(np.abs(out["variance"] - variance) / bound), 1
+    return figures | log_marginal_likelihood(problem, K, out, form)
+
+
+def log_marginal_likelihood(problem, K, out, form) -> Figures:
+    # Rounding acts like noise: the bound is what the change of the log density is, to first order, for noise of that size.
+    noise = problem["ridge"] + out.get("jitter", 0)
+    M, _, roots, slack = _weighed(problem, K, noise, form)
+    r = roots * problem["y"]
+    inverse = solved(M[None], np.eye(len(M), dtype=WIDE)[None])[0]
+    values = np.linalg.eigvalsh(M.astype(float))
+    alpha = inverse @ r
+    w = problem["weights"]
+    density = -(r @ alpha + _log_determinant(M) + np.sum(w * np.log(2 * np.pi * WIDE(1))) - np.sum((1 - w) * np.log(noise))) / 2
+    bound = slack * (alpha @ alpha + np.trace(inverse)) + 64 * EPS * (abs(density) + r @ alpha + len(M))
+    if "jitter" not in out:
+        bound = bound * (1 + _unspoken(M, slack, form))
+    if density < -LARGEST / 2 and out["evidence"] == -np.inf:
+        bound = np.inf
+    definite = values[0] > -EPS * len(M) * values[-1]
+    bound = np.inf if np.isnan(density) and "jitter" not in out and form.route != "eager" else bound
+    return {"evidence": (abs(out["evidence"] - density), bound), "indefinite": (not definite, False)}
+
+
+def _weighed(problem, K, noise, form):
+    """`S K S + noise`, K, S, and what rounding, of a factorisation and of the kernel, amounts to on its diagonal."""
+    roots = np.sqrt(problem["weights"])
+    M = roots[:, None] * K * roots[None] + noise * np.eye(len(K), dtype=WIDE)
+    slack = 4 * len(K) * EPS * np.max(np.diagonal(M))
+    if not form.precomputed:
+        _, error = STRUCTURES[problem["structure"]].formula(problem["numbers"], np.asarray(problem["X"], WIDE))
+        slack += 16 * len(K) * EPS * np.max(np.diagonal(error))
+    return M, K, roots, slack
+
+
+def _log_determinant(M: np.ndarray) -> Any:
+    M, total = M.copy(), WIDE(0)
+    for i in range(len(M)):
+        pivot = M[i, i]
+        total += np.log(pivot) if pivot > 0 else np.nan
+        M[i + 1 :] -= (M[i + 1 :, i] / pivot)[:, None] * M[i]
+    return total
+
+
+def smooth(problem, K, out, form, loss) -> Figures:
+    target = LOSSES[loss][1]
+    slope = partial(SLOPES[loss], problem[target], problem)
+    a, ridge, weights = out["coefficients"], problem["ridge"], problem["weights"]
+    gradient = weights * slope(K @ a + out["bias"])
+    off = norm(ridge * a + gradient) + (abs(np.sum(gradient)) if form.bias else 0)
+    size = norm(weights * slope(np.zeros_like(a))) + norm(ridge * a)
+    return {"gradient": (ratio(off, size), DENSE)}
+
+
+def _sigmoid(f):
+    return 1 / (1 + np.exp(-f))
+
+
+SLOPES: dict[str, Callable] = {
+    "Squared": lambda y, problem, f: f - y,
+    "Huber": lambda y, problem, f: np.clip(f - y, -problem["delta"], problem["delta"]),
+    "Logistic": lambda y, problem, f: -y * _sigmoid(-y * f),
+    "SquaredHinge": lambda y, problem, f: -2 * y * np.maximum(1 - y * f, 0),
+    "Poisson": lambda y, problem, f: np.exp(f) - y,
+}
+
+
+def kernel_softmax(problem, K, out, form) -> Figures:
+    a, Y, weights = out["coefficients"], problem["classes"], problem["weights"][:, None]
+    f = K @ a + out["bias"]
+    P = np.exp(f - np.max(f, 1, keepdims=True))
+    gradient = weights * (P / np.sum(P, 1, keepdims=True) - Y)
+    off = norm(problem["ridge"] * a + gradient) + (norm(np.sum(gradient, 0)) if form.bias else 0)
+    size = norm(weights * (1 / WIDE(3) - Y)) + norm(problem["ridge"] * a)
+    sums = ratio(np.max(np.abs(np.sum(a, 1))), np.max(np.abs(a)))
+    biases = ratio(abs(np.sum(out["bias"])), np.max(np.abs(out["bias"])))
+    return {"gradient": (ratio(off, size), DENSE), "sums": (sums, DENSE), "biases": (biases, 64 * EPS)}
+
+
+def machine(problem, K, out, form, box, tol, rounding=0) -> Figures:
+    """The gap between primal and dual of a quadratic programme in a box, and what the sum lacks, over the objective."""
+    targets, low, high, epsilon, total = box(problem, form)
+    beta, bias = out["coefficients"], out["bias"]
+    outside = np.max(np.maximum(beta - high, low - beta) / (np.abs(beta) + TINY))
+    ample = 10 * np.max(np.abs(beta)) + ratio(np.max(np.abs(targets)), np.max(np.diagonal(K)))
+    low, high = np.where(np.isinf(low), -ample, low), np.where(np.isinf(high), ample, high)
+    f = K @ beta
+    off = targets - f - bias
+    off = np.sign(off) * np.maximum(np.abs(off) - rounding, 0)
+    loss = high * np.maximum(off - epsilon, 0) + low * np.minimum(off + epsilon, 0)
+    gap = np.sum(loss - beta * off + epsilon * np.abs(beta))
+    dual = beta @ targets - beta @ f / 2 - epsilon * np.sum(np.abs(beta))
+    lacking = 0 if total is None else abs(total - np.sum(beta)) * np.max(np.abs(off))
+    objective = max(abs(dual + gap), abs(dual))
+    figures = {"gap": (ratio(gap + lacking, objective), 1.05 * tol + 64 * EPS), "outside": (outside, 4 * EPS)}
+    if total is None and not form.bias:
+        figures["bias"] = (abs(bias), 0)
+    return figures
+
+
+def _of_C(problem, form, target, C, epsilon):
+    bound = problem[C] * problem["weights"]
+    y, total = problem[target], WIDE(0) if form.bias else None
+    if target == "signs":
+        return y, np.where(y > 0, 0, -bound), np.where(y > 0, bound, 0), WIDE(0), total
+    return y, -bound, bound, epsilon(problem), total
+
+
+def _of_pinball(problem, form):
+    y, low, high, epsilon, total = _of_C(problem, form, "y", "target_inverse", lambda problem: WIDE(0))
+    return y, (1 - problem["tau"]) * low, problem["tau"] * high, epsilon, total
+
+
+def _of_one_class(problem, form):
+    weights = problem["weights"]
+    return np.zeros_like(weights), np.zeros_like(weights), weights, WIDE(0), problem["nu"] * np.sum(weights)
+
+
+tube = lambda problem: problem["epsilon"]
+none = lambda problem: WIDE(0)
+BOXES = {
+    "Hinge": partial(_of_C, target="signs", C="margin_inverse", epsilon=none),
+    "Absolute": partial(_of_C, target="y", C="target_inverse", epsilon=none),
+    "Pinball": _of_pinball,
+    "EpsilonInsensitive": partial(_of_C, target="y", C="target_inverse", epsilon=tube),
+}
+
+
+def lasso(problem, K, out, form) -> Figures:
+    Phi, y, w, c = problem["features"], problem["y"], problem["weights"], out["coefficients"]
+    centre, level = (w @ Phi / np.sum(w), w @ y / np.sum(w)) if form.bias else (np.zeros_like(c), WIDE(0))
+    weighted = w[:, None] * (Phi - centre)
+    gram, targets = weighted.T @ (Phi - centre), weighted.T @ (y - level)
+    free = np.full_like(c, np.inf)
+    rounding = 64 * form.n * EPS * (np.abs(weighted).T @ np.abs(y))  # of targets that are differences from their mean
+    box = lambda problem, form: (targets, -free, free, problem["penalty"] / 2, None)
+    figures = machine(problem, gram, out | {"bias": WIDE(0)}, form, box, LASSO.tol, rounding)
+    bias = w @ (y - Phi @ c) / np.sum(w) if form.bias else WIDE(0)
+    return figures | {"bias": (abs(out["bias"] - bias), 64 * EPS * (norm(y) + norm(centre * c)))}
+
+
+def kernel_perceptron(problem, K, out, form) -> Figures:
+    margin = problem["signs"] * (K @ out["coefficients"] + out["bias"])
+    rounding = 4 * EPS * (out["mistakes"] + form.n) * problem["rate"] * np.max(np.abs(K)) + 4 * EPS * abs(problem["threshold"])
+    return {"mistake": (np.max(-margin), rounding)}
+
+
+def platt(problem, K, out, form) -> Figures:
+    f, y, w = problem["values"], problem["signs"], problem["weights"]
+    plus, minus = np.sum(w[y > 0]), np.sum(w[y < 0])
+    off = w * (_sigmoid(out["slope"] * f + out["intercept"]) - np.where(y > 0, (plus + 1) / (plus + 2), 1 / (minus + 2)))
+    centred = f - np.sum(w * f) / np.sum(w)
+    tilt = ratio(abs(np.sum(off * centred)), np.sum(w * np.abs(centred)))
+    return {"level": (abs(np.sum(off)) / np.sum(w), DENSE), "tilt": (tilt, DENSE)}
+
+
+def isotonic(problem, K, out, form) -> Figures:
+    f, y, w = problem["values"], problem["signs"], problem["weights"]
+    kept = w > 0
+    values = np.unique(f[kept])
+    mass = [np.sum(w[kept & (f == value)]) for value in values]
+    hits = [np.sum(w[kept & (f == value) & (y > 0)]) for value in values]
+    blocks: list[list] = []
+    for m, h in zip(mass, hits):  # pools of neighbours that violate the order
+        blocks.append([m, h, 1])
+        while len(blocks) > 1 and blocks[-2][1] * blocks[-1][0] >= blocks[-1][1] * blocks[-2][0]:
+            last = blocks.pop()
+            blocks[-1] = [a + b for a, b in zip(blocks[-1], last)]
+    rising = np.concatenate([np.full(size, h / m) for m, h, size in blocks])
+    error = np.abs(out["probabilities"] - np.interp(f.astype(float), values.astype(float), rising.astype(float)))
+    return {"error": (np.max(error[kept]), 64 * EPS), "range": (np.max(np.abs(out["probabilities"] - 0.5)), 0.5)}
+
+
+def eigenpairs(problem, K, out, form) -> Figures:
+    figures, largest = {}, np.max(np.abs(np.linalg.eigvalsh(K.astype(float))))
+    for i, (value, c) in enumerate(zip(out["eigenvalues"] * form.n, out["coefficients"].T)):
+        figures[f"residual {i}"] = norm(K @ c - value * c), 64 * form.n * EPS * largest * norm(c)
+        size = norm(c) * value / form.n ** WIDE(0.5)
+        figures[f"size {i}"] = abs(size - 1), 64 * form.n * EPS
+    return figures
+
+
+def empirical_features(problem, K, out, form) -> Figures:
+    largest = np.max(np.abs(np.linalg.eigvalsh(K.astype(float))))
+    error = np.max(np.abs(K @ out["root"] @ out["root"] @ K - K))  # the root itself, rounded, keeps half of the digits
+    return {"error": (error, 64 * form.n * np.sqrt(EPS) * largest)}
+
+
+def maximum_mean_discrepancy(problem, K, out, form) -> Figures:
+    m = form.n // 3
+    off = K - np.diag(np.diagonal(K))
+    n = form.n - m
+    value = np.sum(off[:m, :m]) / (m * (m - 1)) + np.sum(off[m:, m:]) / (n * (n - 1)) - 2 * np.mean(K[:m, m:])
+    return {"error": (abs(out["value"] - value), 64 * EPS * np.max(np.abs(K)) + TINY)}
+
+
+def hsic(problem, K, out, form) -> Figures:
+    n = form.n
+    H = np.eye(n, dtype=WIDE) - WIDE(1) / n
+    y = problem["y"]
+    value = np.sum((H @ K @ H) * (y[:, None] * y[None])) / n**2
+    K_size, y_size = np.max(np.abs(K)), np.max(y**2)
+    return {"error": (abs(out["value"] - value), 64 * EPS * K_size * y_size + TINY * (1 + K_size + y_size))}
+
+
+def _machines(box: Callable, tol: float) -> Callable:
+    return partial(machine, box=box, tol=tol)
+
+
+_svm = partial(_of_C, target="signs", C="C", epsilon=none)
+_regression = partial(_of_C, target="y", C="target_C", epsilon=tube)
+REFEREES: dict[str, Callable[..., Figures]] = {
+    "gram": gram,
+    "kernel_ridge": partial(kernel_ridge, bar=DENSE),
+    "kernel_ridge in blocks": partial(kernel_ridge, bar=ITERATIVE),
+    "kernel_ridge in features": ridge_in_features,
+    "solve": solve,
+    "leave_one_out": leave_one_out,
+    "condition": condition,
+    "log_marginal_likelihood": log_marginal_likelihood,
+    "kernel_logistic": partial(smooth, loss="Logistic"),
+    "kernel_softmax": kernel_softmax,
+    "svm": _machines(_svm, SMO.tol),
+    "svm by gradients": _machines(_svm, SMO.tol),
+    "support_vector_regression": _machines(_regression, SMO.tol),
+    "support_vector_regression by gradients": _machines(_regression, SMO.tol),
+    "one_class_svm": _machines(_of_one_class, SMO.tol),
+    "one_class_svm by gradients": _machines(_of_one_class, SMO.tol),
+    **{f"regularised_risk of {loss}": partial(smooth, loss=loss) for loss in SLOPES},
+    **{f"regularised_risk of {loss}": _machines(box, SMO.tol) for loss, box in BOXES.items()},
+    "lasso": lasso,
+    "kernel_perceptron": kernel_perceptron,
+    "platt": platt,
+    "isotonic": isotonic,
+    "eigenpairs": eigenpairs,
+    "empirical_features": empirical_features,
+    "maximum_mean_discrepancy": maximum_mean_discrepancy,
+    "hsic": hsic,
+}
+
+
+def widened(arrays: dict) -> dict:
+    """Floats at their widest; with the reciprocals that the learners take."""
+    wide = {name: np.asarray(value, WIDE) if np.asarray(value).dtype.kind == "f" else value for name, value in arrays.items()}
+    for name in ("margin", "target"):
+        if f"{name}_ridge" in wide:
+            wide[f"{name}_inverse"] = (1 / arrays[f"{name}_ridge"]).astype(WIDE)  # rounded, as the learner's is
+    wide["numbers"] = arrays.get("numbers")
+    return wide
