@@ -48,6 +48,7 @@ def fit(
     seed: options.Seed = 0,
     threads: options.Threads = None,
     no_cache: options.NoCache = False,
+    no_priors: options.NoPriors = False,
 ) -> None:
     """Learns a kernel for a table, and says how well it predicts rows that it has not seen.
 
@@ -58,13 +59,16 @@ def fit(
     A Gaussian process learns the noise and the kernel's parameters from the
     evidence, ridge from the leave-one-out error: one lengthscale per column
     unless you write one, or one for all where there are fewer than twenty rows
-    a column. With one input column the picture is the process itself.
+    a column. Weak priors, log-normal around the start for lengthscales and
+    scales and a floor for the noise, keep a process away from absurd values.
+    With one input column the picture is the process itself.
 
     Logistic regression and the support vector machine tell classes apart, two
     or more, by their names or numbers. They learn the kernel and the penalty
-    from the log loss on a quarter of the rows to learn from, by gradients
-    through the fit. With two input columns the picture shows the regions of
-    the classes.
+    from the log loss on folds, by gradients through the fit: first a common
+    lengthscale, then one per column. Folds that had no part in it decide which
+    is saved, or whether the kernel stays as written. With two input columns
+    the picture shows the regions of the classes.
 
     String kernels compare the one column of text that a table may have, by the
     letters or the words that its cells share; cells may be empty. They are
@@ -94,7 +98,7 @@ def fit(
         with linear_algebra_threads(len(parts.y), threads):
             if cost := expected_cost(name, len(parts.y)):
                 console.print(cost)
-            report = learn(parts, kernel, name, restarts, seed)
+            report = learn(parts, kernel, name, restarts, seed, not no_priors)
         _deliver(console, report, parts, out, plot)
 
 
@@ -127,9 +131,9 @@ def _print_split(console: Console, data: Path, table: Table, parts: Split) -> No
         console.print("fewer than 20 rows a column to learn from: lengthscales are shared by all columns")
 
 
-def learn(parts: Split, kernel: str, model: str, restarts: int, seed: int) -> Report:
+def learn(parts: Split, kernel: str, model: str, restarts: int, seed: int, priors: bool) -> Report:
     """The job of the model."""
-    return classify(parts, kernel, model) if model in CLASSIFIERS else regress(parts, kernel, model, restarts, seed)
+    return classify(parts, kernel, model) if model in CLASSIFIERS else regress(parts, kernel, model, restarts, seed, priors)
 
 
 def _check_options(seed: int, restarts: int, threads: int | None, rows: int | None) -> None:

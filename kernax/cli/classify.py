@@ -4,23 +4,23 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
+from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from kernax.cli.job import Report, Split, kernel_of, quarter_of_each, rows_of
+from kernax.cli.job import Report, Split, first_of_each, kernel_of, rows_of
 from kernax.cli.predictor import LOGISTIC, SVM, Classifier, parameter_rows
+from kernax.cli.priors import Priors
+from kernax.cli.stages import LEAST_OF_A_CLASS, MOST_ROWS, Together, choose
+from kernax.cli.table import quoted
 from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel
-from kernax.core.parameters import interior, positive
-from kernax.core.solution import RESULTS, Solution
+from kernax.core.parameters import positive
+from kernax.core.solution import Solution
 from kernax.errors import NonFiniteError
-from kernax.selection.minimise import minimise
+from kernax.selection.folds import Folds
+from kernax.supervised.calibration import platt
 from kernax.supervised.logistic import kernel_logistic, kernel_softmax
 from kernax.supervised.svm import svm
-
-# Few short steps, on purpose: a validation loss of some dozen rows can be fitted too well. On breast cancer L-BFGS drives
-# that of logistic regression to zero, and the ridge with it.
-_OPTIMISER, _STEPS = optax.adam(0.1), 40
 
 
 class LogisticModel(eqx.Module):
@@ -31,10 +31,11 @@ class LogisticModel(eqx.Module):
 
 
 class MachineModel(eqx.Module):
-    """A kernel and the price of an error."""
+    """A kernel, the price of an error, and the slope by which decision values become log odds while they are learned."""
 
     kernel: AbstractKernel
     C: Float[Array, ""] = positive(default=1.0)
+    slope: Float[Array, ""] = positive(default=1.0)
 
 
 def fitted(
@@ -48,38 +49,82 @@ def fitted(
     return verb(model.kernel, X, targets, model.ridge, weights=weights, throw=throw)
 
 
-def validation_loss(
-    model: LogisticModel | MachineModel, X: PyTree, Y: Array, weights: Array, X_new: PyTree, Y_new: Array
+@eqx.filter_jit
+def fold_values(model: LogisticModel | MachineModel, X: PyTree, Y: Array, fold: Folds) -> Array:
+    """Values at the rows that a fold scores, of the function that its other rows make."""
+    function = fitted(model, rows_of(X, fold.learn), Y[fold.learn], fold.learn_weights, throw=False).value
+    return function.values(rows_of(X, fold.score))
+
+
+def fold_loss(
+    model: LogisticModel | MachineModel, X: PyTree, Y: Array, folds: Folds, priors: Priors, together: Together
 ) -> Array:
-    """Logistic loss, at rows of weight zero, of the function that the other rows make: smooth, for both models."""
-    values = fitted(model, X, Y, weights, throw=False).value.values(X_new)
-    if isinstance(model, MachineModel) or values.ndim == 1:
-        return jnp.mean(jax.nn.softplus(-_signs(Y_new) * values))
-    return -jnp.mean(jnp.sum(Y_new * jax.nn.log_softmax(values), 1))
+    """Cross-validated log loss of a row, and the priors' share: smooth in the parameters, for both models.
+
+    The values of a machine are no log odds, and their size says nothing: a slope, which is learned with the kernel, makes them
+    some (Platt 2000). Without it a larger C, which makes values larger, would seem to be better.
+    """
+    model = together(model)
+
+    def of_one(fold: Folds) -> Array:
+        values = fold_values(model, X, Y, fold)
+        values = values * model.slope if isinstance(model, MachineModel) else values
+        return jnp.sum(fold.score_weights * log_losses(values, Y[fold.score]))
+
+    return (jnp.sum(lax.map(of_one, folds)) + priors.penalty(model)) / jnp.sum(folds.score_weights)
+
+
+def log_losses(values: Array, Y: Array) -> Float[Array, " n"]:
+    """Minus the log probability of each row's class, for log odds of two classes or a value for each of several."""
+    if values.ndim == 1:
+        return jax.nn.softplus(-_signs(Y) * values)
+    return -jnp.sum(Y * jax.nn.log_softmax(values), 1)
+
+
+def calibrated_losses(values: Array, Y: Array) -> Float[Array, " n"]:
+    """The same of decision values of machines, through Platt's sigmoid of each column."""
+    signs = _signs(Y)
+    columns = [(values, signs)] if values.ndim == 1 else zip(values.T, signs.T)
+    losses = []
+    for column, sign in columns:
+        sigmoid = platt(column, sign).value
+        losses.append(jax.nn.softplus(-sign * (sigmoid.slope * column + sigmoid.intercept)))
+    return jnp.mean(jnp.stack(losses), 0)
 
 
 def classify(parts: Split, kernel: str, model: str) -> Report:
     """Learns a kernel from its expression, and scores it as written and as learned; needs 64-bit mode."""
     start = {LOGISTIC: LogisticModel, SVM: MachineModel}[model](kernel_of(parts, kernel))
-    Y, aside = _one_hot(parts, parts.y), quarter_of_each(parts.y)
-    data = (parts.X, Y, np.where(aside, 0.0, 1.0), rows_of(parts.X, aside), Y[aside])
+    Y = _one_hot(parts, parts.y)
     as_written = _scored(_classifier(start, parts, Y), parts)
-    solution = minimise(
-        validation_loss, start, _OPTIMISER, _STEPS, args=data, trainable=interior(start), progress=True, throw=False
-    )
-    learned = _classifier(solution.value, parts, Y)
+    chosen, remarks = _learned(start, parts, Y)
+    learned = _classifier(chosen, parts, Y)
     scores = {
         "most frequent class": _frequency_scores(parts, Y, model),
         f"{model} as written": as_written,
         f"{model} learned": _scored(learned, parts),
     }
-    remarks = ()
-    if not bool(solution.result == RESULTS.successful):
-        remarks = (f"learning stopped early: {RESULTS[solution.result]} These are the best parameters before that.",)
     if model == SVM:
         remarks += (f"{learned.support.sum()} of {len(parts.y)} rows are support vectors",)
-    rows = parameter_rows(solution.value, parts.inputs.columns)
-    return Report("held-out scores", _measures(parts, model), scores, rows, learned, remarks)
+    rows = [row for row in parameter_rows(chosen, parts.inputs.columns) if row[0] != "slope"]
+    return Report("held-out scores", _measures(parts, model), scores, tuple(rows), learned, remarks)
+
+
+def _learned(
+    start: LogisticModel | MachineModel, parts: Split, Y: np.ndarray
+) -> tuple[LogisticModel | MachineModel, tuple[str, ...]]:
+    """The model that is kept, and why."""
+    rows = first_of_each(parts.y, MOST_ROWS)
+    names = parts.y[rows]
+    rarest = min(parts.classes, key=lambda name: np.sum(names == name))
+    if (count := np.sum(names == rarest)) < LEAST_OF_A_CLASS:
+        few = f"class {quoted(rarest)} has {count} of the rows to learn from, and folds need {LEAST_OF_A_CLASS}"
+        return start, (f"{few}: nothing was learned, and the model is as written",)
+    X = jax.tree.map(jnp.asarray, rows_of(parts.X, rows))
+    losses = calibrated_losses if isinstance(start, MachineModel) else log_losses
+    choice = choose(start, X, jnp.asarray(Y[rows]), names, fold_loss, fold_values, losses)
+    measure = "log loss" if losses is log_losses else "log loss, through Platt's sigmoid,"
+    return choice.kept.model, choice.account(measure)
 
 
 def _one_hot(parts: Split, names: np.ndarray) -> Float[np.ndarray, "n c"]:

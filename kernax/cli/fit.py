@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.cli.job import Report, Split, kernel_of
 from kernax.cli.predictor import GP, RIDGE, Regressor, parameter_rows
+from kernax.cli.priors import Priors, priors_around
 from kernax.core.kernel import AbstractKernel
 from kernax.core.parameters import interior, positive
 from kernax.core.solution import Solution
@@ -43,12 +44,13 @@ def leave_one_out_loss(model: RidgeModel, X: PyTree, y: Array) -> Array:
     return jnp.mean(leave_one_out(model.kernel, X, y, model.ridge) ** 2)
 
 
-def evidence_loss(model: ProcessModel, X: PyTree, y: Array) -> Array:
-    """Minus the log marginal likelihood, for each row."""
-    return -log_marginal_likelihood(model.kernel, X, y, model.noise) / len(y)
+def evidence_loss(model: ProcessModel, X: PyTree, y: Array, priors: Priors | None) -> Array:
+    """Minus the log marginal likelihood, and the log density of the priors if there are any, for each row."""
+    penalty = 0.0 if priors is None else priors.penalty(model)
+    return (penalty - log_marginal_likelihood(model.kernel, X, y, model.noise)) / len(y)
 
 
-def fit(parts: Split, kernel: str, model: str, restarts: int, seed: int) -> Report:
+def fit(parts: Split, kernel: str, model: str, restarts: int, seed: int, with_priors: bool = True) -> Report:
     """Learns a kernel from its expression, and scores it as written and as learned; needs 64-bit mode."""
     parsed = kernel_of(parts, kernel)
     # Few steps for ridge, on purpose: with a lengthscale per column the leave-one-out error can be fitted too well (Cawley &
@@ -59,6 +61,8 @@ def fit(parts: Split, kernel: str, model: str, restarts: int, seed: int) -> Repo
     }[model]
     mean, deviation = float(parts.y.mean()), float(parts.y.std())
     free, data = interior(start), (parts.X, (parts.y - mean) / deviation)
+    if model == GP:
+        data += (priors_around(start, floored=["noise"]) if with_priors else None,)
     as_written = _scored(_regressor(start, parts), parts)
     if restarts == 1:
         solution = minimise(loss, start, _OPTIMISER, steps, args=data, trainable=free, progress=True)

@@ -4,7 +4,7 @@ import dataclasses
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from kernax.cli.inputs import Inputs, Tokens, check_size, learned_inputs
 from kernax.cli.predictor import Predictor
@@ -57,7 +57,7 @@ def split_numbers(table: Table, seed: int, tokens: Tokens, most: int | None = No
         raise ValueError(f"target column {table.target.name!r} is constant in the rows to learn from: another --seed may help")
     with np.errstate(over="ignore", invalid="ignore"):
         check_size(table.target.name, y[kept].std())
-    return _split(table, tokens, y, kept, order[:count], unused=len(rest) - len(kept))
+    return split_rows(table, tokens, y, kept, order[:count], unused=len(rest) - len(kept))
 
 
 def split_classes(table: Table, seed: int, tokens: Tokens, most: int | None = None) -> Split:
@@ -66,13 +66,13 @@ def split_classes(table: Table, seed: int, tokens: Tokens, most: int | None = No
     order = np.random.default_rng(seed).permutation(len(names))
     held_out = quarter_of_each(names[order])
     rest = order[~held_out]
-    kept = rest if most is None else rest[_first_of_each(names[rest], most)]
+    kept = rest if most is None else rest[first_of_each(names[rest], most)]
     if len(kept) < len(classes):
         raise ValueError(f"--rows {most} is fewer than the {len(classes)} classes of {table.target.name!r}")
-    return _split(table, tokens, names, kept, order[held_out], classes, unused=len(rest) - len(kept))
+    return split_rows(table, tokens, names, kept, order[held_out], classes, unused=len(rest) - len(kept))
 
 
-def _first_of_each(names: np.ndarray, most: int) -> np.ndarray:
+def first_of_each(names: np.ndarray, most: int) -> np.ndarray:
     """The first rows of each class, in its proportion, in all `most`; the very first of each class before any second."""
     share = np.zeros(len(names))
     for name in np.unique(names):
@@ -90,7 +90,7 @@ def quarter_of_each(names: np.ndarray) -> np.ndarray:
     return chosen
 
 
-def _split(
+def split_rows(
     table: Table,
     tokens: Tokens,
     y: np.ndarray,
@@ -99,12 +99,13 @@ def _split(
     classes: tuple[str, ...] = (),
     unused: int = 0,
 ) -> Split:
+    """Rows to learn from and rows held out, by number; columns are standardised, and letters known, by the former alone."""
     inputs = learned_inputs(table, kept, tokens)
     points = inputs.points(table.X, table.texts[0].cells if table.texts else ())
     return Split(rows_of(points, kept), y[kept], rows_of(points, held_out), y[held_out], inputs, classes, unused)
 
 
-def rows_of(points: PyTree, rows: np.ndarray) -> PyTree:
+def rows_of(points: PyTree, rows: np.ndarray | Array) -> PyTree:
     """Some of a stack of points, by their indices or a mask."""
     return jax.tree.map(lambda leaf: leaf[rows], points)
 

@@ -58,3 +58,4 @@ Threads = Annotated[
     typer.Option(metavar="N", help="Threads for linear algebra.", show_default="1, for more than 1000 rows all cores"),
 ]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Keep no compiled programs in the user's cache folder.")]
+NoPriors = Annotated[bool, typer.Option("--no-priors", help="Learn a Gaussian process from the evidence alone.")]

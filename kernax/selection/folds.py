@@ -1,0 +1,45 @@
+"""Folds of rows, as indices of one static shape: what is learned without some rows is compiled once."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+
+class Folds(eqx.Module):
+    """Rows to learn from and rows to score, one pair a fold; places of weight zero pad them to the same length."""
+
+    learn: Int[Array, "*k m"]
+    learn_weights: Float[Array, "*k m"]
+    score: Int[Array, "*k v"]
+    score_weights: Float[Array, "*k v"]
+
+
+def count_off(labels: np.ndarray, k: int) -> Int[np.ndarray, " n"]:
+    """A fold from 0 to k - 1 for each row, such that the sizes of folds, and of each class in them, differ by one at most."""
+    folds, seen = np.empty(len(labels), int), 0
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        folds[rows] = (seen + np.arange(len(rows))) % k
+        seen += len(rows)
+    return folds
+
+
+def leaving_out(folds: Int[np.ndarray, " n"], k: int) -> Folds:
+    """The k folds that leave out the rows of each number in turn; a row of a negative number is in none.
+
+    Their shape depends on n and k alone, so that folds among some of n rows run in the program of folds of all.
+    """
+    n = len(folds)
+    most_scored = -(-n // k)
+    pairs = []
+    for fold in range(k):
+        learn = _padded(np.flatnonzero((folds >= 0) & (folds != fold)), n - n // k)
+        pairs.append((*learn, *_padded(np.flatnonzero(folds == fold), most_scored)))
+    return Folds(*map(jnp.asarray, map(np.stack, zip(*pairs))))
+
+
+def _padded(rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows, then row 0 with a weight of zero."""
+    missing = length - len(rows)
+    return np.pad(rows, (0, missing)), np.pad(np.ones(len(rows)), (0, missing))
