@@ -45,6 +45,7 @@ class Process:
     def stop(self) -> None:
         self.process.kill()
         self.process.join()
+        self.connection.close()
 
     def asked(self, row: Row, precision: str, seconds: float) -> dict[str, Any]:
         """The record of a row; if time is over or the process died, what was known by then, and the process is started anew."""
@@ -79,7 +80,7 @@ def main(device: str, names: list[str], quick: bool, seconds: float, file: Path 
     if peers:  # in a process of their own, where JAX leaves the device alone
         _measure(peers, Process("cpu", quick), rows_end, report, file)
     if with_suite:
-        report["suite"] = suite.outcomes(_PLATFORMS[device].split(",")[0], quick, end - time.monotonic())
+        report["suite"] = suite.outcomes(_PLATFORMS[device].split(",")[0], quick, end - time.monotonic() - 2 * suite.GRACE)
         _write(report, file)
         for outcome in report["suite"]:
             print("suite:", {name: value for name, value in outcome.items() if name != "end"}, flush=True)

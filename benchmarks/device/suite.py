@@ -12,7 +12,7 @@ from typing import Any
 FILES = ("gram", "linalg", "ridge", "expansion", "batching", "svm", "gp", "strings")
 QUICK = ("batching",)
 _OUTCOME = re.compile(r"\b(PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b (\S+)|^(\S+::\S+.*?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b")
-_GRACE = 10.0  # seconds from the interrupt, after which pytest writes its summary, to the end
+GRACE = 10.0  # seconds that a run has for its summary when it is interrupted
 
 
 def outcomes(platform: str, quick: bool, seconds: float) -> list[dict[str, Any]]:
@@ -41,11 +41,13 @@ def _ended(precision: str, run: subprocess.Popen, log: Any, deadline: float) -> 
     in_time = _waited(run, deadline - time.monotonic())
     if not in_time:
         run.send_signal(signal.SIGINT)
-        if not _waited(run, _GRACE):
+        if not _waited(run, GRACE):
             os.killpg(run.pid, signal.SIGKILL)
             run.wait()
-    log.seek(0)
-    return {"precision": precision, "in_time": in_time, "exit": run.returncode} | parsed(log.read())
+    with log:
+        log.seek(0)
+        text = log.read()
+    return {"precision": precision, "in_time": in_time, "exit": run.returncode} | parsed(text)
 
 
 def _waited(run: subprocess.Popen, seconds: float) -> bool:
