@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import kernax
 from kernax.core.solution import RESULTS
 
-SMO = kernax.SMO(max_steps=20_000)
+SMO = kernax.SMO(max_steps=5000)
 GRADIENTS = kernax.ProjectedGradient(max_steps=1000)
 COMPONENTS = 2
 
@@ -181,7 +181,7 @@ def hsic(problem, kernel, points, form):
     return _silent(value=kernax.hsic(kernel, kernax.Linear(), points, problem["y"][:, None]))
 
 
-LASSO = kernax.SMO(tol=1e-6 if jnp.result_type(float) == jnp.float64 else 1e-4, max_steps=20_000)
+LASSO = kernax.SMO(tol=1e-6 if jnp.result_type(float) == jnp.float64 else 1e-4, max_steps=5000)
 
 LEARNERS: dict[str, Callable] = {
     "gram": gram,

@@ -34,8 +34,8 @@ class Form:
 
 FORMS = {
     "eager": Form(8, 1, (11,), "eager", weighted=False, bias=False, precomputed=False, share=0.04),
-    "loop": Form(16, 3, tuple(range(12)), "loop", weighted=True, bias=True, precomputed=True, share=0.48),
-    "batch": Form(24, 10, (9,), "batch", weighted=True, bias=False, precomputed=False, share=0.48),
+    "loop": Form(16, 3, tuple(range(12)), "loop", weighted=True, bias=True, precomputed=True, share=0.9),
+    "batch": Form(24, 10, (9,), "batch", weighted=True, bias=False, precomputed=False, share=0.06),
 }
 
 
