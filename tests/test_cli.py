@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from conftest import needs_x32
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
@@ -17,6 +18,8 @@ from kernax.cli.app import app
 from kernax.cli.table import read_table
 from kernax.cli.target import numbers
 from kernax.plot import predicted_against_true
+
+pytestmark = needs_x32  # once, in a process as users have it: the command line sets its own precision
 
 runner = CliRunner()
 

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import assert_refused
+from conftest import assert_refused, needs_x32
 from typer.testing import CliRunner
 
 from kernax.cli.app import app
@@ -14,6 +14,8 @@ from kernax.cli.classify import _area
 from kernax.cli.job import quarter_of_each
 from kernax.cli.table import read_table
 from kernax.cli.target import labels
+
+pytestmark = needs_x32  # once, in a process as users have it: the command line sets its own precision
 
 runner = CliRunner()
 

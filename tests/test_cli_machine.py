@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from conftest import assert_refused
+from conftest import assert_refused, needs_x32
 from threadpoolctl import threadpool_info, threadpool_limits
 from typer.testing import CliRunner
 
@@ -17,6 +17,8 @@ from kernax.cli import app as cli
 from kernax.cli import machine
 from kernax.cli.app import app
 from kernax.cli.machine import compiled_programs, linear_algebra_threads
+
+pytestmark = needs_x32  # once, in a process as users have it: the command line sets its own precision
 
 runner = CliRunner()
 

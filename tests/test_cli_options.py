@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import assert_refused
+from conftest import assert_refused, needs_x32
 from typer.testing import CliRunner
 
 from kernax.cli import app as cli
@@ -26,6 +26,8 @@ from kernax.cli.table import read_table
 from kernax.core.solution import RESULTS, Solution
 from kernax.errors import MemoryBudgetError, RunawayWarning
 from kernax.files import write_whole
+
+pytestmark = needs_x32  # once, in a process as users have it: the command line sets its own precision
 
 runner = CliRunner()
 ROOT = Path(__file__).parent.parent

@@ -7,7 +7,7 @@ import re
 import jax
 import numpy as np
 import pytest
-from conftest import TOLERANCE, assert_refused
+from conftest import TOLERANCE, assert_refused, needs_x32
 from typer.testing import CliRunner
 
 import kernax as kx
@@ -17,6 +17,8 @@ from kernax.cli.inputs import Inputs, Text, Tokens, compared_columns, learned_in
 from kernax.cli.predictor import load_predictor
 from kernax.cli.table import read_table
 from kernax.core.solution import RESULTS, Solution
+
+pytestmark = needs_x32  # once, in a process as users have it: the command line sets its own precision
 
 runner = CliRunner()
 DNA = "normalised(spectrum(3))"

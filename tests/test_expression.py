@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import needs_x64
 
 import kernax as kx
 from kernax.cli.expression import parse_kernel
@@ -11,6 +12,8 @@ from kernax.cli.inputs import Inputs, Text, Tokens
 from kernax.cli.naming import parameter_names
 from kernax.cli.vocabulary import KERNELS, NUMBERS, TEXT, compared
 from kernax.core.parameters import parameters
+
+pytestmark = needs_x64  # once: no precision touches it
 
 DEFAULT = np.sqrt(3)  # the lengthscale that a text does not mention, for points of three dimensions
 

@@ -380,6 +380,7 @@ class Cauchy(kernax.AbstractStationary):
         return 1 / (1 + s)
 
 
+@needs_x64  # once: no precision touches it
 def test_a_deep_kernel_comes_back_bitwise_once_its_classes_are_registered(registered, tmp_path):
     """A network within a kernel: modules of another library, with functions among their leaves."""
     network = eqx.nn.MLP(2, 3, 4, 1, final_activation=jnp.tanh, key=jax.random.key(0))
@@ -462,6 +463,7 @@ PARTS = (
 )
 
 
+@needs_x64  # once: no precision touches it
 @pytest.mark.parametrize("name", FUZZED)
 def test_a_changed_description_with_a_fitting_checksum_is_refused_or_a_sound_model(name, tmp_path):
     """Two hundred edits each: parts replaced, exchanged, renamed and removed, arrays of other types and signs."""
@@ -472,6 +474,7 @@ def test_a_changed_description_with_a_fitting_checksum_is_refused_or_a_sound_mod
         check_refused_or_sound(tmp_path / "k")
 
 
+@needs_x64  # once: no precision touches it
 @pytest.mark.parametrize("name", FUZZED)
 def test_flipped_bits_with_a_fitting_checksum_are_refused_or_a_sound_model(name, tmp_path):
     rng = np.random.default_rng(1)

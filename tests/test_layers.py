@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import needs_x64
+
+pytestmark = needs_x64  # once: no precision touches it
 
 PACKAGE = Path(__file__).parent.parent / "kernax"
 ROOMS = ("kernels", "supervised", "gp", "unsupervised", "online", "sparse", "scale")

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import untyped
+from conftest import needs_x64, untyped
 from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 
@@ -19,6 +19,8 @@ from kernax.plot import (
     reliability,
     values_of_classes,
 )
+
+pytestmark = needs_x64  # once: no precision touches it
 
 
 def test_a_band_is_two_deviations_wide_and_sorted():
