@@ -217,3 +217,46 @@ POINTS = np.random.default_rng(0).normal(size=(6, 2)).astype(DTYPE)
 def test_values_of_the_wrong_kind_are_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+WORDS = np.array(["m", "f", "m", "f"])
+TREES = ["(S (A a) (B b))", "(S (A a))"] * 2
+TEXTS = ["GATTACA", "TATAAT"] * 2
+
+
+@pytest.mark.parametrize(
+    ("came", "hint", "mended", "kernel"),
+    [
+        (TEXTS, "kernax.strings.encode makes points of texts", kernax.strings.encode, kernax.Spectrum(3)),
+        (TREES, "kernax.trees.encode makes points of trees", kernax.trees.encode, kernax.SubsetTree(0.5)),
+        (WORDS, "words for groups become columns of 0 and 1 by kernax.one_hot", lambda X: kernax.one_hot(X)[0], kernax.RBF()),
+        (WORDS[:, None], "kernax.one_hot makes columns", lambda X: kernax.one_hot(X[:, 0])[0], kernax.RBF()),
+        ([["m", 1.0], ["f", 2.0]], r"want .astype\(float\)", lambda X: np.array(X)[:, 1:].astype(DTYPE), kernax.RBF()),
+        (np.array(["2026-01-01"], "M8[D]"), "make numbers of it, or drop", lambda X: X.astype(DTYPE)[:, None], kernax.RBF()),
+    ],
+)
+def test_hints_about_words_suit_them_and_work_when_followed(came, hint, mended, kernel):
+    with pytest.raises(ValueError, match=hint) as problem:
+        kernax.gram(kernel, came)
+    assert ("strings.encode" in str(problem.value)) == (came is TEXTS)
+    assert np.asarray(kernax.gram(kernel, mended(came))).any()
+
+
+def test_hints_about_classes_work_when_followed():
+    X, columns = POINTS[:4], np.eye(2)[[0, 1, 0, 1]]
+    with pytest.raises(ValueError, match=r"2 classes: 0.0, 1.0: 2 \* Y - 1 makes signs of one-hot columns"):
+        kernax.svm(KERNEL, X, columns, 1.0)
+    kernax.core.labels.as_signs(2 * columns - 1, 4, DTYPE, None)
+    with pytest.raises(ValueError, match=r"shape \(4, 1\): pass labels\[:, 0\]"):
+        kernax.signs(WORDS[:, None])
+    with pytest.raises(ValueError, match="columns of 0 and 1 are one-hot already"):
+        kernax.one_hot(columns)
+    with pytest.raises(ValueError, match=r"Y must be .* of type <U1: see kernax.one_hot$"):
+        kernax.kernel_softmax(KERNEL, X, WORDS, 1.0)
+
+
+@pytest.mark.parametrize("kernel", [kernax.Spectrum(2), kernax.SubsetTree(0.5)])
+def test_numbers_are_not_sent_to_be_encoded(kernel):
+    with pytest.raises(ValueError, match=r"a point is numbers, of shape .*: take a kernel of vectors") as problem:
+        kernax.gram(kernel, POINTS)
+    assert "encode" not in str(problem.value)

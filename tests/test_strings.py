@@ -323,7 +323,7 @@ def test_points_that_are_no_strings_of_one_alphabet_are_refused():
         untyped(strings.encode)(["ab"], length=5.5)
     with pytest.raises(ValueError, match="alphabet must hold different strings, but is 5"):
         untyped(strings.encode)(["ab"], 5)
-    with pytest.raises(ValueError, match="this kernel compares strings, but a point is of shape"):
+    with pytest.raises(ValueError, match="this kernel compares strings, but a point is numbers, of shape"):
         kernax.gram(kernax.Subsequence(2), np.eye(3))
     with pytest.raises(ValueError, match="k must be a positive integer, but is 0"):
         kernax.Spectrum(0)

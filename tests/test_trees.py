@@ -206,7 +206,7 @@ def test_two_alphabets_vectors_and_stacks_are_refused_with_the_remedy():
     X, Z = encode([TEXT]), encode(["(S a)"])
     with pytest.raises(ValueError, match=r"Encode both with one: trees.encode\(Z, X.alphabet\)"):
         kernax.gram(kernax.SubsetTree(), X, Z)
-    with pytest.raises(ValueError, match=r"compares trees, but a point is of shape \(2,\): encode them"):
+    with pytest.raises(ValueError, match=r"compares trees, but a point is numbers, of shape \(2,\): take a kernel of vectors"):
         kernax.gram(kernax.SubsetTree(), np.ones((3, 2)))
     with pytest.raises(ValueError, match="compares two trees, but a point is a stack of 1: see gram"):
         kernax.SubsetTree()(X, X)

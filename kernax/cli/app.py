@@ -213,8 +213,8 @@ def describe(model: options.Model) -> None:
     with one_line_errors(), jax.enable_x64(True):
         predictor = load_predictor(model)
         console = Console(highlight=False, soft_wrap=True)
-        console.print(predictor.summary(), markup=False)
-        console.print(f"kernel {eqx.tree_pformat(predictor.kernel, width=1000)}", markup=False)
+        for line in (*predictor.summary().splitlines(), f"kernel {eqx.tree_pformat(predictor.kernel, width=1000)}"):
+            console.print(line, markup=False, soft_wrap=False)
         columns = predictor.inputs.columns
         print_parameters(console, parameter_rows(predictor.kernel, columns), title_of("its parameters", columns))
 

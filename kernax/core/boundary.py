@@ -20,6 +20,7 @@ from kernax.core.support import NONNEGATIVE, Support
 from kernax.errors import PrecisionWarning
 
 _HALF = (jnp.float16, jnp.bfloat16)
+_LEAST_TEXT = 3  # letters that a string kernel finds something in
 
 
 @cache
@@ -43,16 +44,31 @@ def _as_array(value: Any, index_ndim: int, name: str = "points") -> Any:
     if not eqx.is_array_like(value) or not _is_real(value):
         came = getattr(value, "dtype", type(value).__name__)
         what = "arrays of real numbers, but one is" if name == "points" else "an array of real numbers, but is"
-        advice = ": see kernax.strings.encode, or drop that part with On" if name == "points" else ""
-        if name in ("y", "Y") and getattr(came, "kind", None) == "U":
-            advice = ": see kernax.signs and kernax.one_hot"
-        raise ValueError(f"{name} must be {what} of type {came}{advice}")
+        raise ValueError(f"{name} must be {what} of type {came}{_advice(value, name)}")
     kind = jnp.result_type(value)
     if not jnp.issubdtype(kind, jnp.inexact) and (np.ndim(value) != index_ndim or jnp.issubdtype(kind, jnp.bool_)):
         value = np.asarray(value, float) if is_concrete(value) else value  # before JAX truncates 64-bit integers
         return jnp.asarray(value).astype(jnp.result_type(float))
     value = jnp.asarray(value)
     return value.astype(jnp.float32) if value.dtype in _HALF else value
+
+
+def _advice(value: Any, name: str) -> str:
+    """What to make of an array that is none of numbers: words are classes, points, or columns of points."""
+    words = [word for word in np.ravel(value)[:1000] if isinstance(word, str)] if hasattr(value, "dtype") else []
+    if not words:
+        return ": make numbers of it, or drop that part with On" if name == "points" else ""
+    if name in ("y", "Y"):
+        return ": see kernax.one_hot" if name == "Y" else ": see kernax.signs and kernax.one_hot"
+    if name != "points":
+        return ""
+    if any(word.lstrip().startswith("(") for word in words):
+        return ": kernax.trees.encode makes points of trees in brackets"
+    if np.ndim(value) > 1:
+        return ": kernax.one_hot makes columns of 0 and 1 of a column of words; numbers that came as text want .astype(float)"
+    if max(map(len, words)) < _LEAST_TEXT:
+        return ": words for groups become columns of 0 and 1 by kernax.one_hot"
+    return ": kernax.strings.encode makes points of texts, for string kernels; kernax.one_hot makes columns of words for groups"
 
 
 def _joined(parts: list, name: str) -> np.ndarray:

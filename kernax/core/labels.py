@@ -40,7 +40,8 @@ def _classes(labels: Any) -> tuple[list[Any], np.ndarray]:
         raise ValueError("labels must be all of one kind, numbers or strings, but are mixed")
     array = np.asarray(labels)
     if array.ndim != 1:
-        raise ValueError(f"labels must have shape (n,), one per point, but have shape {array.shape}")
+        advice = "pass labels[:, 0]" if array.shape[1:] == (1,) else "columns of 0 and 1 are one-hot already"
+        raise ValueError(f"labels must have shape (n,), one per point, but have shape {array.shape}: {advice}")
     if array.dtype.kind not in "biufUSO":
         raise ValueError(f"labels must be numbers, strings or booleans, but are of type {array.dtype}")
     if array.dtype.kind == "O" and not all(isinstance(label, str) for label in array):
@@ -56,7 +57,8 @@ def as_signs(y: ArrayLike, n: int, dtype: Any, weights: Array | None) -> Array:
     targets = as_targets(y, n, dtype)
     values = np.asarray(targets) if is_concrete(targets) else None
     if values is not None and not np.all(abs(values) == 1):
-        raise ValueError(f"y must hold -1 and +1, but holds {_named(np.unique(values).tolist())}: y, classes = signs(labels)")
+        advice = "y, classes = signs(labels)" if values.ndim == 1 else "2 * Y - 1 makes signs of one-hot columns"
+        raise ValueError(f"y must hold -1 and +1, but holds {_named(np.unique(values).tolist())}: {advice}")
     if values is None or not is_concrete(weights):
         w = jnp.ones_like(targets, shape=n) if weights is None else weights
         of_weight = (w > 0).reshape(n, *[1] * (targets.ndim - 1))

@@ -67,10 +67,12 @@ def check_points(x: Any, z: Any, kind: type[AbstractEncoded]) -> None:
     name = _module(kind)
     for point in (x, z):
         if not isinstance(point, kind):
-            came = f"of shape {point.shape}" if hasattr(point, "shape") else f"a {type(point).__name__}"
+            numeric = hasattr(point, "shape")
+            came = f"numbers, of shape {point.shape}" if numeric else f"a {type(point).__name__}"
+            advice = "take a kernel of vectors, such as RBF" if numeric else f"encode it with kernax.{name}.encode"
             raise ValueError(
-                f"this kernel compares {name}, but a point is {came}: encode them with kernax.{name}.encode, and pick the "
-                f"{name} of mixed points with On(kernel, where)"
+                f"this kernel compares {name}, but a point is {came}: {advice}, or pick the {name} of mixed points with "
+                "On(kernel, where)"
             )
         if point.weights.ndim != 1:
             came = f"a stack of {len(point)}: see gram" if point.weights.ndim else "part of one: pick stacks as X[:1], not X[0]"
