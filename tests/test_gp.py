@@ -302,6 +302,7 @@ def test_what_has_no_factor_is_an_error_a_status_or_nan():
     assert jnp.isnan(evidence(indefinite, X, y, 0.0))
     with pytest.raises((NotPSDError, NonFiniteError)):
         kernax.GaussianProcess(indefinite).sample(X, key=jax.random.key(0))
+    assert jnp.all(jnp.isnan(kernax.GaussianProcess(indefinite).sample(X, key=jax.random.key(0), throw=False)))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "kernax"
 ROOMS = ("kernels", "supervised", "gp", "unsupervised", "online", "sparse", "scale")
 FACES = ("sklearn", "plot", "files", "testing")
 CORE = (
-    ("numerics", "support", "functions"),
+    ("numerics", "support", "functions", "sharding"),
     ("parameters", "solution", "batching", "operators"),
     ("boundary", "kernel", "losses", "description"),
     ("labels", "memory", "spectral", "features", "preparation"),

@@ -13,6 +13,7 @@ from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import is_concrete, product, safe_sqrt
 from kernax.core.parameters import data
+from kernax.core.sharding import compiled
 
 
 class KernelExpansion(eqx.Module):
@@ -39,7 +40,7 @@ class KernelExpansion(eqx.Module):
         check_one_point(x, self.points)
         return self._at(x)
 
-    @eqx.filter_jit
+    @compiled
     def _at(self, x):
         row = jax.vmap(lambda point: self.kernel(x, point))(self.points)
         return product(row, self.coefficients) + self.bias

@@ -19,6 +19,7 @@ from kernax.core.numerics import is_concrete, product
 from kernax.core.operators import tell_lineax
 from kernax.core.parameters import check_count
 from kernax.core.preparation import diagonal_of, prepare_stacks, warn_of_featureless_points
+from kernax.core.sharding import compiled
 from kernax.core.support import NONNEGATIVE
 from kernax.errors import NonFiniteError
 
@@ -97,7 +98,7 @@ def checked_block(block_size: Any) -> int | None:
     return None if block_size is None else check_count(block_size, "block_size")
 
 
-@eqx.filter_jit
+@compiled
 def _gram(kernel, X, Z, block_size):
     """The matrix, whether it is finite (by the diagonals, as |k(x, z)|^2 <= k(x, x) k(z, z), and one row and column), and
     these diagonals.

@@ -12,8 +12,9 @@ from jaxtyping import Array, ArrayLike, Float
 from kernax.core.batching import one_by_one
 from kernax.core.boundary import as_targets
 from kernax.core.numerics import split_by_tangent, stopped
-from kernax.core.operators import FeatureOperator
-from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.operators import FeatureOperator, ShiftedOperator
+from kernax.core.sharding import compiled
+from kernax.core.solution import RESULTS, Solution, finish, promoted
 from kernax.core.solvers import ConjugateGradient, Factor, JitteredCholesky
 
 
@@ -110,12 +111,7 @@ class WeightedSystem(eqx.Module):
         K, root = self.operator, None if self.weights is None else self._roots(self.weights)[0]
         if isinstance(K, FeatureOperator):
             return FeatureOperator(K.features if root is None else root[:, None] * K.features, self.shift)
-        if isinstance(K, lx.MatrixLinearOperator) and root is not None:
-            K, root = lx.MatrixLinearOperator(root[:, None] * K.matrix * root[None, :], lx.positive_semidefinite_tag), None
-        if root is not None:
-            S = lx.DiagonalLinearOperator(root)
-            K = S @ K @ S
-        return lx.TaggedLinearOperator(K + lx.DiagonalLinearOperator(self.shift), lx.positive_semidefinite_tag)
+        return ShiftedOperator(K, root, self.shift)
 
     def apply(self, A):
         KA = self._K(A)
@@ -165,7 +161,7 @@ class WeightedSystem(eqx.Module):
 def _verdict(results: Any, A: Array, relative: Array, solver: lx.AbstractLinearSolver) -> Any:
     """The worst result over the columns. Whatever a solver says, it has succeeded only if the true residual says so too."""
     worst = jax.tree.map(lambda leaf: leaf[jnp.argmax(results != lx.RESULTS.successful)], results)
-    result = RESULTS.promote(worst)
+    result = promoted(worst)
     result = RESULTS.where(result == RESULTS.singular, RESULTS.not_psd, result)
     result = RESULTS.where((result == RESULTS.successful) & ~jnp.all(jnp.isfinite(A)), RESULTS.not_psd, result)
     iterative = isinstance(solver, ConjugateGradient)
@@ -192,9 +188,9 @@ def solve(
     return finish(_solve(operator, rhs, solver), throw)
 
 
-@eqx.filter_jit
+@compiled
 def _solve(operator, rhs, solver):
-    ridge = jnp.zeros((), rhs.dtype)
+    ridge = jnp.zeros_like(rhs, shape=())
     value, result, stats = weighted_solve(operator, None, ridge, rhs.reshape(len(rhs), -1), solver)
     value = jnp.where(result == RESULTS.nonfinite, jnp.nan, value)  # NaN above the diagonal, which Cholesky never reads
     return Solution(value.reshape(rhs.shape), result, stats)

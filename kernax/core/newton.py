@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, PyTree
 
 from kernax.core.numerics import split_by_tangent
+from kernax.core.sharding import while_loop
 from kernax.core.solution import RESULTS
 
 Root = TypeVar("Root", bound=PyTree)
@@ -79,7 +79,7 @@ def newton(
             t = carry[0] / 2
             return t, objective(x + t * direction)
 
-        t, new = lax.while_loop(rises, halve, (jnp.ones((), x.dtype), objective(x + direction)))
+        t, new = while_loop(rises, halve, (jnp.ones((), x.dtype), objective(x + direction)))
         better = new <= level
         return jnp.where(better, x + t * direction, x), jnp.where(better, new, value), better
 
@@ -101,7 +101,7 @@ def newton(
     first = objective(start)
     still = jnp.zeros((), jnp.int32)
     carry = (start, first, jnp.asarray(jnp.inf, start.dtype), still, jnp.isfinite(first), still)
-    x, value, _, state, finite, steps = lax.while_loop(go_on, body, carry)
+    x, value, _, state, finite, steps = while_loop(go_on, body, carry)
     result = RESULTS.where(state == 1, RESULTS.successful, RESULTS.max_steps_reached)
     result = RESULTS.where(state == 2, RESULTS.stagnation, result)
     result = RESULTS.where(finite, result, RESULTS.nonfinite)

@@ -32,6 +32,43 @@ class FeatureOperator(lx.AbstractLinearOperator):
         return self.in_structure()
 
 
+class ShiftedOperator(lx.AbstractLinearOperator):
+    """`S K S + diag(shift)`, S the diagonal matrix of `roots`, or one where these are None.
+
+    What lineax composes of K, S and the shift would do, but for `jax.shard_map`: it takes parts that vary over different axes
+    of the mesh for parts of different structure.
+    """
+
+    operator: lx.AbstractLinearOperator
+    roots: Float[Array, " n"] | None
+    shift: Float[Array, " n"]
+
+    def mv(self, vector):
+        if self.roots is None:
+            return self.operator.mv(vector) + self.shift * vector
+        return self.roots * self.operator.mv(self.roots * vector) + self.shift * vector
+
+    def as_matrix(self):
+        K = self.operator.as_matrix()
+        if self.roots is not None:
+            K = self.roots[:, None] * K * self.roots[None, :]
+        return K + jnp.diag(self.shift)
+
+    def diagonal(self) -> Float[Array, " n"]:
+        """That of the matrix, which is not held for it."""
+        of_K = lx.diagonal(self.operator)
+        return (of_K if self.roots is None else self.roots**2 * of_K) + self.shift
+
+    def transpose(self):
+        return self
+
+    def in_structure(self):
+        return jax.eval_shape(lambda: self.shift)  # with the axes of a mesh that it varies over
+
+    def out_structure(self):
+        return self.in_structure()
+
+
 def tell_lineax(operator: type[lx.AbstractLinearOperator], diagonal: Callable) -> None:
     """The facts about the operators of Gram matrices: symmetric and positive semidefinite, of no sparser structure."""
     for fact in (lx.is_symmetric, lx.is_positive_semidefinite):
@@ -53,3 +90,4 @@ def tell_lineax(operator: type[lx.AbstractLinearOperator], diagonal: Callable) -
 
 
 tell_lineax(FeatureOperator, lambda operator: jnp.sum(operator.features**2, 1) + operator.shift)
+tell_lineax(ShiftedOperator, ShiftedOperator.diagonal)

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +11,7 @@ from kernax.core.boundary import as_stack, cast, dtype_of, is_encoded
 from kernax.core.kernel import AbstractCombinator, AbstractKernel, as_kernel, parts_of
 from kernax.core.numerics import is_concrete, stopped
 from kernax.core.parameters import parameters
+from kernax.core.sharding import compiled
 from kernax.core.solution import warn
 from kernax.errors import FeaturelessWarning
 
@@ -39,7 +39,7 @@ def prepare_stacks(kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None) -
     return _guarded(cast(kernel, dtype)), cast(X, dtype), cast(Z, dtype)
 
 
-@eqx.filter_jit
+@compiled
 def diagonal_of(kernel: AbstractKernel, X: PyTree) -> Float[Array, " n"]:
     """`k(x_i, x_i)`, of what is prepared."""
     return jax.vmap(lambda x: kernel(x, x))(X)

@@ -53,6 +53,15 @@ _ERRORS = {
 }
 
 
+def promoted(word: Any) -> Any:
+    """One of lineax's words as ours: `RESULTS.promote`, without its look-up in a table, which fails inside `jax.shard_map`."""
+    result = RESULTS.successful
+    for name in _ERRORS:
+        if hasattr(lx.RESULTS, name):
+            result = RESULTS.where(word == getattr(lx.RESULTS, name), getattr(RESULTS, name), result)
+    return result
+
+
 class Solution(eqx.Module, Generic[Value]):
     """The outcome of a verb.
 
@@ -77,8 +86,7 @@ def finish(solution: Solution[Value], throw: bool, hint: str = "", *, quiet: boo
     """
     if not is_concrete(solution.result):
         if throw:
-            value = solution.result.error_if(solution.value, solution.result != RESULTS.successful)
-            return Solution(value, solution.result, solution.stats)
+            return Solution(_checked(solution), solution.result, solution.stats)
         return solution
     successful = bool(jnp.all(solution.result == RESULTS.successful))
     if throw and not successful:
@@ -93,6 +101,15 @@ def finish(solution: Solution[Value], throw: bool, hint: str = "", *, quiet: boo
             ConditionWarning,
         )
     return solution
+
+
+def _checked(solution: Solution[Value]) -> Value:
+    """The value, NaN in the end if a machine that cannot raise goes on after a failure.
+
+    The check is of a constant: of values that differ between devices equinox cannot make one inside `jax.shard_map`.
+    """
+    sound = solution.result.error_if(jnp.array(True), solution.result != RESULTS.successful)
+    return jax.tree.map(lambda leaf: jnp.where(sound, leaf, jnp.nan) if eqx.is_inexact_array(leaf) else leaf, solution.value)
 
 
 def warn(message: str, category: type[Warning]) -> None:

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float
 from kernax.core.batching import one_by_one
 from kernax.core.numerics import product
 from kernax.core.operators import FeatureOperator
+from kernax.core.sharding import while_loop
 
 
 class Factor(eqx.Module):
@@ -101,7 +102,7 @@ def _factorise(operator: lx.AbstractLinearOperator, scale: Float[Array, ""]) -> 
     def again(factor):
         return attempt(jnp.where(factor.jitter == 0, first, jnp.minimum(10 * factor.jitter, most)))
 
-    return lax.while_loop(go_on, again, attempt(jnp.zeros((), dtype)))
+    return while_loop(go_on, again, attempt(jnp.zeros((), dtype)))
 
 
 class FeatureFactor(eqx.Module):

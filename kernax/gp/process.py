@@ -18,6 +18,7 @@ from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.numerics import dot, product
 from kernax.core.parameters import data, real
 from kernax.core.preparation import prepare
+from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import factorise, solve_lower
 from kernax.core.support import REAL
@@ -129,19 +130,20 @@ class GaussianProcess(eqx.Module):
         dtype = covariance.lower.dtype if isinstance(covariance, PosteriorKernel) else dtype_of(x)
         return _variance(cast(covariance, dtype), cast(x, dtype))
 
-    def sample(self, X: PyTree, *, key: Key[Array, ""], shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
+    def sample(self, X: PyTree, *, key: Key[Array, ""], shape: tuple[int, ...] = (), throw: bool = True) -> Float[Array, "..."]:
         """Joint draws of f at a stack of n points, shape (*shape, n), or (*shape, n, outputs) if the mean has several.
 
         Differentiable in the process for a fixed key. A covariance that is singular to rounding, as that of smooth kernels
         is, is drawn from with jitter no larger than 1e-4 of the prior variance.
 
-        Raises NotPSDError, NonFiniteError if there is no Cholesky factor; ValueError for what is no key or no shape.
+        Raises NotPSDError, NonFiniteError if there is no Cholesky factor: with `throw=False` the draws are NaN instead.
+        ValueError for what is no key or no shape.
         """
         check_key(key)
         if not isinstance(shape, (tuple, list)) or not all(isinstance(size, (int, np.integer)) and size >= 0 for size in shape):
             raise ValueError(f"shape must be a tuple of integers, such as (5,), but is {shape!r}")
         covariance, X = prepare(self.covariance, X)
-        return finish(_sample(covariance, self.mean, X, key, tuple(shape)), True, "GaussianProcess.sample", quiet=True).value
+        return finish(_sample(covariance, self.mean, X, key, tuple(shape)), throw, "GaussianProcess.sample", quiet=True).value
 
 
 def as_mean(mean: Any) -> Callable:
@@ -155,12 +157,12 @@ def as_mean(mean: Any) -> Callable:
     return FixedMean(as_scalar(mean, jnp.result_type(mean, float), "mean", REAL))
 
 
-@eqx.filter_jit
+@compiled
 def _variance(covariance, x):
     return jnp.maximum(covariance(x, x), 0)
 
 
-@eqx.filter_jit
+@compiled
 def _sample(covariance, mean, X, key, shape):
     K = gram(covariance, X)
     factor = factorise(lx.MatrixLinearOperator(jax.lax.stop_gradient(K)), _prior_variance(covariance, X))

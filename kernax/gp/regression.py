@@ -16,6 +16,7 @@ from kernax.core.linalg import WeightedSystem, weighted_solve
 from kernax.core.memory import check_memory
 from kernax.core.numerics import safe_sqrt
 from kernax.core.preparation import prepare
+from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish
 from kernax.core.solvers import JitteredCholesky, solve_lower
 from kernax.gp.process import FixedMean, GaussianProcess, PosteriorKernel, ShiftedMean, as_mean
@@ -65,7 +66,7 @@ def condition(
     return finish(solution, throw, f"condition with {type(kernel).__name__}: {advice}.")
 
 
-@eqx.filter_jit
+@compiled
 def _condition(kernel, mean, X, y, noise, weights):
     operator, targets = gram_operator(kernel, X), _without_mean(mean, X, y)
     factor, _, stats = factor_of(operator, weights, noise)
@@ -122,7 +123,7 @@ def log_marginal_likelihood(
     return finish(solution, throw=False, hint="log_marginal_likelihood: more noise makes it exact.").value
 
 
-@eqx.filter_jit
+@compiled
 def _evidence(kernel, mean, X, y, noise, weights):
     operator = gram_operator(kernel, X)
     factor, result, stats = factor_of(operator, weights, noise)

@@ -1,6 +1,5 @@
 """The kernel perceptron."""
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import ArrayLike, PyTree
@@ -14,6 +13,7 @@ from kernax.core.labels import as_signs
 from kernax.core.memory import check_memory
 from kernax.core.numerics import product, stopped
 from kernax.core.preparation import prepare
+from kernax.core.sharding import compiled, while_loop
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.support import POSITIVE, REAL
 
@@ -67,7 +67,7 @@ def kernel_perceptron(
     return finish(solution, throw, "kernel_perceptron: the kernel may not separate these points; averaged=True, throw=False.")
 
 
-@eqx.filter_jit
+@compiled
 def _kernel_perceptron(kernel, X, y, rate, threshold, averaged, max_epochs, primal):
     # The same steps, with f the values at all points and rows of K, or with f the weights of the features and rows of those.
     rows = stopped(feature_operator(kernel, X).features if primal else gram_of_prepared(kernel, X))
@@ -88,7 +88,7 @@ def _kernel_perceptron(kernel, X, y, rate, threshold, averaged, max_epochs, prim
 
     start = ((jnp.zeros_like(y), jnp.zeros_like(rows[0]), jnp.zeros_like(y), zero), jnp.array(True), zero)
     go_on = lambda carry: carry[1] & (carry[2] < max_epochs)
-    (beta, f, total, mistakes), unfinished, epochs = lax.while_loop(go_on, epoch, start)
+    (beta, f, total, mistakes), unfinished, epochs = while_loop(go_on, epoch, start)
     beta = total / (epochs * len(y)).astype(y.dtype) if averaged else beta
     finite = jnp.all(jnp.isfinite(beta)) & jnp.all(jnp.isfinite(f)) & jnp.all(jnp.isfinite(y))  # NaN makes no mistakes
     result = RESULTS.where(unfinished, RESULTS.max_steps_reached, RESULTS.successful)

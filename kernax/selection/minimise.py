@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import lax
 from jaxtyping import Array, Float, Int
 
 from kernax.core.parameters import Rebuild, Trainable, as_floats, unconstrain
+from kernax.core.sharding import compiled, while_loop
 from kernax.core.solution import RESULTS, Solution
 from kernax.core.support import REAL
 from kernax.selection.ending import ended
@@ -127,7 +127,7 @@ class Problem(eqx.Module):
         return as_floats(value)
 
 
-@eqx.filter_jit
+@compiled
 def start(problem: Problem, steps: int) -> State:
     """Before the first step."""
     theta = problem.first()
@@ -145,7 +145,7 @@ def start(problem: Problem, steps: int) -> State:
     )
 
 
-@eqx.filter_jit
+@compiled
 def advance(problem: Problem, state: State, until: Array) -> State:
     """Optimises until step `until`, or until the loss or its gradient is not finite, or the gradient is zero."""
 
@@ -178,7 +178,7 @@ def advance(problem: Problem, state: State, until: Array) -> State:
             ),
         )
 
-    return lax.while_loop(lambda state: state.running & (state.step < until), body, state)
+    return while_loop(lambda state: state.running & (state.step < until), body, state)
 
 
 def _record(state: State, value: Array) -> State:
@@ -192,7 +192,7 @@ def _record(state: State, value: Array) -> State:
     )
 
 
-@eqx.filter_jit
+@compiled
 def close(problem: Problem, state: State) -> Solution:
     """Looks at the parameters after the last update too, and rebuilds the best model."""
     value = problem.objective(state.theta)

@@ -12,6 +12,7 @@ from jaxtyping import Array, Key, PyTree
 from kernax.core.batching import one_by_one
 from kernax.core.boundary import check_key
 from kernax.core.parameters import Rebuild, Trainable, check_count, unconstrain
+from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution
 from kernax.selection.ending import ended
 from kernax.selection.minimise import (
@@ -94,24 +95,24 @@ class _Shared(eqx.Module):
         return Problem(self.loss, member.rebuild, member.origin, self.args, self.optimiser)
 
 
-@eqx.filter_jit
+@compiled
 def _start(shared: _Shared, members: _Members, steps: int) -> State:
     return eqx.filter_vmap(lambda member: start(shared.problem(member), steps))(members)
 
 
-@eqx.filter_jit
+@compiled
 def _advance(shared: _Shared, members: _Members, state: State, until: Array) -> State:
     # Not in lockstep on a CPU, where every line search would take as long as the longest.
     of_one = lambda start, shared, until: advance(shared.problem(start[0]), start[1], until)
     return eqx.filter_vmap(lambda member, state: one_by_one(of_one, (member, state), shared, until))(members, state)
 
 
-@eqx.filter_jit
+@compiled
 def _close(shared: _Shared, members: _Members, state: State) -> Solution:
     return eqx.filter_vmap(lambda member, state: close(shared.problem(member), state))(members, state)
 
 
-@eqx.filter_jit
+@compiled
 def _best(solutions: Solution) -> Solution:
     losses = solutions.stats["loss"]
     best = jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses))

@@ -15,6 +15,7 @@ from kernax.core.newton import newton_root
 from kernax.core.numerics import is_concrete, product
 from kernax.core.parameters import data
 from kernax.core.preparation import prepare_stacks
+from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.supervised.dual import AbstractDualSolver
 from kernax.supervised.svm import PENALTY, svm
@@ -42,7 +43,7 @@ def platt(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None, throw
     return finish(_platt(f, y, weights), throw, "platt: are the decision values of a sensible size?")
 
 
-@eqx.filter_jit
+@compiled
 def _platt(f, y, weights):
     plus, minus = jnp.sum(jnp.where(y > 0, weights, 0)), jnp.sum(jnp.where(y < 0, weights, 0))
     likely = jnp.where(y > 0, (plus + 1) / (plus + 2), 1 / (minus + 2))
@@ -93,7 +94,7 @@ def isotonic(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None) ->
     return _isotonic(f, y, weights)
 
 
-@eqx.filter_jit
+@compiled
 def _isotonic(f, y, weights):
     order = jnp.argsort(f)
     values, w = f[order], weights[order]
@@ -138,24 +139,27 @@ def svm_leave_one_out(
     y = as_signs(y, len(full.coefficients), full.coefficients.dtype, weights)
     w = jnp.ones_like(y) if weights is None else weights
     for sign in (-1, 1):
-        if is_concrete(y, w) and jnp.sum((y == sign) & (w > 0)) < 2:
+        if is_concrete(y, w) and np.sum((np.asarray(y) == sign) & (np.asarray(w) > 0)) < 2:
             raise ValueError(f"each class needs two points of positive weight, but {sign:+d} has fewer")
     inside = jax.vmap(full)(full.points)
     return jnp.where(full.coefficients == 0, inside, _left_out(full, y, C, w, bias, solver))
 
 
-@eqx.filter_jit
+@compiled
 def _left_out(full, y, C, weights, bias, solver):
-    def value(i):
+    def value(i, point):
         rest = weights.at[i].set(0)
         solution = svm(full.kernel, full.points, y, C, weights=rest, bias=bias, solver=solver, start=full, throw=False)
-        point = jax.tree.map(lambda leaf: leaf[i], full.points)
         return jnp.where(solution.result == RESULTS.successful, solution.value(point), jnp.nan)
 
-    used = jnp.argsort(full.coefficients == 0)  # support vectors first
-    count = jnp.sum(full.coefficients != 0)
-    some = lambda place: lax.cond(place < count, lambda: value(used[place]), lambda: jnp.zeros((), y.dtype))
-    return jnp.zeros_like(y).at[used].set(lax.map(some, jnp.arange(len(y))))
+    def some(matters, i, point):
+        return lax.cond(matters, value, lambda i, point: jnp.zeros_like(y, shape=()), i, point)
+
+    supports = full.coefficients != 0
+    # Support vectors first.
+    order = lax.top_k(supports.astype(y.dtype), len(y))[1]  # not argsort, which shard_map takes for the same everywhere
+    points = jax.tree.map(lambda leaf: leaf[order], full.points)
+    return jnp.zeros_like(y).at[order].set(lax.map(lambda place: some(*place), (supports[order], order, points)))
 
 
 def _checked(f: ArrayLike, y: ArrayLike, weights: ArrayLike | None):

@@ -1,12 +1,12 @@
 """Least squares with an L1 penalty."""
 
-import equinox as eqx
 import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.boundary import as_scalar, as_stack, as_targets, as_weights, dtype_of
 from kernax.core.numerics import product
+from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish
 from kernax.core.support import NONNEGATIVE
 from kernax.supervised.dual import AbstractDualSolver, BoxProblem, as_dual_solver
@@ -62,7 +62,7 @@ def lasso(
     return finish(_lasso(features, y, penalty, weights, bool(bias), solver), throw, "lasso: rescaled features may help.")
 
 
-@eqx.filter_jit
+@compiled
 def _lasso(features, y, penalty, weights, bias, solver):
     w = jnp.ones_like(y) if weights is None else weights
     centre = product(w, features) / jnp.sum(w) if bias else jnp.zeros_like(features[0])

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -21,6 +20,7 @@ from kernax.core.newton import newton_root
 from kernax.core.numerics import product, stopped
 from kernax.core.operators import FeatureOperator
 from kernax.core.preparation import prepare
+from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import factorise
 from kernax.core.support import NONNEGATIVE, POSITIVE
@@ -78,7 +78,7 @@ def kernel_logistic(
     return finish(solution, throw, f"kernel_logistic with {type(kernel).__name__}: a larger ridge may help.")
 
 
-@eqx.filter_jit
+@compiled
 def _kernel_logistic(kernel, X, y, ridge, weights, bias, rtol, max_steps, primal):
     operator = feature_operator(kernel, X) if primal else gram_operator(kernel, X)
     a, b, result, stats = newton_fit(operator, y, Logistic(), ridge, weights, bias, rtol, max_steps)
@@ -121,7 +121,7 @@ def kernel_softmax(
     return finish(solution, throw, f"kernel_softmax with {type(kernel).__name__}: a larger ridge may help.")
 
 
-@eqx.filter_jit
+@compiled
 def _kernel_softmax(kernel, X, Y, ridge, weights, bias, rtol, max_steps):
     weights = jnp.ones_like(Y[:, 0]) if weights is None else weights
     rtol = float(jnp.finfo(Y.dtype).eps) ** 0.5 if rtol is None else rtol

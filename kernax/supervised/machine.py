@@ -9,6 +9,7 @@ from jaxtyping import Array, ArrayLike, Float
 from kernax.core.losses import AbstractPiecewiseLinearLoss
 from kernax.core.newton import implicit
 from kernax.core.numerics import stopped
+from kernax.core.sharding import varying_alike, while_loop
 from kernax.core.solution import RESULTS
 from kernax.supervised.active_set import newton_step, polished
 from kernax.supervised.dual import AbstractDualSolver, BoxProblem, Point, bias_interval, bias_of, certificate, rounding_of
@@ -38,6 +39,7 @@ def machine(problem: BoxProblem, solver: AbstractDualSolver, start: Float[Array,
     """Coefficients and bias, differentiable in the problem, the result, and stats; from a point near the solution, if known."""
     zero = jnp.zeros((), problem.targets.dtype)
     start = problem.start() if start is None else project(stopped(problem), start, zero)
+    problem, start = varying_alike((problem, start))
     point = implicit(
         lambda args: _found(args[0], args[1], solver),
         lambda point, args: newton_step(point, args[0]),
@@ -90,7 +92,7 @@ def _pursued(point: Point, done: Array, problem: BoxProblem, solver: AbstractDua
         point, done, tol = carry
         return ~done & (tol > solver.tol * 1e-6) & ~_cut(point, problem, 10 * tol)
 
-    return lax.while_loop(go_on, once, (point, done, jnp.asarray(solver.tol / 10, point.beta.dtype)))[0]
+    return while_loop(go_on, once, (point, done, jnp.asarray(solver.tol / 10, point.beta.dtype)))[0]
 
 
 def _cut(point: Point, problem: BoxProblem, tol: ArrayLike) -> Array:

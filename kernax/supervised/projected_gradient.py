@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from kernax.core.sharding import while_loop
 from kernax.supervised.dual import AbstractDualSolver, BoxProblem, bias_interval, check_tolerance
 
 
@@ -47,7 +48,7 @@ class ProjectedGradient(AbstractDualSolver):
         first = 1 / jnp.maximum(jnp.max(problem.diagonal()), jnp.finfo(beta.dtype).tiny)
         top, bottom = bias_interval(problem, beta, residual)
         start = (beta, residual, first, top - bottom, jnp.zeros((), jnp.int32))
-        beta, *_, steps = lax.while_loop(lambda c: (c[3] > tol) & (c[4] < self.max_steps), body, start)
+        beta, *_, steps = while_loop(lambda c: (c[3] > tol) & (c[4] < self.max_steps), body, start)
         return beta, steps
 
 

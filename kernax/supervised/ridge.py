@@ -1,6 +1,5 @@
 """Kernel ridge regression and its closed-form leave-one-out errors."""
 
-import equinox as eqx
 import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, ArrayLike, Float, PyTree
@@ -15,6 +14,7 @@ from kernax.core.linalg import weighted_solve
 from kernax.core.memory import check_memory
 from kernax.core.numerics import product
 from kernax.core.preparation import prepare
+from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import ConjugateGradient, JitteredCholesky
 from kernax.core.support import NONNEGATIVE
@@ -80,7 +80,7 @@ def kernel_ridge(
     return finish(solution, throw, f"kernel_ridge with {type(kernel).__name__}: a larger ridge or rescaled inputs may help.")
 
 
-@eqx.filter_jit
+@compiled
 def _kernel_ridge(kernel, X, y, ridge, weights, bias, solver, block_size, primal):
     operator = feature_operator(kernel, X) if primal else gram_operator(kernel, X, block_size=block_size)
     targets = y.reshape(len(y), -1)
@@ -126,7 +126,7 @@ def leave_one_out(
     return finish(solution, throw=False, hint="leave_one_out: a larger ridge makes the residuals exact.").value
 
 
-@eqx.filter_jit
+@compiled
 def _leave_one_out(kernel, X, y, ridge, weights, bias):
     n, targets, operator = len(y), y.reshape(len(y), -1), gram_operator(kernel, X)
     factor, result, stats = factor_of(operator, weights, ridge)

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_scalar, as_targets, as_weights, cast, count, dtype_of
@@ -17,6 +17,7 @@ from kernax.core.memory import check_memory
 from kernax.core.newton import newton_root
 from kernax.core.numerics import is_concrete, product, stopped
 from kernax.core.preparation import prepare
+from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import JitteredCholesky
 from kernax.core.support import NONNEGATIVE
@@ -84,20 +85,20 @@ def regularised_risk(
 
 
 def _checked_targets(y: Array, loss: AbstractLoss, ridge: Array, weights: Array | None) -> Array:
-    if loss.targets == "counts" and is_concrete(y) and jnp.any(y < 0):
-        raise ValueError(f"y must hold counts >= 0 for {type(loss).__name__}, but holds {float(jnp.min(y)):g}")
+    if loss.targets == "counts" and is_concrete(y) and np.any(np.asarray(y) < 0):
+        raise ValueError(f"y must hold counts >= 0 for {type(loss).__name__}, but holds {np.min(y):g}")
     if isinstance(loss, AbstractPiecewiseLinearLoss) and is_concrete(ridge) and not ridge > 0:
         raise ValueError(f"ridge must be positive for {type(loss).__name__}, but is {float(ridge):g}")
     return as_signs(y, len(y), y.dtype, weights) if loss.targets == "signs" else y
 
 
-@eqx.filter_jit
+@compiled
 def _smooth(kernel, X, y, loss, ridge, weights, bias, rtol, max_steps):
     coefficients, b, result, stats = newton_fit(gram_operator(kernel, X), y, loss, ridge, weights, bias, rtol, max_steps)
     return Solution(KernelExpansion(kernel, X, coefficients, b), result, stats)
 
 
-@eqx.filter_jit
+@compiled
 def _piecewise_linear(kernel, X, y, loss, ridge, weights, bias, solver):
     c = jnp.broadcast_to(1 / ridge, y.shape) if weights is None else weights / ridge
     scale = jnp.ones((), y.dtype) if loss.targets == "signs" else spread(y, bias)

@@ -15,6 +15,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from kernax.core.parameters import check_count
+from kernax.core.sharding import while_loop
 from kernax.supervised.dual import AbstractDualSolver, BoxProblem, bias_interval, check_tolerance, slopes
 
 _CHECK_EVERY = 16  # steps between two looks at the violation
@@ -63,7 +64,7 @@ class SMO(AbstractDualSolver):
             return (top - bottom > tol) & (steps < most)
 
         start = (beta, residual, *bias_interval(problem, beta, residual), jnp.zeros((), jnp.int32))
-        beta, _, _, _, steps = lax.while_loop(violated, outer, start)
+        beta, _, _, _, steps = while_loop(violated, outer, start)
         return beta, steps
 
 
@@ -135,7 +136,7 @@ class _Part(eqx.Module):
         floor = float(jnp.finfo(self.K.dtype).eps) * jnp.max(self.diagonal)
         state = (self.beta, *slopes(self.beta, self.residual, self.low, self.high, self.epsilon))
         start = state, jnp.max(state[1]) - jnp.min(state[2]), jnp.zeros((), jnp.int32)
-        state, _, steps = lax.while_loop(lambda carry: (carry[1] > tol) & (carry[2] < most), several, start)
+        state, _, steps = while_loop(lambda carry: (carry[1] > tol) & (carry[2] < most), several, start)
         return state[0], steps
 
     def _step(self, beta, rise, drop, floor):

@@ -1,6 +1,5 @@
 """Support vector machines for two classes, for regression and for one class; differentiable through the solution."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -15,6 +14,7 @@ from kernax.core.labels import as_signs
 from kernax.core.losses import EpsilonInsensitive, Hinge
 from kernax.core.memory import check_memory
 from kernax.core.preparation import prepare
+from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.support import NONNEGATIVE, Support
 from kernax.supervised.dual import AbstractDualSolver, BoxProblem, as_dual_solver
@@ -82,7 +82,7 @@ def svm(
     return finish(solution, throw, _hint("svm", kernel))
 
 
-@eqx.filter_jit
+@compiled
 def _svm(kernel, X, y, C, weights, bias, solver, block_size, start):
     def problem(operator, y):
         return of_loss(operator, Hinge(), y, _bound(C, weights, y), bias, jnp.ones((), y.dtype))
@@ -119,7 +119,7 @@ def support_vector_regression(
     return finish(solution, throw, _hint("support_vector_regression", kernel))
 
 
-@eqx.filter_jit
+@compiled
 def _support_vector_regression(kernel, X, y, C, epsilon, weights, bias, solver, block_size, start):
     def problem(operator, y):
         return of_loss(operator, EpsilonInsensitive(epsilon), y, _bound(C, weights, y), bias, spread(y, bias))
@@ -151,7 +151,7 @@ def one_class_svm(
     return finish(solution, throw, _hint("one_class_svm", kernel))
 
 
-@eqx.filter_jit
+@compiled
 def _one_class_svm(kernel, X, nu, weights, solver, block_size, start):
     zeros = jnp.zeros(count(X), nu.dtype)
 

@@ -18,6 +18,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import product
 from kernax.core.parameters import check_count, data
 from kernax.core.preparation import prepare, prepare_stacks
+from kernax.core.sharding import compiled
 
 _BUDGET = 2**22  # floats of permuted matrices held at one time
 
@@ -120,7 +121,7 @@ def _grams(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> tuple[Array, Array, 
     return gram_of_prepared(kernel, X), gram(kernel, X, Z), gram_of_prepared(kernel, Z)
 
 
-@eqx.filter_jit
+@compiled
 def _discrepancy(first, across, second):
     n, m = across.shape
     return _discrepancies(first, across, second, jnp.arange(n + m)[None, :] < n)[0][0]
@@ -144,7 +145,7 @@ def _discrepancies(first: Array, across: Array, second: Array, labels: Array) ->
     return size * jnp.sum(product(smaller, centred) * smaller, 1), size * min(n, m) * jnp.max(jnp.abs(K))
 
 
-@eqx.filter_jit
+@compiled
 def _two_sample_test(first, across, second, permutations, key):
     n, m = across.shape
     labels = _shuffled(jnp.arange(n + m) < n, permutations, key)
@@ -180,12 +181,12 @@ def _centred(K: Array) -> Array:
     return K - jnp.mean(K, 0)[None, :] - jnp.mean(K, 1)[:, None] + jnp.mean(K)
 
 
-@eqx.filter_jit
+@compiled
 def _hsic(K, L):
     return jnp.mean(_centred(K) * _centred(L))
 
 
-@eqx.filter_jit
+@compiled
 def _independence_test(K, L, permutations, key):
     n, K, L = len(K), _centred(K), _centred(L)
     orders = _shuffled(jnp.arange(n), permutations, key)

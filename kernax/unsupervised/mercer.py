@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +17,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import is_concrete, product
 from kernax.core.parameters import check_count
 from kernax.core.preparation import prepare
+from kernax.core.sharding import compiled
 from kernax.core.spectral import Eigenpairs
 from kernax.errors import NotPSDError
 
@@ -79,7 +79,7 @@ def _check_psd(kernel: AbstractKernel, sound: Array) -> None:
         raise NotPSDError(f"the Gram matrix of {type(kernel).__name__} on these points has a negative eigenvalue")
 
 
-@eqx.filter_jit
+@compiled
 def _eigenpairs(K, count):
     every, vectors = _leading(count, K)
     values, sound = every[:count], _is_psd(every)
@@ -90,7 +90,7 @@ def _eigenpairs(K, count):
     return jnp.where(good, values, jnp.nan) / len(K), coefficients, jnp.sum(every > _threshold(every)), sound
 
 
-@eqx.filter_jit
+@compiled
 def _empirical_features(K):
     root, values = _inverse_root(K)
     sound = _is_psd(values)

@@ -1,0 +1,52 @@
+"""What compiled functions and loops need inside `jax.shard_map`, the way to many devices: arrays that vary alike.
+
+There JAX knows of every array over which axes of the mesh it varies. Arithmetic mixes arrays that do and that do not; loops,
+branches, linear solves and operators of lineax refuse to. So every array that enters a compiled function is made to vary over
+all axes that any of them varies over, and so is what a loop starts from. Elsewhere both do nothing.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.core
+from jax import lax
+
+
+def varying_alike(tree: Any) -> Any:
+    """The same tree, with every array varying over all mesh axes that any of them varies over."""
+    leaves, structure = jax.tree.flatten(tree)
+    if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        return tree  # the usual case, for nothing
+    axes = frozenset().union(*(_axes(leaf) for leaf in leaves if eqx.is_array(leaf)))
+    return jax.tree.unflatten(structure, [_varying(leaf, axes) for leaf in leaves]) if axes else tree
+
+
+def _axes(array: Any) -> frozenset:
+    """The mesh axes over which an array varies."""
+    return jax.typeof(array).mat.varying
+
+
+def _varying(leaf: Any, axes: frozenset) -> Any:
+    missing = tuple(axes - _axes(leaf)) if eqx.is_array(leaf) else ()
+    return lax.pcast(leaf, missing, to="varying") if missing else leaf
+
+
+def compiled(function: Callable) -> Callable:
+    """`eqx.filter_jit`, of arguments that vary alike: what every verb's private function is."""
+    jitted = eqx.filter_jit(function)
+
+    @wraps(function)
+    def of_alike(*args, **kwargs):
+        args, kwargs = varying_alike((args, kwargs))
+        return jitted(*args, **kwargs)
+
+    return of_alike
+
+
+def while_loop(go_on: Callable, step: Callable, start: Any) -> Any:
+    """`lax.while_loop` over a state that may be in part the same on all devices, at the start or after a step."""
+    start = varying_alike(start)
+    return lax.while_loop(go_on, lambda state: varying_alike((step(state), state))[0], start)

@@ -1,0 +1,191 @@
+"""Every learner inside `jax.shard_map`, in a batch of weights over the devices: its value and gradient are those of `vmap`.
+
+One device is enough to see what varies over a mesh and what does not. The slow tier runs this file on eight.
+"""
+
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+import optax
+import pytest
+from conftest import TOLERANCE, assert_close
+from jax.sharding import PartitionSpec
+
+import kernax
+from kernax.core.losses import Huber, Logistic, Pinball, Poisson, Squared, SquaredHinge
+
+OVER = PartitionSpec("batch")
+RNG = np.random.default_rng(0)
+N = 10
+X = jnp.asarray(RNG.normal(size=(N, 2)))
+T = jnp.asarray(np.sin(2 * RNG.normal(size=N)))
+Y = jnp.asarray([1.0, -1.0] * 5)
+CLASSES = kernax.one_hot(np.arange(N) % 3)[0]
+COUNTS = jnp.asarray(RNG.poisson(2.0, size=N).astype(float))
+WEIGHTS = jnp.asarray(RNG.uniform(0.5, 2.0, size=(8, N)))
+RBF = kernax.RBF(1.0)
+FEATURES = kernax.FeatureMap(lambda x: jnp.append(x, jnp.ones_like(x[0])))
+PRIOR = kernax.GaussianProcess(RBF)
+KEY = jax.random.key(0)
+SMO, GRADIENTS = kernax.SMO(tol=1e-6), kernax.ProjectedGradient(tol=1e-6)
+
+
+def over_devices(function, in_specs=OVER):
+    """A function of batches, each device with its part of them."""
+    mesh = jax.make_mesh((jax.device_count(),), ("batch",), axis_types=(jax.sharding.AxisType.Auto,))
+    return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=OVER))
+
+
+def fitted(solution):
+    return solution.value.coefficients
+
+
+def risk(loss, y, **settings):
+    return lambda w: fitted(kernax.regularised_risk(RBF, X, y, loss, 0.3, weights=w, **settings))
+
+
+def machine(**settings):
+    return lambda w: fitted(kernax.svm(RBF, X, Y, 1.0, weights=w, **settings))
+
+
+def solved(w):
+    return kernax.solve(lx.MatrixLinearOperator(kernax.gram(RBF, X) + jnp.diag(w), lx.positive_semidefinite_tag), T).value
+
+
+def variances(w):
+    return jax.vmap(kernax.condition(PRIOR, X, T, 0.1, weights=w).value.variance)(X[:3])
+
+
+def drawn(w):
+    return kernax.condition(PRIOR, X, T, 0.1, weights=w).value.sample(X[:3] + 0.1, key=KEY)
+
+
+def minus_evidence(kernel, w):
+    return -kernax.log_marginal_likelihood(kernel, X, T, 0.1, weights=w)
+
+
+def learned(w):
+    return kernax.minimise(minus_evidence, RBF, optax.adam(0.1), 3, args=(w,)).value.lengthscale
+
+
+def learned_from_two_starts(w):
+    return kernax.multi_start(minus_evidence, [RBF, kernax.RBF(0.5)], optax.adam(0.1), 3, args=(w,)).value.lengthscale
+
+
+QUICK = {
+    "ridge": lambda w: fitted(kernax.kernel_ridge(RBF, X, T, 0.1, weights=w)),
+    "svm": machine(solver=SMO),
+}
+SLOW = {
+    "evidence": lambda w: -minus_evidence(RBF, w),
+    "logistic": lambda w: fitted(kernax.kernel_logistic(RBF, X, Y, 0.3, weights=w)),
+    "solve": solved,
+    "ridge with a bias": lambda w: fitted(kernax.kernel_ridge(RBF, X, T, 0.1, weights=w, bias=True)),
+    "ridge in features": lambda w: fitted(kernax.kernel_ridge(FEATURES, X, T, 0.1, weights=w)),
+    "ridge in blocks": lambda w: fitted(kernax.kernel_ridge(RBF, X, T, 0.1, weights=w, block_size=4)),
+    "ridge by weights": lambda w: fitted(kernax.kernel_ridge(RBF, X, w, 0.1)),
+    "leave one out": lambda w: kernax.leave_one_out(RBF, X, T, 0.1, weights=w, bias=True),
+    "condition": variances,
+    "sample": drawn,
+    "logistic in features": lambda w: fitted(kernax.kernel_logistic(FEATURES, X, Y, 0.3, weights=w)),
+    "softmax": lambda w: fitted(kernax.kernel_softmax(RBF, X, CLASSES, 0.3, weights=w)),
+    "svm by projected gradients": machine(solver=GRADIENTS),
+    "svm in blocks": machine(solver=SMO, block_size=4),
+    "svm on working sets": machine(solver=kernax.SMO(tol=1e-6, working_set=6)),
+    "machines": lambda w: fitted(kernax.svm(RBF, X, 2 * CLASSES - 1, 1.0, weights=w, solver=SMO)),
+    "regression": lambda w: fitted(kernax.support_vector_regression(RBF, X, T, 1.0, 0.1, weights=w, solver=SMO)),
+    "one class": lambda w: fitted(kernax.one_class_svm(RBF, X, 0.3, weights=w, solver=SMO)),
+    "squared": risk(Squared(), T, bias=True),
+    "Huber": risk(Huber(), T),
+    "logistic loss": risk(Logistic(), Y),
+    "squared hinge": risk(SquaredHinge(), Y),
+    "Poisson": risk(Poisson(), COUNTS),
+    "pinball": risk(Pinball(0.3), T, solver=SMO),
+    "lasso": lambda w: kernax.lasso(X, T, 0.1, weights=w, bias=True).value[0],
+    "platt": lambda w: kernax.platt(T, Y, weights=w).value.slope,
+    "left-out machines": lambda w: kernax.svm_leave_one_out(RBF, X, Y, 1.0, weights=w, solver=SMO),
+    "mean embedding": lambda w: kernax.mean_embedding(RBF, X, weights=w).values(X),
+    "discrepancy": lambda w: kernax.maximum_mean_discrepancy(RBF, X * w[:, None], X[:5]),
+    "hsic": lambda w: kernax.hsic(RBF, RBF, X * w[:, None], X),
+    "gram": lambda w: kernax.gram(kernax.RBF(w[0]), X),
+    "gram in blocks": lambda w: kernax.gram(RBF, X * w[:, None], X, block_size=4),
+    "eigenvalues": lambda w: kernax.eigenpairs(RBF, X * w[:, None], 2).values,
+    "empirical features": lambda w: kernax.empirical_features(kernax.RBF(0.3 * w[0]), X).values(X[:2]),
+}
+STEPS = {  # without a derivative
+    "perceptron": lambda w: fitted(kernax.kernel_perceptron(RBF, X * w[:, None], Y, max_epochs=300, averaged=True)),
+    "perceptron in features": lambda w: fitted(kernax.kernel_perceptron(FEATURES, X * w[:, None], jnp.sign(X[:, 0]))),
+    "isotonic": lambda w: kernax.isotonic(T, Y, weights=w).probabilities,
+    "two-sample test": lambda w: kernax.two_sample_test(RBF, X * w[:, None], X[:5], permutations=9, key=KEY).p_value,
+    "independence test": lambda w: kernax.independence_test(RBF, RBF, X * w[:, None], X, permutations=9, key=KEY).p_value,
+    "minimise": learned,
+    "multi_start": learned_from_two_starts,
+}
+CASES = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+
+
+def close(sharded, plain):
+    for a, b in zip(jax.tree.leaves(sharded), jax.tree.leaves(plain), strict=True):
+        assert_close(np.asarray(a, float), np.asarray(b, float), 100 * TOLERANCE["solve"])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients_of_a_batch_over_devices_are_those_of_vmap(name):
+    """Catches a loop, branch or linear solve that mixes arrays which differ between devices with those that do not."""
+    values = (QUICK | SLOW)[name]
+    member = jax.value_and_grad(lambda w: jnp.sum(jnp.sin(values(w))))
+    close(over_devices(jax.vmap(member))(WEIGHTS), jax.jit(jax.vmap(member))(WEIGHTS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STEPS)
+def test_values_without_a_derivative_of_a_batch_over_devices_are_those_of_vmap(name):
+    close(over_devices(jax.vmap(STEPS[name]))(WEIGHTS), jax.jit(jax.vmap(STEPS[name]))(WEIGHTS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["ridge", "svm", "evidence"])
+def test_batches_of_points_kernels_and_targets_run_over_devices(verb):
+    """Catches what only weights are fed to: here the points, the lengthscale and the targets differ, and nothing else."""
+    verbs = {
+        "ridge": lambda k, X, y: jnp.sum(fitted(kernax.kernel_ridge(k, X, y, 0.1)) ** 2),
+        "svm": lambda k, X, y: jnp.sum(fitted(kernax.svm(k, X, Y, 1.0, solver=SMO)) ** 2),
+        "evidence": lambda k, X, y: kernax.log_marginal_likelihood(k, X, y, 0.1),
+    }
+    member = jax.value_and_grad(lambda X, scale, y: verbs[verb](kernax.RBF(scale), X, y), (0, 1))
+    batch = (X + 0.1 * WEIGHTS[:, :, None], WEIGHTS[:, 0], T * WEIGHTS)
+    close(over_devices(jax.vmap(member))(*batch), jax.jit(jax.vmap(member))(*batch))
+
+
+@pytest.mark.slow
+def test_the_gradient_in_points_that_all_devices_share_is_summed_over_them():
+    """Catches a cast that loses the sum over devices in its transpose."""
+
+    def losses(X, weights):
+        return jax.vmap(lambda w: kernax.log_marginal_likelihood(RBF, X, T, 0.1, weights=w))(weights)
+
+    both = (PartitionSpec(), OVER)
+    sharded = jax.grad(lambda X: jnp.sum(over_devices(losses, both)(X, WEIGHTS)))(X)
+    close(sharded, jax.grad(lambda X: jnp.sum(losses(X, WEIGHTS)))(X))
+
+
+@pytest.mark.slow
+def test_a_failure_on_one_device_raises():
+    """Catches a check at run time that is left out inside shard_map: without weights nothing is left to fit."""
+    weights = WEIGHTS.at[-1].set(0)
+    with pytest.raises(Exception, match="NaN or inf"):
+        jax.block_until_ready(over_devices(jax.vmap(QUICK["ridge"]))(weights))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(jax.device_count() > 1, reason="runs itself on eight devices")
+def test_all_of_this_on_eight_devices():
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    command = [sys.executable, "-m", "pytest", __file__, "-n", "0", "-q", "-x", "-m", ""]
+    done = subprocess.run(command, env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
