@@ -20,8 +20,8 @@ BIN := .venv/bin
 demo: .venv/demo
 	@$(BIN)/python examples/write_diabetes.py demo/diabetes.csv
 	$(BIN)/kernax fit demo/diabetes.csv --target progression --plot demo/diabetes.png --out demo/diabetes.kernax
-	@$(BIN)/python examples/write_breast_cancer.py demo/breast_cancer.csv
-	$(BIN)/kernax fit demo/breast_cancer.csv --target diagnosis --model svm --plot demo/breast_cancer.png
+	@$(BIN)/python examples/write_rings.py demo/rings.csv
+	$(BIN)/kernax fit demo/rings.csv --target place --plot demo/rings.png
 	$(BIN)/python examples/forecast_co2.py demo/co2.png
 
 # The suite, once in each precision, each in its own processes; then what takes longer, which CI runs as well, with XLA's
