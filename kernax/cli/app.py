@@ -19,7 +19,7 @@ from kernax.cli.job import Report, Split, kernel_of, one_per_column, split_class
 from kernax.cli.machine import compiled_programs, expected_cost, linear_algebra_threads
 from kernax.cli.naming import parameter_names
 from kernax.cli.picture import draw
-from kernax.cli.predictor import GP, LOGISTIC, SVM, load_predictor, parameter_rows, save_predictor
+from kernax.cli.predictor import GP, LOGISTIC, SVM, Predictor, load_predictor, parameter_rows, save_predictor
 from kernax.cli.table import LEAST_ROWS, Table, listed, plural, quoted, read_columns, read_table
 from kernax.cli.target import why_classes
 from kernax.files import write_whole
@@ -79,15 +79,10 @@ def fit(
     """
     with one_line_errors() as names, jax.enable_x64(True), compiled_programs(keep=not no_cache):
         _check_options(seed, restarts, threads, rows)
-        if plot is not None:
-            check_picture(plot, data)
-        if out is not None:
-            check_writable(out, "--out", data, plot, needs="safetensors")
+        _check_files(data, plot, out)
         whole = read_table(data, target, ignore or ())
         table = compared_columns(whole, kernel, tokens)
-        reason = why_classes(table.target) if model is None else None
-        name = model.value if model is not None else LOGISTIC if reason else GP
-        _check_restarts(restarts, name)
+        name, reason = _chosen(table, model, restarts)
         split = split_classes if name in CLASSIFIERS else split_numbers
         parts = split(table, seed, tokens or Tokens.LETTERS, rows)
         names |= parameter_names(kernel_of(parts, kernel), "kernel.")
@@ -146,14 +141,25 @@ def _check_options(seed: int, restarts: int, threads: int | None, rows: int | No
     _check_threads(threads)
 
 
+def _check_files(data: Path, plot: Path | None, out: Path | None) -> None:
+    if plot is not None:
+        check_picture(plot, data)
+    if out is not None:
+        check_writable(out, "--out", data, plot, needs="safetensors")
+
+
 def _check_threads(threads: int | None) -> None:
     if threads is not None and threads < 1:
         raise ValueError(f"--threads must be at least 1, but is {threads}")
 
 
-def _check_restarts(restarts: int, model: str) -> None:
-    if restarts > 1 and model in CLASSIFIERS:
-        raise ValueError(f"--restarts {restarts}: {model} learns from one start; gp and ridge take more")
+def _chosen(table: Table, model: options.ModelName | None, restarts: int) -> tuple[str, str | None]:
+    """The model that was asked for, or the one that suits the target, and why."""
+    reason = why_classes(table.target) if model is None else None
+    name = model.value if model is not None else LOGISTIC if reason else GP
+    if restarts > 1 and name in CLASSIFIERS:
+        raise ValueError(f"--restarts {restarts}: {name} learns from one start; gp and ridge take more")
+    return name, reason
 
 
 @app.command()
@@ -179,22 +185,32 @@ def predict(
         _check_threads(threads)
         if out is not None:
             check_writable(out, "--out", data, model)
-        predictor = load_predictor(model)
-        inputs = predictor.inputs
-        rows = read_columns(data, inputs.columns, inputs.text.name if inputs.text else None, keep or ())
-        if inputs.text:
-            inputs.text.warn_of_strangers(rows.cells)
-        with linear_algebra_threads(len(rows.X), threads):
-            columns = predictor.columns(inputs.points(rows.X, rows.cells))
-        _check_predictions(data, columns, rows.kept)
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*rows.kept, *columns])
-        writer.writerows(zip(*rows.kept.values(), *(_cells(column) for column in columns.values())))
+        text = _as_csv(_predictions(load_predictor(model), data, keep or [], threads))
         if out is None:
-            typer.echo(text.getvalue(), nl=False)
+            typer.echo(text, nl=False)
         else:
-            write_whole(out, lambda path: path.write_text(text.getvalue(), encoding="utf-8"))
+            write_whole(out, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def _predictions(predictor: Predictor, data: Path, keep: list[str], threads: int | None) -> dict[str, list[str]]:
+    """The columns to write: those to keep, and what is predicted."""
+    inputs = predictor.inputs
+    rows = read_columns(data, inputs.columns, inputs.text.name if inputs.text else None, keep)
+    if inputs.text:
+        inputs.text.warn_of_strangers(rows.cells)
+    with linear_algebra_threads(len(rows.X), threads):
+        columns = predictor.columns(inputs.points(rows.X, rows.cells))
+    _check_predictions(data, columns, rows.kept)
+    kept = {name: list(cells) for name, cells in rows.kept.items()}
+    return kept | {name: _cells(column) for name, column in columns.items()}
+
+
+def _as_csv(columns: dict[str, list[str]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values()))
+    return text.getvalue()
 
 
 def _check_predictions(data: Path, columns: dict[str, np.ndarray], kept: dict[str, tuple[str, ...]]) -> None:

@@ -79,11 +79,7 @@ def read_columns(path: Path, columns: tuple[str, ...], text: str | None, keep: S
     wanted = columns if text is None else (*columns, text)
     with _open(path) as records:
         header = _header(path, records)
-        missing = [name for name in wanted if name not in header]
-        if missing:
-            raise ValueError(
-                f"{path} lacks {listed(missing)}: the model was fitted to the columns {', '.join(wanted[:_SHOWN])}"
-            )
+        _check_model_columns(path, wanted, header)
         for name in keep:
             _check_name(path, name, header, "--keep")
         rows = [_row(path, header, line, cells) for line, cells in records]
@@ -159,6 +155,12 @@ def _check_columns(path: Path, target: str, ignore: Sequence[str], header: list[
     if set(header) <= {target, *ignore}:
         ignored = " and what is ignored" if ignore else ""
         raise ValueError(f"{path} has no columns but the target {quoted(target)}{ignored}: there is nothing to predict it from")
+
+
+def _check_model_columns(path: Path, wanted: tuple[str, ...], header: list[str]) -> None:
+    missing = [name for name in wanted if name not in header]
+    if missing:
+        raise ValueError(f"{path} lacks {listed(missing)}: the model was fitted to the columns {', '.join(wanted[:_SHOWN])}")
 
 
 def _check_name(path: Path, name: str, header: list[str], option: str) -> None:
