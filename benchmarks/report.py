@@ -27,8 +27,13 @@ def environment() -> dict[str, Any]:
         "blas_threads": {pool["internal_api"]: pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"},
         "load": [round(load, 2) for load in os.getloadavg()],
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in _OURS + _PEERS},
+        "versions": versions(),
     }
+
+
+def versions() -> dict[str, str]:
+    """Of kernax's dependencies and of its peers."""
+    return {name: _version(name) for name in _OURS + _PEERS}
 
 
 def _version(package: str) -> str:

@@ -67,26 +67,29 @@ class Process:
 def main(device: str, names: list[str], quick: bool, seconds: float, file: Path | None) -> int:
     """Everything, within so many seconds; 1 if any answers disagree, a learner failed or a test did."""
     end = time.monotonic() + seconds
-    wanted = [row for row in ROWS + PEERS if not names or any(name in row.name for name in names)]
     with_suite = not names or "suite" in names
     report = {"seconds": seconds, "quick": quick, "card": _card(), "rows": [], "suite": []}
     _write(report, file)  # a folder that does not exist is noticed now
-    rows_end = end - (_FOR_THE_SUITE if with_suite and not quick else 0.0)
-    ours, peers = [row for row in wanted if row.peer is None], [row for row in wanted if row.peer is not None]
-    if ours:
-        _measure(
-            ours, Process(_PLATFORMS[device], quick), rows_end - (_FOR_PEERS if peers and not quick else 0.0), report, file
-        )
-    if peers:  # in a process of their own, where JAX leaves the device alone
-        _measure(peers, Process("cpu", quick), rows_end, report, file)
+    wanted = [row for row in ROWS + PEERS if not names or any(name in row.name for name in names)]
+    _measure_all(device, wanted, end - (_FOR_THE_SUITE if with_suite and not quick else 0.0), report, file)
     if with_suite:
-        report["suite"] = suite.outcomes(_PLATFORMS[device].split(",")[0], quick, end - time.monotonic() - 2 * suite.GRACE)
-        _write(report, file)
+        platform = _PLATFORMS[device].split(",")[0]
+        report["suite"] = suite.outcomes(platform, quick, end - time.monotonic() - 2 * suite.GRACE)
         for outcome in report["suite"]:
-            print("suite:", {name: value for name, value in outcome.items() if name != "end"}, flush=True)
+            print("suite:", {name: value for name, value in outcome.items() if name not in ("end", "versions")}, flush=True)
     report["complete"] = True
     _write(report, file)
     return int(any(is_wrong(record) for record in report["rows"]) or any(part["failed"] for part in report["suite"]))
+
+
+def _measure_all(device: str, rows: list[Row], end: float, report: dict[str, Any], file: Path | None) -> None:
+    """kernax's rows, then those of other libraries in a process of their own, where JAX leaves the device alone."""
+    quick = report["quick"]
+    ours, peers = [row for row in rows if row.peer is None], [row for row in rows if row.peer is not None]
+    if ours:
+        _measure(ours, Process(_PLATFORMS[device], quick), end - (_FOR_PEERS if peers and not quick else 0.0), report, file)
+    if peers:
+        _measure(peers, Process("cpu", quick), end, report, file)
 
 
 def _card() -> str | None:

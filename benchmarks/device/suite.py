@@ -9,6 +9,8 @@ import tempfile
 import time
 from typing import Any
 
+from benchmarks.report import versions
+
 FILES = ("gram", "linalg", "ridge", "expansion", "batching", "svm", "gp", "strings")
 QUICK = ("batching",)
 _OUTCOME = re.compile(r"\b(PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b (\S+)|^(\S+::\S+.*?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b")
@@ -47,7 +49,7 @@ def _ended(precision: str, run: subprocess.Popen, log: Any, deadline: float) -> 
     with log:
         log.seek(0)
         text = log.read()
-    return {"precision": precision, "in_time": in_time, "exit": run.returncode} | parsed(text)
+    return {"precision": precision, "in_time": in_time, "exit": run.returncode, "versions": versions()} | parsed(text)
 
 
 def _waited(run: subprocess.Popen, seconds: float) -> bool:

@@ -97,7 +97,21 @@ def load_notes(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def _read(path: str | os.PathLike) -> tuple[str, str, dict[str, np.ndarray]]:
-    """Structure, notes and arrays of a sound file. safetensors checks every size against the file's before it allocates."""
+    """Structure, notes and arrays of a sound file."""
+    header, arrays = _opened(path)
+    foreign = next((array.dtype for array in arrays.values() if not holds(array)), None)
+    if foreign is not None:
+        raise KernaxFileError(f"{path} holds an array of {foreign}, which no kernax model does")
+    missing = {"model", "notes", "sha256"} - set(header)
+    if missing:
+        raise KernaxFileError(f"{path} cannot be read as a kernax model: it has no {', '.join(sorted(missing))}")
+    if _checksum(header["model"], header["notes"], arrays) != header["sha256"]:
+        raise KernaxFileError(f"{path} is damaged: its contents do not match their checksum")
+    return header["model"], header["notes"], arrays
+
+
+def _opened(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """The texts and arrays of a file. safetensors checks every size against the file's before it allocates."""
     safetensors = _safetensors()
     if Path(path).is_dir():
         raise IsADirectoryError(f"{path} is a folder, not a file")
@@ -108,20 +122,13 @@ def _read(path: str | os.PathLike) -> tuple[str, str, dict[str, np.ndarray]]:
             header = file.metadata() or {}
             if header.get("format") != _FORMAT:
                 raise KernaxFileError(f"{path} is not a kernax model of this version: its format is {header.get('format')!r}")
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dict
-        structure, notes, expected = header["model"], header["notes"], header["sha256"]
+            return header, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dict
     except KernaxFileError:
         raise
     except safetensors.SafetensorError as problem:
         raise KernaxFileError(f"{path} is not a kernax model, or is cut short") from problem
     except (ValueError, KeyError, TypeError, AttributeError, OSError, OverflowError) as problem:  # F8: an AttributeError
         raise KernaxFileError(f"{path} cannot be read as a kernax model: {problem}") from problem
-    foreign = next((array.dtype for array in arrays.values() if not holds(array)), None)
-    if foreign is not None:
-        raise KernaxFileError(f"{path} holds an array of {foreign}, which no kernax model does")
-    if _checksum(structure, notes, arrays) != expected:
-        raise KernaxFileError(f"{path} is damaged: its contents do not match their checksum")
-    return structure, notes, arrays
 
 
 def _checksum(structure: str, notes: str, arrays: dict[str, np.ndarray]) -> str:

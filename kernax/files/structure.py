@@ -22,8 +22,6 @@ def described(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int = 
     if depth > _DEEPEST:
         raise KernaxFileError(f"{path} is nested too deeply")
     within = lambda part, name: described(part, arrays, f"{path}.{name}", depth + 1)
-    if isinstance(node, (jax.Array, np.ndarray, np.generic)):
-        return {"array": _numbered(node, arrays, path)}
     if isinstance(node, Static):
         return {"wrapped": _name_of_function(node.function, path)}
     if isinstance(node, eqx.Module):
@@ -36,6 +34,13 @@ def described(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int = 
         return {"dict": {key: within(part, key) for key, part in node.items()}}
     if isinstance(node, slice):
         return {"slice": [within(part, "slice") for part in (node.start, node.stop, node.step)]}
+    return _leaf(node, arrays, path)
+
+
+def _leaf(node: Any, arrays: dict[str, np.ndarray], path: str) -> dict[str, Any]:
+    """What has no parts: an array, a value, a function by its name."""
+    if isinstance(node, (jax.Array, np.ndarray, np.generic)):
+        return {"array": _numbered(node, arrays, path)}
     if node is None or isinstance(node, (bool, int, float, str)):
         return {"value": node}
     if callable(node):
@@ -97,14 +102,14 @@ def restored(node: Any, arrays: dict[str, np.ndarray], depth: int = 0) -> Any:
     if "class" in node:
         return _module(node["class"], {name: within(part) for name, part in node["fields"].items()})
     ((kind, content),) = node.items()
-    if kind == "array":
-        return _array(arrays.pop(content))
     if kind == "dict":
         return {key: within(part) for key, part in content.items()}
-    if kind in ("tuple", "list"):
-        return (tuple if kind == "tuple" else list)(within(part) for part in _listed(content))
-    if kind == "slice":
-        return _slice([within(part) for part in _listed(content)])
+    if kind in ("tuple", "list", "slice"):
+        return _CONTAINERS[kind]([within(part) for part in _listed(content)])
+    return _array(arrays.pop(content)) if kind == "array" else _restored_leaf(kind, content)
+
+
+def _restored_leaf(kind: str, content: Any) -> Any:
     if kind == "value":
         return _value(content)
     return _function(content) if kind == "function" else Static(_function(content))
@@ -125,6 +130,9 @@ def _slice(parts: list[Any]) -> slice:
     if len(parts) != 3 or not all(part is None or type(part) is int for part in parts):
         raise KernaxFileError(f"a slice has a start, an end and a step, integers or null, but the file has {parts}")
     return slice(*parts)
+
+
+_CONTAINERS = {"tuple": tuple, "list": list, "slice": _slice}
 
 
 def _value(content: Any) -> Any:
