@@ -69,6 +69,26 @@ def test_operators_multiply_like_the_matrix_and_carry_the_ridge(stacks, rng):
         np.testing.assert_allclose(lx.diagonal(operator), kernax.gram_diagonal(KERNEL, X) + 0.3, rtol=1e-5)
 
 
+@pytest.mark.parametrize("block_size", [1, 7, 20])
+def test_products_without_a_matrix_have_its_exact_diagonal(block_size, rng):
+    """Above eight dimensions, in lengthscales so short that K is the identity: in value and in every derivative.
+
+    Catches the distance of a point to itself in the rounding of a product over short lengthscales.
+    """
+    X, v = rng.normal(size=(20, 20)).astype(DTYPE) + 3, rng.normal(size=20).astype(DTYPE)
+
+    def product(diagonal, lengthscale, X):
+        kernel = diagonal * kernax.RBF(lengthscale)
+        return kernax.gram_operator(kernel, X, block_size=block_size).mv(v)
+
+    short = jnp.asarray([1e-7 if X64 else 1e-3, 1e-2], DTYPE)
+    batch = jax.vmap(product, (None, 0, None))
+    np.testing.assert_array_equal(batch(jnp.asarray(2, DTYPE), short, X), 2 * np.stack([v, v]))
+    slopes = jax.vmap(jax.jacrev(product, (0, 1)), (None, 0, None))(jnp.asarray(2, DTYPE), short, X)
+    np.testing.assert_array_equal(slopes[0], np.stack([v, v]))
+    np.testing.assert_array_equal(slopes[1], 0)
+
+
 def test_gram_passes_through_jit_vmap_and_grad_as_one_function(stacks):
     X, Z = stacks
     batch = jnp.stack([X[:20], Z])

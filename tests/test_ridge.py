@@ -113,6 +113,19 @@ def test_a_ridge_of_zero_interpolates_and_singular_interpolation_is_warned_about
         kernax.kernel_ridge(kernel, X, y, -1.0)
 
 
+@needs_x64
+def test_blocks_change_no_fit_in_short_lengthscales(rng):
+    """Catches matrix-free products whose diagonal is rounded: coefficients were off by a fifth, with a residual of 1e-16."""
+    X, y = rng.normal(size=(20, 20)), rng.normal(size=20)
+
+    def coefficients(lengthscale, block_size):
+        return kernax.kernel_ridge(kernax.RBF(lengthscale), X, y, 1.0, block_size=block_size).value.coefficients
+
+    for lengthscale in (1e-7, 2.0):
+        values = [coefficients(lengthscale, block_size) for block_size in (None, 5)]
+        np.testing.assert_allclose(values[1], values[0], rtol=1e-9)
+
+
 def fitted(lengthscale, ridge, X, y, weights, block_size, bias):
     solver = None if block_size is None else kernax.ConjugateGradient(rtol=1e-13)
     arguments = {"weights": weights, "bias": bias, "solver": solver, "block_size": block_size}

@@ -202,7 +202,8 @@ def _sizes(jaxpr: Any):
 class GramOperator(lx.AbstractLinearOperator):
     """`v -> K v` for the Gram matrix of a stack, computing `block_size` rows of K at a time and keeping none.
 
-    Each block is recomputed in the backward pass, so that its memory too is O(block_size n).
+    Each block is recomputed in the backward pass, so that its memory too is O(block_size n). The diagonal is `k(x, x)`, as
+    in `gram`: within a row the distance of a point to itself would be rounded like any other.
     """
 
     kernel: AbstractKernel
@@ -210,10 +211,14 @@ class GramOperator(lx.AbstractLinearOperator):
     block_size: int = eqx.field(static=True)
 
     def mv(self, vector):
-        def row(x):
-            return product(jax.vmap(lambda z: self.kernel(x, z))(self.points), vector)
+        def entry(place_and_point):
+            place, x = place_and_point
+            row = jax.vmap(lambda z: self.kernel(x, z))(self.points)
+            exact = row.at[place].set(self.kernel(x, x), unique_indices=True, mode="promise_in_bounds")
+            return product(exact, vector)
 
-        return lax.map(jax.checkpoint(row), self.points, batch_size=self.block_size)
+        numbered = (jnp.arange(count(self.points)), self.points)
+        return lax.map(jax.checkpoint(entry), numbered, batch_size=self.block_size)
 
     def as_matrix(self):
         return gram(self.kernel, self.points, block_size=self.block_size)
