@@ -1,6 +1,7 @@
 """kernax: differentiable kernel methods in JAX. Nouns are equinox modules, verbs are functions."""
 
 from kernax import errors
+from kernax.core.conjugate_gradient import ConjugateGradient
 from kernax.core.description import describe
 from kernax.core.expansion import KernelExpansion, kernel_distance
 from kernax.core.features import FeatureMap
@@ -21,7 +22,7 @@ from kernax.core.losses import (
 )
 from kernax.core.parameters import data, integer, interval, nonnegative, positive, real, unconstrain
 from kernax.core.solution import RESULTS, Solution
-from kernax.core.solvers import ConjugateGradient, JitteredCholesky
+from kernax.core.solvers import JitteredCholesky
 from kernax.core.spectral import AbstractSpectral
 from kernax.files import load, save
 from kernax.gp.process import ConstantMean, GaussianProcess, LinearMean

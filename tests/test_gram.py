@@ -216,6 +216,24 @@ def test_overflow_is_an_error_that_names_the_kernel():
         kernax.gram(kernax.Polynomial(degree=10), X)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_one_bad_pair_anywhere_is_an_error(bad, stacks):
+    """Catches a check of the diagonal and one row and column only, also of a kernel between two stacks and in tiles."""
+    X, Z = stacks
+    X[20], X[11], Z[7] = 2, 3, 3
+
+    def pair(_, x, z):
+        return jnp.where(x[0] * z[0] == 6, jnp.asarray(bad, x.dtype), jnp.dot(x, z))
+
+    kernel = kernax.Custom(pair)
+    for arguments in ((X,), (X, Z)):
+        for block_size in (None, 7):
+            with pytest.raises(NonFiniteError, match="Custom is NaN or inf"):
+                kernax.gram(kernel, *arguments, block_size=block_size)
+    large = kernax.gram(kernax.Constant(0.9 * float(jnp.finfo(DTYPE).max)), X)
+    assert jnp.all(jnp.isfinite(large))
+
+
 @needs_x64
 def test_half_precision_is_computed_in_float32_and_mixed_stacks_in_the_wider(rng):
     X = rng.normal(size=(5, 2))

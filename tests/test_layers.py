@@ -18,7 +18,7 @@ CORE = (
     ("parameters", "solution", "batching", "operators"),
     ("boundary", "kernel", "losses", "description"),
     ("labels", "memory", "spectral", "features", "preparation"),
-    ("gram", "solvers"),
+    ("gram", "solvers", "conjugate_gradient"),
     ("linalg",),
     ("density",),
     ("newton",),

@@ -9,7 +9,7 @@ from conftest import TOLERANCE, X64, check_derivatives, needs_x64
 
 import kernax
 from kernax.core.linalg import weighted_solve
-from kernax.errors import ConditionWarning, MaxStepsError, NonFiniteError, NotPSDError
+from kernax.errors import BreakdownError, ConditionWarning, MaxStepsError, NonFiniteError, NotPSDError
 
 PSD = lx.positive_semidefinite_tag
 DTYPE = jnp.result_type(float)
@@ -73,7 +73,7 @@ def test_a_cap_on_the_steps_is_reported():
         kernax.solve(dense(A), np.ones(50), few)
 
 
-@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("scale", [1e-12, 1e12, 1e-75 if X64 else 1e-18, 1e75 if X64 else 1e18])
 def test_conjugate_gradients_do_not_depend_on_units(scale, rng):
     A = rng.normal(size=(30, 30))
     A = A @ A.T + np.eye(30)
@@ -103,8 +103,44 @@ def test_an_indefinite_matrix_is_refused_and_not_repaired():
     solution = kernax.solve(dense(np.diag([1.0, -1.0, 2.0])), np.ones(3), throw=False)
     assert solution.result == kernax.RESULTS.not_psd
     assert jnp.all(jnp.isnan(solution.value))
-    with pytest.raises(NotPSDError, match="not positive definite"):
+    with pytest.raises(NotPSDError, match=r"not positive definite.* smallest eigenvalue is -1, its largest 2\."):
         kernax.solve(dense(np.diag([1.0, -1.0, 2.0])), np.ones(3))
+
+
+def test_jitter_never_exceeds_a_ten_thousandth_of_the_mean_diagonal():
+    """Catches a cap that would repair what is indefinite: this matrix has the eigenvalue -1e-3."""
+    nearly = kernax.solve(dense([[1.0, 1.001], [1.001, 1.0]]), np.ones(2), throw=False)
+    assert nearly.result == kernax.RESULTS.not_psd
+    assert jnp.all(jnp.isnan(nearly.value))
+    assert nearly.stats["jitter"] <= 1e-4
+
+
+def test_a_pivot_of_rounding_is_no_pivot():
+    """LAPACK factorises this matrix of rank one, to working precision, with a last pivot of eps."""
+    eps = jnp.finfo(DTYPE).eps
+    with pytest.warns(ConditionWarning):
+        solution = kernax.solve(dense([[1.0, 1.0], [1.0, 1 + eps]]), np.ones(2))
+    assert solution.stats["jitter"] > 0
+
+
+@pytest.mark.parametrize(
+    ("A", "b", "value"),
+    [
+        (np.ones((3, 3)), [1, 2, 3], [7 / 18, 7 / 9, 7 / 6]),
+        (np.zeros((3, 3)), [1, 1, 1], [0, 0, 0]),
+        (np.diag([1.0, 1.0, 0.0]), [1, 1, 0], [1, 1, 0]),
+    ],
+    ids=["rank one", "zero", "in range"],
+)
+def test_conjugate_gradients_on_a_singular_system_return_their_best_iterate(A, b, value):
+    """Catches NaN, and `not_psd`, for what is singular only. A right-hand side in the range of A has its solution."""
+    solution = kernax.solve(dense(A), np.asarray(b, DTYPE), kernax.ConjugateGradient(), throw=False)
+    np.testing.assert_allclose(solution.value, value, rtol=1e-5)
+    soluble = np.array_equal(A @ value, b)
+    assert solution.result == (kernax.RESULTS.successful if soluble else kernax.RESULTS.breakdown)
+    if not soluble:
+        with pytest.raises(BreakdownError):
+            kernax.solve(dense(A), np.asarray(b, DTYPE), kernax.ConjugateGradient())
 
 
 @pytest.mark.parametrize("solver", [kernax.JitteredCholesky(), kernax.ConjugateGradient()], ids=["cholesky", "cg"])

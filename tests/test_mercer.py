@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 from conftest import TOLERANCE, X64, needs_x64
 
 import kernax
@@ -143,6 +144,22 @@ def test_the_root_is_differentiable_where_eigenvalues_coincide_and_only_once():
     assert_close(jax.jacfwd(root)(0.0), -D / 2, 1e-12)
     with pytest.raises(ValueError, match="no second derivatives"):
         jax.jacfwd(jax.jacfwd(root))(0.0)
+
+
+@needs_x64
+def test_the_root_of_a_singular_matrix_whose_range_turns_is_differentiated():
+    """Catches the rule between an eigenvalue that is zero and one that is not, which no copies of points reach."""
+    rng = np.random.default_rng(8)
+    F, D = rng.normal(size=(2, 4, 2))
+    at = jnp.arange(4)
+
+    def root(t):
+        features = F + t * D
+        return kernax.empirical_features(kernax.Precomputed(features @ features.T), at).coefficients
+
+    exact = jax.jit(jax.jacfwd(root))(0.0)
+    ahead, behind = (np.linalg.pinv(scipy.linalg.sqrtm((F + t * D) @ (F + t * D).T).real, 1e-6) for t in (1e-5, -1e-5))
+    assert_close(exact, (ahead - behind) / 2e-5, 1e-5)
 
 
 def test_batches_are_loops():

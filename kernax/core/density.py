@@ -23,13 +23,14 @@ def factor_of(
 ) -> tuple[Factor, Any, dict[str, Array]]:
     """The factor of `S K S + diag(noise)`, S = sqrt(W), that the functions below take; without a derivative.
 
-    Also the result, and stats: the `jitter` that was added to the diagonal.
+    Also the result, and stats: the `jitter` that was added to the diagonal, and the `rounding` of what was factorised.
     """
     form = stopped(WeightedSystem(operator, weights, noise).symmetric_form())
     factor = factorise(form)
-    finite = jnp.all(jnp.isfinite(lx.diagonal(form))) & jnp.all(jnp.isfinite(operator.as_matrix()))
+    diagonal = lx.diagonal(form)
+    finite = jnp.all(jnp.isfinite(diagonal)) & jnp.all(jnp.isfinite(operator.as_matrix()))
     result = RESULTS.where(factor.exists, RESULTS.successful, RESULTS.where(finite, RESULTS.not_psd, RESULTS.nonfinite))
-    return factor, result, {"jitter": factor.jitter}
+    return factor, result, {"jitter": factor.jitter, "rounding": factor.rounding(diagonal + factor.jitter)}
 
 
 def cholesky(A: Float[Array, "n n"], factor: Factor) -> Float[Array, "n n"]:

@@ -11,11 +11,12 @@ from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.batching import one_by_one
 from kernax.core.boundary import as_targets
+from kernax.core.conjugate_gradient import ConjugateGradient
 from kernax.core.numerics import split_by_tangent, stopped
 from kernax.core.operators import FeatureOperator, ShiftedOperator
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish, promoted
-from kernax.core.solvers import ConjugateGradient, Factor, JitteredCholesky
+from kernax.core.solvers import Factor, JitteredCholesky
 
 
 def weighted_solve(
@@ -53,11 +54,18 @@ def _solved(operator, weights, ridge, rhs, factor, solver):
     system = WeightedSystem(operator, weights, ridge)
     state = solver.init(system.symmetric_form(), {}) if factor is None else factor
     system = system.with_jitter(state)
+    unit = _power_of_two(
+        jnp.max(jnp.abs(rhs), axis=0, keepdims=True)
+    )  # of each column: the squares of a norm stay in the range of floats
+    rhs = rhs / unit
     A, (results, stats) = system.solve(solver, state, rhs)
     residual = jnp.linalg.norm(rhs - system.apply(jnp.where(jnp.isfinite(A), A, 0)), axis=0)
     size = jnp.linalg.norm(rhs, axis=0)
     relative = residual / jnp.where(size > 0, size, 1)
     result = _verdict(results, A, relative, solver)
+    A = A * unit
+    out_of_range = (result == RESULTS.successful) & ~jnp.all(jnp.isfinite(A))
+    result = RESULTS.where(out_of_range, RESULTS.nonfinite, result)
     stats = {name: jnp.max(figure) for name, figure in stats.items()} | {"residual": jnp.max(relative)}
     reusable = state if all(map(eqx.is_array, jax.tree.leaves(state))) else None
     # Where a factor exists a finite solution is one, so the fit alone, under jit, does not pay for its residual.
@@ -158,6 +166,13 @@ class WeightedSystem(eqx.Module):
         return jnp.where(on, root, 0), jnp.where(on, 1 / root, 0), jnp.where(on, 0, 1 / jnp.where(on, 1, self.shift))
 
 
+def _power_of_two(size: Array) -> Array:
+    """A power of two of that size, which divides without rounding; one where the size is zero or not finite."""
+    sound = jnp.isfinite(size) & (size > 0)
+    exponent = jnp.frexp(jnp.where(sound, size, 1))[1]
+    return jnp.ldexp(jnp.ones_like(size), exponent - 1)
+
+
 def _verdict(results: Any, A: Array, relative: Array, solver: lx.AbstractLinearSolver) -> Any:
     """The worst result over the columns. Whatever a solver says, it has succeeded only if the true residual says so too."""
     worst = jax.tree.map(lambda leaf: leaf[jnp.argmax(results != lx.RESULTS.successful)], results)
@@ -179,13 +194,14 @@ def solve(
     `solver` defaults to `JitteredCholesky()`; any lineax solver for such operators will do. Differentiable to every order in
     the operator and in rhs. Stats: the solver's (`jitter`, or `steps`), and the true relative `residual`.
 
-    Raises (`throw=True`): NonFiniteError, NotPSDError, MaxStepsError, BreakdownError.
+    Raises (`throw=True`): NonFiniteError, NotPSDError, MaxStepsError, BreakdownError (conjugate gradients on a singular
+    system, whose `value` is then the best iterate).
     """
     if not lx.is_positive_semidefinite(operator):
         raise ValueError("solve needs an operator tagged lineax.positive_semidefinite_tag: tag it if it is, or use lineax")
     rhs = as_targets(rhs, operator.in_size(), operator.in_structure().dtype, "rhs")
     solver = JitteredCholesky() if solver is None else solver
-    return finish(_solve(operator, rhs, solver), throw)
+    return finish(_solve(operator, rhs, solver), throw, matrix=operator.as_matrix)
 
 
 @compiled

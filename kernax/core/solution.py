@@ -3,6 +3,7 @@
 import inspect
 import traceback
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -77,12 +78,20 @@ class Solution(eqx.Module, Generic[Value]):
     stats: dict[str, Any]
 
 
-def finish(solution: Solution[Value], throw: bool, hint: str = "", *, quiet: bool = False) -> Solution[Value]:
+def finish(
+    solution: Solution[Value],
+    throw: bool,
+    hint: str = "",
+    *,
+    quiet: bool = False,
+    matrix: Callable[[], Any] | None = None,
+) -> Solution[Value]:
     """Turns a bad ending into an exception and jitter into a warning, where these can still be seen.
 
     With concrete results a failure raises one of `kernax.errors` when `throw=True`. Under a transformation the
     result is not known yet: `throw=True` inserts a runtime check, `throw=False` leaves the solution as it is. `quiet` says
-    nothing about jitter.
+    nothing about jitter. `matrix()` is the one that had to be positive definite: computed only to name its eigenvalues where
+    it is not.
     """
     if not is_concrete(solution.result):
         if throw:
@@ -93,7 +102,9 @@ def finish(solution: Solution[Value], throw: bool, hint: str = "", *, quiet: boo
         for word, error in _ERRORS.items():
             result = getattr(RESULTS, word)
             if jnp.any(solution.result == result):
-                raise error(" ".join(part for part in (RESULTS[result], hint, _figures(solution.stats)) if part))
+                eigenvalues = _eigenvalues(matrix()) if error is NotPSDError and matrix is not None else ""
+                parts = (RESULTS[result], eigenvalues, hint, _figures(solution.stats))
+                raise error(" ".join(part for part in parts if part))
     jitter = solution.stats.get("jitter")
     if successful and not quiet and jitter is not None and np.any(np.asarray(jitter) > 0):
         warn(
@@ -110,6 +121,26 @@ def _checked(solution: Solution[Value]) -> Value:
     """
     sound = solution.result.error_if(jnp.array(True), solution.result != RESULTS.successful)
     return jax.tree.map(lambda leaf: jnp.where(sound, leaf, jnp.nan) if eqx.is_inexact_array(leaf) else leaf, solution.value)
+
+
+def _eigenvalues(matrix: Any) -> str:
+    """A sentence on the extreme eigenvalues, of a matrix that is small enough for them to take seconds."""
+    if len(matrix) > 3000 or not np.isfinite(matrix).all():
+        return ""
+    values = np.linalg.eigvalsh(np.asarray(matrix))
+    return f"Its smallest eigenvalue is {values[0]:.3g}, its largest {values[-1]:.3g}."
+
+
+def warn_of_rounding(solution: Solution, most: float, affected: str, hint: str) -> None:
+    """A ConditionWarning where `stats["rounding"]` is known and above `most`, unless jitter has been warned about."""
+    rounding, jitter = solution.stats["rounding"], solution.stats["jitter"]
+    if not is_concrete(rounding, jitter):
+        return
+    worst = np.max(np.where(np.asarray(jitter) > 0, 0, np.nan_to_num(np.asarray(rounding))))
+    if worst > most:
+        left = max(0, int(-np.log10(worst)))
+        digits = f"some {left} digits" if left else "no digit"
+        warn(f"the matrix is nearly singular: rounding leaves {digits} of {affected}. {hint}", ConditionWarning)
 
 
 def warn(message: str, category: type[Warning]) -> None:

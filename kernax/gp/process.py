@@ -143,7 +143,8 @@ class GaussianProcess(eqx.Module):
         if not isinstance(shape, (tuple, list)) or not all(isinstance(size, (int, np.integer)) and size >= 0 for size in shape):
             raise ValueError(f"shape must be a tuple of integers, such as (5,), but is {shape!r}")
         covariance, X = prepare(self.covariance, X)
-        return finish(_sample(covariance, self.mean, X, key, tuple(shape)), throw, "GaussianProcess.sample", quiet=True).value
+        solution = _sample(covariance, self.mean, X, key, tuple(shape))
+        return finish(solution, throw, "GaussianProcess.sample", quiet=True, matrix=lambda: gram(covariance, X)).value
 
 
 def as_mean(mean: Any) -> Callable:

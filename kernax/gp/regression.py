@@ -10,16 +10,18 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.boundary import as_noise, as_targets, as_weights, cast, count, dtype_of
 from kernax.core.density import cholesky, factor_of, log_density
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import gram_operator
+from kernax.core.gram import gram, gram_operator
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, weighted_solve
 from kernax.core.memory import check_memory
 from kernax.core.numerics import safe_sqrt
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
-from kernax.core.solution import Solution, finish
+from kernax.core.solution import Solution, finish, warn_of_rounding
 from kernax.core.solvers import JitteredCholesky, solve_lower
 from kernax.gp.process import FixedMean, GaussianProcess, PosteriorKernel, ShiftedMean, as_mean
+
+_MOST_ROUNDING = 0.01  # nats of the log evidence
 
 
 def condition(
@@ -48,7 +50,9 @@ def condition(
     Returns:
         A `Solution` whose `value` is a `GaussianProcess`. Its mean is a `KernelExpansion` if the prior mean is a fixed number.
         Differentiable in the process, X, y, noise and weights. Stats: `log_evidence` (`log_marginal_likelihood`), the
-        `jitter` added to the noise, and the relative `residual` of the solve.
+        `jitter` added to the noise, the relative `residual` of the solve, and `rounding`, an estimate of how many nats of
+        the log evidence rounding has moved: above 0.01 there is a ConditionWarning, and near one the matrix that was
+        factorised is not the one that was asked for, such as that of copies of points with hardly any noise.
 
     Raises:
         ValueError: bad shapes or values.
@@ -63,7 +67,9 @@ def condition(
     advice = "more noise or rescaled inputs may help"
     if not isinstance(process.mean, FixedMean):
         advice += ", and the mean must be finite at every point"
-    return finish(solution, throw, f"condition with {type(kernel).__name__}: {advice}.")
+    hint = f"condition with {type(kernel).__name__}: {advice}."
+    warn_of_rounding(solution, _MOST_ROUNDING, "the evidence", hint)
+    return finish(solution, throw, hint, matrix=lambda: gram(kernel, X))
 
 
 @compiled
@@ -111,16 +117,19 @@ def log_marginal_likelihood(
     `log N(S r | 0, S K S + noise I) + 1/2 sum (1 - w) log(2 pi noise)`, S = sqrt(weights). Several outputs are summed.
 
     Its derivative (eq. 5.9) costs about three factorisations, for any number of hyperparameters. NaN if there is no
-    Cholesky factor. If it took jitter there is a warning, though not inside `jit`, `grad` or `vmap`; there as everywhere
-    `condition(...).stats["jitter"]` tells it. Rounding acts like noise of variance eps * variance: in float32 a prior
-    variance of 1e5 times the noise costs several per cent of the evidence. A `mean` that takes a large trend out avoids it.
+    Cholesky factor. If it took jitter, or if rounding moves it by more than 0.01, there is a warning, though not inside `jit`,
+    `grad` or `vmap`; there as everywhere the `jitter` and `rounding` in `condition(...).stats` tell it. Rounding acts like
+    noise of variance eps * variance: in float32 a prior variance of 1e5 times the noise costs several per cent of the
+    evidence. A `mean` that takes a large trend out avoids it.
 
     Raises ValueError for bad shapes or values.
     """
     kernel, X = prepare(kernel, X)
     y, noise, weights = _checked(X, y, noise, weights)
     solution = _evidence(kernel, cast(as_mean(mean), y.dtype), X, y, noise, weights)
-    return finish(solution, throw=False, hint="log_marginal_likelihood: more noise makes it exact.").value
+    hint = "log_marginal_likelihood: more noise makes it exact."
+    warn_of_rounding(solution, _MOST_ROUNDING, "the evidence", hint)
+    return finish(solution, throw=False, hint=hint).value
 
 
 @compiled

@@ -5,18 +5,19 @@ import lineax as lx
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_scalar, as_targets, as_weights, count, dtype_of
+from kernax.core.conjugate_gradient import ConjugateGradient
 from kernax.core.density import factor_of, weighted_inverse
 from kernax.core.expansion import KernelExpansion
 from kernax.core.features import feature_operator, has_few_features
-from kernax.core.gram import checked_block, gram_operator
+from kernax.core.gram import checked_block, gram, gram_operator
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import weighted_solve
 from kernax.core.memory import check_memory
 from kernax.core.numerics import product
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish
-from kernax.core.solvers import ConjugateGradient, JitteredCholesky
+from kernax.core.solution import RESULTS, Solution, finish, warn_of_rounding
+from kernax.core.solvers import JitteredCholesky
 from kernax.core.support import NONNEGATIVE
 
 
@@ -77,7 +78,8 @@ def kernel_ridge(
     if solver is None:
         solver = JitteredCholesky() if block_size is None else ConjugateGradient()
     solution = _kernel_ridge(kernel, X, y, ridge, weights, bool(bias), solver, block_size, primal)
-    return finish(solution, throw, f"kernel_ridge with {type(kernel).__name__}: a larger ridge or rescaled inputs may help.")
+    hint = f"kernel_ridge with {type(kernel).__name__}: a larger ridge or rescaled inputs may help."
+    return finish(solution, throw, hint, matrix=lambda: gram(kernel, X))
 
 
 @compiled
@@ -111,7 +113,8 @@ def leave_one_out(
     With `P = (W K + ridge I)^-1` they are `(P^T y)_i / P_ii`; with a bias, `u = P^T 1`, `v = P^T y` and `b = w.v / w.u`,
     `(v_i - b u_i) / (P_ii - u_i (P w)_i / w.u)` (Cawley & Talbot 2004, with weights). A point's own weight has no effect on
     its own residual, so points of weight zero give held-out errors. Differentiable like the fit. NaN if the solve
-    fails, or where no other point has a weight and there is a bias; and a warning if it took jitter.
+    fails, or where no other point has a weight and there is a bias; and a warning if it took jitter, or where K + ridge is so
+    nearly singular that fewer than four digits (two in float32) are left, which it counts.
 
     Raises ValueError as `kernel_ridge` does, and for a bias with fewer than two points.
     """
@@ -123,7 +126,9 @@ def leave_one_out(
     check_memory(X)
     ridge = as_scalar(ridge, dtype, "ridge", NONNEGATIVE)
     solution = _leave_one_out(kernel, X, y, ridge, weights, bool(bias))
-    return finish(solution, throw=False, hint="leave_one_out: a larger ridge makes the residuals exact.").value
+    hint = "leave_one_out: a larger ridge makes the residuals exact."
+    warn_of_rounding(solution, float(jnp.finfo(dtype).eps) ** (1 / 4), "the residuals", hint)
+    return finish(solution, throw=False, hint=hint).value
 
 
 @compiled

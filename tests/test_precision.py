@@ -1,0 +1,73 @@
+"""Products of matrices in full precision: on a CPU they are anyway, so that only their traces can tell."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.extend import core as jex
+
+import kernax
+
+X = np.random.default_rng(0).normal(size=(12, 10))
+Y = np.sin(X[:, 0])
+SIGNS = np.where(X[:, 0] > 0, 1.0, -1.0)
+WEIGHTS = np.arange(12.0)
+
+
+def products(jaxpr):
+    """Every product in a trace, however deep, with its precision."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name in ("dot_general", "conv_general_dilated"):
+            yield equation
+        for inner in jex.jaxprs_in_params(equation.params):
+            yield from products(inner)
+
+
+def total(value):
+    return sum(jnp.sum(leaf) for leaf in jax.tree.leaves(eqx.filter(value, eqx.is_inexact_array)))
+
+
+def of_blocks(kernel):
+    return kernax.kernel_ridge(kernel, X, Y, 0.3, block_size=5, bias=True, weights=WEIGHTS, throw=False).value.coefficients
+
+
+def predictions(kernel):
+    process = kernax.condition(kernax.GaussianProcess(kernel), X, Y, 0.3, weights=WEIGHTS, throw=False).value
+    return jax.vmap(process.mean)(X + 1), jax.vmap(process.variance)(X + 1)
+
+
+def draw(kernel):
+    return kernax.GaussianProcess(kernel).sample(X, key=jax.random.key(0))
+
+
+LEARNERS = {
+    "gram": lambda kernel: kernax.gram(kernel, X),
+    "gram of two stacks": lambda kernel: kernax.gram(kernel, X, X + 1),
+    "operator": lambda kernel: kernax.gram_operator(kernel, X, 0.1, block_size=5).mv(jnp.asarray(Y)),
+    "kernel_ridge": lambda kernel: kernax.kernel_ridge(kernel, X, Y, 0.3, weights=WEIGHTS, bias=True, throw=False).value(X[0]),
+    "kernel_ridge in blocks": of_blocks,
+    "leave_one_out": lambda kernel: kernax.leave_one_out(kernel, X, Y, 0.3, weights=WEIGHTS, bias=True),
+    "condition": predictions,
+    "sample": draw,
+    "evidence": lambda kernel: kernax.log_marginal_likelihood(kernel, X, Y, 0.3, weights=WEIGHTS),
+    "kernel_logistic": lambda kernel: kernax.kernel_logistic(kernel, X, SIGNS, 0.3, throw=False).value.coefficients,
+    "svm": lambda kernel: kernax.svm(kernel, X, SIGNS, 1.0, throw=False).value.coefficients,
+    "empirical_features": lambda kernel: kernax.empirical_features(kernel, X).coefficients,
+    "centred": lambda kernel: kernax.gram(kernax.Centred(kernel, X), X),
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_no_product_leaves_the_precision_to_the_device(name):
+    """In value and gradient: TF32 or bfloat16 products would leave three digits of a distance, a residual, an inverse."""
+
+    def value(lengthscale):
+        return total(LEARNERS[name](2.0 * kernax.RBF(lengthscale) + kernax.Linear()))
+
+    trace = jax.make_jaxpr(jax.value_and_grad(value))(jnp.ones(10))
+    found = list(products(trace.jaxpr))
+    assert found
+    careless = [equation for equation in found if equation.params["precision"] != (lax.Precision.HIGHEST,) * 2]
+    assert not careless, careless[0]
