@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import real_data
+from conftest import needs_x32, real_data
 from scipy.optimize import minimize
 from scipy.special import expit
 from scipy.stats import norm
@@ -27,6 +27,8 @@ from kernax.cli.stages import Stage, Together, last_that_pays
 from kernax.cli.table import Column, Table
 from kernax.core.solution import RESULTS, Solution
 from kernax.selection.folds import count_off, leaving_out
+
+pytestmark = needs_x32  # once, in a process as users have it: the command line sets its own precision
 
 runner = CliRunner()
 
