@@ -191,7 +191,10 @@ def kernel_softmax(problem, K, out, form) -> Figures:
 
 
 def machine(problem, K, out, form, box, tol, rounding=0) -> Figures:
-    """The gap between primal and dual of a quadratic programme in a box, and what the sum lacks, over the objective."""
+    """The gap between primal and dual of a quadratic programme in a box, and what the sum lacks, over the objective.
+
+    What is off by a rounding of f is not off, but that rounding must be small next to f.
+    """
     targets, low, high, epsilon, total = box(problem, form)
     beta, bias = out["coefficients"], out["bias"]
     outside = np.max(np.maximum(beta - high, low - beta) / (np.abs(beta) + TINY))
@@ -199,13 +202,18 @@ def machine(problem, K, out, form, box, tol, rounding=0) -> Figures:
     low, high = np.where(np.isinf(low), -ample, low), np.where(np.isinf(high), ample, high)
     f = K @ beta
     off = targets - f - bias
-    off = np.sign(off) * np.maximum(np.abs(off) - rounding, 0)
-    loss = high * np.maximum(off - epsilon, 0) + low * np.minimum(off + epsilon, 0)
-    gap = np.sum(loss - beta * off + epsilon * np.abs(beta))
+    rounding = rounding + 32 * EPS * (np.abs(K) @ np.abs(beta) + np.abs(targets) + np.abs(bias))
+    rounding = rounding + 32 * EPS * (np.abs(K) @ np.abs(beta) + np.abs(targets) + np.abs(bias))
+    ends = off - rounding, off + rounding
+    within = np.stack([off, *ends, np.clip(-epsilon, *ends), np.clip(epsilon, *ends)])  # where a convex term may be least
+    loss = high * np.maximum(within - epsilon, 0) + low * np.minimum(within + epsilon, 0)
+    gap = np.sum(np.min(loss - beta * within + epsilon * np.abs(beta), 0))
     dual = beta @ targets - beta @ f / 2 - epsilon * np.sum(np.abs(beta))
     lacking = 0 if total is None else abs(total - np.sum(beta)) * np.max(np.abs(off))
     objective = max(abs(dual + gap), abs(dual))
     figures = {"gap": (ratio(gap + lacking, objective), 1.05 * tol + 64 * EPS), "outside": (outside, 4 * EPS)}
+    blur = EPS * np.max(np.abs(K) @ np.abs(beta))
+    figures["rounding"] = ratio(blur, max(np.max(np.abs(targets)), np.max(np.abs(f)))), 2 * tol
     if total is None and not form.bias:
         figures["bias"] = (abs(bias), 0)
     return figures
