@@ -1,4 +1,4 @@
-"""Whether a dense matrix fits into memory, asked before anything is compiled."""
+"""Whether the dense matrices of a verb fit into memory, asked before anything is compiled."""
 
 import os
 
@@ -9,18 +9,38 @@ from kernax.core.boundary import count, dtype_of
 from kernax.core.numerics import is_concrete
 from kernax.errors import MemoryBudgetError
 
+_MATRICES = {  # of n x n numbers that a verb's compiled program holds at one time, temporaries and results
+    "gram": 1.0,
+    "kernel_perceptron": 1.0,
+    "machines": 2.2,
+    "kernel_ridge": 3.3,
+    "kernel_logistic": 3.3,
+    "regularised_risk": 3.3,
+    "log_marginal_likelihood": 3.3,
+    "leave_one_out": 4.0,
+    "condition": 6.1,  # with weights; 5 without
+}
+_BLOCKED = ("kernel_ridge", "machines")  # these take block_size
 
-def check_memory(X: PyTree, Z: PyTree | None = None) -> None:
-    """Raises MemoryBudgetError, before anything is compiled, if a dense Gram matrix would not fit into memory."""
+
+def check_memory(X: PyTree, Z: PyTree | None = None, *, verb: str = "gram", matrices: float | None = None) -> None:
+    """Raises MemoryBudgetError, before anything is compiled, if what a verb holds of dense matrices would not fit into memory.
+
+    Counted is the verb's own program, `matrices` of n x n numbers or those of the table; not its derivative, nor
+    predictions, nor what else a `vmap` holds.
+    """
     n, m, dtype = count(X), count(X if Z is None else Z), dtype_of(X)
-    needed = n * m * dtype.itemsize
+    matrices = _MATRICES[verb] if matrices is None else matrices
+    needed = matrices * n * m * dtype.itemsize
     if needed < 2**30 or not is_concrete(X, Z):
         return
     available = _available_memory(jax.tree.leaves(X)[0])
     if needed > available:
+        held = "a dense" if matrices == 1 else f"{matrices:g} times the"
+        advice = "use block_size=... (a number of rows) for a matrix-free solve" if verb in _BLOCKED else "take fewer points"
         raise MemoryBudgetError(
-            f"{needed / 2**30:.0f} GiB needed for a dense ({n}, {m}) Gram matrix in {dtype}, "
-            f"{available / 2**30:.1f} GiB available; use block_size=... (a number of rows) for a matrix-free solve"
+            f"{needed / 2**30:.0f} GiB needed by {verb} for {held} ({n}, {m}) Gram matrix in {dtype}, "
+            f"{available / 2**30:.1f} GiB available; {advice}, or float32"
         )
 
 

@@ -62,7 +62,7 @@ def condition(
     if not isinstance(process, GaussianProcess):
         raise ValueError(f"process must be a GaussianProcess, but is of type {type(process).__name__}: GaussianProcess(kernel)")
     kernel, X = prepare(process.covariance, X)
-    y, noise, weights = _checked(X, y, noise, weights)
+    y, noise, weights = _checked(X, y, noise, weights, "condition")
     solution = _condition(kernel, cast(process.mean, y.dtype), X, y, noise, weights)
     advice = "more noise or rescaled inputs may help"
     if not isinstance(process.mean, FixedMean):
@@ -125,7 +125,7 @@ def log_marginal_likelihood(
     Raises ValueError for bad shapes or values.
     """
     kernel, X = prepare(kernel, X)
-    y, noise, weights = _checked(X, y, noise, weights)
+    y, noise, weights = _checked(X, y, noise, weights, "log_marginal_likelihood")
     solution = _evidence(kernel, cast(as_mean(mean), y.dtype), X, y, noise, weights)
     hint = "log_marginal_likelihood: more noise makes it exact."
     warn_of_rounding(solution, _MOST_ROUNDING, "the evidence", hint)
@@ -139,8 +139,8 @@ def _evidence(kernel, mean, X, y, noise, weights):
     return Solution(log_density(operator, weights, noise, _without_mean(mean, X, y), factor), result, stats)
 
 
-def _checked(X, y, noise, weights):
-    check_memory(X)
+def _checked(X, y, noise, weights, verb):
+    check_memory(X, verb=verb)
     n, dtype = count(X), dtype_of(X)
     return as_targets(y, n, dtype), as_noise(noise, n, dtype), as_weights(weights, n, dtype)
 

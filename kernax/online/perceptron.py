@@ -61,7 +61,7 @@ def kernel_perceptron(
     if max_epochs < 1:
         raise ValueError(f"max_epochs must be positive, but is {max_epochs}")
     if not (primal := has_few_features(kernel, X, 1.0)):
-        check_memory(X)
+        check_memory(X, verb="kernel_perceptron")
     rate, threshold = as_scalar(rate, dtype, "rate", POSITIVE), as_scalar(threshold, dtype, "threshold", REAL)
     solution = _kernel_perceptron(kernel, X, y, rate, threshold, bool(averaged), max_epochs, primal)
     return finish(solution, throw, "kernel_perceptron: the kernel may not separate these points; averaged=True, throw=False.")

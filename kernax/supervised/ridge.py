@@ -72,7 +72,7 @@ def kernel_ridge(
         raise ValueError(f"solver must be a linear solver, such as JitteredCholesky(), but is {solver!r}")
     primal = solver is None and block_size is None and has_few_features(kernel, X, ridge)
     if block_size is None and not primal:
-        check_memory(X)
+        check_memory(X, verb="kernel_ridge")
     elif block_size is not None and isinstance(solver, (JitteredCholesky, lx.Cholesky)):
         raise ValueError("Cholesky needs the whole matrix: leave out block_size, or use solver=ConjugateGradient()")
     if solver is None:
@@ -123,7 +123,7 @@ def leave_one_out(
     y, weights = as_targets(y, n, dtype), as_weights(weights, n, dtype)
     if bias and n < 2:
         raise ValueError("leave_one_out with a bias needs at least two points, but X holds one")
-    check_memory(X)
+    check_memory(X, verb="leave_one_out")
     ridge = as_scalar(ridge, dtype, "ridge", NONNEGATIVE)
     solution = _leave_one_out(kernel, X, y, ridge, weights, bool(bias))
     hint = "leave_one_out: a larger ridge makes the residuals exact."

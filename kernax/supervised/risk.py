@@ -70,7 +70,7 @@ def regularised_risk(
         raise ValueError(f"y must have shape ({n},), but has shape {y.shape}: one fit for each column, or jax.vmap over them")
     if not isinstance(loss, (AbstractSmoothLoss, AbstractPiecewiseLinearLoss)):
         raise ValueError(f"loss must be smooth or piecewise linear, such as kernax.Huber(), but is {loss!r}")
-    check_memory(X)
+    check_memory(X, verb="regularised_risk")
     ridge = as_scalar(ridge, dtype, "ridge", NONNEGATIVE)
     y = _checked_targets(y, loss, ridge, weights)
     smooth = isinstance(loss, AbstractSmoothLoss)

@@ -166,7 +166,7 @@ def _one_class_svm(kernel, X, nu, weights, solver, block_size, start):
 def _settings(X, shape, solver, block_size, start):
     """The solver, blocks and start that every machine takes, checked."""
     if block_size is None:
-        check_memory(X)
+        check_memory(X, verb="machines")
     if start is not None and (not isinstance(start, KernelExpansion) or start.coefficients.shape != shape):
         came = f"has {start.coefficients.shape}" if isinstance(start, KernelExpansion) else f"is a {type(start).__name__}"
         raise ValueError(f"start must be a KernelExpansion with coefficients {shape}, the last machine's value, but {came}")
