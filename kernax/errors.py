@@ -30,7 +30,7 @@ class MemoryBudgetError(MemoryError):
 
 
 class ConditionWarning(UserWarning):
-    """A matrix was singular to working precision and was solved with jitter on its diagonal."""
+    """A matrix was singular to working precision and solved with jitter on its diagonal, or is not positive semidefinite."""
 
 
 class RunawayWarning(UserWarning):

@@ -92,3 +92,11 @@ def test_platts_sigmoid_does_not_mind_where_zero_is(values):
     p = kernax.platt(f, y).value(f)
     far = (np.asarray(f) + 1000).astype(p.dtype)  # float32 holds it to 3e-5
     np.testing.assert_allclose(kernax.platt(far, y).value(far), p, atol=1e-3 if p.dtype == np.float32 else 1e-10)
+
+
+def test_leaving_out_of_a_fit_that_fails_raises_or_is_nan(values):
+    X, y = np.zeros((6, 2), DTYPE), np.array([1.0, -1, 1, -1, 1, -1], DTYPE)
+    solver = kernax.SMO(max_steps=100)
+    with pytest.raises(kernax.errors.DivergedError):
+        kernax.svm_leave_one_out(kernax.RBF(), X, y, np.inf, solver=solver)
+    assert np.all(np.isnan(kernax.svm_leave_one_out(kernax.RBF(), X, y, np.inf, solver=solver, throw=False)))

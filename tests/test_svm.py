@@ -14,7 +14,8 @@ from sklearn.svm import SVC, SVR, OneClassSVM
 import kernax
 from kernax.errors import MaxStepsError
 from kernax.supervised import svm as room
-from kernax.supervised.dual import BoxProblem, Point, certificate
+from kernax.supervised.certificate import certificate
+from kernax.supervised.dual import BoxProblem, Point
 from kernax.supervised.smo import _Part
 
 DTYPE = jnp.result_type(float)
@@ -455,3 +456,19 @@ def test_the_derivative_in_a_weight_of_zero_is_that_of_differences_also_for_a_la
     slope, h = jax.grad(value)(0.0), 1e-6
     assert abs(slope) > 1e-3
     np.testing.assert_allclose(slope, (value(h) - value(0.0)) / h, rtol=1e-4)
+
+
+def sigmoid(parameters, x, z):
+    return jnp.tanh(parameters * jnp.dot(x, z) + 1)
+
+
+def test_an_indefinite_matrix_is_warned_of_with_its_smallest_eigenvalue(data):
+    X, y = data
+    kernel = kernax.Custom(sigmoid, jnp.asarray(0.5, DTYPE))
+    smallest = np.linalg.eigvalsh(np.tanh(0.5 * X @ X.T + 1).astype(float))[0]
+    assert smallest < -0.1
+    with pytest.warns(kernax.errors.ConditionWarning, match=f"the smallest eigenvalue of K is {smallest:.2f}"):
+        solution = kernax.svm(kernel, X, y, 1.0, throw=False)
+    assert solution.stats["indefinite"]
+    assert not kernax.svm(RBF, X, y, 1.0).stats["indefinite"]
+    assert not kernax.svm(kernax.Linear(), X + 100, y, 1.0, throw=False).stats["indefinite"]

@@ -39,6 +39,12 @@ def times_power_of_two(x: Array, exponent: Array) -> Array:
     return x * lax.stop_gradient(jnp.ldexp(one, half)) * lax.stop_gradient(jnp.ldexp(one, exponent - half))
 
 
+def exponent_of(size: Array) -> Array:
+    """The exponent of the power of two next above a size; zero for 0, inf and NaN. A constant to every derivative."""
+    size = lax.stop_gradient(size)
+    return jnp.where((size > 0) & jnp.isfinite(size), jnp.frexp(size)[1], 0)
+
+
 def vectors(x: Any, z: Any, *parameters: Array) -> tuple[Array, Array]:
     """x and z as vectors of floats. ValueError unless they have one length d and every parameter is a scalar or of length d."""
     for point in (x, z):

@@ -122,27 +122,31 @@ def svm_leave_one_out(
     weights: ArrayLike | None = None,
     bias: bool = True,
     solver: AbstractDualSolver | None = None,
+    throw: bool = True,
 ) -> Float[Array, " n"]:
     """The decision value at each point of the machine that was fitted without it, (n,).
 
     A point that is no support vector changes nothing by leaving. For the others the machine is fitted again with weight zero
     there, from where the full one stands. Arguments are those of `svm`; NaN where a fit failed.
 
-    Raises ValueError as `svm` does, and where leaving one point out would leave one class; as `svm` where the full fit fails.
+    Raises ValueError as `svm` does, and where leaving one point out would leave one class; as `svm` where the full fit fails,
+    unless `throw=False`: then all values are NaN.
     """
     kernel, X, _ = prepare_stacks(kernel, X)
     n, dtype = count(X), dtype_of(X)
     weights, C = as_weights(weights, n, dtype), as_scalar(C, dtype, "C", PENALTY)
     if np.ndim(y) != 1:
         raise ValueError(f"y must have shape ({n},), but has shape {np.shape(y)}: leave out for each column")
-    full = svm(kernel, X, y, C, weights=weights, bias=bias, solver=solver).value
+    solution = svm(kernel, X, y, C, weights=weights, bias=bias, solver=solver, throw=throw)
+    full = solution.value
     y = as_signs(y, len(full.coefficients), full.coefficients.dtype, weights)
     w = jnp.ones_like(y) if weights is None else weights
     for sign in (-1, 1):
         if is_concrete(y, w) and np.sum((np.asarray(y) == sign) & (np.asarray(w) > 0)) < 2:
             raise ValueError(f"each class needs two points of positive weight, but {sign:+d} has fewer")
     inside = jax.vmap(full)(full.points)
-    return jnp.where(full.coefficients == 0, inside, _left_out(full, y, C, w, bias, solver))
+    values = jnp.where(full.coefficients == 0, inside, _left_out(full, y, C, w, bias, solver))
+    return jnp.where(solution.result == RESULTS.successful, values, jnp.nan)
 
 
 @compiled

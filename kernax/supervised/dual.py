@@ -1,4 +1,4 @@
-"""The one quadratic programme behind support vector machines, and the certificate of its solution.
+"""The one quadratic programme behind support vector machines.
 
     minimise  1/2 b.K b - targets.b + epsilon |b|_1   subject to   low <= b <= high,  sum b = total,  low <= 0 <= high
 
@@ -20,7 +20,33 @@ from jaxtyping import Array, Float, Int
 
 from kernax.core.gram import GramOperator, gram
 from kernax.core.numerics import product
+from kernax.core.operators import tell_lineax
 from kernax.core.parameters import check_count
+
+
+class ScaledOperator(lx.AbstractLinearOperator):
+    """`gain K`, of which K is held as it was."""
+
+    operator: lx.AbstractLinearOperator
+    gain: Float[Array, ""]
+
+    def mv(self, vector):
+        return self.gain * self.operator.mv(vector)
+
+    def as_matrix(self):
+        return self.gain * self.operator.as_matrix()
+
+    def transpose(self):
+        return self
+
+    def in_structure(self):
+        return self.operator.in_structure()
+
+    def out_structure(self):
+        return self.in_structure()
+
+
+tell_lineax(ScaledOperator, lambda operator: operator.gain * lx.diagonal(operator.operator))
 
 
 class BoxProblem(eqx.Module):
@@ -58,16 +84,26 @@ class BoxProblem(eqx.Module):
 
     def part_product(self, places: Int[Array, " m"], values: Float[Array, " m"]) -> Float[Array, " n"]:
         """`K[:, places] @ values`."""
-        if isinstance(self.operator, GramOperator):
-            kernel, points = self.operator.kernel, self.operator.points
-            part = jax.tree.map(lambda leaf: leaf[places], points)
-            row = lambda x: product(jax.vmap(lambda z: kernel(x, z))(part), values)
-            return lax.map(row, points, batch_size=self.operator.block_size)
-        return self.operator.mv(jnp.zeros_like(self.targets).at[places].set(values))
+        return part_product(self.operator, places, values)
+
+
+def part_product(
+    operator: lx.AbstractLinearOperator, places: Int[Array, " m"], values: Float[Array, " m"]
+) -> Float[Array, " n"]:
+    """`K[:, places] @ values`; of a Gram operator only these columns are computed."""
+    if isinstance(operator, ScaledOperator):
+        return operator.gain * part_product(operator.operator, places, values)
+    if isinstance(operator, GramOperator):
+        part = jax.tree.map(lambda leaf: leaf[places], operator.points)
+        row = lambda x: product(jax.vmap(lambda z: operator.kernel(x, z))(part), values)
+        return lax.map(row, operator.points, batch_size=operator.block_size)
+    return operator.mv(jnp.zeros_like(values, shape=operator.in_size()).at[places].set(values))
 
 
 def submatrix(operator: lx.AbstractLinearOperator, places: Int[Array, " m"]) -> Float[Array, "m m"]:
     """The rows and columns of an operator at `places`; of a Gram operator only these are computed."""
+    if isinstance(operator, ScaledOperator):
+        return operator.gain * submatrix(operator.operator, places)
     if isinstance(operator, GramOperator):
         points = jax.tree.map(lambda leaf: leaf[places], operator.points)
         return gram(operator.kernel, points)
@@ -131,38 +167,6 @@ class Point(eqx.Module):
     residual: Float[Array, " n"]
     bias: Float[Array, ""]
     steps: Int[Array, ""]
-
-
-def rounding_of(point: Point, problem: BoxProblem) -> Float[Array, ""]:
-    """What rounding makes of f, and of a violation."""
-    size = problem.scale + jnp.max(abs(problem.targets - point.residual))
-    return 16 * float(jnp.finfo(size.dtype).eps) * size
-
-
-def certificate(point: Point, problem: BoxProblem) -> dict[str, Array]:
-    """Primal and dual objective, and their difference, a sum of one non-negative term a point, computed as that sum.
-
-    What is off by a rounding of f is not off: targets that differ by as little have this gap. An infinite bound counts as one
-    far beyond the largest coefficient, which has the same solution. The relative gap, on which success is decided, also counts
-    what the sum of the coefficients lacks of its total, at the steepest slope.
-    """
-    beta, variance = point.beta, jnp.max(problem.diagonal())
-    ample = 10 * jnp.max(abs(beta)) + problem.scale / jnp.where(variance > 0, variance, 1)
-    low, high = (jnp.where(jnp.isinf(v), end, v) for v, end in ((problem.low, -ample), (problem.high, ample)))
-    residual = point.residual
-    off = residual - point.bias
-    off = jnp.sign(off) * jnp.maximum(abs(off) - rounding_of(point, problem), 0)
-    loss = high * jnp.maximum(off - problem.epsilon, 0) + low * jnp.minimum(off + problem.epsilon, 0)
-    gap = jnp.sum(jnp.maximum(loss - beta * off + problem.epsilon * abs(beta), 0))
-    fitted = problem.targets - residual
-    dual = jnp.sum(beta * (problem.targets - fitted / 2)) - problem.epsilon * jnp.sum(abs(beta))
-    on = beta != 0
-    bounded = on & ((beta >= problem.high) | (beta <= problem.low))
-    counts = {"support": jnp.sum(on), "bounded": jnp.sum(bounded), "free": jnp.sum(on & ~bounded)}
-    objective = jnp.maximum(abs(dual + gap), abs(dual))
-    missing = jnp.zeros((), beta.dtype) if problem.total is None else abs(problem.total - jnp.sum(beta))
-    relative = (gap + missing * jnp.max(abs(off))) / jnp.where(objective > 0, objective, 1)
-    return {"primal": dual + gap, "dual": dual, "gap": gap, "relative_gap": relative} | counts
 
 
 def bias_of(problem: BoxProblem, beta: Array, residual: Array) -> Float[Array, ""]:

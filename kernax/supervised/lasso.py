@@ -5,7 +5,7 @@ import lineax as lx
 from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.boundary import as_scalar, as_stack, as_targets, as_weights, dtype_of
-from kernax.core.numerics import product
+from kernax.core.numerics import exponent_of, product, times_power_of_two
 from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish
 from kernax.core.support import NONNEGATIVE
@@ -65,6 +65,12 @@ def lasso(
 @compiled
 def _lasso(features, y, penalty, weights, bias, solver):
     w = jnp.ones_like(y) if weights is None else weights
+    # Products of these leave the range of floats: each is divided by a power of two of its size, which changes no bit.
+    of_features, of_y, of_w = (exponent_of(jnp.max(abs(part))) for part in (features, y, w))
+    features = times_power_of_two(features, -of_features)
+    y = times_power_of_two(y, -of_y)
+    w = times_power_of_two(w, -of_w)
+    penalty = times_power_of_two(penalty, -(of_features + of_y + of_w))
     centre = product(w, features) / jnp.sum(w) if bias else jnp.zeros_like(features[0])
     level = jnp.sum(w * y) / jnp.sum(w) if bias else jnp.zeros((), y.dtype)
     centred = features - centre[None, :]
@@ -74,4 +80,6 @@ def _lasso(features, y, penalty, weights, bias, solver):
     size = jnp.max(abs(targets))
     problem = BoxProblem(operator, targets, -free, free, penalty / 2, None, jnp.where(size > 0, size, 1))
     c, _, result, stats = machine(problem, solver)
-    return Solution((c, level - product(centre, c)), result, stats)
+    objectives = {name: times_power_of_two(stats[name], of_w + 2 * of_y) for name in ("primal", "dual", "gap")}
+    coefficients = times_power_of_two(c, of_y - of_features)
+    return Solution((coefficients, times_power_of_two(level - product(centre, c), of_y)), result, stats | objectives)

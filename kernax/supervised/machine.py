@@ -1,18 +1,29 @@
 """From a quadratic programme to a machine: a solver pursued until the gap is small, and the derivative of what it finds."""
 
+from typing import Any
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
 from jax import lax
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from kernax.core.losses import AbstractPiecewiseLinearLoss
 from kernax.core.newton import implicit
-from kernax.core.numerics import stopped
+from kernax.core.numerics import exponent_of, stopped, times_power_of_two
 from kernax.core.sharding import varying_alike, while_loop
 from kernax.core.solution import RESULTS
 from kernax.supervised.active_set import newton_step, polished
-from kernax.supervised.dual import AbstractDualSolver, BoxProblem, Point, bias_interval, bias_of, certificate, rounding_of
+from kernax.supervised.certificate import certificate, rounding_of, survives_rounding
+from kernax.supervised.dual import (
+    AbstractDualSolver,
+    BoxProblem,
+    Point,
+    ScaledOperator,
+    bias_interval,
+    bias_of,
+)
 from kernax.supervised.projected_gradient import project
 
 
@@ -31,12 +42,53 @@ def of_loss(
 
 def spread(y: Float[Array, " n"], bias: bool) -> Float[Array, ""]:
     """The size of targets: about their mean where a bias takes that away; one if there is nothing left."""
-    size = jnp.std(y) if bias else jnp.sqrt(jnp.mean(y * y))
+    unit = exponent_of(jnp.max(abs(y)))
+    y = times_power_of_two(y, -unit)
+    size = times_power_of_two(jnp.std(y) if bias else jnp.sqrt(jnp.mean(y * y)), unit)
     return jnp.where(size > 0, size, 1)
+
+
+class _Units(eqx.Module):
+    """The sizes of f and of K as powers of two. In these units squares neither over- nor underflow, and no bit is lost."""
+
+    of_f: Int[Array, ""]
+    of_K: Int[Array, ""]
+
+    @staticmethod
+    def of(problem: BoxProblem) -> "_Units":
+        return _Units(exponent_of(problem.scale), exponent_of(jnp.max(abs(problem.diagonal()))))
+
+    @property
+    def of_beta(self) -> Int[Array, ""]:
+        return self.of_f - self.of_K
+
+    def removed(self, problem: BoxProblem) -> BoxProblem:
+        """The problem whose solution is that of the given one in these units."""
+        coefficient = lambda v: times_power_of_two(v, -self.of_beta)
+        value = lambda v: times_power_of_two(v, -self.of_f)
+        gain = times_power_of_two(jnp.ones_like(problem.scale), -self.of_K)
+        return BoxProblem(
+            ScaledOperator(problem.operator, gain),
+            value(problem.targets),
+            coefficient(problem.low),
+            coefficient(problem.high),
+            value(problem.epsilon),
+            None if problem.total is None else coefficient(problem.total),
+            value(problem.scale),
+        )
 
 
 def machine(problem: BoxProblem, solver: AbstractDualSolver, start: Float[Array, " n"] | None = None):
     """Coefficients and bias, differentiable in the problem, the result, and stats; from a point near the solution, if known."""
+    units = _Units.of(stopped(problem))
+    start = None if start is None else times_power_of_two(start, -units.of_beta)
+    beta, bias, result, stats = _machine(units.removed(problem), solver, start)
+    objectives = {name: times_power_of_two(stats[name], units.of_f + units.of_beta) for name in ("primal", "dual", "gap")}
+    return times_power_of_two(beta, units.of_beta), times_power_of_two(bias, units.of_f), result, stats | objectives
+
+
+def _machine(problem, solver, start):
+    """The same in units in which nothing overflows."""
     zero = jnp.zeros((), problem.targets.dtype)
     start = problem.start() if start is None else project(stopped(problem), start, zero)
     problem, start = varying_alike((problem, start))
@@ -47,16 +99,24 @@ def machine(problem: BoxProblem, solver: AbstractDualSolver, start: Float[Array,
         refine=lambda point, args: _refined(point, args[0], solver),
     )
     stats = certificate(*stopped((point, problem))) | {"steps": point.steps}
-    finite = jnp.isfinite(stats["gap"]) & jnp.isfinite(point.bias) & jnp.all(jnp.isfinite(point.beta))
-    result = RESULTS.where(_cut(point, problem, solver.tol), RESULTS.max_steps_reached, RESULTS.inaccurate)
-    hopeless = (result == RESULTS.max_steps_reached) & _no_better_than_zero(*stopped((point, problem)))
+    figures = jnp.stack([stats["relative_gap"], stats["primal"], stats["dual"], point.bias])
+    finite = jnp.all(jnp.isfinite(figures)) & jnp.all(jnp.isfinite(point.beta))
+    value = jax.tree.map(lambda leaf: jnp.where(finite, leaf, jnp.nan), (point.beta, point.bias))
+    result = _ending(stopped(point), stopped(problem), stats, finite, solver.tol)
+    return *value, result, stats
+
+
+def _ending(point: Point, problem: BoxProblem, stats: dict[str, Array], finite: Array, tol: float) -> Any:
+    """How the solve ended, a word of `RESULTS`: a success only where the gap is small, and rounding does not hide one."""
+    result = RESULTS.where(_cut(point, problem, tol), RESULTS.max_steps_reached, RESULTS.inaccurate)
+    hopeless = (result == RESULTS.max_steps_reached) & _no_better_than_zero(point, problem)
     result = RESULTS.where(hopeless, RESULTS.diverged, result)
-    result = RESULTS.where(stats["relative_gap"] <= solver.tol, RESULTS.successful, result)
+    small = stats["relative_gap"] <= tol
+    sound = survives_rounding(point, problem, jnp.maximum(abs(stats["primal"]), abs(stats["dual"])), tol)
+    result = RESULTS.where(small, RESULTS.where(sound, RESULTS.successful, RESULTS.inaccurate), result)
     hard = jnp.any(jnp.isinf(problem.high) | jnp.isinf(problem.low)) & jnp.all(jnp.isfinite(problem.diagonal()))
     endless = hard & jnp.all(jnp.isfinite(problem.targets))  # a dual that has no bound, on points that have no separation
-    result = RESULTS.where(finite, result, RESULTS.where(endless, RESULTS.diverged, RESULTS.nonfinite))
-    value = jax.tree.map(lambda leaf: jnp.where(finite, leaf, jnp.nan), (point.beta, point.bias))
-    return *value, result, stats
+    return RESULTS.where(finite, result, RESULTS.where(endless, RESULTS.diverged, RESULTS.nonfinite))
 
 
 def _no_better_than_zero(point: Point, problem: BoxProblem) -> Array:

@@ -3,25 +3,30 @@
 import jax
 import jax.numpy as jnp
 import lineax as lx
+import numpy as np
 from jaxtyping import ArrayLike, PyTree
 
 from kernax.core.batching import each
 from kernax.core.boundary import as_scalar, as_targets, as_weights, count, dtype_of
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import checked_block, gram_operator
+from kernax.core.gram import checked_block, gram, gram_operator
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.losses import EpsilonInsensitive, Hinge
 from kernax.core.memory import check_memory
+from kernax.core.numerics import is_concrete, stopped
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.solution import RESULTS, Solution, finish, warn
 from kernax.core.support import NONNEGATIVE, Support
+from kernax.errors import ConditionWarning
+from kernax.supervised.certificate import seen_indefinite
 from kernax.supervised.dual import AbstractDualSolver, BoxProblem, as_dual_solver
 from kernax.supervised.machine import machine, of_loss, spread
 from kernax.supervised.smo import SMO
 
 PENALTY = Support(low=0.0, closed=(False, True))  # infinity is the hard margin
+_MOST_FOR_EIGENVALUES = 2000
 _FRACTION = Support(low=0.0, high=1.0, closed=(False, True))
 
 
@@ -64,14 +69,18 @@ def svm(
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion`; its sign is the class. Stats: `primal`, `dual` and their `gap`, from
-        which success is decided (at most the solver's `tol` of the objective), `support`, `bounded` and `free` vectors,
-        `steps`; shape (machines,) where there are several.
+        which success is decided (at most the solver's `tol` of the objective; 16 roundings of f are not held against a point,
+        as C times a rounding may be more than the objective), `support`, `bounded` and `free` vectors,
+        `steps`; shape (machines,) where there are several. `indefinite`: whether a K that is held has `K_ij^2 > K_ii K_jj`
+        for some pair, of which a ConditionWarning then names the smallest eigenvalue. In the units of the targets and of K
+        nothing over- or underflows inside; `primal`, `dual` and `gap`, in those of their squares, may.
 
     Raises:
         ValueError: bad shapes or values, labels other than -1 and +1, one class only.
         MaxStepsError: C is too large for the data as they are scaled. DivergedError: a hard margin, and all steps did not
         separate the classes: it does not exist, or is too narrow to be found.
-        BreakdownError: the tolerance is below what rounding allows. NonFiniteError, MemoryBudgetError.
+        BreakdownError: the tolerance is below what rounding allows: of f, or of the terms of K b where they cancel (centre the
+        points, for a linear kernel). NonFiniteError, MemoryBudgetError.
     """
     kernel, X = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
@@ -79,7 +88,7 @@ def svm(
     y = as_signs(y, n, dtype, weights)
     C = as_scalar(C, dtype, "C", PENALTY)
     solution = _svm(kernel, X, y, C, weights, bool(bias), *_settings(X, y.shape, solver, block_size, start))
-    return finish(solution, throw, _hint("svm", kernel))
+    return _finished(solution, throw, "svm", kernel, X)
 
 
 @compiled
@@ -116,7 +125,7 @@ def support_vector_regression(
     C, epsilon = as_scalar(C, dtype, "C", PENALTY), as_scalar(epsilon, dtype, "epsilon", NONNEGATIVE)
     settings = _settings(X, y.shape, solver, block_size, start)
     solution = _support_vector_regression(kernel, X, y, C, epsilon, weights, bool(bias), *settings)
-    return finish(solution, throw, _hint("support_vector_regression", kernel))
+    return _finished(solution, throw, "support_vector_regression", kernel, X)
 
 
 @compiled
@@ -148,7 +157,7 @@ def one_class_svm(
     n, dtype = count(X), dtype_of(X)
     weights, nu = as_weights(weights, n, dtype), as_scalar(nu, dtype, "nu", _FRACTION)
     solution = _one_class_svm(kernel, X, nu, weights, *_settings(X, (n,), solver, block_size, None))
-    return finish(solution, throw, _hint("one_class_svm", kernel))
+    return _finished(solution, throw, "one_class_svm", kernel, X)
 
 
 @compiled
@@ -157,7 +166,9 @@ def _one_class_svm(kernel, X, nu, weights, solver, block_size, start):
 
     def problem(operator, y):
         high = jnp.ones_like(y) if weights is None else weights
-        total, scale = nu * jnp.sum(high), jnp.mean(lx.diagonal(operator))
+        total = nu * jnp.sum(high)
+        largest = jnp.minimum(total, jnp.max(high))  # coefficient, of which f is made
+        scale = jnp.mean(lx.diagonal(operator)) * largest
         return BoxProblem(operator, y, zeros, high, jnp.zeros((), y.dtype), total, jnp.where(scale > 0, scale, 1))
 
     return _machines(kernel, X, zeros, problem, solver, block_size, start)
@@ -181,6 +192,21 @@ def _hint(name: str, kernel: AbstractKernel) -> str:
     return f"{name} with {type(kernel).__name__}: rescale inputs{others.get(name, '')}."
 
 
+def _finished(solution: Solution, throw: bool, name: str, kernel: AbstractKernel, X: PyTree) -> Solution:
+    """`finish`, and a warning where K is seen not to be positive semidefinite: the dual then may have many local solutions."""
+    seen = solution.stats["indefinite"]
+    if is_concrete(seen) and jnp.any(seen):
+        some = jax.tree.map(lambda leaf: leaf[:_MOST_FOR_EIGENVALUES], X)  # whose smallest eigenvalue is no smaller
+        smallest = np.linalg.eigvalsh(np.asarray(gram(kernel, some), float))[0]
+        eigenvalue = "eigenvalue" if count(X) <= _MOST_FOR_EIGENVALUES else f"eigenvalue for the first {count(some)} points"
+        warn(
+            f"{type(kernel).__name__} is not positive semidefinite on these points: the smallest {eigenvalue} of K is "
+            f"{smallest:.3g}, and what {name} returns may depend on where it started",
+            ConditionWarning,
+        )
+    return finish(solution, throw, _hint(name, kernel))
+
+
 def _bound(C, weights, y):
     """C for each point; none for a point of weight zero, hard margin or not."""
     if weights is None:
@@ -198,4 +224,5 @@ def _machines(kernel, X, y, problem, solver, block_size, start):
     else:
         beta, bias, result, stats = each(fit, (y.T, None if start is None else start.T))
         beta, result = beta.T, jax.tree.map(lambda leaf: leaf[jnp.argmax(result != RESULTS.successful)], result)
+    stats["indefinite"] = seen_indefinite(stopped(operator))
     return Solution(KernelExpansion(kernel, X, beta, bias), result, stats)

@@ -1,0 +1,126 @@
+"""Machines and the LASSO in any units, and certificates that count what rounding does to K b."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import X64, assert_close
+
+import kernax
+
+DTYPE = np.float64 if X64 else np.float32
+RNG = np.random.default_rng(0)
+N = 30
+X = RNG.normal(size=(N, 2)).astype(DTYPE)
+T = (X[:, 0] + 0.3 * RNG.normal(size=N)).astype(DTYPE)
+Y = np.sign(T)
+SCALES = [2.0**k for k in ((-99, 99) if not X64 else (-430, -99, 99, 430))]  # of two: not a rounding should change
+RBF = kernax.RBF(1.0)
+
+
+def classes(c):
+    """Values stay as they are: coefficients are in units of one over those of the kernel."""
+    value = kernax.svm(c * RBF, X, Y, 1 / c).value
+    return value.coefficients * DTYPE(c), value.bias
+
+
+def numbers(c):
+    value = kernax.support_vector_regression(RBF, X, T * DTYPE(c), c, 0.1 * c).value
+    return value.coefficients / DTYPE(c), value.bias / DTYPE(c)
+
+
+def one_class(c):
+    value = kernax.one_class_svm(c * RBF, X, 0.2).value
+    return value.coefficients, value.bias / DTYPE(c)
+
+
+def medians(c):
+    value = kernax.regularised_risk(RBF, X, T * DTYPE(c), kernax.Absolute(), 1 / c, bias=True).value
+    return value.coefficients / DTYPE(c), value.bias / DTYPE(c)
+
+
+def lasso_of_targets(c):
+    coefficients, bias = kernax.lasso(X, T * DTYPE(c), 3 * c, bias=True).value
+    return coefficients / DTYPE(c), bias / DTYPE(c)
+
+
+def lasso_of_features(c):
+    coefficients, bias = kernax.lasso(X * DTYPE(c), T, 3 * c, bias=True).value
+    return coefficients * DTYPE(c), bias
+
+
+@pytest.mark.parametrize("fit", [classes, numbers, one_class, medians, lasso_of_targets, lasso_of_features])
+def test_a_fit_in_other_units_is_the_same_fit(fit):
+    """Of targets of 1e-21 or 1e20 in float32, machines without support vectors called themselves successful."""
+    expected = fit(1.0)
+    for c in SCALES:
+        for ours, theirs in zip(fit(c), expected):
+            np.testing.assert_array_equal(ours, theirs, err_msg=f"in units of {c:g}")
+
+
+def true_gap(F, labels, beta):
+    """Of C = 1 with the best bias: in long doubles, through the features, so that nothing cancels in K."""
+    F, beta = F.astype(np.longdouble), np.asarray(beta).astype(np.longdouble)
+    w = F.T @ beta
+    f = F @ w
+    primal = w @ w / 2 + min(np.sum(np.maximum(0, 1 - labels * (f + bias))) for bias in labels - f)
+    dual = beta @ labels - w @ w / 2
+    return float((primal - dual) / max(abs(primal), abs(dual)))
+
+
+@pytest.mark.parametrize("column", [1.0, 1e7 if X64 else 1e4])
+@pytest.mark.parametrize("labels", [Y, np.sort(Y)], ids=["mixed", "sorted"])
+def test_a_success_has_the_gap_that_it_claims_where_products_cancel(labels, column):
+    """A constant column takes all digits of K b: gaps of 0.004 (float64) and above one (float32) were claimed to be zero."""
+    F = np.c_[X, np.full(N, column, DTYPE)]
+    solution = kernax.svm(kernax.Linear(), F, labels, 1.0, solver=kernax.SMO(max_steps=20_000), throw=False)
+    successful = solution.result == kernax.RESULTS.successful
+    assert successful == (column == 1)
+    if successful:
+        assert true_gap(F, labels, solution.value.coefficients) <= 1.1e-3
+
+
+@pytest.mark.parametrize("nu", [0.3, 1e-2, 1e-4, 1e-6])
+def test_one_class_of_a_small_fraction_has_the_gap_that_it_claims(nu):
+    """Coefficients of 1e-5 were solved for with the tolerance of coefficients of one: in float32 gaps of 0.28."""
+    solution = kernax.one_class_svm(RBF, X, nu)
+    beta, K = np.asarray(solution.value.coefficients, float), np.asarray(kernax.gram(RBF, X), float)
+    f = K @ beta
+    primal = beta @ f / 2 + min(np.sum(np.maximum(0, level - f)) - nu * N * level for level in f)
+    assert primal + beta @ f / 2 <= 1.1e-3 * beta @ f / 2
+    assert_close(np.sum(beta), nu * N, 1e-6)
+
+
+def weighted_svm(rows, how):
+    return kernax.svm(RBF, X[rows], np.where(rows % 2, -1.0, 1.0).astype(DTYPE), 0.1, **how).value
+
+
+def weighted_regression(rows, how):
+    return kernax.support_vector_regression(RBF, X[rows], T[rows], 0.1, 0.01, **how).value
+
+
+def weighted_one_class(rows, how):
+    return kernax.one_class_svm(RBF, X[rows], 0.3, **how).value
+
+
+def weighted_medians(rows, how):
+    return kernax.regularised_risk(RBF, X[rows], T[rows], kernax.Absolute(), 9.0, bias=True, **how).value
+
+
+def weighted_lasso(rows, how):
+    coefficients, bias = kernax.lasso(X[rows], T[rows], 2.0, bias=True, **how).value
+    return lambda x: jnp.dot(x, coefficients) + bias
+
+
+SLOW = [pytest.param(fit, marks=pytest.mark.slow) for fit in (weighted_regression, weighted_one_class, weighted_medians)]
+
+
+@pytest.mark.parametrize("fit", [weighted_svm, weighted_lasso, *SLOW])
+def test_weights_of_25_are_25_repetitions(fit):
+    """No bound is taken for the largest weight."""
+    weights = np.ones(10, DTYPE)
+    weights[3] = 25
+    solver = kernax.SMO(tol=1e-9 if X64 else 1e-5)
+    weighted = fit(np.arange(10), {"weights": weights, "solver": solver})
+    repeated = fit(np.r_[np.arange(10), np.full(24, 3)], {"solver": solver})
+    assert_close(jax.vmap(weighted)(X), jax.vmap(repeated)(X), 1e-6 if X64 else 2e-3)
