@@ -189,6 +189,14 @@ def test_a_fit_of_scaled_targets_is_the_scaled_fit(block_size, weighted, data):
         np.testing.assert_allclose(np.asarray(scaled.value.bias) / DTYPE.type(scale), plain.value.bias, **SOLVE)
 
 
+def test_the_bias_does_not_overflow_where_coefficients_hardly_fit():
+    """Catches a sum of coefficients that is infinite and makes the bias zero, with success."""
+    tiny = 2 * float(jnp.finfo(DTYPE).tiny)
+    X, y = np.zeros((30, 1), DTYPE), np.linspace(0.1, 0.5, 30).astype(DTYPE)
+    fit = kernax.kernel_ridge(kernax.Constant(0.0), X, y, tiny, bias=True)
+    np.testing.assert_allclose(fit.value.bias, 0.3, rtol=1e-5)
+
+
 @needs_x64
 def test_gradients_of_the_leave_one_out_loss_are_exact_also_at_weight_zero(data):
     X, y, weights = data

@@ -92,7 +92,8 @@ def _kernel_ridge(kernel, X, y, ridge, weights, bias, solver, block_size, primal
     b = jnp.zeros_like(targets[:1])
     if bias:  # a is linear in the right-hand side, and the b that makes its columns sum to zero is wanted
         of_y, of_one = a[:, :-1], a[:, -1:]
-        b = jnp.sum(of_y, 0, keepdims=True) / jnp.sum(of_one)
+        size = jnp.max(jnp.abs(of_one))  # of a tiny ridge: the sums below would overflow, and b = y / inf be zero
+        b = jnp.sum(of_y / size, 0, keepdims=True) / jnp.sum(of_one / size)
         a = of_y - b * of_one
         result = RESULTS.where((result == RESULTS.successful) & ~jnp.all(jnp.isfinite(b)), RESULTS.nonfinite, result)
     expansion = KernelExpansion(kernel, X, a.reshape(y.shape), b.reshape(y.shape[1:]))
