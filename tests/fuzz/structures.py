@@ -34,6 +34,11 @@ class Structure:
     formula: Callable[[Any, np.ndarray], Bounded]
 
 
+def _underflow(numbers: np.ndarray) -> float:
+    """The error of what is too small for a float, in units of eps."""
+    return 8 * float(np.finfo(numbers.dtype).tiny) / float(np.finfo(numbers.dtype).eps)
+
+
 def _squared(X: np.ndarray, lengthscale: Any, rough: bool, eps: float) -> Bounded:
     difference = (X[:, None] - X[None]) / lengthscale
     s = np.sum(difference**2, -1)
@@ -110,7 +115,7 @@ def squared(inner: Structure) -> Structure:
 
     def formula(numbers, X):
         value, error = inner.formula(numbers, X)
-        return value**2, 2 * np.abs(value) * error + value**2
+        return value**2, 2 * np.abs(value) * error + value**2 + _underflow(numbers)
 
     return Structure(f"({inner.text})**2", inner.numbers, lambda numbers: inner.build(numbers) ** 2, formula)
 
@@ -153,7 +158,7 @@ def both(left: Structure, right: Structure, times: bool) -> Structure:
     def formula(numbers, X):
         (a, of_a), (b, of_b) = left.formula(numbers[:count], X), right.formula(numbers[count:], X)
         if times:
-            return a * b, np.abs(a) * of_b + np.abs(b) * of_a + np.abs(a * b)
+            return a * b, np.abs(a) * of_b + np.abs(b) * of_a + np.abs(a * b) + _underflow(numbers)
         return a + b, of_a + of_b + np.abs(a + b)
 
     return Structure(f"({left.text} {'*' if times else '+'} {right.text})", left.numbers + right.numbers, build, formula)
