@@ -13,10 +13,10 @@ _MATRICES = {  # of n x n numbers that a verb's compiled program holds at one ti
     "gram": 1.0,
     "kernel_perceptron": 1.0,
     "machines": 2.2,
-    "kernel_ridge": 3.3,
-    "kernel_logistic": 3.3,
-    "regularised_risk": 3.3,
-    "log_marginal_likelihood": 3.3,
+    "kernel_ridge": 3.6,
+    "kernel_logistic": 3.6,
+    "regularised_risk": 3.6,
+    "log_marginal_likelihood": 3.6,
     "leave_one_out": 4.0,
     "condition": 6.1,  # with weights; 5 without
 }
