@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from conftest import X64, needs_x64
+from conftest import TOLERANCE, X64, check_derivatives, needs_x64
 from sklearn.isotonic import IsotonicRegression
 
 import kernax
@@ -90,8 +90,92 @@ def test_columns_of_targets_are_refused(values):
 def test_platts_sigmoid_does_not_mind_where_zero_is(values):
     f, y, _ = values
     p = kernax.platt(f, y).value(f)
-    far = (np.asarray(f) + 1000).astype(p.dtype)  # float32 holds it to 3e-5
-    np.testing.assert_allclose(kernax.platt(far, y).value(far), p, atol=1e-3 if p.dtype == np.float32 else 1e-10)
+    for offset, atol in ((2.0**10, 1e-3), (2.0**20, 0.1)) if not X64 else ((2.0**10, 1e-10), (2.0**40, 1e-3)):
+        far = (np.asarray(f) + offset).astype(p.dtype)  # float32 holds it to 6e-5, and to 0.06: that is all the error
+        exact = kernax.platt((far - offset).astype(p.dtype), y).value
+        np.testing.assert_allclose(kernax.platt(far, y).value(far), exact(far - offset), atol=10 * TOLERANCE["value"])
+        np.testing.assert_allclose(exact(far - offset), p, atol=atol)
+
+
+@pytest.mark.parametrize("value", [0.3, 1e6 / 3, -1e-20])
+def test_values_that_are_all_the_same_have_no_slope(values, value):
+    """Their mean is not quite the same: the slope was 2e14, over what rounding left of the difference."""
+    y, weights = values[1:]
+    fit = kernax.platt(np.full(50, value, DTYPE), y, weights=weights).value
+    assert fit.slope == 0
+    plus, minus = weights[y > 0].sum(), weights[y < 0].sum()
+    likely = np.where(y > 0, (plus + 1) / (plus + 2), 1 / (minus + 2))
+    np.testing.assert_allclose(fit(jnp.zeros(())), (weights * likely).sum() / weights.sum(), rtol=TOLERANCE["solve"])
+
+
+@needs_x64
+def test_the_derivatives_of_platts_sigmoid_are_those_of_the_maximum(values):
+    """In the values, repeated ones included, and the weights, forward and backward; a thousandth off would be seen."""
+    f, y, weights = values
+    y[10] = y[11]
+
+    def probabilities(f, weights):
+        fit = kernax.platt(f, y, weights=weights, throw=False).value
+        return fit(jnp.linspace(-1.0, 1.0, 3)), fit.slope, fit.intercept
+
+    check_derivatives(probabilities, (jnp.asarray(f), jnp.asarray(weights)), rtol=1e-7, atol=1e-9)
+
+
+@needs_x64
+def test_the_derivatives_of_platts_sigmoid_are_finite_where_all_values_are_the_same():
+    y = np.tile([1.0, -1.0, 1.0], 4)
+    slope = jax.jit(jax.grad(lambda f, w: kernax.platt(f, y, weights=w, throw=False).value(0.5), (0, 1)))
+    for part in slope(jnp.full(12, 0.3), jnp.ones(12)):
+        assert jnp.all(jnp.isfinite(part))
+
+
+def test_a_weight_of_25_is_25_values(values):
+    f, y, _ = values
+    rows, weights = np.r_[np.zeros(24, int), np.arange(50)], np.r_[25.0, np.ones(49)].astype(DTYPE)
+    for fit in (lambda *given, **more: kernax.platt(*given, **more).value, kernax.isotonic):
+        weighted, repeated = fit(f, y, weights=weights), fit(f[rows], y[rows])
+        np.testing.assert_allclose(weighted(f), repeated(f), atol=10 * TOLERANCE["value"])
+
+
+def test_small_weights_beside_large_ones_keep_their_frequencies():
+    """Differences of cumulative sums lost them: 1e-12 after 1e12 is nothing."""
+    f = np.arange(8.0).astype(DTYPE)
+    y = np.array([-1.0, 1, -1, -1, 1, -1, 1, 1], DTYPE)
+    small = 1e-12
+    weights = np.array([1e12, 1e12, 3 * small, small, 2 * small, small, 1e12, 1e12]).astype(DTYPE)
+    ours = kernax.isotonic(f, y, weights=weights)
+    theirs = pooled([float(w) for w in weights], [float(sign > 0) for sign in y])
+    np.testing.assert_allclose(ours(f), theirs, rtol=1e-6, atol=1e-12)
+    alone = kernax.isotonic(f[2:6], y[2:6], weights=np.r_[weights[2:6]])
+    np.testing.assert_allclose(alone(f[2:6]), pooled(weights[2:6].astype(float), (y[2:6] > 0).astype(float)), rtol=1e-6)
+    after = kernax.isotonic(f[:6], np.array([-1.0, -1, -1, -1, 1, -1], DTYPE), weights=weights[:6])
+    np.testing.assert_allclose(after(f[:6]), [0, 0, 0, 0, 2 / 3, 2 / 3], rtol=1e-6, atol=1e-12)
+
+
+def test_one_class_by_traced_targets_is_not_called_a_success(values):
+    f = values[0]
+    fit = jax.jit(lambda y: (kernax.platt(f, y, throw=False), kernax.isotonic(f, y)))
+    sigmoid, steps = fit(jnp.ones(50, DTYPE))
+    assert sigmoid.result == kernax.RESULTS.nonfinite
+    assert jnp.all(jnp.isnan(steps.probabilities))
+
+
+def test_values_of_any_scale_have_the_same_frequencies(values):
+    f, y, _ = values
+    small = (f * 2.0**-80).astype(f.dtype)
+    np.testing.assert_array_equal(kernax.isotonic(small, y)(small), kernax.isotonic(f, y)(f))
+    np.testing.assert_allclose(kernax.platt(small, y).value(small), kernax.platt(f, y).value(f), rtol=1e-6)
+
+
+def pooled(weights, hits):
+    """Pools adjacent violators one by one (Ayer et al. 1955)."""
+    blocks = []
+    for weight, hit in zip(weights, hits):
+        blocks.append([weight, weight * hit, 1])
+        while len(blocks) > 1 and blocks[-2][1] * blocks[-1][0] >= blocks[-1][1] * blocks[-2][0]:
+            last = blocks.pop()
+            blocks[-1] = [a + b for a, b in zip(blocks[-1], last)]
+    return np.concatenate([[of_hits / weight] * count for weight, of_hits, count in blocks])
 
 
 def test_leaving_out_of_a_fit_that_fails_raises_or_is_nan(values):

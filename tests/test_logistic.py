@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from conftest import X64, needs_x64, real_data
+from conftest import TOLERANCE, X64, needs_x64, real_data
 
 import kernax
 from kernax.core.labels import signs
 from kernax.core.losses import Logistic
-from kernax.errors import DivergedError
+from kernax.errors import DivergedError, MaxStepsError
 from kernax.supervised import logistic as room
 
 DTYPE = jnp.result_type(float)
@@ -231,3 +231,77 @@ def test_the_bias_of_a_class_without_points_is_refused(data):
         kernax.kernel_softmax(RBF, X, Y, 1.0)
     f = kernax.kernel_softmax(RBF, X, Y, 1.0, bias=False).value  # finite: at least as unlikely as the others anywhere it can be
     assert np.all(np.isfinite(f.values(X)))
+
+
+@pytest.mark.parametrize("ridge", [1e-6, 1e-3])
+def test_contradictory_points_are_solved_and_not_called_stagnant(ridge):
+    """Two coincident points of opposite labels: f is zero, the coefficients are their slopes there, 1/2, over the ridge."""
+    solution = kernax.kernel_logistic(kernax.RBF(), np.zeros((2, 1)), np.array([1.0, -1.0]), ridge)
+    # Coefficients of 5e5 leave f uncertain by 0.06 in float32, and themselves by 0.025, as measured.
+    np.testing.assert_allclose(solution.value.coefficients, [0.5 / ridge, -0.5 / ridge], rtol=1e-10 if X64 else 0.05)
+    assert solution.stats["residual"] < (1e-14 if X64 else 1e-6)
+
+
+def test_a_cap_of_one_step_is_said_in_our_own_words(data):
+    X, y = data[:2]
+    with pytest.raises(MaxStepsError, match="max_steps") as error:
+        kernax.kernel_logistic(RBF, X, y, 1e-3, max_steps=1)
+    assert "linear solve" not in str(error.value)
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1e20])
+def test_only_the_ratio_of_kernel_and_ridge_matters(data, scale):
+    """Coefficients times the ridge are the same for K and ridge times 1e20 or 1e-20: nothing inside has a unit."""
+    X, y, _, weights = data
+    fit = lambda c: kernax.kernel_logistic(c * RBF, X, y, c * 0.02, weights=weights)
+    near, far = fit(1.0), fit(scale)
+    np.testing.assert_allclose(far.value.coefficients * scale, near.value.coefficients, **CLOSE)
+    assert abs(int(far.stats["steps"]) - int(near.stats["steps"])) <= 1
+
+
+def test_a_success_leaves_no_gradient_that_numpy_can_see(data):
+    """Scales of K over thirty orders of magnitude in one batch: `ridge a = w y s(-y f)` to what rounding of f allows."""
+    X, y, _, weights = data
+    scales = np.logspace(-20, 10, 7)
+    K = np.asarray(kernax.gram(RBF, X), float)
+    fit = jax.jit(jax.vmap(lambda c: kernax.kernel_logistic(c * RBF, X, y, 1.0, weights=weights, bias=False, throw=False)))
+    solutions = fit(jnp.asarray(scales))
+    assert jnp.all(solutions.result == kernax.RESULTS.successful)
+    eps = np.finfo(DTYPE).eps
+    for scale, a in zip(scales, np.asarray(solutions.value.coefficients, float)):
+        margin = -y * (scale * K @ a)
+        g = -weights * y * np.exp(-np.logaddexp(0, -margin))
+        known = abs(g) * scale * np.sum(abs(a))  # what rounding of f may change, over eps
+        assert np.max(abs(a + g)) <= 2 * eps**0.5 * np.max(abs(g)) + 16 * eps * np.max(known)
+
+
+def test_biases_of_classes_sum_to_zero_and_so_do_coefficients(data):
+    X, _, Y, _ = data
+    value = kernax.kernel_softmax(RBF, X, Y, 0.2).value
+    largest = float(jnp.max(abs(value.coefficients)))
+    np.testing.assert_allclose(jnp.sum(value.bias), 0, atol=TOLERANCE["value"])
+    assert float(jnp.max(abs(value.bias))) > 0.1  # of which each is not zero
+    np.testing.assert_allclose(jnp.sum(value.coefficients, 1), 0, atol=10 * TOLERANCE["value"] * largest)
+
+
+def test_a_weight_of_25_is_25_points(data):
+    """Ten, or any bound, would pass a test with small weights."""
+    X, y, Y, _ = data
+    X, y, Y = X[:12], y[:12], Y[:12]
+    rows, weights = np.r_[np.zeros(24, int), np.arange(12)], np.r_[25.0, np.ones(11)]
+    risk = lambda X, y, ridge, **given: kernax.regularised_risk(RBF, X, y, kernax.Huber(0.3), ridge, **given)
+    hinge = lambda X, y, ridge, **given: kernax.regularised_risk(RBF, X, y, kernax.Hinge(), ridge, bias=True, **given)
+    logistic = lambda X, y, ridge, **given: kernax.kernel_logistic(RBF, X, y, ridge, **given)
+    softmax = lambda X, y, ridge, **given: kernax.kernel_softmax(RBF, X, y, ridge, **given)
+    for fit, target in ((risk, X[:, 1]), (hinge, y), (logistic, y), (softmax, Y)):
+        weighted = fit(X, target, 0.7, weights=weights).value
+        repeated = fit(X[rows], target[rows], 0.7).value
+        np.testing.assert_allclose(weighted.values(X), repeated.values(X), atol=2e-2 if fit is hinge else CLOSE["atol"])
+
+
+def test_a_class_without_weight_is_not_called_a_cap_when_it_is_traced(data):
+    X, _, Y, _ = data
+    weights = jnp.asarray(1 - Y[:, 0])
+    traced = jax.jit(lambda weights: kernax.kernel_softmax(RBF, X, Y, 1.0, weights=weights, throw=False))(weights)
+    assert traced.result == kernax.RESULTS.nonfinite
+    assert jnp.all(jnp.isnan(traced.value.coefficients))

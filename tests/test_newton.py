@@ -1,13 +1,17 @@
 """The damped Newton loop and the derivative of whatever a solver returns."""
 
+from collections.abc import Callable
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import TOLERANCE, X64, needs_x64
 from jax.test_util import check_grads
+from jaxtyping import Array, Float
 
-from kernax.core.newton import implicit, newton
+from kernax.core.newton import AbstractConvexProblem, Misfit, implicit, newton
 from kernax.core.solution import RESULTS
 
 
@@ -41,34 +45,74 @@ def test_implicit_takes_pytrees_leaves_without_tangents_and_vmap():
     np.testing.assert_allclose(jax.vmap(jax.grad(f))(jnp.array([1.0, 8.0])), [1 / 3, 1 / 12], rtol=1e-5)
 
 
-def rosenbrock_like(x):
+class Problem(AbstractConvexProblem):
+    """A function of a vector, all by autodiff; the misfit is its gradient beside the larger of gradients of size one."""
+
+    of: Callable = eqx.field(static=True)
+    first: Float[Array, " n"]
+
+    def start(self):
+        return self.first
+
+    def correction(self, x):
+        return -jnp.linalg.solve(jax.hessian(self.of)(x), jax.grad(self.of)(x))
+
+    def slope_along(self, x, direction):
+        return lambda t: jnp.vdot(jax.grad(self.of)(x + t * direction), direction)
+
+    def misfit(self, x):
+        left = jnp.max(abs(jax.grad(self.of)(x)), keepdims=True)
+        return Misfit(left, jnp.ones_like(left), jnp.zeros_like(left))
+
+    def objective(self, x):
+        return self.of(x)
+
+
+def two_slopes(x):
     return jnp.sum(jnp.logaddexp(0, -4 * x) + jnp.logaddexp(0, x - 2)) + 0.05 * jnp.sum(x**4)
 
 
-def newton_step(x):
-    return x - jnp.linalg.solve(jax.hessian(rosenbrock_like)(x), jax.grad(rosenbrock_like)(x))
-
-
 @pytest.mark.parametrize("start", [0.0, 3.0, -20.0])
-def test_newton_reaches_the_minimum_from_far_away_without_ever_rising(start):
-    x, result, stats = newton(newton_step, rosenbrock_like, jnp.full(2, start))
+def test_newton_reaches_the_minimum_from_far_away(start):
+    x, result, stats = newton(Problem(two_slopes, jnp.full(2, start)))
     assert result == RESULTS.successful
     assert stats["steps"] < 30
-    assert jnp.max(jnp.abs(jax.grad(rosenbrock_like)(x))) < (1e-8 if X64 else 1e-4)
-    assert stats["objective"] <= rosenbrock_like(jnp.full(2, start))
+    assert jnp.max(jnp.abs(jax.grad(two_slopes)(x))) < (1e-8 if X64 else 1e-4)
+
+
+def root_of_squares(x):
+    return jnp.sum(jnp.sqrt(1 + x**2))
 
 
 def test_damping_is_needed_and_works_where_full_newton_steps_diverge():
-    objective = lambda x: jnp.sum(jnp.sqrt(1 + x**2))  # Newton's map is x -> -x^3
-    step = lambda x: -(x**3)
-    x, result, _ = newton(step, objective, jnp.array([2.0]))
+    x, result, _ = newton(Problem(root_of_squares, jnp.array([2.0])))  # Newton's map is x -> -x^3
     assert result == RESULTS.successful
     np.testing.assert_allclose(x, 0, atol=TOLERANCE["solve"])
 
 
+def falling(x):
+    return jnp.sum(jnp.exp(-x))
+
+
+def huge(x):
+    return jnp.sum(jnp.exp(x) - 1e9 * x)
+
+
+def broken(x):
+    return jnp.sum(x) * jnp.nan
+
+
 def test_newton_reports_a_cap_and_a_nan():
-    _, capped, _ = newton(lambda x: x - 0.01, lambda x: jnp.sum(x), jnp.array([1.0]), max_steps=5)
+    _, capped, stats = newton(Problem(lambda x: 2 * falling(x), jnp.array([1.0])), max_steps=2)
     assert capped == RESULTS.max_steps_reached
-    x, broken, _ = newton(lambda x: x * jnp.nan, lambda x: jnp.sum(x**2), jnp.array([1.0]))
-    assert broken == RESULTS.nonfinite
+    assert stats["steps"] == 2
+    x, result, _ = newton(Problem(broken, jnp.array([1.0])))
+    assert result == RESULTS.nonfinite
     assert jnp.all(jnp.isfinite(x))
+
+
+def test_a_step_that_overflows_is_shortened():
+    """The first one goes to 1e9, where the exponential is infinite."""
+    x, result, _ = newton(Problem(huge, jnp.array([0.0])), rtol=1e4)
+    assert result == RESULTS.successful
+    np.testing.assert_allclose(x, np.log(1e9), rtol=1e-4)

@@ -77,21 +77,22 @@ def as_one_hot(Y: ArrayLike, n: int, dtype: Any, weights: Array | None, every: b
     targets = as_targets(Y, n, dtype, "Y")
     if targets.ndim != 2 or targets.shape[1] < 2:
         raise ValueError(f"Y must have shape ({n}, classes), but has shape {targets.shape}: Y, classes = one_hot(labels)")
-    if not is_concrete(targets):
-        return targets
-    values = np.asarray(targets)
-    if not np.all(np.isin(values, (0, 1))) or not np.all(values.sum(1) == 1):
+    values = np.asarray(targets) if is_concrete(targets) else None
+    if values is not None and (not np.all(np.isin(values, (0, 1))) or not np.all(values.sum(1) == 1)):
         raise ValueError("each row of Y must hold one 1 and zeros, but some do not: Y, classes = one_hot(labels)")
-    if weights is None or is_concrete(weights):
-        kept = values if weights is None else values[np.asarray(weights) > 0]
-        present = kept.any(0)
-        if np.sum(present) < 2:
-            raise ValueError("Y holds one class only among the points of positive weight: two are needed")
-        if every and not present.all():
-            raise ValueError(
-                f"Y holds no point of positive weight in column {int(np.argmin(present))}, whose bias would be -inf: "
-                "leave the column away, or take bias=False"
-            )
+    if values is None or not is_concrete(weights):
+        kept = targets > 0 if weights is None else (targets > 0) & (weights[:, None] > 0)
+        present = jnp.any(kept, 0)
+        return jnp.where(jnp.all(present) if every else jnp.sum(present) >= 2, targets, jnp.nan)
+    kept = values if weights is None else values[np.asarray(weights) > 0]
+    present = kept.any(0)
+    if np.sum(present) < 2:
+        raise ValueError("Y holds one class only among the points of positive weight: two are needed")
+    if every and not present.all():
+        raise ValueError(
+            f"Y holds no point of positive weight in column {int(np.argmin(present))}, whose bias would be -inf: "
+            "leave the column away, or take bias=False"
+        )
     return targets
 
 

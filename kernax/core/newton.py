@@ -1,15 +1,17 @@
-"""Newton's method, and the derivative of whatever an iterative solver returns.
+"""Newton's method for convex functions, and the derivative of whatever an iterative solver returns.
 
 At a root, one more exact Newton step changes nothing; its derivative with respect to the problem's data, the root held
 fixed, is the derivative of the root. That one sentence covers every solver, whatever path it took to get there.
 """
 
+import abc
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax.core.numerics import split_by_tangent
 from kernax.core.sharding import while_loop
@@ -50,76 +52,150 @@ def implicit(
     return _implicit(args, solve=solve, step=step, refine=refine)
 
 
-def newton(
-    step: Callable[[Array], Array],
-    objective: Callable[[Array], Array],
-    start: Array,
-    *,
-    rtol: float | None = None,
-    max_steps: int = 50,
-) -> tuple[Array, Any, dict[str, Array]]:
-    """Damped Newton iteration `x <- x + t (step(x) - x)`, t halved from 1 until the objective does not rise beyond rounding.
+class Misfit(eqx.Module):
+    """What is left of the conditions of optimality, one entry for each kind of condition.
 
-    Stops when a full step moves x by at most `rtol` (default eps^(2/3)) of its size. With steps below the root of that it has
-    also succeeded where nothing but rounding is left: the objective does not fall, and no halving helps or the steps no longer
-    shrink. Where no halving helps a longer step it has stagnated.
+    Attributes:
+        left: the largest absolute value of a sum that is zero at the optimum.
+        size: the largest sum of the absolute values of its terms, in the same unit.
+        rounding: how far off the sum may be because the point at which it is evaluated is known to working precision only.
+    """
+
+    left: Float[Array, "..."]
+    size: Float[Array, "..."]
+    rounding: Float[Array, "..."]
+
+    def within(self, tolerance: float, excuse: float = 4.0) -> Bool[Array, ""]:
+        """Whether nothing is left but a fraction `tolerance` of the terms, and rounding, of which `excuse` times is granted."""
+        return jnp.all(self.left <= tolerance * self.size + excuse * self.rounding)
+
+    def relative(self) -> Float[Array, ""]:
+        """What is left, relative to the terms of the sums and of the point's values together."""
+        whole = self.size + self.rounding / float(jnp.finfo(self.size.dtype).eps)
+        return jnp.max(self.left / jnp.where(whole > 0, whole, 1))
+
+
+class AbstractConvexProblem(eqx.Module):
+    """A convex differentiable function F of an array x, to be minimised. All that F depends on are fields."""
+
+    @abc.abstractmethod
+    def start(self) -> Array:
+        """A point to start from."""
+
+    @abc.abstractmethod
+    def correction(self, x: Array) -> Array:
+        """Newton's d, `F''(x) d = -F'(x)`; differentiable in the fields and in x at the minimum."""
+
+    @abc.abstractmethod
+    def slope_along(self, x: Array, direction: Array) -> Callable[[Array], Array]:
+        """`t -> d/dt F(x + t direction)`, which is evaluated for many t."""
+
+    @abc.abstractmethod
+    def misfit(self, x: Array) -> Misfit:
+        """What is left of F'(x) = 0, by itself: without the curvature that steps are made of."""
+
+    @abc.abstractmethod
+    def objective(self, x: Array) -> Float[Array, ""]:
+        """F(x)."""
+
+
+class _Progress(eqx.Module):
+    x: Array
+    misfit: Misfit
+    steps: Int[Array, ""]
+    stuck: Bool[Array, ""]
+    finite: Bool[Array, ""]
+
+
+def newton(
+    problem: AbstractConvexProblem, *, rtol: float | None = None, max_steps: int = 100
+) -> tuple[Array, Any, dict[str, Array]]:
+    """Newton's method with an exact line search, until what is left of the conditions of optimality is rounding, or `rtol`.
+
+    Nothing is decided by values of F, whose rounding hides the last half of the digits, nor by the size of a step. Whether it
+    has succeeded is a statement about the point where it ends: its misfit is within rtol (default sqrt(eps)) of its terms and
+    rounding. It ends where that holds to 8 eps (or rtol), or no longer gets better.
 
     Returns:
-        x, the result (successful, stagnation, max_steps_reached, or nonfinite with the last finite x), and stats `steps` and
-        `objective`.
+        x, the result (successful; inaccurate, where neither x nor rounding can be improved; max_steps_reached; or nonfinite,
+        with the last finite x), and stats `steps`, `objective` and `residual`, the relative misfit.
     """
-    tolerance = float(jnp.finfo(start.dtype).eps) ** (2 / 3) if rtol is None else rtol
+    eps = float(jnp.finfo(problem.start().dtype).eps)
+    goal, bar = (8 * eps, eps**0.5) if rtol is None else (rtol, rtol)
 
-    def damped(x, value, direction, level):
-        def rises(carry):
-            t, new = carry
-            return ~(new <= level) & (t > 1e-9)
+    def body(now: _Progress) -> _Progress:
+        direction = problem.correction(now.x)
+        near = now.misfit.within(bar)
+        slope = problem.slope_along(now.x, direction)
+        downhill = slope(jnp.zeros((), direction.dtype)) < 0
+        length = _length(slope, jnp.ones((), direction.dtype), skip=near | ~downhill)
+        x = now.x + length * direction
+        misfit = problem.misfit(x)
+        finite = jnp.all(jnp.isfinite(x)) & jnp.all(jnp.isfinite(misfit.left + misfit.size))
+        # Near the end a step of full length is Newton's own, and what is left falls to a fraction unless it is rounding.
+        # Before that it may rise, but F falls.
+        worse = near & ~(misfit.relative() < now.misfit.relative())
+        slow = near & ~(misfit.relative() < now.misfit.relative() / 2)
+        keep = worse | ~finite
+        x, misfit = jax.tree.map(lambda old, new: jnp.where(keep, old, new), (now.x, now.misfit), (x, misfit))
+        return _Progress(x, misfit, now.steps + 1, slow | (~near & ~downhill), finite)
 
-        def halve(carry):
-            t = carry[0] / 2
-            return t, objective(x + t * direction)
+    def go_on(now: _Progress) -> Array:
+        return ~now.misfit.within(goal, excuse=1 / 16) & ~now.stuck & now.finite & (now.steps < max_steps)
 
-        t, new = while_loop(rises, halve, (jnp.ones((), x.dtype), objective(x + direction)))
-        better = new <= level
-        return jnp.where(better, x + t * direction, x), jnp.where(better, new, value), better
-
-    def body(carry):
-        x, before, last, _, _, steps = carry
-        direction = step(x) - x
-        size = jnp.linalg.norm(direction) / (jnp.linalg.norm(x) + tolerance)
-        close = size <= jnp.sqrt(tolerance)  # where the objective shows nothing but rounding
-        rounding = 8 * float(jnp.finfo(x.dtype).eps) * abs(before)
-        x, value, better = damped(x, before, direction, before + jnp.where(close, rounding, 0))
-        wanders = ~better | ((size > last / 2) & (value >= before - rounding))
-        state = jnp.where((size <= tolerance) | (close & wanders), 1, jnp.where(better, 0, 2)).astype(jnp.int32)
-        return x, value, size, state, jnp.all(jnp.isfinite(direction)), steps + 1
-
-    def go_on(carry):
-        _, _, _, state, finite, steps = carry
-        return (state == 0) & finite & (steps < max_steps)
-
-    first = objective(start)
-    still = jnp.zeros((), jnp.int32)
-    carry = (start, first, jnp.asarray(jnp.inf, start.dtype), still, jnp.isfinite(first), still)
-    x, value, _, state, finite, steps = while_loop(go_on, body, carry)
-    result = RESULTS.where(state == 1, RESULTS.successful, RESULTS.max_steps_reached)
-    result = RESULTS.where(state == 2, RESULTS.stagnation, result)
-    result = RESULTS.where(finite, result, RESULTS.nonfinite)
-    return x, result, {"steps": steps, "objective": value}
+    start = problem.start()
+    misfit = problem.misfit(start)
+    finite = jnp.all(jnp.isfinite(misfit.left + misfit.size))
+    end = while_loop(go_on, body, _Progress(start, misfit, jnp.zeros((), jnp.int32), jnp.array(False), finite))
+    result = RESULTS.where(end.stuck, RESULTS.inaccurate, RESULTS.max_steps_reached)
+    result = RESULTS.where(end.misfit.within(bar), RESULTS.successful, result)
+    result = RESULTS.where(end.finite, result, RESULTS.nonfinite)
+    return end.x, result, {"steps": end.steps, "objective": problem.objective(end.x), "residual": end.misfit.relative()}
 
 
-def newton_root(
-    step: Callable[[Array, Any], Array],
-    objective: Callable[[Array, Any], Array],
-    start: Callable[[Any], Array],
-    args: Any,
-    *,
-    rtol: float | None = None,
-    max_steps: int = 50,
+class _Bracket(eqx.Module):
+    low: Float[Array, ""]
+    at_low: Float[Array, ""]
+    high: Float[Array, ""]
+    at_high: Float[Array, ""]
+    t: Float[Array, ""]
+    at_t: Float[Array, ""]
+    tries: Int[Array, ""]
+
+
+def _length(slope: Callable[[Array], Array], one: Array, skip: Array) -> Float[Array, ""]:
+    """1, if the slope, negative at t = 0, is no more than a tenth of that above zero there; else a t < 1 where its absolute
+    value is at most half of that at t = 0.
+
+    The slope of a convex function rises in t; its zero is sought by secants and halving in turn. A slope that overflows counts
+    as positive. `skip` takes 1 as it is. No t is larger than 1: of coefficients that K maps to zero, which F does not see, a
+    step leaves the fraction 1 - t, and in a row of long steps they would grow until their rounding drowns all else.
+    """
+    zero = slope(jnp.zeros_like(one))
+
+    def go_on(now: _Bracket) -> Array:
+        fits = jnp.where(now.tries == 0, now.at_t <= abs(zero) / 10, abs(now.at_t) <= abs(zero) / 2)  # false for NaN
+        return ~(skip | fits) & (now.tries < 80)
+
+    def narrow(now: _Bracket) -> _Bracket:
+        short = now.at_t <= 0
+        low, at_low = jnp.where(short, now.t, now.low), jnp.where(short, now.at_t, now.at_low)
+        high, at_high = jnp.where(short, now.high, now.t), jnp.where(short, now.at_high, now.at_t)
+        secant = jnp.where(jnp.isfinite(at_high), jnp.clip(at_low / (at_low - at_high), 0.1, 0.9), 0.1)
+        t = low + jnp.where(now.tries % 2 == 0, secant, 0.5) * (high - low)
+        return _Bracket(low, at_low, high, at_high, t, slope(t), now.tries + 1)
+
+    at_one = slope(one)
+    first = _Bracket(jnp.zeros_like(zero), zero, one, at_one, one, at_one, jnp.zeros((), jnp.int32))
+    return while_loop(go_on, narrow, first).t
+
+
+def minimum(
+    problem: AbstractConvexProblem, *, rtol: float | None = None, max_steps: int = 100
 ) -> tuple[Array, Any, dict[str, Array]]:
-    """`newton` for functions of x and `args`, from `start(args)`; differentiable in `args` to any order, by one more step."""
+    """`newton(problem)`, differentiable in the fields of the problem to any order, by one more step."""
+    return implicit(lambda problem: newton(problem, rtol=rtol, max_steps=max_steps), _one_more, problem)
 
-    def solve(args):
-        return newton(lambda x: step(x, args), lambda x: objective(x, args), start(args), rtol=rtol, max_steps=max_steps)
 
-    return implicit(solve, lambda root, args: (step(root[0], args), *root[1:]), args)
+def _one_more(end: tuple[Array, Any, dict[str, Array]], problem: AbstractConvexProblem) -> tuple[Array, Any, dict[str, Array]]:
+    return end[0] + problem.correction(end[0]), *end[1:]

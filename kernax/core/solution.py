@@ -32,6 +32,8 @@ with warnings.catch_warnings(action="ignore"):  # equinox remarks that lineax's 
             "Rounding is too coarse: the problem is too close to singular, or the tolerance too fine, for this precision."
         )
         not_psd = "The matrix is not positive definite, and no jitter up to 1e-4 of its mean diagonal makes it so."
+        breakdown = "The iteration broke down before its residual was small: the problem is too close to singular."
+        stagnation = "The iteration came to a standstill before its residual was small."
         nonfinite = "NaN or inf appeared in the problem or in its solution."
         diverged = "The iteration diverged."
 

@@ -10,9 +10,8 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.boundary import as_scalar, as_stack, as_targets, as_weights, count, dtype_of
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
-from kernax.core.losses import Logistic
-from kernax.core.newton import newton_root
-from kernax.core.numerics import is_concrete, product
+from kernax.core.newton import AbstractConvexProblem, Misfit, minimum
+from kernax.core.numerics import is_concrete, stopped
 from kernax.core.parameters import data
 from kernax.core.preparation import prepare_stacks
 from kernax.core.sharding import compiled
@@ -22,22 +21,30 @@ from kernax.supervised.svm import PENALTY, svm
 
 
 class Platt(eqx.Module):
-    """`p(+1 | f) = 1 / (1 + exp(-slope f - intercept))`."""
+    """`p(+1 | f) = 1 / (1 + exp(-slope f - intercept))`, kept as `slope (f - centre) + level`: where decision values are large
+    beside their differences, the intercept holds none of the digits of the latter.
+    """
 
     slope: Float[Array, ""] = data()
-    intercept: Float[Array, ""] = data()
+    level: Float[Array, ""] = data()
+    centre: Float[Array, ""] = data()
+
+    @property
+    def intercept(self) -> Float[Array, ""]:
+        """`level - slope centre`."""
+        return self.level - self.slope * self.centre
 
     def __call__(self, f: ArrayLike) -> Float[Array, "*n"]:
         """Probabilities of decision values."""
-        return jax.nn.sigmoid(self.slope * jnp.asarray(f) + self.intercept)
+        return jax.nn.sigmoid(self.slope * (jnp.asarray(f) - self.centre) + self.level)
 
 
 def platt(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None, throw: bool = True) -> Solution[Platt]:
     """Platt's sigmoid for decision values f (n,) of points of classes y, -1 and +1 (Platt 2000; Lin, Lin & Weng 2007).
 
     Maximises the likelihood with targets `(n_+ + 1) / (n_+ + 2)` and `1 / (n_- + 2)` in place of one and zero, so that it is
-    finite for separated values. The values must be of points that were not learned from: held out, or `svm_leave_one_out`.
-    Differentiable in f and weights.
+    finite for separated values. Values that differ by no more than their rounding get slope zero. The values must be of points
+    that were not learned from: held out, or `svm_leave_one_out`. Differentiable in f and weights.
     """
     f, y, weights = _checked(f, y, weights)
     return finish(_platt(f, y, weights), throw, "platt: are the decision values of a sensible size?")
@@ -47,30 +54,68 @@ def platt(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None, throw
 def _platt(f, y, weights):
     plus, minus = jnp.sum(jnp.where(y > 0, weights, 0)), jnp.sum(jnp.where(y < 0, weights, 0))
     likely = jnp.where(y > 0, (plus + 1) / (plus + 2), 1 / (minus + 2))
-    centre = jnp.sum(weights * f) / jnp.sum(weights)
+    centre, size = stopped(_location_and_size(f, weights))
+    problem = _Sigmoid(jnp.where(size > 0, (f - centre) / jnp.where(size > 0, size, 1), 0), likely, weights)
+    x, result, stats = minimum(problem)
+    slope = jnp.where(size > 0, x[0] / jnp.where(size > 0, size, 1), 0)
+    result = RESULTS.where(jnp.isfinite(slope + jnp.sum(y)), result, RESULTS.nonfinite)
+    slope, level = (jnp.where(result == RESULTS.nonfinite, jnp.nan, part) for part in (slope, x[1]))
+    return Solution(Platt(slope, level, centre), result, stats)
+
+
+def _location_and_size(f: Float[Array, " n"], weights: Float[Array, " n"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The mean, and the largest distance from it, zero where that is rounding; of the points that have a weight."""
+    first = f[jnp.argmax(weights > 0)]  # of values far from zero the differences are exact, their sum is not
+    centre = first + jnp.sum(weights * (f - first)) / jnp.sum(weights)
     size = jnp.max(jnp.where(weights > 0, abs(f - centre), 0))
-    size = jnp.where(size > 0, size, 1)
+    rounding = 8 * float(jnp.finfo(f.dtype).eps) * jnp.max(jnp.where(weights > 0, abs(f), 0))
+    return centre, jnp.where(size > rounding, size, 0)
 
-    def objective(x, args):
-        f, likely, weights = args
-        margin = x[0] * f + x[1]
-        return jnp.sum(weights * (likely * jax.nn.softplus(-margin) + (1 - likely) * jax.nn.softplus(margin)))
 
-    def step(x, args):
-        f, likely, weights = args
-        margin = x[0] * f + x[1]
-        basis = jnp.stack([f, jnp.ones_like(f)], 1)
-        gradient = product(basis.T, weights * (jax.nn.sigmoid(margin) - likely))
-        curvature = weights * Logistic().curvature(y, margin)
-        hessian = product(basis.T, curvature[:, None] * basis)
-        singular = float(jnp.finfo(f.dtype).eps) ** (2 / 3) * jnp.trace(hessian)  # it is, where f is constant
-        return x - jnp.linalg.solve(hessian + singular * jnp.eye(2, dtype=f.dtype), gradient)
+class _Sigmoid(AbstractConvexProblem):
+    """Minus the log likelihood of targets in (0, 1) under `p = 1 / (1 + exp(-x_0 u - x_1))`, u of mean zero or all zero."""
 
-    start = lambda _: jnp.zeros(2, f.dtype)
-    tolerance = float(jnp.finfo(f.dtype).eps) ** 0.5
-    x, result, stats = newton_root(step, objective, start, ((f - centre) / size, likely, weights), rtol=tolerance)
-    slope, level = jnp.where(result == RESULTS.nonfinite, jnp.nan, x)
-    return Solution(Platt(slope / size, level - slope * centre / size), result, stats)
+    u: Float[Array, " n"]
+    likely: Float[Array, " n"]
+    weights: Float[Array, " n"]
+
+    def start(self):
+        return jnp.zeros_like(self.u, shape=2)
+
+    def correction(self, x):
+        # Elimination by hand: about the mean m of u under the curvatures c the Hessian is diagonal.
+        g, c = self._gradient(self._margin(x)), self._curvature(x)
+        mean = jnp.sum(c * self.u) / jnp.sum(c)
+        off = self.u - mean
+        spread = jnp.sum(c * off * off)
+        d = jnp.where(spread > 0, -jnp.sum(g * off) / jnp.where(spread > 0, spread, 1), 0)
+        return jnp.stack([d, -jnp.sum(g) / jnp.sum(c) - mean * d])
+
+    def slope_along(self, x, direction):
+        margin, v = self._margin(x), direction[0] * self.u + direction[1]
+        return lambda t: jnp.sum(self._gradient(margin + t * v) * v)
+
+    def misfit(self, x):
+        g = self._gradient(self._margin(x))
+        terms = jnp.stack([g * self.u, g])
+        of_g = self._curvature(x) * float(jnp.finfo(x.dtype).eps) * (abs(x[0]) + abs(x[1]))
+        rounding = jnp.stack([of_g * abs(self.u), of_g])
+        return Misfit(abs(jnp.sum(terms, 1)), jnp.sum(abs(terms), 1), jnp.sum(rounding, 1))
+
+    def objective(self, x):
+        margin = self._margin(x)
+        losses = self.likely * jax.nn.softplus(-margin) + (1 - self.likely) * jax.nn.softplus(margin)
+        return jnp.sum(self.weights * losses)
+
+    def _margin(self, x):
+        return x[0] * self.u + x[1]
+
+    def _gradient(self, margin):
+        return self.weights * (jax.nn.sigmoid(margin) - self.likely)
+
+    def _curvature(self, x):
+        margin = self._margin(x)
+        return self.weights * jax.nn.sigmoid(margin) * jax.nn.sigmoid(-margin)
 
 
 class Isotonic(eqx.Module):
@@ -81,7 +126,12 @@ class Isotonic(eqx.Module):
 
     def __call__(self, f: ArrayLike) -> Float[Array, "*n"]:
         """Probabilities of decision values."""
-        return jnp.interp(jnp.asarray(f), self.values, self.probabilities)
+        f = jnp.asarray(f)  # not jnp.interp, to which values closer than 1e-16 are the same
+        left = jnp.clip(jnp.searchsorted(self.values, f, side="right") - 1, 0)
+        right = jnp.minimum(left + 1, len(self.values) - 1)
+        gap = self.values[right] - self.values[left]
+        part = jnp.clip((f - self.values[left]) / jnp.where(gap > 0, gap, 1), 0, 1)
+        return self.probabilities[left] + part * (self.probabilities[right] - self.probabilities[left])
 
 
 def isotonic(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None) -> Isotonic:
@@ -98,19 +148,24 @@ def isotonic(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None) ->
 def _isotonic(f, y, weights):
     order = jnp.argsort(f)
     values, w = f[order], weights[order]
-    mass = jnp.concatenate([jnp.zeros(1, f.dtype), jnp.cumsum(w)])
-    hits = jnp.concatenate([jnp.zeros(1, f.dtype), jnp.cumsum(jnp.where(y[order] > 0, w, 0))])
     first = jnp.searchsorted(values, values, side="left")  # blocks begin and end between different values
-    last = jnp.searchsorted(values, values, side="right")
-    between = mass[last][None, :] - mass[first][:, None]
-    means = (hits[last][None, :] - hits[first][:, None]) / jnp.where(between > 0, between, 1)
+    last = jnp.searchsorted(values, values, side="right") - 1
+    between = _sums_between(w)[first][:, last]
+    means = _sums_between(jnp.where(y[order] > 0, w, 0))[first][:, last] / jnp.where(between > 0, between, 1)
     rows = jnp.arange(len(f))
     over = jnp.where(between > 0, means, jnp.where(rows[None, :] >= rows[:, None], jnp.inf, 0))
     smallest = lax.cummin(over, axis=1, reverse=True)
     largest = lax.cummax(jnp.where(rows[:, None] <= rows[None, :], smallest, -jnp.inf), axis=0)
     probabilities = jnp.clip(jnp.diagonal(largest), 0, 1)
     kept = jnp.maximum(lax.cummax(jnp.where(w > 0, rows, -1)), jnp.argmax(w > 0))  # the last point of weight up to each one
-    return Isotonic(values[kept], probabilities[kept])
+    return Isotonic(values[kept], jnp.where(jnp.isfinite(jnp.sum(y)), probabilities[kept], jnp.nan))
+
+
+def _sums_between(w: Float[Array, " n"]) -> Float[Array, "n n"]:
+    """`w_i + ... + w_j` for i <= j, zero otherwise, each added up by itself: a difference of cumulative sums would lose small
+    weights beside large ones that came before.
+    """
+    return jnp.cumsum(jnp.triu(jnp.broadcast_to(w, (len(w), len(w)))), 1)
 
 
 def svm_leave_one_out(

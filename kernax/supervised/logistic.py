@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -16,7 +17,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_one_hot, as_signs
 from kernax.core.losses import Logistic
 from kernax.core.memory import check_memory
-from kernax.core.newton import newton_root
+from kernax.core.newton import AbstractConvexProblem, minimum
 from kernax.core.numerics import product, stopped
 from kernax.core.operators import FeatureOperator
 from kernax.core.preparation import prepare
@@ -24,7 +25,7 @@ from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import factorise
 from kernax.core.support import NONNEGATIVE, POSITIVE
-from kernax.supervised.risk import newton_fit
+from kernax.supervised.risk import misfit_of, newton_fit
 
 
 def kernel_logistic(
@@ -41,9 +42,9 @@ def kernel_logistic(
 ) -> Solution[KernelExpansion]:
     """Minimises `sum_i w_i log(1 + exp(-y_i (f(x_i) + b))) + ridge/2 |f|^2`; `p(+1 | x) = 1 / (1 + exp(-f(x) - b))`.
 
-    Damped Newton, which is iteratively reweighted ridge regression: with `h = w s(f) s(-f)`, s the logistic function, a step
-    solves `(H K + ridge I) a = h f + w y s(-y f) - h b` (Zhu & Hastie 2005; Bishop 2006, section 4.3.3), and the objective
-    never rises. From a penalty `lambda |f|^2` on the mean loss, `ridge = 2 n lambda`.
+    Damped Newton, which is iteratively reweighted ridge regression: with `h = w s(f) s(-f)`, s the logistic function, a full
+    step solves `(H K + ridge I) a = h f + w y s(-y f) - h b` (Zhu & Hastie 2005; Bishop 2006, section 4.3.3). From a penalty
+    `lambda |f|^2` on the mean loss, `ridge = 2 n lambda`.
 
     Arguments:
         kernel: any kernel; its parameters are cast to the dtype of X.
@@ -52,18 +53,21 @@ def kernel_logistic(
         ridge: >= 0; zero has a solution only if the classes overlap.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed.
         bias: an unpenalised b.
-        rtol: relative size of the last Newton step; default sqrt(eps), which leaves an error of about eps.
+        rtol: what may be left of `ridge a = w y s(-y f)`, relative to its terms, beside the rounding of f. By default it is
+            8 eps, and sqrt(eps) counts as a success where no step gets closer.
         max_steps: Newton steps, at most.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion`, the log odds of +1. Differentiable in the kernel, X, ridge and
-        weights, to any order. Stats: `steps`, `objective`; of a `FeatureMap` of fewer features than points, which is solved
-        in those, their number, `features`.
+        weights, to any order. Stats: `steps`, `objective`, `residual` (what is left of the conditions of optimality, relative
+        to their terms, from which success is decided); of a `FeatureMap` of fewer features than points, which is solved in
+        those, their number, `features`.
 
     Raises:
         ValueError: bad shapes or values, labels other than -1 and +1, one class only.
-        DivergedError: ridge = 0, and the classes can be separated. MaxStepsError, NonFiniteError, MemoryBudgetError.
+        DivergedError: ridge = 0, and the classes can be separated. BreakdownError: rounding is too coarse for these data.
+        MaxStepsError, NonFiniteError, MemoryBudgetError.
     """
     kernel, X = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
@@ -103,7 +107,8 @@ def kernel_softmax(
 ) -> Solution[KernelExpansion]:
     """Minimises `-sum_i w_i log p(class_i | x_i) + ridge/2 sum_c |f_c|^2`, `p(c | x) = softmax_c(f(x) + b)`.
 
-    Damped Newton with the full Hessian over all classes (Rasmussen & Williams 2006, algorithm 3.3, without its square roots of
+    Damped Newton with the full Hessian over all classes (Rasmussen & Williams 2006, algorithm 3.3, without its square roots
+    of
     zero), about `classes + 1` factorisations of size n a step. The biases sum to zero. With two classes and `f = f_2 - f_1`
     this is `kernel_logistic` with half the ridge.
 
@@ -124,45 +129,97 @@ def kernel_softmax(
 @compiled
 def _kernel_softmax(kernel, X, Y, ridge, weights, bias, rtol, max_steps):
     weights = jnp.ones_like(Y[:, 0]) if weights is None else weights
-    rtol = float(jnp.finfo(Y.dtype).eps) ** 0.5 if rtol is None else rtol
-
-    args, step = (gram_operator(kernel, X), Y, ridge, weights), partial(_step, bias=bias)
-    start = lambda _: jnp.zeros((len(Y) + 1, Y.shape[1]), Y.dtype)
-    x, result, stats = newton_root(step, _objective, start, args, rtol=rtol, max_steps=max_steps)
-    result = RESULTS.where(jnp.isfinite(ridge + jnp.sum(weights)), result, RESULTS.nonfinite)
+    x, result, stats = minimum(_SoftmaxRisk(gram_operator(kernel, X), Y, ridge, weights, bias), rtol=rtol, max_steps=max_steps)
+    result = RESULTS.where(jnp.isfinite(ridge + jnp.sum(weights) + jnp.sum(Y)), result, RESULTS.nonfinite)
     x = jnp.where(result == RESULTS.nonfinite, jnp.nan, x)
     return Solution(KernelExpansion(kernel, X, x[:-1], x[-1]), result, stats)
 
 
-def _objective(x, args):
-    operator, Y, ridge, weights = args
-    Ka = product(operator.as_matrix(), x[:-1])
-    return -jnp.sum(weights[:, None] * Y * jax.nn.log_softmax(Ka + x[-1:])) + ridge / 2 * jnp.sum(x[:-1] * Ka)
+class _SoftmaxRisk(AbstractConvexProblem):
+    """`-sum_i w_i log p(class_i | x_i) + ridge/2 sum_c a_c.K a_c` as a function of x, the coefficients a above the biases
+    b."""
 
+    operator: lx.AbstractLinearOperator
+    Y: Float[Array, "n c"]
+    ridge: Float[Array, ""]
+    weights: Float[Array, " n"]
+    bias: bool = eqx.field(static=True)
 
-def _step(x, args, bias):
-    # With probabilities P and the Hessian of the loss W the step solves
-    # (W K + ridge) a = W f + w (Y - P) - W b, and sums of zero over the points. W has constants in its kernel, so b is fixed
-    # up to one, and sums to zero.
-    operator, Y, ridge, weights = args
-    K, f = operator.as_matrix(), product(operator.as_matrix(), x[:-1]) + x[-1:]
-    P = jax.nn.softmax(f)
-    W = partial(_hessian, P, weights)
-    inverse = _Inverse(K, P, ridge, weights)
-    a = inverse(W(f) + weights[:, None] * (Y - P))
-    if not bias:
-        return jnp.append(a, jnp.zeros_like(x[-1:]), 0)
-    classes = Y.shape[1]
-    of_each = jnp.stack([inverse(W(jnp.broadcast_to(one, Y.shape))) for one in jnp.eye(classes, dtype=Y.dtype)], 2)
-    pull = jnp.sum(of_each, 0)
-    b = jnp.linalg.solve(pull + jnp.trace(pull) / classes**2, jnp.sum(a, 0))
-    b = b - jnp.mean(b)
-    return jnp.append(a - product(of_each, b), b[None], 0)
+    def start(self):
+        return jnp.zeros_like(self.Y, shape=(len(self.Y) + 1, self.Y.shape[1]))
+
+    def correction(self, x):
+        # With probabilities P and the Hessian of the loss W, (W K + ridge) d = -(ridge a + g) - W d_b, and sums of zero over
+        # the points. W has constants in its kernel, so that d_b is fixed up to one, and sums to zero.
+        a, f = x[:-1], self._values(x)
+        P = jax.nn.softmax(f)
+        inverse = _Inverse(self.operator.as_matrix(), P, self.ridge, self.weights)
+        d = inverse(-(self.ridge * a + self._gradient(f)))
+        if not self.bias:
+            return jnp.append(d, jnp.zeros_like(x[-1:]), 0)
+        classes = self.Y.shape[1]
+        W = partial(_hessian, P, self.weights)
+        of_each = [inverse(W(jnp.broadcast_to(one, self.Y.shape))) for one in jnp.eye(classes, dtype=x.dtype)]
+        of_each = jnp.stack(of_each, 2)
+        pull = jnp.sum(of_each, 0)
+        d_b = jnp.linalg.solve(pull + jnp.trace(pull) / classes**2, jnp.sum(a + d, 0))
+        d_b = d_b - jnp.mean(d_b)
+        return jnp.append(d - product(of_each, d_b), d_b[None], 0)
+
+    def slope_along(self, x, direction):
+        a, f, d, d_b = x[:-1], self._values(x), direction[:-1], direction[-1:]
+        Kd = product(self.operator.as_matrix(), d)
+        unit = jnp.max(abs(Kd)) + jnp.max(abs(d_b))
+        unit = jnp.where(unit > 0, unit, 1)
+        v, Kd, d_b = Kd + d_b, Kd / unit, d_b / unit
+
+        def slope(t):
+            g = self._gradient(f + t * v)
+            return jnp.sum((self.ridge * (a + t * d) + g) * Kd) + jnp.sum(jnp.sum(g, 0, keepdims=True) * d_b)
+
+        return slope
+
+    def misfit(self, x):
+        a, f = x[:-1], self._values(x)
+        g, P = self._gradient(f), jax.nn.softmax(f)
+        root = jnp.sqrt(abs(lx.diagonal(self.operator)))[:, None]
+        of_f = float(jnp.finfo(x.dtype).eps) * jnp.max(
+            root * jnp.sum(root * abs(a), 0, keepdims=True) + abs(x[-1:]), 1, keepdims=True
+        )
+        h = self.weights[:, None] * P * _sum_of_others(P)
+        return misfit_of(root, self.ridge * a, g, h * of_f, h * abs(f), self.bias)
+
+    def objective(self, x):
+        Ka = product(self.operator.as_matrix(), x[:-1])
+        logs = jax.nn.log_softmax(Ka + x[-1:])
+        return -jnp.sum(self.weights[:, None] * self.Y * logs) + self.ridge / 2 * jnp.sum(x[:-1] * Ka)
+
+    def _values(self, x):
+        return product(self.operator.as_matrix(), x[:-1]) + x[-1:]
+
+    def _gradient(self, f):
+        P = jax.nn.softmax(f)
+        return self.weights[:, None] * jnp.where(self.Y > 0, -jnp.sum((1 - self.Y) * P, 1, keepdims=True), P)
 
 
 def _hessian(P, weights, v):
-    """`w_i (P_i v_i - P_i (P_i . v_i))`, the second derivative of the loss in f applied to v (n, classes)."""
+    """`w_i (P_i v_i - P_i (P_i . v_i))`, the second derivative of the loss in f applied to v (n, classes).
+
+    About the value at the likeliest class: where that is nearly certain the difference would cancel.
+    """
+    v = v - jnp.sum(_likeliest(P) * v, 1, keepdims=True)
     return weights[:, None] * P * (v - jnp.sum(P * v, 1, keepdims=True))
+
+
+def _sum_of_others(P):
+    """`1 - P` to full relative precision."""
+    likeliest = _likeliest(P)
+    return jnp.where(likeliest > 0, jnp.sum((1 - likeliest) * P, 1, keepdims=True), 1 - P)
+
+
+def _likeliest(P):
+    """One at the first class of the largest probability, zero elsewhere."""
+    return jax.nn.one_hot(jnp.argmax(P, 1), P.shape[1], dtype=P.dtype)
 
 
 class _Inverse:
@@ -196,6 +253,7 @@ class _Inverse:
     def _solve(self, r):
         K, P, _, weights = stopped(self.args)
         q = self.total.solve(weights * jnp.sum(P * product(K, self._alone(r)), 1))
+        q = jnp.where(self.total.exists, q, 0)  # which leaves the step of D instead of W <= D: shorter, but downhill too
         return self._alone(r + weights[:, None] * P * q[:, None])
 
     def _alone(self, r):

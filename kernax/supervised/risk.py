@@ -1,8 +1,9 @@
 """The representer theorem for any convex loss: Newton's method where it has a curvature, the box dual where it has not."""
 
-from functools import partial
-
+import equinox as eqx
+import jax
 import jax.numpy as jnp
+import lineax as lx
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
@@ -14,7 +15,7 @@ from kernax.core.labels import as_signs
 from kernax.core.linalg import weighted_solve
 from kernax.core.losses import AbstractLoss, AbstractPiecewiseLinearLoss, AbstractSmoothLoss
 from kernax.core.memory import check_memory
-from kernax.core.newton import newton_root
+from kernax.core.newton import AbstractConvexProblem, Misfit, minimum
 from kernax.core.numerics import is_concrete, product, stopped
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
@@ -42,7 +43,8 @@ def regularised_risk(
 ) -> Solution[KernelExpansion]:
     """Minimises `sum_i w_i L(y_i, f(x_i) + b) + ridge/2 |f|^2` for any convex loss (Schoelkopf, Herbrich & Smola 2001).
 
-    By the representer theorem f is a `KernelExpansion` on X. For a smooth loss it is found by damped Newton steps, each a ridge
+    By the representer theorem f is a `KernelExpansion` on X. For a smooth loss it is found by damped Newton steps, each a
+    ridge
     solve with the curvatures as weights; for a piecewise linear one by the solver of the dual (`svm`). A penalty that is any
     other strictly increasing function of the norm has the same minimisers, for some other ridge.
 
@@ -53,15 +55,18 @@ def regularised_risk(
         ridge: >= 0; > 0 for a piecewise linear loss.
         bias: an unpenalised b.
         solver: of the dual, for piecewise linear losses; default `SMO()`.
-        rtol: of smooth losses, relative size of the last Newton step; default sqrt(eps), which leaves an error of about eps.
+        rtol: of smooth losses, what may be left of `ridge a = -w L'(y, f)`, relative to its terms, beside the rounding of f.
+            By default it is 8 eps, and sqrt(eps) counts as a success where no step gets closer.
         max_steps: Newton steps, at most.
 
     Returns:
-        A `Solution` whose `value` is a `KernelExpansion`, differentiable in the kernel, X, y, the loss's parameters, ridge and
-        weights. Stats: `steps` and `objective`, or those of `svm`, whose primal and dual are 1/ridge times the above.
+        A `Solution` whose `value` is a `KernelExpansion`, differentiable in the kernel, X, y, the loss's parameters, ridge
+        and
+        weights. Stats: `steps`, `objective` and the relative `residual`, or those of `svm`, whose primal and dual are
+        1/ridge times the above.
 
     Raises:
-        ValueError: bad shapes or values. MaxStepsError, DivergedError, NonFiniteError: the solve failed.
+        ValueError: bad shapes or values. MaxStepsError, DivergedError, NonFiniteError, BreakdownError: the solve failed.
     """
     kernel, X = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
@@ -108,54 +113,114 @@ def _piecewise_linear(kernel, X, y, loss, ridge, weights, bias, solver):
 
 
 def newton_fit(operator, y, loss, ridge, weights, bias, rtol, max_steps):
-    """Coefficients, bias, result and stats of the minimiser for a smooth loss, differentiable in the arrays among these.
-
-    With `f = K a + b`, gradients `g = w L'(y, f)` and curvatures `h = w L''(y, f)`, a Newton step solves
-    `(H K + ridge I) a = h f - g - h b`, and `sum a = 0` where there is a bias: IRLS, with nothing divided by h.
-    """
+    """Coefficients, bias, result and stats of the minimiser for a smooth loss, differentiable in the arrays among these."""
     weights = jnp.ones_like(y) if weights is None else weights
-    eps = float(jnp.finfo(y.dtype).eps)
-    rtol = eps**0.5 if rtol is None else rtol
-
-    def start(args):
-        _, y, loss, _, weights = args
-        level = jnp.sum(weights * y) / jnp.sum(weights) if bias and loss.targets == "numbers" else 0
-        return jnp.zeros_like(y, shape=len(y) + 1).at[-1].set(level)  # far from numbers, Huber's curvatures are zero
-
-    args, step = (operator, y, loss, ridge, weights), partial(_step, bias=bias)
-    x, result, stats = newton_root(step, _objective, start, args, rtol=rtol, max_steps=max_steps)
-    stats["residual"] = _residual(stopped(x), stopped(args), bias)
-    stalled = (result == RESULTS.successful) & (stats["residual"] > eps ** (1 / 3))
-    result = RESULTS.where(stalled, RESULTS.inaccurate, result)
+    x, result, stats = minimum(_SmoothRisk(operator, y, loss, ridge, weights, bias), rtol=rtol, max_steps=max_steps)
     result = RESULTS.where(jnp.isfinite(ridge + jnp.sum(weights) + jnp.sum(y)), result, RESULTS.nonfinite)
     x = jnp.where(result == RESULTS.nonfinite, jnp.nan, x)
     return x[:-1], x[-1], result, stats
 
 
-def _step(x: Float[Array, " m"], args, bias: bool) -> Float[Array, " m"]:
-    operator, y, loss, ridge, weights = args
-    f = operator.mv(x[:-1]) + x[-1]
-    g, h = weights * loss.derivative(y, f), weights * loss.curvature(y, f)
-    rhs = jnp.stack([h * f - g, h] if bias else [h * f - g], 1)
-    a, _, _ = weighted_solve(operator, h, ridge, rhs, JitteredCholesky())
+class _SmoothRisk(AbstractConvexProblem):
+    """`sum_i w_i L(y_i, f_i) + ridge/2 a.K a`, `f = K a + b`, as a function of x = (a, b).
+
+    With `g = w L'(y, f)` and `h = w L''(y, f)`, its minimum is where `ridge a + g = 0` and, with a bias, `sum g = 0`, which
+    together make `sum a = 0`.
+    """
+
+    operator: lx.AbstractLinearOperator
+    y: Float[Array, " n"]
+    loss: AbstractSmoothLoss
+    ridge: Float[Array, ""]
+    weights: Float[Array, " n"]
+    bias: bool = eqx.field(static=True)
+
+    def start(self):
+        start = jnp.zeros_like(self.y, shape=len(self.y) + 1)
+        if not self.bias or self.loss.targets != "numbers":
+            return start
+        return start.at[-1].set(_median(self.y, self.weights))  # far from all numbers Huber's curvatures would be zero
+
+    def correction(self, x):
+        # (H K + ridge) d = -(ridge a + g) - h d_b, and sum (a + d) = 0 where there is a bias: IRLS as a correction, so that
+        # an error of the solve, jitter included, costs a step and no digits. Nothing is divided by h.
+        a, f = x[:-1], self._values(x)
+        g, h = self._gradient(f), self.weights * self.loss.curvature(self.y, f)
+        columns = jnp.stack([-(self.ridge * a + g), h] if self.bias else [-(self.ridge * a + g)], 1)
+        d = _solved(self.operator, h, self.ridge, columns)
+        if not self.bias:
+            return jnp.append(d[:, 0], jnp.zeros_like(x[-1]))
+        pull = jnp.sum(d[:, 1])
+        downhill = -jnp.sum(g) / jnp.sum(self.weights)
+        d_b = jnp.where(pull > 0, jnp.sum(a + d[:, 0]) / jnp.where(pull > 0, pull, 1), downhill)
+        return jnp.append(d[:, 0] - d_b * d[:, 1], d_b)
+
+    def slope_along(self, x, direction):
+        a, f, d, d_b = x[:-1], self._values(x), direction[:-1], direction[-1]
+        Kd = self.operator.mv(d)
+        unit = jnp.max(abs(Kd)) + abs(d_b)  # products of what is tiny, or huge, would leave the range of floats
+        unit = jnp.where(unit > 0, unit, 1)
+        Kd, v, d_b = Kd / unit, Kd + d_b, d_b / unit
+
+        def slope(t):
+            g = self._gradient(f + t * v)
+            return jnp.sum((self.ridge * (a + t * d) + g) * Kd) + (jnp.sum(g) * d_b if self.bias else 0)
+
+        return slope
+
+    def misfit(self, x):
+        # Rounding of f_i is at most about eps (sqrt(K_ii) sum_j sqrt(K_jj) |a_j| + |b|), since |K_ij| <= sqrt(K_ii K_jj).
+        # What it makes of g_i is tried as well as h_i times it, for losses whose curvature jumps.
+        a, f = x[:-1], self._values(x)
+        g, h = self._gradient(f), self.weights * self.loss.curvature(self.y, f)
+        root = jnp.sqrt(abs(lx.diagonal(self.operator)))
+        of_f = float(jnp.finfo(x.dtype).eps) * (root * jnp.sum(root * abs(a)) + abs(x[-1]))
+        tried = [abs(self._gradient(f + off) - g) for off in (of_f, -of_f)]
+        of_g = jnp.maximum(h * of_f, jnp.maximum(*tried))
+        return misfit_of(root, self.ridge * a, g, of_g, h * abs(f), self.bias)
+
+    def objective(self, x):
+        of_f = self.operator.mv(x[:-1])
+        return jnp.sum(self.weights * self.loss(self.y, of_f + x[-1])) + self.ridge / 2 * product(x[:-1], of_f)
+
+    def _values(self, x):
+        return self.operator.mv(x[:-1]) + x[-1]
+
+    def _gradient(self, f):
+        return self.weights * self.loss.derivative(self.y, f)
+
+
+def misfit_of(root: Array, of_norm: Array, of_loss: Array, rounding: Array, known: Array, bias: bool) -> Misfit:
+    """The misfit of `of_norm + of_loss = 0`, each entry times `root`, its part in f, and with a bias of `sum of_loss = 0`.
+
+    Rounding is an excuse as long as f has a digit left: where it exceeds the terms and `known`, which is what the whole of f
+    makes of the gradient, it counts as zero.
+    """
+    root = root / jnp.where(jnp.any(root > 0), jnp.max(root), 1)
+    rounding = jnp.where(jnp.max(rounding) <= jnp.max(abs(of_loss) + known), rounding, 0)
+    entries = abs(of_norm + of_loss), abs(of_norm) + abs(of_loss), rounding
+    misfit = Misfit(*(jnp.max(root * entry)[None] for entry in entries))
     if not bias:
-        return jnp.append(a[:, 0], jnp.zeros_like(x[-1]))
-    pull = jnp.sum(a[:, 1])
-    downhill = x[-1] - jnp.sum(g) / jnp.sum(weights)
-    b = jnp.where(pull > 0, jnp.sum(a[:, 0]) / jnp.where(pull > 0, pull, 1), downhill)
-    return jnp.append(a[:, 0] - b * a[:, 1], b)
+        return misfit
+    sums = abs(jnp.sum(of_loss, 0)), jnp.sum(abs(of_loss), 0), jnp.sum(rounding, 0)
+    return jax.tree.map(lambda one, other: jnp.append(one, jnp.max(other)), misfit, Misfit(*sums))
 
 
-def _residual(x: Float[Array, " m"], args, bias: bool) -> Float[Array, ""]:
-    """What is left of `ridge a + g = 0` and `sum g = 0`, relative to g at f = 0 and to `ridge a`."""
-    operator, y, loss, ridge, weights = args
-    g = weights * loss.derivative(y, operator.mv(x[:-1]) + x[-1])
-    off = jnp.linalg.norm(ridge * x[:-1] + g) + (abs(jnp.sum(g)) if bias else 0)
-    size = jnp.linalg.norm(weights * loss.derivative(y, jnp.zeros_like(y))) + jnp.linalg.norm(ridge * x[:-1])
-    return off / jnp.where(size > 0, size, 1)
+def _solved(operator, h, ridge, columns):
+    """`(H K + ridge)^-1 columns`. Each row is divided by its diagonal entry and each column by its largest: to the solver all
+    scales of K, of h and of the targets are one.
+    """
+    entry = stopped(h * lx.diagonal(operator) + ridge)
+    entry = jnp.where(entry > 0, entry, 1)
+    columns = columns / entry[:, None]
+    largest = stopped(jnp.max(abs(columns), 0, keepdims=True))
+    largest = jnp.where(largest > 0, largest, 1)
+    solved, _, _ = weighted_solve(operator, h / entry, ridge / entry, columns / largest, JitteredCholesky())
+    return solved * largest
 
 
-def _objective(x: Float[Array, " m"], args) -> Float[Array, ""]:
-    operator, y, loss, ridge, weights = args
-    of_f = operator.mv(x[:-1])
-    return jnp.sum(weights * loss(y, of_f + x[-1])) + ridge / 2 * product(x[:-1], of_f)
+def _median(y: Float[Array, " n"], weights: Float[Array, " n"]) -> Float[Array, ""]:
+    """A number that has at least half of the weight on either side of it, itself included."""
+    order = jnp.argsort(y)
+    below = jnp.cumsum(weights[order])
+    return y[order][jnp.searchsorted(below, below[-1] / 2)]
