@@ -293,7 +293,7 @@ def isotonic(problem, K, out, form) -> Figures:
 
 
 def eigenpairs(problem, K, out, form) -> Figures:
-    figures, largest = {}, np.max(np.abs(np.linalg.eigvalsh(K.astype(float))))
+    figures, largest = {}, _of_the_kernel(problem, K, form) * form.n
     for i, (value, c) in enumerate(zip(out["eigenvalues"] * form.n, out["coefficients"].T)):
         figures[f"residual {i}"] = norm(K @ c - value * c), 64 * form.n * EPS * largest * norm(c)
         size = norm(c) * value / form.n ** WIDE(0.5)
@@ -307,12 +307,20 @@ def empirical_features(problem, K, out, form) -> Figures:
     return {"error": (error, 64 * form.n * np.sqrt(EPS) * largest)}
 
 
+def _of_the_kernel(problem, K, form):
+    """The size of the entries of K; of their rounding errors too, where learners compute K by themselves."""
+    if form.precomputed:
+        return np.max(np.abs(K))
+    _, error = STRUCTURES[problem["structure"]].formula(problem["numbers"], np.asarray(problem["X"], WIDE))
+    return np.max(np.abs(K)) + np.max(error)
+
+
 def maximum_mean_discrepancy(problem, K, out, form) -> Figures:
     m = form.n // 3
     off = K - np.diag(np.diagonal(K))
     n = form.n - m
     value = np.sum(off[:m, :m]) / (m * (m - 1)) + np.sum(off[m:, m:]) / (n * (n - 1)) - 2 * np.mean(K[:m, m:])
-    return {"error": (abs(out["value"] - value), 64 * EPS * np.max(np.abs(K)) + TINY)}
+    return {"error": (abs(out["value"] - value), 16 * form.n * EPS * _of_the_kernel(problem, K, form) + TINY)}
 
 
 def hsic(problem, K, out, form) -> Figures:
@@ -320,7 +328,7 @@ def hsic(problem, K, out, form) -> Figures:
     H = np.eye(n, dtype=WIDE) - WIDE(1) / n
     y = problem["y"]
     value = np.sum((H @ K @ H) * (y[:, None] * y[None])) / n**2
-    K_size, y_size = np.max(np.abs(K)), np.max(y**2)
+    K_size, y_size = _of_the_kernel(problem, K, form), np.max(y**2)
     return {"error": (abs(out["value"] - value), 64 * EPS * K_size * y_size + TINY * (1 + K_size + y_size))}
 
 
