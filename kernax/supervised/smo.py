@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from kernax.core.parameters import check_count
 from kernax.core.sharding import while_loop
-from kernax.supervised.dual import AbstractDualSolver, BoxProblem, bias_interval, check_tolerance, slopes
+from kernax.supervised.dual import AbstractDualSolver, BoxProblem, ScaledOperator, bias_interval, check_tolerance, slopes
 
 _CHECK_EVERY = 16  # steps between two looks at the violation
 _WHOLE, _MOST = 1024, 4096  # up to so many points, all are in the working set; it never holds more than that
@@ -68,7 +68,9 @@ class SMO(AbstractDualSolver):
         return beta, steps
 
 
-def _held(operator: lx.AbstractLinearOperator) -> lx.MatrixLinearOperator:
+def _held(operator: lx.AbstractLinearOperator) -> lx.AbstractLinearOperator:
+    if isinstance(operator, ScaledOperator):  # not the product: with K itself that would be one matrix more
+        return ScaledOperator(_held(operator.operator), operator.gain)
     return lx.MatrixLinearOperator(operator.as_matrix(), lx.positive_semidefinite_tag)
 
 
