@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow lint bench clean
+.PHONY: demo test slow notebooks lint bench clean
 .NOTPARALLEL:
 
 .venv/pip: pyproject.toml
@@ -30,9 +30,13 @@ test: .venv/test
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest
 	JAX_ENABLE_X64=0 $(BIN)/python -m pytest
 
-slow: .venv/test
+slow: .venv/test .venv/notebooks
 	XLA_FLAGS= JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m slow
 	XLA_FLAGS= JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m slow
+
+# Runs the notebooks and keeps what they show.
+notebooks: .venv/notebooks
+	$(BIN)/jupyter execute --inplace --NotebookClient.record_timing=False notebooks/*.ipynb
 
 lint: .venv/test .venv/lint
 	$(BIN)/ruff check

@@ -1,22 +1,43 @@
-"""Every notebook runs from top to bottom; the statements in it that matter are asserted there."""
+"""Every notebook runs from top to bottom, and carries the outputs of such a run; what matters in it is asserted there."""
 
+import json
 from pathlib import Path
 
 import pytest
-
-nbformat = pytest.importorskip("nbformat", reason="notebooks need the extra `notebooks`")
-nbclient = pytest.importorskip("nbclient", reason="notebooks need the extra `notebooks`")
-pytest.importorskip("ipykernel", reason="notebooks need the extra `notebooks`")
-from conftest import needs_x64  # noqa: E402
+from conftest import needs_x64
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+LARGEST = 600_000  # bytes, pictures included
+
+
+def outputs(notebook):
+    """What each cell of code shows."""
+    return [cell["outputs"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def kinds(notebook):
+    """Text, pictures or values, cell by cell."""
+    return [[(shown["output_type"], sorted(shown.get("data", ()))) for shown in cell] for cell in outputs(notebook)]
 
 
 @needs_x64  # each sets its own precision; once is enough
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the notebook machinery, not of what it runs
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_the_notebook_runs_from_top_to_bottom(path):
+def test_the_notebook_runs_from_top_to_bottom_and_carries_such_outputs(path):
+    nbformat = pytest.importorskip("nbformat", reason="notebooks need the extra `notebooks`")
+    nbclient = pytest.importorskip("nbclient", reason="notebooks need the extra `notebooks`")
+    pytest.importorskip("ipykernel", reason="notebooks need the extra `notebooks`")
     notebook = nbformat.read(path, as_version=4)
+    carried = kinds(notebook)
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
-    assert all(not cell.outputs or cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
+    assert carried == kinds(notebook), "run `make notebooks`"
+
+
+@needs_x64
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_notebook_carries_outputs_is_small_and_shows_no_error(path):
+    assert path.stat().st_size < LARGEST
+    shown = [output for cell in outputs(json.loads(path.read_text(encoding="utf-8"))) for output in cell]
+    assert shown
+    assert all(output["output_type"] != "error" and output.get("name") != "stderr" for output in shown)
