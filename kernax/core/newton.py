@@ -95,6 +95,10 @@ class AbstractConvexProblem(eqx.Module):
         """What is left of F'(x) = 0, by itself: without the curvature that steps are made of."""
 
     @abc.abstractmethod
+    def settled(self, x: Array) -> Array:
+        """A point that F tells from x by rounding alone, and that may be closer to F'(x) = 0; x itself if none is known."""
+
+    @abc.abstractmethod
     def objective(self, x: Array) -> Float[Array, ""]:
         """F(x)."""
 
@@ -147,10 +151,19 @@ def newton(
     misfit = problem.misfit(start)
     finite = jnp.all(jnp.isfinite(misfit.left + misfit.size))
     end = while_loop(go_on, body, _Progress(start, misfit, jnp.zeros((), jnp.int32), jnp.array(False), finite))
+    x, misfit = _settled(problem, end.x, end.misfit)
     result = RESULTS.where(end.stuck, RESULTS.inaccurate, RESULTS.max_steps_reached)
-    result = RESULTS.where(end.misfit.within(bar), RESULTS.successful, result)
+    result = RESULTS.where(misfit.within(bar), RESULTS.successful, result)
     result = RESULTS.where(end.finite, result, RESULTS.nonfinite)
-    return end.x, result, {"steps": end.steps, "objective": problem.objective(end.x), "residual": end.misfit.relative()}
+    return x, result, {"steps": end.steps, "objective": problem.objective(x), "residual": misfit.relative()}
+
+
+def _settled(problem: AbstractConvexProblem, x: Array, misfit: Misfit) -> tuple[Array, Misfit]:
+    """The settled point and its misfit, unless more is left there."""
+    settled = problem.settled(x)
+    of_settled = problem.misfit(settled)
+    closer = jnp.all(of_settled.left <= misfit.left) & jnp.all(jnp.isfinite(settled))
+    return jax.tree.map(lambda new, old: jnp.where(closer, new, old), (settled, of_settled), (x, misfit))
 
 
 class _Bracket(eqx.Module):

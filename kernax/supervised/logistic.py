@@ -187,7 +187,11 @@ class _SoftmaxRisk(AbstractConvexProblem):
             root * jnp.sum(root * abs(a), 0, keepdims=True) + abs(x[-1:]), 1, keepdims=True
         )
         h = self.weights[:, None] * P * _sum_of_others(P)
-        return misfit_of(root, self.ridge * a, g, h * of_f, h * abs(f), self.bias)
+        return misfit_of(root, self.ridge * a, g, h * of_f, abs(self._gradient(jnp.zeros_like(f))), self.bias)
+
+    def settled(self, x):
+        a = -self._gradient(self._values(x)) / self.ridge
+        return jnp.append(a, x[-1:], 0)
 
     def objective(self, x):
         Ka = product(self.operator.as_matrix(), x[:-1])

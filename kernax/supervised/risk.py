@@ -177,7 +177,13 @@ class _SmoothRisk(AbstractConvexProblem):
         of_f = float(jnp.finfo(x.dtype).eps) * (root * jnp.sum(root * abs(a)) + abs(x[-1]))
         tried = [abs(self._gradient(f + off) - g) for off in (of_f, -of_f)]
         of_g = jnp.maximum(h * of_f, jnp.maximum(*tried))
-        return misfit_of(root, self.ridge * a, g, of_g, h * abs(f), self.bias)
+        return misfit_of(root, self.ridge * a, g, of_g, abs(self._gradient(jnp.zeros_like(f))), self.bias)
+
+    def settled(self, x):
+        # The coefficients that the condition asks for. Where K is singular to rounding, f hardly tells them from others.
+        known = self.ridge > 0
+        a = -self._gradient(self._values(x)) / jnp.where(known, self.ridge, 1)
+        return jnp.append(jnp.where(known, a, x[:-1]), x[-1])
 
     def objective(self, x):
         of_f = self.operator.mv(x[:-1])
@@ -190,14 +196,15 @@ class _SmoothRisk(AbstractConvexProblem):
         return self.weights * self.loss.derivative(self.y, f)
 
 
-def misfit_of(root: Array, of_norm: Array, of_loss: Array, rounding: Array, known: Array, bias: bool) -> Misfit:
+def misfit_of(root: Array, of_norm: Array, of_loss: Array, rounding: Array, at_zero: Array, bias: bool) -> Misfit:
     """The misfit of `of_norm + of_loss = 0`, each entry times `root`, its part in f, and with a bias of `sum of_loss = 0`.
 
-    Rounding is an excuse as long as f has a digit left: where it exceeds the terms and `known`, which is what the whole of f
-    makes of the gradient, it counts as zero.
+    Rounding is an excuse as long as f has digits left, a third of those of the precision: where it exceeds that part of the
+    terms and of the gradient at f = 0, it counts as zero.
     """
     root = root / jnp.where(jnp.any(root > 0), jnp.max(root), 1)
-    rounding = jnp.where(jnp.max(rounding) <= jnp.max(abs(of_loss) + known), rounding, 0)
+    digits_left = jnp.max(rounding) <= float(jnp.finfo(root.dtype).eps) ** (1 / 3) * jnp.max(abs(of_loss) + at_zero)
+    rounding = jnp.where(digits_left, rounding, 0)
     entries = abs(of_norm + of_loss), abs(of_norm) + abs(of_loss), rounding
     misfit = Misfit(*(jnp.max(root * entry)[None] for entry in entries))
     if not bias:
