@@ -85,11 +85,12 @@ from kernax.selection.minimise import minimise
 from kernax.selection.multi_start import multi_start, random_starts, unconstrained_density
 from kernax.supervised.calibration import isotonic, platt, svm_leave_one_out
 from kernax.supervised.lasso import lasso
-from kernax.supervised.logistic import kernel_logistic, kernel_softmax
+from kernax.supervised.logistic import kernel_logistic
 from kernax.supervised.projected_gradient import ProjectedGradient
 from kernax.supervised.ridge import kernel_ridge, leave_one_out
 from kernax.supervised.risk import regularised_risk
 from kernax.supervised.smo import SMO
+from kernax.supervised.softmax import kernel_softmax
 from kernax.supervised.svm import one_class_svm, support_vector_regression, svm
 from kernax.unsupervised.embedding import (
     PermutationTest,

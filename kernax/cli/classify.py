@@ -19,7 +19,8 @@ from kernax.core.solution import Solution
 from kernax.errors import NonFiniteError
 from kernax.selection.folds import Folds
 from kernax.supervised.calibration import platt
-from kernax.supervised.logistic import kernel_logistic, kernel_softmax
+from kernax.supervised.logistic import kernel_logistic
+from kernax.supervised.softmax import kernel_softmax
 from kernax.supervised.svm import svm
 
 

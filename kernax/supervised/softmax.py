@@ -1,0 +1,204 @@
+"""Kernel logistic regression for several classes, by Newton's method with the full Hessian over all of them."""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jax import lax
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.boundary import as_scalar, as_weights, count, dtype_of
+from kernax.core.expansion import KernelExpansion
+from kernax.core.gram import gram_operator
+from kernax.core.kernel import AbstractKernel
+from kernax.core.labels import as_one_hot
+from kernax.core.memory import check_memory
+from kernax.core.newton import AbstractConvexProblem, minimum
+from kernax.core.numerics import product, stopped
+from kernax.core.preparation import prepare
+from kernax.core.sharding import compiled
+from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.solvers import factorise
+from kernax.core.support import POSITIVE
+from kernax.supervised.risk import misfit_of
+
+
+def kernel_softmax(
+    kernel: AbstractKernel,
+    X: PyTree,
+    Y: ArrayLike,
+    ridge: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = True,
+    rtol: float | None = None,
+    max_steps: int = 100,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """Minimises `-sum_i w_i log p(class_i | x_i) + ridge/2 sum_c |f_c|^2`, `p(c | x) = softmax_c(f(x) + b)`.
+
+    Damped Newton with the full Hessian over all classes (Rasmussen & Williams 2006, algorithm 3.3, without its square roots
+    of zero), about `classes + 1` factorisations of size n a step. The biases sum to zero. With two classes and `f = f_2 - f_1`
+    this is `kernel_logistic` with half the ridge.
+
+    Arguments and errors are those of `kernel_logistic`, but for Y, (n, classes), a one in each row: `one_hot(labels)`, with a
+    point of positive weight in each class if there is a bias; and ridge > 0. The `value` has coefficients (n, classes), which
+    sum to zero over the classes.
+    """
+    kernel, X = prepare(kernel, X)
+    n, dtype = count(X), dtype_of(X)
+    weights = as_weights(weights, n, dtype)
+    Y = as_one_hot(Y, n, dtype, weights, every=bool(bias))
+    check_memory(X, verb="kernel_softmax", matrices=5.4 + 1.7 * Y.shape[1])
+    ridge = as_scalar(ridge, dtype, "ridge", POSITIVE)
+    solution = _kernel_softmax(kernel, X, Y, ridge, weights, bool(bias), rtol, max_steps)
+    return finish(solution, throw, f"kernel_softmax with {type(kernel).__name__}: a larger ridge may help.")
+
+
+@compiled
+def _kernel_softmax(kernel, X, Y, ridge, weights, bias, rtol, max_steps):
+    weights = jnp.ones_like(Y[:, 0]) if weights is None else weights
+    x, result, stats = minimum(_SoftmaxRisk(gram_operator(kernel, X), Y, ridge, weights, bias), rtol=rtol, max_steps=max_steps)
+    result = RESULTS.where(jnp.isfinite(ridge + jnp.sum(weights) + jnp.sum(Y)), result, RESULTS.nonfinite)
+    x = jnp.where(result == RESULTS.nonfinite, jnp.nan, x)
+    return Solution(KernelExpansion(kernel, X, x[:-1], x[-1]), result, stats)
+
+
+class _SoftmaxRisk(AbstractConvexProblem):
+    """`-sum_i w_i log p(class_i | x_i) + ridge/2 sum_c a_c.K a_c` as a function of x, the coefficients a above the biases
+    b."""
+
+    operator: lx.AbstractLinearOperator
+    Y: Float[Array, "n c"]
+    ridge: Float[Array, ""]
+    weights: Float[Array, " n"]
+    bias: bool = eqx.field(static=True)
+
+    def start(self):
+        return jnp.zeros_like(self.Y, shape=(len(self.Y) + 1, self.Y.shape[1]))
+
+    def correction(self, x):
+        # With probabilities P and the Hessian of the loss W, (W K + ridge) d = -(ridge a + g) - W d_b, and sums of zero over
+        # the points. W has constants in its kernel, so that d_b is fixed up to one, and sums to zero.
+        a, f = x[:-1], self._values(x)
+        P = jax.nn.softmax(f)
+        inverse = _Inverse(self.operator.as_matrix(), P, self.ridge, self.weights)
+        d = inverse(-(self.ridge * a + self._gradient(f)))
+        if not self.bias:
+            return jnp.append(d, jnp.zeros_like(x[-1:]), 0)
+        classes = self.Y.shape[1]
+        W = partial(_hessian, P, self.weights)
+        of_each = [inverse(W(jnp.broadcast_to(one, self.Y.shape))) for one in jnp.eye(classes, dtype=x.dtype)]
+        of_each = jnp.stack(of_each, 2)
+        pull = jnp.sum(of_each, 0)
+        d_b = jnp.linalg.solve(pull + jnp.trace(pull) / classes**2, jnp.sum(a + d, 0))
+        d_b = d_b - jnp.mean(d_b)
+        return jnp.append(d - product(of_each, d_b), d_b[None], 0)
+
+    def slope_along(self, x, direction):
+        a, f, d, d_b = x[:-1], self._values(x), direction[:-1], direction[-1:]
+        Kd = product(self.operator.as_matrix(), d)
+        unit = jnp.max(abs(Kd)) + jnp.max(abs(d_b))
+        unit = jnp.where(unit > 0, unit, 1)
+        v, Kd, d_b = Kd + d_b, Kd / unit, d_b / unit
+
+        def slope(t):
+            g = self._gradient(f + t * v)
+            return jnp.sum((self.ridge * (a + t * d) + g) * Kd) + jnp.sum(jnp.sum(g, 0, keepdims=True) * d_b)
+
+        return slope
+
+    def misfit(self, x):
+        a, f = x[:-1], self._values(x)
+        g, P = self._gradient(f), jax.nn.softmax(f)
+        root = jnp.sqrt(abs(lx.diagonal(self.operator)))[:, None]
+        of_f = float(jnp.finfo(x.dtype).eps) * jnp.max(
+            root * jnp.sum(root * abs(a), 0, keepdims=True) + abs(x[-1:]), 1, keepdims=True
+        )
+        h = self.weights[:, None] * P * _sum_of_others(P)
+        return misfit_of(root, self.ridge * a, g, h * of_f, abs(self._gradient(jnp.zeros_like(f))), self.bias)
+
+    def settled(self, x):
+        a = -self._gradient(self._values(x)) / self.ridge
+        return jnp.append(a, x[-1:], 0)
+
+    def objective(self, x):
+        Ka = product(self.operator.as_matrix(), x[:-1])
+        logs = jax.nn.log_softmax(Ka + x[-1:])
+        return -jnp.sum(self.weights[:, None] * self.Y * logs) + self.ridge / 2 * jnp.sum(x[:-1] * Ka)
+
+    def _values(self, x):
+        return product(self.operator.as_matrix(), x[:-1]) + x[-1:]
+
+    def _gradient(self, f):
+        P = jax.nn.softmax(f)
+        return self.weights[:, None] * jnp.where(self.Y > 0, -jnp.sum((1 - self.Y) * P, 1, keepdims=True), P)
+
+
+def _hessian(P, weights, v):
+    """`w_i (P_i v_i - P_i (P_i . v_i))`, the second derivative of the loss in f applied to v (n, classes).
+
+    About the value at the likeliest class: where that is nearly certain the difference would cancel.
+    """
+    v = v - jnp.sum(_likeliest(P) * v, 1, keepdims=True)
+    return weights[:, None] * P * (v - jnp.sum(P * v, 1, keepdims=True))
+
+
+def _sum_of_others(P):
+    """`1 - P` to full relative precision."""
+    likeliest = _likeliest(P)
+    return jnp.where(likeliest > 0, jnp.sum((1 - likeliest) * P, 1, keepdims=True), 1 - P)
+
+
+def _likeliest(P):
+    """One at the first class of the largest probability, zero elsewhere."""
+    return jax.nn.one_hot(jnp.argmax(P, 1), P.shape[1], dtype=P.dtype)
+
+
+class _Inverse:
+    """`(W K + ridge I)^-1`, differentiable in everything through the products it inverts."""
+
+    def __init__(self, K, P, ridge, weights):
+        # With D_c = w P_c and E_c = D_c^1/2 (ridge + D_c^1/2 K D_c^1/2)^-1 D_c^1/2, which is (ridge + D_c K)^-1 D_c, the system
+        # ridge a_c + D_c (K a_c - q) = r_c, q = sum_c P_c K a_c, is closed by ridge (sum_c E_c) q = sum_c w P_c K (...) r_c.
+        self.args = (K, P, ridge, weights)
+        K, P, ridge, weights = stopped(self.args)
+        self.roots = jnp.sqrt(weights[:, None] * P)
+
+        def block(root):
+            A = root[:, None] * K * root[None, :] + ridge * jnp.eye(len(K), dtype=K.dtype)
+            return factorise(lx.MatrixLinearOperator(A)).inverse()
+
+        self.inverses = lax.map(block, self.roots.T)
+        of_roots = jnp.sum(self.roots.T[:, :, None] * self.inverses * self.roots.T[:, None, :], 0)
+        removed = jnp.where(weights > 0, 0, 1).astype(K.dtype)
+        self.total = factorise(lx.MatrixLinearOperator(ridge * of_roots + jnp.diag(removed)))
+
+    def __call__(self, r: Float[Array, "n c"]) -> Float[Array, "n c"]:
+        return lax.custom_linear_solve(
+            lambda a: self._apply(*self.args, a), r, lambda _, r: self._solve(r), lambda _, r: self._solve_transposed(r)
+        )
+
+    @staticmethod
+    def _apply(K, P, ridge, weights, a):
+        return ridge * a + _hessian(P, weights, product(K, a))
+
+    def _solve(self, r):
+        K, P, _, weights = stopped(self.args)
+        q = self.total.solve(weights * jnp.sum(P * product(K, self._alone(r)), 1))
+        q = jnp.where(self.total.exists, q, 0)  # which leaves the step of D instead of W <= D: shorter, but downhill too
+        return self._alone(r + weights[:, None] * P * q[:, None])
+
+    def _alone(self, r):
+        """`(ridge + D_c K)^-1 r_c` for each class, `D^1/2 M^-1 D^-1/2 r`; where D is zero the row reads `ridge a = r`."""
+        K, _, ridge, _ = stopped(self.args)
+        on = self.roots > 0
+        bare = jnp.where(on, 0, r / ridge)
+        rest = jnp.where(on, (r - self.roots**2 * product(K, bare)) / jnp.where(on, self.roots, 1), 0)
+        return bare + self.roots * jnp.stack([product(M, c) for M, c in zip(self.inverses, rest.T)], 1)
+
+    def _solve_transposed(self, r):
+        K, P, ridge, weights = stopped(self.args)
+        return (r - product(K, self._solve(_hessian(P, weights, r)))) / ridge
