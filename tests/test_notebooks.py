@@ -1,5 +1,6 @@
 """Every notebook runs from top to bottom, and carries the outputs of such a run; what matters in it is asserted there."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -16,8 +17,9 @@ def outputs(notebook):
 
 
 def kinds(notebook):
-    """Text, pictures or values, cell by cell."""
-    return [[(shown["output_type"], sorted(shown.get("data", ()))) for shown in cell] for cell in outputs(notebook)]
+    """Text, pictures or values, cell by cell; text in how many pieces depends on when it was printed."""
+    of_each = [[(shown["output_type"], sorted(shown.get("data", ()))) for shown in cell] for cell in outputs(notebook)]
+    return [[kind for kind, _ in itertools.groupby(cell)] for cell in of_each]
 
 
 @needs_x64  # each sets its own precision; once is enough
