@@ -1,6 +1,7 @@
 """Every learner inside `jax.shard_map`, in a batch of weights over the devices: its value and gradient are those of `vmap`.
 
-One device is enough to see what varies over a mesh and what does not. The slow tier runs this file on eight.
+One device is enough to see what varies over a mesh and what does not: two learners are tested so in the quick tier. The slow
+tier runs the whole file on eight, in a process of its own.
 """
 
 import os
@@ -13,7 +14,7 @@ import lineax as lx
 import numpy as np
 import optax
 import pytest
-from conftest import TOLERANCE, assert_close
+from conftest import TOLERANCE, assert_close, needs_x64
 from jax.sharding import PartitionSpec
 
 import kernax
@@ -126,7 +127,8 @@ STEPS = {  # without a derivative
     "minimise": learned,
     "multi_start": learned_from_two_starts,
 }
-CASES = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+ON_EIGHT = pytest.mark.skipif(jax.device_count() < 8, reason="runs on eight devices, by way of the last test")
+CASES = [*QUICK, *(pytest.param(name, marks=ON_EIGHT) for name in SLOW)]
 
 
 def close(sharded, plain):
@@ -142,13 +144,13 @@ def test_values_and_gradients_of_a_batch_over_devices_are_those_of_vmap(name):
     close(over_devices(jax.vmap(member))(WEIGHTS), jax.jit(jax.vmap(member))(WEIGHTS))
 
 
-@pytest.mark.slow
+@ON_EIGHT
 @pytest.mark.parametrize("name", STEPS)
 def test_values_without_a_derivative_of_a_batch_over_devices_are_those_of_vmap(name):
     close(over_devices(jax.vmap(STEPS[name]))(WEIGHTS), jax.jit(jax.vmap(STEPS[name]))(WEIGHTS))
 
 
-@pytest.mark.slow
+@ON_EIGHT
 @pytest.mark.parametrize("verb", ["ridge", "svm", "evidence"])
 def test_batches_of_points_kernels_and_targets_run_over_devices(verb):
     """Catches what only weights are fed to: here the points, the lengthscale and the targets differ, and nothing else."""
@@ -162,7 +164,7 @@ def test_batches_of_points_kernels_and_targets_run_over_devices(verb):
     close(over_devices(jax.vmap(member))(*batch), jax.jit(jax.vmap(member))(*batch))
 
 
-@pytest.mark.slow
+@ON_EIGHT
 def test_the_gradient_in_points_that_all_devices_share_is_summed_over_them():
     """Catches a cast that loses the sum over devices in its transpose."""
 
@@ -174,7 +176,7 @@ def test_the_gradient_in_points_that_all_devices_share_is_summed_over_them():
     close(sharded, jax.grad(lambda X: jnp.sum(losses(X, WEIGHTS)))(X))
 
 
-@pytest.mark.slow
+@ON_EIGHT
 def test_a_failure_on_one_device_raises():
     """Catches a check at run time that is left out inside shard_map: without weights nothing is left to fit."""
     weights = WEIGHTS.at[-1].set(0)
@@ -182,8 +184,9 @@ def test_a_failure_on_one_device_raises():
         jax.block_until_ready(over_devices(jax.vmap(QUICK["ridge"]))(weights))
 
 
+@needs_x64
 @pytest.mark.slow
-@pytest.mark.skipif(jax.device_count() > 1, reason="runs itself on eight devices")
+@pytest.mark.skipif(jax.device_count() == 8, reason="it would run itself")
 def test_all_of_this_on_eight_devices():
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     command = [sys.executable, "-m", "pytest", __file__, "-n", "0", "-q", "-x", "-m", ""]
