@@ -20,6 +20,8 @@ from jax.sharding import PartitionSpec
 import kernax
 from kernax.core.losses import Huber, Logistic, Pinball, Poisson, Squared, SquaredHinge
 
+pytestmark = needs_x64  # what varies over devices has nothing to do with precision
+
 OVER = PartitionSpec("batch")
 RNG = np.random.default_rng(0)
 N = 10
@@ -184,7 +186,6 @@ def test_a_failure_on_one_device_raises():
         jax.block_until_ready(over_devices(jax.vmap(QUICK["ridge"]))(weights))
 
 
-@needs_x64
 @pytest.mark.slow
 @pytest.mark.skipif(jax.device_count() == 8, reason="it would run itself")
 def test_all_of_this_on_eight_devices():
