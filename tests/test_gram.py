@@ -88,6 +88,13 @@ def test_products_without_a_matrix_have_its_exact_diagonal(block_size, rng):
     np.testing.assert_array_equal(slopes[0], np.stack([v, v]))
     np.testing.assert_array_equal(slopes[1], 0)
 
+    places = jnp.asarray([7, 0, 19, 4])
+    operator = kernax.gram_operator(kernax.RBF(short[0]), X, block_size=block_size)
+    expected = np.zeros(20, DTYPE)
+    expected[np.asarray(places)] = v[:4]
+    np.testing.assert_array_equal(operator.columns_product(places, v[:4]), expected)
+    np.testing.assert_array_equal(operator.submatrix(places), np.eye(4, dtype=DTYPE))
+
 
 def test_gram_passes_through_jit_vmap_and_grad_as_one_function(stacks):
     X, Z = stacks

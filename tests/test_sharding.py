@@ -133,7 +133,7 @@ ON_EIGHT = pytest.mark.skipif(jax.device_count() < 8, reason="runs on eight devi
 CASES = [*QUICK, *(pytest.param(name, marks=ON_EIGHT) for name in SLOW)]
 
 
-def close(sharded, plain):
+def assert_agree(sharded, plain):
     for a, b in zip(jax.tree.leaves(sharded), jax.tree.leaves(plain), strict=True):
         assert_close(np.asarray(a, float), np.asarray(b, float), 100 * TOLERANCE["solve"])
 
@@ -143,13 +143,13 @@ def test_values_and_gradients_of_a_batch_over_devices_are_those_of_vmap(name):
     """Catches a loop, branch or linear solve that mixes arrays which differ between devices with those that do not."""
     values = (QUICK | SLOW)[name]
     member = jax.value_and_grad(lambda w: jnp.sum(jnp.sin(values(w))))
-    close(over_devices(jax.vmap(member))(WEIGHTS), jax.jit(jax.vmap(member))(WEIGHTS))
+    assert_agree(over_devices(jax.vmap(member))(WEIGHTS), jax.jit(jax.vmap(member))(WEIGHTS))
 
 
 @ON_EIGHT
 @pytest.mark.parametrize("name", STEPS)
 def test_values_without_a_derivative_of_a_batch_over_devices_are_those_of_vmap(name):
-    close(over_devices(jax.vmap(STEPS[name]))(WEIGHTS), jax.jit(jax.vmap(STEPS[name]))(WEIGHTS))
+    assert_agree(over_devices(jax.vmap(STEPS[name]))(WEIGHTS), jax.jit(jax.vmap(STEPS[name]))(WEIGHTS))
 
 
 @ON_EIGHT
@@ -163,7 +163,7 @@ def test_batches_of_points_kernels_and_targets_run_over_devices(verb):
     }
     member = jax.value_and_grad(lambda X, scale, y: verbs[verb](kernax.RBF(scale), X, y), (0, 1))
     batch = (X + 0.1 * WEIGHTS[:, :, None], WEIGHTS[:, 0], T * WEIGHTS)
-    close(over_devices(jax.vmap(member))(*batch), jax.jit(jax.vmap(member))(*batch))
+    assert_agree(over_devices(jax.vmap(member))(*batch), jax.jit(jax.vmap(member))(*batch))
 
 
 @ON_EIGHT
@@ -175,7 +175,7 @@ def test_the_gradient_in_points_that_all_devices_share_is_summed_over_them():
 
     both = (PartitionSpec(), OVER)
     sharded = jax.grad(lambda X: jnp.sum(over_devices(losses, both)(X, WEIGHTS)))(X)
-    close(sharded, jax.grad(lambda X: jnp.sum(losses(X, WEIGHTS)))(X))
+    assert_agree(sharded, jax.grad(lambda X: jnp.sum(losses(X, WEIGHTS)))(X))
 
 
 @ON_EIGHT

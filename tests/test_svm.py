@@ -282,6 +282,15 @@ def test_a_working_set_smaller_than_the_free_vectors_still_converges(data):
     np.testing.assert_allclose(parts.stats["dual"], whole.stats["dual"], rtol=1e-5 if X64 else 1e-4)
 
 
+def test_a_working_set_without_k_knows_its_exact_diagonal(rng):
+    """Where K is the identity and the classes are of one size, every coefficient is its label."""
+    X, y = rng.normal(size=(20, 20)) + 3, np.tile([1.0, -1.0], 10)
+    machine = kernax.svm(
+        kernax.RBF(1e-7 if X64 else 1e-3), X, y, 10.0, solver=kernax.SMO(working_set=6, max_steps=200), block_size=5
+    )
+    np.testing.assert_allclose(machine.value.coefficients, y, rtol=1e-6 if X64 else 1e-4)
+
+
 def test_several_machines_share_points_and_are_the_single_ones(data):
     X, y = data
     columns = np.stack([y, np.sign(X[:, 0])], 1)

@@ -156,7 +156,8 @@ def _check_threads(threads: int | None) -> None:
 def _chosen(table: Table, model: options.ModelName | None, restarts: int) -> tuple[str, str | None]:
     """The model that was asked for, or the one that suits the target, and why."""
     reason = why_classes(table.target) if model is None else None
-    name = model.value if model is not None else LOGISTIC if reason else GP
+    default = LOGISTIC if reason else GP
+    name = default if model is None else model.value
     if restarts > 1 and name in CLASSIFIERS:
         raise ValueError(f"--restarts {restarts}: {name} learns from one start; gp and ridge take more")
     return name, reason

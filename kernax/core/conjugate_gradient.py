@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.numerics import product
 from kernax.core.sharding import while_loop
+from kernax.core.solvers import AbstractSymmetricSolver
 
 
 class _Iterate(eqx.Module):
@@ -64,7 +65,7 @@ def _length(v: Array) -> Array:
     return jnp.sqrt(product(v, v))
 
 
-class ConjugateGradient(lx.AbstractLinearSolver):
+class ConjugateGradient(AbstractSymmetricSolver):
     """Conjugate gradients (Hestenes & Stiefel 1952) until `|b - A x| <= rtol |b|` in the 2-norm, whatever the units of A and b.
 
     The residual is computed anew every ten steps and at the end, so that it is the true one that decides. Where A is not
@@ -116,15 +117,6 @@ class ConjugateGradient(lx.AbstractLinearSolver):
     def tolerance(self, dtype) -> float:
         """The relative residual that counts as solved in a dtype."""
         return float(jnp.finfo(dtype).eps) ** (2 / 3) if self.rtol is None else self.rtol
-
-    def transpose(self, state, options):
-        return state, options
-
-    def conj(self, state, options):
-        return state, options
-
-    def assume_full_rank(self):
-        return True
 
 
 def _positive(size: Array) -> Array:

@@ -52,7 +52,10 @@ def describe(model: PyTree, trainable: Trainable | None = None, columns: Sequenc
 
 
 def _state(mask: np.ndarray) -> str:
-    return "free" if mask.all() else "frozen" if not mask.any() else f"{int(mask.sum())} of {mask.size} free"
+    """How much of a parameter is free, in words."""
+    if mask.all():
+        return "free"
+    return f"{int(mask.sum())} of {mask.size} free" if mask.any() else "frozen"
 
 
 def _lines(row: tuple[str, ...]) -> list[tuple[str, ...]]:

@@ -10,7 +10,7 @@ import lineax as lx
 import numpy as np
 from jax import lax
 from jax.extend import core as jex
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from kernax.core.boundary import as_scalar, count, dtype_of
 from kernax.core.kernel import AbstractKernel
@@ -215,14 +215,23 @@ class GramOperator(lx.AbstractLinearOperator):
     block_size: int = eqx.field(static=True)
 
     def mv(self, vector):
+        return self.columns_product(jnp.arange(count(self.points)), vector)
+
+    def columns_product(self, places: Int[Array, " m"], values: Float[ArrayLike, " m"]) -> Float[Array, " n"]:
+        """`K[:, places] @ values`, for which only these columns are computed."""
+        part = jax.tree.map(lambda leaf: leaf[places], self.points)
+
         def entry(place_and_point):
             place, x = place_and_point
-            row = jax.vmap(lambda z: self.kernel(x, z))(self.points)
-            exact = row.at[place].set(self.kernel(x, x), unique_indices=True, mode="promise_in_bounds")
-            return product(exact, vector)
+            row = jax.vmap(lambda z: self.kernel(x, z))(part)
+            return product(jnp.where(places == place, self.kernel(x, x), row), values)
 
-        numbered = (jnp.arange(count(self.points)), self.points)
+        numbered = (jnp.arange(count(self.points), dtype=places.dtype), self.points)
         return lax.map(jax.checkpoint(entry), numbered, batch_size=self.block_size)
+
+    def submatrix(self, places: Int[Array, " m"]) -> Float[Array, "m m"]:
+        """`K[places][:, places]`, for which only these entries are computed; `places` differ."""
+        return gram(self.kernel, jax.tree.map(lambda leaf: leaf[places], self.points))
 
     def as_matrix(self):
         return gram(self.kernel, self.points, block_size=self.block_size)

@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float
 from kernax.core.batching import one_by_one
 from kernax.core.boundary import as_targets
 from kernax.core.conjugate_gradient import ConjugateGradient
-from kernax.core.numerics import split_by_tangent, stopped
+from kernax.core.numerics import exponent_of, split_by_tangent, stopped, times_power_of_two
 from kernax.core.operators import FeatureOperator, ShiftedOperator
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish, promoted
@@ -54,16 +54,15 @@ def _solved(operator, weights, ridge, rhs, factor, solver):
     system = WeightedSystem(operator, weights, ridge)
     state = solver.init(system.symmetric_form(), {}) if factor is None else factor
     system = system.with_jitter(state)
-    unit = _power_of_two(
-        jnp.max(jnp.abs(rhs), axis=0, keepdims=True)
-    )  # of each column: the squares of a norm stay in the range of floats
-    rhs = rhs / unit
+    # In units of each column its squares stay in the range of floats.
+    unit = exponent_of(jnp.max(jnp.abs(rhs), axis=0, keepdims=True))
+    rhs = times_power_of_two(rhs, -unit)
     A, (results, stats) = system.solve(solver, state, rhs)
     residual = jnp.linalg.norm(rhs - system.apply(jnp.where(jnp.isfinite(A), A, 0)), axis=0)
     size = jnp.linalg.norm(rhs, axis=0)
     relative = residual / jnp.where(size > 0, size, 1)
     result = _verdict(results, A, relative, solver)
-    A = A * unit
+    A = times_power_of_two(A, unit)
     out_of_range = (result == RESULTS.successful) & ~jnp.all(jnp.isfinite(A))
     result = RESULTS.where(out_of_range, RESULTS.nonfinite, result)
     stats = {name: jnp.max(figure) for name, figure in stats.items()} | {"residual": jnp.max(relative)}
@@ -164,13 +163,6 @@ class WeightedSystem(eqx.Module):
         on = weights > 0
         root = jnp.sqrt(jnp.where(on, weights, 1))
         return jnp.where(on, root, 0), jnp.where(on, 1 / root, 0), jnp.where(on, 0, 1 / jnp.where(on, 1, self.shift))
-
-
-def _power_of_two(size: Array) -> Array:
-    """A power of two of that size, which divides without rounding; one where the size is zero or not finite."""
-    sound = jnp.isfinite(size) & (size > 0)
-    exponent = jnp.frexp(jnp.where(sound, size, 1))[1]
-    return jnp.ldexp(jnp.ones_like(size), exponent - 1)
 
 
 def _verdict(results: Any, A: Array, relative: Array, solver: lx.AbstractLinearSolver) -> Any:

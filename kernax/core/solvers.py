@@ -144,7 +144,20 @@ class FeatureFactor(eqx.Module):
         return (product(self.basis, self.factor.solve(inside)) + outside) / self.root
 
 
-class JitteredCholesky(lx.AbstractLinearSolver):
+class AbstractSymmetricSolver(lx.AbstractLinearSolver):
+    """A solver of symmetric real systems, which are their own transpose and conjugate."""
+
+    def transpose(self, state, options):
+        return state, options
+
+    def conj(self, state, options):
+        return state, options
+
+    def assume_full_rank(self):
+        return True
+
+
+class JitteredCholesky(AbstractSymmetricSolver):
     """`factorise` as a lineax solver: Cholesky, with jitter on the diagonal only where the plain factorisation fails.
 
     A matrix that needs more than 1e-4 of its mean diagonal is indefinite and gives NaN. `stats["jitter"]` is what was added.
@@ -160,12 +173,3 @@ class JitteredCholesky(lx.AbstractLinearSolver):
             return state.solve(vector), result, {"features": jnp.asarray(state.basis.shape[1])}
         result = lx.RESULTS.where(state.exists, lx.RESULTS.successful, lx.RESULTS.singular)
         return state.solve(vector), result, {"jitter": state.jitter}
-
-    def transpose(self, state, options):
-        return state, options
-
-    def conj(self, state, options):
-        return state, options
-
-    def assume_full_rank(self):
-        return True

@@ -75,6 +75,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def fits_class(value: Any, cls: Any) -> bool:
+    """Whether a value may stand in a field declared with a class; what is no class allows everything."""
     if cls is Any or not isinstance(cls, type):
         return True
     if hasattr(cls, "dtypes"):  # one of jaxtyping's: a Python number will do for a scalar

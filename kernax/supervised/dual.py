@@ -12,14 +12,11 @@ import abc
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import lineax as lx
-from jax import lax
 from jaxtyping import Array, Float, Int
 
-from kernax.core.gram import GramOperator, gram
-from kernax.core.numerics import product
+from kernax.core.gram import GramOperator
 from kernax.core.operators import tell_lineax
 from kernax.core.parameters import check_count
 
@@ -94,9 +91,7 @@ def part_product(
     if isinstance(operator, ScaledOperator):
         return operator.gain * part_product(operator.operator, places, values)
     if isinstance(operator, GramOperator):
-        part = jax.tree.map(lambda leaf: leaf[places], operator.points)
-        row = lambda x: product(jax.vmap(lambda z: operator.kernel(x, z))(part), values)
-        return lax.map(row, operator.points, batch_size=operator.block_size)
+        return operator.columns_product(places, values)
     return operator.mv(jnp.zeros_like(values, shape=operator.in_size()).at[places].set(values))
 
 
@@ -105,8 +100,7 @@ def submatrix(operator: lx.AbstractLinearOperator, places: Int[Array, " m"]) -> 
     if isinstance(operator, ScaledOperator):
         return operator.gain * submatrix(operator.operator, places)
     if isinstance(operator, GramOperator):
-        points = jax.tree.map(lambda leaf: leaf[places], operator.points)
-        return gram(operator.kernel, points)
+        return operator.submatrix(places)
     return operator.as_matrix()[places[:, None], places[None, :]]
 
 
