@@ -10,8 +10,8 @@ import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.numerics import product
+from kernax.core.operators import AbstractSymmetricSolver
 from kernax.core.sharding import while_loop
-from kernax.core.solvers import AbstractSymmetricSolver
 
 
 class _Iterate(eqx.Module):

@@ -1,4 +1,4 @@
-"""Matrices that are never held, as lineax operators."""
+"""Matrices that are never held, as lineax operators, and what solvers of symmetric ones have in common."""
 
 from collections.abc import Callable
 
@@ -67,6 +67,19 @@ class ShiftedOperator(lx.AbstractLinearOperator):
 
     def out_structure(self):
         return self.in_structure()
+
+
+class AbstractSymmetricSolver(lx.AbstractLinearSolver):
+    """A solver of symmetric real systems, which are their own transpose and conjugate."""
+
+    def transpose(self, state, options):
+        return state, options
+
+    def conj(self, state, options):
+        return state, options
+
+    def assume_full_rank(self):
+        return True
 
 
 def tell_lineax(operator: type[lx.AbstractLinearOperator], diagonal: Callable) -> None:

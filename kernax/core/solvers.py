@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from kernax.core.batching import one_by_one
 from kernax.core.numerics import product
-from kernax.core.operators import FeatureOperator
+from kernax.core.operators import AbstractSymmetricSolver, FeatureOperator
 from kernax.core.sharding import while_loop
 
 
@@ -142,19 +142,6 @@ class FeatureFactor(eqx.Module):
         outside = b - product(self.basis, inside)
         outside = outside - product(self.basis, product(outside, self.basis))  # once more: rounding put some of it inside
         return (product(self.basis, self.factor.solve(inside)) + outside) / self.root
-
-
-class AbstractSymmetricSolver(lx.AbstractLinearSolver):
-    """A solver of symmetric real systems, which are their own transpose and conjugate."""
-
-    def transpose(self, state, options):
-        return state, options
-
-    def conj(self, state, options):
-        return state, options
-
-    def assume_full_rank(self):
-        return True
 
 
 class JitteredCholesky(AbstractSymmetricSolver):
