@@ -15,7 +15,7 @@ ROOMS = ("kernels", "supervised", "gp", "unsupervised", "online", "sparse", "sca
 FACES = ("sklearn", "plot", "files", "testing")
 CORE = (
     ("numerics", "support", "functions", "sharding"),
-    ("parameters", "solution", "batching", "operators"),
+    ("parameters", "solution", "batching", "operators", "cancellation"),
     ("boundary", "kernel", "losses", "description"),
     ("labels", "memory", "spectral", "features", "preparation"),
     ("gram", "solvers", "conjugate_gradient"),

@@ -5,10 +5,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import DTYPE, X64
 from jax import lax
 from jax.extend import core as jex
 
 import kernax
+from kernax.core.cancellation import careful_product
+from kernax.core.numerics import product
 
 X = np.random.default_rng(0).normal(size=(12, 10))
 Y = np.sin(X[:, 0])
@@ -71,3 +74,18 @@ def test_no_product_leaves_the_precision_to_the_device(name):
     assert found
     careless = [equation for equation in found if equation.params["precision"] != (lax.Precision.HIGHEST,) * 2]
     assert not careless, careless[0]
+
+
+def test_of_terms_that_cancel_more_is_left_than_in_a_product(rng):
+    """Rows of K that are the same but for a little: next to the sum in the widest floats, 100 times closer in float64, 10 in
+    float32; and the same where nothing cancels.
+    """
+    v = rng.normal(size=300).astype(DTYPE)
+    K = (1e6 + rng.normal(size=(200, 300))).astype(DTYPE)
+    K[:, 0] = -(K[:, 1:] @ v[1:]) / v[0]
+    K[100:] = rng.normal(size=(100, 300))
+    exact = K.astype(np.longdouble) @ v.astype(np.longdouble)
+    K, v = jnp.asarray(K), jnp.asarray(v)
+    off = [np.max(abs(np.reshape(np.asarray(f(K, v)) - exact, (2, 100))), 1) for f in (product, careful_product)]
+    assert off[1][0] < off[0][0] / (100 if X64 else 10)
+    np.testing.assert_array_less(off[1][1], 1e3 * np.finfo(DTYPE).eps)

@@ -136,13 +136,14 @@ def newton(
         x = now.x + length * direction
         misfit = problem.misfit(x)
         finite = jnp.all(jnp.isfinite(x)) & jnp.all(jnp.isfinite(misfit.left + misfit.size))
-        # Near the end a step of full length is Newton's own, and what is left falls to a fraction unless it is rounding.
-        # Before that it may rise, but F falls.
-        worse = near & ~(misfit.relative() < now.misfit.relative())
-        slow = near & ~(misfit.relative() < now.misfit.relative() / 2)
+        # Near the end a step of full length is Newton's own, and what is left falls to a fraction unless it is rounding. So it
+        # does where F does not see the step, as along coefficients that K maps to zero. Elsewhere it may rise, but F falls.
+        judged = near | ~downhill
+        worse = judged & ~(misfit.relative() < now.misfit.relative())
+        slow = judged & ~(misfit.relative() < now.misfit.relative() / 2)
         keep = worse | ~finite
         x, misfit = jax.tree.map(lambda old, new: jnp.where(keep, old, new), (now.x, now.misfit), (x, misfit))
-        return _Progress(x, misfit, now.steps + 1, slow | (~near & ~downhill), finite)
+        return _Progress(x, misfit, now.steps + 1, slow, finite)
 
     def go_on(now: _Progress) -> Array:
         return ~now.misfit.within(goal, excuse=1 / 16) & ~now.stuck & now.finite & (now.steps < max_steps)

@@ -1,13 +1,17 @@
 """The representer theorem for any convex loss: Newton's method where it has a curvature, the box dual where it has not."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
+from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_scalar, as_targets, as_weights, cast, count, dtype_of
+from kernax.core.cancellation import careful_product
 from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import gram_operator
 from kernax.core.kernel import AbstractKernel
@@ -190,21 +194,34 @@ class _SmoothRisk(AbstractConvexProblem):
         return jnp.sum(self.weights * self.loss(self.y, of_f + x[-1])) + self.ridge / 2 * product(x[:-1], of_f)
 
     def _values(self, x):
-        return self.operator.mv(x[:-1]) + x[-1]
+        return values_of(self.operator, x[:-1]) + x[-1]
 
     def _gradient(self, f):
         return self.weights * self.loss.derivative(self.y, f)
 
 
+def values_of(operator: lx.AbstractLinearOperator, a: Float[Array, "n *c"]) -> Float[Array, "n *c"]:
+    """`K a`. Where a third of the digits cancels in the sum, and K is held, its value is that of `careful_product`."""
+    plain = operator.mv(a) if a.ndim == 1 else jax.vmap(operator.mv, 1, 1)(a)
+    if not isinstance(operator, lx.MatrixLinearOperator):
+        return plain
+    K, fixed, f = stopped((operator.matrix, a, plain))
+    root = jnp.sqrt(abs(jnp.diagonal(K)))
+    terms = jnp.max(root) * jnp.max(product(root, abs(fixed)))
+    cancels = terms * float(jnp.finfo(f.dtype).eps) ** (1 / 3) > jnp.max(abs(f))
+    careful = partial(careful_product, K)
+    value = lax.cond(cancels, careful if a.ndim == 1 else jax.vmap(careful, 1, 1), lambda _: f, fixed)
+    return plain + (value - f)
+
+
 def misfit_of(root: Array, of_norm: Array, of_loss: Array, rounding: Array, at_zero: Array, bias: bool) -> Misfit:
     """The misfit of `of_norm + of_loss = 0`, each entry times `root`, its part in f, and with a bias of `sum of_loss = 0`.
 
-    Rounding is an excuse as long as f has digits left, a third of those of the precision: where it exceeds that part of the
-    terms and of the gradient at f = 0, it counts as zero.
+    Rounding of the coefficients is an excuse for no more than a third of `eps^(1/3)` of the terms and of the gradient at f = 0.
     """
     root = root / jnp.where(jnp.any(root > 0), jnp.max(root), 1)
-    digits_left = jnp.max(rounding) <= float(jnp.finfo(root.dtype).eps) ** (1 / 3) * jnp.max(abs(of_loss) + at_zero)
-    rounding = jnp.where(digits_left, rounding, 0)
+    most = float(jnp.finfo(root.dtype).eps) ** (1 / 3) * jnp.max(abs(of_loss) + at_zero)
+    rounding = jnp.minimum(rounding, most / 12)
     entries = abs(of_norm + of_loss), abs(of_norm) + abs(of_loss), rounding
     misfit = Misfit(*(jnp.max(root * entry)[None] for entry in entries))
     if not bias:

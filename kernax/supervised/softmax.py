@@ -22,7 +22,7 @@ from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import factorise
 from kernax.core.support import POSITIVE
-from kernax.supervised.risk import misfit_of
+from kernax.supervised.risk import misfit_of, values_of
 
 
 def kernel_softmax(
@@ -62,6 +62,7 @@ def _kernel_softmax(kernel, X, Y, ridge, weights, bias, rtol, max_steps):
     weights = jnp.ones_like(Y[:, 0]) if weights is None else weights
     x, result, stats = minimum(_SoftmaxRisk(gram_operator(kernel, X), Y, ridge, weights, bias), rtol=rtol, max_steps=max_steps)
     result = RESULTS.where(jnp.isfinite(ridge + jnp.sum(weights) + jnp.sum(Y)), result, RESULTS.nonfinite)
+    x = x - jnp.mean(x, 1, keepdims=True)  # zero at the minimum, but for the rounding of many steps
     x = jnp.where(result == RESULTS.nonfinite, jnp.nan, x)
     return Solution(KernelExpansion(kernel, X, x[:-1], x[-1]), result, stats)
 
@@ -130,7 +131,7 @@ class _SoftmaxRisk(AbstractConvexProblem):
         return -jnp.sum(self.weights[:, None] * self.Y * logs) + self.ridge / 2 * jnp.sum(x[:-1] * Ka)
 
     def _values(self, x):
-        return product(self.operator.as_matrix(), x[:-1]) + x[-1:]
+        return values_of(self.operator, x[:-1]) + x[-1:]
 
     def _gradient(self, f):
         P = jax.nn.softmax(f)

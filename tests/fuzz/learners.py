@@ -155,7 +155,7 @@ def kernel_perceptron(problem, kernel, points, form):
 
 def platt(problem, kernel, points, form):
     solution = kernax.platt(problem["values"], problem["signs"], weights=_weights(problem, form), throw=False)
-    return _outcome(solution, slope=solution.value.slope, intercept=solution.value.intercept)
+    return _outcome(solution, probabilities=solution.value(problem["values"]))
 
 
 def isotonic(problem, kernel, points, form):

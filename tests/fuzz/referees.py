@@ -269,7 +269,7 @@ def kernel_perceptron(problem, K, out, form) -> Figures:
 def platt(problem, K, out, form) -> Figures:
     f, y, w = problem["values"], problem["signs"], problem["weights"]
     plus, minus = np.sum(w[y > 0]), np.sum(w[y < 0])
-    off = w * (_sigmoid(out["slope"] * f + out["intercept"]) - np.where(y > 0, (plus + 1) / (plus + 2), 1 / (minus + 2)))
+    off = w * (out["probabilities"] - np.where(y > 0, (plus + 1) / (plus + 2), 1 / (minus + 2)))
     centred = f - np.sum(w * f) / np.sum(w)
     tilt = ratio(abs(np.sum(off * centred)), np.sum(w * np.abs(centred)))
     return {"level": (abs(np.sum(off)) / np.sum(w), DENSE), "tilt": (tilt, DENSE)}
