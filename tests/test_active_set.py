@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, needs_x64
+from conftest import TOLERANCE, needs_x64
 
 import kernax
 from kernax.supervised import active_set
@@ -114,6 +114,7 @@ def test_any_number_of_free_points_is_solved_in_every_batch(bias, small_sizes):
         np.testing.assert_array_equal(part[~which], 0)
 
 
+@needs_x64
 def test_a_batch_that_runs_together_has_one_size_and_no_batched_branch(small_sizes):
     """A `switch` on a batched index runs every branch: the jaxpr then has a select and no cond."""
     free = jnp.ones((3, N), bool)
@@ -125,15 +126,17 @@ def test_a_batch_that_runs_together_has_one_size_and_no_batched_branch(small_siz
     assert len(switch.params["branches"]) == 3
 
 
+@needs_x64
 def test_sizes_change_at_500_and_1000_points():
     assert [active_set._sizes(n) for n in (499, 500, 501)] == [[499], [250, 500], [250, 501]]
     assert [active_set._sizes(n) for n in (999, 1000)] == [[499, 999], [250, 500, 1000]]
 
 
+@needs_x64
 def test_a_batch_of_500_points_is_its_members():
     rng = np.random.default_rng(1)
     points = rng.normal(size=(500, 2)).astype(DTYPE)
     y = np.sign(points[:, 0] + 0.5 * rng.normal(size=500)).astype(DTYPE)
     slope = jax.grad(lambda C: jnp.sum(jax.vmap(kernax.svm(kernax.RBF(1.0), points, y, C, throw=False).value)(points[:5])))
     C = jnp.array([0.5, 1.0], DTYPE)
-    np.testing.assert_allclose(jax.vmap(slope)(C), [slope(c) for c in C], rtol=1e-8 if X64 else 1e-2)
+    np.testing.assert_allclose(jax.vmap(slope)(C), [slope(c) for c in C], rtol=1e-8)

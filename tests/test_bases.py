@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, assert_close, explicit, matrix
+from conftest import DTYPE, TOLERANCE, assert_close, explicit, matrix, needs_x64
 
 import kernax
 from kernax.errors import NonFiniteError
@@ -79,6 +79,7 @@ def test_kernel_ridge_on_features_is_ridge_on_the_features_themselves(name):
     assert_close(jax.vmap(f)(jnp.asarray(new)), explicit(in_dtype(basis), new) @ w, TOLERANCE["solve"])
 
 
+@needs_x64
 def test_bad_bases_are_refused_by_name():
     for make in (lambda: kernax.PolynomialBasis(0), lambda: kernax.IndicatorBins(-2), lambda: kernax.IndicatorBins(3, 0)):
         with pytest.raises(ValueError, match="must be a positive integer"):
@@ -91,6 +92,7 @@ def test_bad_bases_are_refused_by_name():
         kernax.gram(kernax.FeatureMap(kernax.GaussianBasis(np.ones((3, 2)))), UNIT[:, :1])
 
 
+@needs_x64
 def test_centres_and_widths_are_learned_and_can_be_frozen():
     kernel = kernax.FeatureMap(kernax.GaussianBasis(np.ones((3, 2)), 0.4))
     theta, _ = kernax.unconstrain(kernel)

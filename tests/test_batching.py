@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import X64
+from conftest import X64, needs_x64
 
 import kernax
 from kernax.core.batching import one_by_one
@@ -66,6 +66,7 @@ def test_line_searches_over_several_starts_end(rng):
     assert jnp.all(jnp.isfinite(jax.vmap(learn)(jnp.stack([y, 2 * y, 3 * y])).stats["loss"]))
 
 
+@needs_x64
 def test_batches_of_matrices_of_right_hand_sides_and_of_both_nest(rng):
     A, B = jnp.asarray(rng.normal(size=(2, 3, 4, 4)), DTYPE), jnp.asarray(rng.normal(size=(3, 5, 4)), DTYPE)
     product = lambda A, b: one_by_one(lambda A, b: (A @ b, "static"), A, b)[0]

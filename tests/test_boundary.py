@@ -26,16 +26,19 @@ def test_a_kernel_called_directly_does_not_wrap_small_integers():
     assert kernax.Linear()(np.uint8([200]), np.uint8([200])) == 40000
 
 
+@needs_x64
 def test_lists_of_traced_numbers_are_points():
     f = kernax.kernel_ridge(KERNEL, np.ones((3, 2), DTYPE), np.ones(3), 0.1).value
     np.testing.assert_allclose(jax.jit(lambda a: f([a, a]))(1.0), f([1.0, 1.0]), rtol=1e-5)
 
 
+@needs_x64
 def test_points_without_dimensions_are_refused():
     with pytest.raises(ValueError, match=r"X must hold points of at least one dimension, but has shape \(3, 0\)"):
         kernax.gram(KERNEL, np.ones((3, 0)))
 
 
+@needs_x64
 @pytest.mark.parametrize(
     "X", [np.array([["a"]]), np.ones((2, 2), complex), np.array([[object()]])], ids=["text", "complex", "object"]
 )
@@ -44,6 +47,7 @@ def test_what_is_no_real_number_is_refused(X):
         kernax.gram(KERNEL, X)
 
 
+@needs_x64
 def test_a_mask_is_not_mistaken_for_dimensions():
     for mask in (np.array([True, False]), [True, False], [0.7, 1.9]):
         with pytest.raises(ValueError, match=r"np\.flatnonzero"):
@@ -83,17 +87,20 @@ def test_a_singular_matrix_is_a_failure_with_the_solvers_of_lineax_too():
     assert solution.result != kernax.RESULTS.successful
 
 
+@needs_x64
 def test_traced_weights_that_are_all_zero_are_a_failure_and_not_a_fit():
     X = np.arange(9, dtype=DTYPE)[:, None]
     fit = lambda w: kernax.kernel_ridge(KERNEL, X, X[:, 0], 0.1, weights=w, bias=True, throw=False)
     assert jax.jit(fit)(jnp.zeros(9, DTYPE)).result == kernax.RESULTS.nonfinite
 
 
+@needs_x64
 def test_a_kernel_that_returns_a_vector_is_refused_by_name():
     with pytest.raises(ValueError, match="must return a real scalar"):
         kernax.gram(kernax.Custom(lambda _, x, z: x * z), np.ones((3, 2), DTYPE))
 
 
+@needs_x64
 def test_a_vector_where_a_kernel_wants_a_scalar_is_refused_by_name_unless_it_is_mapped_over():
     X, scales = np.ones((3, 2), DTYPE), np.array([1.0, 2.0], DTYPE)
     for kernel, words in (
@@ -106,6 +113,7 @@ def test_a_vector_where_a_kernel_wants_a_scalar_is_refused_by_name_unless_it_is_
     np.testing.assert_array_equal(jax.vmap(lambda k: kernax.gram(k, X))(kernax.Constant(scales))[:, 0, 0], scales)
 
 
+@needs_x64
 def test_columns_and_tables_of_other_libraries_are_arrays():
     class Column:
         """As pandas has it."""
@@ -120,11 +128,13 @@ def test_columns_and_tables_of_other_libraries_are_arrays():
         np.testing.assert_array_equal(array, [1.0, 2.0, 4.0])
 
 
+@needs_x64
 def test_a_solver_of_something_else_is_refused():
     with pytest.raises(ValueError, match=r"solver must be a linear solver, such as JitteredCholesky\(\), but is SMO"):
         untyped(kernax.kernel_ridge)(KERNEL, np.ones((3, 1), DTYPE), np.ones(3, DTYPE), 0.1, solver=kernax.SMO())
 
 
+@needs_x64
 def test_a_kernel_may_map_over_a_stack_of_others_inside():
     class Mixture(kernax.AbstractKernel):
         """A mean of many kernels."""
@@ -150,6 +160,7 @@ def squared_error(theta, target):
     return (theta - target) ** 2
 
 
+@needs_x64
 def test_hand_written_optimisers_and_python_numbers_in_args_do_not_trace_again():
     traces, expected = [], []
 
@@ -183,6 +194,7 @@ def test_large_integer_targets_keep_their_value_in_float32():
     np.testing.assert_allclose(f(jnp.ones(1)), 5e9, rtol=1e-2)
 
 
+@needs_x64
 @pytest.mark.parametrize(
     "fit",
     [
@@ -204,6 +216,7 @@ def test_what_is_refused_eagerly_is_a_status_and_nan_while_tracing(fit):
 POINTS = np.random.default_rng(0).normal(size=(6, 2)).astype(DTYPE)
 
 
+@needs_x64
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -224,6 +237,7 @@ TREES = ["(S (A a) (B b))", "(S (A a))"] * 2
 TEXTS = ["GATTACA", "TATAAT"] * 2
 
 
+@needs_x64
 @pytest.mark.parametrize(
     ("came", "hint", "mended", "kernel"),
     [
@@ -242,6 +256,7 @@ def test_hints_about_words_suit_them_and_work_when_followed(came, hint, mended, 
     assert np.asarray(kernax.gram(kernel, mended(came))).any()
 
 
+@needs_x64
 def test_hints_about_classes_work_when_followed():
     X, columns = POINTS[:4], np.eye(2)[[0, 1, 0, 1]]
     with pytest.raises(ValueError, match=r"2 classes: 0.0, 1.0: 2 \* Y - 1 makes signs of one-hot columns"):
@@ -255,6 +270,7 @@ def test_hints_about_classes_work_when_followed():
         kernax.kernel_softmax(KERNEL, X, WORDS, 1.0)
 
 
+@needs_x64
 @pytest.mark.parametrize("kernel", [kernax.Spectrum(2), kernax.SubsetTree(0.5)])
 def test_numbers_are_not_sent_to_be_encoded(kernel):
     with pytest.raises(ValueError, match=r"a point is numbers, of shape .*: take a kernel of vectors") as problem:

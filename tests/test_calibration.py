@@ -61,6 +61,7 @@ def test_leaving_points_out_is_fitting_without_them(values):
     assert np.mean(np.sign(left_out) != y) >= np.mean(np.sign(jax.vmap(kernax.svm(kernax.RBF(1.0), X, y, 1.0).value)(X)) != y)
 
 
+@needs_x64
 def test_bad_values_are_refused_by_name(values):
     f, y, _ = values
     with pytest.raises(ValueError, match=r"f must hold decision values, shape \(n,\)"):
@@ -79,6 +80,7 @@ def test_a_point_of_weight_zero_is_not_there_for_isotonic_probabilities():
         np.testing.assert_allclose(weighted(at), without(at), rtol=1e-6)
 
 
+@needs_x64
 def test_columns_of_targets_are_refused(values):
     for fit in (kernax.platt, kernax.isotonic):
         with pytest.raises(ValueError, match=r"y must have shape \(2,\), but has shape \(2, 2\)"):
@@ -152,6 +154,7 @@ def test_small_weights_beside_large_ones_keep_their_frequencies():
     np.testing.assert_allclose(after(f[:6]), [0, 0, 0, 0, 2 / 3, 2 / 3], rtol=1e-6, atol=1e-12)
 
 
+@needs_x64
 def test_one_class_by_traced_targets_is_not_called_a_success(values):
     f = values[0]
     fit = jax.jit(lambda y: (kernax.platt(f, y, throw=False), kernax.isotonic(f, y)))
@@ -178,6 +181,7 @@ def pooled(weights, hits):
     return np.concatenate([[of_hits / weight] * count for weight, of_hits, count in blocks])
 
 
+@needs_x64
 def test_leaving_out_of_a_fit_that_fails_raises_or_is_nan(values):
     X, y = np.zeros((6, 2), DTYPE), np.array([1.0, -1, 1, -1, 1, -1], DTYPE)
     solver = kernax.SMO(max_steps=100)

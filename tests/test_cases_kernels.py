@@ -73,6 +73,7 @@ def test_extreme_lengthscales_give_zero_or_one_and_no_nan(kind):
     assert all(np.all(np.asarray(g) == 0) for g in gradient(small, x, x))
 
 
+@needs_x64
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("nan")])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lengthscale_that_is_not_positive_is_refused_by_name(kind, bad):
@@ -131,6 +132,7 @@ MISSHAPED = {
 }
 
 
+@needs_x64
 @pytest.mark.parametrize("what", MISSHAPED)
 def test_wrong_shapes_are_refused_with_both_shapes_and_the_remedy_before_anything_compiles(what):
     """K11."""

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64
+from conftest import TOLERANCE, X64, needs_x64
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -116,12 +116,14 @@ def test_gradients_of_random_trees_are_finite_at_duplicates_and_at_the_origin(tr
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(theta))
 
 
+@needs_x64
 def test_the_property_would_catch_a_difference_of_kernels():
     difference = kernax.Custom(lambda _, x, z: kernax.RBF(1.0)(x, z) - 0.5 * kernax.RBF(0.5)(x, z))
     K = matrix(difference, X, X)
     assert np.linalg.eigvalsh(K)[0] < -1e-3
 
 
+@needs_x64
 def test_sums_products_and_scales_flatten_and_add_up():
     a, b, c = kernax.RBF(), kernax.Linear(), kernax.Constant(0.3)
     assert len((a + b + c).terms) == 3

@@ -53,6 +53,7 @@ def test_a_centred_gram_matrix_is_that_centred_from_both_sides(base):
     assert_close(matrix(kernax.Centred(base, PLANE), few), reference, 10 * TOLERANCE["value"])
 
 
+@needs_x64
 def test_bad_pieces_of_combinators_are_refused_by_name():
     with pytest.raises(ValueError, match="kernel must be a kernel"):
         kernax.GaussianOf(kernax.RBF, 1.0)

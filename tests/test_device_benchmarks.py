@@ -50,6 +50,7 @@ def test_a_row_that_outlasts_its_budget_is_stopped_and_the_next_one_is_measured(
         process.stop()
 
 
+@needs_x64
 def test_no_row_begins_when_the_time_is_over(tmp_path):
     file = tmp_path / "record.json"
     assert run.main("cpu", ["gram, d=64"], True, 0.0, file) == 0
@@ -67,6 +68,7 @@ def test_the_answers_of_two_devices_are_compared_at_the_checked_size():
     assert not worker.agreement([np.ones(2), np.full(2, np.nan)], [np.ones(2), np.ones(2)], 1.0)["agrees"]
 
 
+@needs_x64
 def test_what_pytest_wrote_is_counted_with_and_without_processes():
     """Counting a failure twice, because the summary names it again, or losing the failures of a run that was stopped."""
     text = """
@@ -81,6 +83,7 @@ FAILED tests/test_a.py::test_three - assert 1 == 2
     assert "assert 1 == 2" in found["end"]
 
 
+@needs_x64
 def test_a_failed_learner_is_wrong_and_what_was_not_measured_is_not():
     assert run.is_wrong({"finite": True, "facts": {"successful": False}})
     assert run.is_wrong({"agrees": False, "facts": {}})

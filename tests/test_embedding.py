@@ -55,6 +55,7 @@ def test_the_embeddings_are_as_far_apart_as_the_biased_statistic_says():
     np.testing.assert_allclose(distance**2, Kx.mean() + Kz.mean() - 2 * K.mean(), **CLOSE)
 
 
+@needs_x64
 def test_bad_weights_are_refused():
     with pytest.raises(ValueError, match=r"weights must have shape \(7,\)"):
         kernax.mean_embedding(KERNEL, X, weights=np.ones(5))
@@ -75,6 +76,7 @@ def test_the_discrepancy_is_the_unbiased_sum_over_pairs():
     np.testing.assert_allclose(linear, np.sum((X.mean(0) - Z.mean(0)) ** 2) - covariances, **CLOSE)
 
 
+@needs_x64
 def test_it_has_no_bias():
     draws = jax.random.normal(jax.random.key(1), (400, 8, 1), DTYPE)
     values = np.asarray(jax.jit(jax.vmap(lambda D: kernax.maximum_mean_discrepancy(kernax.RBF(), D[:3], D[3:])))(draws))
@@ -166,6 +168,7 @@ def two_variables(D, shift, key):
     return kernax.independence_test(kernax.RBF(), kernax.RBF(), D[:, :1], y, permutations=PERMUTATIONS, key=key)
 
 
+@needs_x64
 @pytest.mark.parametrize("test", [two_samples, two_variables])
 def test_the_level_holds_under_the_null_hypothesis_and_there_is_power_beyond(test):
     false, true = rejections(test)
@@ -237,6 +240,7 @@ def test_x_and_y_may_differ_in_kind_and_in_precision():
 # the contract
 
 
+@needs_x64
 def test_all_of_them_work_under_jit_and_in_a_batch():
     batch = jnp.stack([Z, Z[::-1] + 1])
     discrepancy = lambda Z: kernax.maximum_mean_discrepancy(KERNEL, X, Z)
@@ -250,6 +254,7 @@ def test_all_of_them_work_under_jit_and_in_a_batch():
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), part, eager[i])
 
 
+@needs_x64
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -270,6 +275,7 @@ def test_bad_input_is_refused_by_name(call, message):
         call()
 
 
+@needs_x64
 def test_a_parameter_that_only_a_trace_knows_to_be_bad_gives_no_p_value():
     outcome = jax.jit(lambda scale: kernax.two_sample_test(kernax.RBF(scale), X, Z, permutations=3, key=KEY))(-1.0)
     assert np.isnan(outcome.statistic)

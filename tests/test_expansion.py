@@ -103,6 +103,7 @@ def test_the_norm_of_the_zero_function_has_a_finite_gradient(rng):
     assert jnp.all(jnp.isfinite(jax.grad(norm)(jnp.zeros(4))))
 
 
+@needs_x64
 def test_expansions_in_different_kernels_do_not_mix(expansions):
     f, g, _ = expansions
     other = kernax.KernelExpansion(kernax.RBF(2.0), g.points, g.coefficients, g.bias)
@@ -111,12 +112,14 @@ def test_expansions_in_different_kernels_do_not_mix(expansions):
             operation()
 
 
+@needs_x64
 def test_expansions_of_one_kernel_add_under_jit(expansions):
     f, g, X = expansions
     summed = jax.jit(lambda c: (kernax.KernelExpansion(f.kernel, f.points, c, f.bias) + g)(X[0]))(f.coefficients)
     np.testing.assert_allclose(summed, f(X[0]) + g(X[0]), **CLOSE)
 
 
+@needs_x64
 def test_a_stack_where_a_point_belongs_is_refused_with_the_way_out(expansions):
     f, _, _ = expansions
     with pytest.raises(ValueError, match=r"single point of shape \(3,\), but has shape \(5, 3\): use jax.vmap\(f\)\(X\)"):

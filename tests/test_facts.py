@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import X64
+from conftest import X64, needs_x64
 
 import kernax
 
@@ -57,6 +57,7 @@ FACTS = {
 }
 
 
+@needs_x64
 @pytest.mark.parametrize("name", FACTS)
 def test_a_kernel_knows_what_leaves_it_unchanged(name):
     """K9: also through the combinators of K7."""
@@ -83,6 +84,7 @@ def test_what_is_claimed_holds_under_random_translations_and_rotations(name):
         assert any(change(kernel, X @ rotation) > 1e-3 for rotation in rotations)
 
 
+@needs_x64
 @pytest.mark.parametrize("name", [name for name, (_, stationary, _) in FACTS.items() if not stationary])
 def test_what_is_not_claimed_does_not_hold(name):
     assert change(FACTS[name][0], X + np.array([0.7, -1.1], DTYPE)) > 1e-3
@@ -145,6 +147,7 @@ REFUSED = {
 }
 
 
+@needs_x64
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_not_a_kernel_is_refused_with_a_reason(what):
     """K8."""
@@ -153,6 +156,7 @@ def test_what_is_not_a_kernel_is_refused_with_a_reason(what):
         make()
 
 
+@needs_x64
 def test_what_lies_at_the_edge_is_allowed():
     for kernel in (
         0.0 * RBF,

@@ -45,6 +45,7 @@ def test_the_perceptron_in_features_makes_the_same_mistakes():
     np.testing.assert_allclose(primal.value.coefficients, dual.value.coefficients)
 
 
+@needs_x64
 def test_more_features_than_points_a_zero_ridge_or_a_solver_of_yours_stay_dual():
     assert "features" not in kernax.kernel_ridge(MAP, X[:6], y[:6], 0.1).stats
     assert "features" not in kernax.kernel_ridge(MAP, X, y, 0.1, solver=kernax.JitteredCholesky()).stats
@@ -76,6 +77,7 @@ def test_two_hundred_thousand_points_need_no_matrix():
     assert solution.stats["residual"] < 1e-3
 
 
+@needs_x64
 def test_a_constant_feature_may_be_a_number():
     K = kernax.gram(kernax.FeatureMap(lambda x: (x, 1.0, 2)), X)
     np.testing.assert_allclose(K, kernax.gram(kernax.Linear() + 5.0, X), rtol=TOLERANCE["value"], atol=TOLERANCE["value"])

@@ -76,18 +76,21 @@ def load_and_predict(folder, process, x):
     return again.mean(x), again.variance(x)
 
 
+@needs_x64
 def test_every_class_of_the_registry_is_named_once_and_none_runs_code():
     names = set(registry.own_classes())
     assert {"RBF", "Sum", "GaussianProcess", "KernelExpansion", "PosteriorKernel", "On"} <= names
     assert "Static" not in names
 
 
+@needs_x64
 def test_notes_come_back(tmp_path):
     notes = {"columns": ["a", "b"], "scale": 0.1, "none": None}
     save(tmp_path / "k", kernax.RBF(), notes=notes)
     assert load_notes(tmp_path / "k") == notes
 
 
+@needs_x64
 @pytest.mark.parametrize("seed", range(5))
 def test_a_damaged_file_is_an_error_or_loads_bitwise(process, tmp_path, seed):
     """J06: five hundred corruptions, a hundred in each run."""
@@ -142,6 +145,7 @@ def lengthscale(part):
     return lambda model, arrays: (arrays.clear(), model["fields"].update(lengthscale=part))[2:]
 
 
+@needs_x64
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -177,6 +181,7 @@ def test_a_description_that_does_not_fit_is_refused(tmp_path, change, message):
         load(path)
 
 
+@needs_x64
 @pytest.mark.parametrize(
     ("model", "field", "part", "message"),
     [
@@ -207,6 +212,7 @@ def test_a_field_of_the_wrong_type_or_value_is_refused_both_ways(model, field, p
         load(path)
 
 
+@needs_x64
 def test_a_parameter_outside_its_support_is_refused_as_a_number_and_as_an_array(tmp_path):
     """A negative offset, put there by surgery when saved, and by an edit when loaded."""
     polynomial = kernax.Polynomial(3, 0.5)
@@ -235,6 +241,7 @@ def with_offset(offset):
     return change
 
 
+@needs_x64
 def test_stacks_of_models_are_checked_as_their_members_are(tmp_path):
     """A class's own checks look at shapes, which a stack of its modules does not have."""
     stack = eqx.filter_vmap(kernax.BilinearForm)(jnp.ones((3, 2, 2)))
@@ -242,6 +249,7 @@ def test_stacks_of_models_are_checked_as_their_members_are(tmp_path):
     assert same(load(tmp_path / "k"), stack)
 
 
+@needs_x64
 def test_a_nest_too_deep_is_refused_both_ways(tmp_path):
     model = kernax.RBF()
     for _ in range(150):
@@ -260,6 +268,7 @@ def test_a_nest_too_deep_is_refused_both_ways(tmp_path):
         load(tmp_path / "k")
 
 
+@needs_x64
 def test_notes_too_deep_or_of_another_kind_are_refused(tmp_path):
     path = tmp_path / "k"
     deep = {}
@@ -296,6 +305,7 @@ def test_arrays_of_other_dtypes_are_refused(tmp_path, dtype, size):
         load(tmp_path / "k")
 
 
+@needs_x64
 def test_foreign_files_are_refused(tmp_path):
     """J06: an object array of NumPy's, an empty file, text, another safetensors file."""
     np.save(tmp_path / "a.npy", np.array([object()], dtype=object), allow_pickle=True)
@@ -313,6 +323,7 @@ def test_foreign_files_are_refused(tmp_path):
         load(tmp_path)
 
 
+@needs_x64
 def test_what_cannot_be_saved_is_refused_by_name_and_leaves_nothing_behind(tmp_path):
     class Mine(kernax.AbstractStationary):
         """A user's kernel."""
@@ -354,6 +365,7 @@ def test_float32_models_keep_their_precision(tmp_path):
     assert load(tmp_path / "k").lengthscale.dtype == jnp.float32
 
 
+@needs_x64
 def test_foreign_byte_orders_and_subclasses_of_containers_are_told_apart(tmp_path):
     import collections
 
@@ -404,6 +416,7 @@ def test_a_deep_kernel_comes_back_bitwise_once_its_classes_are_registered(regist
         load(tmp_path / "k")
 
 
+@needs_x64
 def test_a_registered_function_comes_back_inside_a_kernel(registered, tmp_path):
     @register
     def phi(x):
@@ -417,6 +430,7 @@ def test_a_registered_function_comes_back_inside_a_kernel(registered, tmp_path):
         load(tmp_path / "k")
 
 
+@needs_x64
 def test_registering_refuses_names_that_are_taken_and_what_is_no_class_or_function(registered):
     """A file that would come back as another class; a lambda, which all have one name."""
     own = type("RBF", (kernax.AbstractStationary,), {"of_squared_distance": lambda self, s: s})

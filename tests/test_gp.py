@@ -93,17 +93,20 @@ def test_means_are_subtracted_and_added_back(data):
         np.testing.assert_allclose(evidence(KERNEL, X, y, 0.1, mean=mean), evidence(KERNEL, X, rest, 0.1), **EXACT)
 
 
+@needs_x64
 def test_a_fixed_mean_is_not_learned_and_a_constant_mean_is():
     names = lambda process: [row[0] for row in kernax.describe(process).rows]
     assert names(kernax.GaussianProcess(kernax.RBF(), 2.0)) == ["covariance.lengthscale"]
     assert names(kernax.GaussianProcess(kernax.RBF(), kernax.ConstantMean(2.0))) == ["covariance.lengthscale", "mean.value"]
 
 
+@needs_x64
 def test_nothing_in_a_posterior_covariance_is_a_parameter(data):
     X, y, _ = data
     assert not kernax.describe(posterior(X, y).value.covariance).rows
 
 
+@needs_x64
 def test_a_column_of_targets_is_the_same_as_a_vector(data):
     """G05."""
     X, y, Z = data
@@ -193,6 +196,7 @@ def test_predictions_have_exact_derivatives(data):
     check_derivatives(of, arguments, rtol=1e-6, atol=1e-6)
 
 
+@needs_x64
 def test_other_values_never_compile_again(data):
     X, y, _ = data
     traces = []
@@ -209,6 +213,7 @@ def test_other_values_never_compile_again(data):
     assert len(traces) == once
 
 
+@needs_x64
 def test_a_batch_keeps_its_members_apart(data):
     """One data set that cannot be factorised spoils only itself."""
     X, y, Z = data
@@ -237,6 +242,7 @@ def test_the_batched_evidence_is_that_of_the_members_with_its_gradient(data):
         np.testing.assert_allclose(gradients[i], jax.grad(value)(scale), **EXACT)
 
 
+@needs_x64
 def test_prior_samples_have_the_moments_of_the_kernel(rng):
     """G2: Gaussian and exponential kernels, on a line and on a field."""
     line, field = np.linspace(0, 3, 6)[:, None].astype(DTYPE), rng.uniform(size=(6, 2)).astype(DTYPE)
@@ -247,6 +253,7 @@ def test_prior_samples_have_the_moments_of_the_kernel(rng):
         np.testing.assert_allclose(np.cov(draws.T), kernax.gram(kernel, X), atol=0.05)  # 5 of sqrt(2/20000)
 
 
+@needs_x64
 def test_posterior_samples_have_the_moments_of_the_posterior(data):
     X, y, Z = data
     process = posterior(X, y).value
@@ -340,6 +347,7 @@ def test_what_has_no_factor_is_an_error_a_status_or_nan():
     assert jnp.all(jnp.isnan(kernax.GaussianProcess(indefinite).sample(X, key=jax.random.key(0), throw=False)))
 
 
+@needs_x64
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -358,11 +366,13 @@ def test_bad_input_is_named(data, change, message):
         posterior(X, **arguments)
 
 
+@needs_x64
 def test_a_mean_of_the_wrong_kind_is_refused():
     with pytest.raises(ValueError, match="mean must be a scalar"):
         kernax.GaussianProcess(kernax.RBF(), np.ones(2))
 
 
+@needs_x64
 @pytest.mark.parametrize(
     ("mean", "y", "message"),
     [
@@ -382,6 +392,7 @@ def test_a_mean_that_is_not_finite_is_not_blamed_on_the_noise_alone(data):
         posterior(X, y, mean=lambda x: jnp.log(x[0] - 100))
 
 
+@needs_x64
 def test_what_is_no_mean_no_key_or_no_shape_is_refused_by_name():
     process, X = kernax.GaussianProcess(KERNEL), np.ones((3, 2), DTYPE)
     for mean in ("zero", None, [1.0, 2.0]):
@@ -396,6 +407,7 @@ def test_what_is_no_mean_no_key_or_no_shape_is_refused_by_name():
             sample(process, X, key=jax.random.key(0), shape=shape)
 
 
+@needs_x64
 def test_lists_are_arrays_everywhere_and_none_is_refused_by_name():
     """JAX warns of lists, and a warning is an error here."""
     for enter in (as_targets, as_noise, as_weights):
@@ -409,6 +421,7 @@ def test_lists_are_arrays_everywhere_and_none_is_refused_by_name():
             untyped(as_scalar)(value, DTYPE, "ridge", NONNEGATIVE)
 
 
+@needs_x64
 def test_a_stack_for_a_variance_is_told_about_vmap(data):
     X, y, Z = data
     with pytest.raises(ValueError, match=r"use jax.vmap\(f\)\(X\)"):
@@ -440,6 +453,7 @@ def test_integers_and_lists_are_data():
     assert process.mean([0]).dtype == jnp.float32
 
 
+@needs_x64
 def test_a_process_is_a_pytree_that_passes_through_jit(data):
     X, y, Z = data
     process = posterior(X, y).value

@@ -113,6 +113,7 @@ def costly(parameters, x, z):
     return jnp.sum(table**2) + jnp.sum(table @ table)
 
 
+@needs_x64
 def test_a_costly_kernel_is_blocked_by_what_its_trace_shows_and_a_plain_one_is_not():
     X = jnp.ones((2000, 64))
     assert _pairs_at_once(kernax.RBF(), X, X) == 2000**2
@@ -134,6 +135,7 @@ def test_a_matrix_in_tiles_is_the_matrix_and_so_is_its_derivative():
         np.testing.assert_allclose(a, b, rtol=0, atol=TOLERANCE["value"] * np.max(np.abs(b)))
 
 
+@needs_x64
 def test_features_of_points_are_no_reason_to_make_tiles():
     """One histogram a string, however long, is not recomputed for each pair; unless all of them are too many to be held."""
     X = jax.tree.map(jnp.asarray, kernax.strings.encode(["ACGT" * 5, "TTGA"] * 20, "ACGT"))
@@ -158,6 +160,7 @@ def temporary_bytes(function, *arguments):
 ROUGH = (kernax.Matern12, kernax.GammaExponential)
 
 
+@needs_x64
 @pytest.mark.parametrize("make", [kernax.RBF, kernax.Matern52, kernax.RationalQuadratic, *ROUGH])
 def test_gradients_hold_a_few_matrices_not_one_per_dimension(make):
     """At most 3 n^2 floats of temporary memory, 5 for kernels that are not smooth at zero, in 64 lengthscales and in X."""
@@ -170,6 +173,7 @@ def test_gradients_hold_a_few_matrices_not_one_per_dimension(make):
         assert temporary_bytes(jax.grad(loss, argument), *shapes) <= 4 * (floats * n * n + 6 * n * d)
 
 
+@needs_x64
 def test_matrix_free_products_and_their_gradients_stay_within_four_megabytes():
     """J03."""
 
@@ -186,6 +190,7 @@ def test_matrix_free_products_and_their_gradients_stay_within_four_megabytes():
         assert temporary_bytes(jax.grad(form, 1), *shapes) <= megabytes * 2**20
 
 
+@needs_x64
 def test_a_matrix_that_cannot_fit_is_refused_at_once_with_the_way_out():
     """J04."""
     X = np.zeros((200_000, 2), np.float32)
@@ -200,6 +205,7 @@ def test_a_matrix_that_cannot_fit_is_refused_at_once_with_the_way_out():
         assert time.perf_counter() - start < 1
 
 
+@needs_x64
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -251,6 +257,7 @@ def test_half_precision_is_computed_in_float32_and_mixed_stacks_in_the_wider(rng
     assert kernax.gram(kernax.RBF(), X.astype(np.float32), X).dtype == jnp.float64
 
 
+@needs_x64
 def test_points_may_be_tuples_and_dicts_of_parts(stacks):
     X, _ = stacks
     kernel = kernax.On(kernax.RBF(), "a") * kernax.On(kernax.Linear(), "b")
@@ -264,6 +271,7 @@ def test_the_dtype_is_that_of_the_data():
     assert kernax.gram(KERNEL, [[1, 2], [3, 4]]).dtype == (jnp.float64 if X64 else jnp.float32)
 
 
+@needs_x64
 def test_a_matrix_that_is_made_symmetric_holds_no_transposition():
     """XLA takes minutes to compile one, fused with what follows, for 1000 points in a user's `jit`."""
     kernel, X = kernax.Custom(lambda _, x, z: jnp.sum(jnp.tanh(x + z))), jnp.ones((5, 3), DTYPE)

@@ -23,6 +23,7 @@ def blocks(kernel, X, Z):
     return kernax.Precomputed.from_blocks(kernax.gram(kernel, X), kernax.gram(kernel, X, Z), kernax.gram_diagonal(kernel, Z))
 
 
+@needs_x64
 def test_learners_give_the_same_function_from_a_kernel_and_from_its_matrix():
     """K19."""
     X, Z, y, labels = problem()
@@ -51,6 +52,7 @@ def test_a_precomputed_kernel_looks_its_values_up():
     assert full(0, 9) == everything[0, 9] == eqx.filter_jit(full)(jnp.int32(9), jnp.uint8(0))
 
 
+@needs_x64
 def test_what_a_precomputed_kernel_does_not_know_is_nan():
     K, cross, new = 2 * np.eye(3), np.ones((3, 2)), np.full((2, 2), 3.0)
     cases = {
@@ -74,6 +76,7 @@ def test_what_a_precomputed_kernel_does_not_know_is_nan():
         kernax.gram(cases["matrix"][0], np.array([0, -1]))
 
 
+@needs_x64
 def test_a_precomputed_kernel_refuses_what_is_no_gram_matrix():
     good = np.eye(3)
     with pytest.raises(ValueError, match=r"K must be symmetric.*differ by up to 0\.5"):
@@ -93,6 +96,7 @@ def test_a_precomputed_kernel_refuses_what_is_no_gram_matrix():
             kernax.gram(kernax.Precomputed(good), points)
 
 
+@needs_x64
 def test_a_precomputed_matrix_that_is_not_square_is_refused():
     with pytest.raises(ValueError, match="K must be a square matrix"):
         kernax.Precomputed(np.ones((2, 3)))
@@ -134,12 +138,14 @@ def test_herglotz_has_its_period_also_far_away_and_for_small_integer_types():
     assert not kernel.is_homogeneous
 
 
+@needs_x64
 def test_a_negative_mass_is_refused():
     """K20."""
     with pytest.raises(ValueError, match=r"Herglotz\.masses must be in \[0, inf\)"):
         kernax.Herglotz(np.array([0.4, -0.1]))
 
 
+@needs_x64
 def test_masses_that_are_no_vector_are_refused():
     with pytest.raises(ValueError, match=r"masses must have shape \(N,\)"):
         kernax.Herglotz(np.ones((2, 2)))

@@ -114,6 +114,7 @@ def test_values_are_those_of_the_closed_form(name):
     assert_close(gram(kernel), expected)
 
 
+@needs_x64
 def test_parts_of_a_mixed_point_are_compared_each_by_its_own_kernel():
     where = {"a": X, "b": X[:, :1]}
     kernel = kernax.On(kernax.RBF(0.7), "a") * kernax.On(kernax.Linear(), "b") + kernax.On(kernax.Linear(), "a")
@@ -322,6 +323,7 @@ def test_the_spectral_mixture_is_its_formula_and_the_transform_of_its_density(d)
     assert_close(K, quadrature)
 
 
+@needs_x64
 def test_the_kernel_of_gaussian_process_regression_by_composition():
     """K6: Bishop 6.63, `theta_0 exp(-theta_1 / 2 |x - z|^2) + theta_2 + theta_3 x.z`."""
     t0, t1, t2, t3 = 1.2, 4.0, 0.3, 0.7

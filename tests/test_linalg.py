@@ -65,6 +65,7 @@ def test_conjugate_gradients_report_the_true_residual_and_are_judged_by_it():
     assert bool(solution.result == kernax.RESULTS.successful) == (reported <= 2 * tolerance)
 
 
+@needs_x64
 def test_a_cap_on_the_steps_is_reported():
     A = np.diag(np.logspace(0, 6, 50))
     few = kernax.ConjugateGradient(max_steps=3)
@@ -220,6 +221,7 @@ def test_weight_zero_removes_the_point_and_has_the_derivative_of_adding_it_back(
     assert jnp.all(jnp.isfinite(jax.hessian(lambda w: jnp.sum(fit(w) ** 2))(weights)))
 
 
+@needs_x64
 def test_any_lineax_solver_for_definite_operators_will_do(rng):
     A = rng.normal(size=(8, 8))
     A = A @ A.T + np.eye(8)
@@ -229,6 +231,7 @@ def test_any_lineax_solver_for_definite_operators_will_do(rng):
         np.testing.assert_allclose(kernax.solve(dense(A), b, solver).value, expected, rtol=1e-3, atol=1e-4)
 
 
+@needs_x64
 @pytest.mark.parametrize(
     ("call", "words"),
     [

@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 import pytest
-from conftest import DTYPE
+from conftest import DTYPE, needs_x64
 
 import kernax
 from kernax.core.memory import _MATRICES
@@ -24,6 +24,7 @@ VERBS = {
 }
 
 
+@needs_x64
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", _MATRICES)
 def test_a_verb_allocates_what_the_table_says_and_not_a_fifth_less(verb):

@@ -68,6 +68,7 @@ def test_signs_do_not_hang_on_rounding_where_entries_tie():
     assert (C[first, np.arange(4)] > 0).all()
 
 
+@needs_x64
 def test_eigenpairs_refuse_more_than_the_rank_and_what_is_no_count():
     for count, words in ((0, "be a positive integer"), (True, "be a positive integer"), (7, "be at most 6")):
         with pytest.raises(ValueError, match=f"count must {words}"):
@@ -77,6 +78,7 @@ def test_eigenpairs_refuse_more_than_the_rank_and_what_is_no_count():
     assert np.isfinite(kernax.eigenpairs(kernax.RBF(), TWICE, 4).values).all()
 
 
+@needs_x64
 @pytest.mark.parametrize("verb", [lambda k, X: kernax.eigenpairs(k, X, 1), kernax.empirical_features])
 def test_an_indefinite_matrix_is_refused(verb):
     indefinite = kernax.Precomputed(np.array([[1.0, 2.0], [2.0, 1.0]]))
@@ -84,6 +86,7 @@ def test_an_indefinite_matrix_is_refused(verb):
         verb(indefinite, np.arange(2))
 
 
+@needs_x64
 def test_traced_failures_are_nan():
     values = jax.jit(lambda X: kernax.eigenpairs(kernax.RBF(), X, 5).values)(jnp.asarray(TWICE))
     assert np.isfinite(values).tolist() == [True] * 4 + [False]
@@ -105,6 +108,7 @@ def test_empirical_features_reproduce_the_matrix(kernel, points):
     assert_close(root @ root @ K @ K, K @ np.linalg.pinv(K, 1e-5) @ np.linalg.pinv(K, 1e-5) @ K @ K, TOLERANCE["solve"])
 
 
+@needs_x64
 def test_learners_give_the_same_function_from_empirical_features():
     """K19."""
     y = np.sin(X[:, 0]).astype(DTYPE)
@@ -162,6 +166,7 @@ def test_the_root_of_a_singular_matrix_whose_range_turns_is_differentiated():
     assert_close(exact, (ahead - behind) / 2e-5, 1e-5)
 
 
+@needs_x64
 def test_batches_are_loops():
     stacks = jnp.stack([jnp.asarray(X), jnp.asarray(X[::-1] * 0.5)])
     values = jax.jit(jax.vmap(lambda X: kernax.eigenpairs(kernax.RBF(), X, 3).values))(stacks)

@@ -58,6 +58,7 @@ def test_more_starts_are_never_worse(sine):
     assert losses[1] <= losses[0] + 1e-5
 
 
+@needs_x64
 def test_when_every_start_fails_that_is_an_error(sine):
     starts = [Model(kernax.RBF(1.0)), Model(kernax.RBF(2.0))]
     with pytest.raises(NonFiniteError, match="multi_start: the loss is not finite at the start"):
@@ -78,6 +79,7 @@ def test_line_searches_work_from_many_starts_and_frozen_parameters_stay(sine):
     assert solution.stats["loss"] < loss(starts[0], *sine)
 
 
+@needs_x64
 def test_starts_of_different_structures_are_refused(sine):
     with pytest.raises(ValueError, match="differ in the values of their parameters alone"):
         kernax.multi_start(loss, [Model(kernax.RBF()), Model(kernax.Matern32())], ADAM, 3, args=sine)
@@ -91,6 +93,7 @@ def test_starts_of_different_structures_are_refused(sine):
         random_starts(Model(kernax.RBF()), 3, key=0)
 
 
+@needs_x64
 def test_random_starts_begin_with_the_model_and_repeat_with_the_key():
     model = Model(kernax.RBF(jnp.ones(3)))
     first, second = (kernax.random_starts(model, 3, key=jax.random.key(0), spread=0.5) for _ in range(2))
@@ -153,6 +156,7 @@ def test_a_density_for_samplers_includes_the_jacobian_of_every_support():
     assert jax.grad(density)(theta).keys() == theta.keys()
 
 
+@needs_x64
 def test_starts_may_hold_functions_and_an_infinite_loss_never_wins():
     class Holder(eqx.Module):
         scale: jax.Array = kernax.positive(default=1.0)

@@ -38,6 +38,7 @@ def test_derivatives_through_bisection_are_exact_to_third_order():
     np.testing.assert_allclose(third, 10 / 27 * 5.0 ** (-8 / 3), rtol=1e-9)
 
 
+@needs_x64
 def test_implicit_takes_pytrees_leaves_without_tangents_and_vmap():
     solve = lambda args: {"root": cube_root_by_bisection(args["a"]), "steps": jnp.array(80)}
     step = lambda root, args: {"root": cube_root_step(root["root"], args["a"]), "steps": root["steps"]}

@@ -46,6 +46,7 @@ def test_green_kernels_are_their_formulas(name):
     assert_close(matrix(kernel, LINE[:2], LINE[1:]), reference[:2, 1:])
 
 
+@needs_x64
 @pytest.mark.parametrize("name", GREEN)
 def test_green_kernels_refuse_what_is_outside_their_domain_and_what_is_not_a_number(name):
     kernel, _ = closed_forms_on_the_line()[name]
@@ -172,6 +173,7 @@ def test_gibbs_with_a_constant_lengthscale_is_the_gaussian_and_is_one_on_the_dia
     np.testing.assert_array_equal(np.diagonal(K), 1)
 
 
+@needs_x64
 def test_gibbs_refuses_lengthscales_that_are_no_function_not_positive_or_of_another_shape():
     with pytest.raises(ValueError, match=r"lengthscale must be a function of a point, but is 0\.5"):
         kernax.Gibbs(0.5)
@@ -198,6 +200,7 @@ def test_a_change_point_is_its_formula_and_far_away_one_kernel_alone():
     assert_close(matrix(far, PLANE), before)
 
 
+@needs_x64
 def test_a_change_point_refuses_classes_dimensions_and_widths():
     with pytest.raises(ValueError, match="kernel must be a kernel"):
         kernax.ChangePoint(kernax.RBF, kernax.RBF(), 0.0, 1.0)
@@ -289,6 +292,7 @@ def test_derivatives_of_arc_cosine_are_right_to_the_third():
     assert_close(jax.jit(jax.vmap(derivative))(t), jax.jit(jax.vmap(reference))(t), 1e-9)
 
 
+@needs_x64
 def test_arc_cosine_refuses_other_orders():
     for order in (3, -1, True):
         with pytest.raises(ValueError, match="order must be"):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE
+from conftest import TOLERANCE, needs_x64
 
 import kernax
 
@@ -39,6 +39,7 @@ def test_rebuilt_parameters_stay_inside_their_supports_wherever_theta_goes():
         assert -1 <= moved.mix <= 3
 
 
+@needs_x64
 def test_frozen_entries_and_data_come_back_bitwise():
     original = model()
     keep_second = lambda path, value: np.array([True, False, True]) if path.endswith("lengthscale") else path == "ridge"
@@ -53,6 +54,7 @@ def test_frozen_entries_and_data_come_back_bitwise():
     assert jnp.all(moved.points == original.points)
 
 
+@needs_x64
 def test_networks_of_other_libraries_count_every_float_array_as_real():
     network = eqx.nn.MLP(2, 1, 3, 1, key=jax.random.key(0))
     theta, _ = kernax.unconstrain(kernax.FeatureMap(network))
@@ -66,6 +68,7 @@ def test_python_numbers_become_strongly_typed_arrays():
         assert not leaf.weak_type
 
 
+@needs_x64
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -83,6 +86,7 @@ def test_bad_parameters_are_refused_by_name(make, words):
         make()
 
 
+@needs_x64
 def test_a_python_float_in_a_field_is_refused_unless_it_is_not_to_be_learned():
     class Plain(eqx.Module):
         noise: float = 0.1
@@ -104,6 +108,7 @@ def test_a_scale_of_zero_can_be_frozen_and_learned_around():
     assert rebuild(theta).terms[0].scale == 0
 
 
+@needs_x64
 def test_describe_lists_paths_values_supports_and_what_is_frozen():
     table = kernax.describe(
         model(), lambda path, value: np.array([True, False, True]) if "lengthscale" in path else path == "mix"
@@ -116,6 +121,7 @@ def test_describe_lists_paths_values_supports_and_what_is_frozen():
     assert str(kernax.describe(kernax.Linear())) == "no parameters"
 
 
+@needs_x64
 def test_every_integer_of_a_kernel_is_declared_under_its_own_name():
     found = []
     for kind in (cls for cls in vars(kernax.kernels).values() if isinstance(cls, type) and issubclass(cls, eqx.Module)):
@@ -127,6 +133,7 @@ def test_every_integer_of_a_kernel_is_declared_under_its_own_name():
     assert {"Spectrum.k", "Mismatch.m", "Polynomial.degree", "ArcCosine.order", "ChangePoint.dimension"} <= set(found)
 
 
+@needs_x64
 def test_integers_of_numpy_become_those_of_python_and_others_are_refused_by_name():
     kernel = kernax.Mismatch(np.int64(3), np.uint8(1))
     assert type(kernel.k) is type(kernel.m) is int
@@ -141,6 +148,7 @@ def test_integers_of_numpy_become_those_of_python_and_others_are_refused_by_name
             make()
 
 
+@needs_x64
 def test_unconstrain_works_under_jit_and_its_derivative_is_the_chain_rule():
     def through(ridge):
         theta, rebuild = kernax.unconstrain(Model(kernax.RBF(), ridge=ridge))
@@ -149,6 +157,7 @@ def test_unconstrain_works_under_jit_and_its_derivative_is_the_chain_rule():
     np.testing.assert_allclose(jax.jit(jax.grad(through))(jnp.array(0.3)), 0.6, rtol=1e-6)
 
 
+@needs_x64
 def test_a_description_names_columns_and_wraps_what_is_long():
     kernel = kernax.RBF(jnp.arange(1.0, 41.0)) + 2.0 * kernax.BilinearForm(jnp.eye(3, 2))
     table = str(kernax.describe(kernel))

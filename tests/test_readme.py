@@ -25,6 +25,7 @@ def python_of(text: str) -> str:
     return "\n".join(kept)
 
 
+@needs_x64
 def test_blocks_of_python_keep_their_lines():
     page = "Words\n```python\nx = 1\n```\n```\nmake demo\n```\n```python\nassert x\n```"
     assert python_of(page) == "\n\nx = 1\n\n\n\n\n\nassert x\n"

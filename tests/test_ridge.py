@@ -214,6 +214,7 @@ def test_gradients_of_the_leave_one_out_loss_are_exact_also_at_weight_zero(data)
         np.testing.assert_allclose(gradient[i], (-3 * ahead[0] + 4 * ahead[1] - ahead[2]) / (2 * h), rtol=1e-5, atol=1e-9)
 
 
+@needs_x64
 def test_five_hundred_fits_are_one_program(rng):
     X = rng.normal(size=(500, 10, 2)).astype(DTYPE)
     y = rng.normal(size=(500, 10)).astype(DTYPE)
@@ -236,6 +237,7 @@ def count_traces(monkeypatch, name):
     return traces
 
 
+@needs_x64
 def test_other_values_never_trace_again(monkeypatch, data):
     """J01."""
     X, y, _ = data
@@ -295,6 +297,7 @@ assert caught[0].filename == "<string>"  # this program's line, not one of ours
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@needs_x64
 def test_a_failed_solve_is_a_status_or_an_exception_and_inside_jit_a_runtime_error(data):
     X, y, _ = data
     arguments = {"block_size": 8, "solver": kernax.ConjugateGradient(max_steps=2)}
@@ -308,6 +311,7 @@ def test_a_failed_solve_is_a_status_or_an_exception_and_inside_jit_a_runtime_err
         jax.block_until_ready(inside(y))
 
 
+@needs_x64
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -328,11 +332,13 @@ def test_bad_input_is_refused_by_name(change, words, data):
         kernax.kernel_ridge(**arguments)
 
 
+@needs_x64
 def test_leave_one_out_refuses_a_bias_for_a_single_point():
     with pytest.raises(ValueError, match="at least two points"):
         kernax.leave_one_out(RBF, np.ones((1, 2)), np.ones(1), 1.0, bias=True)
 
 
+@needs_x64
 def test_a_bias_is_not_known_without_the_only_point_that_has_a_weight(data):
     X, y = data[:2]
     weights = np.zeros(len(X)).astype(X.dtype)

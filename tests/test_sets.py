@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64
+from conftest import TOLERANCE, X64, needs_x64
 
 import kernax
 from kernax.errors import FeaturelessWarning, NonFiniteError
@@ -160,6 +160,7 @@ def test_gradients_in_a_thousand_weights_are_right_once_normalised():
     assert_close(jax.grad(kernel)(weights), part(x, z) - (part(x, x) + part(z, z)) / 2)
 
 
+@needs_x64
 def test_the_perceptron_over_monomials_makes_the_same_steps():
     """K11: mistake by mistake, in every pass over a random Boolean function."""
     y = np.where(np.random.default_rng(3).uniform(size=len(CUBE)) < 0.5, 1.0, -1.0).astype(DTYPE)
@@ -176,6 +177,7 @@ def test_the_perceptron_over_monomials_makes_the_same_steps():
     assert_close(jax.vmap(solution.value)(CUBE), phi @ w)
 
 
+@needs_x64
 @pytest.mark.parametrize("name", ["AllSubsets", "Monomials", "Intersection", "Jaccard"])
 def test_a_point_outside_the_domain_is_an_error_and_no_number(name):
     outside = np.array([[0.5, 0.5, 0.5, -0.1, 0.5]], DTYPE)
@@ -190,6 +192,7 @@ def test_monomials_end_at_one_and_counts_do_not():
     assert_close(kernax.AllSubsets()(x, x), 5**N)
 
 
+@needs_x64
 @pytest.mark.parametrize("kind", [kernax.AllSubsets, kernax.Monomials])
 def test_bad_weights_are_refused_by_name(kind):
     with pytest.raises(ValueError, match=rf"{kind.__name__}.weights must be in \[0, inf\) and finite, but is -1"):
@@ -198,12 +201,14 @@ def test_bad_weights_are_refused_by_name(kind):
         kernax.gram(kind(np.ones(3)), CUBE)
 
 
+@needs_x64
 def test_a_batch_of_weights_is_a_vmap():
     batch = np.stack([WEIGHTS, np.ones(N)]).astype(DTYPE)
     values = jax.jit(jax.vmap(lambda weights: kernax.gram(kernax.Monomials(weights), SOFT)))(batch)
     assert_close(values[0], kernax.gram(KINDS["Monomials"], SOFT))
 
 
+@needs_x64
 @pytest.mark.parametrize("name", KINDS)
 def test_they_come_back_from_a_file(name, tmp_path):
     """J06."""

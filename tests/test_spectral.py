@@ -117,6 +117,7 @@ def test_densities_are_differentiable_in_every_parameter(kernel):
     check_derivatives(value, (theta, jnp.array([0.3, -0.2])), atol=1e-6, rtol=1e-6)
 
 
+@needs_x64
 def test_a_point_or_a_frequency_of_another_dimension_is_refused():
     for kernel in (kernax.RBF(ARD), MIXTURE):
         with pytest.raises(ValueError, match=r"shape \(2,\), but points have shape \(3,\)"):
@@ -173,6 +174,7 @@ def test_very_rough_kernels_still_have_finite_frequencies():
 COMPOSITE = 2.0 * kernax.RBF(ARD) + 0.3 * MIXTURE
 
 
+@needs_x64
 @pytest.mark.parametrize("kernel", [kernax.RBF(ARD), COMPOSITE], ids=["RBF", "composite"])
 def test_features_converge_as_one_over_the_root_of_their_number(kernel):
     """K16."""
@@ -190,6 +192,7 @@ def test_features_converge_as_one_over_the_root_of_their_number(kernel):
     assert np.max(np.abs(many.mean(0)[off]) / (many.std(0)[off] / np.sqrt(40))) < 4  # no bias: 15 pairs, in standard errors
 
 
+@needs_x64
 def test_features_are_a_map_of_points_that_holds_its_frequencies_as_data(tmp_path):
     features = kernax.random_fourier_features(COMPOSITE, 10, 2, key=jax.random.key(0))
     assert isinstance(features, kernax.FeatureMap)
@@ -202,6 +205,7 @@ def test_features_are_a_map_of_points_that_holds_its_frequencies_as_data(tmp_pat
     np.testing.assert_array_equal(kernax.gram(kernax.load(tmp_path / "features"), X), kernax.gram(features, X))
 
 
+@needs_x64
 def test_terms_of_a_sum_share_the_frequencies_and_keep_their_own_weight():
     features = kernax.random_fourier_features(3.0 * kernax.RBF() + kernax.RBF(0.1), 5, 2, key=jax.random.key(0))
     np.testing.assert_allclose(features.phi.weights, [1, 1, 1, 0.5, 0.5], rtol=1e-6)
@@ -220,6 +224,7 @@ def test_features_are_smooth_in_every_parameter_for_a_fixed_key():
     check_derivatives(value, (theta,), atol=1e-6, rtol=1e-6)
 
 
+@needs_x64
 def test_a_kernel_is_learned_through_features_built_inside_the_loss():
     target = kernax.gram(kernax.RBF(ARD), X)
 
@@ -230,6 +235,7 @@ def test_a_kernel_is_learned_through_features_built_inside_the_loss():
     np.testing.assert_allclose(learned.lengthscale, ARD, rtol=0.1)  # measured: within 5%, what 500 frequencies allow
 
 
+@needs_x64
 def test_features_work_under_jit_and_in_a_batch_of_keys():
     build = lambda kernel, key: kernax.random_fourier_features(kernel, 8, 2, key=key)
     kernel, key = 2.0 * kernax.RBF(ARD), jax.random.key(5)
@@ -247,6 +253,7 @@ def test_parts_in_different_precisions_are_drawn_in_one():
     assert features.phi.frequencies.dtype == jnp.float64
 
 
+@needs_x64
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -265,6 +272,7 @@ def test_what_cannot_be_drawn_is_refused(arguments, message):
         untyped(kernax.random_fourier_features)(*arguments, key=jax.random.key(0))
 
 
+@needs_x64
 def test_features_refuse_a_bad_key_and_points_of_another_dimension():
     with pytest.raises(ValueError, match="key must be one random key"):
         untyped(kernax.random_fourier_features)(kernax.RBF(), 4, 2, key=0)

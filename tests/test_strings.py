@@ -77,6 +77,7 @@ CASES = {
 }  # fmt: skip
 
 
+@needs_x64
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_of_letters_and_of_words_count_what_they_say(name):
     """K13, brute force; strings that are too short for any substring included."""
@@ -86,6 +87,7 @@ def test_kernels_of_letters_and_of_words_count_what_they_say(name):
         np.testing.assert_allclose(kernax.gram(kernel, X), by_hand(texts), rtol=TOLERANCE["value"], atol=TOLERANCE["value"])
 
 
+@needs_x64
 @pytest.mark.parametrize(("k", "m"), [(2, 0), (3, 1), (3, 2)])
 @pytest.mark.parametrize("features", [2**14, 0])
 def test_mismatches_are_counted_over_the_whole_alphabet(k, m, features, monkeypatch):
@@ -97,6 +99,7 @@ def test_mismatches_are_counted_over_the_whole_alphabet(k, m, features, monkeypa
     np.testing.assert_allclose(kernax.gram(kernel, strings.encode(texts, "abcd")), expected, rtol=TOLERANCE["value"])
 
 
+@needs_x64
 @pytest.mark.parametrize("k", [1, 2, 3])
 @pytest.mark.parametrize("compared", [3000, 0])
 def test_substrings_compared_or_sorted_count_as_histograms_do(k, compared, monkeypatch):
@@ -147,6 +150,7 @@ def test_values_of_a_stack_are_the_values_of_its_points():
     np.testing.assert_allclose(f.values(Z), jax.vmap(f)(Z), rtol=TOLERANCE["value"], atol=TOLERANCE["value"])
 
 
+@needs_x64
 def test_stacks_padded_differently_are_joined():
     X, Z = strings.encode(["abab", "ba"], "ab"), strings.encode(["aba"], "ab")
     f, g = (kernax.mean_embedding(kernax.Spectrum(2), stack) for stack in (X, Z))
@@ -174,6 +178,7 @@ def test_padding_never_shows_not_in_the_last_bit(name):
     np.testing.assert_array_equal(kernax.gram(kernel, tight, wide), kernax.gram(kernel, tight, tight))
 
 
+@needs_x64
 def test_counts_of_banana_are_those_of_the_book():
     """T01, and Shawe-Taylor & Cristianini's table of all subsequences."""
     X = strings.encode(["banana", "ana", "ab", "ba"], "abn")
@@ -196,6 +201,7 @@ def test_the_subsequence_kernel_has_the_papers_values():
     np.testing.assert_allclose(found, [0.8487, 0.5798, 0.4785, 0.4389, 0.4057, 0.3692], atol=5e-5)
 
 
+@needs_x64
 def test_an_empty_string_has_a_row_of_zeros_and_a_warning():
     """T01: never NaN."""
     X = strings.encode(["banana", "", "nab"])
@@ -215,6 +221,7 @@ def test_an_empty_string_has_a_row_of_zeros_and_a_warning():
         assert np.all(np.isfinite(gradient))
 
 
+@needs_x64
 def test_learners_warn_of_strings_without_features_and_of_a_kernel_that_is_zero_throughout():
     X, y = strings.encode(["banana", "", "nab"]), np.array([1.0, 2.0, 3.0], DTYPE)
     kernel, one = kernax.Normalised(kernax.Spectrum(2)), "1 of 3 points have no features under {}, the first of them point 1"
@@ -295,6 +302,7 @@ def test_the_decay_has_the_derivative_of_differences_to_the_second_order(name):
     np.testing.assert_allclose(second, (slope(decay + h) - slope(decay - h)) / (2 * h), rtol=1e-6)
 
 
+@needs_x64
 def test_decays_are_batched_by_vmap():
     X, decays = strings.encode(TEXTS), jnp.array([0.3, 0.9], DTYPE)
     together = jax.vmap(lambda decay: kernax.gram(kernax.Subsequence(3, decay), X))(decays)
@@ -302,6 +310,7 @@ def test_decays_are_batched_by_vmap():
         np.testing.assert_allclose(K, kernax.gram(kernax.Subsequence(3, decay), X), rtol=TOLERANCE["value"])
 
 
+@needs_x64
 def test_memory_of_a_gram_matrix_is_never_l_squared_for_a_pair():
     """200 strings of 200 letters: 1.6e9 cells."""
     X = strings.encode(["ab" * 100] * 200)
@@ -311,6 +320,7 @@ def test_memory_of_a_gram_matrix_is_never_l_squared_for_a_pair():
     assert plan.temp_size_in_bytes < cells / 500, plan.temp_size_in_bytes
 
 
+@needs_x64
 def test_points_that_are_no_strings_of_one_alphabet_are_refused():
     X = strings.encode(["ab"])
     with pytest.raises(ValueError, match=r"strings over different alphabets .*: \('a', 'b'\) of 2 and \('b', 'c'\) of 2"):
@@ -333,6 +343,7 @@ def test_points_that_are_no_strings_of_one_alphabet_are_refused():
         kernax.Subsequence(2, -0.5)
 
 
+@needs_x64
 def test_encoding_refuses_what_it_cannot_read():
     for texts, words in (
         ("abc", "texts must be a list of strings"),
@@ -352,6 +363,7 @@ def test_encoding_refuses_what_it_cannot_read():
         strings.encode(["a"], unknown="skip")
 
 
+@needs_x64
 def test_a_gap_takes_its_place_and_matches_nothing():
     X = strings.encode(["aNb", "ab", "NN"], "ab", unknown="gap")
     np.testing.assert_array_equal(kernax.gram(kernax.Spectrum(1), X), [[2, 2, 0], [2, 2, 0], [0, 0, 0]])
@@ -359,6 +371,7 @@ def test_a_gap_takes_its_place_and_matches_nothing():
     np.testing.assert_allclose(kernax.gram(kernax.Subsequence(2, 0.5), X)[0, 1], 0.5**5)
 
 
+@needs_x64
 def test_stacks_are_indexed_like_arrays():
     X = strings.encode(TEXTS)
     assert len(X) == 7
@@ -367,12 +380,14 @@ def test_stacks_are_indexed_like_arrays():
     np.testing.assert_array_equal(kernax.gram(kernax.Spectrum(2), jax.device_get(X)), kernax.gram(kernax.Spectrum(2), X))
 
 
+@needs_x64
 def test_letters_of_numpy_are_letters():
     X = strings.encode([np.array(["a", "b"]), "ab"])
     assert [type(token) for token in X.alphabet] == [str, str]
     np.testing.assert_array_equal(X.codes[0], X.codes[1])
 
 
+@needs_x64
 def test_what_is_no_index_no_stack_and_no_array_is_refused_and_loops_end():
     """JAX takes the last element for one out of range, for which loops over a stack waited in vain."""
     X = strings.encode(["ab", "b", "abba"])

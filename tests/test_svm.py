@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, needs_x64, real_data, untyped
+from conftest import TOLERANCE, X64, needs_x32, needs_x64, real_data, untyped
 from sklearn.svm import SVC, SVR, OneClassSVM
 
 import kernax
@@ -74,6 +74,7 @@ def test_rounding_between_the_slopes_of_one_point_moves_nothing_and_a_lost_sum_i
     assert relative(beta.at[3].add(0.25 * y[3])) > 1e-3
 
 
+@needs_x32
 def test_many_points_and_a_large_penalty_succeed_in_float32():
     """Coefficients within n roundings of a bound were put on it: 0.02 at C = 100, and the gap was 0.0035 of the objective."""
     rng = np.random.default_rng(3)
@@ -320,7 +321,7 @@ def test_a_warm_start_ends_at_the_same_machine_in_fewer_steps(C):
     assert int(warm.stats["steps"]) < 0.8 * int(cold.stats["steps"])
 
 
-@pytest.mark.parametrize("n", [7, 512, 513])
+@pytest.mark.parametrize("n", [pytest.param(7, marks=needs_x64), pytest.param(512, marks=needs_x64), 513])
 def test_any_number_of_points_fits_into_lanes_with_and_without_a_phantom(n):
     X, y = noisy(n)
     for bias in (True, False):
@@ -347,6 +348,7 @@ def test_a_hard_margin_on_contradictory_points_diverges():
     assert solution.result == kernax.RESULTS.diverged
 
 
+@needs_x64
 def test_weights_that_leave_one_class_are_a_failure_in_a_batch_too(data):
     X, y = data
     weights = np.stack([np.ones(60), y > 0]).astype(DTYPE)
@@ -355,6 +357,7 @@ def test_weights_that_leave_one_class_are_a_failure_in_a_batch_too(data):
     assert np.all(np.isnan(fits.value.coefficients[1]))
 
 
+@needs_x64
 def test_counts_of_numpy_are_counts(data):
     X, y = data
     machine = untyped(kernax.svm)(RBF, X, y, 1.0, solver=kernax.SMO(max_steps=1000), block_size=np.int64(16))
@@ -369,6 +372,7 @@ def test_a_machine_without_k_holds_it_where_all_points_are_in_the_working_set():
     np.testing.assert_allclose(rows.stats["dual"], held.stats["dual"], rtol=1e-5)
 
 
+@needs_x64
 def test_a_machine_is_traced_once_for_every_kind_of_number(data, monkeypatch):
     X, y = data
     traces = []
@@ -381,6 +385,7 @@ def test_a_machine_is_traced_once_for_every_kind_of_number(data, monkeypatch):
 real = room.machine
 
 
+@needs_x64
 @pytest.mark.parametrize(
     ("change", "words"),
     {
@@ -423,6 +428,7 @@ def test_a_hard_margin_that_does_not_exist_is_said_to_diverge():
     assert solution.stats["steps"] < 4000
 
 
+@needs_x64
 def test_a_hard_margin_that_took_too_many_steps_is_not_said_to_diverge(data):
     X, y = data
     solution = kernax.svm(RBF, X, y, jnp.inf, solver=kernax.SMO(max_steps=20), throw=False)
@@ -430,6 +436,7 @@ def test_a_hard_margin_that_took_too_many_steps_is_not_said_to_diverge(data):
     assert np.all(y * decisions(solution, X) > 0)
 
 
+@needs_x64
 def test_a_start_of_another_shape_is_refused(data):
     X, y = data
     columns = kernax.svm(RBF, X, np.stack([y, -y], 1), 1.0).value
@@ -437,12 +444,14 @@ def test_a_start_of_another_shape_is_refused(data):
         kernax.svm(RBF, X, y, 1.0, start=columns)
 
 
+@needs_x64
 def test_one_class_is_no_machine_while_tracing_either(data):
     X, _ = data
     solution = jax.jit(lambda y: kernax.svm(RBF, X, y, 1.0, throw=False))(jnp.ones(60, DTYPE))
     assert solution.result == kernax.RESULTS.nonfinite
 
 
+@needs_x64
 def test_what_is_refused_eagerly_is_nan_while_tracing(data):
     X, y = data
     solution = jax.jit(lambda C: kernax.svm(RBF, X, y, C, throw=False))(-1.0)

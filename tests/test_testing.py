@@ -155,6 +155,7 @@ def kinds_within(kernel):
             yield from kinds_within(node)
 
 
+@needs_x64
 def test_every_public_kernel_is_in_the_registry():
     missing = public_kernels() - {type(kernel) for kernel in KERNELS.values()} - {kernax.On}
     assert not missing
@@ -170,6 +171,7 @@ def test_every_public_kernel_conforms(name):
     check_conformance(KERNELS[name], POINTS.get(name, stack)(), without=LACKING.get(name, ()))
 
 
+@needs_x64
 def test_a_kernel_of_mixed_points_conforms():
     X = {"where": stack(), "kind": np.array([0, 1, 2, 0, 1], dtype=np.int32)}
     same = kernax.Custom(lambda _, a, b: jnp.where(a == b, 1.0, 0.0).astype(float))
@@ -258,6 +260,7 @@ WRONG = {
 }
 
 
+@needs_x64
 @pytest.mark.parametrize("fault", WRONG)
 def test_a_wrong_kernel_is_refused_by_the_name_of_the_property(fault):
     kernel, words = WRONG[fault]
@@ -276,18 +279,21 @@ def test_a_wrong_gradient_is_refused_with_both_values():
         check_conformance(in_parameters, stack())
 
 
+@needs_x64
 def test_only_the_property_that_fails_is_named():
     with pytest.raises(AssertionError) as caught:
         check_conformance(Claims(), stack())
     assert [holds.__name__ for holds in PROPERTIES if holds.__name__ in str(caught.value)] == ["facts_that_hold"]
 
 
+@needs_x64
 def test_a_property_can_be_left_out_by_name_and_only_by_name():
     check_conformance(Claims(), stack(), without=["facts_that_hold"])
     with pytest.raises(ValueError, match="names no property"):
         check_conformance(Claims(), stack(), without=["facts"])
 
 
+@needs_x64
 def test_a_rotation_refutes_a_kernel_that_is_only_stationary():
     class City(kernax.AbstractKernel):
         keeps = kernax.RBF.keeps
@@ -350,6 +356,7 @@ def test_values_that_are_not_finite_do_not_pass():
     assert "NaN" in str(report)
 
 
+@needs_x64
 def test_a_kernel_that_is_not_scalar_is_refused():
     with pytest.raises(ValueError, match=r"must be a scalar, but Custom returned shape \(2,\)"):
         check_kernel(kernax.Custom(lambda _, x, z: x * z), stack())

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64
+from conftest import TOLERANCE, X64, needs_x64
 
 import kernax
 from kernax.errors import FeaturelessWarning, NonFiniteError
@@ -68,6 +68,7 @@ def test_the_kernel_counts_common_fragments(decay):
     assert_close(kernax.gram(kernax.SubsetTree(decay), X), expected)
 
 
+@needs_x64
 def test_the_fragments_of_a_sentence_are_seventeen_ten_of_them_without_its_determiner():
     K = kernax.gram(kernax.SubsetTree(), encode([TEXT, "(S (NP (D a) (N dog)) (VP barks))"]))
     assert np.array_equal(K, [[17, 10], [10, 17]])
@@ -131,6 +132,7 @@ def test_a_tree_of_one_node_has_no_features_and_no_nan():
 # Trees as points
 
 
+@needs_x64
 def test_both_notations_and_any_white_space_are_one_tree():
     X = encode([TEXT, TUPLES, "\n( S\t(NP(D (the))(N dog) )(VP\nbarks))"])
     for leaf in jax.tree.leaves(X):
@@ -141,6 +143,7 @@ def test_both_notations_and_any_white_space_are_one_tree():
     assert X.weights.dtype == DTYPE
 
 
+@needs_x64
 def test_labels_of_tuples_are_taken_as_they_are_and_depth_has_no_limit():
     assert encode([("a b", "(", np.str_("c"))]).alphabet == ("(", "a b", "c")
     deep = "x"
@@ -149,6 +152,7 @@ def test_labels_of_tuples_are_taken_as_they_are_and_depth_has_no_limit():
     assert encode([deep, "(y " * 3000 + "x" + ")" * 3000]).labels.shape == (2, 3001)
 
 
+@needs_x64
 @pytest.mark.parametrize(
     ("trees", "message"),
     [
@@ -172,6 +176,7 @@ def test_what_is_no_tree_is_refused_with_its_place(trees, message):
         encode(trees)
 
 
+@needs_x64
 def test_a_bad_alphabet_is_refused():
     with pytest.raises(ValueError, match=r"alphabet must hold different strings, but is \('S', 'S', 'a'\) of 3"):
         encode(["(S a)"], ["S", "S", "a"])
@@ -181,6 +186,7 @@ def test_a_bad_alphabet_is_refused():
         encode(["(S a)"], unknown="drop")
 
 
+@needs_x64
 def test_an_unknown_label_is_refused_or_matches_nothing():
     alphabet = ("A", "B", "S", "a")
     with pytest.raises(ValueError, match=r"trees\[1\] holds 'b', which is not in the alphabet \('A', 'B', 'S', 'a'\) of 4"):
@@ -191,6 +197,7 @@ def test_an_unknown_label_is_refused_or_matches_nothing():
     assert np.array_equal(kernax.gram(kernax.SubsetTree(), X), [[3, 3, 1], [3, 3, 1], [1, 1, 1]])
 
 
+@needs_x64
 def test_malformed_tables_are_refused():
     X = encode([TEXT])
     with pytest.raises(ValueError, match=r"Trees needs labels \(n, N\), .* but got shapes \(1, 7\), \(1, 8, 2\) and \(1, 8\)"):
@@ -202,6 +209,7 @@ def test_malformed_tables_are_refused():
 # Trees in verbs
 
 
+@needs_x64
 def test_two_alphabets_vectors_and_stacks_are_refused_with_the_remedy():
     X, Z = encode([TEXT]), encode(["(S a)"])
     with pytest.raises(ValueError, match=r"Encode both with one: trees.encode\(Z, X.alphabet\)"):
@@ -237,6 +245,7 @@ def test_ridge_fits_trees_and_its_function_takes_one_tree_encoded_alone(fitted):
         f(X)
 
 
+@needs_x64
 def test_functions_of_trees_come_back_from_a_file(fitted, tmp_path):
     """J06."""
     f = fitted[1]
@@ -246,6 +255,7 @@ def test_functions_of_trees_come_back_from_a_file(fitted, tmp_path):
     assert jax.tree.structure(again) == jax.tree.structure(f)
 
 
+@needs_x64
 def test_trees_are_picked_by_index_slice_and_mask():
     assert len(X) == len(FOREST)
     assert np.array_equal(X[2].labels, X.labels[2])
@@ -253,11 +263,13 @@ def test_trees_are_picked_by_index_slice_and_mask():
     assert len(X[np.arange(len(X)) < 2]) == 2
 
 
+@needs_x64
 def test_a_batch_of_decays_is_a_vmap():
     values = jax.jit(jax.vmap(lambda decay: kernax.gram(kernax.SubsetTree(decay), X)))(jnp.asarray([0.5, 1.0]))
     assert_close(values[0], kernax.gram(kernax.SubsetTree(0.5), X))
 
 
+@needs_x64
 def test_trees_of_other_sizes_conform():
     """With a gap, and with a tree of one node."""
     texts, alphabet = ["(S (A a) (S (A a) (B b)))", "(S (A a) (B b))", "a", "(S (A a) (C b))"], ("A", "B", "S", "a", "b")
@@ -266,6 +278,7 @@ def test_trees_of_other_sizes_conform():
     check_conformance(kernax.SubsetTree(0.6), X, Z=Z)
 
 
+@needs_x64
 def test_stacks_of_other_sizes_are_joined():
     wide, kernel = "(S (NP dogs) (VP (V bark) (V howl) (ADV loudly)))", kernax.SubsetTree(0.5)
     both = encode([TEXT, wide])
