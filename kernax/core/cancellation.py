@@ -8,17 +8,20 @@ from jaxtyping import Array
 from kernax.core.numerics import exponent_of, product, times_power_of_two
 
 
+def extra_bits(n: int, dtype: jnp.dtype) -> int:
+    """How many bits more `careful_product` of n terms leaves than `product`: for n = 1000 21 in float64, and 7 in float32."""
+    return (jnp.finfo(dtype).nmant + 1 - math.ceil(math.log2(n + 1))) // 2
+
+
 def careful_product(K: Array, v: Array) -> Array:
-    """`K v` for a vector, of whose cancelling terms more is left than in `product`: 20 bits in float64, 6 in float32, or so.
+    """`K v` for a vector, of whose cancelling terms `extra_bits` more are left than in `product`.
 
     The leading bits of K and of v are so few that their products are summed without a rounding (Ozaki et al. 2012, Numerical
     Algorithms 59); what rounds is the rest. No derivative is of use.
     """
-    digits = jnp.finfo(v.dtype).nmant + 1
-    bits = (digits - math.ceil(math.log2(len(v) + 1))) // 2
+    bits = extra_bits(len(v), v.dtype)
     coarse_K, coarse_v = _coarse(K, bits), _coarse(v, bits)
     leading_v = (v + coarse_v) - coarse_v
-
     leading_K = (K + coarse_K) - coarse_K
     rest = product(K, v - leading_v) + product(K - leading_K, leading_v)
     return product(leading_K, leading_v) + rest

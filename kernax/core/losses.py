@@ -18,9 +18,14 @@ Values = Float[Array, "*n"]
 
 
 class AbstractLoss(eqx.Module):
-    """`L(y, f) >= 0`, and what a value f says about y. `targets` says what y is: numbers, counts, or signs, -1 and +1."""
+    """`L(y, f) >= 0`, and what a value f says about y.
+
+    `targets` says what y is: numbers, counts, or signs, -1 and +1. `of_difference` says that L depends on `y - f` alone: a large
+    bias is then taken from y before f is, and costs no digits.
+    """
 
     targets: ClassVar[Literal["numbers", "counts", "signs"]] = "numbers"
+    of_difference: ClassVar[bool] = False
 
     def __check_init__(self):
         check_supports(self)
@@ -57,6 +62,8 @@ class AbstractPiecewiseLinearLoss(AbstractLoss):
 class Squared(AbstractSmoothLoss):
     """`1/2 (y - f)^2`."""
 
+    of_difference = True
+
     def __call__(self, y, f):
         return (y - f) ** 2 / 2
 
@@ -73,6 +80,7 @@ class Squared(AbstractSmoothLoss):
 class Huber(AbstractSmoothLoss):
     """`1/2 r^2` for `|r| <= delta`, `r = y - f`, and `delta (|r| - delta / 2)` beyond (Huber 1964)."""
 
+    of_difference = True
     delta: Float[Array, ""] = positive(default=1.0)
 
     def __call__(self, y, f):

@@ -1,6 +1,7 @@
 """The representer theorem for any convex loss: Newton's method where it has a curvature, the box dual where it has not."""
 
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_scalar, as_targets, as_weights, cast, count, dtype_of
-from kernax.core.cancellation import careful_product
+from kernax.core.cancellation import careful_product, extra_bits
 from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import gram_operator
 from kernax.core.kernel import AbstractKernel
@@ -148,8 +149,8 @@ class _SmoothRisk(AbstractConvexProblem):
     def correction(self, x):
         # (H K + ridge) d = -(ridge a + g) - h d_b, and sum (a + d) = 0 where there is a bias: IRLS as a correction, so that
         # an error of the solve, jitter included, costs a step and no digits. Nothing is divided by h.
-        a, f = x[:-1], self._values(x)
-        g, h = self._gradient(f), self.weights * self.loss.curvature(self.y, f)
+        a, (y, f) = x[:-1], self._compared(x)
+        g, h = self._gradient(y, f), self.weights * self.loss.curvature(y, f)
         columns = jnp.stack([-(self.ridge * a + g), h] if self.bias else [-(self.ridge * a + g)], 1)
         d = _solved(self.operator, h, self.ridge, columns)
         if not self.bias:
@@ -160,14 +161,14 @@ class _SmoothRisk(AbstractConvexProblem):
         return jnp.append(d[:, 0] - d_b * d[:, 1], d_b)
 
     def slope_along(self, x, direction):
-        a, f, d, d_b = x[:-1], self._values(x), direction[:-1], direction[-1]
+        a, (y, f), d, d_b = x[:-1], self._compared(x), direction[:-1], direction[-1]
         Kd = self.operator.mv(d)
         unit = jnp.max(abs(Kd)) + abs(d_b)  # products of what is tiny, or huge, would leave the range of floats
         unit = jnp.where(unit > 0, unit, 1)
         Kd, v, d_b = Kd / unit, Kd + d_b, d_b / unit
 
         def slope(t):
-            g = self._gradient(f + t * v)
+            g = self._gradient(y, f + t * v)
             return jnp.sum((self.ridge * (a + t * d) + g) * Kd) + (jnp.sum(g) * d_b if self.bias else 0)
 
         return slope
@@ -175,29 +176,32 @@ class _SmoothRisk(AbstractConvexProblem):
     def misfit(self, x):
         # Rounding of f_i is at most about eps (sqrt(K_ii) sum_j sqrt(K_jj) |a_j| + |b|), since |K_ij| <= sqrt(K_ii K_jj).
         # What it makes of g_i is tried as well as h_i times it, for losses whose curvature jumps.
-        a, f = x[:-1], self._values(x)
-        g, h = self._gradient(f), self.weights * self.loss.curvature(self.y, f)
+        a, (y, f) = x[:-1], self._compared(x)
+        g, h = self._gradient(y, f), self.weights * self.loss.curvature(y, f)
         root = jnp.sqrt(abs(lx.diagonal(self.operator)))
         of_f = float(jnp.finfo(x.dtype).eps) * (root * jnp.sum(root * abs(a)) + abs(x[-1]))
-        tried = [abs(self._gradient(f + off) - g) for off in (of_f, -of_f)]
+        tried = [abs(self._gradient(y, f + off) - g) for off in (of_f, -of_f)]
         of_g = jnp.maximum(h * of_f, jnp.maximum(*tried))
-        return misfit_of(root, self.ridge * a, g, of_g, abs(self._gradient(jnp.zeros_like(f))), self.bias)
+        at_zero = abs(self._gradient(self.y, jnp.zeros_like(f)))
+        return misfit_of(root, self.ridge * a, g, of_g, at_zero, self.bias, unseen(self.operator, x.dtype))
 
     def settled(self, x):
         # The coefficients that the condition asks for. Where K is singular to rounding, f hardly tells them from others.
         known = self.ridge > 0
-        a = -self._gradient(self._values(x)) / jnp.where(known, self.ridge, 1)
+        a = -self._gradient(*self._compared(x)) / jnp.where(known, self.ridge, 1)
         return jnp.append(jnp.where(known, a, x[:-1]), x[-1])
 
     def objective(self, x):
         of_f = self.operator.mv(x[:-1])
         return jnp.sum(self.weights * self.loss(self.y, of_f + x[-1])) + self.ridge / 2 * product(x[:-1], of_f)
 
-    def _values(self, x):
-        return values_of(self.operator, x[:-1]) + x[-1]
+    def _compared(self, x):
+        """What the loss compares: y and f, or both without the bias, where it depends on their difference alone."""
+        values, bias = values_of(self.operator, x[:-1]), x[-1]
+        return (self.y - bias, values) if self.loss.of_difference else (self.y, values + bias)
 
-    def _gradient(self, f):
-        return self.weights * self.loss.derivative(self.y, f)
+    def _gradient(self, y, f):
+        return self.weights * self.loss.derivative(y, f)
 
 
 def values_of(operator: lx.AbstractLinearOperator, a: Float[Array, "n *c"]) -> Float[Array, "n *c"]:
@@ -214,20 +218,34 @@ def values_of(operator: lx.AbstractLinearOperator, a: Float[Array, "n *c"]) -> F
     return plain + (value - f)
 
 
-def misfit_of(root: Array, of_norm: Array, of_loss: Array, rounding: Array, at_zero: Array, bias: bool) -> Misfit:
+def unseen(operator: lx.AbstractLinearOperator, dtype: Any) -> float:
+    """The share of the rounding of f by cancelling terms that `values_of` does not see; of the bound by Cauchy and Schwarz."""
+    held = isinstance(operator, lx.MatrixLinearOperator)
+    return 2.0 ** -extra_bits(operator.in_size(), dtype) if held else 1 / 16
+
+
+def misfit_of(
+    root: Array, of_norm: Array, of_loss: Array, rounding: Array, at_zero: Array, bias: bool, unseen: float
+) -> Misfit:
     """The misfit of `of_norm + of_loss = 0`, each entry times `root`, its part in f, and with a bias of `sum of_loss = 0`.
 
-    Rounding of the coefficients is an excuse for no more than a third of `eps^(1/3)` of the terms and of the gradient at f = 0.
+    Rounding, of which Newton's method grants four times, excuses no more than a third of `eps^(1/3)` of the terms and of the
+    gradient at f = 0. Where what is unseen of it exceeds a quarter of that, it counts as left.
     """
     root = root / jnp.where(jnp.any(root > 0), jnp.max(root), 1)
-    most = float(jnp.finfo(root.dtype).eps) ** (1 / 3) * jnp.max(abs(of_loss) + at_zero)
-    rounding = jnp.minimum(rounding, most / 12)
+    terms = abs(of_loss) + at_zero
+    largest = jnp.max(terms)
+    most = float(jnp.finfo(root.dtype).eps) ** (1 / 3) / 12 * largest
     entries = abs(of_norm + of_loss), abs(of_norm) + abs(of_loss), rounding
     misfit = Misfit(*(jnp.max(root * entry)[None] for entry in entries))
-    if not bias:
-        return misfit
-    sums = abs(jnp.sum(of_loss, 0)), jnp.sum(abs(of_loss), 0), jnp.sum(rounding, 0)
-    return jax.tree.map(lambda one, other: jnp.append(one, jnp.max(other)), misfit, Misfit(*sums))
+    if bias:
+        sums = abs(jnp.sum(of_loss, 0)), jnp.sum(abs(of_loss), 0), jnp.sum(rounding, 0)
+        misfit = jax.tree.map(lambda one, other: jnp.append(one, jnp.max(other)), misfit, Misfit(*sums))
+        length = jnp.sqrt(jnp.sum((terms / jnp.where(largest > 0, largest, 1)) ** 2))  # of a gradient, in its largest entry
+        most = most * jnp.stack([jnp.ones_like(length), length])
+    hidden = unseen * misfit.rounding
+    left = misfit.left + jnp.where(hidden > most, 4 * hidden, 0)
+    return Misfit(left, misfit.size, jnp.minimum(misfit.rounding, most))
 
 
 def _solved(operator, h, ridge, columns):

@@ -22,7 +22,7 @@ from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import factorise
 from kernax.core.support import POSITIVE
-from kernax.supervised.risk import misfit_of, values_of
+from kernax.supervised.risk import misfit_of, unseen, values_of
 
 
 def kernel_softmax(
@@ -119,7 +119,8 @@ class _SoftmaxRisk(AbstractConvexProblem):
             root * jnp.sum(root * abs(a), 0, keepdims=True) + abs(x[-1:]), 1, keepdims=True
         )
         h = self.weights[:, None] * P * _sum_of_others(P)
-        return misfit_of(root, self.ridge * a, g, h * of_f, abs(self._gradient(jnp.zeros_like(f))), self.bias)
+        at_zero = abs(self._gradient(jnp.zeros_like(f)))
+        return misfit_of(root, self.ridge * a, g, h * of_f, at_zero, self.bias, unseen(self.operator, x.dtype))
 
     def settled(self, x):
         a = -self._gradient(self._values(x)) / self.ridge

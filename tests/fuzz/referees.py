@@ -271,6 +271,8 @@ def platt(problem, K, out, form) -> Figures:
     plus, minus = np.sum(w[y > 0]), np.sum(w[y < 0])
     off = w * (out["probabilities"] - np.where(y > 0, (plus + 1) / (plus + 2), 1 / (minus + 2)))
     centred = f - np.sum(w * f) / np.sum(w)
+    if np.max(np.abs(centred[w > 0])) <= 10 * EPS * np.max(np.abs(f[w > 0])):
+        centred = np.zeros_like(f)  # values that differ by no more than their rounding have no slope
     tilt = ratio(abs(np.sum(off * centred)), np.sum(w * np.abs(centred)))
     return {"level": (abs(np.sum(off)) / np.sum(w), DENSE), "tilt": (tilt, DENSE)}
 
