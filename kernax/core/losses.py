@@ -20,8 +20,8 @@ Values = Float[Array, "*n"]
 class AbstractLoss(eqx.Module):
     """`L(y, f) >= 0`, and what a value f says about y.
 
-    `targets` says what y is: numbers, counts, or signs, -1 and +1. `of_difference` says that L depends on `y - f` alone: a large
-    bias is then taken from y before f is, and costs no digits.
+    `targets` says what y is: numbers, counts, or signs, -1 and +1. `of_difference` says that L depends on `y - f` alone: a
+    large bias is then taken from y before f is, and costs no digits.
     """
 
     targets: ClassVar[Literal["numbers", "counts", "signs"]] = "numbers"

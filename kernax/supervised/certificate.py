@@ -19,11 +19,14 @@ def rounding_of(point: Point, problem: BoxProblem) -> Float[Array, ""]:
 def survives_rounding(point: Point, problem: BoxProblem, objective: Float[Array, ""], tol: float) -> Bool[Array, ""]:
     """Whether what rounding may have made of `K b` is small: of `f + bias`, or in what it does to the gap.
 
-    Where the terms of K b cancel, a gap computed from them is consistent and wrong.
+    Where the terms of K b cancel, a gap computed from them is consistent and wrong. Without targets, as for one class, f is
+    small next to itself alone.
     """
     lost = _lost_in_products(point, problem, tol)
     off = point.residual - point.bias
-    size = problem.scale + jnp.max(abs(problem.targets - off))
+    of_targets = problem.scale + jnp.max(abs(problem.targets - off))
+    of_f = jnp.max(abs(problem.targets - point.residual))
+    size = jnp.where(jnp.any(problem.targets != 0), of_targets, of_f)
     worst = jnp.maximum(_gap_of_points(point, problem, off + lost), _gap_of_points(point, problem, off - lost))
     return (lost <= tol * size) | (jnp.sum(worst) <= tol * objective)
 

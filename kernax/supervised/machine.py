@@ -49,14 +49,20 @@ def spread(y: Float[Array, " n"], bias: bool) -> Float[Array, ""]:
 
 
 class _Units(eqx.Module):
-    """The sizes of f and of K as powers of two. In these units squares neither over- nor underflow, and no bit is lost."""
+    """The sizes of f and of K as powers of two. In these units squares neither over- nor underflow, and no bit is lost.
+
+    The unit of coefficients is their quotient, or their largest finite bound where that is smaller: then K counts as larger.
+    """
 
     of_f: Int[Array, ""]
     of_K: Int[Array, ""]
 
     @staticmethod
     def of(problem: BoxProblem) -> "_Units":
-        return _Units(exponent_of(problem.scale), exponent_of(jnp.max(abs(problem.diagonal()))))
+        of_f, of_K = exponent_of(problem.scale), exponent_of(jnp.max(abs(problem.diagonal())))
+        bounds = jnp.stack([problem.low, problem.high])
+        largest = jnp.max(jnp.where(jnp.isfinite(bounds), abs(bounds), 0))
+        return _Units(of_f, jnp.where(largest > 0, jnp.maximum(of_K, of_f - exponent_of(largest)), of_K))
 
     @property
     def of_beta(self) -> Int[Array, ""]:

@@ -22,7 +22,7 @@ from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solvers import factorise
 from kernax.core.support import POSITIVE
-from kernax.supervised.risk import misfit_of, unseen, values_of
+from kernax.supervised.misfit import misfit_of, unseen, values_of
 
 
 def kernel_softmax(
