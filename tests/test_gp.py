@@ -460,3 +460,12 @@ def test_a_process_is_a_pytree_that_passes_through_jit(data):
     np.testing.assert_allclose(
         eqx.filter_jit(lambda p, z: p.mean(z))(process, Z[0]), process.mean(Z[0]), rtol=TOLERANCE["value"]
     )
+
+
+def test_the_evidence_is_in_range_where_its_terms_are_not():
+    # Coefficients of +-50 sizes of y, whose products with y nearly cancel.
+    X, y, noise = jnp.array([[0.0], [1e-3]]), np.array([1, 1.1]), 1e-3
+    size = np.sqrt(float(jnp.finfo(X.dtype).max) / 20)
+    value = kernax.log_marginal_likelihood(kernax.RBF(1.0), X, jnp.asarray(size * y, X.dtype), noise)
+    C = np.asarray(kernax.gram(kernax.RBF(1.0), X), float) + noise * np.eye(2)
+    np.testing.assert_allclose(value / size**2, -y @ np.linalg.solve(C, y) / 2, rtol=1e-3)

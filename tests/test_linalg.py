@@ -243,3 +243,12 @@ def test_any_lineax_solver_for_definite_operators_will_do(rng):
 def test_bad_input_is_refused(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_a_solution_below_the_smallest_float_is_no_success():
+    large, small = (1e200, 1e-150) if X64 else (1e25, 1e-20)
+    operator = lx.MatrixLinearOperator(large * jnp.eye(3), lx.positive_semidefinite_tag)
+    lost = kernax.solve(operator, jnp.full(3, small), throw=False)
+    assert lost.result == kernax.RESULTS.inaccurate
+    assert lost.stats["residual"] == 1
+    assert kernax.solve(operator, jnp.ones(3)).stats["residual"] < 1e-6

@@ -1,5 +1,7 @@
 """Kernel ridge regression and its leave-one-out residuals: value, gradient, jit, vmap, weights, traces, bad input."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -346,3 +348,43 @@ def test_a_bias_is_not_known_without_the_only_point_that_has_a_weight(data):
     residuals = np.asarray(kernax.leave_one_out(kernax.RBF(), X, y, 0.1, weights=weights, bias=True))
     assert np.flatnonzero(np.isnan(residuals)).tolist() == [3]
     np.testing.assert_allclose(np.delete(residuals, 3), np.delete(y - y[3], 3), rtol=1e-4)  # the bias is its value
+
+
+@needs_x64
+def test_a_success_with_a_bias_is_one_of_the_fit_and_not_of_the_two_columns_solved_for(rng):
+    X = rng.normal(size=(16, 3)).astype(DTYPE)
+    y = rng.normal(size=16).astype(DTYPE)
+    kernel, solver = 300 * kernax.RBF(30.0), kernax.ConjugateGradient()
+
+    def fit(ridge):
+        return kernax.kernel_ridge(kernel, X, y, ridge, bias=True, solver=solver, block_size=5, throw=False)
+
+    ridges = jnp.logspace(-4, -1, 20)
+    solution = jax.jit(jax.vmap(fit))(ridges)
+    K, a = np.asarray(kernax.gram(kernel, X), np.longdouble), np.asarray(solution.value.coefficients, np.longdouble)
+    off = y - np.asarray(solution.value.bias)[:, None] - a @ K - np.asarray(ridges)[:, None] * a
+    residual = np.linalg.norm(off.astype(float), axis=1) / np.linalg.norm(y)
+    succeeded = np.asarray(solution.result == kernax.RESULTS.successful)
+    assert succeeded.any()
+    assert np.all(residual[succeeded] < 5 * solver.tolerance(DTYPE))
+    np.testing.assert_allclose(solution.stats["residual"], residual, rtol=0.5, atol=solver.tolerance(DTYPE) / 4)
+
+
+def test_a_residual_in_features_is_the_true_one_where_coefficients_cancel(rng):
+    features = (rng.normal(size=(24, 5)) + 1e6).astype(DTYPE)
+    y = rng.normal(size=24).astype(DTYPE)
+    ridge = 1e-14 if X64 else 1.0
+    solution = kernax.kernel_ridge(kernax.FeatureMap(lambda x: x), features, y, ridge, throw=False)
+    F, a = features.astype(np.longdouble), np.asarray(solution.value.coefficients, np.longdouble)
+    true = float(np.sqrt(np.sum((y - F @ (F.T @ a) - ridge * a) ** 2) / np.sum(y.astype(np.longdouble) ** 2)))
+    np.testing.assert_allclose(solution.stats["residual"], true, rtol=0.1)
+
+
+@pytest.mark.parametrize("units", [1e-200, 1e200] if X64 else [1e-25, 1e25])
+def test_leave_one_out_depends_on_no_units_of_the_kernel_or_the_targets(units, data):
+    X, y, weights = data
+    with_bias = partial(kernax.leave_one_out, weights=weights, bias=True)
+    expected = with_bias(RBF, X, y, 0.1)
+    np.testing.assert_allclose(with_bias(units * RBF, X, y, 0.1 * units), expected, **SOLVE)
+    small = 1e-100 if X64 else 1e-12
+    np.testing.assert_allclose(with_bias(units * RBF, X, y * small, 0.1 * units) / small, expected, **SOLVE)

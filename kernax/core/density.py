@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float
 
-from kernax.core.linalg import WeightedSystem
-from kernax.core.numerics import product, split_by_tangent, stopped
+from kernax.core.linalg import WeightedSystem, unit_of
+from kernax.core.numerics import product, split_by_tangent, stopped, times_power_of_two
 from kernax.core.solution import RESULTS
 from kernax.core.solvers import Factor, JitteredCholesky, factorise, solve_lower
 
@@ -97,8 +97,11 @@ def log_density(
 @eqx.filter_custom_jvp
 def _log_density(operator, weights, noise, y, factor):
     system = WeightedSystem(operator, weights, noise).with_jitter(factor)
+    unit = unit_of(y)  # y.a may be in the range of floats where its terms are not
+    y = times_power_of_two(y, -unit)
     a = system.solve(JitteredCholesky(), factor, y if weights is None else weights[:, None] * y)[0]
-    return -(y.shape[1] * factor.log_determinant() + jnp.sum(y * a)) / 2 + y.shape[1] * _constant(weights, system.shift)
+    square = jnp.sum(times_power_of_two(jnp.sum(y * a, axis=0, keepdims=True), 2 * unit))
+    return -(y.shape[1] * factor.log_determinant() + square) / 2 + y.shape[1] * _constant(weights, system.shift)
 
 
 @_log_density.def_jvp

@@ -1,5 +1,6 @@
 """The one linear solve behind every quadratic learner, and its derivative."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -11,8 +12,9 @@ from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.batching import one_by_one
 from kernax.core.boundary import as_targets
+from kernax.core.cancellation import careful_product
 from kernax.core.conjugate_gradient import ConjugateGradient
-from kernax.core.numerics import exponent_of, split_by_tangent, stopped, times_power_of_two
+from kernax.core.numerics import exponent_of, product, split_by_tangent, stopped, times_power_of_two
 from kernax.core.operators import FeatureOperator, ShiftedOperator
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish, promoted
@@ -55,15 +57,14 @@ def _solved(operator, weights, ridge, rhs, factor, solver):
     state = solver.init(system.symmetric_form(), {}) if factor is None else factor
     system = system.with_jitter(state)
     # In units of each column its squares stay in the range of floats.
-    unit = exponent_of(jnp.max(jnp.abs(rhs), axis=0, keepdims=True))
-    rhs = times_power_of_two(rhs, -unit)
-    A, (results, stats) = system.solve(solver, state, rhs)
-    residual = jnp.linalg.norm(rhs - system.apply(jnp.where(jnp.isfinite(A), A, 0)), axis=0)
-    size = jnp.linalg.norm(rhs, axis=0)
-    relative = residual / jnp.where(size > 0, size, 1)
-    result = _verdict(results, A, relative, solver)
-    A = times_power_of_two(A, unit)
-    out_of_range = (result == RESULTS.successful) & ~jnp.all(jnp.isfinite(A))
+    unit = unit_of(rhs)
+    in_units, (results, stats) = system.solve(solver, state, times_power_of_two(rhs, -unit))
+    A = times_power_of_two(in_units, unit)
+    # Judged is what is returned: back in the units of the problem, entries may be less than the smallest float.
+    off, size = system.misfit(A, rhs)
+    relative = jnp.linalg.norm(off, axis=0) / size
+    result = _verdict(results, in_units, relative, solver)
+    out_of_range = jnp.any(jnp.isfinite(in_units) & ~jnp.isfinite(A))
     result = RESULTS.where(out_of_range, RESULTS.nonfinite, result)
     stats = {name: jnp.max(figure) for name, figure in stats.items()} | {"residual": jnp.max(relative)}
     reusable = state if all(map(eqx.is_array, jax.tree.leaves(state))) else None
@@ -121,8 +122,18 @@ class WeightedSystem(eqx.Module):
         return ShiftedOperator(K, root, self.shift)
 
     def apply(self, A):
-        KA = self._K(A)
-        return (KA if self.weights is None else self.weights[:, None] * KA) + self.shift[:, None] * A
+        return self._weighted(self._K(A)) + self.shift[:, None] * A
+
+    def misfit(self, A: Array, rhs: Array, known: ArrayLike = 0) -> tuple[Array, Array]:
+        """`rhs - known - (W K + diag(shift)) A`, in units of each column of rhs; and the length of that, one for zero."""
+        unit = unit_of(rhs)
+        rhs, known, A = (times_power_of_two(jnp.asarray(part, rhs.dtype), -unit) for part in (rhs, known, A))
+        A = jnp.where(jnp.isfinite(A), A, 0)
+        K_A = self._K(A)
+        if isinstance(self.operator, FeatureOperator):  # without jitter, F^T A may cancel to a few of its digits
+            K_A = jax.vmap(partial(_careful_mv, self.operator), 1, 1)(A)
+        size = jnp.linalg.norm(rhs, axis=0)
+        return rhs - known - self._weighted(K_A) - self.shift[:, None] * A, jnp.where(size > 0, size, 1)
 
     def trace(self, P):
         """`tr(P (W K + diag(shift)))` for a dense K."""
@@ -146,6 +157,9 @@ class WeightedSystem(eqx.Module):
         x, report = self._columns(solver, state, root[:, None] * B)
         x = inverse_root[:, None] * x
         return x + removed[:, None] * (B - self._K(self.weights[:, None] * x)), report
+
+    def _weighted(self, B):
+        return B if self.weights is None else self.weights[:, None] * B
 
     def _K(self, A):
         return jax.vmap(self.operator.mv, 1, 1)(A)
@@ -171,11 +185,28 @@ def _verdict(results: Any, A: Array, relative: Array, solver: lx.AbstractLinearS
     result = promoted(worst)
     result = RESULTS.where(result == RESULTS.singular, RESULTS.not_psd, result)
     result = RESULTS.where((result == RESULTS.successful) & ~jnp.all(jnp.isfinite(A)), RESULTS.not_psd, result)
-    iterative = isinstance(solver, ConjugateGradient)
-    bar = 2 * solver.tolerance(A.dtype) if iterative else float(jnp.finfo(A.dtype).eps) ** (1 / 3)
-    word = RESULTS.breakdown if iterative else RESULTS.inaccurate
+    word = RESULTS.breakdown if isinstance(solver, ConjugateGradient) else RESULTS.inaccurate
+    bar = accurate_residual(solver, A.dtype)
     result = RESULTS.where((result == RESULTS.successful) & (jnp.max(relative) > bar), word, result)
     return RESULTS.where(jnp.all(jnp.isfinite(relative)), result, RESULTS.nonfinite)
+
+
+def _careful_mv(operator: FeatureOperator, vector: Float[Array, " n"]) -> Float[Array, " n"]:
+    """`operator.mv(vector)` with more digits where the terms of `F^T vector` cancel; no derivative is of use."""
+    unit = exponent_of(jnp.max(jnp.abs(vector)))
+    inside = careful_product(operator.features.T, times_power_of_two(vector, -unit))
+    return times_power_of_two(product(operator.features, inside), unit) + operator.shift * vector
+
+
+def accurate_residual(solver: lx.AbstractLinearSolver, dtype: Any) -> float:
+    """The relative residual up to which a solution counts as one."""
+    iterative = isinstance(solver, ConjugateGradient)
+    return 2 * solver.tolerance(dtype) if iterative else float(jnp.finfo(dtype).eps) ** (1 / 3)
+
+
+def unit_of(columns: Array) -> Array:
+    """The exponent of the largest entry of each column."""
+    return exponent_of(jnp.max(jnp.abs(columns), axis=0, keepdims=True))
 
 
 def solve(

@@ -51,8 +51,9 @@ def condition(
         A `Solution` whose `value` is a `GaussianProcess`. Its mean is a `KernelExpansion` if the prior mean is a fixed number.
         Differentiable in the process, X, y, noise and weights. Stats: `log_evidence` (`log_marginal_likelihood`), the
         `jitter` added to the noise, the relative `residual` of the solve, and `rounding`, an estimate of how many nats of
-        the log evidence rounding has moved: above 0.01 there is a ConditionWarning, and near one the matrix that was
-        factorised is not the one that was asked for, such as that of copies of points with hardly any noise.
+        the log evidence rounding has moved, of targets that are likely: above 0.01 there is a ConditionWarning, and near one
+        the matrix that was factorised is not the one that was asked for, such as that of copies of points with hardly any
+        noise.
 
     Raises:
         ValueError: bad shapes or values.

@@ -11,9 +11,9 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.features import feature_operator, has_few_features
 from kernax.core.gram import checked_block, gram, gram_operator
 from kernax.core.kernel import AbstractKernel
-from kernax.core.linalg import weighted_solve
+from kernax.core.linalg import WeightedSystem, accurate_residual, unit_of, weighted_solve
 from kernax.core.memory import check_memory
-from kernax.core.numerics import product
+from kernax.core.numerics import product, stopped, times_power_of_two
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish, warn_of_rounding
@@ -96,8 +96,28 @@ def _kernel_ridge(kernel, X, y, ridge, weights, bias, solver, block_size, primal
         b = jnp.sum(of_y / size, 0, keepdims=True) / jnp.sum(of_one / size)
         a = of_y - b * of_one
         result = RESULTS.where((result == RESULTS.successful) & ~jnp.all(jnp.isfinite(b)), RESULTS.nonfinite, result)
+        system = WeightedSystem(operator, weights, ridge + stats.get("jitter", 0))
+        relative = _residual_with_bias(*stopped((system, a, b, w[:, None] * targets, w)))
+        inaccurate = (result == RESULTS.successful) & (relative > 2 * accurate_residual(solver, a.dtype))  # two columns
+        result = RESULTS.where(inaccurate, RESULTS.inaccurate, result)
+        stats = stats | {"residual": relative}
     expansion = KernelExpansion(kernel, X, a.reshape(y.shape), b.reshape(y.shape[1:]))
     return Solution(expansion, result, stats)
+
+
+def _residual_with_bias(
+    system: WeightedSystem, a: Float[Array, "n p"], b: Float[Array, "1 p"], rhs: Float[Array, "n p"], w: Float[Array, " n"]
+) -> Float[Array, ""]:
+    """The relative residual of both conditions, `(W K + ridge) a = W (y - b)` and `sum W (y - b - K a) = 0`.
+
+    Both columns that were solved for may be accurate, and what is left of them after the bias is eliminated be none of it.
+    """
+    off, size = system.misfit(a, rhs, w[:, None] * b)
+    unit = unit_of(rhs)
+    in_units = lambda columns: times_power_of_two(columns, -unit)
+    slope = jnp.sum(off + system.shift[:, None] * in_units(a), 0)
+    most = jnp.sum(abs(in_units(rhs)), 0)
+    return jnp.max(jnp.maximum(jnp.linalg.norm(off, axis=0) / size, abs(slope) / jnp.where(most > 0, most, 1)))
 
 
 def leave_one_out(
@@ -134,7 +154,9 @@ def leave_one_out(
 
 @compiled
 def _leave_one_out(kernel, X, y, ridge, weights, bias):
-    n, targets, operator = len(y), y.reshape(len(y), -1), gram_operator(kernel, X)
+    n, columns, operator = len(y), y.reshape(len(y), -1), gram_operator(kernel, X)
+    unit = unit_of(columns)  # what is linear in y has its units, and P may have far larger ones, or smaller
+    targets = times_power_of_two(columns, -unit)
     factor, result, stats = factor_of(operator, weights, ridge)
     P = weighted_inverse(operator, weights, ridge, factor)
     v, leverage = product(P.T, targets), jnp.diagonal(P)[:, None]
@@ -144,6 +166,7 @@ def _leave_one_out(kernel, X, y, ridge, weights, bias):
         total = jnp.sum(w * u)
         v = v - u * (jnp.sum(w * v, 0, keepdims=True) / total)
         others = jnp.sum(w) - w > 0  # without them there is nothing to take a bias from
-        leverage = jnp.where(others, leverage - u * product(P, w) / total, 1)
+        leverage = jnp.where(others, leverage - u * (product(P, w) / total), 1)  # P^2 may leave the range of floats
         v = jnp.where(others, v, jnp.nan)
-    return Solution((v / leverage).reshape(y.shape), result, stats)
+    residuals = times_power_of_two(v / leverage, unit)
+    return Solution(residuals.reshape(y.shape), result, stats)

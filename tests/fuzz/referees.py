@@ -76,11 +76,13 @@ def solve(problem, K, out, form) -> Figures:
 
 
 def leave_one_out(problem, K, out, form) -> Figures:
-    # Every fit anew, without its point. A point without weight takes no part: its row is that of the identity.
+    # Every fit anew, without its point. A point without weight takes no part: its row and column are those of the identity.
+    # (Were only its row, elimination would choose the largest entry of its column as a pivot, and lose the row's zero.)
     n, weights, y, ridge = form.n, problem["weights"], problem["y"], problem["ridge"]
     rest = np.array([[j for j in range(n) if j != i] for i in range(n)])
     w = weights[rest]
-    T = np.where(w[:, :, None] > 0, w[:, :, None] * K[rest[:, :, None], rest[:, None, :]], 0)
+    kept = (w[:, :, None] > 0) & (w[:, None, :] > 0)
+    T = np.where(kept, w[:, :, None] * K[rest[:, :, None], rest[:, None, :]], 0)
     T[:, np.arange(n - 1), np.arange(n - 1)] += np.where(w > 0, ridge, 1)
     rhs = np.stack([w * y[rest], w], 2)
     both = solved(T, rhs)
@@ -90,7 +92,8 @@ def leave_one_out(problem, K, out, form) -> Figures:
     rounding = 64 * n * EPS + _unspoken(*_weighed(problem, K, ridge, form)[::3], form)
     if form.route != "eager" and not np.all(np.isfinite(f)):
         rounding = np.inf  # what is left is singular
-    bound = DENSE * np.max(np.abs(y - f)) + rounding * np.max(np.abs(y))
+    digits = 2 * EPS**0.25  # of P and of its diagonal, where no warning is said
+    bound = digits * np.max(np.abs(y - f)) + rounding * np.max(np.abs(y))
     bound = np.inf if np.isinf(rounding) else bound
     return {"error": (np.max(np.abs(out["residuals"] - (y - f))), bound)}
 
@@ -120,9 +123,10 @@ def log_marginal_likelihood(problem, K, out, form) -> Figures:
     noise = problem["ridge"] + out.get("jitter", 0)
     M, _, roots, slack = _weighed(problem, K, noise, form)
     r = roots * problem["y"]
-    inverse = solved(M[None], np.eye(len(M), dtype=WIDE)[None])[0]
+    # Not alpha = M^-1 r by way of the inverse, whose rounding is that of the condition, here also of the widest floats.
+    both = solved(M[None], np.concatenate([r[:, None], np.eye(len(M), dtype=WIDE)], 1)[None])[0]
+    alpha, inverse = both[:, 0], both[:, 1:]
     values = np.linalg.eigvalsh(M.astype(float))
-    alpha = inverse @ r
     w = problem["weights"]
     density = -(r @ alpha + _log_determinant(M) + np.sum(w * np.log(2 * np.pi * WIDE(1))) - np.sum((1 - w) * np.log(noise))) / 2
     bound = slack * (alpha @ alpha + np.trace(inverse)) + 64 * EPS * (abs(density) + r @ alpha + len(M))

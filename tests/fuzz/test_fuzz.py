@@ -23,11 +23,6 @@ from kernax.errors import ConditionWarning, MemoryBudgetError, SolveError
 SEED = int(os.environ.get("KERNAX_FUZZ_SEED", "0"))
 COUNT = int(os.environ.get("KERNAX_FUZZ_COUNT", "400"))
 KNOWN = {  # what is being mended, and why it fails
-    "kernel_ridge in blocks": "the diagonal of the operator, for more than eight dimensions",
-    "kernel_ridge in features": "a bias from sums that overflow",
-    "condition": "noise below the rounding of the factor, and solutions below the smallest float",
-    "solve": "solutions below the smallest float",
-    "leave_one_out": "no word on digits lost to the condition",
     "kernel_softmax": "no residual is looked at",
     "platt": "targets of one class that are traced, and an intercept without digits",
     "isotonic": "targets of one class that are traced, and values closer than an absolute epsilon",
