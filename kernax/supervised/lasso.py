@@ -5,11 +5,12 @@ import lineax as lx
 from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.boundary import as_scalar, as_stack, as_targets, as_weights, dtype_of
-from kernax.core.numerics import exponent_of, product, times_power_of_two
+from kernax.core.numerics import exponent_of, product, stopped, times_power_of_two
 from kernax.core.sharding import compiled
-from kernax.core.solution import Solution, finish
+from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.support import NONNEGATIVE
-from kernax.supervised.dual import AbstractDualSolver, BoxProblem, as_dual_solver
+from kernax.supervised.certificate import certificate
+from kernax.supervised.dual import AbstractDualSolver, BoxProblem, Point, as_dual_solver
 from kernax.supervised.machine import machine
 from kernax.supervised.smo import SMO
 
@@ -80,6 +81,25 @@ def _lasso(features, y, penalty, weights, bias, solver):
     size = jnp.max(abs(targets))
     problem = BoxProblem(operator, targets, -free, free, penalty / 2, None, jnp.where(size > 0, size, 1))
     c, _, result, stats = machine(problem, solver)
-    objectives = {name: times_power_of_two(stats[name], of_w + 2 * of_y) for name in ("primal", "dual", "gap")}
     coefficients = times_power_of_two(c, of_y - of_features)
+    returned = times_power_of_two(coefficients, of_features - of_y)  # an entry may be less than the smallest float
+    relative_gap = _gap_in_features(*stopped((problem, returned, centred, y, level, w)), bias=bias)
+    result = RESULTS.where((result == RESULTS.successful) & (relative_gap > solver.tol), RESULTS.inaccurate, result)
+    objectives = {name: times_power_of_two(stats[name], of_w + 2 * of_y) for name in ("primal", "dual", "gap")}
     return Solution((coefficients, times_power_of_two(level - product(centre, c), of_y)), result, stats | objectives)
+
+
+def _gap_in_features(problem, c, centred, y, level, w, *, bias):
+    """The relative gap with the slopes `Phi^T W (y - Phi c)` of the features themselves.
+
+    Where these are nearly collinear, rounding of `Phi^T W Phi` makes another problem of it, of which the gap is small. The
+    slopes of that problem are believed as far as the rounding of the targets goes.
+    """
+    off = y - level - product(centred, c)
+    if bias:
+        off = off - jnp.sum(w * off) / jnp.sum(w)  # the centre is rounded too
+    slopes = product(w * off, centred)
+    rounding = 16 * len(y) * float(jnp.finfo(c.dtype).eps) * product(w * abs(y), abs(centred))
+    slopes = jnp.clip(problem.residual(c), slopes - rounding, slopes + rounding)
+    zero = jnp.zeros((), c.dtype)
+    return certificate(Point(c, slopes, zero, jnp.zeros((), jnp.int32)), problem)["relative_gap"]

@@ -26,7 +26,6 @@ KNOWN = {  # what is being mended, and why it fails
     "kernel_softmax": "no residual is looked at",
     "platt": "targets of one class that are traced, and an intercept without digits",
     "isotonic": "targets of one class that are traced, and values closer than an absolute epsilon",
-    "lasso": "rounding of the products of features",
     "kernel_logistic": "the residual is within rounding of its bound",
     **{
         f"{name}{how}": "the rounding of K b is not counted"
