@@ -113,6 +113,11 @@ def real_data(name: str):
         return dict(file)
 
 
+def pytest_collection_modifyitems(items):
+    """What takes minutes begins first, so that no worker is left alone with it at the end."""
+    items.sort(key=lambda item: item.path.name not in ("test_notebooks.py", "test_sharding.py"))
+
+
 def pytest_configure(config):
     if not X64:  # tests write their data in float64; that this is said once in a process is a test of its own (P01)
         config.addinivalue_line("filterwarnings", "ignore:float64 data is computed in float32")
