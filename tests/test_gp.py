@@ -155,18 +155,23 @@ def test_without_noise_a_weight_is_present_or_absent(data):
 @needs_x64
 def test_derivatives_in_weights_are_right_at_zero(data):
     X, y, Z = data
-    w = jnp.ones(20).at[3].set(0.0).at[5].set(0.5)
+    w = np.ones(20)
+    w[[3, 5]] = 0.0, 0.5
 
+    @jax.jit
     def figures(w):
         solution = posterior(X, y, weights=w)
         process = solution.value
         return jnp.stack([solution.stats["log_evidence"], process.mean(Z[0]), process.variance(Z[0]), process.variance(X[3])])
 
-    derivative, h = jax.jacfwd(figures)(w), 1e-5
+    derivative, h = np.asarray(jax.jit(jax.jacfwd(figures))(w)), 1e-5
     for i in (3, 5):
-        up, twice = figures(w.at[i].add(h)), figures(w.at[i].add(2 * h))
-        np.testing.assert_allclose(derivative[:, i], (4 * up - twice - 3 * figures(w)) / (2 * h), rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(jax.jacrev(figures)(w), derivative, rtol=1e-9, atol=1e-12)
+        step = h * (np.arange(20) == i)
+        up, twice = np.asarray(figures(w + step)), np.asarray(figures(w + 2 * step))
+        np.testing.assert_allclose(
+            derivative[:, i], (4 * up - twice - 3 * np.asarray(figures(w))) / (2 * h), rtol=1e-6, atol=1e-8
+        )
+    np.testing.assert_allclose(jax.jit(jax.jacrev(figures))(w), derivative, rtol=1e-9, atol=1e-12)
 
 
 @needs_x64

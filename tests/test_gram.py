@@ -62,11 +62,11 @@ def test_operators_multiply_like_the_matrix_and_carry_the_ridge(stacks, rng):
         operator = kernax.gram_operator(KERNEL, X, 0.3, block_size=block_size)
         assert lx.is_positive_semidefinite(operator)
         assert lx.is_symmetric(operator)
-        np.testing.assert_allclose(operator.mv(v), expected, rtol=1e2 * TOLERANCE["value"], atol=1e2 * TOLERANCE["value"])
-        np.testing.assert_allclose(
-            operator.as_matrix() @ v, expected, rtol=1e2 * TOLERANCE["value"], atol=1e2 * TOLERANCE["value"]
-        )
-        np.testing.assert_allclose(lx.diagonal(operator), kernax.gram_diagonal(KERNEL, X) + 0.3, rtol=1e-5)
+        figures = jax.jit(lambda v, operator=operator: (operator.mv(v), operator.as_matrix() @ v, lx.diagonal(operator)))
+        *products, diagonal = figures(v)
+        for product in products:
+            np.testing.assert_allclose(product, expected, rtol=1e2 * TOLERANCE["value"], atol=1e2 * TOLERANCE["value"])
+        np.testing.assert_allclose(diagonal, kernax.gram_diagonal(KERNEL, X) + 0.3, rtol=1e-5)
 
 
 @pytest.mark.parametrize("block_size", [1, 7, 20])
@@ -82,9 +82,9 @@ def test_products_without_a_matrix_have_its_exact_diagonal(block_size, rng):
         return kernax.gram_operator(kernel, X, block_size=block_size).mv(v)
 
     short = jnp.asarray([1e-7 if X64 else 1e-3, 1e-2], DTYPE)
-    batch = jax.vmap(product, (None, 0, None))
+    batch = jax.jit(jax.vmap(product, (None, 0, None)))
     np.testing.assert_array_equal(batch(jnp.asarray(2, DTYPE), short, X), 2 * np.stack([v, v]))
-    slopes = jax.vmap(jax.jacrev(product, (0, 1)), (None, 0, None))(jnp.asarray(2, DTYPE), short, X)
+    slopes = jax.jit(jax.vmap(jax.jacrev(product, (0, 1)), (None, 0, None)))(jnp.asarray(2, DTYPE), short, X)
     np.testing.assert_array_equal(slopes[0], np.stack([v, v]))
     np.testing.assert_array_equal(slopes[1], 0)
 
@@ -92,8 +92,10 @@ def test_products_without_a_matrix_have_its_exact_diagonal(block_size, rng):
     operator = kernax.gram_operator(kernax.RBF(short[0]), X, block_size=block_size)
     expected = np.zeros(20, DTYPE)
     expected[np.asarray(places)] = v[:4]
-    np.testing.assert_array_equal(operator.columns_product(places, v[:4]), expected)
-    np.testing.assert_array_equal(operator.submatrix(places), np.eye(4, dtype=DTYPE))
+    both = jax.jit(lambda places, v: (operator.columns_product(places, v), operator.submatrix(places)))
+    columns, part = both(places, v[:4])
+    np.testing.assert_array_equal(columns, expected)
+    np.testing.assert_array_equal(part, np.eye(4, dtype=DTYPE))
 
 
 def test_gram_passes_through_jit_vmap_and_grad_as_one_function(stacks):
