@@ -124,3 +124,17 @@ def test_weights_of_25_are_25_repetitions(fit):
     weighted = fit(np.arange(10), {"weights": weights, "solver": solver})
     repeated = fit(np.r_[np.arange(10), np.full(24, 3)], {"solver": solver})
     assert_close(jax.vmap(weighted)(X), jax.vmap(repeated)(X), 1e-6 if X64 else 2e-3)
+
+
+def test_bounds_far_below_what_the_targets_ask_for_are_kept():
+    """Bounds of 1e-9 where the targets ask for 1e35: in units of the latter they would be zero, and the fit nothing."""
+    value = kernax.support_vector_regression(1e-15 * RBF, X, 1e20 * T, 1e-9, 0.0, bias=False).value
+    np.testing.assert_allclose(value.coefficients, 1e-9 * np.sign(T), rtol=1e-6)
+
+
+def test_one_class_around_the_origin_whose_values_are_rounding_alone_is_no_success():
+    """Pairs on either side of the origin, and nu = 1: every coefficient is one, and f zero."""
+    around = np.concatenate([X, -X]) * DTYPE(1 / 3)
+    solution = kernax.one_class_svm(kernax.Linear(), around, 1.0, throw=False)
+    np.testing.assert_allclose(solution.value.coefficients, 1, rtol=1e-6)
+    assert solution.result == kernax.RESULTS.inaccurate
