@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.batching import one_by_one
 from kernax.core.boundary import as_targets
-from kernax.core.cancellation import careful_product
+from kernax.core.cancellation import careful_product, extra_bits
 from kernax.core.conjugate_gradient import ConjugateGradient
 from kernax.core.numerics import exponent_of, product, split_by_tangent, stopped, times_power_of_two
 from kernax.core.operators import FeatureOperator, ShiftedOperator
@@ -130,7 +130,8 @@ class WeightedSystem(eqx.Module):
         rhs, known, A = (times_power_of_two(jnp.asarray(part, rhs.dtype), -unit) for part in (rhs, known, A))
         A = jnp.where(jnp.isfinite(A), A, 0)
         K_A = self._K(A)
-        if isinstance(self.operator, FeatureOperator):  # without jitter, F^T A may cancel to a few of its digits
+        # Without jitter, F^T A may cancel to a few of its digits. Of more than 4095 terms in float32 no more would be left.
+        if isinstance(self.operator, FeatureOperator) and extra_bits(len(A), A.dtype) >= 6:
             K_A = jax.vmap(partial(_careful_mv, self.operator), 1, 1)(A)
         size = jnp.linalg.norm(rhs, axis=0)
         return rhs - known - self._weighted(K_A) - self.shift[:, None] * A, jnp.where(size > 0, size, 1)
