@@ -53,23 +53,26 @@ class Problem(AbstractConvexProblem):
     first: Float[Array, " n"]
 
     def start(self):
-        return self.first
+        return self.at(self.first)
 
-    def correction(self, x):
-        return -jnp.linalg.solve(jax.hessian(self.of)(x), jax.grad(self.of)(x))
+    def values(self, x):
+        return jax.grad(self.of)(x)
 
-    def slope_along(self, x, direction):
-        return lambda t: jnp.vdot(jax.grad(self.of)(x + t * direction), direction)
+    def correction(self, point):
+        return -jnp.linalg.solve(jax.hessian(self.of)(point.x), point.values)
 
-    def misfit(self, x):
-        left = jnp.max(abs(jax.grad(self.of)(x)), keepdims=True)
+    def slope_along(self, point, direction):
+        return lambda t: jnp.vdot(jax.grad(self.of)(point.x + t * direction), direction)
+
+    def misfit(self, point):
+        left = jnp.max(abs(point.values), keepdims=True)
         return Misfit(left, jnp.ones_like(left), jnp.zeros_like(left))
 
-    def settled(self, x):
-        return x
+    def settled(self, point):
+        return point.x
 
-    def objective(self, x):
-        return self.of(x)
+    def objective(self, point):
+        return self.of(point.x)
 
 
 def two_slopes(x):

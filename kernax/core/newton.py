@@ -75,36 +75,51 @@ class Misfit(eqx.Module):
         return jnp.max(self.left / jnp.where(whole > 0, whole, 1))
 
 
+class Point(eqx.Module):
+    """An argument x of F with the values that F depends on it through, which cost most and are computed once."""
+
+    x: Array
+    values: Array
+
+
 class AbstractConvexProblem(eqx.Module):
     """A convex differentiable function F of an array x, to be minimised. All that F depends on are fields."""
 
     @abc.abstractmethod
-    def start(self) -> Array:
+    def start(self) -> Point:
         """A point to start from."""
 
     @abc.abstractmethod
-    def correction(self, x: Array) -> Array:
+    def values(self, x: Array) -> Array:
+        """What `Point` holds beside x, such as a product with a matrix."""
+
+    @abc.abstractmethod
+    def correction(self, point: Point) -> Array:
         """Newton's d, `F''(x) d = -F'(x)`; differentiable in the fields and in x at the minimum."""
 
     @abc.abstractmethod
-    def slope_along(self, x: Array, direction: Array) -> Callable[[Array], Array]:
+    def slope_along(self, point: Point, direction: Array) -> Callable[[Array], Array]:
         """`t -> d/dt F(x + t direction)`, which is evaluated for many t."""
 
     @abc.abstractmethod
-    def misfit(self, x: Array) -> Misfit:
+    def misfit(self, point: Point) -> Misfit:
         """What is left of F'(x) = 0, by itself: without the curvature that steps are made of."""
 
     @abc.abstractmethod
-    def settled(self, x: Array) -> Array:
-        """A point that F tells from x by rounding alone, and that may be closer to F'(x) = 0; x itself if none is known."""
+    def settled(self, point: Point) -> Array:
+        """An x that F tells from the point's by rounding alone, perhaps closer to F'(x) = 0; its own if none is known."""
 
     @abc.abstractmethod
-    def objective(self, x: Array) -> Float[Array, ""]:
+    def objective(self, point: Point) -> Float[Array, ""]:
         """F(x)."""
+
+    def at(self, x: Array) -> Point:
+        """The point whose argument is x."""
+        return Point(x, self.values(x))
 
 
 class _Progress(eqx.Module):
-    x: Array
+    point: Point
     misfit: Misfit
     steps: Int[Array, ""]
     stuck: Bool[Array, ""]
@@ -114,7 +129,7 @@ class _Progress(eqx.Module):
 def newton(
     problem: AbstractConvexProblem, *, rtol: float | None = None, max_steps: int = 100
 ) -> tuple[Array, Any, dict[str, Array]]:
-    """Newton's method with an exact line search, until what is left of the conditions of optimality is rounding, or `rtol`.
+    """Newton's method with a line search by slopes, until what is left of the conditions of optimality is rounding, or `rtol`.
 
     Nothing is decided by values of F, whose rounding hides the last half of the digits, nor by the size of a step. Whether it
     has succeeded is a statement about the point where it ends: its misfit is within rtol (default sqrt(eps)) of its terms and
@@ -124,47 +139,56 @@ def newton(
         x, the result (successful; inaccurate, where neither x nor rounding can be improved; max_steps_reached; or nonfinite,
         with the last finite x), and stats `steps`, `objective` and `residual`, the relative misfit.
     """
-    eps = float(jnp.finfo(problem.start().dtype).eps)
+    start = problem.start()
+    dtype = start.x.dtype
+    eps = float(jnp.finfo(dtype).eps)
     goal, bar = (8 * eps, eps**0.5) if rtol is None else (rtol, rtol)
 
     def body(now: _Progress) -> _Progress:
-        direction = problem.correction(now.x)
+        direction = problem.correction(now.point)
         near = now.misfit.within(bar)
-        slope = problem.slope_along(now.x, direction)
-        downhill = slope(jnp.zeros((), direction.dtype)) < 0
-        length = _length(slope, jnp.ones((), direction.dtype), skip=near | ~downhill)
-        x = now.x + length * direction
-        misfit = problem.misfit(x)
-        finite = jnp.all(jnp.isfinite(x)) & jnp.all(jnp.isfinite(misfit.left + misfit.size))
+        slope = problem.slope_along(now.point, direction)
+        at_zero = slope(jnp.zeros((), dtype))
+        downhill = at_zero < 0
+        length = _length(slope, at_zero, skip=near | ~downhill)
+        point = problem.at(now.point.x + length * direction)
+        misfit = problem.misfit(point)
+        finite = _is_finite(point, misfit)
         # Near the end a step of full length is Newton's own, and what is left falls to a fraction unless it is rounding. So it
         # does where F does not see the step, as along coefficients that K maps to zero. Elsewhere it may rise, but F falls.
         judged = near | ~downhill
         worse = judged & ~(misfit.relative() < now.misfit.relative())
         slow = judged & ~(misfit.relative() < now.misfit.relative() / 2)
-        keep = worse | ~finite
-        x, misfit = jax.tree.map(lambda old, new: jnp.where(keep, old, new), (now.x, now.misfit), (x, misfit))
-        return _Progress(x, misfit, now.steps + 1, slow, finite)
+        point, misfit = _chosen(worse | ~finite, (now.point, now.misfit), (point, misfit))
+        return _Progress(point, misfit, now.steps + 1, slow, finite)
 
     def go_on(now: _Progress) -> Array:
         return ~now.misfit.within(goal, excuse=1 / 16) & ~now.stuck & now.finite & (now.steps < max_steps)
 
-    start = problem.start()
     misfit = problem.misfit(start)
-    finite = jnp.all(jnp.isfinite(misfit.left + misfit.size))
-    end = while_loop(go_on, body, _Progress(start, misfit, jnp.zeros((), jnp.int32), jnp.array(False), finite))
-    x, misfit = _settled(problem, end.x, end.misfit)
+    first = _Progress(start, misfit, jnp.zeros((), jnp.int32), jnp.array(False), _is_finite(start, misfit))
+    end = while_loop(go_on, body, first)
+    point, misfit = _settled(problem, end.point, end.misfit)
     result = RESULTS.where(end.stuck, RESULTS.inaccurate, RESULTS.max_steps_reached)
     result = RESULTS.where(misfit.within(bar), RESULTS.successful, result)
     result = RESULTS.where(end.finite, result, RESULTS.nonfinite)
-    return x, result, {"steps": end.steps, "objective": problem.objective(x), "residual": misfit.relative()}
+    return point.x, result, {"steps": end.steps, "objective": problem.objective(point), "residual": misfit.relative()}
 
 
-def _settled(problem: AbstractConvexProblem, x: Array, misfit: Misfit) -> tuple[Array, Misfit]:
+def _is_finite(point: Point, misfit: Misfit) -> Bool[Array, ""]:
+    return jnp.all(jnp.isfinite(point.x)) & jnp.all(jnp.isfinite(misfit.left + misfit.size))
+
+
+def _chosen(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+
+
+def _settled(problem: AbstractConvexProblem, point: Point, misfit: Misfit) -> tuple[Point, Misfit]:
     """The settled point and its misfit, unless more is left there."""
-    settled = problem.settled(x)
+    settled = problem.at(problem.settled(point))
     of_settled = problem.misfit(settled)
-    closer = jnp.all(of_settled.left <= misfit.left) & jnp.all(jnp.isfinite(settled))
-    return jax.tree.map(lambda new, old: jnp.where(closer, new, old), (settled, of_settled), (x, misfit))
+    closer = jnp.all(of_settled.left <= misfit.left) & jnp.all(jnp.isfinite(settled.x))
+    return _chosen(closer, (settled, of_settled), (point, misfit))
 
 
 class _Bracket(eqx.Module):
@@ -177,7 +201,7 @@ class _Bracket(eqx.Module):
     tries: Int[Array, ""]
 
 
-def _length(slope: Callable[[Array], Array], one: Array, skip: Array) -> Float[Array, ""]:
+def _length(slope: Callable[[Array], Array], at_zero: Array, skip: Array) -> Float[Array, ""]:
     """1, if the slope, negative at t = 0, is no more than a tenth of that above zero there; else a t < 1 where its absolute
     value is at most half of that at t = 0.
 
@@ -185,10 +209,9 @@ def _length(slope: Callable[[Array], Array], one: Array, skip: Array) -> Float[A
     as positive. `skip` takes 1 as it is. No t is larger than 1: of coefficients that K maps to zero, which F does not see, a
     step leaves the fraction 1 - t, and in a row of long steps they would grow until their rounding drowns all else.
     """
-    zero = slope(jnp.zeros_like(one))
 
     def go_on(now: _Bracket) -> Array:
-        fits = jnp.where(now.tries == 0, now.at_t <= abs(zero) / 10, abs(now.at_t) <= abs(zero) / 2)  # false for NaN
+        fits = jnp.where(now.tries == 0, now.at_t <= abs(at_zero) / 10, abs(now.at_t) <= abs(at_zero) / 2)  # false for NaN
         return ~(skip | fits) & (now.tries < 80)
 
     def narrow(now: _Bracket) -> _Bracket:
@@ -199,8 +222,9 @@ def _length(slope: Callable[[Array], Array], one: Array, skip: Array) -> Float[A
         t = low + jnp.where(now.tries % 2 == 0, secant, 0.5) * (high - low)
         return _Bracket(low, at_low, high, at_high, t, slope(t), now.tries + 1)
 
+    zero, one = jnp.zeros_like(at_zero), jnp.ones_like(at_zero)
     at_one = slope(one)
-    first = _Bracket(jnp.zeros_like(zero), zero, one, at_one, one, at_one, jnp.zeros((), jnp.int32))
+    first = _Bracket(zero, at_zero, one, at_one, one, at_one, jnp.zeros((), jnp.int32))
     return while_loop(go_on, narrow, first).t
 
 
@@ -212,4 +236,4 @@ def minimum(
 
 
 def _one_more(end: tuple[Array, Any, dict[str, Array]], problem: AbstractConvexProblem) -> tuple[Array, Any, dict[str, Array]]:
-    return end[0] + problem.correction(end[0]), *end[1:]
+    return end[0] + problem.correction(problem.at(end[0])), *end[1:]

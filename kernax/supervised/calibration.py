@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.boundary import as_scalar, as_stack, as_targets, as_weights, count, dtype_of
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
-from kernax.core.newton import AbstractConvexProblem, Misfit, minimum
+from kernax.core.newton import AbstractConvexProblem, Misfit, Point, minimum
 from kernax.core.numerics import is_concrete, stopped
 from kernax.core.parameters import data
 from kernax.core.preparation import prepare_stacks
@@ -80,44 +80,44 @@ class _Sigmoid(AbstractConvexProblem):
     weights: Float[Array, " n"]
 
     def start(self):
-        return jnp.zeros_like(self.u, shape=2)
+        return Point(jnp.zeros_like(self.u, shape=2), jnp.zeros_like(self.u))
 
-    def correction(self, x):
+    def values(self, x):
+        return x[0] * self.u + x[1]
+
+    def correction(self, point):
         # Elimination by hand: about the mean m of u under the curvatures c the Hessian is diagonal.
-        g, c = self._gradient(self._margin(x)), self._curvature(x)
+        g, c = self._gradient(point.values), self._curvature(point.values)
         mean = jnp.sum(c * self.u) / jnp.sum(c)
         off = self.u - mean
         spread = jnp.sum(c * off * off)
         d = jnp.where(spread > 0, -jnp.sum(g * off) / jnp.where(spread > 0, spread, 1), 0)
         return jnp.stack([d, -jnp.sum(g) / jnp.sum(c) - mean * d])
 
-    def slope_along(self, x, direction):
-        margin, v = self._margin(x), direction[0] * self.u + direction[1]
-        return lambda t: jnp.sum(self._gradient(margin + t * v) * v)
+    def slope_along(self, point, direction):
+        v = direction[0] * self.u + direction[1]
+        return lambda t: jnp.sum(self._gradient(point.values + t * v) * v)
 
-    def misfit(self, x):
-        g = self._gradient(self._margin(x))
+    def misfit(self, point):
+        g = self._gradient(point.values)
         terms = jnp.stack([g * self.u, g])
-        of_g = self._curvature(x) * float(jnp.finfo(x.dtype).eps) * (abs(x[0]) + abs(x[1]))
+        of_margin = float(jnp.finfo(g.dtype).eps) * jnp.sum(abs(point.x))
+        of_g = self._curvature(point.values) * of_margin
         rounding = jnp.stack([of_g * abs(self.u), of_g])
         return Misfit(abs(jnp.sum(terms, 1)), jnp.sum(abs(terms), 1), jnp.sum(rounding, 1))
 
-    def settled(self, x):
-        return x
+    def settled(self, point):
+        return point.x
 
-    def objective(self, x):
-        margin = self._margin(x)
+    def objective(self, point):
+        margin = point.values
         losses = self.likely * jax.nn.softplus(-margin) + (1 - self.likely) * jax.nn.softplus(margin)
         return jnp.sum(self.weights * losses)
-
-    def _margin(self, x):
-        return x[0] * self.u + x[1]
 
     def _gradient(self, margin):
         return self.weights * (jax.nn.sigmoid(margin) - self.likely)
 
-    def _curvature(self, x):
-        margin = self._margin(x)
+    def _curvature(self, margin):
         return self.weights * jax.nn.sigmoid(margin) * jax.nn.sigmoid(-margin)
 
 

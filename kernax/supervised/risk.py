@@ -14,7 +14,7 @@ from kernax.core.labels import as_signs
 from kernax.core.linalg import weighted_solve
 from kernax.core.losses import AbstractLoss, AbstractPiecewiseLinearLoss, AbstractSmoothLoss
 from kernax.core.memory import check_memory
-from kernax.core.newton import AbstractConvexProblem, minimum
+from kernax.core.newton import AbstractConvexProblem, Point, minimum
 from kernax.core.numerics import is_concrete, product, stopped
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
@@ -136,15 +136,21 @@ class _SmoothRisk(AbstractConvexProblem):
     bias: bool = eqx.field(static=True)
 
     def start(self):
-        start = jnp.zeros_like(self.y, shape=len(self.y) + 1)
-        if not self.bias or self.loss.targets != "numbers":
-            return start
-        return start.at[-1].set(_median(self.y, self.weights))  # far from all numbers Huber's curvatures would be zero
+        bias = jnp.zeros_like(self.y[0])
+        if self.bias and self.loss.targets == "numbers":
+            bias = _median(self.y, self.weights)  # far from all numbers Huber's curvatures would be zero
+        nothing = jnp.zeros_like(self.y)
+        return Point(jnp.append(nothing, bias), nothing)
 
-    def correction(self, x):
+    def values(self, x):
+        return values_of(self.operator, x[:-1])
+
+    def correction(self, point):
         # (H K + ridge) d = -(ridge a + g) - h d_b, and sum (a + d) = 0 where there is a bias: IRLS as a correction, so that
         # an error of the solve, jitter included, costs a step and no digits. Nothing is divided by h.
-        a, (y, f) = x[:-1], self._compared(x)
+        x = point.x
+        a = x[:-1]
+        y, f = self._compared(point)
         g, h = self._gradient(y, f), self.weights * self.loss.curvature(y, f)
         columns = jnp.stack([-(self.ridge * a + g), h] if self.bias else [-(self.ridge * a + g)], 1)
         d = _solved(self.operator, h, self.ridge, columns)
@@ -155,8 +161,9 @@ class _SmoothRisk(AbstractConvexProblem):
         d_b = jnp.where(pull > 0, jnp.sum(a + d[:, 0]) / jnp.where(pull > 0, pull, 1), downhill)
         return jnp.append(d[:, 0] - d_b * d[:, 1], d_b)
 
-    def slope_along(self, x, direction):
-        a, (y, f), d, d_b = x[:-1], self._compared(x), direction[:-1], direction[-1]
+    def slope_along(self, point, direction):
+        a, d, d_b = point.x[:-1], direction[:-1], direction[-1]
+        y, f = self._compared(point)
         Kd = self.operator.mv(d)
         unit = jnp.max(abs(Kd)) + abs(d_b)  # products of what is tiny, or huge, would leave the range of floats
         unit = jnp.where(unit > 0, unit, 1)
@@ -168,10 +175,12 @@ class _SmoothRisk(AbstractConvexProblem):
 
         return slope
 
-    def misfit(self, x):
+    def misfit(self, point):
         # Rounding of f_i is at most about eps (sqrt(K_ii) sum_j sqrt(K_jj) |a_j| + |b|), since |K_ij| <= sqrt(K_ii K_jj).
         # What it makes of g_i is tried as well as h_i times it, for losses whose curvature jumps.
-        a, (y, f) = x[:-1], self._compared(x)
+        x = point.x
+        a = x[:-1]
+        y, f = self._compared(point)
         g, h = self._gradient(y, f), self.weights * self.loss.curvature(y, f)
         root = jnp.sqrt(abs(lx.diagonal(self.operator)))
         of_f = float(jnp.finfo(x.dtype).eps) * (root * jnp.sum(root * abs(a)) + abs(x[-1]))
@@ -180,20 +189,20 @@ class _SmoothRisk(AbstractConvexProblem):
         at_zero = abs(self._gradient(self.y, jnp.zeros_like(f)))
         return misfit_of(root, self.ridge * a, g, of_g, at_zero, self.bias, unseen(self.operator, x.dtype))
 
-    def settled(self, x):
+    def settled(self, point):
         # The coefficients that the condition asks for. Where K is singular to rounding, f hardly tells them from others.
-        known = self.ridge > 0
-        a = -self._gradient(*self._compared(x)) / jnp.where(known, self.ridge, 1)
+        x, known = point.x, self.ridge > 0
+        a = -self._gradient(*self._compared(point)) / jnp.where(known, self.ridge, 1)
         return jnp.append(jnp.where(known, a, x[:-1]), x[-1])
 
-    def objective(self, x):
-        of_f = self.operator.mv(x[:-1])
-        return jnp.sum(self.weights * self.loss(self.y, of_f + x[-1])) + self.ridge / 2 * product(x[:-1], of_f)
+    def objective(self, point):
+        losses = self.loss(self.y, point.values + point.x[-1])
+        return jnp.sum(self.weights * losses) + self.ridge / 2 * product(point.x[:-1], point.values)
 
-    def _compared(self, x):
+    def _compared(self, point):
         """What the loss compares: y and f, or both without the bias, where it depends on their difference alone."""
-        values, bias = values_of(self.operator, x[:-1]), x[-1]
-        return (self.y - bias, values) if self.loss.of_difference else (self.y, values + bias)
+        bias = point.x[-1]
+        return (self.y - bias, point.values) if self.loss.of_difference else (self.y, point.values + bias)
 
     def _gradient(self, y, f):
         return self.weights * self.loss.derivative(y, f)

@@ -15,7 +15,7 @@ from kernax.core.gram import gram_operator
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_one_hot
 from kernax.core.memory import check_memory
-from kernax.core.newton import AbstractConvexProblem, minimum
+from kernax.core.newton import AbstractConvexProblem, Point, minimum
 from kernax.core.numerics import product, stopped
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
@@ -78,12 +78,17 @@ class _SoftmaxRisk(AbstractConvexProblem):
     bias: bool = eqx.field(static=True)
 
     def start(self):
-        return jnp.zeros_like(self.Y, shape=(len(self.Y) + 1, self.Y.shape[1]))
+        nothing = jnp.zeros_like(self.Y)
+        return Point(jnp.append(nothing, nothing[:1], 0), nothing)
 
-    def correction(self, x):
+    def values(self, x):
+        return values_of(self.operator, x[:-1])
+
+    def correction(self, point):
         # With probabilities P and the Hessian of the loss W, (W K + ridge) d = -(ridge a + g) - W d_b, and sums of zero over
         # the points. W has constants in its kernel, so that d_b is fixed up to one, and sums to zero.
-        a, f = x[:-1], self._values(x)
+        x, f = point.x, self._function(point)
+        a = x[:-1]
         P = jax.nn.softmax(f)
         inverse = _Inverse(self.operator.as_matrix(), P, self.ridge, self.weights)
         d = inverse(-(self.ridge * a + self._gradient(f)))
@@ -98,8 +103,9 @@ class _SoftmaxRisk(AbstractConvexProblem):
         d_b = d_b - jnp.mean(d_b)
         return jnp.append(d - product(of_each, d_b), d_b[None], 0)
 
-    def slope_along(self, x, direction):
-        a, f, d, d_b = x[:-1], self._values(x), direction[:-1], direction[-1:]
+    def slope_along(self, point, direction):
+        a, d, d_b = point.x[:-1], direction[:-1], direction[-1:]
+        f = self._function(point)
         Kd = product(self.operator.as_matrix(), d)
         unit = jnp.max(abs(Kd)) + jnp.max(abs(d_b))
         unit = jnp.where(unit > 0, unit, 1)
@@ -111,8 +117,9 @@ class _SoftmaxRisk(AbstractConvexProblem):
 
         return slope
 
-    def misfit(self, x):
-        a, f = x[:-1], self._values(x)
+    def misfit(self, point):
+        x, f = point.x, self._function(point)
+        a = x[:-1]
         g, P = self._gradient(f), jax.nn.softmax(f)
         root = jnp.sqrt(abs(lx.diagonal(self.operator)))[:, None]
         of_f = float(jnp.finfo(x.dtype).eps) * jnp.max(
@@ -122,17 +129,17 @@ class _SoftmaxRisk(AbstractConvexProblem):
         at_zero = abs(self._gradient(jnp.zeros_like(f)))
         return misfit_of(root, self.ridge * a, g, h * of_f, at_zero, self.bias, unseen(self.operator, x.dtype))
 
-    def settled(self, x):
-        a = -self._gradient(self._values(x)) / self.ridge
-        return jnp.append(a, x[-1:], 0)
+    def settled(self, point):
+        a = -self._gradient(self._function(point)) / self.ridge
+        return jnp.append(a, point.x[-1:], 0)
 
-    def objective(self, x):
-        Ka = product(self.operator.as_matrix(), x[:-1])
-        logs = jax.nn.log_softmax(Ka + x[-1:])
-        return -jnp.sum(self.weights[:, None] * self.Y * logs) + self.ridge / 2 * jnp.sum(x[:-1] * Ka)
+    def objective(self, point):
+        logs = jax.nn.log_softmax(self._function(point))
+        square = jnp.sum(point.x[:-1] * point.values)
+        return -jnp.sum(self.weights[:, None] * self.Y * logs) + self.ridge / 2 * square
 
-    def _values(self, x):
-        return values_of(self.operator, x[:-1]) + x[-1:]
+    def _function(self, point):
+        return point.values + point.x[-1:]
 
     def _gradient(self, f):
         P = jax.nn.softmax(f)
