@@ -1,5 +1,6 @@
 """Kernel logistic regression for two and several classes: SciPy's values, gradients, jit, vmap, weights, traces, bad input."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,6 +68,24 @@ def test_two_classes_are_one_machine_with_half_the_ridge(data):
     difference = two.value.coefficients[:, 1] - two.value.coefficients[:, 0]
     np.testing.assert_allclose(difference, one.value.coefficients, **CLOSE)
     np.testing.assert_allclose(two.value.bias[1] - two.value.bias[0], one.value.bias, **CLOSE)
+
+
+def test_derivatives_of_several_classes_are_right_where_their_sum_is_nearly_singular():
+    """In float32 the slope of a lengthscale was 36 instead of 1.3, beside a successful fit."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 3)).astype(DTYPE)
+    y = np.sign(X[:, 0] - X[:, 1]).astype(DTYPE)
+    rows = np.arange(30).astype(DTYPE)
+
+    def of_two(kernel):
+        f = kernax.kernel_softmax(kernel, X, kernax.one_hot(y)[0], 1e-4, throw=False).value.values(X)
+        return jnp.tanh((f[:, 1] - f[:, 0]) / 100) @ rows
+
+    def of_one(kernel):
+        return jnp.tanh(kernax.kernel_logistic(kernel, X, y, 0.5e-4, throw=False).value.values(X) / 100) @ rows
+
+    slopes = [eqx.filter_jit(jax.grad(function))(kernax.RBF(3.0)).lengthscale for function in (of_two, of_one)]
+    np.testing.assert_allclose(*slopes, rtol=1e-6 if X64 else 1e-3)
 
 
 def test_weights_are_repetitions_and_zero_is_removal(data):

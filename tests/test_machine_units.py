@@ -138,3 +138,24 @@ def test_one_class_around_the_origin_whose_values_are_rounding_alone_is_no_succe
     solution = kernax.one_class_svm(kernax.Linear(), around, 1.0, throw=False)
     np.testing.assert_allclose(solution.value.coefficients, 1, rtol=1e-6)
     assert solution.result == kernax.RESULTS.inaccurate
+
+
+LARGE = DTYPE(2.0**83 if not X64 else 2.0**660)
+
+
+def regression(K, size, C):
+    return kernax.support_vector_regression(K * kernax.RBF(0.2), X, T * size, C, 0.2 * size, throw=False)
+
+
+def test_a_solution_that_floats_cannot_hold_is_no_success():
+    """Coefficients of 1e-50 or 1e50 in float32 were returned as zero and as infinity, successfully."""
+    underflown = regression(LARGE, 1 / LARGE, 1.0)
+    assert underflown.result == kernax.RESULTS.inaccurate
+    overflown = regression(1 / LARGE, LARGE, np.inf)
+    assert overflown.result == kernax.RESULTS.nonfinite
+    assert np.all(np.isnan(overflown.value.coefficients)) & np.isnan(overflown.value.bias)
+    infinite = kernax.lasso(X / LARGE, T * LARGE, 0.1, throw=False)
+    assert infinite.result == kernax.RESULTS.nonfinite
+    assert np.all(np.isnan(infinite.value[0])) & np.isnan(infinite.value[1])
+    zero = kernax.lasso(X * LARGE, T / LARGE, 0.1, throw=False)  # the penalty is small beside 1, the largest slope
+    assert zero.result == kernax.RESULTS.inaccurate

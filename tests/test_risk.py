@@ -259,3 +259,14 @@ def test_options_of_the_other_kind_of_loss_are_refused(data):
                 lambda solver: untyped(kernax.lasso)(np.asarray(X), y, 1.0, solver=solver)):  # fmt: skip
         with pytest.raises(ValueError, match=r"solver must be SMO\(\) or ProjectedGradient\(\), called"):
             fit(kernax.SMO)
+
+
+@pytest.mark.parametrize(
+    ("loss", "y"), [(kernax.Logistic(), [-1.0, 1.0]), (kernax.Poisson(), [0.0, 3.0])], ids=["signs", "counts"]
+)
+def test_without_a_ridge_a_loss_that_falls_for_ever_has_no_solution(loss, y):
+    """After a hundred steps in float32, seven hundred in float64, its derivative underflows to zero: no gradient was left."""
+    points = jnp.asarray([[-1.0], [1.0]], DTYPE)
+    fit = lambda ridge: kernax.regularised_risk(RBF, points, np.array(y), loss, ridge, max_steps=2000, throw=False)
+    assert fit(0.0).result == kernax.RESULTS.diverged
+    assert fit(0.1).result == kernax.RESULTS.successful

@@ -88,8 +88,9 @@ def calibrated_losses(values: Array, Y: Array) -> Float[Array, " n"]:
     columns = [(values, signs)] if values.ndim == 1 else zip(values.T, signs.T)
     losses = []
     for column, sign in columns:
-        sigmoid = platt(column, sign).value
-        losses.append(jax.nn.softplus(-sign * (sigmoid.slope * column + sigmoid.intercept)))
+        known = jnp.where(jnp.all(jnp.isfinite(column)), column, 0)
+        log_odds = platt(known, sign, throw=False).value.log_odds(column)  # NaN where the fit of a fold failed
+        losses.append(jax.nn.softplus(-sign * log_odds))
     return jnp.mean(jnp.stack(losses), 0)
 
 

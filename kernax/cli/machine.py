@@ -87,9 +87,10 @@ def compiled_programs(keep: bool) -> Iterator[None]:
     try:
         for name, value in settings.items():
             jax.config.update(name, value)
-        # A full disk, or an entry that a killed command left behind, costs a compilation: nothing to worry anyone with.
-        warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
-        yield
+        with warnings.catch_warnings():
+            # A full disk, or an entry that a killed command left behind, costs a compilation: nothing to worry anyone with.
+            warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
+            yield
     finally:
         for name, value in before.items():
             jax.config.update(name, value)

@@ -16,7 +16,7 @@ from kernax.core.boundary import as_scalar, count, dtype_of
 from kernax.core.kernel import AbstractKernel
 from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete, product
-from kernax.core.operators import tell_lineax
+from kernax.core.operators import ShiftedOperator, tell_lineax
 from kernax.core.parameters import check_count
 from kernax.core.preparation import diagonal_of, prepare_stacks, warn_of_featureless_points
 from kernax.core.sharding import compiled
@@ -87,7 +87,7 @@ def gram_operator(
     ridge = as_scalar(ridge, dtype_of(X), "ridge", NONNEGATIVE)
     if isinstance(operator, lx.MatrixLinearOperator):
         return lx.MatrixLinearOperator(operator.matrix + ridge * jnp.eye(count(X), dtype=ridge.dtype), _PSD)
-    return lx.TaggedLinearOperator(operator + ridge * lx.IdentityLinearOperator(operator.in_structure()), _PSD)
+    return ShiftedOperator(operator, None, jnp.full(count(X), ridge))
 
 
 _PSD = lx.positive_semidefinite_tag

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from kernax.core.parameters import check_supports, interval, nonnegative, positive
 
@@ -49,6 +49,10 @@ class AbstractSmoothLoss(AbstractLoss):
     @abc.abstractmethod
     def curvature(self, y: Values, f: Values) -> Values:
         """The second derivative in f, >= 0."""
+
+    def attains_minimum(self, y: Values) -> Bool[Array, "*n"]:
+        """Whether `L(y, f)` has a minimum at a finite f, rather than falling for ever."""
+        return jnp.ones_like(y, dtype=bool)
 
 
 class AbstractPiecewiseLinearLoss(AbstractLoss):
@@ -111,6 +115,9 @@ class Logistic(AbstractSmoothLoss):
     def curvature(self, y, f):
         return jax.nn.sigmoid(f) * jax.nn.sigmoid(-f)
 
+    def attains_minimum(self, y):
+        return jnp.zeros_like(y, dtype=bool)
+
     def response(self, f):
         return jax.nn.sigmoid(f)
 
@@ -146,6 +153,9 @@ class Poisson(AbstractSmoothLoss):
 
     def curvature(self, y, f):
         return jnp.exp(f)
+
+    def attains_minimum(self, y):
+        return y > 0
 
     def response(self, f):
         return jnp.exp(f)

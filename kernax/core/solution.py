@@ -14,9 +14,20 @@ import lineax as lx
 import numpy as np
 
 from kernax.core.numerics import is_concrete
-from kernax.errors import BreakdownError, ConditionWarning, DivergedError, MaxStepsError, NonFiniteError, NotPSDError
+from kernax.errors import (
+    BreakdownError,
+    ConditionWarning,
+    DivergedError,
+    MaxStepsError,
+    MemoryBudgetError,
+    NonFiniteError,
+    NotPSDError,
+    SolveError,
+)
 
 Value = TypeVar("Value")
+
+MOST_FOR_EIGENVALUES = 2000  # of points: those of their Gram matrix take a second
 
 
 _Words: Any = lx.RESULTS  # equinox's enumerations may be extended, which type checkers do not believe
@@ -57,12 +68,21 @@ _ERRORS = {
 
 
 def promoted(word: Any) -> Any:
-    """One of lineax's words as ours: `RESULTS.promote`, without its look-up in a table, which fails inside `jax.shard_map`."""
-    result = RESULTS.successful
+    """One of lineax's words as ours: `RESULTS.promote`, without its look-up in a table, which fails inside `jax.shard_map`.
+
+    A word that lineax may learn one day is no success.
+    """
+    result = RESULTS.where(word == lx.RESULTS.successful, RESULTS.successful, RESULTS.breakdown)
     for name in _ERRORS:
         if hasattr(lx.RESULTS, name):
             result = RESULTS.where(word == getattr(lx.RESULTS, name), getattr(RESULTS, name), result)
     return result
+
+
+def void_unless_known(value: Any, result: Any) -> Any:
+    """The value, NaN throughout where the result says that nothing is known of it: `not_psd` or `nonfinite`."""
+    unknown = (result == RESULTS.nonfinite) | (result == RESULTS.not_psd)
+    return jax.tree.map(lambda leaf: jnp.where(unknown, jnp.nan, leaf), value)
 
 
 class Solution(eqx.Module, Generic[Value]):
@@ -101,12 +121,7 @@ def finish(
         return solution
     successful = bool(jnp.all(solution.result == RESULTS.successful))
     if throw and not successful:
-        for word, error in _ERRORS.items():
-            result = getattr(RESULTS, word)
-            if jnp.any(solution.result == result):
-                eigenvalues = _eigenvalues(matrix()) if error is NotPSDError and matrix is not None else ""
-                parts = (RESULTS[result], eigenvalues, hint, _figures(solution.stats))
-                raise error(" ".join(part for part in parts if part))
+        raise _error(solution, hint, matrix)
     jitter = solution.stats.get("jitter")
     if successful and not quiet and jitter is not None and np.any(np.asarray(jitter) > 0):
         warn(
@@ -114,6 +129,17 @@ def finish(
             ConditionWarning,
         )
     return solution
+
+
+def _error(solution: Solution, hint: str, matrix: Callable[[], Any] | None) -> Exception:
+    """What to raise for a solve that failed: of a batch, for the first kind of failure among its members."""
+    parts = [hint, _figures(solution.stats)]
+    for word, error in _ERRORS.items():
+        result = getattr(RESULTS, word)
+        if jnp.any(solution.result == result):
+            eigenvalues = _eigenvalues(matrix) if error is NotPSDError and matrix is not None else ""
+            return error(" ".join(part for part in (RESULTS[result], eigenvalues, *parts) if part))
+    return SolveError(" ".join(part for part in ("The solve failed.", *parts) if part))
 
 
 def _checked(solution: Solution[Value]) -> Value:
@@ -125,12 +151,16 @@ def _checked(solution: Solution[Value]) -> Value:
     return jax.tree.map(lambda leaf: jnp.where(sound, leaf, jnp.nan) if eqx.is_inexact_array(leaf) else leaf, solution.value)
 
 
-def _eigenvalues(matrix: Any) -> str:
-    """A sentence on the extreme eigenvalues, of a matrix that is small enough for them to take seconds."""
-    if len(matrix) > 3000 or not np.isfinite(matrix).all():
+def _eigenvalues(matrix: Callable[[], Any]) -> str:
+    """A sentence on the extreme eigenvalues, of a matrix that is held and small enough for them to take a second."""
+    try:
+        K = np.asarray(matrix())
+    except MemoryBudgetError:
         return ""
-    values = np.linalg.eigvalsh(np.asarray(matrix))
-    return f"Its smallest eigenvalue is {values[0]:.3g}, its largest {values[-1]:.3g}."
+    if len(K) > MOST_FOR_EIGENVALUES or not np.isfinite(K).all():
+        return ""
+    values = np.linalg.eigvalsh(K)
+    return f"Without ridge and weights its smallest eigenvalue is {values[0]:.3g}, its largest {values[-1]:.3g}."
 
 
 def warn_of_rounding(solution: Solution, most: float, affected: str, hint: str) -> None:

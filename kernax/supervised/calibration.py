@@ -15,7 +15,7 @@ from kernax.core.numerics import is_concrete, stopped
 from kernax.core.parameters import data
 from kernax.core.preparation import prepare_stacks
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.solution import RESULTS, Solution, finish, void_unless_known
 from kernax.supervised.dual import AbstractDualSolver
 from kernax.supervised.svm import PENALTY, svm
 
@@ -34,9 +34,13 @@ class Platt(eqx.Module):
         """`level - slope centre`."""
         return self.level - self.slope * self.centre
 
+    def log_odds(self, f: ArrayLike) -> Float[Array, "*n"]:
+        """`slope f + intercept` of decision values."""
+        return self.slope * (jnp.asarray(f) - self.centre) + self.level
+
     def __call__(self, f: ArrayLike) -> Float[Array, "*n"]:
         """Probabilities of decision values."""
-        return jax.nn.sigmoid(self.slope * (jnp.asarray(f) - self.centre) + self.level)
+        return jax.nn.sigmoid(self.log_odds(f))
 
 
 def platt(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None, throw: bool = True) -> Solution[Platt]:
@@ -59,8 +63,7 @@ def _platt(f, y, weights):
     x, result, stats = minimum(problem)
     slope = jnp.where(size > 0, x[0] / jnp.where(size > 0, size, 1), 0)
     result = RESULTS.where(jnp.isfinite(slope + jnp.sum(y)), result, RESULTS.nonfinite)
-    slope, level = (jnp.where(result == RESULTS.nonfinite, jnp.nan, part) for part in (slope, x[1]))
-    return Solution(Platt(slope, level, centre), result, stats)
+    return Solution(Platt(*void_unless_known((slope, x[1], centre), result)), result, stats)
 
 
 def _location_and_size(f: Float[Array, " n"], weights: Float[Array, " n"]) -> tuple[Float[Array, ""], Float[Array, ""]]:

@@ -7,11 +7,11 @@ from jaxtyping import Array, ArrayLike, Float
 from kernax.core.boundary import as_scalar, as_stack, as_targets, as_weights, dtype_of
 from kernax.core.numerics import exponent_of, product, stopped, times_power_of_two
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.solution import RESULTS, Solution, finish, void_unless_known
 from kernax.core.support import NONNEGATIVE
 from kernax.supervised.certificate import certificate
 from kernax.supervised.dual import AbstractDualSolver, BoxProblem, Point, as_dual_solver
-from kernax.supervised.machine import machine
+from kernax.supervised.machine import machine, survives_units
 from kernax.supervised.smo import SMO
 
 
@@ -47,7 +47,7 @@ def lasso(
         objective less a constant.
 
     Raises:
-        ValueError: bad shapes or values. MaxStepsError, NonFiniteError: the solve failed.
+        ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError: the solve failed.
     """
     features = jnp.asarray(as_stack(features, "features"))
     if features.ndim != 2:
@@ -81,12 +81,16 @@ def _lasso(features, y, penalty, weights, bias, solver):
     size = jnp.max(abs(targets))
     problem = BoxProblem(operator, targets, -free, free, penalty / 2, None, jnp.where(size > 0, size, 1))
     c, _, result, stats = machine(problem, solver)
-    coefficients = times_power_of_two(c, of_y - of_features)
-    returned = times_power_of_two(coefficients, of_features - of_y)  # an entry may be less than the smallest float
-    relative_gap = _gap_in_features(*stopped((problem, returned, centred, y, level, w)), bias=bias)
-    result = RESULTS.where((result == RESULTS.successful) & (relative_gap > solver.tol), RESULTS.inaccurate, result)
+    b = level - product(centre, c)
+    value = times_power_of_two(c, of_y - of_features), times_power_of_two(b, of_y)
+    again = times_power_of_two(value[0], of_features - of_y), times_power_of_two(value[1], -of_y)
+    result = survives_units(result, (c, b), again)
+    relative_gap = jnp.maximum(stats["relative_gap"], _gap_in_features(*stopped((problem, c, centred, y, level, w)), bias=bias))
+    accurate = relative_gap <= solver.tol
+    result = RESULTS.where((result == RESULTS.successful) & ~accurate, RESULTS.inaccurate, result)
     objectives = {name: times_power_of_two(stats[name], of_w + 2 * of_y) for name in ("primal", "dual", "gap")}
-    return Solution((coefficients, times_power_of_two(level - product(centre, c), of_y)), result, stats | objectives)
+    stats = stats | objectives | {"relative_gap": relative_gap}
+    return Solution(void_unless_known(value, result), result, stats)
 
 
 def _gap_in_features(problem, c, centred, y, level, w, *, bias):
@@ -99,7 +103,7 @@ def _gap_in_features(problem, c, centred, y, level, w, *, bias):
     if bias:
         off = off - jnp.sum(w * off) / jnp.sum(w)  # the centre is rounded too
     slopes = product(w * off, centred)
-    rounding = 16 * len(y) * float(jnp.finfo(c.dtype).eps) * product(w * abs(y), abs(centred))
+    rounding = 8 * float(jnp.finfo(c.dtype).eps) * jnp.sqrt(product((w * y) ** 2, centred**2))  # a random walk
     slopes = jnp.clip(problem.residual(c), slopes - rounding, slopes + rounding)
     zero = jnp.zeros((), c.dtype)
     return certificate(Point(c, slopes, zero, jnp.zeros((), jnp.int32)), problem)["relative_gap"]

@@ -13,7 +13,7 @@ from kernax.core.losses import AbstractPiecewiseLinearLoss
 from kernax.core.newton import implicit
 from kernax.core.numerics import exponent_of, stopped, times_power_of_two
 from kernax.core.sharding import varying_alike, while_loop
-from kernax.core.solution import RESULTS
+from kernax.core.solution import RESULTS, void_unless_known
 from kernax.supervised.active_set import newton_step, polished
 from kernax.supervised.certificate import certificate, rounding_of, survives_rounding
 from kernax.supervised.dual import (
@@ -90,7 +90,22 @@ def machine(problem: BoxProblem, solver: AbstractDualSolver, start: Float[Array,
     start = None if start is None else times_power_of_two(start, -units.of_beta)
     beta, bias, result, stats = _machine(units.removed(problem), solver, start)
     objectives = {name: times_power_of_two(stats[name], units.of_f + units.of_beta) for name in ("primal", "dual", "gap")}
-    return times_power_of_two(beta, units.of_beta), times_power_of_two(bias, units.of_f), result, stats | objectives
+    value = times_power_of_two(beta, units.of_beta), times_power_of_two(bias, units.of_f)
+    again = times_power_of_two(value[0], -units.of_beta), times_power_of_two(value[1], -units.of_f)
+    result = survives_units(result, (beta, bias), again)
+    return *void_unless_known(value, result), result, stats | objectives
+
+
+def survives_units(result: Any, found: tuple[Array, Array], again: tuple[Array, Array]) -> Any:
+    """The result of coefficients and a bias found in units, in which values are of order one: `again` is what is left of them
+    after they were taken to the user's units and back. Where entries have left the range of floats it is no solution any more.
+    """
+    (beta, bias), (beta_again, bias_again) = stopped((found, again))
+    slight = 8 * float(jnp.finfo(beta.dtype).eps)
+    kept = jnp.all(abs(beta_again - beta) <= slight * jnp.max(abs(beta))) & (abs(bias_again - bias) <= slight * (1 + abs(bias)))
+    overflown = jnp.all(jnp.isfinite(beta)) & ~jnp.all(jnp.isfinite(jnp.append(beta_again, bias_again)))
+    result = RESULTS.where((result == RESULTS.successful) & ~kept, RESULTS.inaccurate, result)
+    return RESULTS.where(overflown, RESULTS.nonfinite, result)
 
 
 def _machine(problem, solver, start):
@@ -107,9 +122,9 @@ def _machine(problem, solver, start):
     stats = certificate(*stopped((point, problem))) | {"steps": point.steps}
     figures = jnp.stack([stats["relative_gap"], stats["primal"], stats["dual"], point.bias])
     finite = jnp.all(jnp.isfinite(figures)) & jnp.all(jnp.isfinite(point.beta))
-    value = jax.tree.map(lambda leaf: jnp.where(finite, leaf, jnp.nan), (point.beta, point.bias))
+    beta, bias = jax.tree.map(lambda leaf: jnp.where(finite, leaf, jnp.nan), (point.beta, point.bias))
     result = _ending(stopped(point), stopped(problem), stats, finite, solver.tol)
-    return *value, result, stats
+    return beta, bias, result, stats
 
 
 def _ending(point: Point, problem: BoxProblem, stats: dict[str, Array], finite: Array, tol: float) -> Any:

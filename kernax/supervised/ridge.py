@@ -16,7 +16,7 @@ from kernax.core.memory import check_memory
 from kernax.core.numerics import product, stopped, times_power_of_two
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish, warn_of_rounding
+from kernax.core.solution import RESULTS, Solution, finish, void_unless_known, warn_of_rounding
 from kernax.core.solvers import JitteredCholesky
 from kernax.core.support import NONNEGATIVE
 
@@ -98,8 +98,9 @@ def _kernel_ridge(kernel, X, y, ridge, weights, bias, solver, block_size, primal
         result = RESULTS.where((result == RESULTS.successful) & ~jnp.all(jnp.isfinite(b)), RESULTS.nonfinite, result)
         system = WeightedSystem(operator, weights, ridge + stats.get("jitter", 0))
         relative = _residual_with_bias(*stopped((system, a, b, w[:, None] * targets, w)))
-        inaccurate = (result == RESULTS.successful) & (relative > 2 * accurate_residual(solver, a.dtype))  # two columns
-        result = RESULTS.where(inaccurate, RESULTS.inaccurate, result)
+        accurate = relative <= 2 * accurate_residual(solver, a.dtype)  # two columns
+        result = RESULTS.where((result == RESULTS.successful) & ~accurate, RESULTS.inaccurate, result)
+        a, b = void_unless_known((a, b), result)
         stats = stats | {"residual": relative}
     expansion = KernelExpansion(kernel, X, a.reshape(y.shape), b.reshape(y.shape[1:]))
     return Solution(expansion, result, stats)

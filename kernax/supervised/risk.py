@@ -18,7 +18,7 @@ from kernax.core.newton import AbstractConvexProblem, Point, minimum
 from kernax.core.numerics import is_concrete, product, stopped
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.solution import RESULTS, Solution, finish, void_unless_known
 from kernax.core.solvers import JitteredCholesky
 from kernax.core.support import NONNEGATIVE
 from kernax.supervised.dual import AbstractDualSolver, as_dual_solver
@@ -44,9 +44,8 @@ def regularised_risk(
     """Minimises `sum_i w_i L(y_i, f(x_i) + b) + ridge/2 |f|^2` for any convex loss (Schoelkopf, Herbrich & Smola 2001).
 
     By the representer theorem f is a `KernelExpansion` on X. For a smooth loss it is found by damped Newton steps, each a
-    ridge
-    solve with the curvatures as weights; for a piecewise linear one by the solver of the dual (`svm`). A penalty that is any
-    other strictly increasing function of the norm has the same minimisers, for some other ridge.
+    ridge solve with the curvatures as weights; for a piecewise linear one by the solver of the dual (`svm`). A penalty that is
+    any other strictly increasing function of the norm has the same minimisers, for some other ridge.
 
     Arguments:
         kernel, X, weights, throw: as for `kernel_ridge`.
@@ -61,12 +60,12 @@ def regularised_risk(
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion`, differentiable in the kernel, X, y, the loss's parameters, ridge
-        and
-        weights. Stats: `steps`, `objective` and the relative `residual`, or those of `svm`, whose primal and dual are
+        and weights. Stats: `steps`, `objective` and the relative `residual`, or those of `svm`, whose primal and dual are
         1/ridge times the above.
 
     Raises:
-        ValueError: bad shapes or values. MaxStepsError, DivergedError, NonFiniteError, BreakdownError: the solve failed.
+        ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError: the solve failed. DivergedError: it
+            has no solution, such as a logistic fit of classes that can be separated without a ridge.
     """
     kernel, X = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
@@ -117,7 +116,10 @@ def newton_fit(operator, y, loss, ridge, weights, bias, rtol, max_steps):
     weights = jnp.ones_like(y) if weights is None else weights
     x, result, stats = minimum(_SmoothRisk(operator, y, loss, ridge, weights, bias), rtol=rtol, max_steps=max_steps)
     result = RESULTS.where(jnp.isfinite(ridge + jnp.sum(weights) + jnp.sum(y)), result, RESULTS.nonfinite)
-    x = jnp.where(result == RESULTS.nonfinite, jnp.nan, x)
+    # Without a ridge every loss is as small as it gets. Where one has no minimum, its derivative is zero by underflow alone.
+    endless = (ridge == 0) & jnp.any((weights > 0) & ~loss.attains_minimum(y))
+    result = RESULTS.where(endless & (result == RESULTS.successful), RESULTS.diverged, result)
+    x = void_unless_known(x, result)
     return x[:-1], x[-1], result, stats
 
 

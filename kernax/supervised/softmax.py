@@ -9,6 +9,7 @@ import lineax as lx
 from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from kernax.core.batching import one_by_one
 from kernax.core.boundary import as_scalar, as_weights, count, dtype_of
 from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import gram_operator
@@ -18,8 +19,8 @@ from kernax.core.memory import check_memory
 from kernax.core.newton import AbstractConvexProblem, Point, minimum
 from kernax.core.numerics import product, stopped
 from kernax.core.preparation import prepare
-from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.sharding import compiled, while_loop
+from kernax.core.solution import RESULTS, Solution, finish, void_unless_known
 from kernax.core.solvers import factorise
 from kernax.core.support import POSITIVE
 from kernax.supervised.misfit import misfit_of, unseen, values_of
@@ -63,13 +64,12 @@ def _kernel_softmax(kernel, X, Y, ridge, weights, bias, rtol, max_steps):
     x, result, stats = minimum(_SoftmaxRisk(gram_operator(kernel, X), Y, ridge, weights, bias), rtol=rtol, max_steps=max_steps)
     result = RESULTS.where(jnp.isfinite(ridge + jnp.sum(weights) + jnp.sum(Y)), result, RESULTS.nonfinite)
     x = x - jnp.mean(x, 1, keepdims=True)  # zero at the minimum, but for the rounding of many steps
-    x = jnp.where(result == RESULTS.nonfinite, jnp.nan, x)
+    x = void_unless_known(x, result)
     return Solution(KernelExpansion(kernel, X, x[:-1], x[-1]), result, stats)
 
 
 class _SoftmaxRisk(AbstractConvexProblem):
-    """`-sum_i w_i log p(class_i | x_i) + ridge/2 sum_c a_c.K a_c` as a function of x, the coefficients a above the biases
-    b."""
+    """`-sum_i w_i log p(class_i | x_i) + ridge/2 sum_c a_c.K a_c` of x, the coefficients a above the biases b."""
 
     operator: lx.AbstractLinearOperator
     Y: Float[Array, "n c"]
@@ -99,8 +99,7 @@ class _SoftmaxRisk(AbstractConvexProblem):
         of_each = [inverse(W(jnp.broadcast_to(one, self.Y.shape))) for one in jnp.eye(classes, dtype=x.dtype)]
         of_each = jnp.stack(of_each, 2)
         pull = jnp.sum(of_each, 0)
-        d_b = jnp.linalg.solve(pull + jnp.trace(pull) / classes**2, jnp.sum(a + d, 0))
-        d_b = d_b - jnp.mean(d_b)
+        d_b = _biases(pull, jnp.sum(a + d, 0))
         return jnp.append(d - product(of_each, d_b), d_b[None], 0)
 
     def slope_along(self, point, direction):
@@ -146,6 +145,16 @@ class _SoftmaxRisk(AbstractConvexProblem):
         return self.weights[:, None] * jnp.where(self.Y > 0, -jnp.sum((1 - self.Y) * P, 1, keepdims=True), P)
 
 
+def _biases(pull, sums):
+    """`pull^-1 sums` where constants are in the kernel of both; zero where all points are certain, and nothing pulls."""
+    trace = jnp.trace(pull)
+    one = jnp.where(trace > 0, 0, jnp.eye(len(pull), dtype=pull.dtype))
+    whole = pull + trace / len(pull) ** 2 + one
+    solve = lambda _, b: one_by_one(jnp.linalg.solve, whole, b)
+    biases = lax.custom_linear_solve(lambda b: product(whole, b), sums, solve, symmetric=True)
+    return biases - jnp.mean(biases)
+
+
 def _hessian(P, weights, v):
     """`w_i (P_i v_i - P_i (P_i . v_i))`, the second derivative of the loss in f applied to v (n, classes).
 
@@ -187,14 +196,23 @@ class _Inverse:
 
     def __call__(self, r: Float[Array, "n c"]) -> Float[Array, "n c"]:
         return lax.custom_linear_solve(
-            lambda a: self._apply(*self.args, a), r, lambda _, r: self._solve(r), lambda _, r: self._solve_transposed(r)
+            lambda a: _apply(*self.args, a),
+            r,
+            lambda _, r: self._solved(r),
+            lambda _, r: self._solved_transposed(r),
         )
 
-    @staticmethod
-    def _apply(K, P, ridge, weights, a):
-        return ridge * a + _hessian(P, weights, product(K, a))
+    def _solved(self, r):
+        K, P, ridge, weights = stopped(self.args)
+        return _improved(self._roughly_solved, lambda a: _apply(K, P, ridge, weights, a), r)
 
-    def _solve(self, r):
+    def _solved_transposed(self, r):
+        K, P, ridge, weights = stopped(self.args)
+        hessian = partial(_hessian, P, weights)
+        roughly = lambda r: (r - product(K, self._solved(hessian(r)))) / ridge
+        return _improved(roughly, lambda a: ridge * a + product(K, hessian(a)), r)
+
+    def _roughly_solved(self, r):
         K, P, _, weights = stopped(self.args)
         q = self.total.solve(weights * jnp.sum(P * product(K, self._alone(r)), 1))
         q = jnp.where(self.total.exists, q, 0)  # which leaves the step of D instead of W <= D: shorter, but downhill too
@@ -208,6 +226,38 @@ class _Inverse:
         rest = jnp.where(on, (r - self.roots**2 * product(K, bare)) / jnp.where(on, self.roots, 1), 0)
         return bare + self.roots * jnp.stack([product(M, c) for M, c in zip(self.inverses, rest.T)], 1)
 
-    def _solve_transposed(self, r):
-        K, P, ridge, weights = stopped(self.args)
-        return (r - product(K, self._solve(_hessian(P, weights, r)))) / ridge
+
+def _apply(K, P, ridge, weights, a):
+    return ridge * a + _hessian(P, weights, product(K, a))
+
+
+class _Improvement(eqx.Module):
+    solution: Array
+    left: Array
+    size: Float[Array, ""]
+
+
+def _improved(solve, apply, r):
+    """`solve(r)`, and what it makes of the rest, while that falls to less than half; NaN where a tenth of r is left.
+
+    The sum over the classes is so close to singular for small ridges that a solution in float32 may lack its second digit.
+    """
+
+    def improvement(solution):
+        left = r - apply(solution)
+        return _Improvement(solution, left, jnp.linalg.norm(left))
+
+    def once(carry):
+        now, _ = carry
+        new = improvement(now.solution + solve(now.left))
+        best = jax.tree.map(lambda a, b: jnp.where(new.size < now.size, a, b), new, now)
+        return best, new.size < now.size / 2
+
+    def go_on(carry):
+        now, faster = carry
+        return faster & (now.size > goal)
+
+    first = improvement(jnp.zeros_like(r))
+    goal = 4 * float(jnp.finfo(r.dtype).eps) * first.size
+    end, _ = while_loop(go_on, once, (first, jnp.array(True)))
+    return jnp.where(end.size <= first.size / 10, end.solution, jnp.nan)

@@ -17,7 +17,7 @@ from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete, stopped
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish, warn
+from kernax.core.solution import MOST_FOR_EIGENVALUES, RESULTS, Solution, finish, warn
 from kernax.core.support import NONNEGATIVE, Support
 from kernax.errors import ConditionWarning
 from kernax.supervised.certificate import seen_indefinite
@@ -26,7 +26,6 @@ from kernax.supervised.machine import machine, of_loss, spread
 from kernax.supervised.smo import SMO
 
 PENALTY = Support(low=0.0, closed=(False, True))  # infinity is the hard margin
-_MOST_FOR_EIGENVALUES = 2000
 _FRACTION = Support(low=0.0, high=1.0, closed=(False, True))
 
 
@@ -196,9 +195,9 @@ def _finished(solution: Solution, throw: bool, name: str, kernel: AbstractKernel
     """`finish`, and a warning where K is seen not to be positive semidefinite: the dual then may have many local solutions."""
     seen = solution.stats["indefinite"]
     if is_concrete(seen) and jnp.any(seen):
-        some = jax.tree.map(lambda leaf: leaf[:_MOST_FOR_EIGENVALUES], X)  # whose smallest eigenvalue is no smaller
+        some = jax.tree.map(lambda leaf: leaf[:MOST_FOR_EIGENVALUES], X)  # whose smallest eigenvalue is no smaller
         smallest = np.linalg.eigvalsh(np.asarray(gram(kernel, some), float))[0]
-        eigenvalue = "eigenvalue" if count(X) <= _MOST_FOR_EIGENVALUES else f"eigenvalue for the first {count(some)} points"
+        eigenvalue = "eigenvalue" if count(X) <= MOST_FOR_EIGENVALUES else f"eigenvalue for the first {count(some)} points"
         warn(
             f"{type(kernel).__name__} is not positive semidefinite on these points: the smallest {eigenvalue} of K is "
             f"{smallest:.3g}, and what {name} returns may depend on where it started",
