@@ -34,7 +34,7 @@ def prediction(kernel, X, y):
 
 
 @needs_x64
-@pytest.mark.parametrize("figure", [ridge, leave_one_out, evidence, prediction])
+@pytest.mark.parametrize("figure", [ridge, leave_one_out, evidence, pytest.param(prediction, marks=pytest.mark.slow)])
 def test_no_batch_reaches_lapack_and_the_members_keep_their_values_and_gradients(figure, rng):
     X, y = rng.normal(size=(12, 2)).astype(DTYPE), rng.normal(size=12).astype(DTYPE)
     scales = jnp.asarray([0.5, 1.0, 2.0], DTYPE)

@@ -175,11 +175,16 @@ def test_a_bad_member_of_a_batch_leaves_the_others_and_their_gradients_alone(sol
 
 @needs_x64
 @pytest.mark.parametrize(
-    "solver",
-    [kernax.JitteredCholesky(), pytest.param(kernax.ConjugateGradient(1e-13), marks=pytest.mark.slow), lx.Cholesky()],
-    ids=["c", "cg", "lx"],
+    ("solver", "weighted"),
+    [
+        pytest.param(kernax.JitteredCholesky(), True, id="c-weighted"),
+        pytest.param(lx.Cholesky(), False, id="lx"),
+        pytest.param(kernax.JitteredCholesky(), False, id="c", marks=pytest.mark.slow),
+        pytest.param(lx.Cholesky(), True, id="lx-weighted", marks=pytest.mark.slow),
+        pytest.param(kernax.ConjugateGradient(1e-13), False, id="cg", marks=pytest.mark.slow),
+        pytest.param(kernax.ConjugateGradient(1e-13), True, id="cg-weighted", marks=pytest.mark.slow),
+    ],
 )
-@pytest.mark.parametrize("weighted", [False, True])
 def test_weighted_solve_has_exact_derivatives_of_first_and_second_order(solver, weighted, rng):
     A = rng.normal(size=(6, 6))
     K = jnp.asarray(A @ A.T / 6)

@@ -54,7 +54,7 @@ def test_a_loss_is_convex_and_its_derivatives_are_its_own(loss):
 
 
 @needs_x64
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("bias", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("loss", [kernax.Huber(0.3), kernax.SquaredHinge(), kernax.Poisson(), kernax.Pinball(0.3)], ids=name)
 def test_the_fit_is_the_minimum_that_scipy_finds(data, loss, bias):
     """A smooth loss by BFGS; a kinked one as a quadratic programme, slacks and all, by SLSQP."""
@@ -100,7 +100,8 @@ def least_pinball_risk(K, y, weights, tau, ridge, bias):
     ).fun
 
 
-@pytest.mark.parametrize("bias", [pytest.param(False, marks=needs_x32), True])
+@needs_x32
+@pytest.mark.parametrize("bias", [False, True])
 def test_smooth_fits_scale_with_their_targets(data, bias):
     """From 1e-30 to 1e30, where squares leave the range of float32: zeros called a success, and infinite risks, once."""
     X, y, weights = data
@@ -140,14 +141,16 @@ def test_hinges_are_machines(data):
 
 @needs_x64
 def test_a_quantile_has_its_share_of_points_below(data):
-    X, y, _ = data
+    X, y = data[0][:25], data[1][:25]  # of the test before the last, and its program
     f = kernax.regularised_risk(RBF, X, y, kernax.Pinball(0.3), 0.3, bias=True, solver=FINE).value
     below = np.asarray(jax.vmap(f)(X)) - y
-    assert np.sum(below > 1e-5) <= 0.3 * 40 <= np.sum(below > -1e-5)
+    assert np.sum(below > 1e-5) <= 0.3 * 25 <= np.sum(below > -1e-5)
 
 
 @needs_x64
-@pytest.mark.parametrize("loss", [kernax.Huber(0.3), kernax.EpsilonInsensitive(0.2)], ids=name)
+@pytest.mark.parametrize(
+    "loss", [kernax.Huber(0.3), pytest.param(kernax.EpsilonInsensitive(0.2), marks=pytest.mark.slow)], ids=name
+)
 def test_gradients_reach_the_kernel_the_targets_and_the_loss(data, loss):
     X, y, _ = data
 

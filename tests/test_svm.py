@@ -341,21 +341,17 @@ def test_a_warm_start_ends_at_the_same_machine_in_fewer_steps(C):
     assert int(warm.stats["steps"]) < 0.8 * int(cold.stats["steps"])
 
 
-@pytest.mark.parametrize(
-    "n",
-    [
-        pytest.param(7, marks=needs_x64),
-        pytest.param(512, marks=[needs_x64, pytest.mark.slow]),
-        pytest.param(513, marks=needs_x32),
-    ],
-)
-def test_any_number_of_points_fits_into_lanes_with_and_without_a_phantom(n):
+LANES = [(7, False), (512, True), (512, False), (513, True), (513, False)]
+
+
+@needs_x64
+@pytest.mark.parametrize(("n", "bias"), [(7, True), *(pytest.param(*lanes, marks=pytest.mark.slow) for lanes in LANES)])
+def test_any_number_of_points_fits_into_lanes_with_and_without_a_phantom(n, bias):
     X, y = noisy(n)
-    for bias in (True, False):
-        machine = lambda solver, bias=bias: kernax.svm(kernax.RBF(3.0), X, y, 0.5, bias=bias, solver=solver)
-        one, other = machine(None), machine(kernax.ProjectedGradient())
-        np.testing.assert_allclose(one.stats["dual"], other.stats["dual"], rtol=2e-3)
-        assert one.stats["relative_gap"] <= 1e-3
+    machine = lambda solver: kernax.svm(kernax.RBF(3.0), X, y, 0.5, bias=bias, solver=solver)
+    one, other = machine(None), machine(kernax.ProjectedGradient())
+    np.testing.assert_allclose(one.stats["dual"], other.stats["dual"], rtol=2e-3)
+    assert one.stats["relative_gap"] <= 1e-3
 
 
 @needs_x32

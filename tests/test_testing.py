@@ -162,7 +162,16 @@ def test_every_public_kernel_is_in_the_registry():
     assert kernax.On in set(kinds_within(KERNELS["On"]))
 
 
-SLOW = ["Normalised-strings", "AllSubsequences", "BlendedSpectrum", "Mismatch-many", "Subsequence", "SubsetTree"]  # to compile
+SLOW = [
+    "Normalised-strings",
+    "AllSubsequences",
+    "BlendedSpectrum",
+    "Mismatch-many",
+    "Mismatch",
+    "Subsequence",
+    "SubsetTree",
+    "Centred",
+]  # to compile
 if not X64:  # the quick tier has some of each family in float32, and all of them in float64
     QUICK = ["RBF-ard", "Matern32", "Periodic", "Polynomial", "Constant", "Product", "Normalised", "Spectrum", "AllSubsets"]
     SLOW = KERNELS.keys() - QUICK - {"Tanimoto", "Brownian", "ArcCosine-1", "Precomputed", "Herglotz", "FeatureMap-gaussian"}
