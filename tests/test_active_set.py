@@ -66,7 +66,7 @@ def small_sizes(monkeypatch):
     assert active_set._sizes(N) == [5, 11, 23]
 
 
-QUICK = ("one class", "lasso")  # "columns" takes the longest of all to compile
+QUICK = ("lasso",)  # the others take long to compile
 
 
 @needs_x64
@@ -79,6 +79,7 @@ def test_a_batch_of_gradients_is_that_of_differences(name, small_sizes):
     assert np.all(abs(slopes) > 1e-4)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_second_derivatives_in_batches_are_those_of_differences(small_sizes):
     def value(scale):
@@ -90,6 +91,7 @@ def test_second_derivatives_in_batches_are_those_of_differences(small_sizes):
     np.testing.assert_allclose(curvatures[:2], (slopes[2:4] - slopes[4:]) / (2 * h), rtol=1e-4, atol=1e-5)
 
 
+@needs_x64
 @pytest.mark.parametrize("bias", [True, False])
 def test_any_number_of_free_points_is_solved_in_every_batch(bias, small_sizes):
     """Each bound between two sizes from both sides, one by one (a CPU's batches) and all together (an accelerator's)."""

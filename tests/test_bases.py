@@ -41,6 +41,7 @@ def test_bases_are_their_formulas_and_kernels_their_products(name):
     assert_close(matrix(kernax.FeatureMap(basis), X), reference @ reference.T)
 
 
+@needs_x64
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_bins_count_the_components_that_share_one(order):
     """K10."""
@@ -54,6 +55,7 @@ def test_bins_count_the_components_that_share_one(order):
     np.testing.assert_array_equal(features, np.stack(monomials, 1))
 
 
+@needs_x64
 def test_bins_are_closed_below_open_above_and_nan_outside_with_gradient_zero():
     """K10: the edge 29/100 belongs to its own bin, though 100 * 0.29 rounds below 29."""
     bins, numbers = kernax.IndicatorBins(100), (1, 29, 58, 99)
@@ -68,6 +70,7 @@ def test_bins_are_closed_below_open_above_and_nan_outside_with_gradient_zero():
     np.testing.assert_array_equal(jax.grad(kernel)(jnp.asarray(UNIT[0]), jnp.asarray(UNIT[1])), 0)
 
 
+@needs_x64
 @pytest.mark.parametrize("name", ["polynomial", "gaussian", "sigmoid"])
 def test_kernel_ridge_on_features_is_ridge_on_the_features_themselves(name):
     """K10, the push-through identity `Phi^T (Phi Phi^T + r)^-1 = (Phi^T Phi + r)^-1 Phi^T`."""

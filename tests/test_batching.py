@@ -33,11 +33,12 @@ def prediction(kernel, X, y):
     return process.mean(X[0]) + process.variance(X[0]) + process.sample(X[:3] + 0.5, key=jax.random.key(0))[0]
 
 
-@pytest.mark.parametrize("figure", [ridge, leave_one_out, evidence, prediction])
+@needs_x64
+@pytest.mark.parametrize("figure", [ridge, leave_one_out, evidence, pytest.param(prediction, marks=pytest.mark.slow)])
 def test_no_batch_reaches_lapack_and_the_members_keep_their_values_and_gradients(figure, rng):
     X, y = rng.normal(size=(12, 2)).astype(DTYPE), rng.normal(size=12).astype(DTYPE)
     scales = jnp.asarray([0.5, 1.0, 2.0], DTYPE)
-    one = jax.value_and_grad(lambda scale, y: figure(kernax.RBF(scale), X, y))
+    one = jax.jit(jax.value_and_grad(lambda scale, y: figure(kernax.RBF(scale), X, y)))
     batch = jax.jit(jax.vmap(one))
     targets = jnp.stack([y, 2 * y, 3 * y])
     calls = re.findall(
@@ -53,6 +54,8 @@ def test_no_batch_reaches_lapack_and_the_members_keep_their_values_and_gradients
         np.testing.assert_allclose(gradients[i], gradient, rtol=tolerance, atol=tolerance)
 
 
+@needs_x64
+@pytest.mark.slow
 def test_line_searches_over_several_starts_end(rng):
     """With batched factorisations this waits forever on two cores."""
     X, y = rng.normal(size=(40, 3)).astype(DTYPE), rng.normal(size=40).astype(DTYPE)

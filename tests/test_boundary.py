@@ -81,6 +81,7 @@ def test_a_solution_with_a_large_residual_is_never_successful():
         assert solution.stats["residual"] < 0.01 or solution.result != kernax.RESULTS.successful
 
 
+@needs_x64
 def test_a_singular_matrix_is_a_failure_with_the_solvers_of_lineax_too():
     X, y = np.array([[0.0, 0], [0, 0], [1, 0]]), np.array([0.0, 2, 5])
     solution = kernax.kernel_ridge(KERNEL, X, y, 0.0, solver=lx.Cholesky(), throw=False)
@@ -150,6 +151,7 @@ def test_a_kernel_may_map_over_a_stack_of_others_inside():
     np.testing.assert_allclose(kernax.gram(2.0 * many, X), 2 * expected, rtol=1e-6)
 
 
+@needs_x64
 @pytest.mark.parametrize("block_size", [None, 7, 50])
 def test_blocks_of_any_size_are_symmetric_bitwise(block_size, rng):
     K = kernax.gram(kernax.RBF(8.0), rng.normal(size=(130, 64)).astype(np.float32), block_size=block_size)
@@ -175,6 +177,7 @@ def test_hand_written_optimisers_and_python_numbers_in_args_do_not_trace_again()
     assert expected[0] == expected[1] == expected[2]
 
 
+@needs_x64
 def test_line_searches_that_keep_no_gradient_work():
     optimiser = optax.chain(optax.sgd(1.0), optax.scale_by_backtracking_linesearch(5))
     solution = kernax.minimise(squared_error, jnp.array(0.0), optimiser, 10, args=(3.0,))

@@ -43,6 +43,7 @@ def accuracies(output, model):
     return [float(re.search(rf"{name}\D*([\d.]+)", output)[1]) for name in names]
 
 
+@pytest.mark.slow
 def test_words_are_learned_by_logistic_regression_without_being_asked_and_predicted_with_probabilities(tmp_path, rng):
     X, inside = ring(rng)
     data = write(tmp_path / "ring.csv", X, np.where(inside, "core", "shell"))

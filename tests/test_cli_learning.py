@@ -104,6 +104,7 @@ def test_scores_of_classes_are_those_of_a_second_computation_from_the_same_split
     assert abs(log_loss(true, np.full(len(true), share)) - log_loss(true, np.full(len(true), true.mean()))) > 2e-4
 
 
+@pytest.mark.slow
 def test_copies_of_rows_do_not_drive_the_learned_noise_to_its_bound_unless_priors_are_off(tmp_path, rng):
     """Would catch a process that believes copies: its noise ends eight powers of ten below its start, in rounding."""
     X = rng.uniform(-2, 2, (30, 2))

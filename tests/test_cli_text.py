@@ -45,7 +45,8 @@ def sequences(rng, n=60):
     return [text[:5] + "GATTACA" + text[12:] if i % 2 else text for i, text in enumerate(texts)]
 
 
-@pytest.mark.parametrize("model", [pytest.param("svm", marks=pytest.mark.slow), "logistic"])
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["svm", "logistic"])
 def test_a_motif_is_found_and_unseen_letters_are_gaps(tmp_path, rng, model):
     texts = sequences(rng)
     texts[0] = ""

@@ -74,10 +74,8 @@ def matrix(kernel, X, Z):
     return np.asarray(jax.vmap(lambda x: jax.vmap(lambda z: kernel(x, z))(jnp.asarray(Z)))(jnp.asarray(X)))
 
 
-@given(TREES)
-def test_random_trees_of_kernels_are_kernels(tree):
-    """K7, K15: evaluated without compiling, since every tree is a new program."""
-    kernel = build(tree)
+def assert_is_a_kernel(kernel):
+    """Evaluated without compiling, since every tree is a new program."""
     with jax.disable_jit():
         K, K_xz, K_zx = matrix(kernel, X, X), matrix(kernel, X, Z), matrix(kernel, Z, X)
         diagonal = np.asarray(jax.vmap(lambda x: kernel(x, x))(jnp.asarray(X)))
@@ -89,6 +87,22 @@ def test_random_trees_of_kernels_are_kernels(tree):
     np.testing.assert_allclose(np.diagonal(K), diagonal, rtol=0, atol=8 * EPS * largest)
 
 
+@needs_x64
+@given(TREES)
+@settings(max_examples=4)
+def test_random_trees_of_kernels_are_kernels(tree):
+    """K7, K15."""
+    assert_is_a_kernel(build(tree))
+
+
+@pytest.mark.slow
+@given(TREES)
+def test_many_random_trees_of_kernels_are_kernels(tree):
+    """K7, K15."""
+    assert_is_a_kernel(build(tree))
+
+
+@needs_x64
 @given(TREES)
 @settings(max_examples=5)
 @pytest.mark.filterwarnings("ignore::kernax.errors.FeaturelessWarning")  # the origin has no features under Normalised(Linear)
@@ -104,11 +118,23 @@ def test_gram_of_a_random_tree_agrees_with_its_diagonal_and_its_values(tree):
     assert check_kernel(kernel, X).passed
 
 
+@needs_x64
 @given(TREES)
-@settings(max_examples=8)
+@settings(max_examples=3)
 def test_gradients_of_random_trees_are_finite_at_duplicates_and_at_the_origin(tree):
     """K7."""
-    kernel = build(tree)
+    assert_finite_gradients(build(tree))
+
+
+@pytest.mark.slow
+@needs_x64
+@given(TREES)
+def test_gradients_of_many_random_trees_are_finite_at_duplicates_and_at_the_origin(tree):
+    """K7."""
+    assert_finite_gradients(build(tree))
+
+
+def assert_finite_gradients(kernel):
     with jax.disable_jit():
         for x in (jnp.asarray(X[0]), jnp.zeros(2, DTYPE)):
             assert np.all(np.isfinite(jax.grad(kernel)(x, x)))

@@ -39,6 +39,7 @@ def test_values_of_a_stack_are_those_of_its_points_in_the_precision_of_the_expan
     np.testing.assert_allclose(half.values(X), jax.vmap(half)(X), rtol=1e-5, atol=1e-5)
 
 
+@needs_x64
 def test_sums_and_scalings_are_those_of_functions(expansions):
     f, g, X = expansions
     np.testing.assert_allclose(jax.vmap(f + 2.0 * g)(X), jax.vmap(f)(X) + 2 * jax.vmap(g)(X), **CLOSE)
@@ -48,6 +49,7 @@ def test_sums_and_scalings_are_those_of_functions(expansions):
     np.testing.assert_allclose((-3.0 * f).norm, 3 * f.norm, **CLOSE)
 
 
+@needs_x64
 def test_the_kernel_reproduces_and_the_norm_comes_from_the_inner_product(expansions):
     f, g, X = expansions
     at_x = kernax.KernelExpansion(f.kernel, X[:1], jnp.ones(1, DTYPE), jnp.zeros((), DTYPE))
@@ -57,6 +59,7 @@ def test_the_kernel_reproduces_and_the_norm_comes_from_the_inner_product(expansi
     np.testing.assert_allclose(f.distance(g) ** 2, f.norm**2 + g.norm**2 - 2 * f.inner(g), **CLOSE)
 
 
+@needs_x64
 def test_values_are_bounded_by_norms_and_distances(expansions):
     f, _, X = expansions
     for x, z in zip(X[:2], X[2:]):
@@ -64,6 +67,7 @@ def test_values_are_bounded_by_norms_and_distances(expansions):
         assert abs(f(x) - f(z)) <= f.norm * kernax.kernel_distance(f.kernel, x, z) * (1 + 1e-6)
 
 
+@needs_x64
 def test_the_norm_is_that_of_the_weights_where_features_are_explicit(rng):
     X, c = jnp.asarray(rng.normal(size=(6, 3)), DTYPE), jnp.asarray(rng.normal(size=6), DTYPE)
     zero = jnp.zeros((), DTYPE)
@@ -89,6 +93,7 @@ def test_points_are_as_far_apart_as_their_features(rng):
         assert jnp.all(jnp.isfinite(slope))
 
 
+@needs_x64
 def test_several_outputs_have_a_norm_each(rng):
     X, C = jnp.asarray(rng.normal(size=(6, 3)), DTYPE), jnp.asarray(rng.normal(size=(6, 2)), DTYPE)
     f = kernax.KernelExpansion(kernax.RBF(), X, C, jnp.zeros(2, DTYPE))

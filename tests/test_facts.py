@@ -70,6 +70,7 @@ def change(kernel, moved):
     return np.max(np.abs(a - b))
 
 
+@needs_x64
 @pytest.mark.parametrize("name", [name for name, (_, stationary, _) in FACTS.items() if stationary])
 def test_what_is_claimed_holds_under_random_translations_and_rotations(name):
     """K9. Points rounded after a motion differ in their last digit, and so do values."""

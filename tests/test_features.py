@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 from conftest import TOLERANCE, needs_x64
 
 import kernax
@@ -22,8 +23,15 @@ def values(solution):
     return jax.vmap(solution.value)(X)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("weights", [None, WEIGHTS])
+@pytest.mark.parametrize(
+    ("weights", "bias"),
+    [
+        pytest.param(None, False, marks=needs_x64),
+        (WEIGHTS, True),
+        pytest.param(None, True, marks=[needs_x64, pytest.mark.slow]),
+        pytest.param(WEIGHTS, False, marks=[needs_x64, pytest.mark.slow]),
+    ],
+)
 def test_ridge_in_features_is_ridge(weights, bias):
     primal, dual = (kernax.kernel_ridge(kernel, X, y, 0.1, weights=weights, bias=bias) for kernel in (MAP, DUAL))
     assert primal.stats["features"] == 6
@@ -32,12 +40,26 @@ def test_ridge_in_features_is_ridge(weights, bias):
     np.testing.assert_allclose(primal.value.coefficients, dual.value.coefficients, atol=100 * TOLERANCE["value"])
 
 
+@needs_x64
+def test_logistic_regression_in_features_is_at_its_minimum():
+    """Coefficients are slopes of the loss over the ridge, and their sum, that in the bias, is zero."""
+    labels = np.sign(y)
+    primal = kernax.kernel_logistic(MAP, X, labels, 0.1, weights=WEIGHTS)
+    assert primal.stats["features"] == 6
+    slopes = WEIGHTS * labels * scipy.special.expit(-labels * np.asarray(values(primal)))
+    np.testing.assert_allclose(0.1 * primal.value.coefficients, slopes, atol=100 * TOLERANCE["value"])
+    np.testing.assert_allclose(np.sum(slopes), 0, atol=100 * TOLERANCE["value"])
+
+
+@pytest.mark.slow
+@needs_x64
 def test_logistic_regression_in_features_is_logistic_regression():
     primal, dual = (kernax.kernel_logistic(kernel, X, np.sign(y), 0.1, weights=WEIGHTS) for kernel in (MAP, DUAL))
     assert primal.stats["features"] == 6
     np.testing.assert_allclose(values(primal), values(dual), atol=100 * TOLERANCE["value"])
 
 
+@needs_x64
 def test_the_perceptron_in_features_makes_the_same_mistakes():
     primal, dual = (kernax.kernel_perceptron(kernel, X, np.sign(y), throw=False) for kernel in (MAP, DUAL))
     assert primal.stats["features"] == 6
@@ -84,6 +106,7 @@ def test_a_constant_feature_may_be_a_number():
     assert K.dtype == DTYPE
 
 
+@needs_x64
 @pytest.mark.parametrize("kind", [bool, np.uint8, int])
 def test_features_that_are_no_floats_are_counted_as_floats(kind):
     """Not in their own arithmetic, in which booleans saturate and bytes wrap around."""

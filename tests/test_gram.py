@@ -54,6 +54,7 @@ def test_blocks_change_nothing(block_size, stacks):
         np.testing.assert_allclose(blocked, dense, rtol=TOLERANCE["value"], atol=TOLERANCE["value"])
 
 
+@needs_x64
 def test_operators_multiply_like_the_matrix_and_carry_the_ridge(stacks, rng):
     X, _ = stacks
     v = jnp.asarray(rng.normal(size=33).astype(X.dtype))
@@ -98,6 +99,7 @@ def test_products_without_a_matrix_have_its_exact_diagonal(block_size, rng):
     np.testing.assert_array_equal(part, np.eye(4, dtype=DTYPE))
 
 
+@needs_x64
 def test_gram_passes_through_jit_vmap_and_grad_as_one_function(stacks):
     X, Z = stacks
     batch = jnp.stack([X[:20], Z])
@@ -234,6 +236,7 @@ def test_overflow_is_an_error_that_names_the_kernel():
         kernax.gram(kernax.Polynomial(degree=10), X)
 
 
+@needs_x64
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_one_bad_pair_anywhere_is_an_error(bad, stacks):
     """Catches a check of the diagonal and one row and column only, also of a kernel between two stacks and in tiles."""

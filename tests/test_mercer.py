@@ -45,6 +45,7 @@ def test_the_full_series_is_the_kernel_on_the_points_and_its_expansion_reproduce
     assert_close(functions.norm**2, 1 / np.asarray(values), TOLERANCE["solve"])
 
 
+@needs_x64
 def test_numeric_eigenpairs_of_brownian_motion_approach_those_in_closed_form():
     """K20: midpoints of n cells; the error falls as 1/n^2."""
     errors = []
@@ -95,6 +96,7 @@ def test_traced_failures_are_nan():
     assert np.isnan(root).all()
 
 
+@needs_x64
 @pytest.mark.parametrize("points", [X, TWICE], ids=["regular", "singular"])
 @pytest.mark.parametrize("kernel", [kernax.RBF(), kernax.Linear()], ids=["gaussian", "linear"])
 def test_empirical_features_reproduce_the_matrix(kernel, points):

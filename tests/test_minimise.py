@@ -12,6 +12,8 @@ from conftest import needs_x64
 import kernax
 from kernax.errors import DivergedError, NonFiniteError, RunawayWarning
 
+pytestmark = needs_x64  # once: steps of an optimiser are the same program in either precision
+
 ADAM, LBFGS, SGD = optax.adam(0.1), optax.lbfgs(), optax.sgd(0.5)
 
 
@@ -46,7 +48,6 @@ def half(model):
     return jnp.sum((model["a"] - 3.0) ** 2) + jnp.sum((model["b"] + 1.0) ** 2)
 
 
-@needs_x64
 def test_frozen_entries_come_back_bitwise_and_the_others_reach_the_minimum():
     model = {"a": jnp.array([0.1, 0.2, 0.7]), "b": jnp.array(5.0)}
     trainable = lambda path, value: np.array([True, False, True]) if "a" in path else False
@@ -80,7 +81,6 @@ def test_a_loss_that_is_nan_from_the_start_returns_the_start():
     assert solution.value == 3.0
 
 
-@needs_x64
 def test_nan_in_the_data_is_an_error_that_points_to_the_start():
     with pytest.raises(NonFiniteError, match="minimise: the loss is not finite at the start: look for NaN in args"):
         kernax.minimise(squares, jnp.array(3.0), SGD, 5, args=(jnp.nan,))
@@ -122,7 +122,6 @@ def test_a_run_that_starts_at_the_minimum_is_a_success():
     assert solution.stats["steps"] == 1
 
 
-@needs_x64
 def test_reverse_mode_through_the_steps_is_refused_and_forward_mode_goes_through_them():
     learned = lambda target: kernax.minimise(squares, jnp.array(0.0), SGD, 3, args=(target,), throw=False).value
     with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
@@ -135,7 +134,6 @@ def test_an_infinite_gradient_at_a_finite_loss_is_a_failure_too():
     assert solution.result == kernax.RESULTS.nonfinite
 
 
-@needs_x64
 def test_a_second_call_with_other_values_does_not_trace_again(rng):
     X, y = problem(rng, 12)
     traced = chex.assert_max_traces(leave_one_out_loss, 20)
@@ -151,7 +149,6 @@ def test_a_second_call_with_other_values_does_not_trace_again(rng):
     assert len(count) == first
 
 
-@needs_x64
 def test_the_bar_of_an_early_end_is_full(capsys):
     """The gradient is zero at the start: one step is taken, and looked at."""
     flat = lambda model: 0.0 * model
@@ -161,7 +158,6 @@ def test_the_bar_of_an_early_end_is_full(capsys):
     assert "/7" not in last
 
 
-@needs_x64
 def test_progress_draws_a_bar_and_changes_nothing(rng, capsys):
     X, y = problem(rng, 12)
     plain = kernax.minimise(leave_one_out_loss, RidgeModel(kernax.RBF()), ADAM, 7, args=(X, y))
@@ -170,7 +166,6 @@ def test_progress_draws_a_bar_and_changes_nothing(rng, capsys):
     assert "7/7" in capsys.readouterr().err
 
 
-@needs_x64
 def test_minimise_runs_under_vmap_over_starts():
     starts = jnp.array([0.0, 1.0, 10.0])
     run = lambda start: kernax.minimise(lambda t: (t - 3.0) ** 2, start, ADAM, 300, throw=False)
@@ -178,7 +173,6 @@ def test_minimise_runs_under_vmap_over_starts():
     np.testing.assert_allclose(solutions.value, 3.0, atol=0.05)
 
 
-@needs_x64
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -193,7 +187,6 @@ def test_bad_calls_are_refused(call, words):
         call()
 
 
-@needs_x64
 @pytest.mark.parametrize(
     ("change", "message"),
     [

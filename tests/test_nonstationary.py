@@ -117,6 +117,7 @@ def test_second_derivatives_of_integrated_brownian_motion_are_right_where_points
     assert_close(hessian, [[0, t], [t, 0]], 1e-12)
 
 
+@needs_x64
 @pytest.mark.parametrize("name", ["Brownian", "BrownianBridge"])
 def test_mercer_series_of_the_green_kernels_converge_to_them(name):
     """K20: the tail of sum 1/(j pi)^2 is about 1/(pi^2 count)."""

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, X64
+from conftest import DTYPE, X64, needs_x32
 from jax import lax
 from jax.extend import core as jex
 
@@ -62,6 +62,7 @@ LEARNERS = {
 }
 
 
+@needs_x32
 @pytest.mark.parametrize("name", LEARNERS)
 def test_no_product_leaves_the_precision_to_the_device(name):
     """In value and gradient: TF32 or bfloat16 products would leave three digits of a distance, a residual, an inverse."""

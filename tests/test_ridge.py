@@ -68,14 +68,17 @@ def test_primal_and_dual_agree_and_several_outputs_are_several_fits(data, rng):
     assert predictions(column, X).shape == (24, 1)
 
 
+@needs_x64
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("block_size", [None, 7])
 def test_weights_are_repetitions_and_zero_is_removal(bias, block_size, data):
-    """R03, second half."""
-    X, y, weights = data
-    rows = np.repeat(np.arange(24), weights.astype(int))
+    """R03, second half: all of 60 points, in one program."""
+    more = np.random.default_rng(1).normal(size=(60, 3))
+    X, y = np.r_[data[0], more][:60], np.r_[data[1], more[:, 0]][:60]
+    weights = np.r_[25.0, np.tile([1.0, 2.0, 0.0], 11), 2.0, 0.0, np.zeros(24)]
+    rows = np.repeat(np.arange(60), weights.astype(int))
     weighted = kernax.kernel_ridge(RBF, X, y, 0.2, weights=weights, bias=bias, block_size=block_size)
-    repeated = kernax.kernel_ridge(RBF, X[rows], y[rows], 0.2, bias=bias, block_size=block_size)
+    repeated = kernax.kernel_ridge(RBF, X[rows], y[rows], 0.2, weights=np.ones(60), bias=bias, block_size=block_size)
     np.testing.assert_allclose(predictions(weighted, X), predictions(repeated, X), **SOLVE)
     assert jnp.all(weighted.value.coefficients[weights == 0] == 0)
 
@@ -138,12 +141,24 @@ def fitted(lengthscale, ridge, X, y, weights, block_size, bias):
 
 
 @needs_x64
-@pytest.mark.parametrize(("block_size", "bias"), [(None, False), (None, True), (7, True)])
+@pytest.mark.parametrize(
+    ("block_size", "bias"),
+    [pytest.param(None, False, marks=pytest.mark.slow), (None, True), pytest.param(7, True, marks=pytest.mark.slow)],
+)
 def test_gradients_of_predictions_are_exact_through_the_solve(block_size, bias, data):
     X, y, weights = data
     arguments = (jnp.array([0.8, 1.0, 1.4]), jnp.array(0.2), jnp.asarray(X), jnp.asarray(y), jnp.asarray(weights) + 0.1)
     function = jax.jit(lambda *args: fitted(*map(jnp.asarray, args), block_size, bias))
     check_derivatives(function, arguments, rtol=1e-6, atol=1e-8)
+
+
+@needs_x64
+def test_the_gradient_in_blocks_is_that_of_differences(data):
+    """Through conjugate gradients, in one program; the slow tier has every argument, forward as well."""
+    X, y, weights = data
+    slope_of = jax.jit(jax.value_and_grad(lambda ridge: fitted(jnp.ones(3), ridge, X, y, weights, 7, True)))
+    (ahead, _), (behind, _), (_, slope) = (slope_of(jnp.array(ridge)) for ridge in (0.2 + 1e-5, 0.2 - 1e-5, 0.2))
+    np.testing.assert_allclose(slope, (ahead - behind) / 2e-5, rtol=1e-6)
 
 
 @needs_x64

@@ -130,7 +130,7 @@ STEPS = {  # without a derivative
     "multi_start": learned_from_two_starts,
 }
 ON_EIGHT = pytest.mark.skipif(jax.device_count() < 8, reason="runs on eight devices, by way of the last test")
-CASES = [*QUICK, *(pytest.param(name, marks=ON_EIGHT) for name in SLOW)]
+CASES = ["ridge", pytest.param("svm", marks=pytest.mark.slow), *(pytest.param(name, marks=ON_EIGHT) for name in SLOW)]
 
 
 def assert_agree(sharded, plain):

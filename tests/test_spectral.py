@@ -7,7 +7,7 @@ import numpy as np
 import optax
 import pytest
 import scipy.special
-from conftest import X64, check_derivatives, needs_x64, untyped
+from conftest import X64, check_derivatives, needs_x32, needs_x64, untyped
 from scipy.integrate import quad
 
 import kernax
@@ -129,7 +129,12 @@ def test_a_point_or_a_frequency_of_another_dimension_is_refused():
 # frequencies
 
 
-@pytest.mark.parametrize("name", [*STATIONARY, "SpectralMixture"])
+SLOW = ("Matern", "RationalQuadratic")  # to draw from
+DRAWN = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in (*STATIONARY, "SpectralMixture")]
+
+
+@needs_x64
+@pytest.mark.parametrize("name", DRAWN)
 def test_frequencies_have_the_kernel_as_their_characteristic_function(name):
     kernel = STATIONARY.get(name, ON_THE_LINE)
     frequencies, weights = kernel.sample_frequencies(COUNT, 1, key=jax.random.key(3))
@@ -164,6 +169,7 @@ def test_gamma_draws_are_quantiles_at_every_shape():
         np.testing.assert_allclose(np.asarray(draw(alpha), float)[seen], expected[seen], rtol=1e-11 if X64 else 1e-4)
 
 
+@needs_x32
 def test_very_rough_kernels_still_have_finite_frequencies():
     frequencies, _ = kernax.Matern(0.02, 1.0).sample_frequencies(COUNT, 1, key=jax.random.key(0))
     assert jnp.all(jnp.isfinite(frequencies))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, needs_x64, real_data, untyped
+from conftest import TOLERANCE, X64, needs_x32, needs_x64, real_data, untyped
 
 import kernax
 from kernax.errors import FeaturelessWarning, NonFiniteError
@@ -123,6 +123,7 @@ def test_large_alphabets_take_several_numbers_a_substring(compared, monkeypatch)
     np.testing.assert_array_equal(kernax.gram(kernel, X), expected)
 
 
+@needs_x32
 def test_long_paddings_and_small_decays_lose_nothing():
     """What divides a match depends on the strings alone, and never leaves the range of floats."""
     text = "abcdefghijklmnop"
@@ -133,6 +134,7 @@ def test_long_paddings_and_small_decays_lose_nothing():
     np.testing.assert_allclose(K, [[1, 3 / 20**0.5], [3 / 20**0.5, 1]], rtol=1e-5)
 
 
+@needs_x64
 def test_neighbours_too_many_for_integers_are_counted():
     X = strings.encode(["abcdefghijklmnopqrstuvwxyz"])
     assert np.isfinite(kernax.gram(kernax.Mismatch(10, 5), X)[0, 0])
@@ -144,6 +146,7 @@ def test_strings_follow_the_precision_of_the_numbers_beside_them():
     assert kernax.gram(kernel, X).dtype == jnp.float32
 
 
+@needs_x64
 def test_values_of_a_stack_are_the_values_of_its_points():
     X, Z = strings.encode(["abab", "ba", "bb"], "ab"), strings.encode(["aba", "b"], "ab")
     f = kernax.kernel_ridge(kernax.Subsequence(2, 0.5), X, np.eye(3)[:, :2].astype(X.weights.dtype), 0.1, bias=True).value
@@ -168,7 +171,11 @@ KERNELS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", KERNELS)
+TO_COMPILE = ("Spectrum-compared", "Mismatch-pairs", "Subsequence", "AllSubsequences")
+
+
+@needs_x64
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in TO_COMPILE else n for n in KERNELS])
 def test_padding_never_shows_not_in_the_last_bit(name):
     rng = np.random.default_rng(0)
     texts = ["".join(rng.choice(list("ACGT"), size)) for size in (33, 9, 21)]
@@ -189,12 +196,19 @@ def test_counts_of_banana_are_those_of_the_book():
     np.testing.assert_array_equal(K, K.T)
 
 
-def test_the_subsequence_kernel_has_the_papers_values():
-    """Lodhi et al. 2002; TABLES.md: cat and car as formulas, and the normalised kernel of two sentences."""
+@needs_x64
+def test_the_subsequence_kernel_has_the_papers_formulas():
+    """Lodhi et al. 2002: cat and car."""
     decay = jnp.asarray(0.37, DTYPE)
     K = kernax.gram(kernax.Subsequence(2, decay), strings.encode(["cat", "car"]))
     np.testing.assert_allclose(K[0, 1], decay**4, rtol=TOLERANCE["value"])
     np.testing.assert_allclose(K[0, 0], 2 * decay**4 + decay**6, rtol=TOLERANCE["value"])
+
+
+@pytest.mark.slow
+@needs_x64
+def test_the_subsequence_kernel_has_the_papers_values():
+    """Lodhi et al. 2002; TABLES.md: the normalised kernel of two sentences."""
     X = strings.encode(["science is organized knowledge", "wisdom is organized life"])
     matrices = [np.asarray(kernax.gram(kernax.Subsequence(k, 0.5), X)) for k in range(1, 7)]
     found = [K[0, 1] / np.sqrt(K[0, 0] * K[1, 1]) for K in matrices]
@@ -202,23 +216,24 @@ def test_the_subsequence_kernel_has_the_papers_values():
 
 
 @needs_x64
-def test_an_empty_string_has_a_row_of_zeros_and_a_warning():
+@pytest.mark.parametrize(
+    "kernel",
+    [kernax.Spectrum(2), *(pytest.param(k, marks=pytest.mark.slow) for k in (kernax.Subsequence(2), kernax.AllSubstrings()))],
+)
+def test_an_empty_string_has_a_row_of_zeros_and_a_warning(kernel):
     """T01: never NaN."""
     X = strings.encode(["banana", "", "nab"])
-    for kernel in (kernax.Spectrum(2), kernax.Subsequence(2), kernax.AllSubstrings()):
-        np.testing.assert_array_equal(kernax.gram(kernel, X)[1], 0)
-        with pytest.warns(
-            FeaturelessWarning, match="1 of 3 points have no features under Normalised, the first of them point 1"
-        ):
-            K = kernax.gram(kernax.Normalised(kernel), X)
-        np.testing.assert_array_equal(K[1], 0)
-        for first, second in ((slice(1, 3), slice(0, 1)), (slice(0, 1), slice(1, 3))):
-            with pytest.warns(FeaturelessWarning, match="1 of 2 points have no features under Normalised, the first"):
-                across = kernax.gram(kernax.Normalised(kernel), X[first], X[second])
-            np.testing.assert_array_equal(across, K[first, second])
-        np.testing.assert_allclose(np.diagonal(K)[[0, 2]], 1, rtol=1e-6)
-        gradient = jax.grad(lambda w, k=kernel: jnp.sum(jnp.sin(jax.jit(_normalised)(k, X, w))))(X.weights)
-        assert np.all(np.isfinite(gradient))
+    np.testing.assert_array_equal(kernax.gram(kernel, X)[1], 0)
+    with pytest.warns(FeaturelessWarning, match="1 of 3 points have no features under Normalised, the first of them point 1"):
+        K = kernax.gram(kernax.Normalised(kernel), X)
+    np.testing.assert_array_equal(K[1], 0)
+    for first, second in ((slice(1, 3), slice(0, 1)), (slice(0, 1), slice(1, 3))):
+        with pytest.warns(FeaturelessWarning, match="1 of 2 points have no features under Normalised, the first"):
+            across = kernax.gram(kernax.Normalised(kernel), X[first], X[second])
+        np.testing.assert_array_equal(across, K[first, second])
+    np.testing.assert_allclose(np.diagonal(K)[[0, 2]], 1, rtol=1e-6)
+    gradient = jax.grad(lambda w: jnp.sum(jnp.sin(jax.jit(_normalised)(kernel, X, w))))(X.weights)
+    assert np.all(np.isfinite(gradient))
 
 
 @needs_x64
@@ -228,19 +243,26 @@ def test_learners_warn_of_strings_without_features_and_of_a_kernel_that_is_zero_
     with pytest.warns(FeaturelessWarning, match=one.format("Normalised")):
         f = kernax.kernel_ridge(kernel, X, y, 0.1, bias=True).value
     assert f(X[1]) == f.bias
+    with pytest.warns(FeaturelessWarning) as heard:
+        kernax.eigenpairs(kernel, X, 1)
+    assert len(heard) == 1
+    with pytest.warns(FeaturelessWarning, match="no point has features under Spectrum"):
+        kernax.maximum_mean_discrepancy(kernax.Spectrum(7), X, X)
+
+
+@pytest.mark.slow
+@needs_x64
+def test_learners_warn_of_kernels_of_kernels_without_features_and_of_no_others():
+    X, y = strings.encode(["banana", "", "nab"]), np.array([1.0, 2.0, 3.0], DTYPE)
+    kernel, one = kernax.Normalised(kernax.Spectrum(2)), "1 of 3 points have no features under {}, the first of them point 1"
     mixed = kernax.On(kernel, 1) * kernax.On(kernax.RBF(), 0)
     for outer, points in ((2.0 * kernel, X), (kernel**2, X), (mixed, (y[:, None], X))):
         with pytest.warns(FeaturelessWarning, match=one.format(type(outer).__name__)):
             kernax.kernel_ridge(outer, points, y, 0.1)
     with pytest.warns(FeaturelessWarning, match=one.format("Scaled")):
         jax.grad(lambda s: jnp.sum(kernax.kernel_ridge(kernax.Scaled(kernel, s), X, y, 0.1).value.coefficients))(2.0)
-    with pytest.warns(FeaturelessWarning) as heard:
-        kernax.eigenpairs(kernel, X, 1)
-    assert len(heard) == 1
-    long = kernax.Spectrum(7)
-    for verb in (lambda: kernax.kernel_ridge(long, X, y, 0.1), lambda: kernax.maximum_mean_discrepancy(long, X, X)):
-        with pytest.warns(FeaturelessWarning, match="no point has features under Spectrum"):
-            verb()
+    with pytest.warns(FeaturelessWarning, match="no point has features under Spectrum"):
+        kernax.kernel_ridge(kernax.Spectrum(7), X, y, 0.1)
     kernax.kernel_ridge(kernax.Linear(), np.zeros((3, 2), DTYPE), y, 0.1)  # numbers may well be zero
     kernax.kernel_ridge(kernax.Spectrum(6), X, y, 0.1)  # and so may some rows of a plain kernel
 
@@ -408,6 +430,7 @@ def test_what_is_no_index_no_stack_and_no_array_is_refused_and_loops_end():
         kernax.gram(kernax.Spectrum(1), X[0])
 
 
+@needs_x64
 def test_promoters_have_the_computed_matrices():
     """TABLES.md."""
     X = strings.encode(real_data("promoter")["seq"].tolist())
@@ -420,6 +443,7 @@ def test_promoters_have_the_computed_matrices():
         np.testing.assert_allclose([K[0, 1], K[0, 0], K.sum()], figures, rtol=2e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_promoters_are_recognised_as_published():
     """TABLES.md: leave-one-out errors of a machine with C = 1 and the normalised kernel."""
@@ -435,6 +459,7 @@ def test_promoters_are_recognised_as_published():
     assert errors(kernax.Mismatch(6, 1)) == 2
 
 
+@pytest.mark.slow
 @needs_x64
 def test_promoters_of_unequal_lengths_are_recognised_too():
     """Each cut at random to 40 to 57 letters. Measured: 19, 14, 6, 3, 5 errors for k = 2, ..., 6, and 4 with mismatches."""

@@ -59,7 +59,7 @@ def process(kernel, X):
 LEARNERS = {learn.__name__: learn for learn in (ridge, logistic, machine, process)}
 
 
-QUICK = {("strings", "ridge"), ("sets", "logistic"), ("mixed", "ridge")}  # the others take long to compile
+QUICK = {("strings", "ridge"), ("mixed", "ridge")}  # the others take long to compile
 CASES = [
     pytest.param(kind, learner, marks=[] if (kind, learner) in QUICK else pytest.mark.slow)
     for kind in POINTS
@@ -74,17 +74,17 @@ def test_every_learner_takes_any_points_and_is_differentiable(kind, learner):
     X, kernel = POINTS[kind]()
     learn = LEARNERS[learner]
 
-    @jax.jit
-    def predictions(parameter):
-        f = learn(kernel(parameter), X)
-        return jax.vmap(f)(X)
+    def total(parameter):
+        values = jax.vmap(learn(kernel(parameter), X))(X)
+        return jnp.sum(jnp.arange(1.0, 9.0) * values), values
 
-    values = np.asarray(predictions(PARAMETER))
+    sloped = jax.jit(jax.value_and_grad(total, has_aux=True))
+    (_, values), slope = sloped(PARAMETER)
     K = kernax.Precomputed(kernax.gram(kernel(PARAMETER), X))
     np.testing.assert_allclose(values, _of_gram(learner)(K), rtol=1e-6, atol=1e-6)
-    total = lambda parameter: jnp.sum(jnp.arange(1.0, 9.0) * predictions(parameter))
-    slope, h = jax.jit(jax.grad(total))(PARAMETER), 1e-5
-    np.testing.assert_allclose(slope, (total(PARAMETER + h) - total(PARAMETER - h)) / (2 * h), rtol=1e-5, atol=1e-8)
+    h = 1e-5
+    ahead, behind = (sloped(PARAMETER + step)[0][0] for step in (h, -h))
+    np.testing.assert_allclose(slope, (ahead - behind) / (2 * h), rtol=1e-5, atol=1e-8)
 
 
 def _of_gram(learner):

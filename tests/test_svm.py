@@ -233,16 +233,15 @@ def test_unscaled_data_end_at_the_cap_with_a_hint():
     assert solution.stats["gap"] > 0
 
 
-def test_weights_are_repetitions_and_zero_is_removal(data):
-    """S07: w = 2 is the point twice, with the reference value at 0.5."""
+@needs_x64
+def test_weights_are_repetitions_and_zero_is_removal():
+    """S07: w = 2 is the point twice, and w = 0 one more point; all of four points, in one program."""
     X, y = np.arange(4.0)[:, None], np.array([1.0, -1.0, -1.0, 1.0])
-    machine = lambda X, y, w=None: kernax.svm(RBF, X, y, 1.0, weights=w, solver=kernax.SMO(tol=1e-5))
-    twice = machine(np.r_[X[:1], X], np.r_[y[:1], y])
-    np.testing.assert_allclose(decisions(machine(X, y, np.array([2.0, 1, 1, 1])), X), decisions(twice, X), atol=5e-5)
-    fewer = machine(X[[0, 1, 3]], y[[0, 1, 3]])
-    removed = machine(X, y, np.array([1.0, 1, 0, 1]))
-    np.testing.assert_allclose(decisions(removed, X), decisions(fewer, X), atol=5e-5)
-    assert removed.value.coefficients[2] == 0
+    machine = lambda rows, w: kernax.svm(RBF, X[rows], y[rows], 1.0, weights=np.array(w), solver=kernax.SMO(tol=1e-5))
+    twice = machine([0, 0, 1, 3], [1.0, 1, 1, 1])
+    weighted = machine([0, 1, 2, 3], [2.0, 1, 0, 1])
+    np.testing.assert_allclose(decisions(weighted, X), decisions(twice, X), atol=5e-5)
+    assert weighted.value.coefficients[2] == 0
 
 
 def validation(lengthscale, C, X, weights, y, solver=None):
@@ -276,8 +275,16 @@ def test_a_batch_of_machines_and_of_their_gradients_is_the_machines_one_by_one(d
     np.testing.assert_allclose(jax.jit(jax.vmap(slope))(scales), [slope(scale) for scale in scales], rtol=1e-7)
 
 
-@pytest.mark.parametrize("solver", [kernax.SMO(), kernax.ProjectedGradient()])
-@pytest.mark.parametrize("bias", [True, False])
+@needs_x64
+@pytest.mark.parametrize(
+    ("solver", "bias"),
+    [
+        (kernax.SMO(), False),
+        (kernax.ProjectedGradient(), True),
+        pytest.param(kernax.SMO(), True, marks=pytest.mark.slow),
+        pytest.param(kernax.ProjectedGradient(), False, marks=pytest.mark.slow),
+    ],
+)
 def test_blocks_change_nothing_and_both_solvers_agree(data, solver, bias):
     X, y = data
     dense = kernax.svm(RBF, X, y, 1.0, bias=bias)
@@ -287,6 +294,7 @@ def test_blocks_change_nothing_and_both_solvers_agree(data, solver, bias):
     assert bias or other.value.bias == 0
 
 
+@needs_x64
 def test_a_working_set_smaller_than_the_free_vectors_still_converges(data):
     X, y = data
     whole = kernax.svm(RBF, X, y, 10.0)
@@ -322,6 +330,7 @@ def noisy(n):
     return X, np.sign(X[:, 0] * X[:, 1] + 0.5 * rng.normal(size=n)).astype(DTYPE)
 
 
+@needs_x64
 @pytest.mark.parametrize("C", [9.0, 11.0])
 def test_a_warm_start_ends_at_the_same_machine_in_fewer_steps(C):
     kernel, (X, y) = kernax.RBF(3.0), noisy(300)
@@ -332,16 +341,20 @@ def test_a_warm_start_ends_at_the_same_machine_in_fewer_steps(C):
     assert int(warm.stats["steps"]) < 0.8 * int(cold.stats["steps"])
 
 
-@pytest.mark.parametrize("n", [pytest.param(7, marks=needs_x64), pytest.param(512, marks=[needs_x64, pytest.mark.slow]), 513])
-def test_any_number_of_points_fits_into_lanes_with_and_without_a_phantom(n):
+LANES = [(7, False), (512, True), (512, False), (513, True), (513, False)]
+
+
+@needs_x64
+@pytest.mark.parametrize(("n", "bias"), [(7, True), *(pytest.param(*lanes, marks=pytest.mark.slow) for lanes in LANES)])
+def test_any_number_of_points_fits_into_lanes_with_and_without_a_phantom(n, bias):
     X, y = noisy(n)
-    for bias in (True, False):
-        machine = lambda solver, bias=bias: kernax.svm(kernax.RBF(3.0), X, y, 0.5, bias=bias, solver=solver)
-        one, other = machine(None), machine(kernax.ProjectedGradient())
-        np.testing.assert_allclose(one.stats["dual"], other.stats["dual"], rtol=2e-3)
-        assert one.stats["relative_gap"] <= 1e-3
+    machine = lambda solver: kernax.svm(kernax.RBF(3.0), X, y, 0.5, bias=bias, solver=solver)
+    one, other = machine(None), machine(kernax.ProjectedGradient())
+    np.testing.assert_allclose(one.stats["dual"], other.stats["dual"], rtol=2e-3)
+    assert one.stats["relative_gap"] <= 1e-3
 
 
+@needs_x32
 def test_a_large_penalty_on_classes_that_are_apart_is_the_hard_margin():
     """In float32 C times a rounding of f was counted as a gap."""
     X, _ = noisy(300)
@@ -353,6 +366,7 @@ def test_a_large_penalty_on_classes_that_are_apart_is_the_hard_margin():
         np.testing.assert_allclose(soft.stats["dual"], hard.stats["dual"], rtol=2e-3)
 
 
+@needs_x32
 def test_a_hard_margin_on_contradictory_points_diverges():
     X, y = noisy(40)
     solution = kernax.svm(kernax.Linear(), np.r_[X, X], np.r_[y, -y], jnp.inf, solver=kernax.SMO(max_steps=20_000), throw=False)
@@ -363,7 +377,7 @@ def test_a_hard_margin_on_contradictory_points_diverges():
 def test_weights_that_leave_one_class_are_a_failure_in_a_batch_too(data):
     X, y = data
     weights = np.stack([np.ones(60), y > 0]).astype(DTYPE)
-    fits = jax.vmap(lambda w: kernax.svm(RBF, X, y, 1.0, weights=w, throw=False))(weights)
+    fits = jax.jit(jax.vmap(lambda w: kernax.svm(RBF, X, y, 1.0, weights=w, throw=False)))(weights)
     np.testing.assert_array_equal(fits.result == kernax.RESULTS.successful, [True, False])
     assert np.all(np.isnan(fits.value.coefficients[1]))
 
@@ -377,6 +391,7 @@ def test_counts_of_numpy_are_counts(data):
     assert test.null.shape == (9,)
 
 
+@needs_x32
 def test_a_machine_without_k_holds_it_where_all_points_are_in_the_working_set():
     X, y = noisy(300)
     held, rows = (kernax.svm(kernax.RBF(3.0), X, y, 10.0, block_size=size) for size in (None, 64))
@@ -423,6 +438,7 @@ def test_bad_input_is_refused_by_name(change, words):
         kernax.SMO(working_set=1)
 
 
+@needs_x64
 def test_constant_inputs_and_conflicting_duplicates_are_solved(data):
     _, y = data
     constant = kernax.svm(RBF, np.ones((60, 2)), y, 1.0)
@@ -455,17 +471,22 @@ def test_a_start_of_another_shape_is_refused(data):
         kernax.svm(RBF, X, y, 1.0, start=columns)
 
 
+@jax.jit
+def traced_machine(X, y, C):
+    return kernax.svm(RBF, X, y, C, throw=False)
+
+
 @needs_x64
 def test_one_class_is_no_machine_while_tracing_either(data):
     X, _ = data
-    solution = jax.jit(lambda y: kernax.svm(RBF, X, y, 1.0, throw=False))(jnp.ones(60, DTYPE))
+    solution = traced_machine(X, jnp.ones(60, DTYPE), 1.0)
     assert solution.result == kernax.RESULTS.nonfinite
 
 
 @needs_x64
 def test_what_is_refused_eagerly_is_nan_while_tracing(data):
     X, y = data
-    solution = jax.jit(lambda C: kernax.svm(RBF, X, y, C, throw=False))(-1.0)
+    solution = traced_machine(X, y, -1.0)
     assert solution.result == kernax.RESULTS.nonfinite
     assert jnp.all(jnp.isnan(solution.value.coefficients))
 
@@ -482,15 +503,17 @@ def test_the_derivative_in_a_weight_of_zero_is_that_of_differences_also_for_a_la
             jnp.array([1.4])
         )
 
-    slope, h = jax.grad(value)(0.0), 1e-6
+    sloped, h = jax.jit(jax.value_and_grad(value)), 1e-6
+    (there, slope), (ahead, _) = sloped(0.0), sloped(h)
     assert abs(slope) > 1e-3
-    np.testing.assert_allclose(slope, (value(h) - value(0.0)) / h, rtol=1e-4)
+    np.testing.assert_allclose(slope, (ahead - there) / h, rtol=1e-4)
 
 
 def sigmoid(parameters, x, z):
     return jnp.tanh(parameters * jnp.dot(x, z) + 1)
 
 
+@needs_x64
 def test_an_indefinite_matrix_is_warned_of_with_its_smallest_eigenvalue(data):
     X, y = data
     kernel = kernax.Custom(sigmoid, jnp.asarray(0.5, DTYPE))

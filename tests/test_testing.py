@@ -162,7 +162,19 @@ def test_every_public_kernel_is_in_the_registry():
     assert kernax.On in set(kinds_within(KERNELS["On"]))
 
 
-SLOW = ("Normalised-strings", "AllSubsequences", "BlendedSpectrum", "Mismatch-many")  # to compile
+SLOW = [
+    "Normalised-strings",
+    "AllSubsequences",
+    "BlendedSpectrum",
+    "Mismatch-many",
+    "Mismatch",
+    "Subsequence",
+    "SubsetTree",
+    "Centred",
+]  # to compile
+if not X64:  # the quick tier has some of each family in float32, and all of them in float64
+    QUICK = ["RBF-ard", "Matern32", "Periodic", "Polynomial", "Constant", "Product", "Normalised", "Spectrum", "AllSubsets"]
+    SLOW = KERNELS.keys() - QUICK - {"Tanimoto", "Brownian", "ArcCosine-1", "Precomputed", "Herglotz", "FeatureMap-gaussian"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in KERNELS])
@@ -367,6 +379,7 @@ def periodic_of_the_distance(_, x, z):
     return jnp.exp(-2 * jnp.sin(jnp.pi * jnp.sqrt(s)) ** 2)
 
 
+@needs_x64
 @pytest.mark.parametrize(
     "kernel",
     [kernax.Tanh(1.0, -1.0, indefinite=True), kernax.Custom(periodic_of_the_distance)],

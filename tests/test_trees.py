@@ -108,6 +108,7 @@ def padded(X, nodes, arity):
     return Trees(wider(X.labels, nodes), wider(X.children, nodes, arity), jnp.pad(X.weights, ((0, 0), (0, nodes))), X.alphabet)
 
 
+@needs_x64
 def test_padding_changes_no_bit():
     kernel, wide = kernax.SubsetTree(0.37), padded(X, 5, 2)
     K = np.asarray(kernax.gram(kernel, X))
@@ -233,6 +234,7 @@ def fitted():
     return y, kernax.kernel_ridge(kernax.SubsetTree(0.5), X, y, 0.1).value
 
 
+@needs_x64
 def test_ridge_fits_trees_and_its_function_takes_one_tree_encoded_alone(fitted):
     y, f = fitted
     K = by_brute_force(FOREST, lambda size: 0.5**size)
@@ -269,6 +271,7 @@ def test_a_batch_of_decays_is_a_vmap():
     assert_close(values[0], kernax.gram(kernax.SubsetTree(0.5), X))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_trees_of_other_sizes_conform():
     """With a gap, and with a tree of one node."""
