@@ -14,13 +14,13 @@ PACKAGE = Path(__file__).parent.parent / "kernax"
 ROOMS = ("kernels", "supervised", "gp", "unsupervised", "online", "sparse", "scale")
 FACES = ("sklearn", "plot", "files", "testing")
 CORE = (
-    ("numerics", "support", "functions", "sharding"),
+    ("numerics", "powers", "support", "functions", "sharding"),
     ("parameters", "solution", "batching", "operators", "cancellation"),
     ("boundary", "kernel", "losses", "description"),
     ("labels", "memory", "spectral", "features", "preparation"),
     ("gram", "solvers", "conjugate_gradient"),
     ("linalg",),
-    ("density",),
+    ("density", "refinement"),
     ("newton",),
     ("expansion",),
 )

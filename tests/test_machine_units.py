@@ -49,10 +49,11 @@ def lasso_of_features(c):
     return coefficients * DTYPE(c), bias
 
 
-ONCE = [pytest.param(fit, marks=needs_x32) for fit in (numbers, one_class, medians, lasso_of_targets, lasso_of_features)]
+SLOW_IN_X64 = [pytest.mark.slow] * X64
+OTHERS = [pytest.param(fit, marks=SLOW_IN_X64) for fit in (numbers, one_class, medians, lasso_of_targets, lasso_of_features)]
 
 
-@pytest.mark.parametrize("fit", [classes, *ONCE])
+@pytest.mark.parametrize("fit", [classes, *OTHERS])
 def test_a_fit_in_other_units_is_the_same_fit(fit):
     """Of targets of 1e-21 or 1e20 in float32, machines without support vectors called themselves successful."""
     expected = fit(1.0)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from conftest import TOLERANCE, X64, needs_x32, needs_x64, untyped
+from conftest import TOLERANCE, X64, needs_x64, untyped
 from sklearn.linear_model import Lasso
 
 import kernax
@@ -100,8 +100,7 @@ def least_pinball_risk(K, y, weights, tau, ridge, bias):
     ).fun
 
 
-@needs_x32
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("bias", [pytest.param(bias, marks=[pytest.mark.slow] * X64) for bias in (False, True)])
 def test_smooth_fits_scale_with_their_targets(data, bias):
     """From 1e-30 to 1e30, where squares leave the range of float32: zeros called a success, and infinite risks, once."""
     X, y, weights = data

@@ -5,7 +5,8 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from kernax.core.numerics import exponent_of, product, times_power_of_two
+from kernax.core.numerics import product
+from kernax.core.powers import exponent_of, times_power_of_two
 
 
 def extra_bits(n: int, dtype: jnp.dtype) -> int:

@@ -13,7 +13,8 @@ import lineax as lx
 from jaxtyping import Array, Float
 
 from kernax.core.linalg import WeightedSystem, unit_of
-from kernax.core.numerics import product, split_by_tangent, stopped, times_power_of_two
+from kernax.core.numerics import product, split_by_tangent, stopped
+from kernax.core.powers import times_power_of_two
 from kernax.core.solution import RESULTS
 from kernax.core.solvers import Factor, JitteredCholesky, factorise, solve_lower
 

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.numerics import squared_distance, times_power_of_two
+from kernax.core.numerics import squared_distance
 from kernax.core.parameters import check_supports, integer, nonnegative
+from kernax.core.powers import times_power_of_two
 
 _REFUSAL = (
     "{what} is not a kernel in general: its Gram matrices need not be positive semidefinite. "

@@ -14,8 +14,9 @@ from kernax.core.batching import one_by_one
 from kernax.core.boundary import as_targets
 from kernax.core.cancellation import careful_product, extra_bits
 from kernax.core.conjugate_gradient import ConjugateGradient
-from kernax.core.numerics import exponent_of, product, split_by_tangent, stopped, times_power_of_two
+from kernax.core.numerics import product, split_by_tangent, stopped
 from kernax.core.operators import FeatureOperator, ShiftedOperator
+from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish, promoted
 from kernax.core.solvers import Factor, JitteredCholesky

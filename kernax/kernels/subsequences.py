@@ -15,8 +15,8 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Int
 
 from kernax.core.kernel import AbstractKernel, AbstractWideRange
-from kernax.core.numerics import times_power_of_two
 from kernax.core.parameters import integer, positive
+from kernax.core.powers import times_power_of_two
 from kernax.kernels.strings import Strings, check_strings
 
 

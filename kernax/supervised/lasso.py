@@ -5,7 +5,8 @@ import lineax as lx
 from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.boundary import as_scalar, as_stack, as_targets, as_weights, dtype_of
-from kernax.core.numerics import exponent_of, product, stopped, times_power_of_two
+from kernax.core.numerics import product, stopped
+from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish, void_unless_known
 from kernax.core.support import NONNEGATIVE

@@ -11,7 +11,8 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from kernax.core.losses import AbstractPiecewiseLinearLoss
 from kernax.core.newton import implicit
-from kernax.core.numerics import exponent_of, stopped, times_power_of_two
+from kernax.core.numerics import stopped
+from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import varying_alike, while_loop
 from kernax.core.solution import RESULTS, void_unless_known
 from kernax.supervised.active_set import newton_step, polished

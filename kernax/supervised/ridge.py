@@ -13,7 +13,8 @@ from kernax.core.gram import checked_block, gram, gram_operator
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, accurate_residual, unit_of, weighted_solve
 from kernax.core.memory import check_memory
-from kernax.core.numerics import product, stopped, times_power_of_two
+from kernax.core.numerics import product, stopped
+from kernax.core.powers import times_power_of_two
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish, void_unless_known, warn_of_rounding

@@ -19,7 +19,8 @@ from kernax.core.memory import check_memory
 from kernax.core.newton import AbstractConvexProblem, Point, minimum
 from kernax.core.numerics import product, stopped
 from kernax.core.preparation import prepare
-from kernax.core.sharding import compiled, while_loop
+from kernax.core.refinement import improved
+from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish, void_unless_known
 from kernax.core.solvers import factorise
 from kernax.core.support import POSITIVE
@@ -203,14 +204,15 @@ class _Inverse:
         )
 
     def _solved(self, r):
+        # For small ridges the sum over the classes is so close to singular that in float32 the second digit may be lost.
         K, P, ridge, weights = stopped(self.args)
-        return _improved(self._roughly_solved, lambda a: _apply(K, P, ridge, weights, a), r)
+        return improved(self._roughly_solved, lambda a: _apply(K, P, ridge, weights, a), r)
 
     def _solved_transposed(self, r):
         K, P, ridge, weights = stopped(self.args)
         hessian = partial(_hessian, P, weights)
         roughly = lambda r: (r - product(K, self._solved(hessian(r)))) / ridge
-        return _improved(roughly, lambda a: ridge * a + product(K, hessian(a)), r)
+        return improved(roughly, lambda a: ridge * a + product(K, hessian(a)), r)
 
     def _roughly_solved(self, r):
         K, P, _, weights = stopped(self.args)
@@ -229,35 +231,3 @@ class _Inverse:
 
 def _apply(K, P, ridge, weights, a):
     return ridge * a + _hessian(P, weights, product(K, a))
-
-
-class _Improvement(eqx.Module):
-    solution: Array
-    left: Array
-    size: Float[Array, ""]
-
-
-def _improved(solve, apply, r):
-    """`solve(r)`, and what it makes of the rest, while that falls to less than half; NaN where a tenth of r is left.
-
-    The sum over the classes is so close to singular for small ridges that a solution in float32 may lack its second digit.
-    """
-
-    def improvement(solution):
-        left = r - apply(solution)
-        return _Improvement(solution, left, jnp.linalg.norm(left))
-
-    def once(carry):
-        now, _ = carry
-        new = improvement(now.solution + solve(now.left))
-        best = jax.tree.map(lambda a, b: jnp.where(new.size < now.size, a, b), new, now)
-        return best, new.size < now.size / 2
-
-    def go_on(carry):
-        now, faster = carry
-        return faster & (now.size > goal)
-
-    first = improvement(jnp.zeros_like(r))
-    goal = 4 * float(jnp.finfo(r.dtype).eps) * first.size
-    end, _ = while_loop(go_on, once, (first, jnp.array(True)))
-    return jnp.where(end.size <= first.size / 10, end.solution, jnp.nan)

@@ -1,0 +1,40 @@
+"""Powers of two, made of the bits of floats."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from conftest import X64
+
+from kernax.core.powers import exponent_of, times_power_of_two
+
+DTYPE = np.float64 if X64 else np.float32
+LIMITS = np.finfo(DTYPE)
+
+
+def test_exponents_are_those_of_numpy_over_the_whole_range(rng):
+    exponents = rng.integers(LIMITS.minexp + 1, LIMITS.maxexp, 2000)
+    sizes = np.ldexp(rng.uniform(0.5, 1, 2000).astype(DTYPE), exponents)
+    sizes = np.append(sizes, [LIMITS.tiny, LIMITS.max, 1.0, 0.5]).astype(DTYPE)
+    np.testing.assert_array_equal(exponent_of(jnp.asarray(sizes)), np.frexp(sizes)[1])
+    np.testing.assert_array_equal(exponent_of(jnp.asarray([0.0, np.inf, np.nan], DTYPE)), 0)
+
+
+def test_products_are_exact_wherever_they_are_floats_and_zero_or_infinite_beyond(rng):
+    x = np.append(rng.normal(size=2000), [LIMITS.tiny, LIMITS.max, 0.0, np.inf]).astype(DTYPE)
+    exponents = rng.integers(-2200, 2200, len(x)).astype(np.int32)
+    with np.errstate(over="ignore", under="ignore"):
+        expected = np.ldexp(x, exponents)
+    ours = np.asarray(times_power_of_two(jnp.asarray(x), jnp.asarray(exponents)))
+    normal = (abs(expected) >= LIMITS.tiny) | (expected == 0)
+    np.testing.assert_array_equal(ours[normal], expected[normal])
+    assert np.all(abs(ours[~normal]) < LIMITS.tiny)
+    assert np.sum(np.isinf(expected)) > 100
+    assert np.sum(expected == 0) > 100
+
+
+def test_the_exponent_is_a_constant_to_derivatives():
+    def scaled(x):
+        return times_power_of_two(x, exponent_of(x))
+
+    assert jax.grad(scaled)(DTYPE(3.0)) == 4
+    assert jax.grad(jax.grad(scaled))(DTYPE(3.0)) == 0
