@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import needs_x64
 from learners import LEARNERS
 from problems import FORMS, STRUCTURES, Form, draw, drawn
 from referees import REFEREES, widened
@@ -145,8 +144,7 @@ def again(learner: str, seed: int, name: str, number: int) -> tuple[dict, np.nda
     return problem, np.asarray(K), attempted(LEARNERS[learner], problem, kernel, points, form)
 
 
-# What a batch may break is no matter of precision, and in float32 nine problems of ten are those of the loop.
-@pytest.mark.parametrize("name", [pytest.param(name, marks=needs_x64) if name == "batch" else name for name in FORMS])
+@pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_a_success_keeps_what_it_promises(learner, name):
     lines, successes = report(learner, SEED, name, count(FORMS[name]))
