@@ -33,8 +33,16 @@ def prediction(kernel, X, y):
     return process.mean(X[0]) + process.variance(X[0]) + process.sample(X[:3] + 0.5, key=jax.random.key(0))[0]
 
 
+def softmax(kernel, X, y):
+    Y = jnp.stack([y > 0.5, abs(y) <= 0.5, y < -0.5], 1).astype(y.dtype)
+    return jnp.sum(kernax.kernel_softmax(kernel, X, Y, 0.1, throw=False).value.values(X)[:, 0] ** 2)
+
+
+SLOW = [pytest.param(figure, marks=pytest.mark.slow) for figure in (prediction, softmax)]
+
+
 @needs_x64
-@pytest.mark.parametrize("figure", [ridge, leave_one_out, evidence, pytest.param(prediction, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("figure", [ridge, leave_one_out, evidence, *SLOW])
 def test_no_batch_reaches_lapack_and_the_members_keep_their_values_and_gradients(figure, rng):
     X, y = rng.normal(size=(12, 2)).astype(DTYPE), rng.normal(size=12).astype(DTYPE)
     scales = jnp.asarray([0.5, 1.0, 2.0], DTYPE)
