@@ -11,8 +11,8 @@ from typing import Any
 
 from benchmarks.report import versions
 
-FILES = ("gram", "linalg", "ridge", "expansion", "batching", "svm", "gp", "strings")
-QUICK = ("batching",)
+FILES = ("powers", "gram", "linalg", "ridge", "expansion", "batching", "svm", "gp", "strings")
+QUICK = ("powers",)  # small, and in both precisions
 _OUTCOME = re.compile(r"\b(PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b (\S+)|^(\S+::\S+.*?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b")
 GRACE = 10.0  # seconds that a run has for its summary when it is interrupted
 
