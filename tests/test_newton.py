@@ -51,12 +51,14 @@ class Problem(AbstractConvexProblem):
 
     of: Callable = eqx.field(static=True)
     first: Float[Array, " n"]
+    noise: float = eqx.field(static=True, default=0.0)  # what its gradient is wrong by
+    nudge: float = eqx.field(static=True, default=0.0)  # how far away the settled point is
 
     def start(self):
         return self.at(self.first)
 
     def values(self, x):
-        return jax.grad(self.of)(x)
+        return jax.grad(self.of)(x) + self.noise * jnp.where(x < 0, -1, 1)
 
     def correction(self, point):
         return -jnp.linalg.solve(jax.hessian(self.of)(point.x), point.values)
@@ -69,7 +71,7 @@ class Problem(AbstractConvexProblem):
         return Misfit(left, jnp.ones_like(left), jnp.zeros_like(left))
 
     def settled(self, point):
-        return point.x
+        return point.x + self.nudge
 
     def objective(self, point):
         return self.of(point.x)
@@ -116,6 +118,27 @@ def test_newton_reports_a_cap_and_a_nan():
     x, result, _ = newton(Problem(broken, jnp.array([1.0])))
     assert result == RESULTS.nonfinite
     assert jnp.all(jnp.isfinite(x))
+
+
+def test_a_gradient_whose_floor_is_above_the_tolerance_ends_inaccurate_and_soon():
+    """A loop that counts to its last step where nothing gets better, or calls that a success."""
+    x, result, stats = newton(Problem(root_of_squares, jnp.array([2.0]), noise=1e-2))
+    assert result == RESULTS.inaccurate
+    assert stats["steps"] < 20
+    assert abs(x) < 0.1
+    assert 5e-3 < stats["residual"] < 0.1
+
+
+def parabola(x):
+    return jnp.sum((x - 1) ** 2) / 2
+
+
+@pytest.mark.parametrize(("first", "nudge", "end"), [(1.0, 0.5, 1.0), (0.5, 0.5, 1.0)])
+def test_the_settled_point_is_taken_only_if_less_is_left_there(first, nudge, end):
+    x, result, stats = newton(Problem(parabola, jnp.array([first]), nudge=nudge), max_steps=0)
+    assert result == RESULTS.successful
+    np.testing.assert_array_equal(x, end)
+    assert stats["residual"] == 0
 
 
 def test_a_step_that_overflows_is_shortened():

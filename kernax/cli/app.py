@@ -16,10 +16,10 @@ from kernax.cli.console import check_picture, check_writable, one_line_errors, p
 from kernax.cli.fit import fit as regress
 from kernax.cli.inputs import Tokens, compared_columns
 from kernax.cli.job import Report, Split, kernel_of, one_per_column, split_classes, split_numbers
-from kernax.cli.machine import compiled_programs, expected_cost, linear_algebra_threads
 from kernax.cli.naming import parameter_names
 from kernax.cli.picture import draw
 from kernax.cli.predictor import GP, LOGISTIC, SVM, Predictor, load_predictor, parameter_rows, save_predictor
+from kernax.cli.resources import compiled_programs, expected_cost, linear_algebra_threads
 from kernax.cli.table import LEAST_ROWS, Table, listed, plural, quoted, read_columns, read_table
 from kernax.cli.target import why_classes
 from kernax.files import write_whole

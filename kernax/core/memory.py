@@ -3,6 +3,7 @@
 import os
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from kernax.core.boundary import count, dtype_of
@@ -12,35 +13,41 @@ from kernax.errors import MemoryBudgetError
 _MATRICES = {  # of n x n numbers that a verb's compiled program holds at one time, temporaries and results
     "gram": 1.0,
     "kernel_perceptron": 1.0,
-    "machines": 2.2,
+    "svm": 2.2,
+    "support_vector_regression": 2.2,
+    "one_class_svm": 2.2,
+    "regularised_risk of a piecewise linear loss": 2.2,
     "kernel_ridge": 3.6,
     "kernel_logistic": 3.6,
     "regularised_risk": 3.6,
     "log_marginal_likelihood": 3.6,
     "leave_one_out": 4.0,
+    "kernel_softmax": 5.4,  # and for each class:
     "condition": 6.1,  # with weights; 5 without
 }
-_BLOCKED = ("kernel_ridge", "machines")  # these take block_size
+_OF_EACH_COLUMN = {"kernel_softmax": 1.7}
+_BLOCKED = ("kernel_ridge", "svm", "support_vector_regression", "one_class_svm")  # these take block_size
+_SMALL = 2**30  # bytes that any machine has: below, it is not asked
 
 
-def check_memory(X: PyTree, Z: PyTree | None = None, *, verb: str = "gram", matrices: float | None = None) -> None:
+def check_memory(X: PyTree, Z: PyTree | None = None, *, verb: str = "gram", columns: int = 1) -> None:
     """Raises MemoryBudgetError, before anything is compiled, if what a verb holds of dense matrices would not fit into memory.
 
-    Counted is the verb's own program, `matrices` of n x n numbers or those of the table; not its derivative, nor
-    predictions, nor what else a `vmap` holds.
+    Counted is the verb's own program; not its derivative, nor predictions, nor what else a `vmap` holds.
     """
     n, m, dtype = count(X), count(X if Z is None else Z), dtype_of(X)
-    matrices = _MATRICES[verb] if matrices is None else matrices
+    matrices = _MATRICES[verb] + _OF_EACH_COLUMN.get(verb, 0) * columns
     needed = matrices * n * m * dtype.itemsize
-    if needed < 2**30 or not is_concrete(X, Z):
+    if needed < _SMALL or not is_concrete(X, Z):
         return
     available = _available_memory(jax.tree.leaves(X)[0])
     if needed > available:
         held = "a dense" if matrices == 1 else f"{matrices:g} times the"
         advice = "use block_size=... (a number of rows) for a matrix-free solve" if verb in _BLOCKED else "take fewer points"
+        smaller = ", or float32" if dtype == jnp.float64 else ""
         raise MemoryBudgetError(
             f"{needed / 2**30:.0f} GiB needed by {verb} for {held} ({n}, {m}) Gram matrix in {dtype}, "
-            f"{available / 2**30:.1f} GiB available; {advice}, or float32"
+            f"{available / 2**30:.1f} GiB available; {advice}{smaller}"
         )
 
 

@@ -74,10 +74,10 @@ def regularised_risk(
         raise ValueError(f"y must have shape ({n},), but has shape {y.shape}: one fit for each column, or jax.vmap over them")
     if not isinstance(loss, (AbstractSmoothLoss, AbstractPiecewiseLinearLoss)):
         raise ValueError(f"loss must be smooth or piecewise linear, such as kernax.Huber(), but is {loss!r}")
-    check_memory(X, verb="regularised_risk")
+    smooth = isinstance(loss, AbstractSmoothLoss)
+    check_memory(X, verb="regularised_risk" if smooth else "regularised_risk of a piecewise linear loss")
     ridge = as_scalar(ridge, dtype, "ridge", NONNEGATIVE)
     y = _checked_targets(y, loss, ridge, weights)
-    smooth = isinstance(loss, AbstractSmoothLoss)
     if (solver if smooth else rtol) is not None:
         name, kind = ("solver", "smooth") if smooth else ("rtol", "piecewise linear")
         raise ValueError(f"{name} has no part in the fit of a {kind} loss such as {type(loss).__name__}: leave it away")

@@ -53,7 +53,7 @@ def kernel_softmax(
     n, dtype = count(X), dtype_of(X)
     weights = as_weights(weights, n, dtype)
     Y = as_one_hot(Y, n, dtype, weights, every=bool(bias))
-    check_memory(X, verb="kernel_softmax", matrices=5.4 + 1.7 * Y.shape[1])
+    check_memory(X, verb="kernel_softmax", columns=Y.shape[1])
     ridge = as_scalar(ridge, dtype, "ridge", POSITIVE)
     solution = _kernel_softmax(kernel, X, Y, ridge, weights, bool(bias), rtol, max_steps)
     return finish(solution, throw, f"kernel_softmax with {type(kernel).__name__}: a larger ridge may help.")

@@ -86,7 +86,7 @@ def svm(
     weights = as_weights(weights, n, dtype)
     y = as_signs(y, n, dtype, weights)
     C = as_scalar(C, dtype, "C", PENALTY)
-    solution = _svm(kernel, X, y, C, weights, bool(bias), *_settings(X, y.shape, solver, block_size, start))
+    solution = _svm(kernel, X, y, C, weights, bool(bias), *_settings("svm", X, y.shape, solver, block_size, start))
     return _finished(solution, throw, "svm", kernel, X)
 
 
@@ -122,7 +122,7 @@ def support_vector_regression(
     n, dtype = count(X), dtype_of(X)
     weights, y = as_weights(weights, n, dtype), as_targets(y, n, dtype)
     C, epsilon = as_scalar(C, dtype, "C", PENALTY), as_scalar(epsilon, dtype, "epsilon", NONNEGATIVE)
-    settings = _settings(X, y.shape, solver, block_size, start)
+    settings = _settings("support_vector_regression", X, y.shape, solver, block_size, start)
     solution = _support_vector_regression(kernel, X, y, C, epsilon, weights, bool(bias), *settings)
     return _finished(solution, throw, "support_vector_regression", kernel, X)
 
@@ -155,7 +155,7 @@ def one_class_svm(
     kernel, X = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
     weights, nu = as_weights(weights, n, dtype), as_scalar(nu, dtype, "nu", _FRACTION)
-    solution = _one_class_svm(kernel, X, nu, weights, *_settings(X, (n,), solver, block_size, None))
+    solution = _one_class_svm(kernel, X, nu, weights, *_settings("one_class_svm", X, (n,), solver, block_size, None))
     return _finished(solution, throw, "one_class_svm", kernel, X)
 
 
@@ -173,10 +173,10 @@ def _one_class_svm(kernel, X, nu, weights, solver, block_size, start):
     return _machines(kernel, X, zeros, problem, solver, block_size, start)
 
 
-def _settings(X, shape, solver, block_size, start):
+def _settings(verb, X, shape, solver, block_size, start):
     """The solver, blocks and start that every machine takes, checked."""
     if block_size is None:
-        check_memory(X, verb="machines")
+        check_memory(X, verb=verb)
     if start is not None and (not isinstance(start, KernelExpansion) or start.coefficients.shape != shape):
         came = f"has {start.coefficients.shape}" if isinstance(start, KernelExpansion) else f"is a {type(start).__name__}"
         raise ValueError(f"start must be a KernelExpansion with coefficients {shape}, the last machine's value, but {came}")

@@ -14,9 +14,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from typer.testing import CliRunner
 
 from kernax.cli import app as cli
-from kernax.cli import machine
+from kernax.cli import resources
 from kernax.cli.app import app
-from kernax.cli.machine import compiled_programs, linear_algebra_threads
+from kernax.cli.resources import compiled_programs, linear_algebra_threads
 
 pytestmark = needs_x32  # once, in a process as users have it: the command line sets its own precision
 
@@ -74,7 +74,7 @@ def no_cache_yet():
 
 PROBE = """
 import jax
-from kernax.cli.machine import compiled_programs
+from kernax.cli.resources import compiled_programs
 with compiled_programs(keep=True):
     jax.jit(lambda x: x + 1)(1.0)
 """
@@ -110,14 +110,14 @@ def test_without_a_folder_to_write_to_nothing_is_kept_and_nothing_said(tmp_path,
     homeless = lambda: (_ for _ in ()).throw(RuntimeError("no home"))
     for variable, home in ((str(tmp_path / "file"), Path.home), ("", homeless)):
         monkeypatch.setenv("XDG_CACHE_HOME", variable)
-        monkeypatch.setattr(Path, "home", homeless if home is homeless else home)
+        monkeypatch.setattr(Path, "home", home)
         with warnings.catch_warnings(action="error"), compiled_programs(keep=True):
             assert jax.config.jax_compilation_cache_dir is None
 
 
 def test_the_oldest_programs_go_when_the_folder_is_full(tmp_path, monkeypatch, no_cache_yet):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(machine, "_LARGEST", 25)
+    monkeypatch.setattr(resources, "_LARGEST", 25)
     (tmp_path / "kernax").mkdir()
     for age, name in enumerate("cab"):
         path = tmp_path / "kernax" / name
