@@ -30,7 +30,7 @@ class MemoryBudgetError(MemoryError):
 
 
 class ConditionWarning(UserWarning):
-    """A matrix was singular to working precision and solved with jitter on its diagonal, or is not positive semidefinite."""
+    """A matrix is close to singular, so that few digits are left or jitter was added, or it is not positive semidefinite."""
 
 
 class RunawayWarning(UserWarning):

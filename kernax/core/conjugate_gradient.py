@@ -69,8 +69,8 @@ class ConjugateGradient(AbstractSymmetricSolver):
     """Conjugate gradients (Hestenes & Stiefel 1952) until `|b - A x| <= rtol |b|` in the 2-norm, whatever the units of A and b.
 
     The residual is computed anew every ten steps and at the end, so that it is the true one that decides. Where A is not
-    positive along a direction, or where the residual falls by recurrence only, the result is `breakdown`, and the value
-    the best iterate. `stats["steps"]` counts the steps.
+    positive along a direction, or where the residual falls by recurrence only, the value is the best iterate, and the
+    result `breakdown` unless its residual is within twice rtol. `stats["steps"]` counts the steps.
 
     Attributes:
         rtol: relative residual at which to stop; default eps^(2/3), 4e-11 in float64 and 2e-5 in float32.
