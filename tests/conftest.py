@@ -11,8 +11,13 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.par
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 os.environ.setdefault("MPLBACKEND", "Agg")
-if version("jaxlib").startswith("0.10."):  # thousands of small programs: these flags, of this version, halve their compilation
-    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+# Two processes at a time: several threads of each would wait for each other, spinning.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Thousands of small programs: these flags, of this version, halve their compilation.
+QUICK_FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+if not version("jaxlib").startswith("0.10."):
+    QUICK_FLAGS = ""
+os.environ.setdefault("XLA_FLAGS", QUICK_FLAGS)
 gc.set_threshold(200_000, 20, 100)  # jaxprs are many small objects: a tenth of the time went to collections
 
 import equinox as eqx

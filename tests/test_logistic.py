@@ -12,7 +12,7 @@ from conftest import TOLERANCE, X64, needs_x32, needs_x64, real_data
 import kernax
 from kernax.core.labels import signs
 from kernax.core.losses import Logistic
-from kernax.errors import DivergedError, MaxStepsError
+from kernax.errors import MaxStepsError
 from kernax.supervised import logistic as room
 
 DTYPE = jnp.result_type(float)
@@ -89,7 +89,32 @@ def test_derivatives_of_several_classes_are_right_where_their_sum_is_nearly_sing
         return jnp.tanh(kernax.kernel_logistic(kernel, X, y, 0.5e-4, throw=False).value.values(X) / 100) @ rows
 
     slopes = [eqx.filter_jit(jax.grad(function))(kernax.RBF(3.0)).lengthscale for function in (of_two, of_one)]
+    assert np.all(np.isfinite(slopes))
     np.testing.assert_allclose(*slopes, rtol=1e-6 if X64 else 1e-3)
+
+
+FAR = 1e150 if X64 else 1e20
+
+
+@pytest.mark.parametrize(("of_K", "of_weights"), [(FAR, 1.0), (1 / FAR, 1.0), (1.0, FAR), (1.0, 1 / FAR)])
+def test_several_classes_have_the_same_function_and_slope_in_any_unit(of_K, of_weights):
+    """A residual measured by a square that overflows: no step was taken, and the slope lost its implicit part in silence."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 2)).astype(DTYPE)
+    Y = kernax.one_hot(np.arange(12) % 3)[0]
+    rows = np.sin(np.arange(36)).reshape(12, 3).astype(DTYPE)
+    ones = np.ones(12, DTYPE)
+
+    @jax.jit
+    @jax.value_and_grad
+    def loss(scale, of_K, of_weights):
+        kernel, ridge = of_K * kernax.RBF(scale), 0.2 * of_K * of_weights
+        solution = kernax.kernel_softmax(kernel, X, Y, ridge, weights=of_weights * ones, throw=False)
+        return jnp.sum(jnp.sin(solution.value.values(X)) * rows)
+
+    one, far = (loss(*jnp.asarray([1.0, *units], DTYPE)) for units in ((1.0, 1.0), (of_K, of_weights)))
+    assert abs(one[1]) > 0.1
+    np.testing.assert_allclose(far, one, rtol=1e-6 if X64 else 1e-3)
 
 
 def held_out(fit, target):
@@ -136,12 +161,15 @@ def test_separable_data_stay_finite_for_a_positive_ridge(ridge, value):
     assert solution.stats["steps"] <= 60
 
 
-def test_separable_data_without_a_ridge_diverge():
-    """C01."""
-    arguments = kernax.RBF(np.sqrt(0.5)), [[-1.0], [1.0]], np.array([-1.0, 1.0]), 0.0
-    with pytest.raises(DivergedError):
-        kernax.kernel_logistic(*arguments)
-    assert kernax.kernel_logistic(*arguments, throw=False).result == kernax.RESULTS.diverged
+@needs_x64
+def test_a_ridge_of_zero_is_refused_and_while_tracing_nothing_comes_of_it():
+    """C01: without a ridge separable data have no solution."""
+    arguments = kernax.RBF(np.sqrt(0.5)), [[-1.0], [1.0]], np.array([-1.0, 1.0])
+    with pytest.raises(ValueError, match=r"ridge must be in \(0, inf\), but is 0"):
+        kernax.kernel_logistic(*arguments, 0.0)
+    traced = jax.jit(lambda ridge: kernax.kernel_logistic(*arguments, ridge, throw=False))(0.0)
+    assert traced.result == kernax.RESULTS.nonfinite
+    assert np.all(np.isnan(traced.value.coefficients))
 
 
 def test_the_loss_saturates_without_overflow():
@@ -200,7 +228,7 @@ def test_bad_input_is_refused_by_name(data):
         kernax.kernel_logistic(RBF, X, (y + 1) / 2, 0.1)
     with pytest.raises(ValueError, match="y holds one class only"):
         kernax.kernel_logistic(RBF, X, np.ones(40), 0.1)
-    with pytest.raises(ValueError, match=r"ridge must be in \[0, inf\), but is -1"):
+    with pytest.raises(ValueError, match=r"ridge must be in \(0, inf\), but is -1"):
         kernax.kernel_logistic(RBF, X, y, -1.0)
     with pytest.raises(ValueError, match="kernel_softmax takes several"):
         kernax.kernel_logistic(RBF, X, 2 * Y - 1, 0.1)

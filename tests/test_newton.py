@@ -63,6 +63,9 @@ class Problem(AbstractConvexProblem):
     def correction(self, point):
         return -jnp.linalg.solve(jax.hessian(self.of)(point.x), point.values)
 
+    def correction_to_differentiate(self, point):
+        return self.correction(point)
+
     def slope_along(self, point, direction):
         return lambda t: jnp.vdot(jax.grad(self.of)(point.x + t * direction), direction)
 

@@ -9,7 +9,7 @@ from conftest import TOLERANCE, X64, needs_x64, untyped
 from sklearn.linear_model import Lasso
 
 import kernax
-from kernax.core.losses import AbstractSmoothLoss
+from kernax.core.losses import AbstractSmoothLoss, attains_minimum
 from kernax.errors import MaxStepsError
 
 DTYPE = jnp.result_type(float)
@@ -298,12 +298,55 @@ def test_options_of_the_other_kind_of_loss_are_refused(data):
             fit(kernax.SMO)
 
 
-@pytest.mark.parametrize(
-    ("loss", "y"), [(kernax.Logistic(), [-1.0, 1.0]), (kernax.Poisson(), [0.0, 3.0])], ids=["signs", "counts"]
-)
-def test_without_a_ridge_a_loss_that_falls_for_ever_has_no_solution(loss, y):
+class Exponential(AbstractSmoothLoss):
+    """`exp(-y f)`, that of boosting: a user's own, which falls for ever."""
+
+    targets = "signs"
+
+    def __call__(self, y, f):
+        return jnp.exp(-y * f)
+
+    def derivative(self, y, f):
+        return -y * jnp.exp(-y * f)
+
+    def curvature(self, y, f):
+        return jnp.exp(-y * f)
+
+    def response(self, f):
+        return jnp.sign(f)
+
+
+SIGNS = [-1.0, 1.0]
+FALLING = {"signs": (kernax.Logistic(), SIGNS), "counts": (kernax.Poisson(), [0.0, 3.0]), "own": (Exponential(), SIGNS)}
+
+
+@pytest.mark.parametrize("name", FALLING)
+@pytest.mark.parametrize("max_steps", [100, 2000])
+def test_without_a_ridge_a_loss_that_falls_for_ever_has_no_solution(name, max_steps):
     """After a hundred steps in float32, seven hundred in float64, its derivative underflows to zero: no gradient was left."""
+    loss, y = FALLING[name]
     points = jnp.asarray([[-1.0], [1.0]], DTYPE)
-    fit = lambda ridge: kernax.regularised_risk(RBF, points, np.array(y), loss, ridge, max_steps=2000, throw=False)
+    fit = lambda ridge: kernax.regularised_risk(RBF, points, np.array(y), loss, ridge, max_steps=max_steps, throw=False)
     assert fit(0.0).result == kernax.RESULTS.diverged
     assert fit(0.1).result == kernax.RESULTS.successful
+
+
+@pytest.mark.parametrize("loss", [kernax.Squared(), kernax.Huber(0.5), kernax.SquaredHinge(), kernax.Poisson()], ids=name)
+def test_a_loss_that_has_a_minimum_is_seen_to_have_one(loss):
+    y = jnp.asarray({"numbers": [-3.0, 1e6], "signs": [-1.0, 1.0], "counts": [1.0, 1e6]}[loss.targets], DTYPE)
+    assert jnp.all(attains_minimum(loss, y))
+
+
+@needs_x64
+@pytest.mark.parametrize("several", [False, True])
+def test_a_matrix_that_is_not_finite_is_seen_where_the_fit_ends_at_its_start(several):
+    """The gradient is zero there, so that nothing is ever multiplied by K."""
+    broken = kernax.Custom(lambda _, x, z: jnp.where(jnp.all(x == z), 1.0, jnp.nan), None)
+    X = jnp.arange(4.0)[:, None]
+    if several:
+        Y = jnp.eye(2)[jnp.array([0, 1, 0, 1])]
+        solution = kernax.kernel_softmax(broken, X, Y, 1.0, rtol=2.0, throw=False)
+    else:
+        solution = kernax.regularised_risk(broken, X, np.full(4, 3.0), kernax.Squared(), 0.1, bias=True, throw=False)
+    assert solution.result == kernax.RESULTS.nonfinite
+    assert jnp.all(jnp.isnan(solution.value.coefficients))

@@ -1,7 +1,7 @@
 """Every learner inside `jax.shard_map`, in a batch of weights over the devices: its value and gradient are those of `vmap`.
 
-One device is enough to see what varies over a mesh and what does not: two learners are tested so in the quick tier. The slow
-tier runs all of them on eight, in a process of its own.
+One device is enough to see what varies over a mesh and what does not: ridge is tested so in the quick tier. The slow tier
+runs every learner on eight, in a process of its own.
 """
 
 import os
@@ -14,7 +14,7 @@ import lineax as lx
 import numpy as np
 import optax
 import pytest
-from conftest import TOLERANCE, assert_close, needs_x64
+from conftest import QUICK_FLAGS, TOLERANCE, assert_close, needs_x64
 from jax.sharding import PartitionSpec
 
 import kernax
@@ -189,7 +189,7 @@ def test_a_failure_on_one_device_raises():
 @pytest.mark.slow
 @pytest.mark.skipif(jax.device_count() == 8, reason="it would run itself")
 def test_learners_run_on_eight_devices():
-    flags = "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=8"  # optimisation has no part in it
+    flags = f"{QUICK_FLAGS} --xla_force_host_platform_device_count=8"  # optimisation has no part in it
     command = [sys.executable, "-m", "pytest", __file__, "-n", "0", "-q", "-x", "-m", ""]
     done = subprocess.run(command, env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]

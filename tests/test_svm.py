@@ -524,3 +524,21 @@ def test_an_indefinite_matrix_is_warned_of_with_its_smallest_eigenvalue(data):
     assert solution.stats["indefinite"]
     assert not kernax.svm(RBF, X, y, 1.0).stats["indefinite"]
     assert not kernax.svm(kernax.Linear(), X + 100, y, 1.0, throw=False).stats["indefinite"]
+
+
+@needs_x64
+def test_of_several_machines_of_which_one_is_void_none_is_shown(data):
+    """The result is one for all columns: finite coefficients would stand beside a word that says nothing is known."""
+    X, y = data[:2]
+    fit = jax.jit(lambda Y: kernax.svm(RBF, X, Y, 1.0, throw=False))
+    solution = fit(jnp.stack([y, jnp.ones_like(y)], 1))
+    assert solution.result == kernax.RESULTS.nonfinite
+    assert jnp.all(jnp.isnan(solution.value.coefficients))
+    assert jnp.all(jnp.isnan(solution.value.bias))
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-37])
+def test_a_hard_margin_on_contradictory_points_diverges_in_any_unit(unit):
+    X = np.array([[1.0], [1.0], [-1.0]], DTYPE)
+    with pytest.raises(kernax.errors.DivergedError):
+        kernax.svm(unit * kernax.Linear(), X, np.array([1.0, -1.0, -1.0]), jnp.inf)

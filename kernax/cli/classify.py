@@ -15,7 +15,7 @@ from kernax.cli.table import quoted
 from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel
 from kernax.core.parameters import positive
-from kernax.core.solution import Solution
+from kernax.core.solution import RESULTS, Solution
 from kernax.errors import NonFiniteError
 from kernax.selection.folds import Folds
 from kernax.supervised.calibration import platt
@@ -88,9 +88,10 @@ def calibrated_losses(values: Array, Y: Array) -> Float[Array, " n"]:
     columns = [(values, signs)] if values.ndim == 1 else zip(values.T, signs.T)
     losses = []
     for column, sign in columns:
-        known = jnp.where(jnp.all(jnp.isfinite(column)), column, 0)
-        log_odds = platt(known, sign, throw=False).value.log_odds(column)  # NaN where the fit of a fold failed
-        losses.append(jax.nn.softplus(-sign * log_odds))
+        finite = jnp.all(jnp.isfinite(column))  # not where the fit of a fold failed
+        sigmoid = platt(jnp.where(finite, column, 0), sign, throw=False)
+        known = finite & (sigmoid.result == RESULTS.successful)
+        losses.append(jnp.where(known, jax.nn.softplus(-sign * sigmoid.value.log_odds(column)), jnp.nan))
     return jnp.mean(jnp.stack(losses), 0)
 
 

@@ -18,7 +18,7 @@ from kernax.core.numerics import product, split_by_tangent, stopped
 from kernax.core.operators import FeatureOperator, ShiftedOperator
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish, promoted
+from kernax.core.solution import RESULTS, Solution, Suspect, finish, promoted, void_unless_known
 from kernax.core.solvers import Factor, JitteredCholesky
 
 
@@ -38,7 +38,7 @@ def weighted_solve(
     it is zero the row reads `ridge a = rhs` and is eliminated first. Nothing is divided by a weight that is zero, and
     a point of weight zero is removed exactly, also when ridge = 0.
 
-    Returns the solution, the first result of the columns that is no success, and stats: the solver's own, and the largest
+    Returns the solution, the result of all columns, and stats: the solver's own, and the largest
     true `residual`, `|rhs - (W K + ridge) a| / |rhs|`.
     """
     A, _, result, stats = _weighted_solve(operator, weights, ridge, rhs, factor, solver=solver)
@@ -182,7 +182,7 @@ class WeightedSystem(eqx.Module):
 
 
 def _verdict(results: Any, A: Array, relative: Array, solver: lx.AbstractLinearSolver) -> Any:
-    """The first result that is no success. Whatever a solver says, it has succeeded only if the true residual says so too."""
+    """The result of all columns. Whatever a solver says, it has succeeded only if the true residual says so too."""
     first_failure = jax.tree.map(lambda leaf: leaf[jnp.argmax(results != lx.RESULTS.successful)], results)
     result = promoted(first_failure)
     result = RESULTS.where(result == RESULTS.singular, RESULTS.not_psd, result)
@@ -226,12 +226,13 @@ def solve(
         raise ValueError("solve needs an operator tagged lineax.positive_semidefinite_tag: tag it if it is, or use lineax")
     rhs = as_targets(rhs, operator.in_size(), operator.in_structure().dtype, "rhs")
     solver = JitteredCholesky() if solver is None else solver
-    return finish(_solve(operator, rhs, solver), throw, matrix=operator.as_matrix)
+    suspect = Suspect("the operator", operator.in_size(), operator.as_matrix)
+    return finish(_solve(operator, rhs, solver), throw, suspect=suspect)
 
 
 @compiled
 def _solve(operator, rhs, solver):
     ridge = jnp.zeros_like(rhs, shape=())
     value, result, stats = weighted_solve(operator, None, ridge, rhs.reshape(len(rhs), -1), solver)
-    value = jnp.where(result == RESULTS.nonfinite, jnp.nan, value)  # NaN above the diagonal, which Cholesky never reads
+    value = void_unless_known(value, result)  # NaN above the diagonal is never read by Cholesky
     return Solution(value.reshape(rhs.shape), result, stats)

@@ -75,8 +75,8 @@ class Misfit(eqx.Module):
         return jnp.max(self.left / jnp.where(whole > 0, whole, 1))
 
 
-class Point(eqx.Module):
-    """An argument x of F with the values that F depends on it through, which cost most and are computed once."""
+class Iterate(eqx.Module):
+    """An argument x of F with the values through which F depends on it, which cost most and are computed once."""
 
     x: Array
     values: Array
@@ -86,40 +86,44 @@ class AbstractConvexProblem(eqx.Module):
     """A convex differentiable function F of an array x, to be minimised. All that F depends on are fields."""
 
     @abc.abstractmethod
-    def start(self) -> Point:
+    def start(self) -> Iterate:
         """A point to start from."""
 
     @abc.abstractmethod
     def values(self, x: Array) -> Array:
-        """What `Point` holds beside x, such as a product with a matrix."""
+        """What `Iterate` holds beside x, such as a product with a matrix."""
 
     @abc.abstractmethod
-    def correction(self, point: Point) -> Array:
-        """Newton's d, `F''(x) d = -F'(x)`; differentiable in the fields and in x at the minimum."""
+    def correction(self, point: Iterate) -> Array:
+        """Newton's d, `F''(x) d = -F'(x)`, or what is close enough to it to lead downhill."""
 
     @abc.abstractmethod
-    def slope_along(self, point: Point, direction: Array) -> Callable[[Array], Array]:
+    def correction_to_differentiate(self, point: Iterate) -> Array:
+        """Newton's d at the minimum, differentiable in the fields and in x; NaN where the derivatives would be wrong."""
+
+    @abc.abstractmethod
+    def slope_along(self, point: Iterate, direction: Array) -> Callable[[Array], Array]:
         """`t -> d/dt F(x + t direction)`, which is evaluated for many t."""
 
     @abc.abstractmethod
-    def misfit(self, point: Point) -> Misfit:
+    def misfit(self, point: Iterate) -> Misfit:
         """What is left of F'(x) = 0, by itself: without the curvature that steps are made of."""
 
     @abc.abstractmethod
-    def settled(self, point: Point) -> Array:
+    def settled(self, point: Iterate) -> Array:
         """An x that F tells from the point's by rounding alone, perhaps closer to F'(x) = 0; its own if none is known."""
 
     @abc.abstractmethod
-    def objective(self, point: Point) -> Float[Array, ""]:
+    def objective(self, point: Iterate) -> Float[Array, ""]:
         """F(x)."""
 
-    def at(self, x: Array) -> Point:
+    def at(self, x: Array) -> Iterate:
         """The point whose argument is x."""
-        return Point(x, self.values(x))
+        return Iterate(x, self.values(x))
 
 
 class _Progress(eqx.Module):
-    point: Point
+    point: Iterate
     misfit: Misfit
     steps: Int[Array, ""]
     stuck: Bool[Array, ""]
@@ -175,7 +179,7 @@ def newton(
     return point.x, result, {"steps": end.steps, "objective": problem.objective(point), "residual": misfit.relative()}
 
 
-def _is_finite(point: Point, misfit: Misfit) -> Bool[Array, ""]:
+def _is_finite(point: Iterate, misfit: Misfit) -> Bool[Array, ""]:
     return jnp.all(jnp.isfinite(point.x)) & jnp.all(jnp.isfinite(misfit.left + misfit.size))
 
 
@@ -183,7 +187,7 @@ def _chosen(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 
-def _settled(problem: AbstractConvexProblem, point: Point, misfit: Misfit) -> tuple[Point, Misfit]:
+def _settled(problem: AbstractConvexProblem, point: Iterate, misfit: Misfit) -> tuple[Iterate, Misfit]:
     """The settled point and its misfit, unless more is left there."""
     settled = problem.at(problem.settled(point))
     of_settled = problem.misfit(settled)
@@ -236,4 +240,5 @@ def minimum(
 
 
 def _one_more(end: tuple[Array, Any, dict[str, Array]], problem: AbstractConvexProblem) -> tuple[Array, Any, dict[str, Array]]:
-    return end[0] + problem.correction(problem.at(end[0])), *end[1:]
+    x, *how = end
+    return x + problem.correction_to_differentiate(problem.at(x)), *how

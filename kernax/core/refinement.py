@@ -5,39 +5,43 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
+from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import while_loop
 
 
-class _Improvement(eqx.Module):
+class _Refinement(eqx.Module):
     solution: Array
     left: Array
     size: Float[Array, ""]
+    faster: Bool[Array, ""]
 
 
-def improved(solve: Callable[[Array], Array], apply: Callable[[Array], Array], rhs: Array) -> Array:
-    """`solve(rhs)`, and what it makes of the rest, while that falls to less than half; NaN where a tenth of rhs is left.
+def refined(solve: Callable[[Array], Array], apply: Callable[[Array], Array], rhs: Array) -> tuple[Array, Float[Array, ""]]:
+    """`solve(rhs)`, and what it makes of the rest, while that falls to less than half; and the share of rhs that is left.
 
     For a `solve` that knows a digit or two of `apply^-1` (Higham 2002, Accuracy and Stability of Numerical Algorithms,
-    chapter 12).
+    chapter 12). Both are linear: rhs may have any unit.
     """
+    unit = exponent_of(jnp.max(abs(rhs)))
+    b = times_power_of_two(rhs, -unit)
+    whole = jnp.linalg.norm(b)
+    goal = 4 * float(jnp.finfo(b.dtype).eps) * whole
 
-    def improvement(solution):
-        left = rhs - apply(solution)
-        return _Improvement(solution, left, jnp.linalg.norm(left))
+    def at(solution: Array) -> _Refinement:
+        left = b - apply(solution)
+        return _Refinement(solution, left, jnp.linalg.norm(left), jnp.array(True))
 
-    def once(carry):
-        now, _ = carry
-        new = improvement(now.solution + solve(now.left))
-        best = jax.tree.map(lambda a, b: jnp.where(new.size < now.size, a, b), new, now)
-        return best, new.size < now.size / 2
+    def once(now: _Refinement) -> _Refinement:
+        new = at(now.solution + solve(now.left))
+        better = new.size < now.size
+        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, now)
+        return _Refinement(best.solution, best.left, best.size, new.size < now.size / 2)
 
-    def go_on(carry):
-        now, faster = carry
-        return faster & (now.size > goal)
+    def go_on(now: _Refinement) -> Array:
+        return now.faster & (now.size > goal)
 
-    first = improvement(jnp.zeros_like(rhs))
-    goal = 4 * float(jnp.finfo(rhs.dtype).eps) * first.size
-    end, _ = while_loop(go_on, once, (first, jnp.array(True)))
-    return jnp.where(end.size <= first.size / 10, end.solution, jnp.nan)
+    end = while_loop(go_on, once, at(solve(b)))
+    share = end.size / jnp.where(whole > 0, whole, 1)
+    return times_power_of_two(end.solution, unit), share

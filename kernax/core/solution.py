@@ -5,7 +5,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -19,7 +19,6 @@ from kernax.errors import (
     ConditionWarning,
     DivergedError,
     MaxStepsError,
-    MemoryBudgetError,
     NonFiniteError,
     NotPSDError,
     SolveError,
@@ -27,7 +26,7 @@ from kernax.errors import (
 
 Value = TypeVar("Value")
 
-MOST_FOR_EIGENVALUES = 2000  # of points: those of their Gram matrix take a second
+MOST_FOR_EIGENVALUES = 2000  # rows of a matrix whose eigenvalues take a second
 
 
 _Words: Any = lx.RESULTS  # equinox's enumerations may be extended, which type checkers do not believe
@@ -85,6 +84,13 @@ def void_unless_known(value: Any, result: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.where(unknown, jnp.nan, leaf), value)
 
 
+def of_all(results: Any) -> Any:
+    """One result for several, along their axis: `nonfinite` or `not_psd` if one is, else the first that is no success."""
+    grave = (results == RESULTS.nonfinite) | (results == RESULTS.not_psd)
+    gravity = jnp.where(grave, 2, jnp.where(results == RESULTS.successful, 0, 1))
+    return jax.tree.map(lambda leaf: leaf[jnp.argmax(gravity)], results)
+
+
 class Solution(eqx.Module, Generic[Value]):
     """The outcome of a verb.
 
@@ -100,20 +106,27 @@ class Solution(eqx.Module, Generic[Value]):
     stats: dict[str, Any]
 
 
+class Suspect(NamedTuple):
+    """The matrix that a solve stands on, computed only to name its eigenvalues where it is not positive definite."""
+
+    name: str
+    size: int
+    matrix: Callable[[], Any]
+
+
 def finish(
     solution: Solution[Value],
     throw: bool,
     hint: str = "",
     *,
     quiet: bool = False,
-    matrix: Callable[[], Any] | None = None,
+    suspect: Suspect | None = None,
 ) -> Solution[Value]:
     """Turns a bad ending into an exception and jitter into a warning, where these can still be seen.
 
     With concrete results a failure raises one of `kernax.errors` when `throw=True`. Under a transformation the
     result is not known yet: `throw=True` inserts a runtime check, `throw=False` leaves the solution as it is. `quiet` says
-    nothing about jitter. `matrix()` is the one that had to be positive definite: computed only to name its eigenvalues where
-    it is not.
+    nothing about jitter.
     """
     if not is_concrete(solution.result):
         if throw:
@@ -121,7 +134,7 @@ def finish(
         return solution
     successful = bool(jnp.all(solution.result == RESULTS.successful))
     if throw and not successful:
-        raise _error(solution, hint, matrix)
+        raise _error(solution, hint, suspect)
     jitter = solution.stats.get("jitter")
     if successful and not quiet and jitter is not None and np.any(np.asarray(jitter) > 0):
         warn(
@@ -131,13 +144,13 @@ def finish(
     return solution
 
 
-def _error(solution: Solution, hint: str, matrix: Callable[[], Any] | None) -> Exception:
+def _error(solution: Solution, hint: str, suspect: Suspect | None) -> Exception:
     """What to raise for a solve that failed: of a batch, for the first kind of failure among its members."""
     parts = [hint, _figures(solution.stats)]
     for word, error in _ERRORS.items():
         result = getattr(RESULTS, word)
         if jnp.any(solution.result == result):
-            eigenvalues = _eigenvalues(matrix) if error is NotPSDError and matrix is not None else ""
+            eigenvalues = _eigenvalues(suspect) if error is NotPSDError and suspect is not None else ""
             return error(" ".join(part for part in (RESULTS[result], eigenvalues, *parts) if part))
     return SolveError(" ".join(part for part in ("The solve failed.", *parts) if part))
 
@@ -151,16 +164,15 @@ def _checked(solution: Solution[Value]) -> Value:
     return jax.tree.map(lambda leaf: jnp.where(sound, leaf, jnp.nan) if eqx.is_inexact_array(leaf) else leaf, solution.value)
 
 
-def _eigenvalues(matrix: Callable[[], Any]) -> str:
-    """A sentence on the extreme eigenvalues, of a matrix that is held and small enough for them to take a second."""
-    try:
-        K = np.asarray(matrix())
-    except MemoryBudgetError:
+def _eigenvalues(suspect: Suspect) -> str:
+    """A sentence on the extreme eigenvalues of a matrix that is small enough for them to take a second."""
+    if suspect.size > MOST_FOR_EIGENVALUES:
         return ""
-    if len(K) > MOST_FOR_EIGENVALUES or not np.isfinite(K).all():
+    K = np.asarray(suspect.matrix())
+    if not np.isfinite(K).all():
         return ""
     values = np.linalg.eigvalsh(K)
-    return f"Without ridge and weights its smallest eigenvalue is {values[0]:.3g}, its largest {values[-1]:.3g}."
+    return f"The smallest eigenvalue of {suspect.name} is {values[0]:.3g}, the largest {values[-1]:.3g}."
 
 
 def warn_of_rounding(solution: Solution, most: float, affected: str, hint: str) -> None:

@@ -19,7 +19,7 @@ from kernax.core.numerics import dot, product
 from kernax.core.parameters import data, real
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.solution import RESULTS, Solution, Suspect, finish
 from kernax.core.solvers import factorise, solve_lower
 from kernax.core.support import REAL
 
@@ -144,7 +144,8 @@ class GaussianProcess(eqx.Module):
             raise ValueError(f"shape must be a tuple of integers, such as (5,), but is {shape!r}")
         covariance, X = prepare(self.covariance, X)
         solution = _sample(covariance, self.mean, X, key, tuple(shape))
-        return finish(solution, throw, "GaussianProcess.sample", quiet=True, matrix=lambda: gram(covariance, X)).value
+        suspect = Suspect("the covariance", count(X), lambda: gram(covariance, X))
+        return finish(solution, throw, "GaussianProcess.sample", quiet=True, suspect=suspect).value
 
 
 def as_mean(mean: Any) -> Callable:

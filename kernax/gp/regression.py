@@ -17,7 +17,7 @@ from kernax.core.memory import check_memory
 from kernax.core.numerics import safe_sqrt
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
-from kernax.core.solution import Solution, finish, warn_of_rounding
+from kernax.core.solution import Solution, Suspect, finish, warn_of_rounding
 from kernax.core.solvers import JitteredCholesky, solve_lower
 from kernax.gp.process import FixedMean, GaussianProcess, PosteriorKernel, ShiftedMean, as_mean
 
@@ -70,7 +70,7 @@ def condition(
         advice += ", and the mean must be finite at every point"
     hint = f"condition with {type(kernel).__name__}: {advice}."
     warn_of_rounding(solution, _MOST_ROUNDING, "the evidence", hint)
-    return finish(solution, throw, hint, matrix=lambda: gram(kernel, X))
+    return finish(solution, throw, hint, suspect=Suspect("K", count(X), lambda: gram(kernel, X)))
 
 
 @compiled

@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.boundary import as_scalar, as_stack, as_targets, as_weights, count, dtype_of
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
-from kernax.core.newton import AbstractConvexProblem, Misfit, Point, minimum
+from kernax.core.newton import AbstractConvexProblem, Iterate, Misfit, minimum
 from kernax.core.numerics import is_concrete, stopped
 from kernax.core.parameters import data
 from kernax.core.preparation import prepare_stacks
@@ -83,7 +83,7 @@ class _Sigmoid(AbstractConvexProblem):
     weights: Float[Array, " n"]
 
     def start(self):
-        return Point(jnp.zeros_like(self.u, shape=2), jnp.zeros_like(self.u))
+        return Iterate(jnp.zeros_like(self.u, shape=2), jnp.zeros_like(self.u))
 
     def values(self, x):
         return x[0] * self.u + x[1]
@@ -96,6 +96,9 @@ class _Sigmoid(AbstractConvexProblem):
         spread = jnp.sum(c * off * off)
         d = jnp.where(spread > 0, -jnp.sum(g * off) / jnp.where(spread > 0, spread, 1), 0)
         return jnp.stack([d, -jnp.sum(g) / jnp.sum(c) - mean * d])
+
+    def correction_to_differentiate(self, point):
+        return self.correction(point)
 
     def slope_along(self, point, direction):
         v = direction[0] * self.u + direction[1]

@@ -14,8 +14,8 @@ from kernax.core.memory import check_memory
 from kernax.core.operators import FeatureOperator
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish
-from kernax.core.support import NONNEGATIVE
+from kernax.core.solution import Solution, finish
+from kernax.core.support import POSITIVE
 from kernax.supervised.risk import newton_fit
 
 
@@ -41,7 +41,7 @@ def kernel_logistic(
         kernel: any kernel; its parameters are cast to the dtype of X.
         X: stack of n points.
         y: -1 and +1, (n,); `signs(labels)` makes them from labels of any kind.
-        ridge: >= 0; zero has a solution only if the classes overlap.
+        ridge: > 0.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed.
         bias: an unpenalised b.
         rtol: what may be left of `ridge a = w y s(-y f)`, relative to its terms, beside the rounding of f. By default it is
@@ -57,8 +57,7 @@ def kernel_logistic(
 
     Raises:
         ValueError: bad shapes or values, labels other than -1 and +1, one class only.
-        DivergedError: ridge = 0, and the classes can be separated. BreakdownError: rounding is too coarse for these data.
-        MaxStepsError, NonFiniteError, MemoryBudgetError.
+        BreakdownError: rounding is too coarse for these data. MaxStepsError, NonFiniteError, MemoryBudgetError.
     """
     kernel, X = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
@@ -66,7 +65,7 @@ def kernel_logistic(
     y = as_signs(y, n, dtype, weights)
     if y.ndim != 1:
         raise ValueError(f"y must have shape ({n},), but has shape {y.shape}: kernel_softmax takes several classes")
-    ridge = as_scalar(ridge, dtype, "ridge", NONNEGATIVE)
+    ridge = as_scalar(ridge, dtype, "ridge", POSITIVE)
     if not (primal := has_few_features(kernel, X, ridge)):
         check_memory(X, verb="kernel_logistic")
     solution = _kernel_logistic(kernel, X, y, ridge, weights, bool(bias), rtol, max_steps, primal)
@@ -78,7 +77,4 @@ def _kernel_logistic(kernel, X, y, ridge, weights, bias, rtol, max_steps, primal
     operator = feature_operator(kernel, X) if primal else gram_operator(kernel, X)
     a, b, result, stats = newton_fit(operator, y, Logistic(), ridge, weights, bias, rtol, max_steps)
     stats |= {"features": jnp.asarray(operator.features.shape[1])} if isinstance(operator, FeatureOperator) else {}
-    right = y * (operator.mv(a) + b) > 0
-    separated = jnp.all(right if weights is None else right | (weights == 0))
-    result = RESULTS.where((ridge == 0) & separated, RESULTS.diverged, result)
     return Solution(KernelExpansion(kernel, X, a, b), result, stats)

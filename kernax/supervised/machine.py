@@ -106,7 +106,7 @@ def survives_units(result: Any, found: tuple[Array, Array], again: tuple[Array, 
     kept = jnp.all(abs(beta_again - beta) <= slight * jnp.max(abs(beta))) & (abs(bias_again - bias) <= slight * (1 + abs(bias)))
     overflown = jnp.all(jnp.isfinite(beta)) & ~jnp.all(jnp.isfinite(jnp.append(beta_again, bias_again)))
     result = RESULTS.where((result == RESULTS.successful) & ~kept, RESULTS.inaccurate, result)
-    return RESULTS.where(overflown, RESULTS.nonfinite, result)
+    return RESULTS.where(overflown & (result != RESULTS.diverged), RESULTS.nonfinite, result)
 
 
 def _machine(problem, solver, start):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import lineax as lx
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from kernax.core.cancellation import careful_product, extra_bits
 from kernax.core.newton import Misfit
@@ -26,6 +26,12 @@ def values_of(operator: lx.AbstractLinearOperator, a: Float[Array, "n *c"]) -> F
     careful = partial(careful_product, K)
     value = lax.cond(cancels, careful if a.ndim == 1 else jax.vmap(careful, 1, 1), lambda _: f, fixed)
     return plain + (value - f)
+
+
+def is_finite(operator: lx.AbstractLinearOperator) -> Bool[Array, ""]:
+    """Whether K holds no NaN and no inf, of which a fit that ends where it starts would see none: its row means show one."""
+    n, dtype = operator.in_size(), operator.in_structure().dtype
+    return jnp.all(jnp.isfinite(stopped(operator).mv(jnp.full(n, 1 / n, dtype))))
 
 
 def unseen(operator: lx.AbstractLinearOperator, dtype: Any) -> float:

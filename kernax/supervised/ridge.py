@@ -17,7 +17,7 @@ from kernax.core.numerics import product, stopped
 from kernax.core.powers import times_power_of_two
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish, void_unless_known, warn_of_rounding
+from kernax.core.solution import RESULTS, Solution, Suspect, finish, void_unless_known, warn_of_rounding
 from kernax.core.solvers import JitteredCholesky
 from kernax.core.support import NONNEGATIVE
 
@@ -80,7 +80,7 @@ def kernel_ridge(
         solver = JitteredCholesky() if block_size is None else ConjugateGradient()
     solution = _kernel_ridge(kernel, X, y, ridge, weights, bool(bias), solver, block_size, primal)
     hint = f"kernel_ridge with {type(kernel).__name__}: a larger ridge or rescaled inputs may help."
-    return finish(solution, throw, hint, matrix=lambda: gram(kernel, X))
+    return finish(solution, throw, hint, suspect=Suspect("K", n, lambda: gram(kernel, X)))
 
 
 @compiled
@@ -101,8 +101,8 @@ def _kernel_ridge(kernel, X, y, ridge, weights, bias, solver, block_size, primal
         relative = _residual_with_bias(*stopped((system, a, b, w[:, None] * targets, w)))
         accurate = relative <= 2 * accurate_residual(solver, a.dtype)  # two columns
         result = RESULTS.where((result == RESULTS.successful) & ~accurate, RESULTS.inaccurate, result)
-        a, b = void_unless_known((a, b), result)
         stats = stats | {"residual": relative}
+    a, b = void_unless_known((a, b), result)
     expansion = KernelExpansion(kernel, X, a.reshape(y.shape), b.reshape(y.shape[1:]))
     return Solution(expansion, result, stats)
 

@@ -12,9 +12,9 @@ from kernax.core.gram import gram_operator
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.linalg import weighted_solve
-from kernax.core.losses import AbstractLoss, AbstractPiecewiseLinearLoss, AbstractSmoothLoss
+from kernax.core.losses import AbstractLoss, AbstractPiecewiseLinearLoss, AbstractSmoothLoss, attains_minimum
 from kernax.core.memory import check_memory
-from kernax.core.newton import AbstractConvexProblem, Point, minimum
+from kernax.core.newton import AbstractConvexProblem, Iterate, minimum
 from kernax.core.numerics import is_concrete, product, stopped
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
@@ -23,7 +23,7 @@ from kernax.core.solvers import JitteredCholesky
 from kernax.core.support import NONNEGATIVE
 from kernax.supervised.dual import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machine import machine, of_loss, spread
-from kernax.supervised.misfit import misfit_of, unseen, values_of
+from kernax.supervised.misfit import is_finite, misfit_of, unseen, values_of
 from kernax.supervised.smo import SMO
 
 
@@ -51,7 +51,8 @@ def regularised_risk(
         kernel, X, weights, throw: as for `kernel_ridge`.
         y: targets (n,): -1 and +1 for losses of a margin, counts for `Poisson`.
         loss: one of `kernax.core.losses`, or your own; its parameters may be learned.
-        ridge: >= 0; > 0 for a piecewise linear loss.
+        ridge: >= 0; > 0 for a piecewise linear loss, and for one that falls for ever, such as `Logistic`. Without it the
+            losses are fitted exactly, each at its least, which takes a K of full rank.
         bias: an unpenalised b.
         solver: of the dual, for piecewise linear losses; default `SMO()`.
         rtol: of smooth losses, what may be left of `ridge a = -w L'(y, f)`, relative to its terms, beside the rounding of f.
@@ -64,8 +65,8 @@ def regularised_risk(
         1/ridge times the above.
 
     Raises:
-        ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError: the solve failed. DivergedError: it
-            has no solution, such as a logistic fit of classes that can be separated without a ridge.
+        ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError: the solve failed. DivergedError: the
+            ridge is zero, and a loss falls for ever.
     """
     kernel, X = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
@@ -115,10 +116,11 @@ def newton_fit(operator, y, loss, ridge, weights, bias, rtol, max_steps):
     """Coefficients, bias, result and stats of the minimiser for a smooth loss, differentiable in the arrays among these."""
     weights = jnp.ones_like(y) if weights is None else weights
     x, result, stats = minimum(_SmoothRisk(operator, y, loss, ridge, weights, bias), rtol=rtol, max_steps=max_steps)
-    result = RESULTS.where(jnp.isfinite(ridge + jnp.sum(weights) + jnp.sum(y)), result, RESULTS.nonfinite)
-    # Without a ridge every loss is as small as it gets. Where one has no minimum, its derivative is zero by underflow alone.
-    endless = (ridge == 0) & jnp.any((weights > 0) & ~loss.attains_minimum(y))
-    result = RESULTS.where(endless & (result == RESULTS.successful), RESULTS.diverged, result)
+    # Without a ridge success asks that every loss be least. Where one falls for ever, its slope is zero by underflow alone.
+    endless = (ridge == 0) & jnp.any((weights > 0) & ~attains_minimum(loss, y))
+    result = RESULTS.where(endless, RESULTS.diverged, result)
+    known = jnp.isfinite(ridge + jnp.sum(weights) + jnp.sum(y)) & is_finite(operator)
+    result = RESULTS.where(known, result, RESULTS.nonfinite)
     x = void_unless_known(x, result)
     return x[:-1], x[-1], result, stats
 
@@ -142,7 +144,7 @@ class _SmoothRisk(AbstractConvexProblem):
         if self.bias and self.loss.targets == "numbers":
             bias = _median(self.y, self.weights)  # far from all numbers Huber's curvatures would be zero
         nothing = jnp.zeros_like(self.y)
-        return Point(jnp.append(nothing, bias), nothing)
+        return Iterate(jnp.append(nothing, bias), nothing)
 
     def values(self, x):
         return values_of(self.operator, x[:-1])
@@ -162,6 +164,9 @@ class _SmoothRisk(AbstractConvexProblem):
         downhill = -jnp.sum(g) / jnp.sum(self.weights)
         d_b = jnp.where(pull > 0, jnp.sum(a + d[:, 0]) / jnp.where(pull > 0, pull, 1), downhill)
         return jnp.append(d[:, 0] - d_b * d[:, 1], d_b)
+
+    def correction_to_differentiate(self, point):
+        return self.correction(point)
 
     def slope_along(self, point, direction):
         a, d, d_b = point.x[:-1], direction[:-1], direction[-1]

@@ -16,15 +16,15 @@ from kernax.core.gram import gram_operator
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_one_hot
 from kernax.core.memory import check_memory
-from kernax.core.newton import AbstractConvexProblem, Point, minimum
+from kernax.core.newton import AbstractConvexProblem, Iterate, minimum
 from kernax.core.numerics import product, stopped
 from kernax.core.preparation import prepare
-from kernax.core.refinement import improved
+from kernax.core.refinement import refined
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish, void_unless_known
 from kernax.core.solvers import factorise
 from kernax.core.support import POSITIVE
-from kernax.supervised.misfit import misfit_of, unseen, values_of
+from kernax.supervised.misfit import is_finite, misfit_of, unseen, values_of
 
 
 def kernel_softmax(
@@ -62,8 +62,10 @@ def kernel_softmax(
 @compiled
 def _kernel_softmax(kernel, X, Y, ridge, weights, bias, rtol, max_steps):
     weights = jnp.ones_like(Y[:, 0]) if weights is None else weights
-    x, result, stats = minimum(_SoftmaxRisk(gram_operator(kernel, X), Y, ridge, weights, bias), rtol=rtol, max_steps=max_steps)
-    result = RESULTS.where(jnp.isfinite(ridge + jnp.sum(weights) + jnp.sum(Y)), result, RESULTS.nonfinite)
+    operator = gram_operator(kernel, X)
+    x, result, stats = minimum(_SoftmaxRisk(operator, Y, ridge, weights, bias), rtol=rtol, max_steps=max_steps)
+    known = jnp.isfinite(ridge + jnp.sum(weights) + jnp.sum(Y)) & is_finite(operator)
+    result = RESULTS.where(known, result, RESULTS.nonfinite)
     x = x - jnp.mean(x, 1, keepdims=True)  # zero at the minimum, but for the rounding of many steps
     x = void_unless_known(x, result)
     return Solution(KernelExpansion(kernel, X, x[:-1], x[-1]), result, stats)
@@ -80,18 +82,24 @@ class _SoftmaxRisk(AbstractConvexProblem):
 
     def start(self):
         nothing = jnp.zeros_like(self.Y)
-        return Point(jnp.append(nothing, nothing[:1], 0), nothing)
+        return Iterate(jnp.append(nothing, nothing[:1], 0), nothing)
 
     def values(self, x):
         return values_of(self.operator, x[:-1])
 
     def correction(self, point):
+        return self._correction(point, most_left=jnp.inf)
+
+    def correction_to_differentiate(self, point):
+        return self._correction(point, most_left=float(jnp.finfo(point.x.dtype).eps) ** (1 / 3))  # as of any direct solve
+
+    def _correction(self, point, most_left):
         # With probabilities P and the Hessian of the loss W, (W K + ridge) d = -(ridge a + g) - W d_b, and sums of zero over
         # the points. W has constants in its kernel, so that d_b is fixed up to one, and sums to zero.
         x, f = point.x, self._function(point)
         a = x[:-1]
         P = jax.nn.softmax(f)
-        inverse = _Inverse(self.operator.as_matrix(), P, self.ridge, self.weights)
+        inverse = _Inverse(self.operator.as_matrix(), P, self.ridge, self.weights, most_left)
         d = inverse(-(self.ridge * a + self._gradient(f)))
         if not self.bias:
             return jnp.append(d, jnp.zeros_like(x[-1:]), 0)
@@ -147,12 +155,15 @@ class _SoftmaxRisk(AbstractConvexProblem):
 
 
 def _biases(pull, sums):
-    """`pull^-1 sums` where constants are in the kernel of both; zero where all points are certain, and nothing pulls."""
+    """`pull^-1 sums` where constants are in the kernel of both; where all points are certain, and nothing pulls, the sums."""
     trace = jnp.trace(pull)
-    one = jnp.where(trace > 0, 0, jnp.eye(len(pull), dtype=pull.dtype))
-    whole = pull + trace / len(pull) ** 2 + one
-    solve = lambda _, b: one_by_one(jnp.linalg.solve, whole, b)
-    biases = lax.custom_linear_solve(lambda b: product(whole, b), sums, solve, symmetric=True)
+    identity = jnp.eye(len(pull), dtype=pull.dtype)
+    whole = pull + trace / len(pull) ** 2 + jnp.where(trace > 0, 0, identity)
+
+    def solved(_, b):
+        return one_by_one(jnp.linalg.solve, whole, b)
+
+    biases = lax.custom_linear_solve(lambda b: product(whole, b), sums, solved, symmetric=True)
     return biases - jnp.mean(biases)
 
 
@@ -177,12 +188,15 @@ def _likeliest(P):
 
 
 class _Inverse:
-    """`(W K + ridge I)^-1`, differentiable in everything through the products it inverts."""
+    """`(W K + ridge I)^-1`, differentiable in everything through the products it inverts.
 
-    def __init__(self, K, P, ridge, weights):
+    NaN where more than the share `most_left` of the right-hand side is left.
+    """
+
+    def __init__(self, K, P, ridge, weights, most_left):
         # With D_c = w P_c and E_c = D_c^1/2 (ridge + D_c^1/2 K D_c^1/2)^-1 D_c^1/2, which is (ridge + D_c K)^-1 D_c, the system
         # ridge a_c + D_c (K a_c - q) = r_c, q = sum_c P_c K a_c, is closed by ridge (sum_c E_c) q = sum_c w P_c K (...) r_c.
-        self.args = (K, P, ridge, weights)
+        self.args, self.most_left = (K, P, ridge, weights), most_left
         K, P, ridge, weights = stopped(self.args)
         self.roots = jnp.sqrt(weights[:, None] * P)
 
@@ -199,20 +213,27 @@ class _Inverse:
         return lax.custom_linear_solve(
             lambda a: _apply(*self.args, a),
             r,
-            lambda _, r: self._solved(r),
-            lambda _, r: self._solved_transposed(r),
+            lambda _, r: self._unless_left(*self._solved(r)),
+            lambda _, r: self._unless_left(*self._solved_transposed(r)),
         )
+
+    def _unless_left(self, solution, share):
+        return jnp.where(share <= self.most_left, solution, jnp.nan)
 
     def _solved(self, r):
         # For small ridges the sum over the classes is so close to singular that in float32 the second digit may be lost.
         K, P, ridge, weights = stopped(self.args)
-        return improved(self._roughly_solved, lambda a: _apply(K, P, ridge, weights, a), r)
+        return refined(self._roughly_solved, lambda a: _apply(K, P, ridge, weights, a), r)
 
     def _solved_transposed(self, r):
         K, P, ridge, weights = stopped(self.args)
         hessian = partial(_hessian, P, weights)
-        roughly = lambda r: (r - product(K, self._solved(hessian(r)))) / ridge
-        return improved(roughly, lambda a: ridge * a + product(K, hessian(a)), r)
+
+        def roughly(r):
+            inside, _ = self._solved(hessian(r))
+            return (r - product(K, inside)) / ridge
+
+        return refined(roughly, lambda a: ridge * a + product(K, hessian(a)), r)
 
     def _roughly_solved(self, r):
         K, P, _, weights = stopped(self.args)

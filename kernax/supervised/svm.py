@@ -17,7 +17,7 @@ from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete, stopped
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
-from kernax.core.solution import MOST_FOR_EIGENVALUES, RESULTS, Solution, finish, warn
+from kernax.core.solution import MOST_FOR_EIGENVALUES, Solution, finish, of_all, void_unless_known, warn
 from kernax.core.support import NONNEGATIVE, Support
 from kernax.errors import ConditionWarning
 from kernax.supervised.certificate import seen_indefinite
@@ -222,6 +222,7 @@ def _machines(kernel, X, y, problem, solver, block_size, start):
         beta, bias, result, stats = fit((y, start))
     else:
         beta, bias, result, stats = each(fit, (y.T, None if start is None else start.T))
-        beta, result = beta.T, jax.tree.map(lambda leaf: leaf[jnp.argmax(result != RESULTS.successful)], result)
+        result = of_all(result)
+        beta, bias = void_unless_known((beta.T, bias), result)
     stats["indefinite"] = seen_indefinite(stopped(operator))
     return Solution(KernelExpansion(kernel, X, beta, bias), result, stats)

@@ -12,11 +12,13 @@ from kernax.core.solution import RESULTS
 SMO = kernax.SMO(max_steps=5000)
 GRADIENTS = kernax.ProjectedGradient(max_steps=1000)
 COMPONENTS = 2
+VALUES = {"coefficients", "bias", "x", "probabilities", "variance"}  # what a solution holds beside its stats
 
 
 def _outcome(solution, **arrays) -> dict:
     result = solution.result
     void = (result == RESULTS.nonfinite) | (result == RESULTS.not_psd)
+    assert VALUES & set(arrays)
     return {"success": result == RESULTS.successful, "void": void} | arrays
 
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from learners import LEARNERS
+from learners import LEARNERS, VALUES
 from problems import FORMS, STRUCTURES, Form, draw, drawn
 from referees import REFEREES, widened
 
@@ -21,8 +21,6 @@ from kernax.errors import ConditionWarning, MemoryBudgetError, SolveError
 
 SEED = int(os.environ.get("KERNAX_FUZZ_SEED", "0"))
 COUNT = int(os.environ.get("KERNAX_FUZZ_COUNT", "400"))
-
-VALUES = {"coefficients", "bias", "x", "probabilities", "variance"}  # what a solution holds beside its stats
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -114,7 +112,7 @@ def outcomes_of(learner: str, problems: list[dict], grams: list[dict | None], fo
 def violations(learner: str, problem: dict, K: np.ndarray, out: dict, form: Form) -> list[str]:
     """What an outcome promises and does not keep."""
     if not out["success"]:
-        kept = [name for name in VALUES & set(out) if out["void"] and not np.all(np.isnan(out[name]))]
+        kept = [name for name in sorted(VALUES & set(out)) if out["void"] and not np.all(np.isnan(out[name]))]
         return [f"{name} beside a result that has no value" for name in kept]
     figures = [value for name, value in out.items() if value.dtype.kind == "f" and name != "evidence"]
     if not all(np.all(np.isfinite(figure)) for figure in figures):
