@@ -45,7 +45,7 @@ def lasso(
     Returns:
         A `Solution` whose `value` is the coefficients c (D,) and the bias b, differentiable in features, y, penalty and
         weights; one-sided where a coefficient is about to become zero. Stats: as for `svm`, of half the
-        objective less a constant.
+        objective less a constant; `relative_gap`, from which success is decided, counts what rounding of `Phi^T W Phi` does.
 
     Raises:
         ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError: the solve failed.
