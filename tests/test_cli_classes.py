@@ -114,7 +114,7 @@ BAD = [
     ("logistic", [*["1", "2"] * 4, "0.5"], "line 10, column 'kind': '0.5' is a fraction, no class: is this a regression?"),
     ("svm", ["u", "v", "", "u"], "line 4, column 'kind': the cell is empty"),
     ("svm", ["1", "2", "inf", "1"], "line 4, column 'kind': 'inf' is not a finite number"),
-    ("svm", ["u", "v", "u"], "3 rows of a class and numbers, but at least 4"),
+    ("svm", ["u", "v", "u"], "3 rows of classes, but at least 4"),
     ("gp", ["1", "v", "v", "1"], "line 3, column 'kind': 'v' is not a number (--model logistic or svm takes classes)"),
     ("gp", ["0.1", "n/a", "0.2", "0.3"], "line 3, column 'kind': 'n/a' is not a number\n"),  # classes would be refused
     ("ridge", ["u", "v", "u", "v"], "line 2, column 'kind': 'u' is not a number (--model logistic or svm takes classes)"),

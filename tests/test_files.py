@@ -562,3 +562,10 @@ def change_array(arrays, rng):
             lambda a: a.astype(np.float16),
         )
         arrays[name] = np.asarray(change[int(rng.integers(len(change)))](arrays[name]))
+
+
+@needs_x64
+def test_a_solution_is_told_to_be_saved_by_its_value(tmp_path):
+    solution = kernax.kernel_ridge(kernax.RBF(), np.eye(3), np.ones(3), 0.1)
+    with pytest.raises(KernaxFileError, match=r"save solution\.value"):
+        kernax.save(tmp_path / "solution", solution)

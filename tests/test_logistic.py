@@ -194,7 +194,8 @@ def test_points_far_from_the_boundary_have_weight_zero_and_do_no_harm():
 def test_labels_of_any_kind_give_identical_decisions(data):
     """C04."""
     _, y, _, _ = data
-    for labels in (y, (y > 0).astype(int), y > 0, np.where(y > 0, "b", "a"), np.where(y > 0, "b", "a").astype(object)):
+    words = np.where(y > 0, "b", "a")
+    for labels in (y, (y > 0).astype(int), y > 0, (y > 0).astype(int).astype(object), words, words.astype(object)):
         encoded, classes = signs(labels)
         np.testing.assert_array_equal(encoded, y)
         assert classes[0] < classes[1]

@@ -9,7 +9,7 @@ from conftest import TOLERANCE, X64, needs_x64, untyped
 from sklearn.linear_model import Lasso
 
 import kernax
-from kernax.core.losses import AbstractSmoothLoss, attains_minimum
+from kernax.core.losses import AbstractSmoothLoss, slopes_far_out
 from kernax.errors import MaxStepsError
 
 DTYPE = jnp.result_type(float)
@@ -194,7 +194,7 @@ def test_bad_risks_are_refused_by_name(data):
         kernax.Pinball(1.5)
     with pytest.raises(ValueError, match=r"y must hold -1 and \+1"):
         kernax.regularised_risk(RBF, X, y, kernax.SquaredHinge(), 0.1)
-    with pytest.raises(ValueError, match="ridge must be positive for Hinge"):
+    with pytest.raises(ValueError, match=r"ridge must be in \(0, inf\), but is 0"):
         kernax.regularised_risk(RBF, X, np.sign(y), kernax.Hinge(), 0.0)
 
 
@@ -334,7 +334,9 @@ def test_without_a_ridge_a_loss_that_falls_for_ever_has_no_solution(name, max_st
 @pytest.mark.parametrize("loss", [kernax.Squared(), kernax.Huber(0.5), kernax.SquaredHinge(), kernax.Poisson()], ids=name)
 def test_a_loss_that_has_a_minimum_is_seen_to_have_one(loss):
     y = jnp.asarray({"numbers": [-3.0, 1e6], "signs": [-1.0, 1.0], "counts": [1.0, 1e6]}[loss.targets], DTYPE)
-    assert jnp.all(attains_minimum(loss, y))
+    down, up = slopes_far_out(loss, y)
+    assert jnp.all(down <= 0)
+    assert jnp.all(up >= 0)
 
 
 @needs_x64
@@ -348,5 +350,36 @@ def test_a_matrix_that_is_not_finite_is_seen_where_the_fit_ends_at_its_start(sev
         solution = kernax.kernel_softmax(broken, X, Y, 1.0, rtol=2.0, throw=False)
     else:
         solution = kernax.regularised_risk(broken, X, np.full(4, 3.0), kernax.Squared(), 0.1, bias=True, throw=False)
+    assert solution.result == kernax.RESULTS.nonfinite
+    assert jnp.all(jnp.isnan(solution.value.coefficients))
+
+
+def test_counts_of_zero_alone_leave_nothing_to_hold_the_bias(data):
+    """It fell until its exponential underflowed, 88 steps later, and that was a success."""
+    X = data[0]
+    fit = lambda y, bias: kernax.regularised_risk(RBF, X, y, kernax.Poisson(), 0.3, bias=bias, throw=False).result
+    one = np.zeros(len(X)) + (np.arange(len(X)) == 3)
+    assert fit(np.zeros(len(X)), True) == kernax.RESULTS.diverged
+    assert fit(np.zeros(len(X)), False) == kernax.RESULTS.successful
+    assert fit(one, True) == kernax.RESULTS.successful
+
+
+@needs_x64
+@pytest.mark.parametrize(
+    "fit",
+    [
+        lambda X, y, bad: kernax.regularised_risk(RBF, X, y, kernax.Huber(-bad), 0.3, throw=False),
+        lambda X, y, bad: kernax.regularised_risk(RBF, X, y, kernax.Pinball(1 + bad), 0.3, throw=False),
+        lambda X, y, bad: kernax.regularised_risk(RBF, X, np.sign(y), kernax.Hinge(), bad - 1, throw=False),
+        lambda X, y, bad: kernax.regularised_risk(RBF, X, jnp.round(y) - bad, kernax.Poisson(), 1.0, throw=False),
+    ],
+    ids=["delta", "tau", "ridge", "counts"],
+)
+def test_what_is_refused_eagerly_is_no_success_while_tracing(data, fit):
+    """Each of these was a success under jit, with finite values."""
+    X, y = data[:2]
+    with pytest.raises(ValueError, match="must"):
+        fit(X, y, 1.0)
+    solution = jax.jit(lambda bad: fit(X, y, bad))(1.0)
     assert solution.result == kernax.RESULTS.nonfinite
     assert jnp.all(jnp.isnan(solution.value.coefficients))

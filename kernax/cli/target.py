@@ -54,7 +54,7 @@ def labels(table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
     names, order = (target.cells, str) if target.first_text else (_whole(target), float)
     counts, what = collections.Counter(names), f"target column {target.name!r}"
     classes = tuple(sorted(counts, key=order))
-    _check_rows(len(names), "a class and numbers")
+    _check_rows(len(names), "classes")
     if len(classes) == 1:
         raise ValueError(f"{what} holds one class only, {quoted(classes[0])}: there is nothing to tell apart")
     if len(classes) > _MOST_CLASSES or 2 * len(classes) > len(names):

@@ -58,8 +58,9 @@ def _checked_gram(kernel, X, Z, block_size):
     check_memory(X, Z)
     K, finite, diagonals = _gram(kernel, X, Z, block_size)
     if is_concrete(finite) and not finite:
+        wider = " or use float64" if K.dtype == jnp.float32 else ""
         raise NonFiniteError(
-            f"{type(kernel).__name__} is NaN or inf on these points in {K.dtype}: rescale inputs or use float64, "
+            f"{type(kernel).__name__} is NaN or inf on these points in {K.dtype}: rescale inputs{wider}, "
             "and keep to where the kernel is defined"
         )
     return K, diagonals

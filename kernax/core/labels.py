@@ -1,5 +1,6 @@
 """Class labels of any kind as the numbers that learners take: -1 and +1, or a column for each class."""
 
+import numbers
 from typing import Any
 
 import jax.numpy as jnp
@@ -44,6 +45,8 @@ def _classes(labels: Any) -> tuple[list[Any], np.ndarray]:
         raise ValueError(f"labels must have shape (n,), one per point, but have shape {array.shape}: {advice}")
     if array.dtype.kind not in "biufUSO":
         raise ValueError(f"labels must be numbers, strings or booleans, but are of type {array.dtype}")
+    if array.dtype.kind == "O" and all(isinstance(label, numbers.Real) for label in array):
+        array = np.array(array.tolist())  # as a column of a table may hold them
     if array.dtype.kind == "O" and not all(isinstance(label, str) for label in array):
         raise ValueError("labels must be all of one kind, numbers or strings, but are mixed")
     if array.dtype.kind == "f" and (not np.all(np.isfinite(array)) or np.any(array != np.round(array))):

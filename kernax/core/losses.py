@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from kernax.core.parameters import check_supports, interval, nonnegative, positive
 
@@ -221,10 +221,11 @@ class EpsilonInsensitive(AbstractPiecewiseLinearLoss):
         return f
 
 
-def attains_minimum(loss: AbstractSmoothLoss, y: Values) -> Bool[Array, "*n"]:
-    """Whether `L(y, f)` is least at some finite f, rather than falling for ever: seen from its slopes far out.
+def slopes_far_out(loss: AbstractSmoothLoss, y: Values, size: Array | None = None) -> tuple[Values, Values]:
+    """The slopes `L'(y, f)` at `f = -16 (1 + size)` and `16 (1 + size)`, of size |y| unless one is given for all.
 
-    At `f = 16 (1 + |y|)` the slope of a loss that falls for ever is 1e-7 of that at zero: small, but not yet nothing.
+    A loss is least at a finite f if the first is not positive and the second not negative. That of a loss that falls for ever
+    is 1e-7 of the slope at zero there: small, but not yet nothing.
     """
-    far = 16 * (1 + abs(y))
-    return (loss.derivative(y, -far) <= 0) & (loss.derivative(y, far) >= 0)
+    far = jnp.broadcast_to(16 * (1 + (abs(y) if size is None else size)), y.shape)
+    return loss.derivative(y, -far), loss.derivative(y, far)

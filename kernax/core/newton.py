@@ -240,5 +240,5 @@ def minimum(
 
 
 def _one_more(end: tuple[Array, Any, dict[str, Array]], problem: AbstractConvexProblem) -> tuple[Array, Any, dict[str, Array]]:
-    x, *how = end
-    return x + problem.correction_to_differentiate(problem.at(x)), *how
+    x, result, stats = end
+    return x + problem.correction_to_differentiate(problem.at(x)), result, stats

@@ -1,7 +1,9 @@
 """A kernel and its points as verbs want them: checked, in one dtype, with a word on points that the kernel cannot see."""
 
 import dataclasses
+from typing import TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +16,8 @@ from kernax.core.parameters import parameters
 from kernax.core.sharding import compiled
 from kernax.core.solution import warn
 from kernax.errors import FeaturelessWarning
+
+Module = TypeVar("Module", bound=eqx.Module)
 
 
 def prepare(kernel: AbstractKernel, X: PyTree) -> tuple[AbstractKernel, PyTree]:
@@ -36,7 +40,7 @@ def prepare_stacks(kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None) -
     Z = None if Z is None else as_stack(Z, "Z")
     dtype = dtype_of(X) if Z is None else dtype_of(X, Z)
     _check_scalars(kernel)
-    return _guarded(cast(kernel, dtype)), cast(X, dtype), cast(Z, dtype)
+    return guarded(cast(kernel, dtype)), cast(X, dtype), cast(Z, dtype)
 
 
 @compiled
@@ -83,10 +87,10 @@ def _check_scalars(kernel: AbstractKernel) -> None:
             _check_scalars(part)
 
 
-def _guarded(kernel: AbstractKernel) -> AbstractKernel:
-    """The kernel with traced parameters NaN where they are outside their supports; known ones were refused when it was made."""
-    leaves, structure = jax.tree.flatten(kernel)
-    for entry in parameters(kernel):
+def guarded(module: Module) -> Module:
+    """The module with traced parameters NaN where they are outside their supports; known ones were refused when it was made."""
+    leaves, structure = jax.tree.flatten(module)
+    for entry in parameters(module):
         if not is_concrete(entry.value):
             leaves[entry.place] = entry.support.guarded(entry.value)
     return jax.tree.unflatten(structure, leaves)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kernax.core.functions import Static
+from kernax.core.solution import Solution
 from kernax.files.fields import check_fields
 from kernax.files.registry import KernaxFileError, name_of, named
 
@@ -75,6 +76,8 @@ def _check_module(module: eqx.Module, path: str) -> None:
 def _foreign(module: eqx.Module) -> str:
     """What a module of no class of kernax is, and what can be done."""
     name = type(module).__name__
+    if isinstance(module, Solution):
+        return "a Solution, of which the value is the model: save solution.value"
     parts = ", ".join(f'"{field.name}": ...' for field in dataclasses.fields(module)) or '"kernel": ...'
     return (
         f"a {name}, which is no class of kernax: kernax.files.register({name}), here and wherever the file is loaded, "

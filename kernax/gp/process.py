@@ -10,7 +10,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Key, PyTree
 
-from kernax.core.boundary import as_point, as_scalar, cast, check_key, check_one_point, dtype_of
+from kernax.core.boundary import as_point, as_scalar, cast, check_key, check_one_point, count, dtype_of
 from kernax.core.density import cholesky
 from kernax.core.functions import as_module
 from kernax.core.gram import gram

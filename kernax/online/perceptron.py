@@ -14,7 +14,7 @@ from kernax.core.memory import check_memory
 from kernax.core.numerics import product, stopped
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled, while_loop
-from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.solution import RESULTS, Solution, finish, void_unless_known
 from kernax.core.support import POSITIVE, REAL
 
 
@@ -93,6 +93,7 @@ def _kernel_perceptron(kernel, X, y, rate, threshold, averaged, max_epochs, prim
     finite = jnp.all(jnp.isfinite(beta)) & jnp.all(jnp.isfinite(f)) & jnp.all(jnp.isfinite(y))  # NaN makes no mistakes
     result = RESULTS.where(unfinished, RESULTS.max_steps_reached, RESULTS.successful)
     result = RESULTS.where(finite, result, RESULTS.nonfinite)
-    expansion = KernelExpansion(kernel, X, jnp.where(finite, beta, jnp.nan), -threshold)
+    beta, bias = void_unless_known((beta, -threshold), result)
+    expansion = KernelExpansion(kernel, X, beta, bias)
     stats = {"mistakes": mistakes, "epochs": epochs} | ({"features": jnp.asarray(rows.shape[1])} if primal else {})
     return Solution(expansion, result, stats)

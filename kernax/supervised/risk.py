@@ -1,10 +1,11 @@
 """The representer theorem for any convex loss: Newton's method where it has a curvature, the box dual where it has not."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from kernax.core.boundary import as_scalar, as_targets, as_weights, cast, count, dtype_of
 from kernax.core.expansion import KernelExpansion
@@ -12,15 +13,15 @@ from kernax.core.gram import gram_operator
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.linalg import weighted_solve
-from kernax.core.losses import AbstractLoss, AbstractPiecewiseLinearLoss, AbstractSmoothLoss, attains_minimum
+from kernax.core.losses import AbstractLoss, AbstractPiecewiseLinearLoss, AbstractSmoothLoss, slopes_far_out
 from kernax.core.memory import check_memory
 from kernax.core.newton import AbstractConvexProblem, Iterate, minimum
 from kernax.core.numerics import is_concrete, product, stopped
-from kernax.core.preparation import prepare
+from kernax.core.preparation import guarded, prepare
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish, void_unless_known
 from kernax.core.solvers import JitteredCholesky
-from kernax.core.support import NONNEGATIVE
+from kernax.core.support import NONNEGATIVE, POSITIVE
 from kernax.supervised.dual import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machine import machine, of_loss, spread
 from kernax.supervised.misfit import is_finite, misfit_of, unseen, values_of
@@ -65,8 +66,8 @@ def regularised_risk(
         1/ridge times the above.
 
     Raises:
-        ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError: the solve failed. DivergedError: the
-            ridge is zero, and a loss falls for ever.
+        ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError: the solve failed. DivergedError:
+            there is no minimum, as of `Poisson` with a bias where all counts are zero, or of `Logistic` without a ridge.
     """
     kernel, X = prepare(kernel, X)
     n, dtype = count(X), dtype_of(X)
@@ -77,24 +78,26 @@ def regularised_risk(
         raise ValueError(f"loss must be smooth or piecewise linear, such as kernax.Huber(), but is {loss!r}")
     smooth = isinstance(loss, AbstractSmoothLoss)
     check_memory(X, verb="regularised_risk" if smooth else "regularised_risk of a piecewise linear loss")
-    ridge = as_scalar(ridge, dtype, "ridge", NONNEGATIVE)
-    y = _checked_targets(y, loss, ridge, weights)
+    ridge = as_scalar(ridge, dtype, "ridge", NONNEGATIVE if smooth else POSITIVE)
+    y = _checked_targets(y, loss, weights)
     if (solver if smooth else rtol) is not None:
         name, kind = ("solver", "smooth") if smooth else ("rtol", "piecewise linear")
         raise ValueError(f"{name} has no part in the fit of a {kind} loss such as {type(loss).__name__}: leave it away")
     fit, how = (_smooth, (rtol, max_steps)) if smooth else (_piecewise_linear, (as_dual_solver(solver, SMO()),))
-    solution = fit(kernel, X, y, cast(loss, dtype), ridge, weights, bool(bias), *how)
+    solution = fit(kernel, X, y, guarded(cast(loss, dtype)), ridge, weights, bool(bias), *how)
     return finish(
         solution, throw, f"regularised_risk with {type(kernel).__name__}: a larger ridge or rescaled inputs may help."
     )
 
 
-def _checked_targets(y: Array, loss: AbstractLoss, ridge: Array, weights: Array | None) -> Array:
-    if loss.targets == "counts" and is_concrete(y) and np.any(np.asarray(y) < 0):
+def _checked_targets(y: Array, loss: AbstractLoss, weights: Array | None) -> Array:
+    if loss.targets == "signs":
+        return as_signs(y, len(y), y.dtype, weights)
+    if loss.targets == "numbers":
+        return y
+    if is_concrete(y) and np.any(np.asarray(y) < 0):
         raise ValueError(f"y must hold counts >= 0 for {type(loss).__name__}, but holds {np.min(y):g}")
-    if isinstance(loss, AbstractPiecewiseLinearLoss) and is_concrete(ridge) and not ridge > 0:
-        raise ValueError(f"ridge must be positive for {type(loss).__name__}, but is {float(ridge):g}")
-    return as_signs(y, len(y), y.dtype, weights) if loss.targets == "signs" else y
+    return jnp.where(y >= 0, y, jnp.nan)
 
 
 @compiled
@@ -116,13 +119,28 @@ def newton_fit(operator, y, loss, ridge, weights, bias, rtol, max_steps):
     """Coefficients, bias, result and stats of the minimiser for a smooth loss, differentiable in the arrays among these."""
     weights = jnp.ones_like(y) if weights is None else weights
     x, result, stats = minimum(_SmoothRisk(operator, y, loss, ridge, weights, bias), rtol=rtol, max_steps=max_steps)
-    # Without a ridge success asks that every loss be least. Where one falls for ever, its slope is zero by underflow alone.
-    endless = (ridge == 0) & jnp.any((weights > 0) & ~attains_minimum(loss, y))
-    result = RESULTS.where(endless, RESULTS.diverged, result)
-    known = jnp.isfinite(ridge + jnp.sum(weights) + jnp.sum(y)) & is_finite(operator)
+    result = RESULTS.where(_falls_for_ever(y, loss, ridge, weights, bias), RESULTS.diverged, result)
+    parameters = sum(map(jnp.sum, jax.tree.leaves(loss)), jnp.zeros_like(ridge))
+    known = jnp.isfinite(ridge + jnp.sum(weights) + jnp.sum(y) + parameters) & is_finite(operator)
     result = RESULTS.where(known, result, RESULTS.nonfinite)
     x = void_unless_known(x, result)
     return x[:-1], x[-1], result, stats
+
+
+def _falls_for_ever(y, loss, ridge, weights, bias) -> Bool[Array, ""]:
+    """Whether there is no minimum: the slope of what falls for ever would become zero by underflow alone.
+
+    The losses together may fall along the bias, which nothing holds; without a ridge, in which success asks that every loss be
+    least, one alone.
+    """
+    present = weights > 0
+    down, up = slopes_far_out(loss, y)
+    held = (down <= 0) & (up >= 0)
+    falls = (ridge == 0) & jnp.any(present & ~held)
+    if not bias:
+        return falls
+    down, up = (jnp.sum(jnp.where(present, weights * slope, 0)) for slope in slopes_far_out(loss, y, jnp.max(abs(y))))
+    return falls | ~((down <= 0) & (up >= 0))
 
 
 class _SmoothRisk(AbstractConvexProblem):

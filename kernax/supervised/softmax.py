@@ -66,8 +66,7 @@ def _kernel_softmax(kernel, X, Y, ridge, weights, bias, rtol, max_steps):
     x, result, stats = minimum(_SoftmaxRisk(operator, Y, ridge, weights, bias), rtol=rtol, max_steps=max_steps)
     known = jnp.isfinite(ridge + jnp.sum(weights) + jnp.sum(Y)) & is_finite(operator)
     result = RESULTS.where(known, result, RESULTS.nonfinite)
-    x = x - jnp.mean(x, 1, keepdims=True)  # zero at the minimum, but for the rounding of many steps
-    x = void_unless_known(x, result)
+    x = void_unless_known(_balanced(x), result)  # of the rounding of many steps
     return Solution(KernelExpansion(kernel, X, x[:-1], x[-1]), result, stats)
 
 
@@ -102,14 +101,14 @@ class _SoftmaxRisk(AbstractConvexProblem):
         inverse = _Inverse(self.operator.as_matrix(), P, self.ridge, self.weights, most_left)
         d = inverse(-(self.ridge * a + self._gradient(f)))
         if not self.bias:
-            return jnp.append(d, jnp.zeros_like(x[-1:]), 0)
+            return _balanced(jnp.append(d, jnp.zeros_like(x[-1:]), 0))
         classes = self.Y.shape[1]
         W = partial(_hessian, P, self.weights)
         of_each = [inverse(W(jnp.broadcast_to(one, self.Y.shape))) for one in jnp.eye(classes, dtype=x.dtype)]
         of_each = jnp.stack(of_each, 2)
         pull = jnp.sum(of_each, 0)
         d_b = _biases(pull, jnp.sum(a + d, 0))
-        return jnp.append(d - product(of_each, d_b), d_b[None], 0)
+        return _balanced(jnp.append(d - product(of_each, d_b), d_b[None], 0))
 
     def slope_along(self, point, direction):
         a, d, d_b = point.x[:-1], direction[:-1], direction[-1:]
@@ -139,7 +138,7 @@ class _SoftmaxRisk(AbstractConvexProblem):
 
     def settled(self, point):
         a = -self._gradient(self._function(point)) / self.ridge
-        return jnp.append(a, point.x[-1:], 0)
+        return _balanced(jnp.append(a, point.x[-1:], 0))
 
     def objective(self, point):
         logs = jax.nn.log_softmax(self._function(point))
@@ -154,6 +153,11 @@ class _SoftmaxRisk(AbstractConvexProblem):
         return self.weights[:, None] * jnp.where(self.Y > 0, -jnp.sum((1 - self.Y) * P, 1, keepdims=True), P)
 
 
+def _balanced(x):
+    """Rows that sum to zero, as they do at the minimum. Rounding of the gradient, over the ridge, may be far more than x."""
+    return x - jnp.mean(x, 1, keepdims=True)
+
+
 def _biases(pull, sums):
     """`pull^-1 sums` where constants are in the kernel of both; where all points are certain, and nothing pulls, the sums."""
     trace = jnp.trace(pull)
@@ -163,8 +167,7 @@ def _biases(pull, sums):
     def solved(_, b):
         return one_by_one(jnp.linalg.solve, whole, b)
 
-    biases = lax.custom_linear_solve(lambda b: product(whole, b), sums, solved, symmetric=True)
-    return biases - jnp.mean(biases)
+    return lax.custom_linear_solve(lambda b: product(whole, b), sums, solved, symmetric=True)
 
 
 def _hessian(P, weights, v):

@@ -109,6 +109,7 @@ def _numbers(rng: np.random.Generator, structure: Structure, size: float, kernel
     powers, positive = np.array(structure.numbers, dtype=float).T
     numbers = size**powers * 10 ** rng.uniform(-1.5, 1.5, len(powers))
     numbers = np.where((positive == 0) & (rng.random(len(powers)) < 0.15), 0, numbers)
+    numbers[numbers < TINY] = 0  # as XLA reads them
     numbers[0] = kernel_size
     numbers = np.where(positive, np.clip(numbers, TINY, LARGEST), np.clip(numbers, 0, LARGEST))
     return np.append(numbers, np.zeros(LONGEST - len(numbers)))  # all of one length, to be stacked

@@ -12,9 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import X64
 from learners import LEARNERS, VALUES
 from problems import FORMS, STRUCTURES, Form, draw, drawn
 from referees import REFEREES, widened
+from shares import LEAST
 
 import kernax
 from kernax.errors import ConditionWarning, MemoryBudgetError, SolveError
@@ -153,5 +155,6 @@ def again(learner: str, seed: int, name: str, number: int) -> tuple[dict, np.nda
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_a_success_keeps_what_it_promises(learner, name):
     lines, successes = report(learner, SEED, name, count(FORMS[name]))
-    assert successes
+    least = LEAST[learner][0 if X64 else 1] if name == "loop" else 0
+    assert successes > least * count(FORMS[name])
     assert not lines, f"{len(lines)} violations\n" + "\n".join(lines[:20])

@@ -9,9 +9,8 @@ import pytest
 from conftest import DTYPE, needs_x64
 from problems import EPS, FORMS, drawn
 from referees import SLOPES, WIDE, norm, solved, widened
-from test_fuzz import SEED, matrices, outcomes, violations
+from test_fuzz import SEED, count, matrices, outcomes, violations
 
-COUNT = 400
 FORM = FORMS["loop"]
 FITS = {  # of each learner: its loss, its targets, and the largest curvature
     "kernel_logistic": ("Logistic", "signs", 0.25),
@@ -67,9 +66,10 @@ def exact_minimum(problem: dict, K: np.ndarray, start: dict, loss: str, targets:
 @pytest.mark.parametrize("learner", FITS)
 def test_99_of_100_fits_that_can_keep_their_promise_succeed(learner):
     loss, targets, curvature = FITS[learner]
-    triples = zip(drawn(SEED, "loop", COUNT), matrices(SEED, "loop", COUNT), outcomes(learner, SEED, "loop", COUNT))
+    number = count(FORM)
+    triples = zip(drawn(SEED, "loop", number), matrices(SEED, "loop", number), outcomes(learner, SEED, "loop", number))
     succeeded, failed = 0, []
-    for number, (problem, gram, out) in enumerate(triples):
+    for place, (problem, gram, out) in enumerate(triples):
         K = gram["K"]
         if not well_conditioned(problem, K, curvature):
             continue
@@ -80,6 +80,6 @@ def test_99_of_100_fits_that_can_keep_their_promise_succeed(learner):
             a, b = exact_minimum(widened(problem), K.astype(WIDE), widened(out), loss, targets)
         rounded = out | {"coefficients": a.astype(DTYPE), "bias": b.astype(DTYPE), "success": np.True_}
         if not violations(learner, problem, K, rounded, FORM):
-            failed.append(number)
-    assert succeeded > COUNT / 2
+            failed.append(place)
+    assert succeeded > number / 2
     assert len(failed) <= 0.01 * (succeeded + len(failed)), failed
