@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from kernax.cli import app as cli
 from kernax.cli import fit as regression
-from kernax.cli import machine
+from kernax.cli import resources
 from kernax.cli.app import app
 from kernax.cli.inputs import Tokens
 from kernax.cli.job import split_classes, split_numbers
@@ -188,7 +188,7 @@ def test_kept_columns_stand_before_the_predictions_as_they_were_written(patients
 
 
 def test_large_fits_say_what_they_will_take_before_they_begin(tmp_path, stopped, monkeypatch):
-    monkeypatch.setattr(machine, "_WORTH_SAYING", 10)
+    monkeypatch.setattr(resources, "_WORTH_SAYING", 10)
     data = write(tmp_path / "many.csv", ["x", "y"], [(i, i * i) for i in range(20)])
     result = run("fit", data, "--target", "y")
     assert "an exact fit to 15 rows takes about 0.0 GiB of memory and 1 minute a start; --rows 10 learns" in result.stdout
@@ -196,7 +196,7 @@ def test_large_fits_say_what_they_will_take_before_they_begin(tmp_path, stopped,
 
 
 def test_the_expected_cost_grows_with_the_square_and_the_cube(monkeypatch):
-    monkeypatch.setattr(machine, "_seconds_of_a_product", lambda: 0.01)
+    monkeypatch.setattr(resources, "_seconds_of_a_product", lambda: 0.01)
     assert machine.expected_cost("gp", 3000) is None
     assert "about 17.9 GiB of memory and 2 hours a start" in machine.expected_cost("gp", 20000)
     assert "about 4.5 GiB of memory and 16 minutes a start" in machine.expected_cost("gp", 10000)

@@ -96,8 +96,7 @@ def test_derivatives_of_several_classes_are_right_where_their_sum_is_nearly_sing
 FAR = 1e150 if X64 else 1e20
 
 
-@pytest.mark.parametrize(("of_K", "of_weights"), [(FAR, 1.0), (1 / FAR, 1.0), (1.0, FAR), (1.0, 1 / FAR)])
-def test_several_classes_have_the_same_function_and_slope_in_any_unit(of_K, of_weights):
+def test_several_classes_have_the_same_function_and_slope_in_any_unit():
     """A residual measured by a square that overflows: no step was taken, and the slope lost its implicit part in silence."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(12, 2)).astype(DTYPE)
@@ -112,9 +111,11 @@ def test_several_classes_have_the_same_function_and_slope_in_any_unit(of_K, of_w
         solution = kernax.kernel_softmax(kernel, X, Y, ridge, weights=of_weights * ones, throw=False)
         return jnp.sum(jnp.sin(solution.value.values(X)) * rows)
 
-    one, far = (loss(*jnp.asarray([1.0, *units], DTYPE)) for units in ((1.0, 1.0), (of_K, of_weights)))
+    one = loss(*jnp.ones(3, DTYPE))
     assert abs(one[1]) > 0.1
-    np.testing.assert_allclose(far, one, rtol=1e-6 if X64 else 1e-3)
+    for of_K, of_weights in ((FAR, 1.0), (1 / FAR, 1.0), (1.0, FAR), (1.0, 1 / FAR)):
+        far = loss(*jnp.asarray([1.0, of_K, of_weights], DTYPE))
+        np.testing.assert_allclose(far, one, rtol=1e-6 if X64 else 1e-3, err_msg=f"K {of_K:g}, weights {of_weights:g}")
 
 
 def held_out(fit, target):
