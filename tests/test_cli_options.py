@@ -197,9 +197,9 @@ def test_large_fits_say_what_they_will_take_before_they_begin(tmp_path, stopped,
 
 def test_the_expected_cost_grows_with_the_square_and_the_cube(monkeypatch):
     monkeypatch.setattr(resources, "_seconds_of_a_product", lambda: 0.01)
-    assert machine.expected_cost("gp", 3000) is None
-    assert "about 17.9 GiB of memory and 2 hours a start" in machine.expected_cost("gp", 20000)
-    assert "about 4.5 GiB of memory and 16 minutes a start" in machine.expected_cost("gp", 10000)
+    assert resources.expected_cost("gp", 3000) is None
+    assert "about 17.9 GiB of memory and 2 hours a start" in resources.expected_cost("gp", 20000)
+    assert "about 4.5 GiB of memory and 16 minutes a start" in resources.expected_cost("gp", 10000)
 
 
 def test_a_matrix_that_does_not_fit_is_answered_with_what_a_command_can_do(patients, monkeypatch):
