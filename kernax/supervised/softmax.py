@@ -87,19 +87,22 @@ class _SoftmaxRisk(AbstractConvexProblem):
         return values_of(self.operator, x[:-1])
 
     def correction(self, point):
-        return self._correction(point, most_left=jnp.inf)
+        return self._correction(point, self._left(point), most_left=jnp.inf)
 
     def correction_to_differentiate(self, point):
-        return self._correction(point, most_left=float(jnp.finfo(point.x.dtype).eps) ** (1 / 3))  # as of any direct solve
+        # What is left at the minimum is rounding, of which no solve need know digits: it counts as zero.
+        left = self._left(point)
+        most_left = float(jnp.finfo(left.dtype).eps) ** (1 / 3)  # as of any direct solve
+        return self._correction(point, left - stopped(left), most_left)
 
-    def _correction(self, point, most_left):
+    def _correction(self, point, left, most_left):
         # With probabilities P and the Hessian of the loss W, (W K + ridge) d = -(ridge a + g) - W d_b, and sums of zero over
         # the points. W has constants in its kernel, so that d_b is fixed up to one, and sums to zero.
         x, f = point.x, self._function(point)
         a = x[:-1]
         P = jax.nn.softmax(f)
         inverse = _Inverse(self.operator.as_matrix(), P, self.ridge, self.weights, most_left)
-        d = inverse(-(self.ridge * a + self._gradient(f)))
+        d = inverse(left)
         if not self.bias:
             return _balanced(jnp.append(d, jnp.zeros_like(x[-1:]), 0))
         classes = self.Y.shape[1]
@@ -147,6 +150,10 @@ class _SoftmaxRisk(AbstractConvexProblem):
 
     def _function(self, point):
         return point.values + point.x[-1:]
+
+    def _left(self, point):
+        """`-(ridge a + g)`, which is zero at the minimum."""
+        return -(self.ridge * point.x[:-1] + self._gradient(self._function(point)))
 
     def _gradient(self, f):
         P = jax.nn.softmax(f)
