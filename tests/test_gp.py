@@ -406,6 +406,16 @@ def test_a_mean_that_is_not_finite_is_not_blamed_on_the_noise_alone(data):
         posterior(X, y, mean=lambda x: jnp.log(x[0] - 100))
 
 
+def test_a_mean_that_overflows_leaves_no_variance_either(data):
+    """Catches a posterior that is half void: its covariance alone would be a plausible one beside `nonfinite`."""
+    X, _, _ = data
+    y = np.finfo(DTYPE).max * np.where(np.arange(20) % 2, 1, -1).astype(DTYPE)
+    solution = posterior(X, y, 1e-3, throw=False)
+    assert solution.result == kernax.RESULTS.nonfinite
+    assert jnp.isnan(solution.value.mean(X[0]))
+    assert jnp.isnan(solution.value.variance(X[0]))
+
+
 @needs_x64
 def test_what_is_no_mean_no_key_or_no_shape_is_refused_by_name():
     process, X = kernax.GaussianProcess(KERNEL), np.ones((3, 2), DTYPE)

@@ -17,7 +17,7 @@ from kernax.core.memory import check_memory
 from kernax.core.numerics import safe_sqrt
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
-from kernax.core.solution import Solution, Suspect, finish, warn_of_rounding
+from kernax.core.solution import Solution, Suspect, finish, void_unless_known, warn_of_rounding
 from kernax.core.solvers import JitteredCholesky, solve_lower
 from kernax.gp.process import FixedMean, GaussianProcess, PosteriorKernel, ShiftedMean, as_mean
 
@@ -85,14 +85,13 @@ def _condition(kernel, mean, X, y, noise, weights):
         mean = eqx.tree_at(lambda f: f.bias, update, jnp.broadcast_to(mean.value, y.shape[1:]))
     else:
         mean = ShiftedMean(mean, update)
-    posterior = GaussianProcess(_posterior(kernel, X, operator, weights, noise, factor), mean)
+    posterior = GaussianProcess(_posterior(kernel, X, operator, weights, noise, factor, result), mean)
     return Solution(posterior, result, stats | solved | {"log_evidence": evidence})
 
 
-def _posterior(kernel, X, operator, weights, noise, factor):
+def _posterior(kernel, X, operator, weights, noise, factor, result):
     system = WeightedSystem(operator, weights, noise).with_jitter(factor)
-    lower = cholesky(system.symmetric_form().as_matrix(), factor)
-    lower = jnp.where(factor.exists, lower, jnp.nan)
+    lower = void_unless_known(cholesky(system.symmetric_form().as_matrix(), factor), result)
     if weights is None:
         return PosteriorKernel(kernel, X, lower)
     roots = safe_sqrt(weights)
