@@ -29,19 +29,19 @@ def refined(solve: Callable[[Array], Array], apply: Callable[[Array], Array], rh
     whole = jnp.linalg.norm(b)
     goal = 4 * float(jnp.finfo(b.dtype).eps) * whole
 
-    def at(solution: Array) -> _Refinement:
-        left = b - apply(solution)
-        return _Refinement(solution, left, jnp.linalg.norm(left), jnp.array(True))
-
     def once(now: _Refinement) -> _Refinement:
-        new = at(now.solution + solve(now.left))
-        better = new.size < now.size
-        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, now)
-        return _Refinement(best.solution, best.left, best.size, new.size < now.size / 2)
+        solution = now.solution + solve(now.left)
+        left = b - apply(solution)
+        size = jnp.linalg.norm(left)
+        new = _Refinement(solution, left, size, size < now.size / 2)
+        first = jnp.isinf(now.size)  # whatever it is
+        best = jax.tree.map(lambda a, b: jnp.where(first | (size < now.size), a, b), new, now)
+        return _Refinement(best.solution, best.left, best.size, new.faster)
 
     def go_on(now: _Refinement) -> Array:
         return now.faster & (now.size > goal)
 
-    end = while_loop(go_on, once, at(solve(b)))
+    # The first solve is one of the loop, so that it stands in the program once.
+    end = while_loop(go_on, once, _Refinement(jnp.zeros_like(b), b, jnp.full_like(whole, jnp.inf), jnp.array(True)))
     share = end.size / jnp.where(whole > 0, whole, 1)
     return times_power_of_two(end.solution, unit), share

@@ -1,7 +1,5 @@
 """Kernel logistic regression for several classes, by Newton's method with the full Hessian over all of them."""
 
-from functools import partial
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -101,13 +99,13 @@ class _SoftmaxRisk(AbstractConvexProblem):
         a = x[:-1]
         P = jax.nn.softmax(f)
         inverse = HessianInverse(self.operator.as_matrix(), P, self.ridge, self.weights, most_left)
-        d = inverse(left)
         if not self.bias:
-            return _balanced(jnp.append(d, jnp.zeros_like(x[-1:]), 0))
-        classes = self.Y.shape[1]
-        W = partial(hessian, P, self.weights)
-        of_each = [inverse(W(jnp.broadcast_to(one, self.Y.shape))) for one in jnp.eye(classes, dtype=x.dtype)]
-        of_each = jnp.stack(of_each, 2)
+            return _balanced(jnp.append(inverse(left), jnp.zeros_like(x[-1:]), 0))
+        columns = jax.vmap(lambda one: hessian(P, self.weights, jnp.broadcast_to(one, P.shape)))
+        of_bias = columns(jnp.eye(P.shape[1], dtype=x.dtype))
+        # All right-hand sides at once: the inverse stands in the program once, however many classes there are.
+        solutions = jax.vmap(inverse)(jnp.append(left[None], of_bias, 0))
+        d, of_each = solutions[0], jnp.moveaxis(solutions[1:], 0, 2)
         pull = jnp.sum(of_each, 0)
         d_b = _biases(pull, jnp.sum(a + d, 0))
         return _balanced(jnp.append(d - product(of_each, d_b), d_b[None], 0))

@@ -93,7 +93,7 @@ class HessianInverse:
         on = self.roots > 0
         bare = jnp.where(on, 0, r / ridge)
         rest = jnp.where(on, (r - self.roots**2 * product(K, bare)) / jnp.where(on, self.roots, 1), 0)
-        return bare + self.roots * jnp.stack([product(M, c) for M, c in zip(self.inverses, rest.T)], 1)
+        return bare + self.roots * jax.vmap(product)(self.inverses, rest.T).T
 
 
 def _apply(K, P, ridge, weights, a):
