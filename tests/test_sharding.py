@@ -30,12 +30,12 @@ T = jnp.asarray(np.sin(2 * RNG.normal(size=N)))
 Y = jnp.asarray([1.0, -1.0] * 5)
 CLASSES = kernax.one_hot(np.arange(N) % 3)[0]
 WEIGHTS = jnp.asarray(RNG.uniform(0.5, 2.0, size=(8, N)))
-STEP = 1e-4 * jnp.asarray(RNG.normal(size=(8, N)))
+STEP = 1e-5 * jnp.asarray(RNG.normal(size=(8, N)))
 RBF = kernax.RBF(1.0)
 FEATURES = kernax.FeatureMap(lambda x: jnp.append(x, jnp.ones_like(x[0])))
 PRIOR = kernax.GaussianProcess(RBF)
 KEY = jax.random.key(0)
-SMO, GRADIENTS = kernax.SMO(tol=1e-10), kernax.ProjectedGradient(tol=1e-10, max_steps=20000)
+SMO, GRADIENTS = kernax.SMO(tol=1e-10), kernax.ProjectedGradient(tol=1e-7)
 
 
 def over_devices(function, in_specs=OVER):

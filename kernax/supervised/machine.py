@@ -153,28 +153,29 @@ def _found(problem: BoxProblem, start: Array, solver: AbstractDualSolver) -> Poi
     closed = lambda point: (point, certificate(point, problem)["relative_gap"] <= solver.tol)
     residual = lax.cond(jnp.any(start != 0), lambda: problem.residual(start), lambda: problem.targets)
     first = Point(start, residual, jnp.zeros((), start.dtype), jnp.zeros((), jnp.int32))
-    point = _solved(first, problem, solver, solver.tol)
-    return _pursued(*closed(point), problem, solver, closed)
+    return _pursued(first, jnp.array(False), solver.tol, problem, solver, closed)
 
 
 def _refined(point: Point, problem: BoxProblem, solver: AbstractDualSolver) -> Point:
     """The polished point; while that is no solution, the active set was wrong."""
     polish = lambda point: polished(point, problem)
-    return _pursued(*polish(point), problem, solver, polish)
+    point, done = polish(point)
+    return _pursued(point, done | _cut(point, problem, solver.tol), solver.tol / 10, problem, solver, polish)
 
 
-def _pursued(point: Point, done: Array, problem: BoxProblem, solver: AbstractDualSolver, judge) -> Point:
-    """Solves to ever finer tolerances until `judge`, which may improve the point, is content."""
+def _pursued(point: Point, done: Array, tol: float, problem: BoxProblem, solver: AbstractDualSolver, judge) -> Point:
+    """Solves to ever finer tolerances until `judge`, which may improve the point, is content, or the steps are used up."""
 
     def once(carry):
         point, _, tol = carry
-        return *judge(_solved(point, problem, solver, tol)), tol / 10
+        point, content = judge(_solved(point, problem, solver, tol))
+        return point, content | _cut(point, problem, tol), tol / 10
 
     def go_on(carry):
-        point, done, tol = carry
-        return ~done & (tol > solver.tol * 1e-6) & ~_cut(point, problem, 10 * tol)
+        _, done, tol = carry
+        return ~done & (tol > solver.tol * 1e-6)
 
-    return while_loop(go_on, once, (point, done, jnp.asarray(solver.tol / 10, point.beta.dtype)))[0]
+    return while_loop(go_on, once, (point, done, jnp.asarray(tol, point.beta.dtype)))[0]
 
 
 def _cut(point: Point, problem: BoxProblem, tol: ArrayLike) -> Array:
