@@ -24,15 +24,17 @@ demo: .venv/demo
 	$(BIN)/kernax fit demo/rings.csv --target place --plot demo/rings.png
 	$(BIN)/python examples/forecast_co2.py demo/co2.png
 
-# The suite, once in each precision, each in its own processes; then what takes longer, which CI runs as well, with XLA's
-# default optimisations, which the suite does without for the sake of compilation.
+# The suite, once in each precision, each in its own processes; then what takes longer, which CI runs as well. For the sake of
+# compilation the tests do without XLA's optimisations, but for those that are there to see them.
 test: .venv/test
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest
 	JAX_ENABLE_X64=0 $(BIN)/python -m pytest
 
 slow: .venv/test .venv/notebooks
-	XLA_FLAGS= JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m slow
-	XLA_FLAGS= JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m slow
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m "slow and not optimised"
+	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m "slow and not optimised"
+	XLA_FLAGS= JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m "slow and optimised"
+	XLA_FLAGS= JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m "slow and optimised"
 
 # Runs the notebooks and keeps what they show.
 notebooks: .venv/notebooks

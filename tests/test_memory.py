@@ -9,6 +9,8 @@ from conftest import DTYPE
 import kernax
 from kernax.core.memory import _MATRICES, _OF_EACH_COLUMN
 
+pytestmark = pytest.mark.optimised
+
 N = 512
 X, Y = jax.ShapeDtypeStruct((N, 3), DTYPE), jax.ShapeDtypeStruct((N,), DTYPE)
 RBF = kernax.RBF()

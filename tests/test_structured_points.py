@@ -9,6 +9,8 @@ from conftest import needs_x64
 
 import kernax
 
+pytestmark = pytest.mark.optimised
+
 DTYPE = jnp.result_type(float)
 TEXTS = ["banana", "bandana", "ana", "cabana", "nab", "cab", "abba", "dab"]
 PARSES = ["(S (A a) (B b))", "(S (A b) (B b))", "(S (A a) (S (A a) (B b)))", "(S (B a) (A b))", "(S (A a) (B a))",

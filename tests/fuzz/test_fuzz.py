@@ -24,7 +24,7 @@ from kernax.errors import ConditionWarning, MemoryBudgetError, SolveError
 SEED = int(os.environ.get("KERNAX_FUZZ_SEED", "0"))
 COUNT = int(os.environ.get("KERNAX_FUZZ_COUNT", "400"))
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.optimised, pytest.mark.filterwarnings("ignore")]
 
 
 def count(form: Form) -> int:
