@@ -28,6 +28,10 @@ VERBS = {
     "regularised_risk": lambda X, y, w: kernax.regularised_risk(RBF, X, y, kernax.Huber(), 0.1, weights=w, throw=False),
     "log_marginal_likelihood": lambda X, y, w: kernax.log_marginal_likelihood(RBF, X, y, 0.1, weights=w),
     "leave_one_out": lambda X, y, w: kernax.leave_one_out(RBF, X, y, 0.1, weights=w, bias=True),
+    "eigenpairs": lambda X, y, w: kernax.eigenpairs(RBF, X, 5),
+    "empirical_features": lambda X, y, w: kernax.empirical_features(RBF, X),
+    "isotonic": lambda X, y, w: kernax.isotonic(y, jnp.sign(y), weights=w),
+    "sample": lambda X, y, w: kernax.GaussianProcess(RBF).sample(X, key=jax.random.key(0), throw=False),
     "condition": lambda X, y, w: kernax.condition(kernax.GaussianProcess(RBF), X, y, 0.1, weights=w, throw=False),
 }
 

@@ -15,6 +15,7 @@ from kernax.core.density import cholesky
 from kernax.core.functions import as_module
 from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.core.memory import check_memory
 from kernax.core.numerics import dot, product
 from kernax.core.parameters import data, real
 from kernax.core.preparation import prepare
@@ -137,12 +138,13 @@ class GaussianProcess(eqx.Module):
         is, is drawn from with jitter no larger than 1e-4 of the prior variance.
 
         Raises NotPSDError, NonFiniteError if there is no Cholesky factor: with `throw=False` the draws are NaN instead.
-        ValueError for what is no key or no shape.
+        ValueError for what is no key or no shape. MemoryBudgetError.
         """
         check_key(key)
         if not isinstance(shape, (tuple, list)) or not all(isinstance(size, (int, np.integer)) and size >= 0 for size in shape):
             raise ValueError(f"shape must be a tuple of integers, such as (5,), but is {shape!r}")
         covariance, X = prepare(self.covariance, X)
+        check_memory(X, verb="sample")
         solution = _sample(covariance, self.mean, X, key, tuple(shape))
         suspect = Suspect("the covariance", count(X), lambda: gram(covariance, X))
         return finish(solution, throw, "GaussianProcess.sample", quiet=True, suspect=suspect).value

@@ -10,6 +10,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.boundary import as_scalar, as_stack, as_targets, as_weights, count, dtype_of
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
+from kernax.core.memory import check_memory
 from kernax.core.newton import AbstractConvexProblem, Iterate, Misfit, minimum
 from kernax.core.numerics import is_concrete, stopped
 from kernax.core.parameters import data
@@ -148,8 +149,11 @@ def isotonic(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None) ->
 
     `p_i = max_{j <= i} min_{k >= i} mean(y_j, ..., y_k)` over the sorted values (Robertson, Wright & Dykstra 1988,
     section 1.4); equal values share one. Time and memory O(n^2). The values must be of points that were not learned from.
+
+    Raises ValueError for bad shapes or values, MemoryBudgetError.
     """
     f, y, weights = _checked(f, y, weights)
+    check_memory(f, verb="isotonic")
     return _isotonic(f, y, weights)
 
 

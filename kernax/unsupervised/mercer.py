@@ -14,6 +14,7 @@ from kernax.core.boundary import count as count_of
 from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import gram_of_prepared
 from kernax.core.kernel import AbstractKernel
+from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete, product
 from kernax.core.parameters import check_count
 from kernax.core.preparation import prepare
@@ -46,6 +47,7 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:
     n = count_of(X)
     if check_count(count, "count") > n:
         raise ValueError(f"count must be at most {n}, the number of points, but is {count!r}")
+    check_memory(X, verb="eigenpairs")
     values, coefficients, rank, sound = _eigenpairs(gram_of_prepared(kernel, X), int(count))
     _check_psd(kernel, sound)
     if is_concrete(rank) and np.max(np.asarray(n - rank)) > n - count:
@@ -69,6 +71,7 @@ def empirical_features(kernel: AbstractKernel, X: PyTree) -> KernelExpansion:
         NotPSDError: K has a negative eigenvalue; where that is being traced, NaN instead. NonFiniteError, MemoryBudgetError.
     """
     kernel, X = prepare(kernel, X)
+    check_memory(X, verb="empirical_features")
     root, sound = _empirical_features(gram_of_prepared(kernel, X))
     _check_psd(kernel, sound)
     return KernelExpansion(kernel, X, root, jnp.zeros_like(root[0]))
