@@ -26,6 +26,7 @@ def kinds(notebook):
 
 @needs_x64  # each sets its own precision; once is enough
 @pytest.mark.slow
+@pytest.mark.optimised  # machines of thousands of points run, rather than compile
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the notebook machinery, not of what it runs
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_notebook_runs_from_top_to_bottom_and_carries_such_outputs(path):
