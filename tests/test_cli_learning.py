@@ -190,6 +190,7 @@ def split_of(name, seed, rows, held_out) -> Split:
 
 
 @pytest.mark.slow
+@pytest.mark.optimised  # hundreds of fits run, rather than compile
 @pytest.mark.parametrize(("name", "gain"), [("heart_scale", -0.005), ("ripley", 0.01), ("banana", 0.1)])
 def test_what_is_learned_is_no_worse_than_what_is_written_on_rows_held_out_and_better_where_it_pays(name, gain):
     """Would catch thirty numbers chosen by a quarter of the rows: 0.07 worse on average on medical data.
