@@ -202,6 +202,10 @@ def test_a_matrix_that_cannot_fit_is_refused_at_once_with_the_way_out():
     for call, words in (
         (lambda: kernax.gram(kernax.RBF(), X), "149 GiB needed by gram .* available; take fewer points"),
         (lambda: kernax.kernel_ridge(kernax.RBF(), X, X[:, 0], 1.0), r"536 GiB .* kernel_ridge .*; use block_size=\.\.\."),
+        (lambda: kernax.eigenpairs(kernax.RBF(), X, 2), r"313 GiB .* eigenpairs for 2\.1 dense \(200000, 200000\) matrices"),
+        (lambda: kernax.empirical_features(kernax.RBF(), X), "462 GiB .* empirical_features"),
+        (lambda: kernax.isotonic(X[:, 0], np.tile([-1.0, 1.0], 100_000)), "477 GiB .* isotonic"),
+        (lambda: kernax.GaussianProcess(kernax.RBF()).sample(X, key=jax.random.key(0)), "507 GiB .* sample"),
     ):
         start = time.perf_counter()
         with pytest.raises(MemoryBudgetError, match=words):

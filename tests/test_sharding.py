@@ -18,7 +18,7 @@ from conftest import QUICK_FLAGS, TOLERANCE, assert_close, needs_x64
 from jax.sharding import PartitionSpec
 
 import kernax
-from kernax.core.losses import Huber, Pinball, Squared
+from kernax.core.losses import Huber, Logistic, Pinball, Poisson, Squared, SquaredHinge
 
 pytestmark = needs_x64  # what varies over devices has nothing to do with precision
 
@@ -29,6 +29,7 @@ X = jnp.asarray(RNG.normal(size=(N, 2)))
 T = jnp.asarray(np.sin(2 * RNG.normal(size=N)))
 Y = jnp.asarray([1.0, -1.0] * 5)
 CLASSES = kernax.one_hot(np.arange(N) % 3)[0]
+COUNTS = jnp.asarray(RNG.poisson(2.0, size=N).astype(float))
 WEIGHTS = jnp.asarray(RNG.uniform(0.5, 2.0, size=(8, N)))
 STEP = 1e-5 * jnp.asarray(RNG.normal(size=(8, N)))
 RBF = kernax.RBF(1.0)
@@ -105,6 +106,9 @@ SLOW = {
     "one class": lambda w: fitted(kernax.one_class_svm(RBF, X, 0.3, weights=w, solver=SMO)),
     "squared": risk(Squared(), T, bias=True),
     "Huber": risk(Huber(), T),
+    "logistic loss": risk(Logistic(), Y),
+    "squared hinge": risk(SquaredHinge(), Y),
+    "Poisson": risk(Poisson(), COUNTS),
     "pinball": risk(Pinball(0.3), T, solver=SMO),
     "lasso": lambda w: kernax.lasso(X, T, 0.1, weights=w, bias=True).value[0],
     "platt": lambda w: kernax.platt(T, Y, weights=w).value.slope,
@@ -144,7 +148,7 @@ def test_a_batch_over_devices_has_the_values_of_vmap_and_the_gradients_of_its_di
     of_each, gradients = sharded(WEIGHTS)
     assert_agree(of_each, jax.jit(jax.vmap(total))(WEIGHTS))
     (ahead, _), (behind, _) = sharded(WEIGHTS + STEP), sharded(WEIGHTS - STEP)
-    assert_close(np.asarray(ahead - behind), np.asarray(2 * jnp.sum(gradients * STEP, 1)), 1e-4)
+    assert_close(np.asarray(ahead - behind), np.asarray(2 * jnp.sum(gradients * STEP, 1)), TOLERANCE["gradient"])
 
 
 @ON_EIGHT

@@ -39,7 +39,9 @@ def check_memory(X: PyTree, Z: PyTree | None = None, *, verb: str = "gram", colu
 
     Counted is the verb's own program; not its derivative, nor predictions, nor what else a `vmap` holds.
     """
-    n, m, dtype = count(X), count(X if Z is None else Z), dtype_of(X)
+    n = count(X)
+    m = n if Z is None else count(Z)
+    dtype = dtype_of(X)
     matrices = _MATRICES[verb] + _OF_EACH_COLUMN.get(verb, 0) * columns
     needed = matrices * n * m * dtype.itemsize
     if needed < _SMALL or not is_concrete(X, Z):

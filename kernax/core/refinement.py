@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -33,15 +32,16 @@ def refined(solve: Callable[[Array], Array], apply: Callable[[Array], Array], rh
         solution = now.solution + solve(now.left)
         left = b - apply(solution)
         size = jnp.linalg.norm(left)
-        new = _Refinement(solution, left, size, size < now.size / 2)
-        first = jnp.isinf(now.size)  # whatever it is
-        best = jax.tree.map(lambda a, b: jnp.where(first | (size < now.size), a, b), new, now)
-        return _Refinement(best.solution, best.left, best.size, new.faster)
+        first = jnp.isinf(now.size)
+        taken = first | (size < now.size)
+        better = lambda new, old: jnp.where(taken, new, old)
+        return _Refinement(better(solution, now.solution), better(left, now.left), better(size, now.size), size < now.size / 2)
 
     def go_on(now: _Refinement) -> Array:
         return now.faster & (now.size > goal)
 
-    # The first solve is one of the loop, so that it stands in the program once.
-    end = while_loop(go_on, once, _Refinement(jnp.zeros_like(b), b, jnp.full_like(whole, jnp.inf), jnp.array(True)))
+    # The first solve, which is taken whatever it leaves, is one of the loop: so it stands in the program once.
+    start = _Refinement(jnp.zeros_like(b), b, jnp.full_like(whole, jnp.inf), jnp.array(True))
+    end = while_loop(go_on, once, start)
     share = end.size / jnp.where(whole > 0, whole, 1)
     return times_power_of_two(end.solution, unit), share

@@ -134,13 +134,12 @@ def _falls_for_ever(y, loss, ridge, weights, bias) -> Bool[Array, ""]:
     least, one alone.
     """
     present = weights > 0
-    down, up = slopes_far_out(loss, y)
-    held = (down <= 0) & (up >= 0)
-    falls = (ridge == 0) & jnp.any(present & ~held)
+    falls = lambda down, up: ~((down <= 0) & (up >= 0))
+    alone = (ridge == 0) & jnp.any(present & falls(*slopes_far_out(loss, y)))
     if not bias:
-        return falls
-    down, up = (jnp.sum(jnp.where(present, weights * slope, 0)) for slope in slopes_far_out(loss, y, jnp.max(abs(y))))
-    return falls | ~((down <= 0) & (up >= 0))
+        return alone
+    total = lambda slopes: jnp.sum(jnp.where(present, weights * slopes, 0))
+    return alone | falls(*map(total, slopes_far_out(loss, y, jnp.max(abs(y)))))
 
 
 class _SmoothRisk(AbstractConvexProblem):

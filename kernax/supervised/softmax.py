@@ -13,12 +13,14 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import gram_operator
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_one_hot
+from kernax.core.linalg import accurate_residual
 from kernax.core.memory import check_memory
 from kernax.core.newton import AbstractConvexProblem, Iterate, minimum
 from kernax.core.numerics import product, stopped
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish, void_unless_known
+from kernax.core.solvers import JitteredCholesky
 from kernax.core.support import POSITIVE
 from kernax.supervised.misfit import is_finite, misfit_of, unseen, values_of
 from kernax.supervised.softmax_hessian import HessianInverse, hessian, sum_of_others
@@ -89,7 +91,7 @@ class _SoftmaxRisk(AbstractConvexProblem):
     def correction_to_differentiate(self, point):
         # What is left at the minimum is rounding, of which no solve need know digits: it counts as zero.
         left = self._left(point)
-        most_left = float(jnp.finfo(left.dtype).eps) ** (1 / 3)  # as of any direct solve
+        most_left = accurate_residual(JitteredCholesky(), left.dtype)
         return self._correction(point, left - stopped(left), most_left)
 
     def _correction(self, point, left, most_left):
