@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow notebooks lint bench clean
+.PHONY: demo test slow notebooks lint api bench clean
 .NOTPARALLEL:
 
 .venv/pip: pyproject.toml
@@ -44,6 +44,11 @@ lint: .venv/test .venv/lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright
+
+# The page of all public names.
+api: .venv/pip
+	$(BIN)/pip install --quiet --editable .
+	$(BIN)/python docs/write_api.py
 
 bench: .venv/bench
 	$(BIN)/python -m benchmarks

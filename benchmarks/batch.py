@@ -21,7 +21,10 @@ def cases(quick):
             f"{fits} ridge fits, n={n}, d={d}, float64",
             [
                 Contender("kernax, vmap", lambda: Program(jax.vmap(_coefficients), X, y)),
-                Contender("kernax, loop", lambda: lambda: np.stack([_coefficients(*pair) for pair in zip(X, y)])),
+                Contender(
+                    "kernax, loop",
+                    lambda: lambda: np.stack([_coefficients(*pair) for pair in zip(X, y)]),
+                ),
                 Contender("scikit-learn, loop", lambda: _sklearn(X, y)),
             ],
             bars=[Bar(0.15, "scikit-learn, loop")],
@@ -37,5 +40,9 @@ def _coefficients(X, y):
 def _sklearn(X, y):
     from sklearn.kernel_ridge import KernelRidge
 
-    learner, X, y = KernelRidge(alpha=RIDGE, kernel="rbf", gamma=1 / (2 * LENGTHSCALE**2)), np.asarray(X), np.asarray(y)
+    learner, X, y = (
+        KernelRidge(alpha=RIDGE, kernel="rbf", gamma=1 / (2 * LENGTHSCALE**2)),
+        np.asarray(X),
+        np.asarray(y),
+    )
     return lambda: np.stack([learner.fit(*pair).dual_coef_ for pair in zip(X, y)])

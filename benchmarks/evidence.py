@@ -1,7 +1,8 @@
 """How long does a Gaussian process's evidence take, with its gradient?
 
-Log marginal likelihood of an RBF kernel with 8 lengthscales, and its gradient in the logarithms of the lengthscales, the
-variance and the noise; n = 1000, 2000, 4000, float64; then float32 against float64.
+Log marginal likelihood of an RBF kernel with 8 lengthscales, and its gradient in the logarithms of
+the lengthscales, the variance and the noise; n = 1000, 2000, 4000, float64; then float32 against
+float64.
 """
 
 import jax
@@ -21,11 +22,23 @@ def cases(quick):
     for n, rounds in sizes:
         with jax.enable_x64(True):
             X, y = data(n, "float64")
-            yield Case(f"evidence and gradient, n={n}, d={D}, float64", contenders(X, y), PEERS, 1e-6, rounds)
+            yield Case(
+                f"evidence and gradient, n={n}, d={D}, float64",
+                contenders(X, y),
+                PEERS,
+                1e-6,
+                rounds,
+            )
     for n, rounds in sizes:
         with jax.enable_x64(True):
             both = [_in_precision(n, dtype) for dtype in ("float32", "float64")]
-            yield Case(f"evidence and gradient, n={n}, d={D}, float32", both, [Bar(0.6, "kernax, float64")], 1e-2, rounds)
+            yield Case(
+                f"evidence and gradient, n={n}, d={D}, float32",
+                both,
+                [Bar(0.6, "kernax, float64")],
+                1e-2,
+                rounds,
+            )
 
 
 def _in_precision(n, dtype):
@@ -33,7 +46,13 @@ def _in_precision(n, dtype):
 
 
 def contenders(X, y):
-    builders = {"kernax": with_kernax, "tinygp": _tinygp, "gpjax": _gpjax, "scikit-learn": _sklearn, "gpytorch": with_gpytorch}
+    builders = {
+        "kernax": with_kernax,
+        "tinygp": _tinygp,
+        "gpjax": _gpjax,
+        "scikit-learn": _sklearn,
+        "gpytorch": with_gpytorch,
+    }
     return [Contender(name, lambda build=build: build(X, y)) for name, build in builders.items()]
 
 
@@ -47,7 +66,9 @@ def data(n, dtype):
 
 def _in_logarithms(evidence, X, y):
     """The program of the value and gradient of `evidence(lengthscales, variance, noise, X, y)`."""
-    of = lambda theta, X, y: evidence(jnp.exp(theta[:D]), jnp.exp(theta[D]), jnp.exp(theta[D + 1]), X, y)
+    of = lambda theta, X, y: evidence(
+        jnp.exp(theta[:D]), jnp.exp(theta[D]), jnp.exp(theta[D + 1]), X, y
+    )
     return Program(jax.value_and_grad(of), jnp.asarray(START, X.dtype), X, y)
 
 
@@ -73,7 +94,9 @@ def _gpjax(X, y):
 
     def evidence(scales, variance, noise, X, y):
         kernel = gpjax.kernels.RBF(lengthscale=scales, variance=variance, n_dims=D)
-        prior = gpjax.gps.Prior(mean_function=gpjax.mean_functions.Zero(), kernel=kernel, jitter=0.0)
+        prior = gpjax.gps.Prior(
+            mean_function=gpjax.mean_functions.Zero(), kernel=kernel, jitter=0.0
+        )
         posterior = prior * gpjax.likelihoods.Gaussian(obs_stddev=jnp.sqrt(noise))
         return gpjax.objectives.conjugate_mll(posterior, gpjax.Dataset(X, y[:, None]))
 
@@ -85,11 +108,15 @@ def _sklearn(X, y):
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
     kernel = ConstantKernel() * RBF(np.ones(D)) + WhiteKernel()
-    learner = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(np.asarray(X), np.asarray(y))
+    learner = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(
+        np.asarray(X), np.asarray(y)
+    )
     order = np.r_[D, np.arange(D), D + 1]  # its theta begins with the variance
 
     def run():
-        value, gradient = learner.log_marginal_likelihood(START[order], eval_gradient=True, clone_kernel=False)
+        value, gradient = learner.log_marginal_likelihood(
+            START[order], eval_gradient=True, clone_kernel=False
+        )
         return value, gradient[np.argsort(order)]
 
     return run
@@ -102,11 +129,22 @@ def with_gpytorch(X, y, device="cpu"):
     X, y = (torch.tensor(np.asarray(part), device=device) for part in (X, y))
     kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=D)).to(X)
     likelihood = gpytorch.likelihoods.GaussianLikelihood().to(X)
-    scales, variance, noise = (torch.tensor(np.exp(part)).to(X) for part in np.split(START, [D, D + 1]))
-    kernel.base_kernel.lengthscale, kernel.outputscale, likelihood.noise = scales, variance[0], noise
+    scales, variance, noise = (
+        torch.tensor(np.exp(part)).to(X) for part in np.split(START, [D, D + 1])
+    )
+    kernel.base_kernel.lengthscale, kernel.outputscale, likelihood.noise = (
+        scales,
+        variance[0],
+        noise,
+    )
     raw = [kernel.base_kernel.raw_lengthscale, kernel.raw_outputscale, likelihood.raw_noise]
-    slopes = [value / torch.sigmoid(part).detach().ravel() for value, part in zip((scales, variance, noise), raw)]
-    exact = gpytorch.settings.fast_computations(covar_root_decomposition=False, log_prob=False, solves=False)
+    slopes = [
+        value / torch.sigmoid(part).detach().ravel()
+        for value, part in zip((scales, variance, noise), raw)
+    ]
+    exact = gpytorch.settings.fast_computations(
+        covar_root_decomposition=False, log_prob=False, solves=False
+    )
 
     def run():
         for part in raw:

@@ -1,7 +1,8 @@
 """How much memory, and time, does a gradient through a Gram matrix take?
 
-The gradient of `sum(gram(kernel, X) ** 2)` in 64 ARD lengthscales and in X, n = 2000, d = 64, float32. The bar is 3 n^2 floats
-at the peak, 5 n^2 for kernels that are not smooth at zero distance.
+The gradient of `sum(gram(kernel, X) ** 2)` in 64 ARD lengthscales and in X, n = 2000, d = 64,
+float32. The bar is 3 n^2 floats at the peak, 5 n^2 for kernels that are not smooth at zero
+distance.
 """
 
 import jax
@@ -28,10 +29,16 @@ def cases(quick):
     scale = jnp.linspace(6.0, 10.0, D, dtype=jnp.float32)
     for name, kernel in KERNELS.items():
         grams = {"kernax": lambda kernel=kernel: lambda scale, X: kx.gram(kernel(scale), X)}
-        grams |= {"tinygp": lambda name=name: _tinygp(name), "gpjax": lambda name=name: _gpjax(name)}
+        grams |= {
+            "tinygp": lambda name=name: _tinygp(name),
+            "gpjax": lambda name=name: _gpjax(name),
+        }
         yield Case(
             f"gradient of sum(K^2) in lengthscales and X, {name}, n={n}, d={D}, float32",
-            [Contender(peer, lambda gram=gram: _gradient(gram(), scale, X)) for peer, gram in grams.items()],
+            [
+                Contender(peer, lambda gram=gram: _gradient(gram(), scale, X))
+                for peer, gram in grams.items()
+            ],
             bars=[Bar((5 if name in ROUGH else 3) * 4 * n * n, figure="temporary")],
             tolerance=1e-3,
             rounds=2 if quick else 5,
@@ -39,7 +46,9 @@ def cases(quick):
 
 
 def _gradient(gram, scale, X):
-    return Program(jax.grad(lambda scale, X: jnp.sum(gram(scale, X) ** 2), argnums=(0, 1)), scale, X)
+    return Program(
+        jax.grad(lambda scale, X: jnp.sum(gram(scale, X) ** 2), argnums=(0, 1)), scale, X
+    )
 
 
 def _tinygp(name):
@@ -50,7 +59,9 @@ def _tinygp(name):
         "Matern52": lambda: kernels.Matern52(distance=kernels.L2Distance()),
         "Matern32": lambda: kernels.Matern32(distance=kernels.L2Distance()),
         "Matern12": lambda: kernels.Exp(distance=kernels.L2Distance()),
-        "RationalQuadratic": lambda: kernels.RationalQuadratic(alpha=1.0, distance=kernels.L2Distance()),
+        "RationalQuadratic": lambda: kernels.RationalQuadratic(
+            alpha=1.0, distance=kernels.L2Distance()
+        ),
     }
     if name not in of:
         raise ImportError(f"tinygp has no {name}")

@@ -1,7 +1,8 @@
 """How long does a dense Gram matrix take, compiled and as a user calls it?
 
-`gram(RBF(8.0), X)` with n = 1500, d = 64, float32. The JAX peers are compiled, and so is the first row, which the bars are
-about. The rows below it are eager calls: what they take more is Python, checks of the arguments and of the result for NaN.
+`gram(RBF(8.0), X)` with n = 1500, d = 64, float32. The JAX peers are compiled, and so is the first
+row, which the bars are about. The rows below it are eager calls: what they take more is Python,
+checks of the arguments and of the result for NaN.
 """
 
 import jax
@@ -20,8 +21,13 @@ def cases(quick):
     yield Case(
         f"RBF Gram, n={n}, d=64, float32",
         [
-            Contender("kernax, jitted", lambda: Program(lambda X: kx.gram(kx.RBF(LENGTHSCALE), X), X)),
-            Contender("kernax, called", lambda: Program(lambda X: kx.gram(kx.RBF(LENGTHSCALE), X), X, jit=False)),
+            Contender(
+                "kernax, jitted", lambda: Program(lambda X: kx.gram(kx.RBF(LENGTHSCALE), X), X)
+            ),
+            Contender(
+                "kernax, called",
+                lambda: Program(lambda X: kx.gram(kx.RBF(LENGTHSCALE), X), X, jit=False),
+            ),
             Contender("kernax, called, kernel made before", lambda: _kernel_made_before(X)),
             Contender("tinygp", lambda: _tinygp(X)),
             Contender("gpjax", lambda: _gpjax(X)),

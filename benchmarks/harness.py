@@ -1,7 +1,9 @@
-"""How a question is measured: contenders in one process, their results compared first, then timed in turn.
+"""How a question is measured: contenders in one process, their results compared first, then timed
+in turn.
 
-A module of questions has a docstring and `cases(quick)`, a generator of `Case`. A case is measured while its generator waits
-at the `yield`, so that a `with jax.enable_x64(True):` around the `yield` holds for its contenders.
+A module of questions has a docstring and `cases(quick)`, a generator of `Case`. A case is measured
+while its generator waits at the `yield`, so that a `with jax.enable_x64(True):` around the `yield`
+holds for its contenders.
 """
 
 import os
@@ -21,7 +23,9 @@ MB = 2**20
 
 
 class Program:
-    """A JAX function with its arguments: called jitted (or as it is, `jit=False`), and its temporary memory read off XLA."""
+    """A JAX function with its arguments: called jitted (or as it is, `jit=False`), and its
+    temporary memory read off XLA.
+    """
 
     def __init__(self, function: Callable, *arguments: Any, jit: bool = True):
         self.function, self.arguments = function, arguments
@@ -33,24 +37,37 @@ class Program:
 
     def temporary(self) -> int:
         """Peak bytes of intermediate arrays, arguments and results not counted."""
-        return self.jitted.lower(*self.arguments).compile().compiled.memory_analysis().temp_size_in_bytes
+        return (
+            self.jitted.lower(*self.arguments)
+            .compile()
+            .compiled.memory_analysis()
+            .temp_size_in_bytes
+        )
 
 
 class Process:
-    """Python code run from a cold start, in a process of its own that takes its time itself, from its first line on."""
+    """Python code run from a cold start, in a process of its own that takes its time itself, from
+    its first line on.
+    """
 
     def __init__(self, code: str):
-        self.code = f"import time; start = time.perf_counter()\n{code}\nprint(time.perf_counter() - start)"
+        self.code = (
+            f"import time; start = time.perf_counter()\n{code}\nprint(time.perf_counter() - start)"
+        )
 
     def __call__(self) -> float:
         cold = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
-        done = subprocess.run([sys.executable, "-c", self.code], env=cold, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", self.code], env=cold, capture_output=True, text=True, check=True
+        )
         return float(done.stdout.split()[-1])
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to the answer. `build()` imports what it needs and returns what to call: a `Program`, `Process` or function."""
+    """One way to the answer. `build()` imports what it needs and returns what to call: a `Program`,
+    `Process` or function.
+    """
 
     name: str
     build: Callable[[], Callable[[], Any]]
@@ -58,7 +75,9 @@ class Contender:
 
 @dataclass(frozen=True)
 class Bar:
-    """`figure` of the case's first contender is to be at most `limit`, times that of `against` if a contender is named."""
+    """`figure` of the case's first contender is to be at most `limit`, times that of `against` if a
+    contender is named.
+    """
 
     limit: float
     against: str | None = None
@@ -67,10 +86,11 @@ class Bar:
 
 @dataclass(frozen=True)
 class Case:
-    """Contenders for one answer. The first is kernax, the reference for the others and the subject of the bars.
+    """Contenders for one answer. The first is kernax, the reference for the others and the subject
+    of the bars.
 
-    `tolerance` bounds `max |a - b| / max |b|` over the leaves of two answers; None where there is nothing to compare. With
-    `rounds=0` nothing is run, only compiled for its memory.
+    `tolerance` bounds `max |a - b| / max |b|` over the leaves of two answers; None where there is
+    nothing to compare. With `rounds=0` nothing is run, only compiled for its memory.
     """
 
     name: str
@@ -107,7 +127,10 @@ class Verdict:
 def measure(case: Case) -> tuple[list[Row], list[Verdict]]:
     """Builds, compares and times the contenders of a case."""
     rows = [Row(contender.name) for contender in case.contenders]
-    programs = [_built(contender, row, required=row is rows[0]) for contender, row in zip(case.contenders, rows)]
+    programs = [
+        _built(contender, row, required=row is rows[0])
+        for contender, row in zip(case.contenders, rows)
+    ]
     running = [(program, row) for program, row in zip(programs, rows) if program is not None]
     if case.rounds:
         _compare(running, case.tolerance)
@@ -143,7 +166,11 @@ def difference(answer: list[np.ndarray], reference: list[np.ndarray]) -> float:
     """The largest `max |a - b| / max |b|` over the leaves; infinite where shapes differ."""
     if [leaf.shape for leaf in answer] != [leaf.shape for leaf in reference]:
         return np.inf
-    return float(np.max([np.max(np.abs(a - b)) / (np.max(np.abs(b)) or 1) for a, b in zip(answer, reference)]))
+    return float(
+        np.max(
+            [np.max(np.abs(a - b)) / (np.max(np.abs(b)) or 1) for a, b in zip(answer, reference)]
+        )
+    )
 
 
 def timed(program: Callable[[], Any]) -> tuple[float, Any]:
@@ -156,7 +183,9 @@ def timed(program: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def _time(running: list[tuple[Callable, Row]], rounds: int) -> None:
-    """Rounds in which every contender runs once, first in turn: what disturbs the machine disturbs them alike."""
+    """Rounds in which every contender runs once, first in turn: what disturbs the machine disturbs
+    them alike.
+    """
     times = [[] for _ in running]
     for round in range(rounds):
         for k in range(len(running)):

@@ -1,9 +1,11 @@
-"""Does what `kernax fit` learns of classes predict better than the kernel as written? `python -m benchmarks.learning`.
+"""Does what `kernax fit` learns of classes predict better than the kernel as written? `python -m
+benchmarks.learning`.
 
-On each set and seed some rows are drawn to learn from, and up to 2000 of the others are held out: more than the quarter that
-the command line holds out, so that the figures say something; everything else is what the command does. Mean held-out log
-loss over the seeds, with the standard error of the gain, of the class frequencies, of the kernel as written and of what was
-learned and saved; how often which stage was saved. The bar: learned at most as written + 0.005 on every set. Needs the
+On each set and seed some rows are drawn to learn from, and up to 2000 of the others are held out:
+more than the quarter that the command line holds out, so that the figures say something; everything
+else is what the command does. Mean held-out log loss over the seeds, with the standard error of the
+gain, of the class frequencies, of the kernel as written and of what was learned and saved; how
+often which stage was saved. The bar: learned at most as written + 0.005 on every set. Needs the
 shared data; breast cancer is scikit-learn's.
 """
 
@@ -21,13 +23,21 @@ from sklearn.datasets import load_breast_cancer
 from benchmarks.report import environment
 from benchmarks.restarts import DATA
 from kernax.cli.classify import classify
-from kernax.cli.inputs import Tokens
 from kernax.cli.job import Split, split_rows
-from kernax.cli.predictor import LOGISTIC
 from kernax.cli.table import Column, Table
 from kernax.cli.target import labels
+from kernax.preparation import LOGISTIC, Tokens
 
-SETS = ("banana", "titanic", "waveform", "ripley", "heart_scale", "svmguide1", "usps_3v5", "breast_cancer")
+SETS = (
+    "banana",
+    "titanic",
+    "waveform",
+    "ripley",
+    "heart_scale",
+    "svmguide1",
+    "usps_3v5",
+    "breast_cancer",
+)
 KERNEL, HELD_OUT, MARGIN = "1.0*rbf + 0.1*linear", 2000, 0.005
 
 
@@ -37,7 +47,11 @@ def table_of(name: str) -> Table:
         X, y = load_breast_cancer(return_X_y=True)
     else:
         with np.load(DATA / f"{name}.npz") as file:
-            parts = [(file["X_train"], file["y_train"]), (file["X_test"], file["y_test"])] if "X_train" in file else None
+            parts = (
+                [(file["X_train"], file["y_train"]), (file["X_test"], file["y_test"])]
+                if "X_train" in file
+                else None
+            )
             X, y = map(np.concatenate, zip(*parts)) if parts else (file["X"], file["y"])
     X, y = np.asarray(X, float), np.ravel(y)
     places = tuple(f"row {i}" for i in range(len(y)))
@@ -46,11 +60,15 @@ def table_of(name: str) -> Table:
 
 
 def split(table: Table, seed: int, rows: int) -> Split:
-    """At most so many rows to learn from, three quarters of a small set, and most of the others held out."""
+    """At most so many rows to learn from, three quarters of a small set, and most of the others
+    held out.
+    """
     names, classes = labels(table)
     order = np.random.default_rng(seed).permutation(len(names))
     count = min(rows, 3 * len(names) // 4)
-    return split_rows(table, Tokens.LETTERS, names, order[:count], order[count : count + HELD_OUT], classes)
+    return split_rows(
+        table, Tokens.LETTERS, names, order[:count], order[count : count + HELD_OUT], classes
+    )
 
 
 def figures(table: Table, seed: int, rows: int) -> dict:
@@ -59,8 +77,15 @@ def figures(table: Table, seed: int, rows: int) -> dict:
     report = classify(split(table, seed, rows), KERNEL, LOGISTIC)
     place = report.measures.index("log loss")
     losses = [float(scores[place]) for scores in report.scores.values()]
-    saved = next(line for line in report.remarks if line.startswith("saved: ")).removeprefix("saved: ")
-    return {"seed": seed, "losses": losses, "saved": saved, "seconds": round(time.perf_counter() - before, 1)}
+    saved = next(line for line in report.remarks if line.startswith("saved: ")).removeprefix(
+        "saved: "
+    )
+    return {
+        "seed": seed,
+        "losses": losses,
+        "saved": saved,
+        "seconds": round(time.perf_counter() - before, 1),
+    }
 
 
 def summary(name: str, runs: list[dict]) -> dict:
@@ -82,10 +107,22 @@ def summary(name: str, runs: list[dict]) -> dict:
 
 def main() -> None:
     """Prints a row for each set as soon as it is known, and writes all figures."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description=__doc__.splitlines()[0])
-    parser.add_argument("--sets", nargs="*", default=SETS, choices=SETS, metavar="SET", help=", ".join(SETS))
-    parser.add_argument("--seeds", type=int, default=10, metavar="N", help="splits of each set (default: 10)")
-    parser.add_argument("--rows", type=int, default=240, metavar="N", help="rows to learn from, at most (default: 240)")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.learning", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument(
+        "--sets", nargs="*", default=SETS, choices=SETS, metavar="SET", help=", ".join(SETS)
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=10, metavar="N", help="splits of each set (default: 10)"
+    )
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=240,
+        metavar="N",
+        help="rows to learn from, at most (default: 240)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
@@ -99,7 +136,9 @@ def main() -> None:
         cells = "".join(f"{row[key]:12.4f}" for key in ("frequencies", "as_written", "learned"))
         gain = f"{row['gain']:.4f} +- {row['error_of_gain']:.4f}"
         saved = ", ".join(f"{count} x {stage}" for stage, count in row["saved"].items())
-        print(f"{name:14}{cells}{gain:>18}  {saved}{'' if row['met'] else '  BAR MISSED'}", flush=True)
+        print(
+            f"{name:14}{cells}{gain:>18}  {saved}{'' if row['met'] else '  BAR MISSED'}", flush=True
+        )
         if options.json is not None:
             options.json.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -1,9 +1,9 @@
 """How long does a support vector machine take, and a batch of them, and logistic regression?
 
-Overlapping classes, d = 10, RBF, against scikit-learn's `SVC` (LIBSVM, cache 2000 MB), both at a violation of 1e-3, where
-kernax's duality gap is the smaller one; what is compared are the sums of the dual coefficients. A batch of 200 machines of
-n = 200; logistic regression, n = 3000, against `GaussianProcessClassifier` without optimisation; and the memory of a
-machine that does not hold K.
+Overlapping classes, d = 10, RBF, against scikit-learn's `SVC` (LIBSVM, cache 2000 MB), both at a
+violation of 1e-3, where kernax's duality gap is the smaller one; what is compared are the sums of
+the dual coefficients. A batch of 200 machines of n = 200; logistic regression, n = 3000, against
+`GaussianProcessClassifier` without optimisation; and the memory of a machine that does not hold K.
 """
 
 import jax
@@ -27,9 +27,13 @@ def cases(quick):
         yield _batch(10 if quick else 200)
         yield _logistic(200 if quick else 3000)
         X, y = data(3000 if quick else 30000, 20, "float32")
-        build = lambda: Program(lambda X, y: kx.svm(KERNEL, X, y, 1.0, block_size=128, throw=False).stats["dual"], X, y)
+        build = lambda: Program(
+            lambda X, y: kx.svm(KERNEL, X, y, 1.0, block_size=128, throw=False).stats["dual"], X, y
+        )
         name = f"machine without K, n={len(y)}, d=20, float32"
-        yield Case(name, [Contender("kernax", build)], [Bar(1000 * MB, figure="temporary")], rounds=0)
+        yield Case(
+            name, [Contender("kernax", build)], [Bar(1000 * MB, figure="temporary")], rounds=0
+        )
 
 
 def data(n, d=D, dtype="float64", seed=0):
@@ -45,8 +49,13 @@ def _machine(n, X, y, C, rounds):
     def fit(X, y):
         return jnp.sum(abs(kx.svm(KERNEL, X, y, C, throw=False).value.coefficients))
 
-    contenders = [Contender("kernax", lambda: Program(fit, X, y, jit=False)), Contender("scikit-learn", lambda: _svc(X, y, C))]
-    return Case(f"machine, n={n}, C={C:g}, {X.dtype}", contenders, [Bar(1.0, "scikit-learn")], 1e-3, rounds)
+    contenders = [
+        Contender("kernax", lambda: Program(fit, X, y, jit=False)),
+        Contender("scikit-learn", lambda: _svc(X, y, C)),
+    ]
+    return Case(
+        f"machine, n={n}, C={C:g}, {X.dtype}", contenders, [Bar(1.0, "scikit-learn")], 1e-3, rounds
+    )
 
 
 def _svc(X, y, C):
@@ -60,7 +69,9 @@ def _svc(X, y, C):
 def _batch(count):
     sets = [data(200, seed=seed) for seed in range(count)]
     X, y = (jnp.stack(parts) for parts in zip(*sets))
-    fit = jax.vmap(lambda X, y: jnp.sum(abs(kx.svm(KERNEL, X, y, 1.0, throw=False).value.coefficients)))
+    fit = jax.vmap(
+        lambda X, y: jnp.sum(abs(kx.svm(KERNEL, X, y, 1.0, throw=False).value.coefficients))
+    )
 
     def loop():
         from sklearn.svm import SVC
@@ -68,8 +79,17 @@ def _batch(count):
         learner, pairs = SVC(C=1.0, gamma=GAMMA), list(zip(np.asarray(X), np.asarray(y)))
         return lambda: np.array([np.abs(learner.fit(*pair).dual_coef_).sum() for pair in pairs])
 
-    contenders = [Contender("kernax, vmap", lambda: Program(fit, X, y)), Contender("scikit-learn, loop", loop)]
-    return Case(f"{count} machines, n=200, C=1, float64", contenders, [Bar(0.2, "scikit-learn, loop")], 1e-3, 5)
+    contenders = [
+        Contender("kernax, vmap", lambda: Program(fit, X, y)),
+        Contender("scikit-learn, loop", loop),
+    ]
+    return Case(
+        f"{count} machines, n=200, C=1, float64",
+        contenders,
+        [Bar(0.2, "scikit-learn, loop")],
+        1e-3,
+        5,
+    )
 
 
 def _logistic(n):
@@ -81,11 +101,14 @@ def _logistic(n):
 
         learner = GaussianProcessClassifier(RBF((0.5 / GAMMA) ** 0.5), optimizer=None)
         A, b, Z = np.asarray(X), np.asarray(y), np.asarray(X[:200])
-        return lambda: np.asarray(learner.fit(A, b).base_estimator_.pi_[:200]) + 0 * Z[:, 0]
+        return lambda: np.asarray(learner.fit(A, b).base_estimator_.pi_[:200]) + 0 * Z[:, 0]  # pyright: ignore[reportAttributeAccessIssue]
 
     def fit(X, y):  # a ridge of one and no bias: the mode of the same posterior
         f = kx.kernel_logistic(KERNEL, X, y, 1.0, bias=False, throw=False).value
         return jax.nn.sigmoid(jax.vmap(f)(X[:200]))
 
-    contenders = [Contender("kernax", lambda: Program(fit, X, y, jit=False)), Contender("scikit-learn", classifier)]
+    contenders = [
+        Contender("kernax", lambda: Program(fit, X, y, jit=False)),
+        Contender("scikit-learn", classifier),
+    ]
     return Case(f"logistic, n={n}, float64", contenders, [Bar(0.5, "scikit-learn")], 1e-4, 3)

@@ -1,7 +1,8 @@
 """How long, and in how much memory, is `K v` computed without ever holding K?
 
-`gram_operator(RBF, X, block_size=B).mv(v)`, float32, against KeOps on the CPU; then the memory of the gradient of
-`v^T K v` in the lengthscale, and of the product and its gradient at a larger n, which is compiled and not run.
+`gram_operator(RBF, X, block_size=B).mv(v)`, float32, against KeOps on the CPU; then the memory of
+the gradient of `v^T K v` in the lengthscale, and of the product and its gradient at a larger n,
+which is compiled and not run.
 """
 
 import jax
@@ -18,7 +19,10 @@ BLOCKS = (32, 16, 64, 128, 512, 2048)  # the first is the one the bars are about
 def cases(quick):
     n, d = (500 if quick else 20000), 10
     X, v = data(n, d)
-    blocks = [Contender(f"kernax, {B} rows", lambda B=B: Program(product, LENGTHSCALE, X, v, B)) for B in BLOCKS]
+    blocks = [
+        Contender(f"kernax, {B} rows", lambda B=B: Program(product, LENGTHSCALE, X, v, B))
+        for B in BLOCKS
+    ]
     yield Case(
         f"K v, n={n}, d={d}, float32",
         [*blocks, Contender("keops", lambda: _keops(X, v))],
@@ -33,7 +37,9 @@ def cases(quick):
 def data(n, d):
     """n points and a vector."""
     points, vector = jax.random.split(jax.random.key(0))
-    return jax.random.normal(points, (n, d), jnp.float32), jax.random.normal(vector, (n,), jnp.float32)
+    return jax.random.normal(points, (n, d), jnp.float32), jax.random.normal(
+        vector, (n,), jnp.float32
+    )
 
 
 def product(lengthscale, X, v, block):
@@ -45,7 +51,10 @@ def _gradient(X, v, limit, rounds):
     scale = jnp.asarray(LENGTHSCALE, jnp.float32)
     return Case(
         f"gradient of v^T K v in the lengthscale, n={len(X)}, d={X.shape[1]}, float32",
-        [Contender(f"kernax, {B} rows", lambda B=B: Program(gradient, scale, X, v, B)) for B in BLOCKS],
+        [
+            Contender(f"kernax, {B} rows", lambda B=B: Program(gradient, scale, X, v, B))
+            for B in BLOCKS
+        ],
         bars=[Bar(limit, figure="temporary")],
         tolerance=1e-3,
         rounds=rounds,

@@ -1,7 +1,8 @@
 """How long do Gaussian processes take to predict, and many small ones to learn?
 
-Means and variances at 2000 points from 2000, against scikit-learn; then 100 data sets of n = 100, each learned by 100 steps of
-Adam on the evidence, in one vmap, against a loop that takes the same steps with scikit-learn's value and gradient. float64.
+Means and variances at 2000 points from 2000, against scikit-learn; then 100 data sets of n = 100,
+each learned by 100 steps of Adam on the evidence, in one vmap, against a loop that takes the same
+steps with scikit-learn's value and gradient. float64.
 """
 
 import jax
@@ -23,29 +24,48 @@ def cases(quick):
         y = jnp.sin(X[:, 0]) + X[:, 1]
         sklearn = Contender("scikit-learn", lambda: _sklearn_prediction(X, y, Z))
         contenders = [Contender("kernax", lambda: _prediction(X, y, Z)), sklearn]
-        yield Case(f"mean and variance at {n} points, n={n}, d={D}", contenders, [Bar(0.5, "scikit-learn")], 1e-6, 9)
+        yield Case(
+            f"mean and variance at {n} points, n={n}, d={D}",
+            contenders,
+            [Bar(0.5, "scikit-learn")],
+            1e-6,
+            9,
+        )
     with jax.enable_x64(True):
         sets, n = (5 if quick else 100), 100
         X = jax.random.normal(jax.random.key(1), (sets, n, D))
         y = jnp.sin(X[..., 0]) + 0.3 * jax.random.normal(jax.random.key(2), (sets, n))
         contenders = [
             Contender("kernax, vmap", lambda: Program(jax.vmap(learned), X, y)),
-            Contender("scikit-learn, loop", lambda: lambda: np.stack([_sklearn_learned(*pair) for pair in zip(X, y)])),
+            Contender(
+                "scikit-learn, loop",
+                lambda: lambda: np.stack([_sklearn_learned(*pair) for pair in zip(X, y)]),
+            ),
         ]
         bars = [Bar(0.1, "scikit-learn, loop")]
-        yield Case(f"{sets} processes of n={n}, {STEPS} steps of Adam", contenders, bars, 1e-6, 1 if quick else 3)
+        yield Case(
+            f"{sets} processes of n={n}, {STEPS} steps of Adam",
+            contenders,
+            bars,
+            1e-6,
+            1 if quick else 3,
+        )
 
 
 def _prediction(X, y, Z):
     process = kx.condition(kx.GaussianProcess(kx.RBF(1.5)), X, y, NOISE).value
-    return Program(lambda process, Z: (jax.vmap(process.mean)(Z), jax.vmap(process.variance)(Z)), process, Z)
+    return Program(
+        lambda process, Z: (jax.vmap(process.mean)(Z), jax.vmap(process.variance)(Z)), process, Z
+    )
 
 
 def _sklearn_prediction(X, y, Z):
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF
 
-    learner = GaussianProcessRegressor(RBF(1.5), alpha=NOISE, optimizer=None).fit(np.asarray(X), np.asarray(y))
+    learner = GaussianProcessRegressor(RBF(1.5), alpha=NOISE, optimizer=None).fit(
+        np.asarray(X), np.asarray(y)
+    )
     Z = np.asarray(Z)
 
     def run():
@@ -77,7 +97,9 @@ def _sklearn_learned(X, y):
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
     kernel = ConstantKernel() * RBF() + WhiteKernel()
-    learner = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(np.asarray(X), np.asarray(y))
+    learner = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(
+        np.asarray(X), np.asarray(y)
+    )
     theta, first, second = START[[1, 0, 2]].copy(), np.zeros(3), np.zeros(3)
     for t in range(1, STEPS + 1):  # Adam as optax has it
         _, gradient = learner.log_marginal_likelihood(theta, eval_gradient=True, clone_kernel=False)

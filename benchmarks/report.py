@@ -14,7 +14,15 @@ from benchmarks.harness import MB, Case, Row, Verdict
 
 _OURS = ("kernax-toolkit", "jax", "jaxlib", "equinox", "lineax", "optax", "numpy")
 _PEERS = ("scikit-learn", "scipy", "tinygp", "gpjax", "pykeops", "strkernels", "torch", "gpytorch")
-_HEADER = ("contender", "difference", "median ms", "spread", "kernax/it", "compile ms", "temporary MB")
+_HEADER = (
+    "contender",
+    "difference",
+    "median ms",
+    "spread",
+    "kernax/it",
+    "compile ms",
+    "temporary MB",
+)
 
 
 def environment() -> dict[str, Any]:
@@ -23,8 +31,14 @@ def environment() -> dict[str, Any]:
     return {
         "date": datetime.date.today().isoformat(),
         "device": f"{device.platform}: {device.device_kind}, {platform.machine()}",
-        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "blas_threads": {pool["internal_api"]: pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"},
+        "cpus": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "blas_threads": {
+            pool["internal_api"]: pool["num_threads"]
+            for pool in threadpool_info()
+            if pool["user_api"] == "blas"
+        },
         "load": [round(load, 2) for load in os.getloadavg()],
         "python": platform.python_version(),
         "versions": versions(),
@@ -51,7 +65,10 @@ def record(question: str, case: Case, rows: list[Row], verdicts: list[Verdict]) 
         "rounds": case.rounds,
         "load": round(os.getloadavg()[0], 2),
         "rows": [dataclasses.asdict(row) for row in rows],
-        "bars": [dataclasses.asdict(verdict.bar) | {"value": verdict.value, "met": verdict.met} for verdict in verdicts],
+        "bars": [
+            dataclasses.asdict(verdict.bar) | {"value": verdict.value, "met": verdict.met}
+            for verdict in verdicts
+        ],
     }
 
 
@@ -60,15 +77,28 @@ def table(case: Case, rows: list[Row], verdicts: list[Verdict], quick: bool) -> 
     cells = [_HEADER, *(_cells(row) for row in rows)]
     widths = [max(len(row[j]) for row in cells) for j in range(len(_HEADER))]
     aligned = [
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]) for row in cells
+        "  ".join(
+            [
+                row[0].ljust(widths[0]),
+                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:])),
+            ]
+        )
+        for row in cells
     ]
     notes = [f"{line}  {row.note}" for line, row in zip(aligned[1:], rows)]
     mismatches = [
-        f"!!! MISMATCH: {row.contender} differs from kernax by {row.difference:.2g}, tolerance {case.tolerance:.2g}"
+        f"!!! MISMATCH: {row.contender} differs from kernax by {row.difference:.2g}, tolerance "
+        f"{case.tolerance:.2g}"
         for row in rows
         if not row.agrees
     ]
-    lines = [case.name, aligned[0], *notes, *(_sentence(verdict, quick) for verdict in verdicts), *mismatches]
+    lines = [
+        case.name,
+        aligned[0],
+        *notes,
+        *(_sentence(verdict, quick) for verdict in verdicts),
+        *mismatches,
+    ]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -81,7 +111,10 @@ def _cells(row: Row) -> tuple[str, ...]:
         (row.compile, 1e3, ".0f"),
         (row.temporary, 1 / MB, ".2f"),
     )
-    return (row.contender, *("" if figure is None else format(figure * unit, form) for figure, unit, form in figures))
+    return (
+        row.contender,
+        *("" if figure is None else format(figure * unit, form) for figure, unit, form in figures),
+    )
 
 
 def _sentence(verdict: Verdict, quick: bool) -> str:

@@ -1,15 +1,16 @@
-"""Do a few starts learned by gradients reach what scikit-learn reaches with twenty restarts? `python -m benchmarks.restarts`.
+"""Do a few starts learned by gradients reach what scikit-learn reaches with twenty restarts?
+`python -m benchmarks.restarts`.
 
-Log evidence of an RBF kernel with a lengthscale for each dimension, a variance and a noise, and the seconds to get there,
-compilation apart: kernax with 8 starts of 60 L-BFGS steps, scikit-learn with its own optimiser, 20 restarts and its default
-bounds. Concrete and yacht where the shared data are at hand, and Friedman's three problems.
+Log evidence of an RBF kernel with a lengthscale for each dimension, a variance and a noise, and the
+seconds to get there, compilation apart: kernax with 8 starts of 60 L-BFGS steps, scikit-learn with
+its own optimiser, 20 restarts and its default bounds. Concrete and yacht where the shared data are
+at hand, and Friedman's three problems.
 """
 
 import time
 import warnings
 from pathlib import Path
 
-import equinox as eqx
 import jax
 import numpy as np
 import optax
@@ -21,13 +22,6 @@ import kernax as kx
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 STARTS, STEPS, RESTARTS, LBFGS = 8, 60, 20, optax.lbfgs()
-
-
-class Model(eqx.Module):
-    """A kernel and the variance of the noise."""
-
-    kernel: kx.AbstractKernel
-    noise: jax.Array = kx.positive(default=0.1)
 
 
 def loss(model, X, y):
@@ -47,9 +41,11 @@ def data_sets():
 
 def with_kernax(X, y):
     """Log evidence and seconds."""
-    start = Model(1.0 * kx.RBF(np.ones(X.shape[1])))
+    start = kx.Model(1.0 * kx.RBF(np.ones(X.shape[1])), 0.1)
     starts = kx.random_starts(start, STARTS, key=jax.random.key(0))
-    learn = lambda: kx.multi_start(loss, starts, LBFGS, STEPS, args=(X, y)).stats["loss"].block_until_ready()
+    learn = lambda: (
+        kx.multi_start(loss, starts, LBFGS, STEPS, args=(X, y)).stats["loss"].block_until_ready()
+    )
     learn()
     before = time.perf_counter()
     return -len(y) * float(learn()), time.perf_counter() - before
@@ -58,7 +54,9 @@ def with_kernax(X, y):
 def with_sklearn(X, y):
     """Log evidence and seconds."""
     kernel = ConstantKernel() * RBF(np.ones(X.shape[1])) + WhiteKernel(0.1)
-    learner = GaussianProcessRegressor(kernel, alpha=0.0, n_restarts_optimizer=RESTARTS, random_state=0)
+    learner = GaussianProcessRegressor(
+        kernel, alpha=0.0, n_restarts_optimizer=RESTARTS, random_state=0
+    )
     before = time.perf_counter()
     learner.fit(X, y)
     return learner.log_marginal_likelihood_value_, time.perf_counter() - before
@@ -72,7 +70,8 @@ def main() -> None:
     for name, X, y in data_sets():
         X, y = (X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std()
         (ours, seconds), (theirs, longer) = with_kernax(X, y), with_sklearn(X, y)
-        print(f"{name:18}{len(y):6}{ours:12.3f}{seconds:8.1f}{theirs:14.3f}{longer:8.1f}{seconds / longer:8.2f}", flush=True)
+        figures = f"{ours:12.3f}{seconds:8.1f}{theirs:14.3f}{longer:8.1f}{seconds / longer:8.2f}"
+        print(f"{name:18}{len(y):6}{figures}", flush=True)
 
 
 if __name__ == "__main__":

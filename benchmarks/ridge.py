@@ -1,6 +1,7 @@
 """How long does one kernel ridge fit take, and prediction with it?
 
-n = 3000, d = 10, RBF, against scikit-learn's `KernelRidge`, in float64 and float32; then predictions at 1000 new points.
+n = 3000, d = 10, RBF, against scikit-learn's `KernelRidge`, in float64 and float32; then
+predictions at 1000 new points.
 """
 
 import jax
@@ -23,9 +24,13 @@ def cases(quick):
 
 
 def _fits(name, X, y, tolerance, rounds):
-    kernax = Contender("kernax", lambda: Program(lambda X, y: fit(X, y).value.coefficients, X, y, jit=False))
+    kernax = Contender(
+        "kernax", lambda: Program(lambda X, y: fit(X, y).value.coefficients, X, y, jit=False)
+    )
     sklearn = Contender("scikit-learn", lambda: _sklearn_fit(X, y))
-    return Case(f"ridge fit, {name}", [kernax, sklearn], [Bar(0.65, "scikit-learn")], tolerance, rounds)
+    return Case(
+        f"ridge fit, {name}", [kernax, sklearn], [Bar(0.65, "scikit-learn")], tolerance, rounds
+    )
 
 
 def _predictions(name, X, y, Z, tolerance, rounds):

@@ -1,9 +1,11 @@
-"""How well do learned processes predict, on twenty splits of real data? `python -m benchmarks.splits [NAMES]`.
+"""How well do learned processes predict, on twenty splits of real data? `python -m
+benchmarks.splits [NAMES]`.
 
-A Gaussian process with a lengthscale for each dimension, a variance and a noise, learned from one start (1, 1, 0.1) by at most
-100 steps of L-BFGS, by kernax and by scikit-learn: error and mean negative log density in the target's units, final negative
-log likelihood of standardised targets, seconds (compilation apart); means over the splits and their standard errors.
-Inputs and targets are standardised by training rows (Hernandez-Lobato & Adams 2015). Needs the shared data.
+A Gaussian process with a lengthscale for each dimension, a variance and a noise, learned from one
+start (1, 1, 0.1) by at most 100 steps of L-BFGS, by kernax and by scikit-learn: error and mean
+negative log density in the target's units, final negative log likelihood of standardised targets,
+seconds (compilation apart); means over the splits and their standard errors. Inputs and targets are
+standardised by training rows (Hernandez-Lobato & Adams 2015). Needs the shared data.
 """
 
 import sys
@@ -17,20 +19,27 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 import kernax as kx
-from benchmarks.restarts import DATA, LBFGS, Model, loss
+from benchmarks.restarts import DATA, LBFGS, loss
 
 STEPS = 100
 
 
 def with_kernax(X, y, X_new):
     """Mean and variance of new targets, negative log likelihood, seconds."""
-    start = Model(1.0 * kx.RBF(np.ones(X.shape[1])))
+    start = kx.Model(1.0 * kx.RBF(np.ones(X.shape[1])), 0.1)
     before = time.perf_counter()
     solution = kx.minimise(loss, start, LBFGS, STEPS, args=(X, y))
     model = solution.value
     process = kx.condition(kx.GaussianProcess(model.kernel), X, y, model.noise).value
-    mean, variance = jax.block_until_ready((jax.vmap(process.mean)(X_new), jax.vmap(process.variance)(X_new)))
-    return mean, variance + model.noise, len(y) * float(solution.stats["loss"]), time.perf_counter() - before
+    mean, variance = jax.block_until_ready(
+        (jax.vmap(process.mean)(X_new), jax.vmap(process.variance)(X_new))
+    )
+    return (
+        mean,
+        variance + model.noise,
+        len(y) * float(solution.stats["loss"]),
+        time.perf_counter() - before,
+    )
 
 
 def with_sklearn(X, y, X_new):
@@ -79,7 +88,10 @@ def main() -> None:
         for library, values in rows.items():
             mean, error = np.mean(values, 0), np.std(values, 0, ddof=1) / np.sqrt(len(values))
             cells = [f"{m:.3f} +- {e:.3f}" for m, e in zip(mean, error)]
-            print(f"{name:10}{library:14}{cells[0]:>16}{cells[1]:>16}{cells[2]:>18}{mean[3]:11.2f}", flush=True)
+            print(
+                f"{name:10}{library:14}{cells[0]:>16}{cells[1]:>16}{cells[2]:>18}{mean[3]:11.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

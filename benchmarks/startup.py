@@ -1,7 +1,8 @@
 """How long until kernax is imported, and until a first fit is there?
 
-Every run is a process of its own: one imports kernax, the other what it stands on; a third imports kernax and makes a kernel
-ridge fit of n = 500 with nothing compiled before, and takes the time from there.
+Every run is a process of its own: one imports kernax, the other what it stands on; a third imports
+kernax and makes a kernel ridge fit of n = 500 with nothing compiled before, and takes the time from
+there.
 """
 
 from benchmarks.harness import Bar, Case, Contender, Process
@@ -21,9 +22,16 @@ def cases(quick):
         "imports",
         [
             Contender("kernax", lambda: Process("import kernax")),
-            Contender("jax, equinox, lineax, optax", lambda: Process("import jax, equinox, lineax, optax")),
+            Contender(
+                "jax, equinox, lineax, optax", lambda: Process("import jax, equinox, lineax, optax")
+            ),
         ],
         bars=[Bar(1.3, "jax, equinox, lineax, optax")],
         rounds=rounds,
     )
-    yield Case("first fit, n=500", [Contender("kernax", lambda: Process(FIT))], bars=[Bar(3.0)], rounds=rounds)
+    yield Case(
+        "first fit, n=500",
+        [Contender("kernax", lambda: Process(FIT))],
+        bars=[Bar(3.0)],
+        rounds=rounds,
+    )

@@ -1,8 +1,9 @@
 """How long do Gram matrices of strings take?
 
-400 random DNA strings of 57 letters (the size of a promoter): common substrings and gapped subsequences, beside strkernels
-(C++, the kernels of Shogun), whose kernels sum over all lengths up to the one given; 2000 strings of 100 letters by
-spectrum and mismatch, the last two with more possible substrings than a histogram holds.
+400 random DNA strings of 57 letters (the size of a promoter): common substrings and gapped
+subsequences, beside strkernels (C++, the kernels of Shogun), whose kernels sum over all lengths up
+to the one given; 2000 strings of 100 letters by spectrum and mismatch, the last two with more
+possible substrings than a histogram holds.
 """
 
 import jax
@@ -23,8 +24,12 @@ def cases(quick):
         yield Case(
             f"spectrum, k <= 3, n={few}, 57 letters, float64",
             [
-                Contender("kernax", lambda: Program(lambda X: kx.gram(kx.BlendedSpectrum(3), X), X)),
-                Contender("strkernels", lambda: _strkernels("SpectrumStringKernel", texts, order=3)),
+                Contender(
+                    "kernax", lambda: Program(lambda X: kx.gram(kx.BlendedSpectrum(3), X), X)
+                ),
+                Contender(
+                    "strkernels", lambda: _strkernels("SpectrumStringKernel", texts, order=3)
+                ),
             ],
             bars=[Bar(0.01, "strkernels")],
             tolerance=1e-12,
@@ -33,7 +38,9 @@ def cases(quick):
         yield Case(
             f"subsequences of length 4, n={few}, 57 letters, float64",
             [
-                Contender("kernax", lambda: Program(lambda X: kx.gram(kx.Subsequence(4, DECAY), X), X)),
+                Contender(
+                    "kernax", lambda: Program(lambda X: kx.gram(kx.Subsequence(4, DECAY), X), X)
+                ),
                 Contender("strkernels", lambda: _subsequences(texts)),
             ],
             bars=[Bar(0.5, "strkernels")],
@@ -69,7 +76,9 @@ def _strkernels(name, texts, **parameters):
 
 
 def _subsequences(texts):
-    """Those of length 4 alone: what it has for all lengths, less what it has up to 3, which is not timed."""
+    """Those of length 4 alone: what it has for all lengths, less what it has up to 3, which is not
+    timed.
+    """
     shorter = _strkernels("SubsequenceStringKernel", texts, maxlen=3, ssk_lambda=DECAY)()
     every = _strkernels("SubsequenceStringKernel", texts, maxlen=4, ssk_lambda=DECAY)
     return lambda: every() - shorter

@@ -1,14 +1,14 @@
 """Forecasts ten years of the air over Mauna Loa: `python examples/forecast_co2.py PICTURE.png`.
 
-Monthly means of the CO2 series that statsmodels carries, 1958 to 2001. A kernel of four parts (Rasmussen & Williams 2006,
-section 5.4.3: a smooth trend, a season whose shape drifts, irregularities of medium term, and what is correlated over months)
-is learned by evidence from several starts, on everything before 1992; the rest is forecast.
+Monthly means of the CO2 series that statsmodels carries, 1958 to 2001. A kernel of four parts
+(Rasmussen & Williams 2006, section 5.4.3: a smooth trend, a season whose shape drifts,
+irregularities of medium term, and what is correlated over months) is learned by evidence from
+several starts, on everything before 1992; the rest is forecast.
 """
 
 import sys
 import time
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,15 +20,10 @@ from kernax.plot import posterior_band
 FORECAST_FROM, STARTS, STEPS = 1992.0, 4, 40
 
 
-class Model(eqx.Module):
-    """A kernel and the variance of the noise."""
-
-    kernel: kernax.AbstractKernel
-    noise: jax.Array = kernax.positive(default=0.1)
-
-
 def monthly() -> tuple[np.ndarray, np.ndarray]:
-    """Decimal years, one column, and parts per million; months without a measurement are left out."""
+    """Decimal years, one column, and parts per million; months without a measurement are left
+    out.
+    """
     from statsmodels.datasets import co2
 
     series = co2.load_pandas().data["co2"].resample("MS").mean().dropna()
@@ -37,19 +32,21 @@ def monthly() -> tuple[np.ndarray, np.ndarray]:
 
 
 def composite() -> kernax.AbstractKernel:
-    """Trend, drifting season, medium-term irregularities, short-term correlation; years and parts per million."""
+    """Trend, drifting season, medium-term irregularities, short-term correlation; years and parts
+    per million.
+    """
     trend = 2500.0 * kernax.RBF(50.0)
     season = 4.0 * kernax.RBF(100.0) * kernax.Periodic(lengthscale=1.0, period=1.0)
     medium = 0.5 * kernax.RationalQuadratic(lengthscale=1.0, alpha=1.0)
     return trend + season + medium + 0.05 * kernax.RBF(0.15)
 
 
-def loss(model: Model, X: jax.Array, y: jax.Array) -> jax.Array:
+def loss(model: kernax.Model, X: jax.Array, y: jax.Array) -> jax.Array:
     """Minus the log marginal likelihood, a month."""
     return -kernax.log_marginal_likelihood(model.kernel, X, y, model.noise) / len(y)
 
 
-def scores(model: Model, X, y, X_new, y_new):
+def scores(model: kernax.Model, X, y, X_new, y_new):
     """Log evidence, and root mean square error and mean negative log density of the forecast."""
     solution = kernax.condition(kernax.GaussianProcess(model.kernel), X, y, model.noise)
     mean = jax.vmap(solution.value.mean)(X_new)
@@ -64,12 +61,15 @@ def scores(model: Model, X, y, X_new, y_new):
 
 def comment(written: tuple[float, ...], learned: tuple[float, ...]) -> str:
     """What learning gained, and that it was not the forecast where it was not."""
-    gained = f"learning raised the log evidence of the known months by {learned[0] - written[0]:.1f}"
+    gained = (
+        f"learning raised the log evidence of the known months by {learned[0] - written[0]:.1f}"
+    )
     if learned[1:] <= written[1:]:
         return f"{gained}, and the forecast gained by it"
     return (
         f"{gained}, but the forecast did not gain by it:\n"
-        "the evidence speaks of months next to known ones, and a forecast of ten years rests on the trend alone, of whose\n"
+        "the evidence speaks of months next to known ones, and a forecast of ten years rests on "
+        "the trend alone, of whose\n"
         "swings few are known; the trend written by hand suits this decade better"
     )
 
@@ -80,28 +80,52 @@ def main(picture: str) -> None:
     known = X[:, 0] < FORECAST_FROM
     level = ppm[known].mean()
     data = X[known], ppm[known] - level, X[~known], ppm[~known] - level
-    start = Model(composite())
+    start = kernax.Model(composite(), 0.1)
     fixed_period = lambda path, value: not path.endswith("period")
-    starts = kernax.random_starts(start, STARTS, key=jax.random.key(0), spread=0.5, trainable=fixed_period)
+    starts = kernax.random_starts(
+        start, STARTS, key=jax.random.key(0), spread=0.5, trainable=fixed_period
+    )
     before = time.perf_counter()
     learned = kernax.multi_start(
-        loss, starts, optax.lbfgs(), STEPS, args=data[:2], trainable=fixed_period, progress=sys.stderr.isatty()
+        loss,
+        starts,
+        optax.lbfgs(),
+        STEPS,
+        args=data[:2],
+        trainable=fixed_period,
+        progress=sys.stderr.isatty(),
     )
     seconds = time.perf_counter() - before
-    print(f"CO2 at Mauna Loa: {known.sum()} months to learn from, {(~known).sum()} forecast; {STARTS} starts, {seconds:.0f} s")
+    print(
+        f"CO2 at Mauna Loa: {known.sum()} months to learn from, {(~known).sum()} forecast; "
+        f"{STARTS} starts, {seconds:.0f} s"
+    )
     print(f"{'kernel':22}{'log evidence':>14}{'RMSE, ppm':>12}{'NLPD':>10}")
-    models = {"one RBF": Model(1000.0 * kernax.RBF(10.0)), "composite, as written": start, "learned": learned.value}
+    models = {
+        "one RBF": kernax.Model(1000.0 * kernax.RBF(10.0), 0.1),
+        "composite, as written": start,
+        "learned": learned.value,
+    }
     table = {name: scores(model, *data) for name, model in models.items()}
     for name, (evidence, error, density) in table.items():
         print(f"{name:22}{evidence:14.1f}{error:12.3f}{density:10.3f}")
     print(comment(table["composite, as written"], table["learned"]))
     grid = jnp.linspace(X.min(), X.max(), 1200)[:, None]
-    process = kernax.condition(kernax.GaussianProcess(learned.value.kernel), *data[:2], learned.value.noise).value
+    process = kernax.condition(
+        kernax.GaussianProcess(learned.value.kernel), *data[:2], learned.value.noise
+    ).value
     mean = jax.vmap(process.mean)(grid) + level
     deviation = jnp.sqrt(jax.vmap(process.variance)(grid) + learned.value.noise)
     observed, held_out = (X[known, 0], ppm[known]), (X[~known, 0], ppm[~known])
-    ax = posterior_band(grid[:, 0], mean, deviation, observed=observed, held_out=held_out, names=("year", "CO2, ppm"))
-    ax.figure.savefig(picture)
+    ax = posterior_band(
+        grid[:, 0],
+        mean,
+        deviation,
+        observed=observed,
+        held_out=held_out,
+        names=("year", "CO2, ppm"),
+    )
+    ax.figure.savefig(picture)  # pyright: ignore[reportAttributeAccessIssue]
     print(f"picture: {picture}")
 
 

@@ -1,7 +1,9 @@
-"""Writes scikit-learn's diabetes data to a CSV file: `python examples/write_diabetes.py /tmp/kernax/diabetes.csv`.
+"""Writes scikit-learn's diabetes data to a CSV file: `python examples/write_diabetes.py
+/tmp/kernax/diabetes.csv`.
 
-442 patients; age, sex, body mass index, blood pressure and six blood serum measurements in their own units, and a measure of
-the disease's progression a year later (Efron, Hastie, Johnstone & Tibshirani 2004).
+442 patients; age, sex, body mass index, blood pressure and six blood serum measurements in their
+own units, and a measure of the disease's progression a year later (Efron, Hastie, Johnstone &
+Tibshirani 2004).
 """
 
 import csv
@@ -12,13 +14,15 @@ from sklearn.datasets import load_diabetes
 
 
 def write_diabetes(path: Path) -> None:
-    """Writes the table, the column to predict (`progression`) last, and makes the folder if need be."""
+    """Writes the table, the column to predict (`progression`) last, and makes the folder if need
+    be.
+    """
     data = load_diabetes(scaled=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow([*data.feature_names, "progression"])
-        writer.writerows([*x, y] for x, y in zip(data.data.tolist(), data.target.tolist()))
+        writer.writerow([*data.feature_names, "progression"])  # pyright: ignore[reportAttributeAccessIssue]
+        writer.writerows([*x, y] for x, y in zip(data.data.tolist(), data.target.tolist()))  # pyright: ignore[reportAttributeAccessIssue]
 
 
 if __name__ == "__main__":

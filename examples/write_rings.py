@@ -1,7 +1,9 @@
-"""Writes two rings among columns that say nothing to a CSV file: `python examples/write_rings.py FILE.csv`.
+"""Writes two rings among columns that say nothing to a CSV file: `python examples/write_rings.py
+FILE.csv`.
 
-400 rows. A disc and the ring around it, in the columns `across` and `along`, overlapping a little; and eight columns of noise,
-which a kernel with one lengthscale for all of them cannot tell from these two.
+400 rows. A disc and the ring around it, in the columns `across` and `along`, overlapping a little;
+and eight columns of noise, which a kernel with one lengthscale for all of them cannot tell from
+these two.
 """
 
 import csv
@@ -19,7 +21,11 @@ def write_rings(path: Path) -> None:
     outside = rng.uniform(size=ROWS) < 0.5
     radius = np.where(outside, 2.0, 0.8) + 0.35 * rng.normal(size=ROWS)
     angle = rng.uniform(0, 2 * np.pi, ROWS)
-    columns = [radius * np.cos(angle), radius * np.sin(angle), *rng.normal(size=(DISTRACTORS, ROWS))]
+    columns = [
+        radius * np.cos(angle),
+        radius * np.sin(angle),
+        *rng.normal(size=(DISTRACTORS, ROWS)),
+    ]
     names = ["across", "along", *(f"noise {i + 1}" for i in range(DISTRACTORS))]
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:

@@ -11,7 +11,10 @@ def command() -> Callable[..., None]:
     except ModuleNotFoundError as problem:
         if (problem.name or "").partition(".")[0] not in ("typer", "rich", "threadpoolctl"):
             raise
-        print(f"error: the command line needs {problem.name}: pip install 'kernax-toolkit[cli]'", file=sys.stderr)
+        print(
+            f"error: the command line needs {problem.name}: pip install 'kernax-toolkit[cli]'",
+            file=sys.stderr,
+        )
         sys.exit(2)
     return app
 

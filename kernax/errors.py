@@ -1,5 +1,19 @@
 """The exceptions and warnings of kernax."""
 
+__all__ = [
+    "SolveError",
+    "NonFiniteError",
+    "NotPSDError",
+    "MaxStepsError",
+    "BreakdownError",
+    "DivergedError",
+    "MemoryBudgetError",
+    "ConditionWarning",
+    "RunawayWarning",
+    "FeaturelessWarning",
+    "PrecisionWarning",
+]
+
 
 class SolveError(RuntimeError):
     """A solve did not succeed."""
@@ -18,7 +32,10 @@ class MaxStepsError(SolveError):
 
 
 class BreakdownError(SolveError):
-    """A solver stopped short of its tolerance: no more progress, or rounding errors as large as the solution."""
+    """A solver stopped before it met its tolerance.
+
+    It made no more progress, or rounding errors are too large for the tolerance.
+    """
 
 
 class DivergedError(SolveError):
@@ -30,15 +47,18 @@ class MemoryBudgetError(MemoryError):
 
 
 class ConditionWarning(UserWarning):
-    """A matrix is close to singular, so that few digits are left or jitter was added, or it is not positive semidefinite."""
+    """A matrix is close to singular, or not positive semidefinite.
+
+    Close to singular means that few digits of the result are right, or that jitter was added.
+    """
 
 
 class RunawayWarning(UserWarning):
-    """A parameter that the loss does not hold back was stopped at a bound."""
+    """A parameter for which the loss has no finite minimum was stopped at a bound."""
 
 
 class FeaturelessWarning(UserWarning):
-    """A kernel met points without features, such as empty strings: every value is zero there."""
+    """Some points have no features, such as empty strings: all their kernel values are zero."""
 
 
 class PrecisionWarning(UserWarning):

@@ -7,10 +7,13 @@ from pathlib import Path
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax")
+)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
-os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # lines of source cost a twelfth of the time
+# Lines of source cost a twelfth of the time.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Two processes at a time: several threads of each would wait for each other, spinning.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -19,7 +22,8 @@ QUICK_FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=
 if not version("jaxlib").startswith("0.10."):
     QUICK_FLAGS = ""
 os.environ.setdefault("XLA_FLAGS", QUICK_FLAGS)
-gc.set_threshold(200_000, 20, 100)  # jaxprs are many small objects: a tenth of the time went to collections
+# Jaxprs are many small objects: a tenth of the time went to collections.
+gc.set_threshold(200_000, 20, 100)
 
 import equinox as eqx
 import hypothesis
@@ -35,17 +39,20 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 with jaxtyping.install_import_hook("kernax", "beartype.beartype"):
     import kernax  # every annotated shape in the package is checked while the tests run
 
-hypothesis.settings.register_profile("kernax", deadline=None, max_examples=25, derandomize=True, database=None)
+hypothesis.settings.register_profile(
+    "kernax", deadline=None, max_examples=25, derandomize=True, database=None
+)
 hypothesis.settings.load_profile("kernax")
 
-X64 = jax.config.jax_enable_x64
+X64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
 DTYPE = np.float64 if X64 else np.float32
 needs_x64 = pytest.mark.skipif(not X64, reason="a statement about float64")
 needs_x32 = pytest.mark.skipif(X64, reason="a statement about a process without 64-bit mode")
 DATA = Path(__file__).parent.parent.parent / "shared" / "data"
 
-# How close is close, by precision: the one table of tolerances. `gradient` is for central differences in float64 of a
-# float64 function; in float32 differences are too coarse to say anything, so those tests run in float64 only.
+# How close is close, by precision: the one table of tolerances. `gradient` is for central
+# differences in float64 of a float64 function; in float32 differences are too coarse to say
+# anything, so those tests run in float64 only.
 TOLERANCE = {
     "value": 1e-10 if X64 else 2e-5,
     "solve": 1e-8 if X64 else 2e-3,
@@ -55,7 +62,9 @@ TOLERANCE = {
 
 @pytest.fixture(scope="module", autouse=True)
 def no_more_programs_than_a_process_may_hold():
-    """Linux grants a process 65530 maps of memory, XLA takes several for each program, and crashes without."""
+    """Linux grants a process 65530 maps of memory, XLA takes several for each program, and crashes
+    without.
+    """
     yield
     maps = Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > 35_000:
@@ -83,18 +92,27 @@ def assert_close(a, b, tolerance=TOLERANCE["value"]):
 
 
 def check_derivatives(function, arguments, *, rtol, atol, step=1e-5):
-    """Forward and reverse derivatives along a random direction against central differences: three compilations in all."""
+    """Forward and reverse derivatives along a random direction against central differences: three
+    compilations in all.
+    """
     rng = np.random.default_rng(0)
-    normal = lambda tree: jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=jnp.shape(leaf)), jnp.result_type(leaf)), tree)
+    normal = lambda tree: jax.tree.map(
+        lambda leaf: jnp.asarray(rng.normal(size=jnp.shape(leaf)), jnp.result_type(leaf)), tree
+    )
     direction, compiled = normal(arguments), jax.jit(function)
-    ahead, behind = (compiled(*jax.tree.map(lambda a, d, h=h: a + h * d, arguments, direction)) for h in (step, -step))
+    ahead, behind = (
+        compiled(*jax.tree.map(lambda a, d, h=h: a + h * d, arguments, direction))
+        for h in (step, -step)
+    )
     slope = jax.jit(lambda a, d: jax.jvp(function, a, d)[1])(arguments, direction)
     for a, b, c in zip(*map(jax.tree.leaves, (slope, ahead, behind))):
         np.testing.assert_allclose(a, (b - c) / (2 * step), rtol=rtol, atol=atol)
     weights = normal(slope)
     gradient = jax.jit(lambda a, w: jax.vjp(function, *a)[1](w))(arguments, weights)
     inner = lambda a, b: sum(np.vdot(u, v) for u, v in zip(jax.tree.leaves(a), jax.tree.leaves(b)))
-    np.testing.assert_allclose(inner(gradient, direction), inner(weights, slope), rtol=rtol, atol=atol)
+    np.testing.assert_allclose(
+        inner(gradient, direction), inner(weights, slope), rtol=rtol, atol=atol
+    )
 
 
 def assert_refused(result, words):
@@ -111,7 +129,9 @@ def untyped(function):
 
 
 def real_data(name: str):
-    """A data set of the project's shared folder, read in place; the test is skipped where that is absent."""
+    """A data set of the project's shared folder, read in place; the test is skipped where that is
+    absent.
+    """
     path = DATA / f"{name}.npz"
     if not path.exists():
         pytest.skip(f"the shared data set {name} is not here")
@@ -125,5 +145,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_configure(config):
-    if not X64:  # tests write their data in float64; that this is said once in a process is a test of its own (P01)
+    # tests write their data in float64; that this is said once in a process is a test of its own
+    # (P01)
+    if not X64:
         config.addinivalue_line("filterwarnings", "ignore:float64 data is computed in float32")

@@ -1,8 +1,9 @@
-"""Batches on a CPU are loops: a batched call into LAPACK can hang there, whatever the library that makes it."""
+"""Batches on a CPU are loops: a batched call into LAPACK can hang there, whatever the library that
+makes it.
+"""
 
 import re
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,7 +31,11 @@ def evidence(kernel, X, y):
 
 def prediction(kernel, X, y):
     process = kernax.condition(kernax.GaussianProcess(kernel), X, y, 0.1, throw=False).value
-    return process.mean(X[0]) + process.variance(X[0]) + process.sample(X[:3] + 0.5, key=jax.random.key(0))[0]
+    return (
+        process.mean(X[0])
+        + process.variance(X[0])
+        + process.sample(X[:3] + 0.5, key=jax.random.key(0))[0]
+    )
 
 
 def softmax(kernel, X, y):
@@ -50,7 +55,8 @@ def test_no_batch_reaches_lapack_and_the_members_keep_their_values_and_gradients
     batch = jax.jit(jax.vmap(one))
     targets = jnp.stack([y, 2 * y, 3 * y])
     calls = re.findall(
-        r"= \(?[a-z0-9]+\[([0-9,]+)\].*custom_call_target=\"lapack_", batch.lower(scales, targets).compile().as_text()
+        r"= \(?[a-z0-9]+\[([0-9,]+)\].*custom_call_target=\"lapack_",
+        batch.lower(scales, targets).compile().as_text(),
     )
     assert calls
     assert all(shape.count(",") < 2 for shape in calls), calls
@@ -68,18 +74,19 @@ def test_line_searches_over_several_starts_end(rng):
     """With batched factorisations this waits forever on two cores."""
     X, y = rng.normal(size=(40, 3)).astype(DTYPE), rng.normal(size=40).astype(DTYPE)
 
-    class Model(eqx.Module):
-        kernel: kernax.AbstractKernel
-        ridge: jax.Array = kernax.positive(default=1.0)
-
     loss = lambda model, X, y: leave_one_out(model.kernel, X, y) + model.ridge
-    learn = lambda y: kernax.minimise(loss, Model(kernax.RBF(jnp.ones(3))), optax.lbfgs(), 3, args=(X, y), throw=False)
+    learn = lambda y: kernax.minimise(
+        loss, kernax.Model(kernax.RBF(jnp.ones(3))), optax.lbfgs(), 3, args=(X, y), throw=False
+    )
     assert jnp.all(jnp.isfinite(jax.vmap(learn)(jnp.stack([y, 2 * y, 3 * y])).stats["loss"]))
 
 
 @needs_x64
 def test_batches_of_matrices_of_right_hand_sides_and_of_both_nest(rng):
-    A, B = jnp.asarray(rng.normal(size=(2, 3, 4, 4)), DTYPE), jnp.asarray(rng.normal(size=(3, 5, 4)), DTYPE)
+    A, B = (
+        jnp.asarray(rng.normal(size=(2, 3, 4, 4)), DTYPE),
+        jnp.asarray(rng.normal(size=(3, 5, 4)), DTYPE),
+    )
     product = lambda A, b: one_by_one(lambda A, b: (A @ b, "static"), A, b)[0]
     both = jax.vmap(jax.vmap(jax.vmap(product, (None, 0))), (0, None))(A, B)
     np.testing.assert_allclose(both, jnp.einsum("uvij,vkj->uvki", A, B), rtol=1e-5, atol=1e-5)

@@ -1,4 +1,6 @@
-"""Where data enter: what is converted, what is refused, and what must never wrap, hang or pass for a solution."""
+"""Where data enter: what is converted, what is refused, and what must never wrap, hang or pass for
+a solution.
+"""
 
 import equinox as eqx
 import jax
@@ -10,7 +12,11 @@ import pytest
 from conftest import needs_x32, needs_x64, untyped
 
 import kernax
+from kernax.core import boundary
 from kernax.core.boundary import as_stack
+from kernax.core.kernel import as_kernel
+from kernax.core.labels import as_signs
+from kernax.core.weights import UnitWeights
 
 DTYPE = jnp.result_type(float)
 KERNEL = kernax.RBF(2.0)
@@ -34,13 +40,17 @@ def test_lists_of_traced_numbers_are_points():
 
 @needs_x64
 def test_points_without_dimensions_are_refused():
-    with pytest.raises(ValueError, match=r"X must hold points of at least one dimension, but has shape \(3, 0\)"):
+    with pytest.raises(
+        ValueError, match=r"X must hold points of at least one dimension, but has shape \(3, 0\)"
+    ):
         kernax.gram(KERNEL, np.ones((3, 0)))
 
 
 @needs_x64
 @pytest.mark.parametrize(
-    "X", [np.array([["a"]]), np.ones((2, 2), complex), np.array([[object()]])], ids=["text", "complex", "object"]
+    "X",
+    [np.array([["a"]]), np.ones((2, 2), complex), np.array([[object()]])],
+    ids=["text", "complex", "object"],
 )
 def test_what_is_no_real_number_is_refused(X):
     with pytest.raises(ValueError, match="arrays of real numbers"):
@@ -70,7 +80,9 @@ def test_a_zero_matrix_is_not_positive_definite_and_does_not_hang():
 
 
 def test_a_small_pivot_of_a_badly_scaled_matrix_needs_no_jitter():
-    A = lx.MatrixLinearOperator(jnp.diag(jnp.array([1.0, 1e-9], DTYPE)), lx.positive_semidefinite_tag)
+    A = lx.MatrixLinearOperator(
+        jnp.diag(jnp.array([1.0, 1e-9], DTYPE)), lx.positive_semidefinite_tag
+    )
     np.testing.assert_allclose(kernax.solve(A, np.array([1.0, 1e-9])).value, 1, rtol=1e-6)
 
 
@@ -105,13 +117,21 @@ def test_a_kernel_that_returns_a_vector_is_refused_by_name():
 def test_a_vector_where_a_kernel_wants_a_scalar_is_refused_by_name_unless_it_is_mapped_over():
     X, scales = np.ones((3, 2), DTYPE), np.array([1.0, 2.0], DTYPE)
     for kernel, words in (
-        (kernax.Scaled(kernax.RBF(), scales), r"Scaled.scale must be a scalar, but has shape \(2,\): batch over several"),
-        (kernax.RBF() + 2.0 * kernax.Constant(scales), r"Constant.value must be a scalar, but has shape \(2,\)"),
+        (
+            kernax.Scaled(kernax.RBF(), scales),
+            r"Scaled.scale must be a scalar, but has shape \(2,\): batch over several",
+        ),
+        (
+            kernax.RBF() + 2.0 * kernax.Constant(scales),
+            r"Constant.value must be a scalar, but has shape \(2,\)",
+        ),
     ):
         for verb in (kernax.gram, lambda kernel, X: kernax.kernel_ridge(kernel, X, X[:, 0], 0.1)):
             with pytest.raises(ValueError, match=words):
                 verb(kernel, X)
-    np.testing.assert_array_equal(jax.vmap(lambda k: kernax.gram(k, X))(kernax.Constant(scales))[:, 0, 0], scales)
+    np.testing.assert_array_equal(
+        jax.vmap(lambda k: kernax.gram(k, X))(kernax.Constant(scales))[:, 0, 0], scales
+    )
 
 
 @needs_x64
@@ -124,15 +144,20 @@ def test_columns_and_tables_of_other_libraries_are_arrays():
         def __array__(self, *_, **__):
             return np.array([1.0, 2.0, 4.0])
 
-    for name, ndim in (("y", -1), ("points", 1)):
-        array = untyped(kernax.core.boundary._as_array)(Column(), ndim, name)
+    targets = untyped(boundary.as_targets)(Column(), 3, np.dtype(float))
+    for array in (targets, boundary.as_stack(Column(), "X")):
         np.testing.assert_array_equal(array, [1.0, 2.0, 4.0])
 
 
 @needs_x64
 def test_a_solver_of_something_else_is_refused():
-    with pytest.raises(ValueError, match=r"solver must be a linear solver, such as JitteredCholesky\(\), but is SMO"):
-        untyped(kernax.kernel_ridge)(KERNEL, np.ones((3, 1), DTYPE), np.ones(3, DTYPE), 0.1, solver=kernax.SMO())
+    with pytest.raises(
+        ValueError,
+        match=r"linear solver, such as kernax\.solvers\.JitteredCholesky\(\), but is SMO",
+    ):
+        untyped(kernax.kernel_ridge)(
+            KERNEL, np.ones((3, 1), DTYPE), np.ones(3, DTYPE), 0.1, solver=kernax.solvers.SMO()
+        )
 
 
 @needs_x64
@@ -154,7 +179,9 @@ def test_a_kernel_may_map_over_a_stack_of_others_inside():
 @needs_x64
 @pytest.mark.parametrize("block_size", [None, 7, 50])
 def test_blocks_of_any_size_are_symmetric_bitwise(block_size, rng):
-    K = kernax.gram(kernax.RBF(8.0), rng.normal(size=(130, 64)).astype(np.float32), block_size=block_size)
+    K = kernax.gram(
+        kernax.RBF(8.0), rng.normal(size=(130, 64)).astype(np.float32), block_size=block_size
+    )
     assert jnp.all(K == K.T)
 
 
@@ -193,7 +220,9 @@ def test_leave_one_out_says_when_it_took_jitter():
 
 @needs_x32
 def test_large_integer_targets_keep_their_value_in_float32():
-    f = kernax.kernel_ridge(kernax.Constant(1.0), np.ones((3, 1)), np.full(3, 5_000_000_000), 1e-3).value
+    f = kernax.kernel_ridge(
+        kernax.Constant(1.0), np.ones((3, 1)), np.full(3, 5_000_000_000), 1e-3
+    ).value
     np.testing.assert_allclose(f(jnp.ones(1)), 5e9, rtol=1e-2)
 
 
@@ -203,15 +232,27 @@ def test_large_integer_targets_keep_their_value_in_float32():
     [
         lambda v: kernax.kernel_ridge(KERNEL, POINTS, POINTS[:, 0], -v, throw=False),
         lambda v: kernax.kernel_ridge(KERNEL, POINTS, POINTS[:, 0], -v, block_size=4, throw=False),
-        lambda v: kernax.kernel_ridge(KERNEL, POINTS, POINTS[:, 0], 0.1, weights=v * jnp.zeros(6), throw=False),
-        lambda v: kernax.kernel_ridge(KERNEL, POINTS, POINTS[:, 0], 0.1, weights=jnp.ones(6).at[0].set(-v), throw=False),
-        lambda v: kernax.kernel_ridge(kernax.Periodic(1.0, -v), POINTS, POINTS[:, 0], 0.1, throw=False),
-        lambda v: kernax.condition(kernax.GaussianProcess(KERNEL), POINTS, POINTS[:, 0], -v * jnp.ones(6), throw=False),
+        lambda v: kernax.kernel_ridge(
+            KERNEL, POINTS, POINTS[:, 0], 0.1, weights=v * jnp.zeros(6), throw=False
+        ),
+        lambda v: kernax.kernel_ridge(
+            KERNEL, POINTS, POINTS[:, 0], 0.1, weights=jnp.ones(6).at[0].set(-v), throw=False
+        ),
+        lambda v: kernax.kernel_ridge(
+            kernax.Periodic(1.0, -v), POINTS, POINTS[:, 0], 0.1, throw=False
+        ),
+        lambda v: kernax.condition(
+            kernax.GaussianProcess(KERNEL), POINTS, POINTS[:, 0], -v * jnp.ones(6), throw=False
+        ),
     ],
 )
 def test_what_is_refused_eagerly_is_a_status_and_nan_while_tracing(fit):
     solution = jax.jit(lambda v: fit(v))(1e-4)
-    f = solution.value.mean if isinstance(solution.value, kernax.GaussianProcess) else solution.value
+    f = (
+        solution.value.mean
+        if isinstance(solution.value, kernax.GaussianProcess)
+        else solution.value
+    )
     assert solution.result == kernax.RESULTS.nonfinite
     assert jnp.isnan(f(POINTS[0]))
 
@@ -223,11 +264,20 @@ POINTS = np.random.default_rng(0).normal(size=(6, 2)).astype(DTYPE)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: kernax.RBF("a"), "a parameter must be a number or an array of numbers, but is 'a'"),
+        (
+            lambda: kernax.RBF("a"),
+            "a parameter must be a number or an array of numbers, but is 'a'",
+        ),
         (lambda: kernax.RBF(None), "but is None"),
         (lambda: kernax.RBF(np.ones(2) * 1j), "a parameter must be real"),
-        (lambda: kernax.core.kernel.as_kernel(kernax.RBF), r"but is the class RBF: call it, as in RBF"),
-        (lambda: kernax.core.boundary.as_targets(np.array(["hi"] * 6), 6, DTYPE), "y must be an array of real numbers"),
+        (
+            lambda: as_kernel(kernax.RBF),
+            r"but is the class RBF: call it, as in RBF",
+        ),
+        (
+            lambda: boundary.as_targets(np.array(["hi"] * 6), 6, DTYPE),
+            "y must be an array of real numbers",
+        ),
     ],
 )
 def test_values_of_the_wrong_kind_are_refused_by_name(call, message):
@@ -244,12 +294,42 @@ TEXTS = ["GATTACA", "TATAAT"] * 2
 @pytest.mark.parametrize(
     ("came", "hint", "mended", "kernel"),
     [
-        (TEXTS, "kernax.strings.encode makes points of texts", kernax.strings.encode, kernax.Spectrum(3)),
-        (TREES, "kernax.trees.encode makes points of trees", kernax.trees.encode, kernax.SubsetTree(0.5)),
-        (WORDS, "words for groups become columns of 0 and 1 by kernax.one_hot", lambda X: kernax.one_hot(X)[0], kernax.RBF()),
-        (WORDS[:, None], "kernax.one_hot makes columns", lambda X: kernax.one_hot(X[:, 0])[0], kernax.RBF()),
-        ([["m", 1.0], ["f", 2.0]], r"want .astype\(float\)", lambda X: np.array(X)[:, 1:].astype(DTYPE), kernax.RBF()),
-        (np.array(["2026-01-01"], "M8[D]"), "make numbers of it, or drop", lambda X: X.astype(DTYPE)[:, None], kernax.RBF()),
+        (
+            TEXTS,
+            "kernax.strings.encode makes points of texts",
+            kernax.strings.encode,
+            kernax.Spectrum(3),
+        ),
+        (
+            TREES,
+            "kernax.trees.encode makes points of trees",
+            kernax.trees.encode,
+            kernax.SubsetTree(0.5),
+        ),
+        (
+            WORDS,
+            "words for groups become columns of 0 and 1 by kernax.one_hot",
+            lambda X: kernax.one_hot(X)[0],
+            kernax.RBF(),
+        ),
+        (
+            WORDS[:, None],
+            "kernax.one_hot makes columns",
+            lambda X: kernax.one_hot(X[:, 0])[0],
+            kernax.RBF(),
+        ),
+        (
+            [["m", 1.0], ["f", 2.0]],
+            r"want .astype\(float\)",
+            lambda X: np.array(X)[:, 1:].astype(DTYPE),
+            kernax.RBF(),
+        ),
+        (
+            np.array(["2026-01-01"], "M8[D]"),
+            "make numbers of it, or drop",
+            lambda X: X.astype(DTYPE)[:, None],
+            kernax.RBF(),
+        ),
     ],
 )
 def test_hints_about_words_suit_them_and_work_when_followed(came, hint, mended, kernel):
@@ -262,9 +342,11 @@ def test_hints_about_words_suit_them_and_work_when_followed(came, hint, mended, 
 @needs_x64
 def test_hints_about_classes_work_when_followed():
     X, columns = POINTS[:4], np.eye(2)[[0, 1, 0, 1]]
-    with pytest.raises(ValueError, match=r"2 classes: 0.0, 1.0: 2 \* Y - 1 makes signs of one-hot columns"):
+    with pytest.raises(
+        ValueError, match=r"2 classes: 0.0, 1.0: 2 \* Y - 1 makes signs of one-hot columns"
+    ):
         kernax.svm(KERNEL, X, columns, 1.0)
-    kernax.core.labels.as_signs(2 * columns - 1, 4, DTYPE, None)
+    as_signs(2 * columns - 1, 4, DTYPE, UnitWeights(4, DTYPE))
     with pytest.raises(ValueError, match=r"shape \(4, 1\): pass labels\[:, 0\]"):
         kernax.signs(WORDS[:, None])
     with pytest.raises(ValueError, match="columns of 0 and 1 are one-hot already"):
@@ -276,6 +358,8 @@ def test_hints_about_classes_work_when_followed():
 @needs_x64
 @pytest.mark.parametrize("kernel", [kernax.Spectrum(2), kernax.SubsetTree(0.5)])
 def test_numbers_are_not_sent_to_be_encoded(kernel):
-    with pytest.raises(ValueError, match=r"a point is numbers, of shape .*: take a kernel of vectors") as problem:
+    with pytest.raises(
+        ValueError, match=r"a point is numbers, of shape .*: take a kernel of vectors"
+    ) as problem:
         kernax.gram(kernel, POINTS)
     assert "encode" not in str(problem.value)

@@ -32,18 +32,20 @@ def test_platts_sigmoid_maximises_the_likelihood_of_softened_targets(values):
         return np.sum(weights * (t * np.logaddexp(0, -margin) + (1 - t) * np.logaddexp(0, margin)))
 
     found = scipy.optimize.minimize(objective, [1.0, 0.0], tol=1e-10).x
-    ours = kernax.platt(f, y, weights=weights).value
+    ours = kernax.calibration.platt(f, y, weights=weights).value
     np.testing.assert_allclose([ours.slope, ours.intercept], found, rtol=1e-4)
     assert jnp.all((ours(f) > 0) & (ours(f) < 1))
-    constant = kernax.platt(np.ones(50, DTYPE), y, weights=weights).value
-    np.testing.assert_allclose(constant(np.ones(3, DTYPE)), (weights * t).sum() / weights.sum(), rtol=1e-4)
-    separated = kernax.platt(y.astype(DTYPE), y).value
+    constant = kernax.calibration.platt(np.ones(50, DTYPE), y, weights=weights).value
+    np.testing.assert_allclose(
+        constant(np.ones(3, DTYPE)), (weights * t).sum() / weights.sum(), rtol=1e-4
+    )
+    separated = kernax.calibration.platt(y.astype(DTYPE), y).value
     assert jnp.isfinite(separated.slope)
 
 
 def test_isotonic_probabilities_are_scikit_learns_and_rise(values):
     f, y, weights = values
-    ours = kernax.isotonic(f, y, weights=weights)
+    ours = kernax.calibration.isotonic(f, y, weights=weights)
     theirs = IsotonicRegression(out_of_bounds="clip").fit(f, y > 0, sample_weight=weights)
     np.testing.assert_allclose(ours(f), theirs.predict(f), atol=1e-12 if X64 else 1e-5)
     assert jnp.all(jnp.diff(ours(jnp.sort(f))) >= 0)
@@ -54,21 +56,25 @@ def test_leaving_points_out_is_fitting_without_them(values):
     rng = np.random.default_rng(1)
     X = rng.normal(size=(24, 2))
     y = np.sign(X[:, 0] + 0.5 * rng.normal(size=24))
-    solver = kernax.SMO(tol=1e-8)
+    solver = kernax.solvers.SMO(tol=1e-8)
     left_out = kernax.svm_leave_one_out(kernax.RBF(1.0), X, y, 1.0, solver=solver)
     for i in (0, 3, 11):
         without = SVC(C=1.0, gamma=0.5, tol=1e-10).fit(np.delete(X, i, 0), np.delete(y, i))
-        np.testing.assert_allclose(left_out[i], without.decision_function(X[i : i + 1])[0], atol=1e-6)
-    assert np.mean(np.sign(left_out) != y) >= np.mean(SVC(C=1.0, gamma=0.5).fit(X, y).predict(X) != y)
+        np.testing.assert_allclose(
+            left_out[i], without.decision_function(X[i : i + 1])[0], atol=1e-6
+        )
+    assert np.mean(np.sign(left_out) != y) >= np.mean(
+        SVC(C=1.0, gamma=0.5).fit(X, y).predict(X) != y
+    )
 
 
 @needs_x64
 def test_bad_values_are_refused_by_name(values):
     f, y, _ = values
     with pytest.raises(ValueError, match=r"f must hold decision values, shape \(n,\)"):
-        kernax.platt(f[:, None], y)
+        kernax.calibration.platt(f[:, None], y)
     with pytest.raises(ValueError, match=r"y must hold -1 and \+1"):
-        kernax.isotonic(f, y + 1)
+        kernax.calibration.isotonic(f, y + 1)
     with pytest.raises(ValueError, match="each class needs two points"):
         kernax.svm_leave_one_out(kernax.RBF(), f[:4, None], np.array([1.0, -1, -1, -1]), 1.0)
 
@@ -76,15 +82,15 @@ def test_bad_values_are_refused_by_name(values):
 @needs_x64
 def test_a_point_of_weight_zero_is_not_there_for_isotonic_probabilities():
     f, y = np.array([1.0, 2.0, 3.0, 8.0], DTYPE), np.array([-1.0, -1.0, 1.0, -1.0], DTYPE)
-    weighted = kernax.isotonic(f, y, weights=np.array([1.0, 1.0, 1.0, 0.0], DTYPE))
-    without = kernax.isotonic(f[:3], y[:3])
+    weighted = kernax.calibration.isotonic(f, y, weights=np.array([1.0, 1.0, 1.0, 0.0], DTYPE))
+    without = kernax.calibration.isotonic(f[:3], y[:3])
     for at in (0.0, 1.5, 2.5, 3.0, 8.0, 9.0):
         np.testing.assert_allclose(weighted(at), without(at), rtol=1e-6)
 
 
 @needs_x64
 def test_columns_of_targets_are_refused(values):
-    for fit in (kernax.platt, kernax.isotonic):
+    for fit in (kernax.calibration.platt, kernax.calibration.isotonic):
         with pytest.raises(ValueError, match=r"y must have shape \(2,\), but has shape \(2, 2\)"):
             fit(np.array([0.0, 1.0]), np.array([[1.0, -1.0], [-1.0, 1.0]]))
     with pytest.raises(ValueError, match="leave out for each column"):
@@ -93,33 +99,46 @@ def test_columns_of_targets_are_refused(values):
 
 def test_platts_sigmoid_does_not_mind_where_zero_is(values):
     f, y, _ = values
-    p = kernax.platt(f, y).value(f)
-    for offset, atol in ((2.0**10, 1e-3), (2.0**20, 0.1)) if not X64 else ((2.0**10, 1e-10), (2.0**40, 1e-3)):
-        far = (np.asarray(f) + offset).astype(p.dtype)  # float32 holds it to 6e-5, and to 0.06: that is all the error
-        exact = kernax.platt((far - offset).astype(p.dtype), y).value
-        np.testing.assert_allclose(kernax.platt(far, y).value(far), exact(far - offset), atol=10 * TOLERANCE["value"])
+    p = kernax.calibration.platt(f, y).value(f)
+    for offset, atol in (
+        ((2.0**10, 1e-3), (2.0**20, 0.1)) if not X64 else ((2.0**10, 1e-10), (2.0**40, 1e-3))
+    ):
+        # float32 holds it to 6e-5, and to 0.06: that is all the error.
+        far = (np.asarray(f) + offset).astype(p.dtype)
+        exact = kernax.calibration.platt((far - offset).astype(p.dtype), y).value
+        np.testing.assert_allclose(
+            kernax.calibration.platt(far, y).value(far),
+            exact(far - offset),
+            atol=10 * TOLERANCE["value"],
+        )
         np.testing.assert_allclose(exact(far - offset), p, atol=atol)
 
 
 @pytest.mark.parametrize("value", [0.3, 1e6 / 3, -1e-20])
 def test_values_that_are_all_the_same_have_no_slope(values, value):
-    """Their mean is not quite the same: the slope was 2e14, over what rounding left of the difference."""
+    """Their mean is not quite the same: the slope was 2e14, over what rounding left of the
+    difference.
+    """
     y, weights = values[1:]
-    fit = kernax.platt(np.full(50, value, DTYPE), y, weights=weights).value
+    fit = kernax.calibration.platt(np.full(50, value, DTYPE), y, weights=weights).value
     assert fit.slope == 0
     plus, minus = weights[y > 0].sum(), weights[y < 0].sum()
     likely = np.where(y > 0, (plus + 1) / (plus + 2), 1 / (minus + 2))
-    np.testing.assert_allclose(fit(jnp.zeros(())), (weights * likely).sum() / weights.sum(), rtol=TOLERANCE["solve"])
+    np.testing.assert_allclose(
+        fit(jnp.zeros(())), (weights * likely).sum() / weights.sum(), rtol=TOLERANCE["solve"]
+    )
 
 
 @needs_x64
 def test_the_derivatives_of_platts_sigmoid_are_those_of_the_maximum(values):
-    """In the values, repeated ones included, and the weights, forward and backward; a thousandth off would be seen."""
+    """In the values, repeated ones included, and the weights, forward and backward; a thousandth
+    off would be seen.
+    """
     f, y, weights = values
     y[10] = y[11]
 
     def probabilities(f, weights):
-        fit = kernax.platt(f, y, weights=weights, throw=False).value
+        fit = kernax.calibration.platt(f, y, weights=weights, throw=False).value
         return fit(jnp.linspace(-1.0, 1.0, 3)), fit.slope, fit.intercept
 
     check_derivatives(probabilities, (jnp.asarray(f), jnp.asarray(weights)), rtol=1e-7, atol=1e-9)
@@ -128,7 +147,11 @@ def test_the_derivatives_of_platts_sigmoid_are_those_of_the_maximum(values):
 @needs_x64
 def test_the_derivatives_of_platts_sigmoid_are_finite_where_all_values_are_the_same():
     y = np.tile([1.0, -1.0, 1.0], 4)
-    slope = jax.jit(jax.grad(lambda f, w: kernax.platt(f, y, weights=w, throw=False).value(0.5), (0, 1)))
+    slope = jax.jit(
+        jax.grad(
+            lambda f, w: kernax.calibration.platt(f, y, weights=w, throw=False).value(0.5), (0, 1)
+        )
+    )
     for part in slope(jnp.full(12, 0.3), jnp.ones(12)):
         assert jnp.all(jnp.isfinite(part))
 
@@ -137,7 +160,10 @@ def test_the_derivatives_of_platts_sigmoid_are_finite_where_all_values_are_the_s
 def test_a_weight_of_25_is_25_values(values):
     f, y, _ = values
     rows, weights = np.r_[np.zeros(24, int), np.arange(50)], np.r_[25.0, np.ones(49)].astype(DTYPE)
-    for fit in (lambda *given, **more: kernax.platt(*given, **more).value, kernax.isotonic):
+    for fit in (
+        lambda *given, **more: kernax.calibration.platt(*given, **more).value,
+        kernax.calibration.isotonic,
+    ):
         weighted, repeated = fit(f, y, weights=weights), fit(f[rows], y[rows])
         np.testing.assert_allclose(weighted(f), repeated(f), atol=10 * TOLERANCE["value"])
 
@@ -148,19 +174,25 @@ def test_small_weights_beside_large_ones_keep_their_frequencies():
     y = np.array([-1.0, 1, -1, -1, 1, -1, 1, 1], DTYPE)
     small = 1e-12
     weights = np.array([1e12, 1e12, 3 * small, small, 2 * small, small, 1e12, 1e12]).astype(DTYPE)
-    ours = kernax.isotonic(f, y, weights=weights)
+    ours = kernax.calibration.isotonic(f, y, weights=weights)
     theirs = pooled([float(w) for w in weights], [float(sign > 0) for sign in y])
     np.testing.assert_allclose(ours(f), theirs, rtol=1e-6, atol=1e-12)
-    alone = kernax.isotonic(f[2:6], y[2:6], weights=np.r_[weights[2:6]])
-    np.testing.assert_allclose(alone(f[2:6]), pooled(weights[2:6].astype(float), (y[2:6] > 0).astype(float)), rtol=1e-6)
-    after = kernax.isotonic(f[:6], np.array([-1.0, -1, -1, -1, 1, -1], DTYPE), weights=weights[:6])
+    alone = kernax.calibration.isotonic(f[2:6], y[2:6], weights=np.r_[weights[2:6]])
+    np.testing.assert_allclose(
+        alone(f[2:6]), pooled(weights[2:6].astype(float), (y[2:6] > 0).astype(float)), rtol=1e-6
+    )
+    after = kernax.calibration.isotonic(
+        f[:6], np.array([-1.0, -1, -1, -1, 1, -1], DTYPE), weights=weights[:6]
+    )
     np.testing.assert_allclose(after(f[:6]), [0, 0, 0, 0, 2 / 3, 2 / 3], rtol=1e-6, atol=1e-12)
 
 
 @needs_x64
 def test_one_class_by_traced_targets_is_not_called_a_success(values):
     f = values[0]
-    fit = jax.jit(lambda y: (kernax.platt(f, y, throw=False), kernax.isotonic(f, y)))
+    fit = jax.jit(
+        lambda y: (kernax.calibration.platt(f, y, throw=False), kernax.calibration.isotonic(f, y))
+    )
     sigmoid, steps = fit(jnp.ones(50, DTYPE))
     assert sigmoid.result == kernax.RESULTS.nonfinite
     assert jnp.all(jnp.isnan(steps.probabilities))
@@ -169,8 +201,14 @@ def test_one_class_by_traced_targets_is_not_called_a_success(values):
 def test_values_of_any_scale_have_the_same_frequencies(values):
     f, y, _ = values
     small = (f * 2.0**-80).astype(f.dtype)
-    np.testing.assert_array_equal(kernax.isotonic(small, y)(small), kernax.isotonic(f, y)(f))
-    np.testing.assert_allclose(kernax.platt(small, y).value(small), kernax.platt(f, y).value(f), rtol=1e-6)
+    np.testing.assert_array_equal(
+        kernax.calibration.isotonic(small, y)(small), kernax.calibration.isotonic(f, y)(f)
+    )
+    np.testing.assert_allclose(
+        kernax.calibration.platt(small, y).value(small),
+        kernax.calibration.platt(f, y).value(f),
+        rtol=1e-6,
+    )
 
 
 def pooled(weights, hits):
@@ -187,7 +225,9 @@ def pooled(weights, hits):
 @needs_x64
 def test_leaving_out_of_a_fit_that_fails_raises_or_is_nan(values):
     X, y = np.zeros((6, 2), DTYPE), np.array([1.0, -1, 1, -1, 1, -1], DTYPE)
-    solver = kernax.SMO(max_steps=100)
+    solver = kernax.solvers.SMO(max_steps=100)
     with pytest.raises(kernax.errors.DivergedError):
         kernax.svm_leave_one_out(kernax.RBF(), X, y, np.inf, solver=solver)
-    assert np.all(np.isnan(kernax.svm_leave_one_out(kernax.RBF(), X, y, np.inf, solver=solver, throw=False)))
+    assert np.all(
+        np.isnan(kernax.svm_leave_one_out(kernax.RBF(), X, y, np.inf, solver=solver, throw=False))
+    )

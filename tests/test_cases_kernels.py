@@ -1,4 +1,6 @@
-"""Cases that kernel libraries get wrong: offsets, extreme lengthscales, overflow, shapes, integers."""
+"""Cases that kernel libraries get wrong: offsets, extreme lengthscales, overflow, shapes,
+integers.
+"""
 
 import jax
 import jax.monitoring
@@ -63,7 +65,9 @@ def test_extreme_lengthscales_give_zero_or_one_and_no_nan(kind):
     """K08."""
     x, z = jnp.zeros(1, jnp.float32), jnp.ones(1, jnp.float32)
     value = jax.jit(lambda lengthscale, x, z: kind(lengthscale)(x, z))
-    gradient = jax.jit(jax.grad(lambda lengthscale, x, z: kind(lengthscale)(x, z), argnums=(0, 1, 2)))
+    gradient = jax.jit(
+        jax.grad(lambda lengthscale, x, z: kind(lengthscale)(x, z), argnums=(0, 1, 2))
+    )
     small, large = jnp.asarray(1e-25, jnp.float32), jnp.asarray(1e10, jnp.float32)
     assert value(small, x, z) == 0
     assert all(np.all(np.asarray(g) == 0) for g in gradient(small, x, z))
@@ -100,35 +104,71 @@ def test_what_overflows_in_float32_is_right_in_float64():
 
 X2, X3 = np.ones((4, 2), np.float32), np.ones((4, 3), np.float32)
 MISSHAPED = {
-    "a lengthscale of shape (2, 1)": (lambda: kernax.gram(kernax.RBF(np.ones((2, 1))), X2), [r"\(2, 1\)", r"\(2,\)", "pass a"]),
-    "three lengthscales in two dimensions": (lambda: kernax.gram(kernax.RBF(np.ones(3)), X2), [r"\(3,\)", r"\(2,\)", "pass a"]),
+    "a lengthscale of shape (2, 1)": (
+        lambda: kernax.gram(kernax.RBF(np.ones((2, 1))), X2),
+        [r"\(2, 1\)", r"\(2,\)", "pass a"],
+    ),
+    "three lengthscales in two dimensions": (
+        lambda: kernax.gram(kernax.RBF(np.ones(3)), X2),
+        [r"\(3,\)", r"\(2,\)", "pass a"],
+    ),
     "three periods in two dimensions": (
         lambda: kernax.gram(kernax.Periodic(1.0, np.ones(3)), X2),
         [r"\(3,\)", r"\(2,\)", "pass a"],
     ),
-    "a stack of numbers": (lambda: kernax.gram(kernax.RBF(), X2[:, 0]), [r"shape \(\)", r"\(n, 1\)", r"X\[:, None\]"]),
-    "a stack of numbers, Linear": (lambda: kernax.gram(kernax.Linear(), X2[:, 0]), [r"shape \(\)", r"X\[:, None\]"]),
-    "two dimensions against three": (lambda: kernax.gram(kernax.RBF(), X3, X2), [r"\(3,\)", r"\(2,\)", "same d"]),
-    "two against three, Linear": (lambda: kernax.gram(kernax.Linear(), X3, X2), [r"\(3,\)", r"\(2,\)", "same d"]),
+    "a stack of numbers": (
+        lambda: kernax.gram(kernax.RBF(), X2[:, 0]),
+        [r"shape \(\)", r"\(n, 1\)", r"X\[:, None\]"],
+    ),
+    "a stack of numbers, Linear": (
+        lambda: kernax.gram(kernax.Linear(), X2[:, 0]),
+        [r"shape \(\)", r"X\[:, None\]"],
+    ),
+    "two dimensions against three": (
+        lambda: kernax.gram(kernax.RBF(), X3, X2),
+        [r"\(3,\)", r"\(2,\)", "same d"],
+    ),
+    "two against three, Linear": (
+        lambda: kernax.gram(kernax.Linear(), X3, X2),
+        [r"\(3,\)", r"\(2,\)", "same d"],
+    ),
     "a factor for three dimensions": (
         lambda: kernax.gram(kernax.BilinearForm(np.ones((3, 1))), X2),
         [r"\(3,\)", r"\(2,\)"],
     ),
-    "a dimension that is not there": (lambda: kernax.gram(kernax.On(kernax.RBF(), 2), X2), [r"\(2,\)", "2"]),
-    "a slice without dimensions": (lambda: kernax.gram(kernax.On(kernax.RBF(), slice(5, 9)), X2), [r"slice\(5, 9", r"\(2,\)"]),
-    "a key that is not there": (lambda: kernax.gram(kernax.On(kernax.RBF(), "b"), {"a": X2}), ["'b'", r"are \['a'\]"]),
-    "a part that is not there": (lambda: kernax.gram(kernax.On(kernax.RBF(), 2), (X2, X3)), ["2", r"\[-2, -1, 0, 1\]"]),
+    "a dimension that is not there": (
+        lambda: kernax.gram(kernax.On(kernax.RBF(), 2), X2),
+        [r"\(2,\)", "2"],
+    ),
+    "a slice without dimensions": (
+        lambda: kernax.gram(kernax.On(kernax.RBF(), slice(5, 9)), X2),
+        [r"slice\(5, 9", r"\(2,\)"],
+    ),
+    "a key that is not there": (
+        lambda: kernax.gram(kernax.On(kernax.RBF(), "b"), {"a": X2}),
+        ["'b'", r"are \['a'\]"],
+    ),
+    "a part that is not there": (
+        lambda: kernax.gram(kernax.On(kernax.RBF(), 2), (X2, X3)),
+        ["2", r"\[-2, -1, 0, 1\]"],
+    ),
     "parts of a string": (
         lambda: kernax.gram(kernax.On(kernax.Spectrum(1), 0), kernax.strings.encode(["ab"])),
         ["a point is a Strings"],
     ),
-    "no function": (lambda: kernax.Warped(kernax.RBF(), 3), ["a function or a module is needed, but 3 is neither"]),
+    "no function": (
+        lambda: kernax.Warped(kernax.RBF(), 3),
+        ["a function or a module is needed, but 3 is neither"],
+    ),
     "a class of kernels": (lambda: kernax.Normalised(kernax.RBF), ["the class RBF"]),
     "a kernel of integers": (
         lambda: kernax.gram(kernax.Custom(lambda _, x, z: jnp.sum(x == z)), X2),
         ["a kernel must return a real scalar, but Custom returns int"],
     ),
-    "a mixed point": (lambda: kernax.gram(kernax.RBF(), {"a": X2}), ["dict", r"On\(kernel, where\)"]),
+    "a mixed point": (
+        lambda: kernax.gram(kernax.RBF(), {"a": X2}),
+        ["dict", r"On\(kernel, where\)"],
+    ),
 }
 
 
@@ -160,10 +200,17 @@ def test_integers_are_numbers_and_do_not_wrap(dtype):
     """K13: 0 - 20 in uint8 is 236."""
     X = np.array([[0], [20]], dtype)
     floats = np.array([[0.0], [20.0]], np.float64 if X64 else np.float32)
-    for kernel in (kernax.RBF(20.0), kernax.Linear(), kernax.Periodic(1.0, 7.0), kernax.Polynomial()):
+    for kernel in (
+        kernax.RBF(20.0),
+        kernax.Linear(),
+        kernax.Periodic(1.0, 7.0),
+        kernax.Polynomial(),
+    ):
         assert np.array_equal(kernax.gram(kernel, X), kernax.gram(kernel, floats))
     assert kernax.gram(kernax.Linear(), X)[1, 1] == 400
-    np.testing.assert_allclose(-2 * 20.0**2 * np.log(kernax.gram(kernax.RBF(20.0), X)[0, 1]), 400, rtol=1e-6)
+    np.testing.assert_allclose(
+        -2 * 20.0**2 * np.log(kernax.gram(kernax.RBF(20.0), X)[0, 1]), 400, rtol=1e-6
+    )
 
 
 def test_booleans_are_numbers():

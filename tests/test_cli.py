@@ -1,4 +1,6 @@
-"""The command line: a fit from a file to a table and a picture, and one line on stderr for everything that is wrong."""
+"""The command line: a fit from a file to a table and a picture, and one line on stderr for
+everything that is wrong.
+"""
 
 import os
 import re
@@ -19,13 +21,17 @@ from kernax.cli.table import read_table
 from kernax.cli.target import numbers
 from kernax.plot import predicted_against_true
 
-pytestmark = needs_x32  # once, in a process as users have it: the command line sets its own precision
+pytestmark = (
+    needs_x32  # once, in a process as users have it: the command line sets its own precision
+)
 
 runner = CliRunner()
 
 
 def write(path, header, rows, delimiter=","):
-    path.write_text("\n".join(delimiter.join(map(str, row)) for row in [header, *rows]) + "\n", encoding="utf-8")
+    path.write_text(
+        "\n".join(delimiter.join(map(str, row)) for row in [header, *rows]) + "\n", encoding="utf-8"
+    )
     return path
 
 
@@ -51,7 +57,9 @@ def errors_of(output, model):
 @pytest.mark.parametrize("model", ["ridge", "gp"])
 def test_a_smooth_function_is_learned_and_drawn(smooth, tmp_path, model):
     picture = tmp_path / "fit.png"
-    result = run(smooth, "--target", "height", "--kernel", "rbf", "--plot", picture, "--model", model)
+    result = run(
+        smooth, "--target", "height", "--kernel", "rbf", "--plot", picture, "--model", model
+    )
     assert result.exit_code == 0, result.stderr
     assert "60 rows, 2 input columns; learning from 45 rows, 15 held out" in result.stdout
     mean, as_written, learned = errors_of(result.stdout, model)
@@ -70,12 +78,17 @@ def test_a_smooth_function_is_learned_and_drawn(smooth, tmp_path, model):
 
 def test_the_irrelevant_column_gets_the_longer_lengthscale(smooth):
     output = run(smooth, "--target", "height", "--kernel", "rbf").stdout
-    relevant, irrelevant = (float(re.search(rf"lengthscale\[{name}\]\D*([\d.]+)", output)[1]) for name in "ab")
+    relevant, irrelevant = (
+        float(re.search(rf"lengthscale\[{name}\]\D*([\d.]+)", output)[1]) for name in "ab"
+    )
     assert irrelevant > 3 * relevant
 
 
 def test_the_same_seed_gives_the_same_output_and_another_does_not(smooth):
-    first, again, other = (run(smooth, "--target", "height", "--kernel", "rbf", "--seed", seed).stdout for seed in (1, 1, 2))
+    first, again, other = (
+        run(smooth, "--target", "height", "--kernel", "rbf", "--seed", seed).stdout
+        for seed in (1, 1, 2)
+    )
     assert first == again
     assert first != other
 
@@ -93,7 +106,15 @@ def test_a_parameter_at_the_end_of_its_support_stays_there(smooth):
 
 
 def test_a_solve_that_overflows_is_one_line_and_exit_code_1(smooth, tmp_path):
-    result = run(smooth, "--target", "height", "--kernel", "1e300*polynomial(500)", "--plot", tmp_path / "fit.png")
+    result = run(
+        smooth,
+        "--target",
+        "height",
+        "--kernel",
+        "1e300*polynomial(500)",
+        "--plot",
+        tmp_path / "fit.png",
+    )
     assert result.exit_code == 1
     assert_one_line(result.stderr, "NaN or inf")
     assert not (tmp_path / "fit.png").exists()
@@ -123,7 +144,9 @@ def test_nothing_half_written_is_left_when_drawing_fails(smooth, tmp_path, monke
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_tables_are_read_with_any_delimiter_mark_or_line_end(tmp_path, delimiter, encoding, newline):
+def test_tables_are_read_with_any_delimiter_mark_or_line_end(
+    tmp_path, delimiter, encoding, newline
+):
     text = "größe,y,z|1,2,3|4,5e-1,-6||7,8,9|1,1,1|".replace(",", delimiter).replace("|", newline)
     path = tmp_path / "table.csv"
     path.write_bytes(text.encode(encoding))
@@ -155,7 +178,10 @@ BAD_TABLES = [
     (",y\n0,1\n1,2\n", "column 1 of"),
     ("x,y\n" + FOUR + "5,six\n", "line 6, column 'y': 'six' is not a number"),
     ("x,y\n" + FOUR + "5,1_0\n", "'1_0' is not a number"),
-    ("x;y\n1;2\n2,5;3\n", "line 3, column 'x': '2,5' is not a number: write a point before decimals"),
+    (
+        "x;y\n1;2\n2,5;3\n",
+        "line 3, column 'x': '2,5' is not a number: write a point before decimals",
+    ),
     ('x,"a\nb",y\n1,2,3\n1,2,oh\n', "line 4, column 'y': 'oh'"),
     ('x,z,y\n1,2,3\n"\n1\n",2,oh\n', "line 5, column 'y': 'oh'"),
     ("x,y\n\n" + FOUR + "\n\n5,six\n", "line 9, column 'y'"),
@@ -165,7 +191,10 @@ BAD_TABLES = [
     ("x,y\n" + FOUR + "1,2,3\n", "line 6: there are 3 cells, but the header has 2"),
     ("x,y\n1,2\n2\n3,4\n", "line 3: there are 1 cell, but the header has 2"),
     ("x,y\n1,2\n2,\n3,4\n", "line 3, column 'y': the cell is empty"),
-    ("x,y\n1,2\n,\n3,4\n", "line 3, column 'x': the cell is empty"),  # else predictions would be fewer than rows
+    (
+        "x,y\n1,2\n,\n3,4\n",
+        "line 3, column 'x': the cell is empty",
+    ),  # else predictions would be fewer than rows
     ("x,y\n1,2\nnan,3\n", "line 3, column 'x': 'nan' is not a finite number"),
     ("x,y\n1,2\n1,-inf\n", "line 3, column 'y': '-inf' is not a finite number"),
     ("x,y\n1,7\n2,7\n3,7\n4,7\n", "'y' is constant: it is 7 in every row"),
@@ -238,14 +267,21 @@ def test_no_command_overwrites_what_it_reads_or_writes_besides(smooth, monkeypat
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path):
-    for path, words in [(tmp_path / "none.csv", "there is no file"), (tmp_path, "is a folder, not a CSV file")]:
+    for path, words in [
+        (tmp_path / "none.csv", "there is no file"),
+        (tmp_path, "is a folder, not a CSV file"),
+    ]:
         result = run(path, "--target", "y")
         assert result.exit_code == 2
         assert_one_line(result.stderr, words)
 
 
-@pytest.mark.parametrize(("option", "package"), [("--plot", "matplotlib"), ("--out", "safetensors")])
-def test_what_needs_a_missing_package_is_refused_before_the_fit(smooth, tmp_path, monkeypatch, option, package):
+@pytest.mark.parametrize(
+    ("option", "package"), [("--plot", "matplotlib"), ("--out", "safetensors")]
+)
+def test_what_needs_a_missing_package_is_refused_before_the_fit(
+    smooth, tmp_path, monkeypatch, option, package
+):
     monkeypatch.setitem(sys.modules, package, None)
     result = run(smooth, "--target", "height", option, tmp_path / "fit.png")
     assert result.exit_code == 2
@@ -254,7 +290,12 @@ def test_what_needs_a_missing_package_is_refused_before_the_fit(smooth, tmp_path
 
 
 def test_predictions_that_overflow_are_refused(smooth, tmp_path):
-    assert run(smooth, "--target", "height", "--kernel", "polynomial(3)", "--out", tmp_path / "m").exit_code == 0
+    assert (
+        run(
+            smooth, "--target", "height", "--kernel", "polynomial(3)", "--out", tmp_path / "m"
+        ).exit_code
+        == 0
+    )
     far = tmp_path / "far.csv"
     far.write_text(
         smooth.read_text().splitlines()[0]
@@ -292,7 +333,10 @@ def test_the_module_runs_as_a_program_and_says_what_to_install(smooth):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert_one_line(done.stderr, "did you mean 'height'?")
-    without = "import sys, runpy; sys.modules['typer'] = None; runpy.run_module('kernax', run_name='__main__')"
+    without = (
+        "import sys, runpy; sys.modules['typer'] = None; runpy.run_module('kernax', "
+        "run_name='__main__')"
+    )
     done = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True)
     assert done.returncode == 2
     assert_one_line(done.stderr, "pip install 'kernax-toolkit[cli]'")
@@ -300,23 +344,35 @@ def test_the_module_runs_as_a_program_and_says_what_to_install(smooth):
 
 def test_the_picture_draws_on_the_axes_it_is_given_and_refuses_what_it_cannot_draw():
     ax = Figure().subplots()
-    assert predicted_against_true([1.0, 2.0], [1.5, 2.5], name="height", ax=ax) is ax
+    true = np.array([1.0, 2.0])
+    assert predicted_against_true(true, true + 0.5, name="height", ax=ax) is ax
     assert ax.get_title(loc="left").endswith("RMSE 0.5")
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("true height", "predicted height")
     assert ax.get_xlim() == ax.get_ylim()
-    assert len(predicted_against_true([3.0], [3.0]).collections) == 1
+    assert len(predicted_against_true(true[:1], true[:1]).collections) == 1
     with pytest.raises(ValueError, match="one shape"):
-        predicted_against_true([1.0, 2.0], [1.0])
+        predicted_against_true(true, true[:1])
     with pytest.raises(ValueError, match="finite"):
-        predicted_against_true([1.0, np.nan], [1.0, 1.0])
+        predicted_against_true(true * np.nan, true)
 
 
 @pytest.mark.parametrize("model", ["ridge", "gp"])
-def test_a_written_model_predicts_what_the_fit_predicted_for_columns_in_any_order(smooth, tmp_path, model):
+def test_a_written_model_predicts_what_the_fit_predicted_for_columns_in_any_order(
+    smooth, tmp_path, model
+):
     file, out = tmp_path / "model", tmp_path / "predicted.csv"
-    assert run(smooth, "--target", "height", "--kernel", "rbf", "--model", model, "--out", file).exit_code == 0
+    assert (
+        run(
+            smooth, "--target", "height", "--kernel", "rbf", "--model", model, "--out", file
+        ).exit_code
+        == 0
+    )
     rows = np.genfromtxt(smooth, delimiter=",", names=True)
-    other = write(tmp_path / "other.csv", ["note", "b", "height", "a"], [["x", r["b"], "", r["a"]] for r in rows])
+    other = write(
+        tmp_path / "other.csv",
+        ["note", "b", "height", "a"],
+        [["x", r["b"], "", r["a"]] for r in rows],
+    )
     first = runner.invoke(app, ["predict", str(file), str(smooth)])
     assert first.exit_code == 0, first.stderr
     second = runner.invoke(app, ["predict", str(file), str(other), "--out", str(out)])
@@ -362,8 +418,14 @@ def test_predicting_says_what_is_missing_or_wrong(smooth, tmp_path):
 @pytest.mark.slow
 def test_several_starts_are_reported_and_one_input_is_drawn_as_a_band(tmp_path, rng):
     x = np.sort(rng.uniform(0, 6, 50))
-    path = write(tmp_path / "wave.csv", ["x", "y"], np.column_stack([x, np.sin(x) + 0.05 * rng.normal(size=50)]))
-    result = run(path, "--target", "y", "--model", "gp", "--restarts", "3", "--plot", tmp_path / "wave.svg")
+    path = write(
+        tmp_path / "wave.csv",
+        ["x", "y"],
+        np.column_stack([x, np.sin(x) + 0.05 * rng.normal(size=50)]),
+    )
+    result = run(
+        path, "--target", "y", "--model", "gp", "--restarts", "3", "--plot", tmp_path / "wave.svg"
+    )
     assert result.exit_code == 0, result.stderr
     assert "3 starts, 0 failed" in result.stdout
     picture = (tmp_path / "wave.svg").read_text()

@@ -1,4 +1,6 @@
-"""Classes from the command line: words and numbers, two and three, what is written, what is refused."""
+"""Classes from the command line: words and numbers, two and three, what is written, what is
+refused.
+"""
 
 import csv
 import io
@@ -10,12 +12,12 @@ from conftest import assert_refused, needs_x32
 from typer.testing import CliRunner
 
 from kernax.cli.app import app
-from kernax.cli.classify import _area
-from kernax.cli.job import quarter_of_each
 from kernax.cli.table import read_table
 from kernax.cli.target import labels
 
-pytestmark = needs_x32  # once, in a process as users have it: the command line sets its own precision
+pytestmark = (
+    needs_x32  # once, in a process as users have it: the command line sets its own precision
+)
 
 runner = CliRunner()
 
@@ -44,13 +46,20 @@ def accuracies(output, model):
 
 
 @pytest.mark.slow
-def test_words_are_learned_by_logistic_regression_without_being_asked_and_predicted_with_probabilities(tmp_path, rng):
+def test_words_are_learned_by_logistic_regression_unasked_and_predicted_with_probabilities(
+    tmp_path, rng
+):
     X, inside = ring(rng)
     data = write(tmp_path / "ring.csv", X, np.where(inside, "core", "shell"))
     model, picture = tmp_path / "model", tmp_path / "ring.svg"
-    result = run("fit", data, "--target", "kind", "--kernel", "rbf", "--out", model, "--plot", picture)
+    result = run(
+        "fit", data, "--target", "kind", "--kernel", "rbf", "--out", model, "--plot", picture
+    )
     assert result.exit_code == 0, result.stderr
-    assert "line 2, column 'kind': 'core' is not a number: kind is a class, and the model logistic regression" in result.stdout
+    assert (
+        "line 2, column 'kind': 'core' is not a number: kind is a class, and the model logistic "
+        "regression" in result.stdout
+    )
     for measure in ("accuracy", "log loss", "AUC", "36 rows, 12 held out"):
         assert measure in result.stdout
     assert accuracies(result.stdout, "logistic")[2] >= 0.9
@@ -63,15 +72,33 @@ def test_words_are_learned_by_logistic_regression_without_being_asked_and_predic
     np.testing.assert_array_equal(predicted, np.where(p[:, 0] > 0.5, "core", "shell"))
     assert np.mean(predicted == np.where(inside, "core", "shell")) > 0.9
     said = run("describe", model).stdout
-    assert "kernel logistic regression for 'kind', from 'a', 'b'\nclasses 'core', 'shell'\nridge " in said
+    assert (
+        "kernel logistic regression for 'kind', from 'a', 'b'\nclasses 'core', 'shell'\nridge "
+        in said
+    )
 
 
 @pytest.mark.slow
-def test_numbers_are_classes_if_a_machine_is_asked_for_and_support_vectors_are_counted_and_ringed(tmp_path, rng):
+def test_numbers_are_classes_if_a_machine_is_asked_for_and_support_vectors_are_counted_and_ringed(
+    tmp_path, rng
+):
     X, inside = ring(rng)
     data = write(tmp_path / "ring.csv", X, np.where(inside, "1.0", "-1"))
     model, picture = tmp_path / "model", tmp_path / "ring.svg"
-    result = run("fit", data, "--target", "kind", "--kernel", "rbf", "--model", "svm", "--out", model, "--plot", picture)
+    result = run(
+        "fit",
+        data,
+        "--target",
+        "kind",
+        "--kernel",
+        "rbf",
+        "--model",
+        "svm",
+        "--out",
+        model,
+        "--plot",
+        picture,
+    )
     assert result.exit_code == 0, result.stderr
     assert "log loss" not in result.stdout.split("learned, for")[0]
     assert "log loss, through Platt's sigmoid, of 36 rows in 4 folds" in result.stdout
@@ -91,7 +118,10 @@ def test_numbers_are_classes_if_a_machine_is_asked_for_and_support_vectors_are_c
 def test_three_classes_are_told_apart_and_have_a_column_each(tmp_path, rng, model):
     names = np.repeat(["x", "y, or so", "z"], 16)
     X = rng.normal(size=(48, 2)) * 0.5 + np.repeat([[0, 0], [3, 0], [0, 3]], 16, 0)
-    data, file = write(tmp_path / "three.csv", X, [f'"{name}"' for name in names]), tmp_path / "model"
+    data, file = (
+        write(tmp_path / "three.csv", X, [f'"{name}"' for name in names]),
+        tmp_path / "model",
+    )
     options = ("--target", "kind", "--kernel", "rbf(1)", "--model", model)
     result = run("fit", data, *options, "--out", file, "--plot", tmp_path / "three.png")
     assert result.exit_code == 0, result.stderr
@@ -99,7 +129,9 @@ def test_three_classes_are_told_apart_and_have_a_column_each(tmp_path, rng, mode
     assert accuracies(result.stdout, model)[2] >= 0.9
     rows = list(csv.DictReader(io.StringIO(run("predict", file, data).stdout)))
     sign = "p" if model == "logistic" else "f"
-    figures = np.array([[float(row[f"{sign}({name})"]) for name in ("x", "y, or so", "z")] for row in rows])
+    figures = np.array(
+        [[float(row[f"{sign}({name})"]) for name in ("x", "y, or so", "z")] for row in rows]
+    )
     predicted = np.array([row["kind"] for row in rows])
     np.testing.assert_array_equal(predicted, np.array(["x", "y, or so", "z"])[figures.argmax(1)])
     assert np.mean(predicted == names) > 0.9
@@ -111,18 +143,36 @@ BAD = [
     ("svm", ["u", "v"] * 4 + ["w"], "line 10, column 'kind': class 'w' has a single row"),
     ("svm", [f"c{i}" for i in range(8)], "holds 8 classes in 8 rows: is this a regression?"),
     (None, [*map(str, range(7)), "n/a"], "is this a regression?; "),
-    ("logistic", [*["1", "2"] * 4, "0.5"], "line 10, column 'kind': '0.5' is a fraction, no class: is this a regression?"),
+    (
+        "logistic",
+        [*["1", "2"] * 4, "0.5"],
+        "line 10, column 'kind': '0.5' is a fraction, no class: is this a regression?",
+    ),
     ("svm", ["u", "v", "", "u"], "line 4, column 'kind': the cell is empty"),
     ("svm", ["1", "2", "inf", "1"], "line 4, column 'kind': 'inf' is not a finite number"),
     ("svm", ["u", "v", "u"], "3 rows of classes, but at least 4"),
-    ("gp", ["1", "v", "v", "1"], "line 3, column 'kind': 'v' is not a number (--model logistic or svm takes classes)"),
-    ("gp", ["0.1", "n/a", "0.2", "0.3"], "line 3, column 'kind': 'n/a' is not a number\n"),  # classes would be refused
-    ("ridge", ["u", "v", "u", "v"], "line 2, column 'kind': 'u' is not a number (--model logistic or svm takes classes)"),
+    (
+        "gp",
+        ["1", "v", "v", "1"],
+        "line 3, column 'kind': 'v' is not a number (--model logistic or svm takes classes)",
+    ),
+    (
+        "gp",
+        ["0.1", "n/a", "0.2", "0.3"],
+        "line 3, column 'kind': 'n/a' is not a number\n",
+    ),  # classes would be refused
+    (
+        "ridge",
+        ["u", "v", "u", "v"],
+        "line 2, column 'kind': 'u' is not a number (--model logistic or svm takes classes)",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("model", "names", "words"), BAD)
-def test_targets_that_are_no_classes_or_no_numbers_are_refused_in_one_line(tmp_path, rng, model, names, words):
+def test_targets_that_are_no_classes_or_no_numbers_are_refused_in_one_line(
+    tmp_path, rng, model, names, words
+):
     data = write(tmp_path / "bad.csv", rng.normal(size=(len(names), 2)), names)
     result = run("fit", data, "--target", "kind", *(["--model", model] if model else []))
     assert_refused(result, words)
@@ -131,21 +181,20 @@ def test_targets_that_are_no_classes_or_no_numbers_are_refused_in_one_line(tmp_p
 
 def test_more_than_one_start_and_inputs_that_are_words_are_refused(tmp_path, rng):
     data = write(tmp_path / "two.csv", rng.normal(size=(8, 2)), ["u", "v"] * 4)
-    assert_refused(run("fit", data, "--target", "kind", "--restarts", "2"), "logistic learns from one start")
-    assert_refused(run("fit", data, "--target", "a", "--model", "svm"), "column 'kind': 'u' is not a number")
+    assert_refused(
+        run("fit", data, "--target", "kind", "--restarts", "2"), "logistic learns from one start"
+    )
+    assert_refused(
+        run("fit", data, "--target", "a", "--model", "svm"), "column 'kind': 'u' is not a number"
+    )
 
 
-def test_numbers_that_are_written_in_several_ways_are_one_class_and_stand_in_their_order(tmp_path, rng):
-    data = write(tmp_path / "ways.csv", rng.normal(size=(6, 2)), ["10", "1e1", "9", "9.0", "-0", "0"])
+def test_numbers_that_are_written_in_several_ways_are_one_class_and_stand_in_their_order(
+    tmp_path, rng
+):
+    data = write(
+        tmp_path / "ways.csv", rng.normal(size=(6, 2)), ["10", "1e1", "9", "9.0", "-0", "0"]
+    )
     names, classes = labels(read_table(data, "kind"))
     assert classes == ("0", "9", "10")
     np.testing.assert_array_equal(names, ["10", "10", "9", "9", "0", "0"])
-
-
-def test_a_quarter_of_each_class_is_held_out_but_never_all_of_one():
-    names = np.array(["u"] * 8 + ["v"] * 2 + ["w"])
-    assert [int(quarter_of_each(names)[names == name].sum()) for name in "uvw"] == [2, 1, 0]
-
-
-def test_the_area_counts_pairs_in_order_and_ties_half():
-    assert _area(np.array([0.0, 1.0, 1.0, 2.0]), np.array([False, True, False, True])) == pytest.approx((2 + 1 + 0.5) / 4)

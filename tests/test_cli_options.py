@@ -17,17 +17,19 @@ from conftest import assert_refused, needs_x32
 from typer.testing import CliRunner
 
 from kernax.cli import app as cli
-from kernax.cli import fit as regression
 from kernax.cli import resources
 from kernax.cli.app import app
-from kernax.cli.inputs import Tokens
 from kernax.cli.job import split_classes, split_numbers
 from kernax.cli.table import read_table
 from kernax.core.solution import RESULTS, Solution
 from kernax.errors import MemoryBudgetError, RunawayWarning
-from kernax.files import write_whole
+from kernax.files.container import write_whole
+from kernax.preparation import Tokens
+from kernax.selection import regression
 
-pytestmark = needs_x32  # once, in a process as users have it: the command line sets its own precision
+pytestmark = (
+    needs_x32  # once, in a process as users have it: the command line sets its own precision
+)
 
 runner = CliRunner()
 ROOT = Path(__file__).parent.parent
@@ -45,10 +47,20 @@ def write(path, header, rows):
 
 @pytest.fixture
 def patients(tmp_path, rng):
-    """Identifiers, two groups in letters, a number with a hole, a long text, a useful number, and what to predict."""
+    """Identifiers, two groups in letters, a number with a hole, a long text, a useful number, and
+    what to predict.
+    """
     sequence = lambda: "".join(rng.choice(list("ACGT"), 20))
     rows = [
-        (f"P,{i}", "mf"[i % 2], "n/a" if i == 3 else i / 8, sequence(), x.round(3), (2 * x).round(3), int(x > 0))
+        (
+            f"P,{i}",
+            "mf"[i % 2],
+            "n/a" if i == 3 else i / 8,
+            sequence(),
+            x.round(3),
+            (2 * x).round(3),
+            int(x > 0),
+        )
         for i, x in enumerate(rng.normal(size=24))
     ]
     return write(tmp_path / "patients.csv", ["id", "sex", "age", "dna", "a b", "y", "sick"], rows)
@@ -70,7 +82,11 @@ def stopped(monkeypatch):
 @pytest.fixture
 def unlearned(monkeypatch):
     """Learning takes seconds to compile: the model stays as it was."""
-    monkeypatch.setattr(regression, "minimise", lambda loss, model, *_, **__: Solution(model, RESULTS.successful, {}))
+    monkeypatch.setattr(
+        regression,
+        "minimise",
+        lambda loss, model, *_, **__: Solution(model, RESULTS.successful, {}),
+    )
 
 
 ALL_TEXT = ["--ignore", "id", "--ignore", "sex", "--ignore", "dna", "--ignore", "age"]
@@ -88,7 +104,10 @@ def test_ignored_columns_are_not_even_read(patients, stopped):
     [
         (["ages"], "--ignore: {} has no column 'ages': did you mean 'age'?"),
         (["y"], "--ignore y: that is the column to predict"),
-        (["id", "sex", "age", "dna", "a b", "sick"], "no columns but the target 'y' and what is ignored"),
+        (
+            ["id", "sex", "age", "dna", "a b", "sick"],
+            "no columns but the target 'y' and what is ignored",
+        ),
     ],
 )
 def test_what_cannot_be_ignored_is_said(patients, ignored, words):
@@ -97,7 +116,9 @@ def test_what_cannot_be_ignored_is_said(patients, ignored, words):
 
 
 def test_every_hint_about_a_column_of_text_leads_to_a_fit_when_it_is_followed(patients, stopped):
-    """Identifiers, groups, and numbers with a hole are not sent to string kernels; a long text is, without the others."""
+    """Identifiers, groups, and numbers with a hole are not sent to string kernels; a long text is,
+    without the others.
+    """
     ignored, hints = [], []
     for _ in range(5):
         result = run("fit", patients, "--target", "y", *ignored)
@@ -113,7 +134,9 @@ def test_every_hint_about_a_column_of_text_leads_to_a_fit_when_it_is_followed(pa
         "(--kernel 'rbf + normalised(spectrum(3))' compares text; or leave the column out",
     ]
     assert stopped[0][0].inputs.columns == ("a b", "sick")
-    result = run("fit", patients, "--target", "y", *ignored[:-2], "--kernel", "rbf + normalised(spectrum(3))")
+    result = run(
+        "fit", patients, "--target", "y", *ignored[:-2], "--kernel", "rbf + normalised(spectrum(3))"
+    )
     assert_refused(result, "about to learn")
     assert stopped[1][0].inputs.text.name == "dna"
 
@@ -121,7 +144,10 @@ def test_every_hint_about_a_column_of_text_leads_to_a_fit_when_it_is_followed(pa
 def test_a_hint_to_string_kernels_leaves_out_the_other_columns_of_text(tmp_path, stopped):
     rows = [("GATTACA" + "ACGT"[i % 4] * (1 + i), "mf"[i % 2], i) for i in range(8)]
     data = write(tmp_path / "two.csv", ["dna", "the sex", "y"], rows)
-    hint = "(--kernel 'normalised(spectrum(3))' --ignore 'the sex' compares this text; or leave the column out: --ignore dna)"
+    hint = (
+        "(--kernel 'normalised(spectrum(3))' --ignore 'the sex' compares this text; or leave the "
+        "column out: --ignore dna)"
+    )
     assert_refused(run("fit", data, "--target", "y"), hint)
     following = ["--kernel", "normalised(spectrum(3))", "--ignore", "the sex"]
     assert_refused(run("fit", data, "--target", "y", *following), "about to learn")
@@ -130,7 +156,12 @@ def test_a_hint_to_string_kernels_leaves_out_the_other_columns_of_text(tmp_path,
 @pytest.mark.parametrize(
     ("values", "model", "words"),
     [
-        ("01", None, "y is 0 or 1 in every row: y is a class, and the model logistic regression (--model gp would take it"),
+        (
+            "01",
+            None,
+            "y is 0 or 1 in every row: y is a class, and the model logistic regression (--model "
+            "gp would take it",
+        ),
         (["-1", "1.0"], None, "y is -1 or 1 in every row: y is a class"),
         ("12", None, None),
         (["0", "0.5", "1"], None, None),
@@ -138,8 +169,12 @@ def test_a_hint_to_string_kernels_leaves_out_the_other_columns_of_text(tmp_path,
         ("01", "svm", None),
     ],
 )
-def test_zero_and_one_are_classes_unless_a_model_says_otherwise(tmp_path, stopped, values, model, words):
-    data = write(tmp_path / "signs.csv", ["x", "y"], [(i, values[i % len(values)]) for i in range(12)])
+def test_zero_and_one_are_classes_unless_a_model_says_otherwise(
+    tmp_path, stopped, values, model, words
+):
+    data = write(
+        tmp_path / "signs.csv", ["x", "y"], [(i, values[i % len(values)]) for i in range(12)]
+    )
     result = run("fit", data, "--target", "y", *(["--model", model] if model else []))
     assert_refused(result, "about to learn")
     assert stopped[0][2] == (model or ("logistic" if words else "gp"))
@@ -163,19 +198,37 @@ def test_rows_are_drawn_from_those_to_learn_from_and_the_held_out_stay(patients,
 def test_few_rows_hold_every_class_in_its_proportion(tmp_path):
     names = ["u"] * 60 + ["v"] * 20 + ["w"] * 4
     table = read_table(write(tmp_path / "three.csv", ["x", "y"], list(enumerate(names))), "y")
-    count = lambda most: {name: int(sum(split_classes(table, 0, Tokens.LETTERS, most).y == name)) for name in "uvw"}
+    count = lambda most: {
+        name: int(sum(split_classes(table, 0, Tokens.LETTERS, most).y == name)) for name in "uvw"
+    }
     assert count(4) == {"u": 2, "v": 1, "w": 1}
     assert count(21) == {"u": 15, "v": 5, "w": 1}
     assert split_classes(table, 0, Tokens.LETTERS, 21).unused == 42
     assert split_classes(table, 0, Tokens.LETTERS).unused == 0
-    many = read_table(write(tmp_path / "many.csv", ["x", "y"], [(i, f"c{i % 5}") for i in range(20)]), "y")
+    many = read_table(
+        write(tmp_path / "many.csv", ["x", "y"], [(i, f"c{i % 5}") for i in range(20)]), "y"
+    )
     with pytest.raises(ValueError, match="--rows 4 is fewer than the 5 classes of 'y'"):
         split_classes(many, 0, Tokens.LETTERS, 4)
 
 
-def test_kept_columns_stand_before_the_predictions_as_they_were_written(patients, tmp_path, unlearned):
+def test_kept_columns_stand_before_the_predictions_as_they_were_written(
+    patients, tmp_path, unlearned
+):
     model = tmp_path / "model"
-    options = ("--target", "y", "--model", "ridge", "--kernel", "linear", *ALL_TEXT, "--ignore", "sick", "--out", model)
+    options = (
+        "--target",
+        "y",
+        "--model",
+        "ridge",
+        "--kernel",
+        "linear",
+        *ALL_TEXT,
+        "--ignore",
+        "sick",
+        "--out",
+        model,
+    )
     assert run("fit", patients, *options).exit_code == 0
     result = run("predict", model, patients, "--keep", "sex", "--keep", "id", "--keep", "sex")
     assert result.exit_code == 0, result.stderr
@@ -183,15 +236,23 @@ def test_kept_columns_stand_before_the_predictions_as_they_were_written(patients
     assert list(rows[0]) == ["sex", "id", "y"]
     assert [row["id"] for row in rows] == [f"P,{i}" for i in range(24)]
     assert [row["sex"] for row in rows[:2]] == ["m", "f"]
-    assert_refused(run("predict", model, patients, "--keep", "y"), "--keep y: that is the name of what is predicted")
-    assert_refused(run("predict", model, patients, "--keep", "idd"), "has no column 'idd': did you mean 'id'?")
+    assert_refused(
+        run("predict", model, patients, "--keep", "y"),
+        "--keep y: that is the name of what is predicted",
+    )
+    assert_refused(
+        run("predict", model, patients, "--keep", "idd"), "has no column 'idd': did you mean 'id'?"
+    )
 
 
 def test_large_fits_say_what_they_will_take_before_they_begin(tmp_path, stopped, monkeypatch):
     monkeypatch.setattr(resources, "_WORTH_SAYING", 10)
     data = write(tmp_path / "many.csv", ["x", "y"], [(i, i * i) for i in range(20)])
     result = run("fit", data, "--target", "y")
-    assert "an exact fit to 15 rows takes about 0.0 GiB of memory and 1 minute a start; --rows 10 learns" in result.stdout
+    assert (
+        "an exact fit to 15 rows takes about 0.0 GiB of memory and 1 minute a start; --rows 10 "
+        "learns" in result.stdout
+    )
     assert "an exact fit" not in run("fit", data, "--target", "y", "--rows", "10").stdout
 
 
@@ -214,21 +275,48 @@ def test_a_matrix_that_does_not_fit_is_answered_with_what_a_command_can_do(patie
 
 def test_a_place_where_no_file_can_be_written_is_named_before_learning(patients, tmp_path, stopped):
     options = ("--target", "y", *ALL_TEXT)
-    assert_refused(run("fit", patients, *options, "--out", tmp_path / ("m" * 300)), f"--out {tmp_path}/mmm")
-    assert_refused(run("fit", patients, *options, "--out", tmp_path / ("m" * 300)), "cannot write a file there: File name too")
-    assert_refused(run("fit", patients, *options, "--out", tmp_path), "that is a folder, not a place for a file")
-    assert_refused(run("fit", patients, *options, "--out", "/dev/null"), "--out /dev/null: that is a device")
-    assert run("fit", patients, *options, "--out", tmp_path / ("m" * 250)).stderr == "error: about to learn\n"
+    assert_refused(
+        run("fit", patients, *options, "--out", tmp_path / ("m" * 300)), f"--out {tmp_path}/mmm"
+    )
+    assert_refused(
+        run("fit", patients, *options, "--out", tmp_path / ("m" * 300)),
+        "cannot write a file there: File name too",
+    )
+    assert_refused(
+        run("fit", patients, *options, "--out", tmp_path),
+        "that is a folder, not a place for a file",
+    )
+    assert_refused(
+        run("fit", patients, *options, "--out", "/dev/null"), "--out /dev/null: that is a device"
+    )
+    assert (
+        run("fit", patients, *options, "--out", tmp_path / ("m" * 250)).stderr
+        == "error: about to learn\n"
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["patients.csv"]
 
 
-def test_a_disk_that_fills_up_is_said_with_the_name_that_was_given(patients, tmp_path, unlearned, monkeypatch):
+def test_a_disk_that_fills_up_is_said_with_the_name_that_was_given(
+    patients, tmp_path, unlearned, monkeypatch
+):
     def full(*_):
         raise OSError(28, "No space left on device", "elsewhere")
 
     monkeypatch.setattr(Path, "write_bytes", full)
     model = tmp_path / "model"
-    result = run("fit", patients, "--target", "y", "--model", "ridge", "--kernel", "linear", *ALL_TEXT, "--out", model)
+    result = run(
+        "fit",
+        patients,
+        "--target",
+        "y",
+        "--model",
+        "ridge",
+        "--kernel",
+        "linear",
+        *ALL_TEXT,
+        "--out",
+        model,
+    )
     assert result.exit_code == 2
     assert result.stderr == f"error: {model}: No space left on device\n"
     with pytest.raises(OSError, match="model"):
@@ -237,17 +325,23 @@ def test_a_disk_that_fills_up_is_said_with_the_name_that_was_given(patients, tmp
 
 def test_notes_call_parameters_by_the_names_of_the_expression(patients, monkeypatch):
     def learn(*_):
-        warnings.warn("kernel.terms[1].kernel.lengthscale and noise moved", RunawayWarning, stacklevel=1)
+        warnings.warn(
+            "kernel.terms[1].kernel.lengthscale and noise moved", RunawayWarning, stacklevel=1
+        )
         raise ValueError("kernel.terms[1].scale is odd")
 
     monkeypatch.setattr(cli, "learn", learn)
     result = run("fit", patients, "--target", "y", *ALL_TEXT, "--kernel", "2*matern52 + 3*rbf")
     assert_refused(result, "error: rbf.scale is odd")
     monkeypatch.setattr(cli, "print_report", lambda *_: None)
-    monkeypatch.setattr(cli, "learn", lambda *_: warnings.warn("kernel.terms[1].kernel.lengthscale moved", stacklevel=1))
-    assert run("fit", patients, "--target", "y", *ALL_TEXT, "--kernel", "2*matern52 + 3*rbf").stderr == (
-        "note: rbf.lengthscale moved\n"
+    monkeypatch.setattr(
+        cli,
+        "learn",
+        lambda *_: warnings.warn("kernel.terms[1].kernel.lengthscale moved", stacklevel=1),
     )
+    assert run(
+        "fit", patients, "--target", "y", *ALL_TEXT, "--kernel", "2*matern52 + 3*rbf"
+    ).stderr == ("note: rbf.lengthscale moved\n")
 
 
 def test_numbers_are_split_as_before_when_all_rows_are_learned_from(tmp_path):

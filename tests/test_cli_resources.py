@@ -1,4 +1,6 @@
-"""How the command line uses the machine: threads of the linear algebra, and compiled programs that are found again."""
+"""How the command line uses the machine: threads of the linear algebra, and compiled programs that
+are found again.
+"""
 
 import os
 import subprocess
@@ -18,7 +20,9 @@ from kernax.cli import resources
 from kernax.cli.app import app
 from kernax.cli.resources import compiled_programs, linear_algebra_threads
 
-pytestmark = needs_x32  # once, in a process as users have it: the command line sets its own precision
+pytestmark = (
+    needs_x32  # once, in a process as users have it: the command line sets its own precision
+)
 
 runner = CliRunner()
 
@@ -59,14 +63,20 @@ def test_the_fit_runs_on_the_threads_that_were_asked_for(table, monkeypatch, arg
 
 
 def test_threads_must_be_positive(table):
-    assert_refused(runner.invoke(app, ["fit", str(table), "--target", "y", "--threads", "0"]), "--threads must be at least 1")
-    assert_refused(runner.invoke(app, ["predict", "m", str(table), "--threads", "-1"]), "--threads must be at least 1")
+    assert_refused(
+        runner.invoke(app, ["fit", str(table), "--target", "y", "--threads", "0"]),
+        "--threads must be at least 1",
+    )
+    assert_refused(
+        runner.invoke(app, ["predict", "m", str(table), "--threads", "-1"]),
+        "--threads must be at least 1",
+    )
 
 
 @pytest.fixture
 def no_cache_yet():
     """JAX was told of no cache, as outside the tests."""
-    before = jax.config.jax_compilation_cache_dir
+    before = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     jax.config.update("jax_compilation_cache_dir", None)
     yield
     jax.config.update("jax_compilation_cache_dir", before)
@@ -81,8 +91,14 @@ with compiled_programs(keep=True):
 
 
 def test_programs_are_kept_in_the_users_cache_folder_for_the_user_alone(tmp_path):
-    surroundings = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
-    subprocess.run([sys.executable, "-c", PROBE], env=surroundings | {"XDG_CACHE_HOME": str(tmp_path)}, check=True)
+    surroundings = {
+        name: value for name, value in os.environ.items() if not name.startswith("JAX_")
+    }
+    subprocess.run(
+        [sys.executable, "-c", PROBE],
+        env=surroundings | {"XDG_CACHE_HOME": str(tmp_path)},
+        check=True,
+    )
     assert list((tmp_path / "kernax").glob("jit_*"))
     assert (tmp_path / "kernax").stat().st_mode & 0o077 == 0
 
@@ -91,9 +107,9 @@ def test_settings_of_the_cache_end_with_the_command(tmp_path, monkeypatch, no_ca
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     before = dict(jax.config.values)
     with compiled_programs(keep=True):
-        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "kernax")
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "kernax")  # pyright: ignore[reportAttributeAccessIssue]
     with compiled_programs(keep=False):
-        assert not jax.config.jax_enable_compilation_cache
+        assert not jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
     assert dict(jax.config.values) == before
 
 
@@ -101,18 +117,20 @@ def test_a_cache_that_jax_was_told_of_stays(tmp_path, monkeypatch, no_cache_yet)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     jax.config.update("jax_compilation_cache_dir", "elsewhere")
     with compiled_programs(keep=True):
-        assert jax.config.jax_compilation_cache_dir == "elsewhere"
+        assert jax.config.jax_compilation_cache_dir == "elsewhere"  # pyright: ignore[reportAttributeAccessIssue]
     assert not any(tmp_path.iterdir())
 
 
-def test_without_a_folder_to_write_to_nothing_is_kept_and_nothing_said(tmp_path, monkeypatch, no_cache_yet):
+def test_without_a_folder_to_write_to_nothing_is_kept_and_nothing_said(
+    tmp_path, monkeypatch, no_cache_yet
+):
     (tmp_path / "file").write_text("")
     homeless = lambda: (_ for _ in ()).throw(RuntimeError("no home"))
     for variable, home in ((str(tmp_path / "file"), Path.home), ("", homeless)):
         monkeypatch.setenv("XDG_CACHE_HOME", variable)
         monkeypatch.setattr(Path, "home", home)
         with warnings.catch_warnings(action="error"), compiled_programs(keep=True):
-            assert jax.config.jax_compilation_cache_dir is None
+            assert jax.config.jax_compilation_cache_dir is None  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_the_oldest_programs_go_when_the_folder_is_full(tmp_path, monkeypatch, no_cache_yet):

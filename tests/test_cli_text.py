@@ -1,4 +1,6 @@
-"""Columns of text from the command line: string kernels alone and beside numbers, what is written, what is refused."""
+"""Columns of text from the command line: string kernels alone and beside numbers, what is written,
+what is refused.
+"""
 
 import csv
 import io
@@ -11,14 +13,17 @@ from conftest import TOLERANCE, assert_refused, needs_x32
 from typer.testing import CliRunner
 
 import kernax as kx
-from kernax.cli import fit as regression
 from kernax.cli.app import app
-from kernax.cli.inputs import Inputs, Text, Tokens, compared_columns, learned_inputs
-from kernax.cli.predictor import load_predictor
+from kernax.cli.inputs import compared_columns, kernel_of_inputs, learned_inputs
 from kernax.cli.table import read_table
 from kernax.core.solution import RESULTS, Solution
+from kernax.files import load_predictor
+from kernax.preparation import Inputs, Standards, Text, Tokens
+from kernax.selection import regression
 
-pytestmark = needs_x32  # once, in a process as users have it: the command line sets its own precision
+pytestmark = (
+    needs_x32  # once, in a process as users have it: the command line sets its own precision
+)
 
 runner = CliRunner()
 DNA = "normalised(spectrum(3))"
@@ -51,8 +56,23 @@ def test_a_motif_is_found_and_unseen_letters_are_gaps(tmp_path, rng, model):
     texts = sequences(rng)
     texts[0] = ""
     rows = [(text, i, "site" if i % 2 else "none") for i, text in enumerate(texts)]
-    data, file, picture = write(tmp_path / "dna.csv", ["dna", "id", "kind"], rows), tmp_path / "model", tmp_path / "dna.svg"
-    options = ("--target", "kind", "--model", model, "--kernel", DNA, "--out", file, "--plot", picture)
+    data, file, picture = (
+        write(tmp_path / "dna.csv", ["dna", "id", "kind"], rows),
+        tmp_path / "model",
+        tmp_path / "dna.svg",
+    )
+    options = (
+        "--target",
+        "kind",
+        "--model",
+        model,
+        "--kernel",
+        DNA,
+        "--out",
+        file,
+        "--plot",
+        picture,
+    )
     result = run("fit", data, *options)
     assert result.exit_code == 0, result.stderr
     assert "60 rows, the letters of 'dna'; learning from 44 rows, 16 held out" in result.stdout
@@ -64,7 +84,9 @@ def test_a_motif_is_found_and_unseen_letters_are_gaps(tmp_path, rng, model):
     assert "for 'kind', from the letters of 'dna'" in described
     assert "Normalised(kernel=Spectrum(k=3))" in described
     new = write(
-        tmp_path / "new.csv", ["more", "dna"], [("", texts[1]), ("", texts[1][:-1] + "N"), ("", texts[1][:-1] + "\u00df")]
+        tmp_path / "new.csv",
+        ["more", "dna"],
+        [("", texts[1]), ("", texts[1][:-1] + "N"), ("", texts[1][:-1] + "\u00df")],
     )
     result = run("predict", file, new)
     known, unknown, other = predicted(result)
@@ -72,22 +94,45 @@ def test_a_motif_is_found_and_unseen_letters_are_gaps(tmp_path, rng, model):
     assert known["kind"] == "site"
     assert unknown == other != known
     assert_refused(
-        run("predict", file, write(tmp_path / "short.csv", ["id"], [[1]])), "lacks 'dna': the model was fitted to the"
+        run("predict", file, write(tmp_path / "short.csv", ["id"], [[1]])),
+        "lacks 'dna': the model was fitted to the",
     )
 
 
 @pytest.mark.slow
-def test_numbers_and_text_are_learned_together_from_several_starts_and_found_in_any_order(tmp_path, rng):
+def test_numbers_and_text_are_learned_together_from_several_starts_and_found_in_any_order(
+    tmp_path, rng
+):
     texts, x = sequences(rng, 40), rng.normal(size=40)
     y = np.sin(2 * x) + np.arange(40) % 2 + 0.05 * rng.normal(size=40)
-    data, file = write(tmp_path / "both.csv", ["x", "dna", "y"], zip(x, texts, y)), tmp_path / "model"
+    data, file = (
+        write(tmp_path / "both.csv", ["x", "dna", "y"], zip(x, texts, y)),
+        tmp_path / "model",
+    )
     kernel, picture = f"rbf + {DNA}", tmp_path / "both.svg"
-    options = ("--target", "y", "--kernel", kernel, "--restarts", 2, "--out", file, "--plot", picture)
+    options = (
+        "--target",
+        "y",
+        "--kernel",
+        kernel,
+        "--restarts",
+        2,
+        "--out",
+        file,
+        "--plot",
+        picture,
+    )
     result = run("fit", data, *options)
     assert result.exit_code == 0, result.stderr
-    assert "40 rows, 1 input column and the letters of 'dna'; learning from 30 rows, 10 held out" in result.stdout
+    assert (
+        "40 rows, 1 input column and the letters of 'dna'; learning from 30 rows, 10 held out"
+        in result.stdout
+    )
     assert "2 starts, 0 failed" in result.stdout
-    mean, learned = (float(re.search(rf"{name}\D*([\d.]+)", result.stdout)[1]) for name in ("mean of the target", "gp learned"))
+    mean, learned = (
+        float(re.search(rf"{name}\D*([\d.]+)", result.stdout)[1])
+        for name in ("mean of the target", "gp learned")
+    )
     assert learned < 0.6 * mean
     assert "predicted y" in picture.read_text()
     described = run("describe", file).stdout
@@ -98,39 +143,71 @@ def test_numbers_and_text_are_learned_together_from_several_starts_and_found_in_
     assert predicted(run("predict", file, other)) == there
     assert np.sqrt(np.mean((np.array([float(row["y"]) for row in there]) - y) ** 2)) < 0.6 * y.std()
     assert_refused(
-        run("predict", file, write(tmp_path / "bad.csv", ["dna", "x"], [["A", "A"]])), "column 'x': 'A' is not a number"
+        run("predict", file, write(tmp_path / "bad.csv", ["dna", "x"], [["A", "A"]])),
+        "column 'x': 'A' is not a number",
     )
 
 
 def test_words_are_told_by_spaces_and_an_empty_text_is_no_error(tmp_path, rng, monkeypatch):
-    as_it_was = lambda loss, model, *_, **__: Solution(model, RESULTS.successful, {})  # learning takes seconds to compile
+    # Learning takes seconds to compile.
+    as_it_was = lambda loss, model, *_, **__: Solution(model, RESULTS.successful, {})
     monkeypatch.setattr(regression, "minimise", as_it_was)
     points = {"good": 1.0, "bad": -1.0, "so": 0.0, "and": 0.0}
     texts = ["", *(" ".join(rng.choice(list(points), rng.integers(1, 6))) for _ in range(31))]
     y = [sum(points[word] for word in text.split()) for text in texts]
     data, file = write(tmp_path / "words.csv", ["y", "review"], zip(y, texts)), tmp_path / "model"
-    options = ("--target", "y", "--model", "ridge", "--kernel", "spectrum(1)", "--tokens", "words", "--out", file)
+    options = (
+        "--target",
+        "y",
+        "--model",
+        "ridge",
+        "--kernel",
+        "spectrum(1)",
+        "--tokens",
+        "words",
+        "--out",
+        file,
+    )
     result = run("fit", data, *options)
     assert result.exit_code == 0, result.stderr
     assert "32 rows, the words of 'review'; learning from 24 rows" in result.stdout
     assert "from the words of 'review'" in run("describe", file).stdout
-    new = write(tmp_path / "new.csv", ["review"], [[text] for text in ("", "good", "unheard-of", "good  good", "dog")])
+    new = write(
+        tmp_path / "new.csv",
+        ["review"],
+        [[text] for text in ("", "good", "unheard-of", "good  good", "dog")],
+    )
     result = run("predict", file, new)
     nothing, good, unheard, twice, dog = (float(row["y"]) for row in predicted(result))
     assert result.stderr == (
-        "note: 3 of 5 cells of 'review' hold none of the 4 words that were learned from, which tells the model nothing\n"
+        "note: 3 of 5 cells of 'review' hold none of the 4 words that were learned from, which "
+        "tells the model nothing\n"
     )
     assert good - nothing == pytest.approx(1, abs=0.1)
     assert twice - nothing == pytest.approx(2 * (good - nothing))
     assert nothing == unheard == dog
     with jax.enable_x64(True):
-        assert load_predictor(file).inputs.text == Text("review", Tokens.WORDS, ("and", "bad", "good", "so"))
+        assert load_predictor(file).inputs.text == Text(
+            "review", Tokens.WORDS, ("and", "bad", "good", "so")
+        )
 
 
-FOUR = [("ACG", "x y", 1, 1, "u"), ("", "y", 2, 3, "v"), ("CCA", "z", 3, 2, "u"), ("GT", "x", 4, 4, "v")]
+FOUR = [
+    ("ACG", "x y", 1, 1, "u"),
+    ("", "y", 2, 3, "v"),
+    ("CCA", "z", 3, 2, "u"),
+    ("GT", "x", 4, 4, "v"),
+]
 REFUSED = [
-    (["--kernel", "rbf"], "line 2, column 'dna': 'ACG' is not a number (leave the column out: --ignore dna)"),
-    (["--kernel", DNA], "compare one column, but 'dna', 'note', 'kind' hold text: leave the others out with --ignore; "),
+    (
+        ["--kernel", "rbf"],
+        "line 2, column 'dna': 'ACG' is not a number (leave the column out: --ignore dna)",
+    ),
+    (
+        ["--kernel", DNA],
+        "compare one column, but 'dna', 'note', 'kind' hold text: leave the others out with "
+        "--ignore; ",
+    ),
     (["--kernel", DNA], "line 2, column 'note': 'x y' is not a number"),
     (["--kernel", "rbf", "--tokens", "words"], "column 'dna': 'ACG' is not a number"),
     (["--kernel", "spectrum(3"], "never closed"),
@@ -145,37 +222,67 @@ def test_a_table_with_too_much_text_is_refused_in_one_line(tmp_path, arguments, 
 
 
 def test_a_part_of_the_kernel_that_finds_no_column_is_refused_in_one_line(tmp_path):
-    numbers = write(tmp_path / "numbers.csv", ["a", "b", "y"], [row[2:4] + row[2:3] for row in FOUR])
+    numbers = write(
+        tmp_path / "numbers.csv", ["a", "b", "y"], [row[2:4] + row[2:3] for row in FOUR]
+    )
     texts = write(tmp_path / "texts.csv", ["dna", "y"], [(row[0], row[2]) for row in FOUR])
-    assert_refused(run("fit", numbers, "--target", "y", "--kernel", DNA), "but all input columns are numbers: 'a', 'b'")
-    assert_refused(run("fit", numbers, "--target", "y", "--tokens", "words"), "--tokens words is for string kernels")
-    assert_refused(run("fit", texts, "--target", "y", "--kernel", f"rbf*{DNA}"), "but the only input column, 'dna', is text")
+    assert_refused(
+        run("fit", numbers, "--target", "y", "--kernel", DNA),
+        "but all input columns are numbers: 'a', 'b'",
+    )
+    assert_refused(
+        run("fit", numbers, "--target", "y", "--tokens", "words"),
+        "--tokens words is for string kernels",
+    )
+    assert_refused(
+        run("fit", texts, "--target", "y", "--kernel", f"rbf*{DNA}"),
+        "but the only input column, 'dna', is text",
+    )
     unknown = run("fit", texts, "--target", "y", "--kernel", DNA, "--tokens", "syllables")
     assert unknown.exit_code == 2
     assert "'letters', 'words'" in unknown.stderr
 
 
 def test_a_cell_that_is_empty_is_a_text_but_no_number(tmp_path):
-    data = write(tmp_path / "empty.csv", ["dna", "a", "y"], [("A", 1, 1), ("", "", 2), ("C", 3, 3), ("C", 3, 4)])
-    assert_refused(run("fit", data, "--target", "y", "--kernel", f"rbf + {DNA}"), "line 3, column 'a': the cell is empty")
+    data = write(
+        tmp_path / "empty.csv",
+        ["dna", "a", "y"],
+        [("A", 1, 1), ("", "", 2), ("C", 3, 3), ("C", 3, 4)],
+    )
+    assert_refused(
+        run("fit", data, "--target", "y", "--kernel", f"rbf + {DNA}"),
+        "line 3, column 'a': the cell is empty",
+    )
 
 
 def test_every_part_of_a_kernel_sees_its_columns_and_lengthscales_are_for_numbers_alone(rng):
     texts, X = sequences(rng, 5), rng.normal(size=(5, 2))
     text = Text("dna", Tokens.LETTERS, tuple("ACGT"))
-    inputs = Inputs(("a", "b"), "y", np.zeros(2), np.ones(2), text)
-    written = inputs.kernel("2*rbf*normalised(mismatch(2)) + normalised(linear + spectrum(2)) + 0.5", per_column=True)
+    inputs = Inputs(("a", "b"), "y", Standards(np.zeros(2), np.ones(2)), text)
+    expression = "2*rbf*normalised(mismatch(2)) + normalised(linear + spectrum(2)) + 0.5"
+    written = kernel_of_inputs(inputs, expression, per_column=True)
     a, b, c = kx.RBF(np.full(2, np.sqrt(2))), kx.Normalised(kx.Mismatch(2, 1)), kx.Linear()
-    by_hand = 2.0 * kx.On(a, 0) * kx.On(b, 1) + kx.Normalised(kx.On(c, 0) + kx.On(kx.Spectrum(2), 1)) + 0.5
+    by_hand = (
+        2.0 * kx.On(a, 0) * kx.On(b, 1)
+        + kx.Normalised(kx.On(c, 0) + kx.On(kx.Spectrum(2), 1))
+        + 0.5
+    )
     points = inputs.points(X, texts)
-    np.testing.assert_allclose(kx.gram(written, points), kx.gram(by_hand, points), rtol=TOLERANCE["value"])
-    alone = Inputs((), "y", np.zeros(0), np.ones(0), text)
-    K = kx.gram(alone.kernel("spectrum(2)", per_column=True), alone.points(np.zeros((5, 0)), texts))
+    np.testing.assert_allclose(
+        kx.gram(written, points), kx.gram(by_hand, points), rtol=TOLERANCE["value"]
+    )
+    alone = Inputs((), "y", Standards(np.zeros(0), np.ones(0)), text)
+    kernel = kernel_of_inputs(alone, "spectrum(2)", per_column=True)
+    K = kx.gram(kernel, alone.points(np.zeros((5, 0)), texts))
     np.testing.assert_array_equal(K, kx.gram(kx.Spectrum(2), kx.strings.encode(texts, "ACGT")))
 
 
 def test_an_alphabet_is_that_of_the_rows_to_learn_from(tmp_path):
-    data = write(tmp_path / "letters.csv", ["dna", "a", "y"], [("CA", 1, 1), ("", 2, 2), ("A", 3, 3), ("XY", 3, 4)])
+    data = write(
+        tmp_path / "letters.csv",
+        ["dna", "a", "y"],
+        [("CA", 1, 1), ("", 2, 2), ("A", 3, 3), ("XY", 3, 4)],
+    )
     table = compared_columns(read_table(data, "y"), DNA, None)
     assert table.columns == ()
     inputs = learned_inputs(table, np.array([0, 1, 2]), Tokens.LETTERS)

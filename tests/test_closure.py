@@ -1,4 +1,6 @@
-"""What closure theory allows: random trees of kernels are kernels. And the limits that tie the families together."""
+"""What closure theory allows: random trees of kernels are kernels. And the limits that tie the
+families together.
+"""
 
 import operator
 
@@ -32,7 +34,8 @@ def doubled(kernel):
     return kernax.On(kernax.Warped(kernel, lambda x: jnp.concatenate([x, x])), 1)
 
 
-# A tree is drawn as nested tuples (maker, *parts) and built in the test: hypothesis wants no compilation while it draws.
+# A tree is drawn as nested tuples (maker, *parts) and built in the test: hypothesis wants no
+# compilation while it draws.
 def node(maker, *parts):
     return st.tuples(st.just(maker), *parts)
 
@@ -71,7 +74,9 @@ def build(tree):
 
 
 def matrix(kernel, X, Z):
-    return np.asarray(jax.vmap(lambda x: jax.vmap(lambda z: kernel(x, z))(jnp.asarray(Z)))(jnp.asarray(X)))
+    return np.asarray(
+        jax.vmap(lambda x: jax.vmap(lambda z: kernel(x, z))(jnp.asarray(Z)))(jnp.asarray(X))
+    )
 
 
 def assert_is_a_kernel(kernel):
@@ -83,7 +88,9 @@ def assert_is_a_kernel(kernel):
     values = np.linalg.eigvalsh(K.astype(np.float64))
     assert values[0] >= -8 * len(X) * EPS * values[-1]
     np.testing.assert_allclose(K, K.T, rtol=0, atol=8 * EPS * largest)
-    np.testing.assert_allclose(K_xz, K_zx.T, rtol=0, atol=8 * EPS * max(largest, np.max(np.abs(K_xz))))
+    np.testing.assert_allclose(
+        K_xz, K_zx.T, rtol=0, atol=8 * EPS * max(largest, np.max(np.abs(K_xz)))
+    )
     np.testing.assert_allclose(np.diagonal(K), diagonal, rtol=0, atol=8 * EPS * largest)
 
 
@@ -105,13 +112,17 @@ def test_many_random_trees_of_kernels_are_kernels(tree):
 @needs_x64
 @given(TREES)
 @settings(max_examples=5)
-@pytest.mark.filterwarnings("ignore::kernax.errors.FeaturelessWarning")  # the origin has no features under Normalised(Linear)
+@pytest.mark.filterwarnings(
+    "ignore::kernax.errors.FeaturelessWarning"
+)  # the origin has no features under Normalised(Linear)
 def test_gram_of_a_random_tree_agrees_with_its_diagonal_and_its_values(tree):
     """K7, K15, through the public functions: compiled, so few examples."""
     kernel = build(tree)
     K = np.asarray(kernax.gram(kernel, X))
     # Two programs: one rounding was measured between them, in float32 under tanh.
-    np.testing.assert_allclose(np.diagonal(K), kernax.gram_diagonal(kernel, X), rtol=8 * EPS, atol=0)
+    np.testing.assert_allclose(
+        np.diagonal(K), kernax.gram_diagonal(kernel, X), rtol=8 * EPS, atol=0
+    )
     with jax.disable_jit():
         eager = matrix(kernel, X, X)
     np.testing.assert_allclose(K, eager, rtol=0, atol=100 * EPS * np.max(np.abs(eager)))
@@ -153,7 +164,7 @@ def test_the_property_would_catch_a_difference_of_kernels():
 def test_sums_products_and_scales_flatten_and_add_up():
     a, b, c = kernax.RBF(), kernax.Linear(), kernax.Constant(0.3)
     assert len((a + b + c).terms) == 3
-    assert len((a * b * c).terms) == 3
+    assert len((a * b * c).terms) == 3  # pyright: ignore[reportAttributeAccessIssue]
     K = lambda kernel: np.asarray(kernax.gram(kernel, X, Z), np.float64)
     close = lambda one, two: np.testing.assert_allclose(K(one), two, rtol=1e3 * EPS, atol=1e3 * EPS)
     close(sum([a, b]), K(a) + K(b))
@@ -169,7 +180,9 @@ def test_sums_products_and_scales_flatten_and_add_up():
 
 
 def gap(a, b):
-    return np.max(np.abs(np.asarray(kernax.gram(a, X, Z), float) - np.asarray(kernax.gram(b, X, Z), float)))
+    return np.max(
+        np.abs(np.asarray(kernax.gram(a, X, Z), float) - np.asarray(kernax.gram(b, X, Z), float))
+    )
 
 
 def test_powers_of_one_plus_k_over_p_tend_to_the_exponential():
@@ -182,7 +195,9 @@ def test_powers_of_one_plus_k_over_p_tend_to_the_exponential():
 
 def test_rational_quadratics_of_large_alpha_tend_to_the_gaussian():
     """K7: the error falls like 1/alpha, down to rounding."""
-    errors = [gap(kernax.RationalQuadratic(0.9, alpha), kernax.RBF(0.9)) for alpha in (1e2, 1e3, 1e12)]
+    errors = [
+        gap(kernax.RationalQuadratic(0.9, alpha), kernax.RBF(0.9)) for alpha in (1e2, 1e3, 1e12)
+    ]
     assert errors[1] == pytest.approx(errors[0] / 10, rel=0.05)
     assert errors[2] < TOLERANCE["value"]
 

@@ -1,4 +1,6 @@
-"""The Gaussian of a kernel and centring, against what they do to Gram matrices; random trees are in test_closure."""
+"""The Gaussian of a kernel and centring, against what they do to Gram matrices; random trees are in
+test_closure.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +18,10 @@ PLANE = RNG.normal(size=(5, 2)).astype(DTYPE)
 def test_a_gaussian_of_the_linear_kernel_is_the_gaussian():
     """K5."""
     beta = 0.8
-    assert_close(matrix(kernax.GaussianOf(kernax.Linear(), beta), PLANE), matrix(kernax.RBF(1 / np.sqrt(2 * beta)), PLANE))
+    assert_close(
+        matrix(kernax.GaussianOf(kernax.Linear(), beta), PLANE),
+        matrix(kernax.RBF(1 / np.sqrt(2 * beta)), PLANE),
+    )
 
 
 def test_a_gaussian_of_any_kernel_is_that_of_its_distance():
@@ -24,7 +29,9 @@ def test_a_gaussian_of_any_kernel_is_that_of_its_distance():
     K = matrix(kernax.Polynomial(2, 0.5), PLANE)
     distance = np.diagonal(K)[:, None] + np.diagonal(K)[None] - 2 * K
     assert_close(
-        matrix(kernax.GaussianOf(kernax.Polynomial(2, 0.5), 0.3), PLANE), np.exp(-0.3 * distance), 50 * TOLERANCE["value"]
+        matrix(kernax.GaussianOf(kernax.Polynomial(2, 0.5), 0.3), PLANE),
+        np.exp(-0.3 * distance),
+        50 * TOLERANCE["value"],
     )
     brownian = matrix(kernax.GaussianOf(kernax.Brownian(), 2.0), LINE)
     assert_close(brownian, np.exp(-2 * np.abs(LINE - LINE.T).astype(float)))
@@ -32,7 +39,9 @@ def test_a_gaussian_of_any_kernel_is_that_of_its_distance():
 
 def test_a_gaussian_of_a_distance_that_rounds_below_zero_is_one():
     far = jnp.array([1e3, 1.0], DTYPE)
-    wrong = kernax.Custom(lambda _, x, z: jnp.dot(x, z) + jnp.where(x[1] == z[1], 0, 1).astype(x.dtype) * 1e-3)
+    wrong = kernax.Custom(
+        lambda _, x, z: jnp.dot(x, z) + jnp.where(x[1] == z[1], 0, 1).astype(x.dtype) * 1e-3
+    )
     assert float(kernax.GaussianOf(wrong, 1.0)(far, far.at[1].add(1e-6 if X64 else 1e-4))) == 1.0
 
 
@@ -43,7 +52,9 @@ def test_a_gaussian_of_a_kernel_has_the_right_hessian_where_points_coincide():
     assert_close(of(kernax.GaussianOf(kernax.Linear(), 0.5)), of(kernax.RBF(1.0)))
 
 
-@pytest.mark.parametrize("base", [kernax.Polynomial(2, 0.5), kernax.Matern32()], ids=["polynomial", "matern32"])
+@pytest.mark.parametrize(
+    "base", [kernax.Polynomial(2, 0.5), kernax.Matern32()], ids=["polynomial", "matern32"]
+)
 def test_a_centred_gram_matrix_is_that_centred_from_both_sides(base):
     H = np.eye(5) - 1 / 5
     assert_close(matrix(kernax.Centred(base, PLANE), PLANE), H @ matrix(base, PLANE) @ H)

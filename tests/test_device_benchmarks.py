@@ -1,4 +1,6 @@
-"""The one call that measures on an accelerator, here on a CPU with small sizes: every row runs, nothing outlasts its time."""
+"""The one call that measures on an accelerator, here on a CPU with small sizes: every row runs,
+nothing outlasts its time.
+"""
 
 import json
 
@@ -16,7 +18,9 @@ VERSIONS = {"jax", "jaxlib", "equinox", "lineax", "optax"}
 @needs_x64
 @pytest.mark.slow
 def test_every_row_runs_on_a_cpu_and_the_file_says_where(tmp_path, capsys):
-    """A row that no longer compiles, a learner in it that fails, or a file without device, date and versions."""
+    """A row that no longer compiles, a learner in it that fails, or a file without device, date and
+    versions.
+    """
     file = tmp_path / "record.json"
     code = run.main("cpu", [], True, 3000.0, file)
     report = json.loads(file.read_text())
@@ -65,12 +69,16 @@ def test_the_answers_of_two_devices_are_compared_at_the_checked_size():
     assert figures["compared_at"] == 20
     assert not figures["agrees"]
     assert worker._compared(run.ROWS[0], "float64", 20, None)["agrees"]
-    assert not worker.agreement([np.ones(2), np.full(2, np.nan)], [np.ones(2), np.ones(2)], 1.0)["agrees"]
+    assert not worker.agreement([np.ones(2), np.full(2, np.nan)], [np.ones(2), np.ones(2)], 1.0)[
+        "agrees"
+    ]
 
 
 @needs_x64
 def test_what_pytest_wrote_is_counted_with_and_without_processes():
-    """Counting a failure twice, because the summary names it again, or losing the failures of a run that was stopped."""
+    """Counting a failure twice, because the summary names it again, or losing the failures of a run
+    that was stopped.
+    """
     text = """
 tests/test_a.py::test_one PASSED                                      [ 25%]
 tests/test_a.py::test_two[x y] SKIPPED (a statement about float64)    [ 50%]
@@ -79,7 +87,11 @@ tests/test_a.py::test_two[x y] SKIPPED (a statement about float64)    [ 50%]
 FAILED tests/test_a.py::test_three - assert 1 == 2
 """
     found = suite.parsed(text)
-    assert (found["passed"], found["skipped"], found["failed"]) == (2, 1, ["tests/test_a.py::test_three"])
+    assert (found["passed"], found["skipped"], found["failed"]) == (
+        2,
+        1,
+        ["tests/test_a.py::test_three"],
+    )
     assert "assert 1 == 2" in found["end"]
 
 

@@ -28,7 +28,9 @@ def matrix(A, B):
 def unbiased(K, first):
     """Gretton et al. 2012, eq. 3, term by term."""
     first, second = list(first), [i for i in range(len(K)) if i not in set(first)]
-    within = lambda part: sum(K[i, j] for i in part for j in part if i != j) / (len(part) * (len(part) - 1))
+    within = lambda part: (
+        sum(K[i, j] for i in part for j in part if i != j) / (len(part) * (len(part) - 1))
+    )
     across = sum(K[i, j] for i in first for j in second) / (len(first) * len(second))
     return within(first) + within(second) - 2 * across
 
@@ -38,14 +40,18 @@ def unbiased(K, first):
 
 @needs_x64
 def test_an_inner_product_with_the_embedding_is_a_mean():
-    f = kernax.KernelExpansion(KERNEL, jnp.asarray(Z), jnp.arange(5, dtype=DTYPE), jnp.zeros((), DTYPE))
-    mean = kernax.mean_embedding(KERNEL, X)
+    f = kernax.KernelExpansion(
+        KERNEL, jnp.asarray(Z), jnp.arange(5, dtype=DTYPE), jnp.zeros((), DTYPE)
+    )
+    mean = kernax.samples.mean_embedding(KERNEL, X)
     assert mean.bias == 0
     np.testing.assert_allclose(mean.inner(f), np.mean(jax.vmap(f)(X)), **CLOSE)
     weights = np.array([0.0, 1, 2, 0, 0, 0.5, 1])
-    weighted = kernax.mean_embedding(KERNEL, X, weights=weights)
-    np.testing.assert_allclose(weighted.inner(f), np.average(jax.vmap(f)(X), weights=weights), **CLOSE)
-    repeated = kernax.mean_embedding(KERNEL, X[[1, 1, 2, 2, 2, 2, 5, 6, 6]])
+    weighted = kernax.samples.mean_embedding(KERNEL, X, weights=weights)
+    np.testing.assert_allclose(
+        weighted.inner(f), np.average(jax.vmap(f)(X), weights=weights), **CLOSE
+    )
+    repeated = kernax.samples.mean_embedding(KERNEL, X[[1, 1, 2, 2, 2, 2, 5, 6, 6]])
     assert weighted.distance(repeated) ** 2 < 10 * float(jnp.finfo(DTYPE).eps)
 
 
@@ -53,16 +59,18 @@ def test_an_inner_product_with_the_embedding_is_a_mean():
 def test_the_embeddings_are_as_far_apart_as_the_biased_statistic_says():
     """Gretton et al. 2012, eq. 5."""
     K, Kx, Kz = matrix(X, Z), matrix(X, X), matrix(Z, Z)
-    distance = kernax.mean_embedding(KERNEL, X).distance(kernax.mean_embedding(KERNEL, Z))
+    distance = kernax.samples.mean_embedding(KERNEL, X).distance(
+        kernax.samples.mean_embedding(KERNEL, Z)
+    )
     np.testing.assert_allclose(distance**2, Kx.mean() + Kz.mean() - 2 * K.mean(), **CLOSE)
 
 
 @needs_x64
 def test_bad_weights_are_refused():
     with pytest.raises(ValueError, match=r"weights must have shape \(7,\)"):
-        kernax.mean_embedding(KERNEL, X, weights=np.ones(5))
+        kernax.samples.mean_embedding(KERNEL, X, weights=np.ones(5))
     with pytest.raises(ValueError, match="weights must not be negative"):
-        kernax.mean_embedding(KERNEL, X, weights=-np.ones(7))
+        kernax.samples.mean_embedding(KERNEL, X, weights=-np.ones(7))
 
 
 # the maximum mean discrepancy
@@ -71,9 +79,13 @@ def test_bad_weights_are_refused():
 def test_the_discrepancy_is_the_unbiased_sum_over_pairs():
     both = np.concatenate([X, Z])
     expected = unbiased(matrix(both, both), range(7))
-    np.testing.assert_allclose(kernax.maximum_mean_discrepancy(KERNEL, X, Z), expected, **CLOSE)
-    np.testing.assert_allclose(kernax.maximum_mean_discrepancy(KERNEL, Z, X), expected, **CLOSE)
-    linear = kernax.maximum_mean_discrepancy(kernax.Linear(), X, Z)
+    np.testing.assert_allclose(
+        kernax.samples.maximum_mean_discrepancy(KERNEL, X, Z), expected, **CLOSE
+    )
+    np.testing.assert_allclose(
+        kernax.samples.maximum_mean_discrepancy(KERNEL, Z, X), expected, **CLOSE
+    )
+    linear = kernax.samples.maximum_mean_discrepancy(kernax.Linear(), X, Z)
     covariances = np.trace(np.cov(X.T)) / 7 + np.trace(np.cov(Z.T)) / 5
     np.testing.assert_allclose(linear, np.sum((X.mean(0) - Z.mean(0)) ** 2) - covariances, **CLOSE)
 
@@ -81,7 +93,11 @@ def test_the_discrepancy_is_the_unbiased_sum_over_pairs():
 @needs_x64
 def test_it_has_no_bias():
     draws = jax.random.normal(jax.random.key(1), (400, 8, 1), DTYPE)
-    values = np.asarray(jax.jit(jax.vmap(lambda D: kernax.maximum_mean_discrepancy(kernax.RBF(), D[:3], D[3:])))(draws))
+    values = np.asarray(
+        jax.jit(
+            jax.vmap(lambda D: kernax.samples.maximum_mean_discrepancy(kernax.RBF(), D[:3], D[3:]))
+        )(draws)
+    )
     assert abs(values.mean()) < 3.5 * values.std() / 20
     assert np.mean(values < 0) > 0.3
 
@@ -94,22 +110,32 @@ def test_samples_of_very_different_sizes_lose_no_digits():
     K = np.exp(-((stack - stack.T) ** 2) / 2)
     expected = unbiased_of_masks(K, np.arange(702) < 2)
     for first, second in ((few, many), (many, few)):
-        assert kernax.maximum_mean_discrepancy(kernel, first, second) == pytest.approx(expected, rel=2e-6)
+        assert kernax.samples.maximum_mean_discrepancy(kernel, first, second) == pytest.approx(
+            expected, rel=2e-6
+        )
 
 
 def unbiased_of_masks(K, first):
     n, m = first.sum(), (~first).sum()
     K = K - np.diag(np.diag(K))
     across = K[first][:, ~first].sum()
-    return K[first][:, first].sum() / (n * (n - 1)) + K[~first][:, ~first].sum() / (m * (m - 1)) - 2 * across / (n * m)
+    return (
+        K[first][:, first].sum() / (n * (n - 1))
+        + K[~first][:, ~first].sum() / (m * (m - 1))
+        - 2 * across / (n * m)
+    )
 
 
 @needs_x64
 def test_the_discrepancy_is_differentiable_in_the_kernel_and_in_both_samples():
     theta, rebuild = kernax.unconstrain(2.0 * kernax.RBF(np.array([0.5, 1.5])))
-    value = jax.jit(lambda theta, X, Z: kernax.maximum_mean_discrepancy(rebuild(theta), X, Z))
+    value = jax.jit(
+        lambda theta, X, Z: kernax.samples.maximum_mean_discrepancy(rebuild(theta), X, Z)
+    )
     check_derivatives(value, (theta, X, Z), rtol=1e-6, atol=1e-8)
-    coincident = jax.jit(jax.grad(lambda X: kernax.maximum_mean_discrepancy(kernax.Matern12(), X, X[:5])))(X)
+    coincident = jax.jit(
+        jax.grad(lambda X: kernax.samples.maximum_mean_discrepancy(kernax.Matern12(), X, X[:5]))
+    )(X)
     assert np.all(np.isfinite(coincident))
 
 
@@ -118,37 +144,48 @@ def test_the_discrepancy_is_differentiable_in_the_kernel_and_in_both_samples():
 
 @needs_x64
 def test_the_null_holds_the_statistics_of_permuted_labels():
-    """Every one of the 20 ways to label six points, a and its complement the same, each about as often as the others."""
+    """Every one of the 20 ways to label six points, a and its complement the same, each about as
+    often as the others.
+    """
     A, B = X[:3], X[3:6]
-    outcome = kernax.two_sample_test(KERNEL, A, B, permutations=2000, key=KEY)
+    outcome = kernax.samples.two_sample_test(KERNEL, A, B, permutations=2000, key=KEY)
     K = matrix(X[:6], X[:6])
     values = np.array([unbiased(K, first) for first in itertools.combinations(range(6), 3)])
-    np.testing.assert_allclose(outcome.statistic, kernax.maximum_mean_discrepancy(KERNEL, A, B), rtol=1e-5)
+    np.testing.assert_allclose(
+        outcome.statistic, kernax.samples.maximum_mean_discrepancy(KERNEL, A, B), rtol=1e-5
+    )
     nearest = np.argmin(np.abs(np.asarray(outcome.null)[:, None] - values), 1)
     np.testing.assert_allclose(outcome.null, values[nearest], atol=1e-12 if X64 else 3e-6)
     counts = np.array([np.sum(np.abs(outcome.null - value) < 1e-5) for value in values])
     assert np.all(np.abs(counts - 200) < 4 * np.sqrt(2000 * 0.1 * 0.9))
     exact = np.mean(values >= unbiased(K, range(3)) - 1e-6)
-    assert outcome.p_value == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 2000) + 1e-3)
+    assert outcome.p_value == pytest.approx(
+        exact, abs=4 * np.sqrt(exact * (1 - exact) / 2000) + 1e-3
+    )
     assert outcome.null.shape == (2000,)
 
 
 def test_the_p_value_counts_the_statistic_itself_and_ties_to_rounding():
-    outcome = kernax.two_sample_test(KERNEL, X, Z, permutations=99, key=KEY)
+    outcome = kernax.samples.two_sample_test(KERNEL, X, Z, permutations=99, key=KEY)
     above = np.sum(np.asarray(outcome.null) >= np.asarray(outcome.statistic))
     assert outcome.p_value == pytest.approx((1 + above) / 100)
     for verb in (
-        lambda: kernax.two_sample_test(kernax.Constant(0.7), X, Z, permutations=99, key=KEY),
-        lambda: kernax.independence_test(kernax.RBF(), kernax.Constant(0.3), X, Y, permutations=99, key=KEY),
+        lambda: kernax.samples.two_sample_test(
+            kernax.Constant(0.7), X, Z, permutations=99, key=KEY
+        ),
+        lambda: kernax.samples.independence_test(
+            kernax.RBF(), kernax.Constant(0.3), X, Y, permutations=99, key=KEY
+        ),
     ):
         assert verb().p_value == 1  # every permutation gives the same statistic
-    apart = kernax.two_sample_test(kernax.RBF(), X, Z + 50, permutations=99, key=KEY)
+    apart = kernax.samples.two_sample_test(kernax.RBF(), X, Z + 50, permutations=99, key=KEY)
     assert apart.p_value <= 0.02  # of 792 labellings only the true one is as extreme
 
 
 REPEATS, PERMUTATIONS = 100, 39  # so that p <= 0.1 has probability 0.1 exactly, up to ties
 KEYS = jax.random.split(jax.random.key(7), REPEATS)
-AT_MOST = 10 + 3.5 * 3  # the standard deviation of a binomial of 100 trials and probability 0.1 is 3
+# The standard deviation of a binomial of 100 trials and probability 0.1 is 3.
+AT_MOST = 10 + 3.5 * 3
 
 
 def rejections(test):
@@ -159,16 +196,23 @@ def rejections(test):
         return test(jax.random.normal(of_data, (24, 2), DTYPE), shift, of_test).p_value
 
     p_values = jax.jit(jax.vmap(p_value, (0, None)))
-    return [int(np.sum(np.asarray(p_values(KEYS, jnp.asarray(shift, DTYPE))) <= 0.1 + 1e-6)) for shift in (0, 1.5)]
+    return [
+        int(np.sum(np.asarray(p_values(KEYS, jnp.asarray(shift, DTYPE))) <= 0.1 + 1e-6))
+        for shift in (0, 1.5)
+    ]
 
 
 def two_samples(D, shift, key):
-    return kernax.two_sample_test(kernax.RBF(), D[:10], D[10:] + shift, permutations=PERMUTATIONS, key=key)
+    return kernax.samples.two_sample_test(
+        kernax.RBF(), D[:10], D[10:] + shift, permutations=PERMUTATIONS, key=key
+    )
 
 
 def two_variables(D, shift, key):
     y = D[:, 1:] + shift * D[:, :1] ** 2  # dependent, and not correlated
-    return kernax.independence_test(kernax.RBF(), kernax.RBF(), D[:, :1], y, permutations=PERMUTATIONS, key=key)
+    return kernax.samples.independence_test(
+        kernax.RBF(), kernax.RBF(), D[:, :1], y, permutations=PERMUTATIONS, key=key
+    )
 
 
 @needs_x64
@@ -182,9 +226,15 @@ def test_the_level_holds_under_the_null_hypothesis_and_there_is_power_beyond(tes
 @needs_x64
 def test_what_tests_return_is_differentiable():
     def values(lengthscale, Z):
-        labels = kernax.two_sample_test(kernax.RBF(lengthscale), X, Z, permutations=3, key=KEY)
-        partners = kernax.independence_test(kernax.RBF(lengthscale), kernax.RBF(), X[:5], Z, permutations=3, key=KEY)
-        return jnp.concatenate([labels.statistic[None], labels.null, partners.statistic[None], partners.null])
+        labels = kernax.samples.two_sample_test(
+            kernax.RBF(lengthscale), X, Z, permutations=3, key=KEY
+        )
+        partners = kernax.samples.independence_test(
+            kernax.RBF(lengthscale), kernax.RBF(), X[:5], Z, permutations=3, key=KEY
+        )
+        return jnp.concatenate(
+            [labels.statistic[None], labels.null, partners.statistic[None], partners.null]
+        )
 
     check_derivatives(values, (0.8, Z), rtol=1e-6, atol=1e-8)
 
@@ -195,25 +245,29 @@ def test_what_tests_return_is_differentiable():
 def test_hsic_is_the_trace_and_the_distance_of_the_joint_embedding_from_the_product():
     """Gretton et al. 2008, eq. 4."""
     K, L, H = matrix(X, X), matrix(Y, Y), np.eye(7) - 1 / 7
-    value = kernax.hsic(KERNEL, KERNEL, X, Y)
+    value = kernax.samples.hsic(KERNEL, KERNEL, X, Y)
     np.testing.assert_allclose(value, np.trace(K @ H @ L @ H) / 49, **CLOSE)
 
     both = kernax.On(KERNEL, 0) * kernax.On(KERNEL, 1)
-    joint = kernax.mean_embedding(both, (X, Y))
-    product = kernax.mean_embedding(both, (np.repeat(X, 7, 0), np.tile(Y, (7, 1))))
+    joint = kernax.samples.mean_embedding(both, (X, Y))
+    product = kernax.samples.mean_embedding(both, (np.repeat(X, 7, 0), np.tile(Y, (7, 1))))
     np.testing.assert_allclose(joint.distance(product) ** 2, value, rtol=1e-6 if X64 else 1e-3)
 
 
 @needs_x64
 def test_hsic_of_linear_kernels_is_the_squared_covariance():
     covariance = (X - X.mean(0)).T @ (Y - Y.mean(0)) / 7
-    np.testing.assert_allclose(kernax.hsic(kernax.Linear(), kernax.Linear(), X, Y), np.sum(covariance**2), **CLOSE)
+    np.testing.assert_allclose(
+        kernax.samples.hsic(kernax.Linear(), kernax.Linear(), X, Y), np.sum(covariance**2), **CLOSE
+    )
 
 
 @needs_x64
 def test_the_null_of_independence_holds_the_statistics_of_permuted_partners():
     few = slice(0, 3)
-    outcome = kernax.independence_test(KERNEL, KERNEL, X[few], Y[few], permutations=200, key=KEY)
+    outcome = kernax.samples.independence_test(
+        KERNEL, KERNEL, X[few], Y[few], permutations=200, key=KEY
+    )
     K, L, H = matrix(X[few], X[few]), matrix(Y[few], Y[few]), np.eye(3) - 1 / 3
     orders = [list(order) for order in itertools.permutations(range(3))]
     values = [np.trace(K @ H @ L[np.ix_(order, order)] @ H) / 9 for order in orders]
@@ -226,7 +280,7 @@ def test_the_null_of_independence_holds_the_statistics_of_permuted_partners():
 @needs_x64
 def test_hsic_is_differentiable_in_both_kernels_and_in_the_points():
     theta, rebuild = kernax.unconstrain((kernax.RBF(0.8), kernax.Matern52(1.1)))
-    value = jax.jit(lambda theta, X, Y: kernax.hsic(*rebuild(theta), X, Y))
+    value = jax.jit(lambda theta, X, Y: kernax.samples.hsic(*rebuild(theta), X, Y))
     check_derivatives(value, (theta, X, Y), rtol=1e-6, atol=1e-8)
 
 
@@ -234,12 +288,19 @@ def test_x_and_y_may_differ_in_kind_and_in_precision():
     pairs = {"where": X, "kind": np.arange(7) % 2}
     same = kernax.Custom(lambda _, a, b: jnp.where(a == b, 1.0, 0.0).astype(DTYPE))
     kernel = kernax.On(kernax.RBF(), "where") * kernax.On(same, "kind")
-    single = kernax.hsic(kernel, kernax.RBF(), pairs, Y.astype(np.float32))
-    np.testing.assert_allclose(single, kernax.hsic(kernel, kernax.RBF(), pairs, Y), rtol=1e-5)
+    single = kernax.samples.hsic(kernel, kernax.RBF(), pairs, Y.astype(np.float32))
+    np.testing.assert_allclose(
+        single, kernax.samples.hsic(kernel, kernax.RBF(), pairs, Y), rtol=1e-5
+    )
     assert single.dtype == DTYPE
-    first, second = (jax.tree.map(lambda leaf, part=part: leaf[part], pairs) for part in (slice(0, 4), slice(4, 7)))
-    outcome = kernax.two_sample_test(kernel, first, second, permutations=19, key=KEY)
-    np.testing.assert_allclose(outcome.statistic, kernax.maximum_mean_discrepancy(kernel, first, second), rtol=1e-5)
+    first, second = (
+        jax.tree.map(lambda leaf, part=part: leaf[part], pairs)
+        for part in (slice(0, 4), slice(4, 7))
+    )
+    outcome = kernax.samples.two_sample_test(kernel, first, second, permutations=19, key=KEY)
+    np.testing.assert_allclose(
+        outcome.statistic, kernax.samples.maximum_mean_discrepancy(kernel, first, second), rtol=1e-5
+    )
 
 
 # the contract
@@ -248,31 +309,64 @@ def test_x_and_y_may_differ_in_kind_and_in_precision():
 @needs_x64
 def test_all_of_them_work_under_jit_and_in_a_batch():
     batch = jnp.stack([Z, Z[::-1] + 1])
-    discrepancy = lambda Z: kernax.maximum_mean_discrepancy(KERNEL, X, Z)
-    test = lambda Z: kernax.two_sample_test(KERNEL, X, Z, permutations=9, key=KEY)
-    dependence = lambda Z: kernax.independence_test(KERNEL, KERNEL, X[:5], Z, permutations=9, key=KEY)
+    discrepancy = lambda Z: kernax.samples.maximum_mean_discrepancy(KERNEL, X, Z)
+    test = lambda Z: kernax.samples.two_sample_test(KERNEL, X, Z, permutations=9, key=KEY)
+    dependence = lambda Z: kernax.samples.independence_test(
+        KERNEL, KERNEL, X[:5], Z, permutations=9, key=KEY
+    )
     for verb in (discrepancy, test, dependence):
         eager = [verb(Z) for Z in batch]
         together = jax.jit(jax.vmap(verb))(batch)
         for i in range(2):
             part = jax.tree.map(lambda leaf, i=i: leaf[i], together)
-            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), part, eager[i])
+            jax.tree.map(
+                lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), part, eager[i]
+            )
 
 
 @needs_x64
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: kernax.maximum_mean_discrepancy(KERNEL, X[:1], Z), "at least two points, but X holds 1 and Z holds 5"),
-        (lambda: kernax.two_sample_test(KERNEL, X, Z[:1], key=KEY), "at least two points, but X holds 7 and Z holds 1"),
-        (lambda: untyped(kernax.two_sample_test)(KERNEL, X, Z, key=0), "key must be one random key"),
-        (lambda: kernax.two_sample_test(KERNEL, X, Z, permutations=0, key=KEY), "permutations must be a positive integer"),
-        (lambda: kernax.hsic(KERNEL, KERNEL, X, Z), "in pairs, but X holds 7 and Y holds 5"),
-        (lambda: kernax.hsic(KERNEL, KERNEL, X[:1], Z[:1]), "n >= 2 points each"),
-        (lambda: kernax.independence_test(KERNEL, KERNEL, X, Z, key=KEY), "in pairs, but X holds 7 and Y holds 5"),
-        (lambda: untyped(kernax.independence_test)(KERNEL, KERNEL, X, Y, key="a"), "key must be one random key"),
-        (lambda: kernax.independence_test(KERNEL, KERNEL, X, Y, permutations=True, key=KEY), "permutations must be a positive"),
-        (lambda: kernax.hsic(KERNEL, KERNEL, X, np.full((7, 1), np.nan)), "Y holds NaN or inf"),
+        (
+            lambda: kernax.samples.maximum_mean_discrepancy(KERNEL, X[:1], Z),
+            "at least two points, but X holds 1 and Z holds 5",
+        ),
+        (
+            lambda: kernax.samples.two_sample_test(KERNEL, X, Z[:1], key=KEY),
+            "at least two points, but X holds 7 and Z holds 1",
+        ),
+        (
+            lambda: untyped(kernax.samples.two_sample_test)(KERNEL, X, Z, key=0),
+            "key must be one random key",
+        ),
+        (
+            lambda: kernax.samples.two_sample_test(KERNEL, X, Z, permutations=0, key=KEY),
+            "permutations must be a positive integer",
+        ),
+        (
+            lambda: kernax.samples.hsic(KERNEL, KERNEL, X, Z),
+            "in pairs, but X holds 7 and Y holds 5",
+        ),
+        (lambda: kernax.samples.hsic(KERNEL, KERNEL, X[:1], Z[:1]), "n >= 2 points each"),
+        (
+            lambda: kernax.samples.independence_test(KERNEL, KERNEL, X, Z, key=KEY),
+            "in pairs, but X holds 7 and Y holds 5",
+        ),
+        (
+            lambda: untyped(kernax.samples.independence_test)(KERNEL, KERNEL, X, Y, key="a"),
+            "key must be one random key",
+        ),
+        (
+            lambda: kernax.samples.independence_test(
+                KERNEL, KERNEL, X, Y, permutations=True, key=KEY
+            ),
+            "permutations must be a positive",
+        ),
+        (
+            lambda: kernax.samples.hsic(KERNEL, KERNEL, X, np.full((7, 1), np.nan)),
+            "Y holds NaN or inf",
+        ),
     ],
 )
 def test_bad_input_is_refused_by_name(call, message):
@@ -282,6 +376,10 @@ def test_bad_input_is_refused_by_name(call, message):
 
 @needs_x64
 def test_a_parameter_that_only_a_trace_knows_to_be_bad_gives_no_p_value():
-    outcome = jax.jit(lambda scale: kernax.two_sample_test(kernax.RBF(scale), X, Z, permutations=3, key=KEY))(-1.0)
+    outcome = jax.jit(
+        lambda scale: kernax.samples.two_sample_test(
+            kernax.RBF(scale), X, Z, permutations=3, key=KEY
+        )
+    )(-1.0)
     assert np.isnan(outcome.statistic)
     assert np.isnan(outcome.p_value)

@@ -33,7 +33,10 @@ def test_values_of_a_stack_are_those_of_its_points_in_the_precision_of_the_expan
     f, _, X = expansions
     np.testing.assert_allclose(f.values(X), jax.vmap(f)(X), **CLOSE)
     half = kernax.KernelExpansion(
-        kernax.RBF(np.float32(1)), f.points.astype(np.float32), f.coefficients.astype(np.float32), jnp.float32(0.5)
+        kernax.RBF(np.float32(1)),
+        f.points.astype(np.float32),
+        f.coefficients.astype(np.float32),
+        jnp.float32(0.5),
     )
     assert half.values(np.asarray(X, float)).dtype == jnp.float32
     np.testing.assert_allclose(half.values(X), jax.vmap(half)(X), rtol=1e-5, atol=1e-5)
@@ -42,10 +45,14 @@ def test_values_of_a_stack_are_those_of_its_points_in_the_precision_of_the_expan
 @needs_x64
 def test_sums_and_scalings_are_those_of_functions(expansions):
     f, g, X = expansions
-    np.testing.assert_allclose(jax.vmap(f + 2.0 * g)(X), jax.vmap(f)(X) + 2 * jax.vmap(g)(X), **CLOSE)
+    np.testing.assert_allclose(
+        jax.vmap(f + 2.0 * g)(X), jax.vmap(f)(X) + 2 * jax.vmap(g)(X), **CLOSE
+    )
     np.testing.assert_allclose(jax.vmap(f - g)(X), jax.vmap(f)(X) - jax.vmap(g)(X), **CLOSE)
     np.testing.assert_allclose(jax.vmap(-f)(X), -jax.vmap(f)(X), **CLOSE)
-    np.testing.assert_allclose(jax.vmap(sum([f, g]) / 2)(X), (jax.vmap(f)(X) + jax.vmap(g)(X)) / 2, **CLOSE)
+    np.testing.assert_allclose(
+        jax.vmap(sum([f, g]) / 2)(X), (jax.vmap(f)(X) + jax.vmap(g)(X)) / 2, **CLOSE
+    )
     np.testing.assert_allclose((-3.0 * f).norm, 3 * f.norm, **CLOSE)
 
 
@@ -74,13 +81,17 @@ def test_the_norm_is_that_of_the_weights_where_features_are_explicit(rng):
     linear = kernax.KernelExpansion(kernax.Linear(), X, c, zero)
     np.testing.assert_allclose(linear.norm, jnp.linalg.norm(c @ X), **CLOSE)
     square = kernax.KernelExpansion(kernax.Linear() ** 2, X, c, zero)
-    np.testing.assert_allclose(square.norm, jnp.linalg.norm(jnp.einsum("i,ij,ik->jk", c, X, X)), **CLOSE)
+    np.testing.assert_allclose(
+        square.norm, jnp.linalg.norm(jnp.einsum("i,ij,ik->jk", c, X, X)), **CLOSE
+    )
 
 
 def test_points_are_as_far_apart_as_their_features(rng):
     """K18: also as the functions k(x, .) and k(z, .) are."""
     x, z = jnp.asarray(rng.normal(size=(2, 3)), DTYPE)
-    at = lambda kernel, x: kernax.KernelExpansion(kernel, x[None], jnp.ones(1, DTYPE), jnp.zeros((), DTYPE))
+    at = lambda kernel, x: kernax.KernelExpansion(
+        kernel, x[None], jnp.ones(1, DTYPE), jnp.zeros((), DTYPE)
+    )
     features = [
         (kernax.Linear(), jnp.linalg.norm(x - z)),
         (kernax.Linear() ** 2, jnp.linalg.norm(jnp.outer(x, x) - jnp.outer(z, z))),  # Frobenius
@@ -89,7 +100,8 @@ def test_points_are_as_far_apart_as_their_features(rng):
     for kernel, expected in features:
         np.testing.assert_allclose(kernax.kernel_distance(kernel, x, z), expected, **CLOSE)
         np.testing.assert_allclose(at(kernel, x).distance(at(kernel, z)), expected, **CLOSE)
-        slope = jax.grad(lambda a, kernel=kernel: kernax.kernel_distance(kernel, a, x))(x)  # where they coincide
+        # Where they coincide.
+        slope = jax.grad(lambda a, kernel=kernel: kernax.kernel_distance(kernel, a, x))(x)
         assert jnp.all(jnp.isfinite(slope))
 
 
@@ -120,12 +132,17 @@ def test_expansions_in_different_kernels_do_not_mix(expansions):
 @needs_x64
 def test_expansions_of_one_kernel_add_under_jit(expansions):
     f, g, X = expansions
-    summed = jax.jit(lambda c: (kernax.KernelExpansion(f.kernel, f.points, c, f.bias) + g)(X[0]))(f.coefficients)
+    summed = jax.jit(lambda c: (kernax.KernelExpansion(f.kernel, f.points, c, f.bias) + g)(X[0]))(
+        f.coefficients
+    )
     np.testing.assert_allclose(summed, f(X[0]) + g(X[0]), **CLOSE)
 
 
 @needs_x64
 def test_a_stack_where_a_point_belongs_is_refused_with_the_way_out(expansions):
     f, _, _ = expansions
-    with pytest.raises(ValueError, match=r"single point of shape \(3,\), but has shape \(5, 3\): use jax.vmap\(f\)\(X\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"single point of shape \(3,\), but has shape \(5, 3\): use jax.vmap\(f\)\(X\)",
+    ):
         f(jnp.ones((5, 3)))

@@ -1,4 +1,6 @@
-"""Kernels written as text: values against kernels built by hand, and one clear sentence for everything refused."""
+"""Kernels written as text: values against kernels built by hand, and one clear sentence for
+everything refused.
+"""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,10 +10,11 @@ from conftest import needs_x64
 
 import kernax as kx
 from kernax.cli.expression import parse_kernel
-from kernax.cli.inputs import Inputs, Text, Tokens
+from kernax.cli.inputs import kernel_of_inputs
 from kernax.cli.naming import parameter_names
 from kernax.cli.vocabulary import KERNELS, NUMBERS, TEXT, compared
 from kernax.core.parameters import parameters
+from kernax.preparation import Inputs, Standards, Text, Tokens
 
 pytestmark = needs_x64  # once: no precision touches it
 
@@ -101,22 +104,32 @@ def test_powers_bind_before_products_and_products_before_sums(rng):
 
 def test_a_lengthscale_that_is_not_mentioned_becomes_one_per_dimension(rng):
     kernel = parse_kernel("2*rbf + matern32(lengthscale=1.5) + periodic", dimensions=3)
-    scaled, matern, periodic = kernel.terms
+    scaled, matern, periodic = kernel.terms  # pyright: ignore[reportAttributeAccessIssue]
     np.testing.assert_allclose(scaled.kernel.lengthscale, np.full(3, DEFAULT), rtol=1e-6)
     assert matern.lengthscale.shape == ()
     assert periodic.lengthscale.shape == (3,)
     assert periodic.period.shape == ()
     assert_same("rbf", kx.RBF(np.full(3, DEFAULT)), rng, dimensions=3)
-    assert_same("rational_quadratic(alpha=2)", kx.RationalQuadratic(np.full(3, DEFAULT), 2.0), rng, dimensions=3)
+    assert_same(
+        "rational_quadratic(alpha=2)",
+        kx.RationalQuadratic(np.full(3, DEFAULT), 2.0),
+        rng,
+        dimensions=3,
+    )
 
 
 def test_a_single_dimension_gets_a_lengthscale_of_length_one():
-    assert parse_kernel("rbf", dimensions=1).lengthscale.shape == (1,)
+    assert parse_kernel("rbf", dimensions=1).lengthscale.shape == (1,)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_every_parameter_of_a_parsed_kernel_is_learnable():
     rows = kx.describe(parse_kernel("2*rbf + polynomial(2) + 0.5", dimensions=2)).rows
-    assert [row[0] for row in rows] == ["terms[0].kernel.lengthscale", "terms[0].scale", "terms[1].offset", "terms[2].value"]
+    assert [row[0] for row in rows] == [
+        "terms[0].kernel.lengthscale",
+        "terms[0].scale",
+        "terms[1].offset",
+        "terms[2].value",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -210,9 +223,15 @@ def test_every_parameter_of_a_parsed_kernel_is_learnable():
         ("normalised()", "normalised takes one kernel"),
         ("normalised(rbf, linear)", "normalised takes one kernel"),
         ("normalised(kernel=rbf)", "normalised takes one kernel"),
-        ("normalised(2)", "normalised takes one kernel, as in normalised(spectrum(3)), but is given 2"),
+        (
+            "normalised(2)",
+            "normalised takes one kernel, as in normalised(spectrum(3)), but is given 2",
+        ),
         ("normalised(rbf - linear)", "a difference of kernels is not a kernel"),
-        ("normalised(" * 4 + "linear" + " + 1)" * 4, "at most 3 times may normalised stand inside itself"),
+        (
+            "normalised(" * 4 + "linear" + " + 1)" * 4,
+            "at most 3 times may normalised stand inside itself",
+        ),
         ("normalised(" * 60 + "linear" + ")" * 60, "nested too deeply"),
         ("rbf(*[1])", "must be a number or a list of numbers"),
         ("rbf(**linear)", "has no parameter **"),
@@ -243,10 +262,27 @@ def test_what_is_no_kernel_is_refused_in_one_sentence(text, words):
     [
         ("rbf", ["rbf.lengthscale"]),
         ("1.0*rbf + 0.1*linear", ["rbf.lengthscale", "rbf.scale", "linear.scale"]),
-        ("2*(rbf*periodic) + 1", ["rbf.lengthscale", "periodic.lengthscale", "periodic.period", "(rbf*periodic).scale"]),
-        ("3*(rbf + rbf)*rbf", ["rbf (1).lengthscale", "rbf (2).lengthscale", "(rbf + rbf).scale", "rbf (3).lengthscale"]),
-        ("2*normalised(spectrum(3) + 2*rbf)", ["rbf.lengthscale", "rbf.scale", "normalised(spectrum + rbf).scale"]),
-        ("2*(2*rbf + 1)**2", ["rbf.lengthscale", "rbf.scale", "constant.value", "((rbf + constant)**2).scale"]),
+        (
+            "2*(rbf*periodic) + 1",
+            ["rbf.lengthscale", "periodic.lengthscale", "periodic.period", "(rbf*periodic).scale"],
+        ),
+        (
+            "3*(rbf + rbf)*rbf",
+            [
+                "rbf (1).lengthscale",
+                "rbf (2).lengthscale",
+                "(rbf + rbf).scale",
+                "rbf (3).lengthscale",
+            ],
+        ),
+        (
+            "2*normalised(spectrum(3) + 2*rbf)",
+            ["rbf.lengthscale", "rbf.scale", "normalised(spectrum + rbf).scale"],
+        ),
+        (
+            "2*(2*rbf + 1)**2",
+            ["rbf.lengthscale", "rbf.scale", "constant.value", "((rbf + constant)**2).scale"],
+        ),
     ],
 )
 def test_parameters_are_called_by_the_names_of_the_expression(text, names):
@@ -259,7 +295,8 @@ def test_parameters_are_called_by_the_names_of_the_expression(text, names):
 
 
 def test_parts_that_see_some_columns_alone_keep_their_names():
-    inputs = Inputs(("a",), "y", np.zeros(1), np.ones(1), Text("dna", Tokens.LETTERS, ("A",)))
-    kernel = inputs.kernel("2*rbf + mismatch(3)", per_column=True)
+    text = Text("dna", Tokens.LETTERS, ("A",))
+    inputs = Inputs(("a",), "y", Standards(np.zeros(1), np.ones(1)), text)
+    kernel = kernel_of_inputs(inputs, "2*rbf + mismatch(3)", per_column=True)
     assert parameter_names(kernel)["terms[0].kernel.kernel.lengthscale"] == "rbf.lengthscale"
     assert parameter_names(kernel)["terms[0].kernel.scale"] == "rbf.scale"

@@ -53,7 +53,11 @@ FACTS = {
     "Warped": (kernax.Warped(RBF, jnp.sin), False, False),
     "Modulated": (kernax.Modulated(RBF, jnp.sum), False, False),
     "deep": (kernax.ExpOf(2.0 * (RBF + kernax.Normalised(PERIODIC)) ** 2), True, False),
-    "deep with one that is not": (kernax.ExpOf(2.0 * (RBF + kernax.Normalised(LINEAR + 1.0)) ** 2), False, False),
+    "deep with one that is not": (
+        kernax.ExpOf(2.0 * (RBF + kernax.Normalised(LINEAR + 1.0)) ** 2),
+        False,
+        False,
+    ),
 }
 
 
@@ -86,7 +90,9 @@ def test_what_is_claimed_holds_under_random_translations_and_rotations(name):
 
 
 @needs_x64
-@pytest.mark.parametrize("name", [name for name, (_, stationary, _) in FACTS.items() if not stationary])
+@pytest.mark.parametrize(
+    "name", [name for name, (_, stationary, _) in FACTS.items() if not stationary]
+)
 def test_what_is_not_claimed_does_not_hold(name):
     assert change(FACTS[name][0], X + np.array([0.7, -1.1], DTYPE)) > 1e-3
 
@@ -100,41 +106,77 @@ REFUSED = {
     "a negative NumPy scale": (lambda: np.float64(-2.0) * RBF, r"Scaled\.scale"),
     "division by a negative number": (lambda: RBF / -2.0, r"Scaled\.scale"),
     "a negative constant": (lambda: RBF + -1.0, r"Constant\.value"),
-    "minus a kernel": (lambda: -RBF, "minus a kernel is not a kernel in general.*positive semidefinite"),
+    "minus a kernel": (
+        lambda: -RBF,
+        "minus a kernel is not a kernel in general.*positive semidefinite",
+    ),
     "a difference": (lambda: RBF - LINEAR, "a difference of kernels is not a kernel in general"),
     "a difference with a number": (lambda: RBF - 1.0, "a difference of kernels"),
     "a number minus a kernel": (lambda: 1.0 - RBF, "a difference of kernels"),
     "a NumPy number minus a kernel": (lambda: np.float64(1.0) - RBF, "a difference of kernels"),
     "a logarithm": (lambda: np.log(RBF), "numpy.log of a kernel is not a kernel in general"),
     "a root": (lambda: np.sqrt(RBF), "numpy.sqrt of a kernel"),
-    "a sum with a class": (lambda: RBF + kernax.Linear, "kernel must be a kernel, but is the class Linear: call it"),
-    "a product with a class": (lambda: kernax.Linear * RBF, "kernel must be a kernel, but is the class Linear: call it"),
-    "features by a class": (lambda: kernax.FeatureMap(kernax.PolynomialBasis), "PolynomialBasis is a class: call it"),
+    "a sum with a class": (
+        lambda: RBF + kernax.Linear,
+        "kernel must be a kernel, but is the class Linear: call it",
+    ),
+    "a product with a class": (
+        lambda: kernax.Linear * RBF,
+        "kernel must be a kernel, but is the class Linear: call it",
+    ),
+    "features by a class": (
+        lambda: kernax.FeatureMap(kernax.bases.PolynomialBasis),
+        "PolynomialBasis is a class: call it",
+    ),
     "negative coefficients": (
         lambda: kernax.PolynomialOf(RBF, np.array([1.0, -0.1])),
         r"PolynomialOf\.coefficients must be in \[0, inf\)",
     ),
-    "no coefficients": (lambda: kernax.PolynomialOf(RBF, np.array([])), "coefficients must have shape"),
+    "no coefficients": (
+        lambda: kernax.PolynomialOf(RBF, np.array([])),
+        "coefficients must have shape",
+    ),
     "an indefinite B": (
         lambda: kernax.BilinearForm.from_matrix(np.array([[1.0, 2.0], [2.0, 1.0]])),
         "B must be positive semidefinite, but has the eigenvalue -1",
     ),
-    "an unsymmetric B": (lambda: kernax.BilinearForm.from_matrix(np.array([[1.0, 0.5], [0.0, 1.0]])), "B must be symmetric"),
+    "an unsymmetric B": (
+        lambda: kernax.BilinearForm.from_matrix(np.array([[1.0, 0.5], [0.0, 1.0]])),
+        "B must be symmetric",
+    ),
     "a B that is not square": (lambda: kernax.BilinearForm.from_matrix(np.ones((2, 3))), "square"),
-    "a negative offset": (lambda: kernax.Polynomial(2, -0.1), r"Polynomial\.offset must be in \[0, inf\)"),
+    "a negative offset": (
+        lambda: kernax.Polynomial(2, -0.1),
+        r"Polynomial\.offset must be in \[0, inf\)",
+    ),
     "degree 2.0": (lambda: kernax.Polynomial(2.0), "degree must be a positive integer, but is 2.0"),
     "degree 0": (lambda: kernax.Polynomial(0), "degree must be a positive integer, but is 0"),
     "degree -1": (lambda: kernax.Polynomial(-1), "degree must be a positive integer"),
-    "degree True": (lambda: kernax.Polynomial(True), "degree must be a positive integer, but is True"),
+    "degree True": (
+        lambda: kernax.Polynomial(True),
+        "degree must be a positive integer, but is True",
+    ),
     "power 0": (lambda: RBF**0, "degree must be a positive integer, but is 0"),
     "power True": (lambda: RBF**True, "degree must be a positive integer, but is True"),
     "degree 1/2": (lambda: RBF**0.5, "other powers of a kernel are not kernels"),
     "power -1": (lambda: RBF**-1, "degree must be a positive integer"),
-    "gamma of 0": (lambda: kernax.GammaExponential(1.0, 0.0), r"GammaExponential\.gamma must be in \(0, 2\]"),
-    "gamma above 2": (lambda: kernax.GammaExponential(1.0, 2.01), r"GammaExponential\.gamma must be in \(0, 2\]"),
+    "gamma of 0": (
+        lambda: kernax.GammaExponential(1.0, 0.0),
+        r"GammaExponential\.gamma must be in \(0, 2\]",
+    ),
+    "gamma above 2": (
+        lambda: kernax.GammaExponential(1.0, 2.01),
+        r"GammaExponential\.gamma must be in \(0, 2\]",
+    ),
     "tanh": (lambda: kernax.Tanh(), "not positive semidefinite.*indefinite=True"),
-    "a lengthscale of 0": (lambda: kernax.RBF(0.0), r"RBF\.lengthscale must be in \(0, inf\) and finite, but is 0"),
-    "a negative lengthscale": (lambda: kernax.Matern32(-1.0), r"Matern32\.lengthscale .* but is -1"),
+    "a lengthscale of 0": (
+        lambda: kernax.RBF(0.0),
+        r"RBF\.lengthscale must be in \(0, inf\) and finite, but is 0",
+    ),
+    "a negative lengthscale": (
+        lambda: kernax.Matern32(-1.0),
+        r"Matern32\.lengthscale .* but is -1",
+    ),
     "a lengthscale of NaN": (lambda: kernax.Matern12(NAN), r"Matern12\.lengthscale .* but is nan"),
     "an infinite lengthscale": (lambda: kernax.RBF(np.inf), r"RBF\.lengthscale"),
     "one lengthscale of several": (lambda: kernax.RBF(np.array([1.0, 0.0])), r"RBF\.lengthscale"),

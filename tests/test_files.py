@@ -1,4 +1,6 @@
-"""Models in files: bitwise round trips, clear errors for damaged and foreign files, nothing executed."""
+"""Models in files: bitwise round trips, clear errors for damaged and foreign files, nothing
+executed.
+"""
 
 import contextlib
 import json
@@ -19,23 +21,29 @@ DTYPE = jnp.result_type(float)
 SCALES = np.array([0.1, 2.0])
 KERNELS = {
     "rbf": kernax.RBF(SCALES),
-    "composite": 2.0 * kernax.Matern52(0.3) * kernax.Periodic(period=1.1) + kernax.Linear() ** 2 + 0.5,
+    "composite": 2.0 * kernax.Matern52(0.3) * kernax.Periodic(period=1.1)
+    + kernax.Linear() ** 2
+    + 0.5,
     "matern": kernax.Matern(nu=1.7),
     "quadratic": kernax.RationalQuadratic(1.0, 0.3),
     "exponential": kernax.GammaExponential(1.0, 1.3),
     "mixture": kernax.SpectralMixture(np.ones(2), np.ones((2, 2)), np.ones((2, 2))),
     "bilinear": kernax.BilinearForm(np.eye(2)),
-    "parts": kernax.On(kernax.RBF(), (0, 1)) + kernax.On(kernax.RBF(), slice(0, 5, 2)) + kernax.On(kernax.RBF(), 1),
-    "warped": kernax.ExpOf(kernax.Polynomial(3, 0.5)) + kernax.Normalised(kernax.PolynomialOf(kernax.RBF(), np.ones(3))),
+    "parts": kernax.On(kernax.RBF(), (0, 1))
+    + kernax.On(kernax.RBF(), slice(0, 5, 2))
+    + kernax.On(kernax.RBF(), 1),
+    "warped": kernax.ExpOf(kernax.Polynomial(3, 0.5))
+    + kernax.Normalised(kernax.PolynomialOf(kernax.RBF(), np.ones(3))),
     "precomputed": kernax.Precomputed.from_blocks(np.eye(2), np.ones((2, 1)), np.ones(1)),
     "herglotz": kernax.Herglotz(np.array([0.4, 0.1])),
     "green": kernax.Brownian() + kernax.BrownianBridge() * kernax.IntegratedBrownian(),
     "arc": kernax.ArcCosine(2),
     "centred": kernax.Centred(kernax.GaussianOf(kernax.RBF(), 0.5), np.eye(3)),
     "change": kernax.ChangePoint(kernax.RBF(), kernax.Linear(), 0.2, 0.5, 1),
-    "gibbs": kernax.Gibbs(kernax.GaussianBasis(np.ones((2, 2)), 0.5)),
-    "bases": kernax.FeatureMap(kernax.SigmoidBasis(np.ones(2))) + kernax.FeatureMap(kernax.PolynomialBasis(2)),
-    "bins": kernax.FeatureMap(kernax.IndicatorBins(4, 2)),
+    "gibbs": kernax.Gibbs(kernax.bases.GaussianBasis(np.ones((2, 2)), 0.5)),
+    "bases": kernax.FeatureMap(kernax.bases.SigmoidBasis(np.ones(2)))
+    + kernax.FeatureMap(kernax.bases.PolynomialBasis(2)),
+    "bins": kernax.FeatureMap(kernax.bases.IndicatorBins(4, 2)),
     "sines": kernax.FeatureMap(kernax.Brownian().eigenpairs(3)[1]),
 }
 
@@ -61,7 +69,11 @@ def test_kernels_come_back_bitwise(name, tmp_path):
 
 def test_expansions_processes_and_containers_come_back_bitwise(process, tmp_path):
     """J06."""
-    for model in (process, process.mean, {"f": process.mean.update, "parts": (process.covariance, [1.5, None, "a", True])}):
+    for model in (
+        process,
+        process.mean,
+        {"f": process.mean.update, "parts": (process.covariance, [1.5, None, "a", True])},
+    ):
         save(tmp_path / "model", model)
         again = load(tmp_path / "model")
         assert same(again, model)
@@ -152,7 +164,10 @@ def lengthscale(part):
         (lambda m, a: m.update({"class": "Static"}), "Static is no class"),
         (lambda m, a: m.update({"class": "os.system"}), "os.system is no class"),
         (lambda m, a: m.update({"class": "AbstractKernel"}), "AbstractKernel is no class"),
-        (lambda m, a: m["fields"].update({"extra": {"value": 1}}), "RBF has fields lengthscale, but the file has"),
+        (
+            lambda m, a: m["fields"].update({"extra": {"value": 1}}),
+            "RBF has fields lengthscale, but the file has",
+        ),
         (lambda m, a: m["fields"].clear(), "RBF has fields lengthscale"),
         (lambda m, a: a.update({"7": np.ones(2)}), "arrays 7 belong to no part"),
         (lambda m, a: a.clear(), "cannot be loaded as a kernax model"),
@@ -185,19 +200,58 @@ def test_a_description_that_does_not_fit_is_refused(tmp_path, change, message):
 @pytest.mark.parametrize(
     ("model", "field", "part", "message"),
     [
-        (kernax.Polynomial(3, 0.5), "degree", {"value": -1}, "degree must be a positive integer, but is -1"),
-        (kernax.Polynomial(3, 0.5), "degree", {"value": True}, "Polynomial.degree must be of type int"),
-        (kernax.Polynomial(3, 0.5), "degree", {"value": "3"}, "Polynomial.degree must be of type int"),
+        (
+            kernax.Polynomial(3, 0.5),
+            "degree",
+            {"value": -1},
+            "degree must be a positive integer, but is -1",
+        ),
+        (
+            kernax.Polynomial(3, 0.5),
+            "degree",
+            {"value": True},
+            "Polynomial.degree must be of type int",
+        ),
+        (
+            kernax.Polynomial(3, 0.5),
+            "degree",
+            {"value": "3"},
+            "Polynomial.degree must be of type int",
+        ),
         (kernax.Mismatch(3, 1), "m", {"value": 3}, "m must be less than k"),
         (kernax.ArcCosine(2), "order", {"value": 3}, "order must be 0, 1 or 2"),
-        (kernax.Power(kernax.RBF(), 2), "kernel", {"value": 1.0}, "Power.kernel must be of type AbstractKernel"),
-        (kernax.FeatureMap(kernax.PolynomialBasis(2)), "phi", {"value": 1.0}, "FeatureMap.phi must be of type Callable"),
-        (kernax.On(kernax.RBF(), slice(0, 4, 2)), "where", {"slice": [{"value": 0}, {"value": 4}]}, "a slice has a start"),
-        (kernax.On(kernax.RBF(), slice(0, 4, 2)), "where", {"slice": [{"value": 0.5}] * 3}, "a slice has a start"),
+        (
+            kernax.Power(kernax.RBF(), 2),
+            "kernel",
+            {"value": 1.0},
+            "Power.kernel must be of type AbstractKernel",
+        ),
+        (
+            kernax.FeatureMap(kernax.bases.PolynomialBasis(2)),
+            "phi",
+            {"value": 1.0},
+            "FeatureMap.phi must be of type Callable",
+        ),
+        (
+            kernax.On(kernax.RBF(), slice(0, 4, 2)),
+            "where",
+            {"slice": [{"value": 0}, {"value": 4}]},
+            "a slice has a start",
+        ),
+        (
+            kernax.On(kernax.RBF(), slice(0, 4, 2)),
+            "where",
+            {"slice": [{"value": 0.5}] * 3},
+            "a slice has a start",
+        ),
     ],
 )
-def test_a_field_of_the_wrong_type_or_value_is_refused_both_ways(model, field, part, message, tmp_path):
-    """Integers that a constructor would refuse, kernels that are numbers, a slice that lost its step."""
+def test_a_field_of_the_wrong_type_or_value_is_refused_both_ways(
+    model, field, part, message, tmp_path
+):
+    """Integers that a constructor would refuse, kernels that are numbers, a slice that lost its
+    step.
+    """
     path = tmp_path / "k"
     save(path, model)
 
@@ -224,7 +278,8 @@ def test_a_parameter_outside_its_support_is_refused_as_a_number_and_as_an_array(
         rewritten(tmp_path / "k", with_offset(offset))
         with pytest.raises(KernaxFileError, match=r"Polynomial.offset must be"):
             load(tmp_path / "k")
-    number = eqx.tree_at(lambda k: k.offset, polynomial, 2.0)  # a Python number is a model as good as any
+    # A Python number is a model as good as any.
+    number = eqx.tree_at(lambda k: k.offset, polynomial, 2.0)
     save(tmp_path / "k", number)
     assert same(load(tmp_path / "k"), number)
 
@@ -277,7 +332,13 @@ def test_notes_too_deep_or_of_another_kind_are_refused(tmp_path):
     for notes in (deep, {"array": np.ones(2)}):
         with pytest.raises(KernaxFileError, match="the notes cannot be saved"):
             save(path, kernax.RBF(), notes=notes)
-    for text in ("[" * 100_000 + "]" * 100_000, '{"a":' * 1000 + "1" + "}" * 1000, "[1]", "{", "1" * 5000):
+    for text in (
+        "[" * 100_000 + "]" * 100_000,
+        '{"a":' * 1000 + "1" + "}" * 1000,
+        "[1]",
+        "{",
+        "1" * 5000,
+    ):
         save(path, kernax.RBF())
         with_notes(path, text)
         with pytest.raises(KernaxFileError, match="has notes that are no"):
@@ -294,7 +355,9 @@ def with_notes(path, text):
     path.write_bytes(safetensors.numpy.save(arrays, header))
 
 
-@pytest.mark.parametrize(("dtype", "size"), [("F8_E4M3", 1), ("F8_E5M2", 1), ("BF16", 2), ("C64", 8), ("I16", 2)])
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("F8_E4M3", 1), ("F8_E5M2", 1), ("BF16", 2), ("C64", 8), ("I16", 2)]
+)
 def test_arrays_of_other_dtypes_are_refused(tmp_path, dtype, size):
     """safetensors knows dtypes that NumPy does not, and says so by an AttributeError."""
     texts = {"format": "kernax 1", "model": "{}", "notes": "{}", "sha256": ""}
@@ -328,7 +391,7 @@ def test_what_cannot_be_saved_is_refused_by_name_and_leaves_nothing_behind(tmp_p
     class Mine(kernax.AbstractStationary):
         """A user's kernel."""
 
-        lengthscale: jax.Array = kernax.positive(default=1.0)
+        lengthscale: jax.Array = kernax.fields.positive(default=1.0)
 
         def of_squared_distance(self, s):
             return 1 / (1 + s)
@@ -336,7 +399,8 @@ def test_what_cannot_be_saved_is_refused_by_name_and_leaves_nothing_behind(tmp_p
     for model, message in (
         (
             Mine() + kernax.RBF(),
-            r"model.terms.0 is a Mine.*register\(Mine\), here and .*save a dict of its parts instead, {\"lengthscale\": ...}",
+            r"model.terms.0 is a Mine.*register\(Mine\), here and .*"
+            r"save a dict of its parts instead, {\"lengthscale\": ...}",
         ),
         (kernax.FeatureMap(lambda x: x), "model.phi is a plain function"),
         ({"key": jax.random.key(0)}, "model.key is an array of key"),
@@ -351,7 +415,10 @@ def test_what_cannot_be_saved_is_refused_by_name_and_leaves_nothing_behind(tmp_p
 
 @needs_x32
 def test_a_float64_model_is_not_rounded_behind_the_users_back(tmp_path):
-    with pytest.raises(KernaxFileError, match=r"model.a holds float64: call .*'jax_enable_x64', True\) before saving it"):
+    with pytest.raises(
+        KernaxFileError,
+        match=r"model.a holds float64: call .*'jax_enable_x64', True\) before saving it",
+    ):
         save(tmp_path / "k", {"a": np.ones(3)})
     with jax.enable_x64(True):
         save(tmp_path / "k", {"a": np.ones(3)})
@@ -386,7 +453,7 @@ def registered(monkeypatch):
 class Cauchy(kernax.AbstractStationary):
     """A user's kernel."""
 
-    lengthscale: jax.Array = kernax.positive(default=1.0)
+    lengthscale: jax.Array = kernax.fields.positive(default=1.0)
 
     def of_squared_distance(self, s):
         return 1 / (1 + s)
@@ -402,7 +469,9 @@ def test_a_deep_kernel_comes_back_bitwise_once_its_classes_are_registered(regist
     for thing in (eqx.nn.MLP, Cauchy):
         assert register(thing) is thing
     register(eqx.nn.Linear, name="nn.Linear")
-    with pytest.raises(KernaxFileError, match=r"phi.activation is a plain function, relu: kernax.files.register it"):
+    with pytest.raises(
+        KernaxFileError, match=r"phi.activation is a plain function, relu: kernax.files.register it"
+    ):
         save(tmp_path / "k", deep)
     register(jax.nn.relu)
     register(jnp.tanh, name="hyperbolic tangent")
@@ -412,7 +481,9 @@ def test_a_deep_kernel_comes_back_bitwise_once_its_classes_are_registered(regist
     x, z = jnp.ones((2, 2), DTYPE) * jnp.array([[0.2], [1.0]], DTYPE)
     assert again(x, z) == deep(x, z)
     registered.clear()
-    with pytest.raises(KernaxFileError, match=r"is no class of this version of kernax, and not registered"):
+    with pytest.raises(
+        KernaxFileError, match=r"is no class of this version of kernax, and not registered"
+    ):
         load(tmp_path / "k")
 
 
@@ -425,7 +496,10 @@ def test_a_registered_function_comes_back_inside_a_kernel(registered, tmp_path):
     kernel = kernax.FeatureMap(phi)
     save(tmp_path / "k", kernel)
     assert same(load(tmp_path / "k"), kernel)
-    rewritten(tmp_path / "k", lambda model, arrays: model["fields"].update(phi={"class": "phi", "fields": {}}))
+    rewritten(
+        tmp_path / "k",
+        lambda model, arrays: model["fields"].update(phi={"class": "phi", "fields": {}}),
+    )
     with pytest.raises(KernaxFileError, match="phi is a function, where the file needs a class"):
         load(tmp_path / "k")
 
@@ -458,16 +532,22 @@ def test_registering_refuses_names_that_are_taken_and_what_is_no_class_or_functi
 FUZZED = {
     "sum": KERNELS["composite"] + KERNELS["parts"] + KERNELS["warped"],
     "strings": kernax.Mismatch(3, 1) + kernax.Subsequence(2, 0.5),
-    "expansion": kernax.KernelExpansion(kernax.RBF(SCALES), jnp.ones((3, 2)), jnp.ones(3), jnp.zeros(())),
+    "expansion": kernax.KernelExpansion(
+        kernax.RBF(SCALES), jnp.ones((3, 2)), jnp.ones(3), jnp.zeros(())
+    ),
 }
+# The sum is large.
 EDITS = [
     ("sum", 50),
     ("strings", 200),
     ("expansion", 200),
     pytest.param("sum", 200, marks=pytest.mark.slow),
-]  # the sum is large
+]
 PARTS = (
-    *({"value": value} for value in (None, True, -1, 0, 10**30, 0.5, -1e300, float("nan"), "text", [1], {})),
+    *(
+        {"value": value}
+        for value in (None, True, -1, 0, 10**30, 0.5, -1e300, float("nan"), "text", [1], {})
+    ),
     *(
         {kind: content}
         for kind in ("array", "tuple", "dict", "slice", "function", "wrapped")
@@ -485,8 +565,12 @@ PARTS = (
 
 @needs_x64  # once: no precision touches it
 @pytest.mark.parametrize(("name", "edits"), EDITS)
-def test_a_changed_description_with_a_fitting_checksum_is_refused_or_a_sound_model(name, edits, tmp_path):
-    """Many edits each: parts replaced, exchanged, renamed and removed, arrays of other types and signs."""
+def test_a_changed_description_with_a_fitting_checksum_is_refused_or_a_sound_model(
+    name, edits, tmp_path
+):
+    """Many edits each: parts replaced, exchanged, renamed and removed, arrays of other types and
+    signs.
+    """
     rng = np.random.default_rng(0)
     for _ in range(edits):
         save(tmp_path / "k", FUZZED[name])
@@ -534,7 +618,9 @@ def edited(model, arrays, rng):
         elif kind == 1:
             container[key] = json.loads(json.dumps(other[other_key]))
         elif kind == 2 and isinstance(container, dict) and container is not holder:
-            container[["class", "fields", "degree", "value", "array"][int(rng.integers(5))]] = container.pop(key)
+            container[["class", "fields", "degree", "value", "array"][int(rng.integers(5))]] = (
+                container.pop(key)
+            )
         elif kind == 3 and container is not holder:
             del container[key]
         else:

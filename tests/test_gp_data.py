@@ -1,4 +1,6 @@
-"""Gaussian processes on real data: published and independently computed figures, and learning in both precisions."""
+"""Gaussian processes on real data: published and independently computed figures, and learning in
+both precisions.
+"""
 
 import equinox as eqx
 import jax
@@ -12,11 +14,6 @@ import kernax
 
 DTYPE = jnp.result_type(float)
 LBFGS = optax.lbfgs()
-
-
-class Model(eqx.Module):
-    kernel: kernax.AbstractKernel
-    noise: jax.Array = kernax.positive(default=0.1)
 
 
 def loss(model, X, y):
@@ -41,10 +38,11 @@ def scores(model, X, y, X_new, y_new):
 def test_snelson_is_learned_to_the_published_evidence():
     data = real_data("snelson")
     (X,), (y,) = standardised(data["x_train"].reshape(-1, 1)), standardised(data["y_train"].ravel())
-    model = kernax.minimise(loss, Model(1.0 * kernax.RBF(1.0)), LBFGS, 50, args=(X, y)).value
+    start = kernax.Model(1.0 * kernax.RBF(1.0), 0.1)
+    model = kernax.minimise(loss, start, LBFGS, 50, args=(X, y)).value
     np.testing.assert_allclose(200 * loss(model, X, y), 89.8103, rtol=1e-6)
-    np.testing.assert_allclose(model.kernel.kernel.lengthscale, 0.35425, rtol=1e-4)
-    np.testing.assert_allclose([model.kernel.scale, model.noise], [0.96233, 0.11210], rtol=1e-4)
+    np.testing.assert_allclose(model.kernel.kernel.lengthscale, 0.35425, rtol=1e-4)  # pyright: ignore[reportAttributeAccessIssue]
+    np.testing.assert_allclose([model.kernel.scale, model.noise], [0.96233, 0.11210], rtol=1e-4)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def mauna_loa():
@@ -56,11 +54,13 @@ def mauna_loa():
 
 
 def book():
-    """The kernel of Rasmussen & Williams (2006), section 5.4.3, with the hyperparameters printed there."""
+    """The kernel of Rasmussen & Williams (2006), section 5.4.3, with the hyperparameters printed
+    there.
+    """
     trend = 66.0**2 * kernax.RBF(67.0)
     season = 2.4**2 * kernax.RBF(90.0) * kernax.Periodic(lengthscale=1.3, period=1.0)
     medium = 0.66**2 * kernax.RationalQuadratic(lengthscale=1.2, alpha=0.78)
-    return Model(trend + season + medium + 0.18**2 * kernax.RBF(1.6 / 12), 0.19**2)
+    return kernax.Model(trend + season + medium + 0.18**2 * kernax.RBF(1.6 / 12), 0.19**2)
 
 
 PERIOD_FIXED = lambda path, value: not path.endswith("period")
@@ -75,7 +75,8 @@ def test_the_books_co2_kernel_has_the_computed_evidence_and_learns_to_the_optimu
     solution = kernax.minimise(loss, book(), LBFGS, 40, args=(X, y), trainable=PERIOD_FIXED)
     assert -545 * solution.stats["loss"] >= -111.0175
     for learned, printed in zip(jax.tree.leaves(solution.value), jax.tree.leaves(book())):
-        np.testing.assert_allclose(learned, printed, rtol=0.07)  # all within 2.7 %, but for alpha, 0.730 against 0.78
+        # All within 2.7 %, but for alpha, 0.730 against 0.78.
+        np.testing.assert_allclose(learned, printed, rtol=0.07)
 
 
 @needs_x64
@@ -86,7 +87,7 @@ def test_elevators_has_the_computed_evidence_and_scores():
     y, y_new = standardised(data["y"].ravel()[~test], data["y"].ravel()[test])
     scales = [5.46848, 6.72242, 5.22939, 6.45296, 6.85702, 1.2667, 6.695, 1.43197, 8.19383]
     scales += [1.92804, 3.44366, 3.44369, 1.21759, 7.48396, 0.693147, 8.49535, 0.693147, 1.21711]
-    model = Model(0.708366**2 * kernax.Matern32(scales), 0.31428**2)
+    model = kernax.Model(0.708366**2 * kernax.Matern32(scales), 0.31428**2)
     X, y = X[:2000], y[:2000]
     np.testing.assert_allclose(-2000 * loss(model, X, y), -1242.6091, atol=1e-3)
     np.testing.assert_allclose(scores(model, X, y, X_new, y_new), [0.416989, 0.510918], atol=2e-6)
@@ -95,7 +96,9 @@ def test_elevators_has_the_computed_evidence_and_scores():
 @pytest.mark.slow
 @needs_x64
 def test_twenty_splits_of_yacht_are_learned_as_well_as_by_the_best_library():
-    """TABLES.md: RMSE at most 0.42, NLPD 0.21, final negative log likelihood -450, means over the splits."""
+    """TABLES.md: RMSE at most 0.42, NLPD 0.21, final negative log likelihood -450, means over the
+    splits.
+    """
     data = real_data("yacht")
     X_all, y_all, figures = data["X"], data["y"].ravel(), []
     for held_out in data["test_idx"]:
@@ -103,24 +106,30 @@ def test_twenty_splits_of_yacht_are_learned_as_well_as_by_the_best_library():
         X, X_new = standardised(X_all[kept], X_all[held_out])
         centre, scale = y_all[kept].mean(), y_all[kept].std()
         y = (y_all[kept] - centre) / scale
-        start = Model(1.0 * kernax.RBF(np.ones(6)))
+        start = kernax.Model(1.0 * kernax.RBF(np.ones(6)), 0.1)
         solution = kernax.minimise(loss, start, LBFGS, 100, args=(X, y))
         error, density = scores(solution.value, X, y, X_new, (y_all[held_out] - centre) / scale)
-        figures.append([error * scale, density + np.log(scale), len(y) * float(solution.stats["loss"])])
+        figures.append(
+            [error * scale, density + np.log(scale), len(y) * float(solution.stats["loss"])]
+        )
     error, density, evidence = np.mean(figures, 0)
     assert error <= 0.42, error
     assert density <= 0.21, density
     assert evidence <= -450, evidence
 
 
-class Trended(Model):
+class Trended(eqx.Module):
     """With a straight line as its mean: what remains is small enough for float32."""
 
+    kernel: kernax.AbstractKernel
+    noise: jax.Array = kernax.fields.positive(default=0.1)
     mean: kernax.LinearMean = kernax.LinearMean([0.0])
 
 
 def trended_loss(model, X, y):
-    return -kernax.log_marginal_likelihood(model.kernel, X, y, model.noise, mean=model.mean) / len(y)
+    return -kernax.log_marginal_likelihood(model.kernel, X, y, model.noise, mean=model.mean) / len(
+        y
+    )
 
 
 def residual_co2():
@@ -135,13 +144,16 @@ def residual_co2():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["co2", "concrete"])
 def test_learning_meets_no_failure_and_float32_agrees_with_float64(name):
-    """In float64 this finds the evidence; in float32 that learning ends well, and near the same value."""
+    """In float64 this finds the evidence; in float32 that learning ends well, and near the same
+    value.
+    """
     if name == "co2":
         ((X, y), start), objective, steps, free = residual_co2(), trended_loss, 10, PERIOD_FIXED
     else:
         data = real_data(name)
         (X,), (y,) = standardised(data["X"][:500]), standardised(data["y"].ravel()[:500])
-        start, objective, steps, free = Model(1.0 * kernax.RBF(np.ones(8))), loss, 20, None
+        start = kernax.Model(1.0 * kernax.RBF(np.ones(8)), 0.1)
+        objective, steps, free = loss, 20, None
     X, y = X.astype(DTYPE), y.astype(DTYPE)
     start = jax.tree.map(lambda leaf: leaf.astype(DTYPE), start)
     solution = kernax.minimise(objective, start, LBFGS, steps, args=(X, y), trainable=free)
@@ -151,5 +163,6 @@ def test_learning_meets_no_failure_and_float32_agrees_with_float64(name):
         with jax.enable_x64(True):
             model = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), solution.value)
             exact = objective(model, X.astype(float), y.astype(float))
-        # Measured: 1e-5 after ten steps of CO2, 1e-3 after twenty, when little but rounding is left to climb; 1e-5 on concrete.
+        # Measured: 1e-5 after ten steps of CO2, 1e-3 after twenty, when little but rounding is left
+        # to climb; 1e-5 on concrete.
         np.testing.assert_allclose(solution.stats["loss"], exact, rtol=3e-3)

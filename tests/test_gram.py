@@ -12,7 +12,7 @@ import pytest
 from conftest import TOLERANCE, X64, needs_x64
 
 import kernax
-from kernax.core.gram import _pairs_at_once
+from kernax.core.pairs import _pairs_at_once
 from kernax.errors import MemoryBudgetError, NonFiniteError
 
 KERNEL = 2.0 * kernax.RBF(1.5) + kernax.Linear()
@@ -30,11 +30,15 @@ def test_gram_is_the_kernel_of_every_pair(stacks):
     K = kernax.gram(KERNEL, X, Z)
     assert K.shape == (33, 20)
     for i, j in ((0, 0), (32, 19), (5, 7)):
-        np.testing.assert_allclose(K[i, j], KERNEL(X[i], Z[j]), rtol=TOLERANCE["value"], atol=TOLERANCE["value"])
+        np.testing.assert_allclose(
+            K[i, j], KERNEL(X[i], Z[j]), rtol=TOLERANCE["value"], atol=TOLERANCE["value"]
+        )
 
 
 @pytest.mark.parametrize("d", [1, 3, 12, 65])
-@pytest.mark.parametrize("kernel", [kernax.RBF(2.0), kernax.Matern12(2.0), KERNEL], ids=["rbf", "matern12", "sum"])
+@pytest.mark.parametrize(
+    "kernel", [kernax.RBF(2.0), kernax.Matern12(2.0), KERNEL], ids=["rbf", "matern12", "sum"]
+)
 def test_gram_is_symmetric_bitwise_with_the_exact_diagonal(kernel, d, rng):
     X = rng.normal(size=(101, d)).astype(jnp.result_type(float)) + 7
     K = kernax.gram(kernel, X)
@@ -50,7 +54,10 @@ def test_gram_is_symmetric_bitwise_with_the_exact_diagonal(kernel, d, rng):
 def test_blocks_change_nothing(block_size, stacks):
     X, Z = stacks
     for other in (None, Z):
-        dense, blocked = kernax.gram(KERNEL, X, other), kernax.gram(KERNEL, X, other, block_size=block_size)
+        dense, blocked = (
+            kernax.gram(KERNEL, X, other),
+            kernax.gram(KERNEL, X, other, block_size=block_size),
+        )
         np.testing.assert_allclose(blocked, dense, rtol=TOLERANCE["value"], atol=TOLERANCE["value"])
 
 
@@ -60,19 +67,28 @@ def test_operators_multiply_like_the_matrix_and_carry_the_ridge(stacks, rng):
     v = jnp.asarray(rng.normal(size=33).astype(X.dtype))
     expected = kernax.gram(KERNEL, X) @ v + 0.3 * v
     for block_size in (None, 8):
-        operator = kernax.gram_operator(KERNEL, X, 0.3, block_size=block_size)
+        operator = kernax.gram_operator(KERNEL, X, ridge=0.3, block_size=block_size)
         assert lx.is_positive_semidefinite(operator)
         assert lx.is_symmetric(operator)
-        figures = jax.jit(lambda v, operator=operator: (operator.mv(v), operator.as_matrix() @ v, lx.diagonal(operator)))
+        figures = jax.jit(
+            lambda v, operator=operator: (
+                operator.mv(v),
+                operator.as_matrix() @ v,
+                lx.diagonal(operator),
+            )
+        )
         *products, diagonal = figures(v)
         for product in products:
-            np.testing.assert_allclose(product, expected, rtol=1e2 * TOLERANCE["value"], atol=1e2 * TOLERANCE["value"])
+            np.testing.assert_allclose(
+                product, expected, rtol=1e2 * TOLERANCE["value"], atol=1e2 * TOLERANCE["value"]
+            )
         np.testing.assert_allclose(diagonal, kernax.gram_diagonal(KERNEL, X) + 0.3, rtol=1e-5)
 
 
 @pytest.mark.parametrize("block_size", [1, 7, 20])
 def test_products_without_a_matrix_have_its_exact_diagonal(block_size, rng):
-    """Above eight dimensions, in lengthscales so short that K is the identity: in value and in every derivative.
+    """Above eight dimensions, in lengthscales so short that K is the identity: in value and in
+    every derivative.
 
     Catches the distance of a point to itself in the rounding of a product over short lengthscales.
     """
@@ -85,7 +101,9 @@ def test_products_without_a_matrix_have_its_exact_diagonal(block_size, rng):
     short = jnp.asarray([1e-7 if X64 else 1e-3, 1e-2], DTYPE)
     batch = jax.jit(jax.vmap(product, (None, 0, None)))
     np.testing.assert_array_equal(batch(jnp.asarray(2, DTYPE), short, X), 2 * np.stack([v, v]))
-    slopes = jax.jit(jax.vmap(jax.jacrev(product, (0, 1)), (None, 0, None)))(jnp.asarray(2, DTYPE), short, X)
+    slopes = jax.jit(jax.vmap(jax.jacrev(product, (0, 1)), (None, 0, None)))(
+        jnp.asarray(2, DTYPE), short, X
+    )
     np.testing.assert_array_equal(slopes[0], np.stack([v, v]))
     np.testing.assert_array_equal(slopes[1], 0)
 
@@ -93,7 +111,9 @@ def test_products_without_a_matrix_have_its_exact_diagonal(block_size, rng):
     operator = kernax.gram_operator(kernax.RBF(short[0]), X, block_size=block_size)
     expected = np.zeros(20, DTYPE)
     expected[np.asarray(places)] = v[:4]
-    both = jax.jit(lambda places, v: (operator.columns_product(places, v), operator.submatrix(places)))
+    both = jax.jit(
+        lambda places, v: (operator.columns_product(places, v), operator.submatrix(places))  # pyright: ignore[reportAttributeAccessIssue]
+    )
     columns, part = both(places, v[:4])
     np.testing.assert_array_equal(columns, expected)
     np.testing.assert_array_equal(part, np.eye(4, dtype=DTYPE))
@@ -113,7 +133,9 @@ def test_gram_passes_through_jit_vmap_and_grad_as_one_function(stacks):
 
 def costly(parameters, x, z):
     """A table of 64 x 64 numbers per pair, as a string kernel has."""
-    table = jnp.tanh(parameters * jnp.outer(jnp.repeat(x, 64 // len(x)), jnp.repeat(z, 64 // len(z))))
+    table = jnp.tanh(
+        parameters * jnp.outer(jnp.repeat(x, 64 // len(x)), jnp.repeat(z, 64 // len(z)))
+    )
     return jnp.sum(table**2) + jnp.sum(table @ table)
 
 
@@ -127,7 +149,9 @@ def test_a_costly_kernel_is_blocked_by_what_its_trace_shows_and_a_plain_one_is_n
 
 
 def test_a_matrix_in_tiles_is_the_matrix_and_so_is_its_derivative():
-    """Tiles of 11 of 40 points, the last of them not full; those below the diagonal are transposes."""
+    """Tiles of 11 of 40 points, the last of them not full; those below the diagonal are
+    transposes.
+    """
     X = np.random.default_rng(0).normal(size=(40, 4)).astype(DTYPE)
 
     def total(block_size, parameter, X):
@@ -135,13 +159,18 @@ def test_a_matrix_in_tiles_is_the_matrix_and_so_is_its_derivative():
         return jnp.sum(jnp.sin(kernax.gram(kernel, X, block_size=block_size) / 1e4))
 
     whole, tiles = (jax.jit(jax.value_and_grad(partial(total, size), (0, 1))) for size in (40, 3))
-    for a, b in zip(jax.tree.leaves(tiles(jnp.array(0.1, DTYPE), X)), jax.tree.leaves(whole(jnp.array(0.1, DTYPE), X))):
+    for a, b in zip(
+        jax.tree.leaves(tiles(jnp.array(0.1, DTYPE), X)),
+        jax.tree.leaves(whole(jnp.array(0.1, DTYPE), X)),
+    ):
         np.testing.assert_allclose(a, b, rtol=0, atol=TOLERANCE["value"] * np.max(np.abs(b)))
 
 
 @needs_x64
 def test_features_of_points_are_no_reason_to_make_tiles():
-    """One histogram a string, however long, is not recomputed for each pair; unless all of them are too many to be held."""
+    """One histogram a string, however long, is not recomputed for each pair; unless all of them are
+    too many to be held.
+    """
     X = jax.tree.map(jnp.asarray, kernax.strings.encode(["ACGT" * 5, "TTGA"] * 20, "ACGT"))
     assert _pairs_at_once(kernax.Spectrum(7), X, X) == 40**2
     many = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((100000, *leaf.shape[1:]), leaf.dtype), X)
@@ -167,14 +196,18 @@ ROUGH = (kernax.Matern12, kernax.GammaExponential)
 @needs_x64
 @pytest.mark.parametrize("make", [kernax.RBF, kernax.Matern52, kernax.RationalQuadratic, *ROUGH])
 def test_gradients_hold_a_few_matrices_not_one_per_dimension(make):
-    """At most 3 n^2 floats of temporary memory, 5 for kernels that are not smooth at zero, in 64 lengthscales and in X."""
+    """At most 3 n^2 floats of temporary memory, 5 for kernels that are not smooth at zero, in 64
+    lengthscales and in X.
+    """
     n, d = 600, 64
     shapes = jax.ShapeDtypeStruct((d,), jnp.float32), jax.ShapeDtypeStruct((n, d), jnp.float32)
     loss = lambda lengthscale, X: jnp.sum(kernax.gram(make(lengthscale), X) ** 2)
     floats = 5 if make in ROUGH else 3
     for argument in (0, 1):
         # the n d numbers of a stack are counted beside n^2, since n is small here
-        assert temporary_bytes(jax.grad(loss, argument), *shapes) <= 4 * (floats * n * n + 6 * n * d)
+        assert temporary_bytes(jax.grad(loss, argument), *shapes) <= 4 * (
+            floats * n * n + 6 * n * d
+        )
 
 
 @needs_x64
@@ -200,12 +233,27 @@ def test_a_matrix_that_cannot_fit_is_refused_at_once_with_the_way_out():
     X = np.zeros((200_000, 2), np.float32)
     kernax.gram(kernax.RBF(), X[:2])
     for call, words in (
-        (lambda: kernax.gram(kernax.RBF(), X), "149 GiB needed by gram .* available; take fewer points"),
-        (lambda: kernax.kernel_ridge(kernax.RBF(), X, X[:, 0], 1.0), r"536 GiB .* kernel_ridge .*; use block_size=\.\.\."),
-        (lambda: kernax.eigenpairs(kernax.RBF(), X, 2), r"313 GiB .* eigenpairs for 2\.1 dense \(200000, 200000\) matrices"),
+        (
+            lambda: kernax.gram(kernax.RBF(), X),
+            "149 GiB needed by gram .* available; take fewer points",
+        ),
+        (
+            lambda: kernax.kernel_ridge(kernax.RBF(), X, X[:, 0], 1.0),
+            r"536 GiB .* kernel_ridge .*; use block_size=\.\.\.",
+        ),
+        (
+            lambda: kernax.eigenpairs(kernax.RBF(), X, 2),
+            r"313 GiB .* eigenpairs for 2\.1 dense \(200000, 200000\) matrices",
+        ),
         (lambda: kernax.empirical_features(kernax.RBF(), X), "462 GiB .* empirical_features"),
-        (lambda: kernax.isotonic(X[:, 0], np.tile([-1.0, 1.0], 100_000)), "477 GiB .* isotonic"),
-        (lambda: kernax.GaussianProcess(kernax.RBF()).sample(X, key=jax.random.key(0)), "507 GiB .* sample"),
+        (
+            lambda: kernax.calibration.isotonic(X[:, 0], np.tile([-1.0, 1.0], 100_000)),
+            "477 GiB .* isotonic",
+        ),
+        (
+            lambda: kernax.GaussianProcess(kernax.RBF()).sample(X, key=jax.random.key(0)),
+            "507 GiB .* sample",
+        ),
     ):
         start = time.perf_counter()
         with pytest.raises(MemoryBudgetError, match=words):
@@ -219,14 +267,32 @@ def test_a_matrix_that_cannot_fit_is_refused_at_once_with_the_way_out():
     [
         (lambda: kernax.gram(kernax.RBF(), np.ones(3)), r"shape \(\).*X\[:, None\]"),
         (lambda: kernax.gram(kernax.RBF(), np.ones((4, 3)), np.ones((4, 2))), r"\(3,\).*\(2,\)"),
-        (lambda: kernax.gram(kernax.RBF(np.ones(2)), np.ones((4, 3))), r"shape \(2,\).*shape \(3,\)"),
+        (
+            lambda: kernax.gram(kernax.RBF(np.ones(2)), np.ones((4, 3))),
+            r"shape \(2,\).*shape \(3,\)",
+        ),
         (lambda: kernax.gram(kernax.RBF(), np.ones((0, 3))), "at least one|n >= 1"),
-        (lambda: kernax.gram(kernax.RBF(), (np.ones((4, 3)), np.ones((5, 3)))), "same leading axis"),
-        (lambda: kernax.gram(kernax.RBF(), (np.ones((4, 3)), np.ones((4, 2)))), r"On\(kernel, where\)"),
-        (lambda: kernax.gram(kernax.RBF(), np.array([[1.0], [np.nan]])), "X holds NaN or inf, first in row 1"),
-        (lambda: kernax.gram(kernax.RBF(), np.ones((4, 3)), block_size=0), "block_size must be a positive integer"),
+        (
+            lambda: kernax.gram(kernax.RBF(), (np.ones((4, 3)), np.ones((5, 3)))),
+            "same leading axis",
+        ),
+        (
+            lambda: kernax.gram(kernax.RBF(), (np.ones((4, 3)), np.ones((4, 2)))),
+            r"On\(kernel, where\)",
+        ),
+        (
+            lambda: kernax.gram(kernax.RBF(), np.array([[1.0], [np.nan]])),
+            "X holds NaN or inf, first in row 1",
+        ),
+        (
+            lambda: kernax.gram(kernax.RBF(), np.ones((4, 3)), block_size=0),
+            "block_size must be a positive integer",
+        ),
         (lambda: kernax.gram(kernax.RBF(), np.array([["a"], ["b"]])), "arrays of real numbers"),
-        (lambda: kernax.gram_operator(kernax.RBF(), np.ones((4, 3)), -1.0), "ridge must be in"),
+        (
+            lambda: kernax.gram_operator(kernax.RBF(), np.ones((4, 3)), ridge=-1.0),
+            "ridge must be in",
+        ),
     ],
 )
 def test_bad_input_is_refused_with_what_came_and_what_to_pass(call, words):
@@ -243,7 +309,9 @@ def test_overflow_is_an_error_that_names_the_kernel():
 @needs_x64
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_one_bad_pair_anywhere_is_an_error(bad, stacks):
-    """Catches a check of the diagonal and one row and column only, also of a kernel between two stacks and in tiles."""
+    """Catches a check of the diagonal and one row and column only, also of a kernel between two
+    stacks and in tiles.
+    """
     X, Z = stacks
     X[20], X[11], Z[7] = 2, 3, 3
 
@@ -282,7 +350,9 @@ def test_the_dtype_is_that_of_the_data():
 
 @needs_x64
 def test_a_matrix_that_is_made_symmetric_holds_no_transposition():
-    """XLA takes minutes to compile one, fused with what follows, for 1000 points in a user's `jit`."""
+    """XLA takes minutes to compile one, fused with what follows, for 1000 points in a user's
+    `jit`.
+    """
     kernel, X = kernax.Custom(lambda _, x, z: jnp.sum(jnp.tanh(x + z))), jnp.ones((5, 3), DTYPE)
     lowered = jax.jit(lambda X: kernax.gram(kernel, X)).lower(X).as_text()
     assert "maximum" in lowered

@@ -1,4 +1,6 @@
-"""Kernels of integers: given matrices, which learners take as they take their kernel, and Herglotz."""
+"""Kernels of integers: given matrices, which learners take as they take their kernel, and
+Herglotz.
+"""
 
 import equinox as eqx
 import jax
@@ -20,12 +22,19 @@ def problem():
 
 
 def blocks(kernel, X, Z):
-    return kernax.Precomputed.from_blocks(kernax.gram(kernel, X), kernax.gram(kernel, X, Z), kernax.gram_diagonal(kernel, Z))
+    return kernax.Precomputed.from_blocks(
+        kernax.gram(kernel, X), kernax.gram(kernel, X, Z), kernax.gram_diagonal(kernel, Z)
+    )
 
 
 @needs_x64
 @pytest.mark.parametrize(
-    "learner", ["ridge", "variance", *(pytest.param(name, marks=pytest.mark.slow) for name in ("svm", "mean"))]
+    "learner",
+    [
+        "ridge",
+        "variance",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("svm", "mean")),
+    ],
 )
 def test_learners_give_the_same_function_from_a_kernel_and_from_its_matrix(learner):
     """K19."""
@@ -35,12 +44,18 @@ def test_learners_give_the_same_function_from_a_kernel_and_from_its_matrix(learn
     fits = {
         "ridge": lambda k, X: kernax.kernel_ridge(k, X, y.astype(DTYPE), 0.1, bias=True).value,
         "svm": lambda k, X: kernax.svm(k, X, labels.astype(DTYPE), 2.0).value,
-        "mean": lambda k, X: kernax.condition(kernax.GaussianProcess(k), X, y.astype(DTYPE), 0.1).value.mean,
-        "variance": lambda k, X: kernax.condition(kernax.GaussianProcess(k), X, y.astype(DTYPE), 0.1).value.variance,
+        "mean": lambda k, X: (
+            kernax.condition(kernax.GaussianProcess(k), X, y.astype(DTYPE), 0.1).value.mean
+        ),
+        "variance": lambda k, X: (
+            kernax.condition(kernax.GaussianProcess(k), X, y.astype(DTYPE), 0.1).value.variance
+        ),
     }
     f, g = fits[learner](kernel, X), fits[learner](given, old)
     predict = eqx.filter_jit(lambda f, X: jax.vmap(f)(X))
-    assert_close(predict(g, jnp.r_[old, new]), predict(f, jnp.concatenate([X, Z])), TOLERANCE["solve"])
+    assert_close(
+        predict(g, jnp.r_[old, new]), predict(f, jnp.concatenate([X, Z])), TOLERANCE["solve"]
+    )
 
 
 @needs_x64
@@ -48,10 +63,16 @@ def test_a_precomputed_kernel_looks_its_values_up():
     X, Z, *_ = problem()
     kernel = kernax.RBF()
     everything = np.asarray(kernax.gram(kernel, np.concatenate([X, Z])))
-    np.testing.assert_array_equal(kernax.gram(kernax.Precomputed(everything), np.arange(11)), everything)
-    full = kernax.Precomputed.from_blocks(everything[:8, :8], everything[:8, 8:], everything[8:, 8:])
+    np.testing.assert_array_equal(
+        kernax.gram(kernax.Precomputed(everything), np.arange(11)), everything
+    )
+    full = kernax.Precomputed.from_blocks(
+        everything[:8, :8], everything[:8, 8:], everything[8:, 8:]
+    )
     np.testing.assert_array_equal(kernax.gram(full, np.arange(11)), everything)
-    np.testing.assert_array_equal(kernax.gram(full, np.array([9, 2]), np.array([3, 10, 1])), everything[[9, 2]][:, [3, 10, 1]])
+    np.testing.assert_array_equal(
+        kernax.gram(full, np.array([9, 2]), np.array([3, 10, 1])), everything[[9, 2]][:, [3, 10, 1]]
+    )
     assert full(0, 9) == everything[0, 9] == eqx.filter_jit(full)(jnp.int32(9), jnp.uint8(0))
 
 
@@ -67,7 +88,9 @@ def test_what_a_precomputed_kernel_does_not_know_is_nan():
     for name, (kernel, size) in cases.items():
         places = jnp.arange(-2, size + 2)
         i, j = np.meshgrid(places, places, indexing="ij")
-        values = eqx.filter_jit(eqx.filter_vmap(lambda k, i, j: k(i, j), in_axes=(None, 0, 0)))(kernel, i.ravel(), j.ravel())
+        values = eqx.filter_jit(eqx.filter_vmap(lambda k, i, j: k(i, j), in_axes=(None, 0, 0)))(
+            kernel, i.ravel(), j.ravel()
+        )
         values = np.asarray(values).reshape(i.shape)
         known = (i >= 0) & (j >= 0) & (i < size) & (j < size)
         if name in ("no new", "diagonal"):
@@ -110,7 +133,11 @@ def test_a_precomputed_matrix_that_is_not_square_is_refused():
 @needs_x64
 def test_a_traced_matrix_is_used_by_its_symmetric_part_and_differentiable():
     K = np.array([[1.0, 0.3], [0.3, 2.0]])
-    total = jax.jit(lambda K: jnp.sum(jnp.array([[1.0, 2.0], [0.0, 3.0]]) * kernax.gram(kernax.Precomputed(K), jnp.arange(2))))
+    total = jax.jit(
+        lambda K: jnp.sum(
+            jnp.array([[1.0, 2.0], [0.0, 3.0]]) * kernax.gram(kernax.Precomputed(K), jnp.arange(2))
+        )
+    )
     assert_close(jax.grad(total)(jnp.asarray(K)), [[1.0, 1.0], [1.0, 3.0]])
 
 

@@ -1,4 +1,6 @@
-"""Every kernel against a reference that shares no code with it: scikit-learn, mpmath, closed forms, quadrature."""
+"""Every kernel against a reference that shares no code with it: scikit-learn, mpmath, closed forms,
+quadrature.
+"""
 
 import itertools
 import math
@@ -22,7 +24,9 @@ def gram(kernel, X=X, Z=Z):
 
 
 def distance(X=X, Z=Z, lengthscale=1.0):
-    return np.sqrt((((X[:, None].astype(float) - Z[None].astype(float)) / lengthscale) ** 2).sum(-1))
+    return np.sqrt(
+        (((X[:, None].astype(float) - Z[None].astype(float)) / lengthscale) ** 2).sum(-1)
+    )
 
 
 # scikit-learn
@@ -41,7 +45,10 @@ def sklearn_pairs():
         "smoother Matern": (kernax.Matern(3.3, ARD), sk.Matern(ARD, nu=3.3)),
         "RationalQuadratic": (kernax.RationalQuadratic(0.7, 1.3), sk.RationalQuadratic(0.7, 1.3)),
         "Linear": (kernax.Linear(), sk.DotProduct(0.0)),
-        "a sum of a product": (2.0 * kernax.RBF(0.7) + 0.3, sk.ConstantKernel(2.0) * sk.RBF(0.7) + sk.ConstantKernel(0.3)),
+        "a sum of a product": (
+            2.0 * kernax.RBF(0.7) + 0.3,
+            sk.ConstantKernel(2.0) * sk.RBF(0.7) + sk.ConstantKernel(0.3),
+        ),
     }
 
 
@@ -56,7 +63,9 @@ def test_polynomials_are_those_of_scikit_learn():
     from sklearn.metrics.pairwise import polynomial_kernel
 
     for degree, offset in ((1, 0.0), (2, 0.5), (3, 0.0)):
-        theirs = polynomial_kernel(X.astype(float), Z.astype(float), degree=degree, gamma=1.0, coef0=offset)
+        theirs = polynomial_kernel(
+            X.astype(float), Z.astype(float), degree=degree, gamma=1.0, coef0=offset
+        )
         assert_close(gram(kernax.Polynomial(degree, offset)), theirs)
     assert_close(gram(kernax.Polynomial(1, 0.0)), gram(kernax.Linear()))
 
@@ -82,15 +91,30 @@ def closed_forms():
             kernax.Periodic(ARD, np.array([1.7, 2.9])),
             np.exp(-2 * (np.sin(np.pi * t / [1.7, 2.9]) ** 2 / ARD**2).sum(-1)),
         ),
-        "Cosine": (kernax.Cosine(np.array([1.7, 2.9])), np.cos(2 * np.pi * (t / [1.7, 2.9]).sum(-1))),
-        "GammaExponential": (kernax.GammaExponential(ARD, 1.3), np.exp(-(distance(lengthscale=ARD) ** 1.3))),
+        "Cosine": (
+            kernax.Cosine(np.array([1.7, 2.9])),
+            np.cos(2 * np.pi * (t / [1.7, 2.9]).sum(-1)),
+        ),
+        "GammaExponential": (
+            kernax.GammaExponential(ARD, 1.3),
+            np.exp(-(distance(lengthscale=ARD) ** 1.3)),
+        ),
         "BilinearForm": (kernax.BilinearForm(factor), x[:, 0] @ factor @ factor.T @ z[0].T),
-        "BilinearForm of a matrix": (kernax.BilinearForm.from_matrix(factor @ factor.T), x[:, 0] @ factor @ factor.T @ z[0].T),
+        "BilinearForm of a matrix": (
+            kernax.BilinearForm.from_matrix(factor @ factor.T),
+            x[:, 0] @ factor @ factor.T @ z[0].T,
+        ),
         "Constant": (kernax.Constant(0.7), np.full(dots.shape, 0.7)),
         "Tanh": (kernax.Tanh(0.5, -0.2, indefinite=True), np.tanh(0.5 * dots - 0.2)),
-        "sum, product, scale, power": (0.5 * kernax.RBF() * kernax.Linear() ** 2 + 1.5, 0.5 * rbf * dots**2 + 1.5),
+        "sum, product, scale, power": (
+            0.5 * kernax.RBF() * kernax.Linear() ** 2 + 1.5,
+            0.5 * rbf * dots**2 + 1.5,
+        ),
         "ExpOf": (kernax.ExpOf(kernax.Linear()), np.exp(dots)),
-        "PolynomialOf": (kernax.PolynomialOf(kernax.Linear(), np.array([0.5, 0.0, 2.0])), 0.5 + 2 * dots**2),
+        "PolynomialOf": (
+            kernax.PolynomialOf(kernax.Linear(), np.array([0.5, 0.0, 2.0])),
+            0.5 + 2 * dots**2,
+        ),
         "Warped": (kernax.Warped(kernax.Linear(), jnp.sin), (np.sin(x) * np.sin(z)).sum(-1)),
         "Modulated": (kernax.Modulated(kernax.RBF(), jnp.sum), x.sum(-1) * z.sum(-1) * rbf),
         "Normalised": (
@@ -103,7 +127,10 @@ def closed_forms():
             np.exp(-((t[..., ::-1] / ARD) ** 2).sum(-1) / 2),
         ),
         "On a slice": (kernax.On(kernax.Linear(), slice(0, 1)), x[..., 0] * z[..., 0]),
-        "FeatureMap": (kernax.FeatureMap(lambda x: {"a": x**2, "b": x[0]}), (x**2 * z**2).sum(-1) + x[..., 0] * z[..., 0]),
+        "FeatureMap": (
+            kernax.FeatureMap(lambda x: {"a": x**2, "b": x[0]}),
+            (x**2 * z**2).sum(-1) + x[..., 0] * z[..., 0],
+        ),
         "Custom": (kernax.Custom(lambda p, x, z: p * jnp.sum(x * z), jnp.array(0.3)), 0.3 * dots),
     }
 
@@ -117,8 +144,12 @@ def test_values_are_those_of_the_closed_form(name):
 @needs_x64
 def test_parts_of_a_mixed_point_are_compared_each_by_its_own_kernel():
     where = {"a": X, "b": X[:, :1]}
-    kernel = kernax.On(kernax.RBF(0.7), "a") * kernax.On(kernax.Linear(), "b") + kernax.On(kernax.Linear(), "a")
-    expected = np.exp(-(distance(X, X, 0.7) ** 2) / 2) * np.outer(X[:, 0], X[:, 0]) + X.astype(float) @ X.T
+    kernel = kernax.On(kernax.RBF(0.7), "a") * kernax.On(kernax.Linear(), "b") + kernax.On(
+        kernax.Linear(), "a"
+    )
+    expected = (
+        np.exp(-(distance(X, X, 0.7) ** 2) / 2) * np.outer(X[:, 0], X[:, 0]) + X.astype(float) @ X.T
+    )
     assert_close(kernax.gram(kernel, where), expected)
 
 
@@ -134,7 +165,9 @@ def test_a_normalised_kernel_is_zero_where_features_vanish_and_has_a_finite_grad
 
 
 def monomials(X, degree, offset):
-    """Features `sqrt(multinomial) offset^(a0/2) x^a` over the multi-indices of d + 1 entries that sum to the degree."""
+    """Features `sqrt(multinomial) offset^(a0/2) x^a` over the multi-indices of d + 1 entries that
+    sum to the degree.
+    """
     n, d = X.shape
     homogeneous = np.hstack([np.full((n, 1), np.sqrt(offset)), X]) if offset else X
     columns = []
@@ -155,7 +188,9 @@ def test_a_polynomial_is_the_inner_product_of_its_monomials(degree):
         padded = points * (np.arange(3) < d).astype(DTYPE)[None]  # one shape, one compilation
         phi = monomials(points[:, :d].astype(float), degree, offset)
         K = np.asarray(kernax.gram(kernax.Polynomial(degree, offset), padded))
-        np.testing.assert_allclose(K, phi @ phi.T, rtol=0, atol=TOLERANCE["value"] * np.max(np.abs(K)))
+        np.testing.assert_allclose(
+            K, phi @ phi.T, rtol=0, atol=TOLERANCE["value"] * np.max(np.abs(K))
+        )
         if X64:
             assert np.linalg.matrix_rank(K, tol=1e-10 * np.max(K)) == phi.shape[1]
 
@@ -163,7 +198,9 @@ def test_a_polynomial_is_the_inner_product_of_its_monomials(degree):
 def test_the_second_degree_has_the_features_of_the_docstring():
     """K2: x_i x_j, sqrt(2 c) x_i, c."""
     c, (a, b) = 0.7, X.T.astype(float)
-    phi = np.stack([a * a, a * b, b * a, b * b, np.sqrt(2 * c) * a, np.sqrt(2 * c) * b, np.full_like(a, c)], 1)
+    phi = np.stack(
+        [a * a, a * b, b * a, b * b, np.sqrt(2 * c) * a, np.sqrt(2 * c) * b, np.full_like(a, c)], 1
+    )
     assert_close(np.asarray(kernax.gram(kernax.Polynomial(2, c), X)), phi @ phi.T)
 
 
@@ -183,7 +220,10 @@ def test_every_convention_of_the_gaussian_converts_as_the_docstring_says():
     assert_close(gram(kernax.RBF(1 / np.sqrt(2 * gamma))), np.exp(-gamma * squares))
 
 
-@pytest.mark.parametrize("kind", [kernax.RBF, kernax.Matern12, kernax.Matern32, kernax.Matern52, kernax.RationalQuadratic])
+@pytest.mark.parametrize(
+    "kind",
+    [kernax.RBF, kernax.Matern12, kernax.Matern32, kernax.Matern52, kernax.RationalQuadratic],
+)
 def test_extreme_lengthscales_give_the_identity_and_all_ones(kind):
     """K3."""
     np.testing.assert_allclose(kernax.gram(kind(1e-8), X), np.eye(6), atol=1e-12)
@@ -193,7 +233,9 @@ def test_extreme_lengthscales_give_the_identity_and_all_ones(kind):
 def test_the_gaussian_is_a_modulated_exponential_of_the_linear_kernel():
     """K3."""
     beta = 0.6
-    composed = kernax.Modulated(kernax.ExpOf(2 * beta * kernax.Linear()), lambda x: jnp.exp(-beta * jnp.sum(x**2)))
+    composed = kernax.Modulated(
+        kernax.ExpOf(2 * beta * kernax.Linear()), lambda x: jnp.exp(-beta * jnp.sum(x**2))
+    )
     assert_close(gram(composed), gram(kernax.RBF(1 / np.sqrt(2 * beta))))
 
 
@@ -228,7 +270,9 @@ def matern_reference(nu, distance):
 
 def over_nus_and_distances(function):
     points = jnp.asarray(DISTANCES, DTYPE)[:, None]
-    values = jax.jit(jax.vmap(lambda nu: jax.vmap(lambda x: function(nu, x))(points)))(jnp.asarray(NUS, DTYPE))
+    values = jax.jit(jax.vmap(lambda nu: jax.vmap(lambda x: function(nu, x))(points)))(
+        jnp.asarray(NUS, DTYPE)
+    )
     return np.asarray(values, np.float64)
 
 
@@ -239,8 +283,11 @@ def matern_value(nu, x):
 def test_the_general_matern_is_that_of_mpmath():
     """K4."""
     expected = np.array([[float(matern_reference(nu, t)) for t in DISTANCES] for nu in NUS])
-    tolerance = 1e-12 if X64 else 2e-5  # measured 2e-14 and 1.4e-5, both at nu = 30; 3e-15 and 1.3e-6 below
-    np.testing.assert_allclose(over_nus_and_distances(matern_value), expected, rtol=tolerance, atol=1e-35)
+    # Measured 2e-14 and 1.4e-5, both at nu = 30; 3e-15 and 1.3e-6 below.
+    tolerance = 1e-12 if X64 else 2e-5
+    np.testing.assert_allclose(
+        over_nus_and_distances(matern_value), expected, rtol=tolerance, atol=1e-35
+    )
 
 
 @needs_x64
@@ -261,8 +308,14 @@ def test_the_general_matern_is_differentiable_in_its_order_and_distance():
     with mpmath.workdps(40):
         for i, j in itertools.product(range(len(NUS)), range(len(DISTANCES))):
             nu, t = NUS[i], DISTANCES[j]
-            by_nu = float(mpmath.diff(lambda nu, t=t: matern_reference(nu, t), nu, h=mpmath.mpf(10) ** -12))
-            by_distance = float(mpmath.diff(lambda t, nu=nu: matern_reference(nu, t), t, h=t * mpmath.mpf(10) ** -12))
+            by_nu = float(
+                mpmath.diff(lambda nu, t=t: matern_reference(nu, t), nu, h=mpmath.mpf(10) ** -12)
+            )
+            by_distance = float(
+                mpmath.diff(
+                    lambda t, nu=nu: matern_reference(nu, t), t, h=t * mpmath.mpf(10) ** -12
+                )
+            )
             assert in_nu[i, j] == pytest.approx(by_nu, rel=1e-8, abs=1e-12), (nu, t)
             # measured 3.5e-12 at nu = 1.5, 1e-6, where the derivative is 3e-6
             assert in_distance[i, j] == pytest.approx(by_distance, rel=1e-8, abs=1e-11), (nu, t)
@@ -302,9 +355,14 @@ def test_the_cosine_kernel_is_positive_semidefinite_of_rank_two_in_the_plane():
 
 @pytest.mark.parametrize("d", [1, 2])
 def test_the_spectral_mixture_is_its_formula_and_the_transform_of_its_density(d):
-    """K4, K16: density sum_q w_q prod_d (N(f; mean, scale) + N(f; -mean, scale)) / 2 in cycles per unit of x."""
+    """K4, K16: density sum_q w_q prod_d (N(f; mean, scale) + N(f; -mean, scale)) / 2 in cycles per
+    unit of x.
+    """
     weights = np.array([0.7, 0.4])
-    means, scales = np.array([[0.3, 0.1], [-0.2, 0.5]])[:, :d], np.array([[0.2, 0.3], [0.1, 0.25]])[:, :d]
+    means, scales = (
+        np.array([[0.3, 0.1], [-0.2, 0.5]])[:, :d],
+        np.array([[0.2, 0.3], [0.1, 0.25]])[:, :d],
+    )
     K = gram(kernax.SpectralMixture(weights, means, scales), X[:, :d], Z[:, :d])
     t = X[:, None, :d].astype(float) - Z[None, :, :d]
     formula = sum(
@@ -315,9 +373,18 @@ def test_the_spectral_mixture_is_its_formula_and_the_transform_of_its_density(d)
 
     f = np.linspace(-6, 6, 2401)
     normal = lambda m, s: np.exp(-(((f - m) / s) ** 2) / 2) / (s * np.sqrt(2 * np.pi))
-    transform = lambda density, t: (density * np.cos(2 * np.pi * f * t[..., None])).sum(-1) * (f[1] - f[0])
+    transform = lambda density, t: (
+        (density * np.cos(2 * np.pi * f * t[..., None])).sum(-1) * (f[1] - f[0])
+    )
     quadrature = sum(
-        w * np.prod([transform((normal(m[j], s[j]) + normal(-m[j], s[j])) / 2, t[..., j]) for j in range(d)], 0)
+        w
+        * np.prod(
+            [
+                transform((normal(m[j], s[j]) + normal(-m[j], s[j])) / 2, t[..., j])
+                for j in range(d)
+            ],
+            0,
+        )
         for w, m, s in zip(weights, means, scales)
     )
     assert_close(K, quadrature)
@@ -328,33 +395,53 @@ def test_the_kernel_of_gaussian_process_regression_by_composition():
     """K6: Bishop 6.63, `theta_0 exp(-theta_1 / 2 |x - z|^2) + theta_2 + theta_3 x.z`."""
     t0, t1, t2, t3 = 1.2, 4.0, 0.3, 0.7
     composed = t0 * kernax.RBF(1 / np.sqrt(t1)) + t2 + t3 * kernax.Linear()
-    assert_close(gram(composed), t0 * np.exp(-t1 / 2 * distance() ** 2) + t2 + t3 * X.astype(float) @ Z.T)
+    assert_close(
+        gram(composed), t0 * np.exp(-t1 / 2 * distance() ** 2) + t2 + t3 * X.astype(float) @ Z.T
+    )
 
 
 # Second derivatives where points coincide
 
-CURVATURES = {"RBF": (kernax.RBF, 1.0), "Matern32": (kernax.Matern32, 3.0), "Matern52": (kernax.Matern52, 5 / 3)}
+CURVATURES = {
+    "RBF": (kernax.RBF, 1.0),
+    "Matern32": (kernax.Matern32, 3.0),
+    "Matern52": (kernax.Matern52, 5 / 3),
+}
 
 
 @pytest.mark.parametrize("d", [3, 12])
 @pytest.mark.parametrize("name", CURVATURES)
 def test_mixed_second_derivatives_at_coincident_points_are_exact(name, d):
-    """d^2 k / dx dz = diag(c / lengthscale^2) at x = z, in every combination of modes, for one pair and for stacks."""
+    """d^2 k / dx dz = diag(c / lengthscale^2) at x = z, in every combination of modes, for one pair
+    and for stacks.
+    """
     kind, c = CURVATURES[name]
     lengthscale = np.linspace(0.5, 2.0, d).astype(DTYPE)
     kernel = kind(lengthscale)
     points = np.random.default_rng(3).normal(size=(3, d)).astype(DTYPE)
-    modes = [(jax.jacfwd, jax.jacfwd), (jax.jacfwd, jax.jacrev), (jax.jacrev, jax.jacfwd), (jax.jacrev, jax.jacrev)]
+    modes = [
+        (jax.jacfwd, jax.jacfwd),
+        (jax.jacfwd, jax.jacrev),
+        (jax.jacrev, jax.jacfwd),
+        (jax.jacrev, jax.jacrev),
+    ]
 
     @jax.jit
     def hessians(points):
         every = [outer(inner(kernel, 0), 1) for outer, inner in modes]
-        stacks = [jax.vmap(lambda x, h=h: jax.vmap(lambda z: h(x, z))(points))(points) for h in every]
-        return [every[1](points[0], points[i]) for i in range(2)], [every[2](points[0], points[i]) for i in range(2)], stacks
+        stacks = [
+            jax.vmap(lambda x, h=h: jax.vmap(lambda z: h(x, z))(points))(points) for h in every
+        ]
+        return (
+            [every[1](points[0], points[i]) for i in range(2)],
+            [every[2](points[0], points[i]) for i in range(2)],
+            stacks,
+        )
 
     expected = np.diag(c / lengthscale.astype(float) ** 2)
     tolerance = 1e-12 if X64 else 1e-5
-    # Above d = 8 a stack's s is zero up to rounding only, and exp(-sqrt(3 s)) takes its root: measured 3.4e-3 in float32.
+    # Above d = 8 a stack's s is zero up to rounding only, and exp(-sqrt(3 s)) takes its root:
+    # measured 3.4e-3 in float32.
     loose = (1e-6 if X64 else 1e-2) if (name, d) == ("Matern32", 12) else 10 * tolerance
     *singles, stacks = hessians(points)
     for coincident, apart in singles:
@@ -367,19 +454,27 @@ def test_mixed_second_derivatives_at_coincident_points_are_exact(name, d):
 
 @needs_x64
 def test_gradients_of_a_sum_over_duplicate_points_are_those_of_the_formula():
-    """K04, by hand: of sum(K) on (0,0), (0,0), (1,0), four off-diagonal entries depend on the first lengthscale."""
+    """K04, by hand: of sum(K) on (0,0), (0,0), (1,0), four off-diagonal entries depend on the first
+    lengthscale.
+    """
     points = jnp.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
     derivatives = {  # d/dl of k at |x - z| = 1
         kernax.RBF: lambda size: np.exp(-1 / (2 * size**2)) / size**3,
         kernax.Matern12: lambda size: np.exp(-1 / size) / size**2,
         kernax.Matern32: lambda size: np.exp(-np.sqrt(3) / size) * 3 / size**3,
-        kernax.Matern52: lambda size: np.exp(-np.sqrt(5) / size) * 5 / (3 * size**3) * (1 + np.sqrt(5) / size),
+        kernax.Matern52: lambda size: (
+            np.exp(-np.sqrt(5) / size) * 5 / (3 * size**3) * (1 + np.sqrt(5) / size)
+        ),
     }
     for kind, derivative in derivatives.items():
-        total = lambda size, kind=kind: jnp.sum(jax.vmap(lambda x: jax.vmap(lambda z: kind(size)(x, z))(points))(points))
+        total = lambda size, kind=kind: jnp.sum(
+            jax.vmap(lambda x: jax.vmap(lambda z: kind(size)(x, z))(points))(points)
+        )
         for differentiate in (jax.grad, jax.jacfwd):
             derivative_of = jax.jit(differentiate(total))
-            np.testing.assert_allclose(derivative_of(jnp.asarray(0.8)), 4 * derivative(0.8), rtol=1e-12)
+            np.testing.assert_allclose(
+                derivative_of(jnp.asarray(0.8)), 4 * derivative(0.8), rtol=1e-12
+            )
             found = derivative_of(jnp.array([0.8, 1.9]))
             np.testing.assert_allclose(found, [4 * derivative(0.8), 0], rtol=1e-12, atol=1e-14)
 
@@ -412,8 +507,9 @@ def test_float32_in_few_dimensions_is_right_to_1e_6_at_any_offset(kind):
         assert np.max(np.abs(K - reference)) <= 1e-6
 
 
-# Near neighbours far from the mean are the worst case. Measured over four draws, RBF, Matern32 and Matern52: 7.2e-7, 1.0e-6
-# and 9.9e-7 at 2; 3.4e-5, 5.1e-5 and 4.5e-5 at 10; 1.8e-4, 2.6e-4 and 2.4e-4 at 30. Matern12 measures differences: 5.5e-8.
+# Near neighbours far from the mean are the worst case. Measured over four draws, RBF, Matern32 and
+# Matern52: 7.2e-7, 1.0e-6 and 9.9e-7 at 2; 3.4e-5, 5.1e-5 and 4.5e-5 at 10; 1.8e-4, 2.6e-4 and
+# 2.4e-4 at 30. Matern12 measures differences: 5.5e-8.
 @pytest.mark.parametrize(("reach", "promise"), [(2, 1.5e-6), (10, 6e-5), (30, 4e-4)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_float32_in_many_dimensions_degrades_as_documented(kind, reach, promise):
@@ -422,9 +518,13 @@ def test_float32_in_many_dimensions_degrades_as_documented(kind, reach, promise)
     directions = rng.normal(size=(20, 32))
     far = reach * directions / np.linalg.norm(directions, axis=1, keepdims=True)
     points = np.concatenate([far, -far, far + 0.1 * rng.normal(size=far.shape)])
-    points = (points / max(1, np.max(np.linalg.norm(points - points.mean(0), axis=1)) / reach) + 1e2).astype(np.float32)
+    points = (
+        points / max(1, np.max(np.linalg.norm(points - points.mean(0), axis=1)) / reach) + 1e2
+    ).astype(np.float32)
     K = np.asarray(kernax.gram(getattr(kernax, kind)(), points))
-    assert np.max(np.abs(K - float64_reference(kind, points, 1.0))) <= (1e-6 if kind == "Matern12" else promise)
+    assert np.max(np.abs(K - float64_reference(kind, points, 1.0))) <= (
+        1e-6 if kind == "Matern12" else promise
+    )
 
 
 @pytest.mark.parametrize(("reach", "promise"), [(2, 1e-6), (10, 2e-5), (30, 2e-4)])
@@ -432,6 +532,8 @@ def test_float32_in_many_dimensions_degrades_as_documented(kind, reach, promise)
 def test_float32_in_many_dimensions_keeps_the_promise_for_scattered_points(kind, reach, promise):
     """DESIGN, section 5, point 10."""
     points = np.random.default_rng(5).normal(size=(60, 32))
-    points = (points * reach / np.max(np.linalg.norm(points - points.mean(0), axis=1)) + 1e2).astype(np.float32)
+    points = (
+        points * reach / np.max(np.linalg.norm(points - points.mean(0), axis=1)) + 1e2
+    ).astype(np.float32)
     K = np.asarray(kernax.gram(getattr(kernax, kind)(), points))
     assert np.max(np.abs(K - float64_reference(kind, points, 1.0))) <= promise

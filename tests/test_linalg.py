@@ -1,4 +1,6 @@
-"""Solvers: the truth about how a solve ended, and derivatives that do not depend on how it was done."""
+"""Solvers: the truth about how a solve ended, and derivatives that do not depend on how it was
+done.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +10,16 @@ import pytest
 from conftest import TOLERANCE, X64, check_derivatives, needs_x64
 
 import kernax
-from kernax.core.linalg import weighted_solve
-from kernax.errors import BreakdownError, ConditionWarning, MaxStepsError, NonFiniteError, NotPSDError
+from kernax.core.linalg import WeightedSystem, weighted_solve
+from kernax.core.operators import DenseGram
+from kernax.core.weights import PointWeights, UnitWeights
+from kernax.errors import (
+    BreakdownError,
+    ConditionWarning,
+    MaxStepsError,
+    NonFiniteError,
+    NotPSDError,
+)
 
 PSD = lx.positive_semidefinite_tag
 DTYPE = jnp.result_type(float)
@@ -24,7 +34,11 @@ def matrix_free(A):
     return lx.FunctionLinearOperator(lambda v: A @ v, jax.ShapeDtypeStruct((len(A),), DTYPE), PSD)
 
 
-WAYS = [(dense, kernax.JitteredCholesky()), (dense, kernax.ConjugateGradient()), (matrix_free, kernax.ConjugateGradient())]
+WAYS = [
+    (dense, kernax.solvers.JitteredCholesky()),
+    (dense, kernax.solvers.ConjugateGradient()),
+    (matrix_free, kernax.solvers.ConjugateGradient()),
+]
 IDS = ["cholesky", "cg-dense", "cg-free"]
 
 
@@ -48,29 +62,36 @@ def test_a_zero_right_hand_side_gives_zeros_and_a_gradient(operator, solver):
     solution = kernax.solve(operator(2 * np.eye(3)), np.zeros(3), solver)
     assert jnp.all(solution.value == 0)
     assert solution.stats.get("steps", 0) == 0
-    gradient = jax.grad(lambda b: jnp.sum(kernax.solve(operator(2 * np.eye(3)), b, solver).value))(jnp.zeros(3, DTYPE))
+    gradient = jax.grad(lambda b: jnp.sum(kernax.solve(operator(2 * np.eye(3)), b, solver).value))(
+        jnp.zeros(3, DTYPE)
+    )
     np.testing.assert_allclose(gradient, 0.5, rtol=TOLERANCE["value"])
 
 
 def test_conjugate_gradients_report_the_true_residual_and_are_judged_by_it():
     """L07."""
     x = np.linspace(0, 1, 200, dtype=np.float32)
-    operator = kernax.gram_operator(kernax.RBF(0.2), x[:, None], 1e-4)
+    operator = kernax.gram_operator(kernax.RBF(0.2), x[:, None], ridge=1e-4)
     b = np.sin(6 * x)
-    solution = kernax.solve(operator, b, kernax.ConjugateGradient(max_steps=400), throw=False)
+    solution = kernax.solve(
+        operator, b, kernax.solvers.ConjugateGradient(max_steps=400), throw=False
+    )
     A = np.asarray(operator.as_matrix(), float)
     true = np.linalg.norm(b - A @ np.asarray(solution.value, float)) / np.linalg.norm(b)
     reported = float(solution.stats["residual"])
     assert true / 2 <= reported <= 2 * true
-    tolerance = kernax.ConjugateGradient().tolerance(jnp.float32)
+    tolerance = kernax.solvers.ConjugateGradient().tolerance(jnp.float32)
     assert bool(solution.result == kernax.RESULTS.successful) == (reported <= 2 * tolerance)
 
 
 @needs_x64
 def test_a_cap_on_the_steps_is_reported():
     A = np.diag(np.logspace(0, 6, 50))
-    few = kernax.ConjugateGradient(max_steps=3)
-    assert kernax.solve(dense(A), np.ones(50), few, throw=False).result == kernax.RESULTS.max_steps_reached
+    few = kernax.solvers.ConjugateGradient(max_steps=3)
+    assert (
+        kernax.solve(dense(A), np.ones(50), few, throw=False).result
+        == kernax.RESULTS.max_steps_reached
+    )
     with pytest.raises(MaxStepsError, match="steps 3"):
         kernax.solve(dense(A), np.ones(50), few)
 
@@ -80,9 +101,11 @@ def test_conjugate_gradients_do_not_depend_on_units(scale, rng):
     A = rng.normal(size=(30, 30))
     A = A @ A.T + np.eye(30)
     b = rng.normal(size=30)
-    plain = kernax.solve(dense(A), b, kernax.ConjugateGradient())
-    scaled = kernax.solve(dense(A * scale), b / scale, kernax.ConjugateGradient())
-    np.testing.assert_allclose(np.asarray(scaled.value) * scale * scale, plain.value, rtol=TOLERANCE["solve"] * 10)
+    plain = kernax.solve(dense(A), b, kernax.solvers.ConjugateGradient())
+    scaled = kernax.solve(dense(A * scale), b / scale, kernax.solvers.ConjugateGradient())
+    np.testing.assert_allclose(
+        np.asarray(scaled.value) * scale * scale, plain.value, rtol=TOLERANCE["solve"] * 10
+    )
 
 
 def test_jitter_is_added_only_where_it_is_needed_and_said_aloud():
@@ -106,7 +129,10 @@ def test_an_indefinite_matrix_is_refused_and_not_repaired():
     solution = kernax.solve(dense(np.diag([1.0, -1.0, 2.0])), np.ones(3), throw=False)
     assert solution.result == kernax.RESULTS.not_psd
     assert jnp.all(jnp.isnan(solution.value))
-    with pytest.raises(NotPSDError, match=r"not positive definite.* eigenvalue of the operator is -1, the largest 2\."):
+    with pytest.raises(
+        NotPSDError,
+        match=r"not positive definite.* eigenvalue of the operator is -1, the largest 2\.",
+    ):
         kernax.solve(dense(np.diag([1.0, -1.0, 2.0])), np.ones(3))
 
 
@@ -136,18 +162,26 @@ def test_a_pivot_of_rounding_is_no_pivot():
     ids=["rank one", "zero", "in range"],
 )
 def test_conjugate_gradients_on_a_singular_system_return_their_best_iterate(A, b, value):
-    """Catches NaN, and `not_psd`, for what is singular only. A right-hand side in the range of A has its solution."""
-    solution = kernax.solve(dense(A), np.asarray(b, DTYPE), kernax.ConjugateGradient(), throw=False)
+    """Catches NaN, and `not_psd`, for what is singular only. A right-hand side in the range of A
+    has its solution.
+    """
+    solution = kernax.solve(
+        dense(A), np.asarray(b, DTYPE), kernax.solvers.ConjugateGradient(), throw=False
+    )
     np.testing.assert_allclose(solution.value, value, rtol=1e-5)
     soluble = np.array_equal(A @ value, b)
     assert solution.result == (kernax.RESULTS.successful if soluble else kernax.RESULTS.breakdown)
     if not soluble:
         with pytest.raises(BreakdownError):
-            kernax.solve(dense(A), np.asarray(b, DTYPE), kernax.ConjugateGradient())
+            kernax.solve(dense(A), np.asarray(b, DTYPE), kernax.solvers.ConjugateGradient())
 
 
 @needs_x64
-@pytest.mark.parametrize("solver", [kernax.JitteredCholesky(), kernax.ConjugateGradient()], ids=["cholesky", "cg"])
+@pytest.mark.parametrize(
+    "solver",
+    [kernax.solvers.JitteredCholesky(), kernax.solvers.ConjugateGradient()],
+    ids=["cholesky", "cg"],
+)
 def test_a_bad_member_of_a_batch_leaves_the_others_and_their_gradients_alone(solver):
     """J02."""
     line = jnp.linspace(0, 1, 4, dtype=DTYPE)[:, None]
@@ -166,8 +200,12 @@ def test_a_bad_member_of_a_batch_leaves_the_others_and_their_gradients_alone(sol
     if X64:
         assert ok[1]
         assert together.stats["residual"][1] < 1e-6
-    assert jax.vmap(lambda result: result == kernax.RESULTS.nonfinite)(together.result).tolist() == [False, False, True]
-    gradients = jax.jit(jax.grad(lambda batch: jnp.nansum(jax.vmap(lambda A: one(A).value)(batch))))(batch)
+    assert jax.vmap(lambda result: result == kernax.RESULTS.nonfinite)(
+        together.result
+    ).tolist() == [False, False, True]
+    gradients = jax.jit(
+        jax.grad(lambda batch: jnp.nansum(jax.vmap(lambda A: one(A).value)(batch)))
+    )(batch)
     assert jnp.all(jnp.isfinite(gradients[:2]))
     if "steps" in together.stats:
         assert together.stats["steps"].shape == (3,)
@@ -177,12 +215,16 @@ def test_a_bad_member_of_a_batch_leaves_the_others_and_their_gradients_alone(sol
 @pytest.mark.parametrize(
     ("solver", "weighted"),
     [
-        pytest.param(kernax.JitteredCholesky(), True, id="c-weighted"),
+        pytest.param(kernax.solvers.JitteredCholesky(), True, id="c-weighted"),
         pytest.param(lx.Cholesky(), False, id="lx"),
-        pytest.param(kernax.JitteredCholesky(), False, id="c", marks=pytest.mark.slow),
+        pytest.param(kernax.solvers.JitteredCholesky(), False, id="c", marks=pytest.mark.slow),
         pytest.param(lx.Cholesky(), True, id="lx-weighted", marks=pytest.mark.slow),
-        pytest.param(kernax.ConjugateGradient(1e-13), False, id="cg", marks=pytest.mark.slow),
-        pytest.param(kernax.ConjugateGradient(1e-13), True, id="cg-weighted", marks=pytest.mark.slow),
+        pytest.param(
+            kernax.solvers.ConjugateGradient(1e-13), False, id="cg", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            kernax.solvers.ConjugateGradient(1e-13), True, id="cg-weighted", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_weighted_solve_has_exact_derivatives_of_first_and_second_order(solver, weighted, rng):
@@ -194,13 +236,18 @@ def test_weighted_solve_has_exact_derivatives_of_first_and_second_order(solver, 
     def value(*args):
         K, weights, ridge, rhs = map(jnp.asarray, args)
         K = (K + K.T) / 2
-        x, _, _ = weighted_solve(lx.MatrixLinearOperator(K, PSD), weights if weighted else None, ridge, rhs, solver)
+        of_points = PointWeights(weights) if weighted else UnitWeights(6, K.dtype)
+        x, _, _ = weighted_solve(WeightedSystem.of(DenseGram(K), of_points, ridge), rhs, solver)
         return jnp.sin(x)
 
     arguments = (K, weights, jnp.array(0.3), rhs)
-    gradient = jax.grad(lambda *args: jnp.sum(value(*args) ** 2), (0, 1, 2, 3) if weighted else (0, 2, 3))
+    gradient = jax.grad(
+        lambda *args: jnp.sum(value(*args) ** 2), (0, 1, 2, 3) if weighted else (0, 2, 3)
+    )
     check_derivatives(value, arguments, rtol=1e-6, atol=1e-7)
-    check_derivatives(lambda *args: gradient(*map(jnp.asarray, args)), arguments, rtol=1e-6, atol=1e-7, step=1e-6)
+    check_derivatives(
+        lambda *args: gradient(*map(jnp.asarray, args)), arguments, rtol=1e-6, atol=1e-7, step=1e-6
+    )
 
 
 @needs_x64
@@ -212,9 +259,8 @@ def test_weight_zero_removes_the_point_and_has_the_derivative_of_adding_it_back(
 
     @jax.jit
     def fit(weights, ridge=0.2):
-        return weighted_solve(
-            lx.MatrixLinearOperator(K, PSD), weights, jnp.asarray(ridge), weights[:, None] * y, kernax.JitteredCholesky()
-        )[0]
+        system = WeightedSystem.of(DenseGram(K), PointWeights(weights), jnp.asarray(ridge))
+        return weighted_solve(system, weights[:, None] * y, kernax.solvers.JitteredCholesky())[0]
 
     for ridge in (0.2, 0.0):
         W = np.diag(np.asarray(weights)[kept])
@@ -226,7 +272,12 @@ def test_weight_zero_removes_the_point_and_has_the_derivative_of_adding_it_back(
     for i in (2, 4):  # one-sided, second order
         h = 1e-5
         ahead = lambda steps, i=i, h=h: fit(weights.at[i].add(steps * h))[:, 0]
-        np.testing.assert_allclose(jacobian[:, i], (-3 * ahead(0) + 4 * ahead(1) - ahead(2)) / (2 * h), rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(
+            jacobian[:, i],
+            (-3 * ahead(0) + 4 * ahead(1) - ahead(2)) / (2 * h),
+            rtol=1e-6,
+            atol=1e-8,
+        )
     assert jnp.all(jnp.isfinite(jax.jit(jax.hessian(lambda w: jnp.sum(fit(w) ** 2)))(weights)))
 
 
@@ -236,8 +287,14 @@ def test_any_lineax_solver_for_definite_operators_will_do(rng):
     A = A @ A.T + np.eye(8)
     b = rng.normal(size=(8, 2))
     expected = np.linalg.solve(A, b)
-    for solver in (lx.Cholesky(), lx.CG(rtol=1e-6, atol=1e-6), lx.AutoLinearSolver(well_posed=True)):
-        np.testing.assert_allclose(kernax.solve(dense(A), b, solver).value, expected, rtol=1e-3, atol=1e-4)
+    for solver in (
+        lx.Cholesky(),
+        lx.CG(rtol=1e-6, atol=1e-6),
+        lx.AutoLinearSolver(well_posed=True),
+    ):
+        np.testing.assert_allclose(
+            kernax.solve(dense(A), b, solver).value, expected, rtol=1e-3, atol=1e-4
+        )
 
 
 @needs_x64
@@ -245,8 +302,16 @@ def test_any_lineax_solver_for_definite_operators_will_do(rng):
     ("call", "words"),
     [
         (lambda: kernax.solve(dense(np.eye(3)), np.ones(4)), r"rhs must have shape \(3,\)"),
-        (lambda: kernax.solve(dense(np.eye(3)), np.array([1.0, np.inf, 0.0])), "rhs holds NaN or inf, first in row 1"),
-        (lambda: kernax.solve(lx.MatrixLinearOperator(jnp.eye(3)), np.ones(3), kernax.ConjugateGradient()), "tagged"),
+        (
+            lambda: kernax.solve(dense(np.eye(3)), np.array([1.0, np.inf, 0.0])),
+            "rhs holds NaN or inf, first in row 1",
+        ),
+        (
+            lambda: kernax.solve(
+                lx.MatrixLinearOperator(jnp.eye(3)), np.ones(3), kernax.solvers.ConjugateGradient()
+            ),
+            "tagged",
+        ),
     ],
 )
 def test_bad_input_is_refused(call, words):

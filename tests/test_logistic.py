@@ -1,4 +1,6 @@
-"""Kernel logistic regression for two and several classes: SciPy's values, gradients, jit, vmap, weights, traces, bad input."""
+"""Kernel logistic regression for two and several classes: SciPy's values, gradients, jit, vmap,
+weights, traces, bad input.
+"""
 
 import equinox as eqx
 import jax
@@ -34,7 +36,9 @@ def data():
 def minimum(objective, size):
     """What SciPy finds of a value and a gradient in NumPy, to ten digits."""
     options = {"gtol": 1e-7, "maxiter": 10_000}
-    return scipy.optimize.minimize(objective, np.zeros(size), jac=True, method="BFGS", options=options).fun
+    return scipy.optimize.minimize(
+        objective, np.zeros(size), jac=True, method="BFGS", options=options
+    ).fun
 
 
 @needs_x64
@@ -84,13 +88,23 @@ def test_derivatives_of_several_classes_are_right_where_their_sum_is_nearly_sing
     rows = np.arange(30).astype(DTYPE)
 
     def of_two(kernel):
-        f = kernax.kernel_softmax(kernel, X, kernax.one_hot(y)[0], 1e-4, throw=False).value.values(X)
+        f = kernax.kernel_softmax(kernel, X, kernax.one_hot(y)[0], 1e-4, throw=False).value.values(
+            X
+        )
         return jnp.tanh((f[:, 1] - f[:, 0]) / 100) @ rows
 
     def of_one(kernel):
-        return jnp.tanh(kernax.kernel_logistic(kernel, X, y, 0.5e-4, throw=False).value.values(X) / 100) @ rows
+        return (
+            jnp.tanh(
+                kernax.kernel_logistic(kernel, X, y, 0.5e-4, throw=False).value.values(X) / 100
+            )
+            @ rows
+        )
 
-    slopes = [eqx.filter_jit(jax.grad(function))(kernax.RBF(3.0)).lengthscale for function in (of_two, of_one)]
+    slopes = [
+        eqx.filter_jit(jax.grad(function))(kernax.RBF(3.0)).lengthscale
+        for function in (of_two, of_one)
+    ]
     assert np.all(np.isfinite(slopes))
     np.testing.assert_allclose(*slopes, rtol=1e-6 if X64 else 1e-3)
 
@@ -99,7 +113,9 @@ FAR = 1e150 if X64 else 1e20
 
 
 def test_several_classes_have_the_same_function_and_slope_in_any_unit():
-    """A residual measured by a square that overflows: no step was taken, and the slope lost its implicit part in silence."""
+    """A residual measured by a square that overflows: no step was taken, and the slope lost its
+    implicit part in silence.
+    """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(12, 2)).astype(DTYPE)
     Y = kernax.one_hot(np.arange(12) % 3)[0]
@@ -110,14 +126,18 @@ def test_several_classes_have_the_same_function_and_slope_in_any_unit():
     @jax.value_and_grad
     def loss(scale, of_K, of_weights):
         kernel, ridge = of_K * kernax.RBF(scale), 0.2 * of_K * of_weights
-        solution = kernax.kernel_softmax(kernel, X, Y, ridge, weights=of_weights * ones, throw=False)
+        solution = kernax.kernel_softmax(
+            kernel, X, Y, ridge, weights=of_weights * ones, throw=False
+        )
         return jnp.sum(jnp.sin(solution.value.values(X)) * rows)
 
     one = loss(*jnp.ones(3, DTYPE))
     assert abs(one[1]) > 0.1
     for of_K, of_weights in ((FAR, 1.0), (1 / FAR, 1.0), (1.0, FAR), (1.0, 1 / FAR)):
         far = loss(*jnp.asarray([1.0, of_K, of_weights], DTYPE))
-        np.testing.assert_allclose(far, one, rtol=1e-6 if X64 else 1e-3, err_msg=f"K {of_K:g}, weights {of_weights:g}")
+        np.testing.assert_allclose(
+            far, one, rtol=1e-6 if X64 else 1e-3, err_msg=f"K {of_K:g}, weights {of_weights:g}"
+        )
 
 
 def held_out(fit, target):
@@ -133,14 +153,21 @@ def held_out(fit, target):
 def test_gradients_are_those_of_the_minimiser(data, several):
     """In the lengthscale, the ridge, X and weights, zero among them (from above)."""
     X, y, Y, weights = data
-    loss = held_out(kernax.kernel_softmax if several else kernax.kernel_logistic, Y if several else y)
+    loss = held_out(
+        kernax.kernel_softmax if several else kernax.kernel_logistic, Y if several else y
+    )
     args, h = (jnp.asarray(0.9), jnp.asarray(0.2), jnp.asarray(X), jnp.asarray(weights) + 0.5), 1e-5
     sloped = jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3)))
     fast = lambda *args: sloped(*args)[0]
     for i, slope in enumerate(sloped(*args)[1]):
         place = np.unravel_index(int(jnp.argmax(abs(slope))), slope.shape)
-        moved = [tuple(arg.at[place].add(sign * h) if i == j else arg for j, arg in enumerate(args)) for sign in (1, -1)]
-        np.testing.assert_allclose(slope[place], (fast(*moved[0]) - fast(*moved[1])) / (2 * h), rtol=1e-6)
+        moved = [
+            tuple(arg.at[place].add(sign * h) if i == j else arg for j, arg in enumerate(args))
+            for sign in (1, -1)
+        ]
+        np.testing.assert_allclose(
+            slope[place], (fast(*moved[0]) - fast(*moved[1])) / (2 * h), rtol=1e-6
+        )
 
 
 @pytest.mark.slow
@@ -152,14 +179,18 @@ def test_second_derivatives_and_batches_are_exact(data):
     second = jax.jit(jax.jacfwd(jax.grad(loss)))(0.9)
     np.testing.assert_allclose(second, (slope(0.9 + 1e-5) - slope(0.9 - 1e-5)) / 2e-5, rtol=1e-5)
     scales = jnp.array([0.5, 0.9, 2.0])
-    np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(loss)))(scales), [slope(scale) for scale in scales], rtol=1e-8)
+    np.testing.assert_allclose(
+        jax.jit(jax.vmap(jax.grad(loss)))(scales), [slope(scale) for scale in scales], rtol=1e-8
+    )
 
 
 @needs_x64
 @pytest.mark.parametrize(("ridge", "value"), [(1e-2, 3.344656286), (1e-8, 15.65162067)])
 def test_separable_data_stay_finite_for_a_positive_ridge(ridge, value):
     """C01."""
-    solution = kernax.kernel_logistic(kernax.RBF(np.sqrt(0.5)), [[-1.0], [1.0]], np.array([-1.0, 1.0]), ridge)
+    solution = kernax.kernel_logistic(
+        kernax.RBF(np.sqrt(0.5)), [[-1.0], [1.0]], np.array([-1.0, 1.0]), ridge
+    )
     np.testing.assert_allclose(solution.value(jnp.array([1.0])), value, rtol=1e-6)
     assert solution.stats["steps"] <= 60
 
@@ -180,7 +211,9 @@ def test_the_loss_saturates_without_overflow():
     y, f = jnp.array([1.0, -1.0, 1.0, -1.0]), jnp.array([-1000.0, 1000.0, 1000.0, -1000.0])
     np.testing.assert_array_equal(Logistic()(y, f), [1000, 1000, 0, 0])
     np.testing.assert_array_equal(Logistic().derivative(y, f), [-1, 1, 0, 0])
-    np.testing.assert_array_equal(jax.vmap(jax.grad(lambda f, y: Logistic()(y, f)))(f, y), [-1, 1, 0, 0])
+    np.testing.assert_array_equal(
+        jax.vmap(jax.grad(lambda f, y: Logistic()(y, f)))(f, y), [-1, 1, 0, 0]
+    )
     np.testing.assert_array_equal(Logistic().curvature(y, f), 0)
 
 
@@ -198,7 +231,14 @@ def test_labels_of_any_kind_give_identical_decisions(data):
     """C04."""
     _, y, _, _ = data
     words = np.where(y > 0, "b", "a")
-    for labels in (y, (y > 0).astype(int), y > 0, (y > 0).astype(int).astype(object), words, words.astype(object)):
+    for labels in (
+        y,
+        (y > 0).astype(int),
+        y > 0,
+        (y > 0).astype(int).astype(object),
+        words,
+        words.astype(object),
+    ):
         encoded, classes = signs(labels)
         np.testing.assert_array_equal(encoded, y)
         assert classes[0] < classes[1]
@@ -242,7 +282,10 @@ def test_bad_input_is_refused_by_name(data):
         kernax.kernel_softmax(RBF, X, y, 0.1)
     with pytest.raises(ValueError, match=r"ridge must be in \(0, inf\), but is 0"):
         kernax.kernel_softmax(RBF, X, Y, 0.0)
-    assert kernax.kernel_logistic(RBF, jnp.asarray(X).at[0].set(1e30), y, 0.1, throw=False).value is not None
+    assert (
+        kernax.kernel_logistic(RBF, jnp.asarray(X).at[0].set(1e30), y, 0.1, throw=False).value
+        is not None
+    )
     bad = jax.jit(lambda ridge: kernax.kernel_logistic(RBF, X, y, ridge, throw=False))(-1.0)
     assert bad.result == kernax.RESULTS.nonfinite
     assert jnp.all(jnp.isnan(bad.value.coefficients))
@@ -252,7 +295,9 @@ def test_bad_input_is_refused_by_name(data):
 def test_a_fit_is_traced_once_for_every_kind_of_number(data, monkeypatch):
     X, y, _, _ = data
     traces, real = [], room.newton_fit
-    monkeypatch.setattr(room, "newton_fit", lambda *args: traces.append(1) or real(*args))
+    monkeypatch.setattr(
+        room, "newton_fit", lambda *args, **options: traces.append(1) or real(*args, **options)
+    )
     for ridge in (2.0, 3, np.float64(4), jnp.asarray(5.0)):
         kernax.kernel_logistic(kernax.RBF(0.77), X[:30], y[:30], ridge)
     assert len(traces) == 1
@@ -271,7 +316,9 @@ def test_ripley_is_classified_about_as_well_as_can_be():
 
 @needs_x32
 def test_several_classes_take_few_steps_in_either_precision():
-    """With `(r - D K r) / ridge`, which cancels, float32 took a hundred steps at ridge 0.01, and then gave up."""
+    """With `(r - D K r) / ridge`, which cancels, float32 took a hundred steps at ridge 0.01, and
+    then gave up.
+    """
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(60, 2)).astype(DTYPE), np.eye(3, dtype=DTYPE)[rng.integers(0, 3, 60)]
     assert kernax.kernel_softmax(kernax.RBF(), X, Y, 0.01).stats["steps"] <= 10
@@ -281,17 +328,25 @@ def test_several_classes_take_few_steps_in_either_precision():
 def test_the_bias_of_a_class_without_points_is_refused(data):
     X = data[0]
     Y = np.eye(3)[np.arange(len(X)) % 2]
-    with pytest.raises(ValueError, match="no point of positive weight in column 2, whose bias would be -inf"):
+    with pytest.raises(
+        ValueError, match="no point of positive weight in column 2, whose bias would be -inf"
+    ):
         kernax.kernel_softmax(RBF, X, Y, 1.0)
-    f = kernax.kernel_softmax(RBF, X, Y, 1.0, bias=False).value  # finite: at least as unlikely as the others anywhere it can be
+    f = kernax.kernel_softmax(
+        RBF, X, Y, 1.0, bias=False
+    ).value  # finite: at least as unlikely as the others anywhere it can be
     assert np.all(np.isfinite(f.values(X)))
 
 
 @pytest.mark.parametrize("ridge", [1e-6, 1e-3])
 def test_contradictory_points_are_solved_and_not_called_stagnant(ridge):
-    """Two coincident points of opposite labels: f is zero, the coefficients are their slopes there, 1/2, over the ridge."""
+    """Two coincident points of opposite labels: f is zero, the coefficients are their slopes there,
+    1/2, over the ridge.
+    """
     solution = kernax.kernel_logistic(kernax.RBF(), np.zeros((2, 1)), np.array([1.0, -1.0]), ridge)
-    np.testing.assert_allclose(solution.value.coefficients, [0.5 / ridge, -0.5 / ridge], rtol=1e-10 if X64 else 1e-4)
+    np.testing.assert_allclose(
+        solution.value.coefficients, [0.5 / ridge, -0.5 / ridge], rtol=1e-10 if X64 else 1e-4
+    )
     assert solution.stats["residual"] < (1e-14 if X64 else 1e-6)
 
 
@@ -306,7 +361,9 @@ def test_a_cap_of_one_step_is_said_in_our_own_words(data):
 @needs_x32
 @pytest.mark.parametrize("scale", [1e-20, 1e20])
 def test_only_the_ratio_of_kernel_and_ridge_matters(data, scale):
-    """Coefficients times the ridge are the same for K and ridge times 1e20 or 1e-20: nothing inside has a unit."""
+    """Coefficients times the ridge are the same for K and ridge times 1e20 or 1e-20: nothing inside
+    has a unit.
+    """
     X, y, _, weights = data
     fit = lambda c: kernax.kernel_logistic(c * RBF, X, y, c * 0.02, weights=weights)
     near, far = fit(1.0), fit(scale)
@@ -316,11 +373,19 @@ def test_only_the_ratio_of_kernel_and_ridge_matters(data, scale):
 
 @needs_x32
 def test_a_success_leaves_no_gradient_that_numpy_can_see(data):
-    """Scales of K over thirty orders of magnitude in one batch: `ridge a = w y s(-y f)` to what rounding of f allows."""
+    """Scales of K over thirty orders of magnitude in one batch: `ridge a = w y s(-y f)` to what
+    rounding of f allows.
+    """
     X, y, _, weights = data
     scales = np.logspace(-20, 10, 7)
     K = np.asarray(kernax.gram(RBF, X), float)
-    fit = jax.jit(jax.vmap(lambda c: kernax.kernel_logistic(c * RBF, X, y, 1.0, weights=weights, bias=False, throw=False)))
+    fit = jax.jit(
+        jax.vmap(
+            lambda c: kernax.kernel_logistic(
+                c * RBF, X, y, 1.0, weights=weights, bias=False, throw=False
+            )
+        )
+    )
     solutions = fit(jnp.asarray(scales))
     assert jnp.all(solutions.result == kernax.RESULTS.successful)
     eps = np.finfo(DTYPE).eps
@@ -338,25 +403,40 @@ def test_biases_of_classes_sum_to_zero_and_so_do_coefficients(data):
     largest = float(jnp.max(abs(value.coefficients)))
     np.testing.assert_allclose(jnp.sum(value.bias), 0, atol=TOLERANCE["value"])
     assert float(jnp.max(abs(value.bias))) > 0.1  # of which each is not zero
-    np.testing.assert_allclose(jnp.sum(value.coefficients, 1), 0, atol=10 * TOLERANCE["value"] * largest)
+    np.testing.assert_allclose(
+        jnp.sum(value.coefficients, 1), 0, atol=10 * TOLERANCE["value"] * largest
+    )
 
 
 @needs_x64
 @pytest.mark.parametrize("learner", ["logistic", "softmax", "risk", "hinge"])
 def test_a_weight_of_25_is_25_points_one_of_2_is_2_and_zero_is_removal(data, learner):
-    """Ten, or any bound, would pass a test with small weights. All fits of a learner are of 40 points: one program."""
+    """Ten, or any bound, would pass a test with small weights. All fits of a learner are of 40
+    points: one program.
+    """
     X, y, Y, _ = data
     weights = np.r_[25.0, np.full(3, 2.0), np.ones(9), np.zeros(27)]
     rows = np.repeat(np.arange(40), weights.astype(int))
-    risk = lambda X, y, ridge, **given: kernax.regularised_risk(RBF, X, y, kernax.Huber(0.3), ridge, **given)
-    hinge = lambda X, y, ridge, **given: kernax.regularised_risk(RBF, X, y, kernax.Hinge(), ridge, bias=True, **given)
+    risk = lambda X, y, ridge, **given: kernax.regularised_risk(
+        RBF, X, y, kernax.losses.Huber(0.3), ridge, **given
+    )
+    hinge = lambda X, y, ridge, **given: kernax.regularised_risk(
+        RBF, X, y, kernax.losses.Hinge(), ridge, bias=True, **given
+    )
     logistic = lambda X, y, ridge, **given: kernax.kernel_logistic(RBF, X, y, ridge, **given)
     softmax = lambda X, y, ridge, **given: kernax.kernel_softmax(RBF, X, y, ridge, **given)
-    fits = {"risk": (risk, X[:, 1]), "hinge": (hinge, y), "logistic": (logistic, y), "softmax": (softmax, Y)}
+    fits = {
+        "risk": (risk, X[:, 1]),
+        "hinge": (hinge, y),
+        "logistic": (logistic, y),
+        "softmax": (softmax, Y),
+    }
     fit, target = fits[learner]
     weighted = fit(X, target, 0.7, weights=weights).value
     repeated = fit(X[rows], target[rows], 0.7, weights=np.ones(40)).value
-    np.testing.assert_allclose(weighted.values(X), repeated.values(X), atol=2e-2 if learner == "hinge" else CLOSE["atol"])
+    np.testing.assert_allclose(
+        weighted.values(X), repeated.values(X), atol=2e-2 if learner == "hinge" else CLOSE["atol"]
+    )
     assert np.all(np.asarray(weighted.coefficients)[weights == 0] == 0)
 
 
@@ -364,6 +444,8 @@ def test_a_weight_of_25_is_25_points_one_of_2_is_2_and_zero_is_removal(data, lea
 def test_a_class_without_weight_is_not_called_a_cap_when_it_is_traced(data):
     X, _, Y, _ = data
     weights = jnp.asarray(1 - Y[:, 0])
-    traced = jax.jit(lambda weights: kernax.kernel_softmax(RBF, X, Y, 1.0, weights=weights, throw=False))(weights)
+    traced = jax.jit(
+        lambda weights: kernax.kernel_softmax(RBF, X, Y, 1.0, weights=weights, throw=False)
+    )(weights)
     assert traced.result == kernax.RESULTS.nonfinite
     assert jnp.all(jnp.isnan(traced.value.coefficients))

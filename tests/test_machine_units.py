@@ -14,7 +14,8 @@ N = 30
 X = RNG.normal(size=(N, 2)).astype(DTYPE)
 T = (X[:, 0] + 0.3 * RNG.normal(size=N)).astype(DTYPE)
 Y = np.sign(T)
-SCALES = [2.0**k for k in ((-99, 99) if not X64 else (-430, -99, 99, 430))]  # of two: not a rounding should change
+# Of two: not a rounding should change.
+SCALES = [2.0**k for k in ((-99, 99) if not X64 else (-430, -99, 99, 430))]
 RBF = kernax.RBF(1.0)
 
 
@@ -35,7 +36,9 @@ def one_class(c):
 
 
 def medians(c):
-    value = kernax.regularised_risk(RBF, X, T * DTYPE(c), kernax.Absolute(), 1 / c, bias=True).value
+    value = kernax.regularised_risk(
+        RBF, X, T * DTYPE(c), kernax.losses.Absolute(), 1 / c, bias=True
+    ).value
     return value.coefficients / DTYPE(c), value.bias / DTYPE(c)
 
 
@@ -50,12 +53,17 @@ def lasso_of_features(c):
 
 
 SLOW_IN_X64 = [pytest.mark.slow] * X64
-OTHERS = [pytest.param(fit, marks=SLOW_IN_X64) for fit in (numbers, one_class, medians, lasso_of_targets, lasso_of_features)]
+OTHERS = [
+    pytest.param(fit, marks=SLOW_IN_X64)
+    for fit in (numbers, one_class, medians, lasso_of_targets, lasso_of_features)
+]
 
 
 @pytest.mark.parametrize("fit", [classes, *OTHERS])
 def test_a_fit_in_other_units_is_the_same_fit(fit):
-    """Of targets of 1e-21 or 1e20 in float32, machines without support vectors called themselves successful."""
+    """Of targets of 1e-21 or 1e20 in float32, machines without support vectors called themselves
+    successful.
+    """
     expected = fit(1.0)
     for c in SCALES:
         for ours, theirs in zip(fit(c), expected):
@@ -63,7 +71,9 @@ def test_a_fit_in_other_units_is_the_same_fit(fit):
 
 
 def true_gap(F, labels, beta):
-    """Of C = 1 with the best bias: in long doubles, through the features, so that nothing cancels in K."""
+    """Of C = 1 with the best bias: in long doubles, through the features, so that nothing cancels
+    in K.
+    """
     F, beta = F.astype(np.longdouble), np.asarray(beta).astype(np.longdouble)
     w = F.T @ beta
     f = F @ w
@@ -75,9 +85,13 @@ def true_gap(F, labels, beta):
 @pytest.mark.parametrize("column", [1.0, 1e7 if X64 else 1e4])
 @pytest.mark.parametrize("labels", [Y, np.sort(Y)], ids=["mixed", "sorted"])
 def test_a_success_has_the_gap_that_it_claims_where_products_cancel(labels, column):
-    """A constant column takes all digits of K b: gaps of 0.004 (float64) and above one (float32) were claimed to be zero."""
+    """A constant column takes all digits of K b: gaps of 0.004 (float64) and above one (float32)
+    were claimed to be zero.
+    """
     F = np.c_[X, np.full(N, column, DTYPE)]
-    solution = kernax.svm(kernax.Linear(), F, labels, 1.0, solver=kernax.SMO(max_steps=20_000), throw=False)
+    solution = kernax.svm(
+        kernax.Linear(), F, labels, 1.0, solver=kernax.solvers.SMO(max_steps=20_000), throw=False
+    )
     successful = solution.result == kernax.RESULTS.successful
     assert successful == (column == 1)
     if successful:
@@ -87,7 +101,9 @@ def test_a_success_has_the_gap_that_it_claims_where_products_cancel(labels, colu
 @needs_x32
 @pytest.mark.parametrize("nu", [0.3, 1e-2, 1e-4, 1e-6])
 def test_one_class_of_a_small_fraction_has_the_gap_that_it_claims(nu):
-    """Coefficients of 1e-5 were solved for with the tolerance of coefficients of one: in float32 gaps of 0.28."""
+    """Coefficients of 1e-5 were solved for with the tolerance of coefficients of one: in float32
+    gaps of 0.28.
+    """
     solution = kernax.one_class_svm(RBF, X, nu)
     beta, K = np.asarray(solution.value.coefficients, float), np.asarray(kernax.gram(RBF, X), float)
     f = K @ beta
@@ -109,7 +125,9 @@ def weighted_one_class(rows, how):
 
 
 def weighted_medians(rows, how):
-    return kernax.regularised_risk(RBF, X[rows], T[rows], kernax.Absolute(), 9.0, bias=True, **how).value
+    return kernax.regularised_risk(
+        RBF, X[rows], T[rows], kernax.losses.Absolute(), 9.0, bias=True, **how
+    ).value
 
 
 def weighted_lasso(rows, how):
@@ -117,7 +135,10 @@ def weighted_lasso(rows, how):
     return lambda x: jnp.dot(x, coefficients) + bias
 
 
-SLOW = [pytest.param(fit, marks=pytest.mark.slow) for fit in (weighted_regression, weighted_one_class, weighted_medians)]
+SLOW = [
+    pytest.param(fit, marks=pytest.mark.slow)
+    for fit in (weighted_regression, weighted_one_class, weighted_medians)
+]
 
 
 @needs_x64
@@ -126,7 +147,7 @@ def test_weights_of_25_are_25_repetitions(fit):
     """No bound is taken for the largest weight."""
     weights = np.r_[1.0, 1.0, 25.0, 1.0, 1.0, 1.0, np.zeros(24)]
     rows = np.repeat(np.arange(30), weights.astype(int))  # of 30 points as well: one program
-    solver = kernax.SMO(tol=1e-9)
+    solver = kernax.solvers.SMO(tol=1e-9)
     weighted = fit(np.arange(30), {"weights": weights, "solver": solver})
     repeated = fit(rows, {"weights": np.ones(30), "solver": solver})
     assert_close(jax.vmap(weighted)(X), jax.vmap(repeated)(X), 1e-6)
@@ -134,7 +155,9 @@ def test_weights_of_25_are_25_repetitions(fit):
 
 @needs_x32
 def test_bounds_far_below_what_the_targets_ask_for_are_kept():
-    """Bounds of 1e-9 where the targets ask for 1e35: in units of the latter they would be zero, and the fit nothing."""
+    """Bounds of 1e-9 where the targets ask for 1e35: in units of the latter they would be zero, and
+    the fit nothing.
+    """
     value = kernax.support_vector_regression(1e-15 * RBF, X, 1e20 * T, 1e-9, 0.0, bias=False).value
     np.testing.assert_allclose(value.coefficients, 1e-9 * np.sign(T), rtol=1e-6)
 
@@ -152,11 +175,15 @@ LARGE = DTYPE(2.0**83 if not X64 else 2.0**660)
 
 
 def regression(K, size, C):
-    return kernax.support_vector_regression(K * kernax.RBF(0.2), X, T * size, C, 0.2 * size, throw=False)
+    return kernax.support_vector_regression(
+        K * kernax.RBF(0.2), X, T * size, C, 0.2 * size, throw=False
+    )
 
 
 def test_a_solution_that_floats_cannot_hold_is_no_success():
-    """Coefficients of 1e-50 or 1e50 in float32 were returned as zero and as infinity, successfully."""
+    """Coefficients of 1e-50 or 1e50 in float32 were returned as zero and as infinity,
+    successfully.
+    """
     underflown = regression(LARGE, 1 / LARGE, 1.0)
     assert underflown.result == kernax.RESULTS.inaccurate
     overflown = regression(1 / LARGE, LARGE, np.inf)
@@ -165,5 +192,6 @@ def test_a_solution_that_floats_cannot_hold_is_no_success():
     infinite = kernax.lasso(X / LARGE, T * LARGE, 0.1, throw=False)
     assert infinite.result == kernax.RESULTS.nonfinite
     assert np.all(np.isnan(infinite.value[0])) & np.isnan(infinite.value[1])
-    zero = kernax.lasso(X * LARGE, T / LARGE, 0.1, throw=False)  # the penalty is small beside 1, the largest slope
+    # The penalty is small beside 1, the largest slope.
+    zero = kernax.lasso(X * LARGE, T / LARGE, 0.1, throw=False)
     assert zero.result == kernax.RESULTS.inaccurate

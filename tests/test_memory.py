@@ -18,29 +18,45 @@ VERBS = {
     "gram": lambda X, y, w: kernax.gram(RBF, X),
     "kernel_perceptron": lambda X, y, w: kernax.kernel_perceptron(RBF, X, y, throw=False),
     "svm": lambda X, y, w: kernax.svm(RBF, X, y, 1.0, weights=w, throw=False),
-    "support_vector_regression": lambda X, y, w: kernax.support_vector_regression(RBF, X, y, 1.0, 0.1, weights=w, throw=False),
+    "support_vector_regression": lambda X, y, w: kernax.support_vector_regression(
+        RBF, X, y, 1.0, 0.1, weights=w, throw=False
+    ),
     "one_class_svm": lambda X, y, w: kernax.one_class_svm(RBF, X, 0.1, weights=w, throw=False),
     "regularised_risk of a piecewise linear loss": lambda X, y, w: kernax.regularised_risk(
-        RBF, X, y, kernax.Absolute(), 0.1, weights=w, throw=False
+        RBF, X, y, kernax.losses.Absolute(), 0.1, weights=w, throw=False
     ),
     "kernel_ridge": lambda X, y, w: kernax.kernel_ridge(RBF, X, y, 0.1, weights=w, throw=False),
-    "kernel_logistic": lambda X, y, w: kernax.kernel_logistic(RBF, X, y, 0.1, weights=w, throw=False),
-    "regularised_risk": lambda X, y, w: kernax.regularised_risk(RBF, X, y, kernax.Huber(), 0.1, weights=w, throw=False),
-    "log_marginal_likelihood": lambda X, y, w: kernax.log_marginal_likelihood(RBF, X, y, 0.1, weights=w),
+    "kernel_logistic": lambda X, y, w: kernax.kernel_logistic(
+        RBF, X, y, 0.1, weights=w, throw=False
+    ),
+    "regularised_risk": lambda X, y, w: kernax.regularised_risk(
+        RBF, X, y, kernax.losses.Huber(), 0.1, weights=w, throw=False
+    ),
+    "log_marginal_likelihood": lambda X, y, w: kernax.log_marginal_likelihood(
+        RBF, X, y, 0.1, weights=w
+    ),
     "leave_one_out": lambda X, y, w: kernax.leave_one_out(RBF, X, y, 0.1, weights=w, bias=True),
     "eigenpairs": lambda X, y, w: kernax.eigenpairs(RBF, X, 5),
     "empirical_features": lambda X, y, w: kernax.empirical_features(RBF, X),
-    "isotonic": lambda X, y, w: kernax.isotonic(y, jnp.sign(y), weights=w),
-    "sample": lambda X, y, w: kernax.GaussianProcess(RBF).sample(X, key=jax.random.key(0), throw=False),
-    "condition": lambda X, y, w: kernax.condition(kernax.GaussianProcess(RBF), X, y, 0.1, weights=w, throw=False),
+    "isotonic": lambda X, y, w: kernax.calibration.isotonic(y, jnp.sign(y), weights=w),
+    "sample": lambda X, y, w: kernax.GaussianProcess(RBF).sample(
+        X, key=jax.random.key(0), throw=False
+    ),
+    "condition": lambda X, y, w: kernax.condition(
+        kernax.GaussianProcess(RBF), X, y, 0.1, weights=w, throw=False
+    ),
 }
 
 
 def softmax(columns):
-    return lambda X, y, w: kernax.kernel_softmax(RBF, X, jnp.stack(columns * [y], 1), 0.1, weights=w, throw=False)
+    return lambda X, y, w: kernax.kernel_softmax(
+        RBF, X, jnp.stack(columns * [y], 1), 0.1, weights=w, throw=False
+    )
 
 
-CASES = [(verb, 1, VERBS[verb]) for verb in VERBS] + [("kernel_softmax", columns, softmax(columns)) for columns in (2, 8)]
+CASES = [(verb, 1, VERBS[verb]) for verb in VERBS] + [
+    ("kernel_softmax", columns, softmax(columns)) for columns in (2, 8)
+]
 
 
 def test_every_verb_of_the_table_is_measured():
@@ -48,11 +64,19 @@ def test_every_verb_of_the_table_is_measured():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("verb", "columns", "call"), CASES, ids=lambda part: part if isinstance(part, (str, int)) else "")
+@pytest.mark.parametrize(
+    ("verb", "columns", "call"),
+    CASES,
+    ids=lambda part: part if isinstance(part, (str, int)) else "",
+)
 def test_a_verb_allocates_what_the_table_says_and_not_a_fifth_less(verb, columns, call):
-    """Catches a table that lets a program run out of memory, and one that refuses what would fit."""
+    """Catches a table that lets a program run out of memory, and one that refuses what would
+    fit.
+    """
     program = jax.jit(lambda *args: eqx.filter(call(*args), eqx.is_array)).lower(X, Y, Y).compile()
     figures = program.memory_analysis()
-    matrices = (figures.temp_size_in_bytes + figures.output_size_in_bytes) / (N * N * X.dtype.itemsize)
+    matrices = (figures.temp_size_in_bytes + figures.output_size_in_bytes) / (
+        N * N * X.dtype.itemsize
+    )
     promised = _MATRICES[verb] + columns * _OF_EACH_COLUMN.get(verb, 0)
     assert 0.8 * promised <= matrices <= 1.05 * promised

@@ -32,7 +32,9 @@ def test_eigenpairs_are_those_of_the_matrix_over_n_with_mean_square_one():
     assert_close(F.T @ F / 6, np.eye(4), 10 * TOLERANCE["value"])
     assert_close(K @ F / 6, F * np.asarray(values), 10 * TOLERANCE["value"])
     assert_close(
-        at(functions, Z) * np.asarray(values), np.asarray(kernax.gram(kernax.RBF(), Z, X)) @ F / 6, 10 * TOLERANCE["value"]
+        at(functions, Z) * np.asarray(values),
+        np.asarray(kernax.gram(kernax.RBF(), Z, X)) @ F / 6,
+        10 * TOLERANCE["value"],
     )
     C = np.asarray(functions.coefficients)
     assert (C[np.argmax(np.abs(C), 0), np.arange(4)] > 0).all()
@@ -41,7 +43,9 @@ def test_eigenpairs_are_those_of_the_matrix_over_n_with_mean_square_one():
 def test_the_full_series_is_the_kernel_on_the_points_and_its_expansion_reproduces_it():
     values, functions = kernax.eigenpairs(kernax.Matern12(), X, 6)
     F = at(functions, X)
-    assert_close((F * np.asarray(values)) @ F.T, kernax.gram(kernax.Matern12(), X), TOLERANCE["solve"])
+    assert_close(
+        (F * np.asarray(values)) @ F.T, kernax.gram(kernax.Matern12(), X), TOLERANCE["solve"]
+    )
     assert_close(functions.norm**2, 1 / np.asarray(values), TOLERANCE["solve"])
 
 
@@ -71,7 +75,11 @@ def test_signs_do_not_hang_on_rounding_where_entries_tie():
 
 @needs_x64
 def test_eigenpairs_refuse_more_than_the_rank_and_what_is_no_count():
-    for count, words in ((0, "be a positive integer"), (True, "be a positive integer"), (7, "be at most 6")):
+    for count, words in (
+        (0, "be a positive integer"),
+        (True, "be a positive integer"),
+        (7, "be at most 6"),
+    ):
         with pytest.raises(ValueError, match=f"count must {words}"):
             kernax.eigenpairs(kernax.RBF(), X, count)
     with pytest.raises(ValueError, match="count is 5, but K has only 4 eigenvalues above rounding"):
@@ -80,7 +88,9 @@ def test_eigenpairs_refuse_more_than_the_rank_and_what_is_no_count():
 
 
 @needs_x64
-@pytest.mark.parametrize("verb", [lambda k, X: kernax.eigenpairs(k, X, 1), kernax.empirical_features])
+@pytest.mark.parametrize(
+    "verb", [lambda k, X: kernax.eigenpairs(k, X, 1), kernax.empirical_features]
+)
 def test_an_indefinite_matrix_is_refused(verb):
     indefinite = kernax.Precomputed(np.array([[1.0, 2.0], [2.0, 1.0]]))
     with pytest.raises(NotPSDError, match="Precomputed on these points has a negative eigenvalue"):
@@ -92,7 +102,9 @@ def test_traced_failures_are_nan():
     values = jax.jit(lambda X: kernax.eigenpairs(kernax.RBF(), X, 5).values)(jnp.asarray(TWICE))
     assert np.isfinite(values).tolist() == [True] * 4 + [False]
     K = jnp.array([[1.0, 2.0], [2.0, 1.0]])
-    root = jax.jit(lambda K: kernax.empirical_features(kernax.Precomputed(K), jnp.arange(2)).coefficients)(K)
+    root = jax.jit(
+        lambda K: kernax.empirical_features(kernax.Precomputed(K), jnp.arange(2)).coefficients
+    )(K)
     assert np.isnan(root).all()
 
 
@@ -105,9 +117,17 @@ def test_empirical_features_reproduce_the_matrix(kernel, points):
     K = np.asarray(kernax.gram(kernel, points), np.float64)
     F = at(phi, points)
     assert_close(F @ F.T, K, 10 * TOLERANCE["value"])
-    assert_close(np.asarray(kernax.gram(kernax.FeatureMap(phi), points, Z)), kernax.gram(kernel, points, Z), TOLERANCE["solve"])
+    assert_close(
+        np.asarray(kernax.gram(kernax.FeatureMap(phi), points, Z)),
+        kernax.gram(kernel, points, Z),
+        TOLERANCE["solve"],
+    )
     root = np.asarray(phi.coefficients, np.float64)
-    assert_close(root @ root @ K @ K, K @ np.linalg.pinv(K, 1e-5) @ np.linalg.pinv(K, 1e-5) @ K @ K, TOLERANCE["solve"])
+    assert_close(
+        root @ root @ K @ K,
+        K @ np.linalg.pinv(K, 1e-5) @ np.linalg.pinv(K, 1e-5) @ K @ K,
+        TOLERANCE["solve"],
+    )
 
 
 @needs_x64
@@ -129,10 +149,19 @@ def test_gradients_in_kernel_and_points_match_finite_differences():
     Q = np.random.default_rng(6).normal(size=(6, 6))
 
     def total(t, points):
-        kernel, moved = kernax.Matern32(jnp.exp(t[0])), points * jnp.stack([t[1], jnp.ones_like(t[1])])[None]
+        kernel, moved = (
+            kernax.Matern32(jnp.exp(t[0])),
+            points * jnp.stack([t[1], jnp.ones_like(t[1])])[None],
+        )
         values, functions = kernax.eigenpairs(kernel, moved, 3)
         root = kernax.empirical_features(kernel, moved).coefficients
-        return jnp.stack([values @ jnp.array([1.0, 2.0, 3.0]), jnp.sum(functions(jnp.asarray(Z[0])) ** 3), jnp.sum(Q * root)])
+        return jnp.stack(
+            [
+                values @ jnp.array([1.0, 2.0, 3.0]),
+                jnp.sum(functions(jnp.asarray(Z[0])) ** 3),
+                jnp.sum(Q * root),
+            ]
+        )
 
     total, forward, reverse = map(jax.jit, (total, jax.jacfwd(total), jax.jacrev(total)))
     t = jnp.array([0.2, 1.1])
@@ -146,7 +175,13 @@ def test_gradients_in_kernel_and_points_match_finite_differences():
 def test_the_root_is_differentiable_where_eigenvalues_coincide_and_only_once():
     """Of (I + t D)^(-1/2) the derivative at t = 0 is -D / 2, whatever the basis of eigenvectors."""
     D = np.array([[0.3, 1.0, 0.2], [1.0, -0.4, 0.5], [0.2, 0.5, 0.1]])
-    root = jax.jit(lambda t: kernax.empirical_features(kernax.Precomputed(jnp.eye(3) + t * D), jnp.arange(3)).coefficients)
+    root = jax.jit(
+        lambda t: (
+            kernax.empirical_features(
+                kernax.Precomputed(jnp.eye(3) + t * D), jnp.arange(3)
+            ).coefficients
+        )
+    )
     assert_close(jax.jacfwd(root)(0.0), -D / 2, 1e-12)
     with pytest.raises(ValueError, match="no second derivatives"):
         jax.jacfwd(jax.jacfwd(root))(0.0)
@@ -154,7 +189,9 @@ def test_the_root_is_differentiable_where_eigenvalues_coincide_and_only_once():
 
 @needs_x64
 def test_the_root_of_a_singular_matrix_whose_range_turns_is_differentiated():
-    """Catches the rule between an eigenvalue that is zero and one that is not, which no copies of points reach."""
+    """Catches the rule between an eigenvalue that is zero and one that is not, which no copies of
+    points reach.
+    """
     rng = np.random.default_rng(8)
     F, D = rng.normal(size=(2, 4, 2))
     at = jnp.arange(4)
@@ -164,7 +201,10 @@ def test_the_root_of_a_singular_matrix_whose_range_turns_is_differentiated():
         return kernax.empirical_features(kernax.Precomputed(features @ features.T), at).coefficients
 
     exact = jax.jit(jax.jacfwd(root))(0.0)
-    ahead, behind = (np.linalg.pinv(scipy.linalg.sqrtm((F + t * D) @ (F + t * D).T).real, 1e-6) for t in (1e-5, -1e-5))
+    ahead, behind = (
+        np.linalg.pinv(scipy.linalg.sqrtm((F + t * D) @ (F + t * D).T).real, 1e-6)  # pyright: ignore[reportAttributeAccessIssue]
+        for t in (1e-5, -1e-5)
+    )
     assert_close(exact, (ahead - behind) / 2e-5, 1e-5)
 
 
@@ -172,7 +212,13 @@ def test_the_root_of_a_singular_matrix_whose_range_turns_is_differentiated():
 def test_batches_are_loops():
     stacks = jnp.stack([jnp.asarray(X), jnp.asarray(X[::-1] * 0.5)])
     values = jax.jit(jax.vmap(lambda X: kernax.eigenpairs(kernax.RBF(), X, 3).values))(stacks)
-    roots = jax.jit(jax.vmap(lambda X: kernax.empirical_features(kernax.Matern12(), X).coefficients))(stacks)
+    roots = jax.jit(
+        jax.vmap(lambda X: kernax.empirical_features(kernax.Matern12(), X).coefficients)
+    )(stacks)
     for i in range(2):
         assert_close(values[i], kernax.eigenpairs(kernax.RBF(), stacks[i], 3).values)
-        assert_close(roots[i], kernax.empirical_features(kernax.Matern12(), stacks[i]).coefficients, TOLERANCE["solve"])
+        assert_close(
+            roots[i],
+            kernax.empirical_features(kernax.Matern12(), stacks[i]).coefficients,
+            TOLERANCE["solve"],
+        )

@@ -17,11 +17,6 @@ pytestmark = needs_x64  # once: steps of an optimiser are the same program in ei
 ADAM, LBFGS, SGD = optax.adam(0.1), optax.lbfgs(), optax.sgd(0.5)
 
 
-class RidgeModel(eqx.Module):
-    kernel: kernax.AbstractKernel
-    ridge: jax.Array = kernax.positive(default=1.0)
-
-
 def leave_one_out_loss(model, X, y):
     return jnp.mean(kernax.leave_one_out(model.kernel, X, y, model.ridge) ** 2)
 
@@ -34,13 +29,15 @@ def problem(rng, n=40):
 @pytest.mark.parametrize("optimiser", [ADAM, LBFGS], ids=["adam", "lbfgs"])
 def test_the_loss_falls_and_the_irrelevant_inputs_are_found(optimiser, rng):
     X, y = problem(rng)
-    start = RidgeModel(kernax.RBF(jnp.ones(3)))
+    start = kernax.Model(kernax.RBF(jnp.ones(3)))
     solution = kernax.minimise(leave_one_out_loss, start, optimiser, 40, args=(X, y))
     assert solution.result == kernax.RESULTS.successful
     assert solution.stats["loss"] < 0.5 * leave_one_out_loss(start, X, y)
     assert solution.stats["loss"] == jnp.nanmin(solution.stats["losses"])
-    np.testing.assert_allclose(leave_one_out_loss(solution.value, X, y), solution.stats["loss"], rtol=1e-3)
-    lengthscale = solution.value.kernel.lengthscale
+    np.testing.assert_allclose(
+        leave_one_out_loss(solution.value, X, y), solution.stats["loss"], rtol=1e-3
+    )
+    lengthscale = solution.value.kernel.lengthscale  # pyright: ignore[reportAttributeAccessIssue]
     assert jnp.all(lengthscale[1:] > 2 * lengthscale[0])
 
 
@@ -82,7 +79,9 @@ def test_a_loss_that_is_nan_from_the_start_returns_the_start():
 
 
 def test_nan_in_the_data_is_an_error_that_points_to_the_start():
-    with pytest.raises(NonFiniteError, match="minimise: the loss is not finite at the start: look for NaN in args"):
+    with pytest.raises(
+        NonFiniteError, match="minimise: the loss is not finite at the start: look for NaN in args"
+    ):
         kernax.minimise(squares, jnp.array(3.0), SGD, 5, args=(jnp.nan,))
 
 
@@ -96,8 +95,11 @@ def valley(model):
 
 
 def test_steps_so_long_that_nothing_is_learned_are_never_a_success():
-    start = RidgeModel(kernax.RBF(), ridge=1.5)
-    with pytest.raises(DivergedError, match="ridge moved eight powers of ten away, and no step improved on the start"):
+    start = kernax.Model(kernax.RBF(), ridge=1.5)
+    with pytest.raises(
+        DivergedError,
+        match="ridge moved eight powers of ten away, and no step improved on the start",
+    ):
         kernax.minimise(valley, start, optax.sgd(100.0), 5)
     with pytest.warns(RunawayWarning, match="ridge moved eight powers of ten"):
         solution = kernax.minimise(valley, start, optax.sgd(100.0), 5, throw=False)
@@ -108,8 +110,13 @@ def test_steps_so_long_that_nothing_is_learned_are_never_a_success():
 
 
 def test_a_run_that_improved_and_was_thrown_far_away_keeps_its_best():
-    """Without a warning: line searches throw parameters that matter little to their bounds, and come back."""
-    start, optimiser = RidgeModel(kernax.RBF(), ridge=1.5), optax.sgd(lambda step: jnp.where(step == 0, 0.2, 1e5))
+    """Without a warning: line searches throw parameters that matter little to their bounds, and
+    come back.
+    """
+    start, optimiser = (
+        kernax.Model(kernax.RBF(), ridge=1.5),
+        optax.sgd(lambda step: jnp.where(step == 0, 0.2, 1e5)),
+    )
     solution = kernax.minimise(valley, start, optimiser, 5)
     assert not solution.stats["runaways"]["ridge"]
     assert solution.result == kernax.RESULTS.successful
@@ -117,13 +124,15 @@ def test_a_run_that_improved_and_was_thrown_far_away_keeps_its_best():
 
 
 def test_a_run_that_starts_at_the_minimum_is_a_success():
-    solution = kernax.minimise(valley, RidgeModel(kernax.RBF(), ridge=1.0), optax.sgd(100.0), 5)
+    solution = kernax.minimise(valley, kernax.Model(kernax.RBF(), ridge=1.0), optax.sgd(100.0), 5)
     assert str(solution.result) == "kernax.RESULTS<successful>"
     assert solution.stats["steps"] == 1
 
 
 def test_reverse_mode_through_the_steps_is_refused_and_forward_mode_goes_through_them():
-    learned = lambda target: kernax.minimise(squares, jnp.array(0.0), SGD, 3, args=(target,), throw=False).value
+    learned = lambda target: (
+        kernax.minimise(squares, jnp.array(0.0), SGD, 3, args=(target,), throw=False).value
+    )
     with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
         jax.grad(learned)(2.0)
     np.testing.assert_allclose(jax.jvp(learned, (2.0,), (1.0,)), (2.0, 1.0), rtol=1e-6)
@@ -143,9 +152,9 @@ def test_a_second_call_with_other_values_does_not_trace_again(rng):
         return traced(model, X, y)
 
     count: list[int] = []
-    kernax.minimise(loss, RidgeModel(kernax.RBF()), ADAM, 5, args=(X, y))
+    kernax.minimise(loss, kernax.Model(kernax.RBF()), ADAM, 5, args=(X, y))
     first = len(count)
-    kernax.minimise(loss, RidgeModel(kernax.RBF(3.0), ridge=0.2), ADAM, 5, args=(X + 1, 2 * y))
+    kernax.minimise(loss, kernax.Model(kernax.RBF(3.0), ridge=0.2), ADAM, 5, args=(X + 1, 2 * y))
     assert len(count) == first
 
 
@@ -160,8 +169,10 @@ def test_the_bar_of_an_early_end_is_full(capsys):
 
 def test_progress_draws_a_bar_and_changes_nothing(rng, capsys):
     X, y = problem(rng, 12)
-    plain = kernax.minimise(leave_one_out_loss, RidgeModel(kernax.RBF()), ADAM, 7, args=(X, y))
-    shown = kernax.minimise(leave_one_out_loss, RidgeModel(kernax.RBF()), ADAM, 7, args=(X, y), progress=True)
+    plain = kernax.minimise(leave_one_out_loss, kernax.Model(kernax.RBF()), ADAM, 7, args=(X, y))
+    shown = kernax.minimise(
+        leave_one_out_loss, kernax.Model(kernax.RBF()), ADAM, 7, args=(X, y), progress=True
+    )
     assert bool(eqx.tree_equal(plain.value, shown.value))
     assert "7/7" in capsys.readouterr().err
 
@@ -176,10 +187,24 @@ def test_minimise_runs_under_vmap_over_starts():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: kernax.minimise(half, {"a": jnp.array([1]), "b": jnp.array(1)}, ADAM, 3), "no free parameters"),
-        (lambda: kernax.minimise(lambda t: t * jnp.ones(2), jnp.array(1.0), ADAM, 3), "must return a scalar"),
-        (lambda: kernax.minimise(root, jnp.array(1.0), ADAM, 0), "steps must be a positive integer"),
-        (lambda: jax.jit(lambda t: kernax.minimise(root, t, ADAM, 3, progress=True))(jnp.array(1.0)), "progress=True"),
+        (
+            lambda: kernax.minimise(half, {"a": jnp.array([1]), "b": jnp.array(1)}, ADAM, 3),
+            "no free parameters",
+        ),
+        (
+            lambda: kernax.minimise(lambda t: t * jnp.ones(2), jnp.array(1.0), ADAM, 3),
+            "must return a scalar",
+        ),
+        (
+            lambda: kernax.minimise(root, jnp.array(1.0), ADAM, 0),
+            "steps must be a positive integer",
+        ),
+        (
+            lambda: jax.jit(lambda t: kernax.minimise(root, t, ADAM, 3, progress=True))(
+                jnp.array(1.0)
+            ),
+            "progress=True",
+        ),
     ],
 )
 def test_bad_calls_are_refused(call, words):
@@ -191,9 +216,15 @@ def test_bad_calls_are_refused(call, words):
     ("change", "message"),
     [
         ({"loss": 3.0}, "loss must be a function of a model"),
-        ({"loss": lambda model: (model.lengthscale, 1)}, "loss must return a scalar alone, but returns tuple"),
+        (
+            {"loss": lambda model: (model.lengthscale, 1)},
+            "loss must return a scalar alone, but returns tuple",
+        ),
         ({"loss": lambda model: None}, "returns NoneType"),
-        ({"loss": lambda model: jnp.ones(2) * model.lengthscale}, r"returns shape \(2,\): take its mean or sum"),
+        (
+            {"loss": lambda model: jnp.ones(2) * model.lengthscale},
+            r"returns shape \(2,\): take its mean or sum",
+        ),
         ({"optimiser": optax.adam}, "optimiser must be one of optax, such as"),
         ({"optimiser": "adam"}, "but is 'adam'"),
         ({"steps": 0}, "steps must be a positive integer"),
@@ -202,8 +233,14 @@ def test_bad_calls_are_refused(call, words):
     ],
 )
 def test_arguments_of_the_wrong_kind_are_refused_by_name(change, message):
-    task = {"loss": lambda model: model.lengthscale, "optimiser": optax.adam(0.1), "steps": 2, "args": ()} | change
-    minimise = getattr(kernax.minimise, "__wrapped__", kernax.minimise)  # without the type checks of the tests
+    task = {
+        "loss": lambda model: model.lengthscale,
+        "optimiser": optax.adam(0.1),
+        "steps": 2,
+        "args": (),
+    } | change
+    # Without the type checks of the tests.
+    minimise = getattr(kernax.minimise, "__wrapped__", kernax.minimise)
     options = {name: task[name] for name in ("args", "trainable") if name in task}
     with pytest.raises(ValueError, match=message):
         minimise(task["loss"], kernax.RBF(), task["optimiser"], task["steps"], **options)

@@ -41,13 +41,20 @@ def test_derivatives_through_bisection_are_exact_to_third_order():
 @needs_x64
 def test_implicit_takes_pytrees_leaves_without_tangents_and_vmap():
     solve = lambda args: {"root": cube_root_by_bisection(args["a"]), "steps": jnp.array(80)}
-    step = lambda root, args: {"root": cube_root_step(root["root"], args["a"]), "steps": root["steps"]}
+    step = lambda root, args: {
+        "root": cube_root_step(root["root"], args["a"]),
+        "steps": root["steps"],
+    }
     f = lambda a: implicit(solve, step, {"a": a, "name": jnp.array(3)})["root"]
-    np.testing.assert_allclose(jax.vmap(jax.grad(f))(jnp.array([1.0, 8.0])), [1 / 3, 1 / 12], rtol=1e-5)
+    np.testing.assert_allclose(
+        jax.vmap(jax.grad(f))(jnp.array([1.0, 8.0])), [1 / 3, 1 / 12], rtol=1e-5
+    )
 
 
 class Problem(AbstractConvexProblem):
-    """A function of a vector, all by autodiff; the misfit is its gradient beside the larger of gradients of size one."""
+    """A function of a vector, all by autodiff; the misfit is its gradient beside the larger of
+    gradients of size one.
+    """
 
     of: Callable = eqx.field(static=True)
     first: Float[Array, " n"]

@@ -1,4 +1,6 @@
-"""Green kernels, kernels that change from place to place, arc-cosine: each against what defines it."""
+"""Green kernels, kernels that change from place to place, arc-cosine: each against what defines
+it.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -164,7 +166,9 @@ def test_gibbs_is_its_formula():
         (one, lambda x: np.exp((x * [0.3, -0.2]).sum(-1))[..., None]),
     ):
         a, b = np.broadcast_arrays(of(x), of(z), np.ones((1, 1, 2)))[:2]
-        reference = np.prod(np.sqrt(2 * a * b / (a**2 + b**2)) * np.exp(-((x - z) ** 2) / (a**2 + b**2)), -1)
+        reference = np.prod(
+            np.sqrt(2 * a * b / (a**2 + b**2)) * np.exp(-((x - z) ** 2) / (a**2 + b**2)), -1
+        )
         assert_close(matrix(kernax.Gibbs(function), PLANE), reference)
 
 
@@ -221,25 +225,32 @@ def arc_cosine(order, x, z):
     size = np.hypot(*x) * np.hypot(*z)
     theta = np.arctan2(abs(x[0] * z[1] - x[1] * z[0]), x @ z)
     c, s = np.cos(theta), np.sin(theta)
-    J = (np.pi - theta, s + (np.pi - theta) * c, 3 * s * c + (np.pi - theta) * (1 + 2 * c**2))[order]
+    J = (np.pi - theta, s + (np.pi - theta) * c, 3 * s * c + (np.pi - theta) * (1 + 2 * c**2))[
+        order
+    ]
     return size**order * J / np.pi
 
 
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_arc_cosine_is_its_formula(order):
-    reference = [[arc_cosine(order, x, z) for z in PLANE.astype(float)] for x in PLANE.astype(float)]
+    reference = [
+        [arc_cosine(order, x, z) for z in PLANE.astype(float)] for x in PLANE.astype(float)
+    ]
     assert_close(matrix(kernax.ArcCosine(order), PLANE), np.array(reference))
 
 
 @needs_x64
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_arc_cosine_is_the_kernel_of_an_infinitely_wide_layer(order):
-    """Twice the mean over normal w = r (cos a, sin a), by quadrature over a, with E r^(2 order) = 2^order order!."""
+    """Twice the mean over normal w = r (cos a, sin a), by quadrature over a, with E r^(2 order) =
+    2^order order!.
+    """
     a = (np.arange(200_000) + 0.5) * 2 * np.pi / 200_000
     w = np.stack([np.cos(a), np.sin(a)])
     features = np.heaviside(PLANE @ w, 0.5) * (PLANE @ w) ** order
     K = 2 * (1, 2, 8)[order] * (features @ features.T) / 200_000
-    assert_close(matrix(kernax.ArcCosine(order), PLANE), K, 1e-5)  # the steps cost one cell of 3e-5 each: measured 4e-6
+    # The steps cost one cell of 3e-5 each: measured 4e-6.
+    assert_close(matrix(kernax.ArcCosine(order), PLANE), K, 1e-5)
 
 
 @pytest.mark.parametrize("order", [0, 1, 2])
@@ -253,7 +264,9 @@ def test_arc_cosine_is_exact_for_parallel_and_opposite_points_of_any_size(order)
         assert abs(float(kernel(jnp.asarray(x), jnp.asarray(z))) / unit - self_value) < 16 * eps
         assert abs(float(kernel(jnp.asarray(x), jnp.asarray(-z))) / unit) < 16 * eps
     huge = jnp.asarray(x * DTYPE(np.finfo(DTYPE).max ** 0.6)) if order == 0 else jnp.asarray(x)
-    assert float(kernel(huge, huge)) == pytest.approx(self_value * size ** (2 * order), rel=16 * eps)
+    assert float(kernel(huge, huge)) == pytest.approx(
+        self_value * size ** (2 * order), rel=16 * eps
+    )
 
 
 @pytest.mark.parametrize("order", [0, 1, 2])
@@ -272,20 +285,26 @@ def test_arc_cosine_at_norm_zero_is_zero_or_a_half_with_finite_gradients(order):
 def test_gradients_and_hessians_of_arc_cosine_are_right_where_points_coincide():
     """At x = z the layer's integrals are moments of normal w over a half space, which are known."""
     x = jnp.asarray(PLANE[0])
-    gradients = lambda order: jax.jit(jax.vmap(jax.grad(kernax.ArcCosine(order)), (None, 0)))(x, jnp.stack([x, 3 * x]))
+    gradients = lambda order: jax.jit(jax.vmap(jax.grad(kernax.ArcCosine(order)), (None, 0)))(
+        x, jnp.stack([x, 3 * x])
+    )
     assert_close(gradients(0), np.zeros((2, 2)), 1e-12)
     assert_close(gradients(1), [x, 3 * x])
     assert_close(gradients(2), [6 * (x @ x) * x, 54 * (x @ x) * x])
     moment = (x @ x) * np.eye(2) + 2 * np.outer(x, x)
     for order, own, mixed in ((1, np.zeros((2, 2)), np.eye(2)), (2, 2 * moment, 4 * moment)):
         kernel = kernax.ArcCosine(order)
-        hessian = jax.jit(jax.hessian(lambda p, kernel=kernel: kernel(p[0], p[1])))(jnp.stack([x, x]))
+        hessian = jax.jit(jax.hessian(lambda p, kernel=kernel: kernel(p[0], p[1])))(
+            jnp.stack([x, x])
+        )
         assert_close(np.moveaxis(hessian, 1, 2), [[own, mixed], [mixed, own]])
 
 
 @needs_x64
 def test_derivatives_of_arc_cosine_are_right_to_the_third():
-    along = lambda t: kernax.ArcCosine(1)(jnp.array([1.0, 0.0]), jnp.stack([jnp.cos(t), jnp.sin(t)]))
+    along = lambda t: kernax.ArcCosine(1)(
+        jnp.array([1.0, 0.0]), jnp.stack([jnp.cos(t), jnp.sin(t)])
+    )
     derivative, reference = along, lambda t: (jnp.sin(t) + (jnp.pi - t) * jnp.cos(t)) / jnp.pi
     for _ in range(3):
         derivative, reference = jax.jacfwd(derivative), jax.jacfwd(reference)

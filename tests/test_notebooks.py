@@ -1,4 +1,6 @@
-"""Every notebook runs from top to bottom, and carries the outputs of such a run; what matters in it is asserted there."""
+"""Every notebook runs from top to bottom, and carries the outputs of such a run; what matters in it
+is asserted there.
+"""
 
 import itertools
 import json
@@ -9,7 +11,8 @@ import pytest
 from conftest import needs_x64
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
-INLINE = "module://matplotlib_inline.backend_inline"  # what a notebook takes where no one else, as these tests, has chosen
+# what a notebook takes where no one else, as these tests, has chosen
+INLINE = "module://matplotlib_inline.backend_inline"
 LARGEST = 1_200_000  # bytes, pictures included: the gallery has a dozen of them
 
 
@@ -19,15 +22,22 @@ def outputs(notebook):
 
 
 def kinds(notebook):
-    """Text, pictures or values, cell by cell; text in how many pieces depends on when it was printed."""
-    of_each = [[(shown["output_type"], sorted(shown.get("data", ()))) for shown in cell] for cell in outputs(notebook)]
+    """Text, pictures or values, cell by cell; text in how many pieces depends on when it was
+    printed.
+    """
+    of_each = [
+        [(shown["output_type"], sorted(shown.get("data", ()))) for shown in cell]
+        for cell in outputs(notebook)
+    ]
     return [[kind for kind, _ in itertools.groupby(cell)] for cell in of_each]
 
 
 @needs_x64  # each sets its own precision; once is enough
 @pytest.mark.slow
 @pytest.mark.optimised  # machines of thousands of points run, rather than compile
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the notebook machinery, not of what it runs
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning"
+)  # of the notebook machinery, not of what it runs
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_notebook_runs_from_top_to_bottom_and_carries_such_outputs(path):
     nbformat = pytest.importorskip("nbformat", reason="notebooks need the extra `notebooks`")
@@ -44,6 +54,10 @@ def test_the_notebook_runs_from_top_to_bottom_and_carries_such_outputs(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_notebook_carries_outputs_is_small_and_shows_no_error(path):
     assert path.stat().st_size < LARGEST
-    shown = [output for cell in outputs(json.loads(path.read_text(encoding="utf-8"))) for output in cell]
+    shown = [
+        output for cell in outputs(json.loads(path.read_text(encoding="utf-8"))) for output in cell
+    ]
     assert shown
-    assert all(output["output_type"] != "error" and output.get("name") != "stderr" for output in shown)
+    assert all(
+        output["output_type"] != "error" and output.get("name") != "stderr" for output in shown
+    )

@@ -1,4 +1,4 @@
-"""Roles, supports, the unconstrained view, and the table of parameters."""
+"""Roles, intervals, the unconstrained view, and the table of parameters."""
 
 import dataclasses
 
@@ -14,9 +14,9 @@ import kernax
 
 class Model(eqx.Module):
     kernel: kernax.AbstractKernel
-    ridge: jax.Array = kernax.positive(default=0.1)
-    mix: jax.Array = kernax.interval(-1.0, 3.0, default=0.5)
-    points: jax.Array = kernax.data(default_factory=lambda: jnp.ones(3))
+    ridge: jax.Array = kernax.fields.positive(default=0.1)
+    mix: jax.Array = kernax.fields.interval(-1.0, 3.0, default=0.5)
+    points: jax.Array = kernax.fields.data(default_factory=lambda: jnp.ones(3))
 
 
 def model():
@@ -25,7 +25,12 @@ def model():
 
 def test_unconstrain_and_rebuild_are_inverse_to_each_other():
     theta, rebuild = kernax.unconstrain(model())
-    assert set(theta) == {"kernel.terms[0].kernel.lengthscale", "kernel.terms[0].scale", "ridge", "mix"}
+    assert set(theta) == {
+        "kernel.terms[0].kernel.lengthscale",
+        "kernel.terms[0].scale",
+        "ridge",
+        "mix",
+    }
     again, _ = kernax.unconstrain(rebuild(theta))
     for path, value in theta.items():
         np.testing.assert_allclose(again[path], value, atol=TOLERANCE["value"])
@@ -42,14 +47,19 @@ def test_rebuilt_parameters_stay_inside_their_supports_wherever_theta_goes():
 @needs_x64
 def test_frozen_entries_and_data_come_back_bitwise():
     original = model()
-    keep_second = lambda path, value: np.array([True, False, True]) if path.endswith("lengthscale") else path == "ridge"
+    keep_second = lambda path, value: (
+        np.array([True, False, True]) if path.endswith("lengthscale") else path == "ridge"
+    )
     theta, rebuild = kernax.unconstrain(original, keep_second)
     assert theta["kernel.terms[0].kernel.lengthscale"].shape == (2,)
     moved = rebuild({path: value + 0.37 for path, value in theta.items()})
     lengthscale = moved.kernel.terms[0].kernel.lengthscale
-    assert lengthscale[1] == original.kernel.terms[0].kernel.lengthscale[1]
-    assert jnp.all(lengthscale[jnp.array([0, 2])] != original.kernel.terms[0].kernel.lengthscale[jnp.array([0, 2])])
-    assert moved.kernel.terms[0].scale == original.kernel.terms[0].scale
+    assert lengthscale[1] == original.kernel.terms[0].kernel.lengthscale[1]  # pyright: ignore[reportAttributeAccessIssue]
+    assert jnp.all(
+        lengthscale[jnp.array([0, 2])]
+        != original.kernel.terms[0].kernel.lengthscale[jnp.array([0, 2])]  # pyright: ignore[reportAttributeAccessIssue]
+    )
+    assert moved.kernel.terms[0].scale == original.kernel.terms[0].scale  # pyright: ignore[reportAttributeAccessIssue]
     assert moved.mix == original.mix
     assert jnp.all(moved.points == original.points)
 
@@ -74,8 +84,11 @@ def test_python_numbers_become_strongly_typed_arrays():
     [
         (lambda: kernax.unconstrain(Model(kernax.RBF(), ridge=-0.1)), "ridge must be in"),
         (lambda: kernax.unconstrain({"kernel": kernax.RBF(), "ridge": 0.1}), "is a Python float"),
-        (lambda: kernax.unconstrain(0.0 * kernax.RBF()), "scale is at the end of its support"),
-        (lambda: kernax.unconstrain(kernax.RBF(), lambda path, value: np.ones(2, bool)), "must return a bool"),
+        (lambda: kernax.unconstrain(0.0 * kernax.RBF()), "scale is at the end of its interval"),
+        (
+            lambda: kernax.unconstrain(kernax.RBF(), lambda path, value: np.ones(2, bool)),
+            "must return a bool",
+        ),
         (lambda: kernax.RBF(jnp.array([1.0, -1.0])), "RBF.lengthscale must be in"),
         (lambda: kernax.RBF(jnp.nan), "RBF.lengthscale must be in"),
         (lambda: kernax.RBF(jnp.inf), "RBF.lengthscale must be in"),
@@ -92,12 +105,18 @@ def test_a_python_float_in_a_field_is_refused_unless_it_is_not_to_be_learned():
         noise: float = 0.1
         degree: int = 2
         tolerance: float = eqx.field(static=True, default=1e-3)
-        width: float = kernax.data(default=0.5)
-        scale: jax.Array = kernax.positive(default=1.0)
+        width: float = kernax.fields.data(default=0.5)
+        scale: jax.Array = kernax.fields.positive(default=1.0)
 
-    with pytest.raises(ValueError, match=r"noise is a Python float, which is not learned: declare its field positive\(\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"noise is a Python float.*: declare its field kernax\.fields\.positive\(\)",
+    ):
         kernax.unconstrain(Plain())
-    for model, trainable in ((Plain(), lambda path, _: path != "noise"), (Plain(jnp.array(0.1)), None)):
+    for model, trainable in (
+        (Plain(), lambda path, _: path != "noise"),
+        (Plain(jnp.array(0.1)), None),
+    ):
         _, rebuild = kernax.unconstrain(model, trainable)
         assert [path for path, _, _ in rebuild.entries if path != "noise"] == ["scale"]
 
@@ -111,26 +130,39 @@ def test_a_scale_of_zero_can_be_frozen_and_learned_around():
 @needs_x64
 def test_describe_lists_paths_values_supports_and_what_is_frozen():
     table = kernax.describe(
-        model(), lambda path, value: np.array([True, False, True]) if "lengthscale" in path else path == "mix"
+        model(),
+        lambda path, value: (
+            np.array([True, False, True]) if "lengthscale" in path else path == "mix"
+        ),
     )
-    rows = {path: (value, support, state) for path, value, support, state in table.rows}
+    rows = {path: (value, interval, state) for path, value, interval, state in table.rows}
     assert rows["kernel.terms[0].kernel.lengthscale"] == ("[1. 2. 3.]", "(0, inf)", "2 of 3 free")
     assert rows["ridge"] == ("0.1", "(0, inf)", "frozen")
     assert rows["mix"] == ("0.5", "(-1, 3)", "free")
-    assert str(table).splitlines()[0].split() == ["parameter", "value", "support", "state"]
+    assert str(table).splitlines()[0].split() == ["parameter", "value", "interval", "state"]
     assert str(kernax.describe(kernax.Linear())) == "no parameters"
 
 
 @needs_x64
 def test_every_integer_of_a_kernel_is_declared_under_its_own_name():
     found = []
-    for kind in (cls for cls in vars(kernax.kernels).values() if isinstance(cls, type) and issubclass(cls, eqx.Module)):
+    for kind in (
+        cls
+        for cls in vars(kernax.kernels).values()
+        if isinstance(cls, type) and issubclass(cls, eqx.Module)
+    ):
         for field in dataclasses.fields(kind):
             if field.type is int:
                 found.append(f"{kind.__name__}.{field.name}")
                 with pytest.raises(ValueError, match=f"^{field.name} must be .*integer"):
                     field.metadata["converter"]("no")
-    assert {"Spectrum.k", "Mismatch.m", "Polynomial.degree", "ArcCosine.order", "ChangePoint.dimension"} <= set(found)
+    assert {
+        "Spectrum.k",
+        "Mismatch.m",
+        "Polynomial.degree",
+        "ArcCosine.order",
+        "ChangePoint.dimension",
+    } <= set(found)
 
 
 @needs_x64
@@ -164,7 +196,12 @@ def test_a_description_names_columns_and_wraps_what_is_long():
     assert max(map(len, table.splitlines())) < 110
     assert len(table.splitlines()) > 6
     assert all(f"{value}." in table for value in (1, 17, 40))  # nothing is left out
-    named = kernax.describe(kernax.RBF(jnp.array([1.0, 2.0])), lambda path, value: np.array([True, False]), ["age", "b"])
-    assert named.rows == (("lengthscale[age]", "1", "(0, inf)", "free"), ("lengthscale[b]", "2", "(0, inf)", "frozen"))
+    named = kernax.describe(
+        kernax.RBF(jnp.array([1.0, 2.0])), lambda path, value: np.array([True, False]), ["age", "b"]
+    )
+    assert named.rows == (
+        ("lengthscale[age]", "1", "(0, inf)", "free"),
+        ("lengthscale[b]", "2", "(0, inf)", "frozen"),
+    )
     other = kernax.describe(kernax.RBF(jnp.array([1.0, 2.0])), columns=["a", "b", "c"])
     assert other.rows[0][:2] == ("lengthscale", "[1. 2.]")

@@ -24,20 +24,37 @@ pytestmark = needs_x64  # once: no precision touches it
 
 
 def test_a_band_is_two_deviations_wide_and_sorted():
-    x, mean, deviation = np.array([2.0, 0.0, 1.0]), np.array([5.0, 1.0, 3.0]), np.array([0.5, 0.1, 0.2])
+    x, mean, deviation = (
+        np.array([2.0, 0.0, 1.0]),
+        np.array([5.0, 1.0, 3.0]),
+        np.array([0.5, 0.1, 0.2]),
+    )
     ax = Figure().subplots()
-    assert posterior_band(x, mean, deviation, observed=([0.0], [1.0]), names=("t", "$"), ax=ax) is ax
+    assert (
+        posterior_band(
+            x, mean, deviation, observed=(np.array([0.0]), np.array([1.0])), names=("t", "$"), ax=ax
+        )
+        is ax
+    )
     np.testing.assert_array_equal(ax.lines[0].get_xydata(), [[0, 1], [1, 3], [2, 5]])
     edges = ax.collections[0].get_paths()[0].vertices
-    assert {(0.0, 1.2), (2.0, 6.0), (2.0, 4.0)} <= {(float(a), round(float(b), 9)) for a, b in edges}
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["two sigma", "mean", "observed"]
+    assert {(0.0, 1.2), (2.0, 6.0), (2.0, 4.0)} <= {
+        (float(a), round(float(b), 9)) for a, b in edges
+    }
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
+        "two sigma",
+        "mean",
+        "observed",
+    ]
     assert ax.get_ylabel() == r"\$"
     with pytest.raises(ValueError, match="one shape"):
         posterior_band(x, mean[:2], deviation)
     with pytest.raises(ValueError, match="deviation must be finite"):
         posterior_band(x, mean, deviation * np.nan)
     for names in ("t", "ty", ("a", "b", "c")):
-        with pytest.raises(ValueError, match="names must be two, of the input and the output, such as"):
+        with pytest.raises(
+            ValueError, match="names must be two, of the input and the output, such as"
+        ):
             untyped(posterior_band)(x, mean, deviation, names=names)
 
 
@@ -60,11 +77,11 @@ def test_a_gram_picture_is_the_matrix(rng):
 
 
 def test_a_learning_curve_leaves_out_what_was_not_reached():
-    ax = learning_curve([3.0, 1.0, 2.0, np.nan], name="loss")
+    ax = learning_curve(np.array([3.0, 1.0, 2.0, np.nan]), name="loss")
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), [3, 1, 2])
     np.testing.assert_array_equal(ax.lines[1].get_ydata(), [3, 1, 1])
     with pytest.raises(ValueError, match="hold a finite one"):
-        learning_curve([np.nan])
+        learning_curve(np.array([np.nan]))
 
 
 def test_regions_are_those_of_the_function_and_support_vectors_have_rings(rng):
@@ -80,7 +97,11 @@ def test_regions_are_those_of_the_function_and_support_vectors_have_rings(rng):
         np.sum(labels == "right"),
         np.sum(abs(X[:, 0]) < 0.5),
     ]
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["left", "right", "support vector"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
+        "left",
+        "right",
+        "support vector",
+    ]
     assert ax.get_ylabel() == r"\$"
 
 
@@ -99,7 +120,7 @@ def test_regions_of_several_classes_go_to_the_largest_value_in_the_order_of_the_
         ({"labels": [0, 1, 1]}, r"labels must have shape \(4,\)"),
         ({"classes": [0, 2]}, "labels hold 1, which is not among the classes 0, 2"),
         ({"classes": [0, 1, 2]}, "a value for each of 3 classes, or one for two, but has 1"),
-        ({"support": [0, 1]}, "support must be"),
+        ({"support": np.array([0, 1])}, "support must be"),
         ({"names": ("a",)}, "names must be two"),
     ],
 )
@@ -126,24 +147,26 @@ def test_losses_over_the_margin_are_one_at_zero_and_lie_above_what_is_meant():
 
 
 def test_reliability_puts_a_dot_at_the_mean_of_each_bin_that_has_points():
-    ax = reliability([0.1, 0.2, 0.8, 0.9], [0, 1, 1, 1], bins=2)
+    ax = reliability(np.array([0.1, 0.2, 0.8, 0.9]), np.array([0, 1, 1, 1]), bins=2)
     np.testing.assert_allclose(ax.collections[-1].get_offsets(), [[0.15, 0.5], [0.85, 1.0]])
     assert ax.get_title(loc="left") == "4 points, calibration error 0.25"
-    low, high = ax.collections[0].get_segments()[1][:, 1]
+    low, high = ax.collections[0].get_segments()[1][:, 1]  # pyright: ignore[reportAttributeAccessIssue]
     np.testing.assert_allclose([low, high], [0.3424, 1.0], atol=1e-4)  # Wilson, 2 of 2
     for p, y in (([1.2], [1.0]), ([0.5], [0.5])):
-        with pytest.raises(ValueError, match="probabilities must lie between 0 and 1, and outcomes be 0 or 1"):
-            reliability(p, y)
+        with pytest.raises(
+            ValueError, match="probabilities must lie between 0 and 1, and outcomes be 0 or 1"
+        ):
+            reliability(np.array(p), np.array(y))
     with pytest.raises(ValueError, match="bins must be a positive integer"):
         untyped(reliability)([0.5], [1], bins=0)
 
 
 def test_a_histogram_of_each_class_counts_all_its_values():
-    ax = values_of_classes([-2.0, -1.0, 0.5, 3.0, 3.0], ["u", "u", "u", "v", "v"], bins=5)
+    ax = values_of_classes(np.array([-2.0, -1.0, 0.5, 3.0, 3.0]), ["u", "u", "u", "v", "v"], bins=5)
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["u (3)", "v (2)"]
-    assert sum(patch.get_height() for patch in ax.patches) == 5
-    ends = [patch.get_x() + patch.get_width() for patch in ax.patches]
+    assert sum(patch.get_height() for patch in ax.patches) == 5  # pyright: ignore[reportAttributeAccessIssue]
+    ends = [patch.get_x() + patch.get_width() for patch in ax.patches]  # pyright: ignore[reportAttributeAccessIssue]
     assert max(ends) == pytest.approx(3.0)  # no empty bin beyond the last value
-    assert len(values_of_classes([0.0, 0.0], [1, 2]).patches) > 0
+    assert len(values_of_classes(np.zeros(2), [1, 2]).patches) > 0
     with pytest.raises(ValueError, match="labels must have shape"):
-        values_of_classes([1.0, 2.0], ["u"])
+        values_of_classes(np.array([1.0, 2.0]), ["u"])

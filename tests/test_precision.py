@@ -1,4 +1,6 @@
-"""Products of matrices in full precision: on a CPU they are anyway, so that only their traces can tell."""
+"""Products of matrices in full precision: on a CPU they are anyway, so that only their traces can
+tell.
+"""
 
 import equinox as eqx
 import jax
@@ -11,7 +13,7 @@ from jax.extend import core as jex
 
 import kernax
 from kernax.core.cancellation import careful_product
-from kernax.core.numerics import product
+from kernax.core.numerics import matmul
 
 X = np.random.default_rng(0).normal(size=(12, 10))
 Y = np.sin(X[:, 0])
@@ -33,11 +35,15 @@ def total(value):
 
 
 def of_blocks(kernel):
-    return kernax.kernel_ridge(kernel, X, Y, 0.3, block_size=5, bias=True, weights=WEIGHTS, throw=False).value.coefficients
+    return kernax.kernel_ridge(
+        kernel, X, Y, 0.3, block_size=5, bias=True, weights=WEIGHTS, throw=False
+    ).value.coefficients
 
 
 def predictions(kernel):
-    process = kernax.condition(kernax.GaussianProcess(kernel), X, Y, 0.3, weights=WEIGHTS, throw=False).value
+    process = kernax.condition(
+        kernax.GaussianProcess(kernel), X, Y, 0.3, weights=WEIGHTS, throw=False
+    ).value
     return jax.vmap(process.mean)(X + 1), jax.vmap(process.variance)(X + 1)
 
 
@@ -48,14 +54,22 @@ def draw(kernel):
 LEARNERS = {
     "gram": lambda kernel: kernax.gram(kernel, X),
     "gram of two stacks": lambda kernel: kernax.gram(kernel, X, X + 1),
-    "operator": lambda kernel: kernax.gram_operator(kernel, X, 0.1, block_size=5).mv(jnp.asarray(Y)),
-    "kernel_ridge": lambda kernel: kernax.kernel_ridge(kernel, X, Y, 0.3, weights=WEIGHTS, bias=True, throw=False).value(X[0]),
+    "operator": lambda kernel: kernax.gram_operator(kernel, X, ridge=0.1, block_size=5).mv(
+        jnp.asarray(Y)
+    ),
+    "kernel_ridge": lambda kernel: kernax.kernel_ridge(
+        kernel, X, Y, 0.3, weights=WEIGHTS, bias=True, throw=False
+    ).value(X[0]),
     "kernel_ridge in blocks": of_blocks,
-    "leave_one_out": lambda kernel: kernax.leave_one_out(kernel, X, Y, 0.3, weights=WEIGHTS, bias=True),
+    "leave_one_out": lambda kernel: kernax.leave_one_out(
+        kernel, X, Y, 0.3, weights=WEIGHTS, bias=True
+    ),
     "condition": predictions,
     "sample": draw,
     "evidence": lambda kernel: kernax.log_marginal_likelihood(kernel, X, Y, 0.3, weights=WEIGHTS),
-    "kernel_logistic": lambda kernel: kernax.kernel_logistic(kernel, X, SIGNS, 0.3, throw=False).value.coefficients,
+    "kernel_logistic": lambda kernel: (
+        kernax.kernel_logistic(kernel, X, SIGNS, 0.3, throw=False).value.coefficients
+    ),
     "svm": lambda kernel: kernax.svm(kernel, X, SIGNS, 1.0, throw=False).value.coefficients,
     "empirical_features": lambda kernel: kernax.empirical_features(kernel, X).coefficients,
     "centred": lambda kernel: kernax.gram(kernax.Centred(kernel, X), X),
@@ -65,7 +79,9 @@ LEARNERS = {
 @needs_x32
 @pytest.mark.parametrize("name", LEARNERS)
 def test_no_product_leaves_the_precision_to_the_device(name):
-    """In value and gradient: TF32 or bfloat16 products would leave three digits of a distance, a residual, an inverse."""
+    """In value and gradient: TF32 or bfloat16 products would leave three digits of a distance, a
+    residual, an inverse.
+    """
 
     def value(lengthscale):
         return total(LEARNERS[name](2.0 * kernax.RBF(lengthscale) + kernax.Linear()))
@@ -73,13 +89,17 @@ def test_no_product_leaves_the_precision_to_the_device(name):
     trace = jax.make_jaxpr(jax.value_and_grad(value))(jnp.ones(10))
     found = list(products(trace.jaxpr))
     assert found
-    careless = [equation for equation in found if equation.params["precision"] != (lax.Precision.HIGHEST,) * 2]
+    careless = [
+        equation
+        for equation in found
+        if equation.params["precision"] != (lax.Precision.HIGHEST,) * 2
+    ]
     assert not careless, careless[0]
 
 
 def test_of_terms_that_cancel_more_is_left_than_in_a_product(rng):
-    """Rows of K that are the same but for a little: next to the sum in the widest floats, 100 times closer in float64, 10 in
-    float32; and the same where nothing cancels.
+    """Rows of K that are the same but for a little: next to the sum in the widest floats, 100 times
+    closer in float64, 10 in float32; and the same where nothing cancels.
     """
     v = rng.normal(size=300).astype(DTYPE)
     K = (1e6 + rng.normal(size=(200, 300))).astype(DTYPE)
@@ -87,6 +107,9 @@ def test_of_terms_that_cancel_more_is_left_than_in_a_product(rng):
     K[100:] = rng.normal(size=(100, 300))
     exact = K.astype(np.longdouble) @ v.astype(np.longdouble)
     K, v = jnp.asarray(K), jnp.asarray(v)
-    off = [np.max(abs(np.reshape(np.asarray(f(K, v)) - exact, (2, 100))), 1) for f in (product, careful_product)]
+    off = [
+        np.max(abs(np.reshape(np.asarray(f(K, v)) - exact, (2, 100))), 1)
+        for f in (matmul, careful_product)
+    ]
     assert off[1][0] < off[0][0] / (100 if X64 else 10)
     np.testing.assert_array_less(off[1][1], 1e3 * np.finfo(DTYPE).eps)

@@ -13,7 +13,9 @@ README = Path(__file__).parent.parent / "README.md"
 
 
 def python_of(text: str) -> str:
-    """The Python blocks of a page, each on the lines where it stands, so that a traceback names the line of the page."""
+    """The Python blocks of a page, each on the lines where it stands, so that a traceback names the
+    line of the page.
+    """
     lines = text.split("\n")
     kept = [""] * len(lines)
     inside = False

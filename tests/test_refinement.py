@@ -17,7 +17,9 @@ EPS = float(np.finfo(DTYPE).eps)
 def solved(off, unit=1.0):
     """By an inverse that is too large by a share `off`, which every pass leaves of the rest."""
     rough = jnp.asarray((1 + off) * INVERSE)
-    return jax.jit(lambda b: refined(lambda r: rough @ r, lambda x: A @ x, b))(jnp.asarray(unit * B))
+    return jax.jit(lambda b: refined(lambda r: rough @ r, lambda x: A @ x, b))(
+        jnp.asarray(unit * B)
+    )
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e30, 1e-30, *([1e200, 1e-200] if X64 else [])])

@@ -1,4 +1,6 @@
-"""Kernel ridge regression and its leave-one-out residuals: value, gradient, jit, vmap, weights, traces, bad input."""
+"""Kernel ridge regression and its leave-one-out residuals: value, gradient, jit, vmap, weights,
+traces, bad input.
+"""
 
 from functools import partial
 
@@ -63,7 +65,9 @@ def test_primal_and_dual_agree_and_several_outputs_are_several_fits(data, rng):
     assert dual.value.coefficients.shape == (24, 2)
     for j in range(2):
         single = kernax.kernel_ridge(kernax.Linear(), X, Y[:, j], 0.3)
-        np.testing.assert_allclose(dual.value.coefficients[:, j], single.value.coefficients, atol=1e-10)
+        np.testing.assert_allclose(
+            dual.value.coefficients[:, j], single.value.coefficients, atol=1e-10
+        )
     column = kernax.kernel_ridge(RBF, X, y[:, None], 0.3)
     assert predictions(column, X).shape == (24, 1)
 
@@ -77,8 +81,12 @@ def test_weights_are_repetitions_and_zero_is_removal(bias, block_size, data):
     X, y = np.r_[data[0], more][:60], np.r_[data[1], more[:, 0]][:60]
     weights = np.r_[25.0, np.tile([1.0, 2.0, 0.0], 11), 2.0, 0.0, np.zeros(24)]
     rows = np.repeat(np.arange(60), weights.astype(int))
-    weighted = kernax.kernel_ridge(RBF, X, y, 0.2, weights=weights, bias=bias, block_size=block_size)
-    repeated = kernax.kernel_ridge(RBF, X[rows], y[rows], 0.2, weights=np.ones(60), bias=bias, block_size=block_size)
+    weighted = kernax.kernel_ridge(
+        RBF, X, y, 0.2, weights=weights, bias=bias, block_size=block_size
+    )
+    repeated = kernax.kernel_ridge(
+        RBF, X[rows], y[rows], 0.2, weights=np.ones(60), bias=bias, block_size=block_size
+    )
     np.testing.assert_allclose(predictions(weighted, X), predictions(repeated, X), **SOLVE)
     assert jnp.all(weighted.value.coefficients[weights == 0] == 0)
 
@@ -87,7 +95,9 @@ def test_weights_are_repetitions_and_zero_is_removal(bias, block_size, data):
 def test_weights_have_the_value_of_the_reference():
     """R03."""
     X, kernel = np.array([[0.0], [1.0]]), kernax.RBF(np.sqrt(0.5))
-    fit = kernax.kernel_ridge(kernel, X, np.array([1.0, 2.0]), 0.5, weights=np.array([2.0, 1.0])).value
+    fit = kernax.kernel_ridge(
+        kernel, X, np.array([1.0, 2.0]), 0.5, weights=np.array([2.0, 1.0])
+    ).value
     np.testing.assert_allclose(fit(np.array([0.5])), 1.29662269, rtol=1e-8)
     with pytest.raises(ValueError, match=r"weights must not be negative, but weights\[1\] is -1"):
         kernax.kernel_ridge(kernel, X, np.array([1.0, 2.0]), 0.5, weights=np.array([2.0, -1.0]))
@@ -122,11 +132,15 @@ def test_a_ridge_of_zero_interpolates_and_singular_interpolation_is_warned_about
 
 @needs_x64
 def test_blocks_change_no_fit_in_short_lengthscales(rng):
-    """Catches matrix-free products whose diagonal is rounded: coefficients were off by a fifth, with a residual of 1e-16."""
+    """Catches matrix-free products whose diagonal is rounded: coefficients were off by a fifth,
+    with a residual of 1e-16.
+    """
     X, y = rng.normal(size=(20, 20)), rng.normal(size=20)
 
     def coefficients(lengthscale, block_size):
-        return kernax.kernel_ridge(kernax.RBF(lengthscale), X, y, 1.0, block_size=block_size).value.coefficients
+        return kernax.kernel_ridge(
+            kernax.RBF(lengthscale), X, y, 1.0, block_size=block_size
+        ).value.coefficients
 
     for lengthscale in (1e-7, 2.0):
         values = [coefficients(lengthscale, block_size) for block_size in (None, 5)]
@@ -134,7 +148,7 @@ def test_blocks_change_no_fit_in_short_lengthscales(rng):
 
 
 def fitted(lengthscale, ridge, X, y, weights, block_size, bias):
-    solver = None if block_size is None else kernax.ConjugateGradient(rtol=1e-13)
+    solver = None if block_size is None else kernax.solvers.ConjugateGradient(rtol=1e-13)
     arguments = {"weights": weights, "bias": bias, "solver": solver, "block_size": block_size}
     fit = kernax.kernel_ridge(kernax.RBF(lengthscale), X, y, ridge, **arguments).value
     return jnp.sum(jnp.sin(jax.vmap(fit)(jnp.linspace(-1, 1, 12).reshape(4, 3))))
@@ -143,21 +157,37 @@ def fitted(lengthscale, ridge, X, y, weights, block_size, bias):
 @needs_x64
 @pytest.mark.parametrize(
     ("block_size", "bias"),
-    [pytest.param(None, False, marks=pytest.mark.slow), (None, True), pytest.param(7, True, marks=pytest.mark.slow)],
+    [
+        pytest.param(None, False, marks=pytest.mark.slow),
+        (None, True),
+        pytest.param(7, True, marks=pytest.mark.slow),
+    ],
 )
 def test_gradients_of_predictions_are_exact_through_the_solve(block_size, bias, data):
     X, y, weights = data
-    arguments = (jnp.array([0.8, 1.0, 1.4]), jnp.array(0.2), jnp.asarray(X), jnp.asarray(y), jnp.asarray(weights) + 0.1)
+    arguments = (
+        jnp.array([0.8, 1.0, 1.4]),
+        jnp.array(0.2),
+        jnp.asarray(X),
+        jnp.asarray(y),
+        jnp.asarray(weights) + 0.1,
+    )
     function = jax.jit(lambda *args: fitted(*map(jnp.asarray, args), block_size, bias))
     check_derivatives(function, arguments, rtol=1e-6, atol=1e-8)
 
 
 @needs_x64
 def test_the_gradient_in_blocks_is_that_of_differences(data):
-    """Through conjugate gradients, in one program; the slow tier has every argument, forward as well."""
+    """Through conjugate gradients, in one program; the slow tier has every argument, forward as
+    well.
+    """
     X, y, weights = data
-    slope_of = jax.jit(jax.value_and_grad(lambda ridge: fitted(jnp.ones(3), ridge, X, y, weights, 7, True)))
-    (ahead, _), (behind, _), (_, slope) = (slope_of(jnp.array(ridge)) for ridge in (0.2 + 1e-5, 0.2 - 1e-5, 0.2))
+    slope_of = jax.jit(
+        jax.value_and_grad(lambda ridge: fitted(jnp.ones(3), ridge, X, y, weights, 7, True))
+    )
+    (ahead, _), (behind, _), (_, slope) = (
+        slope_of(jnp.array(ridge)) for ridge in (0.2 + 1e-5, 0.2 - 1e-5, 0.2)
+    )
     np.testing.assert_allclose(slope, (ahead - behind) / 2e-5, rtol=1e-6)
 
 
@@ -167,7 +197,9 @@ def test_leave_one_out_is_what_refitting_without_each_point_gives(bias, data):
     X, y, weights = data
     Y = np.stack([y, y**2], 1)
     residuals = kernax.leave_one_out(RBF, X, Y, 0.2, weights=weights, bias=bias)
-    fit = eqx.filter_jit(lambda w: kernax.kernel_ridge(RBF, X, Y, 0.2, weights=w, bias=bias, throw=False).value)
+    fit = eqx.filter_jit(
+        lambda w: kernax.kernel_ridge(RBF, X, Y, 0.2, weights=w, bias=bias, throw=False).value
+    )
     for i in range(24):
         without = fit(jnp.asarray(weights).at[i].set(0))
         np.testing.assert_allclose(residuals[i], Y[i] - without(X[i]), rtol=1e-9, atol=1e-10)
@@ -175,18 +207,26 @@ def test_leave_one_out_is_what_refitting_without_each_point_gives(bias, data):
 
 @needs_x64
 def test_leave_one_out_with_a_bias_and_one_weighted_point():
-    """The bias alone fits that point: others miss it by their difference in y. It is left out by nothing that is defined."""
+    """The bias alone fits that point: others miss it by their difference in y. It is left out by
+    nothing that is defined.
+    """
     X, y = np.array([[0.0], [1.0], [2.0]]), np.array([3.0, 4.0, 6.0])
     residuals = kernax.leave_one_out(RBF, X, y, 0.2, weights=np.array([0.0, 0.3, 0.0]), bias=True)
     np.testing.assert_allclose(residuals, [-1, np.nan, 2], rtol=1e-12)
 
 
 @needs_x64
-@pytest.mark.parametrize(("ridge", "digits"), [(0.0, "no digit"), (1e-14, "some 1 digits"), (1e-12, "some [34] digits")])
+@pytest.mark.parametrize(
+    ("ridge", "digits"), [(0.0, "no digit"), (1e-14, "some 1 digits"), (1e-12, "some [34] digits")]
+)
 def test_leave_one_out_of_a_nearly_singular_system_says_how_many_digits_are_left(ridge, digits):
-    """Residuals were 6 to 16 per cent wrong without ridge, in silence, and 6e-5 with one of 1e-12."""
+    """Residuals were 6 to 16 per cent wrong without ridge, in silence, and 6e-5 with one of
+    1e-12.
+    """
     x = np.linspace(0, 1, 20)[:, None]
-    with pytest.warns(ConditionWarning, match=f"rounding leaves {digits} of the residuals.*leave_one_out"):
+    with pytest.warns(
+        ConditionWarning, match=f"rounding leaves {digits} of the residuals.*leave_one_out"
+    ):
         kernax.leave_one_out(kernax.RBF(0.2), x, np.sin(6 * x[:, 0]), ridge)
     kernax.leave_one_out(kernax.RBF(0.2), x, np.sin(6 * x[:, 0]), 1e-8)
 
@@ -194,7 +234,9 @@ def test_leave_one_out_of_a_nearly_singular_system_says_how_many_digits_are_left
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("block_size", [None, 8])
 def test_a_fit_of_scaled_targets_is_the_scaled_fit(block_size, weighted, data):
-    """Catches norms whose squares leave the range of floats: conjugate gradients gave zeros, and called that a success."""
+    """Catches norms whose squares leave the range of floats: conjugate gradients gave zeros, and
+    called that a success.
+    """
     X, y, weights = data
     w = weights if weighted else None
     fit = lambda y: kernax.kernel_ridge(RBF, X, y, 0.2, weights=w, bias=True, block_size=block_size)
@@ -202,8 +244,14 @@ def test_a_fit_of_scaled_targets_is_the_scaled_fit(block_size, weighted, data):
     for scale in (1e-300, 1e-155, 1e155, 1e300) if X64 else (1e-30, 1e-21, 1e20, 1e30):
         scaled = fit((scale * y.astype(float)).astype(DTYPE))
         assert scaled.stats["residual"] < (1e-9 if X64 else 1e-4)
-        np.testing.assert_allclose(np.asarray(scaled.value.coefficients) / DTYPE.type(scale), plain.value.coefficients, **SOLVE)
-        np.testing.assert_allclose(np.asarray(scaled.value.bias) / DTYPE.type(scale), plain.value.bias, **SOLVE)
+        np.testing.assert_allclose(
+            np.asarray(scaled.value.coefficients) / DTYPE.type(scale),
+            plain.value.coefficients,
+            **SOLVE,
+        )
+        np.testing.assert_allclose(
+            np.asarray(scaled.value.bias) / DTYPE.type(scale), plain.value.bias, **SOLVE
+        )
 
 
 def test_the_bias_does_not_overflow_where_coefficients_hardly_fit():
@@ -220,15 +268,24 @@ def test_gradients_of_the_leave_one_out_loss_are_exact_also_at_weight_zero(data)
 
     def loss(lengthscale, ridge, X, y, weights):
         kernel = kernax.RBF(jnp.asarray(lengthscale))
-        return jnp.mean(kernax.leave_one_out(kernel, jnp.asarray(X), jnp.asarray(y), jnp.asarray(ridge), weights=weights) ** 2)
+        return jnp.mean(
+            kernax.leave_one_out(
+                kernel, jnp.asarray(X), jnp.asarray(y), jnp.asarray(ridge), weights=weights
+            )
+            ** 2
+        )
 
     arguments = (jnp.array([0.8, 1.0, 1.4]), jnp.array(0.2), jnp.asarray(X), jnp.asarray(y))
-    check_derivatives(jax.jit(lambda *args: loss(*args, jnp.asarray(weights))), arguments, rtol=1e-6, atol=1e-8)
+    check_derivatives(
+        jax.jit(lambda *args: loss(*args, jnp.asarray(weights))), arguments, rtol=1e-6, atol=1e-8
+    )
     in_weights = lambda w: loss(*arguments, w)
     gradient, h = jax.grad(in_weights)(jnp.asarray(weights)), 1e-4
     for i in np.flatnonzero(weights == 0)[:2]:
         ahead = [in_weights(jnp.asarray(weights).at[i].set(steps * h)) for steps in range(3)]
-        np.testing.assert_allclose(gradient[i], (-3 * ahead[0] + 4 * ahead[1] - ahead[2]) / (2 * h), rtol=1e-5, atol=1e-9)
+        np.testing.assert_allclose(
+            gradient[i], (-3 * ahead[0] + 4 * ahead[1] - ahead[2]) / (2 * h), rtol=1e-5, atol=1e-9
+        )
 
 
 @needs_x64
@@ -239,7 +296,9 @@ def test_five_hundred_fits_are_one_program(rng):
     ridges = jnp.linspace(0.1, 1, 500, dtype=DTYPE)
     together = jax.jit(jax.vmap(fit))(X, y, ridges)
     for i in (0, 499):
-        np.testing.assert_allclose(together.value.coefficients[i], fit(X[i], y[i], ridges[i]).value.coefficients, **SOLVE)
+        np.testing.assert_allclose(
+            together.value.coefficients[i], fit(X[i], y[i], ridges[i]).value.coefficients, **SOLVE
+        )
 
 
 def count_traces(monkeypatch, name):
@@ -262,7 +321,8 @@ def test_other_values_never_trace_again(monkeypatch, data):
     expansions = [
         kernax.kernel_ridge(kernax.RBF(lengthscale), X, y, ridge).value
         for ridge, lengthscale in zip(
-            (1.0, 2.0, 3, np.float64(1), jnp.asarray(2.0)), (1, 2.0, 3, np.float64(1), jnp.asarray(2.0))
+            (1.0, 2.0, 3, np.float64(1), jnp.asarray(2.0)),
+            (1, 2.0, 3, np.float64(1), jnp.asarray(2.0)),
         )
     ]
     assert len(traces) == 1
@@ -270,13 +330,17 @@ def test_other_values_never_trace_again(monkeypatch, data):
     assert KernelCalls.count(expansions, X) == 1
     assert all(jnp.all(jnp.isfinite(value)) for value in values)
     gradient = jax.grad(
-        lambda lengthscale: jnp.sum(kernax.kernel_ridge(kernax.RBF(lengthscale), X, y, 1.0).value.coefficients)
+        lambda lengthscale: jnp.sum(
+            kernax.kernel_ridge(kernax.RBF(lengthscale), X, y, 1.0).value.coefficients
+        )
     )(2.0)
     assert gradient != 0
 
 
 class KernelCalls:
-    """How often a function of one point is traced, when the same program predicts with several expansions."""
+    """How often a function of one point is traced, when the same program predicts with several
+    expansions.
+    """
 
     @staticmethod
     def count(expansions, X):
@@ -317,7 +381,7 @@ assert caught[0].filename == "<string>"  # this program's line, not one of ours
 @needs_x64
 def test_a_failed_solve_is_a_status_or_an_exception_and_inside_jit_a_runtime_error(data):
     X, y, _ = data
-    arguments = {"block_size": 8, "solver": kernax.ConjugateGradient(max_steps=2)}
+    arguments = {"block_size": 8, "solver": kernax.solvers.ConjugateGradient(max_steps=2)}
     solution = kernax.kernel_ridge(RBF, X, y, 1e-3, **arguments, throw=False)
     assert solution.result == kernax.RESULTS.max_steps_reached
     assert jnp.all(jnp.isfinite(solution.value.coefficients))
@@ -338,7 +402,10 @@ def test_a_failed_solve_is_a_status_or_an_exception_and_inside_jit_a_runtime_err
         ({"ridge": np.nan}, "ridge must be in"),
         ({"weights": np.ones(3)}, r"weights must have shape \(24,\)"),
         ({"weights": np.zeros(24)}, "weights must not all be zero"),
-        ({"block_size": 4, "solver": kernax.JitteredCholesky()}, "Cholesky needs the whole matrix"),
+        (
+            {"block_size": 4, "solver": kernax.solvers.JitteredCholesky()},
+            "Cholesky needs the whole matrix",
+        ),
         ({"X": np.ones(24)}, r"pass X\[:, None\]"),
     ],
 )
@@ -360,29 +427,39 @@ def test_a_bias_is_not_known_without_the_only_point_that_has_a_weight(data):
     X, y = data[:2]
     weights = np.zeros(len(X)).astype(X.dtype)
     weights[3] = 2.0
-    residuals = np.asarray(kernax.leave_one_out(kernax.RBF(), X, y, 0.1, weights=weights, bias=True))
+    residuals = np.asarray(
+        kernax.leave_one_out(kernax.RBF(), X, y, 0.1, weights=weights, bias=True)
+    )
     assert np.flatnonzero(np.isnan(residuals)).tolist() == [3]
-    np.testing.assert_allclose(np.delete(residuals, 3), np.delete(y - y[3], 3), rtol=1e-4)  # the bias is its value
+    # The bias is its value.
+    np.testing.assert_allclose(np.delete(residuals, 3), np.delete(y - y[3], 3), rtol=1e-4)
 
 
 @needs_x64
 def test_a_success_with_a_bias_is_one_of_the_fit_and_not_of_the_two_columns_solved_for(rng):
     X = rng.normal(size=(16, 3)).astype(DTYPE)
     y = rng.normal(size=16).astype(DTYPE)
-    kernel, solver = 300 * kernax.RBF(30.0), kernax.ConjugateGradient()
+    kernel, solver = 300 * kernax.RBF(30.0), kernax.solvers.ConjugateGradient()
 
     def fit(ridge):
-        return kernax.kernel_ridge(kernel, X, y, ridge, bias=True, solver=solver, block_size=5, throw=False)
+        return kernax.kernel_ridge(
+            kernel, X, y, ridge, bias=True, solver=solver, block_size=5, throw=False
+        )
 
     ridges = jnp.logspace(-4, -1, 20)
     solution = jax.jit(jax.vmap(fit))(ridges)
-    K, a = np.asarray(kernax.gram(kernel, X), np.longdouble), np.asarray(solution.value.coefficients, np.longdouble)
+    K, a = (
+        np.asarray(kernax.gram(kernel, X), np.longdouble),
+        np.asarray(solution.value.coefficients, np.longdouble),
+    )
     off = y - np.asarray(solution.value.bias)[:, None] - a @ K - np.asarray(ridges)[:, None] * a
     residual = np.linalg.norm(off.astype(float), axis=1) / np.linalg.norm(y)
     succeeded = np.asarray(solution.result == kernax.RESULTS.successful)
     assert succeeded.any()
     assert np.all(residual[succeeded] < 5 * solver.tolerance(DTYPE))
-    np.testing.assert_allclose(solution.stats["residual"], residual, rtol=0.5, atol=solver.tolerance(DTYPE) / 4)
+    np.testing.assert_allclose(
+        solution.stats["residual"], residual, rtol=0.5, atol=solver.tolerance(DTYPE) / 4
+    )
 
 
 def test_a_residual_in_features_is_the_true_one_where_coefficients_cancel(rng):
@@ -391,7 +468,9 @@ def test_a_residual_in_features_is_the_true_one_where_coefficients_cancel(rng):
     ridge = 1e-14 if X64 else 1.0
     solution = kernax.kernel_ridge(kernax.FeatureMap(lambda x: x), features, y, ridge, throw=False)
     F, a = features.astype(np.longdouble), np.asarray(solution.value.coefficients, np.longdouble)
-    true = float(np.sqrt(np.sum((y - F @ (F.T @ a) - ridge * a) ** 2) / np.sum(y.astype(np.longdouble) ** 2)))
+    true = float(
+        np.sqrt(np.sum((y - F @ (F.T @ a) - ridge * a) ** 2) / np.sum(y.astype(np.longdouble) ** 2))
+    )
     np.testing.assert_allclose(solution.stats["residual"], true, rtol=0.1)
 
 
@@ -402,4 +481,6 @@ def test_leave_one_out_depends_on_no_units_of_the_kernel_or_the_targets(units, d
     expected = with_bias(RBF, X, y, 0.1)
     np.testing.assert_allclose(with_bias(units * RBF, X, y, 0.1 * units), expected, **SOLVE)
     small = 1e-100 if X64 else 1e-12
-    np.testing.assert_allclose(with_bias(units * RBF, X, y * small, 0.1 * units) / small, expected, **SOLVE)
+    np.testing.assert_allclose(
+        with_bias(units * RBF, X, y * small, 0.1 * units) / small, expected, **SOLVE
+    )

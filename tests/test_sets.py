@@ -33,20 +33,28 @@ def assert_close(a, b, tolerance=TOLERANCE["value"]):
 def subsets(X, weights):
     """A feature for each of the 2^n subsets of the items."""
     weighted = np.sqrt(weights) * X
-    chosen = itertools.chain.from_iterable(itertools.combinations(range(N), size) for size in range(N + 1))
+    chosen = itertools.chain.from_iterable(
+        itertools.combinations(range(N), size) for size in range(N + 1)
+    )
     return np.stack([np.prod(weighted[:, list(items)], 1) for items in chosen], 1)
 
 
 def monomials(X, weights):
-    """A feature for each of the 3^n conjunctions in which a variable stands as it is, negated, or not at all."""
+    """A feature for each of the 3^n conjunctions in which a variable stands as it is, negated, or
+    not at all.
+    """
     root = np.sqrt(weights)
     literals = (root * X, root * (1 - X), np.ones_like(X))
     signs = itertools.product(range(3), repeat=N)
-    return np.stack([np.prod([literals[s][:, a] for a, s in enumerate(sign)], 0) for sign in signs], 1)
+    return np.stack(
+        [np.prod([literals[s][:, a] for a, s in enumerate(sign)], 0) for sign in signs], 1
+    )
 
 
 @pytest.mark.parametrize("weights", [np.ones(N), WEIGHTS], ids=["of one", "of each item"])
-@pytest.mark.parametrize(("kind", "features"), [(kernax.AllSubsets, subsets), (kernax.Monomials, monomials)])
+@pytest.mark.parametrize(
+    ("kind", "features"), [(kernax.AllSubsets, subsets), (kernax.Monomials, monomials)]
+)
 @pytest.mark.parametrize("X", [CUBE, SOFT], ids=["Boolean", "soft"])
 def test_products_over_items_are_inner_products_of_all_their_features(kind, features, weights, X):
     """K11, K12."""
@@ -70,7 +78,8 @@ def test_overlaps_are_those_of_python_sets():
     ratio = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
     assert_close(kernax.gram(kernax.Intersection(), CUBE.astype(bool)), common)
     for kernel in (kernax.Jaccard(), kernax.Tanimoto()):
-        with pytest.warns(FeaturelessWarning, match="1 of 32 points have no features"):  # the empty set
+        with pytest.warns(FeaturelessWarning, match="1 of 32 points have no features"):
+            # The empty set.
             assert_close(kernax.gram(kernel, CUBE), ratio)
 
 
@@ -85,14 +94,18 @@ def test_tanimoto_is_defined_for_all_vectors():
     X = np.random.default_rng(0).normal(size=(7, 3)).astype(DTYPE)
     products = X.astype(float) @ X.T.astype(float)
     squares = np.diagonal(products)
-    assert_close(kernax.gram(kernax.Tanimoto(), X), products / (squares[:, None] + squares[None] - products))
+    assert_close(
+        kernax.gram(kernax.Tanimoto(), X), products / (squares[:, None] + squares[None] - products)
+    )
     assert check_kernel(kernax.Tanimoto(), X).passed
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_gradients_are_finite_on_boolean_points_empty_sets_and_pairs_of_one_set_included(name):
     def gradients(mode):
-        pairs = jax.vmap(lambda x, z: mode(lambda k, x, z: k(x, z), argnums=(0, 1, 2))(KINDS[name], x, z))
+        pairs = jax.vmap(
+            lambda x, z: mode(lambda k, x, z: k(x, z), argnums=(0, 1, 2))(KINDS[name], x, z)
+        )
         return jax.jit(pairs)(np.repeat(CUBE, len(CUBE), 0), np.tile(CUBE, (len(CUBE), 1)))
 
     for mode in (jax.grad, jax.jacfwd):
@@ -117,7 +130,9 @@ def many_items():
 
 @pytest.mark.parametrize("kind", [kernax.AllSubsets, kernax.Monomials])
 def test_a_thousand_items_do_not_overflow_once_normalised(kind):
-    """The reference adds logarithms in float64. The error is about eps times log2 k, here about 1100."""
+    """The reference adds logarithms in float64. The error is about eps times log2 k, here about
+    1100.
+    """
     X, weights = many_items()
     x, z = X[:, None].astype(float), X[None].astype(float)
     log_k = np.sum(np.log1p(weights.astype(float) * matches(kind, x, z)), -1)
@@ -126,7 +141,8 @@ def test_a_thousand_items_do_not_overflow_once_normalised(kind):
     assert size.max() > 650
     assert 1e-7 < expected[0, 1] < 1e-2
     K = kernax.gram(kernax.Normalised(kind(weights)), X)
-    np.testing.assert_allclose(K, expected, rtol=TOLERANCE["value"] if X64 else 4e-4, atol=1e-30)  # measured: 3e-13, 1.3e-4
+    # measured: 3e-13, 1.3e-4.
+    np.testing.assert_allclose(K, expected, rtol=TOLERANCE["value"] if X64 else 4e-4, atol=1e-30)
 
 
 def matches(kind, x, z):
@@ -136,7 +152,10 @@ def matches(kind, x, z):
 def test_powers_of_two_are_exact_as_far_as_floats_reach_and_an_error_beyond():
     last = 1023 if X64 else 127
     X = np.tril(np.ones((last + 1, last + 1), DTYPE))
-    assert np.array_equal(kernax.gram_diagonal(kernax.AllSubsets(), X[:-1]), np.ldexp(DTYPE(1), np.arange(1, last + 1)))
+    assert np.array_equal(
+        kernax.gram_diagonal(kernax.AllSubsets(), X[:-1]),
+        np.ldexp(DTYPE(1), np.arange(1, last + 1)),
+    )
     with pytest.raises(NonFiniteError, match="AllSubsets is NaN or inf"):
         kernax.gram(kernax.AllSubsets(), X[-1:])
 
@@ -152,10 +171,14 @@ def test_gradients_in_the_weights_are_those_of_the_product(kind):
 
 
 def test_gradients_in_a_thousand_weights_are_right_once_normalised():
-    """d log cosine / d weights_a = match(x, z) / (1 + ...) - half of the same for (x, x) and for (z, z)."""
+    """d log cosine / d weights_a = match(x, z) / (1 + ...) - half of the same for (x, x) and for
+    (z, z).
+    """
     X, weights = many_items()
     x, z, w = X[0].astype(float), X[1].astype(float), weights.astype(float)
-    kernel = jax.jit(lambda weights: jnp.log(kernax.Normalised(kernax.Monomials(weights))(X[0], X[1])))
+    kernel = jax.jit(
+        lambda weights: jnp.log(kernax.Normalised(kernax.Monomials(weights))(X[0], X[1]))
+    )
     part = lambda a, b: matches(kernax.Monomials, a, b) / (1 + w * matches(kernax.Monomials, a, b))
     assert_close(jax.grad(kernel)(weights), part(x, z) - (part(x, x) + part(z, z)) / 2)
 
@@ -171,10 +194,12 @@ def test_the_perceptron_over_monomials_makes_the_same_steps():
             if y[i] * (phi[i] @ w) <= 0:
                 w += y[i] * phi[i]
                 mistakes[i] += 1
-        solution = kernax.kernel_perceptron(kernax.Monomials(), CUBE, y, max_epochs=epoch, throw=False)
+        solution = kernax.kernel_perceptron(
+            kernax.Monomials(), CUBE, y, max_epochs=epoch, throw=False
+        )
         assert np.array_equal(solution.value.coefficients, mistakes * y)
     assert np.any(mistakes > 1)
-    assert_close(jax.vmap(solution.value)(CUBE), phi @ w)
+    assert_close(jax.vmap(solution.value)(CUBE), phi @ w)  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
 @needs_x64
@@ -195,9 +220,13 @@ def test_monomials_end_at_one_and_counts_do_not():
 @needs_x64
 @pytest.mark.parametrize("kind", [kernax.AllSubsets, kernax.Monomials])
 def test_bad_weights_are_refused_by_name(kind):
-    with pytest.raises(ValueError, match=rf"{kind.__name__}.weights must be in \[0, inf\) and finite, but is -1"):
+    with pytest.raises(
+        ValueError, match=rf"{kind.__name__}.weights must be in \[0, inf\) and finite, but is -1"
+    ):
         kind(-1.0)
-    with pytest.raises(ValueError, match=r"a parameter has shape \(3,\), but points have shape \(5,\)"):
+    with pytest.raises(
+        ValueError, match=r"a parameter has shape \(3,\), but points have shape \(5,\)"
+    ):
         kernax.gram(kind(np.ones(3)), CUBE)
 
 

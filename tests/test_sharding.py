@@ -1,7 +1,8 @@
-"""Every learner inside `jax.shard_map`, in a batch of weights over the devices: values of `vmap`, gradients of differences.
+"""Every learner inside `jax.shard_map`, in a batch of weights over the devices: values of `vmap`,
+gradients of differences.
 
-One device is enough to see what varies over a mesh and what does not: ridge is tested so in the quick tier. The slow tier
-runs every learner on eight, in a process of its own.
+One device is enough to see what varies over a mesh and what does not: ridge is tested so in the
+quick tier. The slow tier runs every learner on eight, in a process of its own.
 """
 
 import os
@@ -36,12 +37,14 @@ RBF = kernax.RBF(1.0)
 FEATURES = kernax.FeatureMap(lambda x: jnp.append(x, jnp.ones_like(x[0])))
 PRIOR = kernax.GaussianProcess(RBF)
 KEY = jax.random.key(0)
-SMO, GRADIENTS = kernax.SMO(tol=1e-10), kernax.ProjectedGradient(tol=1e-7)
+SMO, GRADIENTS = kernax.solvers.SMO(tol=1e-10), kernax.solvers.ProjectedGradient(tol=1e-7)
 
 
 def over_devices(function, in_specs=OVER):
     """A function of batches, each device with its part of them."""
-    mesh = jax.make_mesh((jax.device_count(),), ("batch",), axis_types=(jax.sharding.AxisType.Auto,))
+    mesh = jax.make_mesh(
+        (jax.device_count(),), ("batch",), axis_types=(jax.sharding.AxisType.Auto,)
+    )
     return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=OVER))
 
 
@@ -58,7 +61,9 @@ def machine(**settings):
 
 
 def solved(w):
-    return kernax.solve(lx.MatrixLinearOperator(kernax.gram(RBF, X) + jnp.diag(w), lx.positive_semidefinite_tag), T).value
+    return kernax.solve(
+        lx.MatrixLinearOperator(kernax.gram(RBF, X) + jnp.diag(w), lx.positive_semidefinite_tag), T
+    ).value
 
 
 def variances(w):
@@ -78,7 +83,9 @@ def learned(w):
 
 
 def learned_from_two_starts(w):
-    return kernax.multi_start(minus_evidence, [RBF, kernax.RBF(0.5)], optax.adam(0.1), 3, args=(w,)).value.lengthscale
+    return kernax.multi_start(
+        minus_evidence, [RBF, kernax.RBF(0.5)], optax.adam(0.1), 3, args=(w,)
+    ).value.lengthscale
 
 
 QUICK = {
@@ -89,20 +96,28 @@ SLOW = {
     "evidence": lambda w: -minus_evidence(RBF, w),
     "logistic": lambda w: fitted(kernax.kernel_logistic(RBF, X, Y, 0.3, weights=w)),
     "solve": solved,
-    "ridge with a bias": lambda w: fitted(kernax.kernel_ridge(RBF, X, T, 0.1, weights=w, bias=True)),
+    "ridge with a bias": lambda w: fitted(
+        kernax.kernel_ridge(RBF, X, T, 0.1, weights=w, bias=True)
+    ),
     "ridge in features": lambda w: fitted(kernax.kernel_ridge(FEATURES, X, T, 0.1, weights=w)),
-    "ridge in blocks": lambda w: fitted(kernax.kernel_ridge(RBF, X, T, 0.1, weights=w, block_size=4)),
+    "ridge in blocks": lambda w: fitted(
+        kernax.kernel_ridge(RBF, X, T, 0.1, weights=w, block_size=4)
+    ),
     "ridge by weights": lambda w: fitted(kernax.kernel_ridge(RBF, X, w, 0.1)),
     "leave one out": lambda w: kernax.leave_one_out(RBF, X, T, 0.1, weights=w, bias=True),
     "condition": variances,
     "sample": drawn,
-    "logistic in features": lambda w: fitted(kernax.kernel_logistic(FEATURES, X, Y, 0.3, weights=w)),
+    "logistic in features": lambda w: fitted(
+        kernax.kernel_logistic(FEATURES, X, Y, 0.3, weights=w)
+    ),
     "softmax": lambda w: fitted(kernax.kernel_softmax(RBF, X, CLASSES, 0.3, weights=w)),
     "svm by projected gradients": machine(solver=GRADIENTS),
     "svm in blocks": machine(solver=SMO, block_size=4),
-    "svm on working sets": machine(solver=kernax.SMO(tol=1e-10, working_set=6)),
+    "svm on working sets": machine(solver=kernax.solvers.SMO(tol=1e-10, working_set=6)),
     "machines": lambda w: fitted(kernax.svm(RBF, X, 2 * CLASSES - 1, 1.0, weights=w, solver=SMO)),
-    "regression": lambda w: fitted(kernax.support_vector_regression(RBF, X, T, 1.0, 0.1, weights=w, solver=SMO)),
+    "regression": lambda w: fitted(
+        kernax.support_vector_regression(RBF, X, T, 1.0, 0.1, weights=w, solver=SMO)
+    ),
     "one class": lambda w: fitted(kernax.one_class_svm(RBF, X, 0.3, weights=w, solver=SMO)),
     "squared": risk(Squared(), T, bias=True),
     "Huber": risk(Huber(), T),
@@ -111,27 +126,45 @@ SLOW = {
     "Poisson": risk(Poisson(), COUNTS),
     "pinball": risk(Pinball(0.3), T, solver=SMO),
     "lasso": lambda w: kernax.lasso(X, T, 0.1, weights=w, bias=True).value[0],
-    "platt": lambda w: kernax.platt(T, Y, weights=w).value.slope,
+    "platt": lambda w: kernax.calibration.platt(T, Y, weights=w).value.slope,
     "left-out machines": lambda w: kernax.svm_leave_one_out(RBF, X, Y, 1.0, weights=w, solver=SMO),
-    "mean embedding": lambda w: kernax.mean_embedding(RBF, X, weights=w).values(X),
-    "discrepancy": lambda w: kernax.maximum_mean_discrepancy(RBF, X * w[:, None], X[:5]),
-    "hsic": lambda w: kernax.hsic(RBF, RBF, X * w[:, None], X),
+    "mean embedding": lambda w: kernax.samples.mean_embedding(RBF, X, weights=w).values(X),
+    "discrepancy": lambda w: kernax.samples.maximum_mean_discrepancy(RBF, X * w[:, None], X[:5]),
+    "hsic": lambda w: kernax.samples.hsic(RBF, RBF, X * w[:, None], X),
     "gram": lambda w: kernax.gram(kernax.RBF(w[0]), X),
     "gram in blocks": lambda w: kernax.gram(RBF, X * w[:, None], X, block_size=4),
     "eigenvalues": lambda w: kernax.eigenpairs(RBF, X * w[:, None], 2).values,
-    "empirical features": lambda w: kernax.empirical_features(kernax.RBF(0.3 * w[0]), X).values(X[:2]),
+    "empirical features": lambda w: kernax.empirical_features(kernax.RBF(0.3 * w[0]), X).values(
+        X[:2]
+    ),
 }
 STEPS = {  # without a derivative
-    "perceptron": lambda w: fitted(kernax.kernel_perceptron(RBF, X * w[:, None], Y, max_epochs=300, averaged=True)),
-    "perceptron in features": lambda w: fitted(kernax.kernel_perceptron(FEATURES, X * w[:, None], jnp.sign(X[:, 0]))),
-    "isotonic": lambda w: kernax.isotonic(T, Y, weights=w).probabilities,
-    "two-sample test": lambda w: kernax.two_sample_test(RBF, X * w[:, None], X[:5], permutations=9, key=KEY).p_value,
-    "independence test": lambda w: kernax.independence_test(RBF, RBF, X * w[:, None], X, permutations=9, key=KEY).p_value,
+    "perceptron": lambda w: fitted(
+        kernax.kernel_perceptron(RBF, X * w[:, None], Y, max_epochs=300, averaged=True)
+    ),
+    "perceptron in features": lambda w: fitted(
+        kernax.kernel_perceptron(FEATURES, X * w[:, None], jnp.sign(X[:, 0]))
+    ),
+    "isotonic": lambda w: kernax.calibration.isotonic(T, Y, weights=w).probabilities,
+    "two-sample test": lambda w: (
+        kernax.samples.two_sample_test(RBF, X * w[:, None], X[:5], permutations=9, key=KEY).p_value
+    ),
+    "independence test": lambda w: (
+        kernax.samples.independence_test(
+            RBF, RBF, X * w[:, None], X, permutations=9, key=KEY
+        ).p_value
+    ),
     "minimise": learned,
     "multi_start": learned_from_two_starts,
 }
-ON_EIGHT = pytest.mark.skipif(jax.device_count() < 8, reason="runs on eight devices, by way of the last test")
-CASES = ["ridge", pytest.param("svm", marks=pytest.mark.slow), *(pytest.param(name, marks=ON_EIGHT) for name in SLOW)]
+ON_EIGHT = pytest.mark.skipif(
+    jax.device_count() < 8, reason="runs on eight devices, by way of the last test"
+)
+CASES = [
+    "ridge",
+    pytest.param("svm", marks=pytest.mark.slow),
+    *(pytest.param(name, marks=ON_EIGHT) for name in SLOW),
+]
 
 
 def assert_agree(sharded, plain):
@@ -141,26 +174,36 @@ def assert_agree(sharded, plain):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_batch_over_devices_has_the_values_of_vmap_and_the_gradients_of_its_differences(name):
-    """Catches a loop, branch or linear solve that mixes arrays which differ between devices with those that do not."""
+    """Catches a loop, branch or linear solve that mixes arrays which differ between devices with
+    those that do not.
+    """
     values = (QUICK | SLOW)[name]
     total = lambda w: jnp.sum(jnp.sin(values(w)))
     sharded = over_devices(jax.vmap(jax.value_and_grad(total)))
     of_each, gradients = sharded(WEIGHTS)
     assert_agree(of_each, jax.jit(jax.vmap(total))(WEIGHTS))
     (ahead, _), (behind, _) = sharded(WEIGHTS + STEP), sharded(WEIGHTS - STEP)
-    assert_close(np.asarray(ahead - behind), np.asarray(2 * jnp.sum(gradients * STEP, 1)), TOLERANCE["gradient"])
+    assert_close(
+        np.asarray(ahead - behind),
+        np.asarray(2 * jnp.sum(gradients * STEP, 1)),
+        TOLERANCE["gradient"],
+    )
 
 
 @ON_EIGHT
 @pytest.mark.parametrize("name", STEPS)
 def test_values_without_a_derivative_of_a_batch_over_devices_are_those_of_vmap(name):
-    assert_agree(over_devices(jax.vmap(STEPS[name]))(WEIGHTS), jax.jit(jax.vmap(STEPS[name]))(WEIGHTS))
+    assert_agree(
+        over_devices(jax.vmap(STEPS[name]))(WEIGHTS), jax.jit(jax.vmap(STEPS[name]))(WEIGHTS)
+    )
 
 
 @ON_EIGHT
 @pytest.mark.parametrize("verb", ["ridge", "svm", "evidence"])
 def test_batches_of_points_kernels_and_targets_run_over_devices(verb):
-    """Catches what only weights are fed to: here the points, the lengthscale and the targets differ, and nothing else."""
+    """Catches what only weights are fed to: here the points, the lengthscale and the targets
+    differ, and nothing else.
+    """
     verbs = {
         "ridge": lambda k, X, y: jnp.sum(fitted(kernax.kernel_ridge(k, X, y, 0.1)) ** 2),
         "svm": lambda k, X, y: jnp.sum(fitted(kernax.svm(k, X, Y, 1.0, solver=SMO)) ** 2),
@@ -176,7 +219,9 @@ def test_the_gradient_in_points_that_all_devices_share_is_summed_over_them():
     """Catches a cast that loses the sum over devices in its transpose."""
 
     def losses(X, weights):
-        return jax.vmap(lambda w: kernax.log_marginal_likelihood(RBF, X, T, 0.1, weights=w))(weights)
+        return jax.vmap(lambda w: kernax.log_marginal_likelihood(RBF, X, T, 0.1, weights=w))(
+            weights
+        )
 
     both = (PartitionSpec(), OVER)
     sharded = jax.grad(lambda X: jnp.sum(over_devices(losses, both)(X, WEIGHTS)))(X)
@@ -185,7 +230,9 @@ def test_the_gradient_in_points_that_all_devices_share_is_summed_over_them():
 
 @ON_EIGHT
 def test_a_failure_on_one_device_raises():
-    """Catches a check at run time that is left out inside shard_map: without weights nothing is left to fit."""
+    """Catches a check at run time that is left out inside shard_map: without weights nothing is
+    left to fit.
+    """
     weights = WEIGHTS.at[-1].set(0)
     with pytest.raises(Exception, match="NaN or inf"):
         jax.block_until_ready(over_devices(jax.vmap(QUICK["ridge"]))(weights))
@@ -194,7 +241,11 @@ def test_a_failure_on_one_device_raises():
 @pytest.mark.slow
 @pytest.mark.skipif(jax.device_count() == 8, reason="it would run itself")
 def test_learners_run_on_eight_devices():
-    flags = f"{QUICK_FLAGS} --xla_force_host_platform_device_count=8"  # optimisation has no part in it
+    flags = (
+        f"{QUICK_FLAGS} --xla_force_host_platform_device_count=8"  # optimisation has no part in it
+    )
     command = [sys.executable, "-m", "pytest", __file__, "-n", "0", "-q", "-x", "-m", ""]
-    done = subprocess.run(command, env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout[-3000:]

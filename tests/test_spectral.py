@@ -1,4 +1,6 @@
-"""Spectral densities against quadrature and mpmath, and the random Fourier features that are drawn from them."""
+"""Spectral densities against quadrature and mpmath, and the random Fourier features that are drawn
+from them.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -11,19 +13,25 @@ from conftest import X64, check_derivatives, needs_x32, needs_x64, untyped
 from scipy.integrate import quad
 
 import kernax
-from kernax.core.spectral import gamma_draws
+from kernax.core.spectral_densities import gamma_draws
 
 DTYPE = jnp.result_type(float)
 ARD = np.array([0.5, 1.7])
-MIXTURE = kernax.SpectralMixture(np.array([0.7, 0.4]), np.array([[0.3, 0.1], [-0.2, 0.5]]), np.array([[0.2, 0.3], [0.1, 0.25]]))
-ON_THE_LINE = kernax.SpectralMixture(np.array([0.7, 0.4]), np.array([[0.3], [-0.2]]), np.array([[0.2], [0.1]]))
+MIXTURE = kernax.SpectralMixture(
+    np.array([0.7, 0.4]), np.array([[0.3, 0.1], [-0.2, 0.5]]), np.array([[0.2, 0.3], [0.1, 0.25]])
+)
+ON_THE_LINE = kernax.SpectralMixture(
+    np.array([0.7, 0.4]), np.array([[0.3], [-0.2]]), np.array([[0.2], [0.1]])
+)
 STATIONARY = {
     "RBF": kernax.RBF(0.7),
     "Matern12": kernax.Matern12(0.7),
     "Matern32": kernax.Matern32(0.7),
     "Matern52": kernax.Matern52(0.7),
     "Matern": kernax.Matern(0.8, 0.7),
-    "RationalQuadratic": kernax.RationalQuadratic(0.7, 0.8),  # an infinite density at 0 in the plane, a finite one on the line
+    "RationalQuadratic": kernax.RationalQuadratic(
+        0.7, 0.8
+    ),  # an infinite density at 0 in the plane, a finite one on the line
     "RationalQuadratic-1": kernax.RationalQuadratic(0.7, 1.0),
 }
 COUNT = 20_000
@@ -32,7 +40,9 @@ X = np.random.default_rng(0).normal(size=(6, 2)).astype(DTYPE)
 
 
 def trapezoid_on_the_half_line(f, count=600):
-    """`integral_0^inf f`, with r = exp(4 sinh u), which leaves nothing of heavy tails or of a pole at zero."""
+    """`integral_0^inf f`, with r = exp(4 sinh u), which leaves nothing of heavy tails or of a pole
+    at zero.
+    """
     u = np.linspace(-2.6, 2.3, count)
     r = np.exp(4 * np.sinh(u)).astype(DTYPE)
     return np.sum(np.asarray(f(r), float) * r.astype(float) * 4 * np.cosh(u)) * (u[1] - u[0])
@@ -50,8 +60,11 @@ def test_the_density_integrates_to_one_on_the_line_and_in_the_plane(name):
     """K16: the integral is k(0)."""
     S = density(STATIONARY[name])
     on_the_line = trapezoid_on_the_half_line(lambda r: 2 * S(r[:, None]))
-    # r S r^2 dr / r: the measure 2 pi r dr keeps tails of order 1/r^2 and a pole of order less than 2
-    in_the_plane = trapezoid_on_the_half_line(lambda r: 2 * np.pi * r * S(np.stack([0.6 * r, 0.8 * r], 1)))
+    # r S r^2 dr / r: the measure 2 pi r dr keeps tails of order 1/r^2 and a pole of order less than
+    # 2
+    in_the_plane = trapezoid_on_the_half_line(
+        lambda r: 2 * np.pi * r * S(np.stack([0.6 * r, 0.8 * r], 1))
+    )
     np.testing.assert_allclose([on_the_line, in_the_plane], 1, rtol=QUADRATURE)
 
 
@@ -62,8 +75,16 @@ def test_the_kernel_is_the_transform_of_its_density_on_the_line(name):
     kernel = STATIONARY[name]
     S = jax.jit(lambda w: kernel.spectral_density(w[None]))
     for t in (0.4, 1.3):
-        value, _ = quad(lambda w: 2 * float(S(jnp.asarray(w, float))), 0, np.inf, weight="cos", wvar=2 * np.pi * t, epsabs=1e-9)
-        assert value == pytest.approx(float(kernel(jnp.zeros(1), jnp.array([t]))), abs=1e-7)  # quad is right to 1e-8 or so
+        value, _ = quad(
+            lambda w: 2 * float(S(jnp.asarray(w, float))),
+            0,
+            np.inf,
+            weight="cos",
+            wvar=2 * np.pi * t,
+            epsabs=1e-9,
+        )
+        # Quad is right to 1e-8 or so.
+        assert value == pytest.approx(float(kernel(jnp.zeros(1), jnp.array([t]))), abs=1e-7)
 
 
 @pytest.mark.parametrize("name", STATIONARY)
@@ -74,7 +95,9 @@ def test_integrated_over_one_dimension_the_density_is_that_of_fewer(name):
     np.testing.assert_allclose(across, S(np.array([[0.3]], DTYPE))[0], rtol=QUADRATURE)
 
 
-@pytest.mark.parametrize("kernel", [kernax.RBF(ARD), kernax.Matern(9.5, ARD), MIXTURE], ids=lambda k: type(k).__name__)
+@pytest.mark.parametrize(
+    "kernel", [kernax.RBF(ARD), kernax.Matern(9.5, ARD), MIXTURE], ids=lambda k: type(k).__name__
+)
 def test_in_the_plane_the_kernel_is_the_transform_of_its_density(kernel):
     """With a lengthscale per dimension."""
     w = np.linspace(-3.5, 3.5, 141)
@@ -82,9 +105,10 @@ def test_in_the_plane_the_kernel_is_the_transform_of_its_density(kernel):
     S = np.asarray(density(kernel)(grid.astype(DTYPE)), float) * (w[1] - w[0]) ** 2
     t = np.array([[0.0, 0.0], [0.4, -0.3], [1.1, 0.6]])
     values = [kernel(jnp.zeros(2, DTYPE), jnp.asarray(each, DTYPE)) for each in t]
+    # 4e-8: the tails cut off.
     np.testing.assert_allclose(
         np.cos(2 * np.pi * t @ grid.T) @ S, values, atol=1e-6 if X64 else 1e-5
-    )  # 4e-8: the tails cut off
+    )
 
 
 def test_the_density_of_a_rational_quadratic_is_its_bessel_function():
@@ -96,20 +120,28 @@ def test_the_density_of_a_rational_quadratic_is_its_bessel_function():
             w, exact = np.zeros(dim, DTYPE), mpmath.mpf(float(kernel.alpha))
             w[0] = r
             q, p = 8 * mpmath.pi**2 * exact * mpmath.mpf(float(r)) ** 2, exact - mpmath.mpf(dim) / 2
-            bessel = 2 * (q / 4) ** (p / 2) * mpmath.besselk(p, mpmath.sqrt(q)) / mpmath.gamma(exact)
+            bessel = (
+                2 * (q / 4) ** (p / 2) * mpmath.besselk(p, mpmath.sqrt(q)) / mpmath.gamma(exact)
+            )
             reference = float((2 * mpmath.pi * exact) ** (mpmath.mpf(dim) / 2) * bessel)
             worst = max(worst, abs(float(kernel.spectral_density(jnp.asarray(w))) / reference - 1))
     assert worst < (1e-11 if X64 else 2e-5)  # measured: 2e-13 and 2e-6
 
 
 def test_at_frequency_zero_the_density_of_a_rational_quadratic_is_its_limit():
-    at_zero = lambda alpha, dim: float(kernax.RationalQuadratic(1.0, alpha).spectral_density(jnp.zeros(dim, DTYPE)))
-    assert at_zero(1.0, 1) == pytest.approx(np.sqrt(2 * np.pi) * np.sqrt(np.pi), rel=1e-5)  # Gamma(1/2) / Gamma(1)
+    at_zero = lambda alpha, dim: float(
+        kernax.RationalQuadratic(1.0, alpha).spectral_density(jnp.zeros(dim, DTYPE))
+    )
+    # Gamma(1/2) / Gamma(1).
+    assert at_zero(1.0, 1) == pytest.approx(np.sqrt(2 * np.pi) * np.sqrt(np.pi), rel=1e-5)
     assert at_zero(1.0, 2) == at_zero(0.7, 2) == np.inf
 
 
 @needs_x64
-@pytest.mark.parametrize("kernel", [kernax.RBF(ARD), kernax.Matern(0.9, ARD), kernax.RationalQuadratic(ARD, 1.0), MIXTURE])
+@pytest.mark.parametrize(
+    "kernel",
+    [kernax.RBF(ARD), kernax.Matern(0.9, ARD), kernax.RationalQuadratic(ARD, 1.0), MIXTURE],
+)
 def test_densities_are_differentiable_in_every_parameter(kernel):
     """Also where the order of the Bessel function is exactly zero."""
     theta, rebuild = kernax.unconstrain(kernel)
@@ -122,7 +154,10 @@ def test_a_point_or_a_frequency_of_another_dimension_is_refused():
     for kernel in (kernax.RBF(ARD), MIXTURE):
         with pytest.raises(ValueError, match=r"shape \(2,\), but points have shape \(3,\)"):
             kernel.spectral_density(jnp.zeros(3, DTYPE))
-        with pytest.raises(ValueError, match=r"shape \(2,\), but points have shape \(3,\)|means \(2, 2\) needs dim = 2"):
+        with pytest.raises(
+            ValueError,
+            match=r"shape \(2,\), but points have shape \(3,\)|means \(2, 2\) needs dim = 2",
+        ):
             kernel.sample_frequencies(8, 3, key=jax.random.key(0))
 
 
@@ -130,7 +165,10 @@ def test_a_point_or_a_frequency_of_another_dimension_is_refused():
 
 
 SLOW = ("Matern", "RationalQuadratic")  # to draw from
-DRAWN = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in (*STATIONARY, "SpectralMixture")]
+DRAWN = [
+    pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
+    for name in (*STATIONARY, "SpectralMixture")
+]
 
 
 @needs_x64
@@ -141,19 +179,25 @@ def test_frequencies_have_the_kernel_as_their_characteristic_function(name):
     assert frequencies.shape == (COUNT, 1)
     assert frequencies.dtype == DTYPE
     t = np.array([[0.2, 0.7, 1.9]])
-    cosines = np.cos(2 * np.pi * np.asarray(frequencies, float) @ t) * np.asarray(weights, float)[:, None]
+    cosines = (
+        np.cos(2 * np.pi * np.asarray(frequencies, float) @ t) * np.asarray(weights, float)[:, None]
+    )
     values = [float(kernel(jnp.zeros(1, DTYPE), jnp.asarray([each], DTYPE))) for each in t[0]]
     error = np.abs(cosines.sum(0) - values) / (np.sqrt(COUNT) * cosines.std(0))
     assert np.max(error) < 3.5  # standard errors
 
 
-@pytest.mark.parametrize(("kernel", "variance"), [(kernax.RBF(ARD), 1), (kernax.Matern(6.0, ARD), 12 / 10)])
+@pytest.mark.parametrize(
+    ("kernel", "variance"), [(kernax.RBF(ARD), 1), (kernax.Matern(6.0, ARD), 12 / 10)]
+)
 def test_frequencies_have_the_moments_of_a_student_t(kernel, variance):
     """2 nu degrees of freedom: variance 2 nu / (2 nu - 2) in units of 1 / (2 pi lengthscale)."""
     frequencies, weights = kernel.sample_frequencies(COUNT, 2, key=jax.random.key(1))
     units = np.asarray(frequencies, float) * 2 * np.pi * ARD
     np.testing.assert_allclose(units.mean(0), 0, atol=4 / np.sqrt(COUNT))
-    np.testing.assert_allclose(np.cov(units.T), variance * np.eye(2), atol=6 * variance / np.sqrt(COUNT))
+    np.testing.assert_allclose(
+        np.cov(units.T), variance * np.eye(2), atol=6 * variance / np.sqrt(COUNT)
+    )
     assert float(jnp.sum(weights)) == pytest.approx(1, rel=1e-5)
 
 
@@ -166,7 +210,9 @@ def test_gamma_draws_are_quantiles_at_every_shape():
         alpha = jnp.asarray(alpha, DTYPE)
         expected = scipy.special.gammaincinv(float(alpha), u)
         seen = expected > 1e-36  # smaller ones are cut off in float32
-        np.testing.assert_allclose(np.asarray(draw(alpha), float)[seen], expected[seen], rtol=1e-11 if X64 else 1e-4)
+        np.testing.assert_allclose(
+            np.asarray(draw(alpha), float)[seen], expected[seen], rtol=1e-11 if X64 else 1e-4
+        )
 
 
 @needs_x32
@@ -187,7 +233,9 @@ def test_features_converge_as_one_over_the_root_of_their_number(kernel):
     K = np.asarray(kernax.gram(kernel, X))
 
     def errors(count, keys):
-        approximate = lambda key: kernax.gram(kernax.random_fourier_features(kernel, count, 2, key=key), X)
+        approximate = lambda key: kernax.gram(
+            kernax.random_fourier_features(kernel, count, 2, key=key), X
+        )
         return np.asarray(jax.jit(jax.vmap(approximate))(keys)) - K
 
     keys = jax.random.split(jax.random.key(0), 40)
@@ -195,7 +243,8 @@ def test_features_converge_as_one_over_the_root_of_their_number(kernel):
     assert np.max(np.abs(np.diagonal(many, axis1=1, axis2=2))) < 1e-5 * K[0, 0]  # exact
     assert np.std(few) / np.std(many) == pytest.approx(4, rel=0.15)  # the root of 16
     off = ~np.eye(6, dtype=bool)
-    assert np.max(np.abs(many.mean(0)[off]) / (many.std(0)[off] / np.sqrt(40))) < 4  # no bias: 15 pairs, in standard errors
+    # No bias: 15 pairs, in standard errors.
+    assert np.max(np.abs(many.mean(0)[off]) / (many.std(0)[off] / np.sqrt(40))) < 4
 
 
 @needs_x64
@@ -208,12 +257,16 @@ def test_features_are_a_map_of_points_that_holds_its_frequencies_as_data(tmp_pat
     np.testing.assert_allclose(phi @ phi.T, kernax.gram(features, X), rtol=1e-5, atol=1e-5)
     assert kernax.unconstrain(features)[0] == {}
     kernax.save(tmp_path / "features", features)
-    np.testing.assert_array_equal(kernax.gram(kernax.load(tmp_path / "features"), X), kernax.gram(features, X))
+    np.testing.assert_array_equal(
+        kernax.gram(kernax.load(tmp_path / "features"), X), kernax.gram(features, X)
+    )
 
 
 @needs_x64
 def test_terms_of_a_sum_share_the_frequencies_and_keep_their_own_weight():
-    features = kernax.random_fourier_features(3.0 * kernax.RBF() + kernax.RBF(0.1), 5, 2, key=jax.random.key(0))
+    features = kernax.random_fourier_features(
+        3.0 * kernax.RBF() + kernax.RBF(0.1), 5, 2, key=jax.random.key(0)
+    )
     np.testing.assert_allclose(features.phi.weights, [1, 1, 1, 0.5, 0.5], rtol=1e-6)
 
 
@@ -235,10 +288,19 @@ def test_a_kernel_is_learned_through_features_built_inside_the_loss():
     target = kernax.gram(kernax.RBF(ARD), X)
 
     def loss(kernel):
-        return jnp.mean((kernax.gram(kernax.random_fourier_features(kernel, 500, 2, key=jax.random.key(1)), X) - target) ** 2)
+        return jnp.mean(
+            (
+                kernax.gram(
+                    kernax.random_fourier_features(kernel, 500, 2, key=jax.random.key(1)), X
+                )
+                - target
+            )
+            ** 2
+        )
 
     learned = kernax.minimise(loss, kernax.RBF(np.ones(2)), optax.adam(0.1), 80).value
-    np.testing.assert_allclose(learned.lengthscale, ARD, rtol=0.1)  # measured: within 5%, what 500 frequencies allow
+    # measured: within 5%, what 500 frequencies allow.
+    np.testing.assert_allclose(learned.lengthscale, ARD, rtol=0.1)
 
 
 @needs_x64
@@ -248,14 +310,18 @@ def test_features_work_under_jit_and_in_a_batch_of_keys():
     eager = build(kernel, key)
     compiled = jax.jit(build)(kernel, key)
     np.testing.assert_allclose(compiled.phi.frequencies, eager.phi.frequencies, rtol=1e-5)
-    batch = jax.vmap(lambda key: build(kernel, key)(X[0], X[1]))(jnp.stack([key, jax.random.key(6)]))
+    batch = jax.vmap(lambda key: build(kernel, key)(X[0], X[1]))(
+        jnp.stack([key, jax.random.key(6)])
+    )
     np.testing.assert_allclose(batch[0], eager(X[0], X[1]), rtol=1e-4, atol=1e-5)
     assert abs(batch[1] - batch[0]) > 1e-6
 
 
 @needs_x64
 def test_parts_in_different_precisions_are_drawn_in_one():
-    features = kernax.random_fourier_features(kernax.RBF(np.float32(1)) + kernax.RBF(), 4, 2, key=jax.random.key(0))
+    features = kernax.random_fourier_features(
+        kernax.RBF(np.float32(1)) + kernax.RBF(), 4, 2, key=jax.random.key(0)
+    )
     assert features.phi.frequencies.dtype == jnp.float64
 
 
@@ -263,13 +329,19 @@ def test_parts_in_different_precisions_are_drawn_in_one():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((kernax.GammaExponential(), 4, 2), "GammaExponential has no spectral density here.* for RBF, Matern12"),
+        (
+            (kernax.GammaExponential(), 4, 2),
+            "GammaExponential has no spectral density here.* for RBF, Matern12",
+        ),
         ((kernax.RBF() + kernax.Periodic(), 4, 2), "Periodic has no spectral density"),
         ((kernax.RBF() * kernax.RBF(), 4, 2), "Product has no spectral density"),
         ((kernax.RBF(), 0, 2), "count must be a positive integer, but is 0"),
         ((kernax.RBF(), 4, 2.0), "dim must be a positive integer, but is 2.0"),
         ((kernax.RBF(np.ones(3)), 4, 2), r"shape \(3,\), but points have shape \(2,\)"),
-        ((kernax.RBF() + kernax.Matern12(), 1, 2), "count must be at least 2, one frequency for every term"),
+        (
+            (kernax.RBF() + kernax.Matern12(), 1, 2),
+            "count must be at least 2, one frequency for every term",
+        ),
         ((MIXTURE, 1, 2), r"needs dim = 2 and count >= 2, but got 2 and 1"),
     ],
 )

@@ -11,12 +11,16 @@ import pytest
 from conftest import TOLERANCE, X64, needs_x32, needs_x64, real_data, untyped
 
 import kernax
+from kernax import strings
 from kernax.errors import FeaturelessWarning, NonFiniteError
-from kernax.kernels import spectrum, strings
+from kernax.kernels import spectrum
 
 DTYPE = jnp.result_type(float)
 TEXTS = ["abcabca", "cabbage"[:6], "aaaaaaa", "bca", "c", "ab", "abacbcb"]  # over abcge
-WORDS = [text.split() for text in ("the cat sat on the mat", "the dog sat", "on the mat the cat sat", "dog")]
+WORDS = [
+    text.split()
+    for text in ("the cat sat on the mat", "the dog sat", "on the mat the cat sat", "dog")
+]
 
 
 def substrings(text, k):
@@ -56,7 +60,9 @@ def every(features, lengths):
 
 
 def blended(lengths, decay):
-    return lambda texts: of_features(every(substrings, lengths), texts, lambda u: decay ** (2 * len(u)))
+    return lambda texts: of_features(
+        every(substrings, lengths), texts, lambda u: decay ** (2 * len(u))
+    )
 
 
 def all_subsequences(texts, decay):
@@ -70,11 +76,16 @@ CASES = {
     "BlendedSpectrum": (kernax.BlendedSpectrum(3, 0.7), blended(range(1, 4), 0.7)),
     "AllSubstrings": (kernax.AllSubstrings(), blended(range(1, 8), 1.0)),
     "AllSubstrings-decay": (kernax.AllSubstrings(0.7), blended(range(1, 8), 0.7)),
-    **{f"Subsequence-{p}": (kernax.Subsequence(p, 0.6), lambda t, p=p: of_features(lambda s: subsequences(s, p, 0.6), t))
-       for p in (1, 2, 4)},
+    **{
+        f"Subsequence-{p}": (
+            kernax.Subsequence(p, 0.6),
+            lambda t, p=p: of_features(lambda s: subsequences(s, p, 0.6), t),
+        )
+        for p in (1, 2, 4)
+    },
     "AllSubsequences": (kernax.AllSubsequences(), lambda t: all_subsequences(t, 1.0)),
     "AllSubsequences-decay": (kernax.AllSubsequences(0.7), lambda t: all_subsequences(t, 0.7)),
-}  # fmt: skip
+}
 
 
 @needs_x64
@@ -84,7 +95,9 @@ def test_kernels_of_letters_and_of_words_count_what_they_say(name):
     kernel, by_hand = CASES[name]
     for texts in (TEXTS, WORDS):
         X = strings.encode(texts)
-        np.testing.assert_allclose(kernax.gram(kernel, X), by_hand(texts), rtol=TOLERANCE["value"], atol=TOLERANCE["value"])
+        np.testing.assert_allclose(
+            kernax.gram(kernel, X), by_hand(texts), rtol=TOLERANCE["value"], atol=TOLERANCE["value"]
+        )
 
 
 @needs_x64
@@ -94,9 +107,12 @@ def test_mismatches_are_counted_over_the_whole_alphabet(k, m, features, monkeypa
     """By features and pair by pair: the letter d occurs nowhere, and is a way to differ."""
     monkeypatch.setattr(spectrum, "_MOST_FEATURES", features)
     texts = [text.translate(str.maketrans("ge", "bc")) for text in TEXTS]
-    kernel = kernax.Warped(kernax.Mismatch(k, m), lambda x: x)  # its own function: nothing compiled is used again
+    # Its own function: nothing compiled is used again.
+    kernel = kernax.Warped(kernax.Mismatch(k, m), lambda x: x)
     expected = of_features(lambda text: mismatches(text, k, m, "abcd"), texts)
-    np.testing.assert_allclose(kernax.gram(kernel, strings.encode(texts, "abcd")), expected, rtol=TOLERANCE["value"])
+    np.testing.assert_allclose(
+        kernax.gram(kernel, strings.encode(texts, "abcd")), expected, rtol=TOLERANCE["value"]
+    )
 
 
 @needs_x64
@@ -106,7 +122,8 @@ def test_substrings_compared_or_sorted_count_as_histograms_do(k, compared, monke
     expected = np.asarray(kernax.gram(kernax.Spectrum(k), strings.encode(TEXTS)))
     monkeypatch.setattr(spectrum, "_MOST_FEATURES", 0)
     monkeypatch.setattr(spectrum, "_MOST_COMPARED", compared)
-    kernel = kernax.Warped(kernax.Spectrum(k), lambda x: x)  # its own function: nothing compiled is used again
+    # Its own function: nothing compiled is used again.
+    kernel = kernax.Warped(kernax.Spectrum(k), lambda x: x)
     np.testing.assert_array_equal(kernax.gram(kernel, strings.encode(TEXTS)), expected)
 
 
@@ -128,9 +145,13 @@ def test_long_paddings_and_small_decays_lose_nothing():
     """What divides a match depends on the strings alone, and never leaves the range of floats."""
     text = "abcdefghijklmnop"
     for length in (16, 1000):
-        assert kernax.gram(kernax.Subsequence(16, 1.0), strings.encode([text], length=length))[0, 0] == 1
+        assert (
+            kernax.gram(kernax.Subsequence(16, 1.0), strings.encode([text], length=length))[0, 0]
+            == 1
+        )
     X = strings.encode([text[:6], text[:2] + text[3:6]])
-    K = kernax.gram(kernax.Normalised(kernax.Subsequence(2, 1e-25)), X)  # ab, de and ef, of five and four in a row
+    # ab, de and ef, of five and four in a row.
+    K = kernax.gram(kernax.Normalised(kernax.Subsequence(2, 1e-25)), X)
     np.testing.assert_allclose(K, [[1, 3 / 20**0.5], [3 / 20**0.5, 1]], rtol=1e-5)
 
 
@@ -149,40 +170,53 @@ def test_strings_follow_the_precision_of_the_numbers_beside_them():
 @needs_x64
 def test_values_of_a_stack_are_the_values_of_its_points():
     X, Z = strings.encode(["abab", "ba", "bb"], "ab"), strings.encode(["aba", "b"], "ab")
-    f = kernax.kernel_ridge(kernax.Subsequence(2, 0.5), X, np.eye(3)[:, :2].astype(X.weights.dtype), 0.1, bias=True).value
-    np.testing.assert_allclose(f.values(Z), jax.vmap(f)(Z), rtol=TOLERANCE["value"], atol=TOLERANCE["value"])
+    f = kernax.kernel_ridge(
+        kernax.Subsequence(2, 0.5), X, np.eye(3)[:, :2].astype(X.weights.dtype), 0.1, bias=True
+    ).value
+    np.testing.assert_allclose(
+        f.values(Z), jax.vmap(f)(Z), rtol=TOLERANCE["value"], atol=TOLERANCE["value"]
+    )
 
 
 @needs_x64
 def test_stacks_padded_differently_are_joined():
     X, Z = strings.encode(["abab", "ba"], "ab"), strings.encode(["aba"], "ab")
-    f, g = (kernax.mean_embedding(kernax.Spectrum(2), stack) for stack in (X, Z))
+    f, g = (kernax.samples.mean_embedding(kernax.Spectrum(2), stack) for stack in (X, Z))
     together = kernax.gram(kernax.Spectrum(2), strings.encode(["abab", "ba", "aba"], "ab"))
     c = np.array([0.5, 0.5, -1])
     np.testing.assert_allclose(f.distance(g), np.sqrt(c @ together @ c), rtol=1e-6)
     with pytest.raises(ValueError, match="strings over different alphabets cannot be compared"):
-        f - kernax.mean_embedding(kernax.Spectrum(2), strings.encode(["ac"]))
+        f - kernax.samples.mean_embedding(kernax.Spectrum(2), strings.encode(["ac"]))  # pyright: ignore[reportUnusedExpression]
 
 
 KERNELS = {
-    "Spectrum": kernax.Spectrum(3), "Spectrum-compared": kernax.Spectrum(9), "BlendedSpectrum": kernax.BlendedSpectrum(3, 0.7),
-    "AllSubstrings": kernax.AllSubstrings(0.7), "Mismatch": kernax.Mismatch(3, 1), "Mismatch-pairs": kernax.Mismatch(9, 2),
-    "Subsequence": kernax.Subsequence(4, 0.7), "AllSubsequences": kernax.AllSubsequences(0.7),
-}  # fmt: skip
+    "Spectrum": kernax.Spectrum(3),
+    "Spectrum-compared": kernax.Spectrum(9),
+    "BlendedSpectrum": kernax.BlendedSpectrum(3, 0.7),
+    "AllSubstrings": kernax.AllSubstrings(0.7),
+    "Mismatch": kernax.Mismatch(3, 1),
+    "Mismatch-pairs": kernax.Mismatch(9, 2),
+    "Subsequence": kernax.Subsequence(4, 0.7),
+    "AllSubsequences": kernax.AllSubsequences(0.7),
+}
 
 
 TO_COMPILE = ("Spectrum-compared", "Mismatch-pairs", "Subsequence", "AllSubsequences")
 
 
 @needs_x64
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in TO_COMPILE else n for n in KERNELS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in TO_COMPILE else n for n in KERNELS]
+)
 def test_padding_never_shows_not_in_the_last_bit(name):
     rng = np.random.default_rng(0)
     texts = ["".join(rng.choice(list("ACGT"), size)) for size in (33, 9, 21)]
     tight, wide = strings.encode(texts, "ACGT"), strings.encode(texts, "ACGT", length=47)
     kernel = KERNELS[name]
     np.testing.assert_array_equal(kernax.gram(kernel, tight), kernax.gram(kernel, wide))
-    np.testing.assert_array_equal(kernax.gram(kernel, tight, wide), kernax.gram(kernel, tight, tight))
+    np.testing.assert_array_equal(
+        kernax.gram(kernel, tight, wide), kernax.gram(kernel, tight, tight)
+    )
 
 
 @needs_x64
@@ -218,17 +252,28 @@ def test_the_subsequence_kernel_has_the_papers_values():
 @needs_x64
 @pytest.mark.parametrize(
     "kernel",
-    [kernax.Spectrum(2), *(pytest.param(k, marks=pytest.mark.slow) for k in (kernax.Subsequence(2), kernax.AllSubstrings()))],
+    [
+        kernax.Spectrum(2),
+        *(
+            pytest.param(k, marks=pytest.mark.slow)
+            for k in (kernax.Subsequence(2), kernax.AllSubstrings())
+        ),
+    ],
 )
 def test_an_empty_string_has_a_row_of_zeros_and_a_warning(kernel):
     """T01: never NaN."""
     X = strings.encode(["banana", "", "nab"])
     np.testing.assert_array_equal(kernax.gram(kernel, X)[1], 0)
-    with pytest.warns(FeaturelessWarning, match="1 of 3 points have no features under Normalised, the first of them point 1"):
+    with pytest.warns(
+        FeaturelessWarning,
+        match="1 of 3 points have no features under Normalised, the first of them point 1",
+    ):
         K = kernax.gram(kernax.Normalised(kernel), X)
     np.testing.assert_array_equal(K[1], 0)
     for first, second in ((slice(1, 3), slice(0, 1)), (slice(0, 1), slice(1, 3))):
-        with pytest.warns(FeaturelessWarning, match="1 of 2 points have no features under Normalised, the first"):
+        with pytest.warns(
+            FeaturelessWarning, match="1 of 2 points have no features under Normalised, the first"
+        ):
             across = kernax.gram(kernax.Normalised(kernel), X[first], X[second])
         np.testing.assert_array_equal(across, K[first, second])
     np.testing.assert_allclose(np.diagonal(K)[[0, 2]], 1, rtol=1e-6)
@@ -239,7 +284,10 @@ def test_an_empty_string_has_a_row_of_zeros_and_a_warning(kernel):
 @needs_x64
 def test_learners_warn_of_strings_without_features_and_of_a_kernel_that_is_zero_throughout():
     X, y = strings.encode(["banana", "", "nab"]), np.array([1.0, 2.0, 3.0], DTYPE)
-    kernel, one = kernax.Normalised(kernax.Spectrum(2)), "1 of 3 points have no features under {}, the first of them point 1"
+    kernel, one = (
+        kernax.Normalised(kernax.Spectrum(2)),
+        "1 of 3 points have no features under {}, the first of them point 1",
+    )
     with pytest.warns(FeaturelessWarning, match=one.format("Normalised")):
         f = kernax.kernel_ridge(kernel, X, y, 0.1, bias=True).value
     assert f(X[1]) == f.bias
@@ -247,23 +295,31 @@ def test_learners_warn_of_strings_without_features_and_of_a_kernel_that_is_zero_
         kernax.eigenpairs(kernel, X, 1)
     assert len(heard) == 1
     with pytest.warns(FeaturelessWarning, match="no point has features under Spectrum"):
-        kernax.maximum_mean_discrepancy(kernax.Spectrum(7), X, X)
+        kernax.samples.maximum_mean_discrepancy(kernax.Spectrum(7), X, X)
 
 
 @pytest.mark.slow
 @needs_x64
 def test_learners_warn_of_kernels_of_kernels_without_features_and_of_no_others():
     X, y = strings.encode(["banana", "", "nab"]), np.array([1.0, 2.0, 3.0], DTYPE)
-    kernel, one = kernax.Normalised(kernax.Spectrum(2)), "1 of 3 points have no features under {}, the first of them point 1"
+    kernel, one = (
+        kernax.Normalised(kernax.Spectrum(2)),
+        "1 of 3 points have no features under {}, the first of them point 1",
+    )
     mixed = kernax.On(kernel, 1) * kernax.On(kernax.RBF(), 0)
     for outer, points in ((2.0 * kernel, X), (kernel**2, X), (mixed, (y[:, None], X))):
         with pytest.warns(FeaturelessWarning, match=one.format(type(outer).__name__)):
             kernax.kernel_ridge(outer, points, y, 0.1)
     with pytest.warns(FeaturelessWarning, match=one.format("Scaled")):
-        jax.grad(lambda s: jnp.sum(kernax.kernel_ridge(kernax.Scaled(kernel, s), X, y, 0.1).value.coefficients))(2.0)
+        jax.grad(
+            lambda s: jnp.sum(
+                kernax.kernel_ridge(kernax.Scaled(kernel, s), X, y, 0.1).value.coefficients
+            )
+        )(2.0)
     with pytest.warns(FeaturelessWarning, match="no point has features under Spectrum"):
         kernax.kernel_ridge(kernax.Spectrum(7), X, y, 0.1)
-    kernax.kernel_ridge(kernax.Linear(), np.zeros((3, 2), DTYPE), y, 0.1)  # numbers may well be zero
+    # Numbers may well be zero.
+    kernax.kernel_ridge(kernax.Linear(), np.zeros((3, 2), DTYPE), y, 0.1)
     kernax.kernel_ridge(kernax.Spectrum(6), X, y, 0.1)  # and so may some rows of a plain kernel
 
 
@@ -272,7 +328,9 @@ def _normalised(kernel, X, weights):
 
 
 def test_long_strings_neither_overflow_nor_vanish():
-    """Some 1e180 subsequences in float64, in float32 an error, not a number; and (1e-3)^20 in either precision."""
+    """Some 1e180 subsequences in float64, in float32 an error, not a number; and (1e-3)^20 in
+    either precision.
+    """
     rng = np.random.default_rng(1)
     texts = ["".join(rng.choice(list("ab"), 400)) for _ in range(2)]
     texts.append(texts[0][:200] + texts[1][200:])
@@ -289,7 +347,9 @@ def test_long_strings_neither_overflow_nor_vanish():
 
 
 def _exact_subsequences(texts):
-    """With integers of any size: `D[i, j] = D[i-1, j] + D[i, j-1] - D[i-1, j-1] + (match) D[i-1, j-1]`, 1 on the edges."""
+    """With integers of any size: `D[i, j] = D[i-1, j] + D[i, j-1] - D[i-1, j-1] + (match) D[i-1,
+    j-1]`, 1 on the edges.
+    """
 
     def count(s, t):
         above = [1] * (len(t) + 1)
@@ -302,7 +362,12 @@ def _exact_subsequences(texts):
 
     exact = [[count(s, t) for t in texts] for s in texts]
     ratio = lambda i, j: exact[i][j] ** 2 * 10**40 // (exact[i][i] * exact[j][j])
-    return np.array([[float(ratio(i, j)) / 1e40 for j in range(len(texts))] for i in range(len(texts))]) ** 0.5
+    return (
+        np.array(
+            [[float(ratio(i, j)) / 1e40 for j in range(len(texts))] for i in range(len(texts))]
+        )
+        ** 0.5
+    )
 
 
 @pytest.mark.slow
@@ -319,7 +384,9 @@ def test_the_decay_has_the_derivative_of_differences_to_the_second_order(name):
 
     slope, h = jax.jit(jax.grad(total)), 1e-5
     decay = jnp.asarray(0.6)
-    np.testing.assert_allclose(slope(decay), (total(decay + h) - total(decay - h)) / (2 * h), rtol=1e-7)
+    np.testing.assert_allclose(
+        slope(decay), (total(decay + h) - total(decay - h)) / (2 * h), rtol=1e-7
+    )
     second = jax.jit(jax.grad(jax.grad(total)))(decay)
     np.testing.assert_allclose(second, (slope(decay + h) - slope(decay - h)) / (2 * h), rtol=1e-6)
 
@@ -329,7 +396,9 @@ def test_decays_are_batched_by_vmap():
     X, decays = strings.encode(TEXTS), jnp.array([0.3, 0.9], DTYPE)
     together = jax.vmap(lambda decay: kernax.gram(kernax.Subsequence(3, decay), X))(decays)
     for K, decay in zip(together, decays):
-        np.testing.assert_allclose(K, kernax.gram(kernax.Subsequence(3, decay), X), rtol=TOLERANCE["value"])
+        np.testing.assert_allclose(
+            K, kernax.gram(kernax.Subsequence(3, decay), X), rtol=TOLERANCE["value"]
+        )
 
 
 @needs_x64
@@ -345,9 +414,14 @@ def test_memory_of_a_gram_matrix_is_never_l_squared_for_a_pair():
 @needs_x64
 def test_points_that_are_no_strings_of_one_alphabet_are_refused():
     X = strings.encode(["ab"])
-    with pytest.raises(ValueError, match=r"strings over different alphabets .*: \('a', 'b'\) of 2 and \('b', 'c'\) of 2"):
+    with pytest.raises(
+        ValueError,
+        match=r"strings over different alphabets .*: \('a', 'b'\) of 2 and \('b', 'c'\) of 2",
+    ):
         kernax.gram(kernax.Spectrum(1), X, strings.encode(["cb"]))
-    with pytest.raises(ValueError, match="this kernel compares two strings, but a point is a stack of 1: see gram"):
+    with pytest.raises(
+        ValueError, match="this kernel compares two strings, but a point is a stack of 1: see gram"
+    ):
         kernax.Spectrum(1)(X, X)
     with pytest.raises(ValueError, match="Strings needs codes and weights of one shape"):
         eqx.tree_at(lambda X: X.weights, X, X.weights[:, :1]).__check_init__()
@@ -355,7 +429,9 @@ def test_points_that_are_no_strings_of_one_alphabet_are_refused():
         untyped(strings.encode)(["ab"], length=5.5)
     with pytest.raises(ValueError, match="alphabet must hold different strings, but is 5"):
         untyped(strings.encode)(["ab"], 5)
-    with pytest.raises(ValueError, match="this kernel compares strings, but a point is numbers, of shape"):
+    with pytest.raises(
+        ValueError, match="this kernel compares strings, but a point is numbers, of shape"
+    ):
         kernax.gram(kernax.Subsequence(2), np.eye(3))
     with pytest.raises(ValueError, match="k must be a positive integer, but is 0"):
         kernax.Spectrum(0)
@@ -375,7 +451,10 @@ def test_encoding_refuses_what_it_cannot_read():
     ):
         with pytest.raises(ValueError, match=words):
             strings.encode(texts)
-    with pytest.raises(ValueError, match=r"texts\[1\] holds 'x' at place 1, which is not in the alphabet \('a', 'b'\) of 2"):
+    with pytest.raises(
+        ValueError,
+        match=r"texts\[1\] holds 'x' at place 1, which is not in the alphabet \('a', 'b'\) of 2",
+    ):
         strings.encode(["ab", "ax"], "ab")
     with pytest.raises(ValueError, match="length must be at least 3"):
         strings.encode(["abc"], length=2)
@@ -388,8 +467,12 @@ def test_encoding_refuses_what_it_cannot_read():
 @needs_x64
 def test_a_gap_takes_its_place_and_matches_nothing():
     X = strings.encode(["aNb", "ab", "NN"], "ab", unknown="gap")
-    np.testing.assert_array_equal(kernax.gram(kernax.Spectrum(1), X), [[2, 2, 0], [2, 2, 0], [0, 0, 0]])
-    np.testing.assert_array_equal(kernax.gram(kernax.Spectrum(2), X), [[0, 0, 0], [0, 1, 0], [0, 0, 0]])
+    np.testing.assert_array_equal(
+        kernax.gram(kernax.Spectrum(1), X), [[2, 2, 0], [2, 2, 0], [0, 0, 0]]
+    )
+    np.testing.assert_array_equal(
+        kernax.gram(kernax.Spectrum(2), X), [[0, 0, 0], [0, 1, 0], [0, 0, 0]]
+    )
     np.testing.assert_allclose(kernax.gram(kernax.Subsequence(2, 0.5), X)[0, 1], 0.5**5)
 
 
@@ -398,8 +481,12 @@ def test_stacks_are_indexed_like_arrays():
     X = strings.encode(TEXTS)
     assert len(X) == 7
     assert len(X[np.array([True, False] * 3 + [True])]) == 4
-    np.testing.assert_array_equal(kernax.gram(kernax.Spectrum(2), X[2:4]), kernax.gram(kernax.Spectrum(2), X)[2:4, 2:4])
-    np.testing.assert_array_equal(kernax.gram(kernax.Spectrum(2), jax.device_get(X)), kernax.gram(kernax.Spectrum(2), X))
+    np.testing.assert_array_equal(
+        kernax.gram(kernax.Spectrum(2), X[2:4]), kernax.gram(kernax.Spectrum(2), X)[2:4, 2:4]
+    )
+    np.testing.assert_array_equal(
+        kernax.gram(kernax.Spectrum(2), jax.device_get(X)), kernax.gram(kernax.Spectrum(2), X)
+    )
 
 
 @needs_x64
@@ -411,7 +498,9 @@ def test_letters_of_numpy_are_letters():
 
 @needs_x64
 def test_what_is_no_index_no_stack_and_no_array_is_refused_and_loops_end():
-    """JAX takes the last element for one out of range, for which loops over a stack waited in vain."""
+    """JAX takes the last element for one out of range, for which loops over a stack waited in
+    vain.
+    """
     X = strings.encode(["ab", "b", "abba"])
     assert [int(jnp.sum(x.weights)) for x in X] == [2, 1, 4]
     assert [int(jnp.sum(x.weights)) for x in X[[2, 0]]] == [4, 2]
@@ -422,7 +511,10 @@ def test_what_is_no_index_no_stack_and_no_array_is_refused_and_loops_end():
         with pytest.raises(ValueError, match="this is a single string, not a stack"):
             whole()
     for points in ([X[0], X[1]], [np.ones((3, 1)), X]):
-        with pytest.raises(ValueError, match=r"list that makes no array .* a tuple of stacks, such as \(vectors, strings\)"):
+        with pytest.raises(
+            ValueError,
+            match=r"list that makes no array .* a tuple of stacks, such as \(vectors, strings\)",
+        ):
             kernax.gram(kernax.Spectrum(1), points)
     with pytest.raises(ValueError, match="strings are no array of numbers"):
         kernax.signs(X)
@@ -452,7 +544,8 @@ def test_promoters_are_recognised_as_published():
     rows = np.arange(len(y))
 
     def errors(kernel):
-        K = kernax.Precomputed(kernax.gram(kernax.Normalised(kernel), X))  # one program for all kernels
+        # One program for all kernels.
+        K = kernax.Precomputed(kernax.gram(kernax.Normalised(kernel), X))
         return int(np.sum(kernax.svm_leave_one_out(K, rows, y, 1.0) * y <= 0))
 
     assert [errors(kernax.Spectrum(k)) for k in range(2, 7)] == [19, 9, 7, 2, 3]
@@ -462,7 +555,9 @@ def test_promoters_are_recognised_as_published():
 @pytest.mark.slow
 @needs_x64
 def test_promoters_of_unequal_lengths_are_recognised_too():
-    """Each cut at random to 40 to 57 letters. Measured: 19, 14, 6, 3, 5 errors for k = 2, ..., 6, and 4 with mismatches."""
+    """Each cut at random to 40 to 57 letters. Measured: 19, 14, 6, 3, 5 errors for k = 2, ..., 6,
+    and 4 with mismatches.
+    """
     data, rng = real_data("promoter"), np.random.default_rng(0)
     texts = []
     for text in data["seq"].tolist():

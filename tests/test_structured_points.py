@@ -1,4 +1,6 @@
-"""A string, a set, a tree and a mixed tuple through every learner, values and gradients: points need not be vectors."""
+"""A string, a set, a tree and a mixed tuple through every learner, values and gradients: points
+need not be vectors.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +15,16 @@ pytestmark = pytest.mark.optimised
 
 DTYPE = jnp.result_type(float)
 TEXTS = ["banana", "bandana", "ana", "cabana", "nab", "cab", "abba", "dab"]
-PARSES = ["(S (A a) (B b))", "(S (A b) (B b))", "(S (A a) (S (A a) (B b)))", "(S (B a) (A b))", "(S (A a) (B a))",
-          "(S (S (A a) (B b)) (B b))", "(S (A b) (A b))", "(S (B b) (B b))"]  # fmt: skip
+PARSES = [
+    "(S (A a) (B b))",
+    "(S (A b) (B b))",
+    "(S (A a) (S (A a) (B b)))",
+    "(S (B a) (A b))",
+    "(S (A a) (B a))",
+    "(S (S (A a) (B b)) (B b))",
+    "(S (A b) (A b))",
+    "(S (B b) (B b))",
+]
 SETS = np.array([[int(bit) for bit in f"{i:05b}"] for i in (3, 7, 11, 14, 21, 24, 28, 30)], DTYPE)
 VECTORS = np.random.default_rng(0).normal(size=(8, 2)).astype(DTYPE)
 y = np.array([1.0, 1, 1, 1, -1, -1, -1, -1], DTYPE)
@@ -36,7 +46,13 @@ def trees():
 def mixed():
     """A vector and a string, as a direct sum and as a tensor product."""
     points = (VECTORS, kernax.strings.encode(TEXTS))
-    return points, lambda p: kernax.On(kernax.RBF(p), 0) + kernax.On(kernax.RBF(), 0) * kernax.On(kernax.Spectrum(1), 1)
+    return (
+        points,
+        lambda p: (
+            kernax.On(kernax.RBF(p), 0)
+            + kernax.On(kernax.RBF(), 0) * kernax.On(kernax.Spectrum(1), 1)
+        ),
+    )
 
 
 POINTS = {make.__name__: make for make in (strings, sets, trees, mixed)}
@@ -51,7 +67,9 @@ def logistic(kernel, X):
 
 
 def machine(kernel, X):
-    return kernax.svm(kernel, X, y, 1.0, solver=kernax.SMO(1e-12), throw=False).value  # for the differences
+    return kernax.svm(
+        kernel, X, y, 1.0, solver=kernax.solvers.SMO(1e-12), throw=False
+    ).value  # for the differences
 
 
 def process(kernel, X):
@@ -72,7 +90,9 @@ CASES = [
 @needs_x64
 @pytest.mark.parametrize(("kind", "learner"), CASES)
 def test_every_learner_takes_any_points_and_is_differentiable(kind, learner):
-    """Values against the same learner on the Gram matrix; the derivative of a sum of predictions in the kernel's parameter."""
+    """Values against the same learner on the Gram matrix; the derivative of a sum of predictions in
+    the kernel's parameter.
+    """
     X, kernel = POINTS[kind]()
     learn = LEARNERS[learner]
 

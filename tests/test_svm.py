@@ -1,26 +1,28 @@
-"""Support vector machines: LIBSVM's values, gradients through the solution, jit, vmap, weights, blocks, traces, bad input."""
+"""Support vector machines: LIBSVM's values, gradients through the solution, jit, vmap, weights,
+blocks, traces, bad input.
+"""
 
 import itertools
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import lineax as lx
 import numpy as np
 import pytest
 from conftest import TOLERANCE, X64, needs_x32, needs_x64, real_data, untyped
 from sklearn.svm import SVC, SVR, OneClassSVM
 
 import kernax
+from kernax.core.operators import DenseGram
 from kernax.errors import MaxStepsError
 from kernax.supervised import svm as room
 from kernax.supervised.certificate import certificate
 from kernax.supervised.dual import BoxProblem, Point
-from kernax.supervised.smo import _Part
+from kernax.supervised.working_set import State, WorkingSet
 
 DTYPE = jnp.result_type(float)
 RBF = kernax.RBF(np.sqrt(0.5))  # gamma = 1
-FINE = kernax.SMO(tol=1e-8)
+FINE = kernax.solvers.SMO(tol=1e-8)
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ def _values(function, X):
 def test_a_machine_is_optimal_and_says_how_nearly(data):
     """S04: the gap is a certificate, the box is exact, the sum is kept."""
     X, y = data
-    for solver in (None, kernax.ProjectedGradient()):
+    for solver in (None, kernax.solvers.ProjectedGradient()):
         solution = kernax.svm(kernax.RBF(1.0), X, y, 10.0, solver=solver)
         stats, beta = jax.tree.map(np.asarray, (solution.stats, solution.value.coefficients))
         np.testing.assert_allclose(stats["dual"], 91.962715394, rtol=1e-6)
@@ -58,17 +60,26 @@ def test_a_machine_is_optimal_and_says_how_nearly(data):
 
 
 def test_rounding_between_the_slopes_of_one_point_moves_nothing_and_a_lost_sum_is_no_success(data):
-    """Found when rise and drop were compiled apart: the pair (i, i) was chosen, and the sum of coefficients was lost."""
+    """Found when the slopes were compiled apart: the pair (i, i) was chosen, and the sum of
+    coefficients was lost.
+    """
     X, y = data
     n, K = 60, kernax.gram(RBF, X)
     zero, one = jnp.zeros(n, DTYPE), jnp.ones((), DTYPE)
     problem = BoxProblem(
-        lx.MatrixLinearOperator(K), jnp.asarray(y), jnp.minimum(10 * y, 0), jnp.maximum(10 * y, 0), 0 * one, 0 * one, one
+        DenseGram(K),
+        jnp.asarray(y),
+        jnp.minimum(10 * y, 0),
+        jnp.maximum(10 * y, 0),
+        0 * one,
+        0 * one,
+        one,
     )
-    part = _Part.of(problem, K, jnp.arange(n), zero + 0.5 * y, zero)
-    rise = part.residual.at[3].add(jnp.finfo(DTYPE).eps)  # and all the others are equal
-    step = jax.jit(lambda *state: part._step(*state)[0])  # rise and drop are apart also in one program: they are arguments
-    beta = step(part.beta, rise, part.residual, jnp.finfo(DTYPE).eps)
+    part = WorkingSet.of(problem, K, jnp.arange(n), zero + 0.5 * y, zero)
+    up = part.residual.at[3].add(jnp.finfo(DTYPE).eps)  # and all the others are equal
+    # The two slopes differ also in one program: they are arguments.
+    step = jax.jit(lambda now, floor: part._step(now, floor).beta)
+    beta = step(State(part.beta, up, part.residual), jnp.finfo(DTYPE).eps)
     np.testing.assert_allclose(jnp.sum(beta), jnp.sum(part.beta), atol=TOLERANCE["value"])
 
     solution = kernax.svm(RBF, X, y, 10.0, solver=FINE if X64 else None)
@@ -76,15 +87,21 @@ def test_rounding_between_the_slopes_of_one_point_moves_nothing_and_a_lost_sum_i
 
     @jax.jit
     def relative(beta):
-        return certificate(Point(beta, problem.residual(beta), bias, jnp.zeros((), jnp.int32)), problem)["relative_gap"]
+        return certificate(
+            Point(beta, problem.residual(beta), bias, jnp.zeros((), jnp.int32)), problem
+        )["relative_gap"]
 
-    np.testing.assert_allclose(relative(beta), solution.stats["relative_gap"], atol=1e-12 if X64 else 1e-5)
+    np.testing.assert_allclose(
+        relative(beta), solution.stats["relative_gap"], atol=1e-12 if X64 else 1e-5
+    )
     assert relative(beta.at[3].add(0.25 * y[3])) > 1e-3
 
 
 @needs_x32
 def test_many_points_and_a_large_penalty_succeed_in_float32():
-    """Coefficients within n roundings of a bound were put on it: 0.02 at C = 100, and the gap was 0.0035 of the objective."""
+    """Coefficients within n roundings of a bound were put on it: 0.02 at C = 100, and the gap was
+    0.0035 of the objective.
+    """
     rng = np.random.default_rng(3)
     X = rng.normal(size=(2000, 10)).astype(np.float32)
     y = np.sign(X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=2000)).astype(np.float32)
@@ -123,14 +140,20 @@ def test_svmguide1_is_classified_as_published():
     ):
         solution = kernax.svm(kernax.RBF(np.sqrt(0.5 / gamma)), A, y, C, solver=FINE)
         np.testing.assert_allclose(-solution.stats["dual"], objective, atol=1e-5)
-        np.testing.assert_allclose(100 * np.mean(np.sign(decisions(solution, B)) == y_new), accuracy, atol=1e-9)
+        np.testing.assert_allclose(
+            100 * np.mean(np.sign(decisions(solution, B)) == y_new), accuracy, atol=1e-9
+        )
     assert solution.stats["support"] == 368
 
 
 def sets():
     for name in ("heart_scale", "banana", "titanic", "waveform", "ripley"):
         data = real_data(name)
-        X, y = (data["X"], data["y"].ravel()) if "X" in data else (data["X_train"], 2.0 * data["y_train"].ravel() - 1)
+        X, y = (
+            (data["X"], data["y"].ravel())
+            if "X" in data
+            else (data["X_train"], 2.0 * data["y_train"].ravel() - 1)
+        )
         rows = data["train_idx"][0][:250] if "train_idx" in data else np.arange(250)
         yield name, X[rows[rows < len(X)]], y[rows[rows < len(X)]]
     rng = np.random.default_rng(1)
@@ -144,8 +167,8 @@ def sets():
 def test_the_objective_is_libsvms_on_many_sets_for_small_and_large_penalties():
     """Objectives to 1e-7, decisions to 1e-4.
 
-    LIBSVM rounds its rows to float32: where that left it a violation of more than 1e-5 (to 3e-3 on banana at C = 1e4), ours
-    has the better objective, by 2e-7 at most.
+    LIBSVM rounds its rows to float32: where that left it a violation of more than 1e-5 (to 3e-3 on
+    banana at C = 1e4), ours has the better objective, by 2e-7 at most.
     """
     for name, X, y in sets():
         K = np.asarray(kernax.gram(kernax.RBF(1.5), X))
@@ -158,9 +181,13 @@ def test_the_objective_is_libsvms_on_many_sets_for_small_and_large_penalties():
             assert ours.stats["dual"] >= (1 - 1e-9) * objective, (name, C)
             assert violation(np.asarray(ours.value.coefficients), K, y, C) <= 3e-8, (name, C)
             if violation(beta, K, y, C) <= 1e-5:
-                np.testing.assert_allclose(ours.stats["dual"], objective, rtol=1e-7, err_msg=f"{name}, C={C}")
+                np.testing.assert_allclose(
+                    ours.stats["dual"], objective, rtol=1e-7, err_msg=f"{name}, C={C}"
+                )
                 expected = theirs.decision_function(K)
-                np.testing.assert_allclose(decisions(ours, X), expected, rtol=1e-4, atol=1e-4, err_msg=f"{name}, C={C}")
+                np.testing.assert_allclose(
+                    decisions(ours, X), expected, rtol=1e-4, atol=1e-4, err_msg=f"{name}, C={C}"
+                )
 
 
 def violation(beta, K, y, C):
@@ -192,26 +219,37 @@ def test_a_hard_margin_separates_and_its_margin_is_the_norm():
         solution = kernax.svm(kernax.Linear(), [[-1.0], [1.0]], np.array([-1.0, 1.0]), C)
         np.testing.assert_allclose(solution.value.coefficients, [-0.5, 0.5], atol=1e-8)
         np.testing.assert_allclose(solution.value.bias, 0, atol=1e-8)
-        np.testing.assert_allclose(jnp.sum(abs(solution.value.coefficients)), solution.value.norm**2, rtol=1e-8)
+        np.testing.assert_allclose(
+            jnp.sum(abs(solution.value.coefficients)), solution.value.norm**2, rtol=1e-8
+        )
 
 
 @needs_x64
 def test_a_hard_margin_with_a_gaussian_kernel_separates_every_labelling_of_six_points():
     X = jnp.asarray(np.random.default_rng(2).normal(size=(6, 2)))
-    labels = jnp.array([label for label in itertools.product([-1.0, 1.0], repeat=6) if len(set(label)) == 2])
-    machine = jax.jit(jax.vmap(lambda y: kernax.svm(RBF, X, y, jnp.inf, solver=FINE, throw=False)))(labels)
+    labels = jnp.array(
+        [label for label in itertools.product([-1.0, 1.0], repeat=6) if len(set(label)) == 2]
+    )
+    machine = jax.jit(jax.vmap(lambda y: kernax.svm(RBF, X, y, jnp.inf, solver=FINE, throw=False)))(
+        labels
+    )
     f = jax.vmap(lambda value: jax.vmap(value)(X))(machine.value)
     assert jnp.all(machine.result == kernax.RESULTS.successful)
     assert jnp.min(f * labels) > 1 - 1e-6
     np.testing.assert_allclose(
-        jnp.sum(abs(machine.value.coefficients), 1), jnp.sum(machine.value.coefficients * f, 1), rtol=1e-6
+        jnp.sum(abs(machine.value.coefficients), 1),
+        jnp.sum(machine.value.coefficients * f, 1),
+        rtol=1e-6,
     )
 
 
 @needs_x64
 @pytest.mark.parametrize(
     ("X", "y", "C", "bias"),
-    [([-1.0, 3.0], [-1.0, 1.0], 0.01, -0.04), ([0.0, 1.0, 2.0, 3.0, 10.0], [-1.0, -1.0, -1.0, -1.0, 1.0], 1e-4, -1.00175)],
+    [
+        ([-1.0, 3.0], [-1.0, 1.0], 0.01, -0.04),
+        ([0.0, 1.0, 2.0, 3.0, 10.0], [-1.0, -1.0, -1.0, -1.0, 1.0], 1e-4, -1.00175),
+    ],
 )
 def test_without_free_vectors_the_bias_is_the_midpoint_of_what_is_feasible(X, y, C, bias):
     """S02."""
@@ -223,9 +261,12 @@ def test_without_free_vectors_the_bias_is_the_midpoint_of_what_is_feasible(X, y,
 @needs_x64
 def test_unscaled_data_end_at_the_cap_with_a_hint():
     """S05."""
-    solver = kernax.SMO(max_steps=2000)
+    solver = kernax.solvers.SMO(max_steps=2000)
     kernel = (0.5 * kernax.Linear()) ** 2
-    X, y = np.array([[1.0, 99999.0], [2.0, 99999.0], [3.0, 99999.0], [4.0, 99999.0]]), np.array([1.0, -1.0, 1.0, -1.0])
+    X, y = (
+        np.array([[1.0, 99999.0], [2.0, 99999.0], [3.0, 99999.0], [4.0, 99999.0]]),
+        np.array([1.0, -1.0, 1.0, -1.0]),
+    )
     with pytest.raises(MaxStepsError, match="rescale inputs"):
         kernax.svm(kernel, X, y, 1.0, solver=solver)
     solution = kernax.svm(kernel, X, y, 1.0, solver=solver, throw=False)
@@ -235,9 +276,13 @@ def test_unscaled_data_end_at_the_cap_with_a_hint():
 
 @needs_x64
 def test_weights_are_repetitions_and_zero_is_removal():
-    """S07: w = 2 is the point twice, and w = 0 one more point; all of four points, in one program."""
+    """S07: w = 2 is the point twice, and w = 0 one more point; all of four points, in one
+    program.
+    """
     X, y = np.arange(4.0)[:, None], np.array([1.0, -1.0, -1.0, 1.0])
-    machine = lambda rows, w: kernax.svm(RBF, X[rows], y[rows], 1.0, weights=np.array(w), solver=kernax.SMO(tol=1e-5))
+    machine = lambda rows, w: kernax.svm(
+        RBF, X[rows], y[rows], 1.0, weights=np.array(w), solver=kernax.solvers.SMO(tol=1e-5)
+    )
     twice = machine([0, 0, 1, 3], [1.0, 1, 1, 1])
     weighted = machine([0, 1, 2, 3], [2.0, 1, 0, 1])
     np.testing.assert_allclose(decisions(weighted, X), decisions(twice, X), atol=5e-5)
@@ -245,23 +290,32 @@ def test_weights_are_repetitions_and_zero_is_removal():
 
 
 def validation(lengthscale, C, X, weights, y, solver=None):
-    machine = kernax.svm(kernax.RBF(lengthscale), X, y, C, weights=weights, solver=solver, throw=False)
-    return jnp.mean(jax.nn.softplus(-jnp.tanh(X[:20, 0] * 9) * jax.vmap(machine.value)(X[:20] + 0.1)))
+    machine = kernax.svm(
+        kernax.RBF(lengthscale), X, y, C, weights=weights, solver=solver, throw=False
+    )
+    return jnp.mean(
+        jax.nn.softplus(-jnp.tanh(X[:20, 0] * 9) * jax.vmap(machine.value)(X[:20] + 0.1))
+    )
 
 
 @needs_x64
 def test_gradients_are_those_of_the_solution_at_the_default_tolerance(data):
-    """In the lengthscale, C, X and the weights, against differences of machines solved to 1e-10; under jit."""
+    """In the lengthscale, C, X and the weights, against differences of machines solved to 1e-10;
+    under jit.
+    """
     X, y = data
     w = np.random.default_rng(3).uniform(0.5, 1.5, 60)
     args, h = (np.array(0.9), np.array(3.0), X, w), 1e-5
     gradient = map(np.asarray, jax.jit(jax.grad(validation, (0, 1, 2, 3)))(*args, y))
-    exact = jax.jit(lambda *args: validation(*args, y, kernax.SMO(tol=1e-11)))
+    exact = jax.jit(lambda *args: validation(*args, y, kernax.solvers.SMO(tol=1e-11)))
     for i, slope in enumerate(gradient):
         place = np.unravel_index(np.argmax(abs(slope)), slope.shape)
         unit = np.zeros(slope.shape)
         unit[place] = h
-        moved = [tuple(arg + sign * unit if i == j else arg for j, arg in enumerate(args)) for sign in (1, -1)]
+        moved = [
+            tuple(arg + sign * unit if i == j else arg for j, arg in enumerate(args))
+            for sign in (1, -1)
+        ]
         difference = (exact(*moved[0]) - exact(*moved[1])) / (2 * h)
         np.testing.assert_allclose(slope[place], difference, rtol=1e-5)
 
@@ -271,18 +325,22 @@ def test_gradients_are_those_of_the_solution_at_the_default_tolerance(data):
 def test_a_batch_of_machines_and_of_their_gradients_is_the_machines_one_by_one(data):
     X, y = data
     scales = jnp.array([0.5, 0.9, 2.0])
-    slope = jax.grad(lambda scale: validation(scale, jnp.asarray(3.0), jnp.asarray(X), jnp.ones(60), y))
-    np.testing.assert_allclose(jax.jit(jax.vmap(slope))(scales), [slope(scale) for scale in scales], rtol=1e-7)
+    slope = jax.grad(
+        lambda scale: validation(scale, jnp.asarray(3.0), jnp.asarray(X), jnp.ones(60), y)
+    )
+    np.testing.assert_allclose(
+        jax.jit(jax.vmap(slope))(scales), [slope(scale) for scale in scales], rtol=1e-7
+    )
 
 
 @needs_x64
 @pytest.mark.parametrize(
     ("solver", "bias"),
     [
-        (kernax.SMO(), False),
-        (kernax.ProjectedGradient(), True),
-        pytest.param(kernax.SMO(), True, marks=pytest.mark.slow),
-        pytest.param(kernax.ProjectedGradient(), False, marks=pytest.mark.slow),
+        (kernax.solvers.SMO(), False),
+        (kernax.solvers.ProjectedGradient(), True),
+        pytest.param(kernax.solvers.SMO(), True, marks=pytest.mark.slow),
+        pytest.param(kernax.solvers.ProjectedGradient(), False, marks=pytest.mark.slow),
     ],
 )
 def test_blocks_change_nothing_and_both_solvers_agree(data, solver, bias):
@@ -298,7 +356,7 @@ def test_blocks_change_nothing_and_both_solvers_agree(data, solver, bias):
 def test_a_working_set_smaller_than_the_free_vectors_still_converges(data):
     X, y = data
     whole = kernax.svm(RBF, X, y, 10.0)
-    parts = kernax.svm(RBF, X, y, 10.0, solver=kernax.SMO(working_set=12))
+    parts = kernax.svm(RBF, X, y, 10.0, solver=kernax.solvers.SMO(working_set=12))
     np.testing.assert_allclose(parts.stats["dual"], whole.stats["dual"], rtol=1e-5 if X64 else 1e-4)
 
 
@@ -306,7 +364,12 @@ def test_a_working_set_without_k_knows_its_exact_diagonal(rng):
     """Where K is the identity and the classes are of one size, every coefficient is its label."""
     X, y = rng.normal(size=(20, 20)) + 3, np.tile([1.0, -1.0], 10)
     machine = kernax.svm(
-        kernax.RBF(1e-7 if X64 else 1e-3), X, y, 10.0, solver=kernax.SMO(working_set=6, max_steps=200), block_size=5
+        kernax.RBF(1e-7 if X64 else 1e-3),
+        X,
+        y,
+        10.0,
+        solver=kernax.solvers.SMO(working_set=6, max_steps=200),
+        block_size=5,
     )
     np.testing.assert_allclose(machine.value.coefficients, y, rtol=1e-6 if X64 else 1e-4)
 
@@ -314,14 +377,18 @@ def test_a_working_set_without_k_knows_its_exact_diagonal(rng):
 def test_several_machines_share_points_and_are_the_single_ones(data):
     X, y = data
     columns = np.stack([y, np.sign(X[:, 0])], 1)
-    exact = kernax.SMO(tol=1e-12) if X64 else None  # at the default tolerance a rounding may choose another pair
+    # At the default tolerance a rounding may choose another pair.
+    exact = kernax.solvers.SMO(tol=1e-12) if X64 else None
     several = kernax.svm(RBF, X, columns, 1.0, solver=exact)
     assert several.value.coefficients.shape == (60, 2)
     for j in range(2):
         single = kernax.svm(RBF, X, columns[:, j], 1.0, solver=exact)
-        np.testing.assert_allclose(several.value.coefficients[:, j], single.value.coefficients, atol=TOLERANCE["solve"])
+        np.testing.assert_allclose(
+            several.value.coefficients[:, j], single.value.coefficients, atol=TOLERANCE["solve"]
+        )
         relative = [fit.stats["relative_gap"] for fit in (several, single)]
-        np.testing.assert_allclose(relative[0][j], relative[1], atol=1e-12 if X64 else 2e-5)  # float32: 6e-6, 60 roundings
+        # float32: 6e-6, 60 roundings.
+        np.testing.assert_allclose(relative[0][j], relative[1], atol=1e-12 if X64 else 2e-5)
 
 
 def noisy(n):
@@ -346,11 +413,13 @@ LANES = [(7, False), (512, True), (512, False), (513, True), (513, False)]
 
 
 @needs_x64
-@pytest.mark.parametrize(("n", "bias"), [(7, True), *(pytest.param(*lanes, marks=pytest.mark.slow) for lanes in LANES)])
+@pytest.mark.parametrize(
+    ("n", "bias"), [(7, True), *(pytest.param(*lanes, marks=pytest.mark.slow) for lanes in LANES)]
+)
 def test_any_number_of_points_fits_into_lanes_with_and_without_a_phantom(n, bias):
     X, y = noisy(n)
     machine = lambda solver: kernax.svm(kernax.RBF(3.0), X, y, 0.5, bias=bias, solver=solver)
-    one, other = machine(None), machine(kernax.ProjectedGradient())
+    one, other = machine(None), machine(kernax.solvers.ProjectedGradient())
     np.testing.assert_allclose(one.stats["dual"], other.stats["dual"], rtol=2e-3)
     assert one.stats["relative_gap"] <= 1e-3
 
@@ -370,7 +439,14 @@ def test_a_large_penalty_on_classes_that_are_apart_is_the_hard_margin():
 @needs_x32
 def test_a_hard_margin_on_contradictory_points_diverges():
     X, y = noisy(40)
-    solution = kernax.svm(kernax.Linear(), np.r_[X, X], np.r_[y, -y], jnp.inf, solver=kernax.SMO(max_steps=20_000), throw=False)
+    solution = kernax.svm(
+        kernax.Linear(),
+        np.r_[X, X],
+        np.r_[y, -y],
+        jnp.inf,
+        solver=kernax.solvers.SMO(max_steps=20_000),
+        throw=False,
+    )
     assert solution.result == kernax.RESULTS.diverged
 
 
@@ -386,9 +462,13 @@ def test_weights_that_leave_one_class_are_a_failure_in_a_batch_too(data):
 @needs_x64
 def test_counts_of_numpy_are_counts(data):
     X, y = data
-    machine = untyped(kernax.svm)(RBF, X, y, 1.0, solver=kernax.SMO(max_steps=1000), block_size=np.int64(16))
+    machine = untyped(kernax.svm)(
+        RBF, X, y, 1.0, solver=kernax.solvers.SMO(max_steps=1000), block_size=np.int64(16)
+    )
     assert machine.result == kernax.RESULTS.successful
-    test = untyped(kernax.two_sample_test)(RBF, X[:30], X[30:], permutations=np.int64(9), key=jax.random.key(0))
+    test = untyped(kernax.samples.two_sample_test)(
+        RBF, X[:30], X[30:], permutations=np.int64(9), key=jax.random.key(0)
+    )
     assert test.null.shape == (9,)
 
 
@@ -416,8 +496,14 @@ real = room.machine
 @pytest.mark.parametrize(
     ("change", "words"),
     {
-        "labels of 0 and 1": ({"y": [0.0, 1, 1]}, r"y must hold -1 and \+1, but holds 2 classes: 0.0, 1.0: y, classes = signs"),
-        "words": ({"y": np.array(["a", "b", "b"])}, "y must be an array of real numbers, but is of type <U1: see kernax.signs"),
+        "labels of 0 and 1": (
+            {"y": [0.0, 1, 1]},
+            r"y must hold -1 and \+1, but holds 2 classes: 0.0, 1.0: y, classes = signs",
+        ),
+        "words": (
+            {"y": np.array(["a", "b", "b"])},
+            "y must be an array of real numbers, but is of type <U1: see kernax.signs",
+        ),
         "fractions": ({"y": [0.5, 1.3, 1]}, r"y must hold -1 and \+1"),
         "one class": ({"y": [1.0, 1, 1]}, "y holds one class only, \\+1: two are needed"),
         "one class of weight": ({"weights": [1.0, 0, 0]}, "among the points of positive weight"),
@@ -430,13 +516,16 @@ real = room.machine
 def test_bad_input_is_refused_by_name(change, words):
     """S07, C04 and their family."""
     arguments = {"X": [[0.0], [1.0], [2.0]], "y": [-1.0, 1, 1], "C": 1.0} | change
-    arguments = {name: np.array(value) if isinstance(value, list) else value for name, value in arguments.items()}
+    arguments = {
+        name: np.array(value) if isinstance(value, list) else value
+        for name, value in arguments.items()
+    }
     with pytest.raises(ValueError, match=words):
         kernax.svm(RBF, **arguments)
     with pytest.raises(ValueError, match="tol must be between 0 and 1"):
-        kernax.SMO(tol=0.0)
+        kernax.solvers.SMO(tol=0.0)
     with pytest.raises(ValueError, match="working_set must be an integer >= 2, but is 1"):
-        kernax.SMO(working_set=1)
+        kernax.solvers.SMO(working_set=1)
 
 
 @needs_x64
@@ -445,13 +534,20 @@ def test_constant_inputs_and_conflicting_duplicates_are_solved(data):
     constant = kernax.svm(RBF, np.ones((60, 2)), y, 1.0)
     assert constant.result == kernax.RESULTS.successful
     assert abs(decisions(constant, np.ones((1, 2)))[0]) <= 1 + 1e-3
-    both = kernax.svm(RBF, np.repeat(np.random.default_rng(5).normal(size=(30, 2)), 2, 0), np.tile([1.0, -1.0], 30), 1e4)
+    both = kernax.svm(
+        RBF,
+        np.repeat(np.random.default_rng(5).normal(size=(30, 2)), 2, 0),
+        np.tile([1.0, -1.0], 30),
+        1e4,
+    )
     assert both.result == kernax.RESULTS.successful
 
 
 def test_a_hard_margin_that_does_not_exist_is_said_to_diverge():
-    solver = kernax.SMO(max_steps=2000)
-    solution = kernax.svm(RBF, np.zeros((4, 2)), np.array([1.0, -1, 1, -1]), jnp.inf, solver=solver, throw=False)
+    solver = kernax.solvers.SMO(max_steps=2000)
+    solution = kernax.svm(
+        RBF, np.zeros((4, 2)), np.array([1.0, -1, 1, -1]), jnp.inf, solver=solver, throw=False
+    )
     assert solution.result == kernax.RESULTS.diverged
     assert solution.stats["steps"] < 4000
 
@@ -459,7 +555,7 @@ def test_a_hard_margin_that_does_not_exist_is_said_to_diverge():
 @needs_x64
 def test_a_hard_margin_that_took_too_many_steps_is_not_said_to_diverge(data):
     X, y = data
-    solution = kernax.svm(RBF, X, y, jnp.inf, solver=kernax.SMO(max_steps=20), throw=False)
+    solution = kernax.svm(RBF, X, y, jnp.inf, solver=kernax.solvers.SMO(max_steps=20), throw=False)
     assert solution.result == kernax.RESULTS.max_steps_reached
     assert np.all(y * decisions(solution, X) > 0)
 
@@ -468,7 +564,9 @@ def test_a_hard_margin_that_took_too_many_steps_is_not_said_to_diverge(data):
 def test_a_start_of_another_shape_is_refused(data):
     X, y = data
     columns = kernax.svm(RBF, X, np.stack([y, -y], 1), 1.0).value
-    with pytest.raises(ValueError, match=r"coefficients \(60,\), the last machine's value, but has \(60, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"coefficients \(60,\), the last machine's value, but has \(60, 2\)"
+    ):
         kernax.svm(RBF, X, y, 1.0, start=columns)
 
 
@@ -500,14 +598,59 @@ def test_the_derivative_in_a_weight_of_zero_is_that_of_differences_also_for_a_la
 
     def value(w):
         weights = jnp.ones(5).at[4].set(w)
-        return kernax.svm(kernax.RBF(2.0), X, y, 10.0, weights=weights, solver=kernax.SMO(1e-11), throw=False).value(
-            jnp.array([1.4])
-        )
+        return kernax.svm(
+            kernax.RBF(2.0),
+            X,
+            y,
+            10.0,
+            weights=weights,
+            solver=kernax.solvers.SMO(1e-11),
+            throw=False,
+        ).value(jnp.array([1.4]))
 
     sloped, h = jax.jit(jax.value_and_grad(value)), 1e-6
     (there, slope), (ahead, _) = sloped(0.0), sloped(h)
     assert abs(slope) > 1e-3
     np.testing.assert_allclose(slope, (ahead - there) / h, rtol=1e-4)
+
+
+@needs_x64
+def test_a_point_of_weight_zero_inside_the_tube_has_no_derivative():
+    """Catches one that is held at the bound on its side, whose slope is C, wherever it is."""
+    X = np.linspace(0, 3, 8)[:, None]
+    y = np.sin(2 * X[:, 0])
+    tube = 0.3
+
+    def value(w, target):
+        weights = jnp.ones(8).at[3].set(w)
+        return kernax.support_vector_regression(
+            kernax.RBF(0.7),
+            X,
+            jnp.asarray(y).at[3].set(target),
+            10.0,
+            tube,
+            weights=weights,
+            solver=kernax.solvers.SMO(1e-11),
+        ).value(jnp.array([1.4]))
+
+    without = kernax.support_vector_regression(
+        kernax.RBF(0.7), np.delete(X, 3, 0), np.delete(y, 3), 10.0, tube
+    ).value(jnp.asarray(X[3]))
+    slope = jax.jit(jax.grad(value))
+    assert slope(0.0, without + 0.5 * tube) == 0
+    assert slope(0.0, without - 0.5 * tube) == 0
+    assert slope(0.0, without + 2 * tube) > 1e-3
+
+
+@needs_x64
+def test_a_start_in_another_precision_is_cast_to_that_of_the_points(data):
+    X, y = data
+    start = kernax.svm(kernax.RBF(2.0), X, y, 1.0).value
+    machine = kernax.svm(
+        kernax.RBF(2.0), np.asarray(X, np.float32), np.asarray(y, np.float32), 2.0, start=start
+    )
+    assert machine.value.coefficients.dtype == jnp.float32
+    assert machine.result == kernax.RESULTS.successful
 
 
 def sigmoid(parameters, x, z):
@@ -520,7 +663,9 @@ def test_an_indefinite_matrix_is_warned_of_with_its_smallest_eigenvalue(data):
     kernel = kernax.Custom(sigmoid, jnp.asarray(0.5, DTYPE))
     smallest = np.linalg.eigvalsh(np.tanh(0.5 * X @ X.T + 1).astype(float))[0]
     assert smallest < -0.1
-    with pytest.warns(kernax.errors.ConditionWarning, match=f"the smallest eigenvalue of K is {smallest:.2f}"):
+    with pytest.warns(
+        kernax.errors.ConditionWarning, match=f"the smallest eigenvalue of K is {smallest:.2f}"
+    ):
         solution = kernax.svm(kernel, X, y, 1.0, throw=False)
     assert solution.stats["indefinite"]
     assert not kernax.svm(RBF, X, y, 1.0).stats["indefinite"]
@@ -529,7 +674,9 @@ def test_an_indefinite_matrix_is_warned_of_with_its_smallest_eigenvalue(data):
 
 @needs_x64
 def test_of_several_machines_of_which_one_is_void_none_is_shown(data):
-    """The result is one for all columns: finite coefficients would stand beside a word that says nothing is known."""
+    """The result is one for all columns: finite coefficients would stand beside a word that says
+    nothing is known.
+    """
     X, y = data[:2]
     fit = jax.jit(lambda Y: kernax.svm(RBF, X, Y, 1.0, throw=False))
     solution = fit(jnp.stack([y, jnp.ones_like(y)], 1))

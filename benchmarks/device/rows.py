@@ -1,7 +1,8 @@
-"""What is timed on an accelerator: programs made for a size and a precision, from data that NumPy draws alike everywhere.
+"""What is timed on an accelerator: programs made for a size and a precision, from data that NumPy
+draws alike everywhere.
 
-Programs return an answer, which is compared, and facts, which are written down: whether the learner says that it
-succeeded, steps, gaps.
+Programs return an answer, which is compared, and facts, which are written down: whether the learner
+says that it succeeded, steps, gaps.
 """
 
 from collections.abc import Callable
@@ -22,10 +23,12 @@ BOTH, SINGLE, DOUBLE = ("float32", "float64"), ("float32",), ("float64",)
 
 @dataclass(frozen=True)
 class Row:
-    """A figure: the program, the size at which it is timed, and the size at which the CPU's answer is compared with it.
+    """A figure: the program, the size at which it is timed, and the size at which the CPU's answer
+    is compared with it.
 
-    `tolerances` bound the difference in float32 and in float64. A row that takes longer than `budget` seconds, compilation
-    and comparison included, is stopped. `peer` names the row of kernax that has the same answer; `bar` is in seconds.
+    `tolerances` bound the difference in float32 and in float64. A row that takes longer than
+    `budget` seconds, compilation and comparison included, is stopped. `peer` names the row of
+    kernax that has the same answer; `bar` is in seconds.
     """
 
     name: str
@@ -97,7 +100,9 @@ def ridge(n, precision):
 def predictions(n, precision):
     """Values at as many new points as there are terms."""
     X, coefficients = _regression(n, 10, precision)
-    f = kx.KernelExpansion(kx.RBF(np.asarray(3.0, precision)), X, coefficients, np.zeros((), precision))
+    f = kx.KernelExpansion(
+        kx.RBF(np.asarray(3.0, precision)), X, coefficients, np.zeros((), precision)
+    )
     return Program(plain(lambda f, Z: jax.vmap(f)(Z)), f, X[::-1].copy())
 
 
@@ -140,7 +145,10 @@ def _over_batch(fit):
 
     def every(*data):
         answers, facts = jax.vmap(fit)(*data)
-        worst = {name: jnp.all(fact) if name == "successful" else jnp.max(fact) for name, fact in facts.items()}
+        worst = {
+            name: jnp.all(fact) if name == "successful" else jnp.max(fact)
+            for name, fact in facts.items()
+        }
         return answers, worst
 
     return every
@@ -150,7 +158,9 @@ def machine_batch(solver):
     def program(count, precision):
         sets = [_as_numpy(machines.data(200, dtype=precision, seed=seed)) for seed in range(count)]
         X, y = (np.stack(parts) for parts in zip(*sets))
-        fit = lambda kernel, X, y: _over_batch(lambda X, y: _machine(kernel, X, y, solver, None))(X, y)
+        fit = lambda kernel, X, y: _over_batch(lambda X, y: _machine(kernel, X, y, solver, None))(
+            X, y
+        )
         return Program(fit, machines.KERNEL, X, y)
 
     return program
@@ -188,43 +198,162 @@ def product(d, block):
     def program(n, precision):
         X, v = _regression(n, d, precision)
         scale = np.asarray(1.0 if d == 3 else 3.0, precision)
-        return Program(plain(lambda s, X, v: kx.gram_operator(kx.RBF(s), X, block_size=block).mv(v)), scale, X, v)
+        return Program(
+            plain(lambda s, X, v: kx.gram_operator(kx.RBF(s), X, block_size=block).mv(v)),
+            scale,
+            X,
+            v,
+        )
 
     return program
 
 
 ROWS = (
     Row("gram, d=64", gram, 16384, 2048, 50, (1e-5, 1e-12)),
-    Row("matrix-free K v, d=3, 1024 rows", product(3, 1024), 1_000_000, 20_000, 500, (1e-4, 1e-11), bar=0.25),
+    Row(
+        "matrix-free K v, d=3, 1024 rows",
+        product(3, 1024),
+        1_000_000,
+        20_000,
+        500,
+        (1e-4, 1e-11),
+        bar=0.25,
+    ),
     Row("evidence and gradient", evidence_and_gradient, 10_000, 2000, 50, (2e-2, 1e-8)),
-    Row("machine, SMO", machine(kx.SMO()), 10_000, 2000, 60, (1e-3, 1e-3)),
+    Row("machine, SMO", machine(kx.solvers.SMO()), 10_000, 2000, 60, (1e-3, 1e-3)),
     Row("batch of ridge fits, n=100", ridge_batch, 1000, 1000, 4, (1e-3, 1e-9)),
-    Row("batch of machines, n=200, SMO", machine_batch(kx.SMO()), 1000, 1000, 2, (1e-3, 1e-3)),
+    Row(
+        "batch of machines, n=200, SMO",
+        machine_batch(kx.solvers.SMO()),
+        1000,
+        1000,
+        2,
+        (1e-3, 1e-3),
+    ),
     Row("batch of evidences with gradients, n=100", evidence_batch, 1000, 1000, 3, (1e-3, 1e-9)),
-    Row("strings: spectrum k=3, 100 letters", string_gram(kx.Spectrum(3), 100), 2000, 2000, 20, (1e-5, 1e-12)),
-    Row("strings: subsequences of 4, 57 letters", string_gram(kx.Subsequence(4, 0.6), 57), 400, 400, 10, (1e-4, 1e-9)),
+    Row(
+        "strings: spectrum k=3, 100 letters",
+        string_gram(kx.Spectrum(3), 100),
+        2000,
+        2000,
+        20,
+        (1e-5, 1e-12),
+    ),
+    Row(
+        "strings: subsequences of 4, 57 letters",
+        string_gram(kx.Subsequence(4, 0.6), 57),
+        400,
+        400,
+        10,
+        (1e-4, 1e-9),
+    ),
     Row("ridge fit", ridge, 20_000, 2000, 60, (1e-2, 1e-9)),
     Row("evidence and gradient, large", evidence_and_gradient, 20_000, 500, 50, (2e-2, 1e-8)),
     Row("gradient of Gram, RBF", gradient("RBF"), 8192, 1024, 50, (1e-3, 1e-9)),
     Row("gradient of Gram, Matern12", gradient("Matern12"), 8192, 1024, 50, (1e-3, 1e-9)),
-    Row("machine, projected gradients", machine(kx.ProjectedGradient()), 10_000, 2000, 60, (1e-3, 1e-3)),
-    Row("machine, SMO, large", machine(kx.SMO()), 50_000, 1000, 60, (1e-3, 1e-3), SINGLE),
-    Row("machine, projected gradients, large", machine(kx.ProjectedGradient()), 50_000, 1000, 60, (1e-3, 1e-3), SINGLE),
-    Row("machine without K, SMO", machine(kx.SMO(), 1024), 50_000, 2000, 60, (1e-3, 1e-3)),
-    Row("machine without K, projected gradients", machine(kx.ProjectedGradient(), 1024), 50_000, 2000, 60, (1e-3, 1e-3)),
-    Row("matrix-free K v, d=3, 128 rows", product(3, 128), 1_000_000, 20_000, 500, (1e-4, 1e-11), SINGLE),
-    Row("matrix-free K v, d=3, 8192 rows", product(3, 8192), 1_000_000, 20_000, 500, (1e-4, 1e-11), SINGLE),
-    Row("matrix-free K v, d=10, 1024 rows", product(10, 1024), 20_000, 20_000, 500, (1e-4, 1e-11), SINGLE),
-    Row("matrix-free K v, d=10, 1024 rows, large", product(10, 1024), 100_000, 5000, 500, (1e-4, 1e-11), SINGLE),
-    Row("strings: mismatch (5, 1), 100 letters", string_gram(kx.Mismatch(5, 1), 100), 2000, 2000, 10, (1e-5, 1e-12), SINGLE),
-    Row("strings: mismatch (9, 1), 100 letters", string_gram(kx.Mismatch(9, 1), 100), 2000, 200, 10, (1e-5, 1e-12), SINGLE),
+    Row(
+        "machine, projected gradients",
+        machine(kx.solvers.ProjectedGradient()),
+        10_000,
+        2000,
+        60,
+        (1e-3, 1e-3),
+    ),
+    Row("machine, SMO, large", machine(kx.solvers.SMO()), 50_000, 1000, 60, (1e-3, 1e-3), SINGLE),
+    Row(
+        "machine, projected gradients, large",
+        machine(kx.solvers.ProjectedGradient()),
+        50_000,
+        1000,
+        60,
+        (1e-3, 1e-3),
+        SINGLE,
+    ),
+    Row("machine without K, SMO", machine(kx.solvers.SMO(), 1024), 50_000, 2000, 60, (1e-3, 1e-3)),
+    Row(
+        "machine without K, projected gradients",
+        machine(kx.solvers.ProjectedGradient(), 1024),
+        50_000,
+        2000,
+        60,
+        (1e-3, 1e-3),
+    ),
+    Row(
+        "matrix-free K v, d=3, 128 rows",
+        product(3, 128),
+        1_000_000,
+        20_000,
+        500,
+        (1e-4, 1e-11),
+        SINGLE,
+    ),
+    Row(
+        "matrix-free K v, d=3, 8192 rows",
+        product(3, 8192),
+        1_000_000,
+        20_000,
+        500,
+        (1e-4, 1e-11),
+        SINGLE,
+    ),
+    Row(
+        "matrix-free K v, d=10, 1024 rows",
+        product(10, 1024),
+        20_000,
+        20_000,
+        500,
+        (1e-4, 1e-11),
+        SINGLE,
+    ),
+    Row(
+        "matrix-free K v, d=10, 1024 rows, large",
+        product(10, 1024),
+        100_000,
+        5000,
+        500,
+        (1e-4, 1e-11),
+        SINGLE,
+    ),
+    Row(
+        "strings: mismatch (5, 1), 100 letters",
+        string_gram(kx.Mismatch(5, 1), 100),
+        2000,
+        2000,
+        10,
+        (1e-5, 1e-12),
+        SINGLE,
+    ),
+    Row(
+        "strings: mismatch (9, 1), 100 letters",
+        string_gram(kx.Mismatch(9, 1), 100),
+        2000,
+        200,
+        10,
+        (1e-5, 1e-12),
+        SINGLE,
+    ),
     Row("ridge predictions", predictions, 20_000, 2000, 60, (1e-4, 1e-10), SINGLE),
-    Row("batch of machines, n=200, projected gradients", machine_batch(kx.ProjectedGradient()), 1000, 100, 2, (1e-3, 1e-3)),
+    Row(
+        "batch of machines, n=200, projected gradients",
+        machine_batch(kx.solvers.ProjectedGradient()),
+        1000,
+        100,
+        2,
+        (1e-3, 1e-3),
+    ),
     Row("batch of processes, n=100, 100 steps of Adam", process_batch, 1000, 20, 2, (5e-2, 1e-6)),
-)  # fmt: skip
+)
 
 PEERS = tuple(
-    Row(f"GPyTorch: {row.name}", evidence_by_gpytorch, row.size, 0, row.quick, row.tolerances, peer=row.name)
+    Row(
+        f"GPyTorch: {row.name}",
+        evidence_by_gpytorch,
+        row.size,
+        0,
+        row.quick,
+        row.tolerances,
+        peer=row.name,
+    )
     for row in ROWS
     if row.program is evidence_and_gradient
 )

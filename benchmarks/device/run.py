@@ -1,4 +1,6 @@
-"""Row after row in a process that is stopped when a row outlasts its budget; the file is written after each of them."""
+"""Row after row in a process that is stopped when a row outlasts its budget; the file is written
+after each of them.
+"""
 
 import json
 import multiprocessing
@@ -48,7 +50,9 @@ class Process:
         self.connection.close()
 
     def asked(self, row: Row, precision: str, seconds: float) -> dict[str, Any]:
-        """The record of a row; if time is over or the process died, what was known by then, and the process is started anew."""
+        """The record of a row; if time is over or the process died, what was known by then, and the
+        process is started anew.
+        """
         deadline, record = time.monotonic() + seconds, {}
         self.connection.send((row.name, precision))
         try:
@@ -65,29 +69,53 @@ class Process:
 
 
 def main(device: str, names: list[str], quick: bool, seconds: float, file: Path | None) -> int:
-    """Everything, within so many seconds; 1 if any answers disagree, a learner failed or a test did."""
+    """Everything, within so many seconds; 1 if any answers disagree, a learner failed or a test
+    did.
+    """
     end = time.monotonic() + seconds
     with_suite = not names or "suite" in names
     report = {"seconds": seconds, "quick": quick, "card": _card(), "rows": [], "suite": []}
     _write(report, file)  # a folder that does not exist is noticed now
     wanted = [row for row in ROWS + PEERS if not names or any(name in row.name for name in names)]
-    _measure_all(device, wanted, end - (_FOR_THE_SUITE if with_suite and not quick else 0.0), report, file)
+    _measure_all(
+        device, wanted, end - (_FOR_THE_SUITE if with_suite and not quick else 0.0), report, file
+    )
     if with_suite:
         platform = _PLATFORMS[device].split(",")[0]
         report["suite"] = suite.outcomes(platform, quick, end - time.monotonic() - 2 * suite.GRACE)
         for outcome in report["suite"]:
-            print("suite:", {name: value for name, value in outcome.items() if name not in ("end", "versions")}, flush=True)
+            print(
+                "suite:",
+                {name: value for name, value in outcome.items() if name not in ("end", "versions")},
+                flush=True,
+            )
     report["complete"] = True
     _write(report, file)
-    return int(any(is_wrong(record) for record in report["rows"]) or any(part["failed"] for part in report["suite"]))
+    return int(
+        any(is_wrong(record) for record in report["rows"])
+        or any(part["failed"] for part in report["suite"])
+    )
 
 
-def _measure_all(device: str, rows: list[Row], end: float, report: dict[str, Any], file: Path | None) -> None:
-    """kernax's rows, then those of other libraries in a process of their own, where JAX leaves the device alone."""
+def _measure_all(
+    device: str, rows: list[Row], end: float, report: dict[str, Any], file: Path | None
+) -> None:
+    """kernax's rows, then those of other libraries in a process of their own, where JAX leaves the
+    device alone.
+    """
     quick = report["quick"]
-    ours, peers = [row for row in rows if row.peer is None], [row for row in rows if row.peer is not None]
+    ours, peers = (
+        [row for row in rows if row.peer is None],
+        [row for row in rows if row.peer is not None],
+    )
     if ours:
-        _measure(ours, Process(_PLATFORMS[device], quick), end - (_FOR_PEERS if peers and not quick else 0.0), report, file)
+        _measure(
+            ours,
+            Process(_PLATFORMS[device], quick),
+            end - (_FOR_PEERS if peers and not quick else 0.0),
+            report,
+            file,
+        )
     if peers:
         _measure(peers, Process("cpu", quick), end, report, file)
 
@@ -100,15 +128,22 @@ def _card() -> str | None:
     return subprocess.run(query, capture_output=True, text=True).stdout.strip()
 
 
-def _measure(rows: list[Row], process: Process, end: float, report: dict[str, Any], file: Path | None) -> None:
+def _measure(
+    rows: list[Row], process: Process, end: float, report: dict[str, Any], file: Path | None
+) -> None:
     process.start()
-    report.setdefault("environment", process.environment)  # the first process is the one on the device
+    # The first process is the one on the device.
+    report.setdefault("environment", process.environment)
     try:
         for row in rows:
             for precision in row.precisions[-1:] if process.quick else row.precisions:
                 seconds = min(_PATIENCE if process.quick else row.budget, end - time.monotonic())
                 enough = seconds >= _LEAST
-                record = process.asked(row, precision, seconds) if enough else {"not_measured": "no time was left"}
+                record = (
+                    process.asked(row, precision, seconds)
+                    if enough
+                    else {"not_measured": "no time was left"}
+                )
                 if row.peer is not None:
                     record |= _against(report["rows"], row, precision, record)
                 report["rows"].append({"row": row.name, "precision": precision} | record)
@@ -118,9 +153,15 @@ def _measure(rows: list[Row], process: Process, end: float, report: dict[str, An
         process.stop()
 
 
-def _against(records: list[dict[str, Any]], row: Row, precision: str, record: dict[str, Any]) -> dict[str, Any]:
-    """How far another library's answer is from kernax's, and what share of its time kernax takes."""
-    ours = next((one for one in records if (one["row"], one["precision"]) == (row.peer, precision)), {})
+def _against(
+    records: list[dict[str, Any]], row: Row, precision: str, record: dict[str, Any]
+) -> dict[str, Any]:
+    """How far another library's answer is from kernax's, and what share of its time kernax
+    takes.
+    """
+    ours = next(
+        (one for one in records if (one["row"], one["precision"]) == (row.peer, precision)), {}
+    )
     if "answer" not in record or "answer" not in ours or record["size"] != ours["size"]:
         return {}
     figures = agreement([record["answer"]], [ours["answer"]], row.tolerance(precision))
@@ -128,15 +169,26 @@ def _against(records: list[dict[str, Any]], row: Row, precision: str, record: di
 
 
 def is_wrong(record: dict[str, Any]) -> bool:
-    """Answers that disagree or are not finite, or a learner that says it failed; what was not measured is not wrong."""
-    return not (record.get("agrees", True) and record.get("finite", True) and record.get("facts", {}).get("successful", True))
+    """Answers that disagree or are not finite, or a learner that says it failed; what was not
+    measured is not wrong.
+    """
+    return not (
+        record.get("agrees", True)
+        and record.get("finite", True)
+        and record.get("facts", {}).get("successful", True)
+    )
 
 
 def sentence(record: dict[str, Any]) -> str:
     """A record as a line."""
     facts = [f"{name} {value}" for name, value in record.get("facts", {}).items()]
     wrong = ["WRONG"] if is_wrong(record) else []
-    words = [f"{record['row']}, {record.get('size', '')}, {record['precision']}:", *_figures(record), *facts, *wrong]
+    words = [
+        f"{record['row']}, {record.get('size', '')}, {record['precision']}:",
+        *_figures(record),
+        *facts,
+        *wrong,
+    ]
     return "  ".join(words)
 
 

@@ -13,14 +13,22 @@ from benchmarks.report import versions
 
 FILES = ("powers", "gram", "linalg", "ridge", "expansion", "batching", "svm", "gp", "strings")
 QUICK = ("powers",)  # small, and in both precisions
-_OUTCOME = re.compile(r"\b(PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b (\S+)|^(\S+::\S+.*?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b")
+_OUTCOME = re.compile(
+    r"\b(PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b (\S+)"
+    r"|^(\S+::\S+.*?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b"
+)
 GRACE = 10.0  # seconds that a run has for its summary when it is interrupted
 
 
 def outcomes(platform: str, quick: bool, seconds: float) -> list[dict[str, Any]]:
-    """For each precision: how many tests passed and were skipped, which failed and how, whether all of them ran in time."""
+    """For each precision: how many tests passed and were skipped, which failed and how, whether all
+    of them ran in time.
+    """
     deadline = time.monotonic() + seconds
-    runs = [_started(platform, precision, quick) for precision in (("float32",) if quick else ("float32", "float64"))]
+    runs = [
+        _started(platform, precision, quick)
+        for precision in (("float32",) if quick else ("float32", "float64"))
+    ]
     return [_ended(*run, deadline) for run in runs]
 
 
@@ -32,10 +40,23 @@ def _started(platform: str, precision: str, quick: bool) -> tuple[str, subproces
     }
     processes = 0 if quick else max(1, (os.cpu_count() or 2) // 2 - 1)
     files = [f"tests/test_{name}.py" for name in (QUICK if quick else FILES)]
-    options = ["-o", "addopts=", "-m", "not slow", "-v", "--tb=line", "-n", str(processes), "--dist", "worksteal"]
+    options = [
+        "-o",
+        "addopts=",
+        "-m",
+        "not slow",
+        "-v",
+        "--tb=line",
+        "-n",
+        str(processes),
+        "--dist",
+        "worksteal",
+    ]
     log = tempfile.TemporaryFile("w+")  # noqa: SIM115  it lives as long as the process
     command = [sys.executable, "-m", "pytest", *options, *files]
-    run = subprocess.Popen(command, env=os.environ | settings, stdout=log, stderr=log, start_new_session=True)
+    run = subprocess.Popen(
+        command, env=os.environ | settings, stdout=log, stderr=log, start_new_session=True
+    )
     return precision, run, log
 
 
@@ -49,7 +70,12 @@ def _ended(precision: str, run: subprocess.Popen, log: Any, deadline: float) -> 
     with log:
         log.seek(0)
         text = log.read()
-    return {"precision": precision, "in_time": in_time, "exit": run.returncode, "versions": versions()} | parsed(text)
+    return {
+        "precision": precision,
+        "in_time": in_time,
+        "exit": run.returncode,
+        "versions": versions(),
+    } | parsed(text)
 
 
 def _waited(run: subprocess.Popen, seconds: float) -> bool:
@@ -69,4 +95,7 @@ def parsed(text: str) -> dict[str, Any]:
             found.setdefault(match[1] or match[4], set()).add(match[2] or match[3])
     failed = sorted(found.get("FAILED", set()) | found.get("ERROR", set()))
     counts = {name.lower(): len(found.get(name, ())) for name in ("PASSED", "SKIPPED")}
-    return counts | {"failed": failed, "end": text[-6000:] if failed or not counts["passed"] else ""}
+    return counts | {
+        "failed": failed,
+        "end": text[-6000:] if failed or not counts["passed"] else "",
+    }

@@ -1,7 +1,8 @@
-"""The process that measures: it is told a row and a precision, and answers with what it knows so far, after every step.
+"""The process that measures: it is told a row and a precision, and answers with what it knows so
+far, after every step.
 
-Steps are in the order of their worth: compile and run at full size, time some more runs, compare with the CPU. Who listens
-may stop the process at any time and keeps the last answer.
+Steps are in the order of their worth: compile and run at full size, time some more runs, compare
+with the CPU. Who listens may stop the process at any time and keeps the last answer.
 """
 
 import math
@@ -26,9 +27,12 @@ _SHORT = 16  # numbers in an answer that is written down
 
 
 def serve(connection: Any, quick: bool) -> None:
-    """Answers with the environment, then for each `(name, precision)` that comes with records, the last one marked `done`."""
+    """Answers with the environment, then for each `(name, precision)` that comes with records, the
+    last one marked `done`.
+    """
     jax.config.update("jax_enable_compilation_cache", False)  # or compilation would be a file read
-    warnings.simplefilter("ignore")  # of rounding in float32; what learners say of themselves is among the facts
+    # Of rounding in float32; what learners say of themselves is among the facts.
+    warnings.simplefilter("ignore")
     connection.send(environment() | {"driver": jax.devices()[0].client.platform_version})
     rows = {row.name: row for row in ROWS + PEERS}
     while True:
@@ -63,7 +67,9 @@ def measured(row: Row, precision: str, quick: bool) -> Iterator[dict[str, Any]]:
     run, compilation = prepared(row.program(size, precision), jax.devices()[0])
     answer, facts, first = timed(run)
     record |= (
-        compilation | {"seconds": first, "rounds": 1, "finite": _is_finite(answer), "facts": facts} | _written_down(answer)
+        compilation
+        | {"seconds": first, "rounds": 1, "finite": _is_finite(answer), "facts": facts}
+        | _written_down(answer)
     )
     yield record | {"step": "timing"}
     checked = min(size, row.checked)
@@ -81,11 +87,18 @@ def _timings(run: Callable[[], Any], first: float, budget: float) -> dict[str, A
     """As many rounds as a share of the budget allows."""
     rounds = max(1, min(_MOST_ROUNDS, math.floor(_SHARE * budget / max(first, 1e-9))))
     seconds = [timed(run)[2] for _ in range(rounds)]
-    return {"seconds": statistics.median(seconds), "fastest": min(seconds), "slowest": max(seconds), "rounds": rounds}
+    return {
+        "seconds": statistics.median(seconds),
+        "fastest": min(seconds),
+        "slowest": max(seconds),
+        "rounds": rounds,
+    }
 
 
 def _compared(row: Row, precision: str, size: int, ours: Any | None) -> dict[str, Any]:
-    """The answers of both devices at a size that the CPU can do, and the CPU's seconds; `ours` if it is known already."""
+    """The answers of both devices at a size that the CPU can do, and the CPU's seconds; `ours` if
+    it is known already.
+    """
     program = row.program(size, precision)
     ours = timed(prepared(program, jax.devices()[0])[0])[0] if ours is None else ours
     run, _ = prepared(program, jax.devices("cpu")[0])
@@ -95,16 +108,29 @@ def _compared(row: Row, precision: str, size: int, ours: Any | None) -> dict[str
 
 
 def agreement(answer: list[Any], reference: list[Any], tolerance: float) -> dict[str, Any]:
-    """The largest difference over the leaves, relative to the largest entry of the reference, and whether it is tolerable."""
-    apart = difference(*([np.asarray(leaf, np.float64) for leaf in leaves] for leaves in (answer, reference)))
-    return {"difference": apart, "tolerance": tolerance, "agrees": apart <= tolerance}  # false for NaN
+    """The largest difference over the leaves, relative to the largest entry of the reference, and
+    whether it is tolerable.
+    """
+    apart = difference(
+        *([np.asarray(leaf, np.float64) for leaf in leaves] for leaves in (answer, reference))
+    )
+    # False for NaN.
+    return {
+        "difference": apart,
+        "tolerance": tolerance,
+        "agrees": apart <= tolerance,
+    }
 
 
 def prepared(program: Any, device: Any) -> tuple[Callable[[], Any], dict[str, Any]]:
-    """The program compiled for a device with its arguments there, and what compiling took; other libraries' as they are."""
+    """The program compiled for a device with its arguments there, and what compiling took; other
+    libraries' as they are.
+    """
     if not isinstance(program, Program):
         return program, {}
-    arguments = jax.block_until_ready(jax.tree.map(lambda leaf: _placed(leaf, device), program.arguments))
+    arguments = jax.block_until_ready(
+        jax.tree.map(lambda leaf: _placed(leaf, device), program.arguments)
+    )
     start = time.perf_counter()
     compiled = program.jitted.lower(*arguments).compile()
     seconds = time.perf_counter() - start
@@ -126,7 +152,11 @@ def timed(run: Callable[[], Any]) -> tuple[Any, dict[str, Any], float]:
 
 
 def _is_finite(answer: Any) -> bool:
-    leaves = [leaf for leaf in jax.tree.leaves(answer) if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)]
+    leaves = [
+        leaf
+        for leaf in jax.tree.leaves(answer)
+        if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
+    ]
     return all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in leaves)
 
 
@@ -135,4 +165,8 @@ def _written_down(answer: Any) -> dict[str, Any]:
     leaves = jax.tree.leaves(answer)
     if sum(np.size(leaf) for leaf in leaves) > _SHORT:
         return {}
-    return {"answer": np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in leaves]).tolist()}
+    return {
+        "answer": np.concatenate(
+            [np.ravel(np.asarray(leaf, np.float64)) for leaf in leaves]
+        ).tolist()
+    }

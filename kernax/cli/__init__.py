@@ -1,1 +1,4 @@
-"""The command line. Needs `pip install 'kernax-toolkit[cli]'`; nothing here is imported by `import kernax`."""
+"""The command line, which needs `pip install 'kernax-toolkit[cli]'`.
+
+`import kernax` imports nothing of it.
+"""

@@ -1,4 +1,7 @@
-"""The commands. Whatever is wrong with the input is one line on stderr and exit code 2; a failed solve, exit code 1."""
+"""The commands: `kernax fit`, `kernax predict`, `kernax describe`.
+
+An error in the input is one line on stderr and exit code 2; a failed solve has exit code 1.
+"""
 
 import csv
 import io
@@ -11,18 +14,27 @@ import typer
 from rich.console import Console
 
 from kernax.cli import options
+from kernax.cli.answers import answer_columns, summary
 from kernax.cli.classify import classify
-from kernax.cli.console import check_picture, check_writable, one_line_errors, print_parameters, print_report, title_of
+from kernax.cli.console import (
+    check_picture,
+    check_writable,
+    one_line_errors,
+    print_parameters,
+    print_report,
+    title_of,
+)
 from kernax.cli.fit import fit as regress
-from kernax.cli.inputs import Tokens, compared_columns
+from kernax.cli.inputs import compared_columns
 from kernax.cli.job import Report, Split, kernel_of, one_per_column, split_classes, split_numbers
-from kernax.cli.naming import parameter_names
+from kernax.cli.naming import parameter_names, parameter_rows
 from kernax.cli.picture import draw
-from kernax.cli.predictor import GP, LOGISTIC, SVM, Predictor, load_predictor, parameter_rows, save_predictor
 from kernax.cli.resources import compiled_programs, expected_cost, linear_algebra_threads
 from kernax.cli.table import LEAST_ROWS, Table, listed, plural, quoted, read_columns, read_table
 from kernax.cli.target import why_classes
-from kernax.files import write_whole
+from kernax.files import load_predictor, save_predictor
+from kernax.files.container import write_whole
+from kernax.preparation import GP, LOGISTIC, SVM, Predictor, Tokens
 
 CLASSIFIERS = (LOGISTIC, SVM)
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -86,22 +98,35 @@ def fit(
         split = split_classes if name in CLASSIFIERS else split_numbers
         parts = split(table, seed, tokens or Tokens.LETTERS, rows)
         names |= parameter_names(kernel_of(parts, kernel), "kernel.")
-        console = Console(highlight=False, soft_wrap=True)
+        console = _console()
         if reason:
             console.print(reason, markup=False)
         _print_split(console, data, whole, parts)
         with linear_algebra_threads(len(parts.y), threads):
-            if cost := expected_cost(name, len(parts.y)):
-                console.print(cost)
+            _print_cost(console, name, len(parts.y))
             report = learn(parts, kernel, name, restarts, seed, not no_priors)
         _deliver(console, report, parts, out, plot)
 
 
-def _deliver(console: Console, report: Report, parts: Split, out: Path | None, plot: Path | None) -> None:
-    """The report, the model and the picture."""
+def _console() -> Console:
+    """A console that neither colours numbers nor breaks lines."""
+    return Console(highlight=False, soft_wrap=True)
+
+
+def _print_cost(console: Console, model: str, rows: int) -> None:
+    """What learning will take, if it takes long."""
+    cost = expected_cost(model, rows)
+    if cost:
+        console.print(cost)
+
+
+def _deliver(
+    console: Console, report: Report, parts: Split, out: Path | None, plot: Path | None
+) -> None:
+    """Prints the report, and writes the model and the picture."""
     print_report(console, report)
     if out is not None:
-        save_predictor(report.predictor, out)
+        save_predictor(out, report.predictor)
         console.print(f"model: {out}", markup=False)
     if plot is not None:
         draw(plot, report.predictor, parts)
@@ -109,29 +134,44 @@ def _deliver(console: Console, report: Report, parts: Split, out: Path | None, p
 
 
 def _print_split(console: Console, data: Path, table: Table, parts: Split) -> None:
-    """What is learned from, and what is not looked at."""
-    columns, text = parts.inputs.columns, parts.inputs.text
-    inputs = [plural(len(columns), "input column")] * bool(columns)
-    if text is not None:
-        inputs.append(f"the {text.tokens} of {quoted(text.name)}")
+    """The inputs, the numbers of rows to learn from and held out, and the columns not used."""
     of_all = f" of {len(parts.y) + parts.unused}" if parts.unused else ""
     console.print(
-        f"{data}: {len(table.X)} rows, {' and '.join(inputs)}; "
+        f"{data}: {len(table.X)} rows, {_inputs_in_words(parts)}; "
         f"learning from {len(parts.y)}{of_all} rows, {len(parts.y_held_out)} held out",
         markup=False,
     )
-    if unused := [name for name in table.columns if name not in columns]:
-        console.print(f"the kernel compares text alone, and does not use {listed(unused)}", markup=False)
+    unused = [name for name in table.columns if name not in parts.inputs.columns]
+    if unused:
+        console.print(
+            f"the kernel compares text alone, and does not use {listed(unused)}", markup=False
+        )
     if not one_per_column(parts):
-        console.print("fewer than 20 rows a column to learn from: lengthscales are shared by all columns")
+        console.print(
+            "fewer than 20 rows a column to learn from: lengthscales are shared by all columns"
+        )
+
+
+def _inputs_in_words(parts: Split) -> str:
+    """The number of columns, and the tokens of the column of text."""
+    inputs = []
+    if parts.inputs.columns:
+        inputs.append(plural(len(parts.inputs.columns), "input column"))
+    text = parts.inputs.text
+    if text is not None:
+        inputs.append(f"the {text.tokens} of {quoted(text.name)}")
+    return " and ".join(inputs)
 
 
 def learn(parts: Split, kernel: str, model: str, restarts: int, seed: int, priors: bool) -> Report:
-    """The job of the model."""
-    return classify(parts, kernel, model) if model in CLASSIFIERS else regress(parts, kernel, model, restarts, seed, priors)
+    """Fits a classifier or a regressor, whichever the model is."""
+    if model in CLASSIFIERS:
+        return classify(parts, kernel, model)
+    return regress(parts, kernel, model, restarts, seed, priors)
 
 
 def _check_options(seed: int, restarts: int, threads: int | None, rows: int | None) -> None:
+    """Raises ValueError for numbers out of range."""
     if seed < 0:
         raise ValueError(f"--seed must not be negative, but is {seed}")
     if not 1 <= restarts <= 1000:
@@ -142,6 +182,7 @@ def _check_options(seed: int, restarts: int, threads: int | None, rows: int | No
 
 
 def _check_files(data: Path, plot: Path | None, out: Path | None) -> None:
+    """Raises ValueError for places where the picture or the model cannot be written."""
     if plot is not None:
         check_picture(plot, data)
     if out is not None:
@@ -149,17 +190,20 @@ def _check_files(data: Path, plot: Path | None, out: Path | None) -> None:
 
 
 def _check_threads(threads: int | None) -> None:
+    """Raises ValueError for fewer threads than one."""
     if threads is not None and threads < 1:
         raise ValueError(f"--threads must be at least 1, but is {threads}")
 
 
 def _chosen(table: Table, model: options.ModelName | None, restarts: int) -> tuple[str, str | None]:
-    """The model that was asked for, or the one that suits the target, and why."""
+    """The name of the chosen model, or of the default for the target with the reason for it."""
     reason = why_classes(table.target) if model is None else None
     default = LOGISTIC if reason else GP
     name = default if model is None else model.value
     if restarts > 1 and name in CLASSIFIERS:
-        raise ValueError(f"--restarts {restarts}: {name} learns from one start; gp and ridge take more")
+        raise ValueError(
+            f"--restarts {restarts}: {name} learns from one start; gp and ridge take more"
+        )
     return name, reason
 
 
@@ -193,20 +237,23 @@ def predict(
             write_whole(out, lambda path: path.write_text(text, encoding="utf-8"))
 
 
-def _predictions(predictor: Predictor, data: Path, keep: list[str], threads: int | None) -> dict[str, list[str]]:
-    """The columns to write: those to keep, and what is predicted."""
+def _predictions(
+    predictor: Predictor, data: Path, keep: list[str], threads: int | None
+) -> dict[str, list[str]]:
+    """The columns to write: those to keep, and the predictions."""
     inputs = predictor.inputs
     rows = read_columns(data, inputs.columns, inputs.text.name if inputs.text else None, keep)
     if inputs.text:
         inputs.text.warn_of_strangers(rows.cells)
     with linear_algebra_threads(len(rows.X), threads):
-        columns = predictor.columns(inputs.points(rows.X, rows.cells))
+        columns = answer_columns(predictor, inputs.points(rows.X, rows.cells))
     _check_predictions(data, columns, rows.kept)
     kept = {name: list(cells) for name, cells in rows.kept.items()}
     return kept | {name: _cells(column) for name, column in columns.items()}
 
 
 def _as_csv(columns: dict[str, list[str]]) -> str:
+    """Columns of cells as the text of a CSV file with a header."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -214,14 +261,22 @@ def _as_csv(columns: dict[str, list[str]]) -> str:
     return text.getvalue()
 
 
-def _check_predictions(data: Path, columns: dict[str, np.ndarray], kept: dict[str, tuple[str, ...]]) -> None:
-    """Raises ValueError for a row whose prediction is not finite, and where two columns would have one name."""
+def _check_predictions(
+    data: Path, columns: dict[str, np.ndarray], kept: dict[str, tuple[str, ...]]
+) -> None:
+    """Raises ValueError for predictions that are not finite, and for two columns of one name."""
     figures = np.stack([column for column in columns.values() if column.dtype.kind == "f"])
     wrong = np.flatnonzero(~np.all(np.isfinite(figures), 0))
     if len(wrong):
-        raise ValueError(f"{data}: row {wrong[0] + 1} is too far from what the model has seen: its prediction overflows")
-    if twice := [name for name in kept if name in columns]:
-        raise ValueError(f"--keep {twice[0]}: that is the name of what is predicted: rename the column in {data}")
+        raise ValueError(
+            f"{data}: row {wrong[0] + 1} is too far from what the model has seen: its prediction "
+            "overflows"
+        )
+    for name in kept:
+        if name in columns:
+            raise ValueError(
+                f"--keep {name}: that is the name of what is predicted: rename the column in {data}"
+            )
 
 
 @app.command()
@@ -229,13 +284,16 @@ def describe(model: options.Model) -> None:
     """Says what is in a model file: its target, its columns, its kernel."""
     with one_line_errors(), jax.enable_x64(True):
         predictor = load_predictor(model)
-        console = Console(highlight=False, soft_wrap=True)
-        for line in (*predictor.summary().splitlines(), f"kernel {eqx.tree_pformat(predictor.kernel, width=1000)}"):
+        kernel = eqx.tree_pformat(predictor.kernel, width=1000)
+        console = _console()
+        for line in (*summary(predictor), f"kernel {kernel}"):
             console.print(line, markup=False, soft_wrap=False)
         columns = predictor.inputs.columns
-        print_parameters(console, parameter_rows(predictor.kernel, columns), title_of("its parameters", columns))
+        rows = parameter_rows(predictor.kernel, columns)
+        print_parameters(console, rows, title_of("its parameters", columns))
 
 
 def _cells(column: np.ndarray) -> list[str]:
-    """Text as it is, numbers in full."""
-    return list(map(repr if column.dtype.kind == "f" else str, column.tolist()))
+    """Text unchanged, and numbers with all their digits."""
+    as_text = repr if column.dtype.kind == "f" else str
+    return [as_text(cell) for cell in column.tolist()]

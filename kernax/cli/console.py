@@ -1,4 +1,4 @@
-"""What the commands say: one line for everything wrong, tables, pictures and files that appear whole or not at all."""
+"""What the commands print: errors of one line, and tables; and checks of places for files."""
 
 import contextlib
 import importlib.util
@@ -13,16 +13,16 @@ from rich.text import Text
 
 from kernax.cli.job import Report
 from kernax.errors import MemoryBudgetError, SolveError
-from kernax.files import check_place
+from kernax.files.container import check_place
 
 PICTURES = (".png", ".pdf", ".svg")
 
 
 @contextlib.contextmanager
 def one_line_errors() -> Iterator[dict[str, str]]:
-    """Exceptions that mean something to the user become one line and an exit code; warnings become notes.
+    """Turns exceptions into one line and an exit code, and warnings into notes.
 
-    Whatever is entered into the dictionary is replaced in both: the path of a parameter by a name.
+    In both, the keys of the dictionary, paths of parameters, are replaced by their values, names.
     """
     names: dict[str, str] = {}
     try:
@@ -30,33 +30,43 @@ def one_line_errors() -> Iterator[dict[str, str]]:
             yield names
         for text in dict.fromkeys(str(note.message) for note in notes):
             _say("note", text, names)
-    except (SolveError, MemoryBudgetError) as problem:
-        advice = "; --rows N learns from fewer of them" if isinstance(problem, MemoryBudgetError) else ""
-        _say("error", f"{problem}{advice}", names)
-        raise typer.Exit(1) from None
-    except OSError as problem:
-        _say("error", f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem), names)
-        raise typer.Exit(2) from None
-    except ValueError as problem:
-        _say("error", str(problem), names)
-        raise typer.Exit(2) from None
+    except (SolveError, MemoryBudgetError, OSError, ValueError) as problem:
+        _say("error", _message(problem), names)
+        failed = isinstance(problem, (SolveError, MemoryBudgetError))
+        raise typer.Exit(1 if failed else 2) from None
+
+
+def _message(problem: Exception) -> str:
+    """An exception in words, with the file that it is about, or what helps."""
+    if isinstance(problem, MemoryBudgetError):
+        return f"{problem}; --rows N learns from fewer of them"
+    if isinstance(problem, OSError) and problem.filename:
+        return f"{problem.filename}: {problem.strerror}"
+    return str(problem)
 
 
 def _say(kind: str, text: str, names: dict[str, str]) -> None:
+    """Prints one line to stderr, with names in place of paths of parameters."""
     for path in sorted(names, key=len, reverse=True):
         text = text.replace(path, names[path])
     typer.echo(f"{kind}: {' '.join(text.split())}", err=True)
 
 
 def check_picture(path: Path, *others: Path | None) -> None:
-    """Refuses, before anything is computed, what could not be written after."""
+    """Raises ValueError for a picture that could not be written once all is computed."""
     if path.suffix.lower() not in PICTURES:
-        raise ValueError(f"--plot {path}: a picture's name must end in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
+        raise ValueError(
+            f"--plot {path}: a picture's name must end in {', '.join(PICTURES[:-1])} or "
+            f"{PICTURES[-1]}"
+        )
     check_writable(path, "--plot", *others, needs="matplotlib")
 
 
 def check_writable(path: Path, option: str, *others: Path | None, needs: str | None = None) -> None:
-    """Refuses a place where no file can be written, what needs a package that is missing, and what overwrites the others."""
+    """Raises ValueError for a path that cannot be written, or is that of one of the others.
+
+    Also where a package that is needed for it is missing.
+    """
     if needs is not None and importlib.util.find_spec(needs) is None:
         raise ValueError(f"{option} needs {needs}: pip install 'kernax-toolkit[cli]'")
     for other in others:
@@ -64,38 +74,46 @@ def check_writable(path: Path, option: str, *others: Path | None, needs: str | N
             raise ValueError(f"{option} {path} would overwrite {other}: choose another name")
     if not path.parent.is_dir():
         raise ValueError(f"{option} {path}: there is no folder {path.parent}")
+    if _is_no_file(path, option):
+        what = "a folder" if path.is_dir() else "a device"
+        raise ValueError(f"{option} {path}: that is {what}, not a place for a file")
+
+
+def _is_no_file(path: Path, option: str) -> bool:
+    """Whether something else than a file is there. Raises ValueError where none can be written."""
     try:
         check_place(path)
-        taken = path.exists() and not path.is_file()
+        return path.exists() and not path.is_file()
     except OSError as problem:
-        raise ValueError(f"{option} {path}: cannot write a file there: {problem.strerror}") from None
-    if taken:
-        raise ValueError(f"{option} {path}: that is {'a folder' if path.is_dir() else 'a device'}, not a place for a file")
+        raise ValueError(
+            f"{option} {path}: cannot write a file there: {problem.strerror}"
+        ) from None
 
 
 def print_report(console: Console, report: Report) -> None:
-    """Held-out scores, then the learned parameters, then what else there is to say."""
+    """Prints held-out scores, then the learned parameters, then remarks."""
     scores = RichTable("model", title=Text(report.title), title_justify="left")
     for measure in report.measures:
         scores.add_column(measure, justify="right")
     for name, row in report.scores.items():
         scores.add_row(name, *row)
     console.print(scores)
-    print_parameters(console, report.parameters, title_of("learned", report.predictor.inputs.columns))
+    title = title_of("learned", report.predictor.inputs.columns)
+    print_parameters(console, report.parameters, title)
     for remark in report.remarks:
         console.print(remark, markup=False)
 
 
 def title_of(what: str, columns: tuple[str, ...]) -> str:
-    """Parameters of numbers are in standardised units."""
+    """The title of a table of parameters, with their units where there are columns of numbers."""
     return f"{what}, for standardised columns" if columns else what
 
 
 def print_parameters(console: Console, rows: tuple[tuple[str, ...], ...], title: str) -> None:
-    """The table that `kernax.describe` makes, unless there is nothing in it."""
+    """Prints the table of `kernax.describe`, unless it is empty."""
     if not rows:
         return
-    table = RichTable("parameter", "value", "support", "state", title=title, title_justify="left")
+    table = RichTable("parameter", "value", "interval", "state", title=title, title_justify="left")
     for row in rows:
         table.add_row(*map(Text, row))
     console.print(table)

@@ -1,139 +1,85 @@
-"""Input columns as points: numbers standardised, text encoded, alike for what is learned from and for what is predicted."""
+"""Columns of a table as inputs: those that a kernel compares, and the kernel for them."""
 
 import dataclasses
-import enum
 import shlex
-import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float, PyTree
+from jaxtyping import PyTree
 
 from kernax.cli.expression import parse_kernel
 from kernax.cli.table import Column, Table, as_number, listed, number
 from kernax.cli.vocabulary import NUMBERS, TEXT, compared
 from kernax.core.kernel import AbstractKernel
-from kernax.errors import FeaturelessWarning
 from kernax.kernels import On
-from kernax.kernels.strings import Strings, encode
+from kernax.preparation import Inputs, Tokens, learned_text, standards_of_columns
 
 _EXAMPLE = "--kernel 'normalised(spectrum(3))'"
 _WORTH_COMPARING = 6  # letters: shorter cells share too few substrings of three
 
 
-class Tokens(enum.StrEnum):
-    """What a string kernel counts."""
-
-    LETTERS = "letters"
-    WORDS = "words"
-
-
-@dataclasses.dataclass(frozen=True)
-class Text:
-    """A column of text: its name, what its tokens are, and those of them that were learned from."""
-
-    name: str
-    tokens: Tokens
-    alphabet: tuple[str, ...]
-
-    def strings(self, cells: Sequence[str]) -> Strings:
-        """The cells as a stack; other tokens match nothing."""
-        return encode(_split(cells, self.tokens), self.alphabet, unknown="gap")
-
-    def warn_of_strangers(self, cells: Sequence[str]) -> None:
-        """Warns of cells without any token that was learned from: a string kernel cannot tell them apart."""
-        strange = sum(set(tokens).isdisjoint(self.alphabet) for tokens in _split(cells, self.tokens))
-        if strange:
-            seen = f"of the {len(self.alphabet)} {self.tokens} that were learned from"
-            message = f"{strange} of {len(cells)} cells of {self.name!r} hold none {seen}, which tells the model nothing"
-            warnings.warn(message, FeaturelessWarning, stacklevel=2)
-
-
-@dataclasses.dataclass(frozen=True)
-class Inputs:
-    """The names of the input columns and of the target, means and deviations that standardise numbers, and the text, if any."""
-
-    columns: tuple[str, ...]
-    target: str
-    centre: Float[np.ndarray, " d"]
-    scale: Float[np.ndarray, " d"]
-    text: Text | None = None
-
-    def standardised(self, X: Any) -> Any:
-        """Rows of numbers, or a row, in standardised units."""
-        return (X - self.centre) / self.scale
-
-    def points(self, X: Float[np.ndarray, "n d"], cells: Sequence[str]) -> PyTree:
-        """Standardised numbers, strings where there are no numbers, or the pair of both."""
-        if self.text is None:
-            return self.standardised(X)
-        strings = self.text.strings(cells)
-        return (self.standardised(X), strings) if self.columns else strings
-
-    def kernel(self, expression: str, *, per_column: bool) -> AbstractKernel:
-        """The kernel that an expression describes, on the points that `points` makes."""
-        kernel = parse_kernel(expression, len(self.columns), per_column=per_column)
-        return _on_parts(kernel) if self.columns and self.text else kernel
-
-    def __str__(self) -> str:
-        names = ", ".join(map(repr, self.columns))
-        if self.text is None:
-            return names
-        return f"{names}{' and ' if names else ''}the {self.text.tokens} of {self.text.name!r}"
-
-
 def learned_inputs(table: Table, rows: np.ndarray, tokens: Tokens) -> Inputs:
-    """Means, deviations and an alphabet from some rows of a table alone."""
-    X = table.X[rows]
-    with np.errstate(over="ignore", invalid="ignore"):
-        scale = np.where(X.min(0) == X.max(0), 1.0, X.std(0))
-    for name, size in zip(table.columns, scale):
-        check_size(name, size)
+    """How columns become points, with means, deviations and the alphabet of some rows alone."""
+    standards = standards_of_columns(table.X[rows], table.columns)
     text = None
     for column in table.texts:
-        tokenised = _split([column.cells[row] for row in rows], tokens)
-        text = Text(column.name, tokens, tuple(sorted({token for row in tokenised for token in row})))
-    return Inputs(table.columns, table.target.name, X.mean(0), scale, text)
+        text = learned_text(column.name, [column.cells[row] for row in rows], tokens)
+    return Inputs(table.columns, table.target.name, standards, text)
 
 
-def check_size(name: str, size: float) -> None:
-    """Raises ValueError for a deviation that nothing can be divided by."""
-    if not 0 < size < np.inf:
-        raise ValueError(f"column {name!r} cannot be standardised: its numbers are too large, or too close together")
+def kernel_of_inputs(inputs: Inputs, expression: str, *, per_column: bool) -> AbstractKernel:
+    """The kernel that an expression describes, on the points that `inputs` makes."""
+    kernel = parse_kernel(expression, len(inputs.columns), per_column=per_column)
+    return _on_parts(kernel) if inputs.columns and inputs.text else kernel
 
 
 def compared_columns(table: Table, expression: str, tokens: Tokens | None) -> Table:
-    """The table without the columns that a kernel does not look at: it has text only for a string kernel, and one column of it.
+    """The table without the columns that a kernel does not compare.
 
-    Raises ValueError for a column that no part of the kernel can compare, and a part that finds no column.
+    It has text only for a string kernel, and then one column of it. Raises ValueError for a column
+    that no part of the kernel can compare, and for a part that no column suits.
     """
     kinds = compared(parse_kernel(expression))
-    if TEXT not in kinds:
-        for column in table.texts:
-            _refuse_text(column, table)
-        if tokens is not None:
-            raise ValueError(f"--tokens {tokens} is for string kernels, such as {_EXAMPLE}")
-        parse_kernel(expression, len(table.columns))
-        return table
-    names = listed([column.name for column in table.texts])
-    if not names:
-        raise ValueError(f"the kernel compares text, but all input columns are numbers: {listed(table.columns)}")
-    if len(table.texts) > 1:
-        places = "; ".join(str(column.first_text) for column in table.texts[:2])
-        raise ValueError(
-            f"string kernels compare one column, but {names} hold text: leave the others out with --ignore; {places}"
-        )
-    if NUMBERS not in kinds:
+    if TEXT in kinds:
+        _check_text(table, NUMBERS in kinds)
+    else:
+        _check_numbers(table, tokens)
+    if NUMBERS not in kinds and TEXT in kinds:
         return dataclasses.replace(table, columns=(), X=table.X[:, :0])
-    if not table.columns:
-        raise ValueError(f"part of the kernel compares numbers, but the only input column, {names}, is text")
-    parse_kernel(expression, len(table.columns))
+    parse_kernel(expression, len(table.columns))  # lists of lengthscales have one for each column
     return table
 
 
+def _check_numbers(table: Table, tokens: Tokens | None) -> None:
+    """Raises ValueError for text, which a kernel of numbers cannot compare."""
+    for column in table.texts:
+        _refuse_text(column, table)
+    if tokens is not None:
+        raise ValueError(f"--tokens {tokens} is for string kernels, such as {_EXAMPLE}")
+
+
+def _check_text(table: Table, with_numbers: bool) -> None:
+    """Raises ValueError unless there is one column of text, and one of numbers if asked for."""
+    names = listed([column.name for column in table.texts])
+    if not names:
+        raise ValueError(
+            f"the kernel compares text, but all input columns are numbers: {listed(table.columns)}"
+        )
+    if len(table.texts) > 1:
+        places = "; ".join(str(column.first_text) for column in table.texts[:2])
+        raise ValueError(
+            f"string kernels compare one column, but {names} hold text: leave the others out with "
+            f"--ignore; {places}"
+        )
+    if with_numbers and not table.columns:
+        raise ValueError(
+            f"part of the kernel compares numbers, but the only input column, {names}, is text"
+        )
+
+
 def _refuse_text(column: Column, table: Table) -> None:
+    """Raises ValueError for the first cell that is no number."""
     try:
         for cell, place in zip(column.cells, column.places):
             number(cell, place)
@@ -142,27 +88,52 @@ def _refuse_text(column: Column, table: Table) -> None:
 
 
 def _advice(column: Column, table: Table) -> str:
-    """What to do with a column of text where the kernel compares numbers: something that works, and suits what is in it."""
-    leave_out = lambda columns: " ".join(f"--ignore {shlex.quote(column.name)}" for column in columns)
+    """What to do with a column of text, by its contents, where the kernel compares numbers."""
     cells = [cell for cell in column.cells if cell]
-    without = f"or leave the column out: {leave_out([column])}"
-    if 2 * sum(as_number(cell) is not None for cell in cells) > len(cells):
-        return f"mend the cell, {without}"
-    if 2 * len(set(cells)) <= len(cells):  # words for groups of rows
-        return f"write a column of 0 and 1 for each of its {len(set(cells))} words, {without}"
-    if 2 * sum(len(cell) >= _WORTH_COMPARING for cell in cells) < len(cells):
-        return without.removeprefix("or ")
+    words = set(cells)
+    numbers = sum(as_number(cell) is not None for cell in cells)
+    long = sum(len(cell) >= _WORTH_COMPARING for cell in cells)
+    leave_out = f"leave the column out: {_ignoring([column])}"
+    # Numbers with some mistakes, then words that name groups, then words too short to compare.
+    if 2 * numbers > len(cells):
+        return f"mend the cell, or {leave_out}"
+    if 2 * len(words) <= len(cells):
+        return f"write a column of 0 and 1 for each of its {len(words)} words, or {leave_out}"
+    if 2 * long < len(cells):
+        return leave_out
+    return f"{_how_to_compare(column, table)}; or {leave_out}"
+
+
+def _how_to_compare(column: Column, table: Table) -> str:
+    """The options with which a string kernel compares a column."""
     kernel = "--kernel 'rbf + normalised(spectrum(3))'" if table.columns else _EXAMPLE
     others = [other for other in table.texts if other is not column]
-    return f"{kernel} compares text; {without}" if not others else f"{kernel} {leave_out(others)} compares this text; {without}"
+    return (
+        f"{kernel} {_ignoring(others)} compares this text" if others else f"{kernel} compares text"
+    )
+
+
+def _ignoring(columns: Sequence[Column]) -> str:
+    """The options that leave columns out."""
+    return " ".join(f"--ignore {shlex.quote(column.name)}" for column in columns)
+
+
+_PLACES = {frozenset([NUMBERS]): 0, frozenset([TEXT]): 1}  # in a pair of numbers and text
 
 
 def _on_parts(kernel: AbstractKernel) -> AbstractKernel:
-    """The same kernel of pairs: whatever compares numbers alone sees the first part, and text alone the second."""
-    place = {frozenset([NUMBERS]): 0, frozenset([TEXT]): 1}
-    alone = lambda node: isinstance(node, AbstractKernel) and compared(node) in place
-    return jax.tree.map(lambda node: On(node, place[compared(node)]) if alone(node) else node, kernel, is_leaf=alone)
+    """The same kernel on pairs of numbers and text.
+
+    Parts that compare numbers alone get the first entry, parts that compare text alone the second.
+    """
+    return jax.tree.map(_on_its_part, kernel, is_leaf=_sees_one_part)
 
 
-def _split(cells: Sequence[str], tokens: Tokens) -> list[Any]:
-    return [cell.split() for cell in cells] if tokens == Tokens.WORDS else list(cells)
+def _sees_one_part(node: PyTree) -> bool:
+    """Whether a node is a kernel that compares numbers alone, or text alone."""
+    return isinstance(node, AbstractKernel) and compared(node) in _PLACES
+
+
+def _on_its_part(node: PyTree) -> PyTree:
+    """Such a kernel on the entry of pairs that it compares; any other node unchanged."""
+    return On(node, _PLACES[compared(node)]) if _sees_one_part(node) else node

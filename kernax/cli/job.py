@@ -1,25 +1,26 @@
-"""What goes into a fit, rows to learn from and rows held out, and what comes out of it."""
+"""The rows that a fit learns from and those held out, and the report of its results."""
 
 import dataclasses
 
-import jax
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
-from kernax.cli.inputs import Inputs, Tokens, check_size, learned_inputs
-from kernax.cli.predictor import Predictor
+from kernax.cli.inputs import kernel_of_inputs, learned_inputs
 from kernax.cli.table import Table
 from kernax.cli.target import labels, numbers
 from kernax.core.kernel import AbstractKernel
+from kernax.preparation import Inputs, Predictor, Tokens, standards_of_target
+from kernax.selection.rows import first_of_each, held_out_of_each, rows_of
 
 _HELD_OUT = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Points to learn from, held-out points in the same units, and how columns became points.
+    """Points to learn from and points held out, with their targets, and how columns became points.
 
-    Targets are numbers in their own units, or the names of classes; `classes` are all of them in order, none for numbers.
+    Targets are numbers in their own units, or the names of classes; `classes` are the names of all
+    classes in order, empty for numbers.
     """
 
     X: PyTree
@@ -33,7 +34,11 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What a fit found: a table of held-out scores, worst idea first, a table of parameters, remarks, and what predicts."""
+    """The results of a fit: scores, parameters, remarks, and the predictor.
+
+    Scores are those of the held-out rows: of a constant prediction, of the kernel as written, and
+    of the learned one.
+    """
 
     title: str
     measures: tuple[str, ...]
@@ -44,50 +49,45 @@ class Report:
 
 
 def split_numbers(table: Table, seed: int, tokens: Tokens, most: int | None = None) -> Split:
-    """Shuffles the rows, holds out a quarter, and standardises inputs by the mean and deviation of the others alone.
+    """Shuffles the rows of numbers, holds out a quarter, and standardises the inputs.
 
-    Of the others, at most `most` are learned from.
+    Means and deviations are those of the rows to learn from, which are at most `most` of the
+    others.
     """
     y = numbers(table)
     order = np.random.default_rng(seed).permutation(len(y))
     count = max(1, round(_HELD_OUT * len(order)))
     rest = order[count:]
     kept = rest[:most]
-    if y[kept].min() == y[kept].max():
-        raise ValueError(f"target column {table.target.name!r} is constant in the rows to learn from: another --seed may help")
-    with np.errstate(over="ignore", invalid="ignore"):
-        check_size(table.target.name, y[kept].std())
+    _check_spread(y[kept], table.target.name)
     return split_rows(table, tokens, y, kept, order[:count], unused=len(rest) - len(kept))
 
 
+def _check_spread(y: np.ndarray, name: str) -> None:
+    """Raises ValueError for a target that cannot be standardised."""
+    if y.min() == y.max():
+        raise ValueError(
+            f"target column {name!r} is constant in the rows to learn from: another --seed may help"
+        )
+    standards_of_target(y, name)
+
+
 def split_classes(table: Table, seed: int, tokens: Tokens, most: int | None = None) -> Split:
-    """The same for classes, of each of which a quarter is held out, and as large a part of the others learned from."""
+    """Shuffles the rows, holds out a quarter of each class, and standardises the inputs.
+
+    At most `most` of the others are learned from, the same part of each class.
+    """
     names, classes = labels(table)
     order = np.random.default_rng(seed).permutation(len(names))
-    held_out = quarter_of_each(names[order])
+    held_out = held_out_of_each(names[order], _HELD_OUT)
     rest = order[~held_out]
     kept = rest if most is None else rest[first_of_each(names[rest], most)]
     if len(kept) < len(classes):
-        raise ValueError(f"--rows {most} is fewer than the {len(classes)} classes of {table.target.name!r}")
-    return split_rows(table, tokens, names, kept, order[held_out], classes, unused=len(rest) - len(kept))
-
-
-def first_of_each(names: np.ndarray, most: int) -> np.ndarray:
-    """The first rows of each class, in its proportion, in all `most`; the very first of each class before any second."""
-    share = np.zeros(len(names))
-    for name in np.unique(names):
-        rows = np.flatnonzero(names == name)
-        share[rows] = np.arange(len(rows)) / len(rows)
-    return np.sort(np.argsort(share, kind="stable")[:most])
-
-
-def quarter_of_each(names: np.ndarray) -> np.ndarray:
-    """Which rows to hold out: the first quarter of each class, at least one of a class of two rows or more, never all."""
-    chosen = np.zeros(len(names), bool)
-    for name in np.unique(names):
-        rows = np.flatnonzero(names == name)
-        chosen[rows[: max(round(_HELD_OUT * len(rows)), int(len(rows) > 1))]] = True
-    return chosen
+        raise ValueError(
+            f"--rows {most} is fewer than the {len(classes)} classes of {table.target.name!r}"
+        )
+    unused = len(rest) - len(kept)
+    return split_rows(table, tokens, names, kept, order[held_out], classes, unused)
 
 
 def split_rows(
@@ -99,22 +99,28 @@ def split_rows(
     classes: tuple[str, ...] = (),
     unused: int = 0,
 ) -> Split:
-    """Rows to learn from and rows held out, by number; columns are standardised, and letters known, by the former alone."""
+    """Rows to learn from and rows held out, given by their numbers.
+
+    Means, deviations and the alphabet are those of the rows to learn from.
+    """
     inputs = learned_inputs(table, kept, tokens)
     points = inputs.points(table.X, table.texts[0].cells if table.texts else ())
-    return Split(rows_of(points, kept), y[kept], rows_of(points, held_out), y[held_out], inputs, classes, unused)
-
-
-def rows_of(points: PyTree, rows: np.ndarray | Array) -> PyTree:
-    """Some of a stack of points, by their indices or a mask."""
-    return jax.tree.map(lambda leaf: leaf[rows], points)
+    return Split(
+        X=rows_of(points, kept),
+        y=y[kept],
+        X_held_out=rows_of(points, held_out),
+        y_held_out=y[held_out],
+        inputs=inputs,
+        classes=classes,
+        unused=unused,
+    )
 
 
 def one_per_column(parts: Split) -> bool:
-    """Whether there are rows enough to learn a lengthscale for each column: fewer than twenty rows a column overfit."""
+    """Whether there are twenty rows a column, with fewer of which lengthscales overfit."""
     return len(parts.y) >= 20 * len(parts.inputs.columns)
 
 
 def kernel_of(parts: Split, expression: str) -> AbstractKernel:
     """The kernel that an expression describes, for the points of a split."""
-    return parts.inputs.kernel(expression, per_column=one_per_column(parts))
+    return kernel_of_inputs(parts.inputs, expression, per_column=one_per_column(parts))

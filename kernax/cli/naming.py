@@ -1,4 +1,4 @@
-"""Parameters by the names that a kernel's expression gives to its parts: `rbf.scale` instead of `terms[0].scale`."""
+"""Names of parameters by the kernel's expression: `rbf.scale` instead of `terms[0].scale`."""
 
 import collections
 import dataclasses
@@ -6,51 +6,97 @@ from collections.abc import Iterator
 
 import equinox as eqx
 import jax
+from jaxtyping import PyTree
 
 from kernax.cli.vocabulary import KERNELS, NORMALISED, STRING_KERNELS, short
+from kernax.core.description import describe
 from kernax.core.kernel import AbstractKernel, Power, Product, Scaled, Sum
+from kernax.core.parameters import interior
 from kernax.kernels import Normalised, On
 
-_WORDS = {kind: name for name, kind in (KERNELS | STRING_KERNELS).items()} | {Normalised: NORMALISED}
+_WORDS = {kind: name for name, kind in (KERNELS | STRING_KERNELS).items()}
+_WORDS[Normalised] = NORMALISED
 
 
 def parameter_names(kernel: AbstractKernel, prefix: str = "") -> dict[str, str]:
-    """From the path of each array of a kernel, and of the kernels inside it, to its name; parts that read alike are numbered.
+    """The name of each array of a kernel, and of the kernels inside it, by its path.
 
-    The lengthscale in `2.0*rbf + linear` is `rbf.lengthscale`, and that of the second part in `rbf + rbf` is
-    `rbf (2).lengthscale`. Paths begin with the prefix, such as `kernel.`.
+    The lengthscale in `2.0*rbf + linear` is `rbf.lengthscale`. Parts of the same expression are
+    numbered: the lengthscale of the second part in `rbf + rbf` is `rbf (2).lengthscale`. Paths
+    begin with the prefix, such as `kernel.`.
     """
     parts = list(_parts(kernel, ""))
+    alike = _paths_by_text(parts)
+    names = {}
+    for path, part in parts:
+        name = _numbered_label(part, path, alike[_text(part)])
+        for field in dataclasses.fields(part):
+            if eqx.is_inexact_array(getattr(part, field.name)):
+                parameter = f"{prefix}{path}.{field.name}".replace("..", ".").lstrip(".")
+                names[parameter] = f"{name}.{field.name}"
+    return names
+
+
+def _paths_by_text(parts: list[tuple[str, AbstractKernel]]) -> dict[str, list[str]]:
+    """The paths of all parts of each expression, without scales and choices of columns."""
     alike = collections.defaultdict(list)
     for path, part in parts:
         if not isinstance(part, (Scaled, On)):
             alike[_text(part)].append(path)
-    names = {}
-    for path, part in parts:
-        text, place = _text(part), path + _way_inside(part)
-        number = f" ({alike[text].index(place) + 1})" if len(alike[text]) > 1 else ""
-        for field in filter(lambda field: eqx.is_inexact_array(getattr(part, field.name)), dataclasses.fields(part)):
-            names[f"{prefix}{path}.{field.name}".replace("..", ".").lstrip(".")] = f"{_label(text)}{number}.{field.name}"
-    return names
+    return alike
+
+
+def _numbered_label(part: AbstractKernel, path: str, alike: list[str]) -> str:
+    """The name of a part, with its number among the paths of parts that have the same name."""
+    name = _label(_text(part))
+    if len(alike) == 1:
+        return name
+    # A scale has the number of the kernel that it multiplies.
+    return f"{name} ({alike.index(path + _way_inside(part)) + 1})"
+
+
+def parameter_rows(model: PyTree, columns: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """The rows of `kernax.describe`, with names by the kernel's expression.
+
+    A parameter with a value for each column has a row for each.
+    """
+    if isinstance(model, AbstractKernel):
+        names = parameter_names(model)
+    else:
+        names = parameter_names(model.kernel, "kernel.")
+    rows = []
+    for path, *rest in describe(model, interior(model), columns).rows:
+        rows.append((_renamed(path, names), *rest))
+    return tuple(rows)
+
+
+def _renamed(path: str, names: dict[str, str]) -> str:
+    """The name of the parameter at a path, with an index such as in `lengthscale[age]`, if any."""
+    for known, name in names.items():
+        if f"{path}[".startswith(f"{known}["):
+            return name + path.removeprefix(known)
+    return path
 
 
 def _parts(kernel: AbstractKernel, path: str) -> Iterator[tuple[str, AbstractKernel]]:
-    """A kernel and all inside it, each with its path."""
+    """A kernel and all kernels inside it, each with its path."""
     yield path, kernel
     is_kernel = lambda node: isinstance(node, AbstractKernel)
     for field in dataclasses.fields(kernel):
-        nodes, _ = jax.tree_util.tree_flatten_with_path(getattr(kernel, field.name), is_leaf=is_kernel)
-        for keys, node in filter(lambda found: is_kernel(found[1]), nodes):
-            yield from _parts(node, f"{path}.{field.name}{jax.tree_util.keystr(keys)}")
+        value = getattr(kernel, field.name)
+        nodes, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=is_kernel)
+        for keys, node in nodes:
+            if is_kernel(node):
+                yield from _parts(node, f"{path}.{field.name}{jax.tree_util.keystr(keys)}")
 
 
 def _way_inside(part: AbstractKernel) -> str:
-    """From a scale, or a choice of columns, to the kernel that it is of: an expression calls both by one name."""
+    """The path from a scale, or a choice of columns, to its kernel, which has the same name."""
     return f".kernel{_way_inside(part.kernel)}" if isinstance(part, (Scaled, On)) else ""
 
 
 def _text(kernel: AbstractKernel) -> str:
-    """The expression without its numbers."""
+    """The expression of a kernel without its numbers."""
     if isinstance(kernel, (Scaled, On)):
         return _text(kernel.kernel)
     if isinstance(kernel, Sum):
@@ -64,11 +110,14 @@ def _text(kernel: AbstractKernel) -> str:
 
 
 def _label(text: str) -> str:
-    return short(f"({text})" if not text.isidentifier() and not text.startswith(NORMALISED) else text)
+    """A name for messages: an expression of several words in parentheses."""
+    if text.isidentifier() or text.startswith(NORMALISED):
+        return short(text)
+    return short(f"({text})")
 
 
 def _factor(kernel: AbstractKernel) -> str:
-    """A sum in parentheses."""
+    """The expression of a factor, which is in parentheses if it is a sum."""
     while isinstance(kernel, (Scaled, On)):
         kernel = kernel.kernel
     return f"({_text(kernel)})" if isinstance(kernel, Sum) else _text(kernel)

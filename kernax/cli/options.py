@@ -1,4 +1,4 @@
-"""What the commands take: arguments and options, with the help of each."""
+"""The arguments and options of the commands, with their help texts."""
 
 import enum
 import platform
@@ -9,12 +9,11 @@ from typing import Annotated
 import jax
 import typer
 
-from kernax.cli.inputs import Tokens
-from kernax.cli.predictor import GP, LOGISTIC, RIDGE, SVM
+from kernax.preparation import GP, LOGISTIC, RIDGE, SVM, Tokens
 
 
 class ModelName(enum.StrEnum):
-    """The models that `fit` knows."""
+    """The models that `fit` takes."""
 
     GP = GP
     RIDGE = RIDGE
@@ -23,39 +22,96 @@ class ModelName(enum.StrEnum):
 
 
 def _say_version(wanted: bool) -> None:
+    """Prints the versions, and exits."""
     if wanted:
-        typer.echo(f"kernax {metadata.version('kernax-toolkit')}, jax {jax.__version__}, Python {platform.python_version()}")
+        typer.echo(
+            f"kernax {metadata.version('kernax-toolkit')}, jax {jax.__version__}, Python "
+            f"{platform.python_version()}"
+        )
         raise typer.Exit
 
 
-Version = Annotated[bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and exit.")]
-Data = Annotated[Path, typer.Argument(metavar="DATA.csv", help="A table with a header: comma, semicolon or tab, UTF-8.")]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that 'kernax fit --out' wrote.")]
-Target = Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict; all others are inputs.")]
-Kernel = Annotated[str, typer.Option(help="Such as '2.0*rbf + linear', 'matern52(lengthscale=3)', 'normalised(spectrum(3))'.")]
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version", callback=_say_version, is_eager=True, help="Show the version and exit."
+    ),
+]
+Data = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DATA.csv", help="A table with a header: comma, semicolon or tab, UTF-8."
+    ),
+]
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A file that 'kernax fit --out' wrote.")
+]
+Target = Annotated[
+    str, typer.Option(metavar="COLUMN", help="The column to predict; all others are inputs.")
+]
+Kernel = Annotated[
+    str,
+    typer.Option(
+        help="Such as '2.0*rbf + linear', 'matern52(lengthscale=3)', 'normalised(spectrum(3))'."
+    ),
+]
 Chosen = Annotated[
     ModelName | None,
-    typer.Option(help="For numbers gp or ridge, for classes logistic or svm.", show_default="gp, for classes logistic"),
+    typer.Option(
+        help="For numbers gp or ridge, for classes logistic or svm.",
+        show_default="gp, for classes logistic",
+    ),
 ]
-Counted = Annotated[Tokens | None, typer.Option(help="What string kernels count in a column of text.", show_default="letters")]
+Counted = Annotated[
+    Tokens | None,
+    typer.Option(help="What string kernels count in a column of text.", show_default="letters"),
+]
 Ignored = Annotated[
-    list[str] | None, typer.Option("--ignore", metavar="COLUMN", help="Leave this column out; may be given again.")
+    list[str] | None,
+    typer.Option("--ignore", metavar="COLUMN", help="Leave this column out; may be given again."),
 ]
 Rows = Annotated[
-    int | None, typer.Option(metavar="N", help="Learn from N of the rows, drawn at random.", show_default="three quarters")
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Learn from N of the rows, drawn at random.",
+        show_default="three quarters",
+    ),
 ]
-Plot = Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw what was learned (.png, .pdf, .svg).")]
-Out = Annotated[Path | None, typer.Option(metavar="MODEL", help="Write the model, for predict and describe.")]
-Restarts = Annotated[int, typer.Option(metavar="N", help="Starts to learn numbers from: the best one wins.")]
-Seed = Annotated[int, typer.Option(help="Decides which rows are held out or learned from, and the starts.")]
-Predictions = Annotated[Path | None, typer.Option(metavar="PRED.csv", help="Write there instead of to the terminal.")]
+Plot = Annotated[
+    Path | None, typer.Option(metavar="FILE.png", help="Draw what was learned (.png, .pdf, .svg).")
+]
+Out = Annotated[
+    Path | None, typer.Option(metavar="MODEL", help="Write the model, for predict and describe.")
+]
+Restarts = Annotated[
+    int, typer.Option(metavar="N", help="Starts to learn numbers from: the best one wins.")
+]
+Seed = Annotated[
+    int, typer.Option(help="Decides which rows are held out or learned from, and the starts.")
+]
+Predictions = Annotated[
+    Path | None, typer.Option(metavar="PRED.csv", help="Write there instead of to the terminal.")
+]
 Kept = Annotated[
     list[str] | None,
-    typer.Option("--keep", metavar="COLUMN", help="Repeat this column of the table, such as an id; may be given again."),
+    typer.Option(
+        "--keep",
+        metavar="COLUMN",
+        help="Repeat this column of the table, such as an id; may be given again.",
+    ),
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Threads for linear algebra.", show_default="1, for more than 1000 rows all cores"),
+    typer.Option(
+        metavar="N",
+        help="Threads for linear algebra.",
+        show_default="1, for more than 1000 rows all cores",
+    ),
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Keep no compiled programs in the user's cache folder.")]
-NoPriors = Annotated[bool, typer.Option("--no-priors", help="Learn a Gaussian process from the evidence alone.")]
+NoCache = Annotated[
+    bool, typer.Option("--no-cache", help="Keep no compiled programs in the user's cache folder.")
+]
+NoPriors = Annotated[
+    bool, typer.Option("--no-priors", help="Learn a Gaussian process from the evidence alone.")
+]

@@ -1,66 +1,115 @@
-"""The picture of a fit: what is drawn depends on the model and on the number of columns."""
+"""The picture of a fit, which depends on the model and on the number of columns."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernax.cli.job import Split
-from kernax.cli.predictor import GP, LOGISTIC, SVM, Classifier, Predictor, Regressor
-from kernax.files import write_whole
+from kernax.files.container import write_whole
+from kernax.preparation import GP, LOGISTIC, SVM, Classifier, Predictor, Regressor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_GRID = 400  # points at which a process is drawn
+
 
 def draw(path: Path, predictor: Predictor, parts: Split) -> None:
-    """Writes the picture, whole or not at all."""
+    """Writes the picture to a file, which is complete or not there."""
     if isinstance(predictor, Classifier):
-        ax = _classes(predictor, parts)
+        ax = _picture_of_classes(predictor, parts)
     else:
-        assert isinstance(predictor, Regressor)
-        ax = _numbers(predictor, parts)
+        ax = _picture_of_numbers(predictor, parts)
     figure = ax.get_figure(root=True)
     assert figure is not None  # new axes have one
-    write_whole(path, lambda unfinished: figure.savefig(unfinished, format=path.suffix.lower().lstrip(".")))
+    kind = path.suffix.lower().lstrip(".")
+    write_whole(path, lambda unfinished: figure.savefig(unfinished, format=kind))
 
 
-def _numbers(predictor: Regressor, parts: Split) -> "Axes":
-    """The process over its one input; otherwise predictions against the truth."""
-    from kernax.plot import posterior_band, predicted_against_true
+def _picture_of_numbers(predictor: Regressor, parts: Split) -> "Axes":
+    """The process over its one input; otherwise predictions over true values."""
+    from kernax.plot import predicted_against_true
 
-    units = parts.inputs
-    if len(units.columns) != 1 or units.text or predictor.kind != GP:
-        predicted, _ = predictor.at(parts.X_held_out)
-        return predicted_against_true(parts.y_held_out, predicted, name=units.target)
-    back = lambda X: units.centre[0] + units.scale[0] * X[:, 0]
+    inputs = parts.inputs
+    if predictor.kind == GP and len(inputs.columns) == 1 and not inputs.text:
+        return _process(predictor, parts)
+    predicted, _ = predictor.at(parts.X_held_out)
+    return predicted_against_true(parts.y_held_out, predicted, name=inputs.target)
+
+
+def _process(predictor: Regressor, parts: Split) -> "Axes":
+    """The process over its one input, in the units of both columns."""
+    from kernax.plot import posterior_band
+
+    inputs = parts.inputs
+    in_units = lambda X: inputs.standards.restored(X)[:, 0]
     everywhere = np.r_[parts.X, parts.X_held_out]
-    grid = np.linspace(everywhere.min(), everywhere.max(), 400)[:, None]
+    grid = np.linspace(everywhere.min(), everywhere.max(), _GRID)[:, None]
     mean, deviation = predictor.at(grid)
     assert deviation is not None
-    observed, held_out = (back(parts.X), parts.y), (back(parts.X_held_out), parts.y_held_out)
     return posterior_band(
-        back(grid), mean, deviation, observed=observed, held_out=held_out, names=(units.columns[0], units.target)
+        in_units(grid),
+        mean,
+        deviation,
+        observed=(in_units(parts.X), parts.y),
+        held_out=(in_units(parts.X_held_out), parts.y_held_out),
+        names=(inputs.columns[0], inputs.target),
     )
 
 
-def _classes(predictor: Classifier, parts: Split) -> "Axes":
-    """Regions of two inputs; otherwise, of the held-out rows, probabilities against frequencies or decision values."""
-    from kernax.plot import decision_regions, reliability, values_of_classes
-
-    units, classes = parts.inputs, parts.classes
-    if len(units.columns) == 2 and not units.text:
-        X, support = units.centre + units.scale * parts.X, predictor.support if predictor.kind == SVM else None
-        f = lambda x: predictor.model(units.standardised(x))
-        return decision_regions(f, X, parts.y, support=support, classes=classes, names=(units.columns[0], units.columns[1]))
-    values, true = predictor.values(parts.X_held_out), parts.y_held_out
+def _picture_of_classes(predictor: Classifier, parts: Split) -> "Axes":
+    """Regions of two inputs; otherwise probabilities or decision values of the held-out rows."""
+    if len(parts.inputs.columns) == 2 and not parts.inputs.text:
+        return _regions(predictor, parts)
+    values = predictor.values(parts.X_held_out)
     if predictor.kind == LOGISTIC:
-        p = np.exp(predictor.log_probabilities(values))
-        if len(classes) == 2:
-            return reliability(p[:, 1], true == classes[1], name=classes[1])
-        return reliability(p.max(1), predictor.decide(values) == true, name="the likeliest class")
+        return _probabilities(predictor, values, parts.y_held_out)
+    return _decision_values(predictor, values, parts.y_held_out)
+
+
+def _regions(predictor: Classifier, parts: Split) -> "Axes":
+    """The regions of the classes in the plane of two inputs, and the rows to learn from."""
+    from kernax.plot import decision_regions
+
+    inputs = parts.inputs
+
+    def value_at(x: Any) -> Any:
+        return predictor.model(inputs.standards.standardised(x))
+
+    return decision_regions(
+        value_at,
+        inputs.standards.restored(parts.X),
+        parts.y,
+        support=predictor.support if predictor.kind == SVM else None,
+        classes=parts.classes,
+        names=(inputs.columns[0], inputs.columns[1]),
+    )
+
+
+def _probabilities(predictor: Classifier, values: np.ndarray, true: np.ndarray) -> "Axes":
+    """Observed frequencies over predicted probabilities.
+
+    They are those of the second of two classes, or of the likeliest of several.
+    """
+    from kernax.plot import reliability
+
+    probabilities = np.exp(predictor.log_probabilities(values))
+    if len(predictor.classes) == 2:
+        second = predictor.classes[1]
+        return reliability(probabilities[:, 1], true == second, name=second)
+    right = predictor.decide(values) == true
+    return reliability(probabilities.max(1), right, name="the likeliest class")
+
+
+def _decision_values(predictor: Classifier, values: np.ndarray, true: np.ndarray) -> "Axes":
+    """Decision values of two classes; of several, that of the true class minus the best other."""
+    from kernax.plot import values_of_classes
+
+    classes = predictor.classes
     if len(classes) == 2:
         return values_of_classes(values, true, name=f"decision value, positive for {classes[1]}")
     of_true = true[:, None] == np.array(classes)
-    lead = values[of_true] - np.where(of_true, -np.inf, values).max(1)
-    return values_of_classes(lead, true, name="decision value of the true class over the best of the others")
+    best_of_others = np.where(of_true, -np.inf, values).max(1)
+    name = "decision value of the true class over the best of the others"
+    return values_of_classes(values[of_true] - best_of_others, true, name=name)

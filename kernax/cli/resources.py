@@ -1,4 +1,4 @@
-"""How the commands use the machine: threads of its linear algebra, and compiled programs that a later command finds again."""
+"""The resources that commands use: threads of linear algebra, time, and compiled programs."""
 
 import contextlib
 import importlib
@@ -14,50 +14,56 @@ import jax
 import jax.numpy as jnp
 from threadpoolctl import threadpool_limits
 
-from kernax.cli.predictor import GP, RIDGE
 from kernax.cli.table import plural
+from kernax.preparation import GP, RIDGE
 
-_ONE_THREAD = 1000  # rows up to which a second thread waits more than it computes
+_ONE_THREAD = 1000  # rows up to which a second thread waits longer than it computes
 _LARGEST = 2**29  # bytes of compiled programs that are kept
 
 
 @contextlib.contextmanager
 def linear_algebra_threads(rows: int, threads: int | None) -> Iterator[None]:
-    """BLAS and LAPACK on so many threads: by default one for up to 1000 rows, for more as many as the library likes.
+    """Limits the threads of BLAS and LAPACK.
 
-    OpenBLAS's threads wait for each other by spinning. Where another process has their cores, a factorisation of 300 rows
-    waits longer than it computes: twenty steps of learning took 18 s of processor time instead of 0.1.
+    The default is one thread up to 1000 rows, and the library's own number for more. OpenBLAS's
+    threads wait for each other by spinning. Where another process uses their cores, a factorisation
+    of 300 rows waits longer than it computes: twenty steps of learning took 18 s of processor time
+    instead of 0.1.
     """
-    importlib.import_module("scipy.linalg.cython_lapack")  # loads the library that jaxlib calls: limits bind what is loaded
+    # Loads the library that jaxlib calls, because limits apply to loaded libraries only.
+    importlib.import_module("scipy.linalg.cython_lapack")
     if threads is None and rows <= _ONE_THREAD:
         threads = 1
     with threadpool_limits(threads, user_api="blas"):
         yield
 
 
-# Matrices of n x n numbers that are held at once, and products of two of them that take as long as learning. Each step of
-# L-BFGS evaluates about 1.3 times, with its gradient, the evidence (1.2 products) or the leave-one-out error (3.8).
+# For each model the number of n x n matrices in memory at once, and of products of two of them that
+# take as long as learning. Each step of L-BFGS takes about 1.3 evaluations, with gradients, of the
+# evidence (1.2 products) or of the leave-one-out error (3.8).
 _COSTS = {GP: (6, 60 * 1.3 * 1.2), RIDGE: (6, 20 * 1.3 * 3.8)}
 _WORTH_SAYING = 3000  # rows
 
 
 def expected_cost(model: str, rows: int) -> str | None:
-    """What it will take to learn from so many rows, roughly, in a sentence; None where it is soon done."""
+    """A sentence on the memory and time that learning takes, roughly; None where it is little."""
     if model not in _COSTS or rows <= _WORTH_SAYING:
         return None
     matrices, products = _COSTS[model]
-    memory, seconds = 8 * matrices * rows**2, products * rows**3 * _seconds_of_a_product() / _PRODUCT**3
+    memory = 8 * matrices * rows**2
+    seconds = products * rows**3 * _seconds_of_a_product() / _PRODUCT**3
     return (
-        f"an exact fit to {rows} rows takes about {memory / 2**30:.1f} GiB of memory and {_duration(seconds)} a start; "
-        f"--rows {_WORTH_SAYING} learns from that many, drawn at random"
+        f"an exact fit to {rows} rows takes about {memory / 2**30:.1f} GiB of memory and "
+        f"{_duration(seconds)} a start; --rows {_WORTH_SAYING} learns from that many, drawn at "
+        "random"
     )
 
 
-_PRODUCT = 1000
+_PRODUCT = 1000  # rows and columns of the matrices whose product is timed
 
 
 def _seconds_of_a_product() -> float:
-    """How long this machine multiplies two float64 matrices of 1000 x 1000, at best of three."""
+    """The shortest of three times of a product of two float64 matrices of 1000 x 1000."""
     square = jnp.ones((_PRODUCT, _PRODUCT))
     times = []
     for _ in range(4):  # the first one compiles
@@ -68,6 +74,7 @@ def _seconds_of_a_product() -> float:
 
 
 def _duration(seconds: float) -> str:
+    """A time in words, in minutes or hours."""
     if seconds < 3600:
         return plural(math.ceil(seconds / 60), "minute")
     return plural(round(seconds / 3600), "hour")
@@ -75,35 +82,44 @@ def _duration(seconds: float) -> str:
 
 @contextlib.contextmanager
 def compiled_programs(keep: bool) -> Iterator[None]:
-    """JAX's compilation cache in the user's cache folder: a second fit of a table of the same shape need not compile.
+    """Keeps JAX's compiled programs in the user's cache folder.
 
-    A cache that JAX was told to use elsewhere (JAX_COMPILATION_CACHE_DIR) stays; without a folder to write to there is none.
+    A second fit of a table of the same shape then need not compile. A folder that JAX is configured
+    to use (JAX_COMPILATION_CACHE_DIR) has precedence; where no folder can be written to, there is
+    no cache.
     """
     settings = {"jax_enable_compilation_cache": False}
     if keep:
-        folder = None if jax.config.jax_compilation_cache_dir else _cache_folder()  # pyright: ignore
+        chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore
+        folder = None if chosen else _cache_folder()
         settings = {} if folder is None else {"jax_compilation_cache_dir": str(folder)} | _KEEP_ALL
     before = {name: getattr(jax.config, name) for name in settings}
     try:
         for name, value in settings.items():
             jax.config.update(name, value)
         with warnings.catch_warnings():
-            # A full disk, or an entry that a killed command left behind, costs a compilation: nothing to worry anyone with.
-            warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
+            # A full disk, or an entry that a killed command left behind, only costs a compilation.
+            warnings.filterwarnings(
+                "ignore", "Error (reading|writing) persistent compilation cache"
+            )
             yield
     finally:
         for name, value in before.items():
             jax.config.update(name, value)
 
 
-_KEEP_ALL = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent_cache_min_entry_size_bytes": 0}
+_KEEP_ALL = {
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": 0,
+}
 
 
 def _cache_folder() -> Path | None:
-    """The folder, made if need be; None if nothing can be written there."""
+    """The folder of compiled programs, which is created; None if it cannot be written to."""
     try:
         folder = _cache_home() / "kernax"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # programs are loaded from it: nobody else's business
+        # Programs are loaded from it, so that nobody else may write to it.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _remove_oldest(folder)
     except (OSError, RuntimeError):  # RuntimeError: there is no home
         return None
@@ -111,7 +127,7 @@ def _cache_folder() -> Path | None:
 
 
 def _remove_oldest(folder: Path) -> None:
-    """Removes the files that were written first, until the rest is small enough."""
+    """Removes the oldest files, until the others are small enough together."""
     files = {path: path.stat() for path in folder.iterdir()}
     total = sum(status.st_size for status in files.values())
     for path, status in sorted(files.items(), key=lambda file: file[1].st_mtime):
@@ -122,7 +138,7 @@ def _remove_oldest(folder: Path) -> None:
 
 
 def _cache_home() -> Path:
-    """Where this platform keeps what can be made again."""
+    """The folder of this platform for files that can be made again."""
     if os.path.isabs(home := os.environ.get("XDG_CACHE_HOME", "")):
         return Path(home)
     if sys.platform == "darwin":

@@ -1,4 +1,4 @@
-"""Reading a table of numbers and text from a CSV file, with a place in the file for everything that is wrong with it."""
+"""Reads a table of numbers and text from a CSV file; errors name the place in the file."""
 
 import contextlib
 import csv
@@ -20,7 +20,7 @@ _SHOWN = 30  # column names in a message
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """The cells under a name as they are written, and where each of them stands, for messages."""
+    """The cells of a column as they are written, and the place of each, for messages."""
 
     name: str
     cells: tuple[str, ...]
@@ -28,14 +28,20 @@ class Column:
 
     @functools.cached_property
     def first_text(self) -> str | None:
-        """Where the first cell stands that is no number, and what it says; None where all are numbers, or empty."""
-        cells = zip(self.cells, self.places)
-        return next((f"{place}: {quoted(cell)} is not a number" for cell, place in cells if _is_text(cell)), None)
+        """The place and text of the first cell that is no number; None if all are, or are empty."""
+        for cell, place in zip(self.cells, self.places):
+            if _is_text(cell):
+                return f"{place}: {quoted(cell)} is not a number"
+        return None
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Inputs `X` (n, d) under the names in `columns`, inputs in which not all cells are numbers, and the column to predict."""
+    """A table: inputs that are numbers, inputs of text, and the target.
+
+    `X` (n, d) are the inputs that are numbers, with names `columns`; `texts` are the inputs with
+    cells that are no numbers; `target` is the column to predict.
+    """
 
     columns: tuple[str, ...]
     X: Float[np.ndarray, "n d"]
@@ -44,10 +50,13 @@ class Table:
 
 
 def read_table(path: Path, target: str, ignore: Sequence[str] = ()) -> Table:
-    """Reads a CSV file with a header; comma, semicolon or tab, UTF-8. Every column but the target and the ignored is an input.
+    """Reads a CSV file with a header; comma, semicolon or tab, UTF-8.
+
+    Every column but the target and the ignored ones is an input.
 
     Raises:
-        ValueError: one sentence with the line of the file where it is wrong: lines are counted as an editor counts them.
+        ValueError: one sentence with the line of the file in which the error is: lines are counted
+            as an editor counts them.
     """
     with _open(path) as records:
         header = _header(path, records)
@@ -55,26 +64,33 @@ def read_table(path: Path, target: str, ignore: Sequence[str] = ()) -> Table:
         rows = [_row(path, header, line, cells) for line, cells in records]
     if not rows:
         raise ValueError(f"{path} has 0 rows of numbers, but at least {LEAST_ROWS} are needed")
-    columns = {name: _column(rows, place) for place, name in enumerate(header) if name not in ignore}
-    texts = tuple(column for name, column in columns.items() if name != target and column.first_text)
-    numeric = tuple(name for name, column in columns.items() if name != target and not column.first_text)
-    X = np.array([_numbers(row, frozenset(numeric)) for row in rows]).reshape(len(rows), len(numeric))
-    return Table(numeric, X, texts, columns[target])
+    names = [name for name in header if name != target and name not in ignore]
+    inputs = [_column(rows, header.index(name)) for name in names]
+    texts = tuple(column for column in inputs if column.first_text)
+    numeric = tuple(column.name for column in inputs if not column.first_text)
+    X = _numbers(rows, header, numeric)
+    return Table(numeric, X, texts, _column(rows, header.index(target)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Rows to predict: numbers `X` (n, d), the cells of the column of text, none if there is none, and columns to repeat."""
+    """Rows to predict: numbers `X` (n, d), `cells` of text, and columns to repeat.
+
+    `cells` is empty where the model compares no text; `kept` are the columns to repeat.
+    """
 
     X: Float[np.ndarray, "n d"]
     cells: tuple[str, ...]
     kept: dict[str, tuple[str, ...]]
 
 
-def read_columns(path: Path, columns: tuple[str, ...], text: str | None, keep: Sequence[str] = ()) -> Rows:
-    """The numbers under these names, in this order, the cells of the column of text, and those to keep, as they are written.
+def read_columns(
+    path: Path, columns: tuple[str, ...], text: str | None, keep: Sequence[str] = ()
+) -> Rows:
+    """The columns of these names as rows to predict; other columns are ignored.
 
-    Whatever else the file holds is not looked at. Raises ValueError as `read_table` does, and for every column that is missing.
+    Numbers are in the order of their names, cells of text and those to keep as they are written.
+    Raises ValueError as `read_table` does, and for every column that is missing.
     """
     wanted = columns if text is None else (*columns, text)
     with _open(path) as records:
@@ -85,16 +101,14 @@ def read_columns(path: Path, columns: tuple[str, ...], text: str | None, keep: S
         rows = [_row(path, header, line, cells) for line, cells in records]
     if not rows:
         raise ValueError(f"{path} has no rows of numbers below its header")
-    places = {name: place for place, name in enumerate(name for name in header if name in set(columns))}
-    X = np.array([_numbers(row, frozenset(columns)) for row in rows]).reshape(len(rows), len(columns))
     cells = () if text is None else _column(rows, header.index(text)).cells
-    kept = {name: tuple(row[header.index(name)].text for row in rows) for name in keep}
-    return Rows(X[:, [places[name] for name in columns]], cells, kept)
+    kept = {name: _cells_as_written(rows, header.index(name)) for name in keep}
+    return Rows(_numbers(rows, header, columns), cells, kept)
 
 
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[Iterator[tuple[int, list[str]]]]:
-    """The records of a file; whatever keeps it from being read is a ValueError."""
+    """The records of a file. Raises ValueError where it cannot be read."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder, not a CSV file")
     try:
@@ -105,11 +119,16 @@ def _open(path: Path) -> Iterator[Iterator[tuple[int, list[str]]]]:
     except OSError as problem:
         raise ValueError(f"{path} cannot be read: {problem.strerror or problem}") from None
     except UnicodeDecodeError as problem:
-        raise ValueError(f"{path} is not text in UTF-8: byte {problem.start} cannot be decoded") from None
+        raise ValueError(
+            f"{path} is not text in UTF-8: byte {problem.start} cannot be decoded"
+        ) from None
 
 
 def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
-    """The records that are not blank, each with the line of the file on which it starts. A lone `""` is an empty cell."""
+    """The records that are not blank, each with the line of the file on which it starts.
+
+    A record `""` is not blank: it has one cell, which is empty.
+    """
     if not text.strip():
         raise ValueError(f"{path} is empty: a header and rows of numbers are needed")
     line = 1
@@ -124,29 +143,42 @@ def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _delimiter(text: str) -> str:
-    """Whichever of the three cuts the header into the most names; csv.Sniffer guesses from the data, and guesses wrong."""
+    """The delimiter, of three, that divides the header into the most names.
+
+    csv.Sniffer guesses from the data, and may be wrong.
+    """
 
     def names(delimiter: str) -> int:
-        return len(next(filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)), []))
+        records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        return len(next(filter(None, records), []))
 
     return max(",;\t", key=names)
 
 
 def _header(path: Path, records: Iterator[tuple[int, list[str]]]) -> list[str]:
+    """The names in the first record."""
     first = next(records, None)
     if first is None:
         raise ValueError(f"{path} is empty: a header and rows of numbers are needed")
     names = [name.strip() for name in first[1]]
-    for position, name in enumerate(names, start=1):
-        if not name:
-            raise ValueError(f"column {position} of {path} has no name in the header (from pandas, write with index=False)")
-    twice = next((name for position, name in enumerate(names) if name in names[:position]), None)
-    if twice is not None:
-        raise ValueError(f"{path} has two columns called {quoted(twice)}: names must differ")
+    _check_header(path, names)
     return names
 
 
+def _check_header(path: Path, names: list[str]) -> None:
+    """Raises ValueError for a column without a name, and for two of one name."""
+    if "" in names:
+        raise ValueError(
+            f"column {names.index('') + 1} of {path} has no name in the header (from pandas, write "
+            "with index=False)"
+        )
+    twice = next((name for position, name in enumerate(names) if name in names[:position]), None)
+    if twice is not None:
+        raise ValueError(f"{path} has two columns called {quoted(twice)}: names must differ")
+
+
 def _check_columns(path: Path, target: str, ignore: Sequence[str], header: list[str]) -> None:
+    """Raises ValueError for a target or an ignored column that is not there, or without inputs."""
     _check_name(path, target, header, "--target")
     for name in ignore:
         _check_name(path, name, header, "--ignore")
@@ -154,26 +186,38 @@ def _check_columns(path: Path, target: str, ignore: Sequence[str], header: list[
         raise ValueError(f"--ignore {target}: that is the column to predict")
     if set(header) <= {target, *ignore}:
         ignored = " and what is ignored" if ignore else ""
-        raise ValueError(f"{path} has no columns but the target {quoted(target)}{ignored}: there is nothing to predict it from")
+        raise ValueError(
+            f"{path} has no columns but the target {quoted(target)}{ignored}: there is nothing to "
+            "predict it from"
+        )
 
 
 def _check_model_columns(path: Path, wanted: tuple[str, ...], header: list[str]) -> None:
+    """Raises ValueError for columns of the model that the file lacks."""
     missing = [name for name in wanted if name not in header]
     if missing:
-        raise ValueError(f"{path} lacks {listed(missing)}: the model was fitted to the columns {', '.join(wanted[:_SHOWN])}")
+        raise ValueError(
+            f"{path} lacks {listed(missing)}: the model was fitted to the columns "
+            f"{', '.join(wanted[:_SHOWN])}"
+        )
 
 
 def _check_name(path: Path, name: str, header: list[str], option: str) -> None:
+    """Raises ValueError, with the most similar name, for a column that is not there."""
     if name not in header:
         near = difflib.get_close_matches(name, header, n=1, cutoff=0.5)
         hint = f"did you mean {quoted(near[0])}? " if near else ""
-        names = ", ".join(header[:_SHOWN] + ["..."] * (len(header) > _SHOWN))
-        raise ValueError(f"{option}: {path} has no column {quoted(name)}: {hint}its columns are {names}")
+        names = ", ".join(header[:_SHOWN])
+        if len(header) > _SHOWN:
+            names += ", ..."
+        raise ValueError(
+            f"{option}: {path} has no column {quoted(name)}: {hint}its columns are {names}"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class _Cell:
-    """The text of a cell, the name of its column, and where it stands."""
+    """The text of a cell, the name of its column, and its place in the file."""
 
     text: str
     name: str
@@ -181,46 +225,75 @@ class _Cell:
 
 
 def _row(path: Path, header: list[str], line: int, cells: list[str]) -> list[_Cell]:
+    """The cells of a record that begins on a line, one for each name in the header."""
     if len(cells) != len(header):
-        raise ValueError(f"{path}, line {line}: there are {plural(len(cells), 'cell')}, but the header has {len(header)}")
+        raise ValueError(
+            f"{path}, line {line}: there are {plural(len(cells), 'cell')}, but the header has "
+            f"{len(header)}"
+        )
     row = []
     for name, cell in zip(header, cells):
         row.append(_Cell(cell, name, f"{path}, line {line}, column {quoted(name)}"))
-        line += len(re.findall("\r\n|\r|\n", cell))  # inside quotes
+        line += len(re.findall("\r\n|\r|\n", cell))  # a quoted cell may have several lines
     return row
 
 
+def _cells_as_written(rows: list[list[_Cell]], place: int) -> tuple[str, ...]:
+    """The cells of a column, with their spaces."""
+    return tuple(row[place].text for row in rows)
+
+
 def _column(rows: list[list[_Cell]], place: int) -> Column:
+    """A column, its cells without spaces at either end."""
     cells = [row[place] for row in rows]
-    return Column(cells[0].name, tuple(cell.text.strip() for cell in cells), tuple(cell.place for cell in cells))
+    texts = tuple(cell.text.strip() for cell in cells)
+    return Column(cells[0].name, texts, tuple(cell.place for cell in cells))
 
 
-def _numbers(row: list[_Cell], only: frozenset[str]) -> list[float]:
-    return [number(cell.text, cell.place) for cell in row if cell.name in only]
+def _numbers(
+    rows: list[list[_Cell]], header: list[str], names: Sequence[str]
+) -> Float[np.ndarray, "n d"]:
+    """The columns of these names, in this order.
+
+    The error names the first cell in the file that is no number.
+    """
+    places = sorted(map(header.index, names))
+    numbers = [[number(row[place].text, row[place].place) for place in places] for row in rows]
+    X = np.array(numbers).reshape(len(rows), len(names))
+    return X[:, [places.index(header.index(name)) for name in names]]
 
 
 def number(cell: str, place: str) -> float:
-    """What a cell says, or a ValueError that names its place."""
+    """The number in a cell. Raises ValueError, with the place of the cell, where there is none."""
     if not cell.strip():
         raise ValueError(f"{place}: the cell is empty: remove such rows, or fill them in")
     value = as_number(cell)
     if value is None:
-        comma = "," in cell and cell.replace(",", "", 1).replace(".", "").strip().lstrip("+-").isdigit()
-        hint = ": write a point before decimals, and nothing between thousands" if comma else ""
-        raise ValueError(f"{place}: {quoted(cell)} is not a number{hint}")
+        raise ValueError(f"{place}: {quoted(cell)} is not a number{_hint_on_commas(cell)}")
     if not math.isfinite(value):
-        raise ValueError(f"{place}: {quoted(cell)} is not a finite number: remove such rows, or fill them in")
+        raise ValueError(
+            f"{place}: {quoted(cell)} is not a finite number: remove such rows, or fill them in"
+        )
     return value
 
 
+def _hint_on_commas(cell: str) -> str:
+    """How to write a number that has a comma in it; nothing for other texts."""
+    digits = cell.replace(",", "", 1).replace(".", "").strip().lstrip("+-")
+    has_comma = "," in cell and digits.isdigit()
+    return ": write a point before decimals, and nothing between thousands" if has_comma else ""
+
+
 def _is_text(cell: str) -> bool:
+    """Whether a cell is neither empty nor a number."""
     return bool(cell) and as_number(cell) is None
 
 
 def as_number(cell: str) -> float | None:
     """A number as other programs read it; None for any other text."""
     try:
-        return float(cell.replace("_", "?"))  # Python reads 1_000 as a thousand, no other program does
+        # Python reads 1_000 as a thousand, other programs do not.
+        return float(cell.replace("_", "?"))
     except ValueError:
         return None
 
@@ -231,10 +304,11 @@ def plural(number: int, noun: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """In quotes, and not too many."""
-    return ", ".join(map(quoted, names[:_SHOWN])) + ", ..." * (len(names) > _SHOWN)
+    """Names in quotes, the first thirty of them."""
+    shown = ", ".join(map(quoted, names[:_SHOWN]))
+    return f"{shown}, ..." if len(names) > _SHOWN else shown
 
 
 def quoted(text: str) -> str:
-    """In quotes, on one line, and not too long."""
+    """A text in quotes on one line, cut to 40 letters."""
     return repr(text if len(text) <= 40 else text[:37] + "...")

@@ -1,6 +1,6 @@
-"""How a batch of factorisations runs: on a CPU one member after the other, elsewhere all together."""
+"""How a batch of factorisations runs: on a CPU one after the other, elsewhere all together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -14,14 +14,16 @@ from kernax.core.numerics import stopped
 
 
 def one_by_one(function: Callable, matrix: PyTree, *others: PyTree) -> Any:
-    """`function(matrix, *others)`, which calls LAPACK, as a loop on a CPU where a `vmap` batches `matrix`, any pytree.
+    """`function(matrix, *others)`, under a `vmap` over `matrix` (any pytree) a loop on a CPU.
 
-    XLA would hand LAPACK the whole batch, whose members then wait for threads of the pool that runs the call itself: with as
-    many independent batches in a program as there are cores, a line search under `vmap`, say, all threads wait forever
-    (jaxlib 0.10.2). A loop cannot hang, is no slower on two cores (500 matrices of n = 100 take 0.6 of the time), and
-    lets each member stop iterating when it is done. A batch of right-hand sides alone is still one call.
+    For functions that call LAPACK: XLA would hand LAPACK the whole batch, whose members then wait
+    for threads of the pool that runs the call itself: with as many independent batches in a program
+    as there are cores, a line search under `vmap`, say, all threads wait forever (jaxlib 0.10.2). A
+    loop cannot hang, is no slower on two cores (500 matrices of n = 100 take 0.6 of the time), and
+    lets each member stop iterating when it is done. A batch of right-hand sides alone is still one
+    call.
 
-    Differentiated, it is a constant: whoever calls it has a rule of its own.
+    Differentiated, it is a constant: its callers have derivative rules of their own.
     """
     arrays, rest = eqx.partition(stopped((matrix, others)), eqx.is_array)
     leaves, structure = jax.tree.flatten(arrays)
@@ -39,23 +41,14 @@ def one_by_one(function: Callable, matrix: PyTree, *others: PyTree) -> Any:
 
 
 def _looped(function: Callable, of_matrix: int) -> Callable:
-    """A function of arrays, the first `of_matrix` of which belong to the matrix, with that rule for batches."""
+    """A function of arrays, a loop on a CPU under a `vmap` over one of the first `of_matrix`."""
     call = custom_vmap(function)
 
     @call.def_vmap
     def _(size, batched, *leaves):
-        axes = tuple(0 if yes else None for yes in batched)
-        together = jax.vmap(function, in_axes=axes)
-        moving = [leaf for leaf, yes in zip(leaves, batched) if yes]
-
-        def member(moving):
-            parts = iter(moving)
-            return call(*(next(parts) if yes else leaf for leaf, yes in zip(leaves, batched)))
-
+        together = jax.vmap(function, in_axes=tuple(0 if yes else None for yes in batched))
         if any(batched[:of_matrix]):
-            out = lax.platform_dependent(
-                moving, cpu=lambda moving: lax.map(member, moving), default=lambda _: together(*leaves)
-            )
+            out = _one_after_the_other(call, together, batched, leaves)
         else:
             out = _looped(together, of_matrix)(*leaves)
         return out, jax.tree.map(lambda _: True, out)
@@ -63,19 +56,40 @@ def _looped(function: Callable, of_matrix: int) -> Callable:
     return call
 
 
-def each(function: Callable, batch: PyTree) -> Any:
-    """`function` of every member of a stack: together on an accelerator, and one after the other on a CPU.
+def _one_after_the_other(
+    call: Callable, together: Callable, batched: Sequence[bool], leaves: Sequence[Any]
+) -> Any:
+    """`call` for each member of a batch in a loop on a CPU, `together` on an accelerator."""
+    moving = [leaf for leaf, yes in zip(leaves, batched) if yes]
 
-    For loops whose members need different numbers of steps: a batch takes as many as its slowest member.
+    def member(moving):
+        parts = iter(moving)
+        return call(*(next(parts) if yes else leaf for leaf, yes in zip(leaves, batched)))
+
+    return lax.platform_dependent(
+        moving,
+        cpu=lambda moving: lax.map(member, moving),
+        default=lambda _: together(*leaves),
+    )
+
+
+def each(function: Callable, batch: PyTree) -> Any:
+    """`function` of every member of a stack, on a CPU one after the other, elsewhere together.
+
+    For loops whose members need different numbers of steps: a batch takes as many as its slowest
+    member.
     """
-    return lax.platform_dependent(batch, cpu=lambda batch: lax.map(function, batch), default=jax.vmap(function))
+    return lax.platform_dependent(
+        batch, cpu=lambda batch: lax.map(function, batch), default=jax.vmap(function)
+    )
 
 
 @custom_vmap
 def largest_of_batch(choice: Int[Array, ""]) -> Int[Array, ""]:
-    """The same number; under `vmap` the largest of the batch, which is one for all members.
+    """The same number; under `vmap` the largest of the batch, one for all members.
 
-    A `lax.switch` on it is no batched switch, which would run every branch. For choices of which a larger one will always do.
+    A `lax.switch` on it is not batched: a batched one would run every branch. For choices where a
+    larger one is always right as well, only slower.
     """
     return choice
 

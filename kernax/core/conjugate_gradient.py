@@ -9,80 +9,115 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.numerics import product
-from kernax.core.operators import AbstractSymmetricSolver
+from kernax.core.numerics import eps_of, matmul
 from kernax.core.sharding import while_loop
+from kernax.core.solution import RESULTS
+from kernax.core.solvers import (
+    AbstractSymmetricSolver,
+    accurate_residual,
+    refuse_options,
+    word_for_inaccuracy,
+)
+
+
+class _Best(eqx.Module):
+    """The iterate whose true residual was smallest."""
+
+    x: Float[Array, " n"]
+    residual: Float[Array, ""]  # its length
 
 
 class _Iterate(eqx.Module):
-    """Where conjugate gradients stand: `claimed` is the residual by recurrence, `least` the smallest length of a true one, that
-    of `best`; `stretch` the largest |A v| / |v| so far, and `stuck` whether there is no way on.
-    """
+    """Conjugate gradients after some steps."""
 
     x: Float[Array, " n"]
-    claimed: Float[Array, " n"]
+    residual: Float[Array, " n"]  # by recurrence, which may drift away from the true one
     direction: Float[Array, " n"]
-    best: Float[Array, " n"]
-    least: Float[Array, ""]
-    stretch: Float[Array, ""]
+    best: _Best
+    norm: Float[Array, ""]  # of A, from below: the largest |A v| / |v| so far
     steps: Int[Array, ""]
-    stuck: Bool[Array, ""]
+    stuck: Bool[Array, ""]  # whether no further step is of use
+
+    @staticmethod
+    def at_zero(b: Float[Array, " n"]) -> "_Iterate":
+        """Before the first step."""
+        zero = jnp.zeros_like(b)
+        best = _Best(zero, _length(b))
+        return _Iterate(zero, b, b, best, zero[0], jnp.zeros((), jnp.int32), jnp.asarray(False))
 
 
 def _step(multiply: Callable[[Array], Array], now: _Iterate) -> _Iterate:
-    """One step of conjugate gradients; none where the matrix is not positive along the direction."""
+    """One step of conjugate gradients; none where A is not positive along the direction."""
     image = multiply(now.direction)
-    slope, square = product(now.direction, image), product(now.direction, now.direction)
-    stretch = jnp.maximum(now.stretch, _length(image) / jnp.sqrt(square))  # |A| from below
-    stuck = ~(slope > 10 * float(jnp.finfo(slope.dtype).eps) * stretch * square)
-    before = product(now.claimed, now.claimed)
+    slope = matmul(now.direction, image)
+    norm = jnp.maximum(now.norm, _length(image) / _length(now.direction))
+    stuck = ~(slope > _rounding(norm, now.direction))
+    before = matmul(now.residual, now.residual)
     step = jnp.where(stuck, 0, before / jnp.where(stuck, 1, slope))
-    claimed = jnp.where(stuck, now.claimed, now.claimed - step * image)
-    direction = claimed + product(claimed, claimed) / before * now.direction
+    residual = jnp.where(stuck, now.residual, now.residual - step * image)
+    direction = residual + matmul(residual, residual) / before * now.direction
     x = now.x + step * now.direction
-    return _Iterate(x, claimed, direction, now.best, now.least, stretch, now.steps + 1, stuck)
+    return _Iterate(x, residual, direction, now.best, norm, now.steps + 1, stuck)
 
 
-def _verified(now: _Iterate, multiply: Callable[[Array], Array], b: Array, tolerance: float) -> _Iterate:
-    """The same iterate with its true residual. It is stuck where only the claimed one has reached the tolerance."""
+def _rounding(norm: Float[Array, ""], v: Float[Array, " n"]) -> Float[Array, ""]:
+    """The error that rounding leaves in `v.A v`: ten times `eps |A| |v|^2`."""
+    return 10 * eps_of(v) * norm * matmul(v, v)
+
+
+def _verified(
+    now: _Iterate, multiply: Callable[[Array], Array], b: Array, tolerance: float
+) -> _Iterate:
+    """The same iterate with its true residual.
+
+    It is stuck where only the residual by recurrence has reached the tolerance, and the true one
+    has not fallen by half.
+    """
     true = b - multiply(now.x)
-    reached = _length(true)
-    only_claimed = (_length(now.claimed) <= tolerance) & (reached > tolerance) & ~(reached < now.least / 2)
-    better = reached < now.least
-    return _Iterate(
-        x=now.x,
-        claimed=true,
-        direction=now.direction + (true - now.claimed),
-        best=jnp.where(better, now.x, now.best),
-        least=jnp.where(better, reached, now.least),
-        stretch=now.stretch,
-        steps=now.steps,
-        stuck=now.stuck | only_claimed,
-    )
+    length = _length(true)
+    drifted = (_length(now.residual) <= tolerance) & (length > tolerance)
+    stuck = now.stuck | (drifted & ~(length < now.best.residual / 2))
+    direction = now.direction + (true - now.residual)
+    best = _better(_Best(now.x, length), now.best)
+    return _Iterate(now.x, true, direction, best, now.norm, now.steps, stuck)
 
 
-def _length(v: Array) -> Array:
-    return jnp.sqrt(product(v, v))
+def _better(one: _Best, other: _Best) -> _Best:
+    """The one with the smaller residual."""
+    smaller = one.residual < other.residual
+    return chosen(smaller, one, other)
+
+
+def _length(v: Float[Array, " n"]) -> Float[Array, ""]:
+    """`|v|`."""
+    return jnp.sqrt(matmul(v, v))
 
 
 class ConjugateGradient(AbstractSymmetricSolver):
-    """Conjugate gradients (Hestenes & Stiefel 1952) until `|b - A x| <= rtol |b|` in the 2-norm, whatever the units of A and b.
+    """Conjugate gradients (Hestenes & Stiefel 1952) until `|b - A x| <= rtol |b|` in the 2-norm.
 
-    The residual is computed anew every ten steps and at the end, so that it is the true one that decides. Where A is not
-    positive along a direction, or where the residual falls by recurrence only, the value is the best iterate, and the
-    result `breakdown` unless its residual is within twice rtol. `stats["steps"]` counts the steps.
+    Nothing depends on the units of A and b. The residual is computed anew every ten steps and at
+    the end, so that the true one decides. Where A is not positive along a direction, or where the
+    residual falls by recurrence only, the value is the best iterate, and the result `breakdown`
+    unless its residual is within twice rtol. `stats["steps"]` counts the steps.
 
     Attributes:
-        rtol: relative residual at which to stop; default eps^(2/3), 4e-11 in float64 and 2e-5 in float32.
+        rtol: relative residual at which to stop; default eps^(2/3), 4e-11 in float64 and 2e-5 in
+            float32.
         max_steps: default 1000.
     """
 
     rtol: float | None = None
     max_steps: int = 1000
 
-    def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> lx.AbstractLinearOperator:
+    def init(
+        self, operator: lx.AbstractLinearOperator, options: dict[str, Any]
+    ) -> lx.AbstractLinearOperator:
         if not lx.is_positive_semidefinite(operator):
-            raise ValueError("ConjugateGradient needs an operator tagged lineax.positive_semidefinite_tag")
+            raise ValueError(
+                "ConjugateGradient needs an operator tagged lineax.positive_semidefinite_tag"
+            )
+        refuse_options(self, options)
         return lx.linearise(operator)
 
     def compute(self, state: lx.AbstractLinearOperator, vector: Array, options: dict[str, Any]):
@@ -90,33 +125,47 @@ class ConjugateGradient(AbstractSymmetricSolver):
         largest = _positive(jnp.max(jnp.abs(vector)))
         length = _positive(_length(vector / largest))
         b = vector / largest / length
-        curvature = _positive(jnp.abs(product(b, state.mv(b))))
+        curvature = _positive(jnp.abs(matmul(b, state.mv(b))))
         last = self._iterate(lambda v: state.mv(v) / curvature, b)
-        ended = lx.RESULTS.where(last.stuck, lx.RESULTS.breakdown, lx.RESULTS.max_steps_reached)
-        close = last.least <= jnp.where(last.stuck, 2, 1) * self.tolerance(vector.dtype)
-        result = lx.RESULTS.where(close, lx.RESULTS.successful, ended)
-        return last.best * length / curvature * largest, result, {"steps": last.steps}
+        x = last.best.x * length / curvature * largest
+        return x, self._result(last, vector.dtype), {"steps": last.steps}
 
-    def _iterate(self, multiply: Callable[[Array], Array], b: Array) -> _Iterate:
+    def _iterate(self, multiply: Callable[[Array], Array], b: Float[Array, " n"]) -> _Iterate:
+        """The last iterate for `A x = b`, |b| = 1, its residual verified every ten steps."""
         tolerance = self.tolerance(b.dtype)
 
         def ten_steps(start: _Iterate) -> _Iterate:
-            def go_on(now):
+            def go_on(now: _Iterate):
                 below_cap = (now.steps < self.max_steps) & (now.steps < start.steps + 10)
-                return (_length(now.claimed) > tolerance) & below_cap & ~now.stuck
+                return (_length(now.residual) > tolerance) & below_cap & ~now.stuck
 
-            return _verified(while_loop(go_on, partial(_step, multiply), start), multiply, b, tolerance)
+            end = while_loop(go_on, partial(_step, multiply), start)
+            return _verified(end, multiply, b, tolerance)
 
         def unfinished(now: _Iterate):
-            return (now.least > tolerance) & (now.steps < self.max_steps) & ~now.stuck
+            return (now.best.residual > tolerance) & (now.steps < self.max_steps) & ~now.stuck
 
-        zero = jnp.zeros_like(b)
-        first = _Iterate(zero, b, b, zero, _length(b), zero[0], jnp.zeros((), jnp.int32), jnp.asarray(False))
-        return while_loop(unfinished, ten_steps, first)
+        return while_loop(unfinished, ten_steps, _Iterate.at_zero(b))
+
+    def _result(self, last: _Iterate, dtype: Any) -> Any:
+        """The word for how the iteration ended."""
+        ended = lx.RESULTS.where(last.stuck, lx.RESULTS.breakdown, lx.RESULTS.max_steps_reached)
+        close = last.best.residual <= jnp.where(last.stuck, 2, 1) * self.tolerance(dtype)
+        return lx.RESULTS.where(close, lx.RESULTS.successful, ended)
 
     def tolerance(self, dtype) -> float:
         """The relative residual that counts as solved in a dtype."""
-        return float(jnp.finfo(dtype).eps) ** (2 / 3) if self.rtol is None else self.rtol
+        return eps_of(dtype) ** (2 / 3) if self.rtol is None else self.rtol
+
+
+@accurate_residual.register
+def _(solver: ConjugateGradient, dtype: Any) -> float:
+    return 2 * solver.tolerance(dtype)
+
+
+@word_for_inaccuracy.register
+def _(solver: ConjugateGradient) -> Any:
+    return RESULTS.breakdown
 
 
 def _positive(size: Array) -> Array:

@@ -8,47 +8,65 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kernax.core.numerics import is_concrete
-from kernax.core.parameters import Trainable, parameters, shown
+from kernax.core.parameters import Entry, Trainable, parameters, shown
 
 _WIDEST = 60  # characters of a value on one line
 
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What `describe` returns: rows of (parameter, value, support, state), printed as an aligned table."""
+    """What `describe` returns: rows of (parameter, value, interval, state), printed as a table."""
 
     rows: tuple[tuple[str, str, str, str], ...]
 
-    header = ("parameter", "value", "support", "state")
+    header = ("parameter", "value", "interval", "state")
 
     def __str__(self) -> str:
         if not self.rows:
             return "no parameters"
         table = [line for row in (self.header, *self.rows) for line in _lines(row)]
-        widths = [max(len(row[j]) for row in table) for j in range(4)]
-        return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in table)
+        widths = [max(map(len, column)) for column in zip(*table)]
+        aligned = [[cell.ljust(width) for cell, width in zip(row, widths)] for row in table]
+        return "\n".join("  ".join(cells).rstrip() for cells in aligned)
 
     __repr__ = __str__
 
 
-def describe(model: PyTree, trainable: Trainable | None = None, columns: Sequence[str] = ()) -> Description:
-    """A table of a model's parameters: path, value, support, and whether `trainable` leaves them free or frozen.
+def describe(
+    model: PyTree, trainable: Trainable | None = None, columns: Sequence[str] = ()
+) -> Description:
+    """A table of a model's parameters: path, value, interval, and whether free or frozen.
 
-    With the names of d columns, a parameter of d numbers, such as a lengthscale for each, has a row for each of them:
-    `lengthscale[age]`. Otherwise long arrays take several lines.
+    `trainable` says which are free, see `unconstrain`. With the names of d columns, a parameter of
+    d numbers, such as a lengthscale for each, has a row for each of them: `lengthscale[age]`.
+    Otherwise long arrays take several lines.
     """
     rows = []
     for entry in parameters(model):
         mask = np.asarray(True if trainable is None else trainable(entry.path, entry.value))
-        support, known = str(entry.support), is_concrete(entry.value)
-        if columns and known and entry.value.shape == (len(columns),):
-            free = np.broadcast_to(mask, entry.value.shape)
-            for name, value, one in zip(columns, np.asarray(entry.value), free):
-                rows.append((f"{entry.path}[{name}]", f"{value:.4g}", support, _state(np.asarray(one))))
+        if columns and is_concrete(entry.value) and entry.value.shape == (len(columns),):
+            rows += _rows_of_columns(entry, mask, columns)
         else:
-            value = shown(np.asarray(entry.value)) if known else f"traced {entry.value.shape}"
-            rows.append((entry.path, value, support, _state(mask)))
+            rows.append((entry.path, _value(entry), str(entry.interval), _state(mask)))
     return Description(tuple(rows))
+
+
+def _rows_of_columns(
+    entry: Entry, mask: np.ndarray, columns: Sequence[str]
+) -> list[tuple[str, str, str, str]]:
+    """A row for each element of a parameter, which has one for each column."""
+    free = np.broadcast_to(mask, entry.value.shape)
+    return [
+        (f"{entry.path}[{name}]", f"{value:.4g}", str(entry.interval), _state(np.asarray(is_free)))
+        for name, value, is_free in zip(columns, np.asarray(entry.value), free)
+    ]
+
+
+def _value(entry: Entry) -> str:
+    """The value of a parameter, or its shape while tracing."""
+    if is_concrete(entry.value):
+        return shown(np.asarray(entry.value))
+    return f"traced {entry.value.shape}"
 
 
 def _state(mask: np.ndarray) -> str:
@@ -61,5 +79,9 @@ def _state(mask: np.ndarray) -> str:
 def _lines(row: tuple[str, ...]) -> list[tuple[str, ...]]:
     """A row of the table with its value on as many lines as it takes."""
     path, value, *rest = row
-    first, *others = [part for line in value.splitlines() for part in textwrap.wrap(line, _WIDEST, subsequent_indent=" ")]
+    first, *others = [
+        part
+        for line in value.splitlines()
+        for part in textwrap.wrap(line, _WIDEST, subsequent_indent=" ")
+    ]
     return [(path, first, *rest), *(("", part, "", "") for part in others)]

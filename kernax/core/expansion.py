@@ -11,13 +11,15 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.boundary import as_point, as_stack, cast, check_one_point, dtype_of
 from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import is_concrete, product, safe_sqrt
+from kernax.core.numerics import is_concrete, matmul, safe_sqrt
 from kernax.core.parameters import data
 from kernax.core.sharding import compiled
 
 
 class KernelExpansion(eqx.Module):
-    """`f(x) = sum_i coefficients_i k(x, points_i) + bias`, a function of one point; `jax.vmap(f)(X)` or `values` for a stack.
+    """`f(x) = sum_i coefficients_i k(x, points_i) + bias`, a function of one point.
+
+    For a stack of points, `jax.vmap(f)(X)` or `f.values(X)`.
 
     Attributes:
         kernel: the kernel k.
@@ -25,8 +27,9 @@ class KernelExpansion(eqx.Module):
         coefficients: shape (n,), or (n, outputs) for a function with several outputs.
         bias: shape () or (outputs,).
 
-    Expansions in the same kernel form a vector space: `f + g`, `f - g`, `2.0 * f`. The geometry (`norm`, `inner`,
-    `distance`) is that of the kernel's Hilbert space, in which the bias has no part: `f(x) - bias = <f, k(x, .)>`.
+    Expansions in the same kernel form a vector space: `f + g`, `f - g`, `2.0 * f`. The geometry
+    (`norm`, `inner`, `distance`) is that of the kernel's Hilbert space, in which the bias has no
+    part: `f(x) - bias = <f, k(x, .)>`.
     """
 
     kernel: AbstractKernel
@@ -41,26 +44,33 @@ class KernelExpansion(eqx.Module):
         return self._at(x)
 
     @compiled
-    def _at(self, x):
+    def _at(self, x: PyTree) -> Float[Array, "*outputs"]:
+        """The value at a point that has been checked."""
         row = jax.vmap(lambda point: self.kernel(x, point))(self.points)
-        return product(row, self.coefficients) + self.bias
+        return matmul(row, self.coefficients) + self.bias
 
     def values(self, X: PyTree) -> Float[Array, "m *outputs"]:
-        """The values at a stack of m points, shape (m, *outputs): `jax.vmap(f)(X)` by way of `gram`, with its checks of X
-        and its bound on memory, which string kernels need.
+        """The values at a stack of m points, shape (m, *outputs).
+
+        As `jax.vmap(f)(X)`, but with `gram`, its checks of X and its bound on memory, which string
+        kernels need.
         """
         X = cast(as_stack(X, "X"), self.coefficients.dtype)
-        return product(gram(self.kernel, X, self.points), self.coefficients) + jnp.expand_dims(self.bias, 0)
+        K = gram(self.kernel, X, self.points)
+        return matmul(K, self.coefficients) + jnp.expand_dims(self.bias, 0)
 
     def inner(self, other: "KernelExpansion") -> Float[Array, "*outputs"]:
         """`<f, g> = sum_ij c_i k(p_i, q_j) d_j`, for each output, without the biases."""
         self._check_same_kernel(other)
         K = gram(self.kernel, self.points, None if other.points is self.points else other.points)
-        return jnp.sum(self.coefficients * product(K, other.coefficients), 0)
+        return jnp.sum(self.coefficients * matmul(K, other.coefficients), 0)
 
     @property
     def norm(self) -> Float[Array, "*outputs"]:
-        """`|f| = sqrt(c^T K c)`, for each output, without the bias; |f(x) - f(z)| <= |f| times the distance of x and z."""
+        """`|f| = sqrt(c^T K c)`, for each output, without the bias.
+
+        |f(x) - f(z)| is at most |f| times the `kernel_distance` of x and z.
+        """
         return safe_sqrt(jnp.maximum(self.inner(self), 0))
 
     def distance(self, other: "KernelExpansion") -> Float[Array, "*outputs"]:
@@ -72,17 +82,23 @@ class KernelExpansion(eqx.Module):
             return NotImplemented
         self._check_same_kernel(other)
         if self.bias.shape != other.bias.shape:
-            raise ValueError(f"expansions of outputs {self.bias.shape} and {other.bias.shape} have no sum")
+            raise ValueError(
+                f"expansions of outputs {self.bias.shape} and {other.bias.shape} have no sum"
+            )
+        points = _joined(self.points, other.points)
         coefficients = jnp.concatenate([self.coefficients, other.coefficients])
-        return KernelExpansion(self.kernel, _joined(self.points, other.points), coefficients, self.bias + other.bias)
+        return KernelExpansion(self.kernel, points, coefficients, self.bias + other.bias)
 
     def __radd__(self, other: Any) -> "KernelExpansion":
-        return self if isinstance(other, int) and other == 0 else NotImplemented  # sum([f, g]) starts at 0
+        # sum([f, g]) starts at 0.
+        return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def __mul__(self, scale: ArrayLike) -> "KernelExpansion":
         if not eqx.is_array_like(scale):
             return NotImplemented
-        return KernelExpansion(self.kernel, self.points, self.coefficients * scale, self.bias * scale)
+        return KernelExpansion(
+            self.kernel, self.points, self.coefficients * scale, self.bias * scale
+        )
 
     __rmul__ = __mul__
 
@@ -96,19 +112,23 @@ class KernelExpansion(eqx.Module):
         return self + -other
 
     def _check_same_kernel(self, other: "KernelExpansion") -> None:
+        """Raises ValueError unless both are known to be in the same kernel."""
         if not _same(self.kernel, other.kernel):
-            raise ValueError("expansions in different kernels live in different spaces and have no sum or inner product")
+            raise ValueError(
+                "expansions in different kernels live in different spaces and have no sum or inner "
+                "product"
+            )
 
 
 def _joined(X: PyTree, Z: PyTree) -> PyTree:
-    """Two stacks as one. Encoded strings and trees, which may be padded differently, know how."""
+    """Two stacks as one, with `joined` for encoded strings and trees, to pad them alike."""
     encoded = lambda node: hasattr(node, "joined")
     both = lambda a, b: a.joined(b) if encoded(a) else jnp.concatenate([a, b])
     return jax.tree.map(both, X, Z, is_leaf=encoded)
 
 
 def _same(kernel: AbstractKernel, other: AbstractKernel) -> bool:
-    """Whether two kernels are known to be equal: the same object where a parameter is traced, else of the same values."""
+    """Whether two kernels are known to be equal, traced parameters being the same objects."""
     leaves, structure = jax.tree.flatten(kernel)
     others, other_structure = jax.tree.flatten(other)
     equal = lambda a, b: a is b or (is_concrete(a, b) and np.array_equal(a, b))
@@ -116,7 +136,11 @@ def _same(kernel: AbstractKernel, other: AbstractKernel) -> bool:
 
 
 def kernel_distance(kernel: AbstractKernel, x: PyTree, z: PyTree) -> Float[Array, ""]:
-    """`|phi(x) - phi(z)| = sqrt(k(x, x) + k(z, z) - 2 k(x, z))`, the distance of two points in the kernel's Hilbert space."""
-    x, z = as_point(x), as_point(z)
+    """`|phi(x) - phi(z)| = sqrt(k(x, x) + k(z, z) - 2 k(x, z))`: the distance of two points.
+
+    It is that in the kernel's Hilbert space.
+    """
+    x = as_point(x)
+    z = as_point(z)
     kernel = cast(kernel, dtype_of(x, z))
     return safe_sqrt(jnp.maximum(kernel(x, x) + kernel(z, z) - 2 * kernel(x, z), 0))

@@ -1,22 +1,26 @@
-"""Kernels that are products of features; few of them make solves as large as they are many, not as the points are."""
+"""Kernels that are products of explicit features: with few, solves are cheaper than with K."""
 
+import functools
 from collections.abc import Callable
-from typing import ClassVar, TypeGuard
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from kernax.core.boundary import count, dtype_of
 from kernax.core.functions import as_module
-from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import dot, is_concrete
-from kernax.core.operators import FeatureOperator
+from kernax.core.kernel import AbstractKernel, Constant, Scaled, Sum
+from kernax.core.numerics import dot
+from kernax.core.operators import LowRankGram
 
 
 class FeatureMap(AbstractKernel):
-    """`phi(x) . phi(z)`, summed over every entry of phi's output; phi a module (a network) or a plain function of a point."""
+    """`phi(x) . phi(z)`, summed over every entry of phi's output.
+
+    phi is a module (a network) or a plain function of a point.
+    """
 
     phi: Callable = eqx.field(converter=as_module)
 
@@ -27,18 +31,104 @@ class FeatureMap(AbstractKernel):
 
     def features(self, x: PyTree) -> Float[Array, " D"]:
         """Every entry of `phi(x)` in one vector; numbers, integers and booleans as floats."""
-        as_floats = lambda leaf: leaf if eqx.is_inexact_array(leaf) else jnp.asarray(leaf).astype(dtype_of(x))
+        as_floats = lambda leaf: (
+            leaf if eqx.is_inexact_array(leaf) else jnp.asarray(leaf).astype(dtype_of(x))
+        )
         return jnp.concatenate([as_floats(leaf).ravel() for leaf in jax.tree.leaves(self.phi(x))])
 
 
-def feature_operator(kernel: FeatureMap, X: PyTree) -> FeatureOperator:
-    """The Gram matrix of a `FeatureMap`, by its features."""
-    features = jax.vmap(kernel.features)(X)
-    return FeatureOperator(features, jnp.zeros_like(features, shape=count(X)))
+Features = Callable[[PyTree], Float[Array, " D"]]
 
 
-def has_few_features(kernel: AbstractKernel, X: PyTree, ridge: ArrayLike) -> TypeGuard[FeatureMap]:
-    """Whether a solve is cheaper in features: a `FeatureMap` of fewer features than points, and a ridge that is not zero."""
-    if not isinstance(kernel, FeatureMap) or (is_concrete(ridge) and not ridge):
+@functools.singledispatch
+def explicit_features(kernel: AbstractKernel) -> Features | None:
+    """A function phi of a point with `k(x, z) = phi(x) . phi(z)`, (D,); None where none is known.
+
+    For kernels of one's own: `explicit_features.register(MyKernel)(function)`.
+    """
+    return None
+
+
+@explicit_features.register
+def _(kernel: FeatureMap) -> Features | None:
+    return kernel.features
+
+
+@explicit_features.register
+def _(kernel: Constant) -> Features | None:
+    return lambda x: jnp.sqrt(kernel.value)[None]
+
+
+@explicit_features.register
+def _(kernel: Scaled) -> Features | None:
+    inner = explicit_features(kernel.kernel)
+    if inner is None:
+        return None
+    return lambda x: jnp.sqrt(kernel.scale) * inner(x)
+
+
+@explicit_features.register
+def _(kernel: Sum) -> Features | None:
+    parts = [explicit_features(term) for term in kernel.terms]
+    if any(part is None for part in parts):
+        return None
+    return lambda x: jnp.concatenate([part(x) for part in parts if part is not None])
+
+
+LowRank = Callable[[PyTree], LowRankGram]
+
+
+@functools.singledispatch
+def low_rank_gram(kernel: AbstractKernel) -> LowRank | None:
+    """A function from a stack to its Gram matrix by explicit features; None where none are known.
+
+    For kernels whose Gram matrix has a diagonal beside that of their features, such as an
+    approximation by inducing points that keeps the variances:
+    `low_rank_gram.register(MyKernel)(function)`. `k(x, x)`, where both are one object, includes it.
+    """
+    phi = explicit_features(kernel)
+    if phi is None:
+        return None
+
+    def of_stack(X: PyTree) -> LowRankGram:
+        features = jax.vmap(phi)(X).astype(dtype_of(X))
+        return LowRankGram(features, jnp.zeros_like(features, shape=count(X)))
+
+    return of_stack
+
+
+@low_rank_gram.register
+def _(kernel: Scaled) -> LowRank | None:
+    inner = low_rank_gram(kernel.kernel)
+    if inner is None:
+        return None
+
+    def of_stack(X: PyTree) -> LowRankGram:
+        gram = inner(X)
+        return LowRankGram(jnp.sqrt(kernel.scale) * gram.features, kernel.scale * gram.remainder)
+
+    return of_stack
+
+
+@low_rank_gram.register
+def _(kernel: Sum) -> LowRank | None:
+    parts = [low_rank_gram(term) for term in kernel.terms]
+    if any(part is None for part in parts):
+        return None
+
+    def of_stack(X: PyTree) -> LowRankGram:
+        grams = [part(X) for part in parts if part is not None]
+        features = jnp.concatenate([gram.features for gram in grams], 1)
+        return LowRankGram(
+            features, sum((gram.remainder for gram in grams[1:]), grams[0].remainder)
+        )
+
+    return of_stack
+
+
+def has_few_features(kernel: AbstractKernel, X: PyTree) -> bool:
+    """Whether a kernel has fewer explicit features than there are points."""
+    of_stack = low_rank_gram(kernel)
+    if of_stack is None:
         return False
-    return eqx.filter_eval_shape(feature_operator, kernel, X).features.shape[1] < count(X)
+    return eqx.filter_eval_shape(of_stack, X).features.shape[1] < count(X)

@@ -7,7 +7,10 @@ import equinox as eqx
 
 
 class Static(eqx.Module):
-    """A plain function as a module without leaves. It is compared by identity: reuse the same object, or jit compiles again."""
+    """A plain function as a module without leaves.
+
+    Functions are compared by identity: reuse the same object, or jit compiles again.
+    """
 
     function: Callable = eqx.field(static=True)
 
@@ -16,10 +19,14 @@ class Static(eqx.Module):
 
 
 def as_module(function: Any) -> Any:
-    """A module as it is, any other callable as a `Static` one, so that kernels pass through `jax.jit`; else ValueError, for a
-    class too."""
+    """A module as it is, any other function as a `Static` one, so that `jax.jit` accepts it.
+
+    Raises ValueError for what is not a function, and for a class.
+    """
     if isinstance(function, type):
-        raise ValueError(f"a function or a module is needed, but {function.__name__} is a class: call it")
+        raise ValueError(
+            f"a function or a module is needed, but {function.__name__} is a class: call it"
+        )
     if not callable(function):
         raise ValueError(f"a function or a module is needed, but {function!r} is neither")
     return function if isinstance(function, eqx.Module) else Static(function)

@@ -1,4 +1,4 @@
-"""What a kernel is: a module that takes two points and gives a number. And the algebra that keeps it one."""
+"""Kernels: modules that take two points and return a number, and the algebra of kernels."""
 
 import abc
 import dataclasses
@@ -13,12 +13,13 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.numerics import squared_distance
-from kernax.core.parameters import check_supports, integer, nonnegative
+from kernax.core.parameters import check_intervals, integer, nonnegative
 from kernax.core.powers import times_power_of_two
 
 _REFUSAL = (
     "{what} is not a kernel in general: its Gram matrices need not be positive semidefinite. "
-    "Sums, products, non-negative scales, positive integer powers, ExpOf and PolynomialOf of kernels always are"
+    "Sums, products, non-negative scales, positive integer powers, ExpOf and PolynomialOf of "
+    "kernels always are"
 )
 NO_POWER = ": other powers of a kernel are not kernels"
 
@@ -34,24 +35,28 @@ class Invariance(enum.IntEnum):
 class AbstractKernel(eqx.Module):
     """A positive semidefinite function of two points.
 
-    Subclasses declare their parameters as fields (`positive()`, `real()`, ...) and define `__call__(x, z)`, which returns a
-    scalar. Matrices come from `gram`. Kernels add, multiply, scale by non-negative numbers and take positive integer powers.
+    Subclasses declare their parameters as fields (`positive()`, `real()`, ...) and define
+    `__call__(x, z)`, which returns a scalar. Matrices come from `gram`. Kernels add, multiply,
+    scale by non-negative numbers and take positive integer powers.
     """
 
-    keeps: ClassVar[Invariance] = Invariance.NONE  # the motions that leave such a kernel unchanged if they leave its parts so
-    normalises: ClassVar[bool] = False  # True where k(x, x) is 1 up to rounding, or 0 for a point without features
-    mirrors: ClassVar[bool] = False  # True where k(x, z) is k(z, x) to the last bit, as computed, if it is so of its parts
+    # The motions that leave such a kernel unchanged if they leave the kernels inside it unchanged.
+    keeps: ClassVar[Invariance] = Invariance.NONE
+    # Whether k(x, x) is 1 up to rounding, or 0 for a point without features.
+    normalises: ClassVar[bool] = False
+    # Whether k(x, z) is k(z, x) to the last bit, as computed, if the same holds of those inside it.
+    mirrors: ClassVar[bool] = False
 
     @abc.abstractmethod
     def __call__(self, x: PyTree, z: PyTree) -> Float[Array, ""]:
         """`k(x, z)` for two single points."""
 
     def __check_init__(self):
-        check_supports(self)
+        check_intervals(self)
 
     @property
     def invariance(self) -> Invariance:
-        """What is known to leave this kernel unchanged: no more than leaves every kernel inside it unchanged."""
+        """The motions known to leave this kernel and every kernel inside it unchanged."""
         return min([self.keeps, *(part.invariance for part in parts_of(self))])
 
     @property
@@ -77,7 +82,8 @@ class AbstractKernel(eqx.Module):
         return NotImplemented
 
     def __radd__(self, other):
-        return self if isinstance(other, int) and other == 0 else self + other  # sum([k1, k2]) starts at 0
+        # sum([k1, k2]) starts at 0.
+        return self if isinstance(other, int) and other == 0 else self + other
 
     def __mul__(self, other):
         if isinstance(other, (AbstractKernel, type)):
@@ -103,8 +109,10 @@ class AbstractKernel(eqx.Module):
     __rsub__ = __sub__
 
     def __array_ufunc__(self, ufunc, method, *inputs, **options):
-        # NumPy asks here both for np.float64(2) * kernel, which is fine, and for np.log(kernel), which is not.
-        operation = {np.add: "__radd__", np.multiply: "__rmul__", np.subtract: "__rsub__"}.get(ufunc)
+        # NumPy calls this both for np.float64(2) * kernel, which is allowed, and for
+        # np.log(kernel), which is not.
+        allowed = {np.add: "__radd__", np.multiply: "__rmul__", np.subtract: "__rsub__"}
+        operation = allowed.get(ufunc)
         if operation is None or inputs[1] is not self:
             raise ValueError(_REFUSAL.format(what=f"numpy.{ufunc.__name__} of a kernel"))
         return getattr(self, operation)(inputs[0])
@@ -118,20 +126,25 @@ def parts_of(kernel: AbstractKernel) -> list[AbstractKernel]:
 
 
 def _is_number(value: Any) -> bool:
+    """Whether a value is a real number, or an array of shape ()."""
     return isinstance(value, numbers.Real) or (eqx.is_array_like(value) and jnp.ndim(value) == 0)
 
 
 def _terms(kind: "type[Sum | Product]", kernel: AbstractKernel) -> tuple[AbstractKernel, ...]:
+    """The terms of a sum or product of the given kind, and any other kernel as a single term."""
     return kernel.terms if isinstance(kernel, kind) else (kernel,)
 
 
 class AbstractStationary(AbstractKernel):
-    """A kernel that is a function of `s = |(x - z) / lengthscale|^2`, lengthscale a scalar or one per dimension (ARD)."""
+    """A kernel that is a function of `s = |(x - z) / lengthscale|^2`.
+
+    The lengthscale is a scalar, or has one entry per dimension (ARD).
+    """
 
     lengthscale: eqx.AbstractVar[Float[Array, "*d"]]
     keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
     mirrors: ClassVar[bool] = True
-    rough: ClassVar[bool] = False  # True where the function has no second derivative at s = 0
+    rough: ClassVar[bool] = False  # whether the function has no second derivative at s = 0
 
     @abc.abstractmethod
     def of_squared_distance(self, s: Float[Array, ""]) -> Float[Array, ""]:
@@ -142,23 +155,29 @@ class AbstractStationary(AbstractKernel):
 
     @property
     def invariance(self) -> Invariance:
-        """A function of `|x - z|` with one lengthscale; with one per dimension it changes under rotations."""
-        return min(super().invariance, Invariance.STATIONARY if jnp.ndim(self.lengthscale) else Invariance.HOMOGENEOUS)
+        """Homogeneous with one lengthscale; with one per dimension it changes under rotations."""
+        of_distance = Invariance.HOMOGENEOUS
+        if jnp.ndim(self.lengthscale):
+            of_distance = Invariance.STATIONARY
+        return min(super().invariance, of_distance)
 
 
 class AbstractWideRange(AbstractKernel):
-    """A kernel whose values may leave the range of floats. `Normalised` brings them back before they overflow."""
+    """A kernel whose values may leave the range of floats, except inside `Normalised`."""
 
     @abc.abstractmethod
     def scaled(self, x: PyTree, z: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """`k(x, z) = mantissa 2^exponent`; the exponent, a whole number, is a constant to every derivative."""
+        """Mantissa and exponent of `k(x, z) = mantissa 2^exponent`.
+
+        The exponent is a whole number, and a constant to every derivative.
+        """
 
     def __call__(self, x, z):
         return times_power_of_two(*self.scaled(x, z))
 
 
 class AbstractCombinator(AbstractKernel):
-    """A pointwise function of the values of other kernels, as invariant as the least invariant of them."""
+    """A pointwise function of the values of other kernels, as invariant as all of them are."""
 
     keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
     mirrors: ClassVar[bool] = True
@@ -230,7 +249,14 @@ def as_kernel(kernel: Any) -> AbstractKernel:
     """A kernel as it is; ValueError for anything else, a class instead of an instance included."""
     if isinstance(kernel, AbstractKernel):
         return kernel
+    came = f"of type {type(kernel).__name__}"
+    if isinstance(kernel, type):
+        came = f"the class {kernel.__name__}"
     if isinstance(kernel, type) and issubclass(kernel, AbstractKernel):
-        raise ValueError(f"kernel must be a kernel, but is the class {kernel.__name__}: call it, as in {kernel.__name__}(...)")
-    came = f"the class {kernel.__name__}" if isinstance(kernel, type) else f"of type {type(kernel).__name__}"
-    raise ValueError(f"kernel must be a kernel, such as RBF(), but is {came}: wrap a function with Custom(lambda _, x, z: ...)")
+        raise ValueError(
+            f"kernel must be a kernel, but is {came}: call it, as in {kernel.__name__}(...)"
+        )
+    raise ValueError(
+        f"kernel must be a kernel, such as RBF(), but is {came}: wrap a function with "
+        "Custom(lambda _, x, z: ...)"
+    )

@@ -1,6 +1,6 @@
-"""The one linear solve behind every quadratic learner, and its derivative."""
+"""The one linear system behind every quadratic learner, its solutions and their derivative."""
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -12,198 +12,85 @@ from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.batching import one_by_one
 from kernax.core.boundary import as_targets
-from kernax.core.cancellation import careful_product, extra_bits
-from kernax.core.conjugate_gradient import ConjugateGradient
-from kernax.core.numerics import product, split_by_tangent, stopped
-from kernax.core.operators import FeatureOperator, ShiftedOperator
+from kernax.core.factors import AbstractFactor
+from kernax.core.foreign import as_gram
+from kernax.core.numerics import beside, matmul, split_by_tangent, stopped
+from kernax.core.operators import AbstractGram
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, Suspect, finish, promoted, void_unless_known
-from kernax.core.solvers import Factor, JitteredCholesky
-
-
-def weighted_solve(
-    operator: lx.AbstractLinearOperator,
-    weights: Float[Array, " n"] | None,
-    ridge: Float[Array, "*n"],
-    rhs: Float[Array, "n p"],
-    solver: lx.AbstractLinearSolver,
-    factor: Factor | None = None,
-) -> tuple[Float[Array, "n p"], Any, dict[str, Array]]:
-    """Solves `(W K + ridge I) A = rhs` for a positive semidefinite K and `W = diag(weights)`, weights >= 0.
-
-    `ridge` is a number, or one for each point. A `factor` of `symmetric_form`, if known, saves the solver its first step.
-
-    With `S = sqrt(W)` and `M = S K S + ridge I`, positive definite, `A = S M^-1 (rhs / S)` where a weight is positive; where
-    it is zero the row reads `ridge a = rhs` and is eliminated first. Nothing is divided by a weight that is zero, and
-    a point of weight zero is removed exactly, also when ridge = 0.
-
-    Returns the solution, the result of all columns, and stats: the solver's own, and the largest
-    true `residual`, `|rhs - (W K + ridge) a| / |rhs|`.
-    """
-    A, _, result, stats = _weighted_solve(operator, weights, ridge, rhs, factor, solver=solver)
-    return A, result, stats
-
-
-@eqx.filter_custom_jvp
-def _weighted_solve(operator, weights, ridge, rhs, factor, *, solver):
-    if isinstance(operator, (lx.MatrixLinearOperator, FeatureOperator)):
-        solved = lambda matrix, rhs, factor: _solved(matrix[0], matrix[1], matrix[2], rhs, factor, solver)
-        return one_by_one(solved, (operator, weights, ridge), rhs, factor)
-    return _solved(operator, weights, ridge, rhs, factor, solver)
-
-
-def _solved(operator, weights, ridge, rhs, factor, solver):
-    system = WeightedSystem(operator, weights, ridge)
-    state = solver.init(system.symmetric_form(), {}) if factor is None else factor
-    system = system.with_jitter(state)
-    # In units of each column its squares stay in the range of floats.
-    unit = unit_of(rhs)
-    in_units, (results, stats) = system.solve(solver, state, times_power_of_two(rhs, -unit))
-    A = times_power_of_two(in_units, unit)
-    # Judged is what is returned: back in the units of the problem, entries may be less than the smallest float.
-    off, size = system.misfit(A, rhs)
-    relative = jnp.linalg.norm(off, axis=0) / size
-    result = _verdict(results, in_units, relative, solver)
-    out_of_range = jnp.any(jnp.isfinite(in_units) & ~jnp.isfinite(A))
-    result = RESULTS.where(out_of_range, RESULTS.nonfinite, result)
-    stats = {name: jnp.max(figure) for name, figure in stats.items()} | {"residual": jnp.max(relative)}
-    reusable = state if all(map(eqx.is_array, jax.tree.leaves(state))) else None
-    # Where a factor exists a finite solution is one, so the fit alone, under jit, does not pay for its residual.
-    sound = jnp.all(jnp.isfinite(A)) if isinstance(state, Factor) else result != RESULTS.nonfinite
-    return jnp.where(sound, A, jnp.nan), reusable, result, stats
-
-
-@_weighted_solve.def_jvp
-def _weighted_solve_jvp(primals, tangents, *, solver):
-    # From T(args) A = rhs(args), T = W K + ridge: T dA = d rhs - dT A. The system is solved as written, unsymmetric, because it
-    # is smooth at weight zero and sqrt(W) is not; with the factor at hand, and in a form that JAX can transpose and
-    # differentiate again. A failed solve gives NaN tangents, not an exception.
-    A, reusable, result, stats = _weighted_solve(*primals, solver=solver)
-    system = WeightedSystem(*primals[:3])
-    state = stopped(solver.init(system.symmetric_form(), {}) if reusable is None else reusable)
-    moving, known = split_by_tangent(primals, tangents)
-
-    def misfit(moving):
-        operator, weights, ridge, rhs, _ = eqx.combine(moving, known)
-        return rhs - WeightedSystem(operator, weights, ridge).with_jitter(state).apply(A)
-
-    _, t_rhs = eqx.filter_jvp(misfit, (moving,), (tangents,))
-    system = system.with_jitter(state)
-    t_A = lax.custom_linear_solve(
-        system.apply,
-        t_rhs,
-        lambda _, B: stopped(system).solve(solver, state, B)[0],
-        lambda _, B: stopped(system).solve_transposed(solver, state, B)[0],
-    )
-    return (A, reusable, result, stats), (t_A, *jax.tree.map(lambda _: None, (reusable, result, stats)))
+from kernax.core.solution import RESULTS, Solution, Suspect, finish, void_unless_known
+from kernax.core.solvers import JitteredCholesky, factor_by
+from kernax.core.weights import AbstractWeights, UnitWeights
 
 
 class WeightedSystem(eqx.Module):
-    """`W K + diag(shift)`, and its two inverses by way of the symmetric `M = S K S + diag(shift)`, S = sqrt(W)."""
+    """`T = W K + diag(shift)`, the matrix of every quadratic learner, with `W = diag(weights)`.
 
-    operator: lx.AbstractLinearOperator
-    weights: Float[Array, " n"] | None
+    T is smooth in a weight at zero, the square root of a weight is not: derivatives are taken of
+    `apply`, factors of the symmetric `M = S K S + diag(shift)`, S = sqrt(W).
+    """
+
+    gram: AbstractGram
+    weights: AbstractWeights
     shift: Float[Array, " n"]
 
-    def __init__(self, operator, weights, ridge):
-        self.operator, self.weights = operator, weights
-        self.shift = jnp.broadcast_to(ridge, (operator.in_size(),))
-        if weights is not None:  # the row of a removed point, a_i = 0, may be scaled at will
-            self.shift = jnp.where((weights > 0) | (ridge > 0), self.shift, 1)
+    @staticmethod
+    def of(
+        gram: AbstractGram, weights: AbstractWeights, ridge: Float[Array, "*n"]
+    ) -> "WeightedSystem":
+        """The system with a ridge for all points or one for each."""
+        return WeightedSystem(gram, weights, weights.shift_of(ridge))
 
-    def with_jitter(self, state: Any) -> "WeightedSystem":
-        return eqx.tree_at(lambda s: s.shift, self, self.shift + state.jitter) if isinstance(state, Factor) else self
+    def with_jitter(self, factor: AbstractFactor) -> "WeightedSystem":
+        """The system that was factorised."""
+        return self.shifted_by(factor.jitter)
+
+    def shifted_by(self, jitter: ArrayLike) -> "WeightedSystem":
+        """`T + jitter I`."""
+        return WeightedSystem(self.gram, self.weights, self.shift + jitter)
 
     def symmetric_form(self) -> lx.AbstractLinearOperator:
-        """M as a matrix if K is one, otherwise as products only."""
-        K, root = self.operator, None if self.weights is None else self._roots(self.weights)[0]
-        if isinstance(K, FeatureOperator):
-            return FeatureOperator(K.features if root is None else root[:, None] * K.features, self.shift)
-        return ShiftedOperator(K, root, self.shift)
+        """M."""
+        return self.gram.symmetric_form(self.weights, self.shift)
 
-    def apply(self, A):
-        return self._weighted(self._K(A)) + self.shift[:, None] * A
+    def apply(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`T A`."""
+        return self.weights.times(self.gram.mv(A)) + self.shift[:, None] * A
 
-    def misfit(self, A: Array, rhs: Array, known: ArrayLike = 0) -> tuple[Array, Array]:
-        """`rhs - known - (W K + diag(shift)) A`, in units of each column of rhs; and the length of that, one for zero."""
+    def solve(self, factor: AbstractFactor, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`T^-1 B`, by a factor of M."""
+        return self.solve_and_report(factor, B)[0]
+
+    def solve_and_report(
+        self, factor: AbstractFactor, B: Float[Array, "n p"]
+    ) -> tuple[Float[Array, "n p"], tuple[Any, dict[str, Array]]]:
+        """The same, with how it ended, and figures about it."""
+        return self.weights.solve(factor.solve_and_report, self.gram.mv, self.shift, B)
+
+    def solve_transposed(
+        self, factor: AbstractFactor, B: Float[Array, "n p"]
+    ) -> Float[Array, "n p"]:
+        """`T^-T B`."""
+        inner = factor.solve_and_report
+        return self.weights.solve_transposed(inner, self.gram.mv, self.shift, B)[0]
+
+    def residual_and_size(
+        self, A: Float[Array, "n p"], rhs: Float[Array, "n p"], known: ArrayLike = 0
+    ) -> tuple[Float[Array, "n p"], Float[Array, " p"]]:
+        """`rhs - known - T A`, in units of each column of rhs; and the length of that column, one
+        for zero.
+        """
         unit = unit_of(rhs)
-        rhs, known, A = (times_power_of_two(jnp.asarray(part, rhs.dtype), -unit) for part in (rhs, known, A))
+        rhs = times_power_of_two(rhs, -unit)
+        known = times_power_of_two(jnp.asarray(known, rhs.dtype), -unit)
+        A = times_power_of_two(A, -unit)
         A = jnp.where(jnp.isfinite(A), A, 0)
-        K_A = self._K(A)
-        # Without jitter, F^T A may cancel to a few of its digits. Of more than 4095 terms in float32 no more would be left.
-        if isinstance(self.operator, FeatureOperator) and extra_bits(len(A), A.dtype) >= 6:
-            K_A = jax.vmap(partial(_careful_mv, self.operator), 1, 1)(A)
+        # Without jitter, products that go through few numbers may cancel to a few of their digits.
+        narrow = self.gram.width < len(A)
+        multiply = jax.vmap(self.gram.careful_mv, 1, 1) if narrow else self.gram.mv
+        off = rhs - known - self.weights.times(multiply(A)) - self.shift[:, None] * A
         size = jnp.linalg.norm(rhs, axis=0)
-        return rhs - known - self._weighted(K_A) - self.shift[:, None] * A, jnp.where(size > 0, size, 1)
-
-    def trace(self, P):
-        """`tr(P (W K + diag(shift)))` for a dense K."""
-        K = self.operator.as_matrix()
-        return jnp.sum(P.T * (K if self.weights is None else self.weights[:, None] * K)) + jnp.sum(jnp.diagonal(P) * self.shift)
-
-    def solve(self, solver, state, B):
-        """`(W K + shift)^-1 B`, with the results and stats of each column."""
-        if self.weights is None:
-            return self._columns(solver, state, B)
-        root, inverse_root, removed = self._roots(self.weights)
-        alone = removed[:, None] * B
-        x, report = self._columns(solver, state, inverse_root[:, None] * (B - self.weights[:, None] * self._K(alone)))
-        return root[:, None] * x + alone, report
-
-    def solve_transposed(self, solver, state, B):
-        """`(K W + shift)^-1 B`, likewise."""
-        if self.weights is None:
-            return self._columns(solver, state, B)
-        root, inverse_root, removed = self._roots(self.weights)
-        x, report = self._columns(solver, state, root[:, None] * B)
-        x = inverse_root[:, None] * x
-        return x + removed[:, None] * (B - self._K(self.weights[:, None] * x)), report
-
-    def _weighted(self, B):
-        return B if self.weights is None else self.weights[:, None] * B
-
-    def _K(self, A):
-        return jax.vmap(self.operator.mv, 1, 1)(A)
-
-    def _columns(self, solver, state, B):
-        def column(b):
-            x, result, stats = solver.compute(state, b, {})
-            return x, result, {name: jnp.asarray(figure) for name, figure in stats.items() if figure is not None}
-
-        x, result, stats = jax.vmap(column, 1, (1, 0, 0))(B)
-        return x, (result, stats)
-
-    def _roots(self, weights) -> tuple[Array, Array, Array]:
-        """sqrt(w) and 1 / sqrt(w), zero where w = 0, and 1 / shift, zero elsewhere."""
-        on = weights > 0
-        root = jnp.sqrt(jnp.where(on, weights, 1))
-        return jnp.where(on, root, 0), jnp.where(on, 1 / root, 0), jnp.where(on, 0, 1 / jnp.where(on, 1, self.shift))
-
-
-def _verdict(results: Any, A: Array, relative: Array, solver: lx.AbstractLinearSolver) -> Any:
-    """The result of all columns. Whatever a solver says, it has succeeded only if the true residual says so too."""
-    first_failure = jax.tree.map(lambda leaf: leaf[jnp.argmax(results != lx.RESULTS.successful)], results)
-    result = promoted(first_failure)
-    result = RESULTS.where(result == RESULTS.singular, RESULTS.not_psd, result)
-    result = RESULTS.where((result == RESULTS.successful) & ~jnp.all(jnp.isfinite(A)), RESULTS.not_psd, result)
-    word = RESULTS.breakdown if isinstance(solver, ConjugateGradient) else RESULTS.inaccurate
-    bar = accurate_residual(solver, A.dtype)
-    result = RESULTS.where((result == RESULTS.successful) & (jnp.max(relative) > bar), word, result)
-    return RESULTS.where(jnp.all(jnp.isfinite(relative)), result, RESULTS.nonfinite)
-
-
-def _careful_mv(operator: FeatureOperator, vector: Float[Array, " n"]) -> Float[Array, " n"]:
-    """`operator.mv(vector)` with more digits where the terms of `F^T vector` cancel; no derivative is of use."""
-    unit = exponent_of(jnp.max(jnp.abs(vector)))
-    inside = careful_product(operator.features.T, times_power_of_two(vector, -unit))
-    return times_power_of_two(product(operator.features, inside), unit) + operator.shift * vector
-
-
-def accurate_residual(solver: lx.AbstractLinearSolver, dtype: Any) -> float:
-    """The relative residual up to which a solution counts as one."""
-    iterative = isinstance(solver, ConjugateGradient)
-    return 2 * solver.tolerance(dtype) if iterative else float(jnp.finfo(dtype).eps) ** (1 / 3)
+        return off, jnp.where(size > 0, size, 1)
 
 
 def unit_of(columns: Array) -> Array:
@@ -211,28 +98,185 @@ def unit_of(columns: Array) -> Array:
     return exponent_of(jnp.max(jnp.abs(columns), axis=0, keepdims=True))
 
 
+def weighted_solve(
+    system: WeightedSystem,
+    rhs: Float[Array, "n p"],
+    solver: lx.AbstractLinearSolver,
+    *,
+    options: dict[str, Any] | None = None,
+    factor: AbstractFactor | None = None,
+) -> tuple[Float[Array, "n p"], Any, dict[str, Array]]:
+    """Solves `(W K + diag(shift)) A = rhs` for a positive semidefinite K, differentiable to every
+    order in K, the weights, the shift and rhs.
+
+    A point of weight zero is removed exactly, also where its shift was zero, and the derivative in
+    its weight is right. A `factor` of `system.symmetric_form()`, if known, saves the solver its
+    first step; `options` are those of lineax.
+
+    Returns the solution, the result of all columns, and stats: the solver's own, and the largest
+    true `residual`, `|rhs - T a| / |rhs|`.
+    """
+    A, _, result, stats = _weighted_solve(system, rhs, factor, options, solver=solver)
+    return A, result, stats
+
+
+@eqx.filter_custom_jvp
+def _weighted_solve(system, rhs, factor, options, *, solver):
+    def solved(system, rhs, factor, options):
+        return _solved(system, rhs, factor, options, solver)
+
+    if system.gram.is_held:
+        return one_by_one(solved, system, rhs, factor, options)
+    return solved(system, rhs, factor, options)
+
+
+def _solved(system, rhs, factor, options, solver):
+    if factor is None:
+        factor = factor_by(solver, system.symmetric_form(), options)
+    system = system.with_jitter(factor)
+    # In units of each column its squares stay in the range of floats.
+    unit = unit_of(rhs)
+    in_units, (word, stats) = system.solve_and_report(factor, times_power_of_two(rhs, -unit))
+    A = times_power_of_two(in_units, unit)
+    # The residual is that of what is returned: back in the units of the problem, entries may be
+    # less than the smallest float.
+    off, size = system.residual_and_size(A, rhs)
+    relative = jnp.linalg.norm(off, axis=0) / size
+    result = _verdict(word, in_units, jnp.max(relative), factor)
+    result = RESULTS.where(_leaves_range(in_units, A), RESULTS.nonfinite, result)
+    # With a direct factor finite values suffice: under jit, a residual that nobody reads is then
+    # not computed.
+    sound = jnp.all(jnp.isfinite(A)) if factor.is_direct else result != RESULTS.nonfinite
+    A = jnp.where(sound, A, jnp.nan)
+    stats = stats | {"residual": jnp.max(relative)}
+    return A, _of_arrays(factor), result, stats
+
+
+def _leaves_range(in_units: Array, A: Array) -> Array:
+    """Whether a solution is finite in its own units alone."""
+    return jnp.any(jnp.isfinite(in_units) & ~jnp.isfinite(A))
+
+
+def _of_arrays(factor: AbstractFactor) -> AbstractFactor | None:
+    """The factor, if it is made of arrays alone, which a compiled function can return."""
+    return factor if all(map(eqx.is_array, jax.tree.leaves(factor))) else None
+
+
+def _verdict(word: Any, A: Array, residual: Array, factor: AbstractFactor) -> Any:
+    """The result of all columns. Whatever a solver says, it has succeeded only if the true residual
+    says so too.
+    """
+    result = RESULTS.where(word == RESULTS.singular, RESULTS.not_psd, word)
+    claimed = result == RESULTS.successful
+    result = RESULTS.where(claimed & ~jnp.all(jnp.isfinite(A)), RESULTS.not_psd, result)
+    claimed = result == RESULTS.successful
+    large = residual > factor.accurate_residual(A.dtype)
+    result = RESULTS.where(claimed & large, factor.word_for_inaccuracy, result)
+    return RESULTS.where(jnp.isfinite(residual), result, RESULTS.nonfinite)
+
+
+@_weighted_solve.def_jvp
+def _weighted_solve_jvp(primals, tangents, *, solver):
+    # From T(args) A = rhs(args), T = W K + shift: T dA = d rhs - dT A. The system is solved as
+    # written, unsymmetric, because it is smooth at weight zero and sqrt(W) is not; with the factor
+    # at hand, and in a form that JAX can transpose and differentiate again. A failed solve gives
+    # NaN tangents, not an exception.
+    outputs = _weighted_solve(*primals, solver=solver)
+    A, reusable, *_ = outputs
+    system, _, _, options = primals
+    if reusable is None:
+        reusable = factor_by(solver, system.symmetric_form(), options)
+    factor = stopped(reusable)
+    moving, known = split_by_tangent(primals[:2], tangents[:2])
+
+    def left_of(moving):
+        system, rhs = eqx.combine(moving, known)
+        return rhs - system.with_jitter(factor).apply(A)
+
+    _, left = eqx.filter_jvp(left_of, (moving,), (tangents[:2],))
+    system = system.with_jitter(factor)
+    fixed = stopped(system)
+    dA = lax.custom_linear_solve(
+        system.apply,
+        left,
+        lambda _, B: fixed.solve(factor, B),
+        lambda _, B: fixed.solve_transposed(factor, B),
+    )
+    return outputs, (dA, *jax.tree.map(lambda _: None, outputs[1:]))
+
+
+def quotient(pull: Array, sums: Array, otherwise: ArrayLike = 0) -> Array:
+    """`sums / pull` of a positive number `pull`; where that is zero, `otherwise`."""
+    none = pull <= 0  # false for NaN
+    return jnp.where(none, otherwise, sums / jnp.where(none, 1, pull))
+
+
+def without_border(
+    of_rhs: Float[Array, "n *p"],
+    of_border: Float[Array, "n *q"],
+    total: ArrayLike = 0,
+    *,
+    along: Float[Array, " n"] | None = None,
+    bias_of: Callable[[Array, Array], Array] = quotient,
+) -> tuple[Float[Array, "n *p"], Float[Array, "*p"]]:
+    """A and b of the bordered system `T A + border b = rhs`, `along . A = total`, from the two
+    solutions `T^-1 rhs` and `T^-1 border`.
+
+    This is how unpenalised constants beside an expansion are found. A border of one column is (n,),
+    and every column of A has a number b of its own. Where T takes the c columns of A together, the
+    border has c columns, one for the constant of each: (n, c, c), the last axis that of b.
+
+    `along` is one for each point unless it is given. `bias_of(pull, sums)` solves `pull b = sums`,
+    pull a number or (c, c): it says what b is where nothing pulls at it, as where no point counts.
+    """
+    along = jnp.ones_like(of_border, shape=len(of_border)) if along is None else along
+    # In units of the border's solution: of a tiny ridge its sum would overflow, and b = y / inf be
+    # zero.
+    size = stopped(jnp.max(jnp.abs(of_border)))
+    size = jnp.where(size > 0, size, 1)
+    pull = jnp.sum(beside(along, of_border) * (of_border / size), 0)
+    sums = jnp.sum(beside(along, of_rhs) * (of_rhs / size), 0) - total / size
+    b = bias_of(pull, sums)
+    if of_border.ndim == 1:
+        return of_rhs - beside(of_border, of_rhs) * jnp.expand_dims(b, 0), b
+    return of_rhs - matmul(of_border, b), b
+
+
 def solve(
-    operator: lx.AbstractLinearOperator, rhs: ArrayLike, solver: lx.AbstractLinearSolver | None = None, *, throw: bool = True
+    operator: lx.AbstractLinearOperator,
+    rhs: ArrayLike,
+    solver: lx.AbstractLinearSolver | None = None,
+    *,
+    options: dict[str, Any] | None = None,
+    throw: bool = True,
 ) -> Solution[Array]:
     """Solves `A x = rhs` for a positive semidefinite lineax operator, rhs of shape (n,) or (n, p).
 
-    `solver` defaults to `JitteredCholesky()`; any lineax solver for such operators will do. Differentiable to every order in
-    the operator and in rhs. Stats: the solver's (`jitter`, or `steps`), and the true relative `residual`.
+    `solver` defaults to `JitteredCholesky()`; any lineax solver for such operators will do, with
+    its `options`, such as a preconditioner. Differentiable to every order in the operator and in
+    rhs. Stats: the solver's (`jitter`, or `steps`), and the true relative `residual`.
 
-    Raises (`throw=True`): NonFiniteError, NotPSDError, MaxStepsError, BreakdownError (conjugate gradients on a singular
-    system, whose `value` is then the best iterate; a direct solver whose residual is above eps^(1/3)).
+    Raises (`throw=True`): NonFiniteError, NotPSDError, MaxStepsError, BreakdownError (conjugate
+    gradients on a singular system, whose `value` is then the best iterate; a direct solver whose
+    residual is above eps^(1/3)).
     """
     if not lx.is_positive_semidefinite(operator):
-        raise ValueError("solve needs an operator tagged lineax.positive_semidefinite_tag: tag it if it is, or use lineax")
+        raise ValueError(
+            "solve needs an operator tagged lineax.positive_semidefinite_tag: tag it if it is, or "
+            "use lineax"
+        )
     rhs = as_targets(rhs, operator.in_size(), operator.in_structure().dtype, "rhs")
     solver = JitteredCholesky() if solver is None else solver
     suspect = Suspect("the operator", operator.in_size(), operator.as_matrix)
-    return finish(_solve(operator, rhs, solver), throw, suspect=suspect)
+    return finish(_solve(as_gram(operator), rhs, solver, options), throw, suspect=suspect)
 
 
 @compiled
-def _solve(operator, rhs, solver):
-    ridge = jnp.zeros_like(rhs, shape=())
-    value, result, stats = weighted_solve(operator, None, ridge, rhs.reshape(len(rhs), -1), solver)
+def _solve(gram, rhs, solver, options):
+    weights = UnitWeights(gram.in_size(), rhs.dtype)
+    system = WeightedSystem.of(gram, weights, jnp.zeros_like(rhs, shape=()))
+    value, result, stats = weighted_solve(
+        system, rhs.reshape(len(rhs), -1), solver, options=options
+    )
     value = void_unless_known(value, result)  # NaN above the diagonal is never read by Cholesky
     return Solution(value.reshape(rhs.shape), result, stats)

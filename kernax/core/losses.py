@@ -1,7 +1,8 @@
 """Losses `L(y, f)` of a target and a value: convex in f, element by element.
 
-A smooth loss has a derivative and a curvature, from which Newton's method is made. A piecewise linear one has no curvature, but
-its dual is a box: `c L(y, f) = max over low <= b <= high of b (t - f) - epsilon |b|` for some t, low, high and epsilon.
+A smooth loss has a derivative and a curvature, for Newton's method. A piecewise linear one has no
+curvature, but its dual is a box: `c L(y, f) = max over low <= b <= high of b (t - f) - epsilon |b|`
+for some t, low, high and epsilon.
 """
 
 import abc
@@ -12,23 +13,24 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.core.parameters import check_supports, interval, nonnegative, positive
+from kernax.core.parameters import check_intervals, interval, nonnegative, positive
 
 Values = Float[Array, "*n"]
 
 
 class AbstractLoss(eqx.Module):
-    """`L(y, f) >= 0`, and what a value f says about y.
+    """`L(y, f) >= 0` for a target y and a value f, and the prediction of y that f stands for.
 
-    `targets` says what y is: numbers, counts, or signs, -1 and +1. `of_difference` says that L depends on `y - f` alone: a
-    large bias is then taken from y before f is, and costs no digits.
+    `targets` says what y is: numbers, counts, or signs, -1 and +1. `of_difference` says that L
+    depends on `y - f` alone: a large bias is then subtracted from y, not added to f, and costs no
+    digits.
     """
 
     targets: ClassVar[Literal["numbers", "counts", "signs"]] = "numbers"
     of_difference: ClassVar[bool] = False
 
     def __check_init__(self):
-        check_supports(self)
+        check_intervals(self)
 
     @abc.abstractmethod
     def __call__(self, y: Values, f: Values) -> Values:
@@ -36,11 +38,11 @@ class AbstractLoss(eqx.Module):
 
     @abc.abstractmethod
     def derivative(self, y: Values, f: Values) -> Values:
-        """In f; where there is a kink, one of its subgradients."""
+        """The derivative in f; at a kink, one of its subgradients."""
 
     @abc.abstractmethod
     def response(self, f: Values) -> Values:
-        """The inverse link: the mean of y, the probability of +1, a quantile, or the sign, whichever the loss is about."""
+        """The inverse link: what f predicts, a mean, a probability of +1, a quantile, or a sign."""
 
 
 class AbstractSmoothLoss(AbstractLoss):
@@ -56,7 +58,10 @@ class AbstractPiecewiseLinearLoss(AbstractLoss):
 
     @abc.abstractmethod
     def box(self, y: Values, c: Values) -> tuple[Values, Values, Values, Values]:
-        """`(t, low, high, epsilon)` such that `c L(y, f) = max over low <= b <= high of b (t - f) - epsilon |b|`."""
+        """`(t, low, high, epsilon)` for the dual of `c L(y, f)`.
+
+        `c L(y, f) = max over low <= b <= high of b (t - f) - epsilon |b|`.
+        """
 
 
 class Squared(AbstractSmoothLoss):
@@ -78,7 +83,7 @@ class Squared(AbstractSmoothLoss):
 
 
 class Huber(AbstractSmoothLoss):
-    """`1/2 r^2` for `|r| <= delta`, `r = y - f`, and `delta (|r| - delta / 2)` beyond (Huber 1964)."""
+    """`1/2 r^2` for `|r| <= delta`, `r = y - f`, else `delta (|r| - delta / 2)` (Huber 1964)."""
 
     of_difference = True
     delta: Float[Array, ""] = positive(default=1.0)
@@ -98,7 +103,7 @@ class Huber(AbstractSmoothLoss):
 
 
 class Logistic(AbstractSmoothLoss):
-    """`log(1 + exp(-y f))`, y = -1 or +1: minus the log probability of y under `p(+1) = 1 / (1 + exp(-f))`."""
+    """`log(1 + exp(-y f))`, y = -1 or +1: `-log p(y)` with `p(+1) = 1 / (1 + exp(-f))`."""
 
     targets = "signs"
 
@@ -134,7 +139,7 @@ class SquaredHinge(AbstractSmoothLoss):
 
 
 class Poisson(AbstractSmoothLoss):
-    """`exp(f) - y f + log y!` for counts y >= 0: minus the log probability of y under a mean of exp(f)."""
+    """`exp(f) - y f + log y!` for counts y >= 0: `-log p(y)` for a mean of exp(f)."""
 
     targets = "counts"
 
@@ -186,7 +191,10 @@ class Absolute(AbstractPiecewiseLinearLoss):
 
 
 class Pinball(AbstractPiecewiseLinearLoss):
-    """`tau (y - f)` for y >= f and `(1 - tau) (f - y)` below, for the tau-quantile (Koenker & Bassett 1978)."""
+    """`tau (y - f)` for y >= f, else `(1 - tau) (f - y)`: for the tau-quantile.
+
+    See Koenker & Bassett 1978.
+    """
 
     tau: Float[Array, ""] = interval(0.0, 1.0, default=0.5)
 
@@ -221,11 +229,13 @@ class EpsilonInsensitive(AbstractPiecewiseLinearLoss):
         return f
 
 
-def slopes_far_out(loss: AbstractSmoothLoss, y: Values, size: Array | None = None) -> tuple[Values, Values]:
-    """The slopes `L'(y, f)` at `f = -16 (1 + size)` and `16 (1 + size)`, of size |y| unless one is given for all.
+def slopes_far_out(
+    loss: AbstractSmoothLoss, y: Values, size: Array | None = None
+) -> tuple[Values, Values]:
+    """The slopes `L'(y, f)` at `f = -16 (1 + size)` and `16 (1 + size)`, the size |y| by default.
 
-    A loss is least at a finite f if the first is not positive and the second not negative. That of a loss that falls for ever
-    is 1e-7 of the slope at zero there: small, but not yet nothing.
+    A loss has its minimum at a finite f if the first is not positive and the second not negative.
+    If it falls for ever, its slope there is 1e-7 of that at zero: small, but not zero by underflow.
     """
     far = jnp.broadcast_to(16 * (1 + (abs(y) if size is None else size)), y.shape)
     return loss.derivative(y, -far), loss.derivative(y, far)

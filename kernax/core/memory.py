@@ -1,6 +1,7 @@
-"""Whether the dense matrices of a verb fit into memory, asked before anything is compiled."""
+"""Whether the dense matrices of a verb fit into memory, checked before anything is compiled."""
 
 import os
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,9 @@ from kernax.core.boundary import count, dtype_of
 from kernax.core.numerics import is_concrete
 from kernax.errors import MemoryBudgetError
 
-_MATRICES = {  # of n x n numbers that a verb's compiled program holds at one time, temporaries and results
+# How many matrices of n x n numbers a verb's compiled program holds at one time, as temporaries and
+# results.
+_MATRICES = {
     "gram": 1.0,
     "kernel_perceptron": 1.0,
     "svm": 2.2,
@@ -24,20 +27,29 @@ _MATRICES = {  # of n x n numbers that a verb's compiled program holds at one ti
     "leave_one_out": 4.0,
     "eigenpairs": 2.1,
     "empirical_features": 3.1,
-    "isotonic": 3.2,  # of sums between two values
+    "isotonic": 3.2,  # matrices of sums between two values
     "sample": 3.4,
     "kernel_softmax": 6.4,  # and for each class:
     "condition": 4.5,
 }
 _OF_EACH_COLUMN = {"kernel_softmax": 1.15}
-_BLOCKED = ("kernel_ridge", "svm", "support_vector_regression", "one_class_svm")  # these take block_size
-_SMALL = 2**30  # bytes that any machine has: below, it is not asked
+# These take block_size.
+_BLOCKED = (
+    "kernel_ridge",
+    "svm",
+    "support_vector_regression",
+    "one_class_svm",
+)
+_SMALL = 2**30  # bytes that any machine has: for less, the check is left out
 
 
-def check_memory(X: PyTree, Z: PyTree | None = None, *, verb: str = "gram", columns: int = 1) -> None:
-    """Raises MemoryBudgetError, before anything is compiled, if what a verb holds of dense matrices would not fit into memory.
+def check_memory(
+    X: PyTree, Z: PyTree | None = None, *, verb: str = "gram", columns: int = 1
+) -> None:
+    """Raises MemoryBudgetError if the dense matrices of a verb would not fit into memory.
 
-    Counted is the verb's own program; not its derivative, nor predictions, nor what else a `vmap` holds.
+    This counts the verb's own program, without its derivative, predictions, or the members of a
+    `vmap`.
     """
     n = count(X)
     m = n if Z is None else count(Z)
@@ -48,13 +60,25 @@ def check_memory(X: PyTree, Z: PyTree | None = None, *, verb: str = "gram", colu
         return
     available = _available_memory(jax.tree.leaves(X)[0])
     if needed > available:
-        held = f"a dense ({n}, {m}) matrix" if matrices == 1 else f"{matrices:g} dense ({n}, {m}) matrices"
-        advice = "use block_size=... (a number of rows) for a matrix-free solve" if verb in _BLOCKED else "take fewer points"
-        smaller = ", or float32" if dtype == jnp.float64 else ""
         raise MemoryBudgetError(
-            f"{needed / 2**30:.0f} GiB needed by {verb} for {held} in {dtype}, "
-            f"{available / 2**30:.1f} GiB available; {advice}{smaller}"
+            f"{needed / 2**30:.0f} GiB needed by {verb} for {_named(matrices, n, m)} in {dtype}, "
+            f"{available / 2**30:.1f} GiB available; {_advice(verb, dtype)}"
         )
+
+
+def _named(matrices: float, n: int, m: int) -> str:
+    """How many dense matrices there are, in words."""
+    if matrices == 1:
+        return f"a dense ({n}, {m}) matrix"
+    return f"{matrices:g} dense ({n}, {m}) matrices"
+
+
+def _advice(verb: str, dtype: Any) -> str:
+    """What to do if a verb's matrices do not fit."""
+    advice = "take fewer points"
+    if verb in _BLOCKED:
+        advice = "use block_size=... (a number of rows) for a matrix-free solve"
+    return advice + (", or float32" if dtype == jnp.float64 else "")
 
 
 def _available_memory(array: Array) -> int:
@@ -70,8 +94,11 @@ def _available_memory(array: Array) -> int:
 
 
 def _free_host_memory() -> int:
+    """Bytes free in the machine; all of its memory where the system does not say."""
     try:
         with open("/proc/meminfo") as lines:
-            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+            return next(
+                int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")
+            )
     except (OSError, StopIteration):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,21 +1,22 @@
 """Newton's method for convex functions, and the derivative of whatever an iterative solver returns.
 
-At a root, one more exact Newton step changes nothing; its derivative with respect to the problem's data, the root held
-fixed, is the derivative of the root. That one sentence covers every solver, whatever path it took to get there.
+At a root, one more exact Newton step changes nothing; its derivative with respect to the problem's
+data, the root held fixed, is the derivative of the root. This holds for every solver, whatever path
+it took to get there.
 """
 
 import abc
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from kernax.core.numerics import split_by_tangent
+from kernax.core.numerics import chosen, eps_of, split_by_tangent
 from kernax.core.sharding import while_loop
-from kernax.core.solution import RESULTS
+from kernax.core.solution import RESULTS, first_that_holds
 
 Root = TypeVar("Root", bound=PyTree)
 
@@ -27,13 +28,16 @@ def _implicit(args, *, solve, step, refine):
 
 @_implicit.def_jvp
 def _implicit_jvp(primals, tangents, *, solve, step, refine):
-    # root = N(root, args) with d N / d root = 0 there, so d root = (d N / d args) d args. The root is traced by any outer
-    # transformation through this same rule, which makes the second derivative exact as well.
-    (args,), (t_args,) = primals, tangents
+    # root = N(root, args) with d N / d root = 0 there, so d root = (d N / d args) d args. The root
+    # is traced by any outer transformation through this same rule, which makes the second
+    # derivative exact as well.
+    (args,) = primals
+    (t_args,) = tangents
     refined = solve if refine is None else lambda args: refine(solve(args), args)
     root = _implicit(args, solve=refined, step=step, refine=None)
     moving, known = split_by_tangent(args, t_args)
-    _, t_root = eqx.filter_jvp(lambda moving: step(root, eqx.combine(moving, known)), (moving,), (t_args,))
+    step_of_moving = lambda moving: step(root, eqx.combine(moving, known))
+    _, t_root = eqx.filter_jvp(step_of_moving, (moving,), (t_args,))
     return root, t_root
 
 
@@ -43,22 +47,24 @@ def implicit(
     args: Any,
     refine: Callable[[Root, Any], Root] | None = None,
 ) -> Root:
-    """`solve(args)`, differentiated as one exact Newton step: `d root = d/d args step(root, args)` at fixed root.
+    """`solve(args)`, differentiated as one exact Newton step, `d root = d/d args step(root, args)`.
 
-    `step(root, args)` must return the root unchanged at the solution, with a derivative in its first argument that vanishes
-    there. Both functions must take all arrays they depend on through `args`. Nests for derivatives of higher order, and does
-    not care how `solve` iterates or how loosely it converges, beyond the error of the root itself.
+    `step(root, args)` must return the root unchanged at the solution, with a derivative in its
+    first argument that vanishes there. Both functions must take all arrays they depend on through
+    `args`. Nests for derivatives of higher order. How `solve` iterates does not matter, nor how
+    loosely it converges, beyond the error of the root itself; `refine(root, args)` improves the
+    root only where it is differentiated.
     """
     return _implicit(args, solve=solve, step=step, refine=refine)
 
 
 class Misfit(eqx.Module):
-    """What is left of the conditions of optimality, one entry for each kind of condition.
+    """The residuals of the conditions of optimality, one entry for each kind of condition.
 
     Attributes:
-        left: the largest absolute value of a sum that is zero at the optimum.
+        left: the residual: the largest absolute value of a sum that is zero at the optimum.
         size: the largest sum of the absolute values of its terms, in the same unit.
-        rounding: how far off the sum may be because the point at which it is evaluated is known to working precision only.
+        rounding: the error of the sum that follows from the rounding of the point's values.
     """
 
     left: Float[Array, "..."]
@@ -66,24 +72,24 @@ class Misfit(eqx.Module):
     rounding: Float[Array, "..."]
 
     def within(self, tolerance: float, excuse: float = 4.0) -> Bool[Array, ""]:
-        """Whether nothing is left but a fraction `tolerance` of the terms, and rounding, of which `excuse` times is granted."""
+        """Whether each residual is at most `tolerance` of its terms and `excuse` times rounding."""
         return jnp.all(self.left <= tolerance * self.size + excuse * self.rounding)
 
     def relative(self) -> Float[Array, ""]:
-        """What is left, relative to the terms of the sums and of the point's values together."""
-        whole = self.size + self.rounding / float(jnp.finfo(self.size.dtype).eps)
+        """The largest residual, relative to the terms of its sum and of the point's values."""
+        whole = self.size + self.rounding / eps_of(self.size)
         return jnp.max(self.left / jnp.where(whole > 0, whole, 1))
 
 
 class Iterate(eqx.Module):
-    """An argument x of F with the values through which F depends on it, which cost most and are computed once."""
+    """An argument x of F, and values computed from it once because they cost most."""
 
     x: Array
     values: Array
 
 
 class AbstractConvexProblem(eqx.Module):
-    """A convex differentiable function F of an array x, to be minimised. All that F depends on are fields."""
+    """A convex differentiable function F of an array x, to be minimised; its data are fields."""
 
     @abc.abstractmethod
     def start(self) -> Iterate:
@@ -95,23 +101,26 @@ class AbstractConvexProblem(eqx.Module):
 
     @abc.abstractmethod
     def correction(self, point: Iterate) -> Array:
-        """Newton's d, `F''(x) d = -F'(x)`, or what is close enough to it to lead downhill."""
+        """Newton's step d, `F''(x) d = -F'(x)`, or one close enough to it that F falls along it."""
 
     @abc.abstractmethod
     def correction_to_differentiate(self, point: Iterate) -> Array:
-        """Newton's d at the minimum, differentiable in the fields and in x; NaN where the derivatives would be wrong."""
+        """Newton's step at the minimum, differentiable in the fields and in x.
+
+        NaN where the derivatives would be wrong.
+        """
 
     @abc.abstractmethod
     def slope_along(self, point: Iterate, direction: Array) -> Callable[[Array], Array]:
-        """`t -> d/dt F(x + t direction)`, which is evaluated for many t."""
+        """The function `t -> d/dt F(x + t direction)`, to be called for many t."""
 
     @abc.abstractmethod
     def misfit(self, point: Iterate) -> Misfit:
-        """What is left of F'(x) = 0, by itself: without the curvature that steps are made of."""
+        """The residual of F'(x) = 0, computed without the curvature that steps are made of."""
 
     @abc.abstractmethod
     def settled(self, point: Iterate) -> Array:
-        """An x that F tells from the point's by rounding alone, perhaps closer to F'(x) = 0; its own if none is known."""
+        """An x with the same F up to rounding, perhaps closer to F'(x) = 0, or the point's own."""
 
     @abc.abstractmethod
     def objective(self, point: Iterate) -> Float[Array, ""]:
@@ -123,122 +132,174 @@ class AbstractConvexProblem(eqx.Module):
 
 
 class _Progress(eqx.Module):
+    """Newton's method after some steps."""
+
     point: Iterate
     misfit: Misfit
     steps: Int[Array, ""]
-    stuck: Bool[Array, ""]
-    finite: Bool[Array, ""]
+    stuck: Bool[Array, ""]  # whether the last step improved little where it should have
+    finite: Bool[Array, ""]  # whether the last step led to finite numbers
+
+    @staticmethod
+    def at(problem: AbstractConvexProblem, point: Iterate) -> "_Progress":
+        """Before the first step."""
+        misfit = problem.misfit(point)
+        no_step = jnp.zeros((), jnp.int32)
+        return _Progress(point, misfit, no_step, jnp.array(False), _is_finite(point, misfit))
 
 
 def newton(
     problem: AbstractConvexProblem, *, rtol: float | None = None, max_steps: int = 100
 ) -> tuple[Array, Any, dict[str, Array]]:
-    """Newton's method with a line search by slopes, until what is left of the conditions of optimality is rounding, or `rtol`.
+    """Newton's method with a line search by slopes, until the misfit is within `rtol` or rounding.
 
-    Nothing is decided by values of F, whose rounding hides the last half of the digits, nor by the size of a step. Whether it
-    has succeeded is a statement about the point where it ends: its misfit is within rtol (default sqrt(eps)) of its terms and
-    rounding. It ends where that holds to 8 eps (or rtol), or no longer gets better.
+    Nothing is decided by values of F, whose rounding hides the last half of the digits, nor by the
+    size of a step. Success depends on the last point alone: its misfit must be within rtol (default
+    sqrt(eps)) of its terms and rounding. The iteration ends where that holds to 8 eps (or rtol), or
+    where the misfit no longer falls.
 
     Returns:
-        x, the result (successful; inaccurate, where neither x nor rounding can be improved; max_steps_reached; or nonfinite,
-        with the last finite x), and stats `steps`, `objective` and `residual`, the relative misfit.
+        x, the result (successful; inaccurate, where neither x nor rounding can be improved;
+        max_steps_reached; or nonfinite, with the last finite x), and stats `steps`, `objective` and
+        `residual`, the relative misfit.
     """
     start = problem.start()
-    dtype = start.x.dtype
-    eps = float(jnp.finfo(dtype).eps)
+    eps = eps_of(start.x)
     goal, bar = (8 * eps, eps**0.5) if rtol is None else (rtol, rtol)
 
-    def body(now: _Progress) -> _Progress:
-        direction = problem.correction(now.point)
-        near = now.misfit.within(bar)
-        slope = problem.slope_along(now.point, direction)
-        at_zero = slope(jnp.zeros((), dtype))
-        downhill = at_zero < 0
-        length = _length(slope, at_zero, skip=near | ~downhill)
-        point = problem.at(now.point.x + length * direction)
-        misfit = problem.misfit(point)
-        finite = _is_finite(point, misfit)
-        # Near the end a step of full length is Newton's own, and what is left falls to a fraction unless it is rounding. So it
-        # does where F does not see the step, as along coefficients that K maps to zero. Elsewhere it may rise, but F falls.
-        judged = near | ~downhill
-        worse = judged & ~(misfit.relative() < now.misfit.relative())
-        slow = judged & ~(misfit.relative() < now.misfit.relative() / 2)
-        point, misfit = _chosen(worse | ~finite, (now.point, now.misfit), (point, misfit))
-        return _Progress(point, misfit, now.steps + 1, slow, finite)
-
     def go_on(now: _Progress) -> Array:
-        return ~now.misfit.within(goal, excuse=1 / 16) & ~now.stuck & now.finite & (now.steps < max_steps)
+        arrived = now.misfit.within(goal, excuse=1 / 16)
+        return ~arrived & ~now.stuck & now.finite & (now.steps < max_steps)
 
-    misfit = problem.misfit(start)
-    first = _Progress(start, misfit, jnp.zeros((), jnp.int32), jnp.array(False), _is_finite(start, misfit))
-    end = while_loop(go_on, body, first)
+    end = while_loop(go_on, partial(_one_step, problem, bar), _Progress.at(problem, start))
     point, misfit = _settled(problem, end.point, end.misfit)
-    result = RESULTS.where(end.stuck, RESULTS.inaccurate, RESULTS.max_steps_reached)
-    result = RESULTS.where(misfit.within(bar), RESULTS.successful, result)
-    result = RESULTS.where(end.finite, result, RESULTS.nonfinite)
-    return point.x, result, {"steps": end.steps, "objective": problem.objective(point), "residual": misfit.relative()}
+    result = _ending(end, misfit.within(bar))
+    residual = misfit.relative()
+    stats = {"steps": end.steps, "objective": problem.objective(point), "residual": residual}
+    return point.x, result, stats
+
+
+def _ending(end: _Progress, is_close: Bool[Array, ""]) -> Any:
+    """How Newton's method ended, from its last step and from how close the point is."""
+    endings = (
+        (~end.finite, RESULTS.nonfinite),
+        (is_close, RESULTS.successful),
+        (end.stuck, RESULTS.inaccurate),
+    )
+    return first_that_holds(endings, RESULTS.max_steps_reached)
+
+
+def _one_step(problem: AbstractConvexProblem, bar: float, now: _Progress) -> _Progress:
+    """A Newton step, shortened where F would rise, and taken back where it is of no use."""
+    direction = problem.correction(now.point)
+    slope = problem.slope_along(now.point, direction)
+    at_zero = slope(jnp.zeros_like(direction, shape=()))
+    # Near the minimum a step of full length is Newton's own, and the misfit falls to a fraction of
+    # itself unless it is rounding. The same holds where F does not change along the step, as for
+    # coefficients that K maps to zero. Elsewhere the misfit may rise, but F falls.
+    in_full = now.misfit.within(bar) | ~(at_zero < 0)
+    length = _length(slope, at_zero, skip=in_full)
+    return _judged(now, problem, problem.at(now.point.x + length * direction), in_full)
+
+
+def _judged(
+    now: _Progress, problem: AbstractConvexProblem, point: Iterate, in_full: Bool[Array, ""]
+) -> _Progress:
+    """The point that a step leads to, or that before it where the misfit of a full step rises."""
+    misfit = problem.misfit(point)
+    finite = _is_finite(point, misfit)
+    left = misfit.relative()
+    left_before = now.misfit.relative()
+    worse = in_full & ~(left < left_before)
+    slow = in_full & ~(left < left_before / 2)
+    point, misfit = chosen(worse | ~finite, (now.point, now.misfit), (point, misfit))
+    return _Progress(point, misfit, now.steps + 1, slow, finite)
 
 
 def _is_finite(point: Iterate, misfit: Misfit) -> Bool[Array, ""]:
+    """Whether neither x nor its misfit is NaN or inf."""
     return jnp.all(jnp.isfinite(point.x)) & jnp.all(jnp.isfinite(misfit.left + misfit.size))
 
 
-def _chosen(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
-
-
-def _settled(problem: AbstractConvexProblem, point: Iterate, misfit: Misfit) -> tuple[Iterate, Misfit]:
-    """The settled point and its misfit, unless more is left there."""
+def _settled(
+    problem: AbstractConvexProblem, point: Iterate, misfit: Misfit
+) -> tuple[Iterate, Misfit]:
+    """The settled point and its misfit, unless its misfit is larger: then the point itself."""
     settled = problem.at(problem.settled(point))
     of_settled = problem.misfit(settled)
     closer = jnp.all(of_settled.left <= misfit.left) & jnp.all(jnp.isfinite(settled.x))
-    return _chosen(closer, (settled, of_settled), (point, misfit))
+    return chosen(closer, (settled, of_settled), (point, misfit))
+
+
+class _Slope(eqx.Module):
+    """The slope of F at t."""
+
+    t: Float[Array, ""]
+    value: Float[Array, ""]
 
 
 class _Bracket(eqx.Module):
-    low: Float[Array, ""]
-    at_low: Float[Array, ""]
-    high: Float[Array, ""]
-    at_high: Float[Array, ""]
-    t: Float[Array, ""]
-    at_t: Float[Array, ""]
+    """The slope is negative at `low` and positive at `high`; `tried` is between, or `high`."""
+
+    low: _Slope
+    high: _Slope
+    tried: _Slope
     tries: Int[Array, ""]
+
+    @staticmethod
+    def of(slope: Callable[[Array], Array], at_zero: Array) -> "_Bracket":
+        """Between 0 and 1, where 1 is tried first."""
+        zero = jnp.zeros_like(at_zero)
+        one = jnp.ones_like(at_zero)
+        high = _Slope(one, slope(one))
+        return _Bracket(_Slope(zero, at_zero), high, high, jnp.zeros((), jnp.int32))
 
 
 def _length(slope: Callable[[Array], Array], at_zero: Array, skip: Array) -> Float[Array, ""]:
-    """1, if the slope, negative at t = 0, is no more than a tenth of that above zero there; else a t < 1 where its absolute
-    value is at most half of that at t = 0.
+    """A t <= 1 where the slope, negative at t = 0, is small or still negative.
 
-    The slope of a convex function rises in t; its zero is sought by secants and halving in turn. A slope that overflows counts
-    as positive. `skip` takes 1 as it is. No t is larger than 1: of coefficients that K maps to zero, which F does not see, a
-    step leaves the fraction 1 - t, and in a row of long steps they would grow until their rounding drowns all else.
+    It is 1 if the slope there is at most a tenth of |at_zero|, or with `skip` in any case; else a
+    t where |slope| is at most half of that. The slope of a convex function rises in t; its zero is
+    found by secants and halving in turn. A slope that overflows counts as positive.
+
+    No t is larger than 1: coefficients that K maps to zero, on which F does not depend, are
+    multiplied by 1 - t in a step, and after several long steps their rounding errors would be
+    larger than everything else.
     """
+    first_bar = abs(at_zero) / 10
+    later_bar = abs(at_zero) / 2
 
     def go_on(now: _Bracket) -> Array:
-        fits = jnp.where(now.tries == 0, now.at_t <= abs(at_zero) / 10, abs(now.at_t) <= abs(at_zero) / 2)  # false for NaN
-        return ~(skip | fits) & (now.tries < 80)
+        at_t = now.tried.value
+        fits = jnp.where(now.tries == 0, at_t <= first_bar, abs(at_t) <= later_bar)
+        return ~(skip | fits) & (now.tries < 80)  # false for NaN
 
-    def narrow(now: _Bracket) -> _Bracket:
-        short = now.at_t <= 0
-        low, at_low = jnp.where(short, now.t, now.low), jnp.where(short, now.at_t, now.at_low)
-        high, at_high = jnp.where(short, now.high, now.t), jnp.where(short, now.at_high, now.at_t)
-        secant = jnp.where(jnp.isfinite(at_high), jnp.clip(at_low / (at_low - at_high), 0.1, 0.9), 0.1)
-        t = low + jnp.where(now.tries % 2 == 0, secant, 0.5) * (high - low)
-        return _Bracket(low, at_low, high, at_high, t, slope(t), now.tries + 1)
+    return while_loop(go_on, partial(_narrowed, slope), _Bracket.of(slope, at_zero)).tried.t
 
-    zero, one = jnp.zeros_like(at_zero), jnp.ones_like(at_zero)
-    at_one = slope(one)
-    first = _Bracket(zero, at_zero, one, at_one, one, at_one, jnp.zeros((), jnp.int32))
-    return while_loop(go_on, narrow, first).t
+
+def _narrowed(slope: Callable[[Array], Array], now: _Bracket) -> _Bracket:
+    """A bracket that ends at what was tried, and a next try inside."""
+    short = now.tried.value <= 0
+    low = chosen(short, now.tried, now.low)
+    high = chosen(short, now.high, now.tried)
+    secant = jnp.clip(low.value / (low.value - high.value), 0.1, 0.9)
+    secant = jnp.where(jnp.isfinite(high.value), secant, 0.1)
+    t = low.t + jnp.where(now.tries % 2 == 0, secant, 0.5) * (high.t - low.t)
+    return _Bracket(low, high, _Slope(t, slope(t)), now.tries + 1)
 
 
 def minimum(
     problem: AbstractConvexProblem, *, rtol: float | None = None, max_steps: int = 100
 ) -> tuple[Array, Any, dict[str, Array]]:
-    """`newton(problem)`, differentiable in the fields of the problem to any order, by one more step."""
-    return implicit(lambda problem: newton(problem, rtol=rtol, max_steps=max_steps), _one_more, problem)
+    """`newton(problem)`, differentiable in the fields of the problem to any order."""
+    return implicit(
+        lambda problem: newton(problem, rtol=rtol, max_steps=max_steps), _one_more, problem
+    )
 
 
-def _one_more(end: tuple[Array, Any, dict[str, Array]], problem: AbstractConvexProblem) -> tuple[Array, Any, dict[str, Array]]:
+def _one_more(
+    end: tuple[Array, Any, dict[str, Array]], problem: AbstractConvexProblem
+) -> tuple[Array, Any, dict[str, Array]]:
+    """What `newton` returned after one more step, whose derivative is that of the minimum."""
     x, result, stats = end
     return x + problem.correction_to_differentiate(problem.at(x)), result, stats

@@ -1,63 +1,299 @@
-"""Matrices that are never held, as lineax operators, and what solvers of symmetric ones have in common."""
+"""Gram matrices as lineax operators, held or not.
 
-from collections.abc import Callable
+Every Gram matrix has the same methods: products with one or many columns, rows, columns and
+submatrices on demand, its diagonal. Callers need not know how it is held. Those made of a kernel
+and points are in `gram`, those of some operator of lineax in `foreign`; here are those made of
+arrays.
+"""
+
+import abc
 
 import jax
 import jax.numpy as jnp
 import lineax as lx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.numerics import product
+from kernax.core.cancellation import careful_product, extra_bits
+from kernax.core.numerics import beside, matmul, stopped
+from kernax.core.powers import exponent_of, times_power_of_two
+from kernax.core.weights import AbstractWeights
+
+Places = Int[Array, " m"]
 
 
-class FeatureOperator(lx.AbstractLinearOperator):
-    """`F F^T + diag(shift)`, F (n, features): never a matrix of n^2 numbers."""
+class AbstractGram(lx.AbstractLinearOperator):
+    """A positive semidefinite matrix K (n, n), held or not.
 
-    features: Float[Array, "n d"]
-    shift: Float[Array, " n"]
+    An operator of one's own, such as a low-rank approximation or a Kronecker product, is a subclass
+    with these methods; every learner takes it. How it is best factorised is registered with
+    `kernax.core.factors.factorise`.
+    """
 
-    def mv(self, vector):
-        return product(self.features, product(vector, self.features)) + self.shift * vector
+    @property
+    @abc.abstractmethod
+    def is_held(self) -> bool:
+        """Whether products are of arrays in memory; else rows are computed for each product.
 
-    def as_matrix(self):
-        return product(self.features, self.features.T) + jnp.diag(self.shift)
+        A batch of factorisations of arrays in memory may be computed one by one.
+        """
+
+    @property
+    @abc.abstractmethod
+    def is_dense(self) -> bool:
+        """Whether all n^2 numbers are held."""
+
+    @property
+    @abc.abstractmethod
+    def width(self) -> int:
+        """The length of the sums in a product: n, or the number of features."""
+
+    @abc.abstractmethod
+    def mv(self, vector: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
+        """`K v`, of one vector or of many columns."""
+
+    @abc.abstractmethod
+    def careful_mv(self, vector: Float[Array, " n"]) -> Float[Array, " n"]:
+        """`K v` with more digits where terms cancel, if K is held. Derivatives are meaningless."""
+
+    @abc.abstractmethod
+    def squares_in_products(self, vector: Float[Array, " n"]) -> Float[Array, " n"]:
+        """`sum_j (K_ij v_j)^2`, from which the rounding error of `K v` is estimated."""
+
+    @abc.abstractmethod
+    def diagonal(self) -> Float[Array, " n"]:
+        """`K_ii`."""
+
+    @abc.abstractmethod
+    def rows(self, places: Places) -> Float[Array, "m n"]:
+        """`K[places]`."""
+
+    @abc.abstractmethod
+    def columns_product(self, places: Places, values: Float[Array, " m"]) -> Float[Array, " n"]:
+        """`K[:, places] @ values`."""
+
+    @abc.abstractmethod
+    def submatrix(self, places: Places) -> Float[Array, "m m"]:
+        """`K[places][:, places]`; places differ."""
+
+    @abc.abstractmethod
+    def held(self) -> "AbstractGram":
+        """The same matrix held: all of its numbers, or the factors it is a product of."""
+
+    @abc.abstractmethod
+    def symmetric_form(
+        self, weights: AbstractWeights, shift: Float[Array, " n"]
+    ) -> lx.AbstractLinearOperator:
+        """`S K S + diag(shift)`, S = sqrt(W): the matrix for solvers and for `factorise`."""
 
     def transpose(self):
         return self
-
-    def in_structure(self):
-        return jax.ShapeDtypeStruct(self.shift.shape, self.shift.dtype)
 
     def out_structure(self):
         return self.in_structure()
 
 
-class ShiftedOperator(lx.AbstractLinearOperator):
-    """`S K S + diag(shift)`, S the diagonal matrix of `roots`, or one where these are None.
+class DenseGram(AbstractGram):
+    """K in one array."""
 
-    What lineax composes of K, S and the shift would do, but for `jax.shard_map`: it takes parts that vary over different axes
-    of the mesh for parts of different structure.
+    matrix: Float[Array, "n n"]
+
+    @property
+    def is_held(self):
+        return True
+
+    @property
+    def is_dense(self):
+        return True
+
+    @property
+    def width(self):
+        return len(self.matrix)
+
+    def mv(self, vector):
+        return matmul(self.matrix, vector)
+
+    def careful_mv(self, vector):
+        return careful_product(self.matrix, vector)
+
+    def squares_in_products(self, vector):
+        return jnp.sum((self.matrix * vector[None, :]) ** 2, 1)
+
+    def diagonal(self):
+        return jnp.diagonal(self.matrix)
+
+    def rows(self, places):
+        return self.matrix[places]
+
+    def columns_product(self, places, values):
+        # Columns that are gathered would be a copy of part of the matrix.
+        everywhere = jnp.zeros_like(values, shape=len(self.matrix)).at[places].set(values)
+        return matmul(self.matrix, everywhere)
+
+    def submatrix(self, places):
+        return self.matrix[places[:, None], places[None, :]]
+
+    def held(self):
+        return self
+
+    def symmetric_form(self, weights, shift):
+        return WeightedForm(self, weights, shift)
+
+    def as_matrix(self):
+        return self.matrix
+
+    def in_structure(self):
+        return jax.eval_shape(lambda: self.matrix[0])
+
+
+class LowRankGram(AbstractGram):
+    """`F F^T + diag(remainder)`, F (n, features): never a matrix of n^2 numbers.
+
+    The Gram matrix of a kernel of few features has no remainder; sparse approximations of a process
+    have one (the fully independent conditional of Snelson & Ghahramani 2006).
     """
 
-    operator: lx.AbstractLinearOperator
-    roots: Float[Array, " n"] | None
+    features: Float[Array, "n d"]
+    remainder: Float[Array, " n"]
+
+    @property
+    def is_held(self):
+        return True
+
+    @property
+    def is_dense(self):
+        return False
+
+    @property
+    def width(self):
+        return self.features.shape[1]
+
+    def mv(self, vector):
+        inside = matmul(self.features.T, vector)
+        return matmul(self.features, inside) + beside(self.remainder, vector) * vector
+
+    def careful_mv(self, vector):
+        # F^T v may cancel to a few of its digits. With more than 4095 terms in float32 a careful
+        # product would be no better.
+        if extra_bits(len(vector), vector.dtype) < 6:
+            return self.mv(vector)
+        unit = exponent_of(jnp.max(jnp.abs(vector)))
+        inside = careful_product(self.features.T, times_power_of_two(vector, -unit))
+        of_features = times_power_of_two(matmul(self.features, inside), unit)
+        return of_features + self.remainder * vector
+
+    def squares_in_products(self, vector):
+        return DenseGram(self.as_matrix()).squares_in_products(vector)
+
+    def diagonal(self):
+        return jnp.sum(self.features**2, 1) + self.remainder
+
+    def rows(self, places):
+        everywhere = matmul(self.features[places], self.features.T)
+        return everywhere.at[jnp.arange(len(places)), places].add(self.remainder[places])
+
+    def columns_product(self, places, values):
+        inside = matmul(values, self.features[places])
+        alone = self.remainder[places] * values
+        return matmul(self.features, inside).at[places].add(alone)
+
+    def submatrix(self, places):
+        part = self.features[places]
+        return matmul(part, part.T) + jnp.diag(self.remainder[places])
+
+    def held(self):
+        return self
+
+    def symmetric_form(self, weights, shift):
+        features = weights.times_roots(self.features)
+        return LowRankGram(features, weights.times(self.remainder) + shift)
+
+    def as_matrix(self):
+        return matmul(self.features, self.features.T) + jnp.diag(self.remainder)
+
+    def in_structure(self):
+        return jax.eval_shape(lambda: self.remainder)
+
+
+class ScaledGram(AbstractGram):
+    """`gain K`, holding K as it is: their product would be one matrix more."""
+
+    gram: AbstractGram
+    gain: Float[Array, ""]
+
+    @property
+    def is_held(self):
+        return self.gram.is_held
+
+    @property
+    def is_dense(self):
+        return self.gram.is_dense
+
+    @property
+    def width(self):
+        return self.gram.width
+
+    def mv(self, vector):
+        return self.gain * self.gram.mv(vector)
+
+    def careful_mv(self, vector):
+        return self.gain * self.gram.careful_mv(vector)
+
+    def squares_in_products(self, vector):
+        return self.gram.squares_in_products(self.gain * vector)
+
+    def diagonal(self):
+        return self.gain * self.gram.diagonal()
+
+    def rows(self, places):
+        return self.gain * self.gram.rows(places)
+
+    def columns_product(self, places, values):
+        return self.gain * self.gram.columns_product(places, values)
+
+    def submatrix(self, places):
+        return self.gain * self.gram.submatrix(places)
+
+    def held(self):
+        return ScaledGram(self.gram.held(), self.gain)
+
+    def symmetric_form(self, weights, shift):
+        return WeightedForm(self, weights, shift)
+
+    def as_matrix(self):
+        return self.gain * self.gram.as_matrix()
+
+    def in_structure(self):
+        return self.gram.in_structure()
+
+
+def is_finite(gram: AbstractGram) -> Bool[Array, ""]:
+    """Whether K holds no NaN and no inf: the mean of a row that does is not finite."""
+    n = gram.in_size()
+    means = stopped(gram).mv(jnp.full(n, 1 / n, gram.in_structure().dtype))
+    return jnp.all(jnp.isfinite(means))
+
+
+class WeightedForm(lx.AbstractLinearOperator):
+    """`S K S + diag(shift)`, S = sqrt(W), holding K as it is.
+
+    A sum and products of lineax's operators would do the same, but inside `jax.shard_map` lineax
+    refuses parts that vary over different axes of the mesh.
+    """
+
+    gram: AbstractGram
+    weights: AbstractWeights
     shift: Float[Array, " n"]
 
     def mv(self, vector):
-        if self.roots is None:
-            return self.operator.mv(vector) + self.shift * vector
-        return self.roots * self.operator.mv(self.roots * vector) + self.shift * vector
+        inside = self.gram.mv(self.weights.times_roots(vector))
+        return self.weights.times_roots(inside) + self.shift * vector
 
     def as_matrix(self):
-        K = self.operator.as_matrix()
-        if self.roots is not None:
-            K = self.roots[:, None] * K * self.roots[None, :]
-        return K + jnp.diag(self.shift)
+        return self.weights.around(self.gram.as_matrix()) + jnp.diag(self.shift)
 
     def diagonal(self) -> Float[Array, " n"]:
-        """That of the matrix, which is not held for it."""
-        of_K = lx.diagonal(self.operator)
-        return (of_K if self.roots is None else self.roots**2 * of_K) + self.shift
+        """The diagonal, without computing the matrix."""
+        return self.weights.times(self.gram.diagonal()) + self.shift
 
     def transpose(self):
         return self
@@ -69,38 +305,34 @@ class ShiftedOperator(lx.AbstractLinearOperator):
         return self.in_structure()
 
 
-class AbstractSymmetricSolver(lx.AbstractLinearSolver):
-    """A solver of symmetric real systems, which are their own transpose and conjugate."""
-
-    def transpose(self, state, options):
-        return state, options
-
-    def conj(self, state, options):
-        return state, options
-
-    def assume_full_rank(self):
-        return True
+# What no Gram matrix is known to be.
+_NEVER = (
+    lx.is_diagonal,
+    lx.is_tridiagonal,
+    lx.has_unit_diagonal,
+    lx.is_lower_triangular,
+    lx.is_upper_triangular,
+    lx.is_negative_semidefinite,
+)
 
 
-def tell_lineax(operator: type[lx.AbstractLinearOperator], diagonal: Callable) -> None:
-    """The facts about the operators of Gram matrices: symmetric and positive semidefinite, of no sparser structure."""
+def tell_lineax(operator: type[lx.AbstractLinearOperator], *, of_one_stack: bool) -> None:
+    """Registers a class of operators with lineax: its structure, and how it is materialised.
+
+    Gram matrices of one stack are symmetric and positive semidefinite; those of two are neither.
+    """
     for fact in (lx.is_symmetric, lx.is_positive_semidefinite):
-        fact.register(operator)(lambda _: True)
-    for fact in (
-        lx.is_diagonal,
-        lx.is_tridiagonal,
-        lx.has_unit_diagonal,
-        lx.is_lower_triangular,
-        lx.is_upper_triangular,
-        lx.is_negative_semidefinite,
-    ):
+        fact.register(operator)(lambda _: of_one_stack)
+    for fact in _NEVER:
         fact.register(operator)(lambda _: False)
-    tag = lx.positive_semidefinite_tag
+    tags = lx.positive_semidefinite_tag if of_one_stack else ()
+    held = lambda operator: lx.MatrixLinearOperator(operator.as_matrix(), tags)
+    lx.materialise.register(operator)(held)
     lx.linearise.register(operator)(lambda operator: operator)
     lx.conj.register(operator)(lambda operator: operator)
-    lx.materialise.register(operator)(lambda operator: lx.MatrixLinearOperator(operator.as_matrix(), tag))
-    lx.diagonal.register(operator)(diagonal)
+    if of_one_stack:
+        lx.diagonal.register(operator)(lambda operator: operator.diagonal())
 
 
-tell_lineax(FeatureOperator, lambda operator: jnp.sum(operator.features**2, 1) + operator.shift)
-tell_lineax(ShiftedOperator, ShiftedOperator.diagonal)
+tell_lineax(AbstractGram, of_one_stack=True)
+tell_lineax(WeightedForm, of_one_stack=True)

@@ -1,11 +1,12 @@
-"""Which numbers inside a model are parameters, what values they may take, and the unconstrained view that optimisers see.
+"""The parameters of a model, the values they may take, and their unconstrained form.
 
 A field of a module declares its role once, where it is defined:
 
     class RBF(AbstractStationary):
         lengthscale: Float[Array, "*d"] = positive(default=1.0)
 
-`unconstrain` turns a whole model, nested as it may be, into a flat dictionary of unconstrained arrays and back.
+`unconstrain` turns a whole model, nested as it may be, into a flat dictionary of unconstrained
+arrays and back.
 """
 
 import dataclasses
@@ -19,10 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Int, PyTree
 
+from kernax.core.intervals import NONNEGATIVE, POSITIVE, REAL, Interval
 from kernax.core.numerics import is_concrete
-from kernax.core.support import NONNEGATIVE, POSITIVE, REAL, Support
 
 _DATA = "data"  # the role of arrays that are not parameters
 
@@ -33,15 +34,20 @@ def positive(**kwargs) -> Any:
 
 
 def nonnegative(**kwargs) -> Any:
-    """A field for parameters in [0, inf). One that is exactly zero must be frozen to be learned around."""
+    """A field for parameters in [0, inf). One that is exactly zero cannot be learned: freeze it."""
     return _parameter(NONNEGATIVE, **kwargs)
 
 
-def interval(low: float, high: float, *, closed: tuple[bool, bool] = (False, False), **kwargs) -> Any:
-    """A field for parameters between two finite ends, `closed` saying which end is itself allowed."""
+def interval(
+    low: float, high: float, *, closed: tuple[bool, bool] = (False, False), **kwargs
+) -> Any:
+    """A field for parameters between two finite ends; `closed` says which end is itself allowed."""
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError(f"interval({low}, {high}) needs two finite ends: see positive(), nonnegative() and real()")
-    return _parameter(Support(low, high, closed), **kwargs)
+        raise ValueError(
+            f"interval({low}, {high}) needs two finite ends: see positive(), nonnegative() and "
+            "real()"
+        )
+    return _parameter(Interval(low, high, closed), **kwargs)
 
 
 def real(**kwargs) -> Any:
@@ -50,180 +56,239 @@ def real(**kwargs) -> Any:
 
 
 def data(**kwargs) -> Any:
-    """A field for what is part of a model but is never learned: points, coefficients, factors, statistics."""
+    """A field for arrays that are never learned: points, coefficients, factors, statistics."""
     return eqx.field(metadata={"role": _DATA}, **kwargs)
 
 
 def integer(name: str, least: int = 1, hint: str = "", **kwargs) -> Any:
-    """A static field for an integer, `least` or larger. The error calls it by its `name`, and ends with the hint."""
-    return eqx.field(static=True, converter=lambda value: check_count(value, name, least, hint), **kwargs)
+    """A static field for an integer, `least` or larger.
+
+    The message of its ValueError names it by `name`, and ends with the hint.
+    """
+    return eqx.field(
+        static=True, converter=lambda value: check_count(value, name, least, hint), **kwargs
+    )
 
 
-def _parameter(support: Support, **kwargs):
-    return eqx.field(converter=as_floats, metadata={"role": support}, **kwargs)
+def _parameter(interval: Interval, **kwargs):
+    return eqx.field(converter=as_floats, metadata={"role": interval}, **kwargs)
 
 
 def as_floats(value: Any) -> Any:
-    """A strongly typed array of the value's own float dtype, or of JAX's default one for Python numbers, ints and bools."""
+    """A strongly typed array of the value's own float dtype, or of JAX's default float."""
     if isinstance(value, (bool, int, float, list, tuple)):
         return jnp.asarray(value, dtype=float)
     if isinstance(value, (np.ndarray, np.generic, jax.Array)):
-        value = jnp.asarray(value)
-        dtype = value.dtype if jnp.issubdtype(value.dtype, jnp.inexact) else jnp.result_type(float)
-        if jnp.issubdtype(dtype, jnp.complexfloating):
-            raise ValueError(f"a parameter must be real, but is of type {dtype}")
-        return lax.convert_element_type(value, dtype)  # drops a weak type, which would make jit compile again
+        return _strongly_typed(jnp.asarray(value))
     if value is None or isinstance(value, (str, complex)):
         raise ValueError(f"a parameter must be a number or an array of numbers, but is {value!r}")
     return value  # a placeholder of a tree transformation
 
 
+def _strongly_typed(value: Array) -> Array:
+    """An array as floats without a weak type, which would make jit compile again."""
+    dtype = value.dtype if jnp.issubdtype(value.dtype, jnp.inexact) else jnp.result_type(float)
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        raise ValueError(f"a parameter must be real, but is of type {dtype}")
+    return lax.convert_element_type(value, dtype)
+
+
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One parameter of a model: its path (`terms[0].kernel.lengthscale`), its support, and its place among the leaves."""
+    """One parameter of a model."""
 
-    path: str
-    support: Support
-    place: int
+    path: str  # such as `terms[0].kernel.lengthscale`
+    interval: Interval
+    place: int  # among the leaves
     value: Any
 
 
 def parameters(model: PyTree) -> list[Entry]:
-    """Every parameter of a model. Inexact arrays that no field declares (a network's weights) count as real.
+    """Every parameter of a model. Arrays of floats that no field declares count as real.
 
-    Raises ValueError for a bare Python float in a tuple, list or dict, which would silently not be learned.
+    Such arrays are the weights of a network. Raises ValueError for a bare Python float in a tuple,
+    list or dict, which would silently not be learned.
     """
-    found = []
+    entries = []
     for keys, entry in _leaves(model):
-        if isinstance(entry.value, float) and not (keys and isinstance(keys[-1], jax.tree_util.GetAttrKey)):
+        in_field = bool(keys) and isinstance(keys[-1], jax.tree_util.GetAttrKey)
+        if isinstance(entry.value, float) and not in_field:
             raise ValueError(
-                f"{entry.path} is a Python float: pass an array, or declare a field positive() in a module, to learn it"
+                f"{entry.path} is a Python float: pass an array, or declare a field "
+                "kernax.fields.positive() in a module, to learn it"
             )
         if eqx.is_inexact_array(entry.value):
-            found.append(entry)
-    return found
+            entries.append(entry)
+    return entries
 
 
 def _leaves(model: PyTree) -> list[tuple[tuple, Entry]]:
-    """Every leaf that is not declared as data, and the keys that lead there; those that no field declares count as real."""
-    found = []
+    """Every leaf that is not declared as data, and the keys that lead there."""
+    entries = []
     for place, (keys, leaf) in enumerate(jax.tree_util.tree_flatten_with_path(model)[0]):
-        role, node = REAL, model
-        for key in keys:
-            if isinstance(key, jax.tree_util.GetAttrKey):
-                role = role if role == _DATA else _declared_role(node, key.name) or role
-                node = getattr(node, key.name)
-            else:
-                node = node[key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key]
-        if isinstance(role, Support):
-            found.append((keys, Entry(jax.tree_util.keystr(keys).lstrip(".") or "value", role, place, leaf)))
-    return found
+        role = _role(model, keys)
+        if isinstance(role, Interval):
+            path = jax.tree_util.keystr(keys).lstrip(".") or "value"
+            entries.append((keys, Entry(path, role, place, leaf)))
+    return entries
+
+
+def _role(model: PyTree, keys: tuple) -> Any:
+    """The role that the innermost field around a leaf declares, real if none does; data wins."""
+    role = REAL
+    node = model
+    for key in keys:
+        if isinstance(key, jax.tree_util.GetAttrKey):
+            role = role if role == _DATA else _declared_role(node, key.name) or role
+            node = getattr(node, key.name)
+        else:
+            node = node[key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key]
+    return role
 
 
 def _declared_role(node: Any, name: str) -> Any:
+    """The role of a field in its module, None without one."""
     fields = dataclasses.fields(node) if dataclasses.is_dataclass(node) else ()
     return next((field.metadata.get("role") for field in fields if field.name == name), None)
 
 
 def check_count(value: Any, name: str, least: int = 1, hint: str = "") -> int:
-    """The value as a Python integer. Raises ValueError, ending with the hint, unless it is one, `least` or larger."""
+    """The value as a Python integer. Raises ValueError unless it is one, `least` or larger."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         kind = "a positive integer" if least == 1 else f"an integer >= {least}"
         raise ValueError(f"{name} must be {kind}, but is {value!r}{hint}")
     return int(value)
 
 
-def check_supports(model: PyTree) -> None:
-    """Raises ValueError naming the first parameter whose concrete value is outside its support or not finite."""
+def check_intervals(model: PyTree) -> None:
+    """Raises ValueError for the first parameter whose known value is not finite or not allowed."""
     for entry in parameters(model):
         if is_concrete(entry.value):
             value = np.asarray(entry.value)
-            if not entry.support.contains(value):
+            if not entry.interval.contains(value):
                 where = f"{type(model).__name__}.{entry.path}"
-                raise ValueError(f"{where} must be in {entry.support} and finite, but is {shown(value)}")
+                raise ValueError(
+                    f"{where} must be in {entry.interval} and finite, but is {shown(value)}"
+                )
 
 
 def shown(value: np.ndarray) -> str:
     """A value on one line."""
-    return f"{value.item():g}" if value.size == 1 else np.array2string(value, precision=4, threshold=100, max_line_width=10**6)
+    if value.size == 1:
+        return f"{value.item():g}"
+    return np.array2string(value, precision=4, threshold=100, max_line_width=10**6)
 
 
 class Rebuild(eqx.Module):
-    """`rebuild(theta)` is the model with the free parameters read from `theta`; everything else is bitwise as it was."""
+    """`rebuild(theta)` is the model with its free parameters from `theta`, otherwise unchanged."""
 
     model: PyTree
     free: dict[str, Array | None]  # flat indices of the free elements, None where all are
-    entries: tuple[tuple[str, Support, int], ...] = eqx.field(static=True)
+    entries: tuple[tuple[str, Interval, int], ...] = eqx.field(static=True)
 
     def __call__(self, theta: dict[str, Array]) -> Any:
         leaves, structure = jax.tree.flatten(self.model)
-        for path, support, place in self.entries:
-            value, indices = support.constrain(theta[path]), self.free[path]
+        for path, interval, place in self.entries:
+            value = interval.constrain(theta[path])
+            indices = self.free[path]
             if indices is not None:
                 value = leaves[place].ravel().at[indices].set(value).reshape(leaves[place].shape)
             leaves[place] = value
         return jax.tree.unflatten(structure, leaves)
 
     def log_jacobian(self, theta: dict[str, Array]) -> Array:
-        """`log |d parameters / d theta|`: added to a log density of the parameters, it gives that of theta."""
-        return sum((jnp.sum(support.log_slope(theta[path])) for path, support, _ in self.entries), jnp.zeros(()))
+        """`log |d parameters / d theta|`.
+
+        Added to a log density of the parameters, it gives that of theta.
+        """
+        return sum(
+            (jnp.sum(interval.log_slope(theta[path])) for path, interval, _ in self.entries),
+            jnp.zeros(()),
+        )
 
 
 Trainable = Callable[[str, Array], bool | np.ndarray]
 
 
-def unconstrain(model: PyTree, trainable: Trainable | None = None) -> tuple[dict[str, Array], Rebuild]:
+def unconstrain(
+    model: PyTree, trainable: Trainable | None = None
+) -> tuple[dict[str, Array], Rebuild]:
     """The free parameters of a model as unconstrained arrays, and the way back.
 
     Arguments:
         model: any pytree of modules and arrays.
-        trainable: `trainable(path, value)` says whether a parameter is free: True, False, or a boolean mask of the value's
-            shape that frees single elements (one dimension of a lengthscale). None frees everything.
+        trainable: `trainable(path, value)` says whether a parameter is free: True, False, or a
+            boolean mask of the value's shape that frees single elements (one dimension of a
+            lengthscale). None frees everything.
 
     Returns:
-        `theta`, from paths to arrays (positive parameters as their logarithms, bounded ones as logits; a partly frozen
-        parameter as the vector of its free elements), and `rebuild`, a module with `rebuild(theta) -> model`.
+        `theta`, from paths to arrays (positive parameters as their logarithms, bounded ones as
+        logits; a partly frozen parameter as the vector of its free elements), and `rebuild`, a
+        module with `rebuild(theta) -> model`.
 
     Raises:
-        ValueError: a value outside its support, a mask of the wrong shape, a free parameter at the very end of its support
-            (a scale of exactly zero), from where no gradient leads away, or a Python float in a field that is neither static
-            nor `data()` nor frozen: it would silently not be learned.
+        ValueError: a value outside its interval, a mask of the wrong shape, a free parameter at the
+            very end of its interval (a scale of exactly zero), whose unconstrained value would be
+            infinite, or a Python float in a field that is neither static nor `data()` nor frozen:
+            it would silently not be learned.
     """
-    check_supports(model)
+    check_intervals(model)
     _check_python_floats(model, trainable)
-    theta, free, entries = {}, {}, []
+    theta = {}
+    free = {}
+    entries = []
     for entry in parameters(model):
-        mask = np.asarray(True if trainable is None else trainable(entry.path, entry.value))
-        if mask.dtype != bool or mask.shape not in ((), entry.value.shape):
-            raise ValueError(
-                f"trainable({entry.path!r}, value) must return a bool or a boolean mask of shape {entry.value.shape}, "
-                f"but returned {mask.dtype} of shape {mask.shape}"
-            )
-        if not mask.any():
-            continue
-        indices = None if mask.all() else jnp.asarray(np.flatnonzero(mask))
-        value = entry.support.unconstrain(entry.value if indices is None else entry.value.ravel()[indices])
-        if is_concrete(value) and not np.all(np.isfinite(value)):
-            raise ValueError(
-                f"{entry.path} is at the end of its support {entry.support}, where nothing can be learned: "
-                "start inside, or freeze it with trainable=..."
-            )
-        theta[entry.path], free[entry.path] = value, indices
-        entries.append((entry.path, entry.support, entry.place))
+        mask = _mask(entry, trainable)
+        if mask.any():
+            indices = None if mask.all() else jnp.asarray(np.flatnonzero(mask))
+            theta[entry.path] = _unconstrained(entry, indices)
+            free[entry.path] = indices
+            entries.append((entry.path, entry.interval, entry.place))
     return theta, Rebuild(model, free, tuple(entries))
 
 
+def _mask(entry: Entry, trainable: Trainable | None) -> np.ndarray:
+    """Which elements of a parameter are free, or whether all are."""
+    mask = np.asarray(True if trainable is None else trainable(entry.path, entry.value))
+    if mask.dtype != bool or mask.shape not in ((), entry.value.shape):
+        raise ValueError(
+            f"trainable({entry.path!r}, value) must return a bool or a boolean mask of shape "
+            f"{entry.value.shape}, but returned {mask.dtype} of shape {mask.shape}"
+        )
+    return mask
+
+
+def _unconstrained(entry: Entry, indices: Int[Array, " free"] | None) -> Array:
+    """A parameter on the whole line, or the vector of some elements of it.
+
+    Raises ValueError where one is known to stand at the end of its interval.
+    """
+    chosen = entry.value if indices is None else entry.value.ravel()[indices]
+    value = entry.interval.unconstrain(chosen)
+    if is_concrete(value) and not np.all(np.isfinite(value)):
+        raise ValueError(
+            f"{entry.path} is at the end of its interval {entry.interval}, where nothing can be "
+            "learned: start inside, or freeze it with trainable=..."
+        )
+    return value
+
+
 def _check_python_floats(model: PyTree, trainable: Trainable | None) -> None:
+    """Raises ValueError for a Python float that looks like a parameter and is not frozen."""
     for _, entry in _leaves(model):
         python_float = isinstance(entry.value, float) and not eqx.is_inexact_array(entry.value)
-        if python_float and (trainable is None or np.any(trainable(entry.path, jnp.asarray(entry.value)))):
+        if python_float and (
+            trainable is None or np.any(trainable(entry.path, jnp.asarray(entry.value)))
+        ):
             raise ValueError(
-                f"{entry.path} is a Python float, which is not learned: declare its field positive() or real() to learn it, "
-                "data() to keep it, or freeze it with trainable=..."
+                f"{entry.path} is a Python float, which is not learned: declare its field "
+                "kernax.fields.positive() or real() to learn it, "
+                "kernax.fields.data() to keep it, or freeze it with trainable=..."
             )
 
 
 def interior(model: PyTree) -> Trainable:
-    """A `trainable` that frees everything but what stands at the very end of its support, where none can move."""
-    theta = {entry.path: entry.support.unconstrain(entry.value) for entry in parameters(model)}
-    return lambda path, value: np.isfinite(np.asarray(theta.get(path, np.nan)))  # a Python float has no place there
+    """A `trainable` that frees everything except what is at the very end of its interval."""
+    theta = {entry.path: entry.interval.unconstrain(entry.value) for entry in parameters(model)}
+    # A Python float is not among these, and frozen.
+    return lambda path, value: np.isfinite(np.asarray(theta.get(path, np.nan)))

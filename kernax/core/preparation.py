@@ -1,4 +1,4 @@
-"""A kernel and its points as verbs want them: checked, in one dtype, with a word on points that the kernel cannot see."""
+"""A kernel and its points for verbs: checked, in one dtype, with a warning where features lack."""
 
 import dataclasses
 from typing import TypeVar
@@ -21,11 +21,10 @@ Module = TypeVar("Module", bound=eqx.Module)
 
 
 def prepare(kernel: AbstractKernel, X: PyTree) -> tuple[AbstractKernel, PyTree]:
-    """A kernel and its points as every learner wants them: checked at the boundary, in the dtype of the points, with a warning
-    of points without features.
+    """A kernel and its points for a learner: checked, in the dtype of the points.
 
-    Where these are news (a normalised kernel, strings) that takes a program of its own, of n evaluations of the kernel. Under
-    `jit` nothing is said.
+    Warns of points without features, under a normalised kernel or of strings and trees: that takes
+    a program of its own, of n evaluations of the kernel. There is no warning under `jit`.
     """
     kernel, X, _ = prepare_stacks(kernel, X)
     known = stopped((kernel, X))
@@ -34,9 +33,15 @@ def prepare(kernel: AbstractKernel, X: PyTree) -> tuple[AbstractKernel, PyTree]:
     return kernel, X
 
 
-def prepare_stacks(kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None) -> tuple[AbstractKernel, PyTree, PyTree | None]:
-    """The same for one stack or two, without a warning: for verbs that find the diagonal of K anyway, or need none."""
-    kernel, X = as_kernel(kernel), as_stack(X, "X")
+def prepare_stacks(
+    kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None
+) -> tuple[AbstractKernel, PyTree, PyTree | None]:
+    """`prepare` for one stack or two, without the warning.
+
+    For verbs that compute the diagonal of K anyway, or do not need it.
+    """
+    kernel = as_kernel(kernel)
+    X = as_stack(X, "X")
     Z = None if Z is None else as_stack(Z, "Z")
     dtype = dtype_of(X) if Z is None else dtype_of(X, Z)
     _check_scalars(kernel)
@@ -45,38 +50,53 @@ def prepare_stacks(kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None) -
 
 @compiled
 def diagonal_of(kernel: AbstractKernel, X: PyTree) -> Float[Array, " n"]:
-    """`k(x_i, x_i)`, of what is prepared."""
+    """`k(x_i, x_i)`, for a kernel and points from `prepare`."""
     return jax.vmap(lambda x: kernel(x, x))(X)
 
 
-def warn_of_featureless_points(kernel: AbstractKernel, X: PyTree, diagonal: Float[Array, " n"]) -> None:
-    """Warns where `k(x, x)` is zero and known, and that is news."""
+def warn_of_featureless_points(
+    kernel: AbstractKernel, X: PyTree, diagonal: Float[Array, " n"]
+) -> None:
+    """Warns where `k(x, x)` is known to be zero and this is unexpected."""
     if not (_may_lack_features(kernel, X) and is_concrete(diagonal)):
         return
-    rows, n, name = np.flatnonzero(np.asarray(diagonal) == 0), len(diagonal), type(kernel).__name__
+    rows = np.flatnonzero(np.asarray(diagonal) == 0)
+    n = len(diagonal)
+    name = type(kernel).__name__
     if len(rows) == n:
-        warn(f"no point has features under {name}: k(x, z) is zero throughout (strings shorter than k?)", FeaturelessWarning)
+        message = (
+            f"no point has features under {name}: k(x, z) is zero throughout (strings shorter "
+            "than k?)"
+        )
     elif len(rows) and _normalises(kernel):
-        some = f"{len(rows)} of {n} points have no features under {name}, the first of them point {rows[0]}"
-        warn(f"{some}: k(x, z) is zero there for every z", FeaturelessWarning)
+        message = (
+            f"{len(rows)} of {n} points have no features under {name}, the first of them point "
+            f"{rows[0]}: k(x, z) is zero there for every z"
+        )
+    else:
+        return
+    warn(message, FeaturelessWarning)
 
 
 def _may_lack_features(kernel: AbstractKernel, X: PyTree) -> bool:
-    """Whether `k(x, x) = 0` is news: under a kernel that normalises, or of points that are not mere numbers."""
+    """Whether `k(x, x) = 0` is unexpected: if the kernel normalises, or points are encoded."""
     return _normalises(kernel) or any(map(is_encoded, jax.tree.leaves(X, is_leaf=is_encoded)))
 
 
 def _normalises(kernel: AbstractKernel) -> bool:
+    """Whether a kernel, or one inside it, normalises."""
     return kernel.normalises or any(map(_normalises, parts_of(kernel)))
 
 
 def _check_scalars(kernel: AbstractKernel) -> None:
-    """Raises ValueError for a vector that a kernel declares as a scalar: a stack of kernels came where one belongs.
+    """Raises ValueError for an array where a kernel declares a scalar: for a stack of kernels.
 
-    Looks into sums, products and the like, whose terms are called as they are; others may map over theirs.
+    This includes the kernels inside sums, products and the like, which are called as they are;
+    other kernels may map over theirs.
     """
     for field in dataclasses.fields(kernel):
-        shape = jnp.shape(getattr(kernel, field.name)) if getattr(field.type, "dims", None) == () else ()
+        is_scalar = getattr(field.type, "dims", None) == ()
+        shape = jnp.shape(getattr(kernel, field.name)) if is_scalar else ()
         if shape:
             raise ValueError(
                 f"{type(kernel).__name__}.{field.name} must be a scalar, but has shape {shape}: "
@@ -88,9 +108,12 @@ def _check_scalars(kernel: AbstractKernel) -> None:
 
 
 def guarded(module: Module) -> Module:
-    """The module with traced parameters NaN where they are outside their supports; known ones were refused when it was made."""
+    """The module with traced parameters NaN where they are outside their intervals.
+
+    Known ones were checked when it was made.
+    """
     leaves, structure = jax.tree.flatten(module)
     for entry in parameters(module):
         if not is_concrete(entry.value):
-            leaves[entry.place] = entry.support.guarded(entry.value)
+            leaves[entry.place] = entry.interval.guarded(entry.value)
     return jax.tree.unflatten(structure, leaves)

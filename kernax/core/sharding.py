@@ -1,8 +1,10 @@
-"""What compiled functions and loops need inside `jax.shard_map`, the way to many devices: arrays that vary alike.
+"""Arrays that vary alike, for compiled functions and loops inside `jax.shard_map`.
 
-There JAX knows of every array over which axes of the mesh it varies. Arithmetic mixes arrays that do and that do not; loops,
-branches, linear solves and operators of lineax refuse to. So every array that enters a compiled function is made to vary over
-all axes that any of them varies over, and so is what a loop starts from. Elsewhere both do nothing.
+There JAX records for every array over which axes of the mesh it varies. Arithmetic allows arrays
+that vary over different axes; loops, branches, linear solves and operators of lineax do not. So
+every array that enters a compiled function is made to vary over all axes that any of them varies
+over, and so are the arrays that a loop starts from. Outside of `jax.shard_map` neither changes
+anything.
 """
 
 from collections.abc import Callable
@@ -21,7 +23,9 @@ def varying_alike(tree: Any) -> Any:
     if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         return tree  # the usual case, for nothing
     axes = frozenset().union(*(_axes(leaf) for leaf in leaves if eqx.is_array(leaf)))
-    return jax.tree.unflatten(structure, [_varying(leaf, axes) for leaf in leaves]) if axes else tree
+    return (
+        jax.tree.unflatten(structure, [_varying(leaf, axes) for leaf in leaves]) if axes else tree
+    )
 
 
 def _axes(array: Any) -> frozenset:
@@ -30,12 +34,13 @@ def _axes(array: Any) -> frozenset:
 
 
 def _varying(leaf: Any, axes: frozenset) -> Any:
+    """The same leaf; an array varies over all of the axes."""
     missing = tuple(axes - _axes(leaf)) if eqx.is_array(leaf) else ()
     return lax.pcast(leaf, missing, to="varying") if missing else leaf
 
 
 def compiled(function: Callable) -> Callable:
-    """`eqx.filter_jit`, of arguments that vary alike: what every verb's private function is."""
+    """`eqx.filter_jit`, of arguments that vary alike, for the private function of every verb."""
     jitted = eqx.filter_jit(function)
 
     @wraps(function)
@@ -47,6 +52,6 @@ def compiled(function: Callable) -> Callable:
 
 
 def while_loop(go_on: Callable, step: Callable, start: Any) -> Any:
-    """`lax.while_loop` over a state that may be in part the same on all devices, at the start or after a step."""
+    """`lax.while_loop` over a state, parts of which may be the same on all devices."""
     start = varying_alike(start)
     return lax.while_loop(go_on, lambda state: varying_alike((step(state), state))[0], start)

@@ -1,9 +1,9 @@
-"""What every fallible verb returns, the words for how it ended, and the one place where an ending becomes an exception."""
+"""What every verb that may fail returns, and the one place where a failure becomes an exception."""
 
 import inspect
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -29,26 +29,38 @@ Value = TypeVar("Value")
 MOST_FOR_EIGENVALUES = 2000  # rows of a matrix whose eigenvalues take a second
 
 
-_Words: Any = lx.RESULTS  # equinox's enumerations may be extended, which type checkers do not believe
+# equinox's enumerations may be extended, which type checkers do not believe.
+_Words: Any = lx.RESULTS
 
 
-with warnings.catch_warnings(action="ignore"):  # equinox remarks that lineax's word for success, which is empty, is replaced
+with warnings.catch_warnings(action="ignore"):
+    # Equinox warns that lineax's word for success, which is empty, is replaced.
 
     class _RESULTS(_Words):
         """lineax's words for how a solve ended, and four more."""
 
         successful = "successful"
         inaccurate = (
-            "Rounding is too coarse: the problem is too close to singular, or the tolerance too fine, for this precision."
+            "Rounding is too coarse: the problem is too close to singular, or the tolerance too "
+            "fine, for this precision."
         )
-        not_psd = "The matrix is not positive definite, and no jitter up to 1e-4 of its mean diagonal makes it so."
-        breakdown = "The iteration broke down before its residual was small: the problem is too close to singular."
+        not_psd = (
+            "The matrix is not positive definite, and no jitter up to 1e-4 of its mean diagonal "
+            "makes it so."
+        )
+        breakdown = (
+            "The iteration broke down before its residual was small: the problem is too close to "
+            "singular."
+        )
         stagnation = "The iteration came to a standstill before its residual was small."
         nonfinite = "NaN or inf appeared in the problem or in its solution."
         diverged = "The iteration diverged."
 
 
-_RESULTS.__module__, _RESULTS.__qualname__, _RESULTS.__name__ = "kernax", "RESULTS", "RESULTS"  # as it is printed
+# Under these names it is printed.
+_RESULTS.__module__ = "kernax"
+_RESULTS.__qualname__ = "RESULTS"
+_RESULTS.__name__ = "RESULTS"
 RESULTS: Any = _RESULTS
 
 
@@ -67,25 +79,45 @@ _ERRORS = {
 
 
 def promoted(word: Any) -> Any:
-    """One of lineax's words as ours: `RESULTS.promote`, without its look-up in a table, which fails inside `jax.shard_map`.
+    """One of lineax's words as one of `RESULTS`.
 
-    A word that lineax may learn one day is no success.
+    This is `RESULTS.promote` without its look-up in a table, which fails inside `jax.shard_map`. A
+    word that is not known, of a later lineax, becomes `breakdown`.
     """
     result = RESULTS.where(word == lx.RESULTS.successful, RESULTS.successful, RESULTS.breakdown)
     for name in _ERRORS:
         if hasattr(lx.RESULTS, name):
-            result = RESULTS.where(word == getattr(lx.RESULTS, name), getattr(RESULTS, name), result)
+            result = RESULTS.where(
+                word == getattr(lx.RESULTS, name), getattr(RESULTS, name), result
+            )
     return result
 
 
 def void_unless_known(value: Any, result: Any) -> Any:
-    """The value, NaN throughout where the result says that nothing is known of it: `not_psd` or `nonfinite`."""
+    """The value, NaN throughout where the result is `not_psd` or `nonfinite`."""
     unknown = (result == RESULTS.nonfinite) | (result == RESULTS.not_psd)
     return jax.tree.map(lambda leaf: jnp.where(unknown, jnp.nan, leaf), value)
 
 
+def first_that_holds(endings: Sequence[tuple[Any, Any]], otherwise: Any) -> Any:
+    """The word of the first ending whose condition holds, and `otherwise` where none does.
+
+    Arguments:
+        endings: pairs of a condition (a boolean array) and a word of `RESULTS`, in order of
+            precedence.
+        otherwise: a word of `RESULTS`, or a result that is left as it was.
+    """
+    result = otherwise
+    for condition, word in reversed(endings):
+        result = RESULTS.where(condition, word, result)
+    return result
+
+
 def of_all(results: Any) -> Any:
-    """One result for several, along their axis: `nonfinite` or `not_psd` if one is, else the first that is no success."""
+    """The worst of several results, along their axis: the first of the gravest kind.
+
+    `nonfinite` and `not_psd` are graver than other failures.
+    """
     grave = (results == RESULTS.nonfinite) | (results == RESULTS.not_psd)
     gravity = jnp.where(grave, 2, jnp.where(results == RESULTS.successful, 0, 1))
     return jax.tree.map(lambda leaf: leaf[jnp.argmax(gravity)], results)
@@ -95,10 +127,12 @@ class Solution(eqx.Module, Generic[Value]):
     """The outcome of a verb.
 
     Attributes:
-        value: what was asked for: NaN throughout where the result is `not_psd` or `nonfinite`, otherwise the best finite
-            iterate.
-        result: how it ended, one of `RESULTS`; `result == RESULTS.successful` says whether `value` can be relied on.
-        stats: figures about the solve: steps, true residual, jitter, whatever the verb's docstring names.
+        value: the solution: NaN throughout where the result is `not_psd` or `nonfinite`, otherwise
+            the best finite iterate.
+        result: how it ended, one of `RESULTS`; `result == RESULTS.successful` says whether `value`
+            can be relied on.
+        stats: figures about the solve: steps, true residual, jitter, whatever the verb's docstring
+            names.
     """
 
     value: Value
@@ -107,7 +141,7 @@ class Solution(eqx.Module, Generic[Value]):
 
 
 class Suspect(NamedTuple):
-    """The matrix that a solve stands on, computed only to name its eigenvalues where it is not positive definite."""
+    """The matrix of a solve, computed only for its eigenvalues in a `NotPSDError`."""
 
     name: str
     size: int
@@ -122,11 +156,11 @@ def finish(
     quiet: bool = False,
     suspect: Suspect | None = None,
 ) -> Solution[Value]:
-    """Turns a bad ending into an exception and jitter into a warning, where these can still be seen.
+    """The solution; a failure becomes an exception and jitter a warning, where they are known.
 
-    With concrete results a failure raises one of `kernax.errors` when `throw=True`. Under a transformation the
-    result is not known yet: `throw=True` inserts a runtime check, `throw=False` leaves the solution as it is. `quiet` says
-    nothing about jitter.
+    With concrete results a failure raises one of `kernax.errors` when `throw=True`. Under a
+    transformation the result is not known yet: `throw=True` inserts a runtime check, `throw=False`
+    leaves the solution as it is. `quiet` leaves out the warning of jitter.
     """
     if not is_concrete(solution.result):
         if throw:
@@ -135,60 +169,87 @@ def finish(
     successful = bool(jnp.all(solution.result == RESULTS.successful))
     if throw and not successful:
         raise _error(solution, hint, suspect)
-    jitter = solution.stats.get("jitter")
-    if successful and not quiet and jitter is not None and np.any(np.asarray(jitter) > 0):
-        warn(
-            f"the matrix is singular to working precision: {np.max(jitter):.1e} was added to its diagonal. {hint}",
-            ConditionWarning,
-        )
+    if successful and not quiet:
+        _warn_of_jitter(solution.stats.get("jitter"), hint)
     return solution
 
 
+def _warn_of_jitter(jitter: Any, hint: str) -> None:
+    """A ConditionWarning where jitter was added to the diagonal."""
+    if jitter is not None and np.any(np.asarray(jitter) > 0):
+        warn(
+            f"the matrix is singular to working precision: {np.max(jitter):.1e} was added to its "
+            f"diagonal. {hint}",
+            ConditionWarning,
+        )
+
+
 def _error(solution: Solution, hint: str, suspect: Suspect | None) -> Exception:
-    """What to raise for a solve that failed: of a batch, for the first kind of failure among its members."""
-    parts = [hint, _figures(solution.stats)]
+    """The exception for a failed solve; for a batch, that of the first kind found in it."""
+    figures = _figures(solution.stats)
     for word, error in _ERRORS.items():
         result = getattr(RESULTS, word)
         if jnp.any(solution.result == result):
-            eigenvalues = _eigenvalues(suspect) if error is NotPSDError and suspect is not None else ""
-            return error(" ".join(part for part in (RESULTS[result], eigenvalues, *parts) if part))
-    return SolveError(" ".join(part for part in ("The solve failed.", *parts) if part))
+            eigenvalues = ""
+            if error is NotPSDError and suspect is not None:
+                eigenvalues = _eigenvalues(suspect)
+            return error(_sentences(RESULTS[result], eigenvalues, hint, figures))
+    return SolveError(_sentences("The solve failed.", hint, figures))
+
+
+def _sentences(*parts: str) -> str:
+    """A message of the parts that are not empty."""
+    return " ".join(part for part in parts if part)
 
 
 def _checked(solution: Solution[Value]) -> Value:
-    """The value, NaN in the end if a machine that cannot raise goes on after a failure.
+    """The value with a check at run time, NaN after a failure on devices that cannot raise.
 
-    The check is of a constant: of values that differ between devices equinox cannot make one inside `jax.shard_map`.
+    The check is on a constant: inside `jax.shard_map` equinox cannot check values that differ
+    between devices.
     """
     sound = solution.result.error_if(jnp.array(True), solution.result != RESULTS.successful)
-    return jax.tree.map(lambda leaf: jnp.where(sound, leaf, jnp.nan) if eqx.is_inexact_array(leaf) else leaf, solution.value)
+    return jax.tree.map(
+        lambda leaf: jnp.where(sound, leaf, jnp.nan) if eqx.is_inexact_array(leaf) else leaf,
+        solution.value,
+    )
 
 
 def _eigenvalues(suspect: Suspect) -> str:
-    """A sentence on the extreme eigenvalues of a matrix that is small enough for them to take a second."""
+    """A sentence on the extreme eigenvalues of a matrix, unless it is too large or not finite."""
     if suspect.size > MOST_FOR_EIGENVALUES:
         return ""
     K = np.asarray(suspect.matrix())
     if not np.isfinite(K).all():
         return ""
     values = np.linalg.eigvalsh(K)
-    return f"The smallest eigenvalue of {suspect.name} is {values[0]:.3g}, the largest {values[-1]:.3g}."
+    return (
+        f"The smallest eigenvalue of {suspect.name} is {values[0]:.3g}, the largest "
+        f"{values[-1]:.3g}."
+    )
 
 
 def warn_of_rounding(solution: Solution, most: float, affected: str, hint: str) -> None:
-    """A ConditionWarning where `stats["rounding"]` is known and above `most`, unless jitter has been warned about."""
-    rounding, jitter = solution.stats["rounding"], solution.stats["jitter"]
+    """A ConditionWarning where `stats["rounding"]` is above `most`, unless there was jitter.
+
+    Then `finish` has warned already.
+    """
+    rounding = solution.stats["rounding"]
+    jitter = solution.stats["jitter"]
     if not is_concrete(rounding, jitter):
         return
     worst = np.max(np.where(np.asarray(jitter) > 0, 0, np.nan_to_num(np.asarray(rounding))))
     if worst > most:
         left = max(0, int(-np.log10(worst)))
         digits = f"some {left} digits" if left else "no digit"
-        warn(f"the matrix is nearly singular: rounding leaves {digits} of {affected}. {hint}", ConditionWarning)
+        warn(
+            f"the matrix is nearly singular: rounding leaves {digits} of {affected}. {hint}",
+            ConditionWarning,
+        )
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Warns at the line that called into kernax, however deep inside it the news was made."""
+    """Warns at the line that called into kernax, however deep inside it this is called."""
     level = 1
     for frame, _ in traceback.walk_stack(inspect.currentframe()):
         if not frame.f_code.co_filename.startswith(_INSIDE):
@@ -197,9 +258,17 @@ def warn(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-_INSIDE = (str(Path(__file__).parents[1]), *(str(Path(str(module.__file__)).parent) for module in (jax, eqx)))
+_INSIDE = (
+    str(Path(__file__).parents[1]),
+    *(str(Path(str(module.__file__)).parent) for module in (jax, eqx)),
+)
 
 
 def _figures(stats: dict[str, Any]) -> str:
-    scalars = {name: float(figure) for name, figure in stats.items() if not isinstance(figure, dict) and np.shape(figure) == ()}
-    return f"({', '.join(f'{name} {figure:.3g}' for name, figure in scalars.items())})" if scalars else ""
+    """All statistics that are single numbers, in brackets."""
+    shown = [
+        f"{name} {float(figure):.3g}"
+        for name, figure in stats.items()
+        if not isinstance(figure, dict) and np.shape(figure) == ()
+    ]
+    return f"({', '.join(shown)})" if shown else ""

@@ -1,11 +1,22 @@
-"""Models in files: one self-describing safetensors file each, no pickle. Needs `pip install 'kernax-toolkit[files]'`.
+"""Models in files: one self-describing safetensors file each, no pickle.
 
-A file holds the model's arrays and, as JSON in the header, its structure: classes of a closed list, by name, with their
-fields. Nothing in it is ever executed. The list holds kernax's own classes and those that you `register`. A checksum over
-both tells a damaged file from a sound one.
+Needs `pip install 'kernax-toolkit[files]'`.
+
+A file holds the model's arrays and, as JSON in the header, its structure: classes of a closed list,
+by name, with their fields. Nothing in it is ever executed. The list holds kernax's own classes and
+those that you `register`. A checksum over everything detects damaged files.
 """
 
-from kernax.files.container import check_place, load, load_notes, save, write_whole
+from kernax.files.container import load, load_notes, save
+from kernax.files.predictors import load_predictor, save_predictor
 from kernax.files.registry import KernaxFileError, register
 
-__all__ = ["KernaxFileError", "check_place", "load", "load_notes", "register", "save", "write_whole"]
+__all__ = [
+    "KernaxFileError",
+    "load",
+    "load_notes",
+    "load_predictor",
+    "register",
+    "save",
+    "save_predictor",
+]

@@ -1,4 +1,4 @@
-"""Whether the fields of a module hold what they were declared to hold: the type, the support, the class's own checks."""
+"""Checks of the fields of a module: their types, their intervals, and the checks of the class."""
 
 import dataclasses
 import types
@@ -11,30 +11,43 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 
-from kernax.core.parameters import check_supports
-from kernax.core.support import Support
+from kernax.core.intervals import Interval
+from kernax.core.parameters import check_intervals
 
 _ARRAYS = (jax.Array, np.ndarray, np.generic)
 _MOST_STACKED = 2  # axes that `vmap` may have put in front of every array of a module
 
 
 def check_fields(module: eqx.Module) -> None:
-    """Raises ValueError for a field of the wrong type or outside its support, and where the class's own checks refuse."""
+    """Raises ValueError for fields of a wrong type or outside their interval.
+
+    Also where a converter or the `__check_init__` of the class raises.
+    """
     for field in dataclasses.fields(module):
-        value, where = getattr(module, field.name), f"{type(module).__name__}.{field.name}"
-        if not fits(value, field.type):
-            raise ValueError(f"{where} must be of type {_shown(field.type)}, but is {str(value)[:60]!r}")
-        support = field.metadata.get("role")
-        if isinstance(support, Support) and isinstance(value, (int, float)) and not support.contains(np.asarray(value)):
-            raise ValueError(f"{where} must be in {support}, but is {value}")
-        if field.metadata.get("static") and "converter" in field.metadata:
-            field.metadata["converter"](value)  # raises, as it would if the module were made
-    check_supports(module)
+        _check_field(field, getattr(module, field.name), f"{type(module).__name__}.{field.name}")
+    check_intervals(module)
     _check_whole(module)
 
 
+def _check_field(field: dataclasses.Field, value: Any, where: str) -> None:
+    """Raises ValueError for a value of the wrong type, or a number outside the field's interval."""
+    if not fits(value, field.type):
+        raise ValueError(
+            f"{where} must be of type {_shown(field.type)}, but is {str(value)[:60]!r}"
+        )
+    interval = field.metadata.get("role")
+    if (
+        isinstance(interval, Interval)
+        and isinstance(value, (int, float))
+        and not interval.contains(np.asarray(value))
+    ):
+        raise ValueError(f"{where} must be in {interval}, but is {value}")
+    if field.metadata.get("static") and "converter" in field.metadata:
+        field.metadata["converter"](value)  # raises, as the constructor would
+
+
 def _check_whole(module: eqx.Module) -> None:
-    """Runs `__check_init__` as making the module would; that of a stack of modules, on the first of them."""
+    """Runs the `__check_init__` of a module, or of the first of a stack of modules."""
     refusals = []
     for axes in range(_MOST_STACKED + 1):
         try:
@@ -47,10 +60,14 @@ def _check_whole(module: eqx.Module) -> None:
 
 
 def _first_of_stack(module: eqx.Module, axes: int) -> eqx.Module:
-    return jax.tree.map(lambda leaf: leaf[(0,) * min(axes, leaf.ndim)] if eqx.is_array(leaf) else leaf, module)
+    """The first module of a stack that has so many leading axes."""
+    return jax.tree.map(
+        lambda leaf: leaf[(0,) * min(axes, leaf.ndim)] if eqx.is_array(leaf) else leaf, module
+    )
 
 
 def _check_init(module: eqx.Module) -> None:
+    """Calls every `__check_init__` of the class and its bases, as equinox does."""
     for cls in type(module).__mro__:
         check = vars(cls).get("__check_init__")
         if check is not None:
@@ -58,15 +75,18 @@ def _check_init(module: eqx.Module) -> None:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of the declared type, the shapes of arrays aside: they may be stacked. Unknown hints fit anything."""
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    """Whether a value is of a declared type; shapes of arrays are ignored, as they may be stacked.
+
+    Anything fits a hint that is of no known kind.
+    """
+    origin = typing.get_origin(hint)
+    parts = typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return any(fits(value, part) for part in parts)
     if origin is typing.Literal:
         return any(type(value) is type(part) and value == part for part in parts)
     if origin is tuple:
-        each = parts[:1] * len(value) if parts[1:] == (...,) and isinstance(value, tuple) else parts
-        return isinstance(value, tuple) and len(value) == len(each) and all(map(fits, value, each))
+        return isinstance(value, tuple) and _fit_parts(value, parts)
     if hint is None:
         return value is None
     if hint is jaxtyping.PyTree:
@@ -74,12 +94,23 @@ def fits(value: Any, hint: Any) -> bool:
     return fits_class(value, origin or hint)
 
 
+def _fit_parts(values: tuple, parts: tuple) -> bool:
+    """Whether the entries of a tuple are of the types `parts`; `(T, ...)` are any number of T."""
+    each = parts[:1] * len(values) if parts[1:] == (...,) else parts
+    return len(values) == len(each) and all(map(fits, values, each))
+
+
 def fits_class(value: Any, cls: Any) -> bool:
-    """Whether a value may stand in a field declared with a class; what is no class allows everything."""
+    """Whether a value may be in a field that is declared with a class.
+
+    Anything fits what is not a class.
+    """
     if cls is Any or not isinstance(cls, type):
         return True
-    if hasattr(cls, "dtypes"):  # one of jaxtyping's: a Python number will do for a scalar
-        return _is_number(value) or (isinstance(value, _ARRAYS) and _is_of_dtypes(value, cls.dtypes))
+    if hasattr(cls, "dtypes"):  # one of jaxtyping's; a Python number may stand for a scalar
+        return _is_number(value) or (
+            isinstance(value, _ARRAYS) and _is_of_dtypes(value, cls.dtypes)
+        )
     if cls is jax.Array:
         return isinstance(value, _ARRAYS)
     if cls is float:
@@ -90,12 +121,15 @@ def fits_class(value: Any, cls: Any) -> bool:
 
 
 def _is_of_dtypes(value: Any, dtypes: Any) -> bool:
-    return not isinstance(dtypes, (tuple, list)) or jnp.dtype(value.dtype).name in dtypes  # else any will do
+    """Whether an array's dtype is in a list of names; true where there is no list."""
+    return not isinstance(dtypes, (tuple, list)) or jnp.dtype(value.dtype).name in dtypes
 
 
 def _is_number(value: Any) -> bool:
+    """Whether a value is a Python number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _shown(hint: Any) -> str:
+    """A type for messages."""
     return getattr(hint, "__name__", None) or str(hint)

@@ -1,15 +1,15 @@
-"""What files may name: kernax's own classes, and classes and functions that a user registered."""
+"""The names that files may use: of kernax's classes, and of what a user registered."""
 
 import functools
 import inspect
-from types import ModuleType
 from typing import Any, TypeVar
 
 import equinox as eqx
 
-from kernax import kernels
-from kernax.core import expansion, features, kernel
-from kernax.gp import process
+from kernax.core import expansion, model
+from kernax.gp import posterior, process
+from kernax.kernels import KERNELS, features, texts, trees
+from kernax.kernels.nonstationary import SineBasis
 from kernax.scale import random_features
 
 Thing = TypeVar("Thing")
@@ -21,11 +21,13 @@ class KernaxFileError(ValueError):
 
 
 def register(thing: Thing, name: str | None = None) -> Thing:
-    """Lets files name an equinox module of yours, or a function that a module holds, by its `__name__` or the name given.
+    """Lets files name a class of equinox modules of yours, or a function that a module holds.
 
-    `save` and `load` then take models with it inside: a network in a `Warped` kernel, a `Custom` kernel's function. A file
-    holds the name and the fields, never the code: whoever loads it registers the same thing under the same name first.
-    Fields are restored as they were, without a call of `__init__`. Usable as a decorator; what is registered comes back:
+    The name is its `__name__` or the one given. `save` and `load` then take models that contain it,
+    such as a network in a `Warped` kernel, or a `Custom` kernel's function. A file holds the name
+    and the fields, never the code: whoever loads it registers the same thing under the same name
+    first. Fields are restored as they were, without a call of `__init__`. It returns its argument,
+    and can be used as a decorator:
 
         @kernax.files.register
         class Cauchy(kernax.AbstractStationary): ...
@@ -34,54 +36,83 @@ def register(thing: Thing, name: str | None = None) -> Thing:
         kernax.files.register(eqx.nn.Linear, name="nn.Linear")  # Linear is a kernel
         kernax.files.register(jax.nn.relu)
 
-    Raises ValueError for what is neither a concrete class derived from `equinox.Module` nor a function, for a lambda without a
-    name, and for a name that is taken. A class or function defined once more in a notebook's cell takes its own place.
+    Raises ValueError for anything but a concrete class derived from `equinox.Module` or a function,
+    for a lambda without a name, and for a name that is taken. A class or function that is defined
+    again, in a cell of a notebook, replaces itself.
     """
     name = getattr(thing, "__name__", None) if name is None else name
     _check_kind(thing)
     if not isinstance(name, str) or not name or name == "<lambda>":
-        raise ValueError(f"{thing!r} has no name of its own that a file could hold: register(it, name=...)")
-    holder = own_classes().get(name) or _registered.get(name)
+        raise ValueError(
+            f"{thing!r} has no name of its own that a file could hold: register(it, name=...)"
+        )
+    holder = _holder_of(name)
     if holder is not None and holder is not thing and not _is_defined_again(holder, thing):
-        raise ValueError(f"the name {name} is taken by {holder!r}: register(..., name=...) takes another one")
+        raise ValueError(
+            f"the name {name} is taken by {holder!r}: register(..., name=...) takes another one"
+        )
     _registered[name] = thing
     return thing
 
 
 def _check_kind(thing: Any) -> None:
+    """Raises ValueError for anything but a concrete class of modules, or a function."""
     if inspect.isclass(thing):
         if not issubclass(thing, eqx.Module) or inspect.isabstract(thing):
             raise ValueError(
-                f"only classes derived from equinox.Module, not abstract ones, can be registered, but got {thing!r}"
+                "only classes derived from equinox.Module, not abstract ones, can be registered, "
+                f"but got {thing!r}"
             )
     elif isinstance(thing, eqx.Module) or not callable(thing):
-        raise ValueError(f"a class or a function can be registered, but got {thing!r}: of a module, register its class")
+        raise ValueError(
+            f"a class or a function can be registered, but got {thing!r}: of a module, register "
+            "its class"
+        )
 
 
 def _is_defined_again(old: Any, new: Any) -> bool:
-    """Whether both come from one definition in a notebook or on a prompt, whose module is `__main__`."""
-    source = lambda thing: (getattr(thing, "__module__", None), getattr(thing, "__qualname__", None))
-    return source(old) == source(new) and source(new)[0] == "__main__" and inspect.isclass(old) == inspect.isclass(new)
+    """Whether both come from one definition in a notebook or at a prompt, in `__main__`."""
+    module = getattr(new, "__module__", None)
+    name = getattr(new, "__qualname__", None)
+    return (
+        module == "__main__"
+        and getattr(old, "__module__", None) == module
+        and getattr(old, "__qualname__", None) == name
+        and inspect.isclass(old) == inspect.isclass(new)
+    )
 
 
 @functools.cache
 def own_classes() -> dict[str, type]:
     """The classes of kernax that files may name."""
-    of_kernels = filter(inspect.ismodule, vars(kernels).values())
-    rooms: list[ModuleType] = [kernel, features, expansion, process, random_features, *of_kernels]
-    own = (cls for room in rooms for cls in vars(room).values() if inspect.isclass(cls) and cls.__module__ == room.__name__)
-    return {cls.__name__: cls for cls in own if issubclass(cls, eqx.Module)}
+    rooms = (features, texts, trees, expansion, model, posterior, process, random_features)
+    beside_kernels = (
+        cls
+        for room in rooms
+        for cls in vars(room).values()
+        if inspect.isclass(cls) and issubclass(cls, eqx.Module) and cls.__module__ == room.__name__
+    )
+    own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
+    return {cls.__name__: cls for cls in own}
+
+
+def _holder_of(name: Any) -> Any:
+    """The class or function that has a name in files, None where there is none."""
+    return own_classes().get(name) or _registered.get(name)
 
 
 def named(name: Any) -> Any:
     """The class or function of that name. Raises KernaxFileError where there is none."""
-    thing = own_classes().get(name) or _registered.get(name)
+    thing = _holder_of(name)
     if thing is None or inspect.isabstract(thing):
-        raise KernaxFileError(f"{name} is no class of this version of kernax, and not registered: see kernax.files.register")
+        raise KernaxFileError(
+            f"{name} is no class of this version of kernax, and not registered: see "
+            "kernax.files.register"
+        )
     return thing
 
 
 def name_of(thing: Any) -> str | None:
-    """The name under which files know a class or function, if they do."""
+    """The name of a class or function in files, None where it has none."""
     known = own_classes() | _registered
     return next((name for name, held in known.items() if held is thing), None)

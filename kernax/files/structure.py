@@ -1,7 +1,8 @@
-"""A model as JSON and numbered arrays, and back."""
+"""Models as JSON and numbered arrays, and back."""
 
 import dataclasses
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -22,24 +23,45 @@ def described(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int = 
     """A node as JSON; its arrays go into `arrays` under their numbers."""
     if depth > _DEEPEST:
         raise KernaxFileError(f"{path} is nested too deeply")
-    within = lambda part, name: described(part, arrays, f"{path}.{name}", depth + 1)
+
+    def within(part: Any, name: str) -> Any:
+        return described(part, arrays, f"{path}.{name}", depth + 1)
+
     if isinstance(node, Static):
         return {"wrapped": _name_of_function(node.function, path)}
     if isinstance(node, eqx.Module):
-        _check_module(node, path)
-        fields = {field.name: within(getattr(node, field.name), field.name) for field in dataclasses.fields(node)}
-        return {"class": name_of(type(node)), "fields": fields}
-    if type(node) in (tuple, list):
-        return {type(node).__name__: [within(part, str(i)) for i, part in enumerate(node)]}
+        return _described_module(node, path, within)
     if type(node) is dict and all(isinstance(key, str) for key in node):
         return {"dict": {key: within(part, key) for key, part in node.items()}}
+    parts = _numbered_parts(node)
+    if parts is None:
+        return _described_leaf(node, arrays, path)
+    return {type(node).__name__: [within(part, name) for name, part in parts]}
+
+
+def _numbered_parts(node: Any) -> list[tuple[str, Any]] | None:
+    """The parts of a tuple, list or slice, with names for messages; None for anything else."""
+    if type(node) in (tuple, list):
+        return [(str(i), part) for i, part in enumerate(node)]
     if isinstance(node, slice):
-        return {"slice": [within(part, "slice") for part in (node.start, node.stop, node.step)]}
-    return _leaf(node, arrays, path)
+        return [("slice", part) for part in (node.start, node.stop, node.step)]
+    return None
 
 
-def _leaf(node: Any, arrays: dict[str, np.ndarray], path: str) -> dict[str, Any]:
-    """What has no parts: an array, a value, a function by its name."""
+def _described_module(
+    module: eqx.Module, path: str, within: Callable[[Any, str], Any]
+) -> dict[str, Any]:
+    """A module as the name of its class, and its fields, each described by `within`."""
+    _check_module(module, path)
+    fields = {}
+    for field in dataclasses.fields(module):
+        value = getattr(module, field.name)
+        fields[field.name] = within(value, field.name)
+    return {"class": name_of(type(module)), "fields": fields}
+
+
+def _described_leaf(node: Any, arrays: dict[str, np.ndarray], path: str) -> dict[str, Any]:
+    """A node without parts: an array, a value, or a function by its name."""
     if isinstance(node, (jax.Array, np.ndarray, np.generic)):
         return {"array": _numbered(node, arrays, path)}
     if node is None or isinstance(node, (bool, int, float, str)):
@@ -50,7 +72,7 @@ def _leaf(node: Any, arrays: dict[str, np.ndarray], path: str) -> dict[str, Any]
 
 
 def _numbered(array: Any, arrays: dict[str, np.ndarray], path: str) -> str:
-    """The number under which an array went into `arrays`."""
+    """Adds an array to `arrays`, and returns the number that is its name there."""
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) or not holds(np.asarray(array)):
         raise KernaxFileError(f"{path} is an array of {array.dtype}, which a file cannot hold")
     _check_width(array.dtype, path, "saving")
@@ -60,11 +82,12 @@ def _numbered(array: Any, arrays: dict[str, np.ndarray], path: str) -> str:
 
 
 def holds(array: np.ndarray) -> bool:
-    """Whether an array is of a dtype that files hold: booleans, integers and floats of NumPy's own."""
+    """Whether an array is of a dtype that files hold: NumPy's booleans, integers and floats."""
     return array.dtype.kind in "biuf"
 
 
 def _check_module(module: eqx.Module, path: str) -> None:
+    """Raises KernaxFileError for a class that files cannot name, and for fields that do not fit."""
     if name_of(type(module)) is None:
         raise KernaxFileError(f"{path} is {_foreign(module)}")
     try:
@@ -74,64 +97,86 @@ def _check_module(module: eqx.Module, path: str) -> None:
 
 
 def _foreign(module: eqx.Module) -> str:
-    """What a module of no class of kernax is, and what can be done."""
-    name = type(module).__name__
+    """Says which class a module is of, and how it can be saved nevertheless."""
     if isinstance(module, Solution):
         return "a Solution, of which the value is the model: save solution.value"
-    parts = ", ".join(f'"{field.name}": ...' for field in dataclasses.fields(module)) or '"kernel": ...'
+    name = type(module).__name__
+    fields = [field.name for field in dataclasses.fields(module)] or ["kernel"]
+    parts = ", ".join(f'"{field}": ...' for field in fields)
     return (
-        f"a {name}, which is no class of kernax: kernax.files.register({name}), here and wherever the file is loaded, "
-        f"or save a dict of its parts instead, {{{parts}}}"
+        f"a {name}, which is no class of kernax: kernax.files.register({name}), here and wherever "
+        f"the file is loaded, or save a dict of its parts instead, {{{parts}}}"
     )
 
 
 def _name_of_function(function: Any, path: str) -> str:
+    """The registered name of a function. Raises KernaxFileError where there is none."""
     name = None if inspect.isclass(function) else name_of(function)
     if name is None:
         raise KernaxFileError(
             f"{path} is a plain function, {getattr(function, '__name__', function)}: "
-            "kernax.files.register it, here and wherever the file is loaded, or keep the code and save its arrays"
+            "kernax.files.register it, here and wherever the file is loaded, or keep the code and "
+            "save its arrays"
         )
     return name
 
 
 def restored(node: Any, arrays: dict[str, np.ndarray], depth: int = 0) -> Any:
-    """The opposite of `described`; takes every array that it uses out of `arrays`."""
+    """The inverse of `described`; removes every array that it uses from `arrays`."""
     if depth > _DEEPEST:
         raise KernaxFileError("it is nested too deeply")
-    within = lambda part: restored(part, arrays, depth + 1)
-    if not isinstance(node, dict) or set(node) not in ({"class", "fields"}, *({kind} for kind in _KINDS)):
-        raise KernaxFileError(f"{str(node)[:60]} is no part of a model")
-    if "class" in node:
-        return _module(node["class"], {name: within(part) for name, part in node["fields"].items()})
-    ((kind, content),) = node.items()
+
+    def within(part: Any) -> Any:
+        return restored(part, arrays, depth + 1)
+
+    if isinstance(node, dict) and set(node) == {"class", "fields"}:
+        fields = {name: within(part) for name, part in node["fields"].items()}
+        return _module(node["class"], fields)
+    kind, content = _kind_and_content(node)
     if kind == "dict":
         return {key: within(part) for key, part in content.items()}
-    if kind in ("tuple", "list", "slice"):
+    if kind in _CONTAINERS:
         return _CONTAINERS[kind]([within(part) for part in _listed(content)])
-    return _array(arrays.pop(content)) if kind == "array" else _restored_leaf(kind, content)
+    if kind == "array":
+        return _array(arrays.pop(content))
+    return _restored_leaf(kind, content)
+
+
+def _kind_and_content(node: Any) -> tuple[str, Any]:
+    """The one key of a node that is no module, which is its kind, and the value under it."""
+    if not isinstance(node, dict) or len(node) != 1 or not set(node) <= set(_KINDS):
+        raise KernaxFileError(f"{str(node)[:60]} is no part of a model")
+    ((kind, content),) = node.items()
+    return kind, content
 
 
 def _restored_leaf(kind: str, content: Any) -> Any:
+    """A value, or a function, wrapped or not."""
     if kind == "value":
         return _value(content)
-    return _function(content) if kind == "function" else Static(_function(content))
+    function = _function(content)
+    return function if kind == "function" else Static(function)
 
 
 def _listed(content: Any) -> list[Any]:
+    """The content, which must be a list."""
     if not isinstance(content, list):
         raise KernaxFileError(f"{str(content)[:60]} is no list of parts")
     return content
 
 
 def _array(array: np.ndarray) -> jax.Array:
+    """An array for JAX, of the same dtype."""
     _check_width(array.dtype, "it", "loading")
     return jnp.asarray(array)
 
 
 def _slice(parts: list[Any]) -> slice:
+    """A slice from its three parts, which must be integers or None."""
     if len(parts) != 3 or not all(part is None or type(part) is int for part in parts):
-        raise KernaxFileError(f"a slice has a start, an end and a step, integers or null, but the file has {parts}")
+        raise KernaxFileError(
+            f"a slice has a start, an end and a step, integers or null, but the file has {parts}"
+        )
     return slice(*parts)
 
 
@@ -139,12 +184,14 @@ _CONTAINERS = {"tuple": tuple, "list": list, "slice": _slice}
 
 
 def _value(content: Any) -> Any:
+    """The content, which must be a number, a string or None."""
     if content is not None and not isinstance(content, (bool, int, float, str)):
         raise KernaxFileError(f"{str(content)[:60]} is no value")
     return content
 
 
 def _function(name: Any) -> Any:
+    """The registered function of that name."""
     function = named(name)
     if inspect.isclass(function):
         raise KernaxFileError(f"{name} is a class, where the file needs a function")
@@ -152,19 +199,30 @@ def _function(name: Any) -> Any:
 
 
 def _module(name: Any, fields: dict[str, Any]) -> eqx.Module:
+    """A module with these fields, of the class of that name."""
     cls = named(name)
     if not (isinstance(cls, type) and issubclass(cls, eqx.Module)):
         raise KernaxFileError(f"{name} is a function, where the file needs a class")
-    wanted = [field.name for field in dataclasses.fields(cls)]
-    if sorted(wanted) != sorted(fields):
-        raise KernaxFileError(f"{name} has fields {', '.join(wanted)}, but the file has {', '.join(fields)}")
+    _check_names(name, [field.name for field in dataclasses.fields(cls)], list(fields))
+    # Not by the constructor, which might round or refuse what was saved.
     module = object.__new__(cls)
-    for field in wanted:  # as they were: no constructor, which might round or refuse
-        object.__setattr__(module, field, fields[field])
+    for field in dataclasses.fields(cls):
+        object.__setattr__(module, field.name, fields[field.name])
     check_fields(module)
     return module
 
 
+def _check_names(name: str, wanted: list[str], given: list[str]) -> None:
+    """Raises KernaxFileError unless a class and the file have fields of the same names."""
+    if sorted(wanted) != sorted(given):
+        raise KernaxFileError(
+            f"{name} has fields {', '.join(wanted)}, but the file has {', '.join(given)}"
+        )
+
+
 def _check_width(dtype: Any, what: str, verb: str) -> None:
+    """Raises KernaxFileError for numbers of 64 bits that JAX would cast to 32."""
     if dtype.itemsize == 8 and not jax.config.jax_enable_x64:  # pyright: ignore
-        raise KernaxFileError(f"{what} holds {dtype}: call jax.config.update('jax_enable_x64', True) before {verb} it")
+        raise KernaxFileError(
+            f"{what} holds {dtype}: call jax.config.update('jax_enable_x64', True) before {verb} it"
+        )

@@ -1,25 +1,22 @@
-"""Gaussian-process regression: conditioning on noisy values, and the evidence that hyperparameters are learned from."""
+"""Gaussian-process regression: conditioning on noisy values, and the log evidence."""
 
 from collections.abc import Callable
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import as_noise, as_targets, as_weights, cast, count, dtype_of
-from kernax.core.density import cholesky, factor_of, log_density
+from kernax.core.boundary import as_noise, cast
+from kernax.core.density import factor_of, log_density
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import gram, gram_operator
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, weighted_solve
-from kernax.core.memory import check_memory
-from kernax.core.numerics import safe_sqrt
-from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
-from kernax.core.solution import Solution, Suspect, finish, void_unless_known, warn_of_rounding
-from kernax.core.solvers import JitteredCholesky, solve_lower
-from kernax.gp.process import FixedMean, GaussianProcess, PosteriorKernel, ShiftedMean, as_mean
+from kernax.core.solution import Solution, finish, warn_of_rounding
+from kernax.core.solvers import JitteredCholesky
+from kernax.core.task import Task, check_task, may_be_positive
+from kernax.gp.posterior import posterior_kernel
+from kernax.gp.process import FixedMean, GaussianProcess, ShiftedMean, as_mean
 
 _MOST_ROUNDING = 0.01  # nats of the log evidence
 
@@ -33,27 +30,31 @@ def condition(
     weights: ArrayLike | None = None,
     throw: bool = True,
 ) -> Solution[GaussianProcess]:
-    """The process given `y_i = f(x_i) + e_i`, `e_i ~ N(0, noise)`: another process (Rasmussen & Williams 2006, eqs. 2.25-2.26).
+    """The process given `y_i = f(x_i) + e_i`, `e_i ~ N(0, noise)`: another process.
 
-    With `C = K + noise I`, its mean is `m(x) + k(x, X) C^-1 (y - m(X))` and its covariance `k(x, z) - k(x, X) C^-1 k(X, z)`.
-    Conditioning twice is conditioning on all the data at once.
+    With `C = K + noise I`, its mean is `m(x) + k(x, X) C^-1 (y - m(X))` and its covariance
+    `k(x, z) - k(x, X) C^-1 k(X, z)` (Rasmussen & Williams 2006, eqs. 2.25-2.26). Conditioning twice
+    is conditioning on all the data at once.
 
     Arguments:
         process: a prior, or a process that has been conditioned already.
         X: stack of n points.
         y: targets (n,), or (n, outputs) for independent outputs that share the kernel.
-        noise: variance >= 0 of the noise, a number or one for each point (n,). scikit-learn's `alpha`; `kernel_ridge`'s ridge.
-            Without noise a positive weight changes nothing, and the evidence has a value for weights of zero and one only.
-        weights: (n,) >= 0, powers of the likelihood: two is the observation repeated, zero the observation removed.
+        noise: variance >= 0 of the noise, a number or one for each point (n,); it is
+            scikit-learn's `alpha`, and the ridge of `kernel_ridge`. Without noise a positive weight
+            changes nothing, and the evidence is finite for weights of zero and one only.
+        weights: (n,) >= 0, powers of the likelihood: two is the observation repeated, zero the
+            observation removed.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
-        A `Solution` whose `value` is a `GaussianProcess`. Its mean is a `KernelExpansion` if the prior mean is a fixed number.
-        Differentiable in the process, X, y, noise and weights. Stats: `log_evidence` (`log_marginal_likelihood`), the
-        `jitter` added to the noise, the relative `residual` of the solve, and `rounding`, an estimate of how many nats of
-        the log evidence rounding has moved, of targets that are likely: above 0.01 there is a ConditionWarning, and near one
-        the matrix that was factorised is not the one that was asked for, such as that of copies of points with hardly any
-        noise.
+        A `Solution` whose `value` is a `GaussianProcess`. Its mean is a `KernelExpansion` if the
+        prior mean is a fixed number. Differentiable in the process, X, y, noise and weights. Stats:
+        `log_evidence` (`log_marginal_likelihood`), the `jitter` added to the noise, the relative
+        `residual` of the solve, and `rounding`, an estimate of the rounding error of the log
+        evidence, in nats, for targets that are likely under the process. Above 0.01 there is a
+        ConditionWarning. Near one the factorised matrix differs too much from `C`, as happens with
+        copies of points and hardly any noise.
 
     Raises:
         ValueError: bad shapes or values.
@@ -61,44 +62,44 @@ def condition(
         MemoryBudgetError: the dense matrix would not fit.
     """
     if not isinstance(process, GaussianProcess):
-        raise ValueError(f"process must be a GaussianProcess, but is of type {type(process).__name__}: GaussianProcess(kernel)")
-    kernel, X = prepare(process.covariance, X)
-    y, noise, weights = _checked(X, y, noise, weights, "condition")
-    solution = _condition(kernel, cast(process.mean, y.dtype), X, y, noise, weights)
+        raise ValueError(
+            f"process must be a GaussianProcess, but is of type {type(process).__name__}: "
+            "GaussianProcess(kernel)"
+        )
+    task = check_task(
+        "condition", process.covariance, X, y, weights, in_features=may_be_positive(noise)
+    )
+    noise = as_noise(noise, task.n, task.dtype)
+    solution = _condition(task, cast(process.mean, task.dtype), noise)
     advice = "more noise or rescaled inputs may help"
     if not isinstance(process.mean, FixedMean):
         advice += ", and the mean must be finite at every point"
-    hint = f"condition with {type(kernel).__name__}: {advice}."
+    hint = f"condition with {task.kernel_name}: {advice}."
     warn_of_rounding(solution, _MOST_ROUNDING, "the evidence", hint)
-    return finish(solution, throw, hint, suspect=Suspect("K", count(X), lambda: gram(kernel, X)))
+    return finish(solution, throw, hint, suspect=task.suspect())
 
 
 @compiled
-def _condition(kernel, mean, X, y, noise, weights):
-    operator, targets = gram_operator(kernel, X), _without_mean(mean, X, y)
-    factor, _, stats = factor_of(operator, weights, noise)
-    rhs = targets if weights is None else weights[:, None] * targets
-    a, result, solved = weighted_solve(operator, weights, noise, rhs, JitteredCholesky(), factor)
-    evidence = log_density(operator, weights, noise, targets, factor)
-    update = KernelExpansion(kernel, X, a.reshape(y.shape), jnp.zeros(y.shape[1:], y.dtype))
-    if isinstance(mean, FixedMean):
-        mean = eqx.tree_at(lambda f: f.bias, update, jnp.broadcast_to(mean.value, y.shape[1:]))
-    else:
-        mean = ShiftedMean(mean, update)
-    posterior = GaussianProcess(_posterior(kernel, X, operator, weights, noise, factor, result), mean)
-    return Solution(posterior, result, stats | solved | {"log_evidence": evidence})
+def _condition(task, mean, noise):
+    """The posterior process, with the log evidence among its stats."""
+    system = WeightedSystem.of(task.gram(), task.weights, noise)
+    targets = _without_mean(mean, task)
+    factor, _, stats = factor_of(system)
+    rhs = task.weights.times(targets)
+    a, result, solved = weighted_solve(system, rhs, JitteredCholesky(), factor=factor)
+    stats = stats | solved | {"log_evidence": log_density(system, targets, factor)}
+    posterior = posterior_kernel(factor, task.kernel, task.X, system, result)
+    return Solution(GaussianProcess(posterior, _updated_mean(mean, task, a)), result, stats)
 
 
-def _posterior(kernel, X, operator, weights, noise, factor, result):
-    system = WeightedSystem(operator, weights, noise).with_jitter(factor)
-    lower = void_unless_known(cholesky(system.symmetric_form().as_matrix(), factor), result)
-    if weights is None:
-        return PosteriorKernel(kernel, X, lower)
-    roots = safe_sqrt(weights)
-    cross = solve_lower(lower, roots[:, None] * operator.as_matrix())
-    removed = weights == 0  # their shift is positive, that of a point without noise is not
-    gains = jnp.where(removed, weights, 0) / jnp.where(removed, system.shift, 1)
-    return PosteriorKernel(kernel, X, lower, roots, gains, cross)
+def _updated_mean(mean: Callable, task: Task, a: Float[Array, "n p"]) -> Callable:
+    """`m(x) + k(x, X) a`: an expansion with a bias where the prior mean is a fixed number."""
+    shape = task.y.shape
+    fixed = isinstance(mean, FixedMean)
+    bias = mean.value if fixed else jnp.zeros((), task.y.dtype)
+    bias = jnp.broadcast_to(bias, shape[1:])
+    update = KernelExpansion(task.kernel, task.X, a.reshape(shape), bias)
+    return update if fixed else ShiftedMean(mean, update)
 
 
 def log_marginal_likelihood(
@@ -110,45 +111,48 @@ def log_marginal_likelihood(
     weights: ArrayLike | None = None,
     mean: Callable | ArrayLike = 0.0,
 ) -> Float[Array, ""]:
-    """`log N(y | m(X), C) = -1/2 (r.C^-1 r + log |C| + n log 2 pi)`, `C = K + noise I`, `r = y - m(X)`.
+    """`log N(y | m(X), C)`, `C = K + noise I`: the evidence of a kernel, a noise and a mean.
 
-    The evidence of a kernel, a noise variance and a mean (Rasmussen & Williams 2006, eq. 2.30): maximise it to learn them.
-    Arguments are those of `condition`; `mean` is a number or a function of a point. With weights it is
-    `log N(S r | 0, S K S + noise I) + 1/2 sum (1 - w) log(2 pi noise)`, S = sqrt(weights). Several outputs are summed.
+    It is `-1/2 (r.C^-1 r + log |C| + n log 2 pi)` with `r = y - m(X)` (Rasmussen & Williams 2006,
+    eq. 2.30): maximise it to learn hyperparameters. Arguments are those of `condition`; `mean` is a
+    number or a function of a point. With weights w and `S = sqrt(diag(w))` it is
+    `log N(S r | 0, S K S + noise I) + 1/2 sum (1 - w) log(2 pi noise)`. Several outputs are summed.
 
-    Its derivative (eq. 5.9) costs about three factorisations, for any number of hyperparameters. NaN if there is no
-    Cholesky factor. If it took jitter, or if rounding moves it by more than 0.01, there is a warning, though not inside `jit`,
-    `grad` or `vmap`; there as everywhere the `jitter` and `rounding` in `condition(...).stats` tell it. Rounding acts like
-    noise of variance eps * variance: in float32 a prior variance of 1e5 times the noise costs several per cent of the
-    evidence. A `mean` that takes a large trend out avoids it.
+    Its derivative (eq. 5.9) costs about three factorisations, for any number of hyperparameters.
+    NaN if there is no Cholesky factor. There is a warning if jitter was needed, or if the rounding
+    error is above 0.01, though not inside `jit`, `grad` or `vmap`; `condition(...).stats` holds
+    both, `jitter` and `rounding`, everywhere. Rounding acts like noise of variance eps * variance:
+    in float32 a prior variance of 1e5 times the noise costs several per cent of the evidence. A
+    `mean` that takes a large trend out avoids it.
 
     Raises ValueError for bad shapes or values.
     """
-    kernel, X = prepare(kernel, X)
-    y, noise, weights = _checked(X, y, noise, weights, "log_marginal_likelihood")
-    solution = _evidence(kernel, cast(as_mean(mean), y.dtype), X, y, noise, weights)
+    task = check_task(
+        "log_marginal_likelihood", kernel, X, y, weights, in_features=may_be_positive(noise)
+    )
+    noise = as_noise(noise, task.n, task.dtype)
+    solution = _evidence(task, cast(as_mean(mean), task.dtype), noise)
     hint = "log_marginal_likelihood: more noise makes it exact."
     warn_of_rounding(solution, _MOST_ROUNDING, "the evidence", hint)
     return finish(solution, throw=False, hint=hint).value
 
 
 @compiled
-def _evidence(kernel, mean, X, y, noise, weights):
-    operator = gram_operator(kernel, X)
-    factor, result, stats = factor_of(operator, weights, noise)
-    return Solution(log_density(operator, weights, noise, _without_mean(mean, X, y), factor), result, stats)
+def _evidence(task, mean, noise):
+    """The log evidence, with the result and stats of the factorisation."""
+    system = WeightedSystem.of(task.gram(), task.weights, noise)
+    factor, result, stats = factor_of(system)
+    return Solution(log_density(system, _without_mean(mean, task), factor), result, stats)
 
 
-def _checked(X, y, noise, weights, verb):
-    check_memory(X, verb=verb)
-    n, dtype = count(X), dtype_of(X)
-    return as_targets(y, n, dtype), as_noise(noise, n, dtype), as_weights(weights, n, dtype)
-
-
-def _without_mean(mean, X, y):
+def _without_mean(mean: Callable, task: Task) -> Float[Array, "n p"]:
     """`y - m(X)`, one column per output."""
-    means = jax.vmap(mean)(X)
+    y = task.y
+    means = jax.vmap(mean)(task.X)
     if means.shape not in (y.shape[:1], y.shape):
         allowed = "a scalar" if y.ndim == 1 else f"a scalar or shape {y.shape[1:]}"
-        raise ValueError(f"mean must return {allowed} to go with y of shape {y.shape}, but returns shape {means.shape[1:]}")
-    return y.reshape(len(y), -1) - means.reshape(len(y), -1)
+        raise ValueError(
+            f"mean must return {allowed} to go with y of shape {y.shape}, but returns shape "
+            f"{means.shape[1:]}"
+        )
+    return task.columns - means.reshape(task.n, -1)

@@ -1,5 +1,16 @@
-"""Formulas: one class a kernel."""
+"""Formulas: one class a kernel, and one table that registers each of them.
 
+`FAMILIES` is that table. What kernax exports, which classes files may name, what the command line
+understands, the page of the interface and the tests of conformance are read off it.
+"""
+
+# pyright: reportArgumentType=false
+# Parameters may be numbers and lists: fields convert them to arrays, which pyright cannot know.
+
+import jax.numpy as jnp
+
+from kernax.core.features import FeatureMap
+from kernax.core.kernel import Constant, Power, Product, Scaled, Sum
 from kernax.kernels.combinators import (
     Centred,
     Custom,
@@ -12,9 +23,17 @@ from kernax.kernels.combinators import (
     Warped,
 )
 from kernax.kernels.dot_product import BilinearForm, Linear, Polynomial, Tanh
-from kernax.kernels.features import GaussianBasis, IndicatorBins, PolynomialBasis, SigmoidBasis
+from kernax.kernels.entry import Entry, Points
+from kernax.kernels.features import GaussianBasis, PolynomialBasis, SigmoidBasis
 from kernax.kernels.integers import Herglotz, Precomputed
-from kernax.kernels.nonstationary import ArcCosine, Brownian, BrownianBridge, ChangePoint, Gibbs, IntegratedBrownian
+from kernax.kernels.nonstationary import (
+    ArcCosine,
+    Brownian,
+    BrownianBridge,
+    ChangePoint,
+    Gibbs,
+    IntegratedBrownian,
+)
 from kernax.kernels.sets import AllSubsets, Intersection, Jaccard, Monomials, Tanimoto
 from kernax.kernels.spectrum import AllSubstrings, BlendedSpectrum, Mismatch, Spectrum
 from kernax.kernels.stationary import (
@@ -32,12 +51,154 @@ from kernax.kernels.stationary import (
 from kernax.kernels.subsequences import AllSubsequences, Subsequence
 from kernax.kernels.subset_trees import SubsetTree
 
-__all__ = [
-    "RBF", "BilinearForm", "Cosine", "Custom", "ExpOf", "GammaExponential", "Linear", "Matern", "Matern12", "Matern32",
-    "Matern52", "Modulated", "Normalised", "On", "Periodic", "Polynomial", "PolynomialOf", "RationalQuadratic",
-    "SpectralMixture", "Tanh", "Warped",
-    "AllSubsequences", "AllSubstrings", "BlendedSpectrum", "Mismatch", "Spectrum", "Subsequence",
-    "AllSubsets", "Intersection", "Jaccard", "Monomials", "SubsetTree", "Tanimoto",
-    "ArcCosine", "Brownian", "BrownianBridge", "Centred", "ChangePoint", "GaussianBasis", "GaussianOf", "Gibbs", "Herglotz",
-    "IndicatorBins", "IntegratedBrownian", "PolynomialBasis", "Precomputed", "SigmoidBasis",
-]  # fmt: skip
+
+def _weighted(weights, x, z):
+    return jnp.sum(jnp.exp(weights) * x * z)
+
+
+def _weighted_sum(weights, x):
+    return jnp.sum(weights * x)
+
+
+def _growing(rates, x):
+    return jnp.exp(rates * x)
+
+
+FAMILIES: dict[str, tuple[Entry, ...]] = {
+    "Stationary kernels": (
+        Entry(RBF, Points.VECTORS, lambda: [RBF(0.8), RBF([0.5, 2.0])], in_expressions=True),
+        Entry(
+            Matern12,
+            Points.VECTORS,
+            lambda: [Matern12(1.3), Matern12([0.5, 2.0])],
+            in_expressions=True,
+        ),
+        Entry(Matern32, Points.VECTORS, lambda: [Matern32([0.5, 2.0])], in_expressions=True),
+        Entry(Matern52, Points.VECTORS, lambda: [Matern52([0.5, 2.0])], in_expressions=True),
+        Entry(Matern, Points.VECTORS, lambda: [Matern(1.2, [0.5, 2.0])], in_expressions=True),
+        Entry(
+            RationalQuadratic,
+            Points.VECTORS,
+            lambda: [RationalQuadratic([0.5, 2.0], 1.5)],
+            in_expressions=True,
+        ),
+        Entry(
+            GammaExponential,
+            Points.VECTORS,
+            lambda: [GammaExponential([0.5, 2.0], 1.3), GammaExponential(1.0, 2.0)],
+            in_expressions=True,
+        ),
+        Entry(
+            Periodic,
+            Points.VECTORS,
+            lambda: [Periodic([0.8, 1.5], [1.7, 2.9])],
+            in_expressions=True,
+        ),
+        Entry(Cosine, Points.VECTORS, lambda: [Cosine([1.7, 2.9])], in_expressions=True),
+        Entry(
+            SpectralMixture,
+            Points.VECTORS,
+            lambda: [
+                SpectralMixture([0.7, 0.4], [[0.3, 0.1], [-0.2, 0.5]], [[0.2, 0.3], [0.1, 0.25]])
+            ],
+        ),
+    ),
+    "Kernels of inner products": (
+        Entry(Linear, Points.VECTORS, lambda: [Linear()], in_expressions=True),
+        Entry(
+            Polynomial,
+            Points.VECTORS,
+            lambda: [Polynomial(3, 0.5), Polynomial(2, 0.0)],
+            in_expressions=True,
+        ),
+        Entry(BilinearForm, Points.VECTORS, lambda: [BilinearForm([[1.0, 0.2], [0.3, -0.5]])]),
+        Entry(Constant, Points.VECTORS, lambda: [Constant(0.6)], in_expressions=True),
+        # Of orders 0 and 2 the first or the second derivative jumps at zero.
+        Entry(ArcCosine, Points.NONZERO, lambda: [ArcCosine(0), ArcCosine(1), ArcCosine(2)]),
+        Entry(Tanh, Points.VECTORS, lambda: [Tanh(0.5, 0.1, indefinite=True)]),
+    ),
+    "Kernels of places": (
+        Entry(Brownian, Points.PLACES, lambda: [Brownian()]),
+        Entry(BrownianBridge, Points.PLACES, lambda: [BrownianBridge()]),
+        Entry(IntegratedBrownian, Points.PLACES, lambda: [IntegratedBrownian()]),
+        Entry(Gibbs, Points.VECTORS, lambda: [Gibbs(Custom(_growing, jnp.array([0.3, -0.2])))]),
+        Entry(
+            ChangePoint,
+            Points.VECTORS,
+            lambda: [ChangePoint(RBF(0.8), Linear(), 0.2, 0.5, dimension=1)],
+        ),
+    ),
+    "Kernels of integers": (
+        Entry(
+            Precomputed,
+            Points.INTEGERS,
+            lambda: [
+                Precomputed(jnp.minimum.outer(jnp.arange(1.0, 6.0), jnp.arange(1.0, 6.0))),
+                Precomputed.from_blocks(2 * jnp.eye(3), jnp.ones((3, 2)), 3 * jnp.eye(2)),
+            ],
+        ),
+        Entry(Herglotz, Points.INTEGERS, lambda: [Herglotz([0.4, 0.1, 1.3])]),
+    ),
+    "Kernels of sets": (
+        Entry(AllSubsets, Points.SETS, lambda: [AllSubsets([0.5, 2.0])]),
+        Entry(Monomials, Points.SETS, lambda: [Monomials([0.5, 2.0])]),
+        Entry(Intersection, Points.SETS, lambda: [Intersection()]),
+        Entry(Jaccard, Points.SETS, lambda: [Jaccard()]),
+        # It warns of a point at zero, which has no features.
+        Entry(Tanimoto, Points.NONZERO, lambda: [Tanimoto()]),
+    ),
+    "Kernels of strings": (
+        Entry(Spectrum, Points.STRINGS, lambda: [Spectrum(2), Spectrum(7)], in_expressions=True),
+        Entry(
+            BlendedSpectrum, Points.STRINGS, lambda: [BlendedSpectrum(3, 0.8)], in_expressions=True
+        ),
+        Entry(AllSubstrings, Points.STRINGS, lambda: [AllSubstrings(0.8)], in_expressions=True),
+        Entry(
+            Mismatch, Points.STRINGS, lambda: [Mismatch(3, 1), Mismatch(7, 2)], in_expressions=True
+        ),
+        Entry(Subsequence, Points.STRINGS, lambda: [Subsequence(3, 0.6)], in_expressions=True),
+        Entry(AllSubsequences, Points.STRINGS, lambda: [AllSubsequences(0.6)], in_expressions=True),
+    ),
+    "Kernels of trees": (Entry(SubsetTree, Points.TREES, lambda: [SubsetTree(0.6)]),),
+    "Kernels of other kernels": (
+        Entry(Sum, Points.VECTORS, lambda: [RBF() + Linear() + 0.5]),
+        Entry(Product, Points.VECTORS, lambda: [RBF() * Polynomial()]),
+        Entry(Scaled, Points.VECTORS, lambda: [0.7 * Matern32()]),
+        Entry(Power, Points.VECTORS, lambda: [Polynomial(1, 0.3) ** 3]),
+        Entry(On, Points.VECTORS, lambda: [On(RBF(), 1) * On(Linear(), slice(0, 1))]),
+        Entry(Normalised, Points.VECTORS, lambda: [Normalised(Polynomial())]),
+        Entry(
+            Centred,
+            Points.VECTORS,
+            lambda: [Centred(Matern32(), jnp.array([[0.0, 0.0], [1.0, -0.5]]))],
+        ),
+        Entry(ExpOf, Points.VECTORS, lambda: [ExpOf(0.5 * Linear())]),
+        Entry(PolynomialOf, Points.VECTORS, lambda: [PolynomialOf(RBF(), [0.1, 0.0, 2.0])]),
+        Entry(GaussianOf, Points.VECTORS, lambda: [GaussianOf(Polynomial(), 0.3)]),
+        Entry(
+            Modulated,
+            Points.VECTORS,
+            lambda: [Modulated(RBF(), Custom(_weighted_sum, jnp.array([0.5, 2.0])))],
+        ),
+    ),
+    "Kernels of functions": (
+        Entry(
+            Warped,
+            Points.VECTORS,
+            lambda: [Warped(RBF(), Custom(_growing, jnp.array([0.3, -0.2])))],
+        ),
+        Entry(
+            FeatureMap,
+            Points.VECTORS,
+            lambda: [
+                FeatureMap(PolynomialBasis(3)),
+                FeatureMap(GaussianBasis([[0.2, 0.3], [0.6, 0.9]], 0.7)),
+                FeatureMap(SigmoidBasis([[0.2, 0.3], [0.6, 0.9]], 0.7)),
+            ],
+        ),
+        Entry(Custom, Points.VECTORS, lambda: [Custom(_weighted, jnp.array([0.5, -0.3]))]),
+    ),
+}
+KERNELS: tuple[Entry, ...] = tuple(entry for family in FAMILIES.values() for entry in family)
+
+__all__ = [entry.name for entry in KERNELS]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -1,4 +1,4 @@
-"""What strings and trees share: points over an alphabet of tokens or labels, which must be the same in two of them."""
+"""What strings and trees share: points over an alphabet of tokens or labels."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, TypeVar
@@ -15,23 +15,28 @@ Encoded = TypeVar("Encoded", bound="AbstractEncoded")
 
 
 class AbstractEncoded(eqx.Module):
-    """A stack of n points over an alphabet, padded to one shape, or one such point (without the axis n).
+    """A stack of n points over an alphabet, padded to one shape, or one point (without the axis n).
 
-    `X[i]`, with an index, a slice, or a list or array of indices or booleans, picks points of a stack; `len(X)` counts them.
+    `X[i]`, with an index, a slice, or a list or array of indices or booleans, picks points of a
+    stack; `len(X)` counts them.
     """
 
     weights: eqx.AbstractVar[Float[Array, "*n L"]]
     alphabet: eqx.AbstractVar[tuple[str, ...]]
 
-    padding: ClassVar[int] = 0  # what fills up integers
+    padding: ClassVar[int] = 0  # what integers are padded with
 
     def __getitem__(self: Encoded, index: Any) -> Encoded:
-        places = np.arange(len(self))[index] if is_concrete(index) else index  # JAX takes the last for one out of range
+        # JAX would take the last point for one out of range, NumPy raises.
+        places = np.arange(len(self))[index] if is_concrete(index) else index
         return jax.tree.map(lambda leaf: leaf[places], self)
 
     def __len__(self) -> int:
         if self.weights.ndim < 2:
-            raise ValueError(f"this is a single {_module(type(self))[:-1]}, not a stack: there is nothing to count or to pick")
+            raise ValueError(
+                f"this is a single {_module(type(self))[:-1]}, not a stack: there is nothing to "
+                "count or to pick"
+            )
         return len(self.weights)
 
     def __iter__(self: Encoded) -> Iterator[Encoded]:
@@ -47,8 +52,7 @@ class AbstractEncoded(eqx.Module):
         def both(a: Array, b: Array) -> Array:
             shape = np.maximum(a.shape[1:], b.shape[1:])
             fill = 0 if eqx.is_inexact_array(a) else self.padding
-            wide = lambda leaf: jnp.pad(leaf, [(0, 0), *((0, n) for n in shape - leaf.shape[1:])], constant_values=fill)
-            return jnp.concatenate([wide(a), wide(b)])
+            return jnp.concatenate([_padded(a, shape, fill), _padded(b, shape, fill)])
 
         return jax.tree.map(both, self, other)
 
@@ -57,31 +61,55 @@ class AbstractEncoded(eqx.Module):
         if self.alphabet != other.alphabet:
             name = _module(type(self))
             raise ValueError(
-                f"{name} over different alphabets cannot be compared: {shown(self.alphabet)} and {shown(other.alphabet)}. "
+                f"{name} over different alphabets cannot be compared: {shown(self.alphabet)} and "
+                f"{shown(other.alphabet)}. "
                 f"Encode both with one: {name}.encode(Z, X.alphabet)"
             )
 
 
+def _padded(leaf: Array, shape: np.ndarray, fill: int) -> Array:
+    """A stack (n, ...) padded to `shape` behind its leading axis."""
+    widths = [(0, 0), *((0, missing) for missing in shape - leaf.shape[1:])]
+    return jnp.pad(leaf, widths, constant_values=fill)
+
+
 def check_points(x: Any, z: Any, kind: type[AbstractEncoded]) -> None:
     """Raises ValueError unless both are single points of a kind, over one alphabet."""
-    name = _module(kind)
     for point in (x, z):
-        if not isinstance(point, kind):
-            numeric = hasattr(point, "shape")
-            came = f"numbers, of shape {point.shape}" if numeric else f"a {type(point).__name__}"
-            advice = "take a kernel of vectors, such as RBF" if numeric else f"encode it with kernax.{name}.encode"
-            raise ValueError(
-                f"this kernel compares {name}, but a point is {came}: {advice}, or pick the {name} of mixed points with "
-                "On(kernel, where)"
-            )
-        if point.weights.ndim != 1:
-            came = f"a stack of {len(point)}: see gram" if point.weights.ndim else "part of one: pick stacks as X[:1], not X[0]"
-            raise ValueError(f"this kernel compares two {name}, but a point is {came}")
+        _check_kind(point, kind)
+        _check_single(point)
     x.check_alphabet_of(z)
 
 
+def _check_kind(point: Any, kind: type[AbstractEncoded]) -> None:
+    """Raises ValueError for a point of another kind, with advice for numbers and for raw text."""
+    if isinstance(point, kind):
+        return
+    name = _module(kind)
+    if hasattr(point, "shape"):
+        came = f"numbers, of shape {point.shape}: take a kernel of vectors, such as RBF"
+    else:
+        came = f"a {type(point).__name__}: encode it with kernax.{name}.encode"
+    raise ValueError(
+        f"this kernel compares {name}, but a point is {came}, or pick the {name} of mixed points "
+        "with On(kernel, where)"
+    )
+
+
+def _check_single(point: AbstractEncoded) -> None:
+    """Raises ValueError for a stack, or for part of a point."""
+    if point.weights.ndim == 1:
+        return
+    name = _module(type(point))
+    came = "part of one: pick stacks as X[:1], not X[0]"
+    if point.weights.ndim:
+        came = f"a stack of {len(point)}: see gram"
+    raise ValueError(f"this kernel compares two {name}, but a point is {came}")
+
+
 def _module(kind: type[AbstractEncoded]) -> str:
-    return kind.__name__.lower()  # strings.Strings, trees.Trees
+    """The module of a kind, which is also its name in messages: strings, trees."""
+    return kind.__name__.lower()
 
 
 def check_alphabet(alphabet: Any) -> tuple[str, ...]:
@@ -91,11 +119,11 @@ def check_alphabet(alphabet: Any) -> tuple[str, ...]:
     alphabet = tuple(alphabet)
     if not all(isinstance(token, str) for token in alphabet) or len(set(alphabet)) < len(alphabet):
         raise ValueError(f"alphabet must hold different strings, but is {shown(alphabet)}")
-    return tuple(map(str, alphabet))  # no strings of NumPy, which are not quite static
+    return tuple(map(str, alphabet))  # NumPy's strings become Python's, for a static field
 
 
 def check_unknown(unknown: str) -> None:
-    """Raises ValueError unless it says what becomes of a token outside the alphabet."""
+    """Raises ValueError unless the option is one of those for tokens outside the alphabet."""
     if unknown not in ("refuse", "gap"):
         raise ValueError(f"unknown must be 'refuse' or 'gap', but is {unknown!r}")
 

@@ -1,8 +1,9 @@
 """Kernels made of kernels, and kernels made of your own functions.
 
-Sums, products, scales and integer powers are operators on every kernel (`2.0 * RBF() + Linear() ** 2`). What closure theory
-further allows is here (Shawe-Taylor & Cristianini 2004, proposition 3.22). Where a function is asked for, a module keeps
-its parameters learnable, a plain function is static, and `Custom(function, parameters)` is the way between.
+Sums, products, scales and integer powers are operators on every kernel (`2.0 * RBF() + Linear() **
+2`). The other operations under which kernels are closed are here (Shawe-Taylor & Cristianini 2004,
+proposition 3.22). Where a function is needed, the parameters of a module are learned, a plain
+function is static, and `Custom(function, parameters)` makes one with parameters of the other.
 """
 
 from collections.abc import Callable
@@ -16,22 +17,33 @@ from jax import lax
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.boundary import as_stack
+from kernax.core.features import Features, LowRank, explicit_features, low_rank_gram
 from kernax.core.functions import as_module
-from kernax.core.kernel import AbstractCombinator, AbstractKernel, AbstractWideRange, Invariance, as_kernel
+from kernax.core.kernel import (
+    AbstractCombinator,
+    AbstractKernel,
+    AbstractWideRange,
+    Invariance,
+    as_kernel,
+)
 from kernax.core.numerics import safe_sqrt
 from kernax.core.parameters import as_floats, data, nonnegative, positive
 
 
 def _strong(parameters: PyTree) -> PyTree:
-    inexact = lambda leaf: eqx.is_array_like(leaf) and jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
+    """The same tree with strongly typed arrays in place of Python floats and weakly typed ones."""
+    inexact = lambda leaf: (
+        eqx.is_array_like(leaf) and jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
+    )
     return jax.tree.map(lambda leaf: as_floats(leaf) if inexact(leaf) else leaf, parameters)
 
 
 class Custom(AbstractKernel):
-    """`function(parameters, x, z)` as a kernel, or `function(parameters, x)` wherever a function of one point is wanted.
+    """`function(parameters, x, z)` as a kernel, or `function(parameters, x)` as one of a point.
 
-    `function` is static: it must take everything that is learned through `parameters`, any pytree, whose inexact arrays
-    count as real parameters. Whether it is positive semidefinite is up to you: `kernax.testing.check_kernel` looks.
+    `function` is static: it must take everything that is learned through `parameters`, any pytree,
+    whose inexact arrays count as real parameters. It must be positive semidefinite, which
+    `kernax.testing.check_kernel` tests.
     """
 
     function: Callable = eqx.field(static=True)
@@ -42,7 +54,10 @@ class Custom(AbstractKernel):
 
 
 class Warped(AbstractKernel):
-    """`k(phi(x), phi(z))` for any function phi of a point: a deep kernel, if phi is a network (Wilson et al. 2016)."""
+    """`k(phi(x), phi(z))` for any function phi of a point.
+
+    A deep kernel, if phi is a network (Wilson et al. 2016).
+    """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
     phi: Callable = eqx.field(converter=as_module)
@@ -82,17 +97,21 @@ class PolynomialOf(AbstractCombinator):
 
     def __check_init__(self):
         if self.coefficients.ndim != 1 or not len(self.coefficients):
-            raise ValueError(f"coefficients must have shape (p,), p >= 1, but have shape {self.coefficients.shape}")
+            raise ValueError(
+                "coefficients must have shape (p,), p >= 1, but have shape "
+                f"{self.coefficients.shape}"
+            )
 
     def __call__(self, x, z):
         return jnp.polyval(self.coefficients[::-1], self.kernel(x, z))
 
 
 class Normalised(AbstractCombinator):
-    """`k(x, z) / sqrt(k(x, x) k(z, z))`, the cosine of the angle between features; 0 where one of them is zero.
+    """`k(x, z) / sqrt(k(x, x) k(z, z))`, the cosine of the angle between features.
 
-    `gram` and learners warn of points without features: an empty string, an empty set. There f is its bias, and the variance
-    of a Gaussian process is zero, prior and posterior, so that it seems sure of what it cannot know.
+    It is 0 where `k(x, x)` or `k(z, z)` is, for points without features, such as an empty string or
+    set, of which `gram` and learners warn. There a learned f is its bias, and a Gaussian process
+    has variance zero, prior and posterior, though nothing is known of its value.
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
@@ -100,13 +119,15 @@ class Normalised(AbstractCombinator):
     normalises: ClassVar[bool] = True
 
     def __call__(self, x, z):
-        (k, power), (kx, power_x), (kz, power_z) = self._scaled(x, z), self._scaled(x, x), self._scaled(z, z)
+        (k, power) = self._scaled(x, z)
+        (kx, power_x) = self._scaled(x, x)
+        (kz, power_z) = self._scaled(z, z)
         size = safe_sqrt(kx) * safe_sqrt(kz)
         cosine = jnp.where(size == 0, 0, k / jnp.where(size == 0, 1, size))  # and NaN stays NaN
         return cosine * jnp.exp2(power - (power_x + power_z) / 2)
 
     def _scaled(self, x: PyTree, z: PyTree) -> tuple[Array, Array]:
-        """Mantissa and exponent."""
+        """`k(x, z)` as mantissa and exponent of two."""
         if isinstance(self.kernel, AbstractWideRange):
             return self.kernel.scaled(x, z)
         k = self.kernel(x, z)
@@ -114,10 +135,11 @@ class Normalised(AbstractCombinator):
 
 
 class GaussianOf(AbstractCombinator):
-    """`exp(-beta (k(x, x) + k(z, z) - 2 k(x, z)))`, beta > 0: a Gaussian of the distance between the features of k.
+    """`exp(-beta (k(x, x) + k(z, z) - 2 k(x, z)))`, beta > 0: an RBF of the features of k.
 
-    Of `Linear()` it is `RBF(1 / sqrt(2 beta))`, but loses digits where points are close and far from zero. beta is in units of
-    1 / k. Rounding never makes the squared distance negative.
+    `GaussianOf(Linear(), beta)` is `RBF(1 / sqrt(2 beta))`, but loses digits where points are close
+    to each other and far from zero. beta is in units of 1 / k. Rounding never makes the squared
+    distance negative.
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
@@ -125,26 +147,30 @@ class GaussianOf(AbstractCombinator):
 
     def __call__(self, x, z):
         s = self.kernel(x, x) + self.kernel(z, z) - 2 * self.kernel(x, z)
-        return jnp.exp(-self.beta * jnp.where(s < 0, s - lax.stop_gradient(s), s))  # the value clamped, not the derivative
+        # The value is clamped at zero, the derivative is not.
+        return jnp.exp(-self.beta * jnp.where(s < 0, s - lax.stop_gradient(s), s))
 
 
 class Centred(AbstractKernel):
-    """`k(x, z) - mean_i k(x, p_i) - mean_i k(p_i, z) + mean_ij k(p_i, p_j)`: features minus their mean over `points`.
+    """`k(x, z) - mean_i k(x, p_i) - mean_i k(p_i, z) + mean_ij k(p_i, p_j)`, p the m `points`.
 
-    `points` is a stack of m. `gram(Centred(k, X), X)` is `H K H`, `H = I - 1/n` (Schoelkopf, Smola & Mueller 1998). A
-    single value costs m^2 evaluations of k, a Gram matrix m^2 altogether and m more for each point.
+    The kernel of features minus their mean over the points. `gram(Centred(k, X), X)` is `H K H`,
+    `H = I - 1/n` (Schoelkopf, Smola & Mueller 1998). A single value costs m^2 evaluations of k, a
+    Gram matrix m^2 altogether and m more for each point.
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
     points: PyTree = data(converter=lambda points: as_stack(points, "points"))
 
     def __call__(self, x, z):
-        k, over = self.kernel, lambda f: jnp.mean(jax.vmap(f)(self.points))
+        k = self.kernel
+        over = lambda f: jnp.mean(jax.vmap(f)(self.points))
         centre = over(lambda p: over(lambda q: k(p, q)))
         return k(x, z) - over(lambda p: k(x, p)) - over(lambda p: k(p, z)) + centre
 
 
 def _hashable(where: Any) -> Any:
+    """Dimensions as a tuple of integers, anything else as it is, for a static field."""
     if eqx.is_array(where) or isinstance(where, np.generic):
         where = np.asarray(where).tolist()
     if not isinstance(where, (list, tuple, range)):
@@ -152,16 +178,17 @@ def _hashable(where: Any) -> Any:
     places = np.asarray(where)
     if places.ndim != 1 or places.dtype.kind not in "iu":
         raise ValueError(
-            f"On(kernel, where) takes dimensions as integers, but where is {where!r}: use np.flatnonzero for a mask"
+            f"On(kernel, where) takes dimensions as integers, but where is {where!r}: use "
+            "np.flatnonzero for a mask"
         )
     return tuple(places.tolist())
 
 
 class On(AbstractKernel):
-    """`k(x[where], z[where])`: some dimensions of a vector, or one part of a tuple or dict of points.
+    """`k(x[where], z[where])`: some dimensions of a vector, or one part of a tuple or dict.
 
-    `where` is a dimension, a slice or a sequence of dimensions (the kernel still sees a vector), or the index or key of a part.
-    Sums over parts are direct sums, products tensor products.
+    `where` is a dimension, a slice or a sequence of dimensions (k still takes a vector), or the
+    index or key of a part. Sums over parts are direct sums, products tensor products.
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
@@ -171,25 +198,56 @@ class On(AbstractKernel):
     mirrors: ClassVar[bool] = True
 
     def __call__(self, x, z):
-        return self.kernel(self._part(x), self._part(z))
+        part = self.part(x)
+        return self.kernel(part, part if z is x else self.part(z))
 
-    def _part(self, x: PyTree) -> PyTree:
+    def part(self, x: PyTree) -> PyTree:
+        """`x[where]`."""
         return self._dimensions(x) if hasattr(x, "shape") else self._one_of(x)
 
     def _dimensions(self, x: Array) -> Array:
-        places = self.where if isinstance(self.where, slice) else np.atleast_1d(np.asarray(self.where))
-        if isinstance(places, slice):
+        """Some dimensions of a vector. Raises ValueError unless it has them."""
+        if isinstance(self.where, slice):
+            places = self.where
             fits = x.ndim > 0 and len(range(len(x))[places]) > 0
         else:
-            fits = x.ndim == 1 and places.dtype.kind == "i" and -len(x) <= places.min() and places.max() < len(x)
+            places = np.atleast_1d(np.asarray(self.where))
+            fits = x.ndim == 1 and places.dtype.kind == "i" and _are_places(places, len(x))
         if not fits:
-            raise ValueError(f"On(kernel, {self.where!r}) picks dimensions of a vector, but a point has shape {x.shape}")
+            raise ValueError(
+                f"On(kernel, {self.where!r}) picks dimensions of a vector, but a point has shape "
+                f"{x.shape}"
+            )
         return x[places]
 
     def _one_of(self, x: PyTree) -> PyTree:
+        """One part of a tuple or dict. Raises ValueError unless x is one that has it."""
         if not isinstance(x, (tuple, list, dict)):
-            raise ValueError(f"On(kernel, {self.where!r}) picks a part of a tuple or dict, but a point is a {type(x).__name__}")
+            raise ValueError(
+                f"On(kernel, {self.where!r}) picks a part of a tuple or dict, but a point is a "
+                f"{type(x).__name__}"
+            )
         known = list(x) if isinstance(x, dict) else list(range(-len(x), len(x)))
         if self.where not in known:
-            raise ValueError(f"On(kernel, {self.where!r}) picks one part of a point, but the parts of this one are {known}")
+            raise ValueError(
+                f"On(kernel, {self.where!r}) picks one part of a point, but the parts of this one "
+                f"are {known}"
+            )
         return x[self.where]
+
+
+def _are_places(places: np.ndarray, n: int) -> bool:
+    """Whether integers are indices into n entries, from either end."""
+    return bool(-n <= places.min() and places.max() < n)
+
+
+@explicit_features.register
+def _(kernel: On) -> Features | None:
+    inner = explicit_features(kernel.kernel)
+    return None if inner is None else lambda x: inner(kernel.part(x))
+
+
+@low_rank_gram.register
+def _(kernel: On) -> LowRank | None:
+    inner = low_rank_gram(kernel.kernel)
+    return None if inner is None else lambda X: inner(jax.vmap(kernel.part)(X))

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.kernel import NO_POWER, AbstractKernel
-from kernax.core.numerics import dot, product, vectors
+from kernax.core.numerics import dot, matmul, vectors
 from kernax.core.parameters import integer, nonnegative, positive, real
 
 
@@ -23,11 +23,12 @@ class Linear(AbstractKernel):
 
 
 class Polynomial(AbstractKernel):
-    """`(x . z + offset)^degree`, degree a positive integer, offset >= 0: all monomials up to the degree.
+    """`(x . z + offset)^degree`, degree a positive integer, offset >= 0.
 
-    With an offset c > 0 its C(d + p, p) features are the distinct monomials, for p = 2 `x_i x_j`, `sqrt(2 c) x_i` and c;
-    homogeneous (c = 0) the C(d + p - 1, p) of degree exactly p (Schoelkopf & Smola 2002, section 2.1). Degree 1 with offset 0
-    is `Linear`. Grows fast: rescale inputs to about unit size.
+    With an offset c > 0 its C(d + p, p) features are the distinct monomials, for p = 2 `x_i x_j`,
+    `sqrt(2 c) x_i` and c; homogeneous (c = 0) the C(d + p - 1, p) of degree exactly p (Schoelkopf &
+    Smola 2002, section 2.1). Degree 1 with offset 0 is `Linear`. Grows fast: rescale inputs to
+    about unit size.
     """
 
     degree: int = integer("degree", hint=NO_POWER, default=2)
@@ -41,7 +42,10 @@ class Polynomial(AbstractKernel):
 
 
 class BilinearForm(AbstractKernel):
-    """`x^T B z`, `B = factor factor^T`, factor (d, r): positive semidefinite of rank at most r, also while it is learned."""
+    """`x^T B z`, `B = factor factor^T`, factor (d, r).
+
+    B is positive semidefinite of rank at most r, also while it is learned.
+    """
 
     factor: Float[Array, "d r"] = real()
 
@@ -53,29 +57,40 @@ class BilinearForm(AbstractKernel):
     def from_matrix(B: ArrayLike) -> "BilinearForm":
         """The form of a given symmetric positive semidefinite matrix, singular ones included.
 
-        Raises ValueError for a matrix that is not square, not symmetric, or has an eigenvalue below -1e-6 (float32) or
-        -1e-12 (float64) of the largest.
+        Raises ValueError for a matrix that is not square, not symmetric, or has an eigenvalue below
+        -1e-6 (float32) or -1e-12 (float64) of the largest.
         """
         B = np.asarray(B, dtype=jnp.result_type(float))
-        if B.ndim != 2 or B.shape[0] != B.shape[1]:
-            raise ValueError(f"B must be a square matrix, but has shape {B.shape}")
         tolerance = 1e-12 if B.dtype == np.float64 else 1e-6
-        if not np.allclose(B, B.T, rtol=0, atol=tolerance * np.abs(B).max()):
-            raise ValueError("B must be symmetric: x^T B z = z^T B x. Its symmetric part is (B + B.T) / 2")
+        _check_symmetric(B, tolerance)
         values, vectors = np.linalg.eigh(B)
         if values[0] < -tolerance * np.abs(values).max():
-            raise ValueError(f"B must be positive semidefinite, but has the eigenvalue {values[0]:.3g}: x^T B z is no kernel")
+            raise ValueError(
+                f"B must be positive semidefinite, but has the eigenvalue {values[0]:.3g}: x^T B z "
+                "is no kernel"
+            )
         return BilinearForm(jnp.asarray(vectors * np.sqrt(np.maximum(values, 0))))
 
     def __call__(self, x, z):
         x, z = vectors(x, z, self.factor[:, 0])
-        return dot(product(x, self.factor), product(z, self.factor))
+        return dot(matmul(x, self.factor), matmul(z, self.factor))
+
+
+def _check_symmetric(B: np.ndarray, tolerance: float) -> None:
+    """Raises ValueError unless B is square, and symmetric to a fraction of its largest entry."""
+    if B.ndim != 2 or B.shape[0] != B.shape[1]:
+        raise ValueError(f"B must be a square matrix, but has shape {B.shape}")
+    if not np.allclose(B, B.T, rtol=0, atol=tolerance * np.abs(B).max()):
+        raise ValueError(
+            "B must be symmetric: x^T B z = z^T B x. Its symmetric part is (B + B.T) / 2"
+        )
 
 
 class Tanh(AbstractKernel):
-    """`tanh(scale x . z + offset)`, the "sigmoid kernel", which is *not* positive semidefinite for any useful parameters.
+    """`tanh(scale x . z + offset)`, the "sigmoid kernel": *not* positive semidefinite.
 
-    It is here because other libraries have it. `indefinite=True` says that you know; solvers will report `not_psd`.
+    It is not for any useful parameters, and is here because other libraries have it.
+    `indefinite=True` says that you know; solvers will report `not_psd`.
     """
 
     scale: Float[Array, ""] = positive(default=1.0)
@@ -85,7 +100,8 @@ class Tanh(AbstractKernel):
     def __check_init__(self):
         if not self.indefinite:
             raise ValueError(
-                "the tanh kernel is not positive semidefinite (its Gram matrices have negative eigenvalues): "
+                "the tanh kernel is not positive semidefinite (its Gram matrices have negative "
+                "eigenvalues): "
                 "pass indefinite=True to use it all the same"
             )
 

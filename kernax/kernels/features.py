@@ -1,4 +1,4 @@
-"""Explicit features: functions of a point that `FeatureMap` turns into kernels `phi(x) . phi(z)`."""
+"""Explicit features: functions of a point that `FeatureMap` makes kernels `phi(x) . phi(z)` of."""
 
 import abc
 
@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kernax.core.numerics import squared_distance, vectors
-from kernax.core.parameters import check_supports, integer, positive, real
+from kernax.core.parameters import check_intervals, integer, positive, real
 
 
 class AbstractBasis(eqx.Module):
@@ -20,13 +20,14 @@ class AbstractBasis(eqx.Module):
         """The features of one point."""
 
     def __check_init__(self):
-        check_supports(self)
+        check_intervals(self)
 
 
 class PolynomialBasis(AbstractBasis):
-    """`1, x_1, ..., x_1^degree, x_2, ..., x_d^degree`: D = 1 + d degree features (Bishop 2006, section 3.1).
+    """`1, x_1, ..., x_1^degree, x_2, ..., x_d^degree`: D = 1 + d degree features.
 
-    Powers of single dimensions, without mixed monomials: those are the features of `Polynomial(degree, offset)`.
+    Powers of single dimensions (Bishop 2006, section 3.1), without mixed monomials: those are the
+    features of `Polynomial(degree, offset)`.
     """
 
     degree: int = integer("degree", default=2)
@@ -45,7 +46,8 @@ class AbstractLocalBasis(AbstractBasis):
     def __check_init__(self):
         if jnp.ndim(self.centres) not in (1, 2) or not jnp.size(self.centres):
             raise ValueError(
-                f"centres must have shape (m, d), or (m,) for points of shape (1,), but have shape {jnp.shape(self.centres)}"
+                "centres must have shape (m, d), or (m,) for points of shape (1,), but have shape "
+                f"{jnp.shape(self.centres)}"
             )
 
     def _stack(self) -> Array:
@@ -55,20 +57,24 @@ class AbstractLocalBasis(AbstractBasis):
 class GaussianBasis(AbstractLocalBasis):
     """`exp(-|(x - centres_j) / width|^2 / 2)`: D = m bumps (Bishop 2006, eq. 3.4).
 
-    `centres` (m, d), or (m,) for d = 1, and `width` > 0, a scalar or one per dimension, are in units of x.
+    `centres` (m, d), or (m,) for d = 1, and `width` > 0, a scalar or one per dimension, are in
+    units of x.
     """
 
     centres: Float[Array, "m *d"] = real()
     width: Float[Array, "*d"] = positive(default=1.0)
 
     def __call__(self, x):
-        return jax.vmap(lambda centre: jnp.exp(-squared_distance(x, centre, self.width) / 2))(self._stack())
+        return jax.vmap(lambda centre: jnp.exp(-squared_distance(x, centre, self.width) / 2))(
+            self._stack()
+        )
 
 
 class SigmoidBasis(AbstractLocalBasis):
-    """`sigmoid((x_a - centres_ja) / width_a)` for every centre j and dimension a: D = m d steps (Bishop 2006, eq. 3.5).
+    """`sigmoid((x_a - centres_ja) / width_a)` for every centre j and dimension a: D = m d steps.
 
-    `centres` (m, d), or (m,) for d = 1, and `width` > 0, a scalar or one per dimension, are in units of x.
+    The sigmoid functions of Bishop 2006, eq. 3.5, in every dimension. `centres` (m, d), or (m,) for
+    d = 1, and `width` > 0, a scalar or one per dimension, are in units of x.
     """
 
     centres: Float[Array, "m *d"] = real()
@@ -83,11 +89,12 @@ class SigmoidBasis(AbstractLocalBasis):
 
 
 class IndicatorBins(AbstractBasis):
-    """Which of `[0, 1/M), [1/M, 2/M), ..., [(M - 1)/M, 1)`, M = `bins`, each of R components lies in: R M indicators.
+    """Indicators for each of R components: in which of `bins` equal parts of [0, 1) it lies.
 
-    The features are their products of `order` factors, all (R M)^order ordered ones, so that the kernel is
-    `(number of components in the same bin)^order`; as a kernel, `FeatureMap(IndicatorBins(bins)) ** order` is that without the
-    long vectors. Piecewise constant: the derivative is zero. NaN where a component is outside [0, 1).
+    With `order` > 1 the features are all (R bins)^order products of that many indicators, so that
+    the kernel is `(number of components in the same bin)^order`; `FeatureMap(IndicatorBins(bins))
+    ** order` is the same kernel without the long vectors. Piecewise constant: the derivative is
+    zero. NaN where a component is outside [0, 1).
     """
 
     bins: int = integer("bins")
@@ -95,11 +102,15 @@ class IndicatorBins(AbstractBasis):
 
     def __call__(self, x):
         x, _ = vectors(x, x)
-        edges = np.arange(self.bins + 1, dtype=x.dtype) / x.dtype.type(self.bins)  # a compiled quotient may round otherwise
-        x = x[:, None]
-        inside = (edges[None, :-1] <= x) & (x < edges[None, 1:])
-        indicators = jnp.where((x >= 0) & (x < 1), inside.astype(x.dtype), jnp.nan).ravel()
+        indicators = self._indicators(x[:, None]).ravel()
         monomials = indicators
         for _ in range(self.order - 1):
             monomials = jnp.outer(monomials, indicators).ravel()
         return monomials
+
+    def _indicators(self, x: Float[Array, "R 1"]) -> Float[Array, "R bins"]:
+        """One for the bin that a component is in, zero for the others; NaN outside [0, 1)."""
+        # By NumPy: a compiled quotient may be rounded differently.
+        edges = np.arange(self.bins + 1, dtype=x.dtype) / x.dtype.type(self.bins)
+        inside = (edges[None, :-1] <= x) & (x < edges[None, 1:])
+        return jnp.where((x >= 0) & (x < 1), inside.astype(x.dtype), jnp.nan)

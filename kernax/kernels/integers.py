@@ -1,6 +1,7 @@
-"""Kernels on integers: those read from a matrix, and those that do not change when both integers move together.
+"""Kernels on integers: those read from a matrix, and stationary ones.
 
-A point is one integer, a stack an array of integers of shape (n,). Such a kernel computes in JAX's default float.
+A point is one integer, a stack an array of integers of shape (n,). Such a kernel computes in JAX's
+default float.
 """
 
 from typing import Any, ClassVar
@@ -17,23 +18,30 @@ from kernax.core.parameters import as_floats, data, nonnegative
 
 
 def _index(x: Any) -> Array:
-    """A point as one signed integer."""
-    if not eqx.is_array_like(x) or jnp.ndim(x) or not jnp.issubdtype(jnp.result_type(x), jnp.integer):
-        came = f"of shape {jnp.shape(x)} and type {jnp.result_type(x)}" if eqx.is_array_like(x) else type(x).__name__
-        raise ValueError(f"this kernel compares integers, in a stack of shape (n,), but a point is {came}")
-    return jnp.asarray(x).astype(jnp.result_type(int))
+    """A point as one signed integer. Raises ValueError for anything else."""
+    came = type(x).__name__
+    if eqx.is_array_like(x):
+        kind = jnp.result_type(x)
+        if jnp.ndim(x) == 0 and jnp.issubdtype(kind, jnp.integer):
+            return jnp.asarray(x).astype(jnp.result_type(int))
+        came = f"of shape {jnp.shape(x)} and type {kind}"
+    raise ValueError(
+        f"this kernel compares integers, in a stack of shape (n,), but a point is {came}"
+    )
 
 
 def _matrix(value: Any) -> Any:
+    """A block as an array of floats, or None."""
     return None if value is None else as_floats(value)
 
 
 class Precomputed(AbstractKernel):
-    """`K[x, z]` for integers x and z: a kernel given by its Gram matrix. An index that is not there gives NaN.
+    """`K[x, z]` for integers x and z: a kernel given by its Gram matrix.
 
-    With the blocks `cross` and `new`, for which see `from_blocks`, it also knows points that are not in K. K must be square,
-    symmetric and finite; whether it is positive semidefinite is not checked (solvers report it). Of a matrix that is
-    symmetric but for rounding, or that is being traced, the symmetric part is used.
+    An index out of range gives NaN. The blocks `cross` and `new`, see `from_blocks`, are for points
+    that are not in K. K must be square, symmetric and finite; whether it is positive semidefinite
+    is not checked (solvers report it). Of a matrix that is symmetric except for rounding, or that
+    is being traced, the symmetric part is used.
     """
 
     K: Float[Array, "n n"] = data(converter=_matrix)
@@ -43,82 +51,110 @@ class Precomputed(AbstractKernel):
     def __check_init__(self):
         _check_symmetric(self.K, "K")
         if self.new is not None and self.cross is None:
-            raise ValueError("new is the block of new points, but cross, the block between K's points and them, is missing")
-        if self.cross is None:
-            return
-        if self.cross.ndim != 2 or len(self.cross) != len(self.K) or not self.cross.size:
-            raise ValueError(f"cross must have shape ({len(self.K)}, m), one row for each row of K, but has {self.cross.shape}")
-        check_finite(self.cross, "cross")
-        if self.new is not None:
-            m = self.cross.shape[1]
-            if self.new.shape not in ((m,), (m, m)):
-                raise ValueError(f"new must have shape ({m}, {m}), or ({m},), its diagonal, but has shape {self.new.shape}")
-            if self.new.ndim == 2:
-                _check_symmetric(self.new, "new")
-            else:
-                check_finite(self.new, "new")
+            raise ValueError(
+                "new is the block of new points, but cross, the block between K's points and them, "
+                "is missing"
+            )
+        if self.cross is not None:
+            _check_cross(self.cross, len(self.K))
+            if self.new is not None:
+                _check_new(self.new, self.cross.shape[1])
 
     @staticmethod
     def from_blocks(K: ArrayLike, cross: ArrayLike, new: ArrayLike | None = None) -> "Precomputed":
-        """One kernel over n old points, the integers 0, ..., n - 1, and m new ones, n, ..., n + m - 1.
+        """One kernel over n old points, for fitting, and m new ones, for predictions.
 
-        Fit on the old ones, predict at the new ones. What is not given is NaN, and no NaN may be given.
+        Old points are the integers 0, ..., n - 1, new ones n, ..., n + m - 1. What is not given is
+        NaN, and no NaN may be given.
 
         Arguments:
             K: (n, n), among the old points.
-            cross: (n, m), `k(old_i, new_j)`: enough to evaluate a function fitted on the old points.
-            new: (m, m), among the new points; or (m,), its diagonal: enough for variances, and for `gram(kernel, old, new)`,
-                which looks at the diagonals; or None.
+            cross: (n, m), `k(old_i, new_j)`: enough to evaluate a function fitted on the old
+                points.
+            new: (m, m), among the new points; or (m,), its diagonal: enough for variances, and for
+                `gram(kernel, old, new)`, which computes the diagonals; or None.
         """
         blocks = [as_floats(block) for block in (K, cross, new) if block is not None]
         dtype = np.result_type(*(block.dtype for block in blocks))
         return Precomputed(*(block.astype(dtype) for block in blocks))
 
     def __call__(self, x, z):
-        i, j, n = _index(x), _index(z), len(self.K)
+        i = _index(x)
+        j = _index(z)
+        n = len(self.K)
         value = _symmetric_entry(self.K, i, j)
         if self.cross is None:
             return value
-        first, second = jnp.minimum(i, j), jnp.maximum(i, j) - n
+        first = jnp.minimum(i, j)
+        second = jnp.maximum(i, j) - n
         value = jnp.where(second < 0, value, _entry(self.cross, first, second))
         return jnp.where(first < n, value, self._among_new(first - n, second))
 
     def _among_new(self, i: Array, j: Array) -> Array:
+        """`k(new_i, new_j)`, NaN where it is not known."""
         if self.new is None:
             return jnp.full((), jnp.nan, self.K.dtype)
-        return jnp.where(i == j, _entry(self.new, i), jnp.nan) if self.new.ndim == 1 else _symmetric_entry(self.new, i, j)
+        if self.new.ndim == 1:
+            return jnp.where(i == j, _entry(self.new, i), jnp.nan)
+        return _symmetric_entry(self.new, i, j)
 
 
 def _entry(array: Array, *places: Array) -> Array:
-    """`array[places]`, NaN for a place that is not there, a negative one included."""
+    """`array[places]`, NaN for a place out of range, a negative one included."""
     return array.at[places].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
 
 
 def _symmetric_entry(matrix: Array, i: Array, j: Array) -> Array:
+    """An entry of the symmetric part of a matrix."""
     return (_entry(matrix, i, j) + _entry(matrix, j, i)) / 2
 
 
 def _check_symmetric(K: Array, name: str) -> None:
+    """Raises ValueError unless a block is square, finite and symmetric, as far as is known."""
     if K.ndim != 2 or K.shape[0] != K.shape[1] or not K.size:
         raise ValueError(f"{name} must be a square matrix, but has shape {K.shape}")
     check_finite(K, name)
-    if is_concrete(K):
-        values = np.asarray(K)
-        apart, largest = np.abs(values - values.T).max(), np.abs(values).max()
-        if apart > (1e-12 if values.dtype == np.float64 else 1e-5) * largest:
-            raise ValueError(
-                f"{name} must be symmetric, k(x, z) = k(z, x), but {name} and {name}.T differ by up to {apart:.3g}: "
-                f"its symmetric part is ({name} + {name}.T) / 2"
-            )
+    if not is_concrete(K):
+        return
+    values = np.asarray(K)
+    apart = np.abs(values - values.T).max()
+    if apart > (1e-12 if values.dtype == np.float64 else 1e-5) * np.abs(values).max():
+        raise ValueError(
+            f"{name} must be symmetric, k(x, z) = k(z, x), but {name} and {name}.T differ by up to "
+            f"{apart:.3g}: its symmetric part is ({name} + {name}.T) / 2"
+        )
+
+
+def _check_cross(cross: Array, n: int) -> None:
+    """Raises ValueError unless the block between n old points and new ones is (n, m), finite."""
+    if cross.ndim != 2 or len(cross) != n or not cross.size:
+        raise ValueError(
+            f"cross must have shape ({n}, m), one row for each row of K, but has {cross.shape}"
+        )
+    check_finite(cross, "cross")
+
+
+def _check_new(new: Array, m: int) -> None:
+    """Raises ValueError unless the block of m new points is symmetric, or a diagonal."""
+    if new.shape not in ((m,), (m, m)):
+        raise ValueError(
+            f"new must have shape ({m}, {m}), or ({m},), its diagonal, but has shape {new.shape}"
+        )
+    if new.ndim == 2:
+        _check_symmetric(new, "new")
+    else:
+        check_finite(new, "new")
 
 
 class Herglotz(AbstractKernel):
-    """`sum_j masses_j cos(2 pi j (m - n) / N)` of two integers m and n, j = 0, ..., N - 1, N = len(masses), masses >= 0.
+    """`sum_j masses_j cos(2 pi j (m - n) / N)` of two integers m and n, N = len(masses).
 
-    By Herglotz's theorem the kernels on the integers that depend on m - n alone are the Fourier transforms of non-negative
-    measures on the circle (Herglotz 1911); here the measure has its masses at N equal steps, and k has the period N. k(m, m)
-    is the sum of the masses. The Gram matrix on 0, ..., N - 1 is circulant, with the eigenvalues
-    `N (masses_j + masses_{N-j}) / 2`, indices modulo N, the discrete Fourier transform of its first row.
+    The sum is over j = 0, ..., N - 1, and masses >= 0. By Herglotz's theorem the kernels on the
+    integers that depend on m - n alone are the Fourier transforms of non-negative measures on the
+    circle (Herglotz 1911); here the measure has its masses at N equal steps, and k has the period
+    N. k(m, m) is the sum of the masses. The Gram matrix on 0, ..., N - 1 is circulant, with the
+    eigenvalues `N (masses_j + masses_{N-j}) / 2`, indices modulo N, the discrete Fourier transform
+    of its first row.
     """
 
     masses: Float[Array, " N"] = nonnegative()
@@ -127,7 +163,9 @@ class Herglotz(AbstractKernel):
 
     def __check_init__(self):
         if self.masses.ndim != 1 or not len(self.masses):
-            raise ValueError(f"masses must have shape (N,), N >= 1, but have shape {self.masses.shape}")
+            raise ValueError(
+                f"masses must have shape (N,), N >= 1, but have shape {self.masses.shape}"
+            )
 
     def __call__(self, m, n):
         N = len(self.masses)

@@ -1,4 +1,4 @@
-"""Kernels of R^d that change when both points move together, and are not functions of inner products alone.
+"""Kernels of R^d that are neither stationary nor functions of inner products alone.
 
 GPML is Rasmussen & Williams, Gaussian Processes for Machine Learning, 2006.
 """
@@ -17,19 +17,22 @@ from kernax.core.functions import as_module
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.numerics import dot, floored, safe_sqrt, squared_distance, vectors
 from kernax.core.parameters import check_count, data, integer, positive, real
-from kernax.core.spectral import Eigenpairs
+from kernax.core.spectral_densities import Eigenpairs
 
 
 def _numbers(x: Any, z: Any) -> tuple[Array, Array]:
     """Two points of shape (1,) as scalars."""
     x, z = vectors(x, z)
     if len(x) != 1:
-        raise ValueError(f"this kernel compares numbers, but points have shape {x.shape}: pick one with On(kernel, dimension)")
+        raise ValueError(
+            f"this kernel compares numbers, but points have shape {x.shape}: pick one with "
+            "On(kernel, dimension)"
+        )
     return x[0], z[0]
 
 
 class SineBasis(eqx.Module):
-    """`sqrt(2) sin(frequencies x)` of a point of shape (1,) in [0, 1], shape (count,); NaN outside."""
+    """`sqrt(2) sin(frequencies x)`, shape (count,), of x in [0, 1], shape (1,); else NaN."""
 
     frequencies: Float[Array, " count"] = data()
 
@@ -40,10 +43,11 @@ class SineBasis(eqx.Module):
 
 
 class Brownian(AbstractKernel):
-    """`min(x, z)` for x, z >= 0, of shape (1,), and NaN below: the covariance of Brownian motion, in units of x.
+    """`min(x, z)` for x, z >= 0, of shape (1,), else NaN: the covariance of Brownian motion.
 
-    Its functions have f(0) = 0 and `|f|^2 = integral f'(t)^2 dt` (Wahba 1990, section 1.2). The derivative returned at x = z is
-    the mean of those to the left and to the right.
+    In units of x. Its functions have f(0) = 0 and `|f|^2 = integral f'(t)^2 dt` (Wahba 1990,
+    section 1.2). The derivative returned at x = z is the mean of those to the left and to the
+    right.
     """
 
     def __call__(self, x, z):
@@ -52,25 +56,28 @@ class Brownian(AbstractKernel):
         return jnp.where(smaller >= 0, smaller, jnp.nan)
 
     def eigenpairs(self, count: int) -> Eigenpairs:
-        """The `count` largest eigenvalues of f -> `integral_0^1 k(., t) f(t) dt`, and their functions, orthonormal on [0, 1].
+        """The `count` largest eigenvalues of `f -> integral_0^1 k(., t) f(t) dt`, with functions.
 
-        `4 / ((2j - 1)^2 pi^2)` and `sqrt(2) sin((2j - 1) pi x / 2)`, j = 1, 2, ...: values (count,), and a function from a
-        point to (count,). By Mercer's theorem `k(x, z) = sum_j values_j f_j(x) f_j(z)` on [0, 1].
+        These are orthonormal on [0, 1]: `4 / ((2j - 1)^2 pi^2)` and `sqrt(2) sin((2j - 1) pi x /
+        2)`, j = 1, 2, ...: values (count,), and a function from a point to (count,). By Mercer's
+        theorem `k(x, z) = sum_j values_j f_j(x) f_j(z)` on [0, 1].
         """
         frequencies = (jnp.arange(check_count(count, "count"), dtype=float) + 0.5) * jnp.pi
         return Eigenpairs(1 / frequencies**2, SineBasis(frequencies))
 
 
 class BrownianBridge(AbstractKernel):
-    """`min(x, z) - x z` for x, z in [0, 1], of shape (1,), and NaN outside: Brownian motion that ends at f(1) = 0.
+    """`min(x, z) - x z` for x, z in [0, 1], of shape (1,), and NaN outside.
 
-    Its functions have f(0) = f(1) = 0 and `|f|^2 = integral_0^1 f'(t)^2 dt`. The derivative returned at x = z is the mean of
-    those to the left and to the right.
+    The covariance of Brownian motion that ends at f(1) = 0. Its functions have f(0) = f(1) = 0 and
+    `|f|^2 = integral_0^1 f'(t)^2 dt`. The derivative returned at x = z is the mean of those to the
+    left and to the right.
     """
 
     def __call__(self, x, z):
         x, z = _numbers(x, z)
-        smaller, larger = jnp.minimum(x, z), jnp.maximum(x, z)
+        smaller = jnp.minimum(x, z)
+        larger = jnp.maximum(x, z)
         return jnp.where((smaller >= 0) & (larger <= 1), smaller * (1 - larger), jnp.nan)
 
     def eigenpairs(self, count: int) -> Eigenpairs:
@@ -80,60 +87,70 @@ class BrownianBridge(AbstractKernel):
 
 
 class IntegratedBrownian(AbstractKernel):
-    """`m^2 (3 M - m) / 6`, m = min(x, z), M = max(x, z), for x, z >= 0, of shape (1,), and NaN below (GPML eq. 6.28).
+    """`m^2 (3 M - m) / 6`, m = min(x, z), M = max(x, z), for x, z >= 0, of shape (1,), else NaN.
 
-    The covariance of the integral of Brownian motion, in cubed units of x. Its functions have f(0) = f'(0) = 0 and
-    `|f|^2 = integral f''(t)^2 dt`; with a large multiple of `Linear() + 1.0` added, ridge regression is the smoothing spline.
+    The covariance of the integral of Brownian motion (GPML eq. 6.28), in cubed units of x. Its
+    functions have f(0) = f'(0) = 0 and `|f|^2 = integral f''(t)^2 dt`; with a large multiple of
+    `Linear() + 1.0` added, ridge regression is the smoothing spline.
     """
 
     def __call__(self, x, z):
         x, z = _numbers(x, z)
-        cubic = lambda m, M: m * m * (2 * M + (M - m)) / 6  # 3 M - m would round otherwise where a processor fuses it
-        value = jnp.where(x <= z, cubic(x, z), cubic(z, x))  # not of minimum and maximum: their Hessians at x = z are wrong
+        # Not 3 M - m, whose rounding depends on whether a processor fuses it.
+        cubic = lambda m, M: m * m * (2 * M + (M - m)) / 6
+        # Not of jnp.minimum and jnp.maximum: their Hessians at x = z are wrong.
+        value = jnp.where(x <= z, cubic(x, z), cubic(z, x))
         return jnp.where(jnp.minimum(x, z) >= 0, value, jnp.nan)
 
 
 def _lengthscale_function(lengthscale: Any) -> Any:
+    """A function as a module. Raises ValueError for a number."""
     if not callable(lengthscale):
         raise ValueError(
-            f"lengthscale must be a function of a point, but is {lengthscale!r}: a lengthscale that is the same everywhere "
+            f"lengthscale must be a function of a point, but is {lengthscale!r}: a lengthscale "
+            "that is the same everywhere "
             "is that of RBF"
         )
     return as_module(lengthscale)
 
 
 class Gibbs(AbstractKernel):
-    """`prod_d sqrt(2 l_d l'_d / (l_d^2 + l'_d^2)) exp(-sum_d (x_d - z_d)^2 / (l_d^2 + l'_d^2))`, l = lengthscale(x),
-    l' = lengthscale(z): an RBF whose lengthscale changes from place to place (Gibbs 1997; GPML eq. 4.32).
+    """`prod_d sqrt(2 l_d l'_d / (l_d^2 + l'_d^2)) exp(-sum_d (x_d - z_d)^2 / (l_d^2 + l'_d^2))`.
 
-    `lengthscale` is a function of a point, or a module with parameters of its own, and gives a positive number or one for
-    each dimension (d,), in units of x; where it is not positive the kernel is NaN. A constant one is `RBF(lengthscale)`.
+    An RBF whose lengthscale, l at x and l' at z, changes from place to place (Gibbs 1997; GPML eq.
+    4.32). `lengthscale` is a function of a point, or a module with parameters of its own, and gives
+    a positive number or one for each dimension (d,), in units of x; where it is not positive the
+    kernel is NaN. A constant one is `RBF(lengthscale)`.
     """
 
     lengthscale: Callable = eqx.field(converter=_lengthscale_function)
 
     def __call__(self, x, z):
         x, z = vectors(x, z)
-        a, b = self._at(x), self._at(z)
+        a = self._at(x)
+        b = self._at(z)
         total = a * a + b * b
         overlap = jnp.broadcast_to(2 * (a * b) / total, x.shape)
         return jnp.prod(safe_sqrt(overlap)) * jnp.exp(-jnp.sum((x - z) ** 2 / total))
 
-    def _at(self, x: Array) -> Array:
+    def _at(self, x: Float[Array, " d"]) -> Float[Array, "..."]:
+        """The lengthscale at x, a scalar or one per dimension."""
         lengthscale = jnp.asarray(self.lengthscale(x))
         if lengthscale.shape not in ((), x.shape):
             raise ValueError(
-                f"lengthscale(x) must be a scalar or have shape {x.shape}, one for each dimension, but has shape "
+                f"lengthscale(x) must be a scalar or have shape {x.shape}, one for each dimension, "
+                "but has shape "
                 f"{lengthscale.shape}"
             )
         return floored(lengthscale.astype(x.dtype))
 
 
 class ChangePoint(AbstractKernel):
-    """`(1 - s(x)) before(x, z) (1 - s(z)) + s(x) after(x, z) s(z)`, `s(x) = sigmoid((x_dimension - location) / width)`.
+    """`(1 - s(x)) before(x, z) (1 - s(z)) + s(x) after(x, z) s(z)`, s a sigmoid in one dimension.
 
-    One kernel gives way to another: far below `location` it is `before`, far above it `after` (Saatci, Turner & Rasmussen
-    2010, there with a sudden change, which is width -> 0). `location` and `width` > 0 are in units of that dimension of x.
+    `s(x) = sigmoid((x_dimension - location) / width)`: far below `location` the kernel is `before`,
+    far above it `after` (Saatci, Turner & Rasmussen 2010, there with a sudden change, which is
+    width -> 0). `location` and `width` > 0 are in units of that dimension of x.
     """
 
     before: AbstractKernel = eqx.field(converter=as_kernel)
@@ -147,22 +164,31 @@ class ChangePoint(AbstractKernel):
         early = jax.nn.sigmoid(-u) * jax.nn.sigmoid(-v)
         return early * self.before(x, z) + jax.nn.sigmoid(u) * jax.nn.sigmoid(v) * self.after(x, z)
 
-    def _time(self, x: Array) -> Array:
+    def _time(self, x: Float[Array, " d"]) -> Float[Array, ""]:
+        """How far x is beyond the location, in widths."""
         if self.dimension >= len(x):
-            raise ValueError(f"ChangePoint switches along dimension {self.dimension}, but points have shape {x.shape}")
+            raise ValueError(
+                f"ChangePoint switches along dimension {self.dimension}, but points have shape "
+                f"{x.shape}"
+            )
         return (x[self.dimension] - self.location) / self.width
 
 
 class ArcCosine(AbstractKernel):
-    r"""`(|x| |z|)^order J(theta) / pi`, theta the angle between x and z, `J` for orders 0, 1, 2 (Cho & Saul 2009, section 2)
+    r"""`(|x| |z|)^order J(theta) / pi`, theta the angle between x and z, order 0, 1 or 2.
 
-        pi - theta,    sin theta + (pi - theta) cos theta,    3 sin theta cos theta + (pi - theta) (1 + 2 cos^2 theta):
+    An infinitely wide layer of a network (Cho & Saul 2009, section 2): twice the mean of `h(w.x)
+    h(w.z)` over normal w, h a step, a ramp `max(0, t)` or its square. For these orders J is
 
-    twice the mean of `h(w.x) h(w.z)` over normal w, h a step, a ramp `max(0, t)` or its square: an infinitely wide layer of a
-    network. k(x, x) is 1, `|x|^2`, `3 |x|^4`. A bias is one more dimension, constant.
+        pi - theta
+        sin theta + (pi - theta) cos theta
+        3 sin theta cos theta + (pi - theta) (1 + 2 cos^2 theta)
 
-    Exact to rounding for parallel and opposite points. A point of norm zero gives 0, and for order 0, the step at zero counted
-    half, 1/2. Order 0 has no derivative where theta is 0 or pi (zero is returned), nor at norm zero.
+    and k(x, x) is 1, `|x|^2`, `3 |x|^4`. For a bias, append a constant dimension.
+
+    Exact to rounding for parallel and opposite points. A point of norm zero gives 0, and for order
+    0, the step at zero counted half, 1/2. Order 0 has no derivative where theta is 0 or pi (zero is
+    returned), nor at norm zero.
     """
 
     order: int = integer("order", least=0, default=1)
@@ -172,15 +198,23 @@ class ArcCosine(AbstractKernel):
             raise ValueError(f"order must be 0, 1 or 2, but is {self.order}")
 
     def __call__(self, x, z):
-        # J = pi/2 (1, c, 1 + 2 c^2) + A with c = cos theta. The first part is a polynomial in x and z, smooth at zero too.
+        # J = pi/2 (1, c, 1 + 2 c^2) + A with c = cos theta. The first part is a polynomial in x and
+        # z, smooth at zero too.
         x, z = vectors(x, z)
-        (x_size, u), (z_size, v) = _polar(x), _polar(z)
-        one, xz = jnp.ones((), x.dtype), dot(x, z)
-        smooth = (one / 2, xz / 2, dot(x, x) * dot(z, z) / 2 + xz**2)[self.order]
-        return smooth + (x_size * z_size) ** self.order * (_latitude(self.order, dot(u, v), _angle(u, v)) / jnp.pi)
+        (x_size, u) = _polar(x)
+        (z_size, v) = _polar(z)
+        of_angle = _latitude(self.order, dot(u, v), _angle(u, v)) / jnp.pi
+        return self._polynomial(x, z) + (x_size * z_size) ** self.order * of_angle
+
+    def _polynomial(self, x: Float[Array, " d"], z: Float[Array, " d"]) -> Float[Array, ""]:
+        """`(|x| |z|)^order (1, c, 1 + 2 c^2) / 2`."""
+        if self.order == 0:
+            return jnp.ones((), x.dtype) / 2
+        xz = dot(x, z)
+        return xz / 2 if self.order == 1 else dot(x, x) * dot(z, z) / 2 + xz**2
 
 
-def _polar(x: Array) -> tuple[Array, Array]:
+def _polar(x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, " d"]]:
     """|x| and x / |x|, which is zero where x is; no square overflows."""
     size = lax.stop_gradient(jnp.max(jnp.abs(x)))
     size = jnp.where(size > 0, size, 1)  # a constant: the derivatives of both do not depend on it
@@ -188,22 +222,31 @@ def _polar(x: Array) -> tuple[Array, Array]:
     return size * length, jnp.where(length > 0, x / size / jnp.where(length > 0, length, 1), 0)
 
 
-def _angle(u: Array, v: Array) -> Array:
-    """The angle between two unit vectors, exact near 0 and pi, where arccos loses half its digits (Kahan); pi/2 for zeros."""
-    u, v, one = lax.stop_gradient(u), lax.stop_gradient(v), jnp.ones((), u.dtype)
-    apart, together = squared_distance(u, v, one, rough=True), squared_distance(u, -v, one, rough=True)
+def _angle(u: Float[Array, " d"], v: Float[Array, " d"]) -> Float[Array, ""]:
+    """The angle between two unit vectors; pi/2 where one is zero.
+
+    By Kahan's formula, exact near 0 and pi, where arccos loses half its digits.
+    """
+    u = lax.stop_gradient(u)
+    v = lax.stop_gradient(v)
+    one = jnp.ones((), u.dtype)
+    apart = squared_distance(u, v, one, rough=True)
+    together = squared_distance(u, -v, one, rough=True)
     angle = 2 * jnp.arctan2(jnp.sqrt(apart), jnp.sqrt(together))
     return jnp.where(apart + together > 0, angle, jnp.pi / 2)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _latitude(order: int, c: Array, theta: Array) -> Array:
-    """`A_0 = pi/2 - theta`, `A_1 = sin theta + A_0 c`, `A_2 = 3 c sin theta + A_0 (1 + 2 c^2)` with c = cos theta.
+    """`A_0 = pi/2 - theta`, `A_1 = sin theta + A_0 c`, `A_2 = 3 c sin theta + A_0 (1 + 2 c^2)`.
 
-    Values come from theta, which is exact where c is not, and derivatives go through c: `dA_0/dc = 1 / sin theta`, here of
-    order -1, `dA_1/dc = A_0`, `dA_2/dc = 4 A_1`. Where sin theta is zero its inverse is replaced by zero.
+    c is cos theta. Values come from theta, which is exact where c is not, and derivatives go
+    through c: `dA_0/dc = 1 / sin theta`, here of order -1, `dA_1/dc = A_0`, `dA_2/dc = 4 A_1`.
+    Where sin theta is zero its inverse is replaced by zero.
     """
-    sin, cos, latitude = jnp.sin(theta), jnp.cos(theta), jnp.pi / 2 - theta
+    sin = jnp.sin(theta)
+    cos = jnp.cos(theta)
+    latitude = jnp.pi / 2 - theta
     if order < 0:
         steep = sin > 8 * jnp.finfo(theta.dtype).eps
         return jnp.where(steep, 1 / jnp.where(steep, sin, 1), 0)
@@ -213,5 +256,9 @@ def _latitude(order: int, c: Array, theta: Array) -> Array:
 @_latitude.defjvp
 def _latitude_jvp(order, primals, tangents):
     c, theta = primals
-    slope = c * _latitude(-1, c, theta) ** 3 if order < 0 else (1, 1, 4)[order] * _latitude(order - 1, c, theta)
+    slope = (
+        c * _latitude(-1, c, theta) ** 3
+        if order < 0
+        else (1, 1, 4)[order] * _latitude(order - 1, c, theta)
+    )
     return _latitude(order, c, theta), slope * tangents[0]

@@ -1,7 +1,8 @@
 """Kernels on sets: indicator vectors x in {0, 1}^n, soft ones with weights in [0, 1], or counts.
 
-A set is the vector of its items, a truth assignment the vector of its variables: one entry for each of n items, the same
-n in every point. Indicators may come as booleans or integers. A point outside the domain gives NaN.
+A set is the vector of its items, a truth assignment the vector of its variables: one entry for each
+of n items, the same n in every point. Indicators may be booleans or integers. A point outside the
+domain gives NaN.
 """
 
 from typing import ClassVar
@@ -16,13 +17,15 @@ from kernax.core.parameters import nonnegative
 
 
 class AllSubsets(AbstractWideRange):
-    """`prod_a (1 + weights_a x_a z_a)`, x >= 0: counts the common subsets of two sets, the empty one included.
+    """`prod_a (1 + weights_a x_a z_a)`, x >= 0: the number of common subsets of two sets.
 
-    Its 2^n features are the products of `sqrt(weights_a) x_a` over the items of each subset (Shawe-Taylor & Cristianini 2004,
-    chapter 9). `weights` >= 0, a scalar or one per item, say how much an item counts; zero leaves it out.
+    The empty subset counts as well. The 2^n features are the products of `sqrt(weights_a) x_a` over
+    the items of each subset (Shawe-Taylor & Cristianini 2004, chapter 9). `weights` >= 0, a scalar
+    or one per item, say how much an item counts; zero leaves it out.
 
-    k(x, x) is 2^n for n common items of weight one: beyond 127 of them (float32) or 1023 (float64) use `Normalised`, which
-    does not overflow. Powers of two come out exact; in general the relative error is about eps times log2 k.
+    k(x, x) is 2^n for n common items of weight one: beyond 127 of them (float32) or 1023 (float64)
+    use `Normalised`, which does not overflow. Powers of two come out exact; in general the relative
+    error is about eps times log2 k.
     """
 
     weights: Float[Array, "*n"] = nonnegative(default=1.0)
@@ -33,28 +36,32 @@ class AllSubsets(AbstractWideRange):
 
 
 class Monomials(AbstractWideRange):
-    """`prod_a (1 + weights_a (x_a z_a + (1 - x_a) (1 - z_a)))`, 0 <= x <= 1: all conjunctions of literals.
+    """`prod_a (1 + weights_a (x_a z_a + (1 - x_a) (1 - z_a)))`, 0 <= x <= 1.
 
-    With weights one it is `2^same(x, z)` for Boolean points, same the number of variables on which they agree: the inner
-    product in the 3^n monomials, each of them holding every variable as it is, negated, or not at all (Khardon, Roth &
-    Servedio 2005). `weights` >= 0, a scalar or one per variable, say how much a variable counts; zero leaves it out.
+    With weights one it is `2^same(x, z)` for Boolean points, same the number of variables on which
+    they agree: the inner product in the 3^n monomials (conjunctions of literals), each with every
+    variable as it is, negated, or not at all (Khardon, Roth & Servedio 2005). `weights` >= 0, a
+    scalar or one per variable, say how much a variable counts; zero leaves it out.
 
-    k(x, x) is 2^n: beyond 127 variables (float32) or 1023 (float64) use `Normalised`, which does not overflow. Powers of two
-    come out exact; in general the relative error is about eps times log2 k.
+    k(x, x) is 2^n: beyond 127 variables (float32) or 1023 (float64) use `Normalised`, which does
+    not overflow. Powers of two come out exact; in general the relative error is about eps times
+    log2 k.
     """
 
     weights: Float[Array, "*n"] = nonnegative(default=1.0)
 
     def scaled(self, x, z):
         x, z = vectors(x, z, self.weights)
-        x, z = _within(x, 1.0), _within(z, 1.0)
+        x = _within(x, 1.0)
+        z = _within(z, 1.0)
         return _product(self.weights * (x * z + (1 - x) * (1 - z)))
 
 
 class Intersection(AbstractKernel):
-    """`sum_a min(x_a, z_a)`, x >= 0: the number of items two sets or bags have in common (Swain & Ballard 1991).
+    """`sum_a min(x_a, z_a)`, x >= 0: the number of items two sets or bags have in common.
 
-    Not differentiable where an entry of x is that of z: half of the slope is returned.
+    See Swain & Ballard 1991. Not differentiable where an entry of x is that of z: half of the slope
+    is returned.
     """
 
     def __call__(self, x, z):
@@ -63,10 +70,11 @@ class Intersection(AbstractKernel):
 
 
 class Jaccard(AbstractKernel):
-    """`sum_a min(x_a, z_a) / sum_a max(x_a, z_a)`, x >= 0, and 0 for two empty sets: `|x and z| / |x or z|`.
+    """`sum_a min(x_a, z_a) / sum_a max(x_a, z_a)`, x >= 0, and 0 for two empty sets.
 
-    On counts and weights it is the min-max or Ruzicka similarity, and a kernel there too (Ralaivola et al. 2005). One for a
-    set and itself, unless it is empty. Not differentiable where an entry of x is that of z, nor at two empty sets, where the
+    On sets it is `|x and z| / |x or z|`. On counts and weights it is the min-max or Ruzicka
+    similarity, and a kernel there too (Ralaivola et al. 2005). One for a set and itself, unless it
+    is empty. Not differentiable where an entry of x is that of z, nor at two empty sets, where the
     gradient returned is zero.
     """
 
@@ -74,15 +82,17 @@ class Jaccard(AbstractKernel):
 
     def __call__(self, x, z):
         x, z = vectors(x, z)
-        x, z = _within(x), _within(z)
+        x = _within(x)
+        z = _within(z)
         return _ratio(jnp.sum(jnp.minimum(x, z)), jnp.sum(jnp.maximum(x, z)))
 
 
 class Tanimoto(AbstractKernel):
-    """`x.z / (x.x + z.z - x.z)`, and 0 for two zero vectors: `|x and z| / |x or z|` on sets (Ralaivola et al. 2005).
+    """`x.z / (x.x + z.z - x.z)`, and 0 for two zero vectors.
 
-    Defined on all of R^n, where it is the sum of the powers of the kernel `x.z / (x.x + z.z)`; negative for x.z < 0. One for
-    x = z, unless they are zero, where the gradient returned is zero.
+    On sets it is `|x and z| / |x or z|` (Ralaivola et al. 2005). Defined on all of R^n, where it is
+    the sum of the powers of the kernel `x.z / (x.x + z.z)`; negative for x.z < 0. One for x = z,
+    unless they are zero, where the gradient returned is zero.
     """
 
     normalises: ClassVar[bool] = True

@@ -1,8 +1,9 @@
-"""Kernels of R^d that do not change when both points move together.
+"""Stationary kernels of R^d: they do not change when both points move together.
 
-Throughout, `s = |(x - z) / lengthscale|^2` with a lengthscale that is a scalar or has one entry per dimension (ARD), in the
-units of x. Every kernel here is 1 at x = z, but for `SpectralMixture`. Spectral densities S are over cycles per unit of x:
-`k(x, z) = integral S(w) exp(2 pi i w.(x - z)) dw`. GPML is Rasmussen & Williams, Gaussian Processes for Machine Learning, 2006.
+Throughout, `s = |(x - z) / lengthscale|^2` with a lengthscale that is a scalar or has one entry per
+dimension (ARD), in the units of x. Every kernel here is 1 at x = z, but for `SpectralMixture`.
+Spectral densities S are over cycles per unit of x: `k(x, z) = integral S(w) exp(2 pi i w.(x - z))
+dw`. GPML is Rasmussen & Williams, Gaussian Processes for Machine Learning, 2006.
 """
 
 from typing import Any, ClassVar
@@ -15,15 +16,21 @@ from jaxtyping import Array, Float
 from kernax.core.kernel import AbstractKernel, AbstractStationary, Invariance
 from kernax.core.numerics import dot, matern, matern_of_any_order, safe_power, vectors
 from kernax.core.parameters import interval, positive, real
-from kernax.core.spectral import AbstractScaleMixture, AbstractSpectral, gamma_draws, gamma_mean
+from kernax.core.spectral_densities import (
+    AbstractScaleMixture,
+    AbstractSpectral,
+    gamma_draws,
+    gamma_mean,
+)
 
 
 class RBF(AbstractScaleMixture):
-    r"""`exp(-s / 2)`: the Gaussian, squared-exponential or radial basis function kernel (GPML eq. 4.9).
+    r"""`exp(-s / 2)`: the Gaussian, squared-exponential or radial basis function kernel.
 
-    Other conventions write `exp(-beta |x - z|^2)`. With l the lengthscale, `beta = gamma = 1 / (2 l^2)`, so that
-    `l = 1 / sqrt(2 gamma)`; sigma of `exp(-|x - z|^2 / (2 sigma^2))` is l itself; c of `exp(-|x - z|^2 / c)` is `2 l^2`;
-    theta_1 of `exp(-theta_1 / 2 |x - z|^2)` (Bishop 6.63) is `1 / l^2`.
+    This is GPML eq. 4.9. Other conventions write `exp(-beta |x - z|^2)`. With l the lengthscale,
+    `beta = gamma = 1 / (2 l^2)`, so that `l = 1 / sqrt(2 gamma)`; sigma of `exp(-|x - z|^2 / (2
+    sigma^2))` is l itself; c of `exp(-|x - z|^2 / c)` is `2 l^2`; theta_1 of `exp(-theta_1 / 2 |x -
+    z|^2)` (Bishop 6.63) is `1 / l^2`.
     """
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
@@ -39,7 +46,10 @@ class RBF(AbstractScaleMixture):
 
 
 class AbstractMatern(AbstractScaleMixture):
-    """A Matern kernel of smoothness nu, whose spectral density is a Student t with 2 nu degrees of freedom (GPML eq. 4.15)."""
+    """A Matern kernel of smoothness nu, see `Matern`.
+
+    Its spectral density is a Student t with 2 nu degrees of freedom (GPML eq. 4.15).
+    """
 
     nu: ClassVar[Any]  # a number where the class knows it, a parameter in `Matern`
 
@@ -57,8 +67,9 @@ class AbstractMatern(AbstractScaleMixture):
 
 
 class Matern12(AbstractMatern):
-    """`exp(-r)`, r = sqrt(s): the exponential or Ornstein-Uhlenbeck kernel, theta = 1 / lengthscale (GPML section 4.2.1).
+    """`exp(-r)`, r = sqrt(s): the exponential or Ornstein-Uhlenbeck kernel.
 
+    See GPML section 4.2.1; the rate of the Ornstein-Uhlenbeck process is theta = 1 / lengthscale.
     Not differentiable in x at x = z, where the derivative returned is zero.
     """
 
@@ -83,7 +94,7 @@ class Matern32(AbstractMatern):
 
 
 class Matern52(AbstractMatern):
-    """`(1 + r + r^2 / 3) exp(-r)`, r = sqrt(5 s): twice differentiable sample paths (GPML eq. 4.17)."""
+    """`(1 + r + r^2 / 3) exp(-r)`, r = sqrt(5 s): twice differentiable paths (GPML eq. 4.17)."""
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
 
@@ -94,13 +105,14 @@ class Matern52(AbstractMatern):
 
 
 class Matern(AbstractMatern):
-    """`2^(1 - nu) / Gamma(nu) r^nu K_nu(r)`, r = sqrt(2 nu s), of any smoothness nu > 0, itself a parameter (GPML eq. 4.14).
+    """`2^(1 - nu) / Gamma(nu) r^nu K_nu(r)`, r = sqrt(2 nu s), of any smoothness nu > 0.
 
-    By quadrature, 192 nodes per pair in float64: some hundred times the cost of `Matern12`, `Matern32` and `Matern52`, which
-    are nu = 1/2, 3/2, 5/2. Accurate to 1e-10 (float64) for nu >= 1/2. Second derivatives at x = z need nu > 1.
+    nu is a parameter (GPML eq. 4.14). By quadrature, 192 nodes per pair in float64: some hundred
+    times the cost of `Matern12`, `Matern32` and `Matern52`, which are nu = 1/2, 3/2, 5/2. Accurate
+    to 1e-10 (float64) for nu >= 1/2. Second derivatives at x = z need nu > 1.
     """
 
-    nu: Float[Array, ""] = positive(default=1.5)  # pyright: ignore[reportIncompatibleVariableOverride]
+    nu: Float[Array, ""] = positive(default=1.5)  # pyright: ignore
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
 
     rough: ClassVar[bool] = True
@@ -110,17 +122,20 @@ class Matern(AbstractMatern):
 
 
 class RationalQuadratic(AbstractScaleMixture):
-    """`(1 + s / (2 alpha))^-alpha`: RBFs of many lengthscales, mixed by a Gamma distribution (GPML eq. 4.19)."""
+    """`(1 + s / (2 alpha))^-alpha`: RBFs of Gamma-distributed precisions (GPML eq. 4.19)."""
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
     alpha: Float[Array, ""] = positive(default=1.0)
 
     def of_squared_distance(self, s):
-        return jnp.exp(-self.alpha * jnp.log1p(s / (2 * self.alpha)))  # log1p keeps the limit alpha -> inf, the RBF, exact
+        # log1p keeps the limit alpha -> inf, the RBF, exact.
+        return jnp.exp(-self.alpha * jnp.log1p(s / (2 * self.alpha)))
 
     def unit_density(self, f, dim):
-        # The mean of the density of an RBF over tau = v / alpha, v ~ Gamma(alpha, 1): inf at f = 0 for alpha <= dim / 2.
-        return (2 * jnp.pi * self.alpha) ** (dim / 2) * gamma_mean(self.alpha, dim / 2, 8 * jnp.pi**2 * self.alpha * f)
+        # The mean of the density of an RBF over tau = v / alpha, v ~ Gamma(alpha, 1): inf at f = 0
+        # for alpha <= dim / 2.
+        mean = gamma_mean(self.alpha, dim / 2, 8 * jnp.pi**2 * self.alpha * f)
+        return (2 * jnp.pi * self.alpha) ** (dim / 2) * mean
 
     def sample_precisions(self, count, key):
         return gamma_draws(self.alpha, count, key) / self.alpha
@@ -129,7 +144,8 @@ class RationalQuadratic(AbstractScaleMixture):
 class GammaExponential(AbstractStationary):
     """`exp(-s^(gamma / 2))`, 0 < gamma <= 2 (GPML eq. 4.18).
 
-    gamma = 1 is Matern 1/2, gamma = 2 an RBF of lengthscale `lengthscale / sqrt(2)`, and only that one is smooth at x = z.
+    gamma = 1 is Matern 1/2, gamma = 2 an RBF of lengthscale `lengthscale / sqrt(2)`, and only that
+    one is smooth at x = z.
     """
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
@@ -142,10 +158,11 @@ class GammaExponential(AbstractStationary):
 
 
 class Periodic(AbstractKernel):
-    """`exp(-2 sum_d sin^2(pi (x_d - z_d) / period_d) / lengthscale_d^2)` (MacKay 1998; GPML eq. 4.31).
+    """`exp(-2 sum_d sin^2(pi (x_d - z_d) / period_d) / lengthscale_d^2)`: periodic functions.
 
-    `period` in units of x and `lengthscale`, which has none, are scalars or one per dimension. In one dimension this is
-    scikit-learn's ExpSineSquared, whose form in |x - z| is not positive semidefinite beyond that.
+    See MacKay 1998; GPML eq. 4.31. `period` in units of x and `lengthscale`, which has none, are
+    scalars or one per dimension. In one dimension this is scikit-learn's ExpSineSquared, whose form
+    in |x - z| is not positive semidefinite beyond that.
     """
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
@@ -155,13 +172,15 @@ class Periodic(AbstractKernel):
 
     def __call__(self, x, z):
         x, z = vectors(x, z, self.lengthscale, self.period)
-        return jnp.exp(-2 * jnp.sum((jnp.sin(jnp.pi * ((x - z) / self.period)) / self.lengthscale) ** 2))
+        sines = jnp.sin(jnp.pi * ((x - z) / self.period))
+        return jnp.exp(-2 * jnp.sum((sines / self.lengthscale) ** 2))
 
 
 class Cosine(AbstractKernel):
-    """`cos(2 pi sum_d (x_d - z_d) / period_d)`: a single frequency along one direction (GPML section 4.2.1).
+    """`cos(2 pi sum_d (x_d - z_d) / period_d)`: a single frequency along one direction.
 
-    `period` in units of x, a scalar or one per dimension. As a function of |x - z| instead it would not be a kernel for d > 1.
+    See GPML section 4.2.1. `period` in units of x, a scalar or one per dimension. As a function of
+    |x - z| instead it would not be a kernel for d > 1.
     """
 
     period: Float[Array, "*d"] = positive(default=1.0)
@@ -174,10 +193,11 @@ class Cosine(AbstractKernel):
 
 
 class SpectralMixture(AbstractSpectral):
-    """`sum_q weights_q prod_d exp(-2 pi^2 scales_qd^2 t_d^2) cos(2 pi means_qd t_d)`, t = x - z (Wilson & Adams 2013, eq. 12).
+    """`sum_q weights_q prod_d exp(-2 pi^2 scales_qd^2 t_d^2) cos(2 pi means_qd t_d)`, t = x - z.
 
-    A mixture of q Gaussians as spectral density: `weights` (q,), `means` (q, d) and `scales` (q, d), the standard
-    deviations, in cycles per unit of x. Its value at x = z is the sum of the weights.
+    The spectral density is a mixture of q Gaussians (Wilson & Adams 2013, eq. 12): `weights` (q,),
+    `means` (q, d) and `scales` (q, d), the standard deviations, in cycles per unit of x. Its value
+    at x = z is the sum of the weights.
     """
 
     weights: Float[Array, " q"] = positive()
@@ -188,7 +208,12 @@ class SpectralMixture(AbstractSpectral):
 
     def __check_init__(self):
         q = self.weights.shape
-        if len(q) != 1 or self.means.ndim != 2 or self.means.shape[:1] != q or self.scales.shape != self.means.shape:
+        if (
+            len(q) != 1
+            or self.means.ndim != 2
+            or self.means.shape[:1] != q
+            or self.scales.shape != self.means.shape
+        ):
             raise ValueError(
                 "SpectralMixture needs weights (q,), means (q, d) and scales (q, d), "
                 f"but got shapes {q}, {self.means.shape} and {self.scales.shape}"
@@ -207,11 +232,20 @@ class SpectralMixture(AbstractSpectral):
 
     def sample_frequencies(self, count, dim, *, key):
         q, d = self.means.shape
-        if dim != d or count < q:
-            raise ValueError(f"a SpectralMixture of means {q, d} needs dim = {d} and count >= {q}, but got {dim} and {count}")
-        part = jnp.arange(count) % q  # its share of the frequencies, rather than one drawn, which would have no derivative
+        self._check_sample(count, dim)
+        # The Gaussians take turns: drawing one at random would have no derivative in the weights.
+        part = jnp.arange(count) % q
         of_signs, of_directions = jax.random.split(key)
         signs = jax.random.rademacher(of_signs, (count, d), self.means.dtype)
         normal = jax.random.normal(of_directions, (count, d), self.means.dtype)
         shares = self.weights / jnp.bincount(part, length=q).astype(self.weights.dtype)
         return signs * self.means[part] + self.scales[part] * normal, shares[part]
+
+    def _check_sample(self, count: int, dim: int) -> None:
+        """Raises ValueError for another dimension, or fewer frequencies than Gaussians."""
+        q, d = self.means.shape
+        if dim != d or count < q:
+            raise ValueError(
+                f"a SpectralMixture of means {q, d} needs dim = {d} and count >= {q}, but got "
+                f"{dim} and {count}"
+            )

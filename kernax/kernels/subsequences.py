@@ -1,11 +1,14 @@
-"""Kernels of strings that count common subsequences, gaps allowed, by dynamic programmes over the cells of a pair.
+"""Kernels of strings that count common subsequences, gaps allowed, by dynamic programming.
 
-Pairs of strings are independent, so the axes of a batch go last: a cell is one vector operation over all pairs at hand, and
-nothing of size L^2 is ever held for a pair but in a backward pass.
+A cell (i, j) is a place in either string of a pair. Pairs are independent, so the axes of a batch
+go last: a cell is one vector operation over all pairs at hand, and nothing of size L^2 is held for
+a pair except in a backward pass.
 """
 
 import math
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,16 +20,18 @@ from jaxtyping import Array, Float, Int
 from kernax.core.kernel import AbstractKernel, AbstractWideRange
 from kernax.core.parameters import integer, positive
 from kernax.core.powers import times_power_of_two
-from kernax.kernels.strings import Strings, check_strings
+from kernax.kernels.texts import Strings, check_strings
 
 
 class Subsequence(AbstractWideRange):
-    """`sum_u sum_{i: u = x[i]} sum_{j: u = z[j]} decay^(l(i) + l(j))` over all u of `length` tokens and all places i and j
-    where they occur, in order, gaps allowed; l is the stretch of the string from the first place to the last.
+    """`sum_u sum_{i: u = x[i]} sum_{j: u = z[j]} decay^(l(i) + l(j))`, u of `length` tokens.
 
-    The string subsequence kernel (Lodhi et al. 2002, definition 2 and section 4). A decay near zero counts contiguous
-    occurrences only, 1 all alike. `Normalised(Subsequence(...))` is the usual form. Costs `length L^2` for each pair. With a
-    decay near 1 a single occurrence is lost beside none where L^length leaves the range of floats.
+    The sums are over all places i and j where u occurs, in order, gaps allowed; l is the length of
+    the stretch of the string from the first place to the last. This is the string subsequence
+    kernel (Lodhi et al. 2002, definition 2 and section 4). A decay near zero counts contiguous
+    occurrences only, 1 all alike. `Normalised(Subsequence(...))` is the usual form. Costs
+    `length L^2` for each pair. With a decay near 1, where L^length leaves the range of floats, a
+    single occurrence underflows to zero.
     """
 
     length: int = integer("length")
@@ -34,31 +39,33 @@ class Subsequence(AbstractWideRange):
 
     def scaled(self, x, z):
         check_strings(x, z)
-        power = self._size(x, z)
-        half = jnp.floor(power / 2)
-        factor = times_power_of_two(self.decay, -half) * times_power_of_two(self.decay, half - power)
-        sums = _batched_last(_gapped(self.length - 1, _one_longer))
+        power = self._power_per_match(x, z)
+        half = jnp.floor(power / 2)  # in two steps: decay^2 alone may underflow
+        factor = times_power_of_two(self.decay, -half) * times_power_of_two(
+            self.decay, half - power
+        )
+        sums = _batched_last(partial(_gapped, self.length - 1, _one_longer))
         return sums(_floats(x), _floats(z), self.decay, factor), self.length * power
 
-    def _size(self, x: Strings, z: Strings) -> Float[Array, ""]:
-        """The power of two by which every one of the matches in an occurrence is divided.
+    def _power_per_match(self, x: Strings, z: Strings) -> Float[Array, ""]:
+        """The exponent of the power of two by which each match of two tokens is divided.
 
-        About decay^2 times the places within reach: halfway between the largest and the smallest values that occur, so that
-        neither leaves the range of floats. The places are those of the shorter string, without its padding.
+        About log2 of decay^2 times the number of places within reach: halfway between the largest
+        and the smallest values that occur, so that neither leaves the range of floats. The places
+        are those of the shorter string, without its padding.
         """
         log_decay = jnp.log(lax.stop_gradient(self.decay))
         places = jnp.arange(x.codes.shape[-1], dtype=log_decay.dtype)
-        logs = jnp.where(places < jnp.minimum(_ends(x), _ends(z)).astype(places.dtype), places * log_decay, -jnp.inf)
-        top = jnp.max(logs, initial=0)
-        reach = jnp.maximum(jnp.sum(jnp.exp(logs - top)), 1)
-        return jnp.floor((2 * log_decay + top + jnp.log(reach)) / math.log(2))
+        is_token = places < jnp.minimum(_ends(x), _ends(z)).astype(places.dtype)
+        log_reach = _log_sum(jnp.where(is_token, places * log_decay, -jnp.inf))
+        return jnp.floor((2 * log_decay + log_reach) / math.log(2))
 
 
 class AllSubsequences(AbstractKernel):
-    """`1 + sum_p k_p(x, z)`, k_p the `Subsequence` kernel of length p: common subsequences of every length, the empty one
-    included. With decay 1 all count alike: 22 for "banana" and "ana".
+    """`1 + sum_p k_p(x, z)`, k_p the `Subsequence` kernel of length p: all common subsequences.
 
-    Shawe-Taylor & Cristianini 2004, section 11.4 (decay 1). Grows up to 4^L, which float32 holds for some 64 letters and
+    The 1 is the empty one. With decay 1 all count alike: 22 for "banana" and "ana" (Shawe-Taylor &
+    Cristianini 2004, section 11.4). Grows up to 4^L, which float32 holds for some 64 letters and
     float64 for some 500, inside `Normalised` as well: beyond, `gram` raises. A smaller decay helps.
     """
 
@@ -66,7 +73,14 @@ class AllSubsequences(AbstractKernel):
 
     def __call__(self, x, z):
         check_strings(x, z)
-        return 1 + _batched_last(_gapped(1, _any_longer))(_floats(x), _floats(z), self.decay, self.decay**2)
+        sums = _batched_last(partial(_gapped, 1, _any_longer))
+        return 1 + sums(_floats(x), _floats(z), self.decay, self.decay**2)
+
+
+def _log_sum(logs: Float[Array, " n"]) -> Float[Array, ""]:
+    """`log sum exp(logs)`, and at least the largest of them and 0: also if all are -inf."""
+    top = jnp.max(logs, initial=0)
+    return top + jnp.log(jnp.maximum(jnp.sum(jnp.exp(logs - top)), 1))
 
 
 def _ends(x: Strings) -> Int[Array, ""]:
@@ -74,61 +88,105 @@ def _ends(x: Strings) -> Int[Array, ""]:
     return jnp.max(jnp.where(x.weights > 0, jnp.arange(1, len(x.weights) + 1), 0), initial=0)
 
 
-def _floats(x: Strings) -> tuple[Float[Array, " L"], Float[Array, " L"]]:
-    """Codes and weights, both as floats: on some loops over integers LLVM gives up (jaxlib 0.10.2, "Cannot select")."""
-    return x.codes.astype(x.weights.dtype), x.weights
+class _Tokens(NamedTuple):
+    """A string, (L, *pairs), or one token of it, (*pairs): one for each pair, or for all alike."""
+
+    codes: Float[Array, "..."]
+    weights: Float[Array, "..."]
 
 
-def _gapped(levels: int, extended: Callable) -> Callable:
-    """Lodhi's recursion, cell by cell: a sum over common occurrences, of each kind q that ends at (i, j),
-    `a_q(i, j) = factor match(i, j) e_q`, e being what a match there may be appended to: `extended` of the sums
-    `sum_{i' < i, j' < j} decay^(i - i' - 1 + j - j' - 1) a_q(i', j')` of the first `levels` kinds.
+def _floats(x: Strings) -> _Tokens:
+    """Codes and weights, both as floats: LLVM fails on some loops over integers.
 
-    Returns a function of two strings and both numbers, to the sum over all cells of the last kind.
+    That is jaxlib 0.10.2, with the message "Cannot select".
+    """
+    return _Tokens(x.codes.astype(x.weights.dtype), x.weights)
+
+
+class _Row(NamedTuple):
+    """Lodhi's recursion after some tokens of x."""
+
+    above: Float[Array, "L levels *#pairs"]  # sums over the rows so far, for each place of z
+    total: Float[Array, "*#pairs"]
+
+
+class _Cell(NamedTuple):
+    """Lodhi's recursion within a row, after some tokens of z."""
+
+    before: Float[Array, "levels *#pairs"]  # sums over the cells above and to the left
+    total: Float[Array, "*#pairs"]
+
+
+def _gapped(
+    levels: int,
+    extended: Callable[[Array], Array],
+    x: _Tokens,
+    z: _Tokens,
+    decay: Float[Array, "*#pairs"],
+    factor: Float[Array, "*#pairs"],
+) -> Float[Array, "*#pairs"]:
+    """`sum_ij a_q(i, j)` for the last kind q of occurrences that end at i and j, by cells.
+
+    Lodhi's recursion is `a_q(i, j) = factor match(i, j) e_q(i, j)`, e being what a match may be
+    appended to: `extended` of the sums `sum_{i' < i, j' < j} decay^(i - i' - 1 + j - j' - 1)
+    a_q(i', j')` of the first `levels` kinds.
     """
 
-    def sums(x, z, decay, factor):
-        def row(carry, token):
-            def cell(carry, inputs):
-                before, total = carry  # sums over the cells above and to the left, for each q
-                above, other = inputs  # sums over the cells above
-                match = jnp.where(token[0] == other[0], factor * token[1] * other[1], 0)
-                ends = match[None] * extended(before)
-                return (decay[None] * before + above, total + ends[-1]), decay[None] * above + ends[:levels]
+    def row(now: _Row, token: _Tokens) -> tuple[_Row, None]:
+        match = partial(_match, factor, token)
+        start = _Cell(jnp.zeros_like(now.above[0]), now.total)
+        end, above = lax.scan(partial(_next_cell, extended, match, decay), start, (now.above, z))
+        return _Row(above, end.total), None
 
-            above, total = carry
-            (_, total), above = lax.scan(cell, (jnp.zeros_like(above[0]), total), (above, z))
-            return (above, total), None
-
-        zero = jnp.zeros_like(x[1][0] * z[1][0] * factor)
-        above = jnp.zeros((len(z[0]), levels, *zero.shape), zero.dtype)
-        return lax.scan(row, (above, zero), x)[0][1]
-
-    return sums
+    zero = jnp.zeros_like(x.weights[0] * z.weights[0] * factor)
+    above = jnp.zeros((len(z.codes), levels, *zero.shape), zero.dtype)
+    return lax.scan(row, _Row(above, zero), x)[0].total
 
 
-def _one_longer(before):
-    """Nothing at all, and occurrences of one token, two, ..."""
+def _match(factor: Float[Array, "*#pairs"], token: _Tokens, other: _Tokens) -> Array:
+    """`factor` times the weights of two tokens where they are equal, 0 where not."""
+    return jnp.where(token.codes == other.codes, factor * token.weights * other.weights, 0)
+
+
+def _next_cell(
+    extended: Callable[[Array], Array],
+    match: Callable[[_Tokens], Array],
+    decay: Float[Array, "*#pairs"],
+    now: _Cell,
+    column: tuple[Float[Array, "levels *#pairs"], _Tokens],
+) -> tuple[_Cell, Float[Array, "levels *#pairs"]]:
+    """The cell to the right, and the sums over its column for the row below."""
+    above, other = column
+    ends = match(other)[None] * extended(now.before)
+    cell = _Cell(decay[None] * now.before + above, now.total + ends[-1])
+    return cell, decay[None] * above + ends[: len(above)]
+
+
+def _one_longer(before: Float[Array, "levels *#pairs"]) -> Float[Array, "kinds *#pairs"]:
+    """What occurrences of one token, of two, ... extend: nothing, those of one token, ..."""
     return jnp.concatenate([jnp.ones_like(before, shape=(1, *before.shape[1:])), before])
 
 
-def _any_longer(before):
-    """Nothing at all or any occurrence."""
+def _any_longer(before: Float[Array, "1 *#pairs"]) -> Float[Array, "1 *#pairs"]:
+    """What occurrences of any length extend: nothing, or any occurrence."""
     return 1 + before
 
 
 def _batched_last(function: Callable) -> Callable:
-    """A function of two strings and numbers, all with one further axis of pairs at the end, as one of single pairs that is
-    called so however often `vmap` batches it.
+    """A function of single pairs that calls `function` once, however often `vmap` batches it.
 
-    Derivatives are those of the function under a plain `vmap`, of every order and mode: slower, but what JAX can transpose.
+    `function` takes two strings and numbers, all with one further axis at the end, for the pairs.
+
+    Derivatives are those of the function under a plain `vmap`, of every order and mode: slower, but
+    what JAX can transpose.
     """
     batched_last = custom_vmap(_over_pairs(function))
 
     @batched_last.def_vmap
     def _(size, batched, *arguments):
         last = lambda leaf, yes: jnp.moveaxis(leaf, 0, -1) if yes else leaf[..., None]
-        return jnp.moveaxis(batched_last(*jax.tree.map(last, arguments, tuple(batched))), -1, 0), True
+        values = batched_last(*jax.tree.map(last, arguments, tuple(batched)))
+        return jnp.moveaxis(values, -1, 0), True
 
     @jax.custom_jvp
     def call(*arguments):
@@ -142,20 +200,22 @@ def _batched_last(function: Callable) -> Callable:
 
 
 def _over_pairs(function: Callable) -> Callable:
-    """All further axes as one, of pairs: the loops of a CPU like it long and alone."""
+    """`function` with all further axes as one, of pairs: loops on a CPU are fastest over one."""
 
-    def flat(x, z, *numbers):
+    def flat(x: _Tokens, z: _Tokens, *numbers: Array) -> Array:
         axes = numbers[0].ndim
-        own = lambda leaf: leaf.shape[: leaf.ndim - axes]
         leaves = jax.tree.leaves((x, z, numbers))
         shape = np.broadcast_shapes(*(leaf.shape[leaf.ndim - axes :] for leaf in leaves))
-
-        def pairs(leaf):
-            if leaf.size == math.prod(own(leaf)):
-                return leaf.reshape(*own(leaf), 1)
-            return jnp.broadcast_to(leaf, own(leaf) + shape).reshape(*own(leaf), -1)
-
+        pairs = partial(_as_one_axis, shape)
         out = function(*jax.tree.map(pairs, (x, z, *numbers)))
         return jnp.broadcast_to(out, math.prod(shape)).reshape(shape)
 
     return flat
+
+
+def _as_one_axis(shape: tuple[int, ...], leaf: Array) -> Array:
+    """The last axes of an array, which broadcast to `shape`, as one; of length 1 if all are."""
+    own = leaf.shape[: leaf.ndim - len(shape)]
+    if leaf.size == math.prod(own):
+        return leaf.reshape(*own, 1)
+    return jnp.broadcast_to(leaf, own + shape).reshape(*own, -1)

@@ -1,30 +1,36 @@
 """Kernels of trees that count common fragments."""
 
+from functools import partial
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import dot, product
+from kernax.core.numerics import dot, matmul
 from kernax.core.parameters import positive
 from kernax.kernels.trees import GAP, NONE, Trees, check_trees
 
 
 class SubsetTree(AbstractKernel):
-    """`sum over nodes a of x and b of z of C(a, b)`: common fragments of two trees, each times decay^(its productions).
+    """`sum_ab C(a, b)` over nodes a of x and b of z: common fragments of two trees.
 
-    A production is a node's label and the labels of its children, in order; a leaf has none. A fragment is a connected part
-    of a tree, of at least one production, that holds all children of a node or none. With c_j the j-th child,
+    A production is a node's label and the labels of its children, in order; a leaf has none. A
+    fragment is a connected part of a tree, of at least one production, that holds all children of a
+    node or none. It counts decay^(its productions). With c_j the j-th child,
 
-        C(a, b) = decay prod_j (1 + C(c_j(a), c_j(b))) where a and b have the same production, 0 where not
+        C(a, b) = decay prod_j (1 + C(c_j(a), c_j(b))) where a and b have the same production, 0
+        where not
 
-    (Collins & Duffy 2001, Convolution kernels for natural language). A tree of a single node has no fragments, and
-    `Normalised` makes its row zero.
+    (Collins & Duffy 2001, Convolution kernels for natural language). A tree of a single node has no
+    fragments, and `Normalised` makes its row zero.
 
-    `decay` > 0, at most 1 as a rule, gives large fragments less say. Costs N M arity for trees of N and M nodes, in N steps.
-    k(x, x) grows up to 2^(nodes of x with children) where decay is 1: some 120 of these may overflow in float32, 1000 in
-    float64, also inside `Normalised`. A smaller decay helps.
+    `decay` > 0, usually at most 1, gives large fragments less weight. Costs N M arity for trees of
+    N and M nodes, in N steps. k(x, x) grows up to 2^(nodes of x with children) where decay is 1:
+    some 120 of these may overflow in float32, 1000 in float64, also inside `Normalised`. A smaller
+    decay helps.
 
     Raises ValueError for trees over different alphabets.
     """
@@ -43,44 +49,101 @@ def _common_fragments(decay: Array, x: Trees, z: Trees) -> Array:
 
 @_common_fragments.defjvp
 def _common_fragments_jvp(primals, tangents):
-    # C(a, b) = decay w_a w_b E(a, b), with E = prod_j (1 + C(children)) where the productions are the same. The total depends
-    # on C(a, b) itself and through the parents p of a and r of b, of which they are the same child, if at all:
-    #
+    # C(a, b) = decay w_a w_b E(a, b), with E = prod_j (1 + C(children)) where the productions are
+    # the same. The total depends on C(a, b) itself and, if a and b are the j-th children of p and r
+    # with the same j, through C(p, r). So from the root down
     #     A(a, b) = d total / d C(a, b) = 1 + A(p, r) C(p, r) / (1 + C(a, b)),
-    #
-    # from the root down, and d total = sum A E d(decay w_a w_b): inside and outside, as for grammars. The transpose of the
-    # recursion for C would scatter instead of gather, some ten times slower, and hold its rows for each child.
-    (decay, x, z), (d_decay, dx, dz) = primals, tangents
+    # and d total = sum A E d(decay w_a w_b): the inside-outside algorithm of grammars. The
+    # transpose of the recursion for C would scatter instead of gather, some ten times slower, and
+    # hold its rows for each child.
+    (decay, x, z) = primals
+    (d_decay, dx, dz) = tangents
     total, E = _inside(decay, x, z)
     share = E * _outside(decay * x.weights[:, None] * z.weights[None] * E, x, z)
-    by_x, by_z = product(share, z.weights), product(x.weights, share)
-    return total, d_decay * dot(by_x, x.weights) + decay * (dot(by_x, dx.weights) + dot(by_z, dz.weights))
+    by_x = matmul(share, z.weights)
+    by_z = matmul(x.weights, share)
+    return total, d_decay * dot(by_x, x.weights) + decay * (
+        dot(by_x, dx.weights) + dot(by_z, dz.weights)
+    )
 
 
-def _inside(decay: Array, x: Trees, z: Trees) -> tuple[Array, Array]:
-    """`sum C(a, b)`, and E (N, M): the table of C row by row in postorder, from the rows of the children."""
-    arity = min(x.children.shape[1], z.children.shape[1])
-    z_productions, x_productions = _productions(z, x.children.shape[1]), _productions(x, z.children.shape[1])
+class _Node(NamedTuple):
+    """A node of x, and what its row of C depends on."""
 
-    def with_row(carry, node):
-        C, by_node = carry
-        a, weight, children, production = node
-        E = ((production[0] != NONE) & jnp.all(production[None] == z_productions, 1)).astype(C.dtype)
-        pairs = (children[:arity], z.children[:, :arity].T)
-        E = lax.scan(lambda E, pair: (E * (1 + _entries(C, *pair)), None), E, pairs)[0]
-        row = decay * weight * z.weights * E
-        return (_with_row(C, a, row), by_node + row), E
-
-    by_node = jnp.zeros_like(z.weights * decay)
-    nodes = (jnp.arange(len(x.weights)), x.weights, x.children, x_productions)
-    (_, by_node), E = lax.scan(with_row, (_table(x, by_node), by_node), nodes)
-    # Added one after the other, as the order of a reduction would depend on the number of padding nodes.
-    return lax.scan(lambda total, part: (total + part, None), jnp.zeros_like(by_node[0]), by_node)[0], E
+    place: Int[Array, ""]  # among the nodes, in postorder
+    weight: Float[Array, ""]
+    children: Int[Array, " arity"]
+    production: Int[Array, " labels"]
 
 
-def _outside(C: Array, x: Trees, z: Trees) -> Array:
-    """A (N, M): row by row from the root down, from the row of the parent."""
-    (x_parents, x_places), (z_parents, z_places) = _parents(x), _parents(z)
+class _RowsSoFar(NamedTuple):
+    """The table of C with the rows of the nodes so far, see `_table`, and the sum of these rows."""
+
+    table: Float[Array, "rows columns"]
+    total: Float[Array, " M"]
+
+
+def _inside(
+    decay: Float[Array, ""], x: Trees, z: Trees
+) -> tuple[Float[Array, ""], Float[Array, "N M"]]:
+    """`sum_ab C(a, b)`, and E: C row by row in postorder, from the rows of the children."""
+    z_productions = _productions(z, x.children.shape[1])
+    x_productions = _productions(x, z.children.shape[1])
+    nodes = _Node(jnp.arange(len(x.weights)), x.weights, x.children, x_productions)
+    nothing = jnp.zeros_like(z.weights * decay)
+    start = _RowsSoFar(_table(x, nothing), nothing)
+    end, E = lax.scan(partial(_add_row, decay, z, z_productions), start, nodes)
+    return _sum_in_order(end.total), E
+
+
+def _add_row(
+    decay: Float[Array, ""],
+    z: Trees,
+    z_productions: Int[Array, "M labels"],
+    now: _RowsSoFar,
+    node: _Node,
+) -> tuple[_RowsSoFar, Float[Array, " M"]]:
+    """The table with one row of C more, and that row of E."""
+    alike = _has_production(node.production, z_productions).astype(now.table.dtype)
+    E = _times_children(alike, now.table, node.children, z.children)
+    row = decay * node.weight * z.weights * E
+    return _RowsSoFar(_with_row(now.table, node.place, row), now.total + row), E
+
+
+def _has_production(
+    production: Int[Array, " labels"], others: Int[Array, "M labels"]
+) -> Bool[Array, " M"]:
+    """Which nodes have a production, none of them if it is that of a leaf."""
+    return (production[0] != NONE) & jnp.all(production[None] == others, 1)
+
+
+def _times_children(
+    start: Float[Array, " M"],
+    C: Float[Array, "rows columns"],
+    a_children: Int[Array, " x_arity"],
+    z_children: Int[Array, "M z_arity"],
+) -> Float[Array, " M"]:
+    """`start_b prod_j (1 + C(c_j(a), c_j(b)))` for a node a of x and each node b of z."""
+
+    def times_child(total, pair):
+        return total * (1 + _entries(C, *pair)), None
+
+    arity = min(len(a_children), z_children.shape[1])
+    return lax.scan(times_child, start, (a_children[:arity], z_children[:, :arity].T))[0]
+
+
+def _sum_in_order(parts: Float[Array, " n"]) -> Float[Array, ""]:
+    """The sum, added one by one: the order of a reduction would depend on the padding."""
+    return lax.scan(lambda total, part: (total + part, None), jnp.zeros_like(parts[0]), parts)[0]
+
+
+def _outside(C: Float[Array, "N M"], x: Trees, z: Trees) -> Float[Array, "N M"]:
+    """`A(a, b) = d total / d C(a, b)`: row by row from the root down, from the row of the parent.
+
+    C comes without the row and column of no node.
+    """
+    (x_parents, x_places) = _parents(x)
+    (z_parents, z_places) = _parents(z)
 
     def with_row(AC, node):
         a, C, parent, place = node
@@ -91,29 +154,42 @@ def _outside(C: Array, x: Trees, z: Trees) -> Array:
     return lax.scan(with_row, _table(x, C[0]), nodes, reverse=True)[1]
 
 
-def _table(x: Trees, row: Array) -> Array:
-    """A table of zeros, with a row and a column before all others that stay zero and are those of no node, -1."""
+def _table(x: Trees, row: Float[Array, " M"]) -> Float[Array, "rows columns"]:
+    """A table (N + 1, M + 1) of zeros for pairs of nodes, whose first row and column stay zero.
+
+    They are those of no node, -1: a missing child contributes the factor 1 + 0.
+    """
     return jnp.zeros((len(x.weights) + 1, len(row) + 1), row.dtype)
 
 
-def _entries(table: Array, a: Array, b: Array) -> Array:
+def _entries(
+    table: Float[Array, "rows columns"], a: Int[Array, ""], b: Int[Array, " M"]
+) -> Float[Array, " M"]:
+    """The entries of a table for node a of x beside nodes b of z; zero where one is -1."""
     return table.at[a + 1, b + 1].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
-def _with_row(table: Array, a: Array, row: Array) -> Array:
+def _with_row(
+    table: Float[Array, "rows columns"], a: Int[Array, ""], row: Float[Array, " M"]
+) -> Float[Array, "rows columns"]:
+    """A table with the row of node a filled in."""
     return lax.dynamic_update_slice(table, row[None], (a + 1, jnp.ones_like(a)))
 
 
-def _parents(tree: Trees) -> tuple[Array, Array]:
+def _parents(tree: Trees) -> tuple[Int[Array, " N"], Int[Array, " N"]]:
     """The parent of each node, -1 for none, and which of its children the node is."""
     n, arity = tree.children.shape
     owners = jnp.full(n + 1, NONE).at[tree.children.ravel()].set(jnp.arange(n * arity))[:-1]
     return owners // arity, owners % arity
 
 
-def _productions(tree: Trees, arity: int) -> Array:
-    """The label of each node and those of its children, in at least `arity` places; -1 first where nothing matches."""
+def _productions(tree: Trees, arity: int) -> Int[Array, "N labels"]:
+    """The label of each node and those of its children, padded to `arity` children or more.
+
+    The first label is -1 for leaves, padding and productions with unknown labels: they match none.
+    """
     below = jnp.where(tree.children == NONE, NONE, tree.labels[tree.children])
     matches = (tree.labels >= 0) & (tree.children[:, 0] != NONE) & jnp.all(below != GAP, 1)
-    rest = jnp.full((len(below), max(arity - below.shape[1], 0)), NONE, below.dtype)
-    return jnp.concatenate([jnp.where(matches, tree.labels, NONE)[:, None], below, rest], 1)
+    label = jnp.where(matches, tree.labels, NONE)
+    padding = jnp.full((len(below), max(arity - below.shape[1], 0)), NONE, below.dtype)
+    return jnp.concatenate([label[:, None], below, padding], 1)

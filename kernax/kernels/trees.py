@@ -1,4 +1,4 @@
-"""Labelled, ordered trees, such as the parse trees of sentences, as points: encoded, padded, in stacks."""
+"""Labelled, ordered trees, such as parse trees of sentences, as points."""
 
 import enum
 import re
@@ -11,24 +11,36 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kernax.core.numerics import is_concrete
-from kernax.kernels.alphabets import AbstractEncoded, check_alphabet, check_points, check_unknown, not_in_alphabet
+from kernax.kernels.alphabets import (
+    AbstractEncoded,
+    check_alphabet,
+    check_points,
+    check_unknown,
+    not_in_alphabet,
+)
 
-NONE, GAP = -1, -2  # the label or place of no node; the label of a node that is not in the alphabet
+NONE = -1  # the label or place of no node
+GAP = -2  # the label of a node that is not in the alphabet
 
 
 class Trees(AbstractEncoded):
-    """A stack of n trees of at most N nodes, or one tree (without the axis n), as `encode` makes them.
+    """A stack of n trees of at most N nodes, or one tree (without the axis n), made by `encode`.
 
-    Nodes stand in postorder, children before their parents, and then padding. Trees of different N and arity compare.
+    Nodes are in postorder, children before their parents, followed by padding. Trees of different
+    N and arity can be compared.
 
     Attributes:
-        labels: (n, N), places of the nodes' labels in the alphabet; -1 for padding, -2 for a label that is not in it.
-        children: (n, N, arity), the places of each node's children among the nodes, from left to right; -1 for none.
-        weights: (n, N), 1 for a node, 0 for padding and unknown labels. They give the trees their precision, and are what a
-            derivative "in the points" refers to: a match of two productions counts as the product of their nodes' weights.
+        labels: (n, N), places of the nodes' labels in the alphabet; -1 for padding, -2 for a label
+            that is not in it.
+        children: (n, N, arity), the places of each node's children among the nodes, from left to
+            right; -1 for none.
+        weights: (n, N), 1 for a node, 0 for padding and unknown labels. A match of two productions
+            counts as the product of their nodes' weights. Their dtype is that in which kernels are
+            computed. Derivatives "in the points" are in the weights.
         alphabet: the labels. Kernels refuse to compare trees over different ones.
 
-    `X[i]`, with an index, a slice, or a list or array of indices or booleans, picks trees of a stack; `len(X)` counts them.
+    `X[i]`, with an index, a slice, or a list or array of indices or booleans, picks trees of a
+    stack; `len(X)` counts them.
     """
 
     labels: Int[Array, "*n N"]
@@ -39,12 +51,13 @@ class Trees(AbstractEncoded):
     padding: ClassVar[int] = NONE
 
     def __check_init__(self):
-        if self.children.shape[:-1] != self.labels.shape or self.weights.shape != self.labels.shape:
+        shape = self.labels.shape
+        if self.children.shape[:-1] != shape or self.weights.shape != shape:
             raise ValueError(
                 "Trees needs labels (n, N), children (n, N, arity) and weights (n, N), "
-                f"but got shapes {self.labels.shape}, {self.children.shape} and {self.weights.shape}"
+                f"but got shapes {shape}, {self.children.shape} and {self.weights.shape}"
             )
-        nodes = np.arange(self.labels.shape[-1])[:, None]
+        nodes = np.arange(shape[-1])[:, None]
         if is_concrete(self.children) and np.any(np.asarray(self.children) >= nodes):
             raise ValueError("children must stand before their parents, as encode puts them")
 
@@ -52,33 +65,33 @@ class Trees(AbstractEncoded):
 def encode(trees: Iterable, alphabet: Iterable | None = None, *, unknown: str = "refuse") -> Trees:
     """A stack of trees, from bracket notation or nested tuples.
 
-    `"(S (NP (D the) (N dog)) (VP barks))"` and `("S", ("NP", ("D", "the"), ("N", "dog")), ("VP", "barks"))` are one tree: a
-    node is `(label child child ...)`, and one without children may stand without brackets.
+    `"(S (NP (D the) (N dog)) (VP barks))"` and `("S", ("NP", ("D", "the"), ("N", "dog")), ("VP",
+    "barks"))` are one tree: a node is `(label child child ...)`, and one without children may stand
+    without brackets.
 
     Arguments:
         trees: a list of at least one tree, in one notation or the other.
-        alphabet: every label that may occur, at a leaf or above, in any order; by default all that do, sorted. Trees to be
-            compared need the same one: `trees.encode(new, X.alphabet)`.
-        unknown: what becomes of a label that is not in the alphabet: "refuse" it with an error, or leave a "gap", a node that
-            matches nothing, not even another gap.
+        alphabet: every label that may occur, at a leaf or above, in any order; by default all that
+            do, sorted. Trees to be compared need the same one: `trees.encode(new, X.alphabet)`.
+        unknown: what becomes of a label that is not in the alphabet: "refuse" it with an error, or
+            leave a "gap", a node that matches nothing, not even another gap.
 
-    Raises ValueError, with the place, for unbalanced brackets, empty trees, missing labels and labels not in the alphabet.
-    Places are counted from 0.
+    Raises ValueError, with the place, for unbalanced brackets, empty trees, missing labels and
+    labels not in the alphabet. Places are counted from 0.
     """
     if isinstance(trees, (str, tuple)) or not isinstance(trees, Iterable):
-        raise ValueError(f"trees must be a list of trees, but is of type {type(trees).__name__}: pass [tree] for one")
+        raise ValueError(
+            f"trees must be a list of trees, but is of type {type(trees).__name__}: pass [tree] "
+            "for one"
+        )
     check_unknown(unknown)
     tables = [_nodes(tree, f"trees[{number}]") for number, tree in enumerate(trees)]
     if not tables:
         raise ValueError("trees must hold at least one tree, but is empty")
-    alphabet = sorted({node.label for table in tables for node in table}) if alphabet is None else alphabet
-    known = check_alphabet(alphabet)
-    codes = {label: code for code, label in enumerate(known)}
-    for number, table in enumerate(tables):
-        strange = next((node.label for node in table if node.label not in codes), None)
-        if strange is not None and unknown == "refuse":
-            raise not_in_alphabet(f"trees[{number}] holds {strange!r}", known)
-    return _stacked(tables, codes, known)
+    known = check_alphabet(_labels_of(tables) if alphabet is None else alphabet)
+    if unknown == "refuse":
+        _check_all_known(tables, known)
+    return _stacked(tables, known)
 
 
 def check_trees(x: Any, z: Any) -> None:
@@ -91,80 +104,171 @@ class _Node(NamedTuple):
     children: list[int]  # their places among the nodes of the tree, in postorder
 
 
-def _stacked(tables: list[list[_Node]], codes: dict[str, int], alphabet: tuple[str, ...]) -> Trees:
-    size = max(len(table) for table in tables)
-    arity = max(1, *(len(node.children) for table in tables for node in table))
-    labels = np.full((len(tables), size), NONE, np.int32)
-    children = np.full((len(tables), size, arity), NONE, np.int32)
+def _labels_of(tables: list[list[_Node]]) -> list[str]:
+    """Every label that occurs, sorted."""
+    return sorted({node.label for table in tables for node in table})
+
+
+def _check_all_known(tables: list[list[_Node]], alphabet: tuple[str, ...]) -> None:
+    """Raises ValueError for the first label that the alphabet lacks."""
+    known = set(alphabet)
+    for number, table in enumerate(tables):
+        for node in table:
+            if node.label not in known:
+                raise not_in_alphabet(f"trees[{number}] holds {node.label!r}", alphabet)
+
+
+def _stacked(tables: list[list[_Node]], alphabet: tuple[str, ...]) -> Trees:
+    """Trees as arrays, padded to the most nodes and the most children."""
+    codes = {label: code for code, label in enumerate(alphabet)}
+    labels = np.full((len(tables), max(map(len, tables))), NONE, np.int32)
     for number, table in enumerate(tables):
         labels[number, : len(table)] = [codes.get(node.label, GAP) for node in table]
+    return Trees(
+        labels=jnp.asarray(labels),
+        children=jnp.asarray(_children(tables, labels.shape[1])),
+        weights=jnp.asarray(labels >= 0, jnp.result_type(float)),
+        alphabet=alphabet,
+    )
+
+
+def _children(tables: list[list[_Node]], size: int) -> Int[np.ndarray, "n N arity"]:
+    """The children of every node, padded to `size` nodes and the most children."""
+    arity = max(1, *(len(node.children) for table in tables for node in table))
+    children = np.full((len(tables), size, arity), NONE, np.int32)
+    for number, table in enumerate(tables):
         for place, node in enumerate(table):
             children[number, place, : len(node.children)] = node.children
-    weights = jnp.asarray(labels >= 0, jnp.result_type(float))
-    return Trees(labels=jnp.asarray(labels), children=jnp.asarray(children), weights=weights, alphabet=alphabet)
+    return children
 
 
-class _Token(enum.Enum):
+_Place = int | tuple[int, ...]  # of a token: the number of its character, or indices into tuples
+
+
+class _Kind(enum.Enum):
     OPEN = enum.auto()
     LABEL = enum.auto()
     CLOSE = enum.auto()
 
 
+class _Token(NamedTuple):
+    kind: _Kind
+    label: str
+    place: _Place
+
+
 class _Open(NamedTuple):
+    """A node whose children are still being read."""
+
     label: str | None  # None until it has been read
     children: list[int]
-    place: Any
+    place: _Place
 
 
 def _nodes(tree: Any, name: str) -> list[_Node]:
     """The nodes of one tree in postorder."""
-    if not isinstance(tree, (str, tuple)):
-        raise ValueError(f"{name} must be in bracket notation or nested tuples, but is of type {type(tree).__name__}")
-    nodes: list[_Node] = []
-    above = [_Open("", [], None)]  # the open nodes, below a root that is none
-    for kind, label, place in _tokens_of_text(tree) if isinstance(tree, str) else _tokens_of_tuples(tree, name):
-        if kind != _Token.CLOSE and len(above) == 1 and nodes:
-            raise ValueError(f"{_where(name, place)}: the tree has ended before; pass one string for each tree")
-        if kind == _Token.CLOSE and len(above) == 1:
-            raise ValueError(f"{_where(name, place)}: this bracket closes nothing")
-        if kind != _Token.LABEL and above[-1].label is None:
-            raise ValueError(f"{_where(name, above[-1].place)}: a node without a label; write (label child child ...)")
-        if kind == _Token.OPEN:
-            above.append(_Open(None, [], place))
-        elif above[-1].label is None:
-            above[-1] = above[-1]._replace(label=label)
-        else:
-            node = _Node(label, []) if kind == _Token.LABEL else _Node(above[-1].label, above.pop().children)
-            above[-1].children.append(len(nodes))
-            nodes.append(node)
-    if len(above) > 1:
-        raise ValueError(f"{_where(name, above[-1].place)}: this bracket is never closed")
-    if not nodes:
+    parser = _Parser(name)
+    for token in _tokens(tree, name):
+        parser.read(token)
+    if parser.is_inside:
+        place = _where(name, parser.innermost.place)
+        raise ValueError(f"{place}: this bracket is never closed")
+    if not parser.nodes:
         raise ValueError(f"{name} is empty: a tree has at least one node")
-    return nodes
+    return parser.nodes
 
 
-def _where(name: str, place: int | tuple[int, ...]) -> str:
-    return f"{name}, character {place}" if isinstance(place, int) else name + "".join(f"[{i}]" for i in place)
+class _Parser:
+    """The nodes of a tree that are complete, in postorder, and those that are still open."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.nodes: list[_Node] = []
+        # The first stands for what surrounds the tree, and is never closed.
+        self.open = [_Open("", [], 0)]
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether a bracket is open."""
+        return len(self.open) > 1
+
+    @property
+    def innermost(self) -> _Open:
+        """The open node that the next token belongs to."""
+        return self.open[-1]
+
+    def read(self, token: _Token) -> None:
+        """Adds the next token. Raises ValueError where it cannot stand."""
+        self._check(token)
+        if token.kind == _Kind.OPEN:
+            self.open.append(_Open(None, [], token.place))
+        elif token.kind == _Kind.CLOSE:
+            closed = self.open.pop()
+            self._complete(_Node(closed.label or "", closed.children))
+        elif self.innermost.label is None:
+            self.open[-1] = self.innermost._replace(label=token.label)
+        else:
+            self._complete(_Node(token.label, []))
+
+    def _complete(self, node: _Node) -> None:
+        """Appends a node, as a child of the innermost open one."""
+        self.innermost.children.append(len(self.nodes))
+        self.nodes.append(node)
+
+    def _check(self, token: _Token) -> None:
+        """Raises ValueError for a token that cannot stand here."""
+        place = _where(self.name, token.place)
+        if token.kind != _Kind.CLOSE and self.nodes and not self.is_inside:
+            raise ValueError(f"{place}: the tree has ended before; pass one string for each tree")
+        if token.kind == _Kind.CLOSE and not self.is_inside:
+            raise ValueError(f"{place}: this bracket closes nothing")
+        if token.kind != _Kind.LABEL and self.innermost.label is None:
+            raise ValueError(
+                f"{_where(self.name, self.innermost.place)}: a node without a label; write (label "
+                "child child ...)"
+            )
 
 
-def _tokens_of_text(text: str) -> Iterator[tuple[_Token, str, int]]:
-    kinds = {"(": _Token.OPEN, ")": _Token.CLOSE}
-    for found in re.finditer(r"[()]|[^\s()]+", text):
-        yield kinds.get(found[0], _Token.LABEL), found[0], found.start()
+def _where(name: str, place: _Place) -> str:
+    """A place in a tree, for a message."""
+    if isinstance(place, int):
+        return f"{name}, character {place}"
+    return name + "".join(f"[{i}]" for i in place)
 
 
-def _tokens_of_tuples(tree: tuple, name: str) -> Iterator[tuple[_Token, str, tuple[int, ...]]]:
-    pending: list[tuple[Any, tuple[int, ...]]] = [(tree, ())]  # not by recursion, which is limited
+def _tokens(tree: Any, name: str) -> Iterator[_Token]:
+    """The tokens of a tree in either notation. Raises ValueError for any other type."""
+    if isinstance(tree, str):
+        return _tokens_of_text(tree)
+    if isinstance(tree, tuple):
+        return _tokens_of_tuples(tree, name)
+    raise ValueError(
+        f"{name} must be in bracket notation or nested tuples, but is of type {type(tree).__name__}"
+    )
+
+
+def _tokens_of_text(text: str) -> Iterator[_Token]:
+    """Brackets, and the labels between them and blanks."""
+    kinds = {"(": _Kind.OPEN, ")": _Kind.CLOSE}
+    for word in re.finditer(r"[()]|[^\s()]+", text):
+        yield _Token(kinds.get(word[0], _Kind.LABEL), word[0], word.start())
+
+
+def _tokens_of_tuples(tree: tuple, name: str) -> Iterator[_Token]:
+    """The tokens of nested tuples, depth first, by a stack: Python's recursion is limited."""
+    pending: list[tuple[Any, tuple[int, ...]]] = [(tree, ())]
     while pending:
         part, place = pending.pop()
         if isinstance(part, tuple):
-            yield _Token.OPEN, "", place
-            pending.append((_Token.CLOSE, place))
+            yield _Token(_Kind.OPEN, "", place)
+            pending.append((_Kind.CLOSE, place))
             pending.extend((part[i], (*place, i)) for i in reversed(range(len(part))))
-        elif part is _Token.CLOSE:
-            yield _Token.CLOSE, "", place
+        elif part is _Kind.CLOSE:
+            yield _Token(_Kind.CLOSE, "", place)
         elif isinstance(part, str):
-            yield _Token.LABEL, part, place
+            yield _Token(_Kind.LABEL, part, place)
         else:
-            raise ValueError(f"{_where(name, place)} must be a label or a tuple, but is of type {type(part).__name__}")
+            raise ValueError(
+                f"{_where(name, place)} must be a label or a tuple, but is of type "
+                f"{type(part).__name__}"
+            )

@@ -1,21 +1,26 @@
 """The kernel perceptron."""
 
+from typing import Any
+
+import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import ArrayLike, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from kernax.core.boundary import as_scalar, count, dtype_of
 from kernax.core.expansion import KernelExpansion
-from kernax.core.features import feature_operator, has_few_features
-from kernax.core.gram import gram_of_prepared
+from kernax.core.intervals import POSITIVE, REAL
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
-from kernax.core.memory import check_memory
-from kernax.core.numerics import product, stopped
-from kernax.core.preparation import prepare
+from kernax.core.numerics import matmul, stopped
 from kernax.core.sharding import compiled, while_loop
-from kernax.core.solution import RESULTS, Solution, finish, void_unless_known
-from kernax.core.support import POSITIVE, REAL
+from kernax.core.solution import (
+    RESULTS,
+    Solution,
+    finish,
+    first_that_holds,
+    void_unless_known,
+)
+from kernax.core.task import check_task
 
 
 def kernel_perceptron(
@@ -29,71 +34,152 @@ def kernel_perceptron(
     max_epochs: int = 100,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
-    """Adds `rate y_i k(x_i, .)` to f for each mistake, `y_i (f(x_i) - threshold) <= 0`, pass after pass over the points, until
-    there is none (Rosenblatt 1958; Aizerman, Braverman & Rozonoer 1964).
+    """Adds `rate y_i k(x_i, .)` to f for each mistake, `y_i (f(x_i) - threshold) <= 0`.
 
-    In the features of the kernel this is the primal perceptron, step by step. If a function f* has `y_i f*(x_i) >= 1` at
-    every point, there are at most `max_i k(x_i, x_i) |f*|^2` mistakes with threshold zero, whatever the rate (Novikoff 1962).
+    It passes over the points until a pass makes no mistake (Rosenblatt 1958; Aizerman, Braverman &
+    Rozonoer 1964). In the features of the kernel this is the primal perceptron, step by step. If a
+    function f* has `y_i f*(x_i) >= 1` at every point, there are at most `max_i k(x_i, x_i) |f*|^2`
+    mistakes with threshold zero, whatever the rate (Novikoff 1962).
 
     Arguments:
         kernel, X: any kernel, a stack of n points.
         y: -1 and +1, (n,).
         rate: > 0. With threshold zero it changes the scale of f only.
-        threshold: subtracted from f; it is not learned, add a constant to the kernel for that.
-        averaged: return the mean of the functions after every step, which generalises better where the data are noisy
-            (Freund & Schapire 1999), instead of the last.
+        threshold: subtracted from f. It is not learned: add a constant to the kernel for that.
+        averaged: return the mean of the functions after every step, which generalises better where
+            the data are noisy (Freund & Schapire 1999), instead of the last.
         max_epochs: passes over the points, at most.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
-        A `Solution` whose `value` is a `KernelExpansion` with bias `-threshold`. `max_steps_reached` if the last pass still
-        made mistakes. A step function of its arguments: its derivative is zero. Stats: `mistakes`, and `epochs`
-        made; `features`, their number, where it is the primal that was run, for a `FeatureMap` of fewer features than points.
+        A `Solution` whose `value` is a `KernelExpansion` with bias `-threshold`.
+        `max_steps_reached` if the last pass still made mistakes. A step function of its arguments:
+        its derivative is zero. Stats: the number of `mistakes` and of `epochs`; and the number of
+        `features` where the primal was run, for a `FeatureMap` of fewer features than points.
 
     Raises:
-        ValueError: bad shapes or values. MaxStepsError: the points were not separated. MemoryBudgetError.
+        ValueError: bad shapes or values. MaxStepsError: the points were not separated.
+            MemoryBudgetError.
     """
-    kernel, X = prepare(kernel, X)
-    n, dtype = count(X), dtype_of(X)
-    y = as_signs(y, n, dtype, None)
-    if y.ndim != 1:
-        raise ValueError(f"y must have shape ({n},), but has shape {y.shape}: batch over its columns with jax.vmap")
+    task = check_task(
+        "kernel_perceptron",
+        kernel,
+        X,
+        y,
+        targets=as_signs,
+        one_column="batch over its columns with jax.vmap",
+        in_features=True,
+    )
     if max_epochs < 1:
         raise ValueError(f"max_epochs must be positive, but is {max_epochs}")
-    if not (primal := has_few_features(kernel, X, 1.0)):
-        check_memory(X, verb="kernel_perceptron")
-    rate, threshold = as_scalar(rate, dtype, "rate", POSITIVE), as_scalar(threshold, dtype, "threshold", REAL)
-    solution = _kernel_perceptron(kernel, X, y, rate, threshold, bool(averaged), max_epochs, primal)
-    return finish(solution, throw, "kernel_perceptron: the kernel may not separate these points; averaged=True, throw=False.")
+    rate = task.scalar(rate, "rate", POSITIVE)
+    threshold = task.scalar(threshold, "threshold", REAL)
+    solution = _kernel_perceptron(task, rate, threshold, bool(averaged), max_epochs)
+    hint = (
+        "kernel_perceptron: the kernel may not separate these points; averaged=True, throw=False."
+    )
+    return finish(solution, throw, hint)
+
+
+class _Pass(eqx.Module):
+    """The perceptron between two steps.
+
+    Attributes:
+        beta: coefficients.
+        f: the values at all points, or the weights of the features.
+        total: the sum of the coefficients after every step.
+        mistakes: made so far.
+        epochs: passes over the points so far.
+        unfinished: whether the last pass made mistakes.
+    """
+
+    beta: Float[Array, " n"]
+    f: Float[Array, " m"]
+    total: Float[Array, " n"]
+    mistakes: Int[Array, ""]
+    epochs: Int[Array, ""]
+    unfinished: Bool[Array, ""]
+
+
+class _Perceptron(eqx.Module):
+    """The rule: in features with the rows of F and their weights f, else with the rows of K and
+    the values f at all points. The steps are the same.
+    """
+
+    rows: Float[Array, "n m"]
+    y: Float[Array, " n"]
+    rate: Float[Array, ""]
+    threshold: Float[Array, ""]
+    in_features: bool = eqx.field(static=True)
+    averaged: bool = eqx.field(static=True)
+
+    def start(self) -> _Pass:
+        """The function zero."""
+        nothing = jnp.zeros_like(self.y)
+        zero = jnp.zeros((), jnp.int32)
+        f = jnp.zeros_like(self.rows[0])
+        return _Pass(nothing, f, nothing, zero, zero, jnp.array(True))
+
+    def is_wrong(self, i: Int[Array, ""], now: _Pass) -> Bool[Array, ""]:
+        """Whether point i is on the wrong side of the threshold, or on it."""
+        value = matmul(self.rows[i], now.f) if self.in_features else now.f[i]
+        return self.y[i] * (value - self.threshold) <= 0
+
+    def visit(self, i: Int[Array, ""], now: _Pass) -> _Pass:
+        """Moves the coefficient of point i towards its label where that point is a mistake."""
+        wrong = self.is_wrong(i, now)
+        change = jnp.where(wrong, self.rate * self.y[i], 0)
+        beta = now.beta.at[i].add(change)
+        return _Pass(
+            beta=beta,
+            f=now.f + change * self.rows[i],
+            total=now.total + beta if self.averaged else now.total,
+            mistakes=now.mistakes + wrong.astype(jnp.int32),
+            epochs=now.epochs,
+            unfinished=now.unfinished,
+        )
+
+    def epoch(self, now: _Pass) -> _Pass:
+        """Visits all points once."""
+        after = lax.fori_loop(0, len(self.y), lambda i, now: self.visit(i, now), now)
+        progress = after.mistakes > now.mistakes, after.epochs + 1
+        return eqx.tree_at(lambda state: (state.unfinished, state.epochs), after, progress)
+
+    def run(self, max_epochs: int) -> _Pass:
+        """Passes until one makes no mistake."""
+
+        def go_on(now: _Pass) -> Array:
+            return now.unfinished & (now.epochs < max_epochs)
+
+        return while_loop(go_on, lambda now: self.epoch(now), self.start())
+
+    def learned(self, end: _Pass) -> Float[Array, " n"]:
+        """The last coefficients, or their mean over all steps."""
+        if not self.averaged:
+            return end.beta
+        return end.total / (end.epochs * len(self.y)).astype(self.y.dtype)
 
 
 @compiled
-def _kernel_perceptron(kernel, X, y, rate, threshold, averaged, max_epochs, primal):
-    # The same steps, with f the values at all points and rows of K, or with f the weights of the features and rows of those.
-    rows = stopped(feature_operator(kernel, X).features if primal else gram_of_prepared(kernel, X))
-    zero = jnp.zeros((), jnp.int32)
+def _kernel_perceptron(task, rate, threshold, averaged, max_epochs):
+    """The expansion that the perceptron ends with."""
+    gram = stopped(task.gram())
+    in_features = task.layout.in_features
+    rows = gram.features if in_features else gram.as_matrix()
+    perceptron = _Perceptron(rows, task.y, rate, threshold, in_features, averaged)
+    end = perceptron.run(max_epochs)
+    beta = perceptron.learned(end)
+    result = _ending(end, (beta, end.f, task.y))
+    void = void_unless_known((beta, -threshold), result)
+    stats = {"mistakes": end.mistakes, "epochs": end.epochs} | task.figures(gram)
+    return Solution(KernelExpansion(task.kernel, task.X, *void), result, stats)
 
-    def visit(i, carry):
-        beta, f, total, mistakes = carry
-        value = product(rows[i], f) if primal else f[i]
-        wrong = y[i] * (value - threshold) <= 0
-        change = jnp.where(wrong, rate * y[i], 0)
-        beta = beta.at[i].add(change)
-        return beta, f + change * rows[i], total + beta if averaged else total, mistakes + wrong.astype(jnp.int32)
 
-    def epoch(carry):
-        state, _, epochs = carry
-        new = lax.fori_loop(0, len(y), visit, state)
-        return new, new[3] > state[3], epochs + 1
-
-    start = ((jnp.zeros_like(y), jnp.zeros_like(rows[0]), jnp.zeros_like(y), zero), jnp.array(True), zero)
-    go_on = lambda carry: carry[1] & (carry[2] < max_epochs)
-    (beta, f, total, mistakes), unfinished, epochs = while_loop(go_on, epoch, start)
-    beta = total / (epochs * len(y)).astype(y.dtype) if averaged else beta
-    finite = jnp.all(jnp.isfinite(beta)) & jnp.all(jnp.isfinite(f)) & jnp.all(jnp.isfinite(y))  # NaN makes no mistakes
-    result = RESULTS.where(unfinished, RESULTS.max_steps_reached, RESULTS.successful)
-    result = RESULTS.where(finite, result, RESULTS.nonfinite)
-    beta, bias = void_unless_known((beta, -threshold), result)
-    expansion = KernelExpansion(kernel, X, beta, bias)
-    stats = {"mistakes": mistakes, "epochs": epochs} | ({"features": jnp.asarray(rows.shape[1])} if primal else {})
-    return Solution(expansion, result, stats)
+def _ending(end: _Pass, arrays: tuple[Array, ...]) -> Any:
+    """A word of `RESULTS`; the arrays must be finite, because NaN makes no mistakes."""
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in arrays]))
+    endings = (
+        (~finite, RESULTS.nonfinite),
+        (end.unfinished, RESULTS.max_steps_reached),
+    )
+    return first_that_holds(endings, RESULTS.successful)

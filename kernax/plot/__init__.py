@@ -1,12 +1,14 @@
-"""Pictures. Needs matplotlib (`pip install 'kernax-toolkit[plot]'`), which is imported when a picture is drawn, not before.
+"""Pictures, which need matplotlib (`pip install 'kernax-toolkit[plot]'`).
 
-Every function draws on the `ax` it is given, or on a figure of its own that no global state knows of, and returns the axes:
+matplotlib is imported when a picture is drawn, not before. Every function draws on the `ax` it is
+given, or on a new figure that is not registered with pyplot, and returns the axes:
 `predicted_against_true(y, f).figure.savefig("fit.png")`.
 """
 
 from kernax.plot.beliefs import gram_picture, kernel_profile
-from kernax.plot.classes import decision_regions, losses_over_margin, reliability, values_of_classes
+from kernax.plot.classes import decision_regions, losses_over_margin, values_of_classes
 from kernax.plot.fits import learning_curve, posterior_band, predicted_against_true
+from kernax.plot.probabilities import reliability
 
 __all__ = [
     "decision_regions",

@@ -1,4 +1,4 @@
-"""How learning ends: exceptions and warnings that name what happened to the loss and to the parameters."""
+"""How learning ends: exceptions and warnings that say what happened."""
 
 import numpy as np
 
@@ -8,21 +8,31 @@ from kernax.errors import RunawayWarning
 
 
 def ended(solution: Solution, throw: bool, verb: str) -> Solution:
-    """`finish`, and a warning that names the parameters that ended at their bounds, where that can be seen."""
+    """`finish`, and a warning that names the parameters that ended at their bounds.
+
+    Only where these are known.
+    """
     if not is_concrete(solution.stats):
         return finish(solution, throw, verb)
     names = ", ".join(path for path, there in solution.stats["runaways"].items() if there)
     if not np.isfinite(solution.stats["losses"][0]):
-        hint = "the loss is not finite at the start: look for NaN in args, and for parameters that it cannot take."
+        hint = (
+            "the loss is not finite at the start: look for NaN in args, and for parameters that it "
+            "cannot take."
+        )
     elif solution.result == RESULTS.diverged:
-        hint = f"{names} moved eight powers of ten away, and no step improved on the start: take shorter steps."
+        hint = (
+            f"{names} moved eight powers of ten away, and no step improved on the start: take "
+            "shorter steps."
+        )
     else:
         hint = "pass throw=False to get the best model before that."
     finish(solution, throw, f"{verb}: {hint}")
     if names:
         warn(
-            f"{names} moved eight powers of ten away from the start and was stopped there: take shorter steps, or, if the "
-            "loss hardly depends on it any more, leave it out, freeze it or add a prior",
+            f"{names} moved eight powers of ten away from the start and was stopped there: take "
+            "shorter steps, or, if the loss hardly depends on it any more, leave it out, freeze it "
+            "or add a prior",
             RunawayWarning,
         )
     return solution

@@ -1,4 +1,7 @@
-"""Folds of rows, as indices of one static shape: what is learned without some rows is compiled once."""
+"""Folds of rows, as indices of one static shape.
+
+What is learned without some rows is compiled once.
+"""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -7,7 +10,10 @@ from jaxtyping import Array, Float, Int
 
 
 class Folds(eqx.Module):
-    """Rows to learn from and rows to score, one pair a fold; places of weight zero pad them to the same length."""
+    """Rows to learn from and rows to score, one pair a fold.
+
+    Places of weight zero pad them to the same length.
+    """
 
     learn: Int[Array, "*k m"]
     learn_weights: Float[Array, "*k m"]
@@ -16,8 +22,12 @@ class Folds(eqx.Module):
 
 
 def count_off(labels: np.ndarray, k: int) -> Int[np.ndarray, " n"]:
-    """A fold from 0 to k - 1 for each row, such that the sizes of folds, and of each class in them, differ by one at most."""
-    folds, seen = np.empty(len(labels), int), 0
+    """A fold from 0 to k - 1 for each row.
+
+    The sizes of folds, and of each class in them, differ by one at most.
+    """
+    folds = np.empty(len(labels), int)
+    seen = 0
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
         folds[rows] = (seen + np.arange(len(rows))) % k
@@ -26,17 +36,22 @@ def count_off(labels: np.ndarray, k: int) -> Int[np.ndarray, " n"]:
 
 
 def leaving_out(folds: Int[np.ndarray, " n"], k: int) -> Folds:
-    """The k folds that leave out the rows of each number in turn; a row of a negative number is in none.
+    """The k folds that leave out the rows of each number in turn.
 
-    Their shape depends on n and k alone, so that folds among some of n rows run in the program of folds of all.
+    A row of a negative number is in none.
+
+    Their shape depends on n and k alone, so that folds among some of n rows run in the program of
+    folds of all.
     """
     n = len(folds)
     most_scored = -(-n // k)
     pairs = []
     for fold in range(k):
-        learn = _padded(np.flatnonzero((folds >= 0) & (folds != fold)), n - n // k)
-        pairs.append((*learn, *_padded(np.flatnonzero(folds == fold), most_scored)))
-    return Folds(*map(jnp.asarray, map(np.stack, zip(*pairs))))
+        learn = np.flatnonzero((folds >= 0) & (folds != fold))
+        score = np.flatnonzero(folds == fold)
+        pairs.append((*_padded(learn, n - n // k), *_padded(score, most_scored)))
+    stacked = [jnp.asarray(np.stack(of_each)) for of_each in zip(*pairs)]
+    return Folds(*stacked)
 
 
 def _padded(rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:

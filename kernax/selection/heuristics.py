@@ -10,24 +10,35 @@ _MOST = 1000  # points whose distances are looked at
 
 
 def median_lengthscale(X: ArrayLike, *, per_dimension: bool = False) -> Float[Array, "*d"]:
-    """The median distance between two different points of X (n, d): a lengthscale to start from (Garreau et al. 2017).
+    """The median distance between two different points of X (n, d).
 
-    One number, or with `per_dimension` the median of `|x_j - z_j|` for each dimension j, times `sqrt(d)`, so that the squared
-    distance in these lengthscales is of order one in both. Points that coincide are left out, and a constant dimension counts
-    as one of median 1. Of more than 1000 points, 1000 evenly spaced rows are looked at.
+    A lengthscale to start from (Garreau et al. 2017).
+
+    One number, or with `per_dimension` the median of `|x_j - z_j|` for each dimension j, times
+    `sqrt(d)`, so that the squared distance in these lengthscales is of order one in both. Points
+    that coincide are left out, and a constant dimension counts as one of median 1. Of more than
+    1000 points, 1000 evenly spaced rows are looked at.
 
     Raises ValueError for fewer than two points, or points that are not vectors.
     """
     points = as_stack(X, "X")
     if not hasattr(points, "ndim") or points.ndim != 2 or len(points) < 2:
-        raise ValueError(f"X must be a stack of at least two vectors (n, d), but has shape {jnp.shape(X)}")
-    rows = np.asarray(points, float)[np.linspace(0, len(points) - 1, min(len(points), _MOST)).astype(int)]
+        raise ValueError(
+            f"X must be a stack of at least two vectors (n, d), but has shape {jnp.shape(X)}"
+        )
+    n, d = points.shape
+    places = np.linspace(0, n - 1, min(n, _MOST)).astype(int)
+    rows = np.asarray(points, float)[places]
     upper = np.triu_indices(len(rows), 1)
     gaps = [np.abs(column[:, None] - column)[upper] for column in rows.T]
-    if not per_dimension:
-        return jnp.asarray(_median(np.sqrt(sum(gap**2 for gap in gaps))), points.dtype)
-    return jnp.asarray([_median(gap) * np.sqrt(rows.shape[1]) for gap in gaps], points.dtype)
+    if per_dimension:
+        medians = [_median(gap) * np.sqrt(d) for gap in gaps]
+        return jnp.asarray(medians, points.dtype)
+    distances = np.sqrt(sum(gap**2 for gap in gaps))
+    return jnp.asarray(_median(distances), points.dtype)
 
 
 def _median(gaps: np.ndarray) -> float:
-    return float(np.median(gaps[gaps > 0])) if np.any(gaps > 0) else 1.0
+    """Of the gaps that are not zero, 1 if all are."""
+    positive = gaps[gaps > 0]
+    return float(np.median(positive)) if len(positive) else 1.0

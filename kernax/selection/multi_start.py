@@ -1,6 +1,7 @@
 """Learning from many starts at once: likelihoods of hyperparameters have many maxima."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import equinox as eqx
@@ -41,16 +42,20 @@ def multi_start(
     progress: bool = False,
     throw: bool = True,
 ) -> Solution[Model]:
-    """`minimise` from every one of `models`, in one program; the model with the lowest finite loss wins.
+    """`minimise` from every one of `models`, in one program.
 
-    Arguments are those of `minimise`, but for `models`: starts of one structure, such as `random_starts(model, 8, key=key)`.
-    On a CPU the starts are run one after the other, elsewhere as one `vmap`, in which all take as long as the slowest.
-    What was learned is a constant to `jax.grad`.
+    The model with the lowest finite loss wins.
+
+    Arguments are those of `minimise`, but for `models`: starts of one structure, such as
+    `random_starts(model, 8, key=key)`. On a CPU the starts are run one after the other, elsewhere
+    as one `vmap`, in which all take as long as the slowest. What was learned is a constant to
+    `jax.grad`.
 
     Returns:
-        A `Solution`: the best model; `nonfinite` only if no start ever had a finite loss, `diverged` only if the best one
-        did. Stats: those of `minimise` for the winner, and for all starts `start_losses`, `start_steps` and `failed` (k,):
-        which diverged, or met NaN or inf and stopped there.
+        A `Solution`: the best model; `nonfinite` only if no start ever had a finite loss,
+        `diverged` only if the best one did. Stats: those of `minimise` for the winner, and for all
+        starts `start_losses`, `start_steps` and `failed` (k,): which diverged, or met NaN or inf
+        and stopped there.
 
     Raises:
         ValueError: no start, starts of different structures, or what `minimise` refuses.
@@ -58,23 +63,29 @@ def multi_start(
     """
     check_task(loss, optimiser, steps, args, trainable)
     if not isinstance(models, Sequence):
-        came = f"of type {type(models).__name__}"
-        raise ValueError(f"models must be a list of starts, such as random_starts(model, 8, key=key), but is {came}")
+        raise ValueError(
+            "models must be a list of starts, such as random_starts(model, 8, key=key), but is of "
+            f"type {type(models).__name__}"
+        )
     if not models:
         raise ValueError("models must hold at least one start")
     if len({_form(model) for model in models}) > 1:
-        raise ValueError("models must differ in the values of their parameters alone, not in structure, shapes or dtypes")
-    starts = [unconstrained(model, trainable) for model in models]
-    stacked = lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0]
-    members = _Members(*jax.tree.map(stacked, *[(rebuild, theta) for theta, rebuild in starts]))
+        raise ValueError(
+            "models must differ in the values of their parameters alone, not in structure, shapes "
+            "or dtypes"
+        )
+    members = _stacked(models, trainable)
     shared = _Shared(loss, strongly_typed(args), optimiser)
-    state = run(lambda state, until: _advance(shared, members, state, until), _start(shared, members, steps), steps, progress)
+    state = _start(shared, members, steps)
+    state = run(partial(_advance, shared, members), state, steps, progress)
     return ended(_best(_close(shared, members, state)), throw, "multi_start")
 
 
 def _form(model: PyTree) -> tuple:
+    """All of a model but the values of its arrays."""
     leaves, structure = jax.tree.flatten(model)
-    return structure, *((leaf.shape, str(leaf.dtype)) if eqx.is_array(leaf) else leaf for leaf in leaves)
+    forms = [(leaf.shape, str(leaf.dtype)) if eqx.is_array(leaf) else leaf for leaf in leaves]
+    return structure, *forms
 
 
 class _Members(eqx.Module):
@@ -82,6 +93,16 @@ class _Members(eqx.Module):
 
     rebuild: Rebuild
     origin: dict[str, Array]
+
+
+def _stacked(models: Sequence[PyTree], trainable: Trainable | None) -> _Members:
+    """All starts as one module whose arrays have a leading axis."""
+    members = []
+    for model in models:
+        theta, rebuild = unconstrained(model, trainable)
+        members.append(_Members(rebuild, theta))
+    stacked = lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0]
+    return jax.tree.map(stacked, *members)
 
 
 class _Shared(eqx.Module):
@@ -104,12 +125,16 @@ def _start(shared: _Shared, members: _Members, steps: int) -> State:
 def _advance(shared: _Shared, members: _Members, state: State, until: Array) -> State:
     # Not in lockstep on a CPU, where every line search would take as long as the longest.
     of_one = lambda start, shared, until: advance(shared.problem(start[0]), start[1], until)
-    return eqx.filter_vmap(lambda member, state: one_by_one(of_one, (member, state), shared, until))(members, state)
+    return eqx.filter_vmap(
+        lambda member, state: one_by_one(of_one, (member, state), shared, until)
+    )(members, state)
 
 
 @compiled
 def _close(shared: _Shared, members: _Members, state: State) -> Solution:
-    return eqx.filter_vmap(lambda member, state: close(shared.problem(member), state))(members, state)
+    return eqx.filter_vmap(lambda member, state: close(shared.problem(member), state))(
+        members, state
+    )
 
 
 @compiled
@@ -117,38 +142,60 @@ def _best(solutions: Solution) -> Solution:
     losses = solutions.stats["loss"]
     best = jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses))
     winner = jax.tree.map(lambda leaf: leaf[best] if eqx.is_array(leaf) else leaf, solutions)
-    of_all = {"start_losses": losses, "start_steps": solutions.stats["steps"], "failed": solutions.result != RESULTS.successful}
+    of_all = {
+        "start_losses": losses,
+        "start_steps": solutions.stats["steps"],
+        "failed": solutions.result != RESULTS.successful,
+    }
     learned = RESULTS.where(winner.result == RESULTS.diverged, RESULTS.diverged, RESULTS.successful)
     result = RESULTS.where(jnp.isfinite(losses[best]), learned, RESULTS.nonfinite)
     return Solution(winner.value, result, winner.stats | of_all)
 
 
 def random_starts(
-    model: Model, count: int, *, key: Key[Array, ""], spread: float = 1.0, trainable: Trainable | None = None
+    model: Model,
+    count: int,
+    *,
+    key: Key[Array, ""],
+    spread: float = 1.0,
+    trainable: Trainable | None = None,
 ) -> list[Model]:
-    """The model itself, and `count - 1` copies with normal noise of standard deviation `spread` on its free parameters.
+    """The model itself, and `count - 1` copies with noise on their free parameters.
 
-    The noise is on the unconstrained parameters: with spread 1, a lengthscale is multiplied by a factor that lies between
-    1/7 and 7 nineteen times out of twenty.
+    The noise is normal, of standard deviation `spread`.
+
+    The noise is on the unconstrained parameters: with spread 1, a lengthscale is multiplied by a
+    factor that lies between 1/7 and 7 nineteen times out of twenty.
     """
     check_count(count, "count")
     check_key(key)
     theta, rebuild = unconstrain(model, trainable)
-    noise = lambda key, value: spread * jax.random.normal(key, value.shape, value.dtype)
     models = [model]
     for draw in jax.random.split(key, count)[1:]:
-        keys = dict(zip(theta, jax.random.split(draw, max(len(theta), 1))))
-        models.append(rebuild({path: value + noise(keys[path], value) for path, value in theta.items()}))
+        # A key for each parameter; a model without any is its own copy.
+        keys = jax.random.split(draw, max(len(theta), 1))
+        moved = {}
+        for key_of_one, (path, value) in zip(keys, theta.items()):
+            noise = jax.random.normal(key_of_one, value.shape, value.dtype)
+            moved[path] = value + spread * noise
+        models.append(rebuild(moved))
     return models
 
 
 def unconstrained_density(
-    log_density: Callable[..., Array], model: PyTree, *, args: tuple = (), trainable: Trainable | None = None
+    log_density: Callable[..., Array],
+    model: PyTree,
+    *,
+    args: tuple = (),
+    trainable: Trainable | None = None,
 ) -> tuple[dict[str, Array], Callable[[dict[str, Array]], Array]]:
-    """A log density of a model's parameters as one of their unconstrained values, for samplers (Hamiltonian Monte Carlo).
+    """A log density of a model's parameters as one of their unconstrained values.
+
+    For samplers, such as Hamiltonian Monte Carlo.
 
     Arguments:
-        log_density: `log_density(model, *args)`, up to a constant: a log marginal likelihood plus log priors.
+        log_density: `log_density(model, *args)`, up to a constant: a log marginal likelihood plus
+            log priors.
         model: where to start.
 
     Returns:

@@ -1,162 +1,216 @@
-"""The active set of a machine, and the linear system that its solution satisfies: how it is polished and differentiated.
+"""The active set of a machine, the linear system that its solution satisfies, and its derivative.
 
-Each point is free (strictly between zero and a bound), at zero, or at a bound. With the free points F, `s` their signs, and the
-others held at zero or at their bounds, with which they move, the solution is that of
+Each coefficient is free (strictly between zero and a bound), at zero, or at a bound. Let F be the
+free points, `s` their signs, and H the others, held at zero or at bounds (which may depend on what
+is differentiated). The solution is that of
 
     K_FF b_F + bias 1 = (targets - epsilon s - K_FH b_H)_F   and   sum b = total.
 
-The bias is the multiplier of the sum; where nothing is free it is the midpoint of the interval that the held points leave.
+The bias is the multiplier of the sum; where no point is free, it is the midpoint of the interval of
+biases that satisfy the conditions of optimality at the held points.
 """
+
+from functools import partial
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import lineax as lx
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.batching import largest_of_batch, one_by_one
-from kernax.core.numerics import split_by_tangent
-from kernax.core.solvers import factorise
-from kernax.supervised.dual import BoxProblem, Point, bias_interval, middle, submatrix
+from kernax.core.factors import cholesky_factor
+from kernax.core.linalg import without_border
+from kernax.core.numerics import split_by_tangent, stopped
+from kernax.core.operators import AbstractGram, DenseGram
+from kernax.supervised.dual import BoxProblem, Point, bias_interval, middle
 
 _SMALLEST = 250  # a smaller system is not worth a compilation of its own
 
 
-def active_set(point: Point, problem: BoxProblem) -> tuple[Bool[Array, " n"], Float[Array, " n"]]:
-    """Which points are free, and the values at which the others are held: zero or a bound, with its derivative."""
-    beta, residual, bias = lax.stop_gradient((point.beta, point.residual, point.bias))
-    low, high = lax.stop_gradient((problem.low, problem.high))
-    at_high, at_low = (beta >= high) & (high > 0), (beta <= low) & (low < 0)
-    free = (beta != 0) & ~at_high & ~at_low
-    pulled = residual - bias  # of a point of weight zero: to which bound it would go
-    empty = (low == high) & (pulled != 0)
-    bounded = jnp.where(at_high | (empty & (pulled > 0)), problem.high, 0)
-    return free, jnp.where(at_low | (empty & (pulled < 0)), problem.low, bounded)
+class ActiveSet(eqx.Module):
+    """Which points are free, and the values at which the others are held.
 
-
-class _System(eqx.Module):
-    """The symmetric matrix `[[K_FF, 1], [1, 0]]` of the free points and the bias, and the identity on the points that are held.
-
-    Without a sum to keep, or without a free point, the bias too has a one on the diagonal and nothing beside it. Vectors hold n
-    coefficients and the bias, in one array: JAX transposes a linear solve of several only if all of them move.
+    A point is held at zero or at a bound, whose derivative in the problem is kept.
     """
 
-    operator: lx.AbstractLinearOperator
+    free: Bool[Array, " n"]
+    held_at: Float[Array, " n"]
+
+    @staticmethod
+    def of(point: Point, problem: BoxProblem) -> "ActiveSet":
+        """The active set of a point."""
+        beta = stopped(point.beta)
+        low, high = stopped((problem.low, problem.high))
+        at_high = (beta >= high) & (high > 0)
+        at_low = (beta <= low) & (low < 0)
+        free = (beta != 0) & ~at_high & ~at_low
+        # A point of weight zero takes the derivative of the bound to which it would go with a
+        # weight; inside of the tube it would stay at zero.
+        off = stopped(point.residual) - stopped(point.bias)
+        empty = low == high
+        held_at_high = at_high | (empty & (off > problem.epsilon))
+        held_at_low = at_low | (empty & (off < -problem.epsilon))
+        high_or_zero = jnp.where(held_at_high, problem.high, 0)
+        return ActiveSet(free, jnp.where(held_at_low, problem.low, high_or_zero))
+
+
+def equation_residual(point: Point, problem: BoxProblem) -> Float[Array, " m"]:
+    """The residuals of the equations of the active set: n of points, then the bias's, m = n + 1."""
+    active = ActiveSet.of(point, problem)
+    beta = jnp.where(active.free, point.beta, active.held_at)
+    residual = problem.residual(beta)
+    of_free = residual - problem.epsilon * jnp.sign(point.beta) - point.bias
+    of_points = jnp.where(active.free, of_free, active.held_at - point.beta)
+    of_bias = _residual_of_bias(point.bias, problem, beta, residual, jnp.any(active.free))
+    return jnp.append(of_points, of_bias)
+
+
+def _residual_of_bias(
+    bias: Float[Array, ""],
+    problem: BoxProblem,
+    beta: Float[Array, " n"],
+    residual: Float[Array, " n"],
+    some_free: Bool[Array, ""],
+) -> Float[Array, ""]:
+    """`total - sum b`; without free points or a total, by how much the bias misses its value."""
+    if problem.total is None:
+        return -bias
+    missing = problem.total - jnp.sum(beta)
+    top, bottom = bias_interval(problem, lax.stop_gradient(beta), residual)
+    return jnp.where(some_free, missing, middle(top, bottom) - bias)
+
+
+class ActiveSystem(eqx.Module):
+    """The matrix `[[K_FF, 1], [1, 0]]` of the free points and the bias; the identity on the others.
+
+    Where the sum is not constrained, or no point is free, the row and column of the bias are those
+    of the identity, too. Vectors hold n coefficients and the bias in one array: JAX transposes a
+    linear solve of several arrays only if all of them have a tangent.
+    """
+
+    operator: AbstractGram
     free: Bool[Array, " n"]
     bordered: Bool[Array, ""]
 
     @staticmethod
-    def of(point: Point, problem: BoxProblem) -> "_System":
-        free, _ = active_set(point, problem)
-        return _System(problem.operator, free, jnp.any(free) & (problem.total is not None))
+    def of(point: Point, problem: BoxProblem) -> "ActiveSystem":
+        """The system of a point."""
+        free = ActiveSet.of(point, problem).free
+        return ActiveSystem(problem.operator, free, jnp.any(free) & (problem.total is not None))
 
     def apply(self, vector: Float[Array, " m"]) -> Float[Array, " m"]:
         """The matrix times a vector, m = n + 1."""
-        d, b = vector[:-1], vector[-1]
-        inside = jnp.where(self.free, d, 0)
-        border = jnp.where(self.bordered, b, 0)
-        rows = jnp.where(self.free, self.operator.mv(inside) + border, d)
-        return jnp.append(rows, jnp.where(self.bordered, jnp.sum(inside), b))
+        beta = vector[:-1]
+        bias = vector[-1]
+        inside = jnp.where(self.free, beta, 0)
+        border = jnp.where(self.bordered, bias, 0)
+        rows = jnp.where(self.free, self.operator.mv(inside) + border, beta)
+        return jnp.append(rows, jnp.where(self.bordered, jnp.sum(inside), bias))
 
     def solve(self, rhs: Float[Array, " m"]) -> Float[Array, " m"]:
-        """The inverse times a vector. A constant where it is differentiated.
+        """The inverse times a vector; it is never differentiated.
 
-        K_FF is factorised in the smallest size n, n/2, n/4, ... that holds it: the one step of cubic cost. Every member of a
-        batch has a size of its own on a CPU; elsewhere all have that of the largest.
+        K_FF is factorised, the only step of cubic cost, in the smallest of the sizes n, n/2, n/4,
+        ... that holds it. On a CPU every member of a batch has a size of its own, on accelerators
+        all have that of the largest.
         """
-        r, r_bias = rhs[:-1], rhs[-1]
+        r = rhs[:-1]
+        r_bias = rhs[-1]
+        # K_FF^-1 r and K_FF^-1 1, zero on the points that are held.
         columns = jnp.stack([r, jnp.ones_like(r)], 1)
-        solved = one_by_one(_solved_in_the_smallest_size, (self.operator, self.free), columns)
-        of_r, of_one = solved[:, 0], solved[:, 1]
-        weight = jnp.sum(of_one)
-        b = (jnp.sum(of_r) - r_bias) / jnp.where(weight > 0, weight, 1)
-        b = jnp.where(self.bordered, b, r_bias)
-        return jnp.append(jnp.where(self.free, of_r - jnp.where(self.bordered, b, 0) * of_one, r), b)
+        solved = one_by_one(_solve_in_the_smallest_size, (self.operator, self.free), columns)
+        alone = solved[:, 0]
+        with_bias, bias = without_border(alone, solved[:, 1], r_bias)
+        of_free = jnp.where(self.bordered, with_bias, alone)
+        bias = jnp.where(self.bordered, bias, r_bias)
+        return jnp.append(jnp.where(self.free, of_free, r), bias)
 
 
-def _solved_in_the_smallest_size(matrix, columns):
+def _solve_in_the_smallest_size(
+    matrix: tuple[AbstractGram, Bool[Array, " n"]], columns: Float[Array, "n c"]
+) -> Float[Array, "n c"]:
     """`K_FF^-1` times each column on the free points, and zero elsewhere."""
     operator, free = matrix
     sizes = _sizes(len(free))
-    order = jnp.argsort(~free)
-
-    def solved(size):
-        def branch(operator, free, order, columns):
-            places = order[:size]
-            inside = free[places].astype(columns.dtype)
-            K = submatrix(operator, places)
-            scale = jnp.sum(inside * jnp.diagonal(K)) / jnp.maximum(jnp.sum(inside), 1)
-            K = inside[:, None] * K * inside[None, :] + jnp.diag((1 - inside) * jnp.where(scale > 0, scale, 1))
-            factor = factorise(lx.MatrixLinearOperator(K, lx.positive_semidefinite_tag), scale)
-            return jnp.zeros_like(columns).at[places].set(factor.solve(inside[:, None] * columns[places]))
-
-        return branch
-
+    free_first = jnp.argsort(~free)
+    branches = [partial(_solve_among_the_first, size) for size in sizes]
     if len(sizes) == 1:
-        return solved(sizes[0])(operator, free, order, columns)
+        return branches[0](operator, free, free_first, columns)
     which = largest_of_batch(jnp.searchsorted(jnp.asarray(sizes[:-1]), jnp.sum(free)))
-    return lax.switch(which, [solved(size) for size in sizes], operator, free, order, columns)
+    return lax.switch(which, branches, operator, free, free_first, columns)
+
+
+def _solve_among_the_first(
+    size: int,
+    operator: AbstractGram,
+    free: Bool[Array, " n"],
+    free_first: Int[Array, " n"],
+    columns: Float[Array, "n c"],
+) -> Float[Array, "n c"]:
+    """`K_FF^-1` times each column, where all free points are among the first of an order."""
+    places = free_first[:size]
+    inside = free[places].astype(columns.dtype)
+    K_FF, mean = _padded_matrix(operator.submatrix(places), inside)
+    factor = cholesky_factor(DenseGram(K_FF), mean)
+    solved = factor.solve(inside[:, None] * columns[places])
+    return jnp.zeros_like(columns).at[places].set(solved)
+
+
+def _padded_matrix(
+    K: Float[Array, "m m"], inside: Float[Array, " m"]
+) -> tuple[Float[Array, "m m"], Float[Array, ""]]:
+    """K where both points are `inside` (one or zero), and the mean of the diagonal there.
+
+    The other points have that mean on the diagonal, and zeros beside it.
+    """
+    mean = jnp.sum(inside * jnp.diagonal(K)) / jnp.maximum(jnp.sum(inside), 1)
+    filler = jnp.diag((1 - inside) * jnp.where(mean > 0, mean, 1))
+    return inside[:, None] * K * inside[None, :] + filler, mean
 
 
 def _sizes(n: int) -> list[int]:
-    """In which a system is solved, ascending."""
+    """The sizes in which a system of up to n free points may be solved, ascending."""
     return sorted({n, *(n // 2**k for k in range(1, 6) if n // 2**k >= _SMALLEST)})
 
 
-def _misfit(point: Point, problem: BoxProblem) -> Float[Array, " m"]:
-    """By how much coefficients and bias miss the equations of their active set."""
-    free, bounded = active_set(point, problem)
-    base = jnp.where(free, point.beta, bounded)
-    residual = problem.residual(base)
-    of_points = jnp.where(free, residual - problem.epsilon * jnp.sign(point.beta) - point.bias, bounded - point.beta)
-    if problem.total is None:
-        return jnp.append(of_points, -point.bias)
-    top, bottom = bias_interval(problem, lax.stop_gradient(base), residual)
-    of_bias = jnp.where(jnp.any(free), problem.total - jnp.sum(base), middle(top, bottom) - point.bias)
-    return jnp.append(of_points, of_bias)
-
-
 @eqx.filter_custom_jvp
-def newton_step(point: Point, problem: BoxProblem) -> Point:
-    """The point, which solves the equations of its active set, with the derivative of their solution in the problem.
+def with_derivative_of_active_set(point: Point, problem: BoxProblem) -> Point:
+    """The same point, with the derivative in the problem of the solution of its active set.
 
-    One-sided where a point is about to change sides. To be differentiated in the problem alone: the derivative in a point that
-    is a solution is zero.
+    One-sided where a point is about to enter or leave the active set. The derivative in the point
+    is left out: it is zero at a solution.
     """
     return point
 
 
-@newton_step.def_jvp
-def _newton_step_jvp(primals, tangents):
-    # From T(problem) x = r(problem): T dx = d (r - T x) at fixed x, and the misfit is r - T x. `custom_linear_solve` knows how
-    # that is transposed (T is symmetric) and, from `apply`, how it is differentiated again.
-    (point, problem), (_, t_problem) = primals, tangents
+@with_derivative_of_active_set.def_jvp
+def _with_derivative_jvp(primals, tangents):
+    # From T(problem) x = r(problem): T dx = d (r - T x) at fixed x, and the residual of the
+    # equations is r - T x. `custom_linear_solve` knows how that is transposed (T is symmetric) and,
+    # from `apply`, how it is differentiated again.
+    point, problem = primals
+    _, t_problem = tangents
     moving, known = split_by_tangent(problem, t_problem)
-    rhs, t_rhs = eqx.filter_jvp(lambda moving: _misfit(point, eqx.combine(moving, known)), (moving,), (t_problem,))
+
+    def residual_of(moving):
+        return equation_residual(point, eqx.combine(moving, known))
+
+    rhs, t_rhs = eqx.filter_jvp(residual_of, (moving,), (t_problem,))
     t_rhs = jnp.zeros_like(rhs) if t_rhs is None else t_rhs
-    system = _System.of(point, problem)
-    change = lax.custom_linear_solve(system.apply, t_rhs, lambda _, rhs: system.solve(rhs), symmetric=True)
-    still = jax.tree.map(lambda _: None, point)
-    moved = change[:-1], change[-1]
-    return point, eqx.tree_at(lambda point: (point.beta, point.bias), still, moved, is_leaf=lambda leaf: leaf is None)
+    system = ActiveSystem.of(point, problem)
+    change = lax.custom_linear_solve(
+        system.apply, t_rhs, lambda _, rhs: system.solve(rhs), symmetric=True
+    )
+    return point, _tangent_of(point, change)
 
 
-def polished(point: Point, problem: BoxProblem) -> tuple[Point, Bool[Array, ""]]:
-    """The exact solution for the active set of a point if that is better, and whether it is the solution.
-
-    It is not if it has left the box, or if a point that is held would rather move: then the active set was wrong.
-    """
-    change = _System.of(point, problem).solve(_misfit(point, problem))
-    exact = point.beta + change[:-1]
-    slack = 1e-3 if exact.dtype == jnp.float32 else 1e-6
-    beta = jnp.clip(exact, problem.low, problem.high)
-    size = jnp.max(abs(beta), initial=0)
-    inside = jnp.all((abs(beta - exact) <= slack * size) & (jnp.sign(beta) * jnp.sign(point.beta) >= 0))
-    residual = problem.residual(beta)
-    top, bottom = bias_interval(problem, beta, residual)
-    before = bias_interval(problem, point.beta, point.residual)
-    better = inside & (top - bottom <= before[0] - before[1])
-    new = Point(beta, residual, point.bias + change[-1], point.steps)
-    point = jax.tree.map(lambda new, old: jnp.where(better, new, old), new, point)
-    return point, better & (top - bottom <= slack * problem.scale)
+def _tangent_of(point: Point, change: Float[Array, " m"]) -> Point:
+    """A tangent of coefficients and bias, m = n + 1; the rest of the point has none."""
+    nothing = jax.tree.map(lambda _: None, point)
+    return eqx.tree_at(
+        lambda point: (point.beta, point.bias),
+        nothing,
+        (change[:-1], change[-1]),
+        is_leaf=lambda leaf: leaf is None,
+    )

@@ -1,29 +1,33 @@
-"""Probabilities from decision values: Platt's sigmoid, isotonic regression, and values that no point had a part in."""
+"""Probabilities from decision values: Platt, isotonic regression; and leave-one-out values."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from kernax.core.boundary import as_scalar, as_stack, as_targets, as_weights, count, dtype_of
+from kernax.core.boundary import as_stack, as_targets, dtype_of
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.memory import check_memory
 from kernax.core.newton import AbstractConvexProblem, Iterate, Misfit, minimum
-from kernax.core.numerics import is_concrete, stopped
+from kernax.core.numerics import eps_of, is_concrete, stopped
 from kernax.core.parameters import data
-from kernax.core.preparation import prepare_stacks
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish, void_unless_known
-from kernax.supervised.dual import AbstractDualSolver
-from kernax.supervised.svm import PENALTY, svm
+from kernax.core.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
+from kernax.core.task import Task, check_targets, check_task
+from kernax.core.weights import PointWeights
+from kernax.supervised.dual_solver import AbstractDualSolver, as_dual_solver
+from kernax.supervised.smo import SMO
+from kernax.supervised.svm import PENALTY, svm_of_task
 
 
 class Platt(eqx.Module):
-    """`p(+1 | f) = 1 / (1 + exp(-slope f - intercept))`, kept as `slope (f - centre) + level`: where decision values are large
-    beside their differences, the intercept holds none of the digits of the latter.
+    """`p(+1 | f) = 1 / (1 + exp(-slope f - intercept))`: Platt's sigmoid.
+
+    The log odds are held as `slope (f - centre) + level`: where decision values are large beside
+    their differences, `slope f + intercept` would cancel.
     """
 
     slope: Float[Array, ""] = data()
@@ -44,40 +48,66 @@ class Platt(eqx.Module):
         return jax.nn.sigmoid(self.log_odds(f))
 
 
-def platt(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None, throw: bool = True) -> Solution[Platt]:
-    """Platt's sigmoid for decision values f (n,) of points of classes y, -1 and +1 (Platt 2000; Lin, Lin & Weng 2007).
+def platt(
+    f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None, throw: bool = True
+) -> Solution[Platt]:
+    """Platt's sigmoid for decision values f (n,) of points of classes y, -1 and +1.
 
-    Maximises the likelihood with targets `(n_+ + 1) / (n_+ + 2)` and `1 / (n_- + 2)` in place of one and zero, so that it is
-    finite for separated values. Values that differ by no more than their rounding get slope zero. The values must be of points
-    that were not learned from: held out, or `svm_leave_one_out`. Differentiable in f and weights.
+    Maximises the likelihood with targets `(n_+ + 1) / (n_+ + 2)` and `1 / (n_- + 2)` in place of
+    one and zero, so that the slope is finite for separated values (Platt 2000; Lin, Lin & Weng
+    2007). Values that differ by no more than their rounding get slope zero. The values must be of
+    points that were not learned from: held out, or `svm_leave_one_out`. Differentiable in f and
+    weights.
     """
     f, y, weights = _checked(f, y, weights)
-    return finish(_platt(f, y, weights), throw, "platt: are the decision values of a sensible size?")
+    return finish(
+        _platt(f, y, weights), throw, "platt: are the decision values of a sensible size?"
+    )
 
 
 @compiled
 def _platt(f, y, weights):
-    plus, minus = jnp.sum(jnp.where(y > 0, weights, 0)), jnp.sum(jnp.where(y < 0, weights, 0))
-    likely = jnp.where(y > 0, (plus + 1) / (plus + 2), 1 / (minus + 2))
+    """The sigmoid of the largest likelihood."""
+    # In the unit of the values, about their mean; values that are all the same get slope zero.
     centre, size = stopped(_location_and_size(f, weights))
-    problem = _Sigmoid(jnp.where(size > 0, (f - centre) / jnp.where(size > 0, size, 1), 0), likely, weights)
-    x, result, stats = minimum(problem)
-    slope = jnp.where(size > 0, x[0] / jnp.where(size > 0, size, 1), 0)
-    result = RESULTS.where(jnp.isfinite(slope + jnp.sum(y)), result, RESULTS.nonfinite)
+    apart = size > 0
+    unit = jnp.where(apart, size, 1)
+    u = jnp.where(apart, (f - centre) / unit, 0)
+    x, result, stats = minimum(_Sigmoid(u, _targets_of_platt(y, weights), weights))
+    slope = jnp.where(apart, x[0] / unit, 0)
+
+    known = jnp.isfinite(slope + jnp.sum(y))
+    result = first_that_holds([(~known, RESULTS.nonfinite)], otherwise=result)
     return Solution(Platt(*void_unless_known((slope, x[1], centre), result)), result, stats)
 
 
-def _location_and_size(f: Float[Array, " n"], weights: Float[Array, " n"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The mean, and the largest distance from it, zero where that is rounding; of the points that have a weight."""
-    first = f[jnp.argmax(weights > 0)]  # of values far from zero the differences are exact, their sum is not
+def _targets_of_platt(y: Float[Array, " n"], weights: Float[Array, " n"]) -> Float[Array, " n"]:
+    """`(n_+ + 1) / (n_+ + 2)` for points of class +1, `1 / (n_- + 2)` for those of class -1."""
+    plus = jnp.sum(jnp.where(y > 0, weights, 0))
+    minus = jnp.sum(jnp.where(y < 0, weights, 0))
+    return jnp.where(y > 0, (plus + 1) / (plus + 2), 1 / (minus + 2))
+
+
+def _location_and_size(
+    f: Float[Array, " n"], weights: Float[Array, " n"]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The mean of the points that have a weight, and the largest distance from it.
+
+    The distance is zero where it is no more than rounding.
+    """
+    # For values far from zero, differences are exact and their sum is not.
+    first = f[jnp.argmax(weights > 0)]
     centre = first + jnp.sum(weights * (f - first)) / jnp.sum(weights)
     size = jnp.max(jnp.where(weights > 0, abs(f - centre), 0))
-    rounding = 8 * float(jnp.finfo(f.dtype).eps) * jnp.max(jnp.where(weights > 0, abs(f), 0))
+    rounding = 8 * eps_of(f) * jnp.max(jnp.where(weights > 0, abs(f), 0))
     return centre, jnp.where(size > rounding, size, 0)
 
 
 class _Sigmoid(AbstractConvexProblem):
-    """Minus the log likelihood of targets in (0, 1) under `p = 1 / (1 + exp(-x_0 u - x_1))`, u of mean zero or all zero."""
+    """Minus the log likelihood of targets in (0, 1) under `p = 1 / (1 + exp(-x_0 u - x_1))`.
+
+    u has mean zero, or is zero throughout.
+    """
 
     u: Float[Array, " n"]
     likely: Float[Array, " n"]
@@ -90,13 +120,14 @@ class _Sigmoid(AbstractConvexProblem):
         return x[0] * self.u + x[1]
 
     def correction(self, point):
-        # Elimination by hand: about the mean m of u under the curvatures c the Hessian is diagonal.
-        g, c = self._gradient(point.values), self._curvature(point.values)
+        # In u - m, with m the mean of u weighted by the curvatures c, the Hessian is diagonal.
+        g = self._gradient(point.values)
+        c = self._curvature(point.values)
         mean = jnp.sum(c * self.u) / jnp.sum(c)
         off = self.u - mean
         spread = jnp.sum(c * off * off)
-        d = jnp.where(spread > 0, -jnp.sum(g * off) / jnp.where(spread > 0, spread, 1), 0)
-        return jnp.stack([d, -jnp.sum(g) / jnp.sum(c) - mean * d])
+        of_slope = _quotient(-jnp.sum(g * off), spread)
+        return jnp.stack([of_slope, -jnp.sum(g) / jnp.sum(c) - mean * of_slope])
 
     def correction_to_differentiate(self, point):
         return self.correction(point)
@@ -108,7 +139,8 @@ class _Sigmoid(AbstractConvexProblem):
     def misfit(self, point):
         g = self._gradient(point.values)
         terms = jnp.stack([g * self.u, g])
-        of_margin = float(jnp.finfo(g.dtype).eps) * jnp.sum(abs(point.x))
+        # The effect of a rounding error of the margin on the gradient.
+        of_margin = eps_of(g) * jnp.sum(abs(point.x))
         of_g = self._curvature(point.values) * of_margin
         rounding = jnp.stack([of_g * abs(self.u), of_g])
         return Misfit(abs(jnp.sum(terms, 1)), jnp.sum(abs(terms), 1), jnp.sum(rounding, 1))
@@ -118,8 +150,9 @@ class _Sigmoid(AbstractConvexProblem):
 
     def objective(self, point):
         margin = point.values
-        losses = self.likely * jax.nn.softplus(-margin) + (1 - self.likely) * jax.nn.softplus(margin)
-        return jnp.sum(self.weights * losses)
+        of_plus = self.likely * jax.nn.softplus(-margin)
+        of_minus = (1 - self.likely) * jax.nn.softplus(margin)
+        return jnp.sum(self.weights * (of_plus + of_minus))
 
     def _gradient(self, margin):
         return self.weights * (jax.nn.sigmoid(margin) - self.likely)
@@ -128,27 +161,37 @@ class _Sigmoid(AbstractConvexProblem):
         return self.weights * jax.nn.sigmoid(margin) * jax.nn.sigmoid(-margin)
 
 
+def _quotient(value: Array, divisor: Array) -> Array:
+    """`value / divisor`, zero where the divisor is not positive."""
+    positive = divisor > 0
+    return jnp.where(positive, value / jnp.where(positive, divisor, 1), 0)
+
+
 class Isotonic(eqx.Module):
-    """A rising function, linear between the values it was fitted at and constant beyond."""
+    """An increasing function, linear between the values it was fitted at and constant beyond."""
 
     values: Float[Array, " n"] = data()
     probabilities: Float[Array, " n"] = data()
 
     def __call__(self, f: ArrayLike) -> Float[Array, "*n"]:
         """Probabilities of decision values."""
-        f = jnp.asarray(f)  # not jnp.interp, to which values closer than 1e-16 are the same
+        # Not jnp.interp, which takes values closer than 1e-16 to be equal.
+        f = jnp.asarray(f)
         left = jnp.clip(jnp.searchsorted(self.values, f, side="right") - 1, 0)
         right = jnp.minimum(left + 1, len(self.values) - 1)
         gap = self.values[right] - self.values[left]
         part = jnp.clip((f - self.values[left]) / jnp.where(gap > 0, gap, 1), 0, 1)
-        return self.probabilities[left] + part * (self.probabilities[right] - self.probabilities[left])
+        rise = self.probabilities[right] - self.probabilities[left]
+        return self.probabilities[left] + part * rise
 
 
 def isotonic(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None) -> Isotonic:
-    """The rising function of decision values f (n,) that is closest, in weighted squares, to the frequency of y = +1.
+    """`p_i = max_{j <= i} min_{k >= i} mean(y_j, ..., y_k)`: isotonic regression on sorted f (n,).
 
-    `p_i = max_{j <= i} min_{k >= i} mean(y_j, ..., y_k)` over the sorted values (Robertson, Wright & Dykstra 1988,
-    section 1.4); equal values share one. Time and memory O(n^2). The values must be of points that were not learned from.
+    With y of one and zero for the classes +1 and -1, this is the increasing function of the
+    decision values f (n,) that is closest to y in weighted squares (Robertson, Wright & Dykstra
+    1988, section 1.4). Equal values share one probability. Time and memory O(n^2). The values must
+    be of points that were not learned from.
 
     Raises ValueError for bad shapes or values, MemoryBudgetError.
     """
@@ -159,24 +202,55 @@ def isotonic(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None) ->
 
 @compiled
 def _isotonic(f, y, weights):
+    """The increasing function that is closest in weighted squares."""
     order = jnp.argsort(f)
-    values, w = f[order], weights[order]
-    first = jnp.searchsorted(values, values, side="left")  # blocks begin and end between different values
+    values = f[order]
+    w = weights[order]
+    w_plus = jnp.where(y[order] > 0, w, 0)
+    probabilities = _largest_of_smallest_means(values, w, w_plus)
+    known = jnp.isfinite(jnp.sum(y))
+    kept = _last_of_weight(w)
+    return Isotonic(values[kept], jnp.where(known, probabilities[kept], jnp.nan))
+
+
+def _largest_of_smallest_means(
+    values: Float[Array, " n"], w: Float[Array, " n"], w_plus: Float[Array, " n"]
+) -> Float[Array, " n"]:
+    """`max_{j <= i} min_{k >= i}` of the means over the points j to k, of sorted values."""
+    rows = jnp.arange(len(values))
+    ordered = rows[:, None] <= rows[None, :]
+    means = _means_between(values, w, w_plus, ordered)
+    smallest = lax.cummin(means, axis=1, reverse=True)
+    largest = lax.cummax(jnp.where(ordered, smallest, -jnp.inf), axis=0)
+    return jnp.clip(jnp.diagonal(largest), 0, 1)
+
+
+def _means_between(
+    values: Float[Array, " n"],
+    w: Float[Array, " n"],
+    w_plus: Float[Array, " n"],
+    ordered: Bool[Array, "n n"],
+) -> Float[Array, "n n"]:
+    """`sum(w_plus_j, ...) / sum(w_j, ...)` up to k; infinite for no weight, zero unless ordered."""
+    # Blocks begin and end between different values.
+    first = jnp.searchsorted(values, values, side="left")
     last = jnp.searchsorted(values, values, side="right") - 1
-    between = _sums_between(w)[first][:, last]
-    means = _sums_between(jnp.where(y[order] > 0, w, 0))[first][:, last] / jnp.where(between > 0, between, 1)
-    rows = jnp.arange(len(f))
-    over = jnp.where(between > 0, means, jnp.where(rows[None, :] >= rows[:, None], jnp.inf, 0))
-    smallest = lax.cummin(over, axis=1, reverse=True)
-    largest = lax.cummax(jnp.where(rows[:, None] <= rows[None, :], smallest, -jnp.inf), axis=0)
-    probabilities = jnp.clip(jnp.diagonal(largest), 0, 1)
-    kept = jnp.maximum(lax.cummax(jnp.where(w > 0, rows, -1)), jnp.argmax(w > 0))  # the last point of weight up to each one
-    return Isotonic(values[kept], jnp.where(jnp.isfinite(jnp.sum(y)), probabilities[kept], jnp.nan))
+    weight = _sums_between(w)[first][:, last]
+    mean = _sums_between(w_plus)[first][:, last] / jnp.where(weight > 0, weight, 1)
+    return jnp.where(weight > 0, mean, jnp.where(ordered, jnp.inf, 0))
+
+
+def _last_of_weight(w: Float[Array, " n"]) -> Int[Array, " n"]:
+    """The last place up to each one that has a weight; the first such place where there is none."""
+    places = jnp.where(w > 0, jnp.arange(len(w)), -1)
+    return jnp.maximum(lax.cummax(places), jnp.argmax(w > 0))
 
 
 def _sums_between(w: Float[Array, " n"]) -> Float[Array, "n n"]:
-    """`w_i + ... + w_j` for i <= j, zero otherwise, each added up by itself: a difference of cumulative sums would lose small
-    weights beside large ones that came before.
+    """`w_i + ... + w_j` for i <= j, zero otherwise.
+
+    Each is a sum of its own: differences of cumulative sums would lose small weights after large
+    ones.
     """
     return jnp.cumsum(jnp.triu(jnp.broadcast_to(w, (len(w), len(w)))), 1)
 
@@ -194,53 +268,74 @@ def svm_leave_one_out(
 ) -> Float[Array, " n"]:
     """The decision value at each point of the machine that was fitted without it, (n,).
 
-    A point that is no support vector changes nothing by leaving. For the others the machine is fitted again with weight zero
-    there, from where the full one stands. Arguments are those of `svm`; NaN where a fit failed.
+    A point that is no support vector changes nothing by leaving. For the others the machine is
+    fitted again with weight zero there, from where the full one stands. Arguments are those of
+    `svm`; NaN where a fit failed.
 
-    Raises ValueError as `svm` does, and where leaving one point out would leave one class; as `svm` where the full fit fails,
-    unless `throw=False`: then all values are NaN.
+    Raises ValueError as `svm` does, and where leaving one point out would leave one class; as `svm`
+    where the full fit fails, unless `throw=False`: then all values are NaN.
     """
-    kernel, X, _ = prepare_stacks(kernel, X)
-    n, dtype = count(X), dtype_of(X)
-    weights, C = as_weights(weights, n, dtype), as_scalar(C, dtype, "C", PENALTY)
-    if np.ndim(y) != 1:
-        raise ValueError(f"y must have shape ({n},), but has shape {np.shape(y)}: leave out for each column")
-    solution = svm(kernel, X, y, C, weights=weights, bias=bias, solver=solver, throw=throw)
+    task = check_task(
+        "svm", kernel, X, y, weights, targets=as_signs, one_column="leave out for each column"
+    )
+    C = task.scalar(C, "C", PENALTY)
+    _check_two_of_each(task.y, task.weights.values)
+    solver = as_dual_solver(solver, SMO())
+    solution = svm_of_task(task, C, bool(bias), solver, throw=throw)
     full = solution.value
-    y = as_signs(y, len(full.coefficients), full.coefficients.dtype, weights)
-    w = jnp.ones_like(y) if weights is None else weights
-    for sign in (-1, 1):
-        if is_concrete(y, w) and np.sum((np.asarray(y) == sign) & (np.asarray(w) > 0)) < 2:
-            raise ValueError(f"each class needs two points of positive weight, but {sign:+d} has fewer")
     inside = jax.vmap(full)(full.points)
-    values = jnp.where(full.coefficients == 0, inside, _left_out(full, y, C, w, bias, solver))
+    left_out = _left_out(task, full, C, bool(bias), solver)
+    values = jnp.where(full.coefficients == 0, inside, left_out)
     return jnp.where(solution.result == RESULTS.successful, values, jnp.nan)
 
 
+def _check_two_of_each(y: Array, weights: Array) -> None:
+    """Raises ValueError where one class would be missing without one of its points."""
+    if not is_concrete(y, weights):
+        return
+    for sign in (-1, 1):
+        if np.sum((np.asarray(y) == sign) & (np.asarray(weights) > 0)) < 2:
+            raise ValueError(
+                f"each class needs two points of positive weight, but {sign:+d} has fewer"
+            )
+
+
 @compiled
-def _left_out(full, y, C, weights, bias, solver):
+def _left_out(task, full, C, bias, solver):
+    y = task.y
+
     def value(i, point):
-        rest = weights.at[i].set(0)
-        solution = svm(full.kernel, full.points, y, C, weights=rest, bias=bias, solver=solver, start=full, throw=False)
+        weights = PointWeights(task.weights.values.at[i].set(0))
+        rest = Task(task.kernel, task.X, y, weights, task.layout)
+        solution = svm_of_task(rest, C, bias, solver, full.coefficients, throw=False)
         return jnp.where(solution.result == RESULTS.successful, solution.value(point), jnp.nan)
 
-    def some(matters, i, point):
-        return lax.cond(matters, value, lambda i, point: jnp.zeros_like(y, shape=()), i, point)
+    def value_of_support(place):
+        is_support, i, point = place
+        return lax.cond(is_support, value, lambda i, point: jnp.zeros_like(y, shape=()), i, point)
 
     supports = full.coefficients != 0
-    # Support vectors first.
-    order = lax.top_k(supports.astype(y.dtype), len(y))[1]  # not argsort, which shard_map takes for the same everywhere
+    # Support vectors first. Not argsort, which shard_map takes for the same everywhere.
+    order = lax.top_k(supports.astype(y.dtype), len(y))[1]
     points = jax.tree.map(lambda leaf: leaf[order], full.points)
-    return jnp.zeros_like(y).at[order].set(lax.map(lambda place: some(*place), (supports[order], order, points)))
+    values = lax.map(value_of_support, (supports[order], order, points))
+    return jnp.zeros_like(y).at[order].set(values)
 
 
-def _checked(f: ArrayLike, y: ArrayLike, weights: ArrayLike | None):
+def _checked(
+    f: ArrayLike, y: ArrayLike, weights: ArrayLike | None
+) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, " n"]]:
+    """Decision values, signs and weights of one dtype. Raises ValueError for any other shape."""
     shape = np.shape(f)
     if len(shape) != 1 or not shape[0]:
         raise ValueError(f"f must hold decision values, shape (n,), but has shape {shape}")
     f = as_targets(f, shape[0], dtype_of(as_stack(f, "f")), "f")
-    weights = as_weights(weights, len(f), f.dtype)
-    y = as_signs(y, len(f), f.dtype, weights)
-    if y.ndim != 1:
-        raise ValueError(f"y must have shape ({len(f)},), but has shape {y.shape}: make one fit for each column")
-    return f, y, jnp.ones_like(y) if weights is None else weights
+    y, checked_weights = check_targets(
+        y,
+        weights,
+        len(f),
+        f.dtype,
+        targets=as_signs,
+        one_column="make one fit for each column",
+    )
+    return f, y, checked_weights.values

@@ -1,58 +1,31 @@
 """The one quadratic programme behind support vector machines.
 
-    minimise  1/2 b.K b - targets.b + epsilon |b|_1   subject to   low <= b <= high,  sum b = total,  low <= 0 <= high
+    minimise  1/2 b.K b - targets.b + epsilon |b|_1   subject to   low <= b <= high,  sum b = total
 
-b are the signed coefficients of the expansion `f = K b + bias`; the bias is the multiplier of the sum. Classification has the
-labels as targets and boxes [0, C] or [-C, 0]; regression a box [-C, C] and an epsilon; one-class machines no targets, and a
-total. Each point is free (strictly between zero and a bound), at zero, or at a bound, and once that is known the rest is
-linear: `active_set` polishes and differentiates the solution by that.
+Here `low <= 0 <= high`, and b are the signed coefficients of the expansion `f = K b + bias`, whose
+bias is the Lagrange multiplier of the sum. Classification has the labels as targets and boxes
+[0, C] or [-C, 0]; regression has a box [-C, C] and an epsilon; one-class machines have no targets,
+and a total. Each coefficient is free (strictly between zero and a bound), at zero, or at a bound;
+once it is known which, the solution is that of a linear system (`active_set`).
 """
-
-import abc
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import lineax as lx
 from jaxtyping import Array, Float, Int
 
-from kernax.core.gram import GramOperator
-from kernax.core.operators import tell_lineax
-from kernax.core.parameters import check_count
-
-
-class ScaledOperator(lx.AbstractLinearOperator):
-    """`gain K`, of which K is held as it was."""
-
-    operator: lx.AbstractLinearOperator
-    gain: Float[Array, ""]
-
-    def mv(self, vector):
-        return self.gain * self.operator.mv(vector)
-
-    def as_matrix(self):
-        return self.gain * self.operator.as_matrix()
-
-    def transpose(self):
-        return self
-
-    def in_structure(self):
-        return self.operator.in_structure()
-
-    def out_structure(self):
-        return self.in_structure()
-
-
-tell_lineax(ScaledOperator, lambda operator: operator.gain * lx.diagonal(operator.operator))
+from kernax.core.losses import AbstractPiecewiseLinearLoss
+from kernax.core.operators import AbstractGram
+from kernax.core.powers import exponent_of, times_power_of_two
 
 
 class BoxProblem(eqx.Module):
-    """The programme above. `total=None` leaves the sum free, which fixes the bias at zero.
+    """Minimise `1/2 b.K b - targets.b + epsilon |b|_1` over `low <= b <= high`, `sum b = total`.
 
-    `scale` is the size of the targets, in units of f: tolerances are relative to it.
+    `total=None` leaves the sum unconstrained, and the bias is then zero. `scale` is the size of the
+    targets, in units of f: tolerances are relative to it.
     """
 
-    operator: lx.AbstractLinearOperator
+    operator: AbstractGram
     targets: Float[Array, " n"]
     low: Float[Array, " n"]
     high: Float[Array, " n"]
@@ -61,101 +34,35 @@ class BoxProblem(eqx.Module):
     scale: Float[Array, ""]
 
     def residual(self, beta: Float[Array, " n"]) -> Float[Array, " n"]:
-        """`targets - K b`, minus the gradient of the smooth part."""
+        """`targets - K b`: minus the gradient of the smooth part."""
         return self.targets - self.operator.mv(beta)
 
     def diagonal(self) -> Float[Array, " n"]:
         """k(x_i, x_i)."""
-        return lx.diagonal(self.operator)
+        return self.operator.diagonal()
 
     def start(self) -> Float[Array, " n"]:
-        """A feasible point: zero, or the total dealt out from the first point on."""
+        """A feasible point: zero, or the total given to the first points, up to their bounds."""
         if self.total is None:
             return jnp.zeros_like(self.targets)
-        before = jnp.concatenate([jnp.zeros_like(self.high[:1]), jnp.cumsum(jnp.minimum(self.high, self.total))[:-1]])
+        before = jnp.concatenate(
+            [jnp.zeros_like(self.high[:1]), jnp.cumsum(jnp.minimum(self.high, self.total))[:-1]]
+        )
         return jnp.clip(self.total - before, 0, self.high)
 
     def submatrix(self, places: Int[Array, " m"]) -> Float[Array, "m m"]:
         """The rows and columns of K at `places`; only these are computed if K is not held."""
-        return submatrix(self.operator, places)
+        return self.operator.submatrix(places)
 
-    def part_product(self, places: Int[Array, " m"], values: Float[Array, " m"]) -> Float[Array, " n"]:
+    def part_product(
+        self, places: Int[Array, " m"], values: Float[Array, " m"]
+    ) -> Float[Array, " n"]:
         """`K[:, places] @ values`."""
-        return part_product(self.operator, places, values)
-
-
-def part_product(
-    operator: lx.AbstractLinearOperator, places: Int[Array, " m"], values: Float[Array, " m"]
-) -> Float[Array, " n"]:
-    """`K[:, places] @ values`; of a Gram operator only these columns are computed."""
-    if isinstance(operator, ScaledOperator):
-        return operator.gain * part_product(operator.operator, places, values)
-    if isinstance(operator, GramOperator):
-        return operator.columns_product(places, values)
-    return operator.mv(jnp.zeros_like(values, shape=operator.in_size()).at[places].set(values))
-
-
-def submatrix(operator: lx.AbstractLinearOperator, places: Int[Array, " m"]) -> Float[Array, "m m"]:
-    """The rows and columns of an operator at `places`; of a Gram operator only these are computed."""
-    if isinstance(operator, ScaledOperator):
-        return operator.gain * submatrix(operator.operator, places)
-    if isinstance(operator, GramOperator):
-        return operator.submatrix(places)
-    return operator.as_matrix()[places[:, None], places[None, :]]
-
-
-def slopes(
-    beta: Float[Array, "*n"],
-    residual: Float[Array, "*n"],
-    low: Float[Array, "*n"],
-    high: Float[Array, "*n"],
-    epsilon: Float[Array, "..."],
-) -> tuple[Float[Array, "*n"], Float[Array, "*n"]]:
-    """How fast the objective falls as each coefficient rises (-inf at its upper bound), and as it drops (+inf at its lower).
-
-    A point is optimal where no rise gains more than a drop costs: `max(rise) <= min(drop)`, with the bias in between.
-    """
-    rise = jnp.where(beta < high, residual - jnp.where(beta >= 0, epsilon, -epsilon), -jnp.inf)
-    drop = jnp.where(beta > low, residual - jnp.where(beta > 0, epsilon, -epsilon), jnp.inf)
-    return rise, drop
-
-
-def bias_interval(problem: BoxProblem, beta: Array, residual: Array) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The largest rise and the smallest drop. Their difference is the violation; with no sum to keep, both meet zero."""
-    rise, drop = slopes(beta, residual, problem.low, problem.high, problem.epsilon)
-    top, bottom = jnp.max(rise), jnp.min(drop)
-    return (top, bottom) if problem.total is not None else (jnp.maximum(top, 0), jnp.minimum(bottom, 0))
-
-
-class AbstractDualSolver(eqx.Module):
-    """What solves a `BoxProblem`, to a violation of `tol` in units of the targets."""
-
-    tol: eqx.AbstractVar[float]
-
-    @abc.abstractmethod
-    def solve(
-        self, problem: BoxProblem, beta: Float[Array, " n"], residual: Float[Array, " n"], tol: Float[Array, ""]
-    ) -> tuple[Float[Array, " n"], Int[Array, ""]]:
-        """Improves a feasible point of known residual until its violation is at most `tol`; also the number of steps."""
-
-
-def as_dual_solver(solver: Any, default: AbstractDualSolver) -> AbstractDualSolver:
-    """The solver, or the default for None. Raises ValueError for anything else, a class instead of an instance included."""
-    if solver is not None and not isinstance(solver, AbstractDualSolver):
-        raise ValueError(f"solver must be SMO() or ProjectedGradient(), called, but is {solver!r}")
-    return default if solver is None else solver
-
-
-def check_tolerance(tol: float, max_steps: int | None) -> None:
-    """Raises ValueError for settings of a solver that make no sense."""
-    if not 0 < tol < 1:
-        raise ValueError(f"tol must be between 0 and 1, but is {tol!r}")
-    if max_steps is not None:
-        check_count(max_steps, "max_steps")
+        return self.operator.columns_product(places, values)
 
 
 class Point(eqx.Module):
-    """A solution of the programme, with its residual, and how many steps it took."""
+    """A feasible point of the programme, its residual and bias, and the steps taken so far."""
 
     beta: Float[Array, " n"]
     residual: Float[Array, " n"]
@@ -163,17 +70,92 @@ class Point(eqx.Module):
     steps: Int[Array, ""]
 
 
-def bias_of(problem: BoxProblem, beta: Array, residual: Array) -> Float[Array, ""]:
-    """The mean over the free points, else the midpoint of what the bounded ones leave."""
+def one_sided_slopes(
+    beta: Float[Array, "*n"],
+    residual: Float[Array, "*n"],
+    low: Float[Array, "*n"],
+    high: Float[Array, "*n"],
+    epsilon: Float[Array, "..."],
+) -> tuple[Float[Array, "*n"], Float[Array, "*n"]]:
+    """Minus the derivatives of the objective in each coefficient, for a rise and for a fall.
+
+    The first is -inf for a coefficient at its upper bound, the second +inf for one at its lower
+    bound; they differ by 2 epsilon at zero, where |b| has a kink. A point is optimal where no rise
+    of a coefficient gains more than the fall of another one costs: `max(up) <= min(down)`. Without
+    an epsilon the finite entries are the sets I_up and I_low of Keerthi et al. (2001), and of Fan,
+    Chen & Lin (2005).
+    """
+    up = jnp.where(beta < high, residual - jnp.where(beta >= 0, epsilon, -epsilon), -jnp.inf)
+    down = jnp.where(beta > low, residual - jnp.where(beta > 0, epsilon, -epsilon), jnp.inf)
+    return up, down
+
+
+def bias_interval(
+    problem: BoxProblem, beta: Float[Array, " n"], residual: Float[Array, " n"]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """`m(b) = max(up)` and `M(b) = min(down)` of the slopes (Fan, Chen & Lin 2005).
+
+    At a solution m is no larger than M, and every bias in between is optimal. Where the sum is
+    unconstrained, coefficients move one by one and the bias is zero: m is then at least zero, and M
+    at most zero.
+    """
+    up, down = one_sided_slopes(beta, residual, problem.low, problem.high, problem.epsilon)
+    top = jnp.max(up)
+    bottom = jnp.min(down)
+    if problem.total is None:
+        return jnp.maximum(top, 0), jnp.minimum(bottom, 0)
+    return top, bottom
+
+
+def violation(
+    problem: BoxProblem, beta: Float[Array, " n"], residual: Float[Array, " n"]
+) -> Float[Array, ""]:
+    """`m(b) - M(b)`, the violation of optimality by the pair that violates it most."""
+    top, bottom = bias_interval(problem, beta, residual)
+    return top - bottom
+
+
+def bias_of(
+    problem: BoxProblem, beta: Float[Array, " n"], residual: Float[Array, " n"]
+) -> Float[Array, ""]:
+    """The mean of the biases that satisfy the conditions of optimality of the free points.
+
+    Where no point is free, the middle of the interval of optimal biases.
+    """
+    if problem.total is None:
+        return jnp.zeros((), beta.dtype)
     free = (beta != 0) & (beta < problem.high) & (beta > problem.low)
     count = jnp.sum(free, dtype=beta.dtype)
-    mean = jnp.sum(jnp.where(free, residual - problem.epsilon * jnp.sign(beta), 0)) / jnp.maximum(count, 1)
+    biases = jnp.where(free, residual - problem.epsilon * jnp.sign(beta), 0)
+    mean = jnp.sum(biases) / jnp.maximum(count, 1)
     top, bottom = bias_interval(problem, beta, residual)
-    return jnp.zeros((), beta.dtype) if problem.total is None else jnp.where(count > 0, mean, middle(top, bottom))
+    return jnp.where(count > 0, mean, middle(top, bottom))
 
 
-def middle(top: Array, bottom: Array) -> Array:
-    """The midpoint; of an interval that is open to one side, its end."""
-    both = jnp.isfinite(top) & jnp.isfinite(bottom)
-    ends = [jnp.where(jnp.isfinite(end), end, 0) for end in (top, bottom)]
-    return (ends[0] + ends[1]) / jnp.where(both, 2, 1).astype(top.dtype)
+def middle(top: Float[Array, ""], bottom: Float[Array, ""]) -> Float[Array, ""]:
+    """The midpoint of an interval; where one end is infinite, the other end."""
+    bounded = jnp.isfinite(top) & jnp.isfinite(bottom)
+    ends = jnp.where(jnp.isfinite(top), top, 0) + jnp.where(jnp.isfinite(bottom), bottom, 0)
+    return ends / jnp.where(bounded, 2, 1).astype(top.dtype)
+
+
+def dual_of_loss(
+    operator: AbstractGram,
+    loss: AbstractPiecewiseLinearLoss,
+    y: Float[Array, " n"],
+    c: Float[Array, " n"],
+    bias: bool,
+    scale: Float[Array, ""],
+) -> BoxProblem:
+    """The dual of `sum_i c_i L(y_i, f(x_i) + b) + 1/2 |f|^2`."""
+    targets, low, high, epsilon = loss.box(y, c)
+    total = jnp.zeros((), y.dtype) if bias else None
+    return BoxProblem(operator, targets, low, high, epsilon, total, scale)
+
+
+def size_of_targets(y: Float[Array, " n"], bias: bool) -> Float[Array, ""]:
+    """The root mean square of targets, about their mean if there is a bias; one if it is zero."""
+    unit = exponent_of(jnp.max(abs(y)))  # so that no square over- or underflows
+    y = times_power_of_two(y, -unit)
+    size = times_power_of_two(jnp.std(y) if bias else jnp.sqrt(jnp.mean(y * y)), unit)
+    return jnp.where(size > 0, size, 1)

@@ -1,22 +1,27 @@
-"""Spectral projected gradients for the dual of support vector machines (Birgin, Martinez & Raydan 2000).
+"""Spectral projected gradients for the dual of support vector machines.
 
-Every step is one product with K and one exact projection, all of it in parallel: the method for accelerators and for batches.
+The method is that of Birgin, Martinez & Raydan (2000). Every step is one product with K and one
+exact projection, which run in parallel: it suits accelerators and batches.
 """
+
+from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.sharding import while_loop
-from kernax.supervised.dual import AbstractDualSolver, BoxProblem, bias_interval, check_tolerance
+from kernax.supervised.dual import BoxProblem, violation
+from kernax.supervised.dual_solver import AbstractDualSolver, check_tolerance
 
 
 class ProjectedGradient(AbstractDualSolver):
     """The solver for batches of small machines and for accelerators.
 
-    The direction is `d = P(b + a r) - b`, r the residual, a the last inverse curvature seen (Barzilai & Borwein), P the
-    proximal projection onto box and hyperplane; the step along it is the exact minimiser, so that the objective falls always.
+    The direction is `d = P(b + a r) - b`, where r is the residual, a the inverse of the curvature
+    along the last direction (Barzilai & Borwein), and P the proximal projection onto box and
+    hyperplane. The step along d is the exact minimiser, so that the objective never rises.
 
     Attributes:
         tol: the violation of optimality at which to stop, in units of the targets: LIBSVM's `tol`.
@@ -30,53 +35,133 @@ class ProjectedGradient(AbstractDualSolver):
         check_tolerance(self.tol, self.max_steps)
 
     def solve(self, problem, beta, residual, tol):
+        def go_on(now: _Descent) -> Array:
+            return (now.violation > tol) & (now.steps < self.max_steps)
 
-        def body(carry):
-            beta, residual, size, _, steps = carry
-            d = project(problem, beta + size * residual, size * problem.epsilon) - beta
-            Kd = problem.operator.mv(d)
-            curvature, squared = jnp.sum(d * Kd), jnp.sum(d * d)
-            slope = jnp.sum(residual * d) - problem.epsilon * (jnp.sum(abs(beta + d)) - jnp.sum(abs(beta)))
-            t = jnp.where(curvature > 0, jnp.clip(slope / jnp.where(curvature > 0, curvature, 1), 0, 1), 1)
-            new = jnp.where(t == 1, beta + d, beta + t * d)
-            new = jnp.clip(new, problem.low, problem.high)
-            residual = residual - t * Kd
-            size = jnp.where(curvature > 0, squared / jnp.where(curvature > 0, curvature, 1), size)
-            top, bottom = bias_interval(problem, new, residual)
-            return new, residual, size, top - bottom, steps + 1
-
-        first = 1 / jnp.maximum(jnp.max(problem.diagonal()), jnp.finfo(beta.dtype).tiny)
-        top, bottom = bias_interval(problem, beta, residual)
-        start = (beta, residual, first, top - bottom, jnp.zeros((), jnp.int32))
-        beta, *_, steps = while_loop(lambda c: (c[3] > tol) & (c[4] < self.max_steps), body, start)
-        return beta, steps
+        size = 1 / jnp.maximum(jnp.max(problem.diagonal()), jnp.finfo(beta.dtype).tiny)
+        violated = violation(problem, beta, residual)
+        first = _Descent(beta, residual, size, violated, jnp.zeros((), jnp.int32))
+        end = while_loop(go_on, lambda now: _step(problem, now), first)
+        return end.beta, end.steps
 
 
-def project(problem: BoxProblem, v: Float[Array, " n"], threshold: Float[Array, ""]) -> Float[Array, " n"]:
+class _Descent(eqx.Module):
+    """A feasible point, its residual and violation, the next step size, and the step count."""
+
+    beta: Float[Array, " n"]
+    residual: Float[Array, " n"]
+    size: Float[Array, ""]
+    violation: Float[Array, ""]
+    steps: Int[Array, ""]
+
+
+def _step(problem: BoxProblem, now: _Descent) -> _Descent:
+    """One step along the projected gradient."""
+    ahead = now.beta + now.size * now.residual
+    d = project(problem, ahead, now.size * problem.epsilon) - now.beta
+    Kd = problem.operator.mv(d)
+    curvature = jnp.sum(d * Kd)
+    # The minimiser along d, no further than to t = 1.
+    t = jnp.clip(_over_curvature(_slope(problem, now, d), curvature, otherwise=1), 0, 1)
+    beta = _moved(problem, now.beta, d, t)
+    residual = now.residual - t * Kd
+    # The next size is the inverse of the curvature along d (Barzilai & Borwein).
+    size = _over_curvature(jnp.sum(d * d), curvature, otherwise=now.size)
+    return _Descent(beta, residual, size, violation(problem, beta, residual), now.steps + 1)
+
+
+def _over_curvature(
+    value: Float[Array, ""], curvature: Float[Array, ""], otherwise: ArrayLike
+) -> Float[Array, ""]:
+    """`value / curvature`, and `otherwise` where the curvature is not positive."""
+    curved = curvature > 0
+    return jnp.where(curved, value / jnp.where(curved, curvature, 1), otherwise)
+
+
+def _moved(
+    problem: BoxProblem, beta: Float[Array, " n"], d: Float[Array, " n"], t: Float[Array, ""]
+) -> Float[Array, " n"]:
+    """`beta + t d` in the box; of a full step without the rounding of the product."""
+    moved = jnp.where(t == 1, beta + d, beta + t * d)
+    return jnp.clip(moved, problem.low, problem.high)
+
+
+def _slope(problem: BoxProblem, now: _Descent, d: Float[Array, " n"]) -> Float[Array, ""]:
+    """Minus the derivative of the objective along d, with |b + t d|_1 replaced by its chord."""
+    chord = jnp.sum(abs(now.beta + d)) - jnp.sum(abs(now.beta))
+    return jnp.sum(now.residual * d) - problem.epsilon * chord
+
+
+def project(
+    problem: BoxProblem, v: Float[Array, " n"], threshold: Float[Array, ""]
+) -> Float[Array, " n"]:
     """The minimiser of `1/2 |b - v|^2 + threshold |b|_1` over the box and the hyperplane.
 
-    It is `clip(soft(v - m, threshold), low, high)` with the one m at which it sums to the total: a monotone piecewise linear
-    function of m, bracketed, bisected down to one linear piece and there solved exactly.
+    It is `clip(soft(v - m, threshold), low, high)` with the m for which it sums to the total. The
+    sum is a monotone piecewise linear function of m: m is bracketed, bisected down to one linear
+    piece, and solved for exactly there.
     """
-
-    def at(m):
-        w = v - m
-        return jnp.clip(jnp.sign(w) * jnp.maximum(abs(w) - threshold, 0), problem.low, problem.high)
-
     total = problem.total
     if total is None:
-        return at(jnp.zeros((), v.dtype))
-    far = abs(total) + jnp.max(abs(v))  # no coefficient need be larger
-    reach = far + threshold + jnp.max(jnp.minimum(problem.high, far)) + jnp.max(jnp.minimum(-problem.low, far))
+        return _soft_and_clipped(problem, v, threshold)
 
-    def halve(_, bracket):
-        low, high = bracket
-        middle = (low + high) / 2
-        more = jnp.sum(at(middle)) > total
-        return jnp.where(more, middle, low), jnp.where(more, high, middle)
+    def sum_exceeds_total(m: Float[Array, ""]) -> Bool[Array, ""]:
+        return jnp.sum(_soft_and_clipped(problem, v - m, threshold)) > total
 
-    low, high = lax.fori_loop(0, 60 if v.dtype == jnp.float64 else 30, halve, (-reach, reach))
-    b = at((low + high) / 2)
+    bound = _bound_of_shift(problem, v, total, threshold)
+    m = _bisected(sum_exceeds_total, bound)
+    return _with_total(problem, _soft_and_clipped(problem, v - m, threshold), total)
+
+
+def _with_total(
+    problem: BoxProblem, b: Float[Array, " n"], total: Float[Array, ""]
+) -> Float[Array, " n"]:
+    """Adds what b lacks of its total, in equal parts, to the coefficients that depend on m."""
     moving = (b != 0) & (b > problem.low) & (b < problem.high)
-    count = jnp.sum(moving, dtype=v.dtype)
+    count = jnp.sum(moving, dtype=b.dtype)
     return jnp.where(moving, b + (total - jnp.sum(b)) / jnp.maximum(count, 1), b)
+
+
+class _Bracket(eqx.Module):
+    """An interval that holds m."""
+
+    low: Float[Array, ""]
+    high: Float[Array, ""]
+
+    @property
+    def middle(self) -> Float[Array, ""]:
+        """Its midpoint."""
+        return (self.low + self.high) / 2
+
+
+def _bisected(
+    is_below: Callable[[Float[Array, ""]], Bool[Array, ""]], bound: Float[Array, ""]
+) -> Float[Array, ""]:
+    """The number between -bound and bound above all those that are `is_below`, to rounding."""
+
+    def halve(_, bracket: _Bracket) -> _Bracket:
+        middle = bracket.middle
+        below = is_below(middle)
+        low = jnp.where(below, middle, bracket.low)
+        return _Bracket(low, jnp.where(below, bracket.high, middle))
+
+    halvings = 60 if bound.dtype == jnp.float64 else 30
+    return lax.fori_loop(0, halvings, halve, _Bracket(-bound, bound)).middle
+
+
+def _soft_and_clipped(
+    problem: BoxProblem, w: Float[Array, " n"], threshold: Float[Array, ""]
+) -> Float[Array, " n"]:
+    """`clip(soft(w, threshold), low, high)`, `soft(w, t) = sign(w) max(|w| - t, 0)`."""
+    soft = jnp.sign(w) * jnp.maximum(abs(w) - threshold, 0)
+    return jnp.clip(soft, problem.low, problem.high)
+
+
+def _bound_of_shift(
+    problem: BoxProblem, v: Float[Array, " n"], total: Float[Array, ""], threshold: Float[Array, ""]
+) -> Float[Array, ""]:
+    """A bound on the absolute value of the m of `project`."""
+    largest = abs(total) + jnp.max(abs(v))  # no coefficient of the minimiser is larger
+    high = jnp.max(jnp.minimum(problem.high, largest))
+    low = jnp.max(jnp.minimum(-problem.low, largest))
+    return largest + threshold + high + low

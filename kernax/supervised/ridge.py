@@ -1,25 +1,31 @@
 """Kernel ridge regression and its closed-form leave-one-out errors."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import as_scalar, as_targets, as_weights, count, dtype_of
 from kernax.core.conjugate_gradient import ConjugateGradient
-from kernax.core.density import factor_of, weighted_inverse
+from kernax.core.density import factor_of
 from kernax.core.expansion import KernelExpansion
-from kernax.core.features import feature_operator, has_few_features
-from kernax.core.gram import checked_block, gram, gram_operator
+from kernax.core.intervals import NONNEGATIVE
+from kernax.core.inverse import AbstractInverse, inverse_of
 from kernax.core.kernel import AbstractKernel
-from kernax.core.linalg import WeightedSystem, accurate_residual, unit_of, weighted_solve
-from kernax.core.memory import check_memory
-from kernax.core.numerics import product, stopped
+from kernax.core.linalg import WeightedSystem, unit_of, weighted_solve, without_border
+from kernax.core.numerics import eps_of, stopped
 from kernax.core.powers import times_power_of_two
-from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, Suspect, finish, void_unless_known, warn_of_rounding
-from kernax.core.solvers import JitteredCholesky
-from kernax.core.support import NONNEGATIVE
+from kernax.core.solution import (
+    RESULTS,
+    Solution,
+    finish,
+    first_that_holds,
+    void_unless_known,
+    warn_of_rounding,
+)
+from kernax.core.solvers import JitteredCholesky, accurate_residual
+from kernax.core.task import Task, check_task, may_be_positive
 
 
 def kernel_ridge(
@@ -31,95 +37,155 @@ def kernel_ridge(
     weights: ArrayLike | None = None,
     bias: bool = False,
     solver: lx.AbstractLinearSolver | None = None,
+    options: dict[str, Any] | None = None,
     block_size: int | None = None,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
     """Minimises `1/2 sum_i w_i (y_i - f(x_i))^2 + ridge/2 |f|^2` over the functions of a kernel.
 
-    The minimiser is `f(x) = sum_i a_i k(x, x_i) + b` with `(W K + ridge I) a = W (y - b)`, `W = diag(weights)` (Saunders,
-    Gammerman & Vovk 1998; Schoelkopf & Smola 2002, section 4.3); b = 0, or with `bias=True` unpenalised, which is
-    `sum_i a_i = 0`. scikit-learn's `alpha` and a Gaussian process's noise variance are this `ridge`; a penalty `ridge' |f|^2`
-    on the *mean* square is `ridge = n ridge'`.
+    The minimiser is `f(x) = sum_i a_i k(x, x_i) + b` with `(W K + ridge I) a = W (y - b)` and
+    `W = diag(weights)` (Saunders, Gammerman & Vovk 1998; Schoelkopf & Smola 2002, section 4.3).
+    The bias b is zero, or unpenalised with `bias=True`, which implies `sum_i a_i = 0`.
+    scikit-learn's `alpha` and a Gaussian process's noise variance are this `ridge`; a penalty
+    `ridge' |f|^2` on the *mean* square is `ridge = n ridge'`.
 
     Arguments:
         kernel: any kernel; its parameters are cast to the dtype of X.
         X: stack of n points.
         y: targets (n,) or (n, outputs).
-        ridge: >= 0, in squared units of y over units of k. Zero asks for the interpolant; where K is singular that is
-            found with jitter, reported and warned about.
-        weights: (n,) >= 0. Two is the point repeated, zero the point removed, both exactly and with the right derivative.
-        solver: default `JitteredCholesky()`, or `ConjugateGradient()` when `block_size` is given. Any lineax solver for
-            positive semidefinite operators works. Of a `FeatureMap` of fewer features than points the default solves a
-            system as large as the features are many, and never holds K.
-        block_size: rows of K computed at a time by a matrix-free solver, which never holds K: memory O(block_size n),
-            in the backward pass as well.
+        ridge: >= 0, in units of k. Zero asks for the interpolant; where K is singular it is
+            computed with jitter, which is reported and warned about.
+        weights: (n,) >= 0. Two is the point repeated, zero the point removed, both exactly and with
+            the right derivative.
+        solver: one of `kernax.solvers`, or any lineax solver for positive semidefinite operators.
+            Default `JitteredCholesky()`, or `ConjugateGradient()` when `block_size` is given. For a
+            `FeatureMap` of fewer features than points the default solves a system of the size of
+            the features, and never holds K.
+        options: of the solver, as lineax takes them, such as a preconditioner.
+        block_size: rows of K computed at a time by a matrix-free solver, which never holds K:
+            memory O(block_size n), in the backward pass as well.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
-        A `Solution` whose `value` is a `KernelExpansion`, differentiable in the kernel, X, y, ridge and weights, to any
-        order. Stats: `residual` (true, relative), and `jitter`, `steps`, or `features` where it was solved in those.
+        A `Solution` whose `value` is a `KernelExpansion`, differentiable in the kernel, X, y, ridge
+        and weights, to any order. Stats: the true relative `residual`, and `jitter`, `steps`, or
+        the number of `features` where the system was solved in those.
 
     Raises:
         ValueError: bad shapes or values, Cholesky asked for together with blocks.
         NotPSDError, NonFiniteError, MaxStepsError, BreakdownError: the solve failed.
         MemoryBudgetError: the dense matrix would not fit.
     """
-    kernel, X = prepare(kernel, X)
-    n, dtype = count(X), dtype_of(X)
-    y, weights = as_targets(y, n, dtype), as_weights(weights, n, dtype)
-    ridge = as_scalar(ridge, dtype, "ridge", NONNEGATIVE)
-    block_size = checked_block(block_size)
+    _check_is_solver(solver)
+    in_features = solver is None and may_be_positive(ridge)
+    task = check_task(
+        "kernel_ridge", kernel, X, y, weights, block_size=block_size, in_features=in_features
+    )
+    ridge = task.scalar(ridge, "ridge", NONNEGATIVE)
+    solver = _solver_for(solver, in_blocks=task.layout.block_size is not None)
+    solution = _kernel_ridge(task, ridge, bool(bias), solver, options)
+    hint = f"kernel_ridge with {task.kernel_name}: a larger ridge or rescaled inputs may help."
+    return finish(solution, throw, hint, suspect=task.suspect())
+
+
+def _check_is_solver(solver: Any) -> None:
+    """Raises ValueError unless it is a linear solver or None."""
     if not isinstance(solver, lx.AbstractLinearSolver | None):
-        raise ValueError(f"solver must be a linear solver, such as JitteredCholesky(), but is {solver!r}")
-    primal = solver is None and block_size is None and has_few_features(kernel, X, ridge)
-    if block_size is None and not primal:
-        check_memory(X, verb="kernel_ridge")
-    elif block_size is not None and isinstance(solver, (JitteredCholesky, lx.Cholesky)):
-        raise ValueError("Cholesky needs the whole matrix: leave out block_size, or use solver=ConjugateGradient()")
-    if solver is None:
-        solver = JitteredCholesky() if block_size is None else ConjugateGradient()
-    solution = _kernel_ridge(kernel, X, y, ridge, weights, bool(bias), solver, block_size, primal)
-    hint = f"kernel_ridge with {type(kernel).__name__}: a larger ridge or rescaled inputs may help."
-    return finish(solution, throw, hint, suspect=Suspect("K", n, lambda: gram(kernel, X)))
+        raise ValueError(
+            "solver must be a linear solver, such as kernax.solvers.JitteredCholesky(), but is "
+            f"{solver!r}"
+        )
+
+
+def _solver_for(solver: lx.AbstractLinearSolver | None, in_blocks: bool) -> lx.AbstractLinearSolver:
+    """The solver, or the default. Raises ValueError for Cholesky where K is computed in blocks."""
+    if in_blocks and isinstance(solver, JitteredCholesky | lx.Cholesky):
+        raise ValueError(
+            "Cholesky needs the whole matrix: leave out block_size, or use "
+            "solver=kernax.solvers.ConjugateGradient()"
+        )
+    if solver is not None:
+        return solver
+    return ConjugateGradient() if in_blocks else JitteredCholesky()
 
 
 @compiled
-def _kernel_ridge(kernel, X, y, ridge, weights, bias, solver, block_size, primal):
-    operator = feature_operator(kernel, X) if primal else gram_operator(kernel, X, block_size=block_size)
-    targets = y.reshape(len(y), -1)
-    w = jnp.ones_like(y, shape=len(y)) if weights is None else weights
-    rhs = jnp.concatenate([targets, jnp.ones_like(targets[:, :1])], 1) if bias else targets
-    a, result, stats = weighted_solve(operator, weights, ridge, w[:, None] * rhs, solver)
-    b = jnp.zeros_like(targets[:1])
-    if bias:  # a is linear in the right-hand side, and the b that makes its columns sum to zero is wanted
-        of_y, of_one = a[:, :-1], a[:, -1:]
-        size = jnp.max(jnp.abs(of_one))  # of a tiny ridge: the sums below would overflow, and b = y / inf be zero
-        b = jnp.sum(of_y / size, 0, keepdims=True) / jnp.sum(of_one / size)
-        a = of_y - b * of_one
-        result = RESULTS.where((result == RESULTS.successful) & ~jnp.all(jnp.isfinite(b)), RESULTS.nonfinite, result)
-        system = WeightedSystem(operator, weights, ridge + stats.get("jitter", 0))
-        relative = _residual_with_bias(*stopped((system, a, b, w[:, None] * targets, w)))
-        accurate = relative <= 2 * accurate_residual(solver, a.dtype)  # two columns
-        result = RESULTS.where((result == RESULTS.successful) & ~accurate, RESULTS.inaccurate, result)
-        stats = stats | {"residual": relative}
+def _kernel_ridge(task, ridge, bias, solver, options):
+    """The expansion that minimises the penalised squares."""
+    system = WeightedSystem.of(task.gram(), task.weights, ridge)
+    rhs = task.weights.times(task.columns)
+    if bias:
+        a, b, result, stats = _solve_with_bias(system, rhs, solver, options)
+    else:
+        a, result, stats = weighted_solve(system, rhs, solver, options=options)
+        b = jnp.zeros_like(rhs[0])
     a, b = void_unless_known((a, b), result)
-    expansion = KernelExpansion(kernel, X, a.reshape(y.shape), b.reshape(y.shape[1:]))
-    return Solution(expansion, result, stats)
+    return Solution(_expansion(task, a, b), result, stats)
+
+
+def _expansion(task: Task, a: Float[Array, "n p"], b: Float[Array, " p"]) -> KernelExpansion:
+    """The expansion with a column of coefficients and a bias for each output, in the shape of y."""
+    shape = task.y.shape
+    return KernelExpansion(task.kernel, task.X, a.reshape(shape), b.reshape(shape[1:]))
+
+
+def _solve_with_bias(
+    system: WeightedSystem,
+    rhs: Float[Array, "n p"],
+    solver: lx.AbstractLinearSolver,
+    options: dict[str, Any] | None,
+) -> tuple[Float[Array, "n p"], Float[Array, " p"], Any, dict[str, Array]]:
+    """A and b of `T A + w b = W y`, `sum A = 0`, the result, and stats; rhs is `W y`."""
+    border = system.weights.values[:, None]
+    columns = jnp.append(rhs, border, 1)
+    solved, result, stats = weighted_solve(system, columns, solver, options=options)
+    a, b = without_border(solved[:, :-1], solved[:, -1])
+    solved_system = system.shifted_by(stats.get("jitter", 0))
+    residual = _residual_with_bias(*stopped((solved_system, a, b, rhs)))
+    # The residuals of two columns add up in it.
+    result = _ending_with_bias(result, b, residual, 2 * accurate_residual(solver, a.dtype))
+    return a, b, result, stats | {"residual": residual}
+
+
+def _ending_with_bias(
+    result: Any, b: Float[Array, " p"], residual: Float[Array, ""], most: float
+) -> Any:
+    """The result of a solve after the bias was eliminated; a success if the residual is small."""
+    endings = (
+        (result != RESULTS.successful, result),
+        (~jnp.all(jnp.isfinite(b)), RESULTS.nonfinite),
+        (~(residual <= most), RESULTS.inaccurate),
+    )
+    return first_that_holds(endings, RESULTS.successful)
 
 
 def _residual_with_bias(
-    system: WeightedSystem, a: Float[Array, "n p"], b: Float[Array, "1 p"], rhs: Float[Array, "n p"], w: Float[Array, " n"]
+    system: WeightedSystem,
+    a: Float[Array, "n p"],
+    b: Float[Array, " p"],
+    rhs: Float[Array, "n p"],
 ) -> Float[Array, ""]:
-    """The relative residual of both conditions, `(W K + ridge) a = W (y - b)` and `sum W (y - b - K a) = 0`.
+    """The relative residual of both conditions, `T a = W (y - b)` and `sum W (y - b - K a) = 0`.
 
-    Both columns that were solved for may be accurate, and what is left of them after the bias is eliminated be none of it.
+    The two solutions that the bias is eliminated from may be accurate, and their difference not.
     """
-    off, size = system.misfit(a, rhs, w[:, None] * b)
+    off, size = system.residual_and_size(a, rhs, system.weights.values[:, None] * b[None, :])
+    of_points = jnp.linalg.norm(off, axis=0) / size
+    return jnp.max(jnp.maximum(of_points, _relative_slope(system, a, rhs, off)))
+
+
+def _relative_slope(
+    system: WeightedSystem,
+    a: Float[Array, "n p"],
+    rhs: Float[Array, "n p"],
+    off: Float[Array, "n p"],
+) -> Float[Array, " p"]:
+    """`|sum W (y - b - K a)| / sum |W y|`, the derivative of the squares in b, given the misfit."""
     unit = unit_of(rhs)
-    in_units = lambda columns: times_power_of_two(columns, -unit)
-    slope = jnp.sum(off + system.shift[:, None] * in_units(a), 0)
-    most = jnp.sum(abs(in_units(rhs)), 0)
-    return jnp.max(jnp.maximum(jnp.linalg.norm(off, axis=0) / size, abs(slope) / jnp.where(most > 0, most, 1)))
+    shifted = system.shift[:, None] * times_power_of_two(a, -unit)
+    slope = jnp.sum(off + shifted, 0)
+    most = jnp.sum(abs(times_power_of_two(rhs, -unit)), 0)
+    return abs(slope) / jnp.where(most > 0, most, 1)
 
 
 def leave_one_out(
@@ -131,44 +197,60 @@ def leave_one_out(
     weights: ArrayLike | None = None,
     bias: bool = False,
 ) -> Float[Array, "n *outputs"]:
-    """Residuals `y_i - f_i(x_i)`, f_i being `kernel_ridge` fitted without point i; shape of y. One factorisation, no refits.
+    """Residuals `y_i - f_i(x_i)`, f_i being `kernel_ridge` fitted without point i; shape of y.
 
-    With `P = (W K + ridge I)^-1` they are `(P^T y)_i / P_ii`; with a bias, `u = P^T 1`, `v = P^T y` and `b = w.v / w.u`,
-    `(v_i - b u_i) / (P_ii - u_i (P w)_i / w.u)` (Cawley & Talbot 2004, with weights). A point's own weight has no effect on
-    its own residual, so points of weight zero give held-out errors. Differentiable like the fit. NaN if the solve
-    fails, or where no other point has a weight and there is a bias; and a warning if it took jitter, or where K + ridge is so
-    nearly singular that fewer than four digits (two in float32) are left, which it counts.
+    They come from one factorisation, without refits. With `P = (W K + ridge I)^-1` they are
+    `(P^T y)_i / P_ii`; with a bias, `u = P^T 1`, `v = P^T y` and `b = w.v / w.u`, they are
+    `(v_i - b u_i) / (P_ii - u_i (P w)_i / w.u)` (Cawley & Talbot 2004, with weights). A point's own
+    weight has no effect on its own residual, so points of weight zero give held-out errors.
+    Differentiable like the fit.
+
+    NaN if the solve fails, or where there is a bias and no other point has a weight. A warning is
+    given if the solve took jitter, or where K + ridge is so nearly singular that fewer than four
+    digits (two in float32) are right; it says how many.
 
     Raises ValueError as `kernel_ridge` does, and for a bias with fewer than two points.
     """
-    kernel, X = prepare(kernel, X)
-    n, dtype = count(X), dtype_of(X)
-    y, weights = as_targets(y, n, dtype), as_weights(weights, n, dtype)
-    if bias and n < 2:
+    task = check_task("leave_one_out", kernel, X, y, weights, in_features=may_be_positive(ridge))
+    if bias and task.n < 2:
         raise ValueError("leave_one_out with a bias needs at least two points, but X holds one")
-    check_memory(X, verb="leave_one_out")
-    ridge = as_scalar(ridge, dtype, "ridge", NONNEGATIVE)
-    solution = _leave_one_out(kernel, X, y, ridge, weights, bool(bias))
+    ridge = task.scalar(ridge, "ridge", NONNEGATIVE)
+    solution = _leave_one_out(task, ridge, bool(bias))
     hint = "leave_one_out: a larger ridge makes the residuals exact."
-    warn_of_rounding(solution, float(jnp.finfo(dtype).eps) ** (1 / 4), "the residuals", hint)
+    most = eps_of(task.dtype) ** (1 / 4)
+    warn_of_rounding(solution, most, "the residuals", hint)
     return finish(solution, throw=False, hint=hint).value
 
 
 @compiled
-def _leave_one_out(kernel, X, y, ridge, weights, bias):
-    n, columns, operator = len(y), y.reshape(len(y), -1), gram_operator(kernel, X)
-    unit = unit_of(columns)  # what is linear in y has its units, and P may have far larger ones, or smaller
-    targets = times_power_of_two(columns, -unit)
-    factor, result, stats = factor_of(operator, weights, ridge)
-    P = weighted_inverse(operator, weights, ridge, factor)
-    v, leverage = product(P.T, targets), jnp.diagonal(P)[:, None]
+def _leave_one_out(task, ridge, bias):
+    """The leave-one-out residuals, with the result and stats of the factorisation."""
+    system = WeightedSystem.of(task.gram(), task.weights, ridge)
+    factor, result, stats = factor_of(system)
+    diagonal = stopped(lx.diagonal(system.symmetric_form())) + factor.jitter
+    stats = stats | {"rounding": factor.rounding_of_inverse(diagonal)}
+    P = inverse_of(factor, system)
+    # P may be very large or small: `P^T y` is computed in units of y, to stay in range.
+    unit = unit_of(task.columns)
+    v = P.transposed_mv(times_power_of_two(task.columns, -unit))
+    leverage = P.diagonal()[:, None]
     if bias:
-        w = jnp.ones((n, 1), y.dtype) if weights is None else weights[:, None]
-        u = jnp.sum(P, 0)[:, None]
-        total = jnp.sum(w * u)
-        v = v - u * (jnp.sum(w * v, 0, keepdims=True) / total)
-        others = jnp.sum(w) - w > 0  # without them there is nothing to take a bias from
-        leverage = jnp.where(others, leverage - u * (product(P, w) / total), 1)  # P^2 may leave the range of floats
-        v = jnp.where(others, v, jnp.nan)
+        v, leverage = _with_bias(P, v, leverage, task.weights.values)
     residuals = times_power_of_two(v / leverage, unit)
-    return Solution(residuals.reshape(y.shape), result, stats)
+    return Solution(residuals.reshape(task.y.shape), result, stats)
+
+
+def _with_bias(
+    P: AbstractInverse,
+    v: Float[Array, "n p"],
+    leverage: Float[Array, "n 1"],
+    w: Float[Array, " n"],
+) -> tuple[Float[Array, "n p"], Float[Array, "n 1"]]:
+    """`v - b u` and `P_ii - u_i (P w)_i / w.u`; NaN and one where no other point has a weight."""
+    u = P.transposed_mv(jnp.ones_like(w)[:, None])[:, 0]
+    unbiased, _ = without_border(v, u, along=w)
+    # P^2 may leave the range of floats: the quotient comes first.
+    of_bias = u[:, None] * (P.mv(w[:, None]) / jnp.sum(w * u))
+    # Without another point that has a weight, no bias can be fitted.
+    others = (jnp.sum(w) - w > 0)[:, None]
+    return jnp.where(others, unbiased, jnp.nan), jnp.where(others, leverage - of_bias, 1)

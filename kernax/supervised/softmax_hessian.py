@@ -1,22 +1,26 @@
-"""The Hessian of the softmax loss over all classes, and the inverse of what Newton's method makes of it."""
+"""The Hessian of the softmax loss over all classes, and the inverse of what Newton's method makes
+of it.
+"""
 
 from functools import partial
 
 import jax
 import jax.numpy as jnp
-import lineax as lx
 from jax import lax
 from jaxtyping import Array, Float
 
-from kernax.core.numerics import product, stopped
+from kernax.core.factors import cholesky_factor
+from kernax.core.numerics import matmul, stopped
+from kernax.core.operators import DenseGram
 from kernax.core.refinement import refined
-from kernax.core.solvers import factorise
 
 
 def hessian(P, weights, v):
-    """`w_i (P_i v_i - P_i (P_i . v_i))`, the second derivative of the loss in f applied to v (n, classes).
+    """`w_i (P_i v_i - P_i (P_i . v_i))`, the second derivative of the loss in f applied to v (n,
+    classes).
 
-    About the value at the likeliest class: where that is nearly certain the difference would cancel.
+    About the value at the likeliest class: where that is nearly certain the difference would
+    cancel.
     """
     v = v - jnp.sum(_likeliest(P) * v, 1, keepdims=True)
     return weights[:, None] * P * (v - jnp.sum(P * v, 1, keepdims=True))
@@ -40,20 +44,22 @@ class HessianInverse:
     """
 
     def __init__(self, K, P, ridge, weights, most_left):
-        # With D_c = w P_c and E_c = D_c^1/2 (ridge + D_c^1/2 K D_c^1/2)^-1 D_c^1/2, which is (ridge + D_c K)^-1 D_c, the system
-        # ridge a_c + D_c (K a_c - q) = r_c, q = sum_c P_c K a_c, is closed by ridge (sum_c E_c) q = sum_c w P_c K (...) r_c.
-        self.args, self.most_left = (K, P, ridge, weights), most_left
+        # With D_c = w P_c and E_c = D_c^1/2 (ridge + D_c^1/2 K D_c^1/2)^-1 D_c^1/2, which is (ridge
+        # + D_c K)^-1 D_c, the system ridge a_c + D_c (K a_c - q) = r_c, q = sum_c P_c K a_c, is
+        # closed by ridge (sum_c E_c) q = sum_c w P_c K (...) r_c.
+        self.args = (K, P, ridge, weights)
+        self.most_left = most_left
         K, P, ridge, weights = stopped(self.args)
         self.roots = jnp.sqrt(weights[:, None] * P)
 
         def block(root):
             A = root[:, None] * K * root[None, :] + ridge * jnp.eye(len(K), dtype=K.dtype)
-            return factorise(lx.MatrixLinearOperator(A)).inverse()
+            return cholesky_factor(DenseGram(A)).inverse()
 
         self.inverses = lax.map(block, self.roots.T)
         of_roots = jnp.sum(self.roots.T[:, :, None] * self.inverses * self.roots.T[:, None, :], 0)
         removed = jnp.where(weights > 0, 0, 1).astype(K.dtype)
-        self.total = factorise(lx.MatrixLinearOperator(ridge * of_roots + jnp.diag(removed)))
+        self.total = cholesky_factor(DenseGram(ridge * of_roots + jnp.diag(removed)))
 
     def __call__(self, r: Float[Array, "n c"]) -> Float[Array, "n c"]:
         return lax.custom_linear_solve(
@@ -67,7 +73,8 @@ class HessianInverse:
         return jnp.where(share <= self.most_left, solution, jnp.nan)
 
     def _solved(self, r):
-        # For small ridges the sum over the classes is so close to singular that in float32 the second digit may be lost.
+        # For small ridges the sum over the classes is so close to singular that in float32 the
+        # second digit may be lost.
         K, P, ridge, weights = stopped(self.args)
         return refined(self._roughly_solved, lambda a: _apply(K, P, ridge, weights, a), r)
 
@@ -77,24 +84,29 @@ class HessianInverse:
 
         def roughly(r):
             inside, _ = self._solved(W(r))
-            return (r - product(K, inside)) / ridge
+            return (r - matmul(K, inside)) / ridge
 
-        return refined(roughly, lambda a: ridge * a + product(K, W(a)), r)
+        return refined(roughly, lambda a: ridge * a + matmul(K, W(a)), r)
 
     def _roughly_solved(self, r):
         K, P, _, weights = stopped(self.args)
-        q = self.total.solve(weights * jnp.sum(P * product(K, self._alone(r)), 1))
-        q = jnp.where(self.total.exists, q, 0)  # which leaves the step of D instead of W <= D: shorter, but downhill too
+        q = self.total.solve(weights * jnp.sum(P * matmul(K, self._alone(r)), 1))
+        # Which leaves the step of D instead of W <= D: shorter, but downhill too.
+        q = jnp.where(self.total.exists, q, 0)
         return self._alone(r + weights[:, None] * P * q[:, None])
 
     def _alone(self, r):
-        """`(ridge + D_c K)^-1 r_c` for each class, `D^1/2 M^-1 D^-1/2 r`; where D is zero the row reads `ridge a = r`."""
+        """`(ridge + D_c K)^-1 r_c` for each class, `D^1/2 M^-1 D^-1/2 r`; where D is zero the row
+        reads `ridge a = r`.
+        """
         K, _, ridge, _ = stopped(self.args)
         on = self.roots > 0
         bare = jnp.where(on, 0, r / ridge)
-        rest = jnp.where(on, (r - self.roots**2 * product(K, bare)) / jnp.where(on, self.roots, 1), 0)
-        return bare + self.roots * jax.vmap(product)(self.inverses, rest.T).T
+        rest = jnp.where(
+            on, (r - self.roots**2 * matmul(K, bare)) / jnp.where(on, self.roots, 1), 0
+        )
+        return bare + self.roots * jax.vmap(matmul)(self.inverses, rest.T).T
 
 
 def _apply(K, P, ridge, weights, a):
-    return ridge * a + hessian(P, weights, product(K, a))
+    return ridge * a + hessian(P, weights, matmul(K, a))

@@ -1,32 +1,43 @@
-"""Support vector machines for two classes, for regression and for one class; differentiable through the solution."""
+"""Differentiable support vector machines: for two classes, for regression and for one class."""
+
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import lineax as lx
 import numpy as np
-from jaxtyping import ArrayLike, PyTree
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.batching import each
-from kernax.core.boundary import as_scalar, as_targets, as_weights, count, dtype_of
+from kernax.core.boundary import count
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import checked_block, gram, gram_operator
+from kernax.core.gram import gram_of_prepared
+from kernax.core.intervals import NONNEGATIVE, Interval
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.losses import EpsilonInsensitive, Hinge
-from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete, stopped
-from kernax.core.preparation import prepare
+from kernax.core.operators import AbstractGram
 from kernax.core.sharding import compiled
-from kernax.core.solution import MOST_FOR_EIGENVALUES, Solution, finish, of_all, void_unless_known, warn
-from kernax.core.support import NONNEGATIVE, Support
+from kernax.core.solution import (
+    MOST_FOR_EIGENVALUES,
+    Solution,
+    finish,
+    of_all,
+    void_unless_known,
+    warn,
+)
+from kernax.core.task import Task, check_task
+from kernax.core.weights import AbstractWeights
 from kernax.errors import ConditionWarning
 from kernax.supervised.certificate import seen_indefinite
-from kernax.supervised.dual import AbstractDualSolver, BoxProblem, as_dual_solver
-from kernax.supervised.machine import machine, of_loss, spread
+from kernax.supervised.dual import BoxProblem, dual_of_loss, size_of_targets
+from kernax.supervised.dual_solver import AbstractDualSolver, as_dual_solver
+from kernax.supervised.machine import machine
 from kernax.supervised.smo import SMO
 
-PENALTY = Support(low=0.0, closed=(False, True))  # infinity is the hard margin
-_FRACTION = Support(low=0.0, high=1.0, closed=(False, True))
+PENALTY = Interval(low=0.0, closed=(False, True))  # infinity is the hard margin
+_FRACTION = Interval(low=0.0, high=1.0, closed=(False, True))
 
 
 def svm(
@@ -42,60 +53,84 @@ def svm(
     start: KernelExpansion | None = None,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
-    """Minimises `C sum_i w_i max(0, 1 - y_i (f(x_i) + b)) + 1/2 |f|^2`: the soft-margin machine (Cortes & Vapnik 1995).
+    """Minimises `C sum_i w_i max(0, 1 - y_i (f(x_i) + b)) + 1/2 |f|^2`: the soft-margin machine.
 
-    The dual is `max sum_i a_i - 1/2 sum_ij a_i a_j y_i y_j K_ij` over `0 <= a_i <= C w_i` and `sum_i a_i y_i = 0`; the
-    coefficients are `a_i y_i`. The bias is that of the free vectors (`0 < a_i < C w_i`, which lie on the margin), or the
-    midpoint of the interval that is optimal where there are none. From a penalty `lambda |f|^2` on the mean loss,
+    The dual (Cortes & Vapnik 1995) is to maximise `sum_i a_i - 1/2 sum_ij a_i a_j y_i y_j K_ij`
+    over `0 <= a_i <= C w_i` and `sum_i a_i y_i = 0`; the coefficients are `a_i y_i`. The bias is
+    that of the free vectors (`0 < a_i < C w_i`), which lie on the margin; where there are none, the
+    midpoint of the interval of optimal biases. A penalty `lambda |f|^2` on the mean loss is
     `C = 1 / (2 n lambda)`.
 
-    Differentiable in the kernel, X, C and weights: given which vectors are free and which bounded, the solution is that of a
-    linear system. Before it is differentiated it is polished to be exactly that, whatever the solver's tolerance. The
-    derivative is one-sided where the active set is about to change.
+    Differentiable in the kernel, X, C and weights: for a given active set the solution is that of a
+    linear system. Where it is differentiated, it is computed as the exact solution of that system,
+    whatever the solver's tolerance. The derivative is one-sided where the active set changes.
 
     Arguments:
         kernel: any kernel; its parameters are cast to the dtype of X.
         X: stack of n points.
-        y: -1 and +1, (n,), or (n, machines) for several machines, one against the rest for each class:
-            `2 * one_hot(labels)[0] - 1`.
+        y: -1 and +1, (n,), or (n, machines) for several machines, one against the rest for each
+            class: `2 * one_hot(labels)[0] - 1`.
         C: > 0; `jnp.inf` is the hard margin.
-        weights: (n,) >= 0, each multiplies its point's C: class weights, folds, one class against one other.
-        bias: without it the sum constraint goes too, leaving the box alone.
-        solver: default `SMO()`; `ProjectedGradient()` for batches and accelerators.
-        block_size: rows of K computed at a time; K is then never held, only the solver's working set.
-        start: a machine for the same points to start from: the last one along a path of C.
+        weights: (n,) >= 0, each multiplies its point's C: class weights, folds, one class against
+            one other.
+        bias: without it there is no constraint on the sum, only the box.
+        solver: default `kernax.solvers.SMO()`; `ProjectedGradient()` for batches and accelerators.
+        block_size: rows of K computed at a time; K is then never held, only the solver's working
+            set.
+        start: a machine for the same points to start from, such as the previous one on a path of C.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
-        A `Solution` whose `value` is a `KernelExpansion`; its sign is the class. Stats: `primal`, `dual` and their `gap`, from
-        which success is decided (at most the solver's `tol` of the objective; 16 roundings of f are not held against a point,
-        as C times a rounding may be more than the objective), `support`, `bounded` and `free` vectors,
-        `steps`; shape (machines,) where there are several. `indefinite`: whether a K that is held has `K_ij^2 > K_ii K_jj`
-        for some pair, of which a ConditionWarning then names the smallest eigenvalue. In the units of the targets and of K
-        nothing over- or underflows inside; `primal`, `dual` and `gap`, in those of their squares, may.
+        A `Solution` whose `value` is a `KernelExpansion`; its sign is the class. Stats, of shape
+        (machines,) where there are several:
+
+        - `primal`, `dual`, their `gap`, and the `relative_gap`, which a success has at most the
+          solver's `tol` of. Errors of f below 16 eps count as zero in the gap: times a large C they
+          alone may exceed the objective.
+        - the numbers of `support`, `bounded` and `free` vectors, and of `steps`.
+        - `indefinite`: whether a K that is held has `K_ij^2 > K_ii K_jj` for some pair. A
+          ConditionWarning then names its smallest eigenvalue.
+
+        The problem is solved in units of the targets and of K, in which nothing over- or
+        underflows; `primal`, `dual` and `gap` may, in the user's units.
 
     Raises:
         ValueError: bad shapes or values, labels other than -1 and +1, one class only.
-        MaxStepsError: C is too large for the data as they are scaled. DivergedError: a hard margin, and all steps did not
-        separate the classes: it does not exist, or is too narrow to be found.
-        BreakdownError: the tolerance is below what rounding allows: of f, or of the terms of K b where they cancel (centre the
-        points, for a linear kernel). NonFiniteError, MemoryBudgetError.
+        MaxStepsError: C is too large for the scale of the data.
+        DivergedError: a hard margin that does not exist, or is too narrow for the number of steps.
+        BreakdownError: the tolerance is below the rounding errors of f, or of the terms of K b
+            where they cancel (for a linear kernel, centre the points).
+        NonFiniteError, MemoryBudgetError.
     """
-    kernel, X = prepare(kernel, X)
-    n, dtype = count(X), dtype_of(X)
-    weights = as_weights(weights, n, dtype)
-    y = as_signs(y, n, dtype, weights)
-    C = as_scalar(C, dtype, "C", PENALTY)
-    solution = _svm(kernel, X, y, C, weights, bool(bias), *_settings("svm", X, y.shape, solver, block_size, start))
-    return _finished(solution, throw, "svm", kernel, X)
+    task = check_task("svm", kernel, X, y, weights, targets=as_signs, block_size=block_size)
+    C = task.scalar(C, "C", PENALTY)
+    solver = as_dual_solver(solver, SMO())
+    near = _checked_start(start, task)
+    return svm_of_task(task, C, bool(bias), solver, near, throw=throw)
+
+
+def svm_of_task(
+    task: Task,
+    C: Array,
+    bias: bool,
+    solver: AbstractDualSolver,
+    start: Array | None = None,
+    *,
+    throw: bool,
+) -> Solution[KernelExpansion]:
+    """`svm` of what was checked; `start` are coefficients."""
+    return _finished(_svm(task, C, bias, solver, start), throw, "svm", task)
 
 
 @compiled
-def _svm(kernel, X, y, C, weights, bias, solver, block_size, start):
-    def problem(operator, y):
-        return of_loss(operator, Hinge(), y, _bound(C, weights, y), bias, jnp.ones((), y.dtype))
+def _svm(task, C, bias, solver, start):
+    """Machines for two classes."""
 
-    return _machines(kernel, X, y, problem, solver, block_size, start)
+    def problem(operator, y):
+        scale = jnp.ones((), y.dtype)
+        return dual_of_loss(operator, Hinge(), y, _bound(C, task.weights), bias, scale)
+
+    return _machines(task, problem, solver, start)
 
 
 def support_vector_regression(
@@ -112,27 +147,32 @@ def support_vector_regression(
     start: KernelExpansion | None = None,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
-    """Minimises `C sum_i w_i max(0, |y_i - f(x_i) - b| - epsilon) + 1/2 |f|^2` (Drucker et al. 1997; Smola & Schoelkopf 2004).
+    """Minimises `C sum_i w_i max(0, |y_i - f(x_i) - b| - epsilon) + 1/2 |f|^2`.
 
-    Arguments, stats and errors are those of `svm`; y are numbers, (n,) or (n, outputs), and epsilon >= 0 is in their units.
-    The coefficients lie between -C w_i and C w_i, and are zero for points strictly inside the tube. Differentiable in y
-    and epsilon as well.
+    Arguments, stats and errors are those of `svm`; y are numbers, (n,) or (n, outputs), and epsilon
+    >= 0 is in their units. The coefficients lie between -C w_i and C w_i, and are zero for points
+    strictly inside the tube (Drucker et al. 1997; Smola & Schoelkopf 2004). Differentiable in y and
+    epsilon as well.
     """
-    kernel, X = prepare(kernel, X)
-    n, dtype = count(X), dtype_of(X)
-    weights, y = as_weights(weights, n, dtype), as_targets(y, n, dtype)
-    C, epsilon = as_scalar(C, dtype, "C", PENALTY), as_scalar(epsilon, dtype, "epsilon", NONNEGATIVE)
-    settings = _settings("support_vector_regression", X, y.shape, solver, block_size, start)
-    solution = _support_vector_regression(kernel, X, y, C, epsilon, weights, bool(bias), *settings)
-    return _finished(solution, throw, "support_vector_regression", kernel, X)
+    task = check_task("support_vector_regression", kernel, X, y, weights, block_size=block_size)
+    C = task.scalar(C, "C", PENALTY)
+    epsilon = task.scalar(epsilon, "epsilon", NONNEGATIVE)
+    solver = as_dual_solver(solver, SMO())
+    near = _checked_start(start, task)
+    solution = _support_vector_regression(task, C, epsilon, bool(bias), solver, near)
+    return _finished(solution, throw, "support_vector_regression", task)
 
 
 @compiled
-def _support_vector_regression(kernel, X, y, C, epsilon, weights, bias, solver, block_size, start):
-    def problem(operator, y):
-        return of_loss(operator, EpsilonInsensitive(epsilon), y, _bound(C, weights, y), bias, spread(y, bias))
+def _support_vector_regression(task, C, epsilon, bias, solver, start):
+    """Machines for numbers."""
 
-    return _machines(kernel, X, y, problem, solver, block_size, start)
+    def problem(operator, y):
+        loss = EpsilonInsensitive(epsilon)
+        scale = size_of_targets(y, bias)
+        return dual_of_loss(operator, loss, y, _bound(C, task.weights), bias, scale)
+
+    return _machines(task, problem, solver, start)
 
 
 def one_class_svm(
@@ -145,84 +185,127 @@ def one_class_svm(
     block_size: int | None = None,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
-    """Where the points are: minimises `1/2 |f|^2 + sum_i w_i max(0, -f(x_i) - b) + nu sum_i w_i b` (Schoelkopf et al. 2001).
+    """Minimises `1/2 |f|^2 + sum_i w_i max(0, -f(x_i) - b) + nu sum_i w_i b`: one-class machine.
 
-    The function `f + b` is positive inside: at most a fraction nu of the points is left outside, and at least that fraction are
-    support vectors. Coefficients lie between 0 and w_i and sum to `nu sum w`, as in LIBSVM; divide by that for the paper's.
+    The function `f + b` is positive in the region of the points: at most a fraction nu of them lies
+    outside, and at least that fraction are support vectors (Schoelkopf et al. 2001). Coefficients
+    lie between 0 and w_i and sum to `nu sum w`, as in LIBSVM; divide by that sum for the paper's.
 
     Arguments, stats and errors are those of `svm`; nu is in (0, 1].
     """
-    kernel, X = prepare(kernel, X)
-    n, dtype = count(X), dtype_of(X)
-    weights, nu = as_weights(weights, n, dtype), as_scalar(nu, dtype, "nu", _FRACTION)
-    solution = _one_class_svm(kernel, X, nu, weights, *_settings("one_class_svm", X, (n,), solver, block_size, None))
-    return _finished(solution, throw, "one_class_svm", kernel, X)
+    task = check_task("one_class_svm", kernel, X, None, weights, block_size=block_size)
+    nu = task.scalar(nu, "nu", _FRACTION)
+    solver = as_dual_solver(solver, SMO())
+    return _finished(_one_class_svm(task, nu, solver), throw, "one_class_svm", task)
 
 
 @compiled
-def _one_class_svm(kernel, X, nu, weights, solver, block_size, start):
-    zeros = jnp.zeros(count(X), nu.dtype)
+def _one_class_svm(task, nu, solver):
+    """The machine for one class."""
 
     def problem(operator, y):
-        high = jnp.ones_like(y) if weights is None else weights
+        high = task.weights.values
         total = nu * jnp.sum(high)
-        largest = jnp.minimum(total, jnp.max(high))  # coefficient, of which f is made
-        scale = jnp.mean(lx.diagonal(operator)) * largest
-        return BoxProblem(operator, y, zeros, high, jnp.zeros((), y.dtype), total, jnp.where(scale > 0, scale, 1))
+        largest = jnp.minimum(total, jnp.max(high))  # no coefficient is larger
+        scale = jnp.mean(operator.diagonal()) * largest
+        return BoxProblem(
+            operator=operator,
+            targets=y,
+            low=jnp.zeros_like(high),
+            high=high,
+            epsilon=jnp.zeros((), y.dtype),
+            total=total,
+            scale=jnp.where(scale > 0, scale, 1),
+        )
 
-    return _machines(kernel, X, zeros, problem, solver, block_size, start)
-
-
-def _settings(verb, X, shape, solver, block_size, start):
-    """The solver, blocks and start that every machine takes, checked."""
-    if block_size is None:
-        check_memory(X, verb=verb)
-    if start is not None and (not isinstance(start, KernelExpansion) or start.coefficients.shape != shape):
-        came = f"has {start.coefficients.shape}" if isinstance(start, KernelExpansion) else f"is a {type(start).__name__}"
-        raise ValueError(f"start must be a KernelExpansion with coefficients {shape}, the last machine's value, but {came}")
-    return as_dual_solver(solver, SMO()), checked_block(block_size), None if start is None else start.coefficients
+    return _machines(task, problem, solver, None)
 
 
-def _hint(name: str, kernel: AbstractKernel) -> str:
+def _checked_start(start: KernelExpansion | None, task: Task) -> Array | None:
+    """The coefficients to start from, if any. Raises ValueError for those of another shape."""
+    shape = task.y.shape
+    if start is None:
+        return None
+    if not isinstance(start, KernelExpansion):
+        came = f"is a {type(start).__name__}"
+    elif start.coefficients.shape != shape:
+        came = f"has {start.coefficients.shape}"
+    else:
+        return start.coefficients.astype(task.dtype)
+    raise ValueError(
+        f"start must be a KernelExpansion with coefficients {shape}, the last machine's value, but "
+        f"{came}"
+    )
+
+
+def _hint(name: str, task: Task) -> str:
+    """What to do about a machine that failed."""
     others = {
         "svm": ", take a smaller C, SMO(max_steps=...), or C=inf where the classes are apart",
         "support_vector_regression": " and targets, take a smaller C or SMO(max_steps=...)",
     }
-    return f"{name} with {type(kernel).__name__}: rescale inputs{others.get(name, '')}."
+    return f"{name} with {task.kernel_name}: rescale inputs{others.get(name, '')}."
 
 
-def _finished(solution: Solution, throw: bool, name: str, kernel: AbstractKernel, X: PyTree) -> Solution:
-    """`finish`, and a warning where K is seen not to be positive semidefinite: the dual then may have many local solutions."""
+def _finished(solution: Solution, throw: bool, name: str, task: Task) -> Solution:
+    """`finish`, with a warning where K is known not to be positive semidefinite.
+
+    The dual may then have many local solutions.
+    """
     seen = solution.stats["indefinite"]
     if is_concrete(seen) and jnp.any(seen):
-        some = jax.tree.map(lambda leaf: leaf[:MOST_FOR_EIGENVALUES], X)  # whose smallest eigenvalue is no smaller
-        smallest = np.linalg.eigvalsh(np.asarray(gram(kernel, some), float))[0]
-        eigenvalue = "eigenvalue" if count(X) <= MOST_FOR_EIGENVALUES else f"eigenvalue for the first {count(some)} points"
         warn(
-            f"{type(kernel).__name__} is not positive semidefinite on these points: the smallest {eigenvalue} of K is "
-            f"{smallest:.3g}, and what {name} returns may depend on where it started",
+            f"{task.kernel_name} is not positive semidefinite on these points: "
+            f"{_smallest_eigenvalue(task)}, and what {name} returns may depend on where it "
+            "started",
             ConditionWarning,
         )
-    return finish(solution, throw, _hint(name, kernel))
+    return finish(solution, throw, _hint(name, task))
 
 
-def _bound(C, weights, y):
-    """C for each point; none for a point of weight zero, hard margin or not."""
-    if weights is None:
-        return jnp.broadcast_to(C, y.shape)
+def _smallest_eigenvalue(task: Task) -> str:
+    """A phrase on the smallest eigenvalue of K, for as many points as take a second.
+
+    The smallest eigenvalue for all points is no larger.
+    """
+    some = jax.tree.map(lambda leaf: leaf[:MOST_FOR_EIGENVALUES], task.X)
+    smallest = np.linalg.eigvalsh(np.asarray(gram_of_prepared(task.kernel, some), float))[0]
+    part = "" if count(some) == task.n else f" for the first {count(some)} points"
+    return f"the smallest eigenvalue{part} of K is {smallest:.3g}"
+
+
+def _bound(C: Array, weights: AbstractWeights) -> Float[Array, " n"]:
+    """C times the weight of each point; zero for a weight of zero, also with a hard margin."""
+    w = weights.values
     hard = jnp.isinf(C)
-    return jnp.where(hard, jnp.where(weights > 0, jnp.inf, 0), jnp.where(hard, 1, C) * weights)
+    of_hard_margin = jnp.where(w > 0, jnp.inf, 0)
+    return jnp.where(hard, of_hard_margin, jnp.where(hard, 1, C) * w)
 
 
-def _machines(kernel, X, y, problem, solver, block_size, start):
-    """One machine, or one for each column of y, over one Gram matrix."""
-    operator = gram_operator(kernel, X, block_size=block_size)
-    fit = lambda column: machine(problem(operator, column[0]), solver, column[1])
-    if y.ndim == 1:
-        beta, bias, result, stats = fit((y, start))
-    else:
-        beta, bias, result, stats = each(fit, (y.T, None if start is None else start.T))
-        result = of_all(result)
-        beta, bias = void_unless_known((beta.T, bias), result)
+def _machines(
+    task: Task,
+    problem: Callable[[AbstractGram, Array], BoxProblem],
+    solver: AbstractDualSolver,
+    start: Float[Array, "n *machines"] | None,
+) -> Solution[KernelExpansion]:
+    """One machine, or one for each column of y, over one Gram matrix.
+
+    `problem` makes the dual of a vector of targets; `start` are coefficients to start from.
+    """
+    operator = task.gram()
+
+    def fit(column):
+        y, start = column
+        return machine(problem(operator, y), solver, start)
+
+    columns = (task.y.T, None if start is None else start.T)  # transposing a vector does nothing
+    beta, bias, result, stats = fit(columns) if task.y.ndim == 1 else _fit_each(fit, columns)
     stats["indefinite"] = seen_indefinite(stopped(operator))
-    return Solution(KernelExpansion(kernel, X, beta, bias), result, stats)
+    return Solution(KernelExpansion(task.kernel, task.X, beta, bias), result, stats)
+
+
+def _fit_each(fit: Callable, columns: PyTree) -> tuple[Array, Array, Any, dict[str, Array]]:
+    """Coefficients (n, machines) and biases of each column, one result for all, and stats."""
+    beta, bias, results, stats = each(fit, columns)
+    result = of_all(results)
+    return *void_unless_known((beta.T, bias), result), result, stats

@@ -1,4 +1,4 @@
-"""Is it a kernel, and will it work everywhere in kernax? Checks for the kernels that users write."""
+"""Checks for the kernels that users write: positivity, and what every verb relies on."""
 
 from kernax.testing.conformance import PROPERTIES, check_conformance
 from kernax.testing.positivity import KernelReport, check_kernel

@@ -1,4 +1,4 @@
-"""Assertions with words."""
+"""Assertions with messages, and the tolerance they use."""
 
 from typing import Any
 
@@ -14,16 +14,31 @@ def require(condition: Any, message: str) -> None:
 
 
 def closeness(dtype: Any) -> float:
-    """How far two ways to compute one number may be apart, as a fraction of the largest number around."""
+    """The tolerance between two ways to compute one array, relative to its largest entry."""
     return 1e-10 if dtype == np.float64 else 1e-4
 
 
 def require_close(a: Any, b: Any, what: str, dtype: Any = None) -> None:
     """Raises AssertionError unless two arrays agree up to rounding in their precision."""
-    a, b, dtype = np.asarray(a), np.asarray(b), np.asarray(b).dtype if dtype is None else dtype
+    a = np.asarray(a)
+    b = np.asarray(b)
+    dtype = b.dtype if dtype is None else dtype
     require(a.shape == b.shape, f"{what} have shapes {a.shape} and {b.shape}")
-    error, size = np.max(np.abs(a - b), initial=0.0), np.max(np.abs(b), initial=0.0)
-    require(error <= closeness(dtype) * size, f"{what} differ by {error:.3g} in values up to {size:.3g}")  # NaN fails too
+    error = largest(a - b)
+    size = largest(b)
+    agrees = error <= closeness(dtype) * size  # false for NaN
+    require(agrees, f"{what} differ by {error:.3g} in values up to {size:.3g}")
+
+
+def require_equal(a: np.ndarray, b: np.ndarray) -> None:
+    """Raises AssertionError unless two arrays are equal to the last bit."""
+    if not np.array_equal(a, b):
+        raise AssertionError(f"they differ by {largest(a - b):.3g}")
+
+
+def largest(array: Any) -> float:
+    """The largest absolute value, zero for no entries."""
+    return float(np.max(np.abs(array), initial=0.0))
 
 
 def point(X: PyTree, place: int = 0) -> PyTree:

@@ -1,4 +1,4 @@
-"""Are its gradients right? Forward against reverse mode, and both against central differences."""
+"""Gradients of a kernel: forward against reverse mode, and both against central differences."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,31 +10,56 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from kernax.core.boundary import cast, count, dtype_of
+from kernax.core.intervals import Interval
 from kernax.core.parameters import parameters
-from kernax.testing.assertions import closeness, point, require
+from kernax.testing.assertions import closeness, largest, point, require
 
-_STEPS = (1e-3, 1e-4)  # of the size of an argument; the better one counts: the first loses to curvature, the second to rounding
+# Steps of differences, relative to the size of an argument. The better one counts: the error of the
+# first is that of its order, the error of the second is rounding.
+_STEPS = (1e-3, 1e-4)
 
 
 def gradient_in_the_parameters(kernel, X, Z):
-    """That of `sum_ij w_ij k(x_i, x_j)`, i = j included, is finite, and right: forward and reverse."""
+    """The gradient of `sum_ij w_ij k(x_i, x_j)`, i = j included, is finite and right.
+
+    It is computed in forward and in reverse mode.
+    """
     kernel, X = as_double(kernel, X)
     learned, rest = eqx.partition(kernel, eqx.is_inexact_array)
-    supports = {entry.place: entry.support for entry in parameters(kernel)}
-    scales = []
-    for place, leaf in enumerate(jax.tree.leaves(kernel)):
-        if eqx.is_inexact_array(leaf):
-            size = np.abs(np.asarray(leaf))
-            relative = place in supports and np.isfinite(supports[place].low)
-            size = np.where(size > 0, size, 1.0) if relative else np.maximum(size, 1.0)
-            scales.append(size if place in supports else None)
+    scales = _sizes_of_parameters(kernel)
     if scales:
-        weights = jnp.asarray(np.random.default_rng(0).uniform(0.5, 1.5, (count(X), count(X))), dtype_of(X))
+        draw = np.random.default_rng(0).uniform(0.5, 1.5, (count(X), count(X)))
+        weights = jnp.asarray(draw, dtype_of(X))
         check_gradients(lambda learned: _of_parameters(learned, rest, X, weights), learned, scales)
+
+
+def _sizes_of_parameters(kernel) -> list[Any]:
+    """The size of each inexact leaf, to which steps of differences are relative.
+
+    None for a leaf that is no parameter, whose gradient is not compared with differences.
+    """
+    intervals = {entry.place: entry.interval for entry in parameters(kernel)}
+    return [
+        _size_of_parameter(leaf, intervals.get(place))
+        for place, leaf in enumerate(jax.tree.leaves(kernel))
+        if eqx.is_inexact_array(leaf)
+    ]
+
+
+def _size_of_parameter(leaf: Array, interval: Interval | None) -> np.ndarray | None:
+    """The size of each entry; at least one, unless the parameter is bounded below."""
+    if interval is None:
+        return None
+    size = np.abs(np.asarray(leaf))
+    if np.isfinite(interval.low):
+        return np.where(size > 0, size, 1.0)
+    return np.asarray(np.maximum(size, 1.0))
 
 
 @eqx.filter_jit
 def _of_parameters(learned, rest, X, weights):
+    """The weighted sum over all pairs, and its gradients in the learned leaves."""
+
     def total(learned):
         kernel = eqx.combine(learned, rest)
         return jnp.sum(weights * jax.vmap(lambda x: jax.vmap(lambda z: kernel(x, z))(X))(X))
@@ -43,20 +68,37 @@ def _of_parameters(learned, rest, X, weights):
 
 
 def gradient_in_the_points(kernel, X, Z):
-    """That of `k(x, z)` in x and in z is finite, and right where x and z differ: forward and reverse."""
+    """The gradient of `k(x, z)` in x and in z is finite, and right where x and z differ.
+
+    It is computed in forward and in reverse mode.
+    """
     kernel, X = as_double(kernel, X)
-    spreads = [np.std(np.asarray(leaf)) or 1.0 for leaf in jax.tree.leaves(X) if eqx.is_inexact_array(leaf)] * 2
+    scales = _spreads(X)
     for place in {0, count(X) // 2}:
-        x, z = point(X, place), point(X, -1)
-        arrays, rest = eqx.partition(Pair(kernel, x, z), eqx.is_inexact_array)
-        scales = [np.full(leaf.shape, spread) for leaf, spread in zip(jax.tree.leaves((arrays.x, arrays.z)), spreads)]
-        learned = [None] * len(jax.tree.leaves(arrays.kernel))
+        x = point(X, place)
+        z = point(X, -1)
         if scales and not eqx.tree_equal(x, z):
-            check_gradients(lambda arrays, rest=rest: _of_a_pair(arrays, rest), arrays, [*learned, *scales])
+            _check_gradient_of_a_pair(Pair(kernel, x, z), scales)
+
+
+def _spreads(X: PyTree) -> list[np.ndarray]:
+    """For each inexact leaf, an array in the shape of a point, filled with its spread over X."""
+    inexact = [np.asarray(leaf) for leaf in jax.tree.leaves(X) if eqx.is_inexact_array(leaf)]
+    return [np.full(leaf.shape[1:], np.std(leaf) or 1.0) for leaf in inexact]
+
+
+def _check_gradient_of_a_pair(pair: "Pair", scales: list[np.ndarray]) -> None:
+    """Compares the gradient in both points with differences, and that in the kernel with none."""
+    arrays, rest = eqx.partition(pair, eqx.is_inexact_array)
+    of_kernel = [None] * len(jax.tree.leaves(arrays.kernel))
+    check_gradients(lambda arrays: _of_a_pair(arrays, rest), arrays, [*of_kernel, *scales, *scales])
 
 
 def gradient_where_points_coincide(kernel, X, Z):
-    """That of `k(x, z)` in the parameters, in x and in z is finite, forward and reverse, also at x = z."""
+    """The gradient of `k(x, z)` is finite also at x = z.
+
+    It is taken in the parameters, in x and in z, in forward and in reverse mode.
+    """
     kernel, X = as_double(kernel, X)
     arrays, rest = eqx.partition(Pair(kernel, point(X), point(X)), eqx.is_inexact_array)
     if leaves := jax.tree.leaves(arrays):
@@ -73,6 +115,8 @@ class Pair(NamedTuple):
 
 @eqx.filter_jit
 def _of_a_pair(arrays, rest):
+    """`k(x, z)`, and its gradients in all inexact arrays."""
+
     def value(arrays):
         kernel, x, z = eqx.combine(arrays, rest)
         return kernel(x, z)
@@ -90,46 +134,92 @@ def value_and_gradients(function: Callable, argument: PyTree) -> tuple[Array, Py
     return function(argument), jax.grad(function)(argument), jax.jacfwd(function)(argument)
 
 
-def check_gradients(compiled: Callable, argument: PyTree, scales: list[np.ndarray | None]) -> None:
-    """Asserts that gradients are finite, the same in reverse and forward mode and, where a scale is given, right.
+def check_gradients(compiled: Callable, argument: PyTree, scales: list[Any]) -> None:
+    """Asserts that gradients are finite, the same in reverse and forward mode, and right.
 
-    Right means that in float64 they agree with central differences to 1e-6 of the largest entry of each array.
+    Right means that in float64 they agree with central differences to 1e-6 of the largest entry of
+    each array; this is tested where a scale is given.
 
     Arguments:
-        compiled: from an argument to the three results of `value_and_gradients`.
+        compiled: a function of an argument, with the three results of `value_and_gradients`.
         argument: a tree of inexact arrays.
-        scales: for each leaf the sizes of its entries, which set the steps, or None for no comparison with differences.
+        scales: for each leaf the sizes of its entries, which set the steps, or None for no
+            comparison with differences.
     """
     value, *gradients = compiled(argument)
-    reverse, forward = ([np.asarray(leaf) for leaf in jax.tree.leaves(gradient)] for gradient in gradients)
-    paths, leaves = zip(*jax.tree_util.tree_flatten_with_path(argument)[0])
-    for place, (path, leaf, scale) in enumerate(zip(paths, leaves, scales)):
-        name = f"d/d{jax.tree_util.keystr(path).lstrip('.')}"
-        for mode, gradient in (("reverse", reverse), ("forward", forward)):
-            require(np.all(np.isfinite(gradient[place])), f"{name} is NaN or inf in {mode} mode")
-        sizes = np.ones(leaf.shape) if scale is None else scale
-        size = max(np.max(np.abs(reverse[place]) * sizes, initial=0.0), 1e-3 * abs(float(value)))
-        apart = np.max(np.abs(reverse[place] - forward[place]) * sizes, initial=0.0)
-        require(apart <= 10 * closeness(leaf.dtype) * size, f"{name} differs between reverse and forward mode by {apart:.3g}")
-        if scale is not None and leaf.dtype == np.float64:
-            _check_differences(compiled, argument, place, scale, reverse[place], size, name)
+    reverse, forward = map(jax.tree.leaves, gradients)
+    least = 1e-3 * abs(float(value))
+    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(argument)[0]]
+    for place, scale in enumerate(scales):
+        line = _Line(compiled, argument, place, jax.tree_util.keystr(paths[place]))
+        _check_array(line, _Modes(reverse[place], forward[place]), scale, least)
 
 
-def _check_differences(compiled, argument, place, scale, gradient, size, name) -> None:
+class _Modes(NamedTuple):
+    """The gradient in one array, in both modes."""
+
+    reverse: Array
+    forward: Array
+
+
+def _check_array(line: "_Line", modes: _Modes, scale: np.ndarray | None, least: float) -> None:
+    """Asserts that the gradient in one array is right, where a scale is given, and consistent."""
+    gradient = np.asarray(modes.reverse)
+    sizes = np.ones(gradient.shape) if scale is None else scale
+    # A gradient that is zero up to rounding is compared with `least`.
+    size = max(largest(gradient * sizes), least)
+    _check_modes(modes, sizes, size, line.name)
+    if scale is not None and gradient.dtype == np.float64:
+        _check_differences(line, scale, gradient, size)
+
+
+def _check_modes(modes: _Modes, sizes: np.ndarray, size: float, name: str) -> None:
+    """Asserts that both gradients are finite, and agree to rounding."""
+    for mode, gradient in modes._asdict().items():
+        require(np.all(np.isfinite(gradient)), f"{name} is NaN or inf in {mode} mode")
+    apart = largest((modes.reverse - modes.forward) * sizes)
+    require(
+        apart <= 10 * closeness(modes.reverse.dtype) * size,
+        f"{name} differs between reverse and forward mode by {apart:.3g}",
+    )
+
+
+class _Line(NamedTuple):
+    """A compiled function along the entries of one array of its argument."""
+
+    compiled: Callable
+    argument: PyTree
+    place: int
+    path: str
+
+    @property
+    def name(self) -> str:
+        """The derivative, for messages."""
+        return f"d/d{self.path.lstrip('.')}"
+
+    def value(self, index: tuple[int, ...], shift: float) -> float:
+        """The value where one entry is shifted."""
+        leaves, structure = jax.tree.flatten(self.argument)
+        array = np.array(leaves[self.place])
+        array[index] += shift
+        leaves[self.place] = jnp.asarray(array)
+        value, *_ = self.compiled(jax.tree.unflatten(structure, leaves))
+        return float(value)
+
+    def difference(self, index: tuple[int, ...], h: float) -> float:
+        """The derivative in one entry: `(8 (f(+h) - f(-h)) - (f(+2h) - f(-2h))) / 12 h`."""
+        near = self.value(index, h) - self.value(index, -h)
+        far = self.value(index, 2 * h) - self.value(index, -2 * h)
+        return (8 * near - far) / (12 * h)
+
+
+def _check_differences(line: _Line, scale: np.ndarray, gradient: np.ndarray, size: float) -> None:
+    """Asserts that every entry of a gradient agrees with central differences."""
     for index in np.ndindex(gradient.shape):
-        differences = [_difference(compiled, argument, place, index, step * scale[index]) for step in _STEPS]
+        differences = [line.difference(index, float(step * scale[index])) for step in _STEPS]
         error = min(abs(difference - gradient[index]) for difference in differences) * scale[index]
-        where = f"{name}{list(index) if index else ''}"
-        require(error <= 1e-6 * size, f"{where} is {gradient[index]:.9g}, but by central differences {differences[0]:.9g}")
-
-
-def _difference(compiled, argument, place, index, step) -> float:
-    """Of fourth order: `(8 (f(+h) - f(-h)) - (f(+2h) - f(-2h))) / 12 h`."""
-    leaves, structure = jax.tree.flatten(argument)
-
-    def moved(multiple):
-        array = np.array(leaves[place])
-        array[index] += multiple * step
-        return float(compiled(jax.tree.unflatten(structure, [*leaves[:place], jnp.asarray(array), *leaves[place + 1 :]]))[0])
-
-    return (8 * (moved(1) - moved(-1)) - (moved(2) - moved(-2))) / (12 * step)
+        where = f"{line.name}{list(index) if index else ''}"
+        require(
+            error <= 1e-6 * size,
+            f"{where} is {gradient[index]:.9g}, but by central differences {differences[0]:.9g}",
+        )

@@ -1,6 +1,8 @@
-"""Samples as points of a kernel's space: mean embeddings, their distances, and tests of homogeneity and independence.
+"""Samples as points of a kernel's space: mean embeddings, their distances, and tests of homogeneity
+and independence.
 
-The tests are permutation tests: exact at any sample size, because under the null hypothesis every relabelling is as likely.
+The tests are permutation tests: exact at any sample size, because under the null hypothesis every
+relabelling is as likely.
 """
 
 from typing import Any
@@ -15,7 +17,7 @@ from kernax.core.boundary import as_stack, as_weights, check_key, count, dtype_o
 from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import gram, gram_of_prepared
 from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import product
+from kernax.core.numerics import matmul
 from kernax.core.parameters import check_count, data
 from kernax.core.preparation import prepare, prepare_stacks
 from kernax.core.sharding import compiled
@@ -28,8 +30,9 @@ class PermutationTest(eqx.Module):
 
     Attributes:
         statistic: that of the data, (); differentiable.
-        p_value: `(1 + #{null >= statistic}) / (1 + permutations)`, (): at most a level under the null hypothesis with at most
-            that probability. Null statistics that differ from the data's by rounding alone count as equal.
+        p_value: `(1 + #{null >= statistic}) / (1 + permutations)`, (): at most a level under the
+            null hypothesis with at most that probability. Null statistics that differ from the
+            data's by rounding alone count as equal.
         null: the statistic after each permutation, (permutations,).
     """
 
@@ -38,23 +41,27 @@ class PermutationTest(eqx.Module):
     null: Float[Array, " permutations"] = data()
 
 
-def mean_embedding(kernel: AbstractKernel, X: PyTree, *, weights: ArrayLike | None = None) -> KernelExpansion:
-    """`f = sum_i w_i k(x_i, .) / sum_i w_i`, for which `<f, g>` is the weighted mean of g(x_i), for every g of the space.
+def mean_embedding(
+    kernel: AbstractKernel, X: PyTree, *, weights: ArrayLike | None = None
+) -> KernelExpansion:
+    """`f = sum_i w_i k(x_i, .) / sum_i w_i`, for which `<f, g>` is the weighted mean of g(x_i), for
+    every g of the space.
 
-    Weights (n,) >= 0, one each by default; bias 0. `mean_embedding(k, X) - mean_embedding(k, Z)` is the witness function of
-    Gretton et al. (2012, section 2.3): large where X is dense, and negative where Z is.
+    Weights (n,) >= 0, one each by default; bias 0. `mean_embedding(k, X) - mean_embedding(k, Z)` is
+    the witness function of Gretton et al. (2012, section 2.3): large where X is dense, and negative
+    where Z is.
     """
     kernel, X = prepare(kernel, X)
     dtype = dtype_of(X)
-    w = as_weights(weights, count(X), dtype)
-    w = jnp.ones(count(X), dtype) if w is None else w
+    w = as_weights(weights, count(X), dtype).values
     return KernelExpansion(kernel, X, w / jnp.sum(w), jnp.zeros((), dtype))
 
 
 def maximum_mean_discrepancy(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> Float[Array, ""]:
     """The squared distance of two samples' mean embeddings, without bias: it can be negative.
 
-        sum_{i != j} k(x_i, x_j) / (n (n - 1)) + sum_{i != j} k(z_i, z_j) / (m (m - 1)) - 2 sum_ij k(x_i, z_j) / (n m)
+        sum_{i != j} k(x_i, x_j) / (n (n - 1)) + sum_{i != j} k(z_i, z_j) / (m (m - 1)) - 2 sum_ij
+        k(x_i, z_j) / (n m)
 
     (Gretton et al. 2012, eq. 3). The biased statistic, their eq. 5, is the square of
     `mean_embedding(k, X).distance(mean_embedding(k, Z))`. In the units of k;
@@ -66,24 +73,30 @@ def maximum_mean_discrepancy(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> Fl
 def two_sample_test(
     kernel: AbstractKernel, X: PyTree, Z: PyTree, *, permutations: int = 1000, key: PRNGKeyArray
 ) -> PermutationTest:
-    """Do X and Z come from one distribution? `maximum_mean_discrepancy` against its values for permuted labels.
+    """Do X and Z come from one distribution? `maximum_mean_discrepancy` against its values for
+    permuted labels.
 
-    All permutations are one product with the Gram matrix of the pooled sample: memory O((n + m)^2 + permutations (n + m)).
-    Choose the kernel on other data, or without looking at the labels (a median heuristic of the pooled sample), or the level
-    does not hold.
+    All permutations are one product with the Gram matrix of the pooled sample: memory O((n + m)^2 +
+    permutations (n + m)). Choose the kernel on other data, or without looking at the labels (a
+    median heuristic of the pooled sample), or the level does not hold.
 
-    Raises ValueError for fewer than two points in a sample, permutations < 1, or what is not one random key.
+    Raises ValueError for fewer than two points in a sample, permutations < 1, or what is not one
+    random key.
     """
     permutations = _checked(permutations, key)
     return _two_sample_test(*_grams(kernel, X, Z), permutations, key)
 
 
-def hsic(kernel_x: AbstractKernel, kernel_y: AbstractKernel, X: PyTree, Y: PyTree) -> Float[Array, ""]:
-    """`trace(K H L H) / n^2 >= 0`, H = I - 1/n: the Hilbert-Schmidt independence criterion of n pairs (x_i, y_i).
+def hsic(
+    kernel_x: AbstractKernel, kernel_y: AbstractKernel, X: PyTree, Y: PyTree
+) -> Float[Array, ""]:
+    """`trace(K H L H) / n^2 >= 0`, H = I - 1/n: the Hilbert-Schmidt independence criterion of n
+    pairs (x_i, y_i).
 
-    The squared norm of the empirical cross-covariance, and so the squared distance in the product space between the joint
-    embedding and the product of the marginal ones. This is the V-statistic of Gretton et al. (2008, eq. 4), biased upwards by
-    O(1/n); Gretton et al. (2005) divide by `(n - 1)^2`. In the units of k_x times those of k_y.
+    The squared norm of the empirical cross-covariance, and so the squared distance in the product
+    space between the joint embedding and the product of the marginal ones. This is the V-statistic
+    of Gretton et al. (2008, eq. 4), biased upwards by O(1/n); Gretton et al. (2005) divide by `(n -
+    1)^2`. In the units of k_x times those of k_y.
 
     Raises ValueError for fewer than two points, or X and Y of different n.
     """
@@ -99,9 +112,11 @@ def independence_test(
     permutations: int = 1000,
     key: PRNGKeyArray,
 ) -> PermutationTest:
-    """Are x and y independent? `hsic` against its values when the y_i are dealt to the x_i anew. Cost O(permutations n^2).
+    """Are x and y independent? `hsic` against its values when the y_i are dealt to the x_i anew.
+    Cost O(permutations n^2).
 
-    Raises ValueError for fewer than two points, X and Y of different n, permutations < 1, or what is not one random key.
+    Raises ValueError for fewer than two points, X and Y of different n, permutations < 1, or what
+    is not one random key.
     """
     permutations = _checked(permutations, key)
     return _independence_test(*_gram_of_each(kernel_x, kernel_y, X, Y), permutations, key)
@@ -113,11 +128,16 @@ def _checked(permutations: Any, key: Any) -> int:
 
 
 def _grams(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> tuple[Array, Array, Array]:
-    """The Gram matrices of X, of X and Z, and of Z: strings of two stacks need not be padded alike to be compared."""
+    """The Gram matrices of X, of X and Z, and of Z: strings of two stacks need not be padded alike
+    to be compared.
+    """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
-    n, m = count(X), count(Z)
+    n = count(X)
+    m = count(Z)
     if n < 2 or m < 2:
-        raise ValueError(f"both samples must hold at least two points, but X holds {n} and Z holds {m}")
+        raise ValueError(
+            f"both samples must hold at least two points, but X holds {n} and Z holds {m}"
+        )
     return gram_of_prepared(kernel, X), gram(kernel, X, Z), gram_of_prepared(kernel, Z)
 
 
@@ -127,14 +147,19 @@ def _discrepancy(first, across, second):
     return _discrepancies(first, across, second, jnp.arange(n + m)[None, :] < n)[0][0]
 
 
-def _discrepancies(first: Array, across: Array, second: Array, labels: Array) -> tuple[Array, Array]:
-    """The statistic for each row of labels, True for the points of the first sample, and the size of its rounding errors.
+def _discrepancies(
+    first: Array, across: Array, second: Array, labels: Array
+) -> tuple[Array, Array]:
+    """The statistic for each row of labels, True for the points of the first sample, and the size
+    of its rounding errors.
 
-    It does not change when u_i + u_j is added to every K_ij off the diagonal, which takes no part. With the u that makes all
-    rows sum to zero, the sums within the samples and across them are a, a and -a. The a of the smaller one is summed: over
-    fewer entries, whose rounding errors the division by `n (n - 1)` does not magnify.
+    It does not change when u_i + u_j is added to every K_ij off the diagonal, which takes no part.
+    With the u that makes all rows sum to zero, the sums within the samples and across them are a, a
+    and -a. The a of the smaller one is summed: over fewer entries, whose rounding errors the
+    division by `n (n - 1)` does not magnify.
     """
-    (n, m), N = across.shape, sum(across.shape)
+    (n, m) = across.shape
+    N = sum(across.shape)
     K = jnp.block([[first, across], [across.T, second]])
     off_diagonal = ~jnp.eye(N, dtype=bool)
     rows = jnp.sum(K, 1, where=off_diagonal)
@@ -142,7 +167,9 @@ def _discrepancies(first: Array, across: Array, second: Array, labels: Array) ->
     centred = jnp.where(off_diagonal, K - u[:, None] - u[None, :], 0)
     smaller = (labels if n <= m else ~labels).astype(K.dtype)
     size = 1 / (n * (n - 1)) + 1 / (m * (m - 1)) + 2 / (n * m)
-    return size * jnp.sum(product(smaller, centred) * smaller, 1), size * min(n, m) * jnp.max(jnp.abs(K))
+    return size * jnp.sum(matmul(smaller, centred) * smaller, 1), size * min(n, m) * jnp.max(
+        jnp.abs(K)
+    )
 
 
 @compiled
@@ -160,18 +187,25 @@ def _shuffled(row: Array, permutations: int, key: Array) -> Array:
 
 def _outcome(statistics: Array, rounding: Array) -> PermutationTest:
     """The test, of the statistic of the data and then those of the permutations."""
-    statistic, null = statistics[0], statistics[1:]
+    statistic = statistics[0]
+    null = statistics[1:]
     slack = 16 * jnp.finfo(null.dtype).eps * (jnp.abs(statistic) + rounding)
     above = jnp.sum(null >= statistic - slack).astype(null.dtype)
     p_value = (1 + above) / (1 + len(null))
     return PermutationTest(statistic, jnp.where(jnp.isfinite(statistic), p_value, jnp.nan), null)
 
 
-def _gram_of_each(kernel_x: AbstractKernel, kernel_y: AbstractKernel, X: PyTree, Y: PyTree) -> tuple[Array, Array]:
+def _gram_of_each(
+    kernel_x: AbstractKernel, kernel_y: AbstractKernel, X: PyTree, Y: PyTree
+) -> tuple[Array, Array]:
     """K and L in one dtype."""
-    X, Y = as_stack(X, "X"), as_stack(Y, "Y")
+    X = as_stack(X, "X")
+    Y = as_stack(Y, "Y")
     if count(X) != count(Y) or count(X) < 2:
-        raise ValueError(f"X and Y must hold n >= 2 points each, in pairs, but X holds {count(X)} and Y holds {count(Y)}")
+        raise ValueError(
+            f"X and Y must hold n >= 2 points each, in pairs, but X holds {count(X)} and Y holds "
+            f"{count(Y)}"
+        )
     dtype = dtype_of(X, Y)
     return gram(kernel_x, X).astype(dtype), gram(kernel_y, Y).astype(dtype)
 
@@ -188,8 +222,12 @@ def _hsic(K, L):
 
 @compiled
 def _independence_test(K, L, permutations, key):
-    n, K, L = len(K), _centred(K), _centred(L)
+    n = len(K)
+    K = _centred(K)
+    L = _centred(L)
     orders = _shuffled(jnp.arange(n), permutations, key)
     value = lambda order: jnp.mean(K * L[order][:, order])
-    statistics = lax.map(jax.checkpoint(value), orders, batch_size=max(1, min(permutations, _BUDGET // n**2)))
+    statistics = lax.map(
+        jax.checkpoint(value), orders, batch_size=max(1, min(permutations, _BUDGET // n**2))
+    )
     return _outcome(statistics, jnp.max(jnp.abs(K)) * jnp.max(jnp.abs(L)) / n)

@@ -9,10 +9,17 @@ import jax.numpy as jnp
 import kernax
 from kernax.core.solution import RESULTS
 
-SMO = kernax.SMO(max_steps=5000)
-GRADIENTS = kernax.ProjectedGradient(max_steps=1000)
+SMO = kernax.solvers.SMO(max_steps=5000)
+GRADIENTS = kernax.solvers.ProjectedGradient(max_steps=1000)
 COMPONENTS = 2
-VALUES = {"coefficients", "bias", "x", "probabilities", "variance"}  # what a solution holds beside its stats
+# What a solution holds beside its stats.
+VALUES = {
+    "coefficients",
+    "bias",
+    "x",
+    "probabilities",
+    "variance",
+}
 
 
 def _outcome(solution, **arrays) -> dict:
@@ -24,7 +31,11 @@ def _outcome(solution, **arrays) -> dict:
 
 def _expansion(solution) -> dict:
     value = solution.value
-    stats = {name: figure for name, figure in solution.stats.items() if name in ("jitter", "residual", "relative_gap")}
+    stats = {
+        name: figure
+        for name, figure in solution.stats.items()
+        if name in ("jitter", "residual", "relative_gap")
+    }
     return _outcome(solution, coefficients=value.coefficients, bias=value.bias, **stats)
 
 
@@ -47,7 +58,7 @@ def kernel_ridge(problem, kernel, points, form, block_size=None):
     targets = jnp.stack([jnp.asarray(y), jnp.asarray(problem["signs"])], 1)
     options = {"weights": _weights(problem, form), "bias": form.bias, "block_size": block_size}
     if block_size is not None:
-        options["solver"] = kernax.ConjugateGradient(max_steps=200)
+        options["solver"] = kernax.solvers.ConjugateGradient(max_steps=200)
     return _expansion(kernax.kernel_ridge(kernel, points, targets, ridge, throw=False, **options))
 
 
@@ -55,7 +66,11 @@ def ridge_in_features(problem, kernel, points, form):
     kernel = kernax.FeatureMap(_identity)
     options = {"weights": _weights(problem, form), "bias": form.bias}
     X = problem["features"]
-    return _expansion(kernax.kernel_ridge(kernel, X, problem["y"], problem["feature_ridge"], throw=False, **options))
+    return _expansion(
+        kernax.kernel_ridge(
+            kernel, X, problem["y"], problem["feature_ridge"], throw=False, **options
+        )
+    )
 
 
 def _identity(x):
@@ -63,20 +78,24 @@ def _identity(x):
 
 
 def solve(problem, kernel, points, form):
-    operator = kernax.gram_operator(kernel, points, problem["ridge"])
+    operator = kernax.gram_operator(kernel, points, ridge=problem["ridge"])
     solution = kernax.solve(operator, problem["y"], throw=False)
     return _outcome(solution, x=solution.value, jitter=solution.stats["jitter"])
 
 
 def leave_one_out(problem, kernel, points, form):
     options = {"weights": _weights(problem, form), "bias": form.bias}
-    return _silent(residuals=kernax.leave_one_out(kernel, points, problem["y"], problem["ridge"], **options))
+    return _silent(
+        residuals=kernax.leave_one_out(kernel, points, problem["y"], problem["ridge"], **options)
+    )
 
 
 def condition(problem, kernel, points, form):
     process = kernax.GaussianProcess(kernel)
     weights = _weights(problem, form)
-    solution = kernax.condition(process, points, problem["y"], problem["ridge"], weights=weights, throw=False)
+    solution = kernax.condition(
+        process, points, problem["y"], problem["ridge"], weights=weights, throw=False
+    )
     posterior, stats = solution.value, solution.stats
     return _outcome(
         solution,
@@ -89,29 +108,43 @@ def condition(problem, kernel, points, form):
 
 def log_marginal_likelihood(problem, kernel, points, form):
     weights = _weights(problem, form)
-    value = kernax.log_marginal_likelihood(kernel, points, problem["y"], problem["ridge"], weights=weights)
+    value = kernax.log_marginal_likelihood(
+        kernel, points, problem["y"], problem["ridge"], weights=weights
+    )
     return _silent(evidence=value)
 
 
 def kernel_logistic(problem, kernel, points, form):
     options = {"weights": _weights(problem, form), "bias": form.bias}
-    return _expansion(kernax.kernel_logistic(kernel, points, problem["signs"], problem["ridge"], throw=False, **options))
+    return _expansion(
+        kernax.kernel_logistic(
+            kernel, points, problem["signs"], problem["ridge"], throw=False, **options
+        )
+    )
 
 
 def kernel_softmax(problem, kernel, points, form):
     options = {"weights": _weights(problem, form), "bias": form.bias}
-    return _expansion(kernax.kernel_softmax(kernel, points, problem["classes"], problem["ridge"], throw=False, **options))
+    return _expansion(
+        kernax.kernel_softmax(
+            kernel, points, problem["classes"], problem["ridge"], throw=False, **options
+        )
+    )
 
 
 def svm(problem, kernel, points, form, solver):
     options = {"weights": _weights(problem, form), "bias": form.bias, "solver": solver}
-    return _expansion(kernax.svm(kernel, points, problem["signs"], problem["C"], throw=False, **options))
+    return _expansion(
+        kernax.svm(kernel, points, problem["signs"], problem["C"], throw=False, **options)
+    )
 
 
 def support_vector_regression(problem, kernel, points, form, solver):
     options = {"weights": _weights(problem, form), "bias": form.bias, "solver": solver}
     C, epsilon = problem["target_C"], problem["epsilon"]
-    solution = kernax.support_vector_regression(kernel, points, problem["y"], C, epsilon, throw=False, **options)
+    solution = kernax.support_vector_regression(
+        kernel, points, problem["y"], C, epsilon, throw=False, **options
+    )
     return _expansion(solution)
 
 
@@ -126,42 +159,58 @@ def regularised_risk(problem, kernel, points, form, loss):
     if ridge != "ridge":
         options["solver"] = SMO
     return _expansion(
-        kernax.regularised_risk(kernel, points, problem[target], make(problem), problem[ridge], throw=False, **options)
+        kernax.regularised_risk(
+            kernel, points, problem[target], make(problem), problem[ridge], throw=False, **options
+        )
     )
 
 
-LOSSES: dict[str, tuple[Callable, str, str]] = {  # the loss, what its targets are called, and its ridge
-    "Squared": (lambda problem: kernax.Squared(), "y", "ridge"),
-    "Huber": (lambda problem: kernax.Huber(problem["delta"]), "y", "ridge"),
-    "Logistic": (lambda problem: kernax.Logistic(), "signs", "ridge"),
-    "SquaredHinge": (lambda problem: kernax.SquaredHinge(), "signs", "ridge"),
-    "Poisson": (lambda problem: kernax.Poisson(), "counts", "ridge"),
-    "Hinge": (lambda problem: kernax.Hinge(), "signs", "margin_ridge"),
-    "Absolute": (lambda problem: kernax.Absolute(), "y", "target_ridge"),
-    "Pinball": (lambda problem: kernax.Pinball(problem["tau"]), "y", "target_ridge"),
-    "EpsilonInsensitive": (lambda problem: kernax.EpsilonInsensitive(problem["epsilon"]), "y", "target_ridge"),
+LOSSES: dict[
+    str, tuple[Callable, str, str]
+] = {  # the loss, what its targets are called, and its ridge
+    "Squared": (lambda problem: kernax.losses.Squared(), "y", "ridge"),
+    "Huber": (lambda problem: kernax.losses.Huber(problem["delta"]), "y", "ridge"),
+    "Logistic": (lambda problem: kernax.losses.Logistic(), "signs", "ridge"),
+    "SquaredHinge": (lambda problem: kernax.losses.SquaredHinge(), "signs", "ridge"),
+    "Poisson": (lambda problem: kernax.losses.Poisson(), "counts", "ridge"),
+    "Hinge": (lambda problem: kernax.losses.Hinge(), "signs", "margin_ridge"),
+    "Absolute": (lambda problem: kernax.losses.Absolute(), "y", "target_ridge"),
+    "Pinball": (lambda problem: kernax.losses.Pinball(problem["tau"]), "y", "target_ridge"),
+    "EpsilonInsensitive": (
+        lambda problem: kernax.losses.EpsilonInsensitive(problem["epsilon"]),
+        "y",
+        "target_ridge",
+    ),
 }
 
 
 def lasso(problem, kernel, points, form):
     options = {"weights": _weights(problem, form), "bias": form.bias, "solver": LASSO}
-    solution = kernax.lasso(problem["features"], problem["y"], problem["penalty"], throw=False, **options)
+    solution = kernax.lasso(
+        problem["features"], problem["y"], problem["penalty"], throw=False, **options
+    )
     return _outcome(solution, coefficients=solution.value[0], bias=solution.value[1])
 
 
 def kernel_perceptron(problem, kernel, points, form):
     rate, threshold = problem["rate"], problem["threshold"]
-    solution = kernax.kernel_perceptron(kernel, points, problem["signs"], rate=rate, threshold=threshold, throw=False)
+    solution = kernax.kernel_perceptron(
+        kernel, points, problem["signs"], rate=rate, threshold=threshold, throw=False
+    )
     return _expansion(solution) | {"mistakes": solution.stats["mistakes"]}
 
 
 def platt(problem, kernel, points, form):
-    solution = kernax.platt(problem["values"], problem["signs"], weights=_weights(problem, form), throw=False)
+    solution = kernax.calibration.platt(
+        problem["values"], problem["signs"], weights=_weights(problem, form), throw=False
+    )
     return _outcome(solution, probabilities=solution.value(problem["values"]))
 
 
 def isotonic(problem, kernel, points, form):
-    value = kernax.isotonic(problem["values"], problem["signs"], weights=_weights(problem, form))
+    value = kernax.calibration.isotonic(
+        problem["values"], problem["signs"], weights=_weights(problem, form)
+    )
     return _silent(probabilities=value(problem["values"]))
 
 
@@ -176,14 +225,20 @@ def empirical_features(problem, kernel, points, form):
 
 def maximum_mean_discrepancy(problem, kernel, points, form):
     first = form.n // 3
-    return _silent(value=kernax.maximum_mean_discrepancy(kernel, points[:first], points[first:]))
+    return _silent(
+        value=kernax.samples.maximum_mean_discrepancy(kernel, points[:first], points[first:])
+    )
 
 
 def hsic(problem, kernel, points, form):
-    return _silent(value=kernax.hsic(kernel, kernax.Linear(), points, problem["y"][:, None]))
+    return _silent(
+        value=kernax.samples.hsic(kernel, kernax.Linear(), points, problem["y"][:, None])
+    )
 
 
-LASSO = kernax.SMO(tol=1e-6 if jnp.result_type(float) == jnp.float64 else 1e-4, max_steps=5000)
+LASSO = kernax.solvers.SMO(
+    tol=1e-6 if jnp.result_type(float) == jnp.float64 else 1e-4, max_steps=5000
+)
 
 LEARNERS: dict[str, Callable] = {
     "gram": gram,

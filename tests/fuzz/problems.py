@@ -18,8 +18,9 @@ TINY = float(np.finfo(DTYPE).tiny)
 class Form:
     """What is static about a problem, and how it is run.
 
-    `route` is "eager" (verbs are called with known values, one problem after the other), "loop" (`lax.map`) or "batch"
-    (`vmap`). With `precomputed`, learners see the Gram matrix alone, of a kernel of any of the `structures`.
+    `route` is "eager" (verbs are called with known values, one problem after the other), "loop"
+    (`lax.map`) or "batch" (`vmap`). With `precomputed`, learners see the Gram matrix alone, of a
+    kernel of any of the `structures`.
     """
 
     n: int
@@ -34,13 +35,17 @@ class Form:
 
 FORMS = {
     "eager": Form(8, 1, (11,), "eager", weighted=False, bias=False, precomputed=False, share=0.04),
-    "loop": Form(16, 3, tuple(range(12)), "loop", weighted=True, bias=True, precomputed=True, share=0.9),
+    "loop": Form(
+        16, 3, tuple(range(12)), "loop", weighted=True, bias=True, precomputed=True, share=0.9
+    ),
     "batch": Form(24, 10, (9,), "batch", weighted=True, bias=False, precomputed=False, share=0.06),
 }
 
 
 def draw(seed: int, form: str, number: int) -> dict:
-    """One problem: its `structure`, and everything any learner takes, as arrays of the precision of this process."""
+    """One problem: its `structure`, and everything any learner takes, as arrays of the precision of
+    this process.
+    """
     shape, rng = FORMS[form], np.random.default_rng([seed, sorted(FORMS).index(form), number])
     which = shape.structures[number % len(shape.structures)]
     size = _magnitude(rng)
@@ -76,7 +81,10 @@ def draw(seed: int, form: str, number: int) -> dict:
         "rate": 10 ** rng.uniform(-2, 2),
         "threshold": rng.choice([0, rng.normal()]),
     }
-    cast = {name: np.asarray(np.clip(value, -LARGEST, LARGEST), DTYPE) for name, value in problem.items()}
+    cast = {
+        name: np.asarray(np.clip(value, -LARGEST, LARGEST), DTYPE)
+        for name, value in problem.items()
+    }
     return cast | {"structure": which}
 
 
@@ -105,7 +113,9 @@ def _points(rng: np.random.Generator, n: int, d: int, size: float) -> np.ndarray
     return np.clip(size * X, -LARGEST, LARGEST)
 
 
-def _numbers(rng: np.random.Generator, structure: Structure, size: float, kernel_size: float) -> np.ndarray:
+def _numbers(
+    rng: np.random.Generator, structure: Structure, size: float, kernel_size: float
+) -> np.ndarray:
     powers, positive = np.array(structure.numbers, dtype=float).T
     numbers = size**powers * 10 ** rng.uniform(-1.5, 1.5, len(powers))
     numbers = np.where((positive == 0) & (rng.random(len(powers)) < 0.15), 0, numbers)
@@ -119,7 +129,11 @@ def _targets(rng: np.random.Generator, X: np.ndarray) -> tuple[np.ndarray, np.nd
     n = len(X)
     column = X[:, 0] - X[:, 0].mean()
     smooth = np.sin(2 * column / (np.std(column) or 1))
-    y = rng.choice([0, 1]) * smooth + rng.choice([0, 0.1, 1]) * rng.normal(size=n) + rng.choice([0, 1, 1e4])
+    y = (
+        rng.choice([0, 1]) * smooth
+        + rng.choice([0, 0.1, 1]) * rng.normal(size=n)
+        + rng.choice([0, 1, 1e4])
+    )
     level = np.median(y) if rng.random() < 0.5 else rng.normal()
     signs = np.where(y + rng.choice([0, 0.5]) * rng.normal(size=n) > level, 1.0, -1.0)
     classes = rng.integers(3, size=n)
@@ -140,4 +154,6 @@ def _weights(rng: np.random.Generator, n: int) -> np.ndarray:
 def _decision_values(rng: np.random.Generator, signs: np.ndarray) -> np.ndarray:
     spread = rng.choice([0, 1, 3])
     level = rng.choice([0, 1, 1e6])
-    return _magnitude(rng) * (rng.choice([0.3, 1]) * signs + spread * rng.normal(size=len(signs)) + level)
+    return _magnitude(rng) * (
+        rng.choice([0.3, 1]) * signs + spread * rng.normal(size=len(signs)) + level
+    )

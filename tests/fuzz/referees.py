@@ -1,7 +1,9 @@
-"""What the success of each learner promises, recomputed in NumPy's widest floats from the problem and the answer alone.
+"""What the success of each learner promises, recomputed in NumPy's widest floats from the problem
+and the answer alone.
 
-A referee returns figures and the bounds they must not exceed, by name. `K` is the Gram matrix in the working precision, which
-has a referee of its own: the systems that learners solve are stated in it.
+A referee returns figures and the bounds they must not exceed, by name. `K` is the Gram matrix in
+the working precision, which has a referee of its own: the systems that learners solve are stated in
+it.
 """
 
 from collections.abc import Callable
@@ -16,12 +18,15 @@ from structures import WIDE
 Figures = dict[str, tuple[Any, Any]]
 
 DENSE = 4 * EPS ** (1 / 3)  # the relative residual at which a direct solve counts as accurate
-NEWTON = EPS**0.5 + EPS ** (1 / 3) / 2  # left by Newton's method: a third for rounding, a quarter more of it unseen; 0.48 seen
+# Left by Newton's method: a third for rounding, a quarter more of it unseen; 0.48 seen.
+NEWTON = EPS**0.5 + EPS ** (1 / 3) / 2
 ITERATIVE = 8 * EPS ** (2 / 3)  # the same for conjugate gradients
 
 
 def solved(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """`A^-1 B` by elimination with row pivots, for stacks of matrices, in the precision of the arguments."""
+    """`A^-1 B` by elimination with row pivots, for stacks of matrices, in the precision of the
+    arguments.
+    """
     n = A.shape[-1]
     M = np.concatenate([A, B], -1)
     stack = np.arange(len(M))
@@ -36,6 +41,34 @@ def solved(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     return X
 
 
+def exactly(K: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """`K a`, as if summed in twice the digits: terms of 1e15 that cancel to one would leave 1e-4 of
+    a plain sum, more than the fits that are judged by it.
+
+    Each product and each partial sum is kept with its own rounding (Ogita, Rump & Oishi 2005).
+    """
+    total = np.zeros((len(K), *a.shape[1:]), WIDE)
+    lost = np.zeros_like(total)
+    for column, value in zip(K.T, a):
+        term = np.multiply.outer(column, value)
+        high, low = _halves(column)
+        first, last = _halves(value)
+        crossed = np.multiply.outer(high, last) + np.multiply.outer(low, first)
+        of_term = np.multiply.outer(high, first) - term + crossed + np.multiply.outer(low, last)
+        new = total + term
+        added = new - total
+        lost += (total - (new - added)) + (term - added) + of_term
+        total = new
+    return total + lost
+
+
+def _halves(v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two numbers of half the digits each, whose sum is v."""
+    large = (WIDE(2) ** (np.finfo(WIDE).nmant // 2 + 1) + 1) * v
+    high = large - (large - v)
+    return high, v - high
+
+
 def norm(v: np.ndarray) -> Any:
     return np.sqrt(np.sum(np.square(v)))
 
@@ -45,21 +78,34 @@ def ratio(a: Any, b: Any) -> Any:
 
 
 def gram(problem, K, out, form) -> Figures:
-    value, error = STRUCTURES[problem["structure"]].formula(problem["numbers"], np.asarray(problem["X"], WIDE))
-    error = np.where(np.isnan(error), np.inf, error) + TINY / EPS  # of zero times an error without bound
+    value, error = STRUCTURES[problem["structure"]].formula(
+        problem["numbers"], np.asarray(problem["X"], WIDE)
+    )
+    # Of zero times an error without bound.
+    error = np.where(np.isnan(error), np.inf, error) + TINY / EPS
     return {"error": (np.max(np.abs(K - value) / error), 16 * EPS)}
 
 
 def kernel_ridge(problem, K, out, form, bar) -> Figures:
     targets = np.stack([problem["y"], problem["signs"]], 1).astype(WIDE)
-    return _ridge(K, problem["weights"], problem["ridge"] + out.get("jitter", 0), targets, out, bar, form.bias)
+    return _ridge(
+        K, problem["weights"], problem["ridge"] + out.get("jitter", 0), targets, out, bar, form.bias
+    )
 
 
 def ridge_in_features(problem, K, out, form) -> Figures:
     features = problem["features"].astype(WIDE)
     targets = problem["y"][:, None]
     flat = out | {"coefficients": out["coefficients"][:, None], "bias": out["bias"][None]}
-    return _ridge(features @ features.T, problem["weights"], problem["feature_ridge"], targets, flat, DENSE, form.bias)
+    return _ridge(
+        features @ features.T,
+        problem["weights"],
+        problem["feature_ridge"],
+        targets,
+        flat,
+        DENSE,
+        form.bias,
+    )
 
 
 def _ridge(K, weights, ridge, targets, out, bar, bias) -> Figures:
@@ -67,7 +113,10 @@ def _ridge(K, weights, ridge, targets, out, bar, bias) -> Figures:
     for i, (a, b, y) in enumerate(zip(out["coefficients"].T, out["bias"], targets.T)):
         left = weights * (y - b - K @ a)
         figures[f"residual {i}"] = ratio(norm(left - ridge * a), norm(weights * y)), bar
-        figures[f"slope in the bias {i}"] = ratio(abs(np.sum(left)) if bias else 0, np.sum(weights * abs(y))), bar
+        figures[f"slope in the bias {i}"] = (
+            ratio(abs(np.sum(left)) if bias else 0, np.sum(weights * abs(y))),
+            bar,
+        )
     return figures
 
 
@@ -77,8 +126,9 @@ def solve(problem, K, out, form) -> Figures:
 
 
 def leave_one_out(problem, K, out, form) -> Figures:
-    # Every fit anew, without its point. A point without weight takes no part: its row and column are those of the identity.
-    # (Were only its row, elimination would choose the largest entry of its column as a pivot, and lose the row's zero.)
+    # Every fit anew, without its point. A point without weight takes no part: its row and column
+    # are those of the identity. (Were only its row, elimination would choose the largest entry of
+    # its column as a pivot, and lose the row's zero.)
     n, weights, y, ridge = form.n, problem["weights"], problem["y"], problem["ridge"]
     rest = np.array([[j for j in range(n) if j != i] for i in range(n)])
     w = weights[rest]
@@ -100,7 +150,9 @@ def leave_one_out(problem, K, out, form) -> Figures:
 
 
 def _unspoken(M, slack, form) -> float:
-    """The relative error that a warning would tell of, of verbs that have no status, where it cannot be heard."""
+    """The relative error that a warning would tell of, of verbs that have no status, where it
+    cannot be heard.
+    """
     smallest = np.linalg.eigvalsh(M.astype(float))[0]
     relative = 16 * slack / smallest if smallest > 0 else np.inf
     return 0 if form.route == "eager" else relative if relative < 1e-2 else np.inf
@@ -114,40 +166,69 @@ def condition(problem, K, out, form) -> Figures:
     explained = solved(M[None], (roots[:, None] * K)[None])[0]
     variance = np.diagonal(K) - np.sum(roots[:, None] * K * explained, 0)
     longest = np.sqrt(np.sum(explained**2, 0))
-    bound = slack * longest**2 + np.sqrt(slack * EPS * form.n * np.diagonal(K)) * longest + 64 * EPS * np.diagonal(K) + TINY
-    figures["variance"] = np.max(np.abs(out["variance"] - variance) / bound), 2  # to first order; 1.1 was seen
+    bound = (
+        slack * longest**2
+        + np.sqrt(slack * EPS * form.n * np.diagonal(K)) * longest
+        + 64 * EPS * np.diagonal(K)
+        + TINY
+    )
+    # To first order; 1.1 was seen.
+    figures["variance"] = (
+        np.max(np.abs(out["variance"] - variance) / bound),
+        2,
+    )
     return figures | log_marginal_likelihood(problem, K, out, form)
 
 
 def log_marginal_likelihood(problem, K, out, form) -> Figures:
-    # Rounding acts like noise: the bound is what the change of the log density is, to first order, for noise of that size.
+    # Rounding acts like noise: the bound is what the change of the log density is, to first order,
+    # for noise of that size.
     noise = problem["ridge"] + out.get("jitter", 0)
     M, _, roots, slack = _weighed(problem, K, noise, form)
     r = roots * problem["y"]
-    # Not alpha = M^-1 r by way of the inverse, whose rounding is that of the condition, here also of the widest floats.
+    # Not alpha = M^-1 r by way of the inverse, whose rounding is that of the condition, here also
+    # of the widest floats.
     both = solved(M[None], np.concatenate([r[:, None], np.eye(len(M), dtype=WIDE)], 1)[None])[0]
     alpha, inverse = both[:, 0], both[:, 1:]
     values = np.linalg.eigvalsh(M.astype(float))
     w = problem["weights"]
-    density = -(r @ alpha + _log_determinant(M) + np.sum(w * np.log(2 * np.pi * WIDE(1))) - np.sum((1 - w) * np.log(noise))) / 2
-    bound = slack * (alpha @ alpha + np.trace(inverse)) + 64 * EPS * (abs(density) + r @ alpha + len(M))
+    density = (
+        -(
+            r @ alpha
+            + _log_determinant(M)
+            + np.sum(w * np.log(2 * np.pi * WIDE(1)))
+            - np.sum((1 - w) * np.log(noise))
+        )
+        / 2
+    )
+    bound = slack * (alpha @ alpha + np.trace(inverse)) + 64 * EPS * (
+        abs(density) + r @ alpha + len(M)
+    )
     if "jitter" not in out:
         bound = bound * (1 + _unspoken(M, slack, form))
     if density < -LARGEST / 2 and out["evidence"] == -np.inf:
         bound = np.inf
-    heard = "jitter" in out or form.route == "eager"  # of a verb without a status the warning alone tells
+    # Of a verb without a status the warning alone tells.
+    heard = "jitter" in out or form.route == "eager"
     definite = values[0] > -EPS * len(M) * values[-1] or not heard
     bound = np.inf if np.isnan(density) and "jitter" not in out and form.route != "eager" else bound
-    return {"evidence": (abs(out["evidence"] - density), bound), "indefinite": (not definite, False)}
+    return {
+        "evidence": (abs(out["evidence"] - density), bound),
+        "indefinite": (not definite, False),
+    }
 
 
 def _weighed(problem, K, noise, form):
-    """`S K S + noise`, K, S, and what rounding, of a factorisation and of the kernel, amounts to on its diagonal."""
+    """`S K S + noise`, K, S, and what rounding, of a factorisation and of the kernel, amounts to on
+    its diagonal.
+    """
     roots = np.sqrt(problem["weights"])
     M = roots[:, None] * K * roots[None] + noise * np.eye(len(K), dtype=WIDE)
     slack = 4 * len(K) * EPS * np.max(np.diagonal(M))
     if not form.precomputed:
-        _, error = STRUCTURES[problem["structure"]].formula(problem["numbers"], np.asarray(problem["X"], WIDE))
+        _, error = STRUCTURES[problem["structure"]].formula(
+            problem["numbers"], np.asarray(problem["X"], WIDE)
+        )
         slack += 16 * len(K) * EPS * np.max(np.diagonal(error))
     return M, K, roots, slack
 
@@ -165,19 +246,22 @@ def smooth(problem, K, out, form, loss) -> Figures:
     target = LOSSES[loss][1]
     slope = partial(SLOPES[loss], problem[target], problem)
     a, ridge, weights = out["coefficients"], problem["ridge"], problem["weights"]
-    gradient = weights * slope(K @ a + out["bias"])
+    gradient = weights * slope(exactly(K, a) + out["bias"])
     at_zero = weights * slope(np.zeros_like(a))
     return _conditions(K, ridge * a, gradient, at_zero, form)
 
 
 def _conditions(K, of_norm, of_loss, at_zero, form) -> Figures:
-    """What is left of `of_norm + of_loss = 0`, each entry times its part in f, and with a bias of `sum of_loss = 0`."""
+    """What is left of `of_norm + of_loss = 0`, each entry times its part in f, and with a bias of
+    `sum of_loss = 0`.
+    """
     root = np.sqrt(np.abs(np.diagonal(K))).reshape(-1, *[1] * (of_loss.ndim - 1))
     root = root / (np.max(root) or 1)
     terms = np.abs(of_loss) + np.abs(at_zero)
     entries = np.max(root * np.abs(of_norm + of_loss)), np.max(np.abs(of_norm) + terms)
     sums = np.max(np.abs(np.sum(of_loss, 0))) if form.bias else 0, np.sum(terms)
-    bar = NEWTON if form.precomputed else 4 * NEWTON  # a K that is computed twice is rounded twice; 2.6 was seen
+    # A K that is computed twice is rounded twice; 2.6 was seen.
+    bar = NEWTON if form.precomputed else 4 * NEWTON
     return {"entries": (ratio(*entries), bar), "sums": (ratio(*sums), bar)}
 
 
@@ -196,7 +280,7 @@ SLOPES: dict[str, Callable] = {
 
 def kernel_softmax(problem, K, out, form) -> Figures:
     a, Y, weights = out["coefficients"], problem["classes"], problem["weights"][:, None]
-    f = K @ a + out["bias"]
+    f = exactly(K, a) + out["bias"]
     P = np.exp(f - np.max(f, 1, keepdims=True))
     gradient = weights * (P / np.sum(P, 1, keepdims=True) - Y)
     figures = _conditions(K, problem["ridge"] * a, gradient, weights * (1 / WIDE(3) - Y), form)
@@ -206,10 +290,12 @@ def kernel_softmax(problem, K, out, form) -> Figures:
 
 
 def machine(problem, K, out, form, box, tol, rounding=0) -> Figures:
-    """The gap between primal and dual of a quadratic programme in a box, and what the sum lacks, over the objective.
+    """The gap between primal and dual of a quadratic programme in a box, and what the sum lacks,
+    over the objective.
 
-    What is off by a rounding of f, of the largest one, is not off; but unless the gap is small without that excuse, rounding
-    must be small next to f. Bounds below the smallest normal float are zero: XLA flushes them.
+    What is off by a rounding of f, of the largest one, is not off; but unless the gap is small
+    without that excuse, rounding must be small next to f. Bounds below the smallest normal float
+    are zero: XLA flushes them.
     """
     targets, low, high, epsilon, total = box(problem, form)
     beta, bias = out["coefficients"], out["bias"]
@@ -219,18 +305,30 @@ def machine(problem, K, out, form, box, tol, rounding=0) -> Figures:
     low, high = (np.where(np.abs(bound) < TINY, 0, bound) for bound in (low, high))
     f = K @ beta
     off = targets - f - bias
-    rounding = rounding + 32 * EPS * np.max(np.abs(K) @ np.abs(beta) + np.abs(targets) + np.abs(bias))
+    rounding = rounding + 32 * EPS * np.max(
+        np.abs(K) @ np.abs(beta) + np.abs(targets) + np.abs(bias)
+    )
     ends = off - rounding, off + rounding
-    within = np.stack([off, *ends, np.clip(-epsilon, *ends), np.clip(epsilon, *ends)])  # where a convex term may be least
+    # Where a convex term may be least.
+    within = np.stack([off, *ends, np.clip(-epsilon, *ends), np.clip(epsilon, *ends)])
     loss = high * np.maximum(within - epsilon, 0) + low * np.minimum(within + epsilon, 0)
     gap = np.sum(np.min(loss - beta * within + epsilon * np.abs(beta), 0))
     dual = beta @ targets - beta @ f / 2 - epsilon * np.sum(np.abs(beta))
     lacking = 0 if total is None else abs(total - np.sum(beta)) * np.max(np.abs(off))
     objective = max(abs(dual + gap), abs(dual))
-    slack = 1.05 if EPS < 1e-10 else 1.7  # of a gap that is computed in float32: 1.6 times that of the certificate, as seen
-    figures = {"gap": (ratio(gap + lacking, objective), slack * tol + 64 * EPS), "outside": (outside, 4 * EPS)}
+    # Of a gap that is computed in float32: 1.6 times that of the certificate, as seen.
+    slack = 1.05 if EPS < 1e-10 else 1.7
+    figures = {
+        "gap": (ratio(gap + lacking, objective), slack * tol + 64 * EPS),
+        "outside": (outside, 4 * EPS),
+    }
     blur = EPS * np.max(np.abs(K) @ np.abs(beta))
-    strict = high * np.maximum(off - epsilon, 0) + low * np.minimum(off + epsilon, 0) - beta * off + epsilon * np.abs(beta)
+    strict = (
+        high * np.maximum(off - epsilon, 0)
+        + low * np.minimum(off + epsilon, 0)
+        - beta * off
+        + epsilon * np.abs(beta)
+    )
     if np.sum(strict) + lacking <= tol * objective:
         blur = blur * 0  # the gap is small as it stands
     figures["rounding"] = ratio(blur, max(np.max(np.abs(targets)), np.max(np.abs(f)))), 2 * tol
@@ -248,13 +346,21 @@ def _of_C(problem, form, target, C, epsilon):
 
 
 def _of_pinball(problem, form):
-    y, low, high, epsilon, total = _of_C(problem, form, "y", "target_inverse", lambda problem: WIDE(0))
+    y, low, high, epsilon, total = _of_C(
+        problem, form, "y", "target_inverse", lambda problem: WIDE(0)
+    )
     return y, (1 - problem["tau"]) * low, problem["tau"] * high, epsilon, total
 
 
 def _of_one_class(problem, form):
     weights = problem["weights"]
-    return np.zeros_like(weights), np.zeros_like(weights), weights, WIDE(0), problem["nu"] * np.sum(weights)
+    return (
+        np.zeros_like(weights),
+        np.zeros_like(weights),
+        weights,
+        WIDE(0),
+        problem["nu"] * np.sum(weights),
+    )
 
 
 tube = lambda problem: problem["epsilon"]
@@ -269,11 +375,14 @@ BOXES = {
 
 def lasso(problem, K, out, form) -> Figures:
     Phi, y, w, c = problem["features"], problem["y"], problem["weights"], out["coefficients"]
-    centre, level = (w @ Phi / np.sum(w), w @ y / np.sum(w)) if form.bias else (np.zeros_like(c), WIDE(0))
+    centre, level = (
+        (w @ Phi / np.sum(w), w @ y / np.sum(w)) if form.bias else (np.zeros_like(c), WIDE(0))
+    )
     weighted = w[:, None] * (Phi - centre)
     gram, targets = weighted.T @ (Phi - centre), weighted.T @ (y - level)
     free = np.full_like(c, np.inf)
-    rounding = 64 * form.n * EPS * (np.abs(weighted).T @ np.abs(y))  # of targets that are differences from their mean
+    # Of targets that are differences from their mean.
+    rounding = 64 * form.n * EPS * (np.abs(weighted).T @ np.abs(y))
     box = lambda problem, form: (targets, -free, free, problem["penalty"] / 2, None)
     figures = machine(problem, gram, out | {"bias": WIDE(0)}, form, box, LASSO.tol, rounding)
     bias = w @ (y - Phi @ c) / np.sum(w) if form.bias else WIDE(0)
@@ -282,7 +391,9 @@ def lasso(problem, K, out, form) -> Figures:
 
 def kernel_perceptron(problem, K, out, form) -> Figures:
     margin = problem["signs"] * (K @ out["coefficients"] + out["bias"])
-    rounding = 4 * EPS * (out["mistakes"] + form.n) * problem["rate"] * np.max(np.abs(K)) + 4 * EPS * abs(problem["threshold"])
+    rounding = 4 * EPS * (out["mistakes"] + form.n) * problem["rate"] * np.max(
+        np.abs(K)
+    ) + 4 * EPS * abs(problem["threshold"])
     return {"mistake": (np.max(-margin), rounding)}
 
 
@@ -292,7 +403,8 @@ def platt(problem, K, out, form) -> Figures:
     off = w * (out["probabilities"] - np.where(y > 0, (plus + 1) / (plus + 2), 1 / (minus + 2)))
     centred = f - np.sum(w * f) / np.sum(w)
     if np.max(np.abs(centred[w > 0])) <= 10 * EPS * np.max(np.abs(f[w > 0])):
-        centred = np.zeros_like(f)  # values that differ by no more than their rounding have no slope
+        # Values that differ by no more than their rounding have no slope.
+        centred = np.zeros_like(f)
     tilt = ratio(abs(np.sum(off * centred)), np.sum(w * np.abs(centred)))
     return {"level": (abs(np.sum(off)) / np.sum(w), DENSE), "tilt": (tilt, DENSE)}
 
@@ -310,8 +422,14 @@ def isotonic(problem, K, out, form) -> Figures:
             last = blocks.pop()
             blocks[-1] = [a + b for a, b in zip(blocks[-1], last)]
     rising = np.concatenate([np.full(size, h / m) for m, h, size in blocks])
-    error = np.abs(out["probabilities"] - np.interp(f.astype(float), values.astype(float), rising.astype(float)))
-    return {"error": (np.max(error[kept]), 64 * EPS), "range": (np.max(np.abs(out["probabilities"] - 0.5)), 0.5)}
+    error = np.abs(
+        out["probabilities"]
+        - np.interp(f.astype(float), values.astype(float), rising.astype(float))
+    )
+    return {
+        "error": (np.max(error[kept]), 64 * EPS),
+        "range": (np.max(np.abs(out["probabilities"] - 0.5)), 0.5),
+    }
 
 
 def eigenpairs(problem, K, out, form) -> Figures:
@@ -325,15 +443,20 @@ def eigenpairs(problem, K, out, form) -> Figures:
 
 def empirical_features(problem, K, out, form) -> Figures:
     largest = np.max(np.abs(np.linalg.eigvalsh(K.astype(float))))
-    error = np.max(np.abs(K @ out["root"] @ out["root"] @ K - K))  # the root itself, rounded, keeps half of the digits
+    # The root itself, rounded, keeps half of the digits.
+    error = np.max(np.abs(K @ out["root"] @ out["root"] @ K - K))
     return {"error": (error, 64 * form.n * np.sqrt(EPS) * largest)}
 
 
 def _of_the_kernel(problem, K, form):
-    """The size of the entries of K; of their rounding errors too, where learners compute K by themselves."""
+    """The size of the entries of K; of their rounding errors too, where learners compute K by
+    themselves.
+    """
     if form.precomputed:
         return np.max(np.abs(K))
-    _, error = STRUCTURES[problem["structure"]].formula(problem["numbers"], np.asarray(problem["X"], WIDE))
+    _, error = STRUCTURES[problem["structure"]].formula(
+        problem["numbers"], np.asarray(problem["X"], WIDE)
+    )
     return np.max(np.abs(K)) + np.max(error)
 
 
@@ -341,8 +464,17 @@ def maximum_mean_discrepancy(problem, K, out, form) -> Figures:
     m = form.n // 3
     off = K - np.diag(np.diagonal(K))
     n = form.n - m
-    value = np.sum(off[:m, :m]) / (m * (m - 1)) + np.sum(off[m:, m:]) / (n * (n - 1)) - 2 * np.mean(K[:m, m:])
-    return {"error": (abs(out["value"] - value), 16 * form.n * EPS * _of_the_kernel(problem, K, form) + TINY)}
+    value = (
+        np.sum(off[:m, :m]) / (m * (m - 1))
+        + np.sum(off[m:, m:]) / (n * (n - 1))
+        - 2 * np.mean(K[:m, m:])
+    )
+    return {
+        "error": (
+            abs(out["value"] - value),
+            16 * form.n * EPS * _of_the_kernel(problem, K, form) + TINY,
+        )
+    }
 
 
 def hsic(problem, K, out, form) -> Figures:
@@ -351,7 +483,12 @@ def hsic(problem, K, out, form) -> Figures:
     y = problem["y"]
     value = np.sum((H @ K @ H) * (y[:, None] * y[None])) / n**2
     K_size, y_size = _of_the_kernel(problem, K, form), np.max(y**2)
-    return {"error": (abs(out["value"] - value), 64 * EPS * K_size * y_size + TINY * (1 + K_size + y_size))}
+    return {
+        "error": (
+            abs(out["value"] - value),
+            64 * EPS * K_size * y_size + TINY * (1 + K_size + y_size),
+        )
+    }
 
 
 def _machines(box: Callable, tol: float) -> Callable:
@@ -392,9 +529,13 @@ REFEREES: dict[str, Callable[..., Figures]] = {
 
 def widened(arrays: dict) -> dict:
     """Floats at their widest; with the reciprocals that the learners take."""
-    wide = {name: np.asarray(value, WIDE) if np.asarray(value).dtype.kind == "f" else value for name, value in arrays.items()}
+    wide = {
+        name: np.asarray(value, WIDE) if np.asarray(value).dtype.kind == "f" else value
+        for name, value in arrays.items()
+    }
     for name in ("margin", "target"):
         if f"{name}_ridge" in wide:
-            wide[f"{name}_inverse"] = (1 / arrays[f"{name}_ridge"]).astype(WIDE)  # rounded, as the learner's is
+            # rounded, as the learner's is.
+            wide[f"{name}_inverse"] = (1 / arrays[f"{name}_ridge"]).astype(WIDE)
     wide["numbers"] = arrays.get("numbers")
     return wide

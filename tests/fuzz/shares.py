@@ -1,6 +1,8 @@
 """How many problems a learner solves, lest a verdict keep every promise by giving up."""
 
-LEAST = {  # of every problem that is looped over, the share that a learner solves, less 0.06: in float64 and in float32
+# of every problem that is looped over, the share that a learner solves, less 0.06: in float64 and
+# in float32
+LEAST = {
     "gram": (0.94, 0.92),
     "kernel_ridge": (0.88, 0.78),
     "kernel_ridge in blocks": (0.71, 0.68),

@@ -1,6 +1,8 @@
-"""Kernels composed at random, each also as a formula in NumPy's widest floats, with the size of its rounding errors.
+"""Kernels composed at random, each also as a formula in NumPy's widest floats, with the size of its
+rounding errors.
 
-A structure is static: the numbers in it are taken from one vector, so that a thousand kernels of a structure are one program.
+A structure is static: the numbers in it are taken from one vector, so that a thousand kernels of a
+structure are one program.
 """
 
 from collections.abc import Callable
@@ -18,7 +20,9 @@ Bounded = tuple[np.ndarray, np.ndarray]  # values, and the size of their errors 
 
 
 class Number(NamedTuple):
-    """What a number of a kernel is a multiple of, a power of the size of the points, and whether it may be zero."""
+    """What a number of a kernel is a multiple of, a power of the size of the points, and whether it
+    may be zero.
+    """
 
     power: int = 0
     positive: bool = False
@@ -26,7 +30,9 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class Structure:
-    """A kernel but for its numbers: `build(numbers)` is one of kernax, `formula(numbers, X)` its Gram matrix."""
+    """A kernel but for its numbers: `build(numbers)` is one of kernax, `formula(numbers, X)` its
+    Gram matrix.
+    """
 
     text: str
     numbers: tuple[Number, ...]
@@ -42,7 +48,9 @@ def _underflow(numbers: np.ndarray) -> float:
 def _squared(X: np.ndarray, lengthscale: Any, rough: bool, eps: float) -> Bounded:
     difference = (X[:, None] - X[None]) / lengthscale
     s = np.sum(difference**2, -1)
-    reach = np.max(np.abs(X - X.mean(0))) / lengthscale if X.shape[1] > UNROLLED and not rough else 0
+    reach = (
+        np.max(np.abs(X - X.mean(0))) / lengthscale if X.shape[1] > UNROLLED and not rough else 0
+    )
     return s, 4 * s + 16 * X.shape[1] * reach**2
 
 
@@ -52,10 +60,16 @@ def _stationary(name: str, of_s: Callable, rough: bool = False) -> Structure:
         lengthscale = max(WIDE(numbers[0]), WIDE(tiny) ** (WIDE(1) / 3))
         s, error = _squared(X, lengthscale, rough, eps)
         value = of_s(s)
-        moved = np.abs(of_s(s + eps * error) - value) + np.abs(of_s(np.maximum(s - eps * error, 0)) - value)
-        return value, value * (1 + np.log1p(s)) + (moved + 8 * tiny) / eps  # as the exponential of a logarithm, at worst
+        moved = np.abs(of_s(s + eps * error) - value) + np.abs(
+            of_s(np.maximum(s - eps * error, 0)) - value
+        )
+        return value, value * (1 + np.log1p(s)) + (
+            moved + 8 * tiny
+        ) / eps  # as the exponential of a logarithm, at worst
 
-    return Structure(name, (Number(1, True),), lambda numbers: getattr(kernax, name)(numbers[0]), formula)
+    return Structure(
+        name, (Number(1, True),), lambda numbers: getattr(kernax, name)(numbers[0]), formula
+    )
 
 
 def _periodic() -> Structure:
@@ -70,7 +84,9 @@ def _periodic() -> Structure:
         return np.exp(exponent), np.exp(exponent) + (moved + 8 * tiny) / eps
 
     slots = (Number(0, True), Number(1, True))
-    return Structure("Periodic", slots, lambda numbers: kernax.Periodic(numbers[0], numbers[1]), formula)
+    return Structure(
+        "Periodic", slots, lambda numbers: kernax.Periodic(numbers[0], numbers[1]), formula
+    )
 
 
 def _constant() -> Structure:
@@ -94,7 +110,9 @@ def scaled(inner: Structure, power: int = 0) -> Structure:
 
 def _linear() -> Structure:
     def formula(numbers, X):
-        return X @ X.T, len(X[0]) * np.abs(X) @ np.abs(X).T + np.finfo(numbers.dtype).tiny / np.finfo(numbers.dtype).eps
+        return X @ X.T, len(X[0]) * np.abs(X) @ np.abs(X).T + np.finfo(
+            numbers.dtype
+        ).tiny / np.finfo(numbers.dtype).eps
 
     return scaled(Structure("Linear", (), lambda _: kernax.Linear(), formula), power=-2)
 
@@ -117,7 +135,9 @@ def squared(inner: Structure) -> Structure:
         value, error = inner.formula(numbers, X)
         return value**2, 2 * np.abs(value) * error + value**2 + _underflow(numbers)
 
-    return Structure(f"({inner.text})**2", inner.numbers, lambda numbers: inner.build(numbers) ** 2, formula)
+    return Structure(
+        f"({inner.text})**2", inner.numbers, lambda numbers: inner.build(numbers) ** 2, formula
+    )
 
 
 def exponential(inner: Structure) -> Structure:
@@ -127,7 +147,12 @@ def exponential(inner: Structure) -> Structure:
         value, error = inner.formula(numbers, X)
         return np.exp(value), np.exp(value) * (error + 1)
 
-    return Structure(f"ExpOf({inner.text})", inner.numbers, lambda numbers: kernax.ExpOf(inner.build(numbers)), formula)
+    return Structure(
+        f"ExpOf({inner.text})",
+        inner.numbers,
+        lambda numbers: kernax.ExpOf(inner.build(numbers)),
+        formula,
+    )
 
 
 def normalised(inner: Structure) -> Structure:
@@ -143,7 +168,10 @@ def normalised(inner: Structure) -> Structure:
         return cosine, error / size[:, None] / size[None] + relative[:, None] + relative[None] + 4
 
     return Structure(
-        f"Normalised({inner.text})", inner.numbers, lambda numbers: kernax.Normalised(inner.build(numbers)), formula
+        f"Normalised({inner.text})",
+        inner.numbers,
+        lambda numbers: kernax.Normalised(inner.build(numbers)),
+        formula,
     )
 
 
@@ -161,14 +189,23 @@ def both(left: Structure, right: Structure, times: bool) -> Structure:
             return a * b, np.abs(a) * of_b + np.abs(b) * of_a + np.abs(a * b) + _underflow(numbers)
         return a + b, of_a + of_b + np.abs(a + b)
 
-    return Structure(f"({left.text} {'*' if times else '+'} {right.text})", left.numbers + right.numbers, build, formula)
+    return Structure(
+        f"({left.text} {'*' if times else '+'} {right.text})",
+        left.numbers + right.numbers,
+        build,
+        formula,
+    )
 
 
 def composed(rng: np.random.Generator, depth: int) -> Structure:
-    """A structure drawn at random; whatever is added or multiplied has a scale, which may be zero."""
+    """A structure drawn at random; whatever is added or multiplied has a scale, which may be
+    zero.
+    """
     if depth == 0:
         return scaled(LEAVES[rng.integers(len(LEAVES))])
-    kind = rng.choice(["square", "exponential", "cosine", "sum", "product"], p=[0.1, 0.1, 0.1, 0.4, 0.3])
+    kind = rng.choice(
+        ["square", "exponential", "cosine", "sum", "product"], p=[0.1, 0.1, 0.1, 0.4, 0.3]
+    )
     if kind == "square":
         return squared(composed(rng, depth - 1))
     if kind == "exponential":

@@ -1,7 +1,9 @@
-"""Success is never claimed where it is not: random problems through every learner, whose promises NumPy recomputes.
+"""Success is never claimed where it is not: random problems through every learner, whose promises
+NumPy recomputes.
 
-A violation prints the line that runs it again: `again(learner, seed, form, number)`. `KERNAX_FUZZ_SEED` and
-`KERNAX_FUZZ_COUNT` choose other problems, and how many there are for each learner.
+A violation prints the line that runs it again: `again(learner, seed, form, number)`.
+`KERNAX_FUZZ_SEED` and `KERNAX_FUZZ_COUNT` choose other problems, and how many there are for each
+learner.
 """
 
 import os
@@ -44,12 +46,19 @@ def points_of(problem: dict, K, form: Form):
 
 def mapped(function, form: Form, *arguments):
     """A function of every problem in a stack, in one program."""
-    over = (lambda f, a: jax.lax.map(lambda part: f(*part), a)) if form.route == "loop" else lambda f, a: jax.vmap(f)(*a)
+    over = (
+        (lambda f, a: jax.lax.map(lambda part: f(*part), a))
+        if form.route == "loop"
+        else lambda f, a: jax.vmap(f)(*a)
+    )
     return jax.jit(lambda *stacks: over(function, stacks))(*arguments)
 
 
 def stacked(problems: list[dict]) -> dict:
-    return {name: jnp.asarray(np.stack([problem[name] for problem in problems])) for name in arrays_of(problems[0])}
+    return {
+        name: jnp.asarray(np.stack([problem[name] for problem in problems]))
+        for name in arrays_of(problems[0])
+    }
 
 
 def members(outcome: dict, length: int) -> list[dict]:
@@ -66,7 +75,13 @@ def matrices(seed: int, name: str, number: int) -> list[dict | None]:
 def matrices_of(problems: list[dict], form: Form) -> list[dict | None]:
     if form.route == "eager":
         return [
-            attempted(LEARNERS["gram"], problem, STRUCTURES[problem["structure"]].build(problem["numbers"]), problem["X"], form)
+            attempted(
+                LEARNERS["gram"],
+                problem,
+                STRUCTURES[problem["structure"]].build(problem["numbers"]),
+                problem["X"],
+                form,
+            )
             for problem in problems
         ]
     outcomes: list = [None] * len(problems)
@@ -77,7 +92,9 @@ def matrices_of(problems: list[dict], form: Form) -> list[dict | None]:
         fit = lambda problem, which=which: LEARNERS["gram"](
             problem, STRUCTURES[which].build(problem["numbers"]), problem["X"], form
         )
-        for i, out in zip(mine, members(mapped(fit, form, stacked([problems[i] for i in mine])), len(mine))):
+        for i, out in zip(
+            mine, members(mapped(fit, form, stacked([problems[i] for i in mine])), len(mine))
+        ):
             outcomes[i] = out
     return outcomes
 
@@ -90,22 +107,30 @@ def attempted(learner, problem, kernel, points, form):
             outcome = learner(arrays_of(problem), kernel, points, form)
         except (ValueError, SolveError, MemoryBudgetError):
             return None
-    if "jitter" not in outcome and any(issubclass(warning.category, ConditionWarning) for warning in said):
+    if "jitter" not in outcome and any(
+        issubclass(warning.category, ConditionWarning) for warning in said
+    ):
         return None  # of a verb without stats
     return {name: np.asarray(value) for name, value in outcome.items()}
 
 
 @cache
 def outcomes(learner: str, seed: int, name: str, number: int) -> list[dict | None]:
-    return outcomes_of(learner, drawn(seed, name, number), matrices(seed, name, number), FORMS[name])
+    return outcomes_of(
+        learner, drawn(seed, name, number), matrices(seed, name, number), FORMS[name]
+    )
 
 
-def outcomes_of(learner: str, problems: list[dict], grams: list[dict | None], form: Form) -> list[dict | None]:
+def outcomes_of(
+    learner: str, problems: list[dict], grams: list[dict | None], form: Form
+) -> list[dict | None]:
     verb = LEARNERS[learner]
     if learner == "gram":
         return grams
     if form.route == "eager":
-        return [attempted(verb, problem, *points_of(problem, None, form), form) for problem in problems]
+        return [
+            attempted(verb, problem, *points_of(problem, None, form), form) for problem in problems
+        ]
     K = jnp.asarray(np.stack([out["K"] for out in grams]))
     fit = lambda problem, K: verb(problem, *points_of(problem, K, form), form)
     return members(mapped(fit, form, stacked(problems), K), len(problems))
@@ -114,9 +139,15 @@ def outcomes_of(learner: str, problems: list[dict], grams: list[dict | None], fo
 def violations(learner: str, problem: dict, K: np.ndarray, out: dict, form: Form) -> list[str]:
     """What an outcome promises and does not keep."""
     if not out["success"]:
-        kept = [name for name in sorted(VALUES & set(out)) if out["void"] and not np.all(np.isnan(out[name]))]
+        kept = [
+            name
+            for name in sorted(VALUES & set(out))
+            if out["void"] and not np.all(np.isnan(out[name]))
+        ]
         return [f"{name} beside a result that has no value" for name in kept]
-    figures = [value for name, value in out.items() if value.dtype.kind == "f" and name != "evidence"]
+    figures = [
+        value for name, value in out.items() if value.dtype.kind == "f" and name != "evidence"
+    ]
     if not all(np.all(np.isfinite(figure)) for figure in figures):
         return ["NaN or inf, with success"]
     with np.errstate(all="ignore"):
@@ -133,7 +164,9 @@ def report(learner: str, seed: int, name: str, number: int) -> tuple[list[str], 
     form, problems = FORMS[name], drawn(seed, name, number)
     lines, successes = [], 0
     grams = matrices(seed, name, number)
-    for i, (problem, of_K, out) in enumerate(zip(problems, grams, outcomes(learner, seed, name, number))):
+    for i, (problem, of_K, out) in enumerate(
+        zip(problems, grams, outcomes(learner, seed, name, number))
+    ):
         if out is None:
             continue
         K = of_K["K"] if of_K is not None else np.full((form.n, form.n), np.nan)

@@ -1,7 +1,8 @@
-"""A fit that can keep its promise succeeds: the other side of the fuzz, which asks that a success keeps it.
+"""A fit that can keep its promise succeeds: the other side of the fuzz, which asks that a success
+keeps it.
 
-A problem counts if its condition number is below 1 / eps and its exact minimum, rounded to working precision, keeps the promise
-itself: beyond that no coefficients do.
+A problem counts if its condition number is below 1 / eps and its exact minimum, rounded to working
+precision, keeps the promise itself: beyond that no coefficients do.
 """
 
 import numpy as np
@@ -30,10 +31,15 @@ def well_conditioned(problem: dict, K: np.ndarray, curvature: float) -> bool:
     root = np.sqrt(problem["weights"])
     if not np.all(np.isfinite(K)) or len(set(problem["signs"][root > 0])) < 2:
         return False
-    return curvature * np.linalg.norm(root[:, None] * K * root[None, :], 2) / problem["ridge"] + 1 < 1 / EPS
+    return (
+        curvature * np.linalg.norm(root[:, None] * K * root[None, :], 2) / problem["ridge"] + 1
+        < 1 / EPS
+    )
 
 
-def exact_minimum(problem: dict, K: np.ndarray, start: dict, loss: str, targets: str) -> tuple[np.ndarray, np.ndarray]:
+def exact_minimum(
+    problem: dict, K: np.ndarray, start: dict, loss: str, targets: str
+) -> tuple[np.ndarray, np.ndarray]:
     """Coefficients and bias by Newton's method in the widest floats."""
     y, w, ridge, n = problem[targets], problem["weights"], problem["ridge"], len(K)
     x = np.append(start["coefficients"], start["bias"])
@@ -69,7 +75,11 @@ def exact_minimum(problem: dict, K: np.ndarray, start: dict, loss: str, targets:
 def test_99_of_100_fits_that_can_keep_their_promise_succeed(learner):
     loss, targets, curvature = FITS[learner]
     number = count(FORM)
-    triples = zip(drawn(SEED, "loop", number), matrices(SEED, "loop", number), outcomes(learner, SEED, "loop", number))
+    triples = zip(
+        drawn(SEED, "loop", number),
+        matrices(SEED, "loop", number),
+        outcomes(learner, SEED, "loop", number),
+    )
     succeeded, failed = 0, []
     for place, (problem, gram, out) in enumerate(triples):
         K = gram["K"]
@@ -80,7 +90,11 @@ def test_99_of_100_fits_that_can_keep_their_promise_succeed(learner):
             continue
         with np.errstate(all="ignore"):
             a, b = exact_minimum(widened(problem), K.astype(WIDE), widened(out), loss, targets)
-        rounded = out | {"coefficients": a.astype(DTYPE), "bias": b.astype(DTYPE), "success": np.True_}
+        rounded = out | {
+            "coefficients": a.astype(DTYPE),
+            "bias": b.astype(DTYPE),
+            "success": np.True_,
+        }
         if not violations(learner, problem, K, rounded, FORM):
             failed.append(place)
     assert succeeded > number / 2

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from jaxtyping import Array
 
 
 @dataclasses.dataclass(frozen=True)
-class Support:
+class Interval:
     """An interval of the real line, and the map between its interior and the whole line."""
 
     low: float = -math.inf
@@ -20,22 +21,26 @@ class Support:
     def __str__(self) -> str:
         if self == REAL:
             return "real"
-        return f"{'[' if self.closed[0] else '('}{self.low:g}, {self.high:g}{']' if self.closed[1] else ')'}"
+        left = "[" if self.closed[0] else "("
+        right = "]" if self.closed[1] else ")"
+        return f"{left}{self.low:g}, {self.high:g}{right}"
 
     def contains(self, value: np.ndarray) -> bool:
         """Whether every element is inside: finite, unless an end at infinity is closed."""
-        above = value >= self.low if self.closed[0] else value > self.low
-        below = value <= self.high if self.closed[1] else value < self.high
-        return bool(np.all(above & below))
+        return bool(np.all(self._has(value)))
 
     def guarded(self, value: Array) -> Array:
-        """The value, NaN where it is outside: what a traced value can say instead of an exception."""
+        """The value, NaN where it is outside: for traced values, instead of an exception."""
+        return jnp.where(self._has(value), value, jnp.nan)
+
+    def _has(self, value: Any) -> Any:
+        """Which elements are inside."""
         above = value >= self.low if self.closed[0] else value > self.low
         below = value <= self.high if self.closed[1] else value < self.high
-        return jnp.where(above & below, value, jnp.nan)
+        return above & below
 
     def constrain(self, theta: Array) -> Array:
-        """The line to the interval: identity, `low + exp`, or a scaled sigmoid."""
+        """The map from the line to the interval: identity, `low + exp`, or a scaled sigmoid."""
         if math.isinf(self.low):
             return theta
         if math.isinf(self.high):
@@ -56,9 +61,11 @@ class Support:
             return jnp.zeros_like(theta)
         if math.isinf(self.high):
             return theta
-        return math.log(self.high - self.low) + jax.nn.log_sigmoid(theta) + jax.nn.log_sigmoid(-theta)
+        return (
+            math.log(self.high - self.low) + jax.nn.log_sigmoid(theta) + jax.nn.log_sigmoid(-theta)
+        )
 
 
-REAL = Support()
-POSITIVE = Support(low=0.0)
-NONNEGATIVE = Support(low=0.0, closed=(True, False))
+REAL = Interval()
+POSITIVE = Interval(low=0.0)
+NONNEGATIVE = Interval(low=0.0, closed=(True, False))

@@ -1,0 +1,70 @@
+"""Operators of lineax as members of the family of Gram matrices."""
+
+import jax
+import jax.numpy as jnp
+import lineax as lx
+
+from kernax.core.operators import AbstractGram, DenseGram, WeightedForm
+
+
+class ForeignGram(AbstractGram):
+    """Any operator of lineax as a Gram matrix: its products, or all of it as an array."""
+
+    operator: lx.AbstractLinearOperator
+
+    @property
+    def is_held(self):
+        return False
+
+    @property
+    def is_dense(self):
+        return False
+
+    @property
+    def width(self):
+        return self.in_size()
+
+    def mv(self, vector):
+        if vector.ndim == 1:
+            return self.operator.mv(vector)
+        return jax.vmap(self.operator.mv, 1, 1)(vector)
+
+    def careful_mv(self, vector):
+        return self.operator.mv(vector)
+
+    def squares_in_products(self, vector):
+        return self.held().squares_in_products(vector)
+
+    def diagonal(self):
+        return lx.diagonal(self.operator)
+
+    def rows(self, places):
+        return self.held().rows(places)
+
+    def columns_product(self, places, values):
+        everywhere = jnp.zeros_like(values, shape=self.in_size()).at[places].set(values)
+        return self.operator.mv(everywhere)
+
+    def submatrix(self, places):
+        return self.held().submatrix(places)
+
+    def held(self):
+        return DenseGram(self.operator.as_matrix())
+
+    def symmetric_form(self, weights, shift):
+        return WeightedForm(self, weights, shift)
+
+    def as_matrix(self):
+        return self.operator.as_matrix()
+
+    def in_structure(self):
+        return self.operator.in_structure()
+
+
+def as_gram(operator: lx.AbstractLinearOperator) -> AbstractGram:
+    """A positive semidefinite operator of lineax as an `AbstractGram`."""
+    if isinstance(operator, AbstractGram):
+        return operator
+    if isinstance(operator, lx.MatrixLinearOperator):
+        return DenseGram(operator.matrix)
+    return ForeignGram(operator)

@@ -1,0 +1,128 @@
+"""The inverse `P = T^-1` of `T = W K + diag(shift)`, as what is asked of it: products, its
+diagonal, and its trace with another system, from which the derivative of `log |T|` follows.
+"""
+
+import abc
+import functools
+from typing import cast
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kernax.core.factors import AbstractFactor
+from kernax.core.linalg import WeightedSystem, weighted_solve
+from kernax.core.low_rank import LowRankFactor
+from kernax.core.numerics import matmul, split_by_tangent, stopped
+from kernax.core.operators import LowRankGram
+from kernax.core.solvers import JitteredCholesky
+
+
+class AbstractInverse(eqx.Module):
+    """P (n, n), not symmetric where there are weights."""
+
+    @abc.abstractmethod
+    def mv(self, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`P B`."""
+
+    @abc.abstractmethod
+    def transposed_mv(self, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`P^T B`."""
+
+    @abc.abstractmethod
+    def diagonal(self) -> Float[Array, " n"]:
+        """`P_ii`."""
+
+    @abc.abstractmethod
+    def trace_with(self, system: WeightedSystem) -> Float[Array, ""]:
+        """`tr(P T)` for a T that need not be the one of which P is the inverse."""
+
+
+class DenseInverse(AbstractInverse):
+    """All of P."""
+
+    matrix: Float[Array, "n n"]
+
+    def mv(self, B):
+        return matmul(self.matrix, B)
+
+    def transposed_mv(self, B):
+        return matmul(B.T, self.matrix).T  # of P^T, XLA would make a copy
+
+    def diagonal(self):
+        return jnp.diagonal(self.matrix)
+
+    def trace_with(self, system):
+        of_gram = jnp.sum(self.matrix.T * system.weights.times(system.gram.as_matrix()))
+        return of_gram + jnp.sum(self.diagonal() * system.shift)
+
+
+class LowRankInverse(AbstractInverse):
+    """That of `W F F^T + D`, which is `D^-1 - G F^T D^-1` with `G = T^-1 W F`."""
+
+    solved: Float[Array, "n d"]
+    features: Float[Array, "n d"]
+    diagonal_part: Float[Array, " n"]
+
+    def mv(self, B):
+        alone = B / self.diagonal_part[:, None]
+        return alone - matmul(self.solved, matmul(self.features.T, alone))
+
+    def transposed_mv(self, B):
+        inside = matmul(self.features, matmul(self.solved.T, B))
+        return (B - inside) / self.diagonal_part[:, None]
+
+    def diagonal(self):
+        return (1 - jnp.sum(self.solved * self.features, 1)) / self.diagonal_part
+
+    def trace_with(self, system):
+        features = low_rank(system).features
+        inside = jnp.sum(features * self.mv(system.weights.times(features)))
+        return inside + jnp.sum(self.diagonal() * _diagonal_part(system))
+
+
+def low_rank(system: WeightedSystem) -> LowRankGram:
+    """The Gram matrix of a system that has a factor of low rank."""
+    return cast(LowRankGram, system.gram)
+
+
+def _diagonal_part(system: WeightedSystem) -> Float[Array, " n"]:
+    return system.weights.times(low_rank(system).remainder) + system.shift
+
+
+@functools.singledispatch
+def inverse_of(factor: AbstractFactor, system: WeightedSystem) -> AbstractInverse:
+    """`T^-1` by a factor of `S K S + diag(shift)`, differentiable to every order in the system; NaN
+    where there is no factor.
+    """
+    return DenseInverse(_inverse(system, stopped(factor)))
+
+
+@inverse_of.register
+def _(factor: LowRankFactor, system: WeightedSystem) -> LowRankInverse:
+    features = low_rank(system).features
+    weighted = system.weights.times(features)
+    solved, _, _ = weighted_solve(system, weighted, JitteredCholesky(), factor=stopped(factor))
+    return LowRankInverse(solved, features, _diagonal_part(system))
+
+
+@eqx.filter_custom_jvp
+def _inverse(system, factor):
+    if not system.weights.removes:
+        return factor.inverse()
+    identity = jnp.diag(jnp.ones_like(system.shift))
+    return system.with_jitter(factor).solve(factor, identity)
+
+
+@_inverse.def_jvp
+def _inverse_jvp(primals, tangents):
+    # dP = -P dT P.
+    P = _inverse(*primals)
+    factor = primals[1]
+    moving, known = split_by_tangent(primals[0], tangents[0])
+
+    def apply(moving):
+        return eqx.combine(moving, known).with_jitter(factor).apply(P)
+
+    _, t_TP = eqx.filter_jvp(apply, (moving,), (tangents[0],))
+    return P, -matmul(P, t_TP)

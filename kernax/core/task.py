@@ -1,0 +1,154 @@
+"""What every learner begins with: kernel, points, targets and weights, checked, of one dtype."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, PyTree
+
+from kernax.core.boundary import as_scalar, as_targets, as_weights, count, dtype_of
+from kernax.core.features import has_few_features
+from kernax.core.gram import Layout, checked_block, gram_of_prepared, operator_of_prepared
+from kernax.core.intervals import Interval
+from kernax.core.kernel import AbstractKernel
+from kernax.core.memory import check_memory
+from kernax.core.numerics import is_concrete
+from kernax.core.operators import AbstractGram
+from kernax.core.preparation import prepare
+from kernax.core.solution import Suspect
+from kernax.core.weights import AbstractWeights
+
+Targets = Callable[[Any, int, Any, AbstractWeights], Array]
+
+
+class Task(eqx.Module):
+    """What a learner was given, as its compiled function takes it.
+
+    Attributes:
+        kernel: in the dtype of the points, its traced parameters NaN outside of their intervals.
+        X: a stack of n points.
+        y: targets (n,) or (n, outputs).
+        weights: of the points, ones where none were given.
+        layout: how the Gram matrix is held.
+    """
+
+    kernel: AbstractKernel
+    X: PyTree
+    y: Array
+    weights: AbstractWeights
+    layout: Layout
+
+    @property
+    def n(self) -> int:
+        """The number of points."""
+        return count(self.X)
+
+    @property
+    def dtype(self) -> Any:
+        """The precision to compute in."""
+        return dtype_of(self.X)
+
+    @property
+    def kernel_name(self) -> str:
+        """For messages."""
+        return type(self.kernel).__name__
+
+    @property
+    def columns(self) -> Array:
+        """The targets as columns (n, outputs)."""
+        return self.y.reshape(len(self.y), -1)
+
+    def gram(self) -> AbstractGram:
+        """The Gram matrix, held as the layout says."""
+        return operator_of_prepared(self.kernel, self.X, self.layout)
+
+    def figures(self, gram: AbstractGram) -> dict[str, Array]:
+        """For the stats: the number of `features`, where K is represented by them."""
+        if not self.layout.in_features:
+            return {}
+        return {"features": jnp.asarray(gram.width)}
+
+    def scalar(self, value: ArrayLike, name: str, interval: Interval) -> Array:
+        """Another argument, a number, in the dtype of the points and inside its interval."""
+        return as_scalar(value, self.dtype, name, interval)
+
+    def suspect(self) -> Suspect:
+        """The Gram matrix, whose eigenvalues an error about it names."""
+        return Suspect("K", self.n, lambda: gram_of_prepared(self.kernel, self.X))
+
+
+def numbers(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Array:
+    """Targets that are numbers, (n,) or (n, outputs)."""
+    return as_targets(y, n, dtype)
+
+
+def check_targets(
+    y: ArrayLike | None,
+    weights: ArrayLike | None,
+    n: int,
+    dtype: Any,
+    *,
+    targets: Targets = numbers,
+    one_column: str | None = None,
+) -> tuple[Array, AbstractWeights]:
+    """Targets and weights of n points.
+
+    Arguments and errors are those of `check_task`, for verbs that take no kernel.
+    """
+    checked_weights = as_weights(weights, n, dtype)
+    if y is None:
+        return jnp.zeros(n, dtype), checked_weights
+    if one_column is not None:
+        y = as_targets(y, n, dtype)
+        if y.ndim != 1:
+            raise ValueError(f"y must have shape ({n},), but has shape {y.shape}: {one_column}")
+    return targets(y, n, dtype, checked_weights), checked_weights
+
+
+def check_task(
+    verb: str,
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike | None,
+    weights: ArrayLike | None = None,
+    *,
+    targets: Targets = numbers,
+    one_column: str | None = None,
+    block_size: Any = None,
+    in_features: bool = False,
+) -> Task:
+    """The task of a verb.
+
+    Arguments:
+        verb: its name, for messages and the table of memory.
+        y: None for zeros, where there are no targets.
+        targets: how y is checked.
+        one_column: where y must be a vector: what to do with several columns, for the message.
+        block_size: rows of K computed at a time, for what is never to hold it.
+        in_features: whether a kernel of few explicit features may be represented by them.
+
+    Raises:
+        ValueError: what does not fit, by name. MemoryBudgetError: K would not fit into memory.
+    """
+    kernel, X = prepare(kernel, X)
+    n = count(X)
+    dtype = dtype_of(X)
+    y, checked_weights = check_targets(y, weights, n, dtype, targets=targets, one_column=one_column)
+    block_size = checked_block(block_size)
+    by_features = in_features and block_size is None and has_few_features(kernel, X)
+    layout = Layout(block_size, by_features)
+    if layout.is_dense:
+        check_memory(X, verb=verb, columns=1 if y.ndim == 1 else y.shape[1])
+    return Task(kernel, X, y, checked_weights, layout)
+
+
+def may_be_positive(value: Any) -> bool:
+    """Whether an argument is not known to be zero or less somewhere."""
+    if not is_concrete(value):
+        return True
+    try:
+        return bool(np.all(np.asarray(value, float) > 0))
+    except (TypeError, ValueError):
+        return True  # what is no number is refused by name elsewhere

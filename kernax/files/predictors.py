@@ -1,0 +1,32 @@
+"""Predictors in files: a model with the columns that it expects and their units."""
+
+import os
+
+from kernax.files.container import load, load_notes, save
+from kernax.files.registry import KernaxFileError
+from kernax.preparation import Predictor, predictor_from_notes
+
+
+def save_predictor(path: str | os.PathLike, predictor: Predictor) -> None:
+    """Writes a predictor to one file: its model, and the rest as notes. Raises as `save` does."""
+    save(path, predictor.model, notes=predictor.notes())
+
+
+def load_predictor(path: str | os.PathLike) -> Predictor:
+    """The predictor that `save_predictor`, or `kernax fit --out`, wrote.
+
+    Raises KernaxFileError for any other file, and as `load` does.
+    """
+    model = load(path)
+    notes = load_notes(path)
+    if not {"kind", "inputs"} <= set(notes):
+        raise KernaxFileError(
+            f"{path} holds a model, but not one that 'kernax fit --out' wrote: load it with "
+            "kernax.load"
+        )
+    try:
+        return predictor_from_notes(model, notes)
+    except (AttributeError, KeyError, TypeError, ValueError) as problem:
+        raise KernaxFileError(
+            f"{path} is not what 'kernax fit --out' writes: {problem}"
+        ) from problem

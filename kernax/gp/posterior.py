@@ -1,0 +1,218 @@
+"""The covariance of a process once values at some points are known: a kernel like any other."""
+
+import functools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.boundary import cast, check_one_point
+from kernax.core.density import cholesky
+from kernax.core.factors import (
+    AbstractFactor,
+    CholeskyFactor,
+    solve_lower,
+)
+from kernax.core.features import Features, explicit_features
+from kernax.core.inverse import low_rank
+from kernax.core.kernel import AbstractKernel
+from kernax.core.linalg import WeightedSystem
+from kernax.core.low_rank import LowRankFactor, factor_beside_identity
+from kernax.core.numerics import dot, matmul, safe_sqrt, stopped
+from kernax.core.parameters import data
+from kernax.core.solution import void_unless_known
+
+
+class AbstractPosterior(AbstractKernel):
+    """The covariance of a process with kernel `prior`, given values at `points`.
+
+    None of its arrays is a parameter: learn by differentiating through `condition`.
+    """
+
+    prior: eqx.AbstractVar[AbstractKernel]
+    points: eqx.AbstractVar[PyTree]
+    lower: eqx.AbstractVar[Float[Array, "m m"]]
+
+    @property
+    def dtype(self) -> Any:
+        """The precision it was computed in."""
+        return self.lower.dtype
+
+
+@functools.singledispatch
+def without_observations(kernel: AbstractKernel) -> AbstractKernel:
+    """The covariance before any values were known: of a posterior the prior's, of another kernel
+    itself.
+    """
+    return kernel
+
+
+@without_observations.register
+def _(kernel: AbstractPosterior) -> AbstractKernel:
+    return without_observations(kernel.prior)
+
+
+@functools.singledispatch
+def point_for(kernel: AbstractKernel, x: PyTree) -> PyTree:
+    """One point, checked and cast where the covariance knows the shape and the dtype of points."""
+    return x
+
+
+@point_for.register
+def _(kernel: AbstractPosterior, x: PyTree) -> PyTree:
+    check_one_point(x, kernel.points)
+    return cast(x, kernel.dtype)
+
+
+class PosteriorKernel(AbstractPosterior):
+    """`k(x, z) - v(x).v(z)`, `v(x) = L^-1 k(X, x)`, where all weights are one.
+
+    Attributes:
+        prior: the kernel k.
+        points: X, a stack of n points.
+        lower: the Cholesky factor L of `K + diag(noise)`, (n, n).
+    """
+
+    prior: AbstractKernel = data()
+    points: PyTree = data()
+    lower: Float[Array, "n n"] = data()
+
+    def __call__(self, x, z):
+        u = self._explained(x)
+        v = u if z is x else self._explained(z)  # a variance takes one solve, not two
+        return self.prior(x, z) - dot(u, v)
+
+    def _explained(self, x: PyTree) -> Float[Array, " n"]:
+        """v(x); `|v(x)|^2` is the part of the variance at x that the observations explain."""
+        return solve_lower(self.lower, _row(self, x))
+
+
+class WeightedPosteriorKernel(AbstractPosterior):
+    """`k(x, z) - v(x).v(z)`, `v(x) = L^-1 S k(X, x)`, S the square roots of the weights.
+
+    Attributes:
+        prior: the kernel k.
+        points: X, a stack of n points.
+        lower: the Cholesky factor L of `S K S + diag(noise)`, (n, n).
+        roots: the diagonal of S (n,).
+        gains: `w / noise` where a weight w is zero, zero elsewhere (n,): numerically zero, and kept
+            for the derivative in w. To first order an observation of weight w at p lowers the
+            covariance by `w c(x, p) c(p, z) / noise`, and the square root of w has no derivative
+            there.
+        cross: `L^-1 S K` (n, n).
+    """
+
+    prior: AbstractKernel = data()
+    points: PyTree = data()
+    lower: Float[Array, "n n"] = data()
+    roots: Float[Array, " n"] = data()
+    gains: Float[Array, " n"] = data()
+    cross: Float[Array, "n n"] = data()
+
+    def __call__(self, x, z):
+        u, left = self._explained(x)
+        v, right = (u, left) if z is x else self._explained(z)
+        return self.prior(x, z) - dot(u, v) - dot(self.gains * left, right)
+
+    def _explained(self, x: PyTree) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """v(x), and the posterior covariance c(x, X)."""
+        row = _row(self, x)
+        v = solve_lower(self.lower, self.roots * row)
+        return v, row - matmul(v, self.cross)
+
+
+class FeaturePosteriorKernel(AbstractPosterior):
+    """`u(x).u(z)`, `u(x) = L^-1 phi(x)`, for a prior `phi(x).phi(z)` of few features.
+
+    This is Bayesian linear regression (Rasmussen & Williams 2006, eq. 2.11).
+
+    Attributes:
+        prior: the kernel.
+        points: X, a stack of n points.
+        lower: the Cholesky factor L of `I + F^T (W / noise) F`, (features, features), F the
+            features of X.
+    """
+
+    prior: AbstractKernel = data()
+    points: PyTree = data()
+    lower: Float[Array, "d d"] = data()
+
+    def __call__(self, x, z):
+        phi = explicit_features(self)
+        assert phi is not None
+        u = phi(x)
+        return dot(u, u if z is x else phi(z))
+
+
+@explicit_features.register
+def _(kernel: FeaturePosteriorKernel) -> Features | None:
+    """u."""
+    phi = explicit_features(kernel.prior)
+    return None if phi is None else lambda x: solve_lower(kernel.lower, phi(x))
+
+
+def _row(kernel: AbstractPosterior, x: PyTree) -> Float[Array, " n"]:
+    """k(X, x), of the prior."""
+    return jax.vmap(lambda point: kernel.prior(point, x))(kernel.points)
+
+
+@functools.singledispatch
+def posterior_kernel(
+    factor: AbstractFactor,
+    prior: AbstractKernel,
+    points: PyTree,
+    system: WeightedSystem,
+    result: Any,
+) -> AbstractPosterior:
+    """The covariance given values at the points, by the factor of the system.
+
+    Differentiable in the prior, the points and the system. NaN where the result says that the
+    factor does not exist or is not finite.
+    """
+    raise ValueError(f"condition needs a factor of Cholesky's, not a {type(factor).__name__}")
+
+
+@posterior_kernel.register
+def _(
+    factor: CholeskyFactor,
+    prior: AbstractKernel,
+    points: PyTree,
+    system: WeightedSystem,
+    result: Any,
+) -> AbstractPosterior:
+    system = system.with_jitter(factor)
+    # NaN is put in before L is used: later it would take a copy, one more matrix.
+    lower = void_unless_known(cholesky(system.symmetric_form().as_matrix(), factor), result)
+    if not system.weights.removes:
+        return PosteriorKernel(prior, points, lower)
+    roots = safe_sqrt(system.weights.values)
+    cross = solve_lower(lower, roots[:, None] * system.gram.as_matrix())
+    return WeightedPosteriorKernel(prior, points, lower, roots, _gains(system), cross)
+
+
+def _gains(system: WeightedSystem) -> Float[Array, " n"]:
+    """`w / noise` where a weight w is zero, and zero elsewhere."""
+    weights = system.weights.values
+    removed = weights == 0  # their shift is positive, that of a point without noise is not
+    return jnp.where(removed, weights, 0) / jnp.where(removed, system.shift, 1)
+
+
+@posterior_kernel.register
+def _(
+    factor: LowRankFactor,
+    prior: AbstractKernel,
+    points: PyTree,
+    system: WeightedSystem,
+    result: Any,
+) -> AbstractPosterior:
+    weights = system.weights.values
+    noise = weights * low_rank(system).remainder + system.shift
+    features = low_rank(system).features
+    inner = matmul(features.T, (weights / noise)[:, None] * features)
+    inner = inner + jnp.eye(len(inner), dtype=inner.dtype)
+    # Its factor is not found from `inner`, in which the ones may be lost.
+    scaled = system.weights.times_roots(features) / jnp.sqrt(noise)[:, None]
+    lower = cholesky(inner, factor_beside_identity(stopped(scaled.T)))
+    return FeaturePosteriorKernel(prior, points, void_unless_known(lower, result))

@@ -1,0 +1,138 @@
+"""Strings of tokens, letters or words, as points: encoded, padded, in stacks."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from kernax.core.parameters import check_count
+from kernax.kernels.alphabets import (
+    AbstractEncoded,
+    check_alphabet,
+    check_points,
+    check_unknown,
+    not_in_alphabet,
+)
+
+
+class Strings(AbstractEncoded):
+    """A stack of n strings, or one string (without the axis n), as `encode` makes them.
+
+    Attributes:
+        codes: (n, L), places of the tokens in the alphabet; anything where the weight is zero.
+        weights: (n, L), 1 for a token, 0 for padding. A match of two tokens counts as the product
+            of their weights. Their dtype is that in which kernels are computed, unless the points
+            are mixed and contain vectors. Derivatives "in the points" are in the weights.
+        alphabet: the tokens. Kernels refuse to compare strings over different ones.
+
+    `X[i]`, with an index, a slice, or a list or array of indices or booleans, picks strings of a
+    stack; `len(X)` counts them.
+    """
+
+    codes: Int[Array, "*n L"]
+    weights: Float[Array, "*n L"]
+    alphabet: tuple[str, ...] = eqx.field(static=True)
+
+    def __check_init__(self):
+        if self.codes.shape != self.weights.shape:
+            raise ValueError(
+                f"Strings needs codes and weights of one shape (n, L), but got {self.codes.shape} "
+                f"and {self.weights.shape}"
+            )
+
+
+def encode(
+    texts: Iterable,
+    alphabet: Sequence[str] | None = None,
+    *,
+    unknown: str = "refuse",
+    length: int | None = None,
+) -> Strings:
+    """A stack of strings, padded to the longest of them.
+
+    Padding never changes the value of a kernel, not even in its last bit.
+
+    Arguments:
+        texts: n strings, whose tokens are their letters, or n sequences of tokens, such as
+            `[text.split() for text in texts]`.
+        alphabet: every token that may occur, in any order; by default all that do, sorted. Strings
+            to be compared need the same one: `encode(new, X.alphabet)`.
+        unknown: what becomes of other tokens: "refuse" them with an error, or leave a "gap", which
+            takes its place in the string and matches nothing, not even another gap.
+        length: the number of places, at least that of the longest string.
+
+    Raises ValueError for anything else than strings, a token outside the alphabet, or a length too
+    short.
+    """
+    rows = [_tokens(text, i) for i, text in enumerate(_sequence(texts))]
+    known = _alphabet_of(rows) if alphabet is None else check_alphabet(alphabet)
+    check_unknown(unknown)
+    length = _checked_length(length, rows)
+    if unknown == "refuse":
+        _check_all_known(rows, known)
+    return _stacked(rows, length, known)
+
+
+def _alphabet_of(rows: list[list[str]]) -> tuple[str, ...]:
+    """Every token that occurs, sorted."""
+    return tuple(sorted({token for row in rows for token in row}))
+
+
+def _checked_length(length: Any, rows: list[list[str]]) -> int:
+    """The number of places: as asked for, and at least that of the longest string."""
+    longest = max([1, *map(len, rows)])
+    length = longest if length is None else check_count(length, "length")
+    if length < longest:
+        raise ValueError(
+            f"length must be at least {longest}, that of the longest string, but is {length}"
+        )
+    return length
+
+
+def _check_all_known(rows: list[list[str]], alphabet: tuple[str, ...]) -> None:
+    """Raises ValueError for the first token that the alphabet lacks."""
+    known = set(alphabet)
+    for i, row in enumerate(rows):
+        for place, token in enumerate(row):
+            if token not in known:
+                raise not_in_alphabet(f"texts[{i}] holds {token!r} at place {place}", alphabet)
+
+
+def _stacked(rows: list[list[str]], length: int, alphabet: tuple[str, ...]) -> Strings:
+    """Strings as arrays, padded to a length; tokens that the alphabet lacks have weight zero."""
+    place = {token: i for i, token in enumerate(alphabet)}
+    codes = np.zeros((len(rows), length), np.int32)
+    weights = np.zeros((len(rows), length))
+    for i, row in enumerate(rows):
+        codes[i, : len(row)] = [place.get(token, 0) for token in row]
+        weights[i, : len(row)] = [token in place for token in row]
+    return Strings(
+        codes=jnp.asarray(codes),
+        weights=jnp.asarray(weights, jnp.result_type(float)),
+        alphabet=alphabet,
+    )
+
+
+def check_strings(x: Any, z: Any) -> None:
+    """Raises ValueError unless both points are strings over one alphabet."""
+    check_points(x, z, Strings)
+
+
+def _sequence(texts: Any) -> list[Any]:
+    """The strings as a list. Raises ValueError unless they are several, and at least one."""
+    if isinstance(texts, str) or not hasattr(texts, "__iter__"):
+        raise ValueError(f"texts must be a list of strings or of lists of tokens, but is {texts!r}")
+    if not (texts := list(texts)):
+        raise ValueError("texts must hold at least one string")
+    return texts
+
+
+def _tokens(text: Any, i: int) -> list[str]:
+    """The tokens of string i. Raises ValueError unless each is a string."""
+    tokens = list(text) if hasattr(text, "__iter__") else None
+    if tokens is None or not all(isinstance(token, str) for token in tokens):
+        raise ValueError(f"texts[{i}] must be a string or a list of tokens, but is {text!r}")
+    return list(map(str, tokens))  # those of NumPy are not quite static

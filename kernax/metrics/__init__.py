@@ -1,0 +1,35 @@
+"""Scores of predicted numbers, of distributions, of classes and of probabilities.
+
+Every score is a mean over rows, or a function of such means. `weights` (n,) multiply the rows: two
+is the row repeated, zero the row left out, as long as its values are finite. Scores run under `jit`
+and `vmap`, so that folds are one `vmap` over masks, and under `grad` where they are smooth. Bad
+values raise ValueError where they are known; while tracing they make the score NaN.
+
+Two classes are targets -1 and +1 (n,), as `kernax.signs` makes them, with one value for each row,
+positive for +1. Several classes are one-hot columns (n, c), as `kernax.one_hot` makes them, with a
+value for each class.
+"""
+
+from kernax.metrics.calibration import CalibrationCurve, calibration_curve, calibration_error
+from kernax.metrics.classes import accuracy, area_under_curve, log_loss
+from kernax.metrics.numbers import (
+    interval_coverage,
+    mean_absolute_error,
+    negative_log_predictive_density,
+    r_squared,
+    root_mean_square_error,
+)
+
+__all__ = [
+    "CalibrationCurve",
+    "accuracy",
+    "area_under_curve",
+    "calibration_curve",
+    "calibration_error",
+    "interval_coverage",
+    "log_loss",
+    "mean_absolute_error",
+    "negative_log_predictive_density",
+    "r_squared",
+    "root_mean_square_error",
+]

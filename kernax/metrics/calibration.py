@@ -1,0 +1,112 @@
+"""Predicted probabilities against observed frequencies."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from kernax.core.intervals import Interval
+from kernax.core.numerics import is_concrete
+from kernax.core.parameters import check_count
+from kernax.core.sharding import compiled
+from kernax.metrics.arguments import Score, as_inside, as_one_per_row, as_targets_and_weights
+
+_PROBABILITY = Interval(0.0, 1.0, closed=(True, True))
+
+
+class CalibrationCurve(eqx.Module):
+    """The frequency of events for each bin of predicted probabilities.
+
+    All arrays have shape (bins,). Bins without a row have weight zero, and NaN in the other arrays.
+
+    Attributes:
+        probability: the mean of the predicted probabilities.
+        frequency: the share of the events that occurred.
+        weight: the number of rows, or the sum of their weights.
+    """
+
+    probability: Float[Array, "*k bins"]
+    frequency: Float[Array, "*k bins"]
+    weight: Float[Array, "*k bins"]
+
+    @property
+    def error(self) -> Float[Array, "*k"]:
+        """The expected calibration error: `sum_b w_b |probability_b - frequency_b| / sum_b w_b`."""
+        distance = jnp.where(self.weight > 0, abs(self.probability - self.frequency), 0)
+        return jnp.sum(self.weight * distance, -1) / jnp.sum(self.weight, -1)
+
+
+def calibration_curve(
+    outcomes: ArrayLike,
+    probabilities: ArrayLike,
+    *,
+    bins: int = 10,
+    weights: ArrayLike | None = None,
+) -> CalibrationCurve:
+    """Mean predicted probabilities and observed frequencies, in bins `[b / bins, (b + 1) / bins)`.
+
+    The last bin holds 1 as well.
+
+    Arguments:
+        outcomes: (n,), 1 or True where the event occurred, otherwise 0. For several classes:
+            whether the likeliest class was right.
+        probabilities: (n,), between 0 and 1. For several classes: that of the likeliest one.
+        bins: their number.
+        weights: (n,), nonnegative; default, one each.
+
+    Raises ValueError for other shapes and values, and weights that are negative or all zero.
+    """
+    bins = check_count(bins, "bins")
+    outcomes, w, dtype = as_targets_and_weights(
+        outcomes, probabilities, weights=weights, name="outcomes"
+    )
+    outcomes = _binary(outcomes)
+    probabilities = as_one_per_row(probabilities, "probabilities", len(outcomes), dtype)
+    probabilities = as_inside(probabilities, "probabilities", _PROBABILITY)
+    return _calibration_curve(outcomes, probabilities, w, bins)
+
+
+@compiled
+def _calibration_curve(outcomes, probabilities, weights, bins):
+    """The curve, of checked arguments."""
+    # A probability of one belongs to the last bin.
+    place = jnp.floor(probabilities * bins).astype(jnp.int32)
+    place = jnp.clip(place, 0, bins - 1)
+    weights = weights.values
+    in_bins = lambda rows: jnp.zeros_like(outcomes, shape=bins).at[place].add(rows)
+    weight = in_bins(weights)
+    return CalibrationCurve(
+        probability=in_bins(weights * probabilities) / weight,
+        frequency=in_bins(weights * outcomes) / weight,
+        weight=weight,
+    )
+
+
+def calibration_error(
+    outcomes: ArrayLike,
+    probabilities: ArrayLike,
+    *,
+    bins: int = 10,
+    weights: ArrayLike | None = None,
+) -> Score:
+    """`sum_b w_b |probability_b - frequency_b| / sum_b w_b`: the expected calibration error.
+
+    It is the mean over rows of the distance between mean probability and frequency in the row's bin
+    (Naeini, Cooper & Hauskrecht 2015). Arguments and errors are those of `calibration_curve`. The
+    error depends on the number of bins, and is about `sqrt(bins / n)` even for perfect
+    probabilities.
+    """
+    return calibration_curve(outcomes, probabilities, bins=bins, weights=weights).error
+
+
+def _binary(outcomes: Array) -> Array:
+    """Zeros and ones. Raises ValueError for other values, or makes them NaN while tracing."""
+    if not is_concrete(outcomes):
+        good = (outcomes == 0) | (outcomes == 1)
+        return jnp.where(good, outcomes, jnp.nan)
+    known = np.asarray(outcomes)
+    good = np.isin(known, (0, 1))
+    if not good.all():
+        first = int(np.argmin(good))
+        raise ValueError(f"outcomes must be 0 or 1, but outcomes[{first}] is {known[first]:g}")
+    return outcomes

@@ -1,0 +1,169 @@
+"""Scores of classifiers: of decisions, of log odds, and of the order of values."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, ArrayLike, Float
+
+from kernax.core.boundary import as_targets, as_weights
+from kernax.core.numerics import is_concrete
+from kernax.core.sharding import compiled
+from kernax.core.weights import AbstractWeights
+from kernax.metrics.arguments import Score, common_dtype, known_targets, mean_of_rows, row_count
+
+
+def accuracy(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | None = None) -> Score:
+    """The share of rows whose class is the predicted one.
+
+    One value predicts by its sign, several by the largest of them.
+
+    Arguments:
+        y: classes, -1 and +1 (n,) or one-hot (n, c).
+        values: of the shape of y. For a probability p of +1 pass `p - 1/2` or the log odds. Among
+            equal values the first class is predicted, which is -1 of two.
+        weights: (n,), nonnegative; default, one each.
+
+    Piecewise constant: its gradient is zero. Raises ValueError for other shapes, for y that are no
+    classes, values that are not finite, and weights that are negative or all zero.
+    """
+    return _accuracy(*_classes(y, values, weights))
+
+
+@compiled
+def _accuracy(y, values, weights):
+    """The accuracy, of checked arguments."""
+    if y.ndim == 1:
+        known = jnp.isfinite(y)
+        right = (values > 0) == (y > 0)
+    else:
+        known = jnp.isfinite(y[:, 0])
+        right = jnp.argmax(values, 1) == jnp.argmax(y, 1)
+    return mean_of_rows(jnp.where(known, right.astype(y.dtype), jnp.nan), weights)
+
+
+def log_loss(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | None = None) -> Score:
+    """The mean of `-log p(class of row i)`, in nats.
+
+    It is the mean of `log(1 + exp(-y_i f_i))` for log odds f of two classes, and that of
+    `log(sum_c exp f_ic) - f_ik` for the values of several classes, where k is the class of row i.
+
+    Arguments:
+        y: classes, -1 and +1 (n,) or one-hot (n, c).
+        values: of the shape of y: the predictions of logistic or softmax regression. For
+            probabilities p pass `log(p / (1 - p))` of two classes, and `log p` of several.
+        weights: (n,), nonnegative; default, one each.
+
+    Raises ValueError for other shapes, for y that are no classes, values that are not finite, and
+    weights that are negative or all zero.
+    """
+    return _log_loss(*_classes(y, values, weights))
+
+
+@compiled
+def _log_loss(y, values, weights):
+    """The log loss, of checked arguments."""
+    if y.ndim == 1:
+        return mean_of_rows(jax.nn.softplus(-y * values), weights)
+    return mean_of_rows(-jnp.sum(y * jax.nn.log_softmax(values), 1), weights)
+
+
+def area_under_curve(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | None = None) -> Score:
+    """The probability that a row of class +1 has a larger value than one of class -1.
+
+    It is the area under the curve of true over false positives (ROC). Equal values count one half.
+
+    Arguments:
+        y: classes, -1 and +1 (n,), with rows of positive weight in both.
+        values: (n,), on any scale: only their order counts.
+        weights: (n,), nonnegative; default, one each.
+
+    It takes `n log n` operations. Piecewise constant: its gradient is zero. Raises ValueError for
+    other shapes, for y that are not two classes, values that are not finite, and weights that are
+    negative or all zero.
+    """
+    y, values, w = _classes(y, values, weights)
+    if y.ndim != 1:
+        raise ValueError(
+            f"y must have shape (n,), two classes, but has shape {y.shape}: take one column of "
+            "2 * Y - 1, and of the values, for each class against the rest"
+        )
+    _check_both_classes(y, w)
+    return _area(y, values, w)
+
+
+def _check_both_classes(y: Array, weights: AbstractWeights) -> None:
+    """Raises ValueError where all rows of positive weight are of one class."""
+    known = known_targets(y, weights)
+    if known is not None and np.all(known == known[0]):
+        raise ValueError(f"y holds one class only, {known[0]:+g}: two are needed")
+
+
+@compiled
+def _area(y, values, weights):
+    """The area, of checked arguments."""
+    # While tracing, y is NaN where it is no class.
+    w = jnp.where(jnp.isnan(y), jnp.nan, weights.values)
+    negative = jnp.where(y < 0, w, 0)
+    positive = jnp.where(y < 0, 0, w)
+    values, negative, positive = lax.sort((values, negative, positive), num_keys=1)
+    total = jnp.cumsum(negative)
+    below, up_to = _weights_at_ties(values, total - negative, total)
+    return jnp.sum(positive * (below + up_to) / 2) / (jnp.sum(positive) * total[-1])
+
+
+def _weights_at_ties(
+    values: Float[Array, " n"], before: Float[Array, " n"], up_to: Float[Array, " n"]
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """Rising sums before and up to each row, where rows of one value count as one.
+
+    All rows of one value get the sum before the first of them, and that up to the last.
+    """
+    differs = values[1:] != values[:-1]
+    is_first = jnp.concatenate([jnp.ones_like(differs, shape=1), differs])
+    is_last = jnp.concatenate([differs, jnp.ones_like(differs, shape=1)])
+    return (
+        lax.cummax(jnp.where(is_first, before, 0)),
+        lax.cummin(jnp.where(is_last, up_to, jnp.inf), reverse=True),
+    )
+
+
+def _classes(
+    y: ArrayLike, values: ArrayLike, weights: ArrayLike | None
+) -> tuple[Float[Array, "n *c"], Float[Array, "n *c"], AbstractWeights]:
+    """Classes, values of the same shape, and weights, all of one dtype."""
+    dtype = common_dtype(y, values)
+    n = row_count(y, "y")
+    y = as_targets(y, n, dtype)
+    values = as_targets(values, n, dtype, "values")
+    if y.shape != values.shape:
+        raise ValueError(
+            f"y and values must have one shape, (n,) for two classes or (n, c) for several, but "
+            f"have shapes {y.shape} and {values.shape}"
+        )
+    checked_weights = as_weights(weights, n, dtype)
+    return _as_classes(y), values, checked_weights
+
+
+def _as_classes(y: Float[Array, "n *c"]) -> Float[Array, "n *c"]:
+    """Classes. Raises ValueError for a row that is none, or makes it NaN while tracing."""
+    if not is_concrete(y):
+        return jnp.where(_are_classes(y), y, jnp.nan)
+    known = np.asarray(y)
+    good = np.broadcast_to(_are_classes(known), known.shape).reshape(len(known), -1)[:, 0]
+    if not good.all():
+        first = int(np.argmin(good))
+        raise ValueError(
+            f"y must hold -1 and +1, or one 1 and zeros in each row, but row {first} is "
+            f"{known[first]}: see kernax.signs and kernax.one_hot"
+        )
+    return y
+
+
+def _are_classes(y: Any) -> Any:
+    """Whether each row is a sign (n,), or holds one 1 and zeros (n, 1)."""
+    if y.ndim == 1:
+        return abs(y) == 1
+    return ((y == 0) | (y == 1)).all(1, keepdims=True) & (y.sum(1, keepdims=True) == 1)

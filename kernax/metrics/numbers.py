@@ -1,0 +1,156 @@
+"""Scores of predicted numbers, and of the normal distributions that a process predicts."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from kernax.core.intervals import POSITIVE
+from kernax.core.numerics import safe_sqrt
+from kernax.core.sharding import compiled
+from kernax.core.weights import AbstractWeights
+from kernax.metrics.arguments import (
+    Score,
+    as_inside,
+    as_one_per_row,
+    as_targets_and_weights,
+    known_targets,
+    mean_of_rows,
+)
+
+
+def root_mean_square_error(
+    y: ArrayLike, mean: ArrayLike, *, weights: ArrayLike | None = None
+) -> Score:
+    """`sqrt(sum_i w_i (y_i - mean_i)^2 / sum_i w_i)`, in the units of y.
+
+    Arguments:
+        y: targets (n,).
+        mean: predictions, (n,) or one number for all rows.
+        weights: (n,), nonnegative; default, one each.
+
+    The gradient is zero where every prediction is exact. Raises ValueError for other shapes, values
+    that are not finite, and weights that are negative or all zero.
+    """
+    return _root_mean_square(*_targets_and_means(y, mean, weights))
+
+
+def _targets_and_means(
+    y: ArrayLike, mean: ArrayLike, weights: ArrayLike | None
+) -> tuple[Float[Array, " n"], Float[Array, " n"], AbstractWeights]:
+    """Targets, predictions and weights of all rows, in one dtype."""
+    y, w, dtype = as_targets_and_weights(y, mean, weights=weights)
+    return y, as_one_per_row(mean, "mean", len(y), dtype), w
+
+
+@compiled
+def _root_mean_square(y, mean, weights):
+    """The root mean square error, of checked arguments."""
+    return safe_sqrt(mean_of_rows((y - mean) ** 2, weights))
+
+
+def mean_absolute_error(
+    y: ArrayLike, mean: ArrayLike, *, weights: ArrayLike | None = None
+) -> Score:
+    """`sum_i w_i |y_i - mean_i| / sum_i w_i`, in the units of y.
+
+    Arguments and errors are those of `root_mean_square_error`.
+    """
+    return _mean_absolute(*_targets_and_means(y, mean, weights))
+
+
+@compiled
+def _mean_absolute(y, mean, weights):
+    """The mean absolute error, of checked arguments."""
+    return mean_of_rows(abs(y - mean), weights)
+
+
+def r_squared(y: ArrayLike, mean: ArrayLike, *, weights: ArrayLike | None = None) -> Score:
+    """`1 - sum_i w_i (y_i - mean_i)^2 / sum_i w_i (y_i - c)^2`, c the weighted mean of y.
+
+    This is the share of the variance of y that is predicted. It has no unit, and is at most 1; a
+    prediction of c everywhere has zero. Arguments are those of `root_mean_square_error`. Raises
+    ValueError as that does, and for targets that are all equal.
+    """
+    y, mean, w = _targets_and_means(y, mean, weights)
+    _check_that_targets_differ(y, w)
+    return _r_squared(y, mean, w)
+
+
+@compiled
+def _r_squared(y, mean, weights):
+    """The share of the variance that is predicted, of checked arguments."""
+    unexplained = mean_of_rows((y - mean) ** 2, weights)
+    variance = mean_of_rows((y - mean_of_rows(y, weights)) ** 2, weights)
+    share = 1 - unexplained / variance
+    # The variance of equal targets may be a rounding error: the targets are compared instead.
+    counts = weights.values > 0
+    lowest = jnp.min(y, initial=jnp.inf, where=counts)
+    highest = jnp.max(y, initial=-jnp.inf, where=counts)
+    return jnp.where(lowest < highest, share, jnp.nan)
+
+
+def _check_that_targets_differ(y: Array, weights: AbstractWeights) -> None:
+    """Raises ValueError where all rows of positive weight have one target."""
+    known = known_targets(y, weights)
+    if known is not None and known.min() == known.max():
+        raise ValueError(
+            f"y must hold two different values, but is {known[0]:g} in every row: there is no "
+            "variance to predict"
+        )
+
+
+def negative_log_predictive_density(
+    y: ArrayLike, mean: ArrayLike, variance: ArrayLike, *, weights: ArrayLike | None = None
+) -> Score:
+    """The mean of `log(2 pi v_i) / 2 + (y_i - mean_i)^2 / (2 v_i)`, in nats.
+
+    This is minus the log density of the targets under normal distributions of variances v
+    (Rasmussen & Williams 2006, section 2.5). It depends on the unit of y: in units that are a times
+    as large it is smaller by log a.
+
+    Arguments:
+        y: targets (n,).
+        mean: predictions, (n,) or one number for all rows.
+        variance: of the target, not of the latent function: for a Gaussian process, `variance +
+            noise`. (n,) or one number, positive.
+        weights: (n,), nonnegative; default, one each.
+
+    Raises ValueError for other shapes, values that are not finite, variances that are not positive,
+    and weights that are negative or all zero.
+    """
+    y, w, dtype = as_targets_and_weights(y, mean, variance, weights=weights)
+    mean = as_one_per_row(mean, "mean", len(y), dtype)
+    variance = as_inside(as_one_per_row(variance, "variance", len(y), dtype), "variance", POSITIVE)
+    return _negative_log_density(y, mean, variance, w)
+
+
+@compiled
+def _negative_log_density(y, mean, variance, weights):
+    """Minus the mean log density, of checked arguments."""
+    squares = (y - mean) ** 2 / variance
+    return mean_of_rows((jnp.log(2 * jnp.pi * variance) + squares) / 2, weights)
+
+
+def interval_coverage(
+    y: ArrayLike, low: ArrayLike, high: ArrayLike, *, weights: ArrayLike | None = None
+) -> Score:
+    """The share of rows with `low_i <= y_i <= high_i`: near 0.95, if intervals of 95 % are right.
+
+    Arguments:
+        y: targets (n,).
+        low, high: the ends of the intervals, (n,) or one number each.
+        weights: (n,), nonnegative; default, one each.
+
+    Piecewise constant: its gradient is zero. Raises ValueError for other shapes, values that are
+    not finite, and weights that are negative or all zero.
+    """
+    y, w, dtype = as_targets_and_weights(y, low, high, weights=weights)
+    low = as_one_per_row(low, "low", len(y), dtype)
+    high = as_one_per_row(high, "high", len(y), dtype)
+    return _coverage(y, low, high, w)
+
+
+@compiled
+def _coverage(y, low, high, weights):
+    """The share of rows inside, of checked arguments."""
+    inside = (low <= y) & (y <= high)
+    return mean_of_rows(inside.astype(y.dtype), weights)

@@ -1,0 +1,89 @@
+"""Pictures of predicted probabilities against observed frequencies."""
+
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import ArrayLike
+
+from kernax.core.parameters import check_count
+from kernax.metrics import CalibrationCurve, calibration_curve
+from kernax.plot.style import (
+    DOT,
+    LINE,
+    columns,
+    name_axes,
+    quieten,
+    square_axes,
+    title_axes,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def reliability(
+    probabilities: ArrayLike,
+    outcomes: ArrayLike,
+    *,
+    bins: int = 10,
+    name: str | None = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """The frequency of events over the probability that was predicted, in bins.
+
+    There is a dot for each bin of probabilities, which is on the diagonal if they are calibrated;
+    dots grow with the number of points. Bars are Wilson's intervals of 95 %. The title has the
+    expected calibration error: the mean distance from the diagonal, over all points.
+
+    Arguments:
+        probabilities: (n,), between 0 and 1.
+        outcomes: (n,), 1 or True where the event occurred, otherwise 0.
+        bins: their number; all have the same width.
+        name: that of the event, for the axes.
+        ax: matplotlib axes to draw on; default, the axes of a new square figure.
+
+    Raises ValueError for shapes that differ, and for other values.
+    """
+    check_count(bins, "bins")
+    p, y = columns(probabilities=probabilities, outcomes=outcomes)
+    _check_values(p, y)
+    curve = calibration_curve(jnp.asarray(y), jnp.asarray(p), bins=bins)
+    ax = square_axes() if ax is None else ax
+    ax.plot([0, 1], [0, 1], color=LINE, linewidth=1.2, zorder=1)
+    _draw_bins(ax, curve)
+    ax.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), aspect="equal")
+    of = "" if name is None else f" of {name}"
+    name_axes(ax, f"predicted probability{of}", f"observed frequency{of}")
+    title_axes(ax, f"{len(p)} points, calibration error {float(curve.error):.3g}")
+    quieten(ax)
+    return ax
+
+
+def _check_values(p: np.ndarray, y: np.ndarray) -> None:
+    """Raises ValueError for probabilities outside of [0, 1], and outcomes other than 0 and 1."""
+    if np.any((p < 0) | (p > 1)) or not np.all(np.isin(y, (0, 1))):
+        raise ValueError("probabilities must lie between 0 and 1, and outcomes be 0 or 1")
+
+
+def _draw_bins(ax: "Axes", curve: CalibrationCurve) -> None:
+    """A dot and an interval for each bin that has points."""
+    weight = np.asarray(curve.weight)
+    kept = weight > 0
+    n = weight[kept]
+    predicted = np.asarray(curve.probability)[kept]
+    observed = np.asarray(curve.frequency)[kept]
+    low, high = _wilson(observed, n)
+    ax.vlines(predicted, low, high, color=DOT, linewidth=1.4, alpha=0.55, zorder=2)
+    sizes = np.clip(160 * np.sqrt(n / n.max()), 14, None)
+    ax.scatter(
+        predicted, observed, s=sizes, color=DOT, edgecolors="white", linewidths=0.6, zorder=3
+    )
+
+
+def _wilson(rate: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's interval of 95 % for a probability, given a rate among n (Wilson 1927)."""
+    z = 1.96
+    centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * np.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
+    return centre - half, centre + half

@@ -1,0 +1,39 @@
+"""Rows to learn from and rows to hold out: by index, or a share of each class."""
+
+import jax
+import numpy as np
+from jaxtyping import Array, Bool, Int, PyTree
+
+
+def rows_of(points: PyTree, rows: np.ndarray | Array | int) -> PyTree:
+    """Some of a stack of points, by their indices or a mask; one of them, by its index."""
+    return jax.tree.map(lambda leaf: leaf[rows], points)
+
+
+def first_of_each(labels: np.ndarray, most: int) -> Int[np.ndarray, " m"]:
+    """Indices of at most `most` rows, ascending: the first rows of each class, in its proportion.
+
+    The very first row of each class comes before any second, so that no class is left out unless
+    there are more classes than rows. Labels (n,) are numbers or text.
+    """
+    share = np.zeros(len(labels))
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        share[rows] = np.arange(len(rows)) / len(rows)
+    return np.sort(np.argsort(share, kind="stable")[:most])
+
+
+def held_out_of_each(labels: np.ndarray, share: float) -> Bool[np.ndarray, " n"]:
+    """A mask of rows to hold out: the first `share` of each class, rounded.
+
+    At least one row of a class of two or more is held out, and none of a class of a single row.
+    Labels (n,) are numbers or text, in a random order if the choice is to be random.
+    """
+    chosen = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        least = int(len(rows) > 1)
+        count = max(round(share * len(rows)), least)
+        held_out = rows[:count]
+        chosen[held_out] = True
+    return chosen

@@ -1,0 +1,22 @@
+"""What solves the linear systems and quadratic programmes of the learners: their argument `solver`.
+
+`JitteredCholesky` and `ConjugateGradient` are linear solvers, as any of lineax's that solves
+positive semidefinite systems. `SMO` and `ProjectedGradient` solve the dual of a support vector
+machine, a `BoxProblem`; another such solver is a class derived from `AbstractDualSolver`.
+"""
+
+from kernax.core.conjugate_gradient import ConjugateGradient
+from kernax.core.solvers import JitteredCholesky
+from kernax.supervised.dual import BoxProblem
+from kernax.supervised.dual_solver import AbstractDualSolver
+from kernax.supervised.projected_gradient import ProjectedGradient
+from kernax.supervised.smo import SMO
+
+__all__ = [
+    "JitteredCholesky",
+    "ConjugateGradient",
+    "SMO",
+    "ProjectedGradient",
+    "AbstractDualSolver",
+    "BoxProblem",
+]

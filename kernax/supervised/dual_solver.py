@@ -1,0 +1,49 @@
+"""The interface of solvers of the quadratic programme in `dual`, and the checks of settings."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Float, Int
+
+from kernax.core.parameters import check_count
+from kernax.supervised.dual import BoxProblem
+
+
+class AbstractDualSolver(eqx.Module):
+    """A solver of a `BoxProblem`, to a violation of `tol` in units of the targets."""
+
+    tol: eqx.AbstractVar[float]
+
+    @abc.abstractmethod
+    def solve(
+        self,
+        problem: BoxProblem,
+        beta: Float[Array, " n"],
+        residual: Float[Array, " n"],
+        tol: Float[Array, ""],
+    ) -> tuple[Float[Array, " n"], Int[Array, ""]]:
+        """Coefficients whose violation is at most `tol`, and the number of steps it took.
+
+        `beta` is a feasible point to start from, and `residual` its residual.
+        """
+
+
+def as_dual_solver(solver: Any, default: AbstractDualSolver) -> AbstractDualSolver:
+    """The solver, or the default for None. Raises ValueError for anything else.
+
+    A class in place of an instance is refused, too.
+    """
+    if solver is not None and not isinstance(solver, AbstractDualSolver):
+        raise ValueError(
+            f"solver must be kernax.solvers.SMO() or ProjectedGradient(), called, but is {solver!r}"
+        )
+    return default if solver is None else solver
+
+
+def check_tolerance(tol: float, max_steps: int | None) -> None:
+    """Raises ValueError for settings of a solver that make no sense."""
+    if not 0 < tol < 1:
+        raise ValueError(f"tol must be between 0 and 1, but is {tol!r}")
+    if max_steps is not None:
+        check_count(max_steps, "max_steps")

@@ -1,0 +1,7 @@
+"""Labelled, ordered trees, such as parse trees, as points: `encode` makes a stack of them, for
+`kernax.SubsetTree`.
+"""
+
+from kernax.kernels.trees import Trees, encode
+
+__all__ = ["encode", "Trees"]

@@ -1,0 +1,30 @@
+"""How a solve ended: which of several endings it is."""
+
+import jax
+import jax.numpy as jnp
+from conftest import needs_x64
+
+from kernax.core.solution import RESULTS, first_that_holds
+
+pytestmark = needs_x64  # once: no precision touches it
+
+
+def ending(first, second):
+    return first_that_holds(
+        [(first, RESULTS.nonfinite), (second, RESULTS.successful)], otherwise=RESULTS.inaccurate
+    )
+
+
+def test_the_first_ending_that_holds_comes_before_later_ones_and_the_last_before_none():
+    words = jax.vmap(ending)(
+        jnp.array([True, True, False, False]), jnp.array([True, False, True, False])
+    )
+    assert list(words == RESULTS.nonfinite) == [True, True, False, False]
+    assert list(words == RESULTS.successful) == [False, False, True, False]
+    assert list(words == RESULTS.inaccurate) == [False, False, False, True]
+
+
+def test_a_result_without_an_ending_that_holds_is_left_as_it_was():
+    result = jax.jit(lambda no: first_that_holds([(no, RESULTS.diverged)], RESULTS.not_psd))(False)
+    assert result == RESULTS.not_psd
+    assert first_that_holds([], otherwise=RESULTS.not_psd) == RESULTS.not_psd

@@ -1,0 +1,149 @@
+"""What learning in stages is made of: priors, folds, rows to hold out, lengthscales that move
+together, and which stage is kept.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import DTYPE
+
+import kernax as kx
+from kernax.selection import regression
+from kernax.selection.classification import calibrated_losses, log_losses, signs_of_columns
+from kernax.selection.folds import count_off, leaving_out
+from kernax.selection.priors import priors_around
+from kernax.selection.rows import first_of_each, held_out_of_each, rows_of
+from kernax.selection.stages import Stage, Together, choose, last_that_pays
+
+
+def test_priors_are_normal_in_logarithms_around_the_start_and_an_inverse_gamma_wall_for_noise():
+    start = regression.ProcessModel(2.0 * kx.RBF(jnp.array([1.0, 3.0])) + kx.Polynomial(2, 0.0))
+    priors = priors_around(start, floored=["noise"])
+    assert float(priors.penalty(start)) == pytest.approx(1e-4 / 0.1, rel=1e-6)
+    moved = regression.ProcessModel(
+        2.0 * kx.RBF(jnp.array([1.0, 3 * np.e**2])) + kx.Polynomial(2, 0.0), jnp.asarray(1e-4)
+    )
+    assert float(priors.penalty(moved)) == pytest.approx((2 / 2.0) ** 2 / 2 + 1, rel=1e-5)
+
+
+def test_folds_balance_every_class_and_those_of_some_rows_have_the_shape_of_those_of_all():
+    labels = np.array(["u"] * 10 + ["v"] * 5 + ["w"] * 3)
+    folds = count_off(labels, 4)
+    for name in "uvw":
+        counts = np.bincount(folds[labels == name], minlength=4)
+        assert counts.max() - counts.min() <= 1
+    assert np.ptp(np.bincount(folds)) <= 1
+    some = np.where(folds == 0, -1, folds)
+    whole, part = leaving_out(folds, 4), leaving_out(some, 4)
+    assert jax.tree.map(jnp.shape, whole) == jax.tree.map(jnp.shape, part)
+    for fold in range(1, 4):
+        learned = np.asarray(part.learn[fold])[np.asarray(part.learn_weights[fold]) > 0]
+        scored = np.asarray(part.score[fold])[np.asarray(part.score_weights[fold]) > 0]
+        np.testing.assert_array_equal(np.sort([*learned, *scored]), np.flatnonzero(folds != 0))
+        np.testing.assert_array_equal(scored, np.flatnonzero(folds == fold))
+
+
+def test_lengthscales_move_together_by_their_mean_factor_or_not_at_all():
+    model = lambda a, b: kx.Model(3.0 * kx.RBF(jnp.array([a, b])))
+    centres = priors_around(model(1.0, 4.0)).centres
+    together = Together(jnp.asarray(True), centres)(model(2.0, 32.0))
+    np.testing.assert_allclose(together.kernel.kernel.lengthscale, [4.0, 16.0], rtol=1e-5)
+    apart = Together(jnp.asarray(False), centres)(model(2.0, 32.0))
+    np.testing.assert_allclose(apart.kernel.kernel.lengthscale, [2.0, 32.0], rtol=1e-6)
+
+
+def test_a_stage_is_kept_if_it_is_better_by_more_than_its_standard_error_than_the_one_kept_before():
+    noise = np.tile([1.0, -1.0], 50)  # a standard error of 0.1 of any difference with it
+    stage = lambda name, level, amount: Stage(name, name, level + amount * noise)
+    stages = [
+        stage("written", 1.0, 0.0),
+        stage("worse", 1.2, 0.0),
+        stage("unsure", 0.95, 1.0),
+        stage("sure", 0.85, 1.0),
+    ]
+    for count, kept in ((1, "written"), (2, "written"), (3, "written"), (4, "sure")):
+        choice = last_that_pays(stages[:count])
+        assert choice.kept.name == kept
+        assert choice.account("log loss")[-1] == f"saved: {kept}"
+    assert (
+        choice.account("log loss")[2]
+        == "  1.2000  worse: worse by 0.2000, standard error 0.0000: not kept"
+    )
+    assert (
+        choice.account("log loss")[3]
+        == "  0.9500  unsure: better by 0.0500, standard error 0.1005: not kept"
+    )
+
+
+def test_a_quarter_of_each_class_is_held_out_but_never_all_of_one():
+    names = np.array(["u"] * 8 + ["v"] * 2 + ["w"])
+    held_out = held_out_of_each(names, 0.25)
+    assert [int(held_out[names == name].sum()) for name in "uvw"] == [2, 1, 0]
+    assert held_out[0]
+    assert held_out[8]
+
+
+def test_the_first_rows_of_each_class_keep_its_proportion_and_no_class_is_left_out():
+    names = np.array(["u"] * 8 + ["v"] * 4 + ["w"])
+    chosen = first_of_each(names, 7)
+    np.testing.assert_array_equal(chosen, [0, 1, 2, 3, 8, 9, 12])
+    assert set(names[first_of_each(names, 3)]) == set("uvw")
+    np.testing.assert_array_equal(first_of_each(names, 100), np.arange(13))
+
+
+def test_rows_are_taken_from_every_part_of_a_stack():
+    stack = (np.arange(6).reshape(3, 2), {"a": np.arange(3)})
+    some = rows_of(stack, np.array([2, 0]))
+    np.testing.assert_array_equal(some[0], [[4, 5], [0, 1]])
+    np.testing.assert_array_equal(some[1]["a"], [2, 0])
+    assert rows_of(stack, 1)[1]["a"] == 1
+
+
+def test_columns_of_two_classes_are_one_sign_and_of_three_a_sign_each():
+    np.testing.assert_array_equal(signs_of_columns(np.eye(2)), [-1, 1])
+    np.testing.assert_array_equal(signs_of_columns(np.eye(3)), 2 * np.eye(3) - 1)
+
+
+def test_losses_of_two_classes_by_log_odds_are_those_by_a_value_for_each():
+    Y = jnp.asarray(np.eye(2)[[0, 1, 1]], DTYPE)
+    f = jnp.asarray([0.3, -2.0, 5.0], DTYPE)
+    both = jnp.stack([jnp.zeros_like(f), f], 1)
+    np.testing.assert_allclose(log_losses(f, Y), log_losses(both, Y), rtol=1e-5)
+
+
+def test_decision_values_of_a_fit_that_failed_have_no_loss_and_leave_the_others_alone():
+    Y = jnp.asarray(np.eye(2)[np.arange(20) % 2], DTYPE)
+    values = jnp.asarray(np.where(np.arange(20) % 2, 1.0, -1.0) + np.arange(20) / 10, DTYPE)
+    losses = calibrated_losses(values, Y)
+    assert np.all(np.isfinite(losses))
+    np.testing.assert_allclose(calibrated_losses(10 * values, Y), losses, rtol=1e-2)
+    assert np.all(np.isnan(calibrated_losses(values.at[3].set(jnp.nan), Y)))
+
+
+def test_stages_are_chosen_by_rows_that_they_have_not_seen_and_progress_sees_every_run():
+    """A constant that is learned from the rows of a fold: its loss elsewhere decides."""
+    labels = np.array(["u", "v"] * 12)
+    Y = jnp.asarray(np.eye(2)[np.arange(24) % 2], DTYPE)
+    X = jnp.zeros((24, 1), DTYPE)
+
+    def loss(model, X, Y, folds, priors, together):
+        level = together(model).kernel.scale
+        return jnp.sum(folds.score_weights * (level - 4) ** 2) / jnp.sum(folds.score_weights)
+
+    def values(model, X, Y, fold):
+        return jnp.full(fold.score.shape, model.kernel.scale)
+
+    jobs = []
+
+    def progress(given):
+        jobs.extend(given)
+        return given
+
+    start = kx.Model(3.0 * kx.RBF())
+    off = lambda scored, Y: (scored - 4) ** 2 + jnp.arange(24.0) / 1e6
+    choice = choose(start, X, Y, labels, loss, values, off, progress=progress)
+    assert len(jobs) == 5
+    assert choice.stages[0].name == "as written"
+    assert choice.kept is choice.stages[1]
+    assert float(choice.kept.model.kernel.scale) == pytest.approx(4, abs=0.1)
