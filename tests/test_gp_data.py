@@ -161,7 +161,7 @@ def test_learning_meets_no_failure_and_float32_agrees_with_float64(name):
     assert solution.stats["loss"] < objective(start, X, y)
     if not X64:
         with jax.enable_x64(True):
-            model = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), solution.value)
+            model = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), solution.value)
             exact = objective(model, X.astype(float), y.astype(float))
         # Measured: 1e-5 after ten steps of CO2, 1e-3 after twenty, when little but rounding is left
         # to climb; 1e-5 on concrete.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.numerics import eps_of, matmul
+from kernax.core.numerics import chosen, eps_of, matmul
 from kernax.core.sharding import while_loop
 from kernax.core.solution import RESULTS
 from kernax.core.solvers import (

@@ -70,8 +70,8 @@ def log_density(
 
     Weights are powers of the likelihood: two is the observation repeated, zero the observation
     removed. With `P = T^-1` and `a = P W y` it is `-1/2 (log |T| + y.a) - 1/2 sum (w log 2 pi - (1
-    - w) log noise)`. Its value takes `y.a` as the squares of whitened data, which do not cancel. NaN
-    where there is no factor.
+    - w) log noise)`. Its value takes `y.a` as the squares of whitened data, which do not cancel.
+    NaN where there is no factor.
     """
     return _log_density(system, y, stopped(factor))
 

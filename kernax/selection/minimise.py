@@ -13,7 +13,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from kernax.core.intervals import REAL
-from kernax.core.numerics import eps_of
+from kernax.core.numerics import chosen, eps_of
 from kernax.core.parameters import Rebuild, Trainable, as_floats, unconstrain
 from kernax.core.sharding import compiled, while_loop
 from kernax.core.solution import RESULTS, Solution

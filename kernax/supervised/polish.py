@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from kernax.core.numerics import chosen
 from kernax.supervised.active_set import ActiveSystem, equation_residual
 from kernax.supervised.dual import BoxProblem, Point, violation
 
