@@ -13,6 +13,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
 import kernax
+from kernax.core import factors
 from kernax.core.boundary import as_noise, as_scalar, as_targets, as_weights
 from kernax.core.factors import factorise
 from kernax.core.intervals import NONNEGATIVE
@@ -616,6 +617,21 @@ def test_an_inverse_by_halves_is_the_inverse_on_both_sides_of_every_split(rng, n
     inverse = jax.jit(lambda A: factorise(DenseGram(A)).inverse())
     np.testing.assert_allclose(inverse(A) @ A, np.eye(n), atol=1e-11)
     assert np.all(np.isnan(inverse(-A)))
+
+
+@pytest.mark.parametrize("n", [7, 8, 9, 17, 33])
+def test_a_cholesky_factor_by_halves_is_that_of_the_whole_on_both_sides_of_the_split(
+    rng, n, monkeypatch
+):
+    A = rng.normal(size=(n, n + 5)).astype(DTYPE)
+    A = jnp.asarray(A @ A.T / n) + 0.1 * jnp.eye(n)
+    expected = np.linalg.cholesky(A)
+    monkeypatch.setattr(factors, "_LONGEST_COLUMN", 8 * A.dtype.itemsize)
+    found = factorise(DenseGram(A))
+    assert found.exists
+    np.testing.assert_allclose(found.lower, expected, atol=TOLERANCE["value"])
+    indefinite = A.at[-1, -1].add(-10)
+    assert not factorise(DenseGram(indefinite)).exists
 
 
 @needs_x64

@@ -3,6 +3,7 @@ files get.
 """
 
 import ast
+import re
 import statistics
 import subprocess
 import sys
@@ -101,6 +102,14 @@ def test_a_module_imports_only_from_the_layers_below_it(path):
         assert any(f"{imported}.".startswith(f"{name}.") for name in allowed(module)), (
             f"{module} imports {imported}"
         )
+
+
+def test_the_map_lists_core_line_by_line_as_it_is_enforced():
+    text = (PACKAGE.parent / ".github" / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", text, re.MULTILINE)
+    lines = [tuple(re.findall(r"`(\w+)`", row)) for row in rows]
+    start = lines.index(CORE[0])
+    assert tuple(lines[start : start + len(CORE)]) == CORE
 
 
 def test_the_layer_rule_would_catch_a_learner_that_knows_a_kernel(tmp_path):

@@ -7,6 +7,7 @@ from functools import partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import lineax as lx
 import numpy as np
 import pytest
 from conftest import TOLERANCE, X64, check_derivatives, needs_x32, needs_x64, real_data
@@ -404,8 +405,9 @@ def test_a_failed_solve_is_a_status_or_an_exception_and_inside_jit_a_runtime_err
         ({"weights": np.zeros(24)}, "weights must not all be zero"),
         (
             {"block_size": 4, "solver": kernax.solvers.JitteredCholesky()},
-            "Cholesky needs the whole matrix",
+            "JitteredCholesky needs the whole matrix",
         ),
+        ({"block_size": 4, "solver": lx.LU()}, "LU needs the whole matrix: leave out block_size"),
         ({"X": np.ones(24)}, r"pass X\[:, None\]"),
     ],
 )

@@ -340,6 +340,26 @@ def _attempt(
     operator = eqx.combine(tied, rest)
     n = operator.in_size()
     A = operator.as_matrix() + jitter * jnp.eye(n, dtype=jitter.dtype)
-    packed = lax.linalg.cholesky(A.T, symmetrize_input=False).T.reshape(-1)
+    packed = _upper_factor(A).reshape(-1)
     # False for NaN. The diagonal of A itself would keep A from being overwritten.
     return CholeskyFactor(packed, jitter, jnp.all(packed[:: n + 1] ** 2 > least))
+
+
+_LONGEST_COLUMN = 90_000  # bytes: 11250 numbers of float64, 22500 of float32
+
+
+def _upper_factor(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """U of `A = U^T U`, by halves where LAPACK may not be trusted with all of A; NaN where there is
+    none.
+
+    OpenBLAS, in SciPy, overruns a buffer of fixed size where two threads factorise columns of more
+    than 124 kB (n = 15500 in float64), and takes down the process (OpenBLAS issue 2562).
+    """
+    n = len(A)
+    if n * A.dtype.itemsize <= _LONGEST_COLUMN:
+        return lax.linalg.cholesky(A.T, symmetrize_input=False).T
+    h = n // 2
+    corner = _upper_factor(A[:h, :h])
+    right = lax.linalg.triangular_solve(corner.T, A[:h, h:], left_side=True, lower=True)
+    rest = _upper_factor(A[h:, h:] - matmul(right.T, right))
+    return jnp.block([[corner, right], [jnp.zeros((n - h, h), A.dtype), rest]])

@@ -48,6 +48,17 @@ def accurate_residual(solver: lx.AbstractLinearSolver, dtype: Any) -> float:
 
 
 @functools.singledispatch
+def needs_whole_matrix(solver: lx.AbstractLinearSolver) -> bool:
+    """Whether a solver factorises, for which it needs all entries of the matrix at once."""
+    return False
+
+
+@needs_whole_matrix.register(lx.Cholesky | lx.LU | lx.QR | lx.SVD)
+def _(solver) -> bool:
+    return True
+
+
+@functools.singledispatch
 def word_for_inaccuracy(solver: lx.AbstractLinearSolver) -> Any:
     """The result of a solve that claims success and leaves more than that."""
     return RESULTS.inaccurate
@@ -145,3 +156,8 @@ class JitteredCholesky(AbstractSymmetricSolver):
         result = lx.RESULTS.where(state.exists, lx.RESULTS.successful, lx.RESULTS.singular)
         solution, (_, stats) = state.solve_and_report(vector[:, None])
         return solution[:, 0], result, stats
+
+
+@needs_whole_matrix.register
+def _(solver: JitteredCholesky) -> bool:
+    return True

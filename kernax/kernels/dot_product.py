@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from kernax.core.features import Features, explicit_features
 from kernax.core.kernel import NO_POWER, AbstractKernel
 from kernax.core.numerics import dot, matmul, vectors
 from kernax.core.parameters import integer, nonnegative, positive, real
@@ -20,6 +21,11 @@ class Linear(AbstractKernel):
     def __call__(self, x, z):
         x, z = vectors(x, z)
         return dot(x, z)
+
+
+@explicit_features.register
+def _(kernel: Linear) -> Features:
+    return lambda x: vectors(x, x)[0]
 
 
 class Polynomial(AbstractKernel):
@@ -74,6 +80,11 @@ class BilinearForm(AbstractKernel):
     def __call__(self, x, z):
         x, z = vectors(x, z, self.factor[:, 0])
         return dot(matmul(x, self.factor), matmul(z, self.factor))
+
+
+@explicit_features.register
+def _(kernel: BilinearForm) -> Features:
+    return lambda x: matmul(vectors(x, x, kernel.factor[:, 0])[0], kernel.factor)
 
 
 def _check_symmetric(B: np.ndarray, tolerance: float) -> None:

@@ -24,7 +24,7 @@ from kernax.core.solution import (
     void_unless_known,
     warn_of_rounding,
 )
-from kernax.core.solvers import JitteredCholesky, accurate_residual
+from kernax.core.solvers import JitteredCholesky, accurate_residual, needs_whole_matrix
 from kernax.core.task import Task, check_task, may_be_positive
 
 
@@ -98,15 +98,17 @@ def _check_is_solver(solver: Any) -> None:
 
 
 def _solver_for(solver: lx.AbstractLinearSolver | None, in_blocks: bool) -> lx.AbstractLinearSolver:
-    """The solver, or the default. Raises ValueError for Cholesky where K is computed in blocks."""
-    if in_blocks and isinstance(solver, JitteredCholesky | lx.Cholesky):
+    """The solver, or the default. Raises ValueError for one that factorises where K is computed in
+    blocks.
+    """
+    if solver is None:
+        return ConjugateGradient() if in_blocks else JitteredCholesky()
+    if in_blocks and needs_whole_matrix(solver):
         raise ValueError(
-            "Cholesky needs the whole matrix: leave out block_size, or use "
+            f"{type(solver).__name__} needs the whole matrix: leave out block_size, or use "
             "solver=kernax.solvers.ConjugateGradient()"
         )
-    if solver is not None:
-        return solver
-    return ConjugateGradient() if in_blocks else JitteredCholesky()
+    return solver
 
 
 @compiled
