@@ -20,7 +20,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.batching import one_by_one
-from kernax.core.numerics import eps_of, matmul
+from kernax.core.numerics import eps_of, matmul, positive_or_one
 from kernax.core.sharding import while_loop
 from kernax.core.solution import RESULTS
 
@@ -220,7 +220,7 @@ def _rotated(now: _Change, k: Array, sign: float) -> _Change:
     column = now.lower[:, k]
     pivot = column[k]
     square = pivot**2 + sign * v[k] ** 2
-    root = jnp.sqrt(jnp.where(square > 0, square, 1))
+    root = jnp.sqrt(positive_or_one(square))
     cosine = root / pivot
     sine = v[k] / pivot
     places = jnp.arange(len(v))

@@ -14,7 +14,7 @@ from kernax.core.batching import one_by_one
 from kernax.core.boundary import as_targets
 from kernax.core.factors import AbstractFactor
 from kernax.core.foreign import as_gram
-from kernax.core.numerics import beside, matmul, split_by_tangent, stopped
+from kernax.core.numerics import beside, matmul, positive_or_one, split_by_tangent, stopped
 from kernax.core.operators import AbstractGram
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
@@ -90,7 +90,7 @@ class WeightedSystem(eqx.Module):
         multiply = jax.vmap(self.gram.careful_mv, 1, 1) if narrow else self.gram.mv
         off = rhs - known - self.weights.times(multiply(A)) - self.shift[:, None] * A
         size = jnp.linalg.norm(rhs, axis=0)
-        return off, jnp.where(size > 0, size, 1)
+        return off, positive_or_one(size)
 
 
 def unit_of(columns: Array) -> Array:
@@ -233,7 +233,7 @@ def without_border(
     # In units of the border's solution: of a tiny ridge its sum would overflow, and b = y / inf be
     # zero.
     size = stopped(jnp.max(jnp.abs(of_border)))
-    size = jnp.where(size > 0, size, 1)
+    size = positive_or_one(size)
     pull = jnp.sum(beside(along, of_border) * (of_border / size), 0)
     sums = jnp.sum(beside(along, of_rhs) * (of_rhs / size), 0) - total / size
     b = bias_of(pull, sums)

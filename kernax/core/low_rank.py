@@ -5,7 +5,7 @@ from jaxtyping import Array, Bool, Float
 
 from kernax.core.batching import one_by_one
 from kernax.core.factors import AbstractDirectFactor, CholeskyFactor, factorise
-from kernax.core.numerics import beside, eps_of, matmul
+from kernax.core.numerics import beside, eps_of, matmul, positive_or_one
 from kernax.core.operators import LowRankGram
 
 
@@ -96,7 +96,7 @@ def _direction_of(
     slight = 16 * eps_of(outside) * size
     length = jnp.linalg.norm(outside)
     length = jnp.where(length > slight, length, 0)
-    return jnp.where(length > 0, outside / jnp.where(length > 0, length, 1), 0), length
+    return jnp.where(length > 0, outside / positive_or_one(length), 0), length
 
 
 def _low_rank_factor(operator: LowRankGram) -> LowRankFactor:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 
 from kernax.core.cancellation import extra_bits
 from kernax.core.newton import Misfit
-from kernax.core.numerics import eps_of, matmul, stopped
+from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.operators import AbstractGram
 
 
@@ -63,7 +63,7 @@ def slope_of_risk(
     underflow. `gradient` is that of the losses. Several classes are columns, and d_b a row.
     """
     unit = jnp.max(abs(Kd)) + jnp.max(abs(d_b))
-    unit = jnp.where(unit > 0, unit, 1)
+    unit = positive_or_one(unit)
     v = Kd + d_b
     Kd = Kd / unit
     d_b = d_b / unit
@@ -139,5 +139,5 @@ def _most_excused(terms: Float[Array, "n *c"], bias: bool) -> Float[Array, "..."
     if not bias:
         return most
     # The limit for the sum takes the 2-norm of the terms instead of their maximum.
-    length = jnp.sqrt(jnp.sum((terms / jnp.where(largest > 0, largest, 1)) ** 2))
+    length = jnp.sqrt(jnp.sum((terms / positive_or_one(largest)) ** 2))
     return most * jnp.stack([jnp.ones_like(length), length])

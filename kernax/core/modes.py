@@ -18,7 +18,7 @@ from kernax.core.misfit import (
     values_of,
 )
 from kernax.core.newton import AbstractConvexProblem, Iterate, minimum
-from kernax.core.numerics import matmul, stopped
+from kernax.core.numerics import matmul, positive_or_one, stopped
 from kernax.core.operators import AbstractGram, is_finite
 from kernax.core.solution import RESULTS, first_that_holds, void_unless_known
 from kernax.core.solvers import JitteredCholesky
@@ -209,10 +209,10 @@ def _solved(
     Each row is divided by its diagonal entry, and each column by its largest entry.
     """
     entry = stopped(h * gram.diagonal() + ridge)
-    entry = jnp.where(entry > 0, entry, 1)
+    entry = positive_or_one(entry)
     columns = columns / entry[:, None]
     largest = stopped(jnp.max(abs(columns), 0, keepdims=True))
-    largest = jnp.where(largest > 0, largest, 1)
+    largest = positive_or_one(largest)
     system = WeightedSystem.of(gram, PointWeights(h / entry), ridge / entry)
     solved, _, _ = weighted_solve(system, columns / largest, JitteredCholesky())
     return solved * largest

@@ -14,7 +14,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from kernax.core.numerics import chosen, eps_of, split_by_tangent
+from kernax.core.numerics import chosen, eps_of, positive_or_one, split_by_tangent
 from kernax.core.sharding import while_loop
 from kernax.core.solution import RESULTS, first_that_holds
 
@@ -78,7 +78,7 @@ class Misfit(eqx.Module):
     def relative(self) -> Float[Array, ""]:
         """The largest residual, relative to the terms of its sum and of the point's values."""
         whole = self.size + self.rounding / eps_of(self.size)
-        return jnp.max(self.left / jnp.where(whole > 0, whole, 1))
+        return jnp.max(self.left / positive_or_one(whole))
 
 
 class Iterate(eqx.Module):

@@ -176,20 +176,20 @@ def safe_sqrt(s: Array) -> Array:
 @safe_sqrt.defjvp
 def _safe_sqrt_jvp(primals, tangents):
     root = safe_sqrt(primals[0])
-    return root, tangents[0] * jnp.where(root > 0, 1 / (2 * jnp.where(root > 0, root, 1)), 0)
+    return root, tangents[0] * jnp.where(root > 0, 1 / (2 * positive_or_one(root)), 0)
 
 
 @jax.custom_jvp
 def safe_power(s: Array, p: Array) -> Array:
     """`s^p` for s >= 0 and p > 0, with slope 0 instead of infinity at s = 0 where p < 1."""
-    return jnp.where(s > 0, jnp.exp(p * jnp.log(jnp.where(s > 0, s, 1))), 0)
+    return jnp.where(s > 0, jnp.exp(p * jnp.log(positive_or_one(s))), 0)
 
 
 @safe_power.defjvp
 def _safe_power_jvp(primals, tangents):
     (s, p) = primals
     (ds, dp) = tangents
-    log_s = jnp.log(jnp.where(s > 0, s, 1))
+    log_s = jnp.log(positive_or_one(s))
     power = safe_power(s, p)
     slope = jnp.where(
         s > 0, p * jnp.exp((p - 1) * log_s), jnp.where(p == 1, 1, 0).astype(power.dtype)
@@ -216,7 +216,7 @@ def _matern_jvp(p, primals, tangents):
     (dq,) = tangents
     if p == 0:
         r = safe_sqrt(q)
-        slope = jnp.where(r > 0, -jnp.exp(-r) / (2 * jnp.where(r > 0, r, 1)), 0)
+        slope = jnp.where(r > 0, -jnp.exp(-r) / (2 * positive_or_one(r)), 0)
     else:
         slope = -matern(p - 1, q) / (2 * (2 * p - 1))
     return matern(p, q), slope * dq
@@ -279,6 +279,11 @@ def trapezoid_nodes(
 def chosen(condition: Array, yes: PyTree, no: PyTree) -> Any:
     """`jnp.where` for each pair of arrays of two trees of one structure."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+
+
+def positive_or_one(x: Array) -> Array:
+    """x where it is positive, one elsewhere: a divisor, where what it divides is zero as well."""
+    return jnp.where(x > 0, x, 1)
 
 
 def split_by_tangent(primals: Any, tangents: Any) -> tuple[Any, Any]:

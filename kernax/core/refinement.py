@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kernax.core.numerics import eps_of
+from kernax.core.numerics import eps_of, positive_or_one
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import while_loop
 
@@ -48,7 +48,7 @@ def refined(
 
     # The first solve is one of the loop, so that it stands in the program once.
     end = while_loop(go_on, once, _Refinement.of(b))
-    relative = end.size / jnp.where(whole > 0, whole, 1)
+    relative = end.size / positive_or_one(whole)
     return times_power_of_two(end.solution, unit), relative
 
 

@@ -12,7 +12,7 @@ from jax.scipy.special import gammainc, gammaln
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kernax.core.kernel import AbstractKernel, AbstractStationary
-from kernax.core.numerics import floored, quadrature_size, trapezoid_nodes, vectors
+from kernax.core.numerics import floored, positive_or_one, quadrature_size, trapezoid_nodes, vectors
 
 
 class Eigenpairs(NamedTuple):
@@ -117,13 +117,13 @@ def gamma_mean(alpha: Array, power: float, q: Array) -> Array:
     to 30, up to 5 dimensions).
     """
     p = alpha - power
-    size = jnp.where(q > 0, q, 1)
+    size = positive_or_one(q)
     # As for `matern_of_any_order` the trapezoid rule in t = log v converges geometrically.
     digits, count = quadrature_size(q.dtype)
     window = _gamma_window(lax.stop_gradient(p), lax.stop_gradient(size), digits)
     t, step = trapezoid_nodes(*window, count)
     mean = step * jnp.sum(jnp.exp(p * t - jnp.exp(t) - size / 4 * jnp.exp(-t) - gammaln(alpha)))
-    at_zero = jnp.where(p > 0, jnp.exp(gammaln(jnp.where(p > 0, p, 1)) - gammaln(alpha)), jnp.inf)
+    at_zero = jnp.where(p > 0, jnp.exp(gammaln(positive_or_one(p)) - gammaln(alpha)), jnp.inf)
     return jnp.where(q > 0, mean, at_zero)
 
 

@@ -14,7 +14,11 @@ from kernax.core.parameters import integer, nonnegative, positive, real
 
 
 class Linear(AbstractKernel):
-    """`x . z`: linear functions through the origin, in squared units of x."""
+    """`x . z`: linear functions through the origin, in squared units of x.
+
+    With fewer dimensions than points, ridge and logistic regression, Gaussian processes and the
+    perceptron are solved in those, and never hold K.
+    """
 
     mirrors: ClassVar[bool] = True
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from kernax.core.functions import as_module
 from kernax.core.kernel import AbstractKernel, as_kernel
-from kernax.core.numerics import dot, floored, safe_sqrt, squared_distance, vectors
+from kernax.core.numerics import dot, floored, positive_or_one, safe_sqrt, squared_distance, vectors
 from kernax.core.parameters import check_count, data, integer, positive, real
 from kernax.core.spectral_densities import Eigenpairs
 
@@ -217,9 +217,9 @@ class ArcCosine(AbstractKernel):
 def _polar(x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, " d"]]:
     """|x| and x / |x|, which is zero where x is; no square overflows."""
     size = lax.stop_gradient(jnp.max(jnp.abs(x)))
-    size = jnp.where(size > 0, size, 1)  # a constant: the derivatives of both do not depend on it
+    size = positive_or_one(size)  # a constant: the derivatives of both do not depend on it
     length = safe_sqrt(dot(x / size, x / size))
-    return size * length, jnp.where(length > 0, x / size / jnp.where(length > 0, length, 1), 0)
+    return size * length, jnp.where(length > 0, x / size / positive_or_one(length), 0)
 
 
 def _angle(u: Float[Array, " d"], v: Float[Array, " d"]) -> Float[Array, ""]:

@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 from kernax.core.batching import largest_of_batch, one_by_one
 from kernax.core.factors import cholesky_factor
 from kernax.core.linalg import without_border
-from kernax.core.numerics import split_by_tangent, stopped
+from kernax.core.numerics import positive_or_one, split_by_tangent, stopped
 from kernax.core.operators import AbstractGram, DenseGram
 from kernax.supervised.dual import BoxProblem, Point, bias_interval, middle
 
@@ -165,7 +165,7 @@ def _padded_matrix(
     The other points have that mean on the diagonal, and zeros beside it.
     """
     mean = jnp.sum(inside * jnp.diagonal(K)) / jnp.maximum(jnp.sum(inside), 1)
-    filler = jnp.diag((1 - inside) * jnp.where(mean > 0, mean, 1))
+    filler = jnp.diag((1 - inside) * positive_or_one(mean))
     return inside[:, None] * K * inside[None, :] + filler, mean
 
 

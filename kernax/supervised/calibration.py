@@ -12,7 +12,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.memory import check_memory
 from kernax.core.newton import AbstractConvexProblem, Iterate, Misfit, minimum
-from kernax.core.numerics import eps_of, is_concrete, stopped
+from kernax.core.numerics import eps_of, is_concrete, positive_or_one, stopped
 from kernax.core.parameters import data
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
@@ -180,7 +180,7 @@ class Isotonic(eqx.Module):
         left = jnp.clip(jnp.searchsorted(self.values, f, side="right") - 1, 0)
         right = jnp.minimum(left + 1, len(self.values) - 1)
         gap = self.values[right] - self.values[left]
-        part = jnp.clip((f - self.values[left]) / jnp.where(gap > 0, gap, 1), 0, 1)
+        part = jnp.clip((f - self.values[left]) / positive_or_one(gap), 0, 1)
         rise = self.probabilities[right] - self.probabilities[left]
         return self.probabilities[left] + part * rise
 
@@ -236,7 +236,7 @@ def _means_between(
     first = jnp.searchsorted(values, values, side="left")
     last = jnp.searchsorted(values, values, side="right") - 1
     weight = _sums_between(w)[first][:, last]
-    mean = _sums_between(w_plus)[first][:, last] / jnp.where(weight > 0, weight, 1)
+    mean = _sums_between(w_plus)[first][:, last] / positive_or_one(weight)
     return jnp.where(weight > 0, mean, jnp.where(ordered, jnp.inf, 0))
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.numerics import eps_of
+from kernax.core.numerics import eps_of, positive_or_one
 from kernax.core.operators import AbstractGram
 from kernax.supervised.dual import BoxProblem, Point
 
@@ -31,7 +31,7 @@ def certificate(point: Point, problem: BoxProblem) -> dict[str, Array]:
     stats = {"primal": dual + gap, "dual": dual, "gap": gap}
     objective = objective_size(stats)
     of_total = _missing(point, problem) * jnp.max(abs(off))
-    relative_gap = (gap + of_total) / jnp.where(objective > 0, objective, 1)
+    relative_gap = (gap + of_total) / positive_or_one(objective)
     return stats | {"relative_gap": relative_gap} | _counts(point.beta, problem)
 
 
@@ -65,7 +65,7 @@ def _finite_bounds(
     is the same.
     """
     variance = jnp.max(problem.diagonal())
-    ample = 10 * jnp.max(abs(point.beta)) + problem.scale / jnp.where(variance > 0, variance, 1)
+    ample = 10 * jnp.max(abs(point.beta)) + problem.scale / positive_or_one(variance)
     low = jnp.where(jnp.isinf(problem.low), -ample, problem.low)
     high = jnp.where(jnp.isinf(problem.high), ample, problem.high)
     return low, high

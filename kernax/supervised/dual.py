@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from kernax.core.losses import AbstractPiecewiseLinearLoss
+from kernax.core.numerics import positive_or_one
 from kernax.core.operators import AbstractGram
 from kernax.core.powers import exponent_of, times_power_of_two
 
@@ -158,4 +159,4 @@ def size_of_targets(y: Float[Array, " n"], bias: bool) -> Float[Array, ""]:
     unit = exponent_of(jnp.max(abs(y)))  # so that no square over- or underflows
     y = times_power_of_two(y, -unit)
     size = times_power_of_two(jnp.std(y) if bias else jnp.sqrt(jnp.mean(y * y)), unit)
-    return jnp.where(size > 0, size, 1)
+    return positive_or_one(size)

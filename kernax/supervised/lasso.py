@@ -8,7 +8,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.boundary import as_scalar, as_stack, dtype_of
 from kernax.core.intervals import NONNEGATIVE
-from kernax.core.numerics import eps_of, matmul, stopped
+from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.operators import DenseGram
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
@@ -201,7 +201,7 @@ def _problem(
         high=unbounded,
         epsilon=penalty / 2,
         total=None,
-        scale=jnp.where(largest > 0, largest, 1),
+        scale=positive_or_one(largest),
     )
 
 

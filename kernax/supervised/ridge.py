@@ -13,7 +13,7 @@ from kernax.core.intervals import NONNEGATIVE
 from kernax.core.inverse import AbstractInverse, inverse_of
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, unit_of, weighted_solve, without_border
-from kernax.core.numerics import eps_of, stopped
+from kernax.core.numerics import eps_of, positive_or_one, stopped
 from kernax.core.powers import times_power_of_two
 from kernax.core.sharding import compiled
 from kernax.core.solution import (
@@ -59,8 +59,8 @@ def kernel_ridge(
             the right derivative.
         solver: one of `kernax.solvers`, or any lineax solver for positive semidefinite operators.
             Default `JitteredCholesky()`, or `ConjugateGradient()` when `block_size` is given. For a
-            `FeatureMap` of fewer features than points the default solves a system of the size of
-            the features, and never holds K.
+            kernel of fewer explicit features than points (`Linear`, `FeatureMap`) the default
+            solves a system of the size of the features, and never holds K.
         options: of the solver, as lineax takes them, such as a preconditioner.
         block_size: rows of K computed at a time by a matrix-free solver, which never holds K:
             memory O(block_size n), in the backward pass as well.
@@ -187,7 +187,7 @@ def _relative_slope(
     shifted = system.shift[:, None] * times_power_of_two(a, -unit)
     slope = jnp.sum(off + shifted, 0)
     most = jnp.sum(abs(times_power_of_two(rhs, -unit)), 0)
-    return abs(slope) / jnp.where(most > 0, most, 1)
+    return abs(slope) / positive_or_one(most)
 
 
 def leave_one_out(

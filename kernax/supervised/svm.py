@@ -16,7 +16,7 @@ from kernax.core.intervals import NONNEGATIVE, Interval
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.losses import EpsilonInsensitive, Hinge
-from kernax.core.numerics import is_concrete, stopped
+from kernax.core.numerics import is_concrete, positive_or_one, stopped
 from kernax.core.operators import AbstractGram
 from kernax.core.sharding import compiled
 from kernax.core.solution import (
@@ -215,7 +215,7 @@ def _one_class_svm(task, nu, solver):
             high=high,
             epsilon=jnp.zeros((), y.dtype),
             total=total,
-            scale=jnp.where(scale > 0, scale, 1),
+            scale=positive_or_one(scale),
         )
 
     return _machines(task, problem, solver, None)
