@@ -628,6 +628,7 @@ def test_a_cholesky_factor_by_halves_is_that_of_the_whole_on_both_sides_of_the_s
     expected = np.linalg.cholesky(A)
     monkeypatch.setattr(factors, "_LONGEST_COLUMN", 8 * A.dtype.itemsize)
     found = factorise(DenseGram(A))
+    assert isinstance(found, factors.CholeskyFactor)
     assert found.exists
     np.testing.assert_allclose(found.lower, expected, atol=TOLERANCE["value"])
     indefinite = A.at[-1, -1].add(-10)
