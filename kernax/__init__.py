@@ -7,6 +7,7 @@ from kernax import (
     fields,
     files,
     kernels,
+    likelihoods,
     losses,
     metrics,
     plot,
@@ -27,7 +28,10 @@ from kernax.core.parameters import unconstrain
 from kernax.core.solution import RESULTS, Solution
 from kernax.core.spectral_densities import AbstractSpectral
 from kernax.files import load, save
-from kernax.gp.process import ConstantMean, GaussianProcess, LinearMean
+from kernax.gp.approximation import ApproximatePosterior
+from kernax.gp.laplace import laplace
+from kernax.gp.means import ConstantMean, LinearMean
+from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition, log_marginal_likelihood
 from kernax.kernels import *
 from kernax.online.perceptron import kernel_perceptron
@@ -61,13 +65,14 @@ __all__ = [
     "kernel_perceptron", "signs", "one_hot",
     # Gaussian processes
     "GaussianProcess", "ConstantMean", "LinearMean", "condition", "log_marginal_likelihood",
+    "laplace", "ApproximatePosterior",
     # learning parameters
     "Model", "minimise", "multi_start", "random_starts", "median_lengthscale",
     "unconstrained_density", "unconstrain", "describe",
     # files
     "save", "load",
     # rooms
-    "bases", "calibration", "errors", "fields", "files", "losses", "metrics", "plot", "samples",
-    "solvers", "strings", "testing", "trees",
+    "bases", "calibration", "errors", "fields", "files", "likelihoods", "losses", "metrics", "plot",
+    "samples", "solvers", "strings", "testing", "trees",
 ]  # fmt: skip
 __all__ += kernels.__all__  # pyright: ignore[reportUnsupportedDunderAll]

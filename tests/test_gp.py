@@ -19,7 +19,7 @@ from kernax.core.factors import factorise
 from kernax.core.intervals import NONNEGATIVE
 from kernax.core.operators import DenseGram
 from kernax.errors import ConditionWarning, NonFiniteError, NotPSDError
-from kernax.gp.process import as_mean
+from kernax.gp.means import as_mean
 
 DTYPE = jnp.result_type(float)
 EXACT = {"rtol": 1e-9, "atol": 1e-9} if X64 else {"rtol": 2e-3, "atol": 2e-3}

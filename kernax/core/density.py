@@ -111,6 +111,30 @@ def _log_density_jvp(primals, tangents):
     return _log_density(*primals), tangent
 
 
+def log_determinant(system: WeightedSystem, factor: AbstractFactor) -> Float[Array, ""]:
+    """`log |T|`, differentiable to every order; NaN where there is no factor."""
+    return _log_determinant(system, stopped(factor))
+
+
+@eqx.filter_custom_jvp
+def _log_determinant(system, factor):
+    return factor.log_determinant()
+
+
+@_log_determinant.def_jvp
+def _log_determinant_jvp(primals, tangents):
+    # d log|T| = tr(P dT), the derivative of what is linear in T, with P = T^-1 held fixed.
+    system, factor = primals
+    P = inverse_of(factor, system)
+    moving, known = split_by_tangent(system, tangents[0])
+
+    def linear(moving):
+        return P.trace_with(eqx.combine(moving, known).with_jitter(factor))
+
+    _, tangent = eqx.filter_jvp(linear, (moving,), (tangents[0],))
+    return _log_determinant(*primals), tangent
+
+
 def _density(system: WeightedSystem, determinant: Array, square: Array, columns: int) -> Array:
     """`-1/2 (log |T| + y.a) - 1/2 sum (w log 2 pi - (1 - w) log noise)`."""
     constant = _constant(system)

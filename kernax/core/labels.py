@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kernax.core.boundary import as_targets
+from kernax.core.losses import AbstractLoss
 from kernax.core.numerics import beside, is_concrete
 from kernax.core.weights import AbstractWeights
 
@@ -96,16 +97,45 @@ def as_signs(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Arra
 
     Raises ValueError where that is known not to be so, and gives NaN while tracing.
     """
-    targets = as_targets(y, n, dtype)
-    if is_concrete(targets):
-        _check_signs(np.asarray(targets))
+    targets = _as_signs_of_any_class(y, n, dtype)
     kept = weights.kept()
     if not is_concrete(targets) or kept is None:
         of_weight = beside(weights.values > 0, targets)
         both = jnp.any((targets > 0) & of_weight, 0) & jnp.any((targets < 0) & of_weight, 0)
-        return jnp.where((abs(targets) == 1) & jnp.expand_dims(both, 0), targets, jnp.nan)
+        return jnp.where(jnp.expand_dims(both, 0), targets, jnp.nan)
     _check_both_signs(np.asarray(targets), kept)
     return targets
+
+
+def _as_signs_of_any_class(y: ArrayLike, n: int, dtype: Any) -> Array:
+    """Targets -1 and +1, perhaps all of one sign."""
+    targets = as_targets(y, n, dtype)
+    if is_concrete(targets):
+        _check_signs(np.asarray(targets))
+        return targets
+    return jnp.where(abs(targets) == 1, targets, jnp.nan)
+
+
+def as_targets_of(
+    loss: AbstractLoss,
+    y: ArrayLike,
+    n: int,
+    dtype: Any,
+    weights: AbstractWeights,
+    *,
+    both_signs: bool = True,
+) -> Array:
+    """Targets of the kind that a loss takes; of signs `both_signs`, or one alone."""
+    if loss.targets == "signs":
+        return as_signs(y, n, dtype, weights) if both_signs else _as_signs_of_any_class(y, n, dtype)
+    targets = as_targets(y, n, dtype)
+    if loss.targets == "numbers":
+        return targets
+    if is_concrete(targets) and np.any(np.asarray(targets) < 0):
+        raise ValueError(
+            f"y must hold counts >= 0 for {type(loss).__name__}, but holds {np.min(targets):g}"
+        )
+    return jnp.where(targets >= 0, targets, jnp.nan)
 
 
 def _check_signs(values: np.ndarray) -> None:

@@ -53,6 +53,20 @@ class AbstractSmoothLoss(AbstractLoss):
         """The second derivative in f, >= 0."""
 
 
+class AbstractLikelihood(AbstractSmoothLoss):
+    """A smooth loss that normalises: `L(y, f) = -log p(y | f)`, and the moments of y under it.
+
+    `log_concave` says that L is convex in f for every y. Where it is not, curvatures may be
+    negative, and a posterior may have several modes.
+    """
+
+    log_concave: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def moments(self, f: Values) -> tuple[Values, Values]:
+        """The mean and the variance of y given f."""
+
+
 class AbstractPiecewiseLinearLoss(AbstractLoss):
     """A loss whose dual is a box."""
 
@@ -102,7 +116,7 @@ class Huber(AbstractSmoothLoss):
         return f
 
 
-class Logistic(AbstractSmoothLoss):
+class Logistic(AbstractLikelihood):
     """`log(1 + exp(-y f))`, y = -1 or +1: `-log p(y)` with `p(+1) = 1 / (1 + exp(-f))`."""
 
     targets = "signs"
@@ -118,6 +132,12 @@ class Logistic(AbstractSmoothLoss):
 
     def response(self, f):
         return jax.nn.sigmoid(f)
+
+    def moments(self, f):
+        return jnp.tanh(f / 2), 4 * jax.nn.sigmoid(f) * jax.nn.sigmoid(-f)
+
+
+Bernoulli = Logistic  # the name of the same as a likelihood
 
 
 class SquaredHinge(AbstractSmoothLoss):
@@ -138,7 +158,7 @@ class SquaredHinge(AbstractSmoothLoss):
         return jnp.sign(f)
 
 
-class Poisson(AbstractSmoothLoss):
+class Poisson(AbstractLikelihood):
     """`exp(f) - y f + log y!` for counts y >= 0: `-log p(y)` for a mean of exp(f)."""
 
     targets = "counts"
@@ -154,6 +174,9 @@ class Poisson(AbstractSmoothLoss):
 
     def response(self, f):
         return jnp.exp(f)
+
+    def moments(self, f):
+        return jnp.exp(f), jnp.exp(f)
 
 
 class Hinge(AbstractPiecewiseLinearLoss):

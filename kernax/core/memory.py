@@ -31,6 +31,7 @@ _MATRICES = {
     "sample": 3.4,
     "kernel_softmax": 6.4,  # and for each class:
     "condition": 4.5,
+    "laplace": 6.0,
 }
 _OF_EACH_COLUMN = {"kernel_softmax": 1.15}
 # These take block_size.

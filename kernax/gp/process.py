@@ -9,65 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Key, PyTree
 
-from kernax.core.boundary import as_point, as_scalar, cast, check_key, count, dtype_of
+from kernax.core.boundary import as_point, cast, check_key, count, dtype_of
 from kernax.core.density import cholesky
 from kernax.core.factors import cholesky_factor
-from kernax.core.functions import as_module
 from kernax.core.gram import gram
-from kernax.core.intervals import REAL
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.memory import check_memory
-from kernax.core.numerics import dot
 from kernax.core.operators import DenseGram
-from kernax.core.parameters import data, real
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, Suspect, finish
+from kernax.gp.means import as_mean
 from kernax.gp.posterior import point_for, without_observations
-
-
-class FixedMean(eqx.Module):
-    """`m(x) = value`, not learned."""
-
-    value: Float[Array, "*outputs"] = data()
-
-    def __call__(self, x: PyTree) -> Array:
-        return self.value
-
-
-class ConstantMean(eqx.Module):
-    """`m(x) = value`, a parameter."""
-
-    value: Float[Array, ""] = real(default=0.0)
-
-    def __call__(self, x: PyTree) -> Array:
-        return self.value
-
-
-class LinearMean(eqx.Module):
-    """`m(x) = slope . x + value`, both parameters; slope has one entry per dimension."""
-
-    slope: Float[Array, " d"] = real()
-    value: Float[Array, ""] = real(default=0.0)
-
-    def __call__(self, x: PyTree) -> Array:
-        if np.shape(x) != np.shape(self.slope):
-            shapes = (
-                f"LinearMean.slope has shape {np.shape(self.slope)}, but points have shape "
-                f"{np.shape(x)}"
-            )
-            raise ValueError(f"{shapes}: pass one slope per dimension")
-        return dot(self.slope, x) + self.value
-
-
-class ShiftedMean(eqx.Module):
-    """`m(x) = prior(x) + update(x)`."""
-
-    prior: Callable
-    update: Callable
-
-    def __call__(self, x: PyTree) -> Array:
-        return self.prior(x) + self.update(x)
 
 
 class GaussianProcess(eqx.Module):
@@ -124,18 +77,13 @@ class GaussianProcess(eqx.Module):
         return finish(solution, throw, "GaussianProcess.sample", quiet=True, suspect=suspect).value
 
 
-def as_mean(mean: Any) -> Callable:
-    """A mean as a module: numbers are constants that are not learned."""
-    if isinstance(mean, type):
+def check_process(process: Any) -> None:
+    """Raises ValueError for what is no `GaussianProcess`."""
+    if not isinstance(process, GaussianProcess):
         raise ValueError(
-            f"mean must be a number or a function of a point, but is the class {mean.__name__}: "
-            "call it"
+            f"process must be a GaussianProcess, but is of type {type(process).__name__}: "
+            "GaussianProcess(kernel)"
         )
-    if callable(mean):
-        return as_module(mean)
-    if not eqx.is_array_like(mean):
-        raise ValueError(f"mean must be a number or a function of a point, but is {mean!r}")
-    return FixedMean(as_scalar(mean, jnp.result_type(mean, float), "mean", REAL))
 
 
 @compiled

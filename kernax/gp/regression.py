@@ -2,21 +2,19 @@
 
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_noise, cast
 from kernax.core.density import factor_of, log_density
-from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, weighted_solve
 from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish, warn_of_rounding
 from kernax.core.solvers import JitteredCholesky
-from kernax.core.task import Task, check_task, may_be_positive
+from kernax.core.task import check_task, may_be_positive
+from kernax.gp.means import FixedMean, as_mean, means_at, updated_mean
 from kernax.gp.posterior import posterior_kernel
-from kernax.gp.process import FixedMean, GaussianProcess, ShiftedMean, as_mean
+from kernax.gp.process import GaussianProcess, check_process
 
 _MOST_ROUNDING = 0.01  # nats of the log evidence
 
@@ -61,11 +59,7 @@ def condition(
         NotPSDError, NonFiniteError, BreakdownError: the solve failed.
         MemoryBudgetError: the dense matrix would not fit.
     """
-    if not isinstance(process, GaussianProcess):
-        raise ValueError(
-            f"process must be a GaussianProcess, but is of type {type(process).__name__}: "
-            "GaussianProcess(kernel)"
-        )
+    check_process(process)
     task = check_task(
         "condition", process.covariance, X, y, weights, in_features=may_be_positive(noise)
     )
@@ -83,23 +77,13 @@ def condition(
 def _condition(task, mean, noise):
     """The posterior process, with the log evidence among its stats."""
     system = WeightedSystem.of(task.gram(), task.weights, noise)
-    targets = _without_mean(mean, task)
+    targets = task.columns - means_at(mean, task)
     factor, _, stats = factor_of(system)
     rhs = task.weights.times(targets)
     a, result, solved = weighted_solve(system, rhs, JitteredCholesky(), factor=factor)
     stats = stats | solved | {"log_evidence": log_density(system, targets, factor)}
     posterior = posterior_kernel(factor, task.kernel, task.X, system, result)
-    return Solution(GaussianProcess(posterior, _updated_mean(mean, task, a)), result, stats)
-
-
-def _updated_mean(mean: Callable, task: Task, a: Float[Array, "n p"]) -> Callable:
-    """`m(x) + k(x, X) a`: an expansion with a bias where the prior mean is a fixed number."""
-    shape = task.y.shape
-    fixed = isinstance(mean, FixedMean)
-    bias = mean.value if fixed else jnp.zeros((), task.y.dtype)
-    bias = jnp.broadcast_to(bias, shape[1:])
-    update = KernelExpansion(task.kernel, task.X, a.reshape(shape), bias)
-    return update if fixed else ShiftedMean(mean, update)
+    return Solution(GaussianProcess(posterior, updated_mean(mean, task, a)), result, stats)
 
 
 def log_marginal_likelihood(
@@ -142,17 +126,4 @@ def _evidence(task, mean, noise):
     """The log evidence, with the result and stats of the factorisation."""
     system = WeightedSystem.of(task.gram(), task.weights, noise)
     factor, result, stats = factor_of(system)
-    return Solution(log_density(system, _without_mean(mean, task), factor), result, stats)
-
-
-def _without_mean(mean: Callable, task: Task) -> Float[Array, "n p"]:
-    """`y - m(X)`, one column per output."""
-    y = task.y
-    means = jax.vmap(mean)(task.X)
-    if means.shape not in (y.shape[:1], y.shape):
-        allowed = "a scalar" if y.ndim == 1 else f"a scalar or shape {y.shape[1:]}"
-        raise ValueError(
-            f"mean must return {allowed} to go with y of shape {y.shape}, but returns shape "
-            f"{means.shape[1:]}"
-        )
-    return task.columns - means.reshape(task.n, -1)
+    return Solution(log_density(system, task.columns - means_at(mean, task), factor), result, stats)

@@ -4,22 +4,19 @@ from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, ArrayLike, PyTree
+from jaxtyping import ArrayLike, PyTree
 
-from kernax.core.boundary import as_targets, cast
+from kernax.core.boundary import cast
 from kernax.core.expansion import KernelExpansion
 from kernax.core.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.kernel import AbstractKernel
-from kernax.core.labels import as_signs
+from kernax.core.labels import as_targets_of
 from kernax.core.losses import AbstractLoss, AbstractPiecewiseLinearLoss, AbstractSmoothLoss
 from kernax.core.modes import newton_fit
-from kernax.core.numerics import is_concrete
 from kernax.core.preparation import guarded
 from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish
 from kernax.core.task import check_task
-from kernax.core.weights import AbstractWeights
 from kernax.supervised.dual import dual_of_loss, size_of_targets
 from kernax.supervised.dual_solver import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machine import machine
@@ -79,7 +76,7 @@ def regularised_risk(
         X,
         y,
         weights,
-        targets=partial(_targets_of, loss),
+        targets=partial(as_targets_of, loss),
         one_column="one fit for each column, or jax.vmap over them",
     )
     ridge = task.scalar(ridge, "ridge", NONNEGATIVE if smooth else POSITIVE)
@@ -102,22 +99,6 @@ def _check_is_loss(loss: Any) -> None:
             "loss must be smooth or piecewise linear, such as kernax.losses.Huber(), but is "
             f"{loss!r}"
         )
-
-
-def _targets_of(
-    loss: AbstractLoss, y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights
-) -> Array:
-    """Targets of the kind that a loss takes."""
-    if loss.targets == "signs":
-        return as_signs(y, n, dtype, weights)
-    targets = as_targets(y, n, dtype)
-    if loss.targets == "numbers":
-        return targets
-    if is_concrete(targets) and np.any(np.asarray(targets) < 0):
-        raise ValueError(
-            f"y must hold counts >= 0 for {type(loss).__name__}, but holds {np.min(targets):g}"
-        )
-    return jnp.where(targets >= 0, targets, jnp.nan)
 
 
 def _refuse(name: str, option: object, kind: str, loss: AbstractLoss) -> None:

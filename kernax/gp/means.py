@@ -1,0 +1,99 @@
+"""Mean functions of Gaussian processes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.boundary import as_scalar
+from kernax.core.expansion import KernelExpansion
+from kernax.core.functions import as_module
+from kernax.core.intervals import REAL
+from kernax.core.numerics import dot
+from kernax.core.parameters import data, real
+from kernax.core.task import Task
+
+
+class FixedMean(eqx.Module):
+    """`m(x) = value`, not learned."""
+
+    value: Float[Array, "*outputs"] = data()
+
+    def __call__(self, x: PyTree) -> Array:
+        return self.value
+
+
+class ConstantMean(eqx.Module):
+    """`m(x) = value`, a parameter."""
+
+    value: Float[Array, ""] = real(default=0.0)
+
+    def __call__(self, x: PyTree) -> Array:
+        return self.value
+
+
+class LinearMean(eqx.Module):
+    """`m(x) = slope . x + value`, both parameters; slope has one entry per dimension."""
+
+    slope: Float[Array, " d"] = real()
+    value: Float[Array, ""] = real(default=0.0)
+
+    def __call__(self, x: PyTree) -> Array:
+        if np.shape(x) != np.shape(self.slope):
+            shapes = (
+                f"LinearMean.slope has shape {np.shape(self.slope)}, but points have shape "
+                f"{np.shape(x)}"
+            )
+            raise ValueError(f"{shapes}: pass one slope per dimension")
+        return dot(self.slope, x) + self.value
+
+
+class ShiftedMean(eqx.Module):
+    """`m(x) = prior(x) + update(x)`."""
+
+    prior: Callable
+    update: Callable
+
+    def __call__(self, x: PyTree) -> Array:
+        return self.prior(x) + self.update(x)
+
+
+def as_mean(mean: Any) -> Callable:
+    """A mean as a module: numbers are constants that are not learned."""
+    if isinstance(mean, type):
+        raise ValueError(
+            f"mean must be a number or a function of a point, but is the class {mean.__name__}: "
+            "call it"
+        )
+    if callable(mean):
+        return as_module(mean)
+    if not eqx.is_array_like(mean):
+        raise ValueError(f"mean must be a number or a function of a point, but is {mean!r}")
+    return FixedMean(as_scalar(mean, jnp.result_type(mean, float), "mean", REAL))
+
+
+def means_at(mean: Callable, task: Task) -> Float[Array, "n p"]:
+    """`m(X)`, one column per output."""
+    y = task.y
+    means = jax.vmap(mean)(task.X)
+    if means.shape not in (y.shape[:1], y.shape):
+        allowed = "a scalar" if y.ndim == 1 else f"a scalar or shape {y.shape[1:]}"
+        raise ValueError(
+            f"mean must return {allowed} to go with y of shape {y.shape}, but returns shape "
+            f"{means.shape[1:]}"
+        )
+    return jnp.broadcast_to(means.reshape(task.n, -1), task.columns.shape)
+
+
+def updated_mean(mean: Callable, task: Task, a: Float[Array, "n p"]) -> Callable:
+    """`m(x) + k(x, X) a`: an expansion with a bias where the prior mean is a fixed number."""
+    shape = task.y.shape
+    fixed = isinstance(mean, FixedMean)
+    bias = mean.value if fixed else jnp.zeros((), task.y.dtype)
+    bias = jnp.broadcast_to(bias, shape[1:])
+    update = KernelExpansion(task.kernel, task.X, a.reshape(shape), bias)
+    return update if fixed else ShiftedMean(mean, update)
