@@ -29,10 +29,12 @@ from kernax.core.solution import RESULTS, Solution
 from kernax.core.spectral_densities import AbstractSpectral
 from kernax.files import load, save
 from kernax.gp.approximation import ApproximatePosterior
+from kernax.gp.expectation_propagation import expectation_propagation
 from kernax.gp.laplace import laplace
 from kernax.gp.means import ConstantMean, LinearMean
 from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition, log_marginal_likelihood
+from kernax.gp.variational import variational
 from kernax.kernels import *
 from kernax.online.perceptron import kernel_perceptron
 from kernax.scale.random_features import random_fourier_features
@@ -65,7 +67,7 @@ __all__ = [
     "kernel_perceptron", "signs", "one_hot",
     # Gaussian processes
     "GaussianProcess", "ConstantMean", "LinearMean", "condition", "log_marginal_likelihood",
-    "laplace", "ApproximatePosterior",
+    "laplace", "expectation_propagation", "variational", "ApproximatePosterior",
     # learning parameters
     "Model", "minimise", "multi_start", "random_starts", "median_lengthscale",
     "unconstrained_density", "unconstrain", "describe",

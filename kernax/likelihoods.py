@@ -4,7 +4,7 @@ Each is a smooth loss, its negative logarithm, for `kernax.regularised_risk` as 
 of your own is `Custom(log_density)`, or a class derived from `AbstractLikelihood`.
 """
 
-from kernax.core.likelihoods import Custom, Gaussian, NegativeBinomial, Probit, StudentT
+from kernax.core.likelihoods import Custom, Gaussian, NegativeBinomial, Probit
 from kernax.core.losses import AbstractLikelihood, Bernoulli, Poisson
 from kernax.core.quadrature import expectation, expected_loss, log_normaliser, predicted_moments
 
@@ -15,7 +15,6 @@ __all__ = [
     "NegativeBinomial",
     "Poisson",
     "Probit",
-    "StudentT",
     "AbstractLikelihood",
     "expectation",
     "expected_loss",

@@ -6,6 +6,7 @@ logarithms.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -105,48 +106,6 @@ class NegativeBinomial(AbstractLikelihood):
         return mean, mean + self.dispersion * mean**2
 
 
-class StudentT(AbstractLikelihood):
-    """`-log` of Student's t density of `(y - f) / scale` with some degrees of freedom, over scale:
-    outliers hardly move f.
-
-    Not log-concave: far from y its curvature is negative. The mean is f for degrees above one, the
-    variance `scale^2 degrees / (degrees - 2)` above two, NaN and infinite below.
-    """
-
-    of_difference = True
-    log_concave = False
-    degrees: Float[Array, ""] = positive(default=4.0)
-    scale: Float[Array, ""] = positive(default=1.0)
-
-    def __call__(self, y, f):
-        half = (self.degrees + 1) / 2
-        constant = gammaln(half) - gammaln(self.degrees / 2)
-        constant = constant - jnp.log(math.pi * self.degrees * self.scale**2) / 2
-        return half * jnp.log1p(self._square(y, f)) - constant
-
-    def derivative(self, y, f):
-        width = self.degrees * self.scale**2
-        return (self.degrees + 1) * (f - y) / (width * (1 + self._square(y, f)))
-
-    def curvature(self, y, f):
-        width = self.degrees * self.scale**2
-        square = self._square(y, f)
-        return (self.degrees + 1) * (1 - square) / (width * (1 + square) ** 2)
-
-    def response(self, f):
-        return f
-
-    def moments(self, f):
-        known = self.degrees > 2
-        spread = self.scale**2 * self.degrees / jnp.where(known, self.degrees - 2, 1)
-        mean = jnp.where(self.degrees > 1, f, jnp.nan)
-        return mean, jnp.ones_like(f) * jnp.where(known, spread, jnp.inf)
-
-    def _square(self, y: Values, f: Values) -> Values:
-        """`((y - f) / scale)^2 / degrees`."""
-        return ((y - f) / self.scale) ** 2 / self.degrees
-
-
 class Custom(AbstractLikelihood):
     """`-log_density(parameters, y, f)`, for a function of one y and one f; derivatives in f are
     those of JAX.
@@ -173,18 +132,19 @@ class Custom(AbstractLikelihood):
         return self.moments(f)[0]
 
     def moments(self, f):
-        if self.mean_and_variance is None:
+        of_one = self.mean_and_variance
+        if of_one is None:
             raise ValueError(
                 "the mean and the variance of y are not known of this likelihood: "
                 "Custom(log_density, mean_and_variance=function of (parameters, f))"
             )
-        return _element_by_element(lambda f: self.mean_and_variance(self.parameters, f), f)
+        return _element_by_element(lambda f: of_one(self.parameters, f), f)
 
     def _one(self, y: Float[Array, ""], f: Float[Array, ""]) -> Float[Array, ""]:
         """The negative logarithm for one observation."""
         return -self.log_density(self.parameters, y, f)
 
 
-def _element_by_element(function: Callable, *arrays: Values) -> Values:
+def _element_by_element(function: Callable, *arrays: Values) -> Any:
     """The function of each entry of arrays of one shape, (n,) or a number."""
     return function(*arrays) if arrays[0].ndim == 0 else jax.vmap(function)(*arrays)

@@ -56,11 +56,8 @@ class AbstractSmoothLoss(AbstractLoss):
 class AbstractLikelihood(AbstractSmoothLoss):
     """A smooth loss that normalises: `L(y, f) = -log p(y | f)`, and the moments of y under it.
 
-    `log_concave` says that L is convex in f for every y. Where it is not, curvatures may be
-    negative, and a posterior may have several modes.
+    L must be convex in f for every y: p is log-concave.
     """
-
-    log_concave: ClassVar[bool] = True
 
     @abc.abstractmethod
     def moments(self, f: Values) -> tuple[Values, Values]:

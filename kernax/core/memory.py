@@ -32,6 +32,8 @@ _MATRICES = {
     "kernel_softmax": 6.4,  # and for each class:
     "condition": 4.5,
     "laplace": 6.0,
+    "expectation_propagation": 8.0,
+    "variational": 8.0,
 }
 _OF_EACH_COLUMN = {"kernel_softmax": 1.15}
 # These take block_size.

@@ -1,11 +1,14 @@
 """Integrals of likelihoods over normal distributions of the latent value f.
 
-In closed form where one is registered, else by Gauss-Hermite quadrature: with N nodes it is exact
-for polynomials of degree 2 N - 1 in f, and loses digits where the likelihood is a step that is
-narrow beside the standard deviation of f.
+In closed form where one is registered, else by the trapezoid rule, which for analytic functions
+converges exponentially in the number of nodes (Trefethen & Weideman 2014). Gauss-Hermite nodes lie
+too sparsely for a likelihood that is a step beside a wide normal distribution: with 64 of them a
+logistic function under a deviation of 10 is right to 1e-2, with 192 of the trapezoid rule to 1e-10,
+and under a deviation of 20 to 1e-5.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,29 +21,30 @@ from jaxtyping import Array, Float
 
 from kernax.core.likelihoods import Gaussian, Probit
 from kernax.core.losses import AbstractLikelihood, Poisson, Values
-from kernax.core.numerics import safe_sqrt
-
-NODES = 64
+from kernax.core.numerics import quadrature_size, safe_sqrt
 
 
 @functools.cache
-def _hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes and weights of the standard normal distribution."""
-    places, weights = np.polynomial.hermite_e.hermegauss(nodes)
+def _standard_nodes(dtype: Any, nodes: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes of the standard normal distribution and their weights, which sum to one."""
+    powers, default = quadrature_size(dtype)
+    reach = math.sqrt(2 * powers)
+    places = np.linspace(-reach, reach, nodes or default, dtype=dtype)
+    weights = np.exp(-(places**2) / 2)
     return places, weights / np.sum(weights)
 
 
 def _at_nodes(
-    function: Callable[[Values], Any], mean: Values, variance: Values, nodes: int
+    function: Callable[[Values], Any], mean: Values, variance: Values, nodes: int | None
 ) -> tuple[Any, Float[Array, " nodes"]]:
     """A function of f at each node, (nodes, n), and the weights of the nodes."""
-    places, weights = (jnp.asarray(part, mean.dtype) for part in _hermite(nodes))
+    places, weights = map(jnp.asarray, _standard_nodes(mean.dtype, nodes))
     deviation = safe_sqrt(variance)
     return jax.vmap(lambda place: function(mean + deviation * place))(places), weights
 
 
 def expectation(
-    function: Callable[[Values], Values], mean: Values, variance: Values, nodes: int = NODES
+    function: Callable[[Values], Values], mean: Values, variance: Values, nodes: int | None = None
 ) -> Values:
     """`E g(f)` for `f ~ N(mean, variance)`, for a function g that works element by element."""
     values, weights = _at_nodes(function, mean, variance, nodes)
@@ -49,7 +53,11 @@ def expectation(
 
 @functools.singledispatch
 def expected_loss(
-    likelihood: AbstractLikelihood, y: Values, mean: Values, variance: Values, nodes: int = NODES
+    likelihood: AbstractLikelihood,
+    y: Values,
+    mean: Values,
+    variance: Values,
+    nodes: int | None = None,
 ) -> Values:
     """`E[-log p(y | f)]` for `f ~ N(mean, variance)`."""
     return expectation(lambda f: likelihood(y, f), mean, variance, nodes)
@@ -57,16 +65,20 @@ def expected_loss(
 
 @functools.singledispatch
 def log_normaliser(
-    likelihood: AbstractLikelihood, y: Values, mean: Values, variance: Values, nodes: int = NODES
+    likelihood: AbstractLikelihood,
+    y: Values,
+    mean: Values,
+    variance: Values,
+    nodes: int | None = None,
 ) -> Values:
     """`log E p(y | f)` for `f ~ N(mean, variance)`: the log density of y that they predict."""
     losses, weights = _at_nodes(lambda f: likelihood(y, f), mean, variance, nodes)
-    return logsumexp(jnp.log(weights)[:, None] - losses.reshape(nodes, -1), 0).reshape(mean.shape)
+    return logsumexp(-losses, 0, b=weights.reshape(-1, *[1] * mean.ndim))
 
 
 @functools.singledispatch
 def predicted_moments(
-    likelihood: AbstractLikelihood, mean: Values, variance: Values, nodes: int = NODES
+    likelihood: AbstractLikelihood, mean: Values, variance: Values, nodes: int | None = None
 ) -> tuple[Values, Values]:
     """The mean and the variance of y for `f ~ N(mean, variance)`.
 
@@ -78,37 +90,37 @@ def predicted_moments(
 
 
 @expected_loss.register
-def _(likelihood: Gaussian, y, mean, variance, nodes=NODES):
+def _(likelihood: Gaussian, y, mean, variance, nodes=None):
     return likelihood(y, mean) + variance / (2 * likelihood.noise)
 
 
 @log_normaliser.register
-def _(likelihood: Gaussian, y, mean, variance, nodes=NODES):
+def _(likelihood: Gaussian, y, mean, variance, nodes=None):
     return norm.logpdf(y, mean, jnp.sqrt(variance + likelihood.noise))
 
 
 @predicted_moments.register
-def _(likelihood: Gaussian, mean, variance, nodes=NODES):
+def _(likelihood: Gaussian, mean, variance, nodes=None):
     return mean, variance + likelihood.noise
 
 
 @log_normaliser.register
-def _(likelihood: Probit, y, mean, variance, nodes=NODES):
+def _(likelihood: Probit, y, mean, variance, nodes=None):
     # Rasmussen & Williams 2006, eq. 3.82.
     return norm.logcdf(y * mean / jnp.sqrt(1 + variance))
 
 
 @predicted_moments.register
-def _(likelihood: Probit, mean, variance, nodes=NODES):
+def _(likelihood: Probit, mean, variance, nodes=None):
     return likelihood.moments(mean / jnp.sqrt(1 + variance))
 
 
 @expected_loss.register
-def _(likelihood: Poisson, y, mean, variance, nodes=NODES):
+def _(likelihood: Poisson, y, mean, variance, nodes=None):
     return jnp.exp(mean + variance / 2) - y * mean + jax.lax.lgamma(y + 1)
 
 
 @predicted_moments.register
-def _(likelihood: Poisson, mean, variance, nodes=NODES):
+def _(likelihood: Poisson, mean, variance, nodes=None):
     centre = jnp.exp(mean + variance / 2)
     return centre, centre + centre**2 * jnp.expm1(variance)

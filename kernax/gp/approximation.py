@@ -1,25 +1,34 @@
-"""The posterior of a process whose observations are not normal, as a normal approximation."""
+"""Posteriors of processes whose observations are not normal, as normal approximations: what their
+verbs check, and what they return.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import as_point, as_scalar
+from kernax.core.boundary import as_point, as_scalar, cast
 from kernax.core.intervals import REAL
-from kernax.core.losses import AbstractLikelihood
+from kernax.core.labels import as_targets_of
+from kernax.core.losses import AbstractLikelihood, Values
 from kernax.core.parameters import data
+from kernax.core.preparation import guarded
 from kernax.core.quadrature import log_normaliser, predicted_moments
 from kernax.core.sharding import compiled
+from kernax.core.task import Task, check_task
+from kernax.gp.means import means_at
 from kernax.gp.posterior import point_for
-from kernax.gp.process import GaussianProcess
+from kernax.gp.process import GaussianProcess, check_process
 
 
 class ApproximatePosterior(eqx.Module):
-    """A process over the latent function f, and the likelihood of y given f: what `laplace`
-    returns.
+    """A process over the latent function f, and the likelihood of y given f.
 
     Its methods take one point; `jax.vmap(posterior.predict)(X)` takes a stack. They integrate over
-    f(x) in closed form, or by quadrature with 64 nodes, and can be differentiated.
+    f(x) in closed form, or by the trapezoid rule, and can be differentiated.
 
     Attributes:
         process: the approximation of the posterior of f, a `GaussianProcess`.
@@ -63,3 +72,101 @@ def _moments(likelihood, mean, variance):
 @compiled
 def _log_density(likelihood, y, mean, variance):
     return log_normaliser(likelihood, y, mean, variance)
+
+
+def check_observations(
+    verb: str,
+    process: GaussianProcess,
+    X: PyTree,
+    y: ArrayLike,
+    likelihood: AbstractLikelihood,
+    weights: ArrayLike | None,
+    *,
+    in_features: bool = False,
+) -> tuple[Task, Callable, AbstractLikelihood]:
+    """The task of a verb, and the mean and the likelihood in its dtype.
+
+    Raises ValueError for what does not fit, by name.
+    """
+    check_process(process)
+    _check_likelihood(likelihood)
+    task = check_task(
+        verb,
+        process.covariance,
+        X,
+        y,
+        weights,
+        targets=partial(as_targets_of, likelihood, both_signs=False),
+        one_column="one process for each column, or jax.vmap over them",
+        in_features=in_features,
+    )
+    return task, cast(process.mean, task.dtype), guarded(cast(likelihood, task.dtype))
+
+
+def _check_likelihood(likelihood: Any) -> None:
+    """Raises ValueError for what is no likelihood."""
+    if not isinstance(likelihood, AbstractLikelihood):
+        raise ValueError(
+            "likelihood must be one of kernax.likelihoods, such as Bernoulli(), but is "
+            f"{likelihood!r}"
+        )
+
+
+class Shifted(AbstractLikelihood):
+    """`-log p(y | f + mean)`: a likelihood given what a process adds to its mean."""
+
+    inner: AbstractLikelihood
+    mean: Float[Array, " n"]
+
+    @staticmethod
+    def of(likelihood: AbstractLikelihood, mean: Callable, task: Task) -> "Shifted":
+        """By the mean at the points of a task."""
+        return Shifted(likelihood, means_at(mean, task)[:, 0])
+
+    def __call__(self, y: Values, f: Values) -> Values:
+        return self.inner(y, f + self.mean)
+
+    def derivative(self, y: Values, f: Values) -> Values:
+        return self.inner.derivative(y, f + self.mean)
+
+    def curvature(self, y: Values, f: Values) -> Values:
+        return self.inner.curvature(y, f + self.mean)
+
+    def response(self, f: Values) -> Values:
+        return self.inner.response(f + self.mean)
+
+    def moments(self, f: Values) -> tuple[Values, Values]:
+        return self.inner.moments(f + self.mean)
+
+
+@log_normaliser.register
+def _(likelihood: Shifted, y, mean, variance, nodes=None):
+    return log_normaliser(likelihood.inner, y, mean + likelihood.mean, variance, nodes)
+
+
+class Powered(AbstractLikelihood):
+    """`-w log p(y | f)`: likelihoods to the power of the weights of their points."""
+
+    inner: AbstractLikelihood
+    weights: Float[Array, " n"]
+
+    def __call__(self, y: Values, f: Values) -> Values:
+        return self.weights * self.inner(y, f)
+
+    def derivative(self, y: Values, f: Values) -> Values:
+        return self.weights * self.inner.derivative(y, f)
+
+    def curvature(self, y: Values, f: Values) -> Values:
+        return self.weights * self.inner.curvature(y, f)
+
+    def response(self, f: Values) -> Values:
+        return self.inner.response(f)
+
+    def moments(self, f: Values) -> tuple[Values, Values]:
+        return self.inner.moments(f)
+
+
+def observed(likelihood: AbstractLikelihood, mean: Callable, task: Task) -> AbstractLikelihood:
+    """The likelihood of a task's targets given what the process adds to its mean, by weight."""
+    shifted = Shifted.of(likelihood, mean, task)
+    return Powered(shifted, task.weights.values) if task.weights.removes else shifted

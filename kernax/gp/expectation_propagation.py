@@ -1,0 +1,110 @@
+"""Expectation propagation for Gaussian processes with any likelihood."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.losses import AbstractLikelihood
+from kernax.core.quadrature import log_normaliser
+from kernax.core.sharding import compiled
+from kernax.core.solution import Solution, finish
+from kernax.gp.approximation import ApproximatePosterior, check_observations, observed
+from kernax.gp.process import GaussianProcess
+from kernax.gp.sites import (
+    AbstractSiteRule,
+    Marginals,
+    Moments,
+    Observations,
+    Sites,
+    fixed_point,
+    moments,
+    posterior_of_sites,
+)
+
+
+def expectation_propagation(
+    process: GaussianProcess,
+    X: PyTree,
+    y: ArrayLike,
+    likelihood: AbstractLikelihood,
+    *,
+    weights: ArrayLike | None = None,
+    rtol: float | None = None,
+    max_steps: int = 200,
+    throw: bool = True,
+) -> Solution[ApproximatePosterior]:
+    """The posterior of a process by expectation propagation (Minka 2001).
+
+    Each likelihood is replaced by a normal factor, such that the mean and the variance of each f_i
+    under the product of all factors are those under the product in which the i-th is the likelihood
+    itself (Rasmussen & Williams 2006, section 3.6; all sites are updated at once, with damping).
+    The evidence is that of eq. 3.65. Its derivatives, and those of predictions, go through the
+    fixed point.
+
+    Arguments are those of `laplace`, and:
+        rtol: the largest change of a factor that is accepted, in the units of the marginals;
+            default 100 eps sqrt(n).
+        max_steps: updates of all factors, at most; each takes a Cholesky factor and a solve.
+
+    Returns:
+        A `Solution` whose `value` is an `ApproximatePosterior`, differentiable as that of
+        `laplace`. Stats: `log_evidence`, `steps`, and `residual`, the largest change that is left.
+
+    Raises:
+        ValueError: bad shapes or values.
+        MaxStepsError, NonFiniteError, BreakdownError: no fixed point was found.
+        MemoryBudgetError: the dense matrices would not fit.
+    """
+    task, mean, likelihood = check_observations(
+        "expectation_propagation", process, X, y, likelihood, weights
+    )
+    solution = _expectation_propagation(task, mean, likelihood, rtol, max_steps)
+    hint = f"expectation_propagation with {task.kernel_name}: a smaller variance may help."
+    return finish(solution, throw, hint)
+
+
+@compiled
+def _expectation_propagation(task, mean, likelihood, rtol, max_steps):
+    """The approximation, with its evidence and how the iteration ended."""
+    observations = Observations(task.gram(), task.y, observed(likelihood, mean, task))
+    sites, result, stats = fixed_point(observations, _MatchedMoments(), rtol, max_steps)
+    q = moments(observations.gram, sites)
+    log_evidence = _log_evidence(observations, sites, q)
+    return posterior_of_sites(task, mean, likelihood, q, log_evidence, result, stats)
+
+
+class _MatchedMoments(AbstractSiteRule):
+    """The site with which the marginal has the mean and the variance of the tilted distribution."""
+
+    def updated(self, likelihood, y, site, marginal):
+        # With the slope g and the curvature h of log Z in the mean of the cavity, the tilted
+        # distribution has the mean m + v g and the variance v + v^2 h.
+        mean, variance = _cavity(site, marginal)
+        log_z = lambda mean: jnp.sum(log_normaliser(likelihood, y, mean, variance))
+        slope = jax.grad(log_z)
+        g, h = jax.jvp(slope, (mean,), (jnp.ones_like(mean),))
+        shrinkage = 1 + variance * h
+        precision = -h / shrinkage
+        # Rounding may leave less than zero; the derivative at zero, of weights, is kept.
+        precision = jnp.where(precision < 0, 0, precision)
+        return Sites(precision, (g - mean * h) / shrinkage)
+
+
+def _cavity(site: Sites, marginal: Marginals) -> tuple[Array, Array]:
+    """The mean and the variance of each value without its own site."""
+    left = 1 - site.precision * marginal.variance
+    return (marginal.mean - marginal.variance * site.shift) / left, marginal.variance / left
+
+
+def _log_evidence(observations: Observations, sites: Sites, q: Moments) -> Float[Array, ""]:
+    """`log Z`: with m and v of the marginals, m' and v' of the cavities, the sum of log Z_i(m', v')
+    + log(v' / v) / 2 + m'^2 / (2 v') - m^2 / (2 v), and `shift.m / 2 - log |B| / 2`.
+    """
+    m, v = q.marginal.mean, q.marginal.variance
+    mean, variance = _cavity(sites, q.marginal)
+    left = 1 - sites.precision * v
+    normalisers = log_normaliser(observations.likelihood, observations.y, mean, variance)
+    # m'^2 / v' - m^2 / v, whose terms would cancel where a site is weak.
+    of_means = (sites.precision * m**2 - 2 * sites.shift * m + sites.shift**2 * v) / left
+    of_sites = normalisers + (of_means - jnp.log1p(-sites.precision * v)) / 2
+    return jnp.sum(of_sites) + (jnp.sum(sites.shift * m) - q.log_determinant) / 2
