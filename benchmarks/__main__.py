@@ -19,6 +19,7 @@ NAMES = (
     "batch",
     "evidence",
     "processes",
+    "classification",
     "matrix_free",
     "machines",
     "strings",

@@ -1,16 +1,16 @@
 """Likelihoods `p(y | f)` of one observation given the value f of a process, for `kernax.laplace`.
 
 Each is a smooth loss, its negative logarithm, for `kernax.regularised_risk` as well. A likelihood
-of your own is `Custom(log_density)`, or a class derived from `AbstractLikelihood`.
+of your own is `CustomLikelihood(log_density)`, or a class derived from `AbstractLikelihood`.
 """
 
-from kernax.core.likelihoods import Custom, Gaussian, NegativeBinomial, Probit
+from kernax.core.likelihoods import CustomLikelihood, Gaussian, NegativeBinomial, Probit
 from kernax.core.losses import AbstractLikelihood, Bernoulli, Poisson
 from kernax.core.quadrature import expectation, expected_loss, log_normaliser, predicted_moments
 
 __all__ = [
     "Bernoulli",
-    "Custom",
+    "CustomLikelihood",
     "Gaussian",
     "NegativeBinomial",
     "Poisson",

@@ -14,6 +14,15 @@ pytestmark = pytest.mark.optimised
 N = 512
 X, Y = jax.ShapeDtypeStruct((N, 3), DTYPE), jax.ShapeDtypeStruct((N,), DTYPE)
 RBF = kernax.RBF()
+APPROXIMATIONS = (kernax.laplace, kernax.expectation_propagation, kernax.variational)
+
+
+def approximated(verb):
+    prior = kernax.GaussianProcess(RBF)
+    likelihood = kernax.likelihoods.Bernoulli()
+    return lambda X, y, w: verb(prior, X, y, likelihood, weights=w, throw=False)
+
+
 VERBS = {
     "gram": lambda X, y, w: kernax.gram(RBF, X),
     "kernel_perceptron": lambda X, y, w: kernax.kernel_perceptron(RBF, X, y, throw=False),
@@ -45,7 +54,7 @@ VERBS = {
     "condition": lambda X, y, w: kernax.condition(
         kernax.GaussianProcess(RBF), X, y, 0.1, weights=w, throw=False
     ),
-}
+} | {verb.__name__: approximated(verb) for verb in APPROXIMATIONS}
 
 
 def softmax(columns):

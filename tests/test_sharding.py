@@ -74,6 +74,14 @@ def drawn(w):
     return kernax.condition(PRIOR, X, T, 0.1, weights=w).value.sample(X[:3] + 0.1, key=KEY)
 
 
+def approximated(verb):
+    def latent_values(w):
+        posterior = verb(PRIOR, X, Y, kernax.likelihoods.Bernoulli(), weights=w).value
+        return jax.vmap(posterior.process.mean)(X[:3]), posterior.log_evidence
+
+    return latent_values
+
+
 def minus_evidence(kernel, w):
     return -kernax.log_marginal_likelihood(kernel, X, T, 0.1, weights=w)
 
@@ -107,6 +115,9 @@ SLOW = {
     "leave one out": lambda w: kernax.leave_one_out(RBF, X, T, 0.1, weights=w, bias=True),
     "condition": variances,
     "sample": drawn,
+    "laplace": approximated(kernax.laplace),
+    "expectation propagation": approximated(kernax.expectation_propagation),
+    "variational": approximated(kernax.variational),
     "logistic in features": lambda w: fitted(
         kernax.kernel_logistic(FEATURES, X, Y, 0.3, weights=w)
     ),

@@ -76,7 +76,21 @@ def process(kernel, X):
     return kernax.condition(kernax.GaussianProcess(kernel), X, y, 0.3, throw=False).value.mean
 
 
-LEARNERS = {learn.__name__: learn for learn in (ridge, logistic, machine, process)}
+def _latent_mean(verb):
+    """The mean of f given signs, whatever the approximation."""
+
+    def learn(kernel, X):
+        prior = kernax.GaussianProcess(kernel)
+        posterior = verb(prior, X, y, kernax.likelihoods.Probit(), throw=False).value
+        return posterior.process.mean
+
+    return learn
+
+
+LEARNERS = {learn.__name__: learn for learn in (ridge, logistic, machine, process)} | {
+    verb.__name__: _latent_mean(verb)
+    for verb in (kernax.laplace, kernax.expectation_propagation, kernax.variational)
+}
 
 
 QUICK = {("strings", "ridge"), ("mixed", "ridge")}  # the others take long to compile

@@ -106,7 +106,7 @@ class NegativeBinomial(AbstractLikelihood):
         return mean, mean + self.dispersion * mean**2
 
 
-class Custom(AbstractLikelihood):
+class CustomLikelihood(AbstractLikelihood):
     """`-log_density(parameters, y, f)`, for a function of one y and one f; derivatives in f are
     those of JAX.
 
@@ -136,7 +136,7 @@ class Custom(AbstractLikelihood):
         if of_one is None:
             raise ValueError(
                 "the mean and the variance of y are not known of this likelihood: "
-                "Custom(log_density, mean_and_variance=function of (parameters, f))"
+                "CustomLikelihood(log_density, mean_and_variance=function of (parameters, f))"
             )
         return _element_by_element(lambda f: of_one(self.parameters, f), f)
 

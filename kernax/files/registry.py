@@ -6,8 +6,10 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 
-from kernax.core import expansion, model
-from kernax.gp import posterior, process
+from kernax.core import expansion, likelihoods, model
+from kernax.core.losses import Logistic, Poisson
+from kernax.gp import means, posterior, process
+from kernax.gp.approximation import ApproximatePosterior
 from kernax.kernels import KERNELS, features, texts, trees
 from kernax.kernels.nonstationary import SineBasis
 from kernax.scale import random_features
@@ -85,7 +87,18 @@ def _is_defined_again(old: Any, new: Any) -> bool:
 @functools.cache
 def own_classes() -> dict[str, type]:
     """The classes of kernax that files may name."""
-    rooms = (features, texts, trees, expansion, model, posterior, process, random_features)
+    rooms = (
+        features,
+        texts,
+        trees,
+        expansion,
+        likelihoods,
+        means,
+        model,
+        posterior,
+        process,
+        random_features,
+    )
     beside_kernels = (
         cls
         for room in rooms
@@ -93,6 +106,7 @@ def own_classes() -> dict[str, type]:
         if inspect.isclass(cls) and issubclass(cls, eqx.Module) and cls.__module__ == room.__name__
     )
     own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
+    own += [ApproximatePosterior, Logistic, Poisson]
     return {cls.__name__: cls for cls in own}
 
 

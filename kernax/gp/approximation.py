@@ -76,10 +76,10 @@ def _log_density(likelihood, y, mean, variance):
 
 def check_observations(
     verb: str,
-    process: GaussianProcess,
+    process: Any,
     X: PyTree,
     y: ArrayLike,
-    likelihood: AbstractLikelihood,
+    likelihood: Any,
     weights: ArrayLike | None,
     *,
     in_features: bool = False,

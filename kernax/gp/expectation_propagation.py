@@ -41,6 +41,9 @@ def expectation_propagation(
     The evidence is that of eq. 3.65. Its derivatives, and those of predictions, go through the
     fixed point.
 
+    A weight is a power of the likelihood, which is replaced by one factor; of a point that stands
+    twice in X each is replaced by its own, which is not quite the same.
+
     Arguments are those of `laplace`, and:
         rtol: the largest change of a factor that is accepted, in the units of the marginals;
             default 100 eps sqrt(n).

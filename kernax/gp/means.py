@@ -89,7 +89,7 @@ def means_at(mean: Callable, task: Task) -> Float[Array, "n p"]:
     return jnp.broadcast_to(means.reshape(task.n, -1), task.columns.shape)
 
 
-def updated_mean(mean: Callable, task: Task, a: Float[Array, "n p"]) -> Callable:
+def updated_mean(mean: Callable, task: Task, a: Float[Array, "n *p"]) -> Callable:
     """`m(x) + k(x, X) a`: an expansion with a bias where the prior mean is a fixed number."""
     shape = task.y.shape
     fixed = isinstance(mean, FixedMean)

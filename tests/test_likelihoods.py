@@ -1,0 +1,160 @@
+"""Likelihoods and their integrals over normal distributions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import TOLERANCE, assert_close, needs_x64
+from scipy.integrate import quad
+
+import kernax
+from kernax import likelihoods
+from kernax.core.quadrature import expectation, expected_loss, log_normaliser, predicted_moments
+
+DTYPE = jnp.result_type(float)
+
+
+def of_logit(parameters, y, f):
+    return -jax.nn.softplus(-parameters * y * f)
+
+
+def moments_of_logit(parameters, f):
+    p = jax.nn.sigmoid(parameters * f)
+    return 2 * p - 1, 4 * p * (1 - p)
+
+
+KNOWN = {
+    "Bernoulli": likelihoods.Bernoulli(),
+    "Probit": likelihoods.Probit(),
+    "Poisson": likelihoods.Poisson(),
+    "NegativeBinomial": likelihoods.NegativeBinomial(0.4),
+    "Gaussian": likelihoods.Gaussian(0.3),
+    "Custom": likelihoods.CustomLikelihood(
+        of_logit, jnp.asarray(1.5, DTYPE), mean_and_variance=moments_of_logit
+    ),
+}
+F = jnp.array([-2.5, -0.3, 0.0, 1.7, 2.4], DTYPE)
+each = pytest.mark.parametrize("likelihood", KNOWN.values(), ids=KNOWN)
+
+
+def outcomes(likelihood):
+    """Values of y, and the size of the cells they stand for."""
+    if likelihood.targets == "counts":
+        return jnp.arange(400.0, dtype=DTYPE), 1.0
+    if likelihood.targets == "signs" or likelihood is KNOWN["Custom"]:
+        return jnp.array([-1.0, 1.0], DTYPE), 1.0
+    return jnp.linspace(-9, 9, 4001, dtype=DTYPE), 18 / 4000
+
+
+@each
+def test_probabilities_of_all_outcomes_sum_to_one_with_the_moments_given(likelihood):
+    y, cell = outcomes(likelihood)
+    p = cell * np.exp(-np.stack([likelihood(y, jnp.full_like(y, f)) for f in F]))
+    tolerance = 10 * TOLERANCE["value"]
+    np.testing.assert_allclose(p.sum(1), 1, rtol=tolerance)
+    mean, variance = likelihood.moments(F)
+    assert_close(p @ y, mean, tolerance)
+    spread = (np.asarray(y) - np.asarray(mean)[:, None]) ** 2
+    assert_close(np.sum(p * spread, 1), variance, tolerance)
+
+
+@needs_x64
+@each
+def test_slopes_and_curvatures_are_the_derivatives_and_the_loss_is_convex(likelihood):
+    outcomes_of, _ = outcomes(likelihood)
+    for y in outcomes_of[:: max(1, len(outcomes_of) // 5)]:
+        one = lambda f, y=y: likelihood(jnp.asarray(y), f)
+        slopes = jax.vmap(jax.grad(one))(F)
+        np.testing.assert_allclose(likelihood.derivative(jnp.full(5, y), F), slopes, atol=1e-9)
+        curvatures = jax.vmap(jax.grad(jax.grad(one)))(F)
+        found = likelihood.curvature(jnp.full(5, y), F)
+        np.testing.assert_allclose(found, curvatures, rtol=1e-9, atol=1e-9)
+        assert np.all(found >= 0)
+
+
+def test_far_out_the_probit_likelihood_stays_finite_and_right():
+    """`-log Phi(z) = z^2 / 2 + log(-z sqrt(2 pi)) + 1 / z^2 + ...` for z far below zero."""
+    z = jnp.asarray(-60.0, DTYPE)
+    probit, one = KNOWN["Probit"], jnp.ones((), DTYPE)
+    series = z**2 / 2 + jnp.log(-z * np.sqrt(2 * np.pi)) + 1 / z**2
+    np.testing.assert_allclose(probit(one, z), series, rtol=1e-6)
+    # In float32 the logarithms, some 1800, leave four digits: measured 2e-5.
+    np.testing.assert_allclose(probit.derivative(one, z), z - 1 / -z, rtol=1e-4)
+    assert 0 <= probit.curvature(one, z) <= 1
+
+
+@each
+def test_integrals_are_those_of_quadrature_by_scipy(likelihood):
+    y = jnp.asarray(1.0, DTYPE)
+    mean, variance = jnp.asarray(0.4, DTYPE), jnp.asarray(1.3, DTYPE)
+
+    def reference(function):
+        density = lambda f: np.exp(-((f - 0.4) ** 2) / 2.6) / np.sqrt(2.6 * np.pi)
+        return quad(lambda f: float(function(jnp.asarray(f))) * density(f), -11, 12, limit=200)[0]
+
+    with jax.enable_x64(True):
+        evidence = np.log(reference(lambda f: jnp.exp(-likelihood(jnp.asarray(1.0), f))))
+        loss = reference(lambda f: likelihood(jnp.asarray(1.0), f))
+        means = reference(lambda f: likelihood.moments(f)[0])
+        squares = reference(lambda f: likelihood.moments(f)[1] + likelihood.moments(f)[0] ** 2)
+    tolerance = {"rtol": 100 * TOLERANCE["value"], "atol": TOLERANCE["value"]}
+    np.testing.assert_allclose(log_normaliser(likelihood, y, mean, variance), evidence, **tolerance)
+    np.testing.assert_allclose(expected_loss(likelihood, y, mean, variance), loss, **tolerance)
+    centre, spread = predicted_moments(likelihood, mean, variance)
+    np.testing.assert_allclose(centre, means, **tolerance)
+    np.testing.assert_allclose(spread, squares - means**2, **tolerance)
+
+
+@needs_x64
+@pytest.mark.parametrize(
+    ("deviation", "nodes", "error"),
+    [(1.0, None, 1e-10), (10.0, None, 2e-9), (20.0, None, 2e-4), (10.0, 64, 3e-2)],
+)
+def test_the_error_of_the_trapezoid_rule_is_what_its_room_says(deviation, nodes, error):
+    """Of a logistic step beside normal distributions of growing width."""
+    bernoulli = KNOWN["Bernoulli"]
+    mean, variance = jnp.array([-5.0, 3.0]), jnp.full(2, deviation**2)
+    found = log_normaliser(bernoulli, jnp.ones(2), mean, variance, nodes)
+    f = np.asarray(mean) + deviation * np.linspace(-12, 12, 400_001)[:, None]
+    density = np.exp(-(((f - np.asarray(mean)) / deviation) ** 2) / 2) / np.sqrt(2 * np.pi)
+    fine = np.log(np.sum(density / (1 + np.exp(-f)), 0) * 24 / 400_000)
+    np.testing.assert_allclose(found, fine, atol=error)
+
+
+def test_a_value_that_is_known_exactly_leaves_the_likelihood_itself():
+    for likelihood in KNOWN.values():
+        y, nothing = jnp.ones(5, DTYPE), jnp.zeros(5, DTYPE)
+        assert_close(log_normaliser(likelihood, y, F, nothing), -likelihood(y, F))
+        mean, variance = likelihood.moments(F)
+        assert_close(predicted_moments(likelihood, F, nothing)[0], mean)
+        assert_close(predicted_moments(likelihood, F, nothing)[1], variance)
+
+
+def test_expectations_take_any_function():
+    mean, variance = jnp.asarray([0.5, -1.0], DTYPE), jnp.asarray([2.0, 0.1], DTYPE)
+    found = expectation(lambda f: f**2, mean, variance)
+    assert_close(found, mean**2 + variance, 10 * TOLERANCE["value"])
+
+
+@each
+def test_regularised_risk_takes_every_likelihood(likelihood):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(8, 2)).astype(DTYPE)
+    y = {"signs": np.sign(X[:, 0]), "counts": rng.poisson(2.0, 8)}.get(
+        likelihood.targets, np.sign(X[:, 0])
+    )
+    solution = kernax.regularised_risk(kernax.RBF(), X, y.astype(DTYPE), likelihood, 0.7)
+    f = solution.value.values(X)
+    gradient = 0.7 * solution.value.coefficients + likelihood.derivative(jnp.asarray(y, DTYPE), f)
+    np.testing.assert_allclose(gradient, 0, atol=100 * TOLERANCE["value"])
+
+
+@needs_x64
+def test_what_a_likelihood_does_not_know_is_said():
+    bare = likelihoods.CustomLikelihood(of_logit, 1.0)
+    with pytest.raises(ValueError, match="mean_and_variance=function"):
+        bare.moments(jnp.zeros(3))
+    with pytest.raises(ValueError, match=r"noise has shape \(3,\), one for each point"):
+        likelihoods.Gaussian(np.ones(3)).moments(jnp.zeros(()))
+    with pytest.raises(ValueError, match="dispersion must be in"):
+        likelihoods.NegativeBinomial(-1.0)
