@@ -11,16 +11,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_point, as_scalar, cast
+from kernax.core.factors import AbstractFactor
 from kernax.core.intervals import REAL
 from kernax.core.labels import as_targets_of
+from kernax.core.linalg import WeightedSystem
 from kernax.core.losses import AbstractLikelihood, Values
+from kernax.core.operators import AbstractGram
 from kernax.core.parameters import data
 from kernax.core.preparation import guarded
 from kernax.core.quadrature import log_normaliser, predicted_moments
 from kernax.core.sharding import compiled
+from kernax.core.solution import Solution, void_unless_known
 from kernax.core.task import Task, check_task
-from kernax.gp.means import means_at
-from kernax.gp.posterior import point_for
+from kernax.core.weights import PointWeights
+from kernax.gp.means import means_at, updated_mean
+from kernax.gp.posterior import point_for, posterior_kernel
 from kernax.gp.process import GaussianProcess, check_process
 
 
@@ -170,3 +175,40 @@ def observed(likelihood: AbstractLikelihood, mean: Callable, task: Task) -> Abst
     """The likelihood of a task's targets given what the process adds to its mean, by weight."""
     shifted = Shifted.of(likelihood, mean, task)
     return Powered(shifted, task.weights.values) if task.weights.removes else shifted
+
+
+class Normal(eqx.Module):
+    """A normal distribution of f at the points: the prior given observations of precisions W.
+
+    Attributes:
+        system: `W K + I`.
+        factor: of its symmetric form.
+        coefficients: a, with the mean `m + K a`.
+    """
+
+    system: WeightedSystem
+    factor: AbstractFactor
+    coefficients: Float[Array, " n"]
+
+
+def system_of_precisions(gram: AbstractGram, precisions: Float[Array, " n"]) -> WeightedSystem:
+    """`W K + I`."""
+    return WeightedSystem.of(gram, PointWeights(precisions), jnp.ones_like(precisions[0]))
+
+
+def solution_of(
+    task: Task,
+    mean: Callable,
+    likelihood: AbstractLikelihood,
+    normal: Normal,
+    log_evidence: Float[Array, ""],
+    result: Any,
+    stats: dict[str, Array],
+) -> Solution[ApproximatePosterior]:
+    """What a verb returns: the posterior process of the normal distribution that it found."""
+    known = void_unless_known((log_evidence, normal.coefficients), result)
+    log_evidence, coefficients = known
+    covariance = posterior_kernel(normal.factor, task.kernel, task.X, normal.system, result)
+    process = GaussianProcess(covariance, updated_mean(mean, task, coefficients))
+    posterior = ApproximatePosterior(process, likelihood, log_evidence)
+    return Solution(posterior, result, stats | {"log_evidence": log_evidence})

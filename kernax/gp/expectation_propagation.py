@@ -8,7 +8,12 @@ from kernax.core.losses import AbstractLikelihood
 from kernax.core.quadrature import log_normaliser
 from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish
-from kernax.gp.approximation import ApproximatePosterior, check_observations, observed
+from kernax.gp.approximation import (
+    ApproximatePosterior,
+    check_observations,
+    observed,
+    solution_of,
+)
 from kernax.gp.process import GaussianProcess
 from kernax.gp.sites import (
     AbstractSiteRule,
@@ -18,7 +23,6 @@ from kernax.gp.sites import (
     Sites,
     fixed_point,
     moments,
-    posterior_of_sites,
 )
 
 
@@ -73,7 +77,7 @@ def _expectation_propagation(task, mean, likelihood, rtol, max_steps):
     sites, result, stats = fixed_point(observations, _MatchedMoments(), rtol, max_steps)
     q = moments(observations.gram, sites)
     log_evidence = _log_evidence(observations, sites, q)
-    return posterior_of_sites(task, mean, likelihood, q, log_evidence, result, stats)
+    return solution_of(task, mean, likelihood, q.normal, log_evidence, result, stats)
 
 
 class _MatchedMoments(AbstractSiteRule):
@@ -103,7 +107,8 @@ def _log_evidence(observations: Observations, sites: Sites, q: Moments) -> Float
     """`log Z`: with m and v of the marginals, m' and v' of the cavities, the sum of log Z_i(m', v')
     + log(v' / v) / 2 + m'^2 / (2 v') - m^2 / (2 v), and `shift.m / 2 - log |B| / 2`.
     """
-    m, v = q.marginal.mean, q.marginal.variance
+    m = q.marginal.mean
+    v = q.marginal.variance
     mean, variance = _cavity(sites, q.marginal)
     left = 1 - sites.precision * v
     normalisers = log_normaliser(observations.likelihood, observations.y, mean, variance)

@@ -4,17 +4,20 @@ import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
 from kernax.core.density import factor_of, log_determinant
-from kernax.core.linalg import WeightedSystem
 from kernax.core.losses import AbstractLikelihood
 from kernax.core.misfit import values_of
 from kernax.core.modes import newton_fit
 from kernax.core.numerics import matmul
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish, void_unless_known
-from kernax.core.weights import PointWeights
-from kernax.gp.approximation import ApproximatePosterior, Shifted, check_observations
-from kernax.gp.means import updated_mean
-from kernax.gp.posterior import posterior_kernel
+from kernax.core.solution import RESULTS, Solution, finish
+from kernax.gp.approximation import (
+    ApproximatePosterior,
+    Normal,
+    Shifted,
+    check_observations,
+    solution_of,
+    system_of_precisions,
+)
 from kernax.gp.process import GaussianProcess
 
 
@@ -72,20 +75,17 @@ def laplace(
 def _laplace(task, mean, likelihood, rtol, max_steps):
     """The approximation, with its evidence and how Newton's method ended."""
     gram = task.gram()
-    y = task.y
-    weights = task.weights.values
     one = jnp.ones((), task.dtype)
     loss = Shifted.of(likelihood, mean, task)
-    mode = newton_fit(gram, y, loss, one, task.weights, False, rtol=rtol, max_steps=max_steps)
+    mode = newton_fit(gram, task.y, loss, one, task.weights, False, rtol=rtol, max_steps=max_steps)
     a = mode.coefficients
     f = values_of(gram, a)
-    precisions = PointWeights(weights * loss.curvature(y, f))
-    system = WeightedSystem.of(gram, precisions, one)
+    weights = task.weights.values
+    system = system_of_precisions(gram, weights * loss.curvature(task.y, f))
     factor, of_factor, _ = factor_of(system)
     result = RESULTS.where(mode.result == RESULTS.successful, of_factor, mode.result)
     half_norm = (matmul(a, f) + log_determinant(system, factor)) / 2
-    log_evidence = void_unless_known(-jnp.sum(weights * loss(y, f)) - half_norm, result)
-    covariance = posterior_kernel(factor, task.kernel, task.X, system, result)
-    posterior = GaussianProcess(covariance, updated_mean(mean, task, a))
-    stats = mode.stats | {"log_evidence": log_evidence} | task.figures(gram)
-    return Solution(ApproximatePosterior(posterior, likelihood, log_evidence), result, stats)
+    log_evidence = -jnp.sum(weights * loss(task.y, f)) - half_norm
+    normal = Normal(system, factor, a)
+    stats = mode.stats | task.figures(gram)
+    return solution_of(task, mean, likelihood, normal, log_evidence, result, stats)

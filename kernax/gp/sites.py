@@ -8,6 +8,7 @@ the rest. With g = f - m(X) it is `q(g) ~ N(g | 0, K) prod_i exp(shift_i g_i - p
 
 import abc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -19,21 +20,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.batching import one_by_one
 from kernax.core.density import factor_of, log_determinant
-from kernax.core.factors import AbstractFactor
 from kernax.core.inverse import inverse_of
-from kernax.core.linalg import WeightedSystem
 from kernax.core.losses import AbstractLikelihood
 from kernax.core.newton import implicit
 from kernax.core.numerics import eps_of, matmul
 from kernax.core.operators import AbstractGram
 from kernax.core.sharding import while_loop
-from kernax.core.solution import RESULTS, Solution, first_that_holds, void_unless_known
-from kernax.core.task import Task
-from kernax.core.weights import PointWeights
-from kernax.gp.approximation import ApproximatePosterior
-from kernax.gp.means import updated_mean
-from kernax.gp.posterior import posterior_kernel
-from kernax.gp.process import GaussianProcess
+from kernax.core.solution import RESULTS, first_that_holds
+from kernax.gp.approximation import Normal, system_of_precisions
 
 _LEAST_DAMPING = 1e-3
 
@@ -74,15 +68,13 @@ class Moments(eqx.Module):
     """The moments of q, and what they were computed from.
 
     Attributes:
-        coefficients: a, with `mean = K a`.
+        normal: q, as posteriors are made of it.
         covariance: of all values; its diagonal holds the variances of the marginals.
         trace: `tr P`.
         log_determinant: `log |B|`.
     """
 
-    system: WeightedSystem
-    factor: AbstractFactor
-    coefficients: Float[Array, " n"]
+    normal: Normal
     covariance: Float[Array, "n n"]
     marginal: Marginals
     trace: Float[Array, ""]
@@ -91,16 +83,14 @@ class Moments(eqx.Module):
 
 def moments(gram: AbstractGram, sites: Sites) -> Moments:
     """The moments of q, differentiable to every order; NaN where B has no factor."""
-    system = _system_of(gram, sites)
+    system = system_of_precisions(gram, sites.precision)
     factor, _, _ = factor_of(system)
     P = inverse_of(factor, system)
     K = gram.as_matrix()
     covariance = matmul(K, P.mv(jnp.eye(len(K), dtype=K.dtype)))
     coefficients = P.mv(sites.shift[:, None])[:, 0]
     return Moments(
-        system=system,
-        factor=factor,
-        coefficients=coefficients,
+        normal=Normal(system, factor, coefficients),
         covariance=covariance,
         marginal=Marginals(matmul(K, coefficients), jnp.diagonal(covariance)),
         trace=jnp.sum(P.diagonal()),
@@ -108,15 +98,9 @@ def moments(gram: AbstractGram, sites: Sites) -> Moments:
     )
 
 
-def _system_of(gram: AbstractGram, sites: Sites) -> WeightedSystem:
-    """`S^2 K + I`."""
-    one = jnp.ones((), sites.shift.dtype)
-    return WeightedSystem.of(gram, PointWeights(sites.precision), one)
-
-
 def _marginals(gram: AbstractGram, sites: Sites) -> Marginals:
     """The marginals alone, without a derivative."""
-    system = _system_of(gram, sites)
+    system = system_of_precisions(gram, sites.precision)
     factor, _, _ = factor_of(system)
     coefficients = system.solve(factor, sites.shift[:, None])[:, 0]
     explained = factor.whitened(system.weights.times_roots(gram.as_matrix()))
@@ -163,27 +147,13 @@ def _iterated(
     observations: Observations, rule: AbstractSiteRule, goal: float, max_steps: int
 ) -> Found:
     """The sites by damped updates, the result, and stats."""
-    y = observations.y
-
-    def asked_of(sites: Sites) -> tuple[Sites, Float[Array, ""]]:
-        marginal = _marginals(observations.gram, sites)
-        wanted = rule.updated(observations.likelihood, y, sites, marginal)
-        return wanted, _change(sites, wanted, marginal)
-
-    def step(now: _Progress) -> _Progress:
-        sites = jax.tree.map(lambda a, b: a + now.damping * (b - a), now.sites, now.wanted)
-        wanted, change = asked_of(sites)
-        longer = jnp.minimum(1.2 * now.damping, 1)
-        damping = jnp.where(change < now.change, longer, now.damping / 2)
-        return _Progress(sites, wanted, change, damping, now.steps + 1)
 
     def go_on(now: _Progress) -> Bool[Array, ""]:
         useful = jnp.isfinite(now.change) & (now.damping > _LEAST_DAMPING)
         return (now.change > goal) & useful & (now.steps < max_steps)
 
-    nothing = Sites(jnp.zeros_like(y), jnp.zeros_like(y))
-    start = _Progress(nothing, *asked_of(nothing), jnp.ones_like(y[0]), jnp.zeros((), jnp.int32))
-    end = while_loop(go_on, step, start)
+    start = _before_any_step(observations, rule)
+    end = while_loop(go_on, partial(_one_step, observations, rule), start)
     endings = (
         (~jnp.isfinite(end.change), RESULTS.nonfinite),
         (end.change <= goal, RESULTS.successful),
@@ -191,6 +161,32 @@ def _iterated(
     )
     result = first_that_holds(endings, RESULTS.inaccurate)
     return end.sites, result, {"steps": end.steps, "residual": end.change}
+
+
+def _before_any_step(observations: Observations, rule: AbstractSiteRule) -> _Progress:
+    """Without sites, which leaves the prior."""
+    y = observations.y
+    nothing = Sites(jnp.zeros_like(y), jnp.zeros_like(y))
+    wanted, change = _asked_of(nothing, observations, rule)
+    return _Progress(nothing, wanted, change, jnp.ones_like(y[0]), jnp.zeros((), jnp.int32))
+
+
+def _one_step(observations: Observations, rule: AbstractSiteRule, now: _Progress) -> _Progress:
+    """Some way towards the sites that are wanted, and how far to go next."""
+    sites = jax.tree.map(lambda a, b: a + now.damping * (b - a), now.sites, now.wanted)
+    wanted, change = _asked_of(sites, observations, rule)
+    longer = jnp.minimum(1.2 * now.damping, 1)
+    damping = jnp.where(change < now.change, longer, now.damping / 2)
+    return _Progress(sites, wanted, change, damping, now.steps + 1)
+
+
+def _asked_of(
+    sites: Sites, observations: Observations, rule: AbstractSiteRule
+) -> tuple[Sites, Float[Array, ""]]:
+    """The sites that the marginals under given ones ask for, and how far away they are."""
+    marginal = _marginals(observations.gram, sites)
+    wanted = rule.updated(observations.likelihood, observations.y, sites, marginal)
+    return wanted, _change(sites, wanted, marginal)
 
 
 def _change(sites: Sites, wanted: Sites, marginal: Marginals) -> Float[Array, ""]:
@@ -203,36 +199,39 @@ def _change(sites: Sites, wanted: Sites, marginal: Marginals) -> Float[Array, ""
 
 
 def _newton_step(sites: Sites, observations: Observations, rule: AbstractSiteRule) -> Sites:
-    """The sites after an exact Newton step for `wanted(sites) = sites`, differentiable.
-
-    With the covariance C of q, the marginals change by `d mean = C (d shift - mean d precision)`
-    and `d variance = -C^2 d precision`, squared entry by entry (Opper & Winther 2005).
-    """
+    """The sites after an exact Newton step for `wanted(sites) = sites`, differentiable."""
     q = moments(observations.gram, sites)
     arguments = (sites.precision, sites.shift, q.marginal.mean, q.marginal.variance)
 
     def wanted(*arguments: Array) -> Array:
         site = Sites(*arguments[:2])
-        asked = rule.updated(
-            observations.likelihood, observations.y, site, Marginals(*arguments[2:])
-        )
+        marginal = Marginals(*arguments[2:])
+        asked = rule.updated(observations.likelihood, observations.y, site, marginal)
         return jnp.stack([asked.precision, asked.shift])
 
-    by_precision, by_shift, by_mean, by_variance = _slopes(wanted, arguments)
+    left = (wanted(*arguments) - jnp.stack(arguments[:2])).reshape(-1)
+    jacobian = _jacobian(_slopes(wanted, arguments), q)
+    step = _solved_by_lu(jnp.eye(len(left), dtype=left.dtype) - jacobian, left).reshape(2, -1)
+    return Sites(sites.precision + step[0], sites.shift + step[1])
+
+
+def _jacobian(slopes: list[Array], q: Moments) -> Float[Array, "m m"]:
+    """The derivative of what is wanted in the sites, m = 2 n, from its slopes point by point.
+
+    With the covariance C of q, the marginals change by `d mean = C (d shift - mean d precision)`
+    and `d variance = -C^2 d precision`, squared entry by entry (Opper & Winther 2005).
+    """
+    by_precision, by_shift, by_mean, by_variance = slopes
     C = q.covariance
 
-    def jacobian_of(k: int) -> list[Array]:
+    def rows(k: int) -> list[Array]:
         # Of the precisions (k = 0) or the shifts (k = 1) that are wanted, in both.
         through_mean = by_mean[k][:, None] * C
         through_variance = by_variance[k][:, None] * C**2
         in_precision = -through_mean * q.marginal.mean[None, :] - through_variance
         return [jnp.diag(by_precision[k]) + in_precision, jnp.diag(by_shift[k]) + through_mean]
 
-    jacobian = jnp.block([jacobian_of(0), jacobian_of(1)])
-    left = (wanted(*arguments) - jnp.stack(arguments[:2])).reshape(-1)
-    by_lu = _solved_by_lu(jnp.eye(len(left), dtype=left.dtype) - jacobian, left)
-    precision, shift = by_lu.reshape(2, -1)
-    return Sites(sites.precision + precision, sites.shift + shift)
+    return jnp.block([rows(0), rows(1)])
 
 
 def _slopes(function: Callable, arguments: tuple[Array, ...]) -> list[Array]:
@@ -256,20 +255,3 @@ def _solved_by_lu(A: Float[Array, "m m"], b: Float[Array, " m"]) -> Float[Array,
         return lambda _, b: one_by_one(by_lapack, lax.stop_gradient(A), b)
 
     return lax.custom_linear_solve(lambda x: matmul(A, x), b, solve(0), solve(1))
-
-
-def posterior_of_sites(
-    task: Task,
-    mean: Callable,
-    likelihood: AbstractLikelihood,
-    q: Moments,
-    log_evidence: Float[Array, ""],
-    result: Any,
-    stats: dict[str, Array],
-) -> Solution[ApproximatePosterior]:
-    """What a verb returns for the sites that it found."""
-    log_evidence, coefficients = void_unless_known((log_evidence, q.coefficients), result)
-    covariance = posterior_kernel(q.factor, task.kernel, task.X, q.system, result)
-    process = GaussianProcess(covariance, updated_mean(mean, task, coefficients))
-    posterior = ApproximatePosterior(process, likelihood, log_evidence)
-    return Solution(posterior, result, stats | {"log_evidence": log_evidence})

@@ -7,7 +7,12 @@ from kernax.core.losses import AbstractLikelihood
 from kernax.core.quadrature import expectation, expected_loss
 from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish
-from kernax.gp.approximation import ApproximatePosterior, check_observations, observed
+from kernax.gp.approximation import (
+    ApproximatePosterior,
+    check_observations,
+    observed,
+    solution_of,
+)
 from kernax.gp.process import GaussianProcess
 from kernax.gp.sites import (
     AbstractSiteRule,
@@ -16,7 +21,6 @@ from kernax.gp.sites import (
     Sites,
     fixed_point,
     moments,
-    posterior_of_sites,
 )
 
 
@@ -65,7 +69,8 @@ def _variational(task, mean, likelihood, rtol, max_steps):
     observations = Observations(task.gram(), task.y, observed(likelihood, mean, task))
     sites, result, stats = fixed_point(observations, _NaturalGradient(), rtol, max_steps)
     q = moments(observations.gram, sites)
-    return posterior_of_sites(task, mean, likelihood, q, _bound(observations, q), result, stats)
+    bound = _bound(observations, q)
+    return solution_of(task, mean, likelihood, q.normal, bound, result, stats)
 
 
 class _NaturalGradient(AbstractSiteRule):
@@ -74,7 +79,8 @@ class _NaturalGradient(AbstractSiteRule):
     """
 
     def updated(self, likelihood, y, site, marginal):
-        mean, variance = marginal.mean, marginal.variance
+        mean = marginal.mean
+        variance = marginal.variance
         slope = expectation(lambda g: likelihood.derivative(y, g), mean, variance)
         curvature = expectation(lambda g: likelihood.curvature(y, g), mean, variance)
         return Sites(curvature, curvature * mean - slope)
@@ -84,6 +90,6 @@ def _bound(observations: Observations, q: Moments) -> Float[Array, ""]:
     """`-E[L] - KL(q | prior)`, the divergence being `(tr P - n + a.K a + log |B|) / 2`."""
     y = observations.y
     losses = expected_loss(observations.likelihood, y, q.marginal.mean, q.marginal.variance)
-    squared_norm = jnp.sum(q.coefficients * q.marginal.mean)
+    squared_norm = jnp.sum(q.normal.coefficients * q.marginal.mean)
     divergence = (q.trace - len(y) + squared_norm + q.log_determinant) / 2
     return -jnp.sum(losses) - divergence
