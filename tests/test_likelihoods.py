@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from conftest import TOLERANCE, assert_close, needs_x64
 from scipy.integrate import quad
+from scipy.special import gammaln, logsumexp
 
 import kernax
 from kernax import likelihoods
+from kernax.core.likelihoods import Powered
 from kernax.core.quadrature import expectation, expected_loss, log_normaliser, predicted_moments
 
 DTYPE = jnp.result_type(float)
@@ -78,9 +80,17 @@ def test_far_out_the_probit_likelihood_stays_finite_and_right():
     probit, one = KNOWN["Probit"], jnp.ones((), DTYPE)
     series = z**2 / 2 + jnp.log(-z * np.sqrt(2 * np.pi)) + 1 / z**2
     np.testing.assert_allclose(probit(one, z), series, rtol=1e-6)
-    # In float32 the logarithms, some 1800, leave four digits: measured 2e-5.
-    np.testing.assert_allclose(probit.derivative(one, z), z - 1 / -z, rtol=1e-4)
-    assert 0 <= probit.curvature(one, z) <= 1
+    np.testing.assert_allclose(probit.derivative(one, z), z + 1 / z, rtol=1e-6)
+    np.testing.assert_allclose(probit.curvature(one, z), 1 - 1 / z**2, rtol=1e-6)
+
+
+@needs_x64
+def test_both_branches_of_the_probit_likelihood_meet():
+    probit = KNOWN["Probit"]
+    z = jnp.asarray([-5 - 1e-9, -5 + 1e-9])
+    for method in (probit.derivative, probit.curvature):
+        below, above = method(jnp.ones(2), z)
+        np.testing.assert_allclose(below, above, rtol=1e-8)
 
 
 @each
@@ -106,19 +116,65 @@ def test_integrals_are_those_of_quadrature_by_scipy(likelihood):
 
 
 @needs_x64
-@pytest.mark.parametrize(
-    ("deviation", "nodes", "error"),
-    [(1.0, None, 1e-10), (10.0, None, 2e-9), (20.0, None, 2e-4), (10.0, 64, 3e-2)],
-)
-def test_the_error_of_the_trapezoid_rule_is_what_its_room_says(deviation, nodes, error):
-    """Of a logistic step beside normal distributions of growing width."""
+@pytest.mark.parametrize(("deviation", "error"), [(1.0, 1e-10), (10.0, 1e-9), (20.0, 1e-6)])
+def test_the_errors_of_the_trapezoid_rule_are_what_its_room_says(deviation, error):
+    """Of a logistic loss and step beside normal distributions of growing width."""
     bernoulli = KNOWN["Bernoulli"]
     mean, variance = jnp.array([-5.0, 3.0]), jnp.full(2, deviation**2)
-    found = log_normaliser(bernoulli, jnp.ones(2), mean, variance, nodes)
     f = np.asarray(mean) + deviation * np.linspace(-12, 12, 400_001)[:, None]
     density = np.exp(-(((f - np.asarray(mean)) / deviation) ** 2) / 2) / np.sqrt(2 * np.pi)
-    fine = np.log(np.sum(density / (1 + np.exp(-f)), 0) * 24 / 400_000)
+    cell = 24 / 400_000
+    found = log_normaliser(bernoulli, jnp.ones(2), mean, variance)
+    fine = np.log(np.sum(density / (1 + np.exp(-f)), 0) * cell)
     np.testing.assert_allclose(found, fine, atol=error)
+    found = expected_loss(bernoulli, jnp.ones(2), mean, variance)
+    fine = np.sum(density * np.logaddexp(0, -f), 0) * cell
+    np.testing.assert_allclose(found, fine, rtol=error)
+
+
+@pytest.mark.parametrize("count", [0.0, 50.0, 1000.0])
+@pytest.mark.parametrize("variance", [1e-3, 1.5, 100.0])
+def test_the_density_of_a_count_far_from_the_mean_or_a_narrow_one_is_found(count, variance):
+    """By a fine grid about the mode of the product, in float64."""
+    poisson = KNOWN["Poisson"]
+    y, mean = jnp.asarray(count, DTYPE), jnp.asarray(0.3, DTYPE)
+    found = log_normaliser(poisson, y, mean, jnp.asarray(variance, DTYPE))
+    reach = 20 * variance**0.5 + min(variance * count, 10)
+    f = np.linspace(0.3 - reach, 0.3 + reach, 4_000_001)
+    with np.errstate(over="ignore"):
+        logs = count * f - np.exp(f) - gammaln(count + 1) - (f - 0.3) ** 2 / (2 * variance)
+    logs = logs - np.log(2 * np.pi * variance) / 2
+    expected = logsumexp(logs) + np.log(f[1] - f[0])
+    # Float32: terms of some thousand nats, which cancel.
+    np.testing.assert_allclose(found, expected, rtol=1e-9 if np.float64 == DTYPE else 2e-5)
+
+
+@needs_x64
+def test_slopes_of_the_density_are_right_for_narrow_likelihoods():
+    """Normal observations of little noise by the general rule, as powers have it, and exactly."""
+    narrow = likelihoods.Gaussian(1e-6)
+    by_rule = Powered(narrow, jnp.ones(1))
+    y, variance = jnp.array([0.3]), jnp.array([1.5])
+    one = lambda likelihood, mean: log_normaliser(likelihood, y, mean, variance)[0]
+    for order in (lambda g: g, jax.grad, lambda g: jax.grad(lambda m: jax.grad(g)(m)[0])):
+        found = order(lambda mean: one(by_rule, mean))(jnp.array([0.1]))
+        expected = order(lambda mean: one(narrow, mean))(jnp.array([0.1]))
+        np.testing.assert_allclose(found, expected, rtol=1e-7)
+
+
+@needs_x64
+def test_a_dispersion_near_zero_is_that_of_poisson_counts():
+    y = jnp.arange(30.0)
+    f = jnp.linspace(-1.0, 3.0, 30)
+    for dispersion, rtol in ((1e-4, 2e-2), (1e-9, 1e-6)):
+        counts = likelihoods.NegativeBinomial(dispersion)
+        np.testing.assert_allclose(counts(y, f), KNOWN["Poisson"](y, f), rtol=rtol)
+    slope = jax.grad(lambda d: jnp.sum(likelihoods.NegativeBinomial(d)(y, f)))
+    h = 1e-6
+    by_differences = jnp.sum(
+        likelihoods.NegativeBinomial(0.05 + h)(y, f) - likelihoods.NegativeBinomial(0.05 - h)(y, f)
+    ) / (2 * h)
+    np.testing.assert_allclose(slope(0.05), by_differences, rtol=1e-6)
 
 
 def test_a_value_that_is_known_exactly_leaves_the_likelihood_itself():

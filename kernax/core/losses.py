@@ -19,7 +19,7 @@ Values = Float[Array, "*n"]
 
 
 class AbstractLoss(eqx.Module):
-    """`L(y, f) >= 0` for a target y and a value f, and the prediction of y that f stands for.
+    """`L(y, f)` for a target y and a value f, and the prediction of y that f stands for.
 
     `targets` says what y is: numbers, counts, or signs, -1 and +1. `of_difference` says that L
     depends on `y - f` alone: a large bias is then subtracted from y, not added to f, and costs no

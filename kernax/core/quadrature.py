@@ -1,10 +1,11 @@
 """Integrals of likelihoods over normal distributions of the latent value f.
 
 In closed form where one is registered, else by the trapezoid rule, which for analytic functions
-converges exponentially in the number of nodes (Trefethen & Weideman 2014). Gauss-Hermite nodes lie
-too sparsely for a likelihood that is a step beside a wide normal distribution: with 64 of them a
-logistic function under a deviation of 10 is right to 1e-2, with 192 of the trapezoid rule to 1e-10,
-and under a deviation of 20 to 1e-5.
+converges exponentially in the number of nodes (Trefethen & Weideman 2014): 192 of them in float64,
+64 in float32. Expectations take nodes over the normal distribution: those of a logistic loss are
+right to 1e-9 for a deviation of 10 and to 1e-6 for 20, where 64 Gauss-Hermite nodes leave errors of
+1e-3. The density of y takes nodes where the product of likelihood and distribution is, which may be
+far from the mean and much narrower. Derivatives in a variance of zero are zero.
 """
 
 import functools
@@ -12,16 +13,20 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 from jax.scipy.stats import norm
-from jaxtyping import Array, Float
+from jaxtyping import Array, Int
 
-from kernax.core.likelihoods import Gaussian, Probit
+from kernax.core.likelihoods import Gaussian, NegativeBinomial, Powered, Probit, Shifted
 from kernax.core.losses import AbstractLikelihood, Poisson, Values
-from kernax.core.numerics import quadrature_size, safe_sqrt
+from kernax.core.numerics import positive_or_one, quadrature_size, safe_sqrt, stopped
+from kernax.core.sharding import while_loop
+
+_HALVINGS = 60
 
 
 @functools.cache
@@ -34,21 +39,17 @@ def _standard_nodes(dtype: Any, nodes: int | None) -> tuple[np.ndarray, np.ndarr
     return places, weights / np.sum(weights)
 
 
-def _at_nodes(
-    function: Callable[[Values], Any], mean: Values, variance: Values, nodes: int | None
-) -> tuple[Any, Float[Array, " nodes"]]:
-    """A function of f at each node, (nodes, n), and the weights of the nodes."""
+def expectation(
+    function: Callable[[Values], Any], mean: Values, variance: Values, nodes: int | None = None
+) -> Any:
+    """`E g(f)` for `f ~ N(mean, variance)`, for a function g that works element by element, and may
+    return several arrays.
+    """
     places, weights = map(jnp.asarray, _standard_nodes(mean.dtype, nodes))
     deviation = safe_sqrt(variance)
-    return jax.vmap(lambda place: function(mean + deviation * place))(places), weights
-
-
-def expectation(
-    function: Callable[[Values], Values], mean: Values, variance: Values, nodes: int | None = None
-) -> Values:
-    """`E g(f)` for `f ~ N(mean, variance)`, for a function g that works element by element."""
-    values, weights = _at_nodes(function, mean, variance, nodes)
-    return jnp.tensordot(weights, values, 1, precision=jax.lax.Precision.HIGHEST)
+    values = jax.vmap(lambda place: function(mean + deviation * place))(places)
+    average = lambda value: jnp.tensordot(weights, value, 1, precision=jax.lax.Precision.HIGHEST)
+    return jax.tree.map(average, values)
 
 
 @functools.singledispatch
@@ -72,8 +73,65 @@ def log_normaliser(
     nodes: int | None = None,
 ) -> Values:
     """`log E p(y | f)` for `f ~ N(mean, variance)`: the log density of y that they predict."""
-    losses, weights = _at_nodes(lambda f: likelihood(y, f), mean, variance, nodes)
-    return logsumexp(-losses, 0, b=weights.reshape(-1, *[1] * mean.ndim))
+    known = variance > 0
+    spread = positive_or_one(variance)
+
+    def log_product(f: Values) -> Values:
+        return -likelihood(y, f) - (f - mean) ** 2 / (2 * spread)
+
+    low, high = _window(*stopped((likelihood, y, mean, spread)))
+    count = nodes or quadrature_size(mean.dtype)[1]
+    shares = jnp.linspace(0, 1, count, dtype=mean.dtype)
+    logs = jax.vmap(lambda share: log_product(low + share * (high - low)))(shares)
+    log_step = jnp.log(high - low) - jnp.log(2 * jnp.pi * spread) / 2 - math.log(count - 1)
+    return jnp.where(known, logsumexp(logs, 0) + log_step, -likelihood(y, mean))
+
+
+class _Bracket(eqx.Module):
+    """Two ends between which a decreasing function changes its sign."""
+
+    low: Array
+    high: Array
+    steps: Int[Array, ""]
+
+
+def _root(function: Callable[[Array], Array], low: Array, high: Array) -> Array:
+    """Where a decreasing function of each entry is zero, by halving; the nearest end if nowhere."""
+
+    def halved(now: _Bracket) -> _Bracket:
+        middle = (now.low + now.high) / 2
+        above = function(middle) > 0
+        low = jnp.where(above, middle, now.low)
+        return _Bracket(low, jnp.where(above, now.high, middle), now.steps + 1)
+
+    start = _Bracket(low, high, jnp.zeros((), jnp.int32))
+    end = while_loop(lambda now: now.steps < _HALVINGS, halved, start)
+    return (end.low + end.high) / 2
+
+
+def _window(
+    likelihood: AbstractLikelihood, y: Values, mean: Values, variance: Values
+) -> tuple[Values, Values]:
+    """The ends between which `p(y | f) N(f | mean, variance)` is more than rounding of its mode.
+
+    The product is log-concave, and falls at least as fast as the normal distribution on both sides
+    of its mode, which is between the mean and `mean - variance L'(y, mean)`.
+    """
+    powers, _ = quadrature_size(mean.dtype)
+
+    def log_product(f: Values) -> Values:
+        return -likelihood(y, f) - (f - mean) ** 2 / (2 * variance)
+
+    def slope(f: Values) -> Values:
+        return -likelihood.derivative(y, f) - (f - mean) / variance
+
+    pull = -variance * likelihood.derivative(y, mean)
+    mode = _root(slope, mean + jnp.minimum(pull, 0), mean + jnp.maximum(pull, 0))
+    least = log_product(mode) - powers
+    reach = jnp.sqrt(2 * powers * variance)
+    right = _root(lambda d: log_product(mode + d) - least, jnp.zeros_like(reach), reach)
+    left = _root(lambda d: log_product(mode - d) - least, jnp.zeros_like(reach), reach)
+    return mode - left, mode + right
 
 
 @functools.singledispatch
@@ -84,24 +142,27 @@ def predicted_moments(
 
     The variance is the mean of that given f, and the variance of the mean given f.
     """
-    (means, variances), weights = _at_nodes(likelihood.moments, mean, variance, nodes)
-    centre = jnp.tensordot(weights, means, 1)
-    return centre, jnp.tensordot(weights, variances + (means - centre[None]) ** 2, 1)
+    centre, given_f = expectation(likelihood.moments, mean, variance, nodes)
+    off = lambda f: (likelihood.moments(f)[0] - centre) ** 2
+    return centre, given_f + expectation(off, mean, variance, nodes)
 
 
 @expected_loss.register
 def _(likelihood: Gaussian, y, mean, variance, nodes=None):
-    return likelihood(y, mean) + variance / (2 * likelihood.noise)
+    _, noise = likelihood.moments(mean)
+    return likelihood(y, mean) + variance / (2 * noise)
 
 
 @log_normaliser.register
 def _(likelihood: Gaussian, y, mean, variance, nodes=None):
-    return norm.logpdf(y, mean, jnp.sqrt(variance + likelihood.noise))
+    _, noise = likelihood.moments(mean)
+    return norm.logpdf(y, mean, jnp.sqrt(variance + noise))
 
 
 @predicted_moments.register
 def _(likelihood: Gaussian, mean, variance, nodes=None):
-    return mean, variance + likelihood.noise
+    _, noise = likelihood.moments(mean)
+    return mean, variance + noise
 
 
 @log_normaliser.register
@@ -124,3 +185,25 @@ def _(likelihood: Poisson, y, mean, variance, nodes=None):
 def _(likelihood: Poisson, mean, variance, nodes=None):
     centre = jnp.exp(mean + variance / 2)
     return centre, centre + centre**2 * jnp.expm1(variance)
+
+
+@predicted_moments.register
+def _(likelihood: NegativeBinomial, mean, variance, nodes=None):
+    centre = jnp.exp(mean + variance / 2)
+    spread = jnp.expm1(variance) + likelihood.dispersion * jnp.exp(variance)
+    return centre, centre + centre**2 * spread
+
+
+@expected_loss.register
+def _(likelihood: Shifted, y, mean, variance, nodes=None):
+    return expected_loss(likelihood.inner, *likelihood.compared(y, mean), variance, nodes)
+
+
+@log_normaliser.register
+def _(likelihood: Shifted, y, mean, variance, nodes=None):
+    return log_normaliser(likelihood.inner, *likelihood.compared(y, mean), variance, nodes)
+
+
+@expected_loss.register
+def _(likelihood: Powered, y, mean, variance, nodes=None):
+    return likelihood.weights * expected_loss(likelihood.inner, y, mean, variance, nodes)

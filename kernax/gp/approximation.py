@@ -14,19 +14,23 @@ from kernax.core.boundary import as_point, as_scalar, cast
 from kernax.core.factors import AbstractFactor
 from kernax.core.intervals import REAL
 from kernax.core.labels import as_targets_of
+from kernax.core.likelihoods import Shifted
 from kernax.core.linalg import WeightedSystem
-from kernax.core.losses import AbstractLikelihood, Values
+from kernax.core.losses import AbstractLikelihood
 from kernax.core.operators import AbstractGram
 from kernax.core.parameters import data
 from kernax.core.preparation import guarded
 from kernax.core.quadrature import log_normaliser, predicted_moments
 from kernax.core.sharding import compiled
-from kernax.core.solution import Solution, void_unless_known
+from kernax.core.solution import RESULTS, Solution, void_unless_known
 from kernax.core.task import Task, check_task
-from kernax.core.weights import PointWeights
+from kernax.core.weights import PointWeights, UnitWeights
 from kernax.gp.means import means_at, updated_mean
 from kernax.gp.posterior import point_for, posterior_kernel
 from kernax.gp.process import GaussianProcess, check_process
+
+ADVICE = "targets that the likelihood allows, a mean near them or a smaller variance"
+MOST_ROUNDING = 0.01  # nats of the log evidence
 
 
 class ApproximatePosterior(eqx.Module):
@@ -52,7 +56,10 @@ class ApproximatePosterior(eqx.Module):
     def log_density(self, x: PyTree, y: ArrayLike) -> Float[Array, ""]:
         """`log p(y | x)`, the logarithm of the mean of p(y | f(x))."""
         mean, variance = self._latent(x)
-        return _log_density(self.likelihood, as_scalar(y, mean.dtype, "y", REAL), mean, variance)
+        targets = jnp.asarray(as_scalar(y, mean.dtype, "y", REAL))[None]
+        unit = UnitWeights(1, mean.dtype)
+        y = as_targets_of(self.likelihood, targets, 1, mean.dtype, unit, both_signs=False)[0]
+        return _log_density(self.likelihood, y, mean, variance)
 
     def probability(self, x: PyTree) -> Float[Array, ""]:
         """The probability of +1 at x. Raises ValueError where targets are not signs."""
@@ -105,79 +112,25 @@ def check_observations(
         one_column="one process for each column, or jax.vmap over them",
         in_features=in_features,
     )
-    return task, cast(process.mean, task.dtype), guarded(cast(likelihood, task.dtype))
+    likelihood = guarded(cast(likelihood, task.dtype))
+    return task, cast(process.mean, task.dtype), likelihood
 
 
 def _check_likelihood(likelihood: Any) -> None:
     """Raises ValueError for what is no likelihood."""
     if not isinstance(likelihood, AbstractLikelihood):
+        came = f"the class {likelihood.__name__}" if isinstance(likelihood, type) else likelihood
         raise ValueError(
-            "likelihood must be one of kernax.likelihoods, such as Bernoulli(), but is "
-            f"{likelihood!r}"
+            f"likelihood must be one of kernax.likelihoods, such as Bernoulli(), but is {came}"
         )
 
 
-class Shifted(AbstractLikelihood):
-    """`-log p(y | f + mean)`: a likelihood given what a process adds to its mean."""
-
-    inner: AbstractLikelihood
-    mean: Float[Array, " n"]
-
-    @staticmethod
-    def of(likelihood: AbstractLikelihood, mean: Callable, task: Task) -> "Shifted":
-        """By the mean at the points of a task."""
-        return Shifted(likelihood, means_at(mean, task)[:, 0])
-
-    def __call__(self, y: Values, f: Values) -> Values:
-        return self.inner(y, f + self.mean)
-
-    def derivative(self, y: Values, f: Values) -> Values:
-        return self.inner.derivative(y, f + self.mean)
-
-    def curvature(self, y: Values, f: Values) -> Values:
-        return self.inner.curvature(y, f + self.mean)
-
-    def response(self, f: Values) -> Values:
-        return self.inner.response(f + self.mean)
-
-    def moments(self, f: Values) -> tuple[Values, Values]:
-        return self.inner.moments(f + self.mean)
+def shifted(likelihood: AbstractLikelihood, mean: Callable, task: Task) -> Shifted:
+    """The likelihood of a task's targets given what the process adds to its mean."""
+    return Shifted(likelihood, means_at(mean, task)[:, 0])
 
 
-@log_normaliser.register
-def _(likelihood: Shifted, y, mean, variance, nodes=None):
-    return log_normaliser(likelihood.inner, y, mean + likelihood.mean, variance, nodes)
-
-
-class Powered(AbstractLikelihood):
-    """`-w log p(y | f)`: likelihoods to the power of the weights of their points."""
-
-    inner: AbstractLikelihood
-    weights: Float[Array, " n"]
-
-    def __call__(self, y: Values, f: Values) -> Values:
-        return self.weights * self.inner(y, f)
-
-    def derivative(self, y: Values, f: Values) -> Values:
-        return self.weights * self.inner.derivative(y, f)
-
-    def curvature(self, y: Values, f: Values) -> Values:
-        return self.weights * self.inner.curvature(y, f)
-
-    def response(self, f: Values) -> Values:
-        return self.inner.response(f)
-
-    def moments(self, f: Values) -> tuple[Values, Values]:
-        return self.inner.moments(f)
-
-
-def observed(likelihood: AbstractLikelihood, mean: Callable, task: Task) -> AbstractLikelihood:
-    """The likelihood of a task's targets given what the process adds to its mean, by weight."""
-    shifted = Shifted.of(likelihood, mean, task)
-    return Powered(shifted, task.weights.values) if task.weights.removes else shifted
-
-
-class Normal(eqx.Module):
+class NormalAtPoints(eqx.Module):
     """A normal distribution of f at the points: the prior given observations of precisions W.
 
     Attributes:
@@ -200,14 +153,16 @@ def solution_of(
     task: Task,
     mean: Callable,
     likelihood: AbstractLikelihood,
-    normal: Normal,
+    normal: NormalAtPoints,
     log_evidence: Float[Array, ""],
     result: Any,
     stats: dict[str, Array],
 ) -> Solution[ApproximatePosterior]:
     """What a verb returns: the posterior process of the normal distribution that it found."""
-    known = void_unless_known((log_evidence, normal.coefficients), result)
-    log_evidence, coefficients = known
+    # Jitter is noise beside the precisions: what was found is another model's.
+    kept = (normal.factor.jitter == 0) | (result != RESULTS.successful)
+    result = RESULTS.where(kept, result, RESULTS.inaccurate)
+    log_evidence, coefficients = void_unless_known((log_evidence, normal.coefficients), result)
     covariance = posterior_kernel(normal.factor, task.kernel, task.X, normal.system, result)
     process = GaussianProcess(covariance, updated_mean(mean, task, coefficients))
     posterior = ApproximatePosterior(process, likelihood, log_evidence)

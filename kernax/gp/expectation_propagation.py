@@ -2,28 +2,15 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, ArrayLike, PyTree
 
 from kernax.core.losses import AbstractLikelihood
+from kernax.core.numerics import eps_of
 from kernax.core.quadrature import log_normaliser
-from kernax.core.sharding import compiled
-from kernax.core.solution import Solution, finish
-from kernax.gp.approximation import (
-    ApproximatePosterior,
-    check_observations,
-    observed,
-    solution_of,
-)
+from kernax.core.solution import Solution, finish, warn_of_rounding
+from kernax.gp.approximation import ADVICE, MOST_ROUNDING, ApproximatePosterior, check_observations
 from kernax.gp.process import GaussianProcess
-from kernax.gp.sites import (
-    AbstractSiteRule,
-    Marginals,
-    Moments,
-    Observations,
-    Sites,
-    fixed_point,
-    moments,
-)
+from kernax.gp.sites import AbstractSiteRule, Marginals, Sites, posterior_by_sites
 
 
 def expectation_propagation(
@@ -49,9 +36,10 @@ def expectation_propagation(
     twice in X each is replaced by its own, which is not quite the same.
 
     Arguments are those of `laplace`, and:
-        rtol: the largest change of a factor that is accepted, in the units of the marginals;
-            default 100 eps sqrt(n).
-        max_steps: updates of all factors, at most; each takes a Cholesky factor and a solve.
+        rtol: the largest change of a factor that is accepted, in the units of the marginals. The
+            default is 100 eps sqrt(n), and sqrt(eps) where no step lowers it further.
+        max_steps: updates of all factors, at most; each takes a Cholesky factor and a solve. A
+            derivative takes the factor of a matrix of 2 n rows beside.
 
     Returns:
         A `Solution` whose `value` is an `ApproximatePosterior`, differentiable as that of
@@ -65,19 +53,10 @@ def expectation_propagation(
     task, mean, likelihood = check_observations(
         "expectation_propagation", process, X, y, likelihood, weights
     )
-    solution = _expectation_propagation(task, mean, likelihood, rtol, max_steps)
-    hint = f"expectation_propagation with {task.kernel_name}: a smaller variance may help."
+    solution = posterior_by_sites(task, mean, likelihood, _MatchedMoments(), rtol, max_steps)
+    hint = f"expectation_propagation with {task.kernel_name}: {ADVICE} may help."
+    warn_of_rounding(solution, MOST_ROUNDING, "the evidence", hint)
     return finish(solution, throw, hint)
-
-
-@compiled
-def _expectation_propagation(task, mean, likelihood, rtol, max_steps):
-    """The approximation, with its evidence and how the iteration ended."""
-    observations = Observations(task.gram(), task.y, observed(likelihood, mean, task))
-    sites, result, stats = fixed_point(observations, _MatchedMoments(), rtol, max_steps)
-    q = moments(observations.gram, sites)
-    log_evidence = _log_evidence(observations, sites, q)
-    return solution_of(task, mean, likelihood, q.normal, log_evidence, result, stats)
 
 
 class _MatchedMoments(AbstractSiteRule):
@@ -88,31 +67,31 @@ class _MatchedMoments(AbstractSiteRule):
         # distribution has the mean m + v g and the variance v + v^2 h.
         mean, variance = _cavity(site, marginal)
         log_z = lambda mean: jnp.sum(log_normaliser(likelihood, y, mean, variance))
-        slope = jax.grad(log_z)
-        g, h = jax.jvp(slope, (mean,), (jnp.ones_like(mean),))
+        g, h = jax.jvp(jax.grad(log_z), (mean,), (jnp.ones_like(mean),))
         shrinkage = 1 + variance * h
         precision = -h / shrinkage
-        # Rounding may leave less than zero; the derivative at zero, of weights, is kept.
+        # Rounding may leave less than zero; the derivative at zero, of weights, is kept. A tilted
+        # distribution that is wider than the cavity is of a likelihood that is not log-concave.
+        wider = variance * h > eps_of(h) ** 0.5
+        precision = jnp.where(wider | ~(shrinkage > 0), jnp.nan, precision)
         precision = jnp.where(precision < 0, 0, precision)
         return Sites(precision, (g - mean * h) / shrinkage)
+
+    def log_evidence(self, observations, sites, q):
+        # With m and v of the marginals, m' and v' of the cavities, it is the sum of log Z(m', v') +
+        # log(v' / v) / 2 + m'^2 / (2 v') - m^2 / (2 v), and shift.m / 2 - log |B| / 2.
+        m = q.marginal.mean
+        v = q.marginal.variance
+        left = 1 - sites.precision * v
+        cavity = _cavity(sites, q.marginal)
+        normalisers = log_normaliser(observations.likelihood, observations.y, *cavity)
+        # m'^2 / v' - m^2 / v, whose terms would cancel where a site is weak.
+        of_means = (sites.precision * m**2 - 2 * sites.shift * m + sites.shift**2 * v) / left
+        of_sites = normalisers + (of_means - jnp.log1p(-sites.precision * v)) / 2
+        return jnp.sum(of_sites) + (jnp.sum(sites.shift * m) - q.log_determinant) / 2
 
 
 def _cavity(site: Sites, marginal: Marginals) -> tuple[Array, Array]:
     """The mean and the variance of each value without its own site."""
     left = 1 - site.precision * marginal.variance
     return (marginal.mean - marginal.variance * site.shift) / left, marginal.variance / left
-
-
-def _log_evidence(observations: Observations, sites: Sites, q: Moments) -> Float[Array, ""]:
-    """`log Z`: with m and v of the marginals, m' and v' of the cavities, the sum of log Z_i(m', v')
-    + log(v' / v) / 2 + m'^2 / (2 v') - m^2 / (2 v), and `shift.m / 2 - log |B| / 2`.
-    """
-    m = q.marginal.mean
-    v = q.marginal.variance
-    mean, variance = _cavity(sites, q.marginal)
-    left = 1 - sites.precision * v
-    normalisers = log_normaliser(observations.likelihood, observations.y, mean, variance)
-    # m'^2 / v' - m^2 / v, whose terms would cancel where a site is weak.
-    of_means = (sites.precision * m**2 - 2 * sites.shift * m + sites.shift**2 * v) / left
-    of_sites = normalisers + (of_means - jnp.log1p(-sites.precision * v)) / 2
-    return jnp.sum(of_sites) + (jnp.sum(sites.shift * m) - q.log_determinant) / 2

@@ -4,17 +4,19 @@ import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
 from kernax.core.density import factor_of, log_determinant
-from kernax.core.losses import AbstractLikelihood
+from kernax.core.losses import AbstractLikelihood, AbstractSmoothLoss, Values
 from kernax.core.misfit import values_of
 from kernax.core.modes import newton_fit
 from kernax.core.numerics import matmul
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.solution import RESULTS, Solution, finish, warn_of_rounding
 from kernax.gp.approximation import (
+    ADVICE,
+    MOST_ROUNDING,
     ApproximatePosterior,
-    Normal,
-    Shifted,
+    NormalAtPoints,
     check_observations,
+    shifted,
     solution_of,
     system_of_precisions,
 )
@@ -54,20 +56,22 @@ def laplace(
 
     Returns:
         A `Solution` whose `value` is an `ApproximatePosterior`, differentiable in the process, X,
-        numbers y, the likelihood's parameters and weights, to any order. Stats: `log_evidence`,
-        `steps`, `objective` and the relative `residual` of the mode, and the number of `features`
-        for a kernel of fewer explicit features than points.
+        numbers y, the likelihood's parameters and weights, to any order. Stats: `log_evidence` and
+        its `rounding` error; `steps`, `objective` and the relative `residual` of the mode; and the
+        number of `features` for a kernel of fewer explicit features than points.
 
     Raises:
         ValueError: bad shapes or values.
-        MaxStepsError, NonFiniteError, BreakdownError: the mode was not found.
+        MaxStepsError, NonFiniteError, BreakdownError: the mode was not found, or `I + W K` is too
+            near to singular, or some curvature is negative.
         MemoryBudgetError: the dense matrices would not fit.
     """
     task, mean, likelihood = check_observations(
         "laplace", process, X, y, likelihood, weights, in_features=True
     )
     solution = _laplace(task, mean, likelihood, rtol, max_steps)
-    hint = f"laplace with {task.kernel_name}: a smaller variance or rescaled inputs may help."
+    hint = f"laplace with {task.kernel_name}: {ADVICE} may help."
+    warn_of_rounding(solution, MOST_ROUNDING, "the evidence", hint)
     return finish(solution, throw, hint)
 
 
@@ -76,16 +80,22 @@ def _laplace(task, mean, likelihood, rtol, max_steps):
     """The approximation, with its evidence and how Newton's method ended."""
     gram = task.gram()
     one = jnp.ones((), task.dtype)
-    loss = Shifted.of(likelihood, mean, task)
+    loss = shifted(likelihood, mean, task)
     mode = newton_fit(gram, task.y, loss, one, task.weights, False, rtol=rtol, max_steps=max_steps)
     a = mode.coefficients
     f = values_of(gram, a)
     weights = task.weights.values
-    system = system_of_precisions(gram, weights * loss.curvature(task.y, f))
-    factor, of_factor, _ = factor_of(system)
+    system = system_of_precisions(gram, weights * _precisions(loss, task.y, f))
+    factor, of_factor, figures = factor_of(system)
     result = RESULTS.where(mode.result == RESULTS.successful, of_factor, mode.result)
     half_norm = (matmul(a, f) + log_determinant(system, factor)) / 2
     log_evidence = -jnp.sum(weights * loss(task.y, f)) - half_norm
-    normal = Normal(system, factor, a)
-    stats = mode.stats | task.figures(gram)
+    normal = NormalAtPoints(system, factor, a)
+    stats = mode.stats | figures | task.figures(gram)
     return solution_of(task, mean, likelihood, normal, log_evidence, result, stats)
+
+
+def _precisions(loss: AbstractSmoothLoss, y: Values, f: Values) -> Values:
+    """The curvatures; NaN below zero, as of a likelihood that is not log-concave."""
+    curvatures = loss.curvature(y, f)
+    return jnp.where(curvatures < 0, jnp.nan, curvatures)

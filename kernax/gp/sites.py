@@ -9,7 +9,7 @@ the rest. With g = f - m(X) it is `q(g) ~ N(g | 0, K) prod_i exp(shift_i g_i - p
 import abc
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,13 +21,21 @@ from jaxtyping import Array, Bool, Float, Int
 from kernax.core.batching import one_by_one
 from kernax.core.density import factor_of, log_determinant
 from kernax.core.inverse import inverse_of
+from kernax.core.likelihoods import Powered
 from kernax.core.losses import AbstractLikelihood
+from kernax.core.modes import newton_fit
 from kernax.core.newton import implicit
-from kernax.core.numerics import eps_of, matmul
+from kernax.core.numerics import chosen, eps_of, matmul
 from kernax.core.operators import AbstractGram
-from kernax.core.sharding import while_loop
+from kernax.core.sharding import compiled, while_loop
 from kernax.core.solution import RESULTS, first_that_holds
-from kernax.gp.approximation import Normal, system_of_precisions
+from kernax.core.weights import UnitWeights
+from kernax.gp.approximation import (
+    NormalAtPoints,
+    shifted,
+    solution_of,
+    system_of_precisions,
+)
 
 _LEAST_DAMPING = 1e-3
 
@@ -55,6 +63,12 @@ class AbstractSiteRule(eqx.Module):
     ) -> Sites:
         """The sites that the marginals ask for, point by point; at the fixed point, themselves."""
 
+    @abc.abstractmethod
+    def log_evidence(
+        self, observations: "Observations", sites: Sites, q: "Moments"
+    ) -> Float[Array, ""]:
+        """What the rule takes for `log p(y)` at its fixed point."""
+
 
 class Observations(eqx.Module):
     """What sites are found for: the Gram matrix, the targets and their likelihood."""
@@ -72,29 +86,32 @@ class Moments(eqx.Module):
         covariance: of all values; its diagonal holds the variances of the marginals.
         trace: `tr P`.
         log_determinant: `log |B|`.
+        figures: the `jitter` of the factor, and the `rounding` of its determinant.
     """
 
-    normal: Normal
+    normal: NormalAtPoints
     covariance: Float[Array, "n n"]
     marginal: Marginals
     trace: Float[Array, ""]
     log_determinant: Float[Array, ""]
+    figures: dict[str, Array]
 
 
 def moments(gram: AbstractGram, sites: Sites) -> Moments:
     """The moments of q, differentiable to every order; NaN where B has no factor."""
     system = system_of_precisions(gram, sites.precision)
-    factor, _, _ = factor_of(system)
+    factor, _, figures = factor_of(system)
     P = inverse_of(factor, system)
     K = gram.as_matrix()
     covariance = matmul(K, P.mv(jnp.eye(len(K), dtype=K.dtype)))
     coefficients = P.mv(sites.shift[:, None])[:, 0]
     return Moments(
-        normal=Normal(system, factor, coefficients),
+        normal=NormalAtPoints(system, factor, coefficients),
         covariance=covariance,
         marginal=Marginals(matmul(K, coefficients), jnp.diagonal(covariance)),
         trace=jnp.sum(P.diagonal()),
         log_determinant=log_determinant(system, factor),
+        figures=figures,
     )
 
 
@@ -117,58 +134,82 @@ class _Progress(eqx.Module):
     steps: Int[Array, ""]
 
 
-Found = tuple[Sites, Any, dict[str, Array]]
+class SiteSolution(NamedTuple):
+    """Sites, how their iteration ended, and stats."""
+
+    sites: Sites
+    result: Any
+    stats: dict[str, Array]
 
 
 def fixed_point(
     observations: Observations, rule: AbstractSiteRule, rtol: float | None, max_steps: int
-) -> Found:
-    """The sites that ask for themselves, by parallel damped updates, differentiable to every order;
-    the result, and stats.
+) -> SiteSolution:
+    """The sites that ask for themselves, by parallel damped updates, differentiable to every order.
 
     A change is measured in the units of the marginals, `|d precision| variance` and `|d shift - d
-    precision mean| sqrt(variance)`. Success is a change of at most rtol, by default 100 eps
-    sqrt(n), asked for by all sites. The damping halves where the change grows, and recovers.
+    precision mean| sqrt(variance)`; that of a step is the largest over the points. Steps end where
+    it is at most rtol, by default 100 eps sqrt(n). Their damping halves where the change grows, and
+    recovers; where that is of no more use, success is a change of at most rtol, by default
+    sqrt(eps).
     """
-    y = observations.y
-    goal = 100 * eps_of(y) * len(y) ** 0.5 if rtol is None else rtol
 
-    def solve(observations: Observations) -> Found:
-        return _iterated(observations, rule, goal, max_steps)
+    def solve(observations: Observations) -> SiteSolution:
+        return _iterated(observations, rule, rtol, max_steps)
 
-    def step(found: Found, observations: Observations) -> Found:
-        sites, result, stats = found
-        return _newton_step(sites, observations, rule), result, stats
+    def step(found: SiteSolution, observations: Observations) -> SiteSolution:
+        return found._replace(sites=_newton_step(found.sites, observations, rule))
 
-    return implicit(solve, step, observations, refine=step)
+    def refine(found: SiteSolution, observations: Observations) -> SiteSolution:
+        good = found.result == RESULTS.successful
+        return found._replace(sites=chosen(good, step(found, observations).sites, found.sites))
+
+    return implicit(solve, step, observations, refine=refine)
 
 
 def _iterated(
-    observations: Observations, rule: AbstractSiteRule, goal: float, max_steps: int
-) -> Found:
-    """The sites by damped updates, the result, and stats."""
+    observations: Observations, rule: AbstractSiteRule, rtol: float | None, max_steps: int
+) -> SiteSolution:
+    """The sites by damped updates."""
+    eps = eps_of(observations.y)
+    goal = 100 * eps * len(observations.y) ** 0.5 if rtol is None else rtol
+    bar = max(goal, eps**0.5) if rtol is None else rtol
 
     def go_on(now: _Progress) -> Bool[Array, ""]:
         useful = jnp.isfinite(now.change) & (now.damping > _LEAST_DAMPING)
-        return (now.change > goal) & useful & (now.steps < max_steps)
+        far = (now.change > goal) | (now.steps == 0)
+        return far & useful & (now.steps < max_steps)
 
     start = _before_any_step(observations, rule)
     end = while_loop(go_on, partial(_one_step, observations, rule), start)
     endings = (
         (~jnp.isfinite(end.change), RESULTS.nonfinite),
-        (end.change <= goal, RESULTS.successful),
+        (end.change <= bar, RESULTS.successful),
         (end.steps >= max_steps, RESULTS.max_steps_reached),
     )
-    result = first_that_holds(endings, RESULTS.inaccurate)
-    return end.sites, result, {"steps": end.steps, "residual": end.change}
+    result = first_that_holds(endings, RESULTS.stagnation)
+    return SiteSolution(end.sites, result, {"steps": end.steps, "residual": end.change})
 
 
 def _before_any_step(observations: Observations, rule: AbstractSiteRule) -> _Progress:
-    """Without sites, which leaves the prior."""
+    """With the sites of Laplace's approximation, from where a fixed point is near."""
+    sites = _sites_at_mode(observations)
+    wanted, change = _asked_of(sites, observations, rule)
+    return _Progress(sites, wanted, change, jnp.ones_like(change), jnp.zeros((), jnp.int32))
+
+
+def _sites_at_mode(observations: Observations) -> Sites:
+    """The expansion of each likelihood to second order about the mode, however far it was found."""
     y = observations.y
-    nothing = Sites(jnp.zeros_like(y), jnp.zeros_like(y))
-    wanted, change = _asked_of(nothing, observations, rule)
-    return _Progress(nothing, wanted, change, jnp.ones_like(y[0]), jnp.zeros((), jnp.int32))
+    gram = observations.gram
+    loss = observations.likelihood
+    weights = UnitWeights(len(y), y.dtype)
+    mode = newton_fit(gram, y, loss, jnp.ones_like(y[0]), weights, False, max_steps=20)
+    f = gram.mv(mode.coefficients)
+    precision = loss.curvature(y, f)
+    shift = precision * f - loss.derivative(y, f)
+    sound = jnp.isfinite(precision + shift) & (precision >= 0)
+    return Sites(jnp.where(sound, precision, 0), jnp.where(sound, shift, 0))
 
 
 def _one_step(observations: Observations, rule: AbstractSiteRule, now: _Progress) -> _Progress:
@@ -194,7 +235,7 @@ def _change(sites: Sites, wanted: Sites, marginal: Marginals) -> Float[Array, ""
     precision = wanted.precision - sites.precision
     shift = wanted.shift - sites.shift - precision * marginal.mean
     of_precision = jnp.max(abs(precision) * marginal.variance)
-    of_shift = jnp.max(abs(shift) * jnp.sqrt(abs(marginal.variance)))
+    of_shift = jnp.max(abs(shift) * jnp.sqrt(marginal.variance))
     return jnp.maximum(of_precision, of_shift)
 
 
@@ -255,3 +296,16 @@ def _solved_by_lu(A: Float[Array, "m m"], b: Float[Array, " m"]) -> Float[Array,
         return lambda _, b: one_by_one(by_lapack, lax.stop_gradient(A), b)
 
     return lax.custom_linear_solve(lambda x: matmul(A, x), b, solve(0), solve(1))
+
+
+@compiled
+def posterior_by_sites(task, mean, likelihood, rule, rtol, max_steps):
+    """The posterior by the sites of a rule, with its evidence and how the iteration ended."""
+    loss = shifted(likelihood, mean, task)
+    by_weight = Powered(loss, task.weights.values) if task.weights.removes else loss
+    observations = Observations(task.gram(), task.y, by_weight)
+    found = fixed_point(observations, rule, rtol, max_steps)
+    q = moments(observations.gram, found.sites)
+    log_evidence = rule.log_evidence(observations, found.sites, q)
+    stats = found.stats | q.figures
+    return solution_of(task, mean, likelihood, q.normal, log_evidence, found.result, stats)

@@ -1,27 +1,15 @@
 """Variational inference for Gaussian processes with any likelihood."""
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import ArrayLike, PyTree
 
 from kernax.core.losses import AbstractLikelihood
-from kernax.core.quadrature import expectation, expected_loss
-from kernax.core.sharding import compiled
-from kernax.core.solution import Solution, finish
-from kernax.gp.approximation import (
-    ApproximatePosterior,
-    check_observations,
-    observed,
-    solution_of,
-)
+from kernax.core.quadrature import expected_loss
+from kernax.core.solution import Solution, finish, warn_of_rounding
+from kernax.gp.approximation import ADVICE, MOST_ROUNDING, ApproximatePosterior, check_observations
 from kernax.gp.process import GaussianProcess
-from kernax.gp.sites import (
-    AbstractSiteRule,
-    Moments,
-    Observations,
-    Sites,
-    fixed_point,
-    moments,
-)
+from kernax.gp.sites import AbstractSiteRule, Sites, posterior_by_sites
 
 
 def variational(
@@ -43,9 +31,10 @@ def variational(
     Archambeau 2009), found by damped natural gradients (Khan & Lin 2017).
 
     Arguments are those of `laplace`, and:
-        rtol: the largest change of a factor that is accepted, in the units of the marginals;
-            default 100 eps sqrt(n).
-        max_steps: updates of all factors, at most; each takes a Cholesky factor and a solve.
+        rtol: the largest change of a factor that is accepted, in the units of the marginals. The
+            default is 100 eps sqrt(n), and sqrt(eps) where no step lowers it further.
+        max_steps: updates of all factors, at most; each takes a Cholesky factor and a solve. A
+            derivative takes the factor of a matrix of 2 n rows beside.
 
     Returns:
         A `Solution` whose `value` is an `ApproximatePosterior`, differentiable as that of
@@ -58,19 +47,10 @@ def variational(
         MemoryBudgetError: the dense matrices would not fit.
     """
     task, mean, likelihood = check_observations("variational", process, X, y, likelihood, weights)
-    solution = _variational(task, mean, likelihood, rtol, max_steps)
-    hint = f"variational with {task.kernel_name}: a smaller variance may help."
+    solution = posterior_by_sites(task, mean, likelihood, _NaturalGradient(), rtol, max_steps)
+    hint = f"variational with {task.kernel_name}: {ADVICE} may help."
+    warn_of_rounding(solution, MOST_ROUNDING, "the evidence", hint)
     return finish(solution, throw, hint)
-
-
-@compiled
-def _variational(task, mean, likelihood, rtol, max_steps):
-    """The approximation, with its bound and how the iteration ended."""
-    observations = Observations(task.gram(), task.y, observed(likelihood, mean, task))
-    sites, result, stats = fixed_point(observations, _NaturalGradient(), rtol, max_steps)
-    q = moments(observations.gram, sites)
-    bound = _bound(observations, q)
-    return solution_of(task, mean, likelihood, q.normal, bound, result, stats)
 
 
 class _NaturalGradient(AbstractSiteRule):
@@ -79,17 +59,17 @@ class _NaturalGradient(AbstractSiteRule):
     """
 
     def updated(self, likelihood, y, site, marginal):
+        # E[L'] and E[L''] are the derivatives of E[L] in the mean (Bonnet's theorem).
         mean = marginal.mean
-        variance = marginal.variance
-        slope = expectation(lambda g: likelihood.derivative(y, g), mean, variance)
-        curvature = expectation(lambda g: likelihood.curvature(y, g), mean, variance)
-        return Sites(curvature, curvature * mean - slope)
+        of_mean = lambda mean: jnp.sum(expected_loss(likelihood, y, mean, marginal.variance))
+        slope, curvature = jax.jvp(jax.grad(of_mean), (mean,), (jnp.ones_like(mean),))
+        precision = jnp.where(curvature < 0, jnp.nan, curvature)
+        return Sites(precision, curvature * mean - slope)
 
-
-def _bound(observations: Observations, q: Moments) -> Float[Array, ""]:
-    """`-E[L] - KL(q | prior)`, the divergence being `(tr P - n + a.K a + log |B|) / 2`."""
-    y = observations.y
-    losses = expected_loss(observations.likelihood, y, q.marginal.mean, q.marginal.variance)
-    squared_norm = jnp.sum(q.normal.coefficients * q.marginal.mean)
-    divergence = (q.trace - len(y) + squared_norm + q.log_determinant) / 2
-    return -jnp.sum(losses) - divergence
+    def log_evidence(self, observations, sites, q):
+        # -E[L] - KL(q | prior), the divergence being (tr P - n + a.K a + log |B|) / 2.
+        y = observations.y
+        losses = expected_loss(observations.likelihood, y, q.marginal.mean, q.marginal.variance)
+        squared_norm = jnp.sum(q.normal.coefficients * q.marginal.mean)
+        divergence = (q.trace - len(y) + squared_norm + q.log_determinant) / 2
+        return -jnp.sum(losses) - divergence
