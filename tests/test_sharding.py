@@ -77,7 +77,7 @@ def drawn(w):
 def approximated(verb):
     def latent_values(w):
         posterior = verb(PRIOR, X, Y, kernax.likelihoods.Bernoulli(), weights=w).value
-        return jax.vmap(posterior.process.mean)(X[:3]), posterior.log_evidence
+        return jnp.append(jax.vmap(posterior.process.mean)(X[:3]), posterior.log_evidence)
 
     return latent_values
 
