@@ -499,7 +499,7 @@ def test_one_class_alone_is_data_as_well(verb):
 @pytest.mark.slow
 def test_few_features_are_solved_as_such():
     """Laplace in the features of a linear kernel, against the same kernel without known ones."""
-    features = kernax.GaussianProcess(kernax.Linear() + 0.5)
+    features = kernax.GaussianProcess(kernax.FeatureMap(jnp.asarray) + 0.5)
     dense = kernax.GaussianProcess(kernax.Polynomial(1, 0.0) + kernax.Custom(lambda _, x, z: 0.5))
     a, b = (kernax.laplace(process, X, SIGNS, Probit()) for process in (features, dense))
     assert a.stats["features"] == 3

