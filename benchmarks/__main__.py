@@ -18,6 +18,7 @@ NAMES = (
     "ridge",
     "batch",
     "evidence",
+    "inducing",
     "processes",
     "classification",
     "matrix_free",

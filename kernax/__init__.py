@@ -3,14 +3,17 @@
 from kernax import (
     bases,
     calibration,
+    conformal,
     errors,
     fields,
     files,
+    functionals,
     kernels,
     likelihoods,
     losses,
     metrics,
     plot,
+    priors,
     samples,
     solvers,
     strings,
@@ -29,11 +32,19 @@ from kernax.core.solution import RESULTS, Solution
 from kernax.core.spectral_densities import AbstractSpectral
 from kernax.files import load, save
 from kernax.gp.approximation import ApproximatePosterior
+from kernax.gp.classes import CategoricalPosterior
 from kernax.gp.expectation_propagation import expectation_propagation
+from kernax.gp.held_out import HeldOut, leave_one_out_predictions
+from kernax.gp.inducing import inducing_points
+from kernax.gp.inducing_normal import InducingNormal
 from kernax.gp.laplace import laplace
 from kernax.gp.means import ConstantMean, LinearMean
+from kernax.gp.parts import WeightSpace, component, weight_space
+from kernax.gp.paths import SamplePaths, pathwise_sample
 from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition, log_marginal_likelihood
+from kernax.gp.sparse_regression import sgpr, sgpr_bound
+from kernax.gp.sparse_variational import svgp, svgp_bound
 from kernax.gp.variational import variational
 from kernax.kernels import *
 from kernax.online.perceptron import kernel_perceptron
@@ -68,13 +79,16 @@ __all__ = [
     # Gaussian processes
     "GaussianProcess", "ConstantMean", "LinearMean", "condition", "log_marginal_likelihood",
     "laplace", "expectation_propagation", "variational", "ApproximatePosterior",
+    "CategoricalPosterior", "leave_one_out_predictions", "HeldOut", "component", "weight_space",
+    "WeightSpace", "pathwise_sample", "SamplePaths", "inducing_points", "sgpr", "sgpr_bound",
+    "svgp", "svgp_bound", "InducingNormal",
     # learning parameters
     "Model", "minimise", "multi_start", "random_starts", "median_lengthscale",
     "unconstrained_density", "unconstrain", "describe",
     # files
     "save", "load",
     # rooms
-    "bases", "calibration", "errors", "fields", "files", "likelihoods", "losses", "metrics", "plot",
-    "samples", "solvers", "strings", "testing", "trees",
+    "bases", "calibration", "conformal", "errors", "fields", "files", "functionals", "likelihoods",
+    "losses", "metrics", "plot", "priors", "samples", "solvers", "strings", "testing", "trees",
 ]  # fmt: skip
 __all__ += kernels.__all__  # pyright: ignore[reportUnsupportedDunderAll]

@@ -5,12 +5,19 @@ Each is a smooth loss, its negative logarithm, for `kernax.regularised_risk` as 
 of your own is `CustomLikelihood(log_density)`, or a class derived from `AbstractLikelihood`.
 """
 
-from kernax.core.likelihoods import CustomLikelihood, Gaussian, NegativeBinomial, Probit
+from kernax.core.likelihoods import (
+    Categorical,
+    CustomLikelihood,
+    Gaussian,
+    NegativeBinomial,
+    Probit,
+)
 from kernax.core.losses import AbstractLikelihood, Bernoulli, Poisson
 from kernax.core.quadrature import expectation, expected_loss, log_normaliser, predicted_moments
 
 __all__ = [
     "Bernoulli",
+    "Categorical",
     "CustomLikelihood",
     "Gaussian",
     "NegativeBinomial",

@@ -401,6 +401,17 @@ def test_a_likelihood_with_several_modes_has_no_success(verb):
     assert np.isnan(solution.value.log_evidence)
 
 
+@each
+def test_a_target_that_cannot_be_is_no_success(verb):
+    """Of density zero whatever f is: an evidence of -inf is no number to maximise."""
+    gamma = CustomLikelihood(lambda _, y, f: jnp.log(y) - 2 * f - y * jnp.exp(-f))
+    y = np.ones(N)
+    y[3] = 0
+    solution = verb(PROCESS, X, y, gamma, throw=False)
+    assert solution.result != kernax.RESULTS.successful
+    assert np.isnan(solution.value.log_evidence)
+
+
 def test_jitter_which_is_noise_of_another_model_is_no_success():
     if X64:
         pytest.skip("float64 needs none here")

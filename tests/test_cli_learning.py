@@ -18,17 +18,20 @@ from typer.testing import CliRunner
 
 from kernax.cli import classify as classes
 from kernax.cli.app import app
+from kernax.cli.choice import Choice
 from kernax.cli.job import Split, split_rows
 from kernax.cli.table import Column, Table
 from kernax.core.solution import RESULTS, Solution
 from kernax.preparation import Tokens
 from kernax.selection import regression
+from kernax.selection.latent import Likelihood
 
 pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision
 )
 
 runner = CliRunner()
+LOGISTIC_REGRESSION = Choice("logistic", Likelihood.BERNOULLI)
 
 
 def write(path, header, columns):
@@ -217,7 +220,7 @@ def test_what_is_learned_is_no_worse_than_what_is_written_on_rows_held_out_and_b
     with jax.enable_x64(True):
         for seed in range(4 if name == "ripley" else 2):
             parts = split_of(name, seed, 180, 90 if name == "heart_scale" else 500)
-            report = classes.classify(parts, "1.0*rbf + 0.1*linear", "logistic")
+            report = classes.classify(parts, "1.0*rbf + 0.1*linear", LOGISTIC_REGRESSION, True)
             written, learned = (
                 float(report.scores[f"logistic {what}"][1]) for what in ("as written", "learned")
             )

@@ -159,13 +159,15 @@ def test_a_hint_to_string_kernels_leaves_out_the_other_columns_of_text(tmp_path,
         (
             "01",
             None,
-            "y is 0 or 1 in every row: y is a class, and the model logistic regression (--model "
-            "gp would take it",
+            "y is 0 or 1 in every row: y is a class, and the model logistic regression "
+            "(--likelihood gaussian would take it",
         ),
         (["-1", "1.0"], None, "y is -1 or 1 in every row: y is a class"),
         ("12", None, None),
         (["0", "0.5", "1"], None, None),
-        ("01", "gp", None),
+        ("01", "gp", "y is a class, and the likelihood bernoulli (--likelihood gaussian"),
+        ("12", "gp", None),
+        ("01", "ridge", None),
         ("01", "svm", None),
     ],
 )
@@ -177,7 +179,8 @@ def test_zero_and_one_are_classes_unless_a_model_says_otherwise(
     )
     result = run("fit", data, "--target", "y", *(["--model", model] if model else []))
     assert_refused(result, "about to learn")
-    assert stopped[0][2] == (model or ("logistic" if words else "gp"))
+    assert stopped[0][2].model == (model or ("logistic" if words else "gp"))
+    assert stopped[0][2].likelihood.of_classes == bool(words or model == "svm")
     assert (words or "12 rows") in result.stdout
     assert ("is a class" in result.stdout) == bool(words)
 
@@ -370,6 +373,8 @@ def test_control_c_while_the_package_is_imported_is_quiet(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Where the suite runs in the background, interrupts are ignored, and children inherit it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "importing\n"

@@ -95,9 +95,13 @@ def test_elevators_has_the_computed_evidence_and_scores():
 
 @pytest.mark.slow
 @needs_x64
+@pytest.mark.filterwarnings("ignore::kernax.errors.RunawayWarning")
 def test_twenty_splits_of_yacht_are_learned_as_well_as_by_the_best_library():
     """TABLES.md: RMSE at most 0.42, NLPD 0.21, final negative log likelihood -450, means over the
     splits.
+
+    The evidence hardly depends on the lengthscale of an input that tells nothing: the rounding of a
+    processor decides whether it grows until it is stopped, with a warning.
     """
     data = real_data("yacht")
     X_all, y_all, figures = data["X"], data["y"].ravel(), []

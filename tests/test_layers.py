@@ -21,9 +21,12 @@ FACES = ("sklearn", "plot", "files", "testing")
 NAMES = (  # modules that only say where a user finds what the package has
     "bases",
     "calibration",
+    "conformal",
     "fields",
+    "functionals",
     "likelihoods",
     "losses",
+    "priors",
     "samples",
     "solvers",
     "strings",
@@ -31,8 +34,8 @@ NAMES = (  # modules that only say where a user finds what the package has
 )
 CORE = (
     ("numerics", "powers", "intervals", "functions", "sharding"),
-    ("parameters", "solution", "batching", "cancellation", "weights"),
-    ("operators",),
+    ("parameters", "solution", "batching", "cancellation", "weights", "ranks"),
+    ("operators", "solves"),
     ("boundary", "kernel", "losses", "description", "foreign"),
     (
         "labels",
@@ -43,14 +46,15 @@ CORE = (
         "features",
         "preparation",
         "pairs",
+        "priors",
     ),
-    ("gram", "factors", "quadrature"),
+    ("gram", "factors", "quadrature", "quasi_random", "functionals", "draws"),
     ("task", "solvers", "low_rank"),
     ("linalg", "conjugate_gradient"),
     ("inverse", "refinement"),
-    ("density", "newton"),
+    ("density", "newton", "softmax_hessian"),
     ("misfit",),
-    ("modes", "expansion"),
+    ("modes", "softmax", "expansion"),
 )
 
 
@@ -73,11 +77,11 @@ def left_of(module: str) -> set[str]:
     if room in ROOMS:
         return left | {f"kernax.{room}"}
     left |= {f"kernax.{name}" for name in ROOMS}
-    if room in NAMES:
-        return left
     if room in SHARED:
         return left | {f"kernax.{room}"}
     left |= {f"kernax.{name}" for name in SHARED}
+    if room in NAMES:
+        return left
     if room in FACES:
         return left | {f"kernax.{room}"}
     left |= {f"kernax.{name}" for name in FACES}

@@ -10,13 +10,16 @@ from matplotlib.figure import Figure
 
 import kernax
 from kernax.plot import (
+    coverage,
     decision_regions,
     gram_picture,
+    intervals,
     kernel_profile,
     learning_curve,
     losses_over_margin,
     posterior_band,
     reliability,
+    residual_quantiles,
     values_of_classes,
 )
 
@@ -170,3 +173,33 @@ def test_a_histogram_of_each_class_counts_all_its_values():
     assert len(values_of_classes(np.zeros(2), [1, 2]).patches) > 0
     with pytest.raises(ValueError, match="labels must have shape"):
         values_of_classes(np.array([1.0, 2.0]), ["u"])
+
+
+def test_the_coverage_of_predictions_is_drawn_over_the_probability(rng):
+    y = rng.normal(size=400)
+    ax = coverage(y, np.zeros(400), np.full(400, 0.25))  # variances that are too small
+    level, inside = np.asarray(ax.lines[1].get_xydata()).T
+    assert (level[0], inside[0], level[-1], inside[-1]) == (0, 0, 1, 1)
+    assert np.all(inside[1:-1] < level[1:-1])
+    with pytest.raises(ValueError, match="one shape"):
+        coverage(y, np.zeros(3), np.ones(400))
+
+
+def test_standardised_residuals_are_drawn_over_normal_quantiles():
+    y = np.array([3.0, -1.0, 1.0])
+    ax = residual_quantiles(y, np.full(3, 1.0), np.full(3, 4.0))
+    places = np.asarray(ax.collections[0].get_offsets())
+    np.testing.assert_allclose(places[:, 1], [-1, 0, 1])
+    np.testing.assert_allclose(places[1, 0], 0, atol=1e-6)
+    assert ax.get_title(loc="left").startswith("3 points, standard deviation 0.816")
+
+
+def test_targets_outside_of_their_intervals_are_marked_and_counted():
+    y = np.array([0.0, 5.0, 1.0])
+    ax = intervals(y, np.array([-1.0, 0, 0]), np.array([1.0, 1, 3]))
+    assert ax.get_title(loc="left") == "3 points, 66.7 % inside"
+    places = np.asarray(ax.collections[1].get_offsets())
+    np.testing.assert_allclose(places[:, 1], [0, 5, 1])
+    colours = np.asarray(ax.collections[1].get_facecolor())
+    assert not np.allclose(colours[0], colours[1])
+    np.testing.assert_allclose(colours[0], colours[2])

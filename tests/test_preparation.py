@@ -4,11 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE
+from conftest import DTYPE, TOLERANCE, needs_x64
+from scipy.special import gammaincc
+from scipy.stats import nbinom, norm
 
 import kernax as kx
 from kernax.errors import FeaturelessWarning
 from kernax.files import KernaxFileError, load, load_predictor, save, save_predictor
+from kernax.likelihoods import NegativeBinomial, Poisson
 from kernax.preparation import (
     GP,
     LOGISTIC,
@@ -25,6 +28,7 @@ from kernax.preparation import (
     standards_of_columns,
     standards_of_target,
 )
+from kernax.preparation.counts import distribution_of_counts, quantile_of_counts
 
 n = 30
 
@@ -140,6 +144,7 @@ def test_classes_are_decided_by_sign_or_largest_value_and_probabilities_agree(X,
         np.testing.assert_array_equal(predictor.decide(values), np.asarray(classes)[p.argmax(1)])
         assert np.mean(predictor.decide(values) == names) > 0.6
     machine, _ = classifier(inputs, X, SVM, ("u", "v"))
+    assert isinstance(machine.model, kx.KernelExpansion)
     assert machine.support.shape == (n,)
     np.testing.assert_array_equal(machine.support, np.asarray(machine.model.coefficients) != 0)
 
@@ -170,6 +175,36 @@ def test_a_predictor_comes_back_from_its_file_and_predicts_the_same_bits(tmp_pat
     for one, other in zip(jax.tree.leaves(answers(again)), jax.tree.leaves(answers(predictor))):
         np.testing.assert_array_equal(one, other)
     assert type(load(tmp_path / "model")) is type(predictor.model)
+
+
+@needs_x64
+@pytest.mark.parametrize("dispersion", [None, 0.5, 1e-3])
+def test_the_distribution_of_counts_is_an_integral_over_the_rate_and_quantiles_invert_it(
+    dispersion,
+):
+    """On a fine grid of f. Measured over variances up to 900: off by 9e-7 at most where nodes are
+    close enough, and by 3e-5 where they are not, as for counts near 20000 of a rate of deviation 1.
+    """
+    likelihood = Poisson() if dispersion is None else NegativeBinomial(jnp.asarray(dispersion))
+    mean = np.array([0.5, -1.0, 3.0, 2.0, 9.0, 4.0])
+    variance = np.array([0.3, 4.0, 0.0, 1e-4, 1.0, 9.0])
+    counts = np.array([1.0, 0.0, 18.0, 9.0, 20000.0, 60.0])
+    z = np.linspace(-9, 9, 200_001)
+    weights = norm.pdf(z) / norm.pdf(z).sum()
+    rates = np.exp(mean[:, None] + np.sqrt(variance)[:, None] * z)
+    if dispersion is None:
+        given = gammaincc(counts[:, None] + 1, rates)
+    else:
+        given = nbinom.cdf(counts[:, None], 1 / dispersion, 1 / (1 + dispersion * rates))
+    found = distribution_of_counts(likelihood, counts, mean, variance)
+    np.testing.assert_array_less(abs(found - given @ weights), [1e-6] * 4 + [1e-4] * 2)
+    centre = np.exp(mean + variance / 2)
+    moments = (centre, (1 + (dispersion or 0) * centre) * centre + centre**2 * np.expm1(variance))
+    for share in (0.025, 0.5, 0.975):
+        q = quantile_of_counts(likelihood, share, mean, variance, moments)
+        np.testing.assert_array_equal(q, np.round(q))
+        assert np.all(distribution_of_counts(likelihood, q, mean, variance) >= share)
+        assert np.all(distribution_of_counts(likelihood, q - 1, mean, variance) < share)
 
 
 def test_text_comes_back_from_the_file_of_a_predictor(tmp_path):

@@ -11,7 +11,7 @@ from conftest import DTYPE, TOLERANCE, needs_x32, needs_x64
 
 import kernax
 from kernax.core.density import factor_of, log_density
-from kernax.core.factors import CholeskyFactor, factorise, solve_lower
+from kernax.core.factors import CholeskyFactor, factorise
 from kernax.core.features import explicit_features, has_few_features, low_rank_gram
 from kernax.core.foreign import as_gram
 from kernax.core.gram import (
@@ -26,6 +26,7 @@ from kernax.core.linalg import WeightedSystem, weighted_solve, without_border
 from kernax.core.low_rank import LowRankFactor
 from kernax.core.operators import DenseGram, LowRankGram, ScaledGram
 from kernax.core.solvers import JitteredCholesky, factor_by
+from kernax.core.solves import solve_lower
 from kernax.core.weights import PointWeights, UnitWeights
 
 N = 12

@@ -37,6 +37,7 @@ RBF = kernax.RBF(1.0)
 FEATURES = kernax.FeatureMap(lambda x: jnp.append(x, jnp.ones_like(x[0])))
 PRIOR = kernax.GaussianProcess(RBF)
 KEY = jax.random.key(0)
+ADAM = optax.adam(0.1)
 SMO, GRADIENTS = kernax.solvers.SMO(tol=1e-10), kernax.solvers.ProjectedGradient(tol=1e-7)
 
 
@@ -82,6 +83,23 @@ def approximated(verb):
     return latent_values
 
 
+def approximated_classes(w):
+    likelihood = kernax.likelihoods.Categorical()
+    posterior = kernax.laplace(PRIOR, X, CLASSES, likelihood, weights=w).value
+    return jnp.append(posterior.probability(X[0]), posterior.log_evidence)
+
+
+def by_inducing_points(w):
+    solution = kernax.sgpr(PRIOR, X, T, 0.1, X[:4], weights=w)
+    return jnp.append(jax.vmap(solution.value.variance)(X[:3]), solution.stats["bound"])
+
+
+def by_minibatches(w):
+    likelihood = kernax.likelihoods.Bernoulli()
+    settings = {"optimiser": ADAM, "steps": 3, "batch_size": 5, "key": KEY, "weights": w}
+    return kernax.svgp(PRIOR, X, Y, likelihood, X[:4], **settings).value.log_evidence[None]
+
+
 def minus_evidence(kernel, w):
     return -kernax.log_marginal_likelihood(kernel, X, T, 0.1, weights=w)
 
@@ -115,7 +133,9 @@ SLOW = {
     "leave one out": lambda w: kernax.leave_one_out(RBF, X, T, 0.1, weights=w, bias=True),
     "condition": variances,
     "sample": drawn,
+    "sgpr": by_inducing_points,
     "laplace": approximated(kernax.laplace),
+    "laplace of several classes": approximated_classes,
     "expectation propagation": approximated(kernax.expectation_propagation),
     "variational": approximated(kernax.variational),
     "logistic in features": lambda w: fitted(
@@ -150,6 +170,7 @@ SLOW = {
     ),
 }
 STEPS = {  # without a derivative
+    "svgp": by_minibatches,
     "perceptron": lambda w: fitted(
         kernax.kernel_perceptron(RBF, X * w[:, None], Y, max_epochs=300, averaged=True)
     ),

@@ -60,6 +60,14 @@ def indices():
     return np.array([0, 0, 3, 1, 4], np.int32)
 
 
+def functionals():
+    """Two values, the same, two derivatives, and an integral."""
+    few = kernax.functionals
+    values = few.values_at(stack()[:2])
+    slopes = few.derivatives_at(stack()[2:4], np.array([1.0, -0.5], stack().dtype))
+    return few.joined(values, slopes, few.integrals_over(stack()[4:], stack()[3:4] + 2, 2))
+
+
 def stack():
     """The points of case K04, two of them the same, and two more."""
     X = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.3, -1.1], [-0.8, 0.6]])
@@ -74,6 +82,7 @@ POINTS = {
     Points.INTEGERS: indices,
     Points.STRINGS: texts,
     Points.TREES: forest,
+    Points.FUNCTIONALS: functionals,
 }
 
 
@@ -150,6 +159,7 @@ SLOW = [
     "Subsequence",
     "SubsetTree",
     "Centred",
+    "OfFunctionals",
 ]
 if not X64:  # the quick tier has some of each family in float32, and all of them in float64
     QUICK = [

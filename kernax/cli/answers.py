@@ -1,50 +1,109 @@
 """Predictions as columns, and predictors in words: for `kernax predict` and `kernax describe`."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from jaxtyping import PyTree
 
-from kernax.preparation import GP, LOGISTIC, RIDGE, SVM, Classifier, Predictor, Regressor
-from kernax.preparation.predictors import INTERVAL
+from kernax.core.likelihoods import Categorical, NegativeBinomial, Probit
+from kernax.core.losses import Bernoulli, Poisson
+from kernax.gp.classes import CategoricalPosterior
+from kernax.preparation import (
+    GP,
+    LOGISTIC,
+    RIDGE,
+    SVM,
+    Classifier,
+    CountRegressor,
+    Predictor,
+    Regressor,
+)
+from kernax.selection.latent import Inference, Likelihood
 
+INTERVAL = 0.95
 _WORDS = {
     GP: "Gaussian process",
     RIDGE: "kernel ridge regression",
     LOGISTIC: "kernel logistic regression",
     SVM: "support vector machine",
 }
+_INFERENCES = {
+    Inference.LAPLACE: "Laplace's approximation",
+    Inference.EP: "expectation propagation",
+    Inference.VARIATIONAL: "variational inference",
+}
+_LIKELIHOODS = {
+    Bernoulli: Likelihood.BERNOULLI,
+    Probit: Likelihood.PROBIT,
+    Poisson: Likelihood.POISSON,
+    NegativeBinomial: Likelihood.NEGATIVE_BINOMIAL,
+    Categorical: "categorical, the softmax of a process for each class",
+}
 
 
-def answer_columns(predictor: Predictor, points: PyTree) -> dict[str, np.ndarray]:
-    """Predictions at points: columns to write, by their names."""
+def answer_columns(
+    predictor: Predictor, points: PyTree, interval: float | None = None
+) -> dict[str, np.ndarray]:
+    """Predictions at points: columns to write, by their names.
+
+    Intervals of numbers and counts hold the target with a probability, 0.95 by default. Raises
+    ValueError for an interval that is asked of a model that predicts none.
+    """
+    if interval is not None:
+        _check_interval(predictor, interval)
     if isinstance(predictor, Classifier):
         return _of_classes(predictor, points)
-    return _of_numbers(predictor, points)
+    share = INTERVAL if interval is None else interval
+    if isinstance(predictor, CountRegressor):
+        return _of_counts(predictor, points, share)
+    return _of_numbers(predictor, points, share)
 
 
-def _of_numbers(predictor: Regressor, points: PyTree) -> dict[str, np.ndarray]:
+def _check_interval(predictor: Predictor, interval: float) -> None:
+    """Raises ValueError for no probability, and for a model without intervals."""
+    if not 0 < interval < 1:
+        raise ValueError(f"--interval must be between 0 and 1, but is {interval:g}")
+    if isinstance(predictor, Classifier):
+        raise ValueError(f"--interval {interval:g}: the model predicts classes, not numbers")
+    if predictor.kind == RIDGE:
+        raise ValueError(
+            f"--interval {interval:g}: the model is kernel ridge regression, which predicts no "
+            "intervals; --model gp does"
+        )
+
+
+def _of_numbers(predictor: Regressor, points: PyTree, share: float) -> dict[str, np.ndarray]:
     """The mean, and for a process the ends of an interval."""
     name = predictor.inputs.target
     mean, deviation = predictor.at(points)
     if deviation is None:
         return {name: mean}
-    return {
-        name: mean,
-        f"{name} low": mean - INTERVAL * deviation,
-        f"{name} high": mean + INTERVAL * deviation,
-    }
+    return {name: mean} | _ends(name, predictor.interval(mean, deviation, share))
+
+
+def _of_counts(predictor: CountRegressor, points: PyTree, share: float) -> dict[str, np.ndarray]:
+    """The mean, and the ends of an interval, which are counts."""
+    name = predictor.inputs.target
+    mean, _ = predictor.at(points)
+    return {name: mean} | _ends(name, predictor.interval(points, share))
+
+
+def _ends(name: str, ends: tuple[np.ndarray, np.ndarray]) -> dict[str, np.ndarray]:
+    """Columns of the ends of an interval."""
+    low, high = ends
+    return {f"{name} low": low, f"{name} high": high}
 
 
 def _of_classes(predictor: Classifier, points: PyTree) -> dict[str, np.ndarray]:
     """The class of each point, with probabilities or decision values.
 
-    Logistic regression gives a probability for each class, a support vector machine a decision
-    value for each; of two classes only that of the second.
+    Logistic regression and a process give a probability for each class, a support vector machine a
+    decision value for each; of two classes only that of the second.
     """
     values = predictor.values(points)
     decided = {predictor.inputs.target: predictor.decide(values)}
-    if predictor.kind == LOGISTIC:
+    if predictor.kind != SVM:
         probabilities = np.exp(predictor.log_probabilities(values))
         return decided | _one_for_each("p", predictor.classes, probabilities.T)
     if values.ndim == 1:
@@ -65,6 +124,8 @@ def summary(predictor: Predictor) -> tuple[str, ...]:
     title = f"{_WORDS[predictor.kind]} for {inputs.target!r}, from {inputs}"
     if isinstance(predictor, Classifier):
         return title, *_summary_of_classes(predictor)
+    if isinstance(predictor, CountRegressor):
+        return title, _summary_of_process(predictor)
     noise = "noise variance" if predictor.kind == GP else "ridge"
     return title, f"{noise} {predictor.noise:.6g}, for a target of mean 0 and variance 1"
 
@@ -72,9 +133,30 @@ def summary(predictor: Predictor) -> tuple[str, ...]:
 def _summary_of_classes(predictor: Classifier) -> tuple[str, ...]:
     """Lines on the classes, the penalty, and the support vectors."""
     classes = f"classes {', '.join(map(repr, predictor.classes))}"
+    if predictor.kind == GP:
+        return classes, _summary_of_process(predictor)
     if predictor.kind == LOGISTIC:
         return classes, f"ridge {predictor.penalty:.6g}"
     return classes, f"C {predictor.penalty:.6g}", support_vectors(predictor)
+
+
+def _summary_of_process(predictor: Classifier | CountRegressor) -> str:
+    """The likelihood of a process, and how its posterior was found."""
+    posterior: Any = predictor.model
+    likelihood = posterior.likelihood
+    words = str(_LIKELIHOODS[type(likelihood)])
+    if isinstance(likelihood, NegativeBinomial):
+        words += f" of dispersion {float(likelihood.dispersion):.6g}"
+    found = _INFERENCES[Inference(predictor.inference)]
+    return f"likelihood {words}, constant mean {_means(posterior)}, posterior by {found}"
+
+
+def _means(posterior: Any) -> str:
+    """The constant prior mean, of several classes one for each."""
+    function = posterior.process.mean
+    if isinstance(posterior, CategoricalPosterior):
+        function = function.of_all
+    return ", ".join(f"{mean:.6g}" for mean in np.atleast_1d(function.bias))
 
 
 def support_vectors(predictor: Classifier) -> str:

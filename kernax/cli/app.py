@@ -15,6 +15,7 @@ from rich.console import Console
 
 from kernax.cli import options
 from kernax.cli.answers import answer_columns, summary
+from kernax.cli.choice import Choice, choose
 from kernax.cli.classify import classify
 from kernax.cli.console import (
     check_picture,
@@ -24,19 +25,18 @@ from kernax.cli.console import (
     print_report,
     title_of,
 )
+from kernax.cli.counts import count
 from kernax.cli.fit import fit as regress
 from kernax.cli.inputs import compared_columns
-from kernax.cli.job import Report, Split, kernel_of, one_per_column, split_classes, split_numbers
+from kernax.cli.job import Report, Split, kernel_of, one_per_column
 from kernax.cli.naming import parameter_names, parameter_rows
 from kernax.cli.picture import draw
 from kernax.cli.resources import compiled_programs, expected_cost, linear_algebra_threads
 from kernax.cli.table import LEAST_ROWS, Table, listed, plural, quoted, read_columns, read_table
-from kernax.cli.target import why_classes
 from kernax.files import load_predictor, save_predictor
 from kernax.files.container import write_whole
-from kernax.preparation import GP, LOGISTIC, SVM, Predictor, Tokens
+from kernax.preparation import Predictor, Tokens
 
-CLASSIFIERS = (LOGISTIC, SVM)
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -51,6 +51,8 @@ def fit(
     target: options.Target,
     kernel: options.Kernel = "1.0*rbf + 0.1*linear",
     model: options.Chosen = None,
+    likelihood: options.Distribution = None,
+    inference: options.Approximation = None,
     tokens: options.Counted = None,
     ignore: options.Ignored = None,
     rows: options.Rows = None,
@@ -65,8 +67,8 @@ def fit(
     """Learns a kernel for a table, and says how well it predicts rows that it has not seen.
 
     A quarter of the rows is held out, and columns are standardised. A target
-    of words, of 0 and 1 or of -1 and 1 is a class, unless --model says that it
-    is a number.
+    of words, of 0 and 1 or of -1 and 1 is a class, unless --model ridge or
+    --likelihood gaussian says that it is a number.
 
     A Gaussian process learns the noise and the kernel's parameters from the
     evidence, ridge from the leave-one-out error: one lengthscale per column
@@ -82,6 +84,13 @@ def fit(
     is saved, or whether the kernel stays as written. With two input columns
     the picture shows the regions of the classes.
 
+    A Gaussian process tells classes apart with --model gp: two by --likelihood
+    bernoulli or probit, several by the softmax of a process for each. It
+    predicts counts with --likelihood poisson or negative-binomial, which is for
+    counts that vary more. --inference says how it is approximated: by laplace,
+    which is fast, ep or variational, both for two classes and counts. It learns
+    from its approximate evidence, in the same stages as classifiers.
+
     String kernels compare the one column of text that a table may have, by the
     letters or the words that its cells share; cells may be empty. They are
     spectrum(k), blended_spectrum(k), mismatch(k, m), all_substrings,
@@ -94,17 +103,16 @@ def fit(
         _check_files(data, plot, out)
         whole = read_table(data, target, ignore or ())
         table = compared_columns(whole, kernel, tokens)
-        name, reason = _chosen(table, model, restarts)
-        split = split_classes if name in CLASSIFIERS else split_numbers
-        parts = split(table, seed, tokens or Tokens.LETTERS, rows)
+        choice = choose(table.target, model, likelihood, inference, restarts)
+        parts = choice.split(table, seed, tokens or Tokens.LETTERS, rows)
         names |= parameter_names(kernel_of(parts, kernel), "kernel.")
         console = _console()
-        if reason:
-            console.print(reason, markup=False)
+        if choice.reason:
+            console.print(choice.reason, markup=False)
         _print_split(console, data, whole, parts)
         with linear_algebra_threads(len(parts.y), threads):
-            _print_cost(console, name, len(parts.y))
-            report = learn(parts, kernel, name, restarts, seed, not no_priors)
+            _print_cost(console, choice, len(parts.y))
+            report = learn(parts, kernel, choice, restarts, seed, not no_priors)
         _deliver(console, report, parts, out, plot)
 
 
@@ -113,9 +121,9 @@ def _console() -> Console:
     return Console(highlight=False, soft_wrap=True)
 
 
-def _print_cost(console: Console, model: str, rows: int) -> None:
-    """What learning will take, if it takes long."""
-    cost = expected_cost(model, rows)
+def _print_cost(console: Console, choice: Choice, rows: int) -> None:
+    """What learning from all rows will take, if it takes long."""
+    cost = None if choice.is_latent else expected_cost(choice.model, rows)
     if cost:
         console.print(cost)
 
@@ -163,11 +171,15 @@ def _inputs_in_words(parts: Split) -> str:
     return " and ".join(inputs)
 
 
-def learn(parts: Split, kernel: str, model: str, restarts: int, seed: int, priors: bool) -> Report:
-    """Fits a classifier or a regressor, whichever the model is."""
-    if model in CLASSIFIERS:
-        return classify(parts, kernel, model)
-    return regress(parts, kernel, model, restarts, seed, priors)
+def learn(
+    parts: Split, kernel: str, choice: Choice, restarts: int, seed: int, priors: bool
+) -> Report:
+    """Fits a classifier, a model of counts, or a regressor."""
+    if choice.likelihood.of_classes:
+        return classify(parts, kernel, choice, priors)
+    if choice.likelihood.of_counts:
+        return count(parts, kernel, choice, priors)
+    return regress(parts, kernel, choice.model, restarts, seed, priors)
 
 
 def _check_options(seed: int, restarts: int, threads: int | None, rows: int | None) -> None:
@@ -195,23 +207,12 @@ def _check_threads(threads: int | None) -> None:
         raise ValueError(f"--threads must be at least 1, but is {threads}")
 
 
-def _chosen(table: Table, model: options.ModelName | None, restarts: int) -> tuple[str, str | None]:
-    """The name of the chosen model, or of the default for the target with the reason for it."""
-    reason = why_classes(table.target) if model is None else None
-    default = LOGISTIC if reason else GP
-    name = default if model is None else model.value
-    if restarts > 1 and name in CLASSIFIERS:
-        raise ValueError(
-            f"--restarts {restarts}: {name} learns from one start; gp and ridge take more"
-        )
-    return name, reason
-
-
 @app.command()
 def predict(
     model: options.Model,
     data: options.Data,
     keep: options.Kept = None,
+    interval: options.Interval = None,
     out: options.Predictions = None,
     threads: options.Threads = None,
     no_cache: options.NoCache = False,
@@ -222,15 +223,16 @@ def predict(
     --keep repeats them. Letters and words that were not in the rows learned
     from match nothing.
 
-    A Gaussian process adds the ends of an interval that holds the target with
-    probability 0.95; logistic regression adds the probability of each class,
-    and a support vector machine its decision values.
+    A Gaussian process of numbers or counts adds the ends of a central interval
+    that holds the target with probability 0.95, or --interval. Of classes it
+    adds the probability of each, as logistic regression does, and a support
+    vector machine its decision values.
     """
     with one_line_errors(), jax.enable_x64(True), compiled_programs(keep=not no_cache):
         _check_threads(threads)
         if out is not None:
             check_writable(out, "--out", data, model)
-        text = _as_csv(_predictions(load_predictor(model), data, keep or [], threads))
+        text = _as_csv(_predictions(load_predictor(model), data, keep or [], interval, threads))
         if out is None:
             typer.echo(text, nl=False)
         else:
@@ -238,7 +240,11 @@ def predict(
 
 
 def _predictions(
-    predictor: Predictor, data: Path, keep: list[str], threads: int | None
+    predictor: Predictor,
+    data: Path,
+    keep: list[str],
+    interval: float | None,
+    threads: int | None,
 ) -> dict[str, list[str]]:
     """The columns to write: those to keep, and the predictions."""
     inputs = predictor.inputs
@@ -246,7 +252,7 @@ def _predictions(
     if inputs.text:
         inputs.text.warn_of_strangers(rows.cells)
     with linear_algebra_threads(len(rows.X), threads):
-        columns = answer_columns(predictor, inputs.points(rows.X, rows.cells))
+        columns = answer_columns(predictor, inputs.points(rows.X, rows.cells), interval)
     _check_predictions(data, columns, rows.kept)
     kept = {name: list(cells) for name, cells in rows.kept.items()}
     return kept | {name: _cells(column) for name, column in columns.items()}

@@ -1,45 +1,47 @@
 """`kernax fit` for classes: learns a kernel and a penalty, and scores the held-out rows."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-from rich.console import Console
-from rich.progress import track
 
 from kernax.cli.answers import support_vectors
+from kernax.cli.choice import Choice
+from kernax.cli.console import with_a_bar
 from kernax.cli.job import Report, Split, kernel_of
+from kernax.cli.latent import evidences, learned_latent
 from kernax.cli.naming import parameter_rows
 from kernax.cli.table import quoted
 from kernax.core.model import Model
 from kernax.errors import NonFiniteError
 from kernax.metrics import accuracy, area_under_curve, log_loss
-from kernax.preparation import LOGISTIC, SVM, Classifier, columns_of_classes
+from kernax.preparation import GP, LOGISTIC, SVM, Classifier, columns_of_classes
 from kernax.selection.classification import (
     MachineModel,
     fitted,
     learn_classifier,
     signs_of_columns,
 )
-from kernax.selection.folds import Folds
+from kernax.selection.latent import LatentModel, Posterior, most_rows, posterior_of, start_of
 from kernax.selection.rows import first_of_each, rows_of
 from kernax.selection.stages import LEAST_OF_A_CLASS, MOST_ROWS
 
+_Learned = Model | MachineModel | LatentModel
 
-def classify(parts: Split, kernel: str, model: str) -> Report:
+
+def classify(parts: Split, kernel: str, choice: Choice, with_priors: bool) -> Report:
     """Learns a kernel from its expression, and scores it as written and as learned.
 
     Needs 64-bit mode.
     """
-    start_class = {LOGISTIC: Model, SVM: MachineModel}[model]
-    start = start_class(kernel_of(parts, kernel))
-    as_written = _scored(_classifier(start, parts), parts)
-    chosen, remarks = _learned(start, parts)
+    model = choice.model
+    start = _start(parts, kernel, choice)
+    written = _classifier(start, parts)
+    as_written = _scored(written, parts)
+    chosen, remarks = _learned(start, parts, with_priors)
     learned = _classifier(chosen, parts)
-    if model == SVM:
-        remarks = (*remarks, support_vectors(learned))
     return Report(
         title="held-out scores",
         measures=_measures(parts, model),
@@ -50,28 +52,58 @@ def classify(parts: Split, kernel: str, model: str) -> Report:
         },
         parameters=_rows_without_slope(chosen, parts),
         predictor=learned,
-        remarks=remarks,
+        remarks=(*remarks, *_last_remarks(choice, parts, written, learned)),
     )
 
 
-def _rows_without_slope(model: Model | MachineModel, parts: Split) -> tuple[tuple[str, ...], ...]:
+def _start(parts: Split, kernel: str, choice: Choice) -> _Learned:
+    """The model as written."""
+    written = kernel_of(parts, kernel)
+    if choice.model == GP:
+        return start_of(written, choice.likelihood, choice.inference, _targets(parts))
+    return Model(written) if choice.model == LOGISTIC else MachineModel(written)
+
+
+def _targets(parts: Split) -> Float[np.ndarray, "n *c"]:
+    """Of the rows to learn from: -1 and +1, the second of two classes, or one-hot columns of
+    several.
+    """
+    columns = columns_of_classes(parts.y, parts.classes)
+    return signs_of_columns(columns) if len(parts.classes) == 2 else columns
+
+
+def _last_remarks(
+    choice: Choice, parts: Split, written: Classifier, learned: Classifier
+) -> tuple[str, ...]:
+    """Of a machine the support vectors, of a process the evidence."""
+    if choice.model == SVM:
+        return (support_vectors(learned),)
+    before = written.model
+    after = learned.model
+    if isinstance(before, Posterior) and isinstance(after, Posterior):
+        return (evidences(choice.inference, len(parts.y), before, after),)
+    return ()
+
+
+def _rows_without_slope(model: _Learned, parts: Split) -> tuple[tuple[str, ...], ...]:
     """The parameters of a model, less the slope of Platt's sigmoid, which only learning uses."""
     rows = parameter_rows(model, parts.inputs.columns)
     return tuple(row for row in rows if row[0] != "slope")
 
 
-def _learned(
-    start: Model | MachineModel, parts: Split
-) -> tuple[Model | MachineModel, tuple[str, ...]]:
+def _learned(start: _Learned, parts: Split, with_priors: bool) -> tuple[_Learned, tuple[str, ...]]:
     """The model that is kept, and remarks on why."""
-    rows = first_of_each(parts.y, MOST_ROWS)
+    is_latent = isinstance(start, LatentModel)
+    rows = first_of_each(parts.y, most_rows(start.inference) if is_latent else MOST_ROWS)
     names = parts.y[rows]
     too_few = _too_few_for_folds(names, parts.classes)
     if too_few is not None:
         return start, (f"{too_few}: nothing was learned, and the model is as written",)
+    if is_latent:
+        return learned_latent(start, parts, _targets(parts), parts.y, with_priors)
     X = jax.tree.map(jnp.asarray, rows_of(parts.X, rows))
     Y = jnp.asarray(columns_of_classes(names, parts.classes))
-    choice = learn_classifier(start, X, Y, names, progress=_with_a_bar)
+    choice = learn_classifier(start, X, Y, names, progress=with_a_bar)
     is_machine = isinstance(start, MachineModel)
     measure = "log loss, through Platt's sigmoid," if is_machine else "log loss"
     return choice.kept.model, choice.account(measure)
@@ -89,13 +121,11 @@ def _too_few_for_folds(names: np.ndarray, classes: Sequence[str]) -> str | None:
     )
 
 
-def _with_a_bar(jobs: Sequence[Folds]) -> Iterable[Folds]:
-    """The folds, with a progress bar on stderr."""
-    return track(jobs, "learning on folds", console=Console(stderr=True), transient=True)
-
-
-def _classifier(model: Model | MachineModel, parts: Split) -> Classifier:
+def _classifier(model: _Learned, parts: Split) -> Classifier:
     """The classifier that a model fits to the rows to learn from."""
+    if isinstance(model, LatentModel):
+        posterior = posterior_of(model, parts.X, jnp.asarray(_targets(parts))).value
+        return Classifier(parts.inputs, GP, posterior, None, parts.classes, str(model.inference))
     Y = columns_of_classes(parts.y, parts.classes)
     function = fitted(model, parts.X, jnp.asarray(Y)).value
     if isinstance(model, Model):
@@ -106,7 +136,7 @@ def _classifier(model: Model | MachineModel, parts: Split) -> Classifier:
 def _measures(parts: Split, model: str) -> tuple[str, ...]:
     """The names of the scores of a model."""
     measures = ["accuracy"]
-    if model == LOGISTIC:
+    if model != SVM:
         measures.append("log loss")
     if len(parts.classes) == 2:
         measures.append("AUC")
@@ -137,7 +167,7 @@ def _scores(parts: Split, model: str, values: Float[np.ndarray, "n *c"]) -> tupl
     Y = columns_of_classes(parts.y_held_out, parts.classes)
     y = signs_of_columns(Y) if len(parts.classes) == 2 else Y
     found = [accuracy(y, values)]
-    if model == LOGISTIC:
+    if model != SVM:
         found.append(log_loss(y, values))
     if len(parts.classes) == 2:
         found.append(area_under_curve(y, values))

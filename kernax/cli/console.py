@@ -3,11 +3,13 @@
 import contextlib
 import importlib.util
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -102,6 +104,11 @@ def print_report(console: Console, report: Report) -> None:
     print_parameters(console, report.parameters, title)
     for remark in report.remarks:
         console.print(remark, markup=False)
+
+
+def with_a_bar(jobs: Sequence[Any]) -> Iterable[Any]:
+    """The folds to learn on, with a progress bar on stderr."""
+    return track(jobs, "learning on folds", console=Console(stderr=True), transient=True)
 
 
 def title_of(what: str, columns: tuple[str, ...]) -> str:

@@ -7,7 +7,7 @@ from jaxtyping import PyTree
 
 from kernax.cli.inputs import kernel_of_inputs, learned_inputs
 from kernax.cli.table import Table
-from kernax.cli.target import labels, numbers
+from kernax.cli.target import check_counts, labels, numbers
 from kernax.core.kernel import AbstractKernel
 from kernax.preparation import Inputs, Predictor, Tokens, standards_of_target
 from kernax.selection.rows import first_of_each, held_out_of_each, rows_of
@@ -61,6 +61,14 @@ def split_numbers(table: Table, seed: int, tokens: Tokens, most: int | None = No
     kept = rest[:most]
     _check_spread(y[kept], table.target.name)
     return split_rows(table, tokens, y, kept, order[:count], unused=len(rest) - len(kept))
+
+
+def split_counts(
+    table: Table, seed: int, tokens: Tokens, most: int | None, likelihood: str
+) -> Split:
+    """`split_numbers` of counts. Raises ValueError for a target that is none, at its place."""
+    check_counts(table.target, likelihood)
+    return split_numbers(table, seed, tokens, most)
 
 
 def _check_spread(y: np.ndarray, name: str) -> None:

@@ -10,6 +10,7 @@ import jax
 import typer
 
 from kernax.preparation import GP, LOGISTIC, RIDGE, SVM, Tokens
+from kernax.selection.latent import Inference, Likelihood
 
 
 class ModelName(enum.StrEnum):
@@ -58,8 +59,22 @@ Kernel = Annotated[
 Chosen = Annotated[
     ModelName | None,
     typer.Option(
-        help="For numbers gp or ridge, for classes logistic or svm.",
+        help="For numbers gp or ridge, for classes logistic, svm or gp, for counts gp.",
         show_default="gp, for classes logistic",
+    ),
+]
+Distribution = Annotated[
+    Likelihood | None,
+    typer.Option(
+        help="Of the target given a process: of numbers, classes (bernoulli, probit) or counts.",
+        show_default="gaussian, for classes bernoulli",
+    ),
+]
+Approximation = Annotated[
+    Inference | None,
+    typer.Option(
+        help="How a process of classes or counts is approximated.",
+        show_default="laplace",
     ),
 ]
 Counted = Annotated[
@@ -99,6 +114,14 @@ Kept = Annotated[
         "--keep",
         metavar="COLUMN",
         help="Repeat this column of the table, such as an id; may be given again.",
+    ),
+]
+Interval = Annotated[
+    float | None,
+    typer.Option(
+        metavar="P",
+        help="The probability with which intervals of numbers or counts hold the target.",
+        show_default="0.95",
     ),
 ]
 Threads = Annotated[

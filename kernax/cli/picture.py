@@ -7,7 +7,7 @@ import numpy as np
 
 from kernax.cli.job import Split
 from kernax.files.container import write_whole
-from kernax.preparation import GP, LOGISTIC, SVM, Classifier, Predictor, Regressor
+from kernax.preparation import GP, SVM, Classifier, CountRegressor, Predictor, Regressor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,12 +27,13 @@ def draw(path: Path, predictor: Predictor, parts: Split) -> None:
     write_whole(path, lambda unfinished: figure.savefig(unfinished, format=kind))
 
 
-def _picture_of_numbers(predictor: Regressor, parts: Split) -> "Axes":
-    """The process over its one input; otherwise predictions over true values."""
+def _picture_of_numbers(predictor: Regressor | CountRegressor, parts: Split) -> "Axes":
+    """A process of numbers over its one input; otherwise predictions over true values."""
     from kernax.plot import predicted_against_true
 
     inputs = parts.inputs
-    if predictor.kind == GP and len(inputs.columns) == 1 and not inputs.text:
+    one_input = len(inputs.columns) == 1 and not inputs.text
+    if isinstance(predictor, Regressor) and predictor.kind == GP and one_input:
         return _process(predictor, parts)
     predicted, _ = predictor.at(parts.X_held_out)
     return predicted_against_true(parts.y_held_out, predicted, name=inputs.target)
@@ -63,9 +64,9 @@ def _picture_of_classes(predictor: Classifier, parts: Split) -> "Axes":
     if len(parts.inputs.columns) == 2 and not parts.inputs.text:
         return _regions(predictor, parts)
     values = predictor.values(parts.X_held_out)
-    if predictor.kind == LOGISTIC:
-        return _probabilities(predictor, values, parts.y_held_out)
-    return _decision_values(predictor, values, parts.y_held_out)
+    if predictor.kind == SVM:
+        return _decision_values(predictor, values, parts.y_held_out)
+    return _probabilities(predictor, values, parts.y_held_out)
 
 
 def _regions(predictor: Classifier, parts: Split) -> "Axes":
@@ -75,7 +76,7 @@ def _regions(predictor: Classifier, parts: Split) -> "Axes":
     inputs = parts.inputs
 
     def value_at(x: Any) -> Any:
-        return predictor.model(inputs.standards.standardised(x))
+        return predictor.value(inputs.standards.standardised(x))
 
     return decision_regions(
         value_at,

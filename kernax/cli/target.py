@@ -27,20 +27,30 @@ def numbers(table: Table) -> Float[np.ndarray, " n"]:
     return y
 
 
-def why_classes(target: Column) -> str | None:
+def check_counts(target: Column, likelihood: str) -> None:
+    """Raises ValueError, with its place, for a cell that is no whole number of zero or more."""
+    for cell, place in zip(target.cells, target.places):
+        value = number(cell, place)
+        if value < 0 or value != round(value):
+            raise ValueError(
+                f"{place}: {quoted(cell)} is no count: --likelihood {likelihood} takes 0, 1, 2, ..."
+            )
+
+
+def why_classes(target: Column, consequence: str) -> str | None:
     """The reason why a target is taken for classes by default; None where it is numbers.
 
-    Text, 0 and 1, and -1 and 1 are classes.
+    Text, 0 and 1, and -1 and 1 are classes. The consequence is what is chosen for them.
     """
     if target.first_text:
-        return f"{target.first_text}: {target.name} is a class, and the model logistic regression"
+        return f"{target.first_text}: {target.name} is a class, and {consequence}"
     values = {as_number(cell) for cell in target.cells if cell}
     if values not in ({0, 1}, {-1, 1}):
         return None
     other = "0" if 0 in values else "-1"
     return (
-        f"{target.name} is {other} or 1 in every row: {target.name} is a class, and the model "
-        "logistic regression (--model gp would take it for a number)"
+        f"{target.name} is {other} or 1 in every row: {target.name} is a class, and {consequence} "
+        "(--likelihood gaussian would take it for a number)"
     )
 
 

@@ -14,13 +14,14 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float
 
-from kernax.core.factors import AbstractFactor, CholeskyFactor, factorise, solve_lower
+from kernax.core.factors import AbstractFactor, CholeskyFactor, factorise
 from kernax.core.inverse import inverse_of
 from kernax.core.linalg import WeightedSystem, unit_of
 from kernax.core.numerics import matmul, split_by_tangent, stopped
 from kernax.core.operators import is_finite
 from kernax.core.powers import times_power_of_two
 from kernax.core.solution import RESULTS
+from kernax.core.solves import solve_lower
 
 
 def factor_of(system: WeightedSystem) -> tuple[AbstractFactor, Any, dict[str, Array]]:

@@ -270,18 +270,6 @@ def _row_major(A: Array) -> Array:
     return lax.optimization_barrier(A)
 
 
-def solve_lower(L: Float[Array, "n n"], B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
-    """`L^-1 B` for a lower triangular L, with its derivatives."""
-    solve = lambda trans: (
-        lambda _, B: one_by_one(
-            lambda L, B: solve_triangular(L, B, trans=trans, lower=True, check_finite=False),
-            lax.stop_gradient(L),
-            B,
-        )
-    )
-    return lax.custom_linear_solve(lambda x: matmul(jnp.tril(L), x), B, solve(0), solve(1))
-
-
 @functools.singledispatch
 def factorise(
     operator: lx.AbstractLinearOperator, scale: Float[Array, ""] | None = None

@@ -22,6 +22,10 @@ class AbstractInverse(eqx.Module):
     """P (n, n), not symmetric where there are weights."""
 
     @abc.abstractmethod
+    def as_matrix(self) -> Float[Array, "n n"]:
+        """P."""
+
+    @abc.abstractmethod
     def mv(self, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
         """`P B`."""
 
@@ -34,6 +38,10 @@ class AbstractInverse(eqx.Module):
         """`P_ii`."""
 
     @abc.abstractmethod
+    def diagonal_of_product(self, system: WeightedSystem) -> Float[Array, " n"]:
+        """`(K P)_ii`, for the K of a system."""
+
+    @abc.abstractmethod
     def trace_with(self, system: WeightedSystem) -> Float[Array, ""]:
         """`tr(P T)` for a T that need not be the one of which P is the inverse."""
 
@@ -43,6 +51,9 @@ class DenseInverse(AbstractInverse):
 
     matrix: Float[Array, "n n"]
 
+    def as_matrix(self):
+        return self.matrix
+
     def mv(self, B):
         return matmul(self.matrix, B)
 
@@ -51,6 +62,9 @@ class DenseInverse(AbstractInverse):
 
     def diagonal(self):
         return jnp.diagonal(self.matrix)
+
+    def diagonal_of_product(self, system):
+        return jnp.sum(self.matrix.T * system.gram.as_matrix(), 1)
 
     def trace_with(self, system):
         of_gram = jnp.sum(self.matrix.T * system.weights.times(system.gram.as_matrix()))
@@ -64,6 +78,9 @@ class LowRankInverse(AbstractInverse):
     features: Float[Array, "n d"]
     diagonal_part: Float[Array, " n"]
 
+    def as_matrix(self):
+        return self.mv(jnp.diag(jnp.ones_like(self.diagonal_part)))
+
     def mv(self, B):
         alone = B / self.diagonal_part[:, None]
         return alone - matmul(self.solved, matmul(self.features.T, alone))
@@ -74,6 +91,11 @@ class LowRankInverse(AbstractInverse):
 
     def diagonal(self):
         return (1 - jnp.sum(self.solved * self.features, 1)) / self.diagonal_part
+
+    def diagonal_of_product(self, system):
+        gram = low_rank(system)
+        of_features = jnp.sum(gram.features * self.transposed_mv(gram.features), 1)
+        return of_features + gram.remainder * self.diagonal()
 
     def trace_with(self, system):
         features = low_rank(system).features

@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import enum
+import functools
 import numbers
 from typing import Any, ClassVar
 
@@ -44,6 +45,8 @@ class AbstractKernel(eqx.Module):
     keeps: ClassVar[Invariance] = Invariance.NONE
     # Whether k(x, x) is 1 up to rounding, or 0 for a point without features.
     normalises: ClassVar[bool] = False
+    # Whether functions of such a kernel have no derivative: no d^2 k / dx dz at x = z.
+    rough: ClassVar[bool] = False
     # Whether k(x, z) is k(z, x) to the last bit, as computed, if the same holds of those inside it.
     mirrors: ClassVar[bool] = False
 
@@ -144,7 +147,6 @@ class AbstractStationary(AbstractKernel):
     lengthscale: eqx.AbstractVar[Float[Array, "*d"]]
     keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
     mirrors: ClassVar[bool] = True
-    rough: ClassVar[bool] = False  # whether the function has no second derivative at s = 0
 
     @abc.abstractmethod
     def of_squared_distance(self, s: Float[Array, ""]) -> Float[Array, ""]:
@@ -243,6 +245,26 @@ class Constant(AbstractKernel):
 
     def __call__(self, x, z):
         return self.value
+
+
+@functools.singledispatch
+def terms_of(kernel: AbstractKernel) -> tuple[AbstractKernel, ...] | None:
+    """The kernels that a kernel is the sum of, in their order; None where it is not known as one.
+
+    For kernels of one's own: `terms_of.register(MyKernel)(function)`.
+    """
+    return None
+
+
+@terms_of.register
+def _(kernel: Sum) -> tuple[AbstractKernel, ...]:
+    return kernel.terms
+
+
+@terms_of.register
+def _(kernel: Scaled) -> tuple[AbstractKernel, ...] | None:
+    terms = terms_of(kernel.kernel)
+    return None if terms is None else tuple(Scaled(term, kernel.scale) for term in terms)
 
 
 def as_kernel(kernel: Any) -> AbstractKernel:

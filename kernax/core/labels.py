@@ -162,6 +162,17 @@ def as_one_hot(Y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights, every
     At least two columns, or `every` one, must hold a 1 at a point of positive weight. Raises
     ValueError where that is known not to be so, and gives NaN while tracing.
     """
+    targets = as_one_hot_of_any_class(Y, n, dtype, weights)
+    kept = weights.kept()
+    if not is_concrete(targets) or kept is None:
+        present = jnp.any((targets > 0) & beside(weights.values > 0, targets), 0)
+        return jnp.where(jnp.all(present) if every else jnp.sum(present) >= 2, targets, jnp.nan)
+    _check_present(np.any(np.asarray(targets)[kept] > 0, axis=0), every)
+    return targets
+
+
+def as_one_hot_of_any_class(Y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Array:
+    """Targets (n, c), 1 once in each row and 0 elsewhere, perhaps all of one class."""
     targets = as_targets(Y, n, dtype, "Y")
     if targets.ndim != 2 or targets.shape[1] < 2:
         raise ValueError(
@@ -170,12 +181,10 @@ def as_one_hot(Y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights, every
         )
     if is_concrete(targets):
         _check_one_hot(np.asarray(targets))
-    kept = weights.kept()
-    if not is_concrete(targets) or kept is None:
-        present = jnp.any((targets > 0) & beside(weights.values > 0, targets), 0)
-        return jnp.where(jnp.all(present) if every else jnp.sum(present) >= 2, targets, jnp.nan)
-    _check_present(np.any(np.asarray(targets)[kept] > 0, axis=0), every)
-    return targets
+        return targets
+    each_is_0_or_1 = jnp.all((targets == 0) | (targets == 1), 1, keepdims=True)
+    sound = each_is_0_or_1 & (jnp.sum(targets, 1, keepdims=True) == 1)
+    return jnp.where(sound, targets, jnp.nan)
 
 
 def _check_one_hot(values: Float[np.ndarray, "n c"]) -> None:

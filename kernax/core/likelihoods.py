@@ -15,7 +15,7 @@ from jax.scipy.special import gammaln
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.losses import AbstractLikelihood, Values
+from kernax.core.losses import AbstractLikelihood, AbstractLoss, Values
 from kernax.core.parameters import positive
 
 _TAIL = -5.0
@@ -142,6 +142,21 @@ def _log_rising(r: Float[Array, ""], y: Values) -> Values:
 def _stirling(x: Array) -> Array:
     """`log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2` for x >= 20, to 1e-12."""
     return (1 / 12 - (1 / 360 - 1 / (1260 * x**2)) / x**2) / x
+
+
+class Categorical(AbstractLoss):
+    """`-log softmax(f)_c` for a one-hot row y of class c and a value f for each class."""
+
+    targets = "classes"
+
+    def __call__(self, y: Float[Array, "n c"], f: Float[Array, "n c"]) -> Float[Array, " n"]:
+        return -jnp.sum(y * jax.nn.log_softmax(f), -1)
+
+    def derivative(self, y: Float[Array, "n c"], f: Float[Array, "n c"]) -> Float[Array, "n c"]:
+        return jax.nn.softmax(f) - y
+
+    def response(self, f: Float[Array, "n c"]) -> Float[Array, "n c"]:
+        return jax.nn.softmax(f)
 
 
 class CustomLikelihood(AbstractLikelihood):

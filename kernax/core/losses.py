@@ -21,12 +21,12 @@ Values = Float[Array, "*n"]
 class AbstractLoss(eqx.Module):
     """`L(y, f)` for a target y and a value f, and the prediction of y that f stands for.
 
-    `targets` says what y is: numbers, counts, or signs, -1 and +1. `of_difference` says that L
-    depends on `y - f` alone: a large bias is then subtracted from y, not added to f, and costs no
-    digits.
+    `targets` says what y is: numbers, counts, signs, -1 and +1, or classes, as one-hot rows.
+    `of_difference` says that L depends on `y - f` alone: a large bias is then subtracted from y,
+    not added to f, and costs no digits.
     """
 
-    targets: ClassVar[Literal["numbers", "counts", "signs"]] = "numbers"
+    targets: ClassVar[Literal["numbers", "counts", "signs", "classes"]] = "numbers"
     of_difference: ClassVar[bool] = False
 
     def __check_init__(self):

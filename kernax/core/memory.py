@@ -34,8 +34,13 @@ _MATRICES = {
     "laplace": 5.4,
     "expectation_propagation": 7.4,
     "variational": 8.2,
+    "laplace of several classes": 5.6,  # and for each class:
+    # Of n points and m inducing points, n x m:
+    "sgpr": 4.2,
+    "sgpr_bound": 3.1,
+    "inducing_points": 1.05,
 }
-_OF_EACH_COLUMN = {"kernel_softmax": 1.15}
+_OF_EACH_COLUMN = {"kernel_softmax": 1.15, "laplace of several classes": 3.5}
 # These take block_size.
 _BLOCKED = (
     "kernel_ridge",

@@ -1,6 +1,7 @@
 """A kernel and its points for verbs: checked, in one dtype, with a warning where features lack."""
 
 import dataclasses
+import functools
 from typing import TypeVar
 
 import equinox as eqx
@@ -45,7 +46,22 @@ def prepare_stacks(
     Z = None if Z is None else as_stack(Z, "Z")
     dtype = dtype_of(X) if Z is None else dtype_of(X, Z)
     _check_scalars(kernel)
+    for stack in (X, Z):
+        if stack is not None:
+            check_points(kernel, stack)
     return guarded(cast(kernel, dtype)), cast(X, dtype), cast(Z, dtype)
+
+
+@functools.singledispatch
+def check_points(kernel: AbstractKernel, X: PyTree) -> None:
+    """Raises ValueError for a stack that a kernel is known not to take, such as one with an index
+    that is out of range.
+
+    For kernels of one's own: `check_points.register(MyKernel)(function)`.
+    """
+    if isinstance(kernel, AbstractCombinator):
+        for part in parts_of(kernel):
+            check_points(part, X)
 
 
 @compiled

@@ -118,6 +118,7 @@ def check_task(
     one_column: str | None = None,
     block_size: Any = None,
     in_features: bool = False,
+    holds_gram: bool = True,
 ) -> Task:
     """The task of a verb.
 
@@ -128,6 +129,7 @@ def check_task(
         one_column: where y must be a vector: what to do with several columns, for the message.
         block_size: rows of K computed at a time, for what is never to hold it.
         in_features: whether a kernel of few explicit features may be represented by them.
+        holds_gram: False for a verb that never asks for K.
 
     Raises:
         ValueError: what does not fit, by name. MemoryBudgetError: K would not fit into memory.
@@ -139,7 +141,7 @@ def check_task(
     block_size = checked_block(block_size)
     by_features = in_features and block_size is None and has_few_features(kernel, X)
     layout = Layout(block_size, by_features)
-    if layout.is_dense:
+    if layout.is_dense and holds_gram:
         check_memory(X, verb=verb, columns=1 if y.ndim == 1 else y.shape[1])
     return Task(kernel, X, y, checked_weights, layout)
 

@@ -6,11 +6,12 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 
-from kernax.core import expansion, likelihoods, model
+from kernax.core import draws, expansion, functionals, likelihoods, model, priors
 from kernax.core.losses import Logistic, Poisson
-from kernax.gp import means, posterior, process
+from kernax.gp import classes, inducing_normal, means, parts, paths, posterior, process
 from kernax.gp.approximation import ApproximatePosterior
 from kernax.kernels import KERNELS, features, texts, trees
+from kernax.kernels import draws as kernel_draws
 from kernax.kernels.nonstationary import SineBasis
 from kernax.scale import random_features
 
@@ -91,11 +92,19 @@ def own_classes() -> dict[str, type]:
         features,
         texts,
         trees,
+        classes,
+        draws,
         expansion,
+        inducing_normal,
+        kernel_draws,
         likelihoods,
+        functionals,
         means,
         model,
+        parts,
+        paths,
         posterior,
+        priors,
         process,
         random_features,
     )

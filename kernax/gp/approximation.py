@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
@@ -14,7 +15,7 @@ from kernax.core.boundary import as_point, as_scalar, cast
 from kernax.core.factors import AbstractFactor
 from kernax.core.intervals import REAL
 from kernax.core.labels import as_targets_of
-from kernax.core.likelihoods import Shifted
+from kernax.core.likelihoods import Categorical, Shifted
 from kernax.core.linalg import WeightedSystem
 from kernax.core.losses import AbstractLikelihood
 from kernax.core.operators import AbstractGram
@@ -22,9 +23,10 @@ from kernax.core.parameters import data
 from kernax.core.preparation import guarded
 from kernax.core.quadrature import log_normaliser, predicted_moments
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, void_unless_known
+from kernax.core.solution import RESULTS, Solution, first_that_holds, void_unless_known
 from kernax.core.task import Task, check_task
 from kernax.core.weights import PointWeights, UnitWeights
+from kernax.gp.held_out import HeldOut
 from kernax.gp.means import means_at, updated_mean
 from kernax.gp.posterior import point_for, posterior_kernel
 from kernax.gp.process import GaussianProcess, check_process
@@ -43,11 +45,16 @@ class ApproximatePosterior(eqx.Module):
         process: the approximation of the posterior of f, a `GaussianProcess`.
         likelihood: p(y | f).
         log_evidence: the approximation of `log p(y | X)`; maximise it to learn hyperparameters.
+        precisions, slopes: of the normal factors that stand for the likelihoods of the n
+            observations: minus the second derivative of a factor's logarithm, and the first at the
+            posterior mean. None after `svgp`, which has no factor for each of them.
     """
 
     process: GaussianProcess
     likelihood: AbstractLikelihood
     log_evidence: Float[Array, ""] = data()
+    precisions: Float[Array, " n"] | None = data()
+    slopes: Float[Array, " n"] | None = data()
 
     def predict(self, x: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The mean and the variance of y at x; signs have the mean `p(+1) - p(-1)`."""
@@ -70,6 +77,22 @@ class ApproximatePosterior(eqx.Module):
             )
         return jnp.exp(self.log_density(x, 1.0))
 
+    def leave_one_out(self, y: ArrayLike) -> HeldOut:
+        """The mean, the variance and the log density of each y_i, given the other observations.
+
+        The normal factor of a point is taken out of the posterior, whose other factors stay as they
+        are (Vehtari et al. 2016, sections 3.2 and 3.3). For `Gaussian` this is exact, otherwise
+        close to a refit where no other factor depends much on the point. y is what the posterior
+        was given; signs have the mean `p(+1) - p(-1)`. Raises ValueError after `svgp`.
+        """
+        if self.precisions is None:
+            raise ValueError("svgp keeps no factor for each observation that could be left out")
+        dtype = self.precisions.dtype
+        n = len(self.precisions)
+        unit = UnitWeights(n, dtype)
+        y = as_targets_of(self.likelihood, y, n, dtype, unit, both_signs=False)
+        return _leave_one_out(self, y)
+
     def _latent(self, x: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The mean and the variance of f(x)."""
         x = point_for(self.process.covariance, as_point(x))
@@ -86,6 +109,19 @@ def _log_density(likelihood, y, mean, variance):
     return log_normaliser(likelihood, y, mean, variance)
 
 
+@compiled
+def _leave_one_out(posterior, y):
+    # With the mean m and the variance v of f_i, the precision t and the slope a of its factor, the
+    # variance without it is v' = v / (1 - t v), and the mean m - v' a.
+    points = posterior.process.covariance.points
+    variance = jax.vmap(posterior.process.variance)(points)
+    left = 1 - posterior.precisions * variance
+    without = jnp.where(left > 0, variance / left, jnp.nan)
+    mean = jax.vmap(posterior.process.mean)(points) - without * posterior.slopes
+    log_density = log_normaliser(posterior.likelihood, y, mean, without)
+    return HeldOut(*predicted_moments(posterior.likelihood, mean, without), log_density)
+
+
 def check_observations(
     verb: str,
     process: Any,
@@ -95,6 +131,7 @@ def check_observations(
     weights: ArrayLike | None,
     *,
     in_features: bool = False,
+    holds_gram: bool = True,
 ) -> tuple[Task, Callable, AbstractLikelihood]:
     """The task of a verb, and the mean and the likelihood in its dtype.
 
@@ -111,6 +148,7 @@ def check_observations(
         targets=partial(as_targets_of, likelihood, both_signs=False),
         one_column="one process for each column, or jax.vmap over them",
         in_features=in_features,
+        holds_gram=holds_gram,
     )
     likelihood = guarded(cast(likelihood, task.dtype))
     return task, cast(process.mean, task.dtype), likelihood
@@ -118,6 +156,8 @@ def check_observations(
 
 def _check_likelihood(likelihood: Any) -> None:
     """Raises ValueError for what is no likelihood."""
+    if isinstance(likelihood, Categorical):
+        raise ValueError("likelihood is Categorical(), of several classes: laplace alone takes it")
     if not isinstance(likelihood, AbstractLikelihood):
         came = f"the class {likelihood.__name__}" if isinstance(likelihood, type) else likelihood
         raise ValueError(
@@ -149,6 +189,17 @@ def system_of_precisions(gram: AbstractGram, precisions: Float[Array, " n"]) -> 
     return WeightedSystem.of(gram, PointWeights(precisions), jnp.ones_like(precisions[0]))
 
 
+def ending_of(result: Any, log_evidence: Float[Array, ""], jitter: Float[Array, ""]) -> Any:
+    """How a verb ended, by how its iteration did and by the numbers that it found."""
+    endings = (
+        (result != RESULTS.successful, result),
+        (~jnp.isfinite(log_evidence), RESULTS.nonfinite),
+        # Jitter is noise beside the precisions: what was found is another model's.
+        (jitter > 0, RESULTS.inaccurate),
+    )
+    return first_that_holds(endings, RESULTS.successful)
+
+
 def solution_of(
     task: Task,
     mean: Callable,
@@ -159,11 +210,10 @@ def solution_of(
     stats: dict[str, Array],
 ) -> Solution[ApproximatePosterior]:
     """What a verb returns: the posterior process of the normal distribution that it found."""
-    # Jitter is noise beside the precisions: what was found is another model's.
-    kept = (normal.factor.jitter == 0) | (result != RESULTS.successful)
-    result = RESULTS.where(kept, result, RESULTS.inaccurate)
+    result = ending_of(result, log_evidence, normal.factor.jitter)
     log_evidence, coefficients = void_unless_known((log_evidence, normal.coefficients), result)
     covariance = posterior_kernel(normal.factor, task.kernel, task.X, normal.system, result)
     process = GaussianProcess(covariance, updated_mean(mean, task, coefficients))
-    posterior = ApproximatePosterior(process, likelihood, log_evidence)
+    precisions = normal.system.weights.values
+    posterior = ApproximatePosterior(process, likelihood, log_evidence, precisions, coefficients)
     return Solution(posterior, result, stats | {"log_evidence": log_evidence})

@@ -82,11 +82,11 @@ class _MatchedMoments(AbstractSiteRule):
         # log(v' / v) / 2 + m'^2 / (2 v') - m^2 / (2 v), and shift.m / 2 - log |B| / 2.
         m = q.marginal.mean
         v = q.marginal.variance
-        left = 1 - sites.precision * v
         cavity = _cavity(sites, q.marginal)
         normalisers = log_normaliser(observations.likelihood, observations.y, *cavity)
         # m'^2 / v' - m^2 / v, whose terms would cancel where a site is weak.
-        of_means = (sites.precision * m**2 - 2 * sites.shift * m + sites.shift**2 * v) / left
+        of_means = sites.precision * m**2 - 2 * sites.shift * m + sites.shift**2 * v
+        of_means = of_means / (1 - sites.precision * v)
         of_sites = normalisers + (of_means - jnp.log1p(-sites.precision * v)) / 2
         return jnp.sum(of_sites) + (jnp.sum(sites.shift * m) - q.log_determinant) / 2
 

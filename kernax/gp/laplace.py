@@ -1,9 +1,12 @@
 """Laplace's approximation of the posterior of a Gaussian process with any likelihood."""
 
+from typing import overload
+
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
 from kernax.core.density import factor_of, log_determinant
+from kernax.core.likelihoods import Categorical
 from kernax.core.losses import AbstractLikelihood, AbstractSmoothLoss, Values
 from kernax.core.misfit import values_of
 from kernax.core.modes import newton_fit
@@ -20,9 +23,11 @@ from kernax.gp.approximation import (
     solution_of,
     system_of_precisions,
 )
+from kernax.gp.classes import CategoricalPosterior, laplace_of_classes
 from kernax.gp.process import GaussianProcess
 
 
+@overload
 def laplace(
     process: GaussianProcess,
     X: PyTree,
@@ -33,7 +38,34 @@ def laplace(
     rtol: float | None = None,
     max_steps: int = 100,
     throw: bool = True,
-) -> Solution[ApproximatePosterior]:
+) -> Solution[ApproximatePosterior]: ...
+
+
+@overload
+def laplace(
+    process: GaussianProcess,
+    X: PyTree,
+    y: ArrayLike,
+    likelihood: Categorical,
+    *,
+    weights: ArrayLike | None = None,
+    rtol: float | None = None,
+    max_steps: int = 100,
+    throw: bool = True,
+) -> Solution[CategoricalPosterior]: ...
+
+
+def laplace(
+    process: GaussianProcess,
+    X: PyTree,
+    y: ArrayLike,
+    likelihood: AbstractLikelihood | Categorical,
+    *,
+    weights: ArrayLike | None = None,
+    rtol: float | None = None,
+    max_steps: int = 100,
+    throw: bool = True,
+) -> Solution[ApproximatePosterior] | Solution[CategoricalPosterior]:
     """The posterior of a process as the normal distribution about its mode.
 
     The mode of f at X minimises `sum_i w_i L(y_i, f_i) + (f - m) K^-1 (f - m) / 2` with
@@ -43,11 +75,15 @@ def laplace(
     2006, section 3.4, algorithms 3.1 and 3.2; no inverse of K is taken). The evidence's derivatives
     include those of the mode.
 
+    Several classes (`Categorical`) have a value each, with the same prior, and the Hessian of all
+    of them is used (algorithm 3.3), about `classes + 1` factorisations of size n a step.
+
     Arguments:
         process: the prior of f: a kernel, and a mean m.
         X: a stack of n points.
         y: targets (n,): -1 and +1 for `Bernoulli` and `Probit`, counts for `Poisson` and
-            `NegativeBinomial`, else numbers.
+            `NegativeBinomial`, else numbers; for `Categorical` one-hot rows (n, classes), as of
+            `one_hot`.
         likelihood: one of `kernax.likelihoods`, or your own; its parameters may be learned.
         weights: (n,) >= 0, powers of the likelihood: two is the observation repeated, zero the
             observation removed.
@@ -55,7 +91,8 @@ def laplace(
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
-        A `Solution` whose `value` is an `ApproximatePosterior`, differentiable in the process, X,
+        A `Solution` whose `value` is an `ApproximatePosterior` (for `Categorical` a
+        `CategoricalPosterior`), differentiable in the process, X,
         numbers y, the likelihood's parameters and weights, to any order. Stats: `log_evidence` and
         its `rounding` error; `steps`, `objective` and the relative `residual` of the mode; and the
         number of `features` for a kernel of fewer explicit features than points.
@@ -66,11 +103,14 @@ def laplace(
             near to singular, or some curvature is negative.
         MemoryBudgetError: the dense matrices would not fit.
     """
-    task, mean, likelihood = check_observations(
-        "laplace", process, X, y, likelihood, weights, in_features=True
-    )
-    solution = _laplace(task, mean, likelihood, rtol, max_steps)
-    hint = f"laplace with {task.kernel_name}: {ADVICE} may help."
+    if isinstance(likelihood, Categorical):
+        solution = laplace_of_classes(process, X, y, likelihood, weights, rtol, max_steps)
+    else:
+        task, mean, likelihood = check_observations(
+            "laplace", process, X, y, likelihood, weights, in_features=True
+        )
+        solution = _laplace(task, mean, likelihood, rtol, max_steps)
+    hint = f"laplace with {type(process.covariance).__name__}: {ADVICE} may help."
     warn_of_rounding(solution, MOST_ROUNDING, "the evidence", hint)
     return finish(solution, throw, hint)
 

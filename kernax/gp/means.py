@@ -11,9 +11,11 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.boundary import as_scalar
 from kernax.core.expansion import KernelExpansion
+from kernax.core.functionals import OfFunctionals, applied
 from kernax.core.functions import as_module
 from kernax.core.intervals import REAL
-from kernax.core.numerics import dot
+from kernax.core.kernel import AbstractKernel, parts_of
+from kernax.core.numerics import dot, is_concrete
 from kernax.core.parameters import data, real
 from kernax.core.task import Task
 
@@ -62,6 +64,30 @@ class ShiftedMean(eqx.Module):
         return self.prior(x) + self.update(x)
 
 
+class MeanOfFunctionals(eqx.Module):
+    """`L m`, a linear functional of a mean m: what `OfFunctionals` is to a kernel."""
+
+    mean: Callable
+
+    def __call__(self, x: PyTree) -> Array:
+        return applied(x, self.mean)
+
+
+def mean_beside(kernel: Any, mean: Any) -> Callable:
+    """The mean of a process with that kernel: beside `OfFunctionals` a functional of a mean."""
+    module = as_mean(mean)
+    is_zero = is_concrete(mean) and eqx.is_array_like(mean) and not np.any(mean)
+    is_functional = isinstance(mean, MeanOfFunctionals)
+    if is_zero or is_functional or not _takes_functionals(kernel):
+        return module
+    return MeanOfFunctionals(module)
+
+
+def _takes_functionals(kernel: AbstractKernel) -> bool:
+    """Whether a kernel is `OfFunctionals`, scaled or in a sum, say."""
+    return isinstance(kernel, OfFunctionals) or any(map(_takes_functionals, parts_of(kernel)))
+
+
 def as_mean(mean: Any) -> Callable:
     """A mean as a module: numbers are constants that are not learned."""
     if isinstance(mean, type):
@@ -89,11 +115,17 @@ def means_at(mean: Callable, task: Task) -> Float[Array, "n p"]:
     return jnp.broadcast_to(means.reshape(task.n, -1), task.columns.shape)
 
 
-def updated_mean(mean: Callable, task: Task, a: Float[Array, "n *p"]) -> Callable:
-    """`m(x) + k(x, X) a`: an expansion with a bias where the prior mean is a fixed number."""
-    shape = task.y.shape
+def updated_mean(
+    mean: Callable, task: Task, a: Float[Array, "m *p"], points: PyTree | None = None
+) -> Callable:
+    """`m(x) + k(x, X) a`: an expansion with a bias where the prior mean is a fixed number.
+
+    Other points than X have a coefficient each as well.
+    """
+    points = task.X if points is None else points
+    shape = (len(a), *task.y.shape[1:])
     fixed = isinstance(mean, FixedMean)
     bias = mean.value if fixed else jnp.zeros((), task.y.dtype)
     bias = jnp.broadcast_to(bias, shape[1:])
-    update = KernelExpansion(task.kernel, task.X, a.reshape(shape), bias)
+    update = KernelExpansion(task.kernel, points, a.reshape(shape), bias)
     return update if fixed else ShiftedMean(mean, update)

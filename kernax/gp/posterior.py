@@ -10,11 +10,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.boundary import cast, check_one_point
 from kernax.core.density import cholesky
-from kernax.core.factors import (
-    AbstractFactor,
-    CholeskyFactor,
-    solve_lower,
-)
+from kernax.core.factors import AbstractFactor, CholeskyFactor
 from kernax.core.features import Features, explicit_features
 from kernax.core.inverse import low_rank
 from kernax.core.kernel import AbstractKernel
@@ -22,7 +18,9 @@ from kernax.core.linalg import WeightedSystem
 from kernax.core.low_rank import LowRankFactor, factor_beside_identity
 from kernax.core.numerics import dot, matmul, safe_sqrt, stopped
 from kernax.core.parameters import data
+from kernax.core.preparation import check_points
 from kernax.core.solution import void_unless_known
+from kernax.core.solves import solve_lower
 
 
 class AbstractPosterior(AbstractKernel):
@@ -54,6 +52,11 @@ def _(kernel: AbstractPosterior) -> AbstractKernel:
     return without_observations(kernel.prior)
 
 
+@check_points.register
+def _(kernel: AbstractPosterior, X: PyTree) -> None:
+    check_points(kernel.prior, X)
+
+
 @functools.singledispatch
 def point_for(kernel: AbstractKernel, x: PyTree) -> PyTree:
     """One point, checked and cast where the covariance knows the shape and the dtype of points."""
@@ -73,11 +76,13 @@ class PosteriorKernel(AbstractPosterior):
         prior: the kernel k.
         points: X, a stack of n points.
         lower: the Cholesky factor L of `K + diag(noise)`, (n, n).
+        noise: (n,), the jitter included.
     """
 
     prior: AbstractKernel = data()
     points: PyTree = data()
     lower: Float[Array, "n n"] = data()
+    noise: Float[Array, " n"] = data()
 
     def __call__(self, x, z):
         u = self._explained(x)
@@ -102,6 +107,7 @@ class WeightedPosteriorKernel(AbstractPosterior):
             covariance by `w c(x, p) c(p, z) / noise`, and the square root of w has no derivative
             there.
         cross: `L^-1 S K` (n, n).
+        noise: (n,), the jitter included; one where it and the weight are zero.
     """
 
     prior: AbstractKernel = data()
@@ -110,6 +116,7 @@ class WeightedPosteriorKernel(AbstractPosterior):
     roots: Float[Array, " n"] = data()
     gains: Float[Array, " n"] = data()
     cross: Float[Array, "n n"] = data()
+    noise: Float[Array, " n"] = data()
 
     def __call__(self, x, z):
         u, left = self._explained(x)
@@ -153,6 +160,33 @@ def _(kernel: FeaturePosteriorKernel) -> Features | None:
     return None if phi is None else lambda x: solve_lower(kernel.lower, phi(x))
 
 
+class InducedPosteriorKernel(AbstractPosterior):
+    """`k(x, z) - u(x).u(z) + v(x).v(z)`, `u(x) = L^-1 k(Z, x)`, `v(x) = root^T u(x)`, where the
+    values at inducing points have the distribution `N(L m, L root root^T L^T)`.
+
+    Attributes:
+        prior: the kernel k.
+        points: Z, a stack of m inducing points.
+        lower: the Cholesky factor L of `k(Z, Z)`, (m, m).
+        root: of the covariance of whitened values, (m, m); the identity gives the prior back.
+    """
+
+    prior: AbstractKernel = data()
+    points: PyTree = data()
+    lower: Float[Array, "m m"] = data()
+    root: Float[Array, "m m"] = data()
+
+    def __call__(self, x, z):
+        u, v = self._whitened(x)
+        other_u, other_v = (u, v) if z is x else self._whitened(z)
+        return self.prior(x, z) - dot(u, other_u) + dot(v, other_v)
+
+    def _whitened(self, x: PyTree) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+        """u(x) and v(x)."""
+        u = solve_lower(self.lower, _row(self, x))
+        return u, matmul(u, self.root)
+
+
 def _row(kernel: AbstractPosterior, x: PyTree) -> Float[Array, " n"]:
     """k(X, x), of the prior."""
     return jax.vmap(lambda point: kernel.prior(point, x))(kernel.points)
@@ -186,10 +220,11 @@ def _(
     # NaN is put in before L is used: later it would take a copy, one more matrix.
     lower = void_unless_known(cholesky(system.symmetric_form().as_matrix(), factor), result)
     if not system.weights.removes:
-        return PosteriorKernel(prior, points, lower)
+        return PosteriorKernel(prior, points, lower, system.shift)
     roots = safe_sqrt(system.weights.values)
     cross = solve_lower(lower, roots[:, None] * system.gram.as_matrix())
-    return WeightedPosteriorKernel(prior, points, lower, roots, _gains(system), cross)
+    gains = _gains(system)
+    return WeightedPosteriorKernel(prior, points, lower, roots, gains, cross, system.shift)
 
 
 def _gains(system: WeightedSystem) -> Float[Array, " n"]:

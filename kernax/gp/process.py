@@ -19,7 +19,7 @@ from kernax.core.operators import DenseGram
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, Suspect, finish
-from kernax.gp.means import as_mean
+from kernax.gp.means import mean_beside
 from kernax.gp.posterior import point_for, without_observations
 
 
@@ -34,7 +34,8 @@ class GaussianProcess(eqx.Module):
             at X.
         mean: a function of one point; `jax.vmap(process.mean)(X)` for a stack. A number means that
             constant, which is not learned; `ConstantMean` and `LinearMean` are, and any module or
-            plain function of a point will do.
+            plain function of a point will do. Beside `OfFunctionals` it is still the mean of f at
+            a point, and a functional's is found from it.
     """
 
     covariance: AbstractKernel
@@ -42,7 +43,7 @@ class GaussianProcess(eqx.Module):
 
     def __init__(self, kernel: AbstractKernel, mean: Callable | ArrayLike = 0.0):
         self.covariance = as_kernel(kernel)
-        self.mean = as_mean(mean)
+        self.mean = mean_beside(kernel, mean)
 
     def variance(self, x: PyTree) -> Float[Array, ""]:
         """`Var f(x)` at one point, without noise, never negative; `jax.vmap(process.variance)(X)`

@@ -12,7 +12,7 @@ from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish, warn_of_rounding
 from kernax.core.solvers import JitteredCholesky
 from kernax.core.task import check_task, may_be_positive
-from kernax.gp.means import FixedMean, as_mean, means_at, updated_mean
+from kernax.gp.means import FixedMean, mean_beside, means_at, updated_mean
 from kernax.gp.posterior import posterior_kernel
 from kernax.gp.process import GaussianProcess, check_process
 
@@ -115,7 +115,7 @@ def log_marginal_likelihood(
         "log_marginal_likelihood", kernel, X, y, weights, in_features=may_be_positive(noise)
     )
     noise = as_noise(noise, task.n, task.dtype)
-    solution = _evidence(task, cast(as_mean(mean), task.dtype), noise)
+    solution = _evidence(task, cast(mean_beside(kernel, mean), task.dtype), noise)
     hint = "log_marginal_likelihood: more noise makes it exact."
     warn_of_rounding(solution, _MOST_ROUNDING, "the evidence", hint)
     return finish(solution, throw=False, hint=hint).value

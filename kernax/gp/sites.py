@@ -14,11 +14,8 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jax.scipy.linalg import lu_factor, lu_solve
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.batching import one_by_one
 from kernax.core.density import factor_of, log_determinant
 from kernax.core.inverse import inverse_of
 from kernax.core.likelihoods import Powered
@@ -29,6 +26,7 @@ from kernax.core.numerics import chosen, eps_of, matmul
 from kernax.core.operators import AbstractGram
 from kernax.core.sharding import compiled, while_loop
 from kernax.core.solution import RESULTS, first_that_holds
+from kernax.core.solves import solve_by_lu
 from kernax.core.weights import UnitWeights
 from kernax.gp.approximation import (
     NormalAtPoints,
@@ -103,7 +101,7 @@ def moments(gram: AbstractGram, sites: Sites) -> Moments:
     factor, _, figures = factor_of(system)
     P = inverse_of(factor, system)
     K = gram.as_matrix()
-    covariance = matmul(K, P.mv(jnp.eye(len(K), dtype=K.dtype)))
+    covariance = matmul(K, P.as_matrix())
     coefficients = P.mv(sites.shift[:, None])[:, 0]
     return Moments(
         normal=NormalAtPoints(system, factor, coefficients),
@@ -252,7 +250,7 @@ def _newton_step(sites: Sites, observations: Observations, rule: AbstractSiteRul
 
     left = (wanted(*arguments) - jnp.stack(arguments[:2])).reshape(-1)
     jacobian = _jacobian(_slopes(wanted, arguments), q)
-    step = _solved_by_lu(jnp.eye(len(left), dtype=left.dtype) - jacobian, left).reshape(2, -1)
+    step = solve_by_lu(jnp.eye(len(left), dtype=left.dtype) - jacobian, left).reshape(2, -1)
     return Sites(sites.precision + step[0], sites.shift + step[1])
 
 
@@ -286,16 +284,6 @@ def _slopes(function: Callable, arguments: tuple[Array, ...]) -> list[Array]:
         return jax.jvp(function, arguments, tuple(tangents))[1]
 
     return [along(place) for place in range(len(arguments))]
-
-
-def _solved_by_lu(A: Float[Array, "m m"], b: Float[Array, " m"]) -> Float[Array, " m"]:
-    """`A^-1 b`, with its derivatives."""
-
-    def solve(trans: int) -> Callable:
-        by_lapack = lambda A, b: lu_solve(lu_factor(A), b, trans)
-        return lambda _, b: one_by_one(by_lapack, lax.stop_gradient(A), b)
-
-    return lax.custom_linear_solve(lambda x: matmul(A, x), b, solve(0), solve(1))
 
 
 @compiled

@@ -10,7 +10,9 @@ understands, the page of the interface and the tests of conformance are read off
 import jax.numpy as jnp
 
 from kernax.core.features import FeatureMap
+from kernax.core.functionals import OfFunctionals
 from kernax.core.kernel import Constant, Power, Product, Scaled, Sum
+from kernax.kernels import draws as draws  # which registers them with core
 from kernax.kernels.combinators import (
     Centred,
     Custom,
@@ -25,7 +27,8 @@ from kernax.kernels.combinators import (
 from kernax.kernels.dot_product import BilinearForm, Linear, Polynomial, Tanh
 from kernax.kernels.entry import Entry, Points
 from kernax.kernels.features import GaussianBasis, PolynomialBasis, SigmoidBasis
-from kernax.kernels.integers import Herglotz, Precomputed
+from kernax.kernels.gradients import FisherKernel, TangentKernel
+from kernax.kernels.integers import Coregionalisation, Herglotz, Precomputed
 from kernax.kernels.nonstationary import (
     ArcCosine,
     Brownian,
@@ -62,6 +65,14 @@ def _weighted_sum(weights, x):
 
 def _growing(rates, x):
     return jnp.exp(rates * x)
+
+
+def _two_bends(rates, x):
+    return jnp.stack([jnp.sin(jnp.sum(rates[0] * x)), jnp.sum(jnp.tanh(rates[1] * x))])
+
+
+def _log_bell(centre, x):
+    return -jnp.sum(jnp.cosh(x - centre))
 
 
 FAMILIES: dict[str, tuple[Entry, ...]] = {
@@ -138,6 +149,13 @@ FAMILIES: dict[str, tuple[Entry, ...]] = {
             ],
         ),
         Entry(Herglotz, Points.INTEGERS, lambda: [Herglotz([0.4, 0.1, 1.3])]),
+        Entry(
+            Coregionalisation,
+            Points.INTEGERS,
+            lambda: [
+                Coregionalisation([[0.5], [1.0], [-0.3], [0.8], [0.1]], [0.1, 0.2, 0.0, 0.4, 1.0])
+            ],
+        ),
     ),
     "Kernels of sets": (
         Entry(AllSubsets, Points.SETS, lambda: [AllSubsets([0.5, 2.0])]),
@@ -181,6 +199,9 @@ FAMILIES: dict[str, tuple[Entry, ...]] = {
             lambda: [Modulated(RBF(), Custom(_weighted_sum, jnp.array([0.5, 2.0])))],
         ),
     ),
+    "Kernels of linear functionals": (
+        Entry(OfFunctionals, Points.FUNCTIONALS, lambda: [OfFunctionals(RBF([0.8, 2.0]))]),
+    ),
     "Kernels of functions": (
         Entry(
             Warped,
@@ -197,6 +218,21 @@ FAMILIES: dict[str, tuple[Entry, ...]] = {
             ],
         ),
         Entry(Custom, Points.VECTORS, lambda: [Custom(_weighted, jnp.array([0.5, -0.3]))]),
+        Entry(
+            TangentKernel,
+            Points.VECTORS,
+            lambda: [TangentKernel(Custom(_two_bends, jnp.array([[0.5, 1.2], [-0.4, 0.8]])))],
+        ),
+        Entry(
+            FisherKernel,
+            Points.VECTORS,
+            lambda: [
+                FisherKernel(Custom(_log_bell, jnp.array([0.5, -0.3]))),
+                FisherKernel(
+                    Custom(_log_bell, jnp.array([0.5, -0.3])), jnp.array([[1.0, 0.2], [0.2, 2.0]])
+                ),
+            ],
+        ),
     ),
 }
 KERNELS: tuple[Entry, ...] = tuple(entry for family in FAMILIES.values() for entry in family)

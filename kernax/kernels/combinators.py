@@ -25,9 +25,11 @@ from kernax.core.kernel import (
     AbstractWideRange,
     Invariance,
     as_kernel,
+    terms_of,
 )
 from kernax.core.numerics import safe_sqrt
 from kernax.core.parameters import as_floats, data, nonnegative, positive
+from kernax.core.preparation import check_points
 
 
 def _strong(parameters: PyTree) -> PyTree:
@@ -251,3 +253,18 @@ def _(kernel: On) -> Features | None:
 def _(kernel: On) -> LowRank | None:
     inner = low_rank_gram(kernel.kernel)
     return None if inner is None else lambda X: inner(jax.vmap(kernel.part)(X))
+
+
+@terms_of.register
+def _(kernel: On) -> tuple[AbstractKernel, ...] | None:
+    terms = terms_of(kernel.kernel)
+    return None if terms is None else tuple(On(term, kernel.where) for term in terms)
+
+
+@check_points.register
+def _(kernel: On, X: PyTree) -> None:
+    in_parts = isinstance(X, dict) and kernel.where in X
+    if isinstance(X, (tuple, list)) and isinstance(kernel.where, int):
+        in_parts = -len(X) <= kernel.where < len(X)
+    if in_parts:
+        check_points(kernel.kernel, X[kernel.where])

@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import check_finite
 from kernax.core.kernel import AbstractKernel, Invariance
-from kernax.core.numerics import is_concrete
-from kernax.core.parameters import as_floats, data, nonnegative
+from kernax.core.numerics import dot, is_concrete, matmul
+from kernax.core.parameters import as_floats, data, nonnegative, real
+from kernax.core.preparation import check_points
 
 
 def _index(x: Any) -> Array:
@@ -171,3 +172,61 @@ class Herglotz(AbstractKernel):
         N = len(self.masses)
         lag = (_index(m) % N - _index(n) % N) % N
         return jnp.real(jnp.fft.rfft(self.masses))[jnp.minimum(lag, N - lag)]
+
+
+class Coregionalisation(AbstractKernel):
+    """`B[s, t]` for tasks s and t in 0, ..., T - 1, `B = factor factor^T + diag(diagonal)`.
+
+    factor (T, r), diagonal (T,) >= 0; B is positive semidefinite also while it is learned. Several
+    outputs are one function of a point and a task: over points `(x, task)`, the intrinsic model of
+    coregionalisation is `On(RBF(), 0) * On(Coregionalisation(factor, diagonal), 1)`, and a sum of
+    such products is the linear one (Alvarez, Rosasco & Lawrence 2012, sections 4.2.1 and 4.2.2).
+    With a factor of zero and a diagonal of one the tasks are independent. `Precomputed(B)` is the
+    kernel of a B that is not learned.
+
+    Raises ValueError for a task that is known to be out of range, by `gram` and learners; NaN where
+    it is not known, as in a prediction.
+    """
+
+    factor: Float[Array, "T r"] = real()
+    diagonal: Float[Array, " T"] = nonnegative()
+
+    mirrors: ClassVar[bool] = True
+
+    def __check_init__(self):
+        if self.factor.ndim != 2 or self.diagonal.shape != self.factor.shape[:1]:
+            raise ValueError(
+                "Coregionalisation needs factor (T, r) and diagonal (T,), but got shapes "
+                f"{self.factor.shape} and {self.diagonal.shape}"
+            )
+
+    def __call__(self, s, t):
+        i = _index(s)
+        j = _index(t)
+        for task in (i, j):
+            _check_tasks(task, len(self.factor))
+        shared = dot(_entry(self.factor, i), _entry(self.factor, j))
+        return shared + jnp.where(i == j, _entry(self.diagonal, i), 0)
+
+    @property
+    def matrix(self) -> Float[Array, "T T"]:
+        """B, the covariances of the tasks."""
+        return matmul(self.factor, self.factor.T) + jnp.diag(self.diagonal)
+
+
+@check_points.register
+def _(kernel: Coregionalisation, X: PyTree) -> None:
+    if eqx.is_array_like(X) and jnp.issubdtype(jnp.result_type(X), jnp.integer):
+        _check_tasks(X, len(kernel.factor))
+
+
+def _check_tasks(tasks: Any, count: int) -> None:
+    """Raises ValueError for the first task that is known to be none of so many."""
+    if not is_concrete(tasks):
+        return
+    strange = np.ravel(tasks)[(np.ravel(tasks) < 0) | (np.ravel(tasks) >= count)]
+    if strange.size:
+        raise ValueError(
+            f"a task must be one of 0, ..., {count - 1}, the rows of factor, but one is "
+            f"{strange[0]}"
+        )

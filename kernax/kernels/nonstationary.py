@@ -5,7 +5,7 @@ GPML is Rasmussen & Williams, Gaussian Processes for Machine Learning, 2006.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from kernax.core.functionals import has_derivatives
 from kernax.core.functions import as_module
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.numerics import dot, floored, positive_or_one, safe_sqrt, squared_distance, vectors
@@ -50,6 +51,8 @@ class Brownian(AbstractKernel):
     right.
     """
 
+    rough: ClassVar[bool] = True
+
     def __call__(self, x, z):
         x, z = _numbers(x, z)
         smaller = jnp.minimum(x, z)
@@ -73,6 +76,8 @@ class BrownianBridge(AbstractKernel):
     `|f|^2 = integral_0^1 f'(t)^2 dt`. The derivative returned at x = z is the mean of those to the
     left and to the right.
     """
+
+    rough: ClassVar[bool] = True
 
     def __call__(self, x, z):
         x, z = _numbers(x, z)
@@ -212,6 +217,11 @@ class ArcCosine(AbstractKernel):
             return jnp.ones((), x.dtype) / 2
         xz = dot(x, z)
         return xz / 2 if self.order == 1 else dot(x, x) * dot(z, z) / 2 + xz**2
+
+
+@has_derivatives.register
+def _(kernel: ArcCosine) -> bool:
+    return kernel.order > 0  # of order 0 functions are steps
 
 
 def _polar(x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, " d"]]:

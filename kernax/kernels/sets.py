@@ -64,6 +64,8 @@ class Intersection(AbstractKernel):
     is returned.
     """
 
+    rough: ClassVar[bool] = True
+
     def __call__(self, x, z):
         x, z = vectors(x, z)
         return jnp.sum(jnp.minimum(_within(x), _within(z)))
@@ -78,6 +80,7 @@ class Jaccard(AbstractKernel):
     gradient returned is zero.
     """
 
+    rough: ClassVar[bool] = True
     normalises: ClassVar[bool] = True
 
     def __call__(self, x, z):

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
+from kernax.core.functionals import has_derivatives
 from kernax.core.kernel import AbstractKernel, AbstractStationary, Invariance
 from kernax.core.numerics import dot, matern, matern_of_any_order, safe_power, vectors
 from kernax.core.parameters import interval, positive, real
@@ -119,6 +120,11 @@ class Matern(AbstractMatern):
 
     def of_squared_distance(self, s):
         return matern_of_any_order(self.nu, 2 * self.nu * s)
+
+
+@has_derivatives.register
+def _(kernel: Matern) -> ArrayLike:
+    return kernel.nu > 1
 
 
 class RationalQuadratic(AbstractScaleMixture):

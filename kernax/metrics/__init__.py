@@ -13,23 +13,29 @@ value for each class.
 from kernax.metrics.calibration import CalibrationCurve, calibration_curve, calibration_error
 from kernax.metrics.classes import accuracy, area_under_curve, log_loss
 from kernax.metrics.numbers import (
+    CoverageCurve,
+    coverage_curve,
     interval_coverage,
     mean_absolute_error,
     negative_log_predictive_density,
     r_squared,
     root_mean_square_error,
+    standardised_residuals,
 )
 
 __all__ = [
     "CalibrationCurve",
+    "CoverageCurve",
     "accuracy",
     "area_under_curve",
     "calibration_curve",
     "calibration_error",
+    "coverage_curve",
     "interval_coverage",
     "log_loss",
     "mean_absolute_error",
     "negative_log_predictive_density",
     "r_squared",
     "root_mean_square_error",
+    "standardised_residuals",
 ]

@@ -1,10 +1,14 @@
 """Scores of predicted numbers, and of the normal distributions that a process predicts."""
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
+from jax.scipy.special import ndtri
 from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.intervals import POSITIVE
 from kernax.core.numerics import safe_sqrt
+from kernax.core.parameters import check_count
 from kernax.core.sharding import compiled
 from kernax.core.weights import AbstractWeights
 from kernax.metrics.arguments import (
@@ -117,10 +121,17 @@ def negative_log_predictive_density(
     Raises ValueError for other shapes, values that are not finite, variances that are not positive,
     and weights that are negative or all zero.
     """
+    return _negative_log_density(*_as_normals(y, mean, variance, weights))
+
+
+def _as_normals(
+    y: ArrayLike, mean: ArrayLike, variance: ArrayLike, weights: ArrayLike | None
+) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, " n"], AbstractWeights]:
+    """Targets, the means and variances of normal distributions, and weights, in one dtype."""
     y, w, dtype = as_targets_and_weights(y, mean, variance, weights=weights)
     mean = as_one_per_row(mean, "mean", len(y), dtype)
     variance = as_inside(as_one_per_row(variance, "variance", len(y), dtype), "variance", POSITIVE)
-    return _negative_log_density(y, mean, variance, w)
+    return y, mean, variance, w
 
 
 @compiled
@@ -154,3 +165,55 @@ def _coverage(y, low, high, weights):
     """The share of rows inside, of checked arguments."""
     inside = (low <= y) & (y <= high)
     return mean_of_rows(inside.astype(y.dtype), weights)
+
+
+def standardised_residuals(
+    y: ArrayLike, mean: ArrayLike, variance: ArrayLike
+) -> Float[Array, " n"]:
+    """`(y_i - mean_i) / sqrt(variance_i)`: standard normal where the predictions are right.
+
+    Arguments and errors are those of `negative_log_predictive_density`.
+    """
+    y, mean, variance, _ = _as_normals(y, mean, variance, None)
+    return (y - mean) / jnp.sqrt(variance)
+
+
+class CoverageCurve(eqx.Module):
+    """How many targets lie in central intervals of each probability, both (levels,)."""
+
+    level: Float[Array, "*k levels"]
+    coverage: Float[Array, "*k levels"]
+
+    @property
+    def error(self) -> Float[Array, "*k"]:
+        """The mean of `|coverage - level|`."""
+        return jnp.mean(abs(self.coverage - self.level), -1)
+
+
+def coverage_curve(
+    y: ArrayLike,
+    mean: ArrayLike,
+    variance: ArrayLike,
+    *,
+    levels: int = 19,
+    weights: ArrayLike | None = None,
+) -> CoverageCurve:
+    """The share of targets inside the central interval of probability `l / (levels + 1)` of their
+    normal distributions, l = 1 to levels.
+
+    It is near the probability itself where the variances are right, below where they are too small
+    (Kuleshov, Fenner & Ermon 2018). Arguments and errors are those of
+    `negative_log_predictive_density`.
+    """
+    levels = check_count(levels, "levels")
+    return _coverage_curve(*_as_normals(y, mean, variance, weights), levels)
+
+
+@compiled
+def _coverage_curve(y, mean, variance, weights, levels):
+    """The curve, of checked arguments."""
+    level = jnp.arange(1, levels + 1, dtype=y.dtype) / (levels + 1)
+    reach = ndtri((1 + level) / 2)
+    distance = abs(y - mean) / jnp.sqrt(variance)
+    share = lambda most: mean_of_rows((distance <= most).astype(y.dtype), weights)
+    return CoverageCurve(level, jax.vmap(share)(reach))

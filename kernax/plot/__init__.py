@@ -7,17 +7,21 @@ given, or on a new figure that is not registered with pyplot, and returns the ax
 
 from kernax.plot.beliefs import gram_picture, kernel_profile
 from kernax.plot.classes import decision_regions, losses_over_margin, values_of_classes
+from kernax.plot.criticism import coverage, intervals, residual_quantiles
 from kernax.plot.fits import learning_curve, posterior_band, predicted_against_true
 from kernax.plot.probabilities import reliability
 
 __all__ = [
+    "coverage",
     "decision_regions",
     "gram_picture",
+    "intervals",
     "kernel_profile",
     "learning_curve",
     "losses_over_margin",
     "posterior_band",
     "predicted_against_true",
     "reliability",
+    "residual_quantiles",
     "values_of_classes",
 ]

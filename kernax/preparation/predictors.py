@@ -4,6 +4,7 @@ They take points as `Inputs` makes them, and return values in the user's units.
 """
 
 import dataclasses
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,11 @@ from jaxtyping import Bool, Float, PyTree
 
 from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel
+from kernax.gp.approximation import ApproximatePosterior
+from kernax.gp.classes import CategoricalPosterior
+from kernax.gp.posterior import without_observations
 from kernax.gp.process import GaussianProcess
+from kernax.preparation.counts import quantile_of_counts
 from kernax.preparation.inputs import Inputs, inputs_from_notes
 from kernax.preparation.standards import Standards
 
@@ -22,13 +27,13 @@ RIDGE = "ridge"
 GP = "gp"
 LOGISTIC = "logistic"
 SVM = "svm"
-_MODELS = {
-    RIDGE: KernelExpansion,
-    GP: GaussianProcess,
+_REGRESSIONS = {RIDGE: KernelExpansion, GP: GaussianProcess}
+_CLASSIFIERS = {
     LOGISTIC: KernelExpansion,
     SVM: KernelExpansion,
+    GP: ApproximatePosterior | CategoricalPosterior,
 }
-INTERVAL = 1.959963984540054  # deviations on either side of a mean, for 95 %
+_COUNTS = {GP: ApproximatePosterior}
 # Points at a time, so that memory does not grow with the table. String kernels need more of it.
 _VECTORS_AT_ONCE = 1000
 _STRINGS_AT_ONCE = 20
@@ -49,7 +54,7 @@ class Regressor:
     target: Standards
 
     def __post_init__(self):
-        _check_model(self.model, self.kind, (RIDGE, GP))
+        _check_model(self.model, self.kind, _REGRESSIONS)
 
     @property
     def kernel(self) -> AbstractKernel:
@@ -68,6 +73,13 @@ class Regressor:
         deviation = np.sqrt(variance + self.noise)
         return self.target.restored(mean), self.target.scale * deviation
 
+    def interval(
+        self, mean: np.ndarray, deviation: np.ndarray, share: float
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """The ends of central intervals that hold targets with a probability, such as 0.95."""
+        half = statistics.NormalDist().inv_cdf((1 + share) / 2) * deviation
+        return mean - half, mean + half
+
     def notes(self) -> dict[str, Any]:
         """All fields but the model, as values that JSON can hold."""
         return {
@@ -80,46 +92,110 @@ class Regressor:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Classifier:
-    """A function whose values decide between classes, and the names of the classes in order.
+class CountRegressor:
+    """The posterior of a process whose exponential is the rate of counts.
 
-    It has one value for two classes, and one for each of several. `penalty` is the ridge of a
-    logistic regression (`LOGISTIC`), or the C of a support vector machine (`SVM`). Raises
-    ValueError for a model that is not of the class for `kind`, or has another number of values.
+    `inference` says how it was found. Raises ValueError for a model that is no such posterior.
     """
 
     inputs: Inputs
     kind: str
-    model: KernelExpansion
-    penalty: float
-    classes: tuple[str, ...]
+    model: ApproximatePosterior
+    inference: str
 
     def __post_init__(self):
-        _check_model(self.model, self.kind, (LOGISTIC, SVM))
+        _check_model(self.model, self.kind, _COUNTS)
+        if self.model.likelihood.targets != "counts":
+            raise ValueError(f"{type(self.model.likelihood).__name__} is no likelihood of counts")
+
+    @property
+    def kernel(self) -> AbstractKernel:
+        """The learned kernel: that of the prior."""
+        return without_observations(self.model.process.covariance)
+
+    def at(self, points: PyTree) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """The means and the deviations of counts (n,)."""
+        mean, variance = _by_rows(self.model.predict, points)
+        return mean, np.sqrt(variance)
+
+    def interval(
+        self, points: PyTree, share: float
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """The quantiles of counts that leave at most (1 - share) / 2 on either side (n,)."""
+        latent = _by_rows(self.model.process.mean, points)
+        variance = _by_rows(self.model.process.variance, points)
+        moments = _by_rows(self.model.predict, points)
+        likelihood = self.model.likelihood
+        tail = (1 - share) / 2
+        low = quantile_of_counts(likelihood, tail, latent, variance, moments)
+        return low, quantile_of_counts(likelihood, 1 - tail, latent, variance, moments)
+
+    def log_densities(self, points: PyTree, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """The logarithms of the probabilities of counts y (n,)."""
+        return _by_rows(lambda pair: self.model.log_density(*pair), (points, y))
+
+    def notes(self) -> dict[str, Any]:
+        """All fields but the model, as values that JSON can hold."""
+        return {"kind": self.kind, "inference": self.inference, "inputs": self.inputs.notes()}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Classifier:
+    """A function whose values decide between classes, and the names of the classes in order.
+
+    It has one value for two classes, and one for each of several. `penalty` is the ridge of a
+    logistic regression (`LOGISTIC`), or the C of a support vector machine (`SVM`). A process (`GP`)
+    has none, but an `inference`: how its posterior was found. Raises ValueError for a model that
+    is not of the class for `kind`, or has another number of values.
+    """
+
+    inputs: Inputs
+    kind: str
+    model: KernelExpansion | ApproximatePosterior | CategoricalPosterior
+    penalty: float | None
+    classes: tuple[str, ...]
+    inference: str | None = None
+
+    def __post_init__(self):
+        _check_model(self.model, self.kind, _CLASSIFIERS)
         expected = () if len(self.classes) == 2 else (len(self.classes),)
-        if self.model.bias.shape != expected:
+        shape = _shape_of_values(self.model)
+        if shape != expected:
             raise ValueError(
-                f"a function of shape {self.model.bias.shape} cannot tell {len(self.classes)} "
-                "classes apart"
+                f"a function of shape {shape} cannot tell {len(self.classes)} classes apart"
             )
 
     @property
     def kernel(self) -> AbstractKernel:
-        """The learned kernel."""
-        return self.model.kernel
+        """The learned kernel: of a process, that of the prior."""
+        if isinstance(self.model, KernelExpansion):
+            return self.model.kernel
+        posterior: Any = self.model.process.covariance
+        return without_observations(posterior.prior)
 
     @property
     def support(self) -> Bool[np.ndarray, " n"]:
         """Whether each row that it was fitted to has a coefficient that is not zero."""
+        assert isinstance(self.model, KernelExpansion)
         coefficients = np.asarray(self.model.coefficients)
         return np.any(coefficients.reshape(len(coefficients), -1) != 0, 1)
+
+    def value(self, x: PyTree) -> Any:
+        """The value at one point; of a process the log odds of the probabilities of two classes,
+        or the logarithms of those of several.
+        """
+        if isinstance(self.model, KernelExpansion):
+            return self.model(x)
+        if isinstance(self.model, CategoricalPosterior):
+            return jnp.log(self.model.probability(x))
+        return self.model.log_density(x, 1.0) - self.model.log_density(x, -1.0)
 
     def values(self, points: PyTree) -> Float[np.ndarray, "n *c"]:
         """Values of the function, (n,) for two classes or (n, classes).
 
         They are positive for the second of two classes, or largest for the likeliest of several.
         """
-        return _by_rows(self.model, points)
+        return _by_rows(self.value, points)
 
     def decide(self, values: Float[np.ndarray, "n *c"]) -> np.ndarray:
         """The names of the classes (n,) that values predict."""
@@ -127,7 +203,7 @@ class Classifier:
         return np.array(self.classes)[places]
 
     def log_probabilities(self, values: Float[np.ndarray, "n *c"]) -> Float[np.ndarray, "n c"]:
-        """Log probabilities of all classes for values of a logistic regression."""
+        """Log probabilities of all classes for values of a logistic regression or a process."""
         odds = np.stack([np.zeros_like(values), values], 1) if values.ndim == 1 else values
         return odds - np.logaddexp.reduce(odds, 1, keepdims=True)
 
@@ -136,12 +212,13 @@ class Classifier:
         return {
             "kind": self.kind,
             "penalty": self.penalty,
+            "inference": self.inference,
             "classes": list(self.classes),
             "inputs": self.inputs.notes(),
         }
 
 
-Predictor = Regressor | Classifier
+Predictor = Regressor | CountRegressor | Classifier
 
 
 def predictor_from_notes(model: Any, notes: dict[str, Any]) -> Predictor:
@@ -152,21 +229,52 @@ def predictor_from_notes(model: Any, notes: dict[str, Any]) -> Predictor:
     inputs = inputs_from_notes(notes["inputs"])
     kind = notes["kind"]
     if "classes" in notes:
-        classes = tuple(map(str, notes["classes"]))
-        return Classifier(inputs, kind, model, float(notes["penalty"]), classes)
+        return _classifier_from_notes(inputs, kind, model, notes)
+    if isinstance(model, ApproximatePosterior):
+        return CountRegressor(inputs, kind, model, str(notes["inference"]))
     target = Standards(np.asarray(notes["mean"], float), np.asarray(notes["deviation"], float))
     return Regressor(inputs, kind, model, float(notes["noise"]), target)
 
 
-def _by_rows(function: Callable, points: PyTree) -> np.ndarray:
+def _classifier_from_notes(
+    inputs: Inputs, kind: str, model: Any, notes: dict[str, Any]
+) -> Classifier:
+    """The classifier; files from before processes told classes apart say nothing of inference."""
+    classes = tuple(map(str, notes["classes"]))
+    if kind == GP:
+        return Classifier(inputs, kind, model, None, classes, str(notes["inference"]))
+    return Classifier(inputs, kind, model, float(notes["penalty"]), classes)
+
+
+def _by_rows(function: Callable, points: PyTree) -> Any:
     """The values of a function at every point, computed for some points at a time."""
-    at_once = _VECTORS_AT_ONCE if isinstance(points, np.ndarray) else _STRINGS_AT_ONCE
-    return np.asarray(jax.lax.map(function, jax.tree.map(jnp.asarray, points), batch_size=at_once))
+    at_once = _VECTORS_AT_ONCE if _are_vectors(points) else _STRINGS_AT_ONCE
+    values = jax.lax.map(function, jax.tree.map(jnp.asarray, points), batch_size=at_once)
+    return jax.tree.map(np.asarray, values)
 
 
-def _check_model(model: Any, kind: str, kinds: tuple[str, ...]) -> None:
+def _are_vectors(points: PyTree) -> bool:
+    """Whether points are arrays of numbers, alone or beside targets."""
+    parts = points if isinstance(points, tuple) else (points,)
+    return all(isinstance(part, np.ndarray) for part in parts)
+
+
+def _shape_of_values(
+    model: KernelExpansion | ApproximatePosterior | CategoricalPosterior,
+) -> tuple[int, ...]:
+    """The shape of a value; that of a process is the log odds of two classes."""
+    if isinstance(model, KernelExpansion):
+        return model.bias.shape
+    if isinstance(model, CategoricalPosterior):
+        return (model.classes,)
+    if model.likelihood.targets != "signs":
+        raise ValueError(f"{type(model.likelihood).__name__} is no likelihood of classes")
+    return ()
+
+
+def _check_model(model: Any, kind: str, kinds: dict[str, Any]) -> None:
     """Raises ValueError for another kind, or a model that is not of its class."""
     if kind not in kinds:
         raise ValueError(f"{kind!r} is none of {', '.join(kinds)}")
-    if not isinstance(model, _MODELS[kind]):
+    if not isinstance(model, kinds[kind]):
         raise ValueError(f"a {type(model).__name__} is no {kind}")

@@ -195,7 +195,7 @@ def unconstrained_density(
 
     Arguments:
         log_density: `log_density(model, *args)`, up to a constant: a log marginal likelihood plus
-            log priors.
+            log priors (`kernax.priors.log_prior`).
         model: where to start.
 
     Returns:

@@ -149,26 +149,31 @@ def choose(
     values: Values,
     losses_of: Callable[[Array, Array], Array],
     *,
+    shared: str = "penalty, scales",
+    with_priors: bool = True,
     progress: Callable[[Sequence[Folds]], Iterable[Folds]] = iter,
 ) -> Choice:
     """Learns all stages, each from where the last one ended, and says which is kept.
 
     Arguments:
         start: the model as written.
-        X, Y, labels: points, one-hot classes, and the same as names, by which folds are balanced.
+        X, Y: points, and targets of any shape (n, ...), such as one-hot classes.
+        labels: names by which folds are balanced (n,), such as those of classes.
         loss: what `minimise` minimises.
         values: of the rows that a fold scores, under a model and the rows that it learned from.
         losses_of: of the values of all rows, each from the fold that scored it, (n,).
+        shared: what the first stage learns beside a common lengthscale, in words.
+        with_priors: whether weak priors hold each stage near where it starts.
         progress: goes through a list of jobs of about the same length, such as
             `rich.progress.track`.
     """
-    names = ["as written", "penalty, scales and a common lengthscale"]
-    if any(np.ndim(entry.value) > 0 for entry in parameters(start)):
+    names = ["as written", f"{shared} and a common lengthscale"]
+    if any(entry.interval == POSITIVE and np.ndim(entry.value) > 0 for entry in parameters(start)):
         names.append("a lengthscale for each column")
     outer = count_off(labels, OUTER)
     jobs = [_folds_among(labels, outer != fold) for fold in range(OUTER)]
     jobs.append(_folds_among(labels, outer >= 0))
-    learned = lambda folds: _learned_in_stages(start, len(names), X, Y, folds, loss)
+    learned = lambda folds: _learned_in_stages(start, len(names), X, Y, folds, loss, with_priors)
     *runs, final = [learned(folds) for folds in progress(jobs)]
     stages = []
     for place, name in enumerate(names):
@@ -182,13 +187,16 @@ def _values_of_all(
     models: Sequence[Any], X: Any, Y: Array, outer: np.ndarray, values: Values
 ) -> Array:
     """The values of every row under the model that was learned without its fold."""
-    scored = np.zeros(Y.shape if Y.shape[1] > 2 else len(Y))
     folds = leaving_out(outer, OUTER)
+    places = []
+    scored = []
     for fold, model in enumerate(models):
         rows = np.flatnonzero(outer == fold)
         of_fold = np.asarray(values(model, X, Y, rows_of(folds, fold)))
-        scored[rows] = of_fold[: len(rows)]  # the others pad it
-    return jnp.asarray(scored)
+        places.append(rows)
+        scored.append(of_fold[: len(rows)])  # the others pad it
+    order = np.argsort(np.concatenate(places))
+    return jnp.asarray(np.concatenate(scored)[order])
 
 
 def _folds_among(labels: np.ndarray, among: np.ndarray) -> Folds:
@@ -199,7 +207,7 @@ def _folds_among(labels: np.ndarray, among: np.ndarray) -> Folds:
 
 
 def _learned_in_stages(
-    start: Any, count: int, X: Any, Y: Array, folds: Folds, loss: Loss
+    start: Any, count: int, X: Any, Y: Array, folds: Folds, loss: Loss, with_priors: bool
 ) -> list[Any]:
     """The model of each stage.
 
@@ -207,7 +215,10 @@ def _learned_in_stages(
     """
     models = [start]
     for place in range(1, count):
-        priors = priors_around(models[-1], of_each=_OF_EACH if place > 1 else None)
+        if with_priors:
+            priors = priors_around(models[-1], of_each=_OF_EACH if place > 1 else None)
+        else:
+            priors = priors_around(models[-1], deviation=np.inf)
         together = Together(jnp.asarray(place == 1), priors.centres)
         args = (X, Y, folds, priors, together)
         solution = minimise(

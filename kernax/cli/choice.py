@@ -1,0 +1,120 @@
+"""Which model, likelihood and inference a fit takes: as asked for, or by the target."""
+
+import dataclasses
+
+from kernax.cli.job import Split, split_classes, split_counts, split_numbers
+from kernax.cli.table import Column, Table, as_number
+from kernax.cli.target import why_classes
+from kernax.preparation import GP, LOGISTIC, SVM, Tokens
+from kernax.selection.latent import Inference, Likelihood
+
+_CLASSIFIERS = (LOGISTIC, SVM)
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What is to be learned, and the reason if it was not asked for.
+
+    Of models other than a Gaussian process the likelihood only says whether targets are classes.
+    """
+
+    model: str
+    likelihood: Likelihood
+    inference: Inference = Inference.LAPLACE
+    reason: str | None = None
+
+    @property
+    def is_latent(self) -> bool:
+        """Whether it is a process whose observations are not normal."""
+        return self.model == GP and self.likelihood != Likelihood.GAUSSIAN
+
+    def split(self, table: Table, seed: int, tokens: Tokens, most: int | None) -> Split:
+        """Rows to learn from and rows held out. Raises ValueError for targets of another kind."""
+        if self.likelihood.of_counts:
+            return split_counts(table, seed, tokens, most, self.likelihood)
+        if not self.likelihood.of_classes:
+            return split_numbers(table, seed, tokens, most)
+        parts = split_classes(table, seed, tokens, most)
+        if self.is_latent and len(parts.classes) > 2:
+            self._check_several_classes(table.target.name, len(parts.classes))
+        return parts
+
+    def _check_several_classes(self, target: str, classes: int) -> None:
+        """Raises ValueError for a likelihood or an inference that tells two classes apart."""
+        asked = []
+        if self.likelihood != Likelihood.BERNOULLI:
+            asked.append(f"--likelihood {self.likelihood}")
+        if self.inference != Inference.LAPLACE:
+            asked.append(f"--inference {self.inference}")
+        if asked:
+            raise ValueError(
+                f"target column {target!r} holds {classes} classes, and {' '.join(asked)} tells "
+                "two apart: leave it away for the softmax of a process for each class"
+            )
+
+
+def choose(
+    target: Column,
+    model: str | None,
+    likelihood: Likelihood | None,
+    inference: Inference | None,
+    restarts: int,
+) -> Choice:
+    """The choice for a target. Raises ValueError for options that do not go together."""
+    if model is None and (likelihood or inference):
+        model = GP
+    _check_options_of_processes(model, likelihood, inference)
+    choice = _chosen(target, model, likelihood, inference)
+    if inference is not None and not choice.is_latent:
+        raise ValueError(
+            f"--inference {inference} is for classes and counts: a Gaussian process of numbers "
+            "needs no approximation"
+        )
+    _check_restarts(choice, restarts)
+    return choice
+
+
+def _chosen(
+    target: Column,
+    model: str | None,
+    likelihood: Likelihood | None,
+    inference: Inference | None,
+) -> Choice:
+    """What is not asked for is decided by the target."""
+    if model is None:
+        reason = why_classes(target, "the model logistic regression")
+        kind = Likelihood.BERNOULLI if reason else Likelihood.GAUSSIAN
+        return Choice(LOGISTIC if reason else GP, kind, reason=reason)
+    if model in _CLASSIFIERS:
+        return Choice(model, Likelihood.BERNOULLI)
+    found = inference or Inference.LAPLACE
+    is_open = likelihood is None and not _are_numbers_with_mistakes(target)
+    if model == GP and is_open:
+        reason = why_classes(target, "the likelihood bernoulli")
+        kind = Likelihood.BERNOULLI if reason else Likelihood.GAUSSIAN
+        return Choice(GP, kind, found, reason)
+    return Choice(model, likelihood or Likelihood.GAUSSIAN, found)
+
+
+def _are_numbers_with_mistakes(target: Column) -> bool:
+    """Whether most cells of a column with text are numbers."""
+    numbers = sum(as_number(cell) is not None for cell in target.cells)
+    return target.first_text is not None and 2 * numbers > len(target.cells)
+
+
+def _check_options_of_processes(
+    model: str | None, likelihood: Likelihood | None, inference: Inference | None
+) -> None:
+    """Raises ValueError for a likelihood or an inference of another model."""
+    for option, value in (("--likelihood", likelihood), ("--inference", inference)):
+        if value is not None and model != GP:
+            raise ValueError(f"{option} {value} is for --model gp, not for {model}")
+
+
+def _check_restarts(choice: Choice, restarts: int) -> None:
+    """Raises ValueError for several starts of what learns from one."""
+    if restarts == 1 or (choice.likelihood == Likelihood.GAUSSIAN):
+        return
+    name = "gp with classes or counts" if choice.is_latent else choice.model
+    takers = "of numbers gp and ridge" if choice.is_latent else "gp and ridge"
+    raise ValueError(f"--restarts {restarts}: {name} learns from one start; {takers} take more")

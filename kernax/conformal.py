@@ -1,0 +1,8 @@
+"""Intervals and sets that cover a given share of new targets, whatever the model: from the
+leave-one-out predictions of a process, and from points that any model has not seen.
+"""
+
+from kernax.gp.jackknife import jackknife_plus
+from kernax.metrics.conformal import conformal_radius, conformal_set
+
+__all__ = ["jackknife_plus", "conformal_radius", "conformal_set"]

@@ -1,0 +1,25 @@
+"""Order statistics, by which conformal prediction covers a share of new targets."""
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kernax.core.numerics import is_concrete
+
+
+def smallest(values: Float[Array, "m n"], count: int) -> Float[Array, " m"]:
+    """The count-th smallest of each row; -inf and inf beyond the first and the last."""
+    if count < 1:
+        return jnp.full_like(values[:, 0], -jnp.inf)
+    if count > values.shape[1]:
+        return jnp.full_like(values[:, 0], jnp.inf)
+    return jnp.sort(values, 1)[:, count - 1]
+
+
+def rank_for(coverage: Any, n: int) -> int:
+    """`ceil(coverage (n + 1))`, with a concrete coverage between 0 and 1."""
+    if not is_concrete(coverage) or not 0 < float(coverage) < 1:
+        raise ValueError(f"coverage must be a known number between 0 and 1, but is {coverage}")
+    return math.ceil(float(coverage) * (n + 1) - 1e-9)  # 0.9 * 20 may be above 18 by rounding

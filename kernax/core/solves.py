@@ -1,0 +1,62 @@
+"""Solutions with dense square matrices, triangular ones and by elimination, with derivatives."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.linalg import lu_factor, lu_solve, solve_triangular
+from jaxtyping import Array, Float
+
+from kernax.core.batching import one_by_one
+from kernax.core.numerics import matmul
+from kernax.core.sharding import varying_alike
+
+
+def solve_lower(L: Float[Array, "n n"], B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
+    """`L^-1 B` for a lower triangular L, with its derivatives."""
+    apply = lambda x: matmul(jnp.tril(L), x)
+    return lax.custom_linear_solve(apply, B, _triangular(L, 0), _triangular(L, 1))
+
+
+def solve_lower_transposed(L: Float[Array, "n n"], B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
+    """`L^-T B` for a lower triangular L, with its derivatives."""
+    apply = lambda x: matmul(jnp.tril(L).T, x)
+    return lax.custom_linear_solve(apply, B, _triangular(L, 1), _triangular(L, 0))
+
+
+def inverse_of_lower(L: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """`L^-1` for a lower triangular L, with its derivatives."""
+    L, identity = varying_alike((L, jnp.eye(len(L), dtype=L.dtype)))
+    return solve_lower(L, identity)
+
+
+def _triangular(L: Float[Array, "n n"], trans: int) -> Callable:
+    """The solution with L, or with its transpose, as `lax.custom_linear_solve` takes it."""
+    by_lapack = lambda L, B: solve_triangular(L, B, trans=trans, lower=True, check_finite=False)
+    return lambda _, B: one_by_one(by_lapack, lax.stop_gradient(L), B)
+
+
+def solve_by_lu(A: Float[Array, "n n"], B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
+    """`A^-1 B` for any square A, with its derivatives."""
+
+    def solve(trans: int) -> Callable:
+        by_lapack = lambda A, B: lu_solve(lu_factor(A), B, trans)
+        return lambda _, B: one_by_one(by_lapack, lax.stop_gradient(A), B)
+
+    return lax.custom_linear_solve(lambda x: matmul(A, x), B, solve(0), solve(1))
+
+
+@jax.custom_jvp
+def log_determinant_by_lu(A: Float[Array, "n n"]) -> Float[Array, ""]:
+    """`log |A|` for any square A, with its derivatives; NaN where the determinant is negative."""
+    sign, value = one_by_one(jnp.linalg.slogdet, A)
+    return jnp.where(sign < 0, jnp.nan, value)
+
+
+@log_determinant_by_lu.defjvp
+def _log_determinant_by_lu_jvp(primals, tangents):
+    # d log|A| = tr(A^-1 dA).
+    (A,) = primals
+    (dA,) = tangents
+    return log_determinant_by_lu(A), jnp.trace(solve_by_lu(A, dA))

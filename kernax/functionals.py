@@ -1,0 +1,21 @@
+"""Values, derivatives and integrals of a function as points, for `kernax.OfFunctionals`: what is
+observed of a process, or asked of it, may be any of these, in one stack (`joined`).
+"""
+
+from kernax.core.functionals import (
+    Functionals,
+    derivatives_at,
+    gradients_at,
+    integrals_over,
+    joined,
+    values_at,
+)
+
+__all__ = [
+    "values_at",
+    "derivatives_at",
+    "gradients_at",
+    "integrals_over",
+    "joined",
+    "Functionals",
+]

@@ -1,0 +1,271 @@
+"""Laplace's approximation for several classes: a process for each class, and the softmax of their
+values.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.boundary import as_point, cast, check_one_point
+from kernax.core.density import cholesky, factor_of, log_determinant
+from kernax.core.factors import cholesky_factor, rounding_of_entries
+from kernax.core.inverse import inverse_of
+from kernax.core.kernel import AbstractKernel
+from kernax.core.labels import as_one_hot_of_any_class
+from kernax.core.likelihoods import Categorical
+from kernax.core.misfit import values_of
+from kernax.core.numerics import matmul, stopped
+from kernax.core.operators import AbstractGram, DenseGram
+from kernax.core.parameters import data
+from kernax.core.quasi_random import NODES, checked_nodes, expectation_over_vectors
+from kernax.core.sharding import compiled
+from kernax.core.softmax import softmax_fit
+from kernax.core.solution import Solution, void_unless_known
+from kernax.core.solves import log_determinant_by_lu, solve_by_lu
+from kernax.core.task import Task, check_task
+from kernax.core.weights import UnitWeights
+from kernax.gp.approximation import ending_of, system_of_precisions
+from kernax.gp.means import means_at, updated_mean
+from kernax.gp.posterior import point_for, without_observations
+from kernax.gp.process import GaussianProcess, check_process
+
+
+class IndependentClasses(AbstractKernel):
+    """`k(x, z)` between points (x, c) and (z, c) of one class, zero between those of two."""
+
+    kernel: AbstractKernel
+
+    def __call__(self, x, z):
+        return jnp.where(x[1] == z[1], self.kernel(x[0], z[0]), 0)
+
+
+class ClassPosteriorKernel(AbstractKernel):
+    """The covariance of the values of several classes, given labels.
+
+    Of points (x, c) and (z, d) it is `delta_cd (k(x, z) - k(x, X) W A_c k(X, z)) + k(x, X) A_c^T W
+    G^-1 A_d k(X, z)`, with W the weights and G the sum of all A_c.
+
+    Attributes:
+        prior: the kernel k of every class.
+        points: X, a stack of n points.
+        parts: A_c, (classes, n, n).
+        weights: (n,).
+        shared: `G^-1 A_d`, (classes, n, n).
+    """
+
+    prior: AbstractKernel = data()
+    points: PyTree = data()
+    parts: Float[Array, "c n n"] = data()
+    weights: Float[Array, " n"] = data()
+    shared: Float[Array, "c n n"] = data()
+
+    def __call__(self, x, z):
+        covariances = self.between(x[0], z[0])
+        return entry_of(entry_of(covariances, x[1]), z[1])
+
+    def between(self, x: PyTree, z: PyTree) -> Float[Array, "c c"]:
+        """The covariances of all classes at x with all classes at z."""
+        row_of_x = self._row(x)
+        row_of_z = row_of_x if z is x else self._row(z)
+        own = self.prior(x, z) - matmul(matmul(self.parts, row_of_z), self.weights * row_of_x)
+        left = matmul(self.parts, row_of_x) * self.weights[None]
+        return jnp.diag(own) + matmul(left, matmul(self.shared, row_of_z).T)
+
+    def _row(self, x: PyTree) -> Float[Array, " n"]:
+        """k(X, x)."""
+        return jax.vmap(lambda point: self.prior(point, x))(self.points)
+
+
+@without_observations.register
+def _(kernel: ClassPosteriorKernel) -> AbstractKernel:
+    return IndependentClasses(without_observations(kernel.prior))
+
+
+@point_for.register
+def _(kernel: ClassPosteriorKernel, x: PyTree) -> PyTree:
+    if not isinstance(x, tuple) or len(x) != 2:
+        raise ValueError(
+            "the process of several classes takes points (x, c), c the number of a class: "
+            "process.variance((x, 0)); posterior.probability(x) takes a point of X"
+        )
+    return _cast_point(kernel, x[0]), x[1]
+
+
+def _cast_point(kernel: ClassPosteriorKernel, x: PyTree) -> PyTree:
+    """One point of X, checked, in the dtype of the posterior."""
+    check_one_point(x, kernel.points)
+    return cast(x, kernel.weights.dtype)
+
+
+def entry_of(values: Float[Array, "c *rest"], place: ArrayLike) -> Float[Array, "*rest"]:
+    """The entry of a class; NaN for a number that is none."""
+    place = jnp.asarray(place)
+    known = (place >= 0) & (place < len(values)) & (place == jnp.round(place))
+    return jnp.where(known, values[place.astype(int)], jnp.nan)
+
+
+class ValueOfClass(eqx.Module):
+    """The mean at (x, c) by a function of x with an output for each class."""
+
+    of_all: Callable
+
+    def __call__(self, x: PyTree) -> Float[Array, ""]:
+        return entry_of(self.of_all(x[0]), x[1])
+
+
+class CategoricalPosterior(eqx.Module):
+    """Processes over the latent values of several classes, and the softmax of them.
+
+    Its methods take one point; `jax.vmap(posterior.probability)(X)` takes a stack. They integrate
+    over the values of all classes by quasi-random nodes (`expectation_over_vectors` says how well),
+    and can be differentiated.
+
+    Attributes:
+        process: the approximation of the posterior, a `GaussianProcess` of points (x, c), c the
+            number of a class: `process.mean((x, 2))`.
+        likelihood: `Categorical()`.
+        log_evidence: the approximation of `log p(Y | X)`; maximise it to learn hyperparameters.
+    """
+
+    process: GaussianProcess
+    likelihood: Categorical
+    log_evidence: Float[Array, ""] = data()
+
+    @property
+    def classes(self) -> int:
+        """Their number."""
+        return len(self._kernel().parts)
+
+    def probability(self, x: PyTree, *, nodes: int = NODES) -> Float[Array, " c"]:
+        """The probability of each class at x. nodes is a power of two."""
+        count = checked_nodes(nodes)
+        kernel = self._kernel()
+        return _probability(kernel, self._means(), _cast_point(kernel, as_point(x)), count)
+
+    def predict(self, x: PyTree) -> tuple[Float[Array, " c"], Float[Array, " c"]]:
+        """The mean and the variance of each column of Y at x: p and p (1 - p)."""
+        probability = self.probability(x)
+        return probability, probability * (1 - probability)
+
+    def log_density(self, x: PyTree, y: ArrayLike) -> Float[Array, ""]:
+        """`log p(y | x)` of a row of Y, the logarithm of the probability of its class."""
+        probability = self.probability(x)
+        unit = UnitWeights(1, probability.dtype)
+        rows = jnp.asarray(y)[None]
+        row = as_one_hot_of_any_class(rows, 1, probability.dtype, unit)[0]
+        return jnp.log(jnp.sum(probability * row))
+
+    def _kernel(self) -> ClassPosteriorKernel:
+        assert isinstance(self.process.covariance, ClassPosteriorKernel)
+        return self.process.covariance
+
+    def _means(self) -> Callable:
+        assert isinstance(self.process.mean, ValueOfClass)
+        return self.process.mean.of_all
+
+
+@compiled
+def _probability(kernel, means, x, nodes):
+    covariance = kernel.between(x, x)
+    root = _root((covariance + covariance.T) / 2)
+    return expectation_over_vectors(jax.nn.softmax, means(x), root, nodes)
+
+
+def _root(covariance: Float[Array, "c c"]) -> Float[Array, "c c"]:
+    """An L with `L L^T = covariance`, zero where that is."""
+    # Where nothing is uncertain, any factor will do, times zero.
+    size = jnp.trace(covariance)
+    known = ~(size <= 0)  # or NaN
+    identity = jnp.eye(len(covariance), dtype=covariance.dtype)
+    sound = jnp.where(known, covariance, identity)
+    root = cholesky(sound, cholesky_factor(DenseGram(stopped(sound))))
+    return jnp.where(known, root, 0)
+
+
+def laplace_of_classes(
+    process: GaussianProcess,
+    X: PyTree,
+    Y: ArrayLike,
+    likelihood: Categorical,
+    weights: ArrayLike | None,
+    rtol: float | None,
+    max_steps: int,
+) -> Solution[CategoricalPosterior]:
+    """The approximation for one-hot targets. Raises ValueError as `laplace` does."""
+    check_process(process)
+    task = check_task(
+        "laplace of several classes",
+        process.covariance,
+        X,
+        Y,
+        weights,
+        targets=as_one_hot_of_any_class,
+    )
+    mean = cast(process.mean, task.dtype)
+    return _laplace_of_classes(task, mean, likelihood, rtol, max_steps)
+
+
+@compiled
+def _laplace_of_classes(task, mean, likelihood, rtol, max_steps):
+    """The approximation, with its evidence and how Newton's method ended."""
+    gram = task.gram()
+    weights = task.weights.values
+    offset = means_at(mean, task)
+    ridge = jnp.ones_like(weights[0])
+    mode = softmax_fit(gram, task.y, offset, ridge, weights, False, rtol=rtol, max_steps=max_steps)
+    a = mode.coefficients
+    f = values_of(gram, a)
+    parts, determinant, figures = _curvatures(gram, jax.nn.softmax(offset + f), weights)
+    losses = jnp.sum(weights * likelihood(task.y, offset + f))
+    log_evidence = -losses - (jnp.sum(a * f) + determinant) / 2
+    result = ending_of(mode.result, log_evidence, figures["jitter"])
+    log_evidence, a, parts = void_unless_known((log_evidence, a, parts), result)
+    process = _posterior_process(task, mean, a, parts)
+    stats = mode.stats | figures | {"log_evidence": log_evidence}
+    return Solution(CategoricalPosterior(process, likelihood, log_evidence), result, stats)
+
+
+def _posterior_process(
+    task: Task, mean: Callable, a: Float[Array, "n c"], parts: Float[Array, "c n n"]
+) -> GaussianProcess:
+    """The process of points (x, c), by the coefficients and the A_c."""
+    weights = task.weights.values
+    covariance = ClassPosteriorKernel(task.kernel, task.X, parts, weights, _solved_by_sum(parts))
+    return GaussianProcess(covariance, ValueOfClass(updated_mean(mean, task, a)))
+
+
+def _curvatures(
+    gram: AbstractGram, P: Float[Array, "n c"], weights: Float[Array, " n"]
+) -> tuple[Float[Array, "c n n"], Float[Array, ""], dict[str, Array]]:
+    """The A_c, `log |I + W K|` over all classes, and figures about the factors.
+
+    The Hessian W is `diag(D) - diag(w) Pi Pi^T` of `D_c = w P_c`. With `T_c = I + D_c K`, `A_c =
+    P_c T_c^-T` and `G = sum_c A_c` the logarithm is that of the T_c and of G. With `E_c = diag(w)
+    A_c`, which is symmetric, this is Rasmussen & Williams 2006, algorithm 3.3; but nothing is
+    divided by a weight, nor is its root taken.
+    """
+
+    def of_class(p: Float[Array, " n"]) -> tuple[Array, Array, dict[str, Array]]:
+        system = system_of_precisions(gram, weights * p)
+        factor, _, figures = factor_of(system)
+        inverse = inverse_of(factor, system).as_matrix()
+        return p[:, None] * inverse.T, log_determinant(system, factor), figures
+
+    parts, determinants, figures = jax.vmap(of_class)(P.T)
+    G = jnp.sum(parts, 0)
+    of_total = rounding_of_entries(partial(solve_by_lu, stopped(G)), jnp.ones_like(weights))
+    rounding = jnp.sqrt(jnp.sum(figures["rounding"] ** 2) + of_total**2)
+    figures = {"jitter": jnp.max(figures["jitter"]), "rounding": rounding}
+    return parts, jnp.sum(determinants) + log_determinant_by_lu(G), figures
+
+
+def _solved_by_sum(parts: Float[Array, "c n n"]) -> Float[Array, "c n n"]:
+    """`G^-1 A_c` for each class."""
+    classes, n, _ = parts.shape
+    columns = jnp.moveaxis(parts, 0, 1).reshape(n, classes * n)
+    solved = solve_by_lu(jnp.sum(parts, 0), columns)
+    return jnp.moveaxis(solved.reshape(n, classes, n), 1, 0)

@@ -1,0 +1,91 @@
+"""What a process predicts of each of its own targets from the others, without refits."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.scipy.stats import norm
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.boundary import as_noise, cast
+from kernax.core.density import factor_of
+from kernax.core.inverse import inverse_of
+from kernax.core.linalg import WeightedSystem
+from kernax.core.numerics import eps_of, stopped
+from kernax.core.sharding import compiled
+from kernax.core.solution import Solution, finish, warn_of_rounding
+from kernax.core.task import check_task, may_be_positive
+from kernax.gp.means import means_at
+from kernax.gp.process import GaussianProcess, check_process
+
+
+class HeldOut(eqx.Module):
+    """Predictions of every target by a model that has not seen it, all (n,).
+
+    Attributes:
+        mean: of y_i, given the other observations.
+        variance: of y_i, noise included.
+        log_density: `log p(y_i | the others)`; its sum is the pseudo-likelihood of a model, by
+            which it may be learned and compared (Rasmussen & Williams 2006, section 5.4.2).
+    """
+
+    mean: Float[Array, " n"]
+    variance: Float[Array, " n"]
+    log_density: Float[Array, " n"]
+
+
+def leave_one_out_predictions(
+    process: GaussianProcess,
+    X: PyTree,
+    y: ArrayLike,
+    noise: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+) -> HeldOut:
+    """The mean, variance and log density of each y_i under the process conditioned on the others.
+
+    They come from one factorisation. With `P = (W K + noise I)^-1`, W the weights, the mean is `y_i
+    - (P^T (y - m))_i / P_ii` and the variance `(K P)_ii / P_ii + noise_i`, which is `1 / P_ii`
+    without weights (Rasmussen & Williams 2006, eqs. 5.10-5.12). A point's own weight has no effect
+    on its own prediction, so those of weight zero are predictions of held-out points. The other way
+    for approximate posteriors is `posterior.leave_one_out(y)`.
+
+    Arguments are those of `condition`, with one column of targets. Differentiable in the process,
+    X, y, noise and weights. NaN if there is no Cholesky factor. There is a warning if jitter was
+    needed, or where fewer than four digits (two in float32) are right.
+
+    Raises ValueError for bad shapes or values. MemoryBudgetError.
+    """
+    check_process(process)
+    task = check_task(
+        "leave_one_out",
+        process.covariance,
+        X,
+        y,
+        weights,
+        one_column="one process for each column, or jax.vmap over them",
+        in_features=may_be_positive(noise),
+    )
+    noise = as_noise(noise, task.n, task.dtype)
+    solution = _held_out(task, cast(process.mean, task.dtype), noise)
+    hint = "leave_one_out_predictions: more noise makes them exact."
+    warn_of_rounding(solution, eps_of(task.dtype) ** (1 / 4), "the predictions", hint)
+    return finish(solution, throw=False, hint=hint).value
+
+
+@compiled
+def _held_out(task, mean, noise):
+    """The predictions, with the result and stats of the factorisation."""
+    system = WeightedSystem.of(task.gram(), task.weights, noise)
+    factor, result, stats = factor_of(system)
+    diagonal = stopped(system.gram.diagonal() * task.weights.values + system.shift)
+    stats = stats | {"rounding": factor.rounding_of_inverse(diagonal + factor.jitter)}
+    P = inverse_of(factor, system)
+    residuals = P.transposed_mv(task.columns - means_at(mean, task))[:, 0] / P.diagonal()
+    variance = P.diagonal_of_product(system) / P.diagonal() + noise
+    return Solution(held_out(task.y, task.y - residuals, variance), result, stats)
+
+
+def held_out(
+    y: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
+) -> HeldOut:
+    """Normal predictions of y."""
+    return HeldOut(mean, variance, norm.logpdf(y, mean, jnp.sqrt(variance)))

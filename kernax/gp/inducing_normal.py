@@ -1,0 +1,138 @@
+"""The normal distribution of values at inducing points, the terms of a batch in its bound, and its
+natural gradient.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.batching import one_by_one
+from kernax.core.losses import AbstractLikelihood
+from kernax.core.numerics import matmul
+from kernax.core.parameters import real
+from kernax.core.quadrature import expected_loss
+from kernax.core.solution import RESULTS
+from kernax.core.solves import inverse_of_lower
+from kernax.gp.inducing import projected
+from kernax.gp.process import GaussianProcess
+
+
+class InducingNormal(eqx.Module):
+    """`q(v) = N(mean, root root^T)` of the whitened values `v = L^-1 (f(Z) - m(Z))` at inducing
+    points, `L L^T = k(Z, Z)`; the prior is `N(0, I)`.
+
+    Attributes:
+        mean: (m,).
+        root: lower triangular, (m, m); what is above its diagonal is not looked at.
+    """
+
+    mean: Float[Array, " m"] = real()
+    root: Float[Array, "m m"] = real()
+
+    @staticmethod
+    def prior(count: int, dtype: Any = None) -> "InducingNormal":
+        """`N(0, I)`, of `count` inducing points."""
+        return InducingNormal(jnp.zeros(count, dtype), jnp.eye(count, dtype=dtype))
+
+    @property
+    def lower(self) -> Float[Array, "m m"]:
+        """What of the root is looked at."""
+        return jnp.tril(self.root)
+
+    def divergence(self) -> Float[Array, ""]:
+        """`KL(q(v) | N(0, I))`."""
+        determinant = jnp.sum(jnp.log(jnp.diagonal(self.root) ** 2))
+        squares = jnp.sum(self.lower**2) + jnp.sum(self.mean**2)
+        return (squares - len(self.mean) - determinant) / 2
+
+
+class SparseModel(eqx.Module):
+    """What `svgp` learns beside q: a prior, a likelihood and inducing points."""
+
+    process: GaussianProcess
+    likelihood: AbstractLikelihood
+    Z: PyTree
+
+
+class Batch(eqx.Module):
+    """Some points, their targets and weights."""
+
+    X: PyTree
+    y: Float[Array, " b"]
+    weights: Float[Array, " b"]
+
+
+class Marginals(eqx.Module):
+    """Of f at the points of a batch: features, mean without that of the prior, mean, variance."""
+
+    features: Float[Array, "m b"]
+    shift: Float[Array, " b"]
+    mean: Float[Array, " b"]
+    variance: Float[Array, " b"]
+
+
+def marginals(model: SparseModel, q: InducingNormal, X: PyTree) -> Marginals:
+    """Under q, differentiable."""
+    of = projected(model.process.covariance, model.Z, X)
+    U = jnp.where(of.at.result == RESULTS.successful, of.features, jnp.nan)
+    shift = matmul(q.mean, U)
+    # Rounding may leave less than nothing.
+    left = jnp.maximum(of.left, 0)
+    variance = left + jnp.sum(matmul(q.lower.T, U) ** 2, 0)
+    return Marginals(U, shift, jax.vmap(model.process.mean)(X) + shift, variance)
+
+
+def batch_loss(model: SparseModel, at: Marginals, batch: Batch) -> Float[Array, ""]:
+    """`sum_i w_i E[-log p(y_i | f_i)]`."""
+    losses = expected_loss(model.likelihood, batch.y, at.mean, at.variance)
+    return jnp.sum(batch.weights * losses)
+
+
+class Natural(eqx.Module):
+    """q by its natural parameters: with covariance S, `precision = S^-1`, `shift = S^-1 mean`."""
+
+    shift: Float[Array, " m"]
+    precision: Float[Array, "m m"]
+
+    def normal(self) -> InducingNormal:
+        """The same by mean and root; NaN where the precision is not positive definite."""
+        # The precision from its last row and column to the first: `P = N N^T` with an upper N,
+        # so that `S = N^-T N^-1` has a lower root.
+        flipped = one_by_one(_lower_factor, self.precision[::-1, ::-1])
+        root = inverse_of_lower(flipped)[::-1, ::-1].T
+        return InducingNormal(matmul(root, matmul(self.shift, root)), root)
+
+
+def _lower_factor(A: Float[Array, "m m"]) -> Float[Array, "m m"]:
+    return lax.linalg.cholesky(A, symmetrize_input=False)
+
+
+def stepped(
+    q: Natural, model: SparseModel, at: Marginals, batch: Batch, scale: float, rate: Array
+) -> Natural:
+    """q after a step of its natural gradient."""
+    wanted = _asked_of(model, at, batch, scale)
+    return jax.tree.map(lambda a, b: a + rate * (b - a), q, wanted)
+
+
+def _asked_of(model: SparseModel, at: Marginals, batch: Batch, scale: float) -> Natural:
+    """The q that the marginals ask for, at which the bound of a batch is stationary."""
+    # The natural gradient is the gradient in the moments of q (Khan & Lin 2017): by Bonnet's and
+    # Price's theorems it asks for the sites of `variational`, of precision E[L''] and shift
+    # E[L''] m - E[L'], on the values U^T v.
+    U = at.features
+    slope, curvature = _slopes(model, at, batch)
+    weights = scale * batch.weights
+    shift = matmul(U, weights * (curvature * at.shift - slope))
+    precision = matmul(U * (weights * curvature)[None, :], U.T) + jnp.eye(len(U), dtype=U.dtype)
+    return Natural(shift, precision)
+
+
+def _slopes(model: SparseModel, at: Marginals, batch: Batch) -> tuple[Array, Array]:
+    """`E[L']` and `E[L'']` at each point, the derivatives of E[L] in the mean."""
+    of_mean = lambda mean: jnp.sum(expected_loss(model.likelihood, batch.y, mean, at.variance))
+    return jax.jvp(jax.grad(of_mean), (at.mean,), (jnp.ones_like(at.mean),))

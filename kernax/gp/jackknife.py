@@ -1,0 +1,153 @@
+"""Intervals that cover a share of new targets whatever the process (jackknife+ and CV+)."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+
+from kernax.core.boundary import as_noise, cast
+from kernax.core.density import factor_of
+from kernax.core.gram import gram_of_prepared
+from kernax.core.inverse import inverse_of
+from kernax.core.linalg import WeightedSystem
+from kernax.core.numerics import is_concrete, matmul
+from kernax.core.preparation import prepare_stacks
+from kernax.core.ranks import rank_for, smallest
+from kernax.core.sharding import compiled
+from kernax.core.solution import Solution, finish
+from kernax.core.solves import solve_by_lu
+from kernax.core.task import Task, check_task
+from kernax.gp.means import means_at
+from kernax.gp.process import GaussianProcess, check_process
+
+
+class _Folds(eqx.Module):
+    """The number of the fold of each point, and which points each fold holds."""
+
+    numbers: Int[Array, " n"]
+    members: Bool[Array, "k n"]
+
+
+def jackknife_plus(
+    process: GaussianProcess,
+    X: PyTree,
+    y: ArrayLike,
+    noise: ArrayLike,
+    Z: PyTree,
+    *,
+    coverage: float = 0.9,
+    folds: ArrayLike | None = None,
+) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    """The low and the high ends of intervals for new targets at the points Z, (m,) each.
+
+    With f_-i the mean of the process given all observations but the i-th (or but those of its
+    fold), and `R_i = |y_i - f_-i(x_i)|`, an interval reaches from a low quantile of `f_-i(z) - R_i`
+    to a high one of `f_-i(z) + R_i` (jackknife+, and with folds CV+: Barber, Candes, Ramdas &
+    Tibshirani 2021). All f_-i come from one factorisation, and with folds one more for each.
+
+    Guarantee: where the n points and a new one are exchangeable, and the process was not learned
+    from y, the new target is inside with a probability of at least `2 coverage - 1`, whatever the
+    process; with folds of equal size at least `2 coverage - 1 - sqrt(2 / n)`. In practice it is
+    close to `coverage`; also, without a guarantee, for a process that was learned from y. Where n
+    is too small for that, `n < coverage / (1 - coverage)`, the ends are -inf and inf.
+
+    Arguments:
+        process, X, y, noise: as for `condition`, with one column of targets.
+        Z: a stack of m points.
+        coverage: between 0 and 1.
+        folds: (n,), the number of the fold of each point, 0 to k - 1; default, each its own.
+
+    NaN if there is no Cholesky factor. Raises ValueError for bad shapes or values.
+    MemoryBudgetError.
+    """
+    check_process(process)
+    task = check_task(
+        "leave_one_out",
+        process.covariance,
+        X,
+        y,
+        one_column="intervals for each column, or jax.vmap over them",
+    )
+    Z = _as_new_points(task, Z)
+    noise = as_noise(noise, task.n, task.dtype)
+    count = rank_for(coverage, task.n)
+    numbers = None if folds is None else _as_folds(folds, task.n)
+    solution = _jackknife_plus(task, cast(process.mean, task.dtype), noise, Z, numbers, count)
+    hint = "jackknife_plus: more noise may help."
+    return finish(solution, throw=False, hint=hint).value
+
+
+def _as_new_points(task: Task, Z: PyTree) -> PyTree:
+    """Other points of the kernel of a task, in its dtype."""
+    _, _, Z = prepare_stacks(task.kernel, task.X, Z)
+    return cast(Z, task.dtype)
+
+
+@compiled
+def _jackknife_plus(task, mean, noise, Z, folds, count):
+    """The ends, with the result and stats of the factorisation."""
+    system = WeightedSystem.of(task.gram(), task.weights, noise)
+    factor, result, stats = factor_of(system)
+    P = inverse_of(factor, system).as_matrix()
+    targets = task.columns - means_at(mean, task)
+    a = matmul(P, targets)[:, 0]
+    across = gram_of_prepared(task.kernel, Z, task.X)
+    centre = jax.vmap(mean)(Z).reshape(-1) + matmul(across, a)
+    residuals, changes = _left_out(P, a, matmul(across, P), folds)
+    without = centre[:, None] - changes
+    low = smallest(without - abs(residuals)[None], len(a) + 1 - count)
+    high = smallest(without + abs(residuals)[None], count)
+    return Solution((low, high), result, stats)
+
+
+def _left_out(
+    P: Float[Array, "n n"],
+    a: Float[Array, " n"],
+    of_points: Float[Array, "m n"],
+    folds: _Folds | None,
+) -> tuple[Float[Array, " n"], Float[Array, "m n"]]:
+    """`y_i - f_-i(x_i)`, and `f(z) - f_-i(z)` at new points, of which `k(Z, X) P` is given.
+
+    Without the points S the coefficients are `a - P_:S P_SS^-1 a_S`.
+    """
+    if folds is None:
+        residuals = a / jnp.diagonal(P)
+        return residuals, of_points * residuals[None]
+    corrections = _of_folds(P, a, folds)
+    return jnp.sum(corrections, 0), matmul(of_points, corrections.T)[:, folds.numbers]
+
+
+def _of_folds(P: Float[Array, "n n"], a: Float[Array, " n"], folds: _Folds) -> Float[Array, "k n"]:
+    """For each fold S the vector with `P_SS^-1 a_S` in S, its residuals, and zero elsewhere."""
+
+    def of_one(inside: Float[Array, " n"]) -> Float[Array, " n"]:
+        block = inside[:, None] * P * inside[None] + jnp.diag(1 - inside)
+        return solve_by_lu(block, inside * a)
+
+    return lax.map(of_one, folds.members.astype(a.dtype))  # one block at a time
+
+
+def _as_folds(folds: ArrayLike, n: int) -> _Folds:
+    """The folds by their numbers. Raises ValueError unless they are 0 to k - 1, two at least."""
+    if not is_concrete(folds):
+        raise ValueError("folds must be known numbers: they decide the shapes of what is computed")
+    numbers = np.asarray(folds)
+    if numbers.shape != (n,) or numbers.dtype.kind not in "iu":
+        raise ValueError(
+            f"folds must be integers of shape ({n},), one for each point, but are of type "
+            f"{numbers.dtype} and shape {numbers.shape}"
+        )
+    present = np.unique(numbers)
+    _check_numbers(present)
+    members = numbers[None] == present[:, None]
+    return _Folds(jnp.asarray(numbers), jnp.asarray(members))
+
+
+def _check_numbers(present: Int[np.ndarray, " k"]) -> None:
+    """Raises ValueError unless the numbers of folds are 0 to k - 1, two at least."""
+    if len(present) < 2 or not np.array_equal(present, np.arange(len(present))):
+        raise ValueError(
+            f"folds must be numbered 0, 1, ... without a gap, two at least, but are {present}"
+        )

@@ -1,0 +1,287 @@
+"""A conditioned process taken apart: the posterior of one term of a sum, and of the weights of
+explicit features.
+
+Both are the posterior of other values than f(x), jointly normal with them: values of a term, or a
+weight. So both are the same kernel as the process has, of a prior that knows these values as well,
+and need no formula of their own for any kind of posterior.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.boundary import cast, check_one_point, dtype_of
+from kernax.core.expansion import KernelExpansion
+from kernax.core.features import FeatureMap, Features, explicit_features
+from kernax.core.kernel import AbstractKernel, Sum, terms_of
+from kernax.core.parameters import data
+from kernax.core.preparation import check_points
+from kernax.core.sharding import compiled
+from kernax.gp.means import ShiftedMean
+from kernax.gp.posterior import AbstractPosterior, point_for, without_observations
+from kernax.gp.process import GaussianProcess, check_process
+
+
+class OfTerms(eqx.Module):
+    """A point, or a stack, and the terms of the sum whose values there are meant, together."""
+
+    point: PyTree
+    places: tuple[int, ...] = eqx.field(static=True)
+
+
+class JointTerms(AbstractKernel):
+    """`sum_i k_i(x, z)` over the terms i that both points mean: the covariance of their values."""
+
+    terms: tuple[AbstractKernel, ...] = data()
+
+    def __call__(self, x, z):
+        shared = [term for i, term in enumerate(self.terms) if i in x.places and i in z.places]
+        if not shared:
+            return jnp.zeros((), dtype_of(x.point, z.point))
+        return Sum(*shared)(x.point, z.point)
+
+
+@explicit_features.register
+def _(kernel: JointTerms) -> Features | None:
+    """Those of all terms, zero for the terms that are not meant."""
+    parts = [explicit_features(term) for term in kernel.terms]
+    if any(part is None for part in parts):
+        return None
+
+    def features(x: OfTerms) -> Array:
+        of_terms = [part(x.point) for part in parts if part is not None]
+        return jnp.concatenate([v if i in x.places else 0 * v for i, v in enumerate(of_terms)])
+
+    return features
+
+
+class ComponentKernel(AbstractKernel):
+    """`k_S(x, z) - v_S(x).v_S(z)`: the covariance of the sum of some terms S of f, given values of
+    f. Here `v_S(x) = L^-1 k_S(X, x)`, or what a posterior has instead.
+
+    Attributes:
+        joint: the posterior covariance of all terms.
+        places: S.
+    """
+
+    joint: AbstractPosterior = data()
+    places: tuple[int, ...] = eqx.field(static=True, kw_only=True)
+
+    def __call__(self, x, z):
+        u = OfTerms(x, self.places)
+        return self.joint(u, u if z is x else OfTerms(z, self.places))
+
+
+@without_observations.register
+def _(kernel: ComponentKernel) -> AbstractKernel:
+    joint = without_observations(kernel.joint)
+    assert isinstance(joint, JointTerms)
+    return _chosen(joint.terms, kernel.places)
+
+
+@point_for.register
+def _(kernel: ComponentKernel, x: PyTree) -> PyTree:
+    check_one_point(x, kernel.joint.points.point)
+    return cast(x, kernel.joint.dtype)
+
+
+@check_points.register
+def _(kernel: ComponentKernel, X: PyTree) -> None:
+    check_points(without_observations(kernel), X)
+
+
+@explicit_features.register
+def _(kernel: ComponentKernel) -> Features | None:
+    phi = explicit_features(kernel.joint)
+    return None if phi is None else lambda x: phi(OfTerms(x, kernel.places))
+
+
+class ComponentUpdate(eqx.Module):
+    """What later observations add to the mean of some terms: `c(f_S(x), f(X)) a`."""
+
+    update: KernelExpansion
+    places: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, x: PyTree) -> Array:
+        return self.update(OfTerms(x, self.places))
+
+
+def component(process: GaussianProcess, terms: int | Sequence[int]) -> GaussianProcess:
+    """The posterior of one term f_i of `f = m + f_0 + f_1 + ...`, given what was observed of f.
+
+    Where the prior covariance is a sum `k_0 + k_1 + ...` and C was factorised, f_i has the mean
+    `k_i(x, X) a` and the covariance `k_i(x, z) - k_i(x, X) C^-1 k_i(X, z)` (Duvenaud 2014, section
+    2.4.5). The means of all terms and m add up to the mean of f. Their variances do not add up to
+    the variance of f, as terms given their sum are correlated: `component(process, (0, 1))` is the
+    posterior of the sum of two. m belongs to no term.
+
+    Arguments:
+        process: what `condition` returned, given values once or more often, or the `process` of an
+            `ApproximatePosterior`. Its prior is a sum of kernels, scaled or not.
+        terms: the place of a term in the sum, or several; negative ones count from the end.
+
+    Returns a process like any other: differentiable, with a mean, variances and samples.
+
+    Raises ValueError for a process that was not conditioned, whose prior is no sum, or whose mean
+    was replaced, and for a place out of range.
+    """
+    check_process(process)
+    updates = _updates(process, "component")
+    prior = _prior_of(process.covariance)
+    summands = terms_of(prior)
+    if summands is None:
+        raise ValueError(
+            "component takes a process whose prior is a sum of kernels, such as RBF() + Linear(), "
+            f"but the prior is a {type(prior).__name__}"
+        )
+    places = _places(terms, len(summands))
+    everything = tuple(range(len(summands)))
+
+    def joint(kernel: AbstractKernel) -> Any:
+        return _with_prior(kernel, JointTerms(summands), lambda X: OfTerms(X, everything))
+
+    first, *later = updates
+    own = _without_bias(first, _chosen(summands, places), first.points)
+    for update in later:
+        added = _without_bias(update, joint(update.kernel), OfTerms(update.points, everything))
+        own = ShiftedMean(own, ComponentUpdate(added, places))
+    return GaussianProcess(ComponentKernel(joint(process.covariance), places=places), own)
+
+
+class WeightSpace(eqx.Module):
+    """`f(x) = m(x) + w.phi(x)`, `w ~ N(mean, covariance)`: a process of D explicit features.
+
+    Attributes:
+        mean: (D,), or (D, outputs).
+        covariance: (D, D).
+        kernel: the prior covariance `phi(x).phi(z)`, under which w is N(0, I).
+    """
+
+    mean: Float[Array, "D *outputs"] = data()
+    covariance: Float[Array, "D D"] = data()
+    kernel: AbstractKernel = data()
+
+    def features(self, x: PyTree) -> Float[Array, " D"]:
+        """phi(x), of one point."""
+        phi = explicit_features(self.kernel)
+        assert phi is not None
+        return phi(x)
+
+
+def weight_space(process: GaussianProcess) -> WeightSpace:
+    """The posterior of the weights w of `f(x) = m(x) + w.phi(x)`, w ~ N(0, I) before.
+
+    Given targets y with noise of variance s, `covariance = (I + Phi^T Phi / s)^-1` and `mean =
+    covariance Phi^T (y - m(X)) / s` (Bishop 2006, eqs. 3.53-3.54; Rasmussen & Williams 2006, eq.
+    2.8). phi are the explicit features of the prior kernel, `.features(x)`: those of
+    `FeatureMap(phi) / alpha` are `phi / sqrt(alpha)`, so that weights of phi itself, of precision
+    alpha, are these over sqrt(alpha). With fewer features than points, `condition` and this hold D
+    numbers for each point, and take O(n D^2).
+
+    Raises ValueError for a process that was not conditioned, whose mean was replaced, or whose
+    prior has no explicit features.
+    """
+    check_process(process)
+    updates = _updates(process, "weight_space")
+    prior = _prior_of(process.covariance)
+    if explicit_features(prior) is None:
+        raise ValueError(
+            "weight_space takes a process whose prior has explicit features, such as "
+            f"FeatureMap(phi), but {type(prior).__name__} has none that are known"
+        )
+    mean, covariance = _weights(process.covariance, updates, prior)
+    return WeightSpace(mean, covariance, prior)
+
+
+@compiled
+def _weights(covariance, updates, prior):
+    """The mean and the covariance of the weights: of a linear function's values at unit vectors."""
+    phi: Any = explicit_features(prior)
+
+    def linear(kernel):
+        return _with_prior(kernel, FeatureMap(jnp.asarray), jax.vmap(phi))
+
+    units = jnp.eye(jax.eval_shape(phi, _first(covariance.points)).shape[0], dtype=covariance.dtype)
+    of_weights = linear(covariance)
+    S = jax.vmap(lambda u: jax.vmap(lambda v: of_weights(u, v))(units))(units)
+    parts = [
+        _without_bias(update, linear(update.kernel), jax.vmap(phi)(update.points))
+        for update in updates
+    ]
+    return sum(jax.vmap(part)(units) for part in parts), (S + S.T) / 2
+
+
+def _first(X: PyTree) -> PyTree:
+    """The first point of a stack."""
+    return jax.tree.map(lambda leaf: leaf[0], X)
+
+
+def _prior_of(kernel: AbstractKernel) -> AbstractKernel:
+    """The covariance that was conditioned first."""
+    return _prior_of(kernel.prior) if isinstance(kernel, AbstractPosterior) else kernel
+
+
+def _with_prior(
+    kernel: AbstractKernel, prior: AbstractKernel, moved: Callable[[PyTree], PyTree]
+) -> Any:
+    """A posterior covariance with another kernel before any values were known, its points moved to
+    where that is defined.
+    """
+    if not isinstance(kernel, AbstractPosterior):
+        return prior
+    inner = _with_prior(kernel.prior, prior, moved)
+    return dataclasses.replace(kernel, prior=inner, points=moved(kernel.points))
+
+
+def _updates(process: GaussianProcess, verb: str) -> list[KernelExpansion]:
+    """What each conditioning added to the mean, the first one first.
+
+    Raises ValueError for a process that was not conditioned, or whose mean is not that of
+    `condition`.
+    """
+    if not isinstance(process.covariance, AbstractPosterior):
+        raise ValueError(
+            f"{verb} takes a process that was conditioned, but this one is a prior: "
+            "condition(process, X, y, noise).value"
+        )
+    covariance: AbstractKernel = process.covariance
+    mean = process.mean
+    found = []
+    while isinstance(covariance, AbstractPosterior):
+        update = mean.update if isinstance(mean, ShiftedMean) else mean
+        if not isinstance(update, KernelExpansion):
+            raise ValueError(
+                f"{verb} takes a process with the mean that condition gave it, but its mean is a "
+                f"{type(update).__name__}"
+            )
+        found.append(update)
+        covariance = covariance.prior
+        mean = mean.prior if isinstance(mean, ShiftedMean) else None
+    return found[::-1]
+
+
+def _without_bias(f: KernelExpansion, kernel: AbstractKernel, points: PyTree) -> KernelExpansion:
+    """The expansion with the same coefficients in another kernel."""
+    return KernelExpansion(kernel, points, f.coefficients, jnp.zeros_like(f.bias))
+
+
+def _chosen(terms: Sequence[AbstractKernel], places: tuple[int, ...]) -> AbstractKernel:
+    """The sum of some terms."""
+    return terms[places[0]] if len(places) == 1 else Sum(*(terms[place] for place in places))
+
+
+def _places(terms: Any, count: int) -> tuple[int, ...]:
+    """Places in a sum as increasing numbers from zero. Raises ValueError for any other."""
+    several = list(terms) if isinstance(terms, (tuple, list, range)) else [terms]
+    allowed = range(-count, count)
+    if not several or any(isinstance(i, bool) or i not in allowed for i in several):
+        raise ValueError(
+            f"terms must be a place in a sum of {count} terms, from 0 to {count - 1}, or several "
+            f"places, but is {terms!r}"
+        )
+    return tuple(sorted({int(i) % count for i in several}))

@@ -1,0 +1,291 @@
+"""Draws of a process as functions of a point: Matheron's rule."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+
+from kernax.core.boundary import as_point, as_stack, cast, check_key, check_one_point, dtype_of
+from kernax.core.draws import AbstractDraw, DrawRequest, FeatureDraw, features_draw, prior_draw
+from kernax.core.features import explicit_features
+from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.core.numerics import beside, is_concrete, matmul, safe_sqrt
+from kernax.core.parameters import check_count, data
+from kernax.core.preparation import prepare_stacks
+from kernax.core.sharding import compiled
+from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.solves import solve_lower, solve_lower_transposed
+from kernax.gp.posterior import (
+    AbstractPosterior,
+    FeaturePosteriorKernel,
+    InducedPosteriorKernel,
+    PosteriorKernel,
+    WeightedPosteriorKernel,
+    without_observations,
+)
+from kernax.gp.process import GaussianProcess, check_process
+
+
+class SamplePaths(eqx.Module):
+    """Functions drawn from a process: `paths(x)` are their values at one point, (count,).
+
+    `jax.vmap(paths)(X)` are those at a stack, (n, count). `paths[i]` is one of them, a function
+    with a single value, and a slice or an array of places are several; the place may be traced, as
+    in `jax.vmap(lambda i: highest(paths[i]))(jnp.arange(len(paths)))`. Differentiable in x where
+    the kernel is. Processes of several outputs add an axis for them.
+
+    Attributes:
+        mean: that of the process.
+        draw: what each draw adds to it.
+        shape: the axes of the draws: (count,), () where one was chosen.
+        points: one point, as a stack, of the shape that all have.
+    """
+
+    mean: Callable
+    draw: AbstractDraw
+    shape: tuple[int, ...] = eqx.field(static=True)
+    points: PyTree = data()
+
+    def __call__(self, x: PyTree) -> Float[Array, "*draws"]:
+        """The values of all functions at one point."""
+        x = cast(as_point(x), dtype_of(self.points))
+        check_one_point(x, self.points)
+        return self._at(x)
+
+    @compiled
+    def _at(self, x: PyTree) -> Float[Array, "*draws"]:
+        values = self.draw(x)
+        return jnp.broadcast_to(self.mean(x), values.shape) + values
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("one path has no length")
+        return self.shape[0]
+
+    def __getitem__(self, place: int | slice | Int[Array, "*places"]) -> "SamplePaths":
+        """Some of the functions. Raises IndexError for a place that is not there."""
+        count = len(self)
+        if is_concrete(place):
+            _check_place(place, count)
+        form = eqx.filter_eval_shape(lambda: jnp.arange(count)[place])
+        return SamplePaths(self.mean, self.draw.chosen(place), form.shape, self.points)
+
+
+def _check_place(place: Any, count: int) -> None:
+    """Raises IndexError for a place, or one of several, that is not there: JAX would clamp it."""
+    try:
+        np.arange(count)[place]
+    except IndexError:
+        raise IndexError(f"there are {count} paths, but number {place} was asked for") from None
+
+
+class UpdatedDraw(AbstractDraw):
+    """`f(x) + k(x, X) a`: draws of a prior, updated by the values of a posterior's draws at X.
+
+    Attributes:
+        draw: f, with values (*draws).
+        kernel: the prior's.
+        points: X, a stack of n points.
+        coefficients: a, (*draws, n).
+    """
+
+    draw: AbstractDraw = data()
+    kernel: AbstractKernel = data()
+    points: PyTree = data()
+    coefficients: Float[Array, "*draws n"] = data()
+
+    def __call__(self, x):
+        row = jax.vmap(lambda point: self.kernel(x, point))(self.points)
+        return self.draw(x) + matmul(self.coefficients, row)
+
+    def chosen(self, place):
+        draw = self.draw.chosen(place)
+        return UpdatedDraw(draw, self.kernel, self.points, self.coefficients[place])
+
+
+def pathwise_sample(
+    process: GaussianProcess,
+    *,
+    key: Key[Array, ""],
+    count: int,
+    point: PyTree | None = None,
+    features: int | AbstractKernel = 1000,
+    throw: bool = True,
+) -> SamplePaths:
+    """Draws of a process as functions of a point, by Matheron's rule.
+
+    Of observations `y = f(X) + e`, `e ~ N(0, noise)`, and a draw (p, e) of the prior and the noise,
+
+        path(x) = mean(x) + p(x) - k(x, X) C^-1 (p(X) + e),    C = K + diag(noise),
+
+    is a draw of the posterior, mean(x) its mean (Wilson et al. 2020, eq. 11). With weights it is
+    `k(x, X) S (S K S + diag(noise))^-1 (S p(X) + e)`, `S = sqrt(w)`; the sites of an approximate
+    posterior are such weights. p is a sum of random Fourier features, `features` frequencies of
+    their own for each path, where the kernel has a spectral density, and exact where it has
+    explicit features. So each path has exactly the mean and the covariance of the process, whatever
+    the number of features; with more of them its joint distribution comes nearer to a normal one,
+    at a rate of 1 / features. Without noise paths go through the data.
+
+    Arguments:
+        process: a prior, or what `condition` returned, or the `.process` of what `laplace`,
+            `expectation_propagation` or `variational` returned.
+        key: the paths depend on it and on the process, smoothly on the latter.
+        count: how many paths. Memory grows with `count (features dim + n)`.
+        point: any point, such as `jnp.zeros(dim)`, to say what all are like: for a prior. A
+            posterior knows its points.
+        features: the number of frequencies, which kernels without a spectral density do not use; or
+            a kernel of explicit features that stands for the prior's, such as
+            `FeatureMap(empirical_features(kernel, Z))`, with the points X among Z. Only p is drawn
+            from it.
+        throw: raise on failure; otherwise all values are NaN.
+
+    Returns:
+        `SamplePaths`, a function of a point. Differentiable in the process, its points and noise,
+        and in weights that are positive: at zero the root of a weight has no derivative, which is
+        taken as zero. Of rough kernels, such as Matern12, the gradient in x says nothing: its mean
+        square is infinite.
+
+    Raises:
+        ValueError: a kernel with neither a spectral density nor explicit features, alone or in a
+            sum; a prior without a point; bad arguments.
+        NonFiniteError: paths are not finite, as those of a process of which conditioning failed.
+    """
+    check_process(process)
+    check_key(key)
+    check_count(count, "count")
+    kernel, points = _prepared(process.covariance, point)
+    frequencies, stand_in = _features(features, points)
+    mean = cast(process.mean, dtype_of(points))
+    first = jax.tree.map(lambda leaf: leaf[0], points)
+    outputs = eqx.filter_eval_shape(mean, first).shape
+    request = DrawRequest(points, (count, *outputs), frequencies)
+    solution = _draws(kernel, stand_in, request, key)
+    hint = "pathwise_sample: look at how the process was conditioned."
+    draw = finish(solution, throw, hint).value
+    return SamplePaths(mean, draw, (count,), points)
+
+
+def _prepared(kernel: AbstractKernel, point: PyTree | None) -> tuple[AbstractKernel, PyTree]:
+    """A covariance, and one of its points as a stack, in one dtype."""
+    if isinstance(kernel, AbstractPosterior):
+        points = jax.tree.map(lambda leaf: leaf[:1], kernel.points)
+        if point is not None:
+            check_one_point(as_point(point), points)
+        return kernel, points
+    if point is None:
+        raise ValueError(
+            "pathwise_sample of a prior needs a point, to know what points are like, such as "
+            "point=jnp.zeros(dim)"
+        )
+    points = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], as_point(point))
+    kernel, points, _ = prepare_stacks(kernel, as_stack(points, "point"))
+    return kernel, points
+
+
+def _features(features: Any, points: PyTree) -> tuple[int, AbstractKernel | None]:
+    """The number of frequencies, and the kernel that stands for the prior's.
+
+    Raises ValueError for anything but a number and a kernel of explicit features.
+    """
+    if not isinstance(features, AbstractKernel):
+        hint = ": or a kernel of explicit features"
+        return check_count(features, "features", hint=hint), None
+    if explicit_features(features) is None:
+        raise ValueError(
+            "features must be a number, or a kernel of explicit features, such as a FeatureMap, "
+            f"but is a {type(features).__name__}"
+        )
+    return 1, cast(as_kernel(features), dtype_of(points))
+
+
+@compiled
+def _draws(kernel, stand_in, request, key):
+    """The draws, NaN throughout where any number in them is not finite."""
+    draw = _draw(kernel, stand_in, request, key)
+    arrays, rest = eqx.partition(draw, eqx.is_inexact_array)
+    finite = _are_finite(arrays)
+    void = jax.tree.map(lambda leaf: jnp.where(finite, leaf, jnp.nan), arrays)
+    result = RESULTS.where(finite, RESULTS.successful, RESULTS.nonfinite)
+    return Solution(eqx.combine(void, rest), result, {})
+
+
+def _are_finite(arrays: PyTree) -> Bool[Array, ""]:
+    """Whether no number in them is NaN or inf."""
+    each = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(arrays)]
+    return jnp.all(jnp.array(each))
+
+
+def _draw(
+    kernel: AbstractKernel,
+    stand_in: AbstractKernel | None,
+    request: DrawRequest,
+    key: Key[Array, ""],
+) -> AbstractDraw:
+    """Draws from `GP(0, kernel)`; the draws of the innermost prior are those of its stand-in."""
+    if isinstance(kernel, FeaturePosteriorKernel):
+        return _draw_in_features(kernel, request, key)
+    if isinstance(kernel, (PosteriorKernel, WeightedPosteriorKernel)):
+        return _updated(kernel, stand_in, request, key)
+    if isinstance(kernel, InducedPosteriorKernel):
+        return _induced(kernel, stand_in, request, key)
+    if without_observations(kernel) is not kernel:
+        raise ValueError(
+            f"pathwise_sample has no rule for the covariance {type(kernel).__name__}: "
+            "process.sample draws at given points"
+        )
+    if stand_in is not None:
+        return features_draw(stand_in, request, key)
+    return prior_draw(kernel, request, key)
+
+
+def _draw_in_features(
+    kernel: FeaturePosteriorKernel, request: DrawRequest, key: Key[Array, ""]
+) -> AbstractDraw:
+    """`phi(x).L^-T z`, z standard normal: exact."""
+    normal = jax.random.normal(key, (len(kernel.lower), *request.shape), kernel.dtype)
+    flat = normal.reshape(len(normal), -1)
+    coefficients = solve_lower_transposed(kernel.lower, flat).reshape(normal.shape)
+    return FeatureDraw(kernel.prior, jnp.moveaxis(coefficients, 0, -1))
+
+
+def _induced(
+    kernel: InducedPosteriorKernel,
+    stand_in: AbstractKernel | None,
+    request: DrawRequest,
+    key: Key[Array, ""],
+) -> AbstractDraw:
+    """Matheron's rule for values at inducing points Z, whose whitened draws are `root z`."""
+    of_prior, of_values = jax.random.split(key)
+    prior = _draw(kernel.prior, stand_in, request, of_prior)
+    values = lax.map(eqx.filter_checkpoint(prior), kernel.points)
+    normal = jax.random.normal(of_values, values.shape, values.dtype)
+    flat = values.reshape(len(values), -1)
+    wanted = matmul(kernel.root, normal.reshape(flat.shape)) - solve_lower(kernel.lower, flat)
+    coefficients = solve_lower_transposed(kernel.lower, wanted).reshape(values.shape)
+    return UpdatedDraw(prior, kernel.prior, kernel.points, jnp.moveaxis(coefficients, 0, -1))
+
+
+def _updated(
+    kernel: PosteriorKernel | WeightedPosteriorKernel,
+    stand_in: AbstractKernel | None,
+    request: DrawRequest,
+    key: Key[Array, ""],
+) -> AbstractDraw:
+    """Matheron's rule."""
+    of_prior, of_noise = jax.random.split(key)
+    prior = _draw(kernel.prior, stand_in, request, of_prior)
+    # Point by point: the features of all points at once are n times what the paths hold.
+    values = lax.map(eqx.filter_checkpoint(prior), kernel.points)
+    normal = jax.random.normal(of_noise, values.shape, values.dtype)
+    weighs = isinstance(kernel, WeightedPosteriorKernel)
+    roots = kernel.roots if weighs else jnp.ones_like(kernel.noise)
+    observed = beside(roots, values) * values + beside(safe_sqrt(kernel.noise), normal) * normal
+    flat = observed.reshape(len(observed), -1)
+    solved = solve_lower_transposed(kernel.lower, solve_lower(kernel.lower, flat))
+    coefficients = -beside(roots, values) * solved.reshape(values.shape)
+    return UpdatedDraw(prior, kernel.prior, kernel.points, jnp.moveaxis(coefficients, 0, -1))

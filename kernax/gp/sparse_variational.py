@@ -1,0 +1,367 @@
+"""Variational inference by inducing points for any likelihood, in minibatches."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, Key, PyTree
+
+from kernax.core.boundary import cast, check_key, count
+from kernax.core.intervals import Interval
+from kernax.core.losses import AbstractLikelihood
+from kernax.core.numerics import chosen, stopped
+from kernax.core.parameters import Rebuild, Trainable, check_count, unconstrain
+from kernax.core.sharding import compiled, while_loop
+from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.task import Task
+from kernax.gp.approximation import ApproximatePosterior, check_observations
+from kernax.gp.inducing import NormalAtInducing, check_inducing_points, factor_at, process_of
+from kernax.gp.inducing_normal import (
+    Batch,
+    InducingNormal,
+    Marginals,
+    Natural,
+    SparseModel,
+    batch_loss,
+    marginals,
+    stepped,
+)
+from kernax.gp.means import means_at
+from kernax.gp.process import GaussianProcess
+
+_STILL = optax.identity()
+_RATE = Interval(0.0, 1.0, (False, True))
+
+
+def svgp(
+    process: GaussianProcess,
+    X: PyTree,
+    y: ArrayLike,
+    likelihood: AbstractLikelihood,
+    Z: PyTree,
+    *,
+    optimiser: optax.GradientTransformation | None,
+    steps: int,
+    key: Key[Array, ""],
+    batch_size: int | None = None,
+    rate: ArrayLike = 0.1,
+    weights: ArrayLike | None = None,
+    trainable: Trainable | None = None,
+    throw: bool = True,
+) -> Solution[ApproximatePosterior]:
+    """The process given observations of any likelihood, through m inducing points, by minibatches.
+
+    Maximises `sum_i w_i E[log p(y_i | f(x_i))] - KL(q(v) | N(0, I))`, at most the log evidence,
+    over normal distributions q of the whitened values v at Z (Hensman, Matthews & Ghahramani 2015),
+    and over the parameters of process and likelihood, and Z. A step takes the terms of
+    `batch_size` points, times n / batch_size, and moves both: q by its natural gradient of length
+    `rate` (Salimbeni, Eleftheriadis & Hensman 2018), everything else by `optimiser`. With
+    observations that are normal, all points in each batch and a rate of one, the first step finds
+    the q of `sgpr`. A step takes O(batch_size m^2 + m^3) operations.
+
+    Arguments:
+        process, X, y, likelihood, weights: as for `laplace`. The process and the likelihood are
+            where learning starts.
+        Z: a stack of m inducing points, to start from.
+        optimiser: any of optax, made once; None keeps process, likelihood and Z as they are.
+        steps: the number of steps; another number compiles again.
+        key: draws the batches, a new order of the points each time no whole batch is left.
+        batch_size: points in a batch, at most n. None takes all.
+        rate: of the natural gradient, in (0, 1]: a q is the average over some 1 / rate batches.
+        trainable: as for `unconstrain`, of paths such as `process.covariance.lengthscale`,
+            `likelihood.noise` and `Z`; says what the optimiser moves.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is an `ApproximatePosterior` with what was learned:
+        `posterior.likelihood`, and of `posterior.process.covariance` the `prior` and the `points`
+        Z; its `log_evidence` is the bound on all data at the end. No reverse-mode derivative goes
+        through the steps. Stats: `log_evidence`; `losses` (steps,), minus the bound a point, of
+        each batch; `steps`; `skipped`, the natural gradients that would have left no distribution,
+        as may happen where a likelihood is not log-concave. `nonfinite` if a batch gave NaN, where
+        it stops, with the last finite model as its value.
+
+    Raises:
+        ValueError: bad shapes or values.
+        NonFiniteError: a bound or its gradient was not finite; smaller steps may help.
+    """
+    task, model = _checked("svgp", process, X, y, likelihood, Z, weights)
+    check_key(key)
+    length = task.scalar(rate, "rate", _RATE)
+    size = _checked_batch_size(batch_size, task.n)
+    if optimiser is None:
+        optimiser = _STILL
+        trainable = _nothing
+    theta, rebuild = unconstrain(model, trainable)
+    problem = _Problem(task, rebuild, optimiser, length, key, size)
+    solution = _svgp(problem, theta, check_count(steps, "steps"))
+    hint = f"svgp with {task.kernel_name}: smaller steps of the optimiser may help."
+    return finish(solution, throw, hint, quiet=True)
+
+
+def _checked(
+    verb: str,
+    process: GaussianProcess,
+    X: PyTree,
+    y: ArrayLike,
+    likelihood: AbstractLikelihood,
+    Z: PyTree,
+    weights: ArrayLike | None,
+) -> tuple[Task, SparseModel]:
+    """The task of a verb and its model, in one dtype. Raises ValueError for what does not fit."""
+    task, mean, likelihood = check_observations(
+        verb, process, X, y, likelihood, weights, holds_gram=False
+    )
+    jax.eval_shape(lambda: means_at(mean, task))
+    prior = GaussianProcess(task.kernel, mean)
+    return task, SparseModel(prior, likelihood, check_inducing_points(task, Z))
+
+
+def _checked_batch_size(batch_size: int | None, n: int) -> int:
+    """How many points a batch has. Raises ValueError unless there are as many."""
+    if batch_size is None:
+        return n
+    if check_count(batch_size, "batch_size") > n:
+        raise ValueError(f"batch_size must be at most {n}, the points, but is {batch_size}")
+    return int(batch_size)
+
+
+def _nothing(path: str, value: Array) -> bool:
+    return False
+
+
+def svgp_bound(
+    process: GaussianProcess,
+    X: PyTree,
+    y: ArrayLike,
+    likelihood: AbstractLikelihood,
+    Z: PyTree,
+    q: InducingNormal,
+    *,
+    weights: ArrayLike | None = None,
+    total: int | None = None,
+) -> Float[Array, ""]:
+    """`(total / n) sum_i w_i E[log p(y_i | f(x_i))] - KL(q(v) | N(0, I))`, which `svgp` maximises:
+    an unbiased estimate where the n points are a random batch of `total`, for loops of one's own.
+
+    Arguments are those of `svgp`, and:
+        q: the distribution of the whitened values at Z; its `mean` and `root` may be learned.
+        total: the number of all points; n unless it is given.
+
+    Differentiable in everything. NaN where k(Z, Z) has no Cholesky factor. Raises ValueError for
+    bad shapes or values.
+    """
+    task, model = _checked("svgp_bound", process, X, y, likelihood, Z, weights)
+    _check_normal(q, count(model.Z))
+    total = task.n if total is None else check_count(total, "total", task.n)
+    scale = jnp.asarray(total / task.n, task.dtype)
+    batch = Batch(task.X, task.y, task.weights.values)
+    return _bound(model, cast(q, task.dtype), batch, scale)
+
+
+def _check_normal(q: InducingNormal, m: int) -> None:
+    """Raises ValueError for a distribution of another number of values."""
+    if q.mean.shape != (m,) or q.root.shape != (m, m):
+        raise ValueError(
+            f"q must have shapes ({m},) and ({m}, {m}) to go with {m} inducing points, but has "
+            f"shapes {q.mean.shape} and {q.root.shape}"
+        )
+
+
+@compiled
+def _bound(model, q, batch, scale):
+    """The bound, estimated from a batch."""
+    return -scale * batch_loss(model, marginals(model, q, batch.X), batch) - q.divergence()
+
+
+class _Problem(eqx.Module):
+    """What is learned from what, and how; constant during a run."""
+
+    task: Task
+    rebuild: Rebuild
+    optimiser: optax.GradientTransformation
+    rate: Float[Array, ""]
+    key: Key[Array, ""]
+    batch_size: int = eqx.field(static=True)
+
+    def batch(self, places: Int[Array, " b"]) -> Batch:
+        """The points at `places`."""
+        X = jax.tree.map(lambda leaf: leaf[places], self.task.X)
+        return Batch(X, self.task.y[places], self.task.weights.values[places])
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether every batch is all points."""
+        return self.batch_size == self.task.n
+
+    @property
+    def scale(self) -> float:
+        """How much a point of a batch counts."""
+        return self.task.n / self.batch_size
+
+
+class _Known(eqx.Module):
+    """The last parameters and distribution whose loss was finite."""
+
+    theta: list[Array]
+    q: InducingNormal
+
+
+class _State(eqx.Module):
+    """Where the run stands."""
+
+    theta: list[Array]
+    memory: Any
+    natural: Natural
+    q: InducingNormal
+    order: Int[Array, " n"]
+    losses: Float[Array, " steps"]
+    step: Int[Array, ""]
+    skipped: Int[Array, ""]
+    sound: Bool[Array, ""]
+    known: _Known
+
+
+def _model(problem: _Problem, theta: list[Array]) -> SparseModel:
+    """optax sees the parameters as a list, in the order of their names."""
+    paths = sorted(path for path, _, _ in problem.rebuild.entries)
+    return problem.rebuild(dict(zip(paths, theta)))
+
+
+def _advanced(problem: _Problem, state: _State) -> _State:
+    """A step of everything."""
+    order, places = _next_batch(problem, state)
+    batch = problem.batch(places)
+    objective = partial(_objective, problem, state.q, batch)
+    (loss, (model, at)), gradient = jax.value_and_grad(objective, has_aux=True)(state.theta)
+    theta, memory = _moved(problem, state, loss, gradient, objective)
+    sound = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(gradient))
+    natural = stepped(state.natural, model, at, batch, problem.scale, problem.rate)
+    return _State(
+        theta=chosen(sound, theta, state.theta),
+        memory=chosen(sound, memory, state.memory),
+        order=order,
+        losses=state.losses.at[state.step].set(loss),
+        step=state.step + 1,
+        sound=sound,
+        known=chosen(sound, _Known(state.theta, state.q), state.known),
+        **_distribution_after(state, natural, sound),
+    )
+
+
+def _distribution_after(state: _State, natural: Natural, sound: Bool[Array, ""]) -> dict[str, Any]:
+    """q after its step, or as it was where that is no distribution."""
+    q = natural.normal()
+    possible = jnp.all(jnp.isfinite(q.root)) & jnp.all(jnp.isfinite(q.mean))
+    return {
+        "natural": chosen(sound & possible, natural, state.natural),
+        "q": chosen(sound & possible, q, state.q),
+        "skipped": state.skipped + (sound & ~possible).astype(jnp.int32),
+    }
+
+
+def _objective(
+    problem: _Problem, q: InducingNormal, batch: Batch, theta: list[Array]
+) -> tuple[Array, tuple[SparseModel, Marginals]]:
+    """Minus the bound a point, and from what it was computed, as a constant."""
+    model = _model(problem, theta)
+    at = marginals(model, q, batch.X)
+    loss = problem.scale * batch_loss(model, at, batch) + q.divergence()
+    return loss / problem.task.n, stopped((model, at))
+
+
+def _next_batch(problem: _Problem, state: _State) -> tuple[Int[Array, " n"], Int[Array, " b"]]:
+    """The order of the points, drawn again where all were used, and the places of a batch."""
+    if problem.takes_all:
+        return state.order, state.order
+    turn = state.step % (problem.task.n // problem.batch_size)
+    key = jax.random.fold_in(problem.key, state.step)
+    again = partial(jax.random.permutation, key)
+    order = lax.cond(turn == 0, again, lambda order: order, state.order)
+    first = turn * problem.batch_size
+    return order, lax.dynamic_slice_in_dim(order, first, problem.batch_size)
+
+
+def _moved(
+    problem: _Problem, state: _State, loss: Array, gradient: list[Array], objective: Callable
+) -> tuple[list[Array], Any]:
+    """The parameters after a step of the optimiser, and what it remembers."""
+    optimiser = optax.with_extra_args_support(problem.optimiser)
+    of = lambda theta: objective(theta)[0]
+    with jax.numpy_dtype_promotion("standard"):  # optax mixes float and integer counters
+        updates, memory = optimiser.update(
+            gradient, state.memory, state.theta, value=loss, grad=gradient, value_fn=of
+        )
+    theta: Any = optax.apply_updates(state.theta, updates)
+    return theta, memory
+
+
+@compiled
+def _svgp(problem, theta, steps):
+    """The posterior after all steps, with its bound on all data."""
+    goes_on = lambda state: state.sound & (state.step < steps)
+    start = _before_any_step(problem, [theta[path] for path in sorted(theta)], steps)
+    end = while_loop(goes_on, partial(_advanced, problem), start)
+    bound = _bound_of_all(problem, _model(problem, end.theta), end.q)
+    sound = end.sound & jnp.isfinite(bound)
+    result = RESULTS.where(sound, RESULTS.successful, RESULTS.nonfinite)
+    kept = chosen(sound, _Known(end.theta, end.q), end.known)
+    model = _model(problem, kept.theta)
+    process = _process(problem, model, kept.q)
+    posterior = ApproximatePosterior(process, model.likelihood, bound, None, None)
+    stats = {
+        "log_evidence": bound,
+        "losses": end.losses,
+        "steps": end.step,
+        "skipped": end.skipped,
+    }
+    return Solution(posterior, result, stats)
+
+
+def _before_any_step(problem: _Problem, theta: list[Array], steps: int) -> _State:
+    """With q the prior."""
+    dtype = problem.task.dtype
+    q = InducingNormal.prior(count(problem.rebuild.model.Z), dtype)
+    return _State(
+        theta=theta,
+        memory=problem.optimiser.init(theta),
+        natural=Natural(q.mean, q.root),
+        q=q,
+        order=jnp.arange(problem.task.n, dtype=jnp.int32),
+        losses=jnp.full(steps, jnp.nan, dtype),
+        step=jnp.zeros((), jnp.int32),
+        skipped=jnp.zeros((), jnp.int32),
+        sound=jnp.array(True),
+        known=_Known(theta, q),
+    )
+
+
+def _process(problem: _Problem, model: SparseModel, q: InducingNormal) -> GaussianProcess:
+    """The posterior of f under q."""
+    kernel = model.process.covariance
+    task = eqx.tree_at(lambda task: task.kernel, problem.task, kernel)
+    lower = factor_at(kernel, model.Z).lower
+    values = NormalAtInducing(model.Z, lower, q.mean[:, None], q.root)
+    # The last finite model is one, should a batch have stopped it.
+    return process_of(task, model.process.mean, values, RESULTS.successful)
+
+
+def _bound_of_all(problem: _Problem, model: SparseModel, q: InducingNormal) -> Float[Array, ""]:
+    """The bound on all data, a batch at a time."""
+    n = problem.task.n
+    b = problem.batch_size
+    places = jnp.arange(-(-n // b) * b, dtype=jnp.int32).reshape(-1, b)
+
+    def of_batch(places: Int[Array, " b"]) -> Float[Array, ""]:
+        # The last batch repeats the last point, with weight zero.
+        batch = problem.batch(jnp.minimum(places, n - 1))
+        weights = jnp.where(places < n, batch.weights, 0)
+        batch = Batch(batch.X, batch.y, weights)
+        return batch_loss(model, marginals(model, q, batch.X), batch)
+
+    return -jnp.sum(lax.map(of_batch, places)) - q.divergence()

@@ -1,0 +1,82 @@
+"""Draws of Gaussian processes, as functions, for kernels that core does not know."""
+
+import jax
+from jaxtyping import Array, Float, Key
+
+from kernax.core.draws import AbstractDraw, DrawRequest, prior_draw
+from kernax.core.numerics import matmul, vectors
+from kernax.core.parameters import data
+from kernax.kernels.combinators import Modulated, On, Warped
+from kernax.kernels.dot_product import Linear
+
+
+class LinearDraw(AbstractDraw):
+    """`c.x`, of `Linear`."""
+
+    coefficients: Float[Array, "*draws d"] = data()
+
+    def __call__(self, x):
+        return matmul(self.coefficients, x)
+
+    def chosen(self, place):
+        return LinearDraw(self.coefficients[place])
+
+
+@prior_draw.register
+def _(kernel: Linear, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
+    point, _ = vectors(request.point, request.point)
+    return LinearDraw(jax.random.normal(key, (*request.shape, len(point)), point.dtype))
+
+
+class PartDraw(AbstractDraw):
+    """`f(x[where])`, of `On(k, where)`."""
+
+    kernel: On = data()
+    draw: AbstractDraw = data()
+
+    def __call__(self, x):
+        return self.draw(self.kernel.part(x))
+
+    def chosen(self, place):
+        return PartDraw(self.kernel, self.draw.chosen(place))
+
+
+@prior_draw.register
+def _(kernel: On, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
+    return PartDraw(kernel, prior_draw(kernel.kernel, request.mapped(kernel.part), key))
+
+
+class WarpedDraw(AbstractDraw):
+    """`f(phi(x))`, of `Warped(k, phi)`."""
+
+    kernel: Warped = data()
+    draw: AbstractDraw = data()
+
+    def __call__(self, x):
+        return self.draw(self.kernel.phi(x))
+
+    def chosen(self, place):
+        return WarpedDraw(self.kernel, self.draw.chosen(place))
+
+
+@prior_draw.register
+def _(kernel: Warped, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
+    return WarpedDraw(kernel, prior_draw(kernel.kernel, request.mapped(kernel.phi), key))
+
+
+class ModulatedDraw(AbstractDraw):
+    """`g(x) f(x)`, of `Modulated(k, g)`."""
+
+    kernel: Modulated = data()
+    draw: AbstractDraw = data()
+
+    def __call__(self, x):
+        return self.kernel.f(x) * self.draw(x)
+
+    def chosen(self, place):
+        return ModulatedDraw(self.kernel, self.draw.chosen(place))
+
+
+@prior_draw.register
+def _(kernel: Modulated, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
+    return ModulatedDraw(kernel, prior_draw(kernel.kernel, request, key))

@@ -1,0 +1,155 @@
+"""Kernels of a model's gradients: the tangent kernel of a network, the Fisher kernel of a density.
+
+Parameters of a model are those that `unconstrain` would list: the weights of a network, what a
+module declares, and not what it holds as `data()`.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.boundary import as_stack, cast, dtype_of
+from kernax.core.features import Features, explicit_features
+from kernax.core.functions import as_module
+from kernax.core.kernel import AbstractKernel
+from kernax.core.numerics import dot, is_concrete, matmul
+from kernax.core.parameters import as_floats, data, parameters
+from kernax.core.solves import solve_lower
+
+
+def _gradients(model: Any, x: PyTree) -> list[Array]:
+    """The derivative of every output of `model(x)` in each parameter: arrays (*outputs, *shape)."""
+    places = {entry.place for entry in parameters(model)}
+    leaves, structure = jax.tree.flatten(model)
+
+    def at(learned: dict[int, Array]) -> Array:
+        return jax.tree.unflatten(
+            structure, [learned.get(i, leaf) for i, leaf in enumerate(leaves)]
+        )(x)
+
+    slopes = jax.jacrev(at)({place: leaves[place] for place in places})
+    return [slopes[place] for place in sorted(places)]
+
+
+def _check_has_parameters(model: Any, name: str) -> None:
+    """Raises ValueError for a function without parameters, whose gradient is empty."""
+    if not jax.tree.leaves(model) or not parameters(model):
+        raise ValueError(
+            f"{name} has no parameters, so that there is no gradient to compare: pass a module, or "
+            "Custom(function, parameters)"
+        )
+
+
+def _matrix(value: Any) -> Any:
+    """A matrix as an array of floats, or None."""
+    return None if value is None else as_floats(value)
+
+
+class TangentKernel(AbstractKernel):
+    """`sum_o grad f_o(x) . grad f_o(z)`, gradients of a network's outputs f_o in its parameters.
+
+    The neural tangent kernel of this network, at these parameters (Jacot et al. 2018, eq. 3; with
+    several outputs its trace over them). Gradient descent on squares in a wide network fits nearly
+    what `kernel_ridge` with this kernel and a ridge near zero does. The kernel is learned through
+    the network's parameters.
+
+    A Gram matrix is a product of gradients, n x p for p parameters, of which no more than a fixed
+    budget are held at one time: half of the time of a product of Jacobian and vector for each pair.
+    With fewer parameters than points, gradients are features, and K is never held. One prediction
+    takes the gradients at all n points; `values` of an expansion keeps to the budget.
+    """
+
+    network: Callable = eqx.field(converter=as_module)
+
+    mirrors: ClassVar[bool] = True
+
+    def __check_init__(self):
+        _check_has_parameters(self.network, "network")
+
+    def __call__(self, x, z):
+        return dot(_gradients(self.network, x), _gradients(self.network, z))
+
+
+@explicit_features.register
+def _(kernel: TangentKernel) -> Features | None:
+    return lambda x: jnp.concatenate([slope.ravel() for slope in _gradients(kernel.network, x)])
+
+
+class FisherKernel(AbstractKernel):
+    """`U(x)^T J^-1 U(z)`, scores `U(x) = grad log p(x)` of a density in its p parameters.
+
+    Two points are alike if they pull the parameters the same way (Jaakkola & Haussler 1999, section
+    2). J is the `information` (p, p), Fisher's matrix `E U(x) U(x)^T`, in the order of
+    `kernax.describe(log_density)`; without one it is the identity, as is usual where p is large.
+    `of_sample` takes J from a sample. With J the kernel is the same for any smooth choice of
+    parameters.
+
+    Raises ValueError for a matrix that is not symmetric positive definite, and for a density
+    without parameters.
+    """
+
+    log_density: Callable = eqx.field(converter=as_module)
+    information: Float[Array, "p p"] | None = data(converter=_matrix, default=None)
+
+    mirrors: ClassVar[bool] = True
+
+    def __check_init__(self):
+        _check_has_parameters(self.log_density, "log_density")
+        if self.information is not None:
+            size = sum(entry.value.size for entry in parameters(self.log_density))
+            _check_information(self.information, size)
+
+    @staticmethod
+    def of_sample(log_density: Callable, X: PyTree) -> "FisherKernel":
+        """With `J = mean_i U(x_i) U(x_i)^T` over a stack of more points than parameters, which
+        tends to Fisher's information where the points come from the density.
+        """
+        X = as_stack(X, "X")
+        model = cast(as_module(log_density), dtype_of(X))
+        U = jax.vmap(FisherKernel(model).score)(X)
+        return FisherKernel(model, matmul(U.T, U) / len(U))
+
+    def __call__(self, x, z):
+        return dot(self.score(x), self.score(z))
+
+    def score(self, x: PyTree) -> Float[Array, " p"]:
+        """`L^-1 U(x)` with `J = L L^T`."""
+        slopes = _gradients(self.log_density, x)
+        entries = parameters(self.log_density)
+        if any(slope.ndim > entry.value.ndim for slope, entry in zip(slopes, entries)):
+            raise ValueError("log_density must return a scalar, log p(x)")
+        U = jnp.concatenate([slope.ravel() for slope in slopes])
+        if self.information is None:
+            return U
+        return solve_lower(jnp.linalg.cholesky(self.information), U)
+
+
+@explicit_features.register
+def _(kernel: FisherKernel) -> Features | None:
+    return kernel.score
+
+
+def _check_information(J: Array, size: int) -> None:
+    """Raises ValueError unless J is (size, size), symmetric and positive definite, as is known."""
+    if J.shape != (size, size):
+        raise ValueError(
+            f"information must have shape {size, size}, for {size} parameters, but has {J.shape}"
+        )
+    if not is_concrete(J):
+        return
+    values = np.asarray(J, float)
+    symmetric = np.allclose(values, values.T, rtol=0, atol=1e-5 * np.abs(values).max())
+    eps = float(jnp.finfo(J.dtype).eps)
+    finite = np.isfinite(values).all()
+    eigenvalues = np.linalg.eigvalsh(values) if finite else np.array([np.nan])
+    if not (symmetric and eigenvalues[0] > size * eps * eigenvalues[-1]):
+        raise ValueError(
+            "information must be symmetric and positive definite, but its eigenvalues go from "
+            f"{eigenvalues[0]:.3g} to {eigenvalues[-1]:.3g}: more points than parameters, or "
+            "parameters that can be told apart"
+        )

@@ -1,0 +1,113 @@
+"""The distribution of counts that a latent process predicts, and its quantiles."""
+
+import importlib
+import math
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from kernax.core.likelihoods import NegativeBinomial
+from kernax.core.losses import AbstractLikelihood, Poisson
+
+_NODES = 192
+_REACH = 8.6  # deviations, beyond which a normal distribution has nothing in float64
+
+
+def distribution_of_counts(
+    likelihood: AbstractLikelihood,
+    counts: Float[np.ndarray, " n"],
+    mean: Float[np.ndarray, " n"],
+    variance: Float[np.ndarray, " n"],
+) -> Float[np.ndarray, " n"]:
+    """`P(y <= k) = E[P(y <= k | f)]` for `f ~ N(mean, variance)`, the rate exp(f).
+
+    `P(y <= k | f) = P(g > f)`, g the logarithm of a Gamma(k + 1) variable for `Poisson`, and of its
+    ratio to one of Gamma(1 / dispersion), over the dispersion, for `NegativeBinomial`. Where the
+    deviation of g is at least a node's distance, the expectation is taken by the trapezoid rule.
+    Where it is less, eleven times less than that of f, g is as good as normal. Measured errors are
+    at most 3e-5 for dispersions up to 1/2 and variances up to 900, mostly 1e-8. Zero for k < 0.
+    """
+    deviation = np.sqrt(variance)
+    centre, spread = _logarithms(likelihood, counts)
+    by_nodes = _by_nodes(likelihood, counts, mean, deviation)
+    as_normal = _special().ndtr((centre - mean) / np.hypot(deviation, spread))
+    step = 2 * _REACH / (_NODES - 1) * deviation
+    return np.where(counts < 0, 0, np.where(step <= spread, by_nodes, as_normal))
+
+
+def _by_nodes(
+    likelihood: AbstractLikelihood, counts: np.ndarray, mean: np.ndarray, deviation: np.ndarray
+) -> Float[np.ndarray, " n"]:
+    """The expectation over f by the trapezoid rule."""
+    places = np.linspace(-_REACH, _REACH, _NODES)
+    weights = np.exp(-(places**2) / 2)
+    f = mean[:, None] + deviation[:, None] * places
+    k = np.maximum(counts, 0)[:, None]
+    return _given(likelihood, k, f) @ (weights / weights.sum())
+
+
+def _given(
+    likelihood: AbstractLikelihood, counts: np.ndarray, f: np.ndarray
+) -> Float[np.ndarray, "n m"]:
+    """`P(y <= k | f)`."""
+    rate = np.exp(np.minimum(f, 700.0))
+    if isinstance(likelihood, Poisson):
+        return _special().gammaincc(counts + 1, rate)
+    size = _size(likelihood)
+    return _special().betainc(size, counts + 1, size / (size + rate))
+
+
+def _logarithms(likelihood: AbstractLikelihood, counts: np.ndarray) -> tuple[Any, Any]:
+    """The mean and the deviation of g."""
+    special = _special()
+    shape = np.maximum(counts, 0) + 1
+    mean = special.digamma(shape)
+    variance = special.polygamma(1, shape)
+    if isinstance(likelihood, Poisson):
+        return mean, np.sqrt(variance)
+    size = _size(likelihood)
+    mean = mean - special.digamma(size) + math.log(size)
+    return mean, np.sqrt(variance + special.polygamma(1, size))
+
+
+def _size(likelihood: AbstractLikelihood) -> float:
+    """1 / dispersion. Raises ValueError for a likelihood of no counts."""
+    if not isinstance(likelihood, NegativeBinomial):
+        raise ValueError(f"{type(likelihood).__name__} is no likelihood of counts")
+    return 1 / float(likelihood.dispersion)
+
+
+def quantile_of_counts(
+    likelihood: AbstractLikelihood,
+    share: float,
+    mean: Float[np.ndarray, " n"],
+    variance: Float[np.ndarray, " n"],
+    moments: tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]],
+) -> Float[np.ndarray, " n"]:
+    """The smallest counts k with `P(y <= k) >= share`, 0 < share < 1.
+
+    Arguments:
+        mean, variance: of f, one for each row.
+        moments: the mean and the variance of y. By Cantelli's inequality a quantile is at most
+            `sqrt(share / (1 - share))` deviations above the mean, and `sqrt((1 - share) / share)`
+            below.
+    """
+    known = np.isfinite(moments[0] + moments[1])
+    centre = np.where(known, moments[0], 0)
+    spread = np.sqrt(np.where(known, moments[1], 0))
+    below = np.floor(centre - spread * math.sqrt((1 - share) / share)) - 1
+    low = np.maximum(below, -1.0)  # P(y <= low) < share
+    high = np.ceil(centre + spread * math.sqrt(share / (1 - share)))
+    # Beyond 2^53 there are no two neighbouring integers.
+    while np.any(high - low > np.maximum(1, 1e-15 * high)):
+        middle = np.floor((low + high) / 2)
+        enough = distribution_of_counts(likelihood, middle, mean, variance) >= share
+        low = np.where(enough, low, middle)
+        high = np.where(enough, middle, high)
+    return np.where(known, high, np.nan)
+
+
+def _special() -> Any:
+    """SciPy's special functions, which take a moment to import."""
+    return importlib.import_module("scipy.special")

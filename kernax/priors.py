@@ -1,0 +1,27 @@
+"""Prior densities of parameters, for `log_prior(model, priors)`: a term of a loss, or of the log
+density that a sampler takes. Your own is a subclass of `AbstractPrior`.
+"""
+
+from kernax.core.priors import (
+    AbstractPrior,
+    Beta,
+    Gamma,
+    HalfCauchy,
+    HalfNormal,
+    InverseGamma,
+    LogNormal,
+    Normal,
+    log_prior,
+)
+
+__all__ = [
+    "log_prior",
+    "Normal",
+    "LogNormal",
+    "Gamma",
+    "InverseGamma",
+    "HalfNormal",
+    "HalfCauchy",
+    "Beta",
+    "AbstractPrior",
+]

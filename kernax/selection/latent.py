@@ -1,0 +1,212 @@
+"""Learning a kernel for classes and counts by the approximate evidence of a Gaussian process.
+
+The process is a latent function f: its values are log odds, or logarithms of rates.
+"""
+
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.kernel import AbstractKernel
+from kernax.core.likelihoods import Categorical, NegativeBinomial, Probit
+from kernax.core.losses import AbstractLikelihood, Bernoulli, Poisson
+from kernax.core.parameters import real
+from kernax.core.solution import Solution
+from kernax.gp.approximation import ApproximatePosterior
+from kernax.gp.classes import CategoricalPosterior
+from kernax.gp.expectation_propagation import expectation_propagation
+from kernax.gp.laplace import laplace
+from kernax.gp.means import FixedMean
+from kernax.gp.process import GaussianProcess
+from kernax.gp.variational import variational
+from kernax.selection.folds import Folds
+from kernax.selection.priors import Priors
+from kernax.selection.rows import rows_of
+from kernax.selection.stages import MOST_ROWS, Choice, Together, choose
+
+
+class Inference(enum.StrEnum):
+    """How the posterior of the latent function is approximated."""
+
+    LAPLACE = "laplace"
+    EP = "ep"
+    VARIATIONAL = "variational"
+
+
+class Likelihood(enum.StrEnum):
+    """How a target is distributed given the value of the process."""
+
+    GAUSSIAN = "gaussian"
+    BERNOULLI = "bernoulli"
+    PROBIT = "probit"
+    POISSON = "poisson"
+    NEGATIVE_BINOMIAL = "negative-binomial"
+
+    @property
+    def of_classes(self) -> bool:
+        """Whether targets are classes."""
+        return self in (Likelihood.BERNOULLI, Likelihood.PROBIT)
+
+    @property
+    def of_counts(self) -> bool:
+        """Whether targets are counts."""
+        return self in (Likelihood.POISSON, Likelihood.NEGATIVE_BINOMIAL)
+
+
+Posterior = ApproximatePosterior | CategoricalPosterior
+_VERBS = {
+    Inference.LAPLACE: laplace,
+    Inference.EP: expectation_propagation,
+    Inference.VARIATIONAL: variational,
+}
+# A step of Laplace's approximation takes some ten factorisations. The others take dozens, and for
+# the derivative a factor of a matrix of twice as many rows.
+_MOST_ROWS_OF_SITES = 200
+_LEAST_DISPERSION = 0.01
+
+
+class LatentModel(eqx.Module):
+    """A kernel, the constant mean of the process, and a likelihood whose parameters are learned.
+
+    Of several classes the mean has one value for each.
+    """
+
+    kernel: AbstractKernel
+    likelihood: AbstractLikelihood | Categorical
+    mean: Float[Array, "*classes"] = real(default=0.0)
+    inference: Inference = eqx.field(static=True, default=Inference.LAPLACE)
+
+
+def most_rows(inference: Inference) -> int:
+    """The number of rows that a kernel is learned from, at most."""
+    return MOST_ROWS if inference == Inference.LAPLACE else _MOST_ROWS_OF_SITES
+
+
+def start_of(
+    kernel: AbstractKernel, likelihood: Likelihood, inference: Inference, y: np.ndarray
+) -> LatentModel:
+    """A model whose process has no effect: its constant mean predicts the mean of y.
+
+    Arguments:
+        y: -1 and +1 of both kinds, or counts that are not all zero (n,); or one-hot columns of
+            several classes (n, c), none of them empty.
+    """
+    if y.ndim == 2:
+        return _model(kernel, Categorical(), np.log(np.mean(y, 0)), inference)
+    of_mean = np.mean(y)
+    if likelihood == Likelihood.BERNOULLI:
+        share = (1 + of_mean) / 2
+        return _model(kernel, Bernoulli(), np.log(share / (1 - share)), inference)
+    if likelihood == Likelihood.PROBIT:
+        share = (1 + of_mean) / 2
+        return _model(kernel, Probit(), jax.scipy.special.ndtri(share), inference)
+    if likelihood == Likelihood.POISSON:
+        return _model(kernel, Poisson(), np.log(of_mean), inference)
+    # By moments: the variance is `mean + dispersion mean^2`.
+    dispersion = max((np.var(y) - of_mean) / of_mean**2, _LEAST_DISPERSION)
+    counts = NegativeBinomial(jnp.asarray(dispersion))
+    return _model(kernel, counts, np.log(of_mean), inference)
+
+
+def _model(kernel: AbstractKernel, likelihood: Any, mean: Any, inference: Inference) -> LatentModel:
+    return LatentModel(kernel, likelihood, jnp.asarray(mean), inference)
+
+
+def constant_log_densities(model: LatentModel, y: Array) -> Float[Array, " n"]:
+    """`log p(y_i | f)` where f is the mean of the process everywhere."""
+    return -model.likelihood(y, jnp.full_like(y, model.mean))
+
+
+def posterior_of(
+    model: LatentModel,
+    X: PyTree,
+    y: Array,
+    weights: Array | None = None,
+    throw: bool = True,
+) -> Solution[Posterior]:
+    """The posterior of points X and targets y: -1 and +1 or counts (n,), or one-hot (n, c)."""
+    process = GaussianProcess(model.kernel, FixedMean(model.mean))
+    verb: Callable = _VERBS[model.inference]
+    return verb(process, X, y, model.likelihood, weights=weights, throw=throw)
+
+
+def evidence_loss(
+    model: LatentModel,
+    X: PyTree,
+    y: Array,
+    folds: Folds,
+    priors: Priors,
+    together: Together,
+) -> Array:
+    """Minus the log evidence of the rows in any of the folds, with the priors, for each row.
+
+    Other rows have a weight of zero, so that one program learns from all rows and from some.
+    """
+    model = together(model)
+    places = folds.score.reshape(-1)
+    weights = jnp.zeros_like(y, shape=len(y)).at[places].add(folds.score_weights.reshape(-1))
+    posterior = posterior_of(model, X, y, weights, throw=False).value
+    return (priors.penalty(model) - posterior.log_evidence) / jnp.sum(weights)
+
+
+def fold_losses(model: LatentModel, X: PyTree, y: Array, fold: Folds) -> Float[Array, " v"]:
+    """`-log p(y_i)` of each row that a fold scores, under the posterior of its other rows."""
+    X_learn = rows_of(X, fold.learn)
+    posterior = _traced_posterior(model, X_learn, y[fold.learn], fold.learn_weights)
+    return _losses(posterior, rows_of(X, fold.score), y[fold.score])
+
+
+# Two programs, which compile in half of the time of one that does both.
+@eqx.filter_jit
+def _traced_posterior(model: LatentModel, X: PyTree, y: Array, weights: Array) -> Posterior:
+    """The posterior, without warnings, which a fold is not worth."""
+    return posterior_of(model, X, y, weights, throw=False).value
+
+
+@eqx.filter_jit
+def _losses(posterior: Posterior, X: PyTree, y: Array) -> Float[Array, " v"]:
+    return -jax.vmap(posterior.log_density)(X, y)
+
+
+def learn_latent(
+    start: LatentModel,
+    X: PyTree,
+    y: Array,
+    labels: np.ndarray,
+    *,
+    with_priors: bool = True,
+    progress: Callable[[Sequence[Folds]], Iterable[Folds]] = iter,
+) -> Choice:
+    """Maximises the approximate evidence over kernel, mean and likelihood, in stages.
+
+    Each stage is kept only if it pays on rows that it has not seen, by their log density.
+
+    Arguments:
+        start: the model as written.
+        X, y: points, and -1 and +1 or counts (n,), or one-hot columns (n, c).
+        labels: names by which folds are balanced (n,); one name for all counts.
+        with_priors: weak priors, as for `learn_process`.
+        progress: as for `choose`.
+    """
+    return choose(
+        start,
+        X,
+        y,
+        labels,
+        evidence_loss,
+        fold_losses,
+        _as_they_are,
+        shared="mean, scales",
+        with_priors=with_priors,
+        progress=progress,
+    )
+
+
+def _as_they_are(losses: Array, y: Array) -> Array:
+    return losses
