@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from kernax.cli import classify as classes
 from kernax.cli.app import app
-from kernax.cli.choice import Choice
 from kernax.cli.job import Split, split_rows
+from kernax.cli.plan import Plan
 from kernax.cli.table import Column, Table
 from kernax.core.solution import RESULTS, Solution
 from kernax.preparation import Tokens
@@ -31,7 +31,7 @@ pytestmark = (
 )
 
 runner = CliRunner()
-LOGISTIC_REGRESSION = Choice("logistic", Likelihood.BERNOULLI)
+LOGISTIC_REGRESSION = Plan("logistic", Likelihood.BERNOULLI)
 
 
 def write(path, header, columns):

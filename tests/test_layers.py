@@ -34,7 +34,7 @@ NAMES = (  # modules that only say where a user finds what the package has
 )
 CORE = (
     ("numerics", "powers", "intervals", "functions", "sharding"),
-    ("parameters", "solution", "batching", "cancellation", "weights", "ranks"),
+    ("parameters", "solution", "batching", "cancellation", "weights", "ranks", "implicit"),
     ("operators", "solves"),
     ("boundary", "kernel", "losses", "description", "foreign"),
     (

@@ -11,7 +11,8 @@ from conftest import TOLERANCE, X64, needs_x64
 from jax.test_util import check_grads
 from jaxtyping import Array, Float
 
-from kernax.core.newton import AbstractConvexProblem, Misfit, implicit, newton
+from kernax.core.implicit import at_stationary_point, implicit
+from kernax.core.newton import AbstractConvexProblem, Misfit, newton
 from kernax.core.solution import RESULTS
 
 
@@ -49,6 +50,20 @@ def test_implicit_takes_pytrees_leaves_without_tangents_and_vmap():
     np.testing.assert_allclose(
         jax.vmap(jax.grad(f))(jnp.array([1.0, 8.0])), [1 / 3, 1 / 12], rtol=1e-5
     )
+
+
+@needs_x64
+def test_a_derivative_at_a_stationary_point_ignores_the_point_but_the_second_one_does_not():
+    # max over x of a x - x^4 / 4 is 3/4 a^(4/3), at the cube root of a.
+    def highest(a):
+        x = implicit(cube_root_by_bisection, cube_root_step, a)
+        return at_stationary_point(lambda x, a: a * x - x**4 / 4, x, a)
+
+    a = jnp.array(5.0)
+    check_grads(highest, (a,), 2, modes=("fwd", "rev"), rtol=1e-6)
+    np.testing.assert_allclose(jax.hessian(highest)(a), 5.0 ** (-2 / 3) / 3, rtol=1e-12)
+    aside = lambda x: at_stationary_point(lambda x, a: a * x - x**4 / 4, x, a)
+    assert jax.grad(aside)(a) == 0
 
 
 class Problem(AbstractConvexProblem):

@@ -12,14 +12,14 @@ import kernax as kx
 from kernax.selection import regression
 from kernax.selection.classification import calibrated_losses, log_losses, signs_of_columns
 from kernax.selection.folds import count_off, leaving_out
-from kernax.selection.priors import priors_around
 from kernax.selection.rows import first_of_each, held_out_of_each, rows_of
 from kernax.selection.stages import Stage, Together, choose, last_that_pays
+from kernax.selection.weak_priors import weak_priors_around
 
 
 def test_priors_are_normal_in_logarithms_around_the_start_and_an_inverse_gamma_wall_for_noise():
     start = regression.ProcessModel(2.0 * kx.RBF(jnp.array([1.0, 3.0])) + kx.Polynomial(2, 0.0))
-    priors = priors_around(start, floored=["noise"])
+    priors = weak_priors_around(start, floored=["noise"])
     assert float(priors.penalty(start)) == pytest.approx(1e-4 / 0.1, rel=1e-6)
     moved = regression.ProcessModel(
         2.0 * kx.RBF(jnp.array([1.0, 3 * np.e**2])) + kx.Polynomial(2, 0.0), jnp.asarray(1e-4)
@@ -46,7 +46,7 @@ def test_folds_balance_every_class_and_those_of_some_rows_have_the_shape_of_thos
 
 def test_lengthscales_move_together_by_their_mean_factor_or_not_at_all():
     model = lambda a, b: kx.Model(3.0 * kx.RBF(jnp.array([a, b])))
-    centres = priors_around(model(1.0, 4.0)).centres
+    centres = weak_priors_around(model(1.0, 4.0)).centres
     together = Together(jnp.asarray(True), centres)(model(2.0, 32.0))
     np.testing.assert_allclose(together.kernel.kernel.lengthscale, [4.0, 16.0], rtol=1e-5)
     apart = Together(jnp.asarray(False), centres)(model(2.0, 32.0))

@@ -15,7 +15,6 @@ from rich.console import Console
 
 from kernax.cli import options
 from kernax.cli.answers import answer_columns, summary
-from kernax.cli.choice import Choice, choose
 from kernax.cli.classify import classify
 from kernax.cli.console import (
     check_picture,
@@ -31,6 +30,7 @@ from kernax.cli.inputs import compared_columns
 from kernax.cli.job import Report, Split, kernel_of, one_per_column
 from kernax.cli.naming import parameter_names, parameter_rows
 from kernax.cli.picture import draw
+from kernax.cli.plan import Plan, plan_for
 from kernax.cli.resources import compiled_programs, expected_cost, linear_algebra_threads
 from kernax.cli.table import LEAST_ROWS, Table, listed, plural, quoted, read_columns, read_table
 from kernax.files import load_predictor, save_predictor
@@ -103,16 +103,16 @@ def fit(
         _check_files(data, plot, out)
         whole = read_table(data, target, ignore or ())
         table = compared_columns(whole, kernel, tokens)
-        choice = choose(table.target, model, likelihood, inference, restarts)
-        parts = choice.split(table, seed, tokens or Tokens.LETTERS, rows)
+        plan = plan_for(table.target, model, likelihood, inference, restarts)
+        parts = plan.split(table, seed, tokens or Tokens.LETTERS, rows)
         names |= parameter_names(kernel_of(parts, kernel), "kernel.")
         console = _console()
-        if choice.reason:
-            console.print(choice.reason, markup=False)
+        if plan.reason:
+            console.print(plan.reason, markup=False)
         _print_split(console, data, whole, parts)
         with linear_algebra_threads(len(parts.y), threads):
-            _print_cost(console, choice, len(parts.y))
-            report = learn(parts, kernel, choice, restarts, seed, not no_priors)
+            _print_cost(console, plan, len(parts.y))
+            report = learn(parts, kernel, plan, restarts, seed, not no_priors)
         _deliver(console, report, parts, out, plot)
 
 
@@ -121,9 +121,9 @@ def _console() -> Console:
     return Console(highlight=False, soft_wrap=True)
 
 
-def _print_cost(console: Console, choice: Choice, rows: int) -> None:
+def _print_cost(console: Console, plan: Plan, rows: int) -> None:
     """What learning from all rows will take, if it takes long."""
-    cost = None if choice.is_latent else expected_cost(choice.model, rows)
+    cost = None if plan.is_latent else expected_cost(plan.model, rows)
     if cost:
         console.print(cost)
 
@@ -171,15 +171,13 @@ def _inputs_in_words(parts: Split) -> str:
     return " and ".join(inputs)
 
 
-def learn(
-    parts: Split, kernel: str, choice: Choice, restarts: int, seed: int, priors: bool
-) -> Report:
+def learn(parts: Split, kernel: str, plan: Plan, restarts: int, seed: int, priors: bool) -> Report:
     """Fits a classifier, a model of counts, or a regressor."""
-    if choice.likelihood.of_classes:
-        return classify(parts, kernel, choice, priors)
-    if choice.likelihood.of_counts:
-        return count(parts, kernel, choice, priors)
-    return regress(parts, kernel, choice.model, restarts, seed, priors)
+    if plan.likelihood.of_classes:
+        return classify(parts, kernel, plan, priors)
+    if plan.likelihood.of_counts:
+        return count(parts, kernel, plan, priors)
+    return regress(parts, kernel, plan.model, restarts, seed, priors)
 
 
 def _check_options(seed: int, restarts: int, threads: int | None, rows: int | None) -> None:

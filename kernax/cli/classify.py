@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Float
 
 from kernax.cli.answers import support_vectors
-from kernax.cli.choice import Choice
 from kernax.cli.console import with_a_bar
 from kernax.cli.job import Report, Split, kernel_of
 from kernax.cli.latent import evidences, learned_latent
 from kernax.cli.naming import parameter_rows
+from kernax.cli.plan import Plan
 from kernax.cli.table import quoted
 from kernax.core.model import Model
 from kernax.errors import NonFiniteError
@@ -31,13 +31,13 @@ from kernax.selection.stages import LEAST_OF_A_CLASS, MOST_ROWS
 _Learned = Model | MachineModel | LatentModel
 
 
-def classify(parts: Split, kernel: str, choice: Choice, with_priors: bool) -> Report:
+def classify(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> Report:
     """Learns a kernel from its expression, and scores it as written and as learned.
 
     Needs 64-bit mode.
     """
-    model = choice.model
-    start = _start(parts, kernel, choice)
+    model = plan.model
+    start = _start(parts, kernel, plan)
     written = _classifier(start, parts)
     as_written = _scored(written, parts)
     chosen, remarks = _learned(start, parts, with_priors)
@@ -52,16 +52,16 @@ def classify(parts: Split, kernel: str, choice: Choice, with_priors: bool) -> Re
         },
         parameters=_rows_without_slope(chosen, parts),
         predictor=learned,
-        remarks=(*remarks, *_last_remarks(choice, parts, written, learned)),
+        remarks=(*remarks, *_last_remarks(plan, parts, written, learned)),
     )
 
 
-def _start(parts: Split, kernel: str, choice: Choice) -> _Learned:
+def _start(parts: Split, kernel: str, plan: Plan) -> _Learned:
     """The model as written."""
     written = kernel_of(parts, kernel)
-    if choice.model == GP:
-        return start_of(written, choice.likelihood, choice.inference, _targets(parts))
-    return Model(written) if choice.model == LOGISTIC else MachineModel(written)
+    if plan.model == GP:
+        return start_of(written, plan.likelihood, plan.inference, _targets(parts))
+    return Model(written) if plan.model == LOGISTIC else MachineModel(written)
 
 
 def _targets(parts: Split) -> Float[np.ndarray, "n *c"]:
@@ -73,15 +73,15 @@ def _targets(parts: Split) -> Float[np.ndarray, "n *c"]:
 
 
 def _last_remarks(
-    choice: Choice, parts: Split, written: Classifier, learned: Classifier
+    plan: Plan, parts: Split, written: Classifier, learned: Classifier
 ) -> tuple[str, ...]:
     """Of a machine the support vectors, of a process the evidence."""
-    if choice.model == SVM:
+    if plan.model == SVM:
         return (support_vectors(learned),)
     before = written.model
     after = learned.model
     if isinstance(before, Posterior) and isinstance(after, Posterior):
-        return (evidences(choice.inference, len(parts.y), before, after),)
+        return (evidences(plan.inference, len(parts.y), before, after),)
     return ()
 
 

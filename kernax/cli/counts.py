@@ -3,10 +3,10 @@
 import jax.numpy as jnp
 import numpy as np
 
-from kernax.cli.choice import Choice
 from kernax.cli.job import Report, Split, kernel_of
 from kernax.cli.latent import evidences, learned_latent
 from kernax.cli.naming import parameter_rows
+from kernax.cli.plan import Plan
 from kernax.errors import NonFiniteError
 from kernax.gp.approximation import ApproximatePosterior
 from kernax.metrics import root_mean_square_error
@@ -19,18 +19,18 @@ from kernax.selection.latent import (
 )
 
 
-def count(parts: Split, kernel: str, choice: Choice, with_priors: bool) -> Report:
+def count(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> Report:
     """Learns a kernel from its expression, and scores it as written and as learned.
 
     Needs 64-bit mode.
     """
-    start = start_of(kernel_of(parts, kernel), choice.likelihood, choice.inference, parts.y)
+    start = start_of(kernel_of(parts, kernel), plan.likelihood, plan.inference, parts.y)
     written = _regressor(start, parts)
     as_written = _scored(written, parts)
     one_name = np.zeros(len(parts.y), int)
     model, remarks = learned_latent(start, parts, parts.y, one_name, with_priors)
     learned = _regressor(model, parts)
-    of_evidence = evidences(choice.inference, len(parts.y), written.model, learned.model)
+    of_evidence = evidences(plan.inference, len(parts.y), written.model, learned.model)
     return Report(
         title=f"held-out RMSE, in units of {parts.inputs.target}, and mean negative log "
         "probability",

@@ -1,61 +1,18 @@
-"""Newton's method for convex functions, and the derivative of whatever an iterative solver returns.
-
-At a root, one more exact Newton step changes nothing; its derivative with respect to the problem's
-data, the root held fixed, is the derivative of the root. This holds for every solver, whatever path
-it took to get there.
-"""
+"""Newton's method for convex functions."""
 
 import abc
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.numerics import chosen, eps_of, positive_or_one, split_by_tangent
+from kernax.core.implicit import implicit
+from kernax.core.numerics import chosen, eps_of, positive_or_one
 from kernax.core.sharding import while_loop
 from kernax.core.solution import RESULTS, first_that_holds
-
-Root = TypeVar("Root", bound=PyTree)
-
-
-@eqx.filter_custom_jvp
-def _implicit(args, *, solve, step, refine):
-    return solve(args)
-
-
-@_implicit.def_jvp
-def _implicit_jvp(primals, tangents, *, solve, step, refine):
-    # root = N(root, args) with d N / d root = 0 there, so d root = (d N / d args) d args. The root
-    # is traced by any outer transformation through this same rule, which makes the second
-    # derivative exact as well.
-    (args,) = primals
-    (t_args,) = tangents
-    refined = solve if refine is None else lambda args: refine(solve(args), args)
-    root = _implicit(args, solve=refined, step=step, refine=None)
-    moving, known = split_by_tangent(args, t_args)
-    step_of_moving = lambda moving: step(root, eqx.combine(moving, known))
-    _, t_root = eqx.filter_jvp(step_of_moving, (moving,), (t_args,))
-    return root, t_root
-
-
-def implicit(
-    solve: Callable[[Any], Root],
-    step: Callable[[Root, Any], Root],
-    args: Any,
-    refine: Callable[[Root, Any], Root] | None = None,
-) -> Root:
-    """`solve(args)`, differentiated as one exact Newton step, `d root = d/d args step(root, args)`.
-
-    `step(root, args)` must return the root unchanged at the solution, with a derivative in its
-    first argument that vanishes there. Both functions must take all arrays they depend on through
-    `args`. Nests for derivatives of higher order. How `solve` iterates does not matter, nor how
-    loosely it converges, beyond the error of the root itself; `refine(root, args)` improves the
-    root only where it is differentiated.
-    """
-    return _implicit(args, solve=solve, step=step, refine=refine)
 
 
 class Misfit(eqx.Module):

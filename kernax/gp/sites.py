@@ -17,15 +17,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.density import factor_of, log_determinant
+from kernax.core.factors import AbstractFactor
+from kernax.core.implicit import at_stationary_point, implicit
 from kernax.core.inverse import inverse_of
 from kernax.core.likelihoods import Powered
+from kernax.core.linalg import weighted_solve
 from kernax.core.losses import AbstractLikelihood
 from kernax.core.modes import newton_fit
-from kernax.core.newton import implicit
-from kernax.core.numerics import chosen, eps_of, matmul
+from kernax.core.numerics import eps_of, matmul
 from kernax.core.operators import AbstractGram
 from kernax.core.sharding import compiled, while_loop
 from kernax.core.solution import RESULTS, first_that_holds
+from kernax.core.solvers import JitteredCholesky
 from kernax.core.solves import solve_by_lu
 from kernax.core.weights import UnitWeights
 from kernax.gp.approximation import (
@@ -65,7 +68,7 @@ class AbstractSiteRule(eqx.Module):
     def log_evidence(
         self, observations: "Observations", sites: Sites, q: "Moments"
     ) -> Float[Array, ""]:
-        """What the rule takes for `log p(y)` at its fixed point."""
+        """What the rule takes for `log p(y)` at its fixed point, where it is stationary."""
 
 
 class Observations(eqx.Module):
@@ -77,39 +80,35 @@ class Observations(eqx.Module):
 
 
 class Moments(eqx.Module):
-    """The moments of q, and what they were computed from.
+    """The moments of q, and what its rules ask of them.
 
     Attributes:
-        normal: q, as posteriors are made of it.
+        coefficients: a, with the mean `K a`.
         covariance: of all values; its diagonal holds the variances of the marginals.
         trace: `tr P`.
         log_determinant: `log |B|`.
-        figures: the `jitter` of the factor, and the `rounding` of its determinant.
     """
 
-    normal: NormalAtPoints
+    coefficients: Float[Array, " n"]
     covariance: Float[Array, "n n"]
     marginal: Marginals
     trace: Float[Array, ""]
     log_determinant: Float[Array, ""]
-    figures: dict[str, Array]
 
 
-def moments(gram: AbstractGram, sites: Sites) -> Moments:
-    """The moments of q, differentiable to every order; NaN where B has no factor."""
+def moments(gram: AbstractGram, sites: Sites, factor: AbstractFactor) -> Moments:
+    """The moments of q by a factor of B, differentiated to every order; NaN where there is none."""
     system = system_of_precisions(gram, sites.precision)
-    factor, _, figures = factor_of(system)
     P = inverse_of(factor, system)
     K = gram.as_matrix()
     covariance = matmul(K, P.as_matrix())
     coefficients = P.mv(sites.shift[:, None])[:, 0]
     return Moments(
-        normal=NormalAtPoints(system, factor, coefficients),
+        coefficients=coefficients,
         covariance=covariance,
         marginal=Marginals(matmul(K, coefficients), jnp.diagonal(covariance)),
         trace=jnp.sum(P.diagonal()),
         log_determinant=log_determinant(system, factor),
-        figures=figures,
     )
 
 
@@ -158,11 +157,7 @@ def fixed_point(
     def step(found: SiteSolution, observations: Observations) -> SiteSolution:
         return found._replace(sites=_newton_step(found.sites, observations, rule))
 
-    def refine(found: SiteSolution, observations: Observations) -> SiteSolution:
-        good = found.result == RESULTS.successful
-        return found._replace(sites=chosen(good, step(found, observations).sites, found.sites))
-
-    return implicit(solve, step, observations, refine=refine)
+    return implicit(solve, step, observations)
 
 
 def _iterated(
@@ -239,7 +234,8 @@ def _change(sites: Sites, wanted: Sites, marginal: Marginals) -> Float[Array, ""
 
 def _newton_step(sites: Sites, observations: Observations, rule: AbstractSiteRule) -> Sites:
     """The sites after an exact Newton step for `wanted(sites) = sites`, differentiable."""
-    q = moments(observations.gram, sites)
+    factor, _, _ = factor_of(system_of_precisions(observations.gram, sites.precision))
+    q = moments(observations.gram, sites, factor)
     arguments = (sites.precision, sites.shift, q.marginal.mean, q.marginal.variance)
 
     def wanted(*arguments: Array) -> Array:
@@ -293,7 +289,26 @@ def posterior_by_sites(task, mean, likelihood, rule, rtol, max_steps):
     by_weight = Powered(loss, task.weights.values) if task.weights.removes else loss
     observations = Observations(task.gram(), task.y, by_weight)
     found = fixed_point(observations, rule, rtol, max_steps)
-    q = moments(observations.gram, found.sites)
-    log_evidence = rule.log_evidence(observations, found.sites, q)
-    stats = found.stats | q.figures
-    return solution_of(task, mean, likelihood, q.normal, log_evidence, found.result, stats)
+    normal, figures = _normal_of(observations.gram, found.sites)
+    of_sites = partial(_log_evidence, rule)
+    log_evidence = at_stationary_point(of_sites, found.sites, (observations, normal.factor))
+    stats = found.stats | figures
+    return solution_of(task, mean, likelihood, normal, log_evidence, found.result, stats)
+
+
+def _normal_of(gram: AbstractGram, sites: Sites) -> tuple[NormalAtPoints, dict[str, Array]]:
+    """q, differentiated to every order, and figures about its factor."""
+    system = system_of_precisions(gram, sites.precision)
+    factor, _, figures = factor_of(system)
+    shift = sites.shift[:, None]
+    coefficients, _, _ = weighted_solve(system, shift, JitteredCholesky(), factor=factor)
+    return NormalAtPoints(system, factor, coefficients[:, 0]), figures
+
+
+def _log_evidence(
+    rule: AbstractSiteRule, sites: Sites, given: tuple[Observations, AbstractFactor]
+) -> Float[Array, ""]:
+    """That of a rule, which is stationary at its fixed point."""
+    observations, factor = given
+    q = moments(observations.gram, sites, factor)
+    return rule.log_evidence(observations, sites, q)

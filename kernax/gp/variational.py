@@ -70,6 +70,6 @@ class _NaturalGradient(AbstractSiteRule):
         # -E[L] - KL(q | prior), the divergence being (tr P - n + a.K a + log |B|) / 2.
         y = observations.y
         losses = expected_loss(observations.likelihood, y, q.marginal.mean, q.marginal.variance)
-        squared_norm = jnp.sum(q.normal.coefficients * q.marginal.mean)
+        squared_norm = jnp.sum(q.coefficients * q.marginal.mean)
         divergence = (q.trace - len(y) + squared_norm + q.log_determinant) / 2
         return -jnp.sum(losses) - divergence

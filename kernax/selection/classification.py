@@ -19,9 +19,9 @@ from kernax.core.model import Model
 from kernax.core.parameters import positive
 from kernax.core.solution import RESULTS, Solution
 from kernax.selection.folds import Folds
-from kernax.selection.priors import Priors
 from kernax.selection.rows import rows_of
 from kernax.selection.stages import Choice, Together, choose
+from kernax.selection.weak_priors import WeakPriors
 from kernax.supervised.calibration import platt
 from kernax.supervised.logistic import kernel_logistic
 from kernax.supervised.softmax import kernel_softmax
@@ -80,7 +80,7 @@ def fold_loss(
     X: PyTree,
     Y: Array,
     folds: Folds,
-    priors: Priors,
+    priors: WeakPriors,
     together: Together,
 ) -> Array:
     """Cross-validated log loss of a row, and the priors' share.

@@ -26,9 +26,9 @@ from kernax.gp.means import FixedMean
 from kernax.gp.process import GaussianProcess
 from kernax.gp.variational import variational
 from kernax.selection.folds import Folds
-from kernax.selection.priors import Priors
 from kernax.selection.rows import rows_of
 from kernax.selection.stages import MOST_ROWS, Choice, Together, choose
+from kernax.selection.weak_priors import WeakPriors
 
 
 class Inference(enum.StrEnum):
@@ -141,7 +141,7 @@ def evidence_loss(
     X: PyTree,
     y: Array,
     folds: Folds,
-    priors: Priors,
+    priors: WeakPriors,
     together: Together,
 ) -> Array:
     """Minus the log evidence of the rows in any of the folds, with the priors, for each row.

@@ -22,7 +22,7 @@ from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition, log_marginal_likelihood
 from kernax.selection.minimise import minimise
 from kernax.selection.multi_start import multi_start, random_starts
-from kernax.selection.priors import Priors, priors_around
+from kernax.selection.weak_priors import WeakPriors, weak_priors_around
 from kernax.supervised.ridge import kernel_ridge, leave_one_out
 
 _OPTIMISER = optax.lbfgs()
@@ -57,7 +57,7 @@ def leave_one_out_loss(model: Model, X: PyTree, y: Array) -> Array:
     return jnp.mean(leave_one_out(model.kernel, X, y, model.ridge) ** 2)
 
 
-def evidence_loss(model: ProcessModel, X: PyTree, y: Array, priors: Priors | None) -> Array:
+def evidence_loss(model: ProcessModel, X: PyTree, y: Array, priors: WeakPriors | None) -> Array:
     """Minus the log marginal likelihood, for each row.
 
     With the log density of the priors if there are any.
@@ -104,9 +104,9 @@ def learn_process(
     """Maximises the evidence over the kernel's parameters and the noise, by L-BFGS.
 
     `with_priors` adds weak priors around the start and keeps the noise away from zero
-    (`priors_around`). Other arguments are those of `learn_ridge`.
+    (`weak_priors_around`). Other arguments are those of `learn_ridge`.
     """
-    priors = priors_around(start, floored=["noise"]) if with_priors else None
+    priors = weak_priors_around(start, floored=["noise"]) if with_priors else None
     return _learned(evidence_loss, start, _STEPS_OF_PROCESS, (X, y, priors), starts, key, progress)
 
 

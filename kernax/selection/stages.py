@@ -23,8 +23,8 @@ from kernax.core.intervals import POSITIVE
 from kernax.core.parameters import interior, parameters
 from kernax.selection.folds import Folds, count_off, leaving_out
 from kernax.selection.minimise import minimise
-from kernax.selection.priors import Priors, priors_around
 from kernax.selection.rows import rows_of
+from kernax.selection.weak_priors import WeakPriors, weak_priors_around
 
 OUTER = 4  # folds to judge a stage by
 INNER = 3  # folds that it learns from, among the rows outside each of the former
@@ -59,7 +59,7 @@ class Together(eqx.Module):
 
 
 # loss(model, X, Y, folds, priors, together), a scalar.
-Loss = Callable[[Any, Any, Array, Folds, Priors, Together], Array]
+Loss = Callable[[Any, Any, Array, Folds, WeakPriors, Together], Array]
 # values(model, X, Y, fold), of the rows that a fold scores.
 Values = Callable[[Any, Any, Array, Folds], Array]
 
@@ -216,9 +216,9 @@ def _learned_in_stages(
     models = [start]
     for place in range(1, count):
         if with_priors:
-            priors = priors_around(models[-1], of_each=_OF_EACH if place > 1 else None)
+            priors = weak_priors_around(models[-1], of_each=_OF_EACH if place > 1 else None)
         else:
-            priors = priors_around(models[-1], deviation=np.inf)
+            priors = weak_priors_around(models[-1], deviation=np.inf)
         together = Together(jnp.asarray(place == 1), priors.centres)
         args = (X, Y, folds, priors, together)
         solution = minimise(

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from kernax.core.newton import implicit
+from kernax.core.implicit import implicit
 from kernax.core.numerics import eps_of, stopped
 from kernax.core.sharding import varying_alike, while_loop
 from kernax.core.solution import void_unless_known

@@ -12,7 +12,7 @@ _CLASSIFIERS = (LOGISTIC, SVM)
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class Plan:
     """What is to be learned, and the reason if it was not asked for.
 
     Of models other than a Gaussian process the likelihood only says whether targets are classes.
@@ -53,25 +53,25 @@ class Choice:
             )
 
 
-def choose(
+def plan_for(
     target: Column,
     model: str | None,
     likelihood: Likelihood | None,
     inference: Inference | None,
     restarts: int,
-) -> Choice:
-    """The choice for a target. Raises ValueError for options that do not go together."""
+) -> Plan:
+    """The plan for a target. Raises ValueError for options that do not go together."""
     if model is None and (likelihood or inference):
         model = GP
     _check_options_of_processes(model, likelihood, inference)
-    choice = _chosen(target, model, likelihood, inference)
-    if inference is not None and not choice.is_latent:
+    plan = _chosen(target, model, likelihood, inference)
+    if inference is not None and not plan.is_latent:
         raise ValueError(
             f"--inference {inference} is for classes and counts: a Gaussian process of numbers "
             "needs no approximation"
         )
-    _check_restarts(choice, restarts)
-    return choice
+    _check_restarts(plan, restarts)
+    return plan
 
 
 def _chosen(
@@ -79,21 +79,21 @@ def _chosen(
     model: str | None,
     likelihood: Likelihood | None,
     inference: Inference | None,
-) -> Choice:
+) -> Plan:
     """What is not asked for is decided by the target."""
     if model is None:
         reason = why_classes(target, "the model logistic regression")
         kind = Likelihood.BERNOULLI if reason else Likelihood.GAUSSIAN
-        return Choice(LOGISTIC if reason else GP, kind, reason=reason)
+        return Plan(LOGISTIC if reason else GP, kind, reason=reason)
     if model in _CLASSIFIERS:
-        return Choice(model, Likelihood.BERNOULLI)
+        return Plan(model, Likelihood.BERNOULLI)
     found = inference or Inference.LAPLACE
     is_open = likelihood is None and not _are_numbers_with_mistakes(target)
     if model == GP and is_open:
         reason = why_classes(target, "the likelihood bernoulli")
         kind = Likelihood.BERNOULLI if reason else Likelihood.GAUSSIAN
-        return Choice(GP, kind, found, reason)
-    return Choice(model, likelihood or Likelihood.GAUSSIAN, found)
+        return Plan(GP, kind, found, reason)
+    return Plan(model, likelihood or Likelihood.GAUSSIAN, found)
 
 
 def _are_numbers_with_mistakes(target: Column) -> bool:
@@ -111,10 +111,10 @@ def _check_options_of_processes(
             raise ValueError(f"{option} {value} is for --model gp, not for {model}")
 
 
-def _check_restarts(choice: Choice, restarts: int) -> None:
+def _check_restarts(plan: Plan, restarts: int) -> None:
     """Raises ValueError for several starts of what learns from one."""
-    if restarts == 1 or (choice.likelihood == Likelihood.GAUSSIAN):
+    if restarts == 1 or (plan.likelihood == Likelihood.GAUSSIAN):
         return
-    name = "gp with classes or counts" if choice.is_latent else choice.model
-    takers = "of numbers gp and ridge" if choice.is_latent else "gp and ridge"
+    name = "gp with classes or counts" if plan.is_latent else plan.model
+    takers = "of numbers gp and ridge" if plan.is_latent else "gp and ridge"
     raise ValueError(f"--restarts {restarts}: {name} learns from one start; {takers} take more")

@@ -20,7 +20,7 @@ DEVIATION = 2.0
 FLOOR = 1e-4
 
 
-class Priors(eqx.Module):
+class WeakPriors(eqx.Module):
     """Minus the log density of a model's parameters, up to a constant.
 
     It is `sum ((theta - centre) / deviation)^2 / 2`.
@@ -52,14 +52,14 @@ class Priors(eqx.Module):
         return total
 
 
-def priors_around(
+def weak_priors_around(
     model: Any,
     *,
     floored: Sequence[str] = (),
     deviation: float = DEVIATION,
     of_each: float | None = None,
-) -> Priors:
-    """Priors whose centre is a model.
+) -> WeakPriors:
+    """Weak priors whose centre is a model.
 
     `of_each` is the deviation of the elements of vectors, if it is another.
 
@@ -74,4 +74,4 @@ def priors_around(
         one_of_many = of_each is not None and np.ndim(entry.value) > 0
         centres[entry.path] = entry.interval.unconstrain(entry.value)
         deviations[entry.path] = jnp.asarray(of_each if one_of_many else deviation)
-    return Priors(centres, deviations, tuple(floored))
+    return WeakPriors(centres, deviations, tuple(floored))
