@@ -238,6 +238,13 @@ def test_gradients_of_the_evidence_and_of_predictions(verb):
     check_derivatives(of, (SCALES,), rtol=1e-6, atol=1e-7)
 
 
+@each
+def test_the_first_derivative_of_an_evidence_takes_no_system_of_two_n(verb):
+    """It is stationary in the sites; predictions are not."""
+    of_evidence = jax.grad(lambda scales: evidence(verb, scales, Bernoulli(), SIGNS))
+    assert "getrf" not in jax.jit(of_evidence).lower(SCALES).compile().as_text()
+
+
 @needs_x64
 @pytest.mark.slow
 @each

@@ -245,7 +245,8 @@ def _collapsed(task: Task, mean: Callable, noise: Float[Array, "*n"], Z: PyTree)
 def _rounding_of_trace(of: Projection, seen: _Observations) -> Float[Array, ""]:
     """How far rounding moves the trace in the bound, whose terms `k(x, x) - |u(x)|^2` cancel."""
     terms = seen.gains * (of.left + 2 * jnp.sum(of.features**2, 0))
-    return eps_of(terms) * jnp.linalg.norm(terms) / 2
+    unit = positive_or_one(jnp.max(terms))  # their squares may overflow
+    return eps_of(terms) * unit * jnp.linalg.norm(terms / unit) / 2
 
 
 @jax.custom_jvp

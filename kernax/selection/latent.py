@@ -65,9 +65,8 @@ _VERBS = {
     Inference.EP: expectation_propagation,
     Inference.VARIATIONAL: variational,
 }
-# A step of Laplace's approximation takes some ten factorisations. The others take dozens, and for
-# the derivative a factor of a matrix of twice as many rows.
-_MOST_ROWS_OF_SITES = 200
+# A step of Laplace's approximation takes some ten factorisations, the others take dozens.
+_MOST_ROWS_OF_SITES = 400
 _LEAST_DISPERSION = 0.01
 
 

@@ -12,6 +12,7 @@ from kernax.core.solution import RESULTS
 SMO = kernax.solvers.SMO(max_steps=5000)
 GRADIENTS = kernax.solvers.ProjectedGradient(max_steps=1000)
 COMPONENTS = 2
+INDUCING = 5
 # What a solution holds beside its stats.
 VALUES = {
     "coefficients",
@@ -112,6 +113,72 @@ def log_marginal_likelihood(problem, kernel, points, form):
         kernel, points, problem["y"], problem["ridge"], weights=weights
     )
     return _silent(evidence=value)
+
+
+def laplace(problem, kernel, points, form, likelihood):
+    make, target = LIKELIHOODS[likelihood]
+    return _approximation(kernax.laplace, problem, kernel, points, form, make(), target)
+
+
+def laplace_of_classes(problem, kernel, points, form):
+    solution = kernax.laplace(
+        kernax.GaussianProcess(kernel),
+        points,
+        problem["classes"],
+        kernax.likelihoods.Categorical(),
+        weights=_weights(problem, form),
+        throw=False,
+    )
+    coefficients = solution.value.process.mean.of_all.coefficients
+    return _outcome(
+        solution,
+        coefficients=coefficients,
+        evidence=solution.value.log_evidence,
+        **_figures(solution),
+    )
+
+
+def by_sites(problem, kernel, points, form, verb):
+    likelihood = kernax.likelihoods.Bernoulli()
+    return _approximation(verb, problem, kernel, points, form, likelihood, "signs")
+
+
+def _approximation(verb, problem, kernel, points, form, likelihood, target):
+    process = kernax.GaussianProcess(kernel)
+    weights = _weights(problem, form)
+    solution = verb(process, points, problem[target], likelihood, weights=weights, throw=False)
+    posterior = solution.value
+    return _outcome(
+        solution,
+        coefficients=posterior.slopes,
+        precisions=posterior.precisions,
+        evidence=posterior.log_evidence,
+        **_figures(solution),
+    )
+
+
+def _figures(solution) -> dict:
+    return {name: solution.stats[name] for name in ("jitter", "rounding")}
+
+
+LIKELIHOODS = {
+    "Bernoulli": (kernax.likelihoods.Bernoulli, "signs"),
+    "Poisson": (kernax.likelihoods.Poisson, "counts"),
+}
+
+
+def sgpr(problem, kernel, points, form):
+    solution = kernax.sgpr(
+        kernax.GaussianProcess(kernel),
+        points,
+        problem["y"],
+        problem["ridge"],
+        points[:INDUCING],
+        weights=_weights(problem, form),
+        throw=False,
+    )
+    stats = {name: solution.stats[name] for name in ("bound", "trace", "jitter", "rounding")}
+    return _outcome(solution, coefficients=solution.value.mean.coefficients, **stats)
 
 
 def kernel_logistic(problem, kernel, points, form):
@@ -249,6 +316,11 @@ LEARNERS: dict[str, Callable] = {
     "leave_one_out": leave_one_out,
     "condition": condition,
     "log_marginal_likelihood": log_marginal_likelihood,
+    **{f"laplace of {name}": partial(laplace, likelihood=name) for name in LIKELIHOODS},
+    "laplace of Categorical": laplace_of_classes,
+    "expectation_propagation": partial(by_sites, verb=kernax.expectation_propagation),
+    "variational": partial(by_sites, verb=kernax.variational),
+    "sgpr": sgpr,
     "kernel_logistic": kernel_logistic,
     "kernel_softmax": kernel_softmax,
     "svm": partial(svm, solver=SMO),

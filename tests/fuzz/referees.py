@@ -140,7 +140,7 @@ def leave_one_out(problem, K, out, form) -> Figures:
     a, one = both[..., 0], both[..., 1]
     b = np.sum(a, 1) / np.sum(one, 1) if form.bias else np.zeros(n, WIDE)
     f = np.sum(K[np.arange(n)[:, None], rest] * (a - b[:, None] * one), 1) + b
-    rounding = 64 * n * EPS + _unspoken(*_weighed(problem, K, ridge, form)[::3], form)
+    rounding = 64 * n * EPS + _unspoken(*weighed(problem, K, ridge, form)[::3], form)
     if form.route != "eager" and not np.all(np.isfinite(f)):
         rounding = np.inf  # what is left is singular
     digits = 2 * EPS**0.25  # of P and of its diagonal, where no warning is said
@@ -162,7 +162,7 @@ def condition(problem, K, out, form) -> Figures:
     noise = problem["ridge"] + out["jitter"]
     one = out | {"coefficients": out["coefficients"][:, None], "bias": np.zeros(1)}
     figures = _ridge(K, problem["weights"], noise, problem["y"][:, None], one, DENSE, bias=False)
-    M, K, roots, slack = _weighed(problem, K, noise, form)
+    M, K, roots, slack = weighed(problem, K, noise, form)
     explained = solved(M[None], (roots[:, None] * K)[None])[0]
     variance = np.diagonal(K) - np.sum(roots[:, None] * K * explained, 0)
     longest = np.sqrt(np.sum(explained**2, 0))
@@ -184,7 +184,7 @@ def log_marginal_likelihood(problem, K, out, form) -> Figures:
     # Rounding acts like noise: the bound is what the change of the log density is, to first order,
     # for noise of that size.
     noise = problem["ridge"] + out.get("jitter", 0)
-    M, _, roots, slack = _weighed(problem, K, noise, form)
+    M, _, roots, slack = weighed(problem, K, noise, form)
     r = roots * problem["y"]
     # Not alpha = M^-1 r by way of the inverse, whose rounding is that of the condition, here also
     # of the widest floats.
@@ -195,7 +195,7 @@ def log_marginal_likelihood(problem, K, out, form) -> Figures:
     density = (
         -(
             r @ alpha
-            + _log_determinant(M)
+            + log_determinant(M)
             + np.sum(w * np.log(2 * np.pi * WIDE(1)))
             - np.sum((1 - w) * np.log(noise))
         )
@@ -218,22 +218,27 @@ def log_marginal_likelihood(problem, K, out, form) -> Figures:
     }
 
 
-def _weighed(problem, K, noise, form):
+def weighed(problem, K, noise, form):
     """`S K S + noise`, K, S, and what rounding, of a factorisation and of the kernel, amounts to on
     its diagonal.
     """
     roots = np.sqrt(problem["weights"])
     M = roots[:, None] * K * roots[None] + noise * np.eye(len(K), dtype=WIDE)
-    slack = 4 * len(K) * EPS * np.max(np.diagonal(M))
-    if not form.precomputed:
-        _, error = STRUCTURES[problem["structure"]].formula(
-            problem["numbers"], np.asarray(problem["X"], WIDE)
-        )
-        slack += 16 * len(K) * EPS * np.max(np.diagonal(error))
+    slack = 4 * len(K) * (EPS * np.max(np.diagonal(M)) + 4 * error_of_kernel(problem, form))
     return M, K, roots, slack
 
 
-def _log_determinant(M: np.ndarray) -> Any:
+def error_of_kernel(problem, form):
+    """How far off an entry of K may be, where learners compute it by themselves."""
+    if form.precomputed:
+        return WIDE(0)
+    _, error = STRUCTURES[problem["structure"]].formula(
+        problem["numbers"], np.asarray(problem["X"], WIDE)
+    )
+    return EPS * np.max(np.diagonal(error))
+
+
+def log_determinant(M: np.ndarray) -> Any:
     M, total = M.copy(), WIDE(0)
     for i in range(len(M)):
         pivot = M[i, i]
@@ -248,10 +253,10 @@ def smooth(problem, K, out, form, loss) -> Figures:
     a, ridge, weights = out["coefficients"], problem["ridge"], problem["weights"]
     gradient = weights * slope(exactly(K, a) + out["bias"])
     at_zero = weights * slope(np.zeros_like(a))
-    return _conditions(K, ridge * a, gradient, at_zero, form)
+    return conditions(K, ridge * a, gradient, at_zero, form)
 
 
-def _conditions(K, of_norm, of_loss, at_zero, form) -> Figures:
+def conditions(K, of_norm, of_loss, at_zero, form) -> Figures:
     """What is left of `of_norm + of_loss = 0`, each entry times its part in f, and with a bias of
     `sum of_loss = 0`.
     """
@@ -283,7 +288,7 @@ def kernel_softmax(problem, K, out, form) -> Figures:
     f = exactly(K, a) + out["bias"]
     P = np.exp(f - np.max(f, 1, keepdims=True))
     gradient = weights * (P / np.sum(P, 1, keepdims=True) - Y)
-    figures = _conditions(K, problem["ridge"] * a, gradient, weights * (1 / WIDE(3) - Y), form)
+    figures = conditions(K, problem["ridge"] * a, gradient, weights * (1 / WIDE(3) - Y), form)
     sums = ratio(np.max(np.abs(np.sum(a, 1))), np.max(np.abs(a)))
     biases = ratio(abs(np.sum(out["bias"])), np.max(np.abs(out["bias"])))
     return figures | {"sums over classes": (sums, 64 * EPS), "biases": (biases, 64 * EPS)}

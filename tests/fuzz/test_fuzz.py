@@ -13,11 +13,13 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import numpy as np
+import processes
 import pytest
+import referees
 from conftest import X64
 from learners import LEARNERS, VALUES
 from problems import FORMS, STRUCTURES, Form, draw, drawn
-from referees import REFEREES, widened
+from referees import widened
 from shares import LEAST
 
 import kernax
@@ -25,6 +27,8 @@ from kernax.errors import ConditionWarning, MemoryBudgetError, SolveError
 
 SEED = int(os.environ.get("KERNAX_FUZZ_SEED", "0"))
 COUNT = int(os.environ.get("KERNAX_FUZZ_COUNT", "400"))
+
+REFEREES = referees.REFEREES | processes.REFEREES
 
 pytestmark = [pytest.mark.slow, pytest.mark.optimised, pytest.mark.filterwarnings("ignore")]
 
