@@ -22,7 +22,7 @@ from sklearn.datasets import load_breast_cancer
 
 from benchmarks.report import environment
 from benchmarks.restarts import DATA
-from kernax.cli.choice import Choice
+from kernax.cli.plan import Plan
 from kernax.cli.classify import classify
 from kernax.cli.job import Split, split_rows
 from kernax.cli.table import Column, Table
@@ -40,7 +40,7 @@ SETS = (
     "usps_3v5",
     "breast_cancer",
 )
-CHOICE = Choice(LOGISTIC, Likelihood.BERNOULLI)
+CHOICE = Plan(LOGISTIC, Likelihood.BERNOULLI)
 KERNEL, HELD_OUT, MARGIN = "1.0*rbf + 0.1*linear", 2000, 0.005
 
 

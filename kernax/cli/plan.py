@@ -35,8 +35,9 @@ class Plan:
         if not self.likelihood.of_classes:
             return split_numbers(table, seed, tokens, most)
         parts = split_classes(table, seed, tokens, most)
-        if self.is_latent and len(parts.classes) > 2:
-            self._check_several_classes(table.target.name, len(parts.classes))
+        classes = len(parts.classes)
+        if self.is_latent and classes > 2:
+            self._check_several_classes(table.target.name, classes)
         return parts
 
     def _check_several_classes(self, target: str, classes: int) -> None:

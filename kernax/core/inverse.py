@@ -10,6 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kernax.core.batching import one_by_one
 from kernax.core.factors import AbstractFactor
 from kernax.core.linalg import WeightedSystem, weighted_solve
 from kernax.core.low_rank import LowRankFactor
@@ -130,10 +131,13 @@ def _(factor: LowRankFactor, system: WeightedSystem) -> LowRankInverse:
 
 @eqx.filter_custom_jvp
 def _inverse(system, factor):
-    if not system.weights.removes:
-        return factor.inverse()
-    identity = jnp.diag(jnp.ones_like(system.shift))
-    return system.with_jitter(factor).solve(factor, identity)
+    return one_by_one(_inverse_by, factor, system) if system.weights.removes else factor.inverse()
+
+
+def _inverse_by(factor: AbstractFactor, system: WeightedSystem) -> Float[Array, "n n"]:
+    # Of a batch one by one, so that a product which only removed points need is left out.
+    shift = system.with_jitter(factor).shift
+    return system.weights.inverse(factor.inverse(), system.gram.mv, shift)
 
 
 @_inverse.def_jvp

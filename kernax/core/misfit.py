@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from kernax.core.batching import one_by_one
 from kernax.core.cancellation import extra_bits
 from kernax.core.newton import Misfit
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
@@ -22,13 +23,20 @@ def values_of(gram: AbstractGram, a: Float[Array, "n *c"]) -> Float[Array, "n *c
     plain = gram.mv(a)
     if not gram.is_dense:
         return plain
-    gram, fixed, f = stopped((gram, a, plain))
+    # Of a batch one by one, each by the product that it needs.
+    value = one_by_one(_careful_where_needed, gram, a, plain)
+    return plain + (value - stopped(plain))  # the careful value, with the derivative of the plain
+
+
+def _careful_where_needed(
+    gram: AbstractGram, a: Float[Array, "n *c"], plain: Float[Array, "n *c"]
+) -> Float[Array, "n *c"]:
+    """`K a`, which is `plain` where few digits cancel."""
 
     def careful(a):
         return gram.careful_mv(a) if a.ndim == 1 else jax.vmap(gram.careful_mv, 1, 1)(a)
 
-    value = lax.cond(_cancels(gram, fixed, f), careful, lambda _: f, fixed)
-    return plain + (value - f)  # the careful value, with the derivative of the plain one
+    return lax.cond(_cancels(gram, a, plain), careful, lambda _: plain, a)
 
 
 def _cancels(
@@ -139,5 +147,6 @@ def _most_excused(terms: Float[Array, "n *c"], bias: bool) -> Float[Array, "..."
     if not bias:
         return most
     # The limit for the sum takes the 2-norm of the terms instead of their maximum.
-    length = jnp.sqrt(jnp.sum((terms / positive_or_one(largest)) ** 2))
+    in_units = terms / positive_or_one(largest)
+    length = jnp.sqrt(jnp.sum(in_units**2))
     return most * jnp.stack([jnp.ones_like(length), length])

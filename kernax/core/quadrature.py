@@ -119,23 +119,9 @@ def _nodes(
     """Nodes of the trapezoid rule between two ends, closer together where the slope of a convex
     function turns, and the logarithms of their masses.
 
-    They are `centre + width sinh(t)` for even steps of t. At the centre the slope is half of the
-    way from its value at one end to that at the other, and it makes half of that way within the
-    width.
+    They are `centre + width sinh(t)` for even steps of t.
     """
-    first = slope(low)
-    way = slope(high) - first
-
-    def reached(share: Array) -> Values:
-        return _root(lambda f: first + share * way - slope(f), low, high)
-
-    before, centre, after = jax.vmap(reached)(jnp.asarray([0.25, 0.5, 0.75], low.dtype))
-    span = high - low
-    width = jnp.maximum(after - before, _least_width(low.dtype) * span)
-    # Of a slope that hardly changes, even nodes.
-    turns = way * span > eps_of(span) ** 0.5
-    centre = jnp.where(turns, centre, (low + high) / 2)
-    width = positive_or_one(jnp.where(turns, width, span))
+    centre, width = _turn(slope, low, high)
     start = jnp.arcsinh((low - centre) / width)
     end = jnp.arcsinh((high - centre) / width)
     shares = jnp.linspace(0, 1, count, dtype=low.dtype)
@@ -143,6 +129,27 @@ def _nodes(
     step = positive_or_one(end - start) / (count - 1)
     log_masses = jax.vmap(lambda t: jnp.log(width * step * jnp.cosh(t)))(t)
     return jax.vmap(lambda t: centre + width * jnp.sinh(t))(t), log_masses
+
+
+def _turn(slope: Callable[[Values], Values], low: Values, high: Values) -> tuple[Values, Values]:
+    """Where an increasing slope is half of the way from its value at one end to that at the other,
+    and the width within which it makes half of that way.
+
+    The middle and the whole span for a slope that hardly changes.
+    """
+    first = slope(low)
+    way = slope(high) - first
+
+    def reached(share: Array) -> Values:
+        return _root(lambda f: first + share * way - slope(f), low, high)
+
+    quarters = jnp.asarray([0.25, 0.5, 0.75], low.dtype)
+    before, centre, after = jax.vmap(reached)(quarters)
+    span = high - low
+    turns = way * span > eps_of(span) ** 0.5
+    width = jnp.maximum(after - before, _least_width(low.dtype) * span)
+    width = positive_or_one(jnp.where(turns, width, span))
+    return jnp.where(turns, centre, (low + high) / 2), width
 
 
 def _least_width(dtype: Any) -> float:

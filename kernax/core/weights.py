@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from kernax.core.numerics import beside, is_concrete
+from kernax.core.numerics import beside, is_concrete, matmul
 
 
 class AbstractWeights(eqx.Module):
@@ -75,6 +76,15 @@ class AbstractWeights(eqx.Module):
     ) -> tuple[Float[Array, "n p"], Any]:
         """`(K W + diag(shift))^-1 B` and the report of `inner`, as in `solve`."""
 
+    @abc.abstractmethod
+    def inverse(
+        self,
+        inverse: Float[Array, "n n"],
+        multiply: Callable[[Array], Array],
+        shift: Float[Array, " n"],
+    ) -> Float[Array, "n n"]:
+        """`(W K + diag(shift))^-1`, given that of `S K S + diag(shift)`."""
+
 
 class UnitWeights(AbstractWeights):
     """Weights of one: W is the identity."""
@@ -108,6 +118,9 @@ class UnitWeights(AbstractWeights):
 
     def solve_transposed(self, inner, multiply, shift, B):
         return inner(B)
+
+    def inverse(self, inverse, multiply, shift):
+        return inverse
 
 
 class PointWeights(AbstractWeights):
@@ -164,6 +177,17 @@ class PointWeights(AbstractWeights):
         kept = self.inverse_roots[:, None] * x
         left = B - multiply(self.times(kept))
         return kept + self._of_removed(shift)[:, None] * left, report
+
+    def inverse(self, inverse, multiply, shift):
+        # S M^-1 S^-1, whose columns of points without weight are those of D^-1 - S M^-1 S K D^-1.
+        kept = self.roots[:, None] * inverse * self.inverse_roots[None, :]
+
+        def with_removed(kept):
+            removed = jnp.diag(self._of_removed(shift))
+            explained = self.times_roots(matmul(inverse, self.times_roots(multiply(removed))))
+            return kept + removed - explained
+
+        return lax.cond(jnp.any(self.weights == 0), with_removed, lambda kept: kept, kept)
 
     def _of_removed(self, shift: Float[Array, " n"]) -> Float[Array, " n"]:
         """The inverse of the shift where a weight is zero, zero elsewhere."""
