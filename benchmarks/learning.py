@@ -22,9 +22,9 @@ from sklearn.datasets import load_breast_cancer
 
 from benchmarks.report import environment
 from benchmarks.restarts import DATA
-from kernax.cli.plan import Plan
 from kernax.cli.classify import classify
 from kernax.cli.job import Split, split_rows
+from kernax.cli.plan import Plan
 from kernax.cli.table import Column, Table
 from kernax.cli.target import labels
 from kernax.preparation import LOGISTIC, Tokens
@@ -40,7 +40,7 @@ SETS = (
     "usps_3v5",
     "breast_cancer",
 )
-CHOICE = Plan(LOGISTIC, Likelihood.BERNOULLI)
+PLAN = Plan(LOGISTIC, Likelihood.BERNOULLI)
 KERNEL, HELD_OUT, MARGIN = "1.0*rbf + 0.1*linear", 2000, 0.005
 
 
@@ -77,7 +77,7 @@ def split(table: Table, seed: int, rows: int) -> Split:
 def figures(table: Table, seed: int, rows: int) -> dict:
     """Held-out log losses of one seed, and what was saved."""
     before = time.perf_counter()
-    report = classify(split(table, seed, rows), KERNEL, CHOICE, with_priors=True)
+    report = classify(split(table, seed, rows), KERNEL, PLAN, with_priors=True)
     place = report.measures.index("log loss")
     losses = [float(scores[place]) for scores in report.scores.values()]
     saved = next(line for line in report.remarks if line.startswith("saved: ")).removeprefix(

@@ -229,10 +229,8 @@ def _draw(
     """Draws from `GP(0, kernel)`; the draws of the innermost prior are those of its stand-in."""
     if isinstance(kernel, FeaturePosteriorKernel):
         return _draw_in_features(kernel, request, key)
-    if isinstance(kernel, (PosteriorKernel, WeightedPosteriorKernel)):
+    if isinstance(kernel, (PosteriorKernel, WeightedPosteriorKernel, InducedPosteriorKernel)):
         return _updated(kernel, stand_in, request, key)
-    if isinstance(kernel, InducedPosteriorKernel):
-        return _induced(kernel, stand_in, request, key)
     if without_observations(kernel) is not kernel:
         raise ValueError(
             f"pathwise_sample has no rule for the covariance {type(kernel).__name__}: "
@@ -253,39 +251,44 @@ def _draw_in_features(
     return FeatureDraw(kernel.prior, jnp.moveaxis(coefficients, 0, -1))
 
 
-def _induced(
-    kernel: InducedPosteriorKernel,
-    stand_in: AbstractKernel | None,
-    request: DrawRequest,
-    key: Key[Array, ""],
-) -> AbstractDraw:
-    """Matheron's rule for values at inducing points Z, whose whitened draws are `root z`."""
-    of_prior, of_values = jax.random.split(key)
-    prior = _draw(kernel.prior, stand_in, request, of_prior)
-    values = lax.map(eqx.filter_checkpoint(prior), kernel.points)
-    normal = jax.random.normal(of_values, values.shape, values.dtype)
-    flat = values.reshape(len(values), -1)
-    wanted = matmul(kernel.root, normal.reshape(flat.shape)) - solve_lower(kernel.lower, flat)
-    coefficients = solve_lower_transposed(kernel.lower, wanted).reshape(values.shape)
-    return UpdatedDraw(prior, kernel.prior, kernel.points, jnp.moveaxis(coefficients, 0, -1))
-
-
 def _updated(
-    kernel: PosteriorKernel | WeightedPosteriorKernel,
+    kernel: PosteriorKernel | WeightedPosteriorKernel | InducedPosteriorKernel,
     stand_in: AbstractKernel | None,
     request: DrawRequest,
     key: Key[Array, ""],
 ) -> AbstractDraw:
-    """Matheron's rule."""
+    """Matheron's rule: a draw of the prior, and what it lacks of what is known at the points."""
     of_prior, of_noise = jax.random.split(key)
     prior = _draw(kernel.prior, stand_in, request, of_prior)
     # Point by point: the features of all points at once are n times what the paths hold.
     values = lax.map(eqx.filter_checkpoint(prior), kernel.points)
     normal = jax.random.normal(of_noise, values.shape, values.dtype)
+    flat = values.reshape(len(values), -1)
+    noise = normal.reshape(flat.shape)
+    if isinstance(kernel, InducedPosteriorKernel):
+        lacking = _lacking_values(kernel, flat, noise)
+    else:
+        lacking = _lacking_observations(kernel, flat, noise)
+    coefficients = jnp.moveaxis(lacking.reshape(values.shape), 0, -1)
+    return UpdatedDraw(prior, kernel.prior, kernel.points, coefficients)
+
+
+def _lacking_values(
+    kernel: InducedPosteriorKernel, values: Float[Array, "m p"], normal: Float[Array, "m p"]
+) -> Float[Array, "m p"]:
+    """Of values at inducing points, whose whitened draws are `root z`."""
+    wanted = matmul(kernel.root, normal) - solve_lower(kernel.lower, values)
+    return solve_lower_transposed(kernel.lower, wanted)
+
+
+def _lacking_observations(
+    kernel: PosteriorKernel | WeightedPosteriorKernel,
+    values: Float[Array, "n p"],
+    normal: Float[Array, "n p"],
+) -> Float[Array, "n p"]:
+    """Of observations with noise."""
     weighs = isinstance(kernel, WeightedPosteriorKernel)
     roots = kernel.roots if weighs else jnp.ones_like(kernel.noise)
     observed = beside(roots, values) * values + beside(safe_sqrt(kernel.noise), normal) * normal
-    flat = observed.reshape(len(observed), -1)
-    solved = solve_lower_transposed(kernel.lower, solve_lower(kernel.lower, flat))
-    coefficients = -beside(roots, values) * solved.reshape(values.shape)
-    return UpdatedDraw(prior, kernel.prior, kernel.points, jnp.moveaxis(coefficients, 0, -1))
+    solved = solve_lower_transposed(kernel.lower, solve_lower(kernel.lower, observed))
+    return -beside(roots, solved) * solved

@@ -1,5 +1,7 @@
 """Draws of Gaussian processes, as functions, for kernels that core does not know."""
 
+from collections.abc import Callable
+
 import jax
 from jaxtyping import Array, Float, Key
 
@@ -28,40 +30,27 @@ def _(kernel: Linear, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw
     return LinearDraw(jax.random.normal(key, (*request.shape, len(point)), point.dtype))
 
 
-class PartDraw(AbstractDraw):
-    """`f(x[where])`, of `On(k, where)`."""
+class MappedDraw(AbstractDraw):
+    """`f(phi(x))`, of `On(k, where)` and `Warped(k, phi)`."""
 
-    kernel: On = data()
+    phi: Callable = data()
     draw: AbstractDraw = data()
 
     def __call__(self, x):
-        return self.draw(self.kernel.part(x))
+        return self.draw(self.phi(x))
 
     def chosen(self, place):
-        return PartDraw(self.kernel, self.draw.chosen(place))
+        return MappedDraw(self.phi, self.draw.chosen(place))
 
 
 @prior_draw.register
 def _(kernel: On, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
-    return PartDraw(kernel, prior_draw(kernel.kernel, request.mapped(kernel.part), key))
-
-
-class WarpedDraw(AbstractDraw):
-    """`f(phi(x))`, of `Warped(k, phi)`."""
-
-    kernel: Warped = data()
-    draw: AbstractDraw = data()
-
-    def __call__(self, x):
-        return self.draw(self.kernel.phi(x))
-
-    def chosen(self, place):
-        return WarpedDraw(self.kernel, self.draw.chosen(place))
+    return MappedDraw(kernel.part, prior_draw(kernel.kernel, request.mapped(kernel.part), key))
 
 
 @prior_draw.register
 def _(kernel: Warped, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
-    return WarpedDraw(kernel, prior_draw(kernel.kernel, request.mapped(kernel.phi), key))
+    return MappedDraw(kernel.phi, prior_draw(kernel.kernel, request.mapped(kernel.phi), key))
 
 
 class ModulatedDraw(AbstractDraw):
