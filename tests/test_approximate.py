@@ -441,6 +441,11 @@ def test_noise_of_each_point_has_the_shape_of_the_points_and_is_unknown_elsewher
 
 
 @needs_x64
+def test_a_dispersion_of_each_point_is_refused():
+    with pytest.raises(ValueError, match=r"dispersion must be one number, .* shape \(6,\)"):
+        untyped(NegativeBinomial)(jnp.ones(6, DTYPE))
+
+
 def test_a_density_is_asked_for_a_target_of_its_kind():
     posterior = kernax.laplace(PROCESS, X, SIGNS, Bernoulli()).value
     with pytest.raises(ValueError, match=r"y must hold -1 and \+1"):

@@ -91,7 +91,7 @@ def _chosen(
     found = inference or Inference.LAPLACE
     is_open = likelihood is None and not _are_numbers_with_mistakes(target)
     if model == GP and is_open:
-        reason = why_classes(target, "the likelihood bernoulli")
+        reason = why_classes(target, "the likelihood one of classes")
         kind = Likelihood.BERNOULLI if reason else Likelihood.GAUSSIAN
         return Plan(GP, kind, found, reason)
     return Plan(model, likelihood or Likelihood.GAUSSIAN, found)

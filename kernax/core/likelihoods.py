@@ -106,6 +106,14 @@ class NegativeBinomial(AbstractLikelihood):
     targets = "counts"
     dispersion: Float[Array, ""] = positive(default=1.0)
 
+    def __check_init__(self):
+        shape = jnp.shape(self.dispersion)
+        if shape:
+            raise ValueError(
+                f"dispersion must be one number, but has the shape {shape}: that of a new point "
+                "would not be known"
+            )
+
     def __call__(self, y, f):
         size = 1 / self.dispersion
         log_odds = f + jnp.log(self.dispersion)
