@@ -9,6 +9,7 @@ seconds; it needs the shared data.
 
 import sys
 import time
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -94,13 +95,13 @@ def _gpytorch(X, y, Z):
                 self.mean_module(x), self.covar_module(x)
             )
 
-    model = Model().to(X)
+    model: Any = Model().to(X)
     kernel = model.covar_module.base_kernel
     values = [torch.tensor(np.exp(part)).to(X) for part in np.split(START, [D, D + 1])]
     kernel.base_kernel.lengthscale, kernel.outputscale, likelihood.noise = values
     raw = [kernel.base_kernel.raw_lengthscale, kernel.raw_outputscale, likelihood.raw_noise]
     slopes = [value / torch.sigmoid(part).detach().ravel() for value, part in zip(values, raw)]
-    objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+    objective: Any = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
     model.train()
     likelihood.train()
 
