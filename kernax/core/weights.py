@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from kernax.core.numerics import beside, is_concrete, matmul
+from kernax.core.numerics import beside, is_concrete
 
 
 class AbstractWeights(eqx.Module):
@@ -179,15 +179,16 @@ class PointWeights(AbstractWeights):
         return kept + self._of_removed(shift)[:, None] * left, report
 
     def inverse(self, inverse, multiply, shift):
-        # S M^-1 S^-1, whose columns of points without weight are those of D^-1 - S M^-1 S K D^-1.
-        kept = self.roots[:, None] * inverse * self.inverse_roots[None, :]
+        # S M^-1 S^-1; columns of points without weight are those of D^-1 - S M^-1 S K D^-1.
+        def of_present(inverse):
+            return self.roots[:, None] * inverse * self.inverse_roots[None, :]
 
-        def with_removed(kept):
-            removed = jnp.diag(self._of_removed(shift))
-            explained = self.times_roots(matmul(inverse, self.times_roots(multiply(removed))))
-            return kept + removed - explained
+        def with_removed(inverse):
+            explained = multiply(self.around(inverse)).T
+            removed = self._of_removed(shift)
+            return of_present(inverse) - explained * removed[None, :] + jnp.diag(removed)
 
-        return lax.cond(jnp.any(self.weights == 0), with_removed, lambda kept: kept, kept)
+        return lax.cond(jnp.any(self.weights == 0), with_removed, of_present, inverse)
 
     def _of_removed(self, shift: Float[Array, " n"]) -> Float[Array, " n"]:
         """The inverse of the shift where a weight is zero, zero elsewhere."""

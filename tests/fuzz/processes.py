@@ -73,7 +73,7 @@ def laplace_of_classes(problem, K, out, form) -> Figures:
     off = _rounding_of_values(problem, K, a, form)
     moved = np.sum((np.abs(gradient) + np.abs(a) + 1) * off)
     if not form.precomputed:
-        of_kernel = error_of_kernel(problem, form) / np.max(np.abs(K))
+        of_kernel = error_of_kernel(problem, form) / (np.max(np.abs(K)) or 1)
         moved += 16 * n * of_kernel * np.sum(np.abs(_inverse(T)).T * np.abs(product))
     rounding = moved + 64 * EPS * np.sum(np.abs(terms)) + 4 * out["rounding"]
     figures["evidence"] = abs(out["evidence"] + sum(terms)), rounding
