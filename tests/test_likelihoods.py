@@ -176,6 +176,20 @@ def test_slopes_of_the_density_are_right_for_narrow_likelihoods():
         np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
+@pytest.mark.parametrize("power", [0.0, 1e-9, 1e-7, 1e-3, 30.0])
+def test_integrals_of_powers_are_right_however_small(power):
+    """On both sides of where the slope of a loss is taken to turn."""
+    wide = jnp.asarray([0.5, 40.0, 900.0], DTYPE)
+    ones = jnp.ones_like(wide)
+    powered = Powered(likelihoods.Bernoulli(), power * ones)
+    found = log_normaliser(powered, ones, -0.7 * ones, wide**2)
+    for deviation, log_integral in zip(np.asarray(wide), found):
+        f = np.linspace(-9, 9, 400_001) * deviation
+        logs = -power * np.logaddexp(0, 0.7 - f) - (f / deviation) ** 2 / 2
+        expected = logsumexp(logs) + np.log(f[1] - f[0]) - np.log(2 * np.pi * deviation**2) / 2
+        np.testing.assert_allclose(log_integral, expected, atol=1e-9 if X64 else 1e-4)
+
+
 @needs_x64
 def test_a_dispersion_near_zero_is_that_of_poisson_counts():
     y = jnp.arange(30.0)

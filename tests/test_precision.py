@@ -13,7 +13,9 @@ from jax.extend import core as jex
 
 import kernax
 from kernax.core.cancellation import careful_product
+from kernax.core.misfit import values_of
 from kernax.core.numerics import matmul
+from kernax.core.operators import DenseGram
 
 X = np.random.default_rng(0).normal(size=(12, 10))
 Y = np.sin(X[:, 0])
@@ -113,3 +115,28 @@ def test_of_terms_that_cancel_more_is_left_than_in_a_product(rng):
     ]
     assert off[1][0] < off[0][0] / (100 if X64 else 10)
     np.testing.assert_array_less(off[1][1], 1e3 * np.finfo(DTYPE).eps)
+
+
+def test_in_a_batch_each_member_has_the_values_that_it_has_alone(rng):
+    """Of two, one has values of which half of the digits cancel, and takes careful products."""
+    n = 60
+    near = np.exp(-((rng.normal(size=(n, 1)) - rng.normal(size=(1, n))) ** 2) * 1e-9)
+    grams = np.stack([near, np.eye(n)]).astype(DTYPE)
+    grams = (grams + grams.transpose(0, 2, 1)) / 2
+    a = rng.normal(size=(2, n)).astype(DTYPE)
+    a[0] -= np.mean(a[0])
+
+    def total(K, a):
+        f = values_of(DenseGram(K), a)
+        return jnp.sum(jnp.cos(f)), f
+
+    value_and_grad = jax.value_and_grad(total, (0, 1), has_aux=True)
+    (_, together), slopes = jax.jit(jax.vmap(value_and_grad))(grams, a)
+    for i, K in enumerate(grams):
+        (_, alone), slopes_alone = jax.jit(value_and_grad)(K, a[i])
+        np.testing.assert_array_equal(together[i], alone)
+        for one, other in zip(slopes, slopes_alone):
+            np.testing.assert_allclose(one[i], other, rtol=1e-6)
+    exact = grams[0].astype(np.longdouble) @ a[0].astype(np.longdouble)
+    off = [np.max(abs(np.asarray(f) - exact)) for f in (together[0], matmul(grams[0], a[0]))]
+    assert off[0] < off[1] / 3

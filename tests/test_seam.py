@@ -327,6 +327,43 @@ def test_products_of_the_inverse_are_those_of_the_dense_inverse():
         close(inverse.trace_with(other), N, 1e-10)
 
 
+@needs_x64
+def test_in_a_batch_the_inverse_is_right_with_removed_points_and_without():
+    """Values and gradients in the matrix, the ridge and the weights, one of which is zero in every
+    second member; against differences of NumPy's inverse.
+    """
+    rng = np.random.default_rng(5)
+    roots = rng.normal(size=(4, 6, 6))
+    grams = roots @ roots.transpose(0, 2, 1)
+    weights = rng.uniform(0.5, 2, (4, 6))
+    weights[::2, 1] = 0
+    direction = rng.normal(size=(6, 6))
+
+    def ours(K, ridge, w):
+        one = WeightedSystem.of(DenseGram(K), PointWeights(w), ridge)
+        inverse = inverse_of(factor_of(one)[0], one)
+        return jnp.sum(direction * inverse.as_matrix())
+
+    def theirs(K, ridge, w):
+        return np.sum(direction * np.linalg.inv(w[:, None] * K + ridge * np.eye(6)))
+
+    def slope(K, ridge, w, dK, dw):
+        h = 1e-6
+        up, down = (theirs(K + e * dK, ridge + e, w + e * dw) for e in (h, -h))
+        return (up - down) / (2 * h)
+
+    value_and_grad = jax.jit(jax.vmap(jax.value_and_grad(ours, (0, 1, 2)), (0, None, 0)))
+    values, (in_K, in_ridge, in_w) = value_and_grad(grams, jnp.asarray(0.3), weights)
+    for i in range(4):
+        np.testing.assert_allclose(values[i], theirs(grams[i], 0.3, weights[i]), rtol=1e-9)
+        dK = rng.normal(size=(6, 6))
+        dK = dK + dK.T
+        dw = rng.normal(size=6)
+        found = np.sum(in_K[i] * dK) + in_ridge[i] + in_w[i] @ dw
+        expected = slope(grams[i], 0.3, weights[i], dK, dw)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+
+
 def test_features_of_sums_scales_parts_and_constants_are_known():
     kernels = (
         2.0 * LINEAR,

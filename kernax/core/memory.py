@@ -36,11 +36,12 @@ _MATRICES = {
     "variational": 9.7,
     "laplace of several classes": 5.6,  # and for each class:
     # Of n points and m inducing points, n x m:
-    "sgpr": 4.1,  # in float32, whose factor is that of a QR; half of it in float64
-    "sgpr_bound": 4.1,
+    "sgpr": 2.1,
+    "sgpr_bound": 2.1,
     "inducing_points": 1.05,
 }
 _OF_EACH_COLUMN = {"kernel_softmax": 1.15, "laplace of several classes": 3.8}
+_MORE_IN_FLOAT32 = {"sgpr": 2.0, "sgpr_bound": 2.0}  # whose factor is that of a QR
 # These take block_size.
 _BLOCKED = (
     "kernel_ridge",
@@ -62,7 +63,7 @@ def check_memory(
     n = count(X)
     m = n if Z is None else count(Z)
     dtype = dtype_of(X)
-    matrices = _MATRICES[verb] + _OF_EACH_COLUMN.get(verb, 0) * columns
+    matrices = matrices_of(verb, dtype, columns)
     needed = matrices * n * m * dtype.itemsize
     if needed < _SMALL or not is_concrete(X, Z):
         return
@@ -72,6 +73,12 @@ def check_memory(
             f"{needed / 2**30:.0f} GiB needed by {verb} for {_named(matrices, n, m)} in {dtype}, "
             f"{available / 2**30:.1f} GiB available; {_advice(verb, dtype)}"
         )
+
+
+def matrices_of(verb: str, dtype: Any, columns: int = 1) -> float:
+    """How many dense matrices a verb holds."""
+    more = 0 if dtype == jnp.float64 else _MORE_IN_FLOAT32.get(verb, 0)
+    return _MATRICES[verb] + more + _OF_EACH_COLUMN.get(verb, 0) * columns
 
 
 def _named(matrices: float, n: int, m: int) -> str:

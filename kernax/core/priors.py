@@ -107,9 +107,7 @@ class HalfNormal(AbstractPrior):
     support: ClassVar[Interval] = NONNEGATIVE
 
     def log_density(self, value):
-        value = jnp.asarray(value)
-        log_density = stats.norm.logpdf(value, 0, self.scale) + math.log(2)
-        return jnp.where(value >= 0, log_density, -jnp.inf)
+        return _folded(stats.norm.logpdf(value, 0, self.scale), value)
 
 
 class HalfCauchy(AbstractPrior):
@@ -122,9 +120,7 @@ class HalfCauchy(AbstractPrior):
     support: ClassVar[Interval] = NONNEGATIVE
 
     def log_density(self, value):
-        value = jnp.asarray(value)
-        log_density = stats.cauchy.logpdf(value, 0, self.scale) + math.log(2)
-        return jnp.where(value >= 0, log_density, -jnp.inf)
+        return _folded(stats.cauchy.logpdf(value, 0, self.scale), value)
 
 
 class Beta(AbstractPrior):
@@ -140,6 +136,11 @@ class Beta(AbstractPrior):
         inside = (value > 0) & (value < 1)
         log_density = stats.beta.logpdf(jnp.where(inside, value, 0.5), self.a, self.b)
         return jnp.where(inside, log_density, -jnp.inf)
+
+
+def _folded(log_density: Array, value: ArrayLike) -> Array:
+    """That of the absolute value of a number whose density is even."""
+    return jnp.where(jnp.asarray(value) >= 0, log_density + math.log(2), -jnp.inf)
 
 
 def _within(value: ArrayLike) -> tuple[Array, Array]:

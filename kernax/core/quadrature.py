@@ -13,7 +13,6 @@ a variance of zero are zero.
 import functools
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -71,19 +70,13 @@ def expected_loss(
     """`E[-log p(y | f)]` for `f ~ N(mean, variance)`."""
     powers, default = _size(mean.dtype)
     deviation = safe_sqrt(variance)
-    fixed = stopped((likelihood, y, mean, deviation))
+    fixed, of_y, at, wide = stopped((likelihood, y, mean, deviation))
+    slope = lambda place: fixed.derivative(of_y, at + wide * place)
     reach = jnp.full_like(mean, math.sqrt(2 * powers))
-    places, log_masses = _nodes(partial(_slope_at, *fixed), -reach, reach, nodes or default)
+    places, log_masses = _nodes(slope, -reach, reach, nodes or default)
     weights = jax.nn.softmax(log_masses - places**2 / 2, 0)
     losses = jax.vmap(lambda place: likelihood(y, mean + deviation * place))(places)
     return jnp.sum(weights * losses, 0)
-
-
-def _slope_at(
-    likelihood: AbstractLikelihood, y: Values, mean: Values, deviation: Values, place: Values
-) -> Values:
-    """The slope of the loss so many deviations away from the mean."""
-    return likelihood.derivative(y, mean + deviation * place)
 
 
 @functools.singledispatch
@@ -97,17 +90,16 @@ def log_normaliser(
     """`log E p(y | f)` for `f ~ N(mean, variance)`: the log density of y that they predict."""
     known = variance > 0
     spread = positive_or_one(variance)
-
-    fixed = stopped((likelihood, y, mean, spread))
-    at = fixed[2]
+    fixed, of_y, at, wide = stopped((likelihood, y, mean, spread))
 
     def log_product(off: Values) -> Values:
         # Nodes are so far from the mean, exactly; they stay where they are as it moves.
         return -likelihood(y, at + off) - (off + (at - mean)) ** 2 / (2 * spread)
 
-    slope = lambda off: fixed[0].derivative(fixed[1], at + off)
+    slope = lambda off: fixed.derivative(of_y, at + off)
     count = nodes or _size(mean.dtype)[1]
-    places, log_masses = _nodes(slope, *_window(*fixed), count)
+    low, high = _window(fixed, of_y, at, wide)
+    places, log_masses = _nodes(slope, low, high, count)
     logs = jax.vmap(log_product)(places) + log_masses
     log_integral = logsumexp(logs, 0) - jnp.log(2 * jnp.pi * spread) / 2
     return jnp.where(known, log_integral, -likelihood(y, mean))

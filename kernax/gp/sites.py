@@ -68,7 +68,10 @@ class AbstractSiteRule(eqx.Module):
     def log_evidence(
         self, observations: "Observations", sites: Sites, q: "Moments"
     ) -> Float[Array, ""]:
-        """What the rule takes for `log p(y)` at its fixed point, where it is stationary."""
+        """What the rule takes for `log p(y)`.
+
+        At the fixed point its derivative in the sites must be zero, and is left out.
+        """
 
 
 class Observations(eqx.Module):
@@ -80,7 +83,7 @@ class Observations(eqx.Module):
 
 
 class Moments(eqx.Module):
-    """The moments of q, and what its rules ask of them.
+    """The moments of q, and what evidences are made of.
 
     Attributes:
         coefficients: a, with the mean `K a`.
