@@ -11,6 +11,7 @@ from kernax.core.likelihoods import (
     Gaussian,
     NegativeBinomial,
     Probit,
+    StudentT,
 )
 from kernax.core.losses import AbstractLikelihood, Bernoulli, Poisson
 from kernax.core.quadrature import expectation, expected_loss, log_normaliser, predicted_moments
@@ -23,6 +24,7 @@ __all__ = [
     "NegativeBinomial",
     "Poisson",
     "Probit",
+    "StudentT",
     "AbstractLikelihood",
     "expectation",
     "expected_loss",

@@ -95,6 +95,53 @@ class Gaussian(AbstractLikelihood):
         return jnp.ones_like(f) * self.noise
 
 
+class StudentT(AbstractLikelihood):
+    """Student's t about f, of so many degrees of freedom: numbers with outliers.
+
+    With `z = (y - f) / scale` and nu degrees it is `(nu + 1) / 2 log(1 + z^2 / nu) + log scale +
+    log(pi nu) / 2 - log(Gamma((nu + 1) / 2) / Gamma(nu / 2))`. It is not log-concave: a target far
+    from f pulls the less the farther it is, and a posterior may have several modes. `variational`
+    and `svgp` take it, by a bound (Tipping & Lawrence 2005); other verbs refuse it. The variance of
+    y is infinite up to two degrees.
+    """
+
+    of_difference = True
+    degrees: Float[Array, ""] = positive(default=4.0)
+    scale: Float[Array, ""] = positive(default=1.0)
+
+    @property
+    def convex(self):
+        return False
+
+    def __call__(self, y, f):
+        return self.of_square(((y - f) / self.scale) ** 2)
+
+    def of_square(self, squares: Values) -> Values:
+        """The loss as a function of z^2, in which it is concave."""
+        nu = self.degrees
+        rising = _log_rising(nu / 2, jnp.full_like(nu, 0.5))
+        constant = jnp.log(self.scale) + jnp.log(math.pi * nu) / 2 - rising
+        return (nu + 1) / 2 * jnp.log1p(squares / nu) + constant
+
+    def derivative(self, y, f):
+        z = (y - f) / self.scale
+        return -(self.degrees + 1) * z / (self.degrees + z**2) / self.scale
+
+    def curvature(self, y, f):
+        nu = self.degrees
+        squares = ((y - f) / self.scale) ** 2
+        return (nu + 1) * (nu - squares) / (nu + squares) ** 2 / self.scale**2
+
+    def response(self, f):
+        return f
+
+    def moments(self, f):
+        known = self.degrees > 2
+        ratio = self.degrees / jnp.where(known, self.degrees - 2, 1)
+        variance = jnp.where(known, self.scale**2 * ratio, jnp.inf)
+        return f, jnp.ones_like(f) * variance
+
+
 class NegativeBinomial(AbstractLikelihood):
     """Counts y >= 0 of mean `m = exp(f)` and variance `m + dispersion m^2`: Poisson counts whose
     rates differ (Hilbe 2011, section 8.2).
@@ -218,6 +265,10 @@ class Shifted(AbstractLikelihood):
     inner: AbstractLikelihood
     mean: Float[Array, " n"]
 
+    @property
+    def convex(self):
+        return self.inner.convex
+
     def compared(self, y: Values, f: Values) -> tuple[Values, Values]:
         """The y and f of the inner likelihood. Where it depends on y - f alone the mean is
         subtracted from y, which costs f no digits.
@@ -245,6 +296,10 @@ class Powered(AbstractLikelihood):
 
     inner: AbstractLikelihood
     weights: Float[Array, " n"]
+
+    @property
+    def convex(self):
+        return self.inner.convex
 
     def __call__(self, y, f):
         return self.weights * self.inner(y, f)

@@ -1,4 +1,5 @@
-"""Losses `L(y, f)` of a target and a value: convex in f, element by element.
+"""Losses `L(y, f)` of a target and a value, element by element; convex in f, but for a likelihood
+that says otherwise.
 
 A smooth loss has a derivative and a curvature, for Newton's method. A piecewise linear one has no
 curvature, but its dual is a box: `c L(y, f) = max over low <= b <= high of b (t - f) - epsilon |b|`
@@ -32,6 +33,11 @@ class AbstractLoss(eqx.Module):
     def __check_init__(self):
         check_intervals(self)
 
+    @property
+    def convex(self) -> bool:
+        """Whether L is convex in f for every y, so that a risk has one minimum."""
+        return True
+
     @abc.abstractmethod
     def __call__(self, y: Values, f: Values) -> Values:
         """The loss."""
@@ -50,13 +56,13 @@ class AbstractSmoothLoss(AbstractLoss):
 
     @abc.abstractmethod
     def curvature(self, y: Values, f: Values) -> Values:
-        """The second derivative in f, >= 0."""
+        """The second derivative in f, >= 0 where the loss is convex."""
 
 
 class AbstractLikelihood(AbstractSmoothLoss):
     """A smooth loss that normalises: `L(y, f) = -log p(y | f)`, and the moments of y under it.
 
-    L must be convex in f for every y: p is log-concave.
+    Where p is log-concave in f for every y, L is convex; otherwise `convex` must say so.
     """
 
     @abc.abstractmethod
@@ -259,3 +265,13 @@ def slopes_far_out(
     """
     far = jnp.broadcast_to(16 * (1 + (abs(y) if size is None else size)), y.shape)
     return loss.derivative(y, -far), loss.derivative(y, far)
+
+
+def check_convex(verb: str, loss: AbstractLoss) -> None:
+    """Raises ValueError for a loss with several minima, where a verb looks for the only one."""
+    if not loss.convex:
+        name = type(loss).__name__
+        raise ValueError(
+            f"{verb} takes convex losses, such as log-concave likelihoods, and {name} is not one: "
+            "kernax.variational and kernax.svgp take it"
+        )

@@ -3,8 +3,9 @@
 In closed form where one is registered, else by the trapezoid rule, which for analytic functions
 converges exponentially in the number of nodes (Trefethen & Weideman 2014): 192 of them in float64,
 96 in float32. Nodes are closer together where the slope of the loss turns, so that a wide
-distribution does not step over it: integrals of a logistic loss are right to 1e-9 for deviations
-from 1e-3 to 1e6, where even nodes, or Gauss-Hermite ones, leave errors of 1e-2 from a hundred on.
+distribution does not step over it: expected logistic losses are right to 1e-9 for deviations from
+1e-3 to 1e6, and densities to 2e-9 up to 1e16, where even nodes, or Gauss-Hermite ones, leave errors
+of 1e-2 from a hundred on.
 Expectations take nodes over the normal distribution. The density of y takes nodes where the product
 of likelihood and distribution is, which may be far from the mean and much narrower. Derivatives in
 a variance of zero are zero.
@@ -23,12 +24,24 @@ from jax.scipy.special import logsumexp
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int
 
-from kernax.core.likelihoods import Gaussian, NegativeBinomial, Powered, Probit, Shifted
+from kernax.core.likelihoods import (
+    Gaussian,
+    NegativeBinomial,
+    Powered,
+    Probit,
+    Shifted,
+    StudentT,
+)
 from kernax.core.losses import AbstractLikelihood, Bernoulli, Poisson, Values
 from kernax.core.numerics import eps_of, positive_or_one, safe_sqrt, stopped
 from kernax.core.sharding import while_loop
 
 _HALVINGS = 60
+
+# The least width within which a loss turns, as a part of the span, in float64 and in float32: with
+# less, nodes away from the turn would be too few; a loss needs more of them than a density.
+_SHARPEST_LOSS = 1e-8, 1e-5
+_SHARPEST_DENSITY = 1e-10, 1e-7
 
 
 def _size(dtype: Any) -> tuple[int, int]:
@@ -71,9 +84,10 @@ def expected_loss(
     powers, default = _size(mean.dtype)
     deviation = safe_sqrt(variance)
     fixed, of_y, at, wide = stopped((likelihood, y, mean, deviation))
-    slope = lambda place: fixed.derivative(of_y, at + wide * place)
     reach = jnp.full_like(mean, math.sqrt(2 * powers))
-    places, log_masses = _nodes(slope, -reach, reach, nodes or default)
+    ends = -reach, reach
+    turn = _turn(fixed, of_y, at, wide, ends)
+    places, log_masses = _nodes(turn, ends, _SHARPEST_LOSS, nodes or default)
     weights = jax.nn.softmax(log_masses - places**2 / 2, 0)
     losses = jax.vmap(lambda place: likelihood(y, mean + deviation * place))(places)
     return jnp.sum(weights * losses, 0)
@@ -96,24 +110,30 @@ def log_normaliser(
         # Nodes are so far from the mean, exactly; they stay where they are as it moves.
         return -likelihood(y, at + off) - (off + (at - mean)) ** 2 / (2 * spread)
 
-    slope = lambda off: fixed.derivative(of_y, at + off)
     count = nodes or _size(mean.dtype)[1]
-    low, high = _window(fixed, of_y, at, wide)
-    places, log_masses = _nodes(slope, low, high, count)
+    ends = _window(fixed, of_y, at, wide)
+    turn = _turn(fixed, of_y, at, jnp.ones_like(at), ends)
+    places, log_masses = _nodes(turn, ends, _SHARPEST_DENSITY, count)
     logs = jax.vmap(log_product)(places) + log_masses
     log_integral = logsumexp(logs, 0) - jnp.log(2 * jnp.pi * spread) / 2
     return jnp.where(known, log_integral, -likelihood(y, mean))
 
 
 def _nodes(
-    slope: Callable[[Values], Values], low: Values, high: Values, count: int
+    turn: tuple[Values, Values],
+    ends: tuple[Values, Values],
+    sharpest: tuple[float, float],
+    count: int,
 ) -> tuple[Float[Array, "k ..."], Float[Array, "k ..."]]:
-    """Nodes of the trapezoid rule between two ends, closer together where the slope of a convex
-    function turns, and the logarithms of their masses.
+    """Nodes of the trapezoid rule between two ends, closer together where a loss turns, and the
+    logarithms of their masses.
 
     They are `centre + width sinh(t)` for even steps of t.
     """
-    centre, width = _turn(slope, low, high)
+    low, high = ends
+    centre, width = turn
+    least = sharpest[0 if low.dtype == jnp.float64 else 1]
+    width = positive_or_one(jnp.maximum(width, least * (high - low)))
     start = jnp.arcsinh((low - centre) / width)
     end = jnp.arcsinh((high - centre) / width)
     shares = jnp.linspace(0, 1, count, dtype=low.dtype)
@@ -123,12 +143,22 @@ def _nodes(
     return jax.vmap(lambda t: centre + width * jnp.sinh(t))(t), log_masses
 
 
-def _turn(slope: Callable[[Values], Values], low: Values, high: Values) -> tuple[Values, Values]:
-    """Where an increasing slope is half of the way from its value at one end to that at the other,
-    and the width within which it makes half of that way.
+@functools.singledispatch
+def _turn(
+    likelihood: AbstractLikelihood,
+    y: Values,
+    mean: Values,
+    unit: Values,
+    ends: tuple[Values, Values],
+) -> tuple[Values, Values]:
+    """Where a loss turns between two ends, and within which width, in units from the mean.
 
-    The middle and the whole span for a slope that hardly changes.
+    The slope of a convex loss increases: it is where the slope is half of the way from its value at
+    one end to that at the other, and the width within which it makes half of that way. The middle
+    and the whole span for a slope that hardly changes.
     """
+    low, high = ends
+    slope = lambda place: likelihood.derivative(y, mean + unit * place)
     first = slope(low)
     way = slope(high) - first
 
@@ -139,14 +169,7 @@ def _turn(slope: Callable[[Values], Values], low: Values, high: Values) -> tuple
     before, centre, after = jax.vmap(reached)(quarters)
     span = high - low
     turns = way * span > eps_of(span) ** 0.5
-    width = jnp.maximum(after - before, _least_width(low.dtype) * span)
-    width = positive_or_one(jnp.where(turns, width, span))
-    return jnp.where(turns, centre, (low + high) / 2), width
-
-
-def _least_width(dtype: Any) -> float:
-    """Of the span: with less, nodes far from the centre would be too few."""
-    return 1e-8 if dtype == jnp.float64 else 1e-5
+    return jnp.where(turns, centre, (low + high) / 2), jnp.where(turns, after - before, span)
 
 
 class _Bracket(eqx.Module):
@@ -171,6 +194,15 @@ def _root(function: Callable[[Array], Array], low: Array, high: Array) -> Array:
     return (end.low + end.high) / 2
 
 
+@_turn.register
+def _(likelihood: StudentT, y, mean, unit, ends):
+    # Its width, or the distance of its poles from the real line.
+    unit = positive_or_one(unit)
+    width = likelihood.scale * jnp.sqrt(jnp.minimum(likelihood.degrees, 1))
+    return (y - mean) / unit, width / unit
+
+
+@functools.singledispatch
 def _window(
     likelihood: AbstractLikelihood, y: Values, mean: Values, variance: Values
 ) -> tuple[Values, Values]:
@@ -195,6 +227,59 @@ def _window(
     right = _root(lambda d: log_product(mode + d) - least, jnp.zeros_like(reach), reach)
     left = _root(lambda d: log_product(mode - d) - least, jnp.zeros_like(reach), reach)
     return mode - left, mode + right
+
+
+@_window.register
+def _(likelihood: StudentT, y, mean, variance):
+    # The product may have two modes; it is below that at the mean wherever the normal distribution
+    # falls by more than the likelihood may rise.
+    powers, _ = _size(mean.dtype)
+    rise = likelihood(y, mean) - likelihood(y, y)
+    reach = jnp.sqrt(2 * (powers + rise) * variance)
+    return -reach, reach
+
+
+def bounded_slopes(
+    likelihood: AbstractLikelihood, y: Values, mean: Values, variance: Values
+) -> tuple[Values, Values]:
+    """The derivative of `bounded_loss` in the mean, and twice that in the variance.
+
+    For an expectation the second is that of the curvature, by Bonnet's and Price's theorems, and
+    the second derivative in the mean, which is known at a variance of zero too.
+    """
+    if likelihood.convex:
+        of_mean = lambda mean: jnp.sum(bounded_loss(likelihood, y, mean, variance))
+        return jax.jvp(jax.grad(of_mean), (mean,), (jnp.ones_like(mean),))
+    of_both = lambda mean, variance: jnp.sum(bounded_loss(likelihood, y, mean, variance))
+    slope, in_variance = jax.grad(of_both, (0, 1))(mean, variance)
+    return slope, 2 * in_variance
+
+
+@functools.singledispatch
+def bounded_loss(
+    likelihood: AbstractLikelihood, y: Values, mean: Values, variance: Values
+) -> Values:
+    """At least `E[-log p(y | f)]` for `f ~ N(mean, variance)`, and that itself for a log-concave
+    likelihood; it increases in the variance.
+    """
+    return expected_loss(likelihood, y, mean, variance)
+
+
+@bounded_loss.register
+def _(likelihood: StudentT, y, mean, variance):
+    # By Jensen's inequality, as the loss is concave in the square.
+    scale = likelihood.scale
+    return likelihood.of_square(((y - mean) / scale) ** 2 + variance / scale / scale)
+
+
+@bounded_loss.register
+def _(likelihood: Shifted, y, mean, variance):
+    return bounded_loss(likelihood.inner, *likelihood.compared(y, mean), variance)
+
+
+@bounded_loss.register
+def _(likelihood: Powered, y, mean, variance):
+    return likelihood.weights * bounded_loss(likelihood.inner, y, mean, variance)
 
 
 @functools.singledispatch

@@ -17,7 +17,7 @@ from kernax.core.intervals import REAL
 from kernax.core.labels import as_targets_of
 from kernax.core.likelihoods import Categorical, Shifted
 from kernax.core.linalg import WeightedSystem
-from kernax.core.losses import AbstractLikelihood
+from kernax.core.losses import AbstractLikelihood, check_convex
 from kernax.core.operators import AbstractGram
 from kernax.core.parameters import data
 from kernax.core.preparation import guarded
@@ -130,15 +130,19 @@ def check_observations(
     likelihood: Any,
     weights: ArrayLike | None,
     *,
+    convex: bool = True,
     in_features: bool = False,
     holds_gram: bool = True,
 ) -> tuple[Task, Callable, AbstractLikelihood]:
     """The task of a verb, and the mean and the likelihood in its dtype.
 
-    Raises ValueError for what does not fit, by name.
+    Raises ValueError for what does not fit, by name; also for a likelihood that is not log-concave,
+    unless it need not be `convex`.
     """
     check_process(process)
     _check_likelihood(likelihood)
+    if convex:
+        check_convex(verb, likelihood)
     task = check_task(
         verb,
         process.covariance,

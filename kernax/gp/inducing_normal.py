@@ -14,7 +14,7 @@ from kernax.core.batching import one_by_one
 from kernax.core.losses import AbstractLikelihood
 from kernax.core.numerics import matmul
 from kernax.core.parameters import real
-from kernax.core.quadrature import expected_loss
+from kernax.core.quadrature import bounded_loss, bounded_slopes
 from kernax.core.solution import RESULTS
 from kernax.core.solves import inverse_of_lower
 from kernax.gp.inducing import projected
@@ -87,8 +87,8 @@ def marginals(model: SparseModel, q: InducingNormal, X: PyTree) -> Marginals:
 
 
 def batch_loss(model: SparseModel, at: Marginals, batch: Batch) -> Float[Array, ""]:
-    """`sum_i w_i E[-log p(y_i | f_i)]`."""
-    losses = expected_loss(model.likelihood, batch.y, at.mean, at.variance)
+    """`sum_i w_i E[-log p(y_i | f_i)]`, or a bound where a likelihood is not log-concave."""
+    losses = bounded_loss(model.likelihood, batch.y, at.mean, at.variance)
     return jnp.sum(batch.weights * losses)
 
 
@@ -121,18 +121,11 @@ def stepped(
 
 def _asked_of(model: SparseModel, at: Marginals, batch: Batch, scale: float) -> Natural:
     """The q that the marginals ask for, at which the bound of a batch is stationary."""
-    # The natural gradient is the gradient in the moments of q (Khan & Lin 2017): by Bonnet's and
-    # Price's theorems it asks for the sites of `variational`, of precision E[L''] and shift
-    # E[L''] m - E[L'], on the values U^T v.
+    # The natural gradient is the gradient in the moments of q (Khan & Lin 2017): it asks for the
+    # sites of `variational`, of precision E[L''] and shift E[L''] m - E[L'], on the values U^T v.
     U = at.features
-    slope, curvature = _slopes(model, at, batch)
+    slope, curvature = bounded_slopes(model.likelihood, batch.y, at.mean, at.variance)
     weights = scale * batch.weights
     shift = matmul(U, weights * (curvature * at.shift - slope))
     precision = matmul(U * (weights * curvature)[None, :], U.T) + jnp.eye(len(U), dtype=U.dtype)
     return Natural(shift, precision)
-
-
-def _slopes(model: SparseModel, at: Marginals, batch: Batch) -> tuple[Array, Array]:
-    """`E[L']` and `E[L'']` at each point, the derivatives of E[L] in the mean."""
-    of_mean = lambda mean: jnp.sum(expected_loss(model.likelihood, batch.y, mean, at.variance))
-    return jax.jvp(jax.grad(of_mean), (at.mean,), (jnp.ones_like(at.mean),))

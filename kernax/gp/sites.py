@@ -188,8 +188,12 @@ def _iterated(
 
 
 def _before_any_step(observations: Observations, rule: AbstractSiteRule) -> _Progress:
-    """With the sites of Laplace's approximation, from where a fixed point is near."""
-    sites = _sites_at_mode(observations)
+    """With the sites of Laplace's approximation, from where a fixed point is near, or with none
+    where there may be several modes.
+    """
+    nothing = jnp.zeros_like(observations.y)
+    convex = observations.likelihood.convex
+    sites = _sites_at_mode(observations) if convex else Sites(nothing, nothing)
     wanted, change = _asked_of(sites, observations, rule)
     return _Progress(sites, wanted, change, jnp.ones_like(change), jnp.zeros((), jnp.int32))
 

@@ -115,7 +115,7 @@ def _checked(
 ) -> tuple[Task, SparseModel]:
     """The task of a verb and its model, in one dtype. Raises ValueError for what does not fit."""
     task, mean, likelihood = check_observations(
-        verb, process, X, y, likelihood, weights, holds_gram=False
+        verb, process, X, y, likelihood, weights, convex=False, holds_gram=False
     )
     jax.eval_shape(lambda: means_at(mean, task))
     prior = GaussianProcess(task.kernel, mean)

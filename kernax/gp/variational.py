@@ -1,11 +1,10 @@
 """Variational inference for Gaussian processes with any likelihood."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
 from kernax.core.losses import AbstractLikelihood
-from kernax.core.quadrature import expected_loss
+from kernax.core.quadrature import bounded_loss, bounded_slopes
 from kernax.core.solution import Solution, finish, warn_of_rounding
 from kernax.gp.approximation import ADVICE, MOST_ROUNDING, ApproximatePosterior, check_observations
 from kernax.gp.process import GaussianProcess
@@ -30,6 +29,10 @@ def variational(
     diag(w E[L''(y, f)])`, `L = -log p`, and the mean `m - K w E[L'(y, f)]`: 2 n numbers (Opper &
     Archambeau 2009), found by damped natural gradients (Khan & Lin 2017).
 
+    Student's t, which is not log-concave, has its expected loss replaced by a bound from Jensen's
+    inequality, `E[L] <= L` at the mean of `(y - f)^2` (Tipping & Lawrence 2005), so that D > 0; the
+    best q is then a local one.
+
     Arguments are those of `laplace`, and:
         rtol: the largest change of a factor that is accepted, in the units of the marginals. The
             default is 100 eps sqrt(n), and sqrt(eps) where no step lowers it further.
@@ -47,7 +50,9 @@ def variational(
         MaxStepsError, NonFiniteError, BreakdownError: no fixed point was found.
         MemoryBudgetError: the dense matrices would not fit.
     """
-    task, mean, likelihood = check_observations("variational", process, X, y, likelihood, weights)
+    task, mean, likelihood = check_observations(
+        "variational", process, X, y, likelihood, weights, convex=False
+    )
     solution = posterior_by_sites(task, mean, likelihood, _NaturalGradient(), rtol, max_steps)
     hint = f"variational with {task.kernel_name}: {ADVICE} may help."
     warn_of_rounding(solution, MOST_ROUNDING, "the evidence", hint)
@@ -60,17 +65,14 @@ class _NaturalGradient(AbstractSiteRule):
     """
 
     def updated(self, likelihood, y, site, marginal):
-        # E[L'] and E[L''] are the derivatives of E[L] in the mean (Bonnet's theorem).
-        mean = marginal.mean
-        of_mean = lambda mean: jnp.sum(expected_loss(likelihood, y, mean, marginal.variance))
-        slope, curvature = jax.jvp(jax.grad(of_mean), (mean,), (jnp.ones_like(mean),))
+        slope, curvature = bounded_slopes(likelihood, y, marginal.mean, marginal.variance)
         precision = jnp.where(curvature < 0, jnp.nan, curvature)
-        return Sites(precision, curvature * mean - slope)
+        return Sites(precision, curvature * marginal.mean - slope)
 
     def log_evidence(self, observations, sites, q):
         # -E[L] - KL(q | prior), the divergence being (tr P - n + a.K a + log |B|) / 2.
         y = observations.y
-        losses = expected_loss(observations.likelihood, y, q.marginal.mean, q.marginal.variance)
+        losses = bounded_loss(observations.likelihood, y, q.marginal.mean, q.marginal.variance)
         squared_norm = jnp.sum(q.coefficients * q.marginal.mean)
         divergence = (q.trace - len(y) + squared_norm + q.log_determinant) / 2
         return -jnp.sum(losses) - divergence

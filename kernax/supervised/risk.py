@@ -11,7 +11,12 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_targets_of
-from kernax.core.losses import AbstractLoss, AbstractPiecewiseLinearLoss, AbstractSmoothLoss
+from kernax.core.losses import (
+    AbstractLoss,
+    AbstractPiecewiseLinearLoss,
+    AbstractSmoothLoss,
+    check_convex,
+)
 from kernax.core.modes import newton_fit
 from kernax.core.preparation import guarded
 from kernax.core.sharding import compiled
@@ -93,12 +98,13 @@ def regularised_risk(
 
 
 def _check_is_loss(loss: Any) -> None:
-    """Raises ValueError unless it is a smooth or a piecewise linear loss."""
+    """Raises ValueError unless it is a convex smooth or a piecewise linear loss."""
     if not isinstance(loss, AbstractSmoothLoss | AbstractPiecewiseLinearLoss):
         raise ValueError(
             "loss must be smooth or piecewise linear, such as kernax.losses.Huber(), but is "
             f"{loss!r}"
         )
+    check_convex("regularised_risk", loss)
 
 
 def _refuse(name: str, option: object, kind: str, loss: AbstractLoss) -> None:

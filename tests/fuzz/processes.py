@@ -20,6 +20,7 @@ from referees import (
 )
 from structures import WIDE
 
+QUADRATURE = 1e-10 if EPS < 1e-10 else 0.0  # error of an integral over a marginal, beyond rounding
 FIXED_POINT = 2 * EPS**0.5  # the change of a site that counts as none, and of its variance
 
 
@@ -158,7 +159,7 @@ class _Normal:
         of_sites = np.sum(FIXED_POINT**2 + self.off_by * (1 + np.abs(self.slopes) * self.deviation))
         rounding = 256 * EPS * size + self.slack * np.trace(self.inverse) + of_sites
         known = np.all(self.known)
-        rounding = rounding + 4 * out["rounding"]
+        rounding = rounding + 4 * out["rounding"] + len(self.left) * QUADRATURE
         return {"evidence": (abs(out["evidence"] - value), rounding if known else np.inf)}
 
 
