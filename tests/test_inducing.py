@@ -123,6 +123,21 @@ def test_gradients_are_those_of_differences():
 
 
 @needs_x64
+def test_second_derivatives_of_the_bound_are_differences_of_the_first():
+    """Of two outputs with a noise and a weight for each point, in everything."""
+    targets = jnp.stack([jnp.asarray(Y), jnp.asarray(SIGNS)], 1)
+
+    def of(scales, X, y, Z, noise, weights):
+        kernel = scales[0] * kernax.RBF(scales[1])
+        return kernax.sgpr_bound(kernel, X, y, noise, Z, weights=weights, mean=scales[2])
+
+    noise, weights = jnp.linspace(0.1, 0.5, N), jnp.linspace(0.4, 2.0, N)
+    arguments = (SCALES[:3], jnp.asarray(X), targets, jnp.asarray(Z), noise, weights)
+    slope = jax.grad(of, tuple(range(6)))
+    check_derivatives(slope, arguments, rtol=1e-6, atol=1e-6)
+
+
+@needs_x64
 def test_weights_are_repetitions_and_removals_also_in_the_derivative():
     weighted = jax.jit(lambda w: bound_of(SCALES, X, Y, Z, w))
     repeated = bound_of(SCALES, X[REPEATED], Y[REPEATED], Z, None)

@@ -57,20 +57,27 @@ class Projection(eqx.Module):
 
     Attributes:
         at: L.
+        cross: `k(Z, X)`, (m, n).
+        variance: `k(x, x)`, (n,).
         features: `U = L^-1 k(Z, X)`, (m, n).
-        left: `k(x, x) - |u(x)|^2`, (n,).
     """
 
     at: FactorAtPoints
+    cross: Float[Array, "m n"]
+    variance: Float[Array, " n"]
     features: Float[Array, "m n"]
-    left: Float[Array, " n"]
+
+    @property
+    def left(self) -> Float[Array, " n"]:
+        """`k(x, x) - |u(x)|^2`."""
+        return self.variance - jnp.sum(self.features**2, 0)
 
 
 def projected(kernel: AbstractKernel, Z: PyTree, X: PyTree) -> Projection:
     """The projection of values at X on those at Z, for points that were checked; differentiable."""
     at = factor_at(kernel, Z)
-    U = _whitened(at.lower, gram_of_prepared(kernel, Z, X))
-    return Projection(at, U, diagonal_of(kernel, X) - jnp.sum(U**2, 0))
+    cross = gram_of_prepared(kernel, Z, X)
+    return Projection(at, cross, diagonal_of(kernel, X), _whitened(at.lower, cross))
 
 
 def _whitened(lower: Float[Array, "m m"], cross: Float[Array, "m n"]) -> Float[Array, "m n"]:
@@ -80,6 +87,16 @@ def _whitened(lower: Float[Array, "m m"], cross: Float[Array, "m n"]) -> Float[A
         return solve_lower(lower, cross)
     # A product with the inverse takes three quarters of the time, with its derivative.
     return matmul(inverse_of_lower(lower), cross)
+
+
+def times_inverse_transposed(
+    lower: Float[Array, "m m"], A: Float[Array, "m n"]
+) -> Float[Array, "m n"]:
+    """`L^-T A`, for many columns."""
+    if A.dtype != jnp.float64:
+        return solve_lower_transposed(lower, A)
+    identity = jnp.eye(len(lower), dtype=lower.dtype)
+    return matmul(solve_lower_transposed(lower, identity), A)
 
 
 def check_inducing_points(task: Task, Z: PyTree) -> PyTree:

@@ -1,23 +1,18 @@
 """Gaussian-process regression by inducing points, in O(n m^2) operations and O(n m) memory."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_noise, cast
-from kernax.core.density import cholesky
-from kernax.core.factors import CholeskyFactor, cholesky_factor, direct_accuracy
+from kernax.core.factors import direct_accuracy
 from kernax.core.kernel import AbstractKernel
-from kernax.core.low_rank import factor_beside_identity
 from kernax.core.memory import check_memory
-from kernax.core.numerics import eps_of, is_concrete, matmul, positive_or_one, safe_sqrt, stopped
-from kernax.core.operators import DenseGram
+from kernax.core.numerics import eps_of, is_concrete, positive_or_one
 from kernax.core.sharding import compiled
 from kernax.core.solution import (
     RESULTS,
@@ -27,8 +22,9 @@ from kernax.core.solution import (
     void_unless_known,
     warn_of_rounding,
 )
-from kernax.core.solves import inverse_of_lower, solve_lower, solve_lower_transposed
+from kernax.core.solves import inverse_of_lower
 from kernax.core.task import Task, check_task
+from kernax.gp.collapsed import BestValues, Observations, best_values, bound_of
 from kernax.gp.inducing import (
     NormalAtInducing,
     Projection,
@@ -145,75 +141,13 @@ def _checked(
     return task, noise, Z
 
 
-class _Observations(eqx.Module):
-    """What is observed: r = y - m(X), one column per output, and the weight and noise of each."""
-
-    targets: Float[Array, "n p"]
-    weights: Float[Array, " n"]
-    noise: Float[Array, " n"]
-
-    @property
-    def gains(self) -> Float[Array, " n"]:
-        """`w / noise`."""
-        return self.weights / self.noise
-
-
-class _Values(eqx.Module):
-    """The best normal distribution of the whitened values at Z, `N(mean, B^-1)`.
-
-    Attributes:
-        mean: `B^-1 U diag(gains) r`, one column per output.
-        inside: the Cholesky factor of B.
-        residual: of the system for the mean, relatively.
-        rounding: how far rounding moves `log |B|`.
-        jitter: what had to be added to the diagonal of B, which makes it another model's.
-    """
-
-    mean: Float[Array, "m p"]
-    inside: Float[Array, "m m"]
-    residual: Float[Array, ""]
-    rounding: Float[Array, ""]
-    jitter: Float[Array, ""]
-
-
-def _best_values(U: Float[Array, "m n"], seen: _Observations) -> _Values:
-    """With `B = I + U diag(gains) U^T`; NaN where it has no factor."""
-    gains = seen.gains
-    B = _weighted_square(U, gains) + jnp.eye(len(U), dtype=U.dtype)
-    factor, rounding = _factor_of(stopped(B), stopped((U, gains)))
-    inside = jnp.where(factor.exists, cholesky(B, factor), jnp.nan)
-    mean, residual = _solved(B, inside, matmul(U, gains[:, None] * seen.targets))
-    return _Values(mean, inside, residual, rounding, jnp.asarray(factor.jitter))
-
-
-def _solved(
-    B: Float[Array, "m m"], inside: Float[Array, "m m"], rhs: Float[Array, "m p"]
-) -> tuple[Float[Array, "m p"], Float[Array, ""]]:
-    """The solution of a system with B, by its factor, and its relative residual."""
-    solution = solve_lower_transposed(inside, solve_lower(inside, rhs))
-    left = jnp.linalg.norm(rhs - matmul(B, solution))
-    return solution, left / positive_or_one(jnp.linalg.norm(rhs))
-
-
-def _bound_of(of: Projection, seen: _Observations, best: _Values) -> Float[Array, ""]:
-    """The log density under `Q + noise`, less the trace of what is left."""
-    gains = seen.gains
-    errors = seen.targets - matmul(of.features.T, best.mean)
-    # At the minimum of this sum, which is the square in the log density, nothing cancels.
-    square = jnp.sum(gains[:, None] * errors**2) + jnp.sum(best.mean**2)
-    constant = jnp.sum(seen.weights * jnp.log(2 * math.pi * seen.noise))
-    determinant = 2 * jnp.sum(jnp.log(jnp.diagonal(best.inside)))
-    of_each_column = constant + determinant + jnp.sum(gains * of.left)
-    return -(square + seen.targets.shape[1] * of_each_column) / 2
-
-
 class _Collapsed(eqx.Module):
     """The projection on Z, the best distribution there, how that ended, and figures, the bound
     among them.
     """
 
     of: Projection
-    best: _Values
+    best: BestValues
     result: Any
     figures: dict[str, Array]
 
@@ -222,9 +156,9 @@ def _collapsed(task: Task, mean: Callable, noise: Float[Array, "*n"], Z: PyTree)
     """All that both verbs return."""
     of = projected(task.kernel, Z, task.X)
     targets = task.columns - means_at(mean, task)
-    seen = _Observations(targets, task.weights.values, jnp.broadcast_to(noise, targets.shape[:1]))
-    best = _best_values(of.features, seen)
-    bound = _bound_of(of, seen, best)
+    seen = Observations(targets, task.weights.values, jnp.broadcast_to(noise, targets.shape[:1]))
+    best = best_values(of.features, seen)
+    bound = bound_of(of, seen, best)
     accurate = (best.jitter == 0) & (best.residual <= direct_accuracy(bound.dtype))
     endings = (
         (of.at.result != RESULTS.successful, of.at.result),
@@ -242,42 +176,11 @@ def _collapsed(task: Task, mean: Callable, noise: Float[Array, "*n"], Z: PyTree)
     return _Collapsed(of, best, result, figures)
 
 
-def _rounding_of_trace(of: Projection, seen: _Observations) -> Float[Array, ""]:
+def _rounding_of_trace(of: Projection, seen: Observations) -> Float[Array, ""]:
     """How far rounding moves the trace in the bound, whose terms `k(x, x) - |u(x)|^2` cancel."""
     terms = seen.gains * (of.left + 2 * jnp.sum(of.features**2, 0))
     unit = positive_or_one(jnp.max(terms))  # their squares may overflow
     return eps_of(terms) * unit * jnp.linalg.norm(terms / unit) / 2
-
-
-@jax.custom_jvp
-def _weighted_square(U: Array, gains: Array) -> Array:
-    """`U diag(gains) U^T`."""
-    return matmul(U * gains[None, :], U.T)
-
-
-@_weighted_square.defjvp
-def _weighted_square_jvp(primals, tangents):
-    # One product and its transpose: in the backward pass one product of n m^2, not two.
-    U, gains = primals
-    dU, d_gains = tangents
-    half = matmul(dU * gains[None, :] + U * (d_gains[None, :] / 2), U.T)
-    return _weighted_square(U, gains), half + half.T
-
-
-def _factor_of(
-    B: Float[Array, "m m"], parts: tuple[Float[Array, "m n"], Float[Array, " n"]]
-) -> tuple[CholeskyFactor, Float[Array, ""]]:
-    """The Cholesky factor of `B = I + U diag(gains) U^T`, and how far rounding moves log |B|.
-
-    In float32 the identity is lost in that sum beside a large U, and the factor comes from a QR of
-    U, which takes longer.
-    """
-    if B.dtype == jnp.float64:
-        factor = cholesky_factor(DenseGram(B))
-        return factor, factor.rounding(jnp.diagonal(B))
-    U, gains = parts
-    factor = factor_beside_identity(U * safe_sqrt(gains)[None, :])
-    return factor, eps_of(B) * jnp.linalg.norm(jnp.sqrt(1 + gains * jnp.sum(U**2, 0)))
 
 
 @compiled

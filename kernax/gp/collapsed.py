@@ -1,0 +1,187 @@
+"""The bound of inducing points for normal observations, with the best distribution of the values
+there, and its derivative in two products of n m^2 operations.
+"""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kernax.core.density import cholesky
+from kernax.core.factors import CholeskyFactor, cholesky_factor
+from kernax.core.low_rank import factor_beside_identity
+from kernax.core.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped
+from kernax.core.operators import DenseGram
+from kernax.core.solves import solve_lower, solve_lower_transposed
+from kernax.gp.inducing import Projection, times_inverse_transposed
+
+
+class Observations(eqx.Module):
+    """What is observed: r = y - m(X), one column per output, and the weight and noise of each."""
+
+    targets: Float[Array, "n p"]
+    weights: Float[Array, " n"]
+    noise: Float[Array, " n"]
+
+    @property
+    def gains(self) -> Float[Array, " n"]:
+        """`w / noise`."""
+        return self.weights / self.noise
+
+
+class BestValues(eqx.Module):
+    """The best normal distribution of the whitened values at Z, `N(mean, B^-1)` with `B = I + S`.
+
+    Attributes:
+        mean: `B^-1 U diag(gains) r`, one column per output.
+        square: `S = U diag(gains) U^T`.
+        inside: the Cholesky factor of B.
+        residual: of the system for the mean, relatively.
+        rounding: how far rounding moves `log |B|`.
+        jitter: what had to be added to the diagonal of B, which makes it another model's.
+    """
+
+    mean: Float[Array, "m p"]
+    square: Float[Array, "m m"]
+    inside: Float[Array, "m m"]
+    residual: Float[Array, ""]
+    rounding: Float[Array, ""]
+    jitter: Float[Array, ""]
+
+
+def best_values(U: Float[Array, "m n"], seen: Observations) -> BestValues:
+    """NaN where B has no factor."""
+    gains = seen.gains
+    square = _weighted_square(U, gains)
+    B = square + jnp.eye(len(U), dtype=U.dtype)
+    factor, rounding = _factor_of(stopped(B), stopped((U, gains)))
+    inside = jnp.where(factor.exists, cholesky(B, factor), jnp.nan)
+    mean, residual = _solved(B, inside, matmul(U, gains[:, None] * seen.targets))
+    return BestValues(mean, square, inside, residual, rounding, jnp.asarray(factor.jitter))
+
+
+def _solved(
+    B: Float[Array, "m m"], inside: Float[Array, "m m"], rhs: Float[Array, "m p"]
+) -> tuple[Float[Array, "m p"], Float[Array, ""]]:
+    """The solution of a system with B, by its factor, and its relative residual."""
+    solution = _inside_inverse(inside, rhs)
+    left = jnp.linalg.norm(rhs - matmul(B, solution))
+    return solution, left / positive_or_one(jnp.linalg.norm(rhs))
+
+
+def _inside_inverse(inside: Float[Array, "m m"], rhs: Float[Array, "m p"]) -> Float[Array, "m p"]:
+    """`B^-1 rhs`."""
+    return solve_lower_transposed(inside, solve_lower(inside, rhs))
+
+
+def bound_of(of: Projection, seen: Observations, best: BestValues) -> Float[Array, ""]:
+    """The log density under `Q + noise`, less the trace of what is left."""
+    given = _Given(of.at.lower, of.cross, of.variance, seen)
+    return _bound(given, of.features, best)
+
+
+class _Given(eqx.Module):
+    """What the bound is a function of: L, k(Z, X), k(x, x), and what is observed."""
+
+    lower: Float[Array, "m m"]
+    cross: Float[Array, "m n"]
+    variance: Float[Array, " n"]
+    seen: Observations
+
+
+@jax.custom_jvp
+def _bound(given: _Given, U: Float[Array, "m n"], best: BestValues) -> Float[Array, ""]:
+    """The bound; U and the best values are functions of what is given."""
+    determinant = 2 * jnp.sum(jnp.log(jnp.diagonal(best.inside)))
+    return _without_determinant(given, U, best) - best.mean.shape[1] * determinant / 2
+
+
+def _without_determinant(
+    given: _Given, U: Float[Array, "m n"], best: BestValues
+) -> Float[Array, ""]:
+    """The bound without `log |B|`."""
+    seen = given.seen
+    errors = seen.targets - matmul(U.T, best.mean)
+    # At the minimum of this sum, which is the square in the log density, nothing cancels.
+    square = jnp.sum(seen.gains[:, None] * errors**2) + jnp.sum(best.mean**2)
+    left = given.variance - jnp.sum(U**2, 0)
+    constant = jnp.sum(seen.weights * jnp.log(2 * math.pi * seen.noise))
+    of_each_column = constant + jnp.sum(seen.gains * left)
+    return -(square + best.mean.shape[1] * of_each_column) / 2
+
+
+@_bound.defjvp
+def _bound_jvp(primals, tangents):
+    # Tangents of U and of the best values are those of what is given, and already in the slopes.
+    given, U, best = primals
+    d_given, _, _ = tangents
+    slopes = _slopes(given, U, best)
+
+    def beside(variance: Array, seen: Observations) -> Array:
+        seen_alone = _Given(given.lower, given.cross, variance, seen)
+        return _without_determinant(seen_alone, U, best) + jnp.sum(slopes.gains * seen.gains)
+
+    ahead = d_given.variance, d_given.seen
+    _, of_observations = jax.jvp(beside, (given.variance, given.seen), ahead)
+    of_points = jnp.sum(slopes.cross * d_given.cross) + jnp.sum(slopes.lower * d_given.lower)
+    return _bound(*primals), of_observations + of_points
+
+
+class _Slopes(eqx.Module):
+    """Derivatives of the bound in L, in k(Z, X), and in the gains through `log |B|`."""
+
+    lower: Float[Array, "m m"]
+    cross: Float[Array, "m n"]
+    gains: Float[Array, " n"]
+
+
+def _slopes(given: _Given, U: Float[Array, "m n"], best: BestValues) -> _Slopes:
+    """With e = r - U^T mean and `T = (I - B^-1) U`, the derivative in U is `D = mean (gains e)^T +
+    p T gains`, as the mean is at its best; that in k(Z, X) is `L^-T D`, and that in L is `-L^-T D
+    U^T`. There `D U^T = mean mean^T + p (I - B^-1) S`, which takes no product with all points.
+    """
+    p = best.mean.shape[1]
+    gains = given.seen.gains
+    weighted = gains[:, None] * (given.seen.targets - matmul(U.T, best.mean))
+    explained = _inside_inverse(best.inside, best.square)  # I - B^-1, of which nothing cancels
+    T = matmul(explained, U)
+    in_U = matmul(best.mean, weighted.T) + p * T * gains[None, :]
+    of_lower = matmul(best.mean, best.mean.T) + p * matmul(explained, best.square)
+    return _Slopes(
+        lower=-solve_lower_transposed(given.lower, of_lower),
+        cross=times_inverse_transposed(given.lower, in_U),
+        gains=-p * jnp.sum(U * (U - T), 0) / 2,
+    )
+
+
+@jax.custom_jvp
+def _weighted_square(U: Array, gains: Array) -> Array:
+    """`U diag(gains) U^T`."""
+    return matmul(U * gains[None, :], U.T)
+
+
+@_weighted_square.defjvp
+def _weighted_square_jvp(primals, tangents):
+    # One product and its transpose: in the backward pass one product of n m^2, not two.
+    U, gains = primals
+    dU, d_gains = tangents
+    half = matmul(dU * gains[None, :] + U * (d_gains[None, :] / 2), U.T)
+    return _weighted_square(U, gains), half + half.T
+
+
+def _factor_of(
+    B: Float[Array, "m m"], parts: tuple[Float[Array, "m n"], Float[Array, " n"]]
+) -> tuple[CholeskyFactor, Float[Array, ""]]:
+    """The Cholesky factor of `B = I + U diag(gains) U^T`, and how far rounding moves log |B|.
+
+    In float32 the identity is lost in that sum beside a large U, and the factor comes from a QR of
+    U, which takes longer.
+    """
+    if B.dtype == jnp.float64:
+        factor = cholesky_factor(DenseGram(B))
+        return factor, factor.rounding(jnp.diagonal(B))
+    U, gains = parts
+    factor = factor_beside_identity(U * safe_sqrt(gains)[None, :])
+    return factor, eps_of(B) * jnp.linalg.norm(jnp.sqrt(1 + gains * jnp.sum(U**2, 0)))
