@@ -143,6 +143,11 @@ def by_sites(problem, kernel, points, form, verb):
     return _approximation(verb, problem, kernel, points, form, likelihood, "signs")
 
 
+def variational_of_outliers(problem, kernel, points, form):
+    likelihood = kernax.likelihoods.StudentT(1 + 10 * problem["tau"], jnp.sqrt(problem["ridge"]))
+    return _approximation(kernax.variational, problem, kernel, points, form, likelihood, "y")
+
+
 def _approximation(verb, problem, kernel, points, form, likelihood, target):
     process = kernax.GaussianProcess(kernel)
     weights = _weights(problem, form)
@@ -320,6 +325,7 @@ LEARNERS: dict[str, Callable] = {
     "laplace of Categorical": laplace_of_classes,
     "expectation_propagation": partial(by_sites, verb=kernax.expectation_propagation),
     "variational": partial(by_sites, verb=kernax.variational),
+    "variational of StudentT": variational_of_outliers,
     "sgpr": sgpr,
     "kernel_logistic": kernel_logistic,
     "kernel_softmax": kernel_softmax,

@@ -18,6 +18,7 @@ from referees import (
     solved,
     weighed,
 )
+from scipy.special import gammaln
 from structures import WIDE
 
 QUADRATURE = 1e-10 if EPS < 1e-10 else 0.0  # error of an integral over a marginal, beyond rounding
@@ -99,7 +100,6 @@ def expectation_propagation(problem, K, out, form) -> Figures:
 
 
 def variational(problem, K, out, form) -> Figures:
-    # The slope and the curvature of the mean loss of each marginal are those of its factor.
     q = _Normal(problem, K, out, form)
     y, w = problem["signs"], problem["weights"]
     nodes, masses = _panels(q.mean, q.deviation, q.mean, q.deviation)
@@ -107,15 +107,40 @@ def variational(problem, K, out, form) -> Figures:
     losses, curvatures = _logistic(y[:, None], nodes)
     slopes = SLOPES["Logistic"](y[:, None], problem, nodes)
     averaged = lambda values: w * np.sum(density * values, 1)
-    of_slope = np.abs(averaged(slopes) + q.slopes) * q.deviation
-    of_curvature = np.abs(averaged(curvatures) - q.precisions) * q.variance
+    steep = w * q.deviation, w * q.variance
+    return _stationary(q, out, form, *map(averaged, (losses, slopes, curvatures)), steep)
+
+
+def variational_of_outliers(problem, K, out, form) -> Figures:
+    q = _Normal(problem, K, out, form)
+    y, w, degrees = problem["y"], problem["weights"], 1 + 10 * problem["tau"]
+    scale2 = WIDE(problem["ridge"])
+    squares = ((y - q.mean) ** 2 + q.variance) / scale2
+    gains = w * (degrees + 1) / (degrees + squares) / scale2
+    constant = np.log(np.pi * degrees * scale2) / 2 - _log_rise_by_half(degrees / 2)
+    losses = w * ((degrees + 1) / 2 * np.log1p(squares / degrees) + constant)
+    # A target far away is subtracted from a mean, and the slope may be steep.
+    steep = 4 * gains * q.variance * (1 + EPS * np.abs(y) / q.deviation / q.off_by)
+    return _stationary(q, out, form, losses, gains * (q.mean - y), gains, (steep, steep))
+
+
+def _stationary(q, out, form, losses, slopes, curvatures, steep) -> Figures:
+    """The slope and the curvature of the mean loss of each marginal are those of its factor; how
+    much both change with the marginal is `steep`.
+    """
+    of_slope = np.abs(slopes + q.slopes) * q.deviation
+    of_curvature = np.abs(curvatures - q.precisions) * q.variance
     figures = {
-        "slopes": (q.largest(of_slope - q.off_by * (1 + w * q.deviation)), FIXED_POINT),
-        "curvatures": (q.largest(of_curvature - q.off_by * (1 + w * q.variance)), FIXED_POINT),
+        "slopes": (q.largest(of_slope - q.off_by * (1 + steep[0])), FIXED_POINT),
+        "curvatures": (q.largest(of_curvature - q.off_by * (1 + steep[1])), FIXED_POINT),
     }
     divergence = np.sum(q.left) - form.n + q.slopes @ q.mean + q.determinant
-    terms = -averaged(losses), -divergence / 2
-    return figures | q.evidence(out, terms)
+    return figures | q.evidence(out, (-losses, -divergence / 2))
+
+
+def _log_rise_by_half(r):
+    """`log (Gamma(r + 1/2) / Gamma(r))`."""
+    return WIDE(gammaln(float(r) + 0.5) - gammaln(float(r)))
 
 
 class _Normal:
@@ -288,5 +313,6 @@ REFEREES = {
     "laplace of Categorical": laplace_of_classes,
     "expectation_propagation": expectation_propagation,
     "variational": variational,
+    "variational of StudentT": variational_of_outliers,
     "sgpr": sgpr,
 }
