@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, check_derivatives, needs_x64, untyped
+from conftest import DTYPE, TOLERANCE, X64, check_derivatives, needs_x64, untyped
 from scipy.stats import norm
 
 import kernax
 from kernax.conformal import conformal_radius, conformal_set, jackknife_plus
+from kernax.errors import ConditionWarning
 from kernax.likelihoods import Bernoulli, Gaussian, Poisson
 from kernax.metrics import coverage_curve, standardised_residuals
 
@@ -159,6 +160,15 @@ def test_too_few_points_have_infinite_intervals():
     assert np.all(np.isposinf(high))
     assert conformal_radius(np.arange(19, dtype=DTYPE), coverage=0.95) == 18
     assert conformal_radius(np.arange(18, dtype=DTYPE), coverage=0.95) == np.inf
+
+
+def test_intervals_of_which_rounding_leaves_nothing_are_announced():
+    """Of predictions without one point each, as leave_one_out_predictions does."""
+    points = np.linspace(0, 1, 40)[:, None].astype(DTYPE)
+    process = kernax.GaussianProcess(kernax.RBF(3.0))
+    noise = 1e-13 if X64 else 1e-6
+    with pytest.warns(ConditionWarning, match="of the intervals"):
+        jackknife_plus(process, points, np.sin(points[:, 0]), noise, points[:2], coverage=0.8)
 
 
 @needs_x64

@@ -224,6 +224,15 @@ def test_what_is_no_functional_or_has_no_derivative_is_refused():
             call()
 
 
+def test_numbers_of_numpy_scale_functionals_from_either_side():
+    F = values_at(X)
+    several = np.arange(len(F), dtype=DTYPE)
+    np.testing.assert_array_equal((np.float64(2.0) * F).weights, (F * 2.0).weights)
+    np.testing.assert_array_equal((several * F).weights, F.weights * several[:, None])
+    with pytest.raises(ValueError, match="scaled by a number"):
+        _ = integrals_over(X[:1], X[:1] + 1, 2)[0] * np.ones(2)
+
+
 def test_a_mean_beside_scaled_and_summed_functionals_is_a_functional():
     """Of a constant the slope is zero and an integral over a box of two units is two times it."""
     few = joined(derivatives_at(X[:1], ALONG), integrals_over(X[:1], X[:1] + [1, 2], 2))

@@ -358,6 +358,38 @@ def test_minibatches_learn_everything_that_is_free():
 
 
 @pytest.mark.filterwarnings("ignore::kernax.errors.ConditionWarning")
+def test_the_rounding_of_a_bound_counts_the_entries_between_inducing_points_and_all_outputs():
+    """k(Z, Z) of condition 1e9: in float32 the bound is 25 nats off, and says so."""
+    rng = np.random.default_rng(1)
+    points = rng.normal(size=(800, 2)).astype(np.float32)
+    y = (np.sin(points[:, 0]) + 0.01 * rng.normal(size=800)).astype(np.float32)
+    process = kernax.GaussianProcess(kernax.RBF(1.0))
+    points, y = points.astype(DTYPE), y.astype(DTYPE)
+    stats = kernax.sgpr(process, points, y, 0.01, points[:30], throw=False).stats
+    assert abs(stats["bound"] - -417.7652837513571) <= stats["rounding"] + 1e-9
+    twice = kernax.sgpr(process, points, np.stack([y, y], 1), 0.01, points[:30], throw=False).stats
+    np.testing.assert_allclose(twice["rounding"], 2 * stats["rounding"], rtol=0.1)
+
+
+@pytest.mark.filterwarnings("ignore::kernax.errors.ConditionWarning")
+def test_natural_gradients_that_were_all_skipped_are_no_success():
+    heavy = CustomLikelihood(lambda _, y, f: -3.0 * jnp.log1p(20 * (y - f) ** 2))
+    settings = {"optimiser": None, "steps": 5, "rate": 1.0, "key": KEY}
+    kept = kernax.svgp(PROCESS, X, Y + 5, heavy, Z, **settings, throw=False)
+    assert kept.stats["skipped"] == 5
+    assert kept.result == kernax.RESULTS.stagnation
+
+
+def test_inducing_points_that_a_kernel_does_not_take_are_refused():
+    kernel = kernax.On(kernax.RBF(), 0) * kernax.On(
+        kernax.Coregionalisation(np.eye(2), np.ones(2)), 1
+    )
+    points = (X, np.arange(N) % 2)
+    with pytest.raises(ValueError, match="a task must be one of 0"):
+        kernax.sgpr_bound(kernel, points, Y, NOISE, (Z, np.full(M, 7)))
+
+
+@pytest.mark.filterwarnings("ignore::kernax.errors.ConditionWarning")
 def test_a_bad_ending_is_no_success():
     settings = {"optimiser": optax.sgd(1e6), "steps": 20, "key": KEY}
     lost = kernax.svgp(PROCESS, X, Y, Gaussian(NOISE), Z, **settings, throw=False)
@@ -371,6 +403,10 @@ def test_a_bad_ending_is_no_success():
         PROCESS, X, Y, heavy, Z, optimiser=None, steps=5, rate=1.0, key=KEY, throw=False
     )
     assert np.isfinite(kept.value.log_evidence)
+    steps = {"optimiser": optax.adam(50.0), "steps": 30, "key": KEY}
+    errors = (kernax.errors.DivergedError, kernax.errors.NonFiniteError)  # in float32 the second
+    with pytest.raises(errors, match="smaller steps"):
+        kernax.svgp(PROCESS, X, Y, Gaussian(NOISE), Z, **steps)
     huge = kernax.sgpr(kernax.GaussianProcess(1e38 * KERNEL), 1e3 * X, Y, 1e-30, Z, throw=False)
     if huge.result != kernax.RESULTS.successful:
         assert np.isnan(huge.stats["bound"])

@@ -85,6 +85,10 @@ def test_coverage_counts_targets_inside_both_ends_of_their_intervals():
     close(metrics.interval_coverage(y, 0.0, 2.0), 0.75)
     high = np.array([1, 1, 1, 9])
     close(metrics.interval_coverage(y, np.ones(4), high, weights=np.array([1, 1, 0, 2])), 0.75)
+    low = jnp.array([-jnp.inf, 0.5, -jnp.inf, jnp.inf])
+    close(metrics.interval_coverage(y, low, jnp.inf), 0.75)
+    with pytest.raises(ValueError, match="low holds NaN"):
+        metrics.interval_coverage(y, low * jnp.nan, jnp.inf)
 
 
 def test_scores_of_two_classes_are_those_of_scikit_learn_weighted_or_not(signs):

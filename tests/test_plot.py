@@ -203,3 +203,13 @@ def test_targets_outside_of_their_intervals_are_marked_and_counted():
     colours = np.asarray(ax.collections[1].get_facecolor())
     assert not np.allclose(colours[0], colours[1])
     np.testing.assert_allclose(colours[0], colours[2])
+
+
+def test_infinite_intervals_are_drawn_just_beyond_the_rest():
+    ax = intervals(np.zeros(2), np.array([-np.inf, -1]), np.array([1.0, np.inf]))
+    assert ax.get_title(loc="left") == "2 points, 100.0 % inside"
+    segments = ax.collections[0].get_segments()  # pyright: ignore[reportAttributeAccessIssue]
+    for (_, low), (_, high) in segments:
+        assert -1.2 < low < high < 1.2
+    with pytest.raises(ValueError, match="low must be finite"):
+        intervals(np.zeros(1), np.array([np.nan]), np.ones(1))

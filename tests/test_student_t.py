@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, X64, check_derivatives, needs_x64
+from conftest import DTYPE, TOLERANCE, X64, check_derivatives, needs_x64, untyped
 from scipy import stats
 from scipy.special import logsumexp
 
@@ -190,7 +190,7 @@ def test_the_variance_of_an_observation_may_be_infinite():
 
 @pytest.mark.parametrize("verb", [kernax.laplace, kernax.expectation_propagation])
 def test_posteriors_by_their_only_mode_refuse_it(verb):
-    words = f"^{verb.__name__} takes convex losses.* StudentT is not one: kernax.variational"
+    words = f"^{verb.__name__} takes convex losses.* StudentT is not one: kernax.variational and"
     with pytest.raises(ValueError, match=words):
         verb(PROCESS, X, Y, T)
 
@@ -205,3 +205,5 @@ def test_parameters_that_cannot_be_are_refused():
         StudentT(0.0)
     with pytest.raises(ValueError, match="scale"):
         StudentT(3.0, -1.0)
+    with pytest.raises(ValueError, match=r"degrees must be one number, but has the shape \(3,\)"):
+        untyped(StudentT)(np.full(3, 4.0))

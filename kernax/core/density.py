@@ -41,6 +41,12 @@ def factor_of(system: WeightedSystem) -> tuple[AbstractFactor, Any, dict[str, Ar
     return factor, result, {"jitter": factor.jitter, "rounding": rounding}
 
 
+def rounding_of_inverse(system: WeightedSystem, factor: AbstractFactor) -> Float[Array, ""]:
+    """How far rounding moves the entries of the inverse of a system, relatively."""
+    diagonal = stopped(system.gram.diagonal() * system.weights.values + system.shift)
+    return factor.rounding_of_inverse(diagonal + factor.jitter)
+
+
 def cholesky(A: Float[Array, "n n"], factor: CholeskyFactor) -> Float[Array, "n n"]:
     """The lower factor of a symmetric A, found already, with its derivative."""
     return _cholesky(A, stopped(factor))

@@ -7,7 +7,7 @@ applied to each of its arguments (Solak et al. 2003; O'Hagan 1991 for integrals)
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -36,6 +36,8 @@ class Functionals(eqx.Module):
         directions: in the structure of `nodes`, None for a part without derivatives, such as an
             integer; None altogether where there are no derivatives.
     """
+
+    __array_ufunc__: ClassVar[None] = None  # a NumPy array times these is left to them
 
     nodes: PyTree
     weights: Float[Array, "*n q"] = eqx.field(converter=as_floats)
@@ -93,13 +95,14 @@ class Functionals(eqx.Module):
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), *_alike(self, other))
 
     def __mul__(self, scale: ArrayLike) -> "Functionals":
-        if not eqx.is_array_like(scale) or np.shape(scale) not in ((), self.weights.shape[:1]):
+        if not eqx.is_array_like(scale) or np.shape(scale) not in ((), self.weights.shape[:-1]):
             raise ValueError(
                 "functionals are scaled by a number, or by one for each of them, but came "
                 f"{np.shape(scale)}"
             )
-        factors = jnp.broadcast_to(jnp.asarray(scale, self.weights.dtype), self.weights.shape[:1])
-        scaled = lambda leaf: leaf * factors.reshape(-1, *[1] * (leaf.ndim - 1))
+        factors = jnp.asarray(scale, self.weights.dtype)
+        ones = lambda leaf: (1,) * (leaf.ndim - factors.ndim)
+        scaled = lambda leaf: leaf * factors.reshape(*factors.shape, *ones(leaf))
         return Functionals(self.nodes, scaled(self.weights), jax.tree.map(scaled, self.directions))
 
     __rmul__ = __mul__

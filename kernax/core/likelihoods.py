@@ -95,6 +95,16 @@ class Gaussian(AbstractLikelihood):
         return jnp.ones_like(f) * self.noise
 
 
+def _check_one_number(value: Array, name: str) -> None:
+    """Raises ValueError for a parameter of each point, where that of a new one is not known."""
+    shape = jnp.shape(value)
+    if shape:
+        raise ValueError(
+            f"{name} must be one number, but has the shape {shape}: that of a new point would not "
+            "be known"
+        )
+
+
 class StudentT(AbstractLikelihood):
     """Student's t about f, of so many degrees of freedom: numbers with outliers.
 
@@ -102,12 +112,16 @@ class StudentT(AbstractLikelihood):
     log(pi nu) / 2 - log(Gamma((nu + 1) / 2) / Gamma(nu / 2))`. It is not log-concave: a target far
     from f pulls the less the farther it is, and a posterior may have several modes. `variational`
     and `svgp` take it, by a bound (Tipping & Lawrence 2005); other verbs refuse it. The variance of
-    y is infinite up to two degrees.
+    y is infinite up to two degrees, and up to one its mean is taken for f, its median.
     """
 
     of_difference = True
     degrees: Float[Array, ""] = positive(default=4.0)
     scale: Float[Array, ""] = positive(default=1.0)
+
+    def __check_init__(self):
+        _check_one_number(self.degrees, "degrees")
+        _check_one_number(self.scale, "scale")
 
     @property
     def convex(self):
@@ -154,12 +168,7 @@ class NegativeBinomial(AbstractLikelihood):
     dispersion: Float[Array, ""] = positive(default=1.0)
 
     def __check_init__(self):
-        shape = jnp.shape(self.dispersion)
-        if shape:
-            raise ValueError(
-                f"dispersion must be one number, but has the shape {shape}: that of a new point "
-                "would not be known"
-            )
+        _check_one_number(self.dispersion, "dispersion")
 
     def __call__(self, y, f):
         size = 1 / self.dispersion

@@ -267,11 +267,11 @@ def slopes_far_out(
     return loss.derivative(y, -far), loss.derivative(y, far)
 
 
-def check_convex(verb: str, loss: AbstractLoss) -> None:
+def check_convex(verb: str, loss: AbstractLoss, instead: str = "") -> None:
     """Raises ValueError for a loss with several minima, where a verb looks for the only one."""
     if not loss.convex:
         name = type(loss).__name__
         raise ValueError(
-            f"{verb} takes convex losses, such as log-concave likelihoods, and {name} is not one: "
-            "kernax.variational and kernax.svgp take it"
+            f"{verb} takes convex losses, such as log-concave likelihoods, and {name} is not one"
+            f"{instead}"
         )

@@ -160,6 +160,16 @@ def check_count(value: Any, name: str, least: int = 1, hint: str = "") -> int:
     return int(value)
 
 
+def check_stopping(tolerance: Any, max_steps: Any, name: str = "rtol") -> None:
+    """Raises ValueError for a tolerance outside (0, 1), and less than one step; None is a default
+    of either.
+    """
+    if tolerance is not None and is_concrete(tolerance) and not 0 < tolerance < 1:
+        raise ValueError(f"{name} must be between 0 and 1, but is {tolerance!r}")
+    if max_steps is not None:
+        check_count(max_steps, "max_steps")
+
+
 def check_intervals(model: PyTree) -> None:
     """Raises ValueError for the first parameter whose known value is not finite or not allowed."""
     for entry in parameters(model):

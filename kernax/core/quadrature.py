@@ -7,8 +7,8 @@ distribution does not step over it: expected logistic losses are right to 1e-9 f
 1e-3 to 1e6, and densities to 2e-9 up to 1e16, where even nodes, or Gauss-Hermite ones, leave errors
 of 1e-2 from a hundred on.
 Expectations take nodes over the normal distribution. The density of y takes nodes where the product
-of likelihood and distribution is, which may be far from the mean and much narrower. Derivatives in
-a variance of zero are zero.
+of likelihood and distribution is, which may be far from the mean and much narrower. By nodes, their
+derivatives in a variance of zero are zero.
 """
 
 import functools
@@ -260,8 +260,11 @@ def bounded_loss(
     likelihood: AbstractLikelihood, y: Values, mean: Values, variance: Values
 ) -> Values:
     """At least `E[-log p(y | f)]` for `f ~ N(mean, variance)`, and that itself for a log-concave
-    likelihood; it increases in the variance.
+    likelihood; it increases in the variance. Raises ValueError where no bound is registered.
     """
+    if not likelihood.convex:
+        name = type(likelihood).__name__
+        raise ValueError(f"{name} is not log-concave, and no bound of its expected loss is known")
     return expected_loss(likelihood, y, mean, variance)
 
 

@@ -229,6 +229,9 @@ def _eigenvalues(suspect: Suspect) -> str:
     )
 
 
+MOST_NATS = 0.01  # of rounding that a log evidence may have without a warning
+
+
 def warn_of_rounding(solution: Solution, most: float, affected: str, hint: str) -> None:
     """A ConditionWarning where `stats["rounding"]` is above `most`, unless there was jitter.
 

@@ -32,7 +32,6 @@ from kernax.gp.posterior import point_for, posterior_kernel
 from kernax.gp.process import GaussianProcess, check_process
 
 ADVICE = "targets that the likelihood allows, a mean near them or a smaller variance"
-MOST_ROUNDING = 0.01  # nats of the log evidence
 
 
 class ApproximatePosterior(eqx.Module):
@@ -142,7 +141,7 @@ def check_observations(
     check_process(process)
     _check_likelihood(likelihood)
     if convex:
-        check_convex(verb, likelihood)
+        check_convex(verb, likelihood, ": kernax.variational and kernax.svgp take StudentT()")
     task = check_task(
         verb,
         process.covariance,
@@ -163,7 +162,7 @@ def _check_likelihood(likelihood: Any) -> None:
     if isinstance(likelihood, Categorical):
         raise ValueError("likelihood is Categorical(), of several classes: laplace alone takes it")
     if not isinstance(likelihood, AbstractLikelihood):
-        came = f"the class {likelihood.__name__}" if isinstance(likelihood, type) else likelihood
+        came = "a class, not called" if isinstance(likelihood, type) else likelihood
         raise ValueError(
             f"likelihood must be one of kernax.likelihoods, such as Bernoulli(), but is {came}"
         )

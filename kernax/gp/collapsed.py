@@ -145,15 +145,42 @@ def _slopes(given: _Given, U: Float[Array, "m n"], best: BestValues) -> _Slopes:
     p = best.mean.shape[1]
     gains = given.seen.gains
     weighted = gains[:, None] * (given.seen.targets - matmul(U.T, best.mean))
-    explained = _inside_inverse(best.inside, best.square)  # I - B^-1, of which nothing cancels
+    explained = _inside_inverse(best.inside, best.square)  # I - B^-1
     T = matmul(explained, U)
     in_U = matmul(best.mean, weighted.T) + p * T * gains[None, :]
-    of_lower = matmul(best.mean, best.mean.T) + p * matmul(explained, best.square)
     return _Slopes(
-        lower=-solve_lower_transposed(given.lower, of_lower),
+        lower=-solve_lower_transposed(given.lower, _square_of_slopes(best)),
         cross=times_inverse_transposed(given.lower, in_U),
         gains=-p * jnp.sum(U * (U - T), 0) / 2,
     )
+
+
+def _square_of_slopes(best: BestValues) -> Float[Array, "m m"]:
+    """`D U^T`, D the derivative in U."""
+    explained = _inside_inverse(best.inside, best.square)
+    of_determinant = best.mean.shape[1] * matmul(explained, best.square)
+    return matmul(best.mean, best.mean.T) + of_determinant
+
+
+def rounding_of_bound(of: Projection, seen: Observations, best: BestValues) -> Float[Array, ""]:
+    """How far rounding moves the bound: that of `log |B|`, of `k(x, x) - |u(x)|^2`, whose terms
+    cancel, and of the entries of k(Z, Z).
+    """
+    eps = eps_of(of.features)
+    of_trace = eps * _norm(seen.gains * (of.left + 2 * jnp.sum(of.features**2, 0))) / 2
+    # The derivative in k(Z, Z), to which that in L leads; both in units of the largest entry.
+    largest = jnp.sqrt(jnp.max(jnp.sum(of.at.lower**2, 1)))
+    lower = of.at.lower / positive_or_one(largest)
+    half = solve_lower_transposed(lower, _square_of_slopes(best))
+    of_entries = eps * _norm(solve_lower_transposed(lower, half.T)) / 2
+    p = best.mean.shape[1]
+    return jnp.hypot(p * jnp.hypot(best.rounding, of_trace), of_entries)
+
+
+def _norm(values: Array) -> Float[Array, ""]:
+    """The root of the sum of squares, which may overflow."""
+    unit = positive_or_one(jnp.max(abs(values)))
+    return unit * jnp.linalg.norm(values / unit)
 
 
 @jax.custom_jvp

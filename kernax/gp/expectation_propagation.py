@@ -6,9 +6,10 @@ from jaxtyping import Array, ArrayLike, PyTree
 
 from kernax.core.losses import AbstractLikelihood
 from kernax.core.numerics import eps_of
+from kernax.core.parameters import check_stopping
 from kernax.core.quadrature import log_normaliser
-from kernax.core.solution import Solution, finish, warn_of_rounding
-from kernax.gp.approximation import ADVICE, MOST_ROUNDING, ApproximatePosterior, check_observations
+from kernax.core.solution import MOST_NATS, Solution, finish, warn_of_rounding
+from kernax.gp.approximation import ADVICE, ApproximatePosterior, check_observations
 from kernax.gp.process import GaussianProcess
 from kernax.gp.sites import AbstractSiteRule, Marginals, Sites, posterior_by_sites
 
@@ -51,12 +52,13 @@ def expectation_propagation(
         MaxStepsError, NonFiniteError, BreakdownError: no fixed point was found.
         MemoryBudgetError: the dense matrices would not fit.
     """
+    check_stopping(rtol, max_steps)
     task, mean, likelihood = check_observations(
         "expectation_propagation", process, X, y, likelihood, weights
     )
     solution = posterior_by_sites(task, mean, likelihood, _MatchedMoments(), rtol, max_steps)
     hint = f"expectation_propagation with {task.kernel_name}: {ADVICE} may help."
-    warn_of_rounding(solution, MOST_ROUNDING, "the evidence", hint)
+    warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
     return finish(solution, throw, hint)
 
 
@@ -80,16 +82,17 @@ class _MatchedMoments(AbstractSiteRule):
 
     def log_evidence(self, observations, sites, q):
         # With m and v of the marginals, m' and v' of the cavities, it is the sum of log Z(m', v') +
-        # log(v' / v) / 2 + m'^2 / (2 v') - m^2 / (2 v), and shift.m / 2 - log |B| / 2.
+        # log(v' / v) / 2 + m'^2 / (2 v') - m^2 / (2 v), and shift.m / 2 - log |B| / 2. Of the
+        # squares a^2 v' / 2 - a m / 2 is left, a = shift - precision m, where nothing is large
+        # because a site is precise or weak.
         m = q.marginal.mean
         v = q.marginal.variance
-        cavity = _cavity(sites, q.marginal)
-        normalisers = log_normaliser(observations.likelihood, observations.y, *cavity)
-        # m'^2 / v' - m^2 / v, whose terms would cancel where a site is weak.
-        of_means = sites.precision * m**2 - 2 * sites.shift * m + sites.shift**2 * v
-        of_means = of_means / (1 - sites.precision * v)
-        of_sites = normalisers + (of_means - jnp.log1p(-sites.precision * v)) / 2
-        return jnp.sum(of_sites) + (jnp.sum(sites.shift * m) - q.log_determinant) / 2
+        a = q.coefficients
+        explained = sites.precision * v
+        wider = v / (1 - explained)
+        normalisers = log_normaliser(observations.likelihood, observations.y, m - wider * a, wider)
+        of_sites = normalisers + (a**2 * wider - a * m - jnp.log1p(-explained)) / 2
+        return jnp.sum(of_sites) - q.log_determinant / 2
 
 
 def _cavity(site: Sites, marginal: Marginals) -> tuple[Array, Array]:

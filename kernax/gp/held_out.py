@@ -6,10 +6,10 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_noise, cast
-from kernax.core.density import factor_of
+from kernax.core.density import factor_of, rounding_of_inverse
 from kernax.core.inverse import inverse_of
 from kernax.core.linalg import WeightedSystem
-from kernax.core.numerics import eps_of, stopped
+from kernax.core.numerics import eps_of
 from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish, warn_of_rounding
 from kernax.core.task import check_task, may_be_positive
@@ -76,8 +76,7 @@ def _held_out(task, mean, noise):
     """The predictions, with the result and stats of the factorisation."""
     system = WeightedSystem.of(task.gram(), task.weights, noise)
     factor, result, stats = factor_of(system)
-    diagonal = stopped(system.gram.diagonal() * task.weights.values + system.shift)
-    stats = stats | {"rounding": factor.rounding_of_inverse(diagonal + factor.jitter)}
+    stats = stats | {"rounding": rounding_of_inverse(system, factor)}
     P = inverse_of(factor, system)
     residuals = P.transposed_mv(task.columns - means_at(mean, task))[:, 0] / P.diagonal()
     variance = P.diagonal_of_product(system) / P.diagonal() + noise

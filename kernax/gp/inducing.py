@@ -21,7 +21,7 @@ from kernax.core.memory import check_memory
 from kernax.core.numerics import eps_of, is_concrete, matmul, positive_or_one, stopped
 from kernax.core.operators import DenseGram
 from kernax.core.parameters import check_count
-from kernax.core.preparation import diagonal_of, prepare
+from kernax.core.preparation import check_points, diagonal_of, prepare
 from kernax.core.sharding import compiled, while_loop
 from kernax.core.solution import RESULTS, Solution, finish, void_unless_known
 from kernax.core.solves import inverse_of_lower, solve_lower, solve_lower_transposed
@@ -95,13 +95,14 @@ def times_inverse_transposed(
     """`L^-T A`, for many columns."""
     if A.dtype != jnp.float64:
         return solve_lower_transposed(lower, A)
-    identity = jnp.eye(len(lower), dtype=lower.dtype)
-    return matmul(solve_lower_transposed(lower, identity), A)
+    return matmul(inverse_of_lower(lower).T, A)
 
 
 def check_inducing_points(task: Task, Z: PyTree) -> PyTree:
     """Inducing points as a stack in the dtype of the task. Raises ValueError for what is none."""
-    return cast(as_stack(Z, "Z"), task.dtype)
+    Z = as_stack(Z, "Z")
+    check_points(task.kernel, Z)
+    return cast(Z, task.dtype)
 
 
 class _Chosen(eqx.Module):

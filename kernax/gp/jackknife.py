@@ -8,15 +8,15 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax.core.boundary import as_noise, cast
-from kernax.core.density import factor_of
+from kernax.core.density import factor_of, rounding_of_inverse
 from kernax.core.gram import gram_of_prepared
 from kernax.core.inverse import inverse_of
 from kernax.core.linalg import WeightedSystem
-from kernax.core.numerics import is_concrete, matmul
+from kernax.core.numerics import eps_of, is_concrete, matmul
 from kernax.core.preparation import prepare_stacks
 from kernax.core.ranks import rank_for, smallest
 from kernax.core.sharding import compiled
-from kernax.core.solution import Solution, finish
+from kernax.core.solution import Solution, finish, void_unless_known, warn_of_rounding
 from kernax.core.solves import solve_by_lu
 from kernax.core.task import Task, check_task
 from kernax.gp.means import means_at
@@ -76,6 +76,7 @@ def jackknife_plus(
     numbers = None if folds is None else _as_folds(folds, task.n)
     solution = _jackknife_plus(task, cast(process.mean, task.dtype), noise, Z, numbers, count)
     hint = "jackknife_plus: more noise may help."
+    warn_of_rounding(solution, eps_of(task.dtype) ** (1 / 4), "the intervals", hint)
     return finish(solution, throw=False, hint=hint).value
 
 
@@ -90,6 +91,7 @@ def _jackknife_plus(task, mean, noise, Z, folds, count):
     """The ends, with the result and stats of the factorisation."""
     system = WeightedSystem.of(task.gram(), task.weights, noise)
     factor, result, stats = factor_of(system)
+    stats = stats | {"rounding": rounding_of_inverse(system, factor)}
     P = inverse_of(factor, system).as_matrix()
     targets = task.columns - means_at(mean, task)
     a = matmul(P, targets)[:, 0]
@@ -99,7 +101,7 @@ def _jackknife_plus(task, mean, noise, Z, folds, count):
     without = centre[:, None] - changes
     low = smallest(without - abs(residuals)[None], len(a) + 1 - count)
     high = smallest(without + abs(residuals)[None], count)
-    return Solution((low, high), result, stats)
+    return Solution(void_unless_known((low, high), result), result, stats)
 
 
 def _left_out(

@@ -11,11 +11,11 @@ from kernax.core.losses import AbstractLikelihood, AbstractSmoothLoss, Values
 from kernax.core.misfit import values_of
 from kernax.core.modes import newton_fit
 from kernax.core.numerics import matmul
+from kernax.core.parameters import check_stopping
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish, warn_of_rounding
+from kernax.core.solution import MOST_NATS, RESULTS, Solution, finish, warn_of_rounding
 from kernax.gp.approximation import (
     ADVICE,
-    MOST_ROUNDING,
     ApproximatePosterior,
     NormalAtPoints,
     check_observations,
@@ -103,6 +103,7 @@ def laplace(
             near to singular, or some curvature is negative.
         MemoryBudgetError: the dense matrices would not fit.
     """
+    check_stopping(rtol, max_steps)
     if isinstance(likelihood, Categorical):
         solution = laplace_of_classes(process, X, y, likelihood, weights, rtol, max_steps)
     else:
@@ -111,7 +112,7 @@ def laplace(
         )
         solution = _laplace(task, mean, likelihood, rtol, max_steps)
     hint = f"laplace with {type(process.covariance).__name__}: {ADVICE} may help."
-    warn_of_rounding(solution, MOST_ROUNDING, "the evidence", hint)
+    warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
     return finish(solution, throw, hint)
 
 

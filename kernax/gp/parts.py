@@ -154,7 +154,8 @@ def component(process: GaussianProcess, terms: int | Sequence[int]) -> GaussianP
 
 
 class WeightSpace(eqx.Module):
-    """`f(x) = m(x) + w.phi(x)`, `w ~ N(mean, covariance)`: a process of D explicit features.
+    """The distribution `N(mean, covariance)` of the weights w in `f(x) = m(x) + w.phi(x)`, for D
+    explicit features phi.
 
     Attributes:
         mean: (D,), or (D, outputs).
@@ -192,7 +193,8 @@ def weight_space(process: GaussianProcess) -> WeightSpace:
     if explicit_features(prior) is None:
         raise ValueError(
             "weight_space takes a process whose prior has explicit features, such as "
-            f"FeatureMap(phi), but {type(prior).__name__} has none that are known"
+            f"FeatureMap(phi), but {type(prior).__name__} has none that are known; of Linear() "
+            "they are FeatureMap(jnp.asarray)"
         )
     mean, covariance = _weights(process.covariance, updates, prior)
     return WeightSpace(mean, covariance, prior)

@@ -9,14 +9,12 @@ from kernax.core.density import factor_of, log_density
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, weighted_solve
 from kernax.core.sharding import compiled
-from kernax.core.solution import Solution, finish, warn_of_rounding
+from kernax.core.solution import MOST_NATS, Solution, finish, warn_of_rounding
 from kernax.core.solvers import JitteredCholesky
 from kernax.core.task import check_task, may_be_positive
 from kernax.gp.means import FixedMean, mean_beside, means_at, updated_mean
 from kernax.gp.posterior import posterior_kernel
 from kernax.gp.process import GaussianProcess, check_process
-
-_MOST_ROUNDING = 0.01  # nats of the log evidence
 
 
 def condition(
@@ -69,7 +67,7 @@ def condition(
     if not isinstance(process.mean, FixedMean):
         advice += ", and the mean must be finite at every point"
     hint = f"condition with {task.kernel_name}: {advice}."
-    warn_of_rounding(solution, _MOST_ROUNDING, "the evidence", hint)
+    warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
     return finish(solution, throw, hint, suspect=task.suspect())
 
 
@@ -81,7 +79,8 @@ def _condition(task, mean, noise):
     factor, _, stats = factor_of(system)
     rhs = task.weights.times(targets)
     a, result, solved = weighted_solve(system, rhs, JitteredCholesky(), factor=factor)
-    stats = stats | solved | {"log_evidence": log_density(system, targets, factor)}
+    stats = _of_all_columns(stats, targets) | solved
+    stats = stats | {"log_evidence": log_density(system, targets, factor)}
     posterior = posterior_kernel(factor, task.kernel, task.X, system, result)
     return Solution(GaussianProcess(posterior, updated_mean(mean, task, a)), result, stats)
 
@@ -117,7 +116,7 @@ def log_marginal_likelihood(
     noise = as_noise(noise, task.n, task.dtype)
     solution = _evidence(task, cast(mean_beside(kernel, mean), task.dtype), noise)
     hint = "log_marginal_likelihood: more noise makes it exact."
-    warn_of_rounding(solution, _MOST_ROUNDING, "the evidence", hint)
+    warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
     return finish(solution, throw=False, hint=hint).value
 
 
@@ -125,5 +124,12 @@ def log_marginal_likelihood(
 def _evidence(task, mean, noise):
     """The log evidence, with the result and stats of the factorisation."""
     system = WeightedSystem.of(task.gram(), task.weights, noise)
+    targets = task.columns - means_at(mean, task)
     factor, result, stats = factor_of(system)
-    return Solution(log_density(system, task.columns - means_at(mean, task), factor), result, stats)
+    stats = _of_all_columns(stats, targets)
+    return Solution(log_density(system, targets, factor), result, stats)
+
+
+def _of_all_columns(stats: dict[str, Array], targets: Float[Array, "n p"]) -> dict[str, Array]:
+    """Stats with the rounding of the sum over outputs, each of which is off alike."""
+    return stats | {"rounding": targets.shape[1] * stats["rounding"]}

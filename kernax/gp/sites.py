@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 from kernax.core.density import factor_of, log_determinant
 from kernax.core.factors import AbstractFactor
 from kernax.core.implicit import at_stationary_point, implicit
-from kernax.core.inverse import inverse_of
+from kernax.core.inverse import AbstractInverse, inverse_of
 from kernax.core.likelihoods import Powered
 from kernax.core.linalg import weighted_solve
 from kernax.core.losses import AbstractLikelihood
@@ -105,14 +105,28 @@ def moments(gram: AbstractGram, sites: Sites, factor: AbstractFactor) -> Moments
     P = inverse_of(factor, system)
     K = gram.as_matrix()
     covariance = matmul(K, P.as_matrix())
-    coefficients = P.mv(sites.shift[:, None])[:, 0]
+    # Closer than a product with P, beside which the shifts of precise sites are large.
+    shift = sites.shift[:, None]
+    solved, _, _ = weighted_solve(system, shift, JitteredCholesky(), factor=factor)
+    coefficients = solved[:, 0]
     return Moments(
         coefficients=coefficients,
         covariance=covariance,
-        marginal=Marginals(matmul(K, coefficients), jnp.diagonal(covariance)),
+        marginal=Marginals(matmul(K, coefficients), _variances(sites, P, K, covariance)),
         trace=jnp.sum(P.diagonal()),
         log_determinant=log_determinant(system, factor),
     )
+
+
+def _variances(
+    sites: Sites, P: AbstractInverse, K: Float[Array, "n n"], covariance: Float[Array, "n n"]
+) -> Float[Array, " n"]:
+    """Of the marginals v: the diagonal of the covariance, or by `P_ii = 1 - precision v` where of
+    that fewer digits cancel.
+    """
+    is_precise = sites.precision * jnp.diagonal(K) > 1
+    precision = jnp.where(is_precise, sites.precision, 1)
+    return jnp.where(is_precise, (1 - P.diagonal()) / precision, jnp.diagonal(covariance))
 
 
 def _marginals(gram: AbstractGram, sites: Sites) -> Marginals:
@@ -296,20 +310,22 @@ def posterior_by_sites(task, mean, likelihood, rule, rtol, max_steps):
     by_weight = Powered(loss, task.weights.values) if task.weights.removes else loss
     observations = Observations(task.gram(), task.y, by_weight)
     found = fixed_point(observations, rule, rtol, max_steps)
-    normal, figures = _normal_of(observations.gram, found.sites)
+    normal, of_normal, figures = _normal_of(observations.gram, found.sites)
+    result = RESULTS.where(found.result == RESULTS.successful, of_normal, found.result)
     of_sites = partial(_log_evidence, rule)
     log_evidence = at_stationary_point(of_sites, found.sites, (observations, normal.factor))
     stats = found.stats | figures
-    return solution_of(task, mean, likelihood, normal, log_evidence, found.result, stats)
+    return solution_of(task, mean, likelihood, normal, log_evidence, result, stats)
 
 
-def _normal_of(gram: AbstractGram, sites: Sites) -> tuple[NormalAtPoints, dict[str, Array]]:
-    """q, differentiated to every order, and figures about its factor."""
+def _normal_of(gram: AbstractGram, sites: Sites) -> tuple[NormalAtPoints, Any, dict[str, Array]]:
+    """q, differentiated to every order, how that ended, and figures about its factor."""
     system = system_of_precisions(gram, sites.precision)
-    factor, _, figures = factor_of(system)
+    factor, of_factor, figures = factor_of(system)
     shift = sites.shift[:, None]
-    coefficients, _, _ = weighted_solve(system, shift, JitteredCholesky(), factor=factor)
-    return NormalAtPoints(system, factor, coefficients[:, 0]), figures
+    coefficients, of_solve, _ = weighted_solve(system, shift, JitteredCholesky(), factor=factor)
+    result = RESULTS.where(of_factor == RESULTS.successful, of_solve, of_factor)
+    return NormalAtPoints(system, factor, coefficients[:, 0]), result, figures
 
 
 def _log_evidence(

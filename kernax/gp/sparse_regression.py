@@ -12,9 +12,10 @@ from kernax.core.boundary import as_noise, cast
 from kernax.core.factors import direct_accuracy
 from kernax.core.kernel import AbstractKernel
 from kernax.core.memory import check_memory
-from kernax.core.numerics import eps_of, is_concrete, positive_or_one
+from kernax.core.numerics import is_concrete
 from kernax.core.sharding import compiled
 from kernax.core.solution import (
+    MOST_NATS,
     RESULTS,
     Solution,
     finish,
@@ -24,7 +25,13 @@ from kernax.core.solution import (
 )
 from kernax.core.solves import inverse_of_lower
 from kernax.core.task import Task, check_task
-from kernax.gp.collapsed import BestValues, Observations, best_values, bound_of
+from kernax.gp.collapsed import (
+    BestValues,
+    Observations,
+    best_values,
+    bound_of,
+    rounding_of_bound,
+)
 from kernax.gp.inducing import (
     NormalAtInducing,
     Projection,
@@ -34,8 +41,6 @@ from kernax.gp.inducing import (
 )
 from kernax.gp.means import mean_beside, means_at
 from kernax.gp.process import GaussianProcess, check_process
-
-_MOST_ROUNDING = 0.01  # nats of the bound
 
 
 def sgpr(
@@ -85,7 +90,7 @@ def sgpr(
     task, noise, Z = _checked("sgpr", process.covariance, X, y, noise, Z, weights)
     solution = _sgpr(task, cast(process.mean, task.dtype), noise, Z)
     hint = f"sgpr with {task.kernel_name}: more noise or rescaled inputs may help."
-    warn_of_rounding(solution, _MOST_ROUNDING, "the bound", hint)
+    warn_of_rounding(solution, MOST_NATS, "the bound", hint)
     return finish(solution, throw, hint, quiet=True)
 
 
@@ -115,7 +120,7 @@ def sgpr_bound(
     task, noise, Z = _checked("sgpr_bound", kernel, X, y, noise, Z, weights)
     solution = _sgpr_bound(task, cast(mean_beside(kernel, mean), task.dtype), noise, Z)
     hint = "sgpr_bound: more noise makes it exact."
-    warn_of_rounding(solution, _MOST_ROUNDING, "the bound", hint)
+    warn_of_rounding(solution, MOST_NATS, "the bound", hint)
     return finish(solution, throw=False, hint=hint, quiet=True).value
 
 
@@ -170,17 +175,10 @@ def _collapsed(task: Task, mean: Callable, noise: Float[Array, "*n"], Z: PyTree)
         "bound": jnp.where(accurate, void_unless_known(bound, result), jnp.nan),
         "trace": jnp.sum(of.left),
         "jitter": of.at.jitter,
-        "rounding": jnp.hypot(best.rounding, _rounding_of_trace(of, seen)),
+        "rounding": rounding_of_bound(of, seen, best),
         "residual": best.residual,
     }
     return _Collapsed(of, best, result, figures)
-
-
-def _rounding_of_trace(of: Projection, seen: Observations) -> Float[Array, ""]:
-    """How far rounding moves the trace in the bound, whose terms `k(x, x) - |u(x)|^2` cancel."""
-    terms = seen.gains * (of.left + 2 * jnp.sum(of.features**2, 0))
-    unit = positive_or_one(jnp.max(terms))  # their squares may overflow
-    return eps_of(terms) * unit * jnp.linalg.norm(terms / unit) / 2
 
 
 @compiled

@@ -17,7 +17,7 @@ from kernax.core.losses import AbstractLikelihood
 from kernax.core.numerics import chosen, stopped
 from kernax.core.parameters import Rebuild, Trainable, check_count, unconstrain
 from kernax.core.sharding import compiled, while_loop
-from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.solution import RESULTS, Solution, finish, first_that_holds
 from kernax.core.task import Task
 from kernax.gp.approximation import ApproximatePosterior, check_observations
 from kernax.gp.inducing import NormalAtInducing, check_inducing_points, factor_at, process_of
@@ -88,7 +88,9 @@ def svgp(
 
     Raises:
         ValueError: bad shapes or values.
-        NonFiniteError: a bound or its gradient was not finite; smaller steps may help.
+        NonFiniteError: a bound or its gradient was not finite; DivergedError: the bound on all data
+        is below that of the prior, where it began; StagnationError: every natural gradient was
+        skipped. Smaller steps may help.
     """
     task, model = _checked("svgp", process, X, y, likelihood, Z, weights)
     check_key(key)
@@ -119,7 +121,8 @@ def _checked(
     )
     jax.eval_shape(lambda: means_at(mean, task))
     prior = GaussianProcess(task.kernel, mean)
-    return task, SparseModel(prior, likelihood, check_inducing_points(task, Z))
+    Z = check_inducing_points(task, Z)
+    return task, SparseModel(prior, likelihood, Z)
 
 
 def _checked_batch_size(batch_size: int | None, n: int) -> int:
@@ -309,7 +312,6 @@ def _svgp(problem, theta, steps):
     end = while_loop(goes_on, partial(_advanced, problem), start)
     bound = _bound_of_all(problem, _model(problem, end.theta), end.q)
     sound = end.sound & jnp.isfinite(bound)
-    result = RESULTS.where(sound, RESULTS.successful, RESULTS.nonfinite)
     kept = chosen(sound, _Known(end.theta, end.q), end.known)
     model = _model(problem, kept.theta)
     process = _process(problem, model, kept.q)
@@ -320,7 +322,19 @@ def _svgp(problem, theta, steps):
         "steps": end.step,
         "skipped": end.skipped,
     }
-    return Solution(posterior, result, stats)
+    return Solution(posterior, _ending(problem, start, end, bound), stats)
+
+
+def _ending(problem: _Problem, start: _State, end: _State, bound: Float[Array, ""]) -> Any:
+    """How a run ended, by its last state, and by whether the bound on all data has risen."""
+    before = _bound_of_all(problem, _model(problem, start.theta), start.q)
+    sound = end.sound & jnp.isfinite(bound)
+    endings = (
+        (~sound, RESULTS.nonfinite),
+        (end.skipped == end.step, RESULTS.stagnation),
+        (bound < before, RESULTS.diverged),
+    )
+    return first_that_holds(endings, RESULTS.successful)
 
 
 def _before_any_step(problem: _Problem, theta: list[Array], steps: int) -> _State:

@@ -4,9 +4,10 @@ import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
 from kernax.core.losses import AbstractLikelihood
+from kernax.core.parameters import check_stopping
 from kernax.core.quadrature import bounded_loss, bounded_slopes
-from kernax.core.solution import Solution, finish, warn_of_rounding
-from kernax.gp.approximation import ADVICE, MOST_ROUNDING, ApproximatePosterior, check_observations
+from kernax.core.solution import MOST_NATS, Solution, finish, warn_of_rounding
+from kernax.gp.approximation import ADVICE, ApproximatePosterior, check_observations
 from kernax.gp.process import GaussianProcess
 from kernax.gp.sites import AbstractSiteRule, Sites, posterior_by_sites
 
@@ -50,12 +51,13 @@ def variational(
         MaxStepsError, NonFiniteError, BreakdownError: no fixed point was found.
         MemoryBudgetError: the dense matrices would not fit.
     """
+    check_stopping(rtol, max_steps)
     task, mean, likelihood = check_observations(
         "variational", process, X, y, likelihood, weights, convex=False
     )
     solution = posterior_by_sites(task, mean, likelihood, _NaturalGradient(), rtol, max_steps)
     hint = f"variational with {task.kernel_name}: {ADVICE} may help."
-    warn_of_rounding(solution, MOST_ROUNDING, "the evidence", hint)
+    warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
     return finish(solution, throw, hint)
 
 

@@ -1,5 +1,7 @@
 """Scores of predicted numbers, and of the normal distributions that a process predicts."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -148,16 +150,24 @@ def interval_coverage(
 
     Arguments:
         y: targets (n,).
-        low, high: the ends of the intervals, (n,) or one number each.
+        low, high: the ends of the intervals, (n,) or one number each; they may be infinite.
         weights: (n,), nonnegative; default, one each.
 
-    Piecewise constant: its gradient is zero. Raises ValueError for other shapes, values that are
-    not finite, and weights that are negative or all zero.
+    Piecewise constant: its gradient is zero. Raises ValueError for other shapes, NaN, targets that
+    are not finite, and weights that are negative or all zero.
     """
     y, w, dtype = as_targets_and_weights(y, low, high, weights=weights)
-    low = as_one_per_row(low, "low", len(y), dtype)
-    high = as_one_per_row(high, "high", len(y), dtype)
+    low = _as_ends(low, "low", len(y), dtype)
+    high = _as_ends(high, "high", len(y), dtype)
     return _coverage(y, low, high, w)
+
+
+def _as_ends(value: ArrayLike, name: str, n: int, dtype: Any) -> Float[Array, " n"]:
+    """The ends of intervals on one side; infinite ones are the largest number."""
+    if eqx.is_inexact_array(value) or isinstance(value, float):
+        largest = float(jnp.finfo(dtype).max)
+        value = jnp.clip(value, -largest, largest)
+    return as_one_per_row(value, name, n, dtype)
 
 
 @compiled

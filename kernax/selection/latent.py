@@ -107,6 +107,8 @@ def start_of(
         return _model(kernel, Probit(), jax.scipy.special.ndtri(share), inference)
     if likelihood == Likelihood.POISSON:
         return _model(kernel, Poisson(), np.log(of_mean), inference)
+    if likelihood != Likelihood.NEGATIVE_BINOMIAL:
+        raise ValueError(f"likelihood must be of signs, counts or classes, but is {likelihood}")
     # By moments: the variance is `mean + dispersion mean^2`.
     dispersion = max((np.var(y) - of_mean) / of_mean**2, _LEAST_DISPERSION)
     counts = NegativeBinomial(jnp.asarray(dispersion))

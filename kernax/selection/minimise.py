@@ -196,7 +196,7 @@ def _step(problem: Problem, state: State) -> State:
         best=state.best,
         best_loss=state.best_loss,
         losses=state.losses,
-        gradient_norm=norm.astype(value.dtype),
+        gradient_norm=jnp.where(jnp.isfinite(value), norm, jnp.nan).astype(value.dtype),
         step=state.step + 1,
         result=RESULTS.where(finite, state.result, RESULTS.nonfinite),
         running=running,
@@ -247,7 +247,7 @@ def close(problem: Problem, state: State) -> Solution:
     # A run that was lost names what ran away at its end, although its best model is the start.
     best = problem.runaways(state.best)
     stats = {
-        "loss": state.best_loss,
+        "loss": jnp.where(jnp.isfinite(state.best_loss), state.best_loss, jnp.nan),
         "losses": state.losses,
         "steps": state.step,
         "gradient_norm": state.gradient_norm,

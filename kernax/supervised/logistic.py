@@ -8,6 +8,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.losses import Logistic
 from kernax.core.modes import newton_fit
+from kernax.core.parameters import check_stopping
 from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish
 from kernax.core.task import check_task
@@ -57,6 +58,7 @@ def kernel_logistic(
         BreakdownError: rounding is too coarse for these data. MaxStepsError, NonFiniteError,
             MemoryBudgetError.
     """
+    check_stopping(rtol, max_steps)
     task = check_task(
         "kernel_logistic",
         kernel,

@@ -18,6 +18,7 @@ from kernax.core.losses import (
     check_convex,
 )
 from kernax.core.modes import newton_fit
+from kernax.core.parameters import check_stopping
 from kernax.core.preparation import guarded
 from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish
@@ -74,6 +75,7 @@ def regularised_risk(
             are zero, or of `Logistic` without a ridge.
     """
     _check_is_loss(loss)
+    check_stopping(rtol, max_steps)
     smooth = isinstance(loss, AbstractSmoothLoss)
     task = check_task(
         "regularised_risk" if smooth else "regularised_risk of a piecewise linear loss",

@@ -11,6 +11,7 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.intervals import POSITIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_one_hot
+from kernax.core.parameters import check_stopping
 from kernax.core.sharding import compiled
 from kernax.core.softmax import softmax_fit
 from kernax.core.solution import Solution, finish
@@ -41,6 +42,7 @@ def kernel_softmax(
     `one_hot(labels)`, with a point of positive weight in each class if there is a bias; and ridge >
     0. The `value` has coefficients (n, classes), which sum to zero over the classes.
     """
+    check_stopping(rtol, max_steps)
     task = check_task(
         "kernel_softmax", kernel, X, Y, weights, targets=partial(as_one_hot, every=bool(bias))
     )
