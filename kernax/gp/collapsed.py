@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from kernax.core.density import cholesky
 from kernax.core.factors import CholeskyFactor, cholesky_factor
 from kernax.core.low_rank import factor_beside_identity
-from kernax.core.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped
+from kernax.core.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped, sum_of_rows
 from kernax.core.operators import DenseGram
 from kernax.core.solves import solve_lower, solve_lower_transposed
 from kernax.gp.inducing import Projection, times_inverse_transposed
@@ -106,7 +106,7 @@ def _without_determinant(
     errors = seen.targets - matmul(U.T, best.mean)
     # At the minimum of this sum, which is the square in the log density, nothing cancels.
     square = jnp.sum(seen.gains[:, None] * errors**2) + jnp.sum(best.mean**2)
-    left = given.variance - jnp.sum(U**2, 0)
+    left = given.variance - sum_of_rows(U**2)
     constant = jnp.sum(seen.weights * jnp.log(2 * math.pi * seen.noise))
     of_each_column = constant + jnp.sum(seen.gains * left)
     return -(square + best.mean.shape[1] * of_each_column) / 2
@@ -151,7 +151,7 @@ def _slopes(given: _Given, U: Float[Array, "m n"], best: BestValues) -> _Slopes:
     return _Slopes(
         lower=-solve_lower_transposed(given.lower, _square_of_slopes(best)),
         cross=times_inverse_transposed(given.lower, in_U),
-        gains=-p * jnp.sum(U * (U - T), 0) / 2,
+        gains=-p * sum_of_rows(U * (U - T)) / 2,
     )
 
 
@@ -167,7 +167,7 @@ def rounding_of_bound(of: Projection, seen: Observations, best: BestValues) -> F
     cancel, and of the entries of k(Z, Z).
     """
     eps = eps_of(of.features)
-    of_trace = eps * _norm(seen.gains * (of.left + 2 * jnp.sum(of.features**2, 0))) / 2
+    of_trace = eps * _norm(seen.gains * (of.left + 2 * sum_of_rows(of.features**2))) / 2
     # The derivative in k(Z, Z), to which that in L leads; both in units of the largest entry.
     largest = jnp.sqrt(jnp.max(jnp.sum(of.at.lower**2, 1)))
     lower = of.at.lower / positive_or_one(largest)
@@ -211,4 +211,4 @@ def _factor_of(
         return factor, factor.rounding(jnp.diagonal(B))
     U, gains = parts
     factor = factor_beside_identity(U * safe_sqrt(gains)[None, :])
-    return factor, eps_of(B) * jnp.linalg.norm(jnp.sqrt(1 + gains * jnp.sum(U**2, 0)))
+    return factor, eps_of(B) * jnp.linalg.norm(jnp.sqrt(1 + gains * sum_of_rows(U**2)))

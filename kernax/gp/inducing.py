@@ -18,7 +18,7 @@ from kernax.core.gram import gram_of_prepared
 from kernax.core.intervals import NONNEGATIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.memory import check_memory
-from kernax.core.numerics import eps_of, is_concrete, matmul, positive_or_one, stopped
+from kernax.core.numerics import eps_of, is_concrete, matmul, positive_or_one, stopped, sum_of_rows
 from kernax.core.operators import DenseGram
 from kernax.core.parameters import check_count
 from kernax.core.preparation import check_points, diagonal_of, prepare
@@ -70,7 +70,7 @@ class Projection(eqx.Module):
     @property
     def left(self) -> Float[Array, " n"]:
         """`k(x, x) - |u(x)|^2`."""
-        return self.variance - jnp.sum(self.features**2, 0)
+        return self.variance - sum_of_rows(self.features**2)
 
 
 def projected(kernel: AbstractKernel, Z: PyTree, X: PyTree) -> Projection:
