@@ -332,11 +332,12 @@ def test_a_solution_says_how_it_ended(verb):
     assert np.isnan(void.value.log_evidence)
 
 
-@pytest.mark.slow
 @each
 @pytest.mark.parametrize("noise", [1e-2, 1e-4])
 def test_precise_observations_cost_the_evidence_no_more_than_the_rounding_reported(verb, noise):
-    """Of a nearly singular matrix. Measured in float32: up to 1.4 times the rounding."""
+    """Of a nearly singular matrix. Measured in float32: up to 1.4 times the rounding; in float64
+    1.5e-10, most of it SciPy's.
+    """
     rng = np.random.default_rng(0)
     points = np.linspace(0, 1, 40)[:, None].astype(DTYPE)
     y = (np.sin(points[:, 0]) + np.sqrt(noise) * rng.normal(size=40)).astype(DTYPE)
@@ -344,10 +345,11 @@ def test_precise_observations_cost_the_evidence_no_more_than_the_rounding_report
     off = (points - points.T).astype(float)
     covariance = np.exp(-(off**2) / 18) + noise * np.eye(40)
     exact = multivariate_normal.logpdf(y.astype(float), np.zeros(40), covariance)
-    bound = 3 * found.stats["rounding"] + 100 * np.finfo(DTYPE).eps * abs(exact)
+    bound = 3 * found.stats["rounding"] + (3e-10 if X64 else 1e-3)
     np.testing.assert_allclose(found.value.log_evidence, exact, rtol=0, atol=bound)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("name", ["expectation_propagation", "variational"])
 def test_success_is_a_fixed_point_at_any_scale(name, seed):
@@ -450,8 +452,7 @@ def test_jitter_which_is_noise_of_another_model_is_no_success():
         solution = verb(
             kernax.GaussianProcess(kernax.RBF()), points, np.ones(2), Gaussian(1e-8), throw=False
         )
-        if solution.result == kernax.RESULTS.successful:
-            assert solution.stats["jitter"] == 0
+        assert solution.result != kernax.RESULTS.successful
 
 
 @needs_x64
@@ -519,7 +520,7 @@ def test_the_value_beside_a_gradient_is_the_value(verb):
         ({"y": np.ones(3)}, r"y must have shape \(12,\)"),
         ({"weights": -np.ones(N)}, "weights must not be negative"),
         ({"X": np.full((N, 2), np.nan)}, "X holds NaN or inf"),
-        ({"rtol": -1.0}, "rtol must be between 0 and 1, but is -1"),
+        ({"rtol": -1.0}, "rtol must be positive, but is -1"),
         ({"max_steps": 0}, "max_steps must be a positive integer"),
         ({"likelihood": Bernoulli}, r"such as Bernoulli\(\), but is a class, not called"),
     ],

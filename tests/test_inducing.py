@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import TOLERANCE, check_derivatives, needs_x64, real_data, untyped
+from conftest import TOLERANCE, X64, check_derivatives, needs_x64, real_data, untyped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
@@ -198,11 +198,11 @@ def test_inducing_points_are_learned_as_a_field():
     assert np.max(abs(learned.Z - Z)) > 0.1
 
 
-def test_other_values_never_compile_again_and_nothing_is_of_n_by_n():
+def test_other_values_never_compile_again():
     traces = []
 
     def counted(_, x, z):
-        traces.append((jnp.shape(x), jnp.shape(z)))
+        traces.append(1)
         return jnp.exp(-jnp.sum((x - z) ** 2))
 
     kernel = kernax.Custom(counted)
@@ -408,8 +408,8 @@ def test_a_bad_ending_is_no_success():
     with pytest.raises(errors, match="smaller steps"):
         kernax.svgp(PROCESS, X, Y, Gaussian(NOISE), Z, **steps)
     huge = kernax.sgpr(kernax.GaussianProcess(1e38 * KERNEL), 1e3 * X, Y, 1e-30, Z, throw=False)
-    if huge.result != kernax.RESULTS.successful:
-        assert np.isnan(huge.stats["bound"])
+    assert (huge.result == kernax.RESULTS.successful) == X64
+    assert np.isfinite(huge.stats["bound"]) == X64
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,16 @@ def test_the_bound_is_below_the_evidence_and_close_to_it():
     assert found.stats["residual"] < 1e-12
 
 
+@pytest.mark.parametrize("scale", [0.02, 0.1, 0.5])
+def test_full_steps_reach_the_best_bound_from_wherever_they_start(scale):
+    """Steps that were shortened where the change grows came to a standstill here."""
+    rng = np.random.default_rng(0)
+    points = rng.uniform(-2, 2, (50, 2)).astype(DTYPE)
+    y = (np.sin(3 * points[:, 0]) + rng.standard_t(2, 50) * scale).astype(DTYPE)
+    found = kernax.variational(PROCESS, points, y, StudentT(4.0, scale), max_steps=2000)
+    assert found.stats["residual"] < np.finfo(DTYPE).eps ** 0.5
+
+
 @needs_x64
 def test_with_many_degrees_of_freedom_it_is_regression():
     exact = kernax.log_marginal_likelihood(PROCESS.covariance, X, Y, 0.04)

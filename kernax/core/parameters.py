@@ -161,11 +161,11 @@ def check_count(value: Any, name: str, least: int = 1, hint: str = "") -> int:
 
 
 def check_stopping(tolerance: Any, max_steps: Any, name: str = "rtol") -> None:
-    """Raises ValueError for a tolerance outside (0, 1), and less than one step; None is a default
-    of either.
+    """Raises ValueError for a tolerance that is not positive, and less than one step; None is a
+    default of either.
     """
-    if tolerance is not None and is_concrete(tolerance) and not 0 < tolerance < 1:
-        raise ValueError(f"{name} must be between 0 and 1, but is {tolerance!r}")
+    if tolerance is not None and is_concrete(tolerance) and not tolerance > 0:
+        raise ValueError(f"{name} must be positive, but is {tolerance!r}")
     if max_steps is not None:
         check_count(max_steps, "max_steps")
 

@@ -18,7 +18,7 @@ from kernax.core.solves import solve_lower, solve_lower_transposed
 from kernax.gp.inducing import Projection, times_inverse_transposed
 
 
-class Observations(eqx.Module):
+class NormalObservations(eqx.Module):
     """What is observed: r = y - m(X), one column per output, and the weight and noise of each."""
 
     targets: Float[Array, "n p"]
@@ -51,7 +51,7 @@ class BestValues(eqx.Module):
     jitter: Float[Array, ""]
 
 
-def best_values(U: Float[Array, "m n"], seen: Observations) -> BestValues:
+def best_values(U: Float[Array, "m n"], seen: NormalObservations) -> BestValues:
     """NaN where B has no factor."""
     gains = seen.gains
     square = _weighted_square(U, gains)
@@ -76,7 +76,7 @@ def _inside_inverse(inside: Float[Array, "m m"], rhs: Float[Array, "m p"]) -> Fl
     return solve_lower_transposed(inside, solve_lower(inside, rhs))
 
 
-def bound_of(of: Projection, seen: Observations, best: BestValues) -> Float[Array, ""]:
+def bound_of(of: Projection, seen: NormalObservations, best: BestValues) -> Float[Array, ""]:
     """The log density under `Q + noise`, less the trace of what is left."""
     given = _Given(of.at.lower, of.cross, of.variance, seen)
     return _bound(given, of.features, best)
@@ -88,7 +88,7 @@ class _Given(eqx.Module):
     lower: Float[Array, "m m"]
     cross: Float[Array, "m n"]
     variance: Float[Array, " n"]
-    seen: Observations
+    seen: NormalObservations
 
 
 @jax.custom_jvp
@@ -117,9 +117,9 @@ def _bound_jvp(primals, tangents):
     # Tangents of U and of the best values are those of what is given, and already in the slopes.
     given, U, best = primals
     d_given, _, _ = tangents
-    slopes = _slopes(given, U, best)
+    slopes = _slopes_of_bound(given, U, best)
 
-    def beside(variance: Array, seen: Observations) -> Array:
+    def beside(variance: Array, seen: NormalObservations) -> Array:
         seen_alone = _Given(given.lower, given.cross, variance, seen)
         return _without_determinant(seen_alone, U, best) + jnp.sum(slopes.gains * seen.gains)
 
@@ -137,7 +137,7 @@ class _Slopes(eqx.Module):
     gains: Float[Array, " n"]
 
 
-def _slopes(given: _Given, U: Float[Array, "m n"], best: BestValues) -> _Slopes:
+def _slopes_of_bound(given: _Given, U: Float[Array, "m n"], best: BestValues) -> _Slopes:
     """With e = r - U^T mean and `T = (I - B^-1) U`, the derivative in U is `D = mean (gains e)^T +
     p T gains`, as the mean is at its best; that in k(Z, X) is `L^-T D`, and that in L is `-L^-T D
     U^T`. There `D U^T = mean mean^T + p (I - B^-1) S`, which takes no product with all points.
@@ -162,7 +162,9 @@ def _square_of_slopes(best: BestValues) -> Float[Array, "m m"]:
     return matmul(best.mean, best.mean.T) + of_determinant
 
 
-def rounding_of_bound(of: Projection, seen: Observations, best: BestValues) -> Float[Array, ""]:
+def rounding_of_bound(
+    of: Projection, seen: NormalObservations, best: BestValues
+) -> Float[Array, ""]:
     """How far rounding moves the bound: that of `log |B|`, of `k(x, x) - |u(x)|^2`, whose terms
     cancel, and of the entries of k(Z, Z).
     """

@@ -66,7 +66,7 @@ class Batch(eqx.Module):
     weights: Float[Array, " b"]
 
 
-class Marginals(eqx.Module):
+class BatchMarginals(eqx.Module):
     """Of f at the points of a batch: features, mean without that of the prior, mean, variance."""
 
     features: Float[Array, "m b"]
@@ -75,7 +75,7 @@ class Marginals(eqx.Module):
     variance: Float[Array, " b"]
 
 
-def marginals(model: SparseModel, q: InducingNormal, X: PyTree) -> Marginals:
+def marginals(model: SparseModel, q: InducingNormal, X: PyTree) -> BatchMarginals:
     """Under q, differentiable."""
     of = projected(model.process.covariance, model.Z, X)
     U = jnp.where(of.at.result == RESULTS.successful, of.features, jnp.nan)
@@ -83,10 +83,10 @@ def marginals(model: SparseModel, q: InducingNormal, X: PyTree) -> Marginals:
     # Rounding may leave less than nothing.
     left = jnp.maximum(of.left, 0)
     variance = left + jnp.sum(matmul(q.lower.T, U) ** 2, 0)
-    return Marginals(U, shift, jax.vmap(model.process.mean)(X) + shift, variance)
+    return BatchMarginals(U, shift, jax.vmap(model.process.mean)(X) + shift, variance)
 
 
-def batch_loss(model: SparseModel, at: Marginals, batch: Batch) -> Float[Array, ""]:
+def batch_loss(model: SparseModel, at: BatchMarginals, batch: Batch) -> Float[Array, ""]:
     """`sum_i w_i E[-log p(y_i | f_i)]`, or a bound where a likelihood is not log-concave."""
     losses = bounded_loss(model.likelihood, batch.y, at.mean, at.variance)
     return jnp.sum(batch.weights * losses)
@@ -112,14 +112,14 @@ def _lower_factor(A: Float[Array, "m m"]) -> Float[Array, "m m"]:
 
 
 def stepped(
-    q: Natural, model: SparseModel, at: Marginals, batch: Batch, scale: float, rate: Array
+    q: Natural, model: SparseModel, at: BatchMarginals, batch: Batch, scale: float, rate: Array
 ) -> Natural:
     """q after a step of its natural gradient."""
-    wanted = _asked_of(model, at, batch, scale)
+    wanted = _wanted(model, at, batch, scale)
     return jax.tree.map(lambda a, b: a + rate * (b - a), q, wanted)
 
 
-def _asked_of(model: SparseModel, at: Marginals, batch: Batch, scale: float) -> Natural:
+def _wanted(model: SparseModel, at: BatchMarginals, batch: Batch, scale: float) -> Natural:
     """The q that the marginals ask for, at which the bound of a batch is stationary."""
     # The natural gradient is the gradient in the moments of q (Khan & Lin 2017): it asks for the
     # sites of `variational`, of precision E[L''] and shift E[L''] m - E[L'], on the values U^T v.

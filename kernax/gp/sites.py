@@ -165,7 +165,7 @@ def fixed_point(
     precision mean| sqrt(variance)`; that of a step is the largest over the points. Steps end where
     it is at most rtol, by default 100 eps sqrt(n). Their damping halves where the change grows, and
     recovers; where that is of no more use, success is a change of at most rtol, by default
-    sqrt(eps).
+    sqrt(eps). Where a likelihood is not log-concave steps have full length: each raises the bound.
     """
 
     def solve(observations: Observations) -> SiteSolution:
@@ -230,8 +230,10 @@ def _one_step(observations: Observations, rule: AbstractSiteRule, now: _Progress
     """Some way towards the sites that are wanted, and how far to go next."""
     sites = jax.tree.map(lambda a, b: a + now.damping * (b - a), now.sites, now.wanted)
     wanted, change = _asked_of(sites, observations, rule)
-    longer = jnp.minimum(1.2 * now.damping, 1)
-    damping = jnp.where(change < now.change, longer, now.damping / 2)
+    damping = now.damping
+    if observations.likelihood.convex:
+        longer = jnp.minimum(1.2 * damping, 1)
+        damping = jnp.where(change < now.change, longer, damping / 2)
     return _Progress(sites, wanted, change, damping, now.steps + 1)
 
 
@@ -266,7 +268,7 @@ def _newton_step(sites: Sites, observations: Observations, rule: AbstractSiteRul
         return jnp.stack([asked.precision, asked.shift])
 
     left = (wanted(*arguments) - jnp.stack(arguments[:2])).reshape(-1)
-    jacobian = _jacobian(_slopes(wanted, arguments), q)
+    jacobian = _jacobian(_slopes_point_by_point(wanted, arguments), q)
     step = solve_by_lu(jnp.eye(len(left), dtype=left.dtype) - jacobian, left).reshape(2, -1)
     return Sites(sites.precision + step[0], sites.shift + step[1])
 
@@ -290,7 +292,7 @@ def _jacobian(slopes: list[Array], q: Moments) -> Float[Array, "m m"]:
     return jnp.block([rows(0), rows(1)])
 
 
-def _slopes(function: Callable, arguments: tuple[Array, ...]) -> list[Array]:
+def _slopes_point_by_point(function: Callable, arguments: tuple[Array, ...]) -> list[Array]:
     """The derivative of each entry (k, i) of a function of vectors in the i-th entry of each of
     them, on which alone it depends.
     """

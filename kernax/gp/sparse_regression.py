@@ -27,7 +27,7 @@ from kernax.core.solves import inverse_of_lower
 from kernax.core.task import Task, check_task
 from kernax.gp.collapsed import (
     BestValues,
-    Observations,
+    NormalObservations,
     best_values,
     bound_of,
     rounding_of_bound,
@@ -161,7 +161,9 @@ def _collapsed(task: Task, mean: Callable, noise: Float[Array, "*n"], Z: PyTree)
     """All that both verbs return."""
     of = projected(task.kernel, Z, task.X)
     targets = task.columns - means_at(mean, task)
-    seen = Observations(targets, task.weights.values, jnp.broadcast_to(noise, targets.shape[:1]))
+    seen = NormalObservations(
+        targets, task.weights.values, jnp.broadcast_to(noise, targets.shape[:1])
+    )
     best = best_values(of.features, seen)
     bound = bound_of(of, seen, best)
     accurate = (best.jitter == 0) & (best.residual <= direct_accuracy(bound.dtype))

@@ -23,8 +23,8 @@ from kernax.gp.approximation import ApproximatePosterior, check_observations
 from kernax.gp.inducing import NormalAtInducing, check_inducing_points, factor_at, process_of
 from kernax.gp.inducing_normal import (
     Batch,
+    BatchMarginals,
     InducingNormal,
-    Marginals,
     Natural,
     SparseModel,
     batch_loss,
@@ -164,7 +164,7 @@ def svgp_bound(
     total = task.n if total is None else check_count(total, "total", task.n)
     scale = jnp.asarray(total / task.n, task.dtype)
     batch = Batch(task.X, task.y, task.weights.values)
-    return _bound(model, cast(q, task.dtype), batch, scale)
+    return _estimated_bound(model, cast(q, task.dtype), batch, scale)
 
 
 def _check_normal(q: InducingNormal, m: int) -> None:
@@ -177,7 +177,7 @@ def _check_normal(q: InducingNormal, m: int) -> None:
 
 
 @compiled
-def _bound(model, q, batch, scale):
+def _estimated_bound(model, q, batch, scale):
     """The bound, estimated from a batch."""
     return -scale * batch_loss(model, marginals(model, q, batch.X), batch) - q.divergence()
 
@@ -270,7 +270,7 @@ def _distribution_after(state: _State, natural: Natural, sound: Bool[Array, ""])
 
 def _objective(
     problem: _Problem, q: InducingNormal, batch: Batch, theta: list[Array]
-) -> tuple[Array, tuple[SparseModel, Marginals]]:
+) -> tuple[Array, tuple[SparseModel, BatchMarginals]]:
     """Minus the bound a point, and from what it was computed, as a constant."""
     model = _model(problem, theta)
     at = marginals(model, q, batch.X)

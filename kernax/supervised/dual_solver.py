@@ -38,3 +38,9 @@ def as_dual_solver(solver: Any, default: AbstractDualSolver) -> AbstractDualSolv
             f"solver must be kernax.solvers.SMO() or ProjectedGradient(), called, but is {solver!r}"
         )
     return default if solver is None else solver
+
+
+def check_below_one(tol: float) -> None:
+    """Raises ValueError for a tolerance of the gap, relative to the objective, that all meet."""
+    if not tol < 1:
+        raise ValueError(f"tol must be below 1, but is {tol!r}")

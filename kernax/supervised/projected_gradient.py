@@ -14,7 +14,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from kernax.core.parameters import check_stopping
 from kernax.core.sharding import while_loop
 from kernax.supervised.dual import BoxProblem, violation
-from kernax.supervised.dual_solver import AbstractDualSolver
+from kernax.supervised.dual_solver import AbstractDualSolver, check_below_one
 
 
 class ProjectedGradient(AbstractDualSolver):
@@ -34,6 +34,7 @@ class ProjectedGradient(AbstractDualSolver):
 
     def __check_init__(self):
         check_stopping(self.tol, self.max_steps, "tol")
+        check_below_one(self.tol)
 
     def solve(self, problem, beta, residual, tol):
         def go_on(now: _Descent) -> Array:
