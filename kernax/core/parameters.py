@@ -160,12 +160,12 @@ def check_count(value: Any, name: str, least: int = 1, hint: str = "") -> int:
     return int(value)
 
 
-def check_stopping(tolerance: Any, max_steps: Any, name: str = "rtol") -> None:
+def check_stopping(rtol: Any, max_steps: Any) -> None:
     """Raises ValueError for a tolerance that is not positive, and less than one step; None is a
     default of either.
     """
-    if tolerance is not None and is_concrete(tolerance) and not tolerance > 0:
-        raise ValueError(f"{name} must be positive, but is {tolerance!r}")
+    if rtol is not None and is_concrete(rtol) and not rtol > 0:
+        raise ValueError(f"rtol must be positive, but is {rtol!r}")
     if max_steps is not None:
         check_count(max_steps, "max_steps")
 

@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Float, Int
 
+from kernax.core.parameters import check_stopping
 from kernax.supervised.dual import BoxProblem
 
 
@@ -40,7 +41,8 @@ def as_dual_solver(solver: Any, default: AbstractDualSolver) -> AbstractDualSolv
     return default if solver is None else solver
 
 
-def check_below_one(tol: float) -> None:
-    """Raises ValueError for a tolerance of the gap, relative to the objective, that all meet."""
-    if not tol < 1:
-        raise ValueError(f"tol must be below 1, but is {tol!r}")
+def check_settings(tol: float, max_steps: int | None) -> None:
+    """Raises ValueError for settings of a solver that make no sense."""
+    check_stopping(None, max_steps)
+    if not 0 < tol < 1:
+        raise ValueError(f"tol must be between 0 and 1, but is {tol!r}")

@@ -11,10 +11,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from kernax.core.parameters import check_stopping
 from kernax.core.sharding import while_loop
 from kernax.supervised.dual import BoxProblem, violation
-from kernax.supervised.dual_solver import AbstractDualSolver, check_below_one
+from kernax.supervised.dual_solver import AbstractDualSolver, check_settings
 
 
 class ProjectedGradient(AbstractDualSolver):
@@ -33,8 +32,7 @@ class ProjectedGradient(AbstractDualSolver):
     max_steps: int = eqx.field(default=10_000, static=True)
 
     def __check_init__(self):
-        check_stopping(self.tol, self.max_steps, "tol")
-        check_below_one(self.tol)
+        check_settings(self.tol, self.max_steps)
 
     def solve(self, problem, beta, residual, tol):
         def go_on(now: _Descent) -> Array:
