@@ -76,6 +76,8 @@ def test_a_loss_that_is_nan_from_the_start_returns_the_start():
     solution = kernax.minimise(root, jnp.array(3.0), SGD, 5, throw=False)
     assert solution.result == kernax.RESULTS.nonfinite
     assert solution.value == 3.0
+    assert jnp.isnan(solution.stats["loss"])
+    assert jnp.isnan(solution.stats["gradient_norm"])
 
 
 def test_nan_in_the_data_is_an_error_that_points_to_the_start():
