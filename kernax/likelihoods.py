@@ -1,5 +1,5 @@
 """Likelihoods `p(y | f)` of one observation given the value f of a process, for `kernax.laplace`,
-`kernax.expectation_propagation` and `kernax.variational`.
+`kernax.expectation_propagation`, `kernax.variational` and `kernax.svgp`.
 
 Each is a smooth loss, its negative logarithm, for `kernax.regularised_risk` as well. A likelihood
 of your own is `CustomLikelihood(log_density)`, or a class derived from `AbstractLikelihood`.

@@ -349,6 +349,25 @@ def test_precise_observations_cost_the_evidence_no_more_than_the_rounding_report
     np.testing.assert_allclose(found.value.log_evidence, exact, rtol=0, atol=bound)
 
 
+@needs_x64
+@pytest.mark.parametrize("name", ["expectation_propagation", "variational"])
+def test_precise_and_weak_factors_in_one_batch_have_exact_gradients(name):
+    """Products of precision and prior variance from 0.05 to 15, on both sides of one."""
+    noise = np.geomspace(0.1, 20, N)
+
+    def ours(scales):
+        return evidence(VERBS[name], scales, Gaussian(noise), NUMBERS)
+
+    def exact(scales):
+        kernel = scales[0] * kernax.RBF(scales[1])
+        return kernax.log_marginal_likelihood(kernel, X, NUMBERS, noise, mean=scales[2])
+
+    several = jnp.stack([SCALES, 1.1 * SCALES])
+    found, expected = (jax.jit(jax.vmap(jax.value_and_grad(of)))(several) for of in (ours, exact))
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-10)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-8, atol=1e-9)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("name", ["expectation_propagation", "variational"])

@@ -5,10 +5,9 @@ converges exponentially in the number of nodes (Trefethen & Weideman 2014): 192 
 96 in float32. Nodes are closer together where the slope of the loss turns, so that a wide
 distribution does not step over it: expected logistic losses are right to 1e-9 for deviations from
 1e-3 to 1e6, and densities to 2e-9 up to 1e16, where even nodes, or Gauss-Hermite ones, leave errors
-of 1e-2 from a hundred on.
-Expectations take nodes over the normal distribution. The density of y takes nodes where the product
-of likelihood and distribution is, which may be far from the mean and much narrower. By nodes, their
-derivatives in a variance of zero are zero.
+of 1e-2 from a hundred on. Expectations take nodes over the normal distribution. The density of y
+takes nodes where the product of likelihood and distribution is, which may be far from the mean and
+much narrower. By nodes, derivatives in a variance of zero are zero.
 """
 
 import functools

@@ -50,6 +50,11 @@ class BestValues(eqx.Module):
     rounding: Float[Array, ""]
     jitter: Float[Array, ""]
 
+    @property
+    def explained(self) -> Float[Array, "m m"]:
+        """`I - B^-1`, of which nothing cancels."""
+        return _solved_inside(self.inside, self.square)
+
 
 def best_values(U: Float[Array, "m n"], seen: NormalObservations) -> BestValues:
     """NaN where B has no factor."""
@@ -66,12 +71,12 @@ def _solved(
     B: Float[Array, "m m"], inside: Float[Array, "m m"], rhs: Float[Array, "m p"]
 ) -> tuple[Float[Array, "m p"], Float[Array, ""]]:
     """The solution of a system with B, by its factor, and its relative residual."""
-    solution = _inside_inverse(inside, rhs)
+    solution = _solved_inside(inside, rhs)
     left = jnp.linalg.norm(rhs - matmul(B, solution))
     return solution, left / positive_or_one(jnp.linalg.norm(rhs))
 
 
-def _inside_inverse(inside: Float[Array, "m m"], rhs: Float[Array, "m p"]) -> Float[Array, "m p"]:
+def _solved_inside(inside: Float[Array, "m m"], rhs: Float[Array, "m p"]) -> Float[Array, "m p"]:
     """`B^-1 rhs`."""
     return solve_lower_transposed(inside, solve_lower(inside, rhs))
 
@@ -145,8 +150,7 @@ def _slopes_of_bound(given: _Given, U: Float[Array, "m n"], best: BestValues) ->
     p = best.mean.shape[1]
     gains = given.seen.gains
     weighted = gains[:, None] * (given.seen.targets - matmul(U.T, best.mean))
-    explained = _inside_inverse(best.inside, best.square)  # I - B^-1
-    T = matmul(explained, U)
+    T = matmul(best.explained, U)
     in_U = matmul(best.mean, weighted.T) + p * T * gains[None, :]
     return _Slopes(
         lower=-solve_lower_transposed(given.lower, _square_of_slopes(best)),
@@ -157,8 +161,7 @@ def _slopes_of_bound(given: _Given, U: Float[Array, "m n"], best: BestValues) ->
 
 def _square_of_slopes(best: BestValues) -> Float[Array, "m m"]:
     """`D U^T`, D the derivative in U."""
-    explained = _inside_inverse(best.inside, best.square)
-    of_determinant = best.mean.shape[1] * matmul(explained, best.square)
+    of_determinant = best.mean.shape[1] * matmul(best.explained, best.square)
     return matmul(best.mean, best.mean.T) + of_determinant
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Float, Int
 
-from kernax.core.parameters import check_stopping
+from kernax.core.parameters import check_count
 from kernax.supervised.dual import BoxProblem
 
 
@@ -41,8 +41,9 @@ def as_dual_solver(solver: Any, default: AbstractDualSolver) -> AbstractDualSolv
     return default if solver is None else solver
 
 
-def check_settings(tol: float, max_steps: int | None) -> None:
+def check_tolerance(tol: float, max_steps: int | None) -> None:
     """Raises ValueError for settings of a solver that make no sense."""
-    check_stopping(None, max_steps)
     if not 0 < tol < 1:
         raise ValueError(f"tol must be between 0 and 1, but is {tol!r}")
+    if max_steps is not None:
+        check_count(max_steps, "max_steps")

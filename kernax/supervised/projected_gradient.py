@@ -13,7 +13,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.sharding import while_loop
 from kernax.supervised.dual import BoxProblem, violation
-from kernax.supervised.dual_solver import AbstractDualSolver, check_settings
+from kernax.supervised.dual_solver import AbstractDualSolver, check_tolerance
 
 
 class ProjectedGradient(AbstractDualSolver):
@@ -32,7 +32,7 @@ class ProjectedGradient(AbstractDualSolver):
     max_steps: int = eqx.field(default=10_000, static=True)
 
     def __check_init__(self):
-        check_settings(self.tol, self.max_steps)
+        check_tolerance(self.tol, self.max_steps)
 
     def solve(self, problem, beta, residual, tol):
         def go_on(now: _Descent) -> Array:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 from kernax.core.parameters import check_count
 from kernax.core.sharding import while_loop
 from kernax.supervised.dual import BoxProblem, one_sided_slopes, violation
-from kernax.supervised.dual_solver import AbstractDualSolver, check_settings
+from kernax.supervised.dual_solver import AbstractDualSolver, check_tolerance
 from kernax.supervised.working_set import WorkingSet
 
 _WHOLE = 1024  # up to so many points, all are in the working set
@@ -40,7 +40,7 @@ class SMO(AbstractDualSolver):
     working_set: int | None = eqx.field(default=None, static=True)
 
     def __check_init__(self):
-        check_settings(self.tol, self.max_steps)
+        check_tolerance(self.tol, self.max_steps)
         if self.working_set is not None:
             check_count(self.working_set, "working_set", least=2)
 
