@@ -53,13 +53,19 @@ from kernax.selection.heuristics import median_lengthscale
 from kernax.selection.minimise import minimise
 from kernax.selection.multi_start import multi_start, random_starts, unconstrained_density
 from kernax.supervised.calibration import svm_leave_one_out
+from kernax.supervised.discriminant import Discriminant, kernel_discriminant
 from kernax.supervised.lasso import lasso
 from kernax.supervised.logistic import kernel_logistic
 from kernax.supervised.ridge import kernel_ridge, leave_one_out
 from kernax.supervised.risk import regularised_risk
 from kernax.supervised.softmax import kernel_softmax
 from kernax.supervised.svm import one_class_svm, support_vector_regression, svm
+from kernax.unsupervised.canonical_correlations import CanonicalPairs, kernel_cca
+from kernax.unsupervised.kernel_kmeans import KernelClusters, kernel_kmeans
 from kernax.unsupervised.mercer import eigenpairs, empirical_features
+from kernax.unsupervised.pre_image import pre_image
+from kernax.unsupervised.principal_components import PrincipalComponents, kernel_pca
+from kernax.unsupervised.spectral_clustering import SpectralClusters, spectral_clustering
 
 __version__ = "0.1.0"
 
@@ -76,6 +82,10 @@ __all__ = [
     "kernel_ridge", "leave_one_out", "kernel_logistic", "kernel_softmax", "svm",
     "support_vector_regression", "one_class_svm", "svm_leave_one_out", "regularised_risk", "lasso",
     "kernel_perceptron", "signs", "one_hot",
+    # components and clusters
+    "kernel_pca", "PrincipalComponents", "pre_image", "kernel_cca", "CanonicalPairs",
+    "kernel_discriminant", "Discriminant", "kernel_kmeans", "KernelClusters",
+    "spectral_clustering", "SpectralClusters",
     # Gaussian processes
     "GaussianProcess", "ConstantMean", "LinearMean", "condition", "log_marginal_likelihood",
     "laplace", "expectation_propagation", "variational", "ApproximatePosterior",

@@ -11,6 +11,7 @@ __all__ = [
     "ConditionWarning",
     "RunawayWarning",
     "FeaturelessWarning",
+    "ClusterWarning",
     "PrecisionWarning",
 ]
 
@@ -59,6 +60,10 @@ class RunawayWarning(UserWarning):
 
 class FeaturelessWarning(UserWarning):
     """Some points have no features, such as empty strings: all their kernel values are zero."""
+
+
+class ClusterWarning(UserWarning):
+    """Clusters coincide because there are fewer distinct points, or a graph falls into parts."""
 
 
 class PrecisionWarning(UserWarning):

@@ -35,7 +35,7 @@ NAMES = (  # modules that only say where a user finds what the package has
 CORE = (
     ("numerics", "powers", "intervals", "functions", "sharding"),
     ("parameters", "solution", "batching", "cancellation", "weights", "ranks", "implicit"),
-    ("operators", "solves"),
+    ("operators", "solves", "eigenproblem"),
     ("boundary", "kernel", "losses", "description", "foreign"),
     (
         "labels",

@@ -26,6 +26,11 @@ _MATRICES = {
     "log_marginal_likelihood": 3.6,
     "leave_one_out": 5.0,
     "eigenpairs": 2.1,
+    "kernel_pca": 5.1,
+    "kernel_cca": 8.1,
+    "kernel_discriminant": 5.1,
+    "kernel_kmeans": 2.1,
+    "spectral_clustering": 5.1,
     "empirical_features": 3.1,
     "isotonic": 3.2,  # matrices of sums between two values
     "sample": 3.4,

@@ -2,23 +2,23 @@
 matrix.
 """
 
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, PyTree
 
 from kernax.core.batching import one_by_one
+from kernax.core.eigenproblem import WeightedGram, leading_pairs, zero_below
 from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import is_concrete, matmul
+from kernax.core.numerics import is_concrete, matmul, stopped
 from kernax.core.parameters import check_count
 from kernax.core.sharding import compiled
 from kernax.core.spectral_densities import Eigenpairs
 from kernax.core.task import Task, check_task
+from kernax.core.weights import UnitWeights
 from kernax.errors import NotPSDError
 
 
@@ -51,7 +51,7 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:
     n = task.n
     if check_count(count, "count") > n:
         raise ValueError(f"count must be at most {n}, the number of points, but is {count!r}")
-    values, coefficients, rank, sound = _eigenpairs(task.gram().as_matrix(), int(count))
+    values, coefficients, rank, sound = _eigenpairs(task.gram(), int(count))
     _check_psd(task, sound)
     if is_concrete(rank) and np.max(np.asarray(n - rank)) > n - count:
         raise ValueError(
@@ -94,22 +94,17 @@ def _check_psd(task: Task, sound: Array) -> None:
 
 
 @compiled
-def _eigenpairs(K, count):
-    every, vectors = _leading(count, K)
-    values = every[:count]
-    sound = _is_psd(every)
-    kept = values > _threshold(every)
-    coefficients = (
-        vectors * (jnp.sqrt(jnp.asarray(len(K), K.dtype)) / jnp.where(kept, values, 1))[None, :]
-    )
-    good = kept & sound
+def _eigenpairs(gram, count):
+    n = gram.in_size()
+    unit = UnitWeights(n, gram.in_structure().dtype)
+    problem = WeightedGram(gram, unit, jnp.zeros((), unit.dtype))
+    pairs, report = leading_pairs(problem, count)
+    sound = report.least >= -zero_below(stopped(pairs.values[0]), problem.scale(), n)
+    good = pairs.kept & sound
+    coefficients = pairs.of_unit_square() * jnp.sqrt(jnp.asarray(n, unit.dtype))
     coefficients = jnp.where(good[None, :], coefficients, jnp.nan)
-    return (
-        jnp.where(good, values, jnp.nan) / len(K),
-        coefficients,
-        jnp.sum(every > _threshold(every)),
-        sound,
-    )
+    values = jnp.where(good, pairs.values, jnp.nan) / n
+    return values, coefficients, report.rank, sound
 
 
 @compiled
@@ -121,9 +116,8 @@ def _empirical_features(K):
 
 def _threshold(values: Array) -> Array:
     """What counts as zero among eigenvalues, in descending order."""
-    return (
-        8 * len(values) * jnp.finfo(values.dtype).eps * jnp.maximum(lax.stop_gradient(values[0]), 0)
-    )
+    largest = stopped(values[0])
+    return zero_below(largest, jnp.zeros_like(largest), len(values))
 
 
 def _is_psd(values: Array) -> Array:
@@ -133,49 +127,23 @@ def _is_psd(values: Array) -> Array:
 
 @jax.custom_jvp
 def _eigensystem(K: Array) -> tuple[Array, Array]:
-    """All eigenvalues, descending, and eigenvectors as columns, the first of the entries largest in
-    size positive.
-    """
+    """All eigenvalues, descending, and eigenvectors as columns."""
 
     def decomposed(K: Array) -> Any:
         values, vectors = jnp.linalg.eigh(K)
-        values = values[::-1]
-        vectors = vectors[:, ::-1]
-        size = jnp.abs(vectors)
-        ties = size >= (1 - jnp.sqrt(jnp.finfo(K.dtype).eps)) * jnp.max(size, 0, keepdims=True)
-        largest = jnp.take_along_axis(vectors, jnp.argmax(ties, 0)[None, :], 0)
-        return values, vectors * jnp.where(largest < 0, -1, 1).astype(K.dtype)
+        return values[::-1], vectors[:, ::-1]
 
     return one_by_one(decomposed, K)
 
 
 @_eigensystem.defjvp
 def _eigensystem_jvp(primals, tangents):
-    raise ValueError("eigenpairs and empirical_features have no second derivatives")
+    raise ValueError("empirical_features has no second derivatives")
 
 
 def _rotated(K: Array, dK: Array) -> tuple[Array, Array, Array]:
     values, vectors = _eigensystem(K)
     return values, vectors, matmul(vectors.T, matmul((dK + dK.T) / 2, vectors))
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _leading(count: int, K: Array) -> tuple[Array, Array]:
-    """All eigenvalues, descending, and the vectors of the first `count`, (n, count)."""
-    values, vectors = _eigensystem(K)
-    return values, vectors[:, :count]
-
-
-@_leading.defjvp
-def _leading_jvp(count, primals, tangents):
-    # d l_j = u_j.dK u_j and d u_j = sum_i u_i (u_i.dK u_j) / (l_j - l_i) over the i with l_i !=
-    # l_j. eigh's own rule divides by zero for every pair of equal eigenvalues, also of those that
-    # were not asked for: the zeros of a singular K.
-    values, vectors, P = _rotated(primals[0], tangents[0])
-    gap = values[None, :count] - values[:, None]
-    apart = jnp.abs(gap) > _threshold(values)
-    turned = matmul(vectors, jnp.where(apart, P[:, :count] / jnp.where(apart, gap, 1), 0))
-    return (values, vectors[:, :count]), (jnp.diagonal(P), turned)
 
 
 @jax.custom_jvp

@@ -1,0 +1,202 @@
+"""Kernel Fisher discriminants."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+
+from kernax.core.boundary import as_targets
+from kernax.core.eigenproblem import AbstractProblem, ending_of, leading_pairs
+from kernax.core.expansion import KernelExpansion
+from kernax.core.intervals import POSITIVE
+from kernax.core.kernel import AbstractKernel
+from kernax.core.labels import as_one_hot_of_any_class, as_signs
+from kernax.core.numerics import matmul, positive_or_one, safe_sqrt
+from kernax.core.operators import is_finite
+from kernax.core.parameters import data
+from kernax.core.sharding import compiled
+from kernax.core.solution import Solution, finish, void_unless_known
+from kernax.core.solves import solve_by_lu
+from kernax.core.task import check_task
+from kernax.core.weights import AbstractWeights
+
+
+class Discriminant(eqx.Module):
+    """Functions along which classes are far apart and points of one class are close.
+
+    Attributes:
+        function: f, a `KernelExpansion` with one output fewer than there are classes, of mean zero
+            over the points.
+        class_means: of f over the points of each class; inf for a class whose points have no
+            weight.
+        separations: the squared distance of the class means over the spread within classes, for
+            each output, descending.
+    """
+
+    function: KernelExpansion
+    class_means: Float[Array, "classes c"] = data()
+    separations: Float[Array, " c"] = data()
+
+    def __call__(self, x: PyTree) -> Float[Array, " c"]:
+        """f at one point."""
+        return self.function(x)
+
+    def classify(self, x: PyTree) -> Int[Array, ""]:
+        """The column of the class whose mean is nearest to `f(x)`, for one point."""
+        return jnp.argmin(jnp.sum((self(x)[None, :] - self.class_means) ** 2, 1))
+
+
+def kernel_discriminant(
+    kernel: AbstractKernel,
+    X: PyTree,
+    Y: ArrayLike,
+    ridge: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    throw: bool = True,
+) -> Solution[Discriminant]:
+    """Maximises `sum_c w_c (m_c - m)^2` over functions f with `sum_i w_i (f(x_i) - m_c(i))^2 +
+    ridge |f|^2 = 1`, m_c the mean of f over class c, m that over all points, w_c the weight of the
+    class; then again, with no covariance to the functions before.
+
+    With the matrices B of the first sum and N of the second, coefficients solve `B K a = l (N K +
+    ridge) a`: one function fewer than classes (Mika et al. 1999; Baudat & Anouar 2000). In the
+    features of the kernel this is linear discriminant analysis with a ridge.
+
+    Arguments:
+        kernel, X: any kernel, a stack of n points.
+        Y: -1 and +1 (n,), whose columns are then -1 and +1, or one-hot (n, classes), from
+            `kernax.one_hot`.
+        ridge: > 0, in units of k.
+        weights: (n,) >= 0. Two is the point repeated, zero the point removed.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is a `Discriminant`, once differentiable in the kernel, X, ridge
+        and weights. Stats: `rank`, of the functions that separate anything; `residual`.
+
+    Raises:
+        ValueError: bad shapes or values, fewer than two classes. NonFiniteError, BreakdownError,
+            MemoryBudgetError.
+    """
+    task = check_task("kernel_discriminant", kernel, X, Y, weights, targets=_as_classes)
+    ridge = task.scalar(ridge, "ridge", POSITIVE)
+    solution = _kernel_discriminant(task, ridge)
+    return finish(solution, throw, "kernel_discriminant: a larger ridge may help.")
+
+
+def _as_classes(Y: ArrayLike, n: int, dtype: jnp.dtype, weights: AbstractWeights) -> Array:
+    """A column of zeros and ones for each class."""
+    Y = as_targets(Y, n, dtype, "Y")
+    if Y.ndim > 1:
+        return as_one_hot_of_any_class(Y, n, dtype, weights)
+    y = as_signs(Y, n, dtype, weights)
+    return jnp.stack([(1 - y) / 2, (1 + y) / 2], 1)
+
+
+class _Classes(eqx.Module):
+    """The weights of points in each class.
+
+    Attributes:
+        shares: of each point in its class, a column for each.
+        totals: the weight of each class.
+    """
+
+    shares: Float[Array, "n classes"]
+    totals: Float[Array, " classes"]
+
+    @staticmethod
+    def of(Y: Float[Array, "n classes"], weights: AbstractWeights) -> "_Classes":
+        inside = weights.times(Y)
+        totals = jnp.sum(inside, 0)
+        return _Classes(inside / positive_or_one(totals)[None, :], totals)
+
+    def means(self, F: Float[Array, "n p"]) -> Float[Array, "classes p"]:
+        """Of the columns of F, over each class."""
+        return matmul(self.shares.T, F)
+
+    def spread(self, M: Float[Array, "classes p"]) -> Float[Array, "n p"]:
+        """`sum_c w_c p_ic M_c`, p the shares: the transpose of the means, weighed."""
+        return matmul(self.shares, self.totals[:, None] * M)
+
+    def centred(self, M: Float[Array, "classes p"]) -> Float[Array, "classes p"]:
+        """Less the mean over all classes."""
+        mean = matmul(self.totals, M) / jnp.sum(self.totals)
+        return M - mean[None, :]
+
+
+class _Separation(AbstractProblem):
+    """`B K (N K + ridge)^-1 a = l a`.
+
+    Attributes:
+        K: the Gram matrix.
+        within: `N K + ridge`.
+        classes: of which B and N are made.
+    """
+
+    K: Float[Array, "n n"]
+    within: Float[Array, "n n"]
+    classes: _Classes
+
+    @staticmethod
+    def of(
+        K: Float[Array, "n n"], weights: AbstractWeights, classes: _Classes, ridge: Array
+    ) -> "_Separation":
+        """The problem of these classes."""
+        inside = weights.times(K) - classes.spread(classes.means(K))
+        penalty = ridge * jnp.eye(len(K), dtype=K.dtype)
+        return _Separation(K, inside + penalty, classes)
+
+    def coefficients(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`(N K + ridge)^-1 A`."""
+        return solve_by_lu(self.within, A)
+
+    def inner(self, A):
+        return matmul(self.K, self.coefficients(A))
+
+    def outer(self, F):
+        return self.classes.spread(self.classes.centred(self.classes.means(F)))
+
+    def root(self, U):
+        # B = P (D - d d^T / sum d) P^T, whose middle is D^(1/2) (I - q q^T) D^(1/2).
+        return matmul(self.classes.shares, self._roots[:, None] * self._without_mean(U))
+
+    def root_transposed(self, F):
+        return self._without_mean(self._roots[:, None] * self.classes.means(F))
+
+    def symmetric(self):
+        S = self.root(jnp.eye(len(self._roots), dtype=self.K.dtype))
+        M = self.root_transposed(self.inner(S))
+        return (M + M.T) / 2
+
+    def scale(self):
+        return jnp.zeros((), self.K.dtype)
+
+    @property
+    def _roots(self) -> Float[Array, " classes"]:
+        return safe_sqrt(self.classes.totals)
+
+    def _without_mean(self, U: Float[Array, "classes p"]) -> Float[Array, "classes p"]:
+        """`(I - q q^T) U`, `q^2` the shares of the classes."""
+        q = self._roots / jnp.sqrt(jnp.sum(self.classes.totals))
+        return U - q[:, None] * matmul(q, U)[None, :]
+
+
+@compiled
+def _kernel_discriminant(task, ridge):
+    """The functions that separate the classes, with how their computation ended."""
+    gram = task.gram()
+    classes = _Classes.of(task.y, task.weights)
+    problem = _Separation.of(gram.as_matrix(), task.weights, classes, ridge)
+    pairs, report = leading_pairs(problem, task.y.shape[1] - 1)
+    result = ending_of(problem, report, pairs, is_finite(gram), truncated=False)
+    known = (problem.coefficients(pairs.coefficients), pairs.values)
+    C, separations = void_unless_known(known, result)
+    means = classes.means(matmul(problem.K, C))
+    mean = matmul(classes.totals, means) / jnp.sum(classes.totals)
+    present = classes.totals > 0
+    value = Discriminant(
+        function=KernelExpansion(task.kernel, task.X, C, -mean),
+        class_means=jnp.where(present[:, None], means - mean[None, :], jnp.inf),
+        separations=separations,
+    )
+    return Solution(value, result, report.figures())

@@ -1,0 +1,192 @@
+"""Kernel canonical correlation analysis."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.batching import one_by_one
+from kernax.core.boundary import cast, count
+from kernax.core.density import factor_of
+from kernax.core.eigenproblem import AbstractProblem, ending_of, leading_pairs
+from kernax.core.expansion import KernelExpansion
+from kernax.core.factors import AbstractFactor
+from kernax.core.intervals import POSITIVE
+from kernax.core.kernel import AbstractKernel
+from kernax.core.linalg import WeightedSystem, weighted_solve
+from kernax.core.numerics import matmul, positive_or_one, safe_sqrt, stopped
+from kernax.core.operators import DenseGram, is_finite
+from kernax.core.parameters import check_count, data
+from kernax.core.sharding import compiled
+from kernax.core.solution import Solution, finish, void_unless_known
+from kernax.core.solvers import JitteredCholesky
+from kernax.core.task import Task, check_task
+from kernax.core.weights import AbstractWeights
+from kernax.unsupervised.centring import CentredGram
+
+
+class CanonicalPairs(eqx.Module):
+    """Pairs of functions, one of each view, that correlate most.
+
+    Attributes:
+        first, second: the functions f_j and g_j as the outputs of two expansions, of mean zero over
+            the points.
+        correlations: `sum_i w_i f_j(x_i) g_j(z_i)`, descending, between 0 and 1.
+    """
+
+    first: KernelExpansion
+    second: KernelExpansion
+    correlations: Float[Array, " c"] = data()
+
+
+def kernel_cca(
+    kernel_x: AbstractKernel,
+    X: PyTree,
+    kernel_z: AbstractKernel,
+    Z: PyTree,
+    components: int,
+    ridge: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    throw: bool = True,
+) -> Solution[CanonicalPairs]:
+    """Maximises `sum_i w_i f(x_i) g(z_i)` over functions of two kernels with `sum_i w_i f(x_i)^2 +
+    ridge |f|^2 = 1`, likewise g, both of mean zero over the points; then again, uncorrelated with
+    the pairs before.
+
+    With the centred Gram matrices K and L and `H_K = K (W K + ridge)^-1` the values are `f = H_K W
+    g / rho`, `g = H_L W f / rho`, and rho are the square roots of the eigenvalues of `W H_L W H_K`
+    (Bach & Jordan 2002, section 3; the penalty is the squared norm of Fukumizu, Bach & Gretton
+    2007, eq. 9, with `ridge = n epsilon`). Without a ridge, kernels of full rank correlate anything
+    perfectly: choose it by the correlation on other data.
+
+    Arguments:
+        kernel_x, X, kernel_z, Z: any kernels; stacks of n points each, in pairs.
+        components: how many pairs of functions, from 1 to n.
+        ridge: > 0, in units of k, the same for both.
+        weights: (n,) >= 0 of the pairs. Two is the pair repeated, zero the pair removed.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is `CanonicalPairs`, once differentiable in the kernels, X, Z,
+        ridge and weights; where correlations coincide, in what depends only on their common space.
+        Functions of a correlation that is zero to rounding are zero. Stats: `rank`, `residual`,
+        `jitter`.
+
+    Raises:
+        ValueError: bad shapes or values, X and Z of different n. NonFiniteError, NotPSDError,
+            BreakdownError, MemoryBudgetError.
+    """
+    first = check_task("kernel_cca", kernel_x, X, None, weights)
+    second = check_task("kernel_cca", kernel_z, Z, None, weights if count(Z) == first.n else None)
+    if second.n != first.n:
+        raise ValueError(
+            f"X and Z must hold n points each, in pairs, but hold {first.n} and {second.n}"
+        )
+    components = check_count(components, "components")
+    if components > first.n:
+        raise ValueError(f"components must be at most {first.n}, the number of pairs")
+    first, second = _of_one_precision(first, second)
+    ridge = first.scalar(ridge, "ridge", POSITIVE)
+    solution = _kernel_cca(first, second, ridge, components)
+    return finish(solution, throw, "kernel_cca: a larger ridge or rescaled inputs may help.")
+
+
+def _of_one_precision(first: Task, second: Task) -> tuple[Task, Task]:
+    """Both tasks in the finer precision of the two."""
+    dtype = jnp.promote_types(first.dtype, second.dtype)
+    return cast(first, dtype), cast(second, dtype)
+
+
+class _View(eqx.Module):
+    """One kernel and its points, centred, with `T = W K + ridge`, and the factor of T."""
+
+    centred: CentredGram
+    system: WeightedSystem
+    factor: AbstractFactor
+
+    @staticmethod
+    def of(task: Task, weights: AbstractWeights, ridge: Array) -> "_View":
+        centred = CentredGram.of(task.gram(), weights)
+        system = WeightedSystem.of(DenseGram(centred.as_matrix()), weights, ridge)
+        return _View(centred, system, factor_of(system)[0])
+
+    def coefficients(self, rhs: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`T^-1 rhs`, NaN where T has no factor."""
+        return weighted_solve(self.system, rhs, JitteredCholesky(), factor=self.factor)[0]
+
+    def expansion(self, task: Task, rhs: Float[Array, "n p"]) -> KernelExpansion:
+        """The functions of coefficients `T^-1 rhs`."""
+        return self.centred.expansion(task, self.coefficients(rhs))
+
+    def smoothed(self, rhs: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`H rhs`, `H = K T^-1`, a symmetric matrix."""
+        return self.system.gram.mv(self.coefficients(rhs))
+
+
+class _Correlation(AbstractProblem):
+    """`(W H_L W) H_K z = rho^2 z`.
+
+    Attributes:
+        first, second: K and L.
+        basis: the eigenvectors of `S L S (S L S + ridge)^-1`, `S = sqrt(W)`, times the roots of its
+            eigenvalues.
+    """
+
+    first: _View
+    second: _View
+    basis: Float[Array, "n n"]
+
+    @property
+    def weights(self) -> AbstractWeights:
+        return self.first.system.weights
+
+    def inner(self, A):
+        return self.first.smoothed(A)
+
+    def outer(self, F):
+        return self.weights.times(self.second.smoothed(self.weights.times(F)))
+
+    def root(self, U):
+        return self.weights.times_roots(matmul(self.basis, U))
+
+    def root_transposed(self, F):
+        return matmul(self.basis.T, self.weights.times_roots(F))
+
+    def symmetric(self):
+        S = self.root(jnp.eye(len(self.basis), dtype=self.basis.dtype))
+        M = self.root_transposed(self.inner(S))
+        return (M + M.T) / 2
+
+    def scale(self):
+        return jnp.ones((), self.basis.dtype)
+
+
+def _basis(view: _View, ridge: Array) -> Float[Array, "n n"]:
+    """A root B of `S L S (S L S + ridge)^-1 = B B^T`, without derivatives."""
+    symmetric = view.system.weights.around(view.system.gram.as_matrix())
+    values, vectors = one_by_one(jnp.linalg.eigh, symmetric)
+    values = jnp.maximum(values, 0)
+    shrunk = values / (values + ridge)
+    return vectors * jnp.sqrt(shrunk)[None, :]
+
+
+@compiled
+def _kernel_cca(first, second, ridge, components):
+    """The pairs of functions, with how their computation ended."""
+    view = _View.of(first, first.weights, ridge)
+    other = _View.of(second, first.weights, ridge)
+    problem = _Correlation(view, other, stopped(_basis(other, ridge)))
+    pairs, report = leading_pairs(problem, components)
+    finite = is_finite(view.system.gram) & is_finite(other.system.gram)
+    result = ending_of(problem, report, pairs, finite, truncated=False)
+    known = (pairs.coefficients, safe_sqrt(pairs.values))
+    of_view, correlations = void_unless_known(known, result)
+    values = first.weights.times(view.smoothed(of_view))
+    of_other = values / positive_or_one(correlations)[None, :]
+    value = CanonicalPairs(
+        first=view.expansion(first, of_view),
+        second=other.expansion(second, of_other),
+        correlations=correlations,
+    )
+    jitter = jnp.maximum(view.factor.jitter, other.factor.jitter)
+    return Solution(value, result, report.figures() | {"jitter": jitter})

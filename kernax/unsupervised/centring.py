@@ -1,0 +1,82 @@
+"""Gram matrices of points that are centred in the space of the kernel."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kernax.core.expansion import KernelExpansion
+from kernax.core.numerics import beside, matmul
+from kernax.core.operators import AbstractGram, DenseGram
+from kernax.core.task import Task
+from kernax.core.weights import AbstractWeights
+
+
+def shares(weights: AbstractWeights) -> Float[Array, " n"]:
+    """`w / sum w`, of which a mean is made."""
+    return weights.values / jnp.sum(weights.values)
+
+
+class CentredGram(eqx.Module):
+    """`H K H^T` with `H = I - 1 p^T`, p the shares of the points: the Gram matrix of `phi(x_i) -
+    sum_j p_j phi(x_j)`.
+
+    Attributes:
+        gram: K, or `H K H^T` itself where all its numbers are held.
+        shares: p.
+        means: `K p`.
+        centred: whether `gram` is centred.
+    """
+
+    gram: AbstractGram
+    shares: Float[Array, " n"]
+    means: Float[Array, " n"]
+    centred: bool = eqx.field(static=True)
+
+    @staticmethod
+    def of(gram: AbstractGram, weights: AbstractWeights) -> "CentredGram":
+        """K, centred at the mean of the points with these weights."""
+        p = shares(weights)
+        means = gram.mv(p)
+        if not gram.is_dense:
+            return CentredGram(gram, p, means, centred=False)
+        centred = gram.as_matrix() - means[:, None] - means[None, :] + jnp.sum(p * means)
+        return CentredGram(DenseGram(centred), p, means, centred=True)
+
+    def mv(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """The product."""
+        if self.centred:
+            return self.gram.mv(A)
+        inside = self.gram.mv(A - beside(self.shares, A) * jnp.sum(A, 0, keepdims=True))
+        return inside - matmul(self.shares, inside)[None, :]
+
+    def as_matrix(self) -> Float[Array, "n n"]:
+        """All numbers."""
+        if self.centred:
+            return self.gram.as_matrix()
+        return self.mv(jnp.eye(len(self.shares), dtype=self.shares.dtype))
+
+    def diagonal(self) -> Float[Array, " n"]:
+        """`|phi(x_i) - sum_j p_j phi(x_j)|^2`."""
+        if self.centred:
+            return self.gram.diagonal()
+        return self.gram.diagonal() - 2 * self.means + jnp.sum(self.shares * self.means)
+
+    def largest(self) -> Float[Array, ""]:
+        """The largest `k(x_i, x_i)`, to which rounding errors of centring are relative."""
+        mean = jnp.sum(self.shares * self.means)
+        return jnp.max(jnp.abs(self.diagonal() + 2 * self.means - mean))
+
+    def expansion(self, task: Task, A: Float[Array, "n c"]) -> KernelExpansion:
+        """`sum_i A_ij k(x_i, .)` of centred points, as functions of a point that is not centred.
+
+        Their weighted mean over the points is zero.
+        """
+        C = A - self.shares[:, None] * jnp.sum(A, 0, keepdims=True)
+        return KernelExpansion(task.kernel, task.X, C, -matmul(self.means, C))
+
+
+def as_system(centred: CentredGram) -> Any:
+    """The centred matrix for linear systems, whole."""
+    return DenseGram(centred.as_matrix())

@@ -1,0 +1,213 @@
+"""k-means in the space of a kernel."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
+
+from kernax.core.boundary import check_key
+from kernax.core.expansion import KernelExpansion
+from kernax.core.intervals import POSITIVE
+from kernax.core.kernel import AbstractKernel
+from kernax.core.numerics import is_concrete, stopped
+from kernax.core.operators import is_finite
+from kernax.core.parameters import check_count, data
+from kernax.core.sharding import compiled
+from kernax.core.solution import (
+    RESULTS,
+    Solution,
+    finish,
+    first_that_holds,
+    void_unless_known,
+    warn,
+)
+from kernax.core.task import Task, check_task
+from kernax.errors import ClusterWarning
+from kernax.unsupervised.means_of_clusters import (
+    Cloud,
+    SoftTask,
+    accurate_change,
+    best_partition,
+    coinciding,
+    one_hot,
+    soft_memberships,
+)
+
+
+class KernelClusters(eqx.Module):
+    """Clusters around means in the space of a kernel.
+
+    Attributes:
+        function: `mu_c(x) - |mu_c|^2 / 2` for each cluster c, as the outputs of a
+            `KernelExpansion`: the largest is that of the nearest mean.
+        memberships: of the points in each cluster: zeros and ones, or probabilities.
+        temperature: of soft memberships; 0 where they are not.
+    """
+
+    function: KernelExpansion
+    memberships: Float[Array, "n c"] = data()
+    temperature: Float[Array, ""] = data()
+
+    @property
+    def labels(self) -> Int[Array, " n"]:
+        """The cluster of each point."""
+        return jnp.argmax(self.memberships, 1)
+
+    def assign(self, x: PyTree) -> Int[Array, ""]:
+        """The cluster whose mean is nearest to one point, new or not."""
+        return jnp.argmax(self.function(x))
+
+    def membership(self, x: PyTree) -> Float[Array, " c"]:
+        """Of one point in each cluster."""
+        values = self.function(x)
+        soft = self.temperature > 0
+        scaled = 2 * values / jnp.where(soft, self.temperature, 1)
+        nearest = jax.nn.one_hot(jnp.argmax(values), len(values), dtype=values.dtype)
+        return jnp.where(soft, jax.nn.softmax(scaled), nearest)
+
+
+def kernel_kmeans(
+    kernel: AbstractKernel,
+    X: PyTree,
+    clusters: int,
+    *,
+    key: PRNGKeyArray,
+    weights: ArrayLike | None = None,
+    temperature: ArrayLike | None = None,
+    starts: int = 10,
+    block_size: int | None = None,
+    max_steps: int = 300,
+    throw: bool = True,
+) -> Solution[KernelClusters]:
+    """Minimises `sum_i w_i |phi(x_i) - mu_c(i)|^2` over partitions of the points, mu_c the weighted
+    mean of a cluster in the space of the kernel.
+
+    Lloyd's algorithm in that space (Dhillon, Guan & Kulis 2004), from the best of several starts of
+    k-means++: a local minimum, in which no point is nearer to another mean, up to rounding. The
+    objective never rises, and no cluster is empty. With `Linear()` it is k-means.
+
+    With a temperature memberships are soft, `R_ic = exp(-d_ic^2 / temperature) / sum_c' ...`, a
+    fixed point for the means they weigh, which minimises `-temperature sum_i w_i log sum_c
+    exp(-d_ic^2 / temperature)`, reached from the hard ones. They are differentiable: a kernel can
+    be learned through them.
+
+    Arguments:
+        kernel, X: any kernel, a stack of n points.
+        clusters: how many.
+        key: of the starts.
+        weights: (n,) >= 0. Two is the point repeated, zero the point removed; it has a label all
+            the same.
+        temperature: > 0, in units of k, or None for a partition.
+        starts: runs from which the best is kept, all in one `vmap`.
+        block_size: rows of K computed at a time, which is then never held.
+        max_steps: of each run, and of the soft iteration.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is `KernelClusters`. Its means are differentiable in the kernel,
+        X and weights, the partition held fixed, or the soft memberships moving along. Stats:
+        `objective`, that of the partition; `distinct`, how many clusters differ; `steps`; and the
+        `residual`, by how much one more step would change soft memberships. A warning is given
+        where there are fewer distinct points than clusters, some of which then coincide.
+
+    Raises:
+        ValueError: bad shapes or values, more clusters than points of positive weight.
+        MaxStepsError, NonFiniteError, MemoryBudgetError.
+    """
+    check_key(key)
+    task = check_task(
+        "kernel_kmeans",
+        kernel,
+        X,
+        None,
+        weights,
+        block_size=block_size,
+        in_features=True,
+    )
+    clusters = check_clusters(clusters, task)
+    max_steps = check_count(max_steps, "max_steps")
+    starts = check_count(starts, "starts")
+    if temperature is not None:
+        temperature = task.scalar(temperature, "temperature", POSITIVE)
+    solution = _kernel_kmeans(task, key, temperature, clusters, starts, max_steps)
+    warn_of_copies("kernel_kmeans", solution.stats["distinct"], clusters)
+    return finish(solution, throw, "kernel_kmeans: more max_steps, or another temperature.")
+
+
+def check_clusters(clusters: Any, task: Task) -> int:
+    """How many, if there are as many points of positive weight."""
+    clusters = check_count(clusters, "clusters")
+    kept = task.weights.kept()
+    points = task.n if kept is None else int(np.sum(kept))
+    if clusters > points:
+        raise ValueError(
+            f"clusters must be at most {points}, the number of points of positive weight, but is "
+            f"{clusters}"
+        )
+    return clusters
+
+
+def warn_of_copies(verb: str, distinct: Array, clusters: int) -> None:
+    """A ClusterWarning where clusters coincide."""
+    if is_concrete(distinct) and np.min(np.asarray(distinct)) < clusters:
+        warn(
+            f"{verb}: only {np.min(np.asarray(distinct))} of {clusters} clusters differ, because "
+            "there are no more distinct points: ask for fewer clusters",
+            ClusterWarning,
+        )
+
+
+@compiled
+def _kernel_kmeans(task, key, temperature, clusters, starts, max_steps):
+    """The clusters, with how the iteration ended."""
+    cloud = Cloud(task.gram(), task.weights.values)
+    found = memberships_of(cloud, key, temperature, clusters, starts, max_steps)
+    result = RESULTS.where(is_finite(cloud.gram), found.result, RESULTS.nonfinite)
+    R = void_unless_known(found.memberships, result)
+    P = cloud.shares(R)
+    _, squares = cloud.values(R)
+    value = KernelClusters(
+        function=KernelExpansion(task.kernel, task.X, P, -squares / 2),
+        memberships=R,
+        temperature=jnp.zeros((), task.dtype) if temperature is None else temperature,
+    )
+    return Solution(value, result, found.stats | task.figures(cloud.gram))
+
+
+class Memberships(eqx.Module):
+    """Of points in clusters, and how their computation ended."""
+
+    memberships: Float[Array, "n c"]
+    result: Any
+    stats: dict[str, Array]
+
+
+def memberships_of(
+    cloud: Cloud,
+    key: PRNGKeyArray,
+    temperature: Array | None,
+    clusters: int,
+    starts: int,
+    max_steps: int,
+) -> Memberships:
+    """Hard memberships, or soft ones that are reached from them."""
+    end = best_partition(cloud, clusters, starts, max_steps, key)
+    R = one_hot(end.labels, clusters, cloud.weights.dtype)
+    unfinished = end.unfinished
+    stats = {"objective": end.objective, "steps": end.steps}
+    stats["distinct"] = clusters - coinciding(cloud, R)
+    if temperature is not None:
+        task = SoftTask(cloud, temperature, R)
+        soft = soft_memberships(task, max_steps)
+        R = soft.memberships
+        residual = stopped(jnp.max(jnp.abs(task.renewed(R) - R)))
+        unfinished = ~(residual <= accurate_change(R.dtype))
+        stats |= {"residual": residual, "steps": soft.steps}
+    endings = (
+        (~jnp.all(jnp.isfinite(R)), RESULTS.nonfinite),
+        (unfinished, RESULTS.max_steps_reached),
+    )
+    return Memberships(R, first_that_holds(endings, RESULTS.successful), stats)

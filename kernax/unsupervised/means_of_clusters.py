@@ -1,0 +1,286 @@
+"""The fixed points of k-means in the space of a kernel, by products with its Gram matrix.
+
+A partition is a matrix R (n, clusters) of memberships, rows of sum one: `mu_c = sum_i w_i R_ic
+phi(x_i) / sum_i w_i R_ic`.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from kernax.core.implicit import implicit
+from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.operators import AbstractGram
+from kernax.core.sharding import while_loop
+
+
+class Cloud(eqx.Module):
+    """Points by their Gram matrix K, with weights w."""
+
+    gram: AbstractGram
+    weights: Float[Array, " n"]
+
+    def shares(self, R: Float[Array, "n c"]) -> Float[Array, "n c"]:
+        """The coefficients of the means; zero for a cluster without weight."""
+        inside = self.weights[:, None] * R
+        return inside / positive_or_one(jnp.sum(inside, 0))[None, :]
+
+    def values(self, R: Float[Array, "n c"]) -> tuple[Float[Array, "n c"], Float[Array, " c"]]:
+        """`mu_c(x_i)` and `|mu_c|^2`."""
+        P = self.shares(R)
+        at_points = self.gram.mv(P)
+        return at_points, jnp.sum(P * at_points, 0)
+
+    def distances(self, R: Float[Array, "n c"]) -> Float[Array, "n c"]:
+        """`|phi(x_i) - mu_c|^2`; inf for a cluster without weight."""
+        at_points, squares = self.values(R)
+        apart = self.gram.diagonal()[:, None] - 2 * at_points + squares[None, :]
+        present = jnp.sum(self.weights[:, None] * R, 0) > 0
+        return jnp.where(present[None, :], jnp.maximum(apart, 0), jnp.inf)
+
+    def distances_to(self, i: Int[Array, ""]) -> Float[Array, " n"]:
+        """`|phi(x_j) - phi(x_i)|^2`, zero where it is zero up to rounding."""
+        diagonal = self.gram.diagonal()
+        row = self.gram.rows(i[None])[0]
+        apart = diagonal + diagonal[i] - 2 * row
+        return jnp.where(apart > self.noise(), apart, 0)
+
+    def beyond(self) -> Float[Array, ""]:
+        """A number larger than all squared distances."""
+        return 1 + 4 * jnp.max(jnp.abs(self.gram.diagonal()))
+
+    def noise(self) -> Float[Array, ""]:
+        """The rounding of a squared distance."""
+        largest = jnp.max(jnp.abs(self.gram.diagonal()))
+        return 64 * eps_of(self.weights) * largest
+
+
+class HardState(eqx.Module):
+    """k-means between two steps.
+
+    Attributes:
+        labels: of each point.
+        objective: the sum of weights times squared distances to the mean of its own cluster.
+        unfinished: whether labels changed in the last step.
+        steps: taken so far.
+    """
+
+    labels: Int[Array, " n"]
+    objective: Float[Array, ""]
+    unfinished: Bool[Array, ""]
+    steps: Int[Array, ""]
+
+
+def best_partition(
+    cloud: Cloud, clusters: int, starts: int, max_steps: int, key: PRNGKeyArray
+) -> HardState:
+    """The best of several runs of Lloyd's algorithm, each from a start of its own."""
+    cloud = stopped(cloud)
+
+    def run(key: PRNGKeyArray) -> HardState:
+        chosen = spread_points(cloud, clusters, key)
+        labels = partition_from(cloud, chosen)
+        return lloyd(cloud, labels, clusters, max_steps)
+
+    ends = jax.vmap(run)(jax.random.split(key, starts))
+    objectives = jnp.where(jnp.isnan(ends.objective), jnp.inf, ends.objective)
+    best = jnp.argmin(objectives)
+    return jax.tree.map(lambda leaf: leaf[best], ends)
+
+
+class _Spreading(eqx.Module):
+    """k-means++ between two draws.
+
+    Attributes:
+        chosen: the points drawn so far.
+        nearest: the squared distance of each point to the nearest of them.
+    """
+
+    chosen: Int[Array, " c"]
+    nearest: Float[Array, " n"]
+
+
+def spread_points(cloud: Cloud, clusters: int, key: PRNGKeyArray) -> Int[Array, " c"]:
+    """k-means++ (Arthur & Vassilvitskii 2007): each next point is drawn with a probability
+    proportional to its weight times its squared distance to the nearest one before.
+    """
+    keys = jax.random.split(key, clusters)
+
+    def add(c: Array, now: _Spreading) -> _Spreading:
+        mass = cloud.weights * now.nearest
+        mass = jnp.where(jnp.sum(mass) > 0, mass, cloud.weights)
+        i = jax.random.categorical(keys[c], jnp.log(mass)).astype(jnp.int32)
+        return _Spreading(
+            chosen=now.chosen.at[c].set(i),
+            nearest=jnp.minimum(now.nearest, cloud.distances_to(i)),
+        )
+
+    start = _Spreading(
+        chosen=jnp.zeros(clusters, jnp.int32),
+        nearest=jnp.full_like(cloud.weights, cloud.beyond()),
+    )
+    return lax.fori_loop(0, clusters, add, start).chosen
+
+
+def partition_from(cloud: Cloud, chosen: Int[Array, " c"]) -> Int[Array, " n"]:
+    """The labels of all points by the nearest of those chosen."""
+    diagonal = cloud.gram.diagonal()
+    rows = cloud.gram.rows(chosen).T
+    return jnp.argmin(diagonal[chosen][None, :] - 2 * rows, 1).astype(jnp.int32)
+
+
+def lloyd(cloud: Cloud, labels: Int[Array, " n"], clusters: int, max_steps: int) -> HardState:
+    """Points go to the nearest mean, and means to their points, until no point moves.
+
+    A point stays where it is nearest up to rounding, and no cluster is left empty, so that the
+    objective never rises.
+    """
+
+    def go_on(now: HardState) -> Array:
+        return now.unfinished & (now.steps < max_steps)
+
+    def step(now: HardState) -> HardState:
+        return _nearer(cloud, now, clusters)
+
+    start = HardState(
+        labels=filled(cloud, labels, clusters, jnp.zeros_like(cloud.weights)),
+        objective=jnp.asarray(jnp.inf, cloud.weights.dtype),
+        unfinished=jnp.array(True),
+        steps=jnp.zeros((), jnp.int32),
+    )
+    return while_loop(go_on, step, start)
+
+
+def _nearer(cloud: Cloud, now: HardState, clusters: int) -> HardState:
+    """Each point with the mean that is nearest to it."""
+    R = one_hot(now.labels, clusters, cloud.weights.dtype)
+    D = cloud.distances(R)
+    least = jnp.min(D, 1)
+    own = jnp.take_along_axis(D, now.labels[:, None], 1)[:, 0]
+    nearest = jnp.argmin(D, 1).astype(jnp.int32)
+    closer = least < own - cloud.noise()
+    wanted = jnp.where(closer, nearest, now.labels)
+    labels = filled(cloud, wanted, clusters, least)
+    changed = (labels != now.labels) & (cloud.weights > 0)
+    return HardState(
+        labels=labels,
+        objective=jnp.sum(cloud.weights * own),
+        unfinished=jnp.any(changed),
+        steps=now.steps + 1,
+    )
+
+
+def one_hot(labels: Int[Array, " n"], clusters: int, dtype: jnp.dtype) -> Float[Array, "n c"]:
+    """The memberships of a partition."""
+    return jax.nn.one_hot(labels, clusters, dtype=dtype)
+
+
+def filled(
+    cloud: Cloud, labels: Int[Array, " n"], clusters: int, apart: Float[Array, " n"]
+) -> Int[Array, " n"]:
+    """The labels, where each empty cluster has taken a point that is not alone in its own.
+
+    It takes the point that is farthest from its mean, which lowers the objective, or leaves it
+    where all such points lie at their means.
+    """
+    present = cloud.weights > 0
+    ones = present.astype(jnp.int32)
+
+    def fill(c: Array, labels: Array) -> Array:
+        counts = jnp.zeros(clusters, jnp.int32).at[labels].add(ones)
+        may_leave = present & (counts[labels] > 1)
+        i = jnp.argmax(jnp.where(may_leave, apart, -1))
+        needed = (counts[c] == 0) & jnp.any(may_leave)
+        label = jnp.where(needed, c.astype(jnp.int32), labels[i])
+        return labels.at[i].set(label)
+
+    return lax.fori_loop(0, clusters, fill, labels)
+
+
+class SoftTask(eqx.Module):
+    """Memberships `R_ic ~ exp(-|phi(x_i) - mu_c|^2 / temperature)`, from a start."""
+
+    cloud: Cloud
+    temperature: Float[Array, ""]
+    start: Float[Array, "n c"]
+
+    def renewed(self, R: Float[Array, "n c"]) -> Float[Array, "n c"]:
+        """The memberships by the means of these."""
+        return jax.nn.softmax(-self.cloud.distances(R) / self.temperature, 1)
+
+    def after(self, now: "SoftState") -> "SoftState":
+        """One step on."""
+        R = self.renewed(now.memberships)
+        change = jnp.max(jnp.abs(R - now.memberships))
+        return SoftState(R, change, now.steps + 1)
+
+
+class SoftState(eqx.Module):
+    """Soft memberships between two steps, with their largest change in the last one."""
+
+    memberships: Float[Array, "n c"]
+    change: Float[Array, ""]
+    steps: Int[Array, ""]
+
+
+def soft_memberships(task: SoftTask, max_steps: int) -> SoftState:
+    """The fixed point, by how much one more step would change it, and the number of steps.
+
+    Differentiable in the Gram matrix, weights and temperature by the linear system of the fixed
+    point.
+    """
+
+    def solve(task: SoftTask) -> SoftState:
+        start = SoftState(
+            memberships=task.start,
+            change=jnp.asarray(jnp.inf, task.start.dtype),
+            steps=jnp.zeros((), jnp.int32),
+        )
+        return while_loop(go_on, task.after, start)
+
+    def go_on(now: SoftState) -> Array:
+        far = now.change > accurate_change(now.change.dtype)
+        return far & (now.steps < max_steps)
+
+    return implicit(solve, _one_newton_step, task)
+
+
+def accurate_change(dtype: jnp.dtype) -> float:
+    """The change of a membership that counts as none."""
+    return 1e-10 if dtype == jnp.float64 else 1e-5
+
+
+def _one_newton_step(root: SoftState, task: SoftTask) -> SoftState:
+    """`R + (I - F')^-1 (F(R) - R)`, F the renewal of memberships."""
+    R = root.memberships
+    known = stopped(task)
+
+    def apply(V: Array) -> Array:
+        _, change = jax.jvp(known.renewed, (R,), (V,))
+        return V - change
+
+    operator = lx.FunctionLinearOperator(apply, jax.eval_shape(lambda: R))
+    tol = accurate_change(R.dtype)
+    solver = lx.GMRES(
+        rtol=tol,
+        atol=tol,
+        restart=50,
+        max_steps=500,
+    )
+    off = task.renewed(R) - R
+    solution = lx.linear_solve(operator, off, solver, throw=False)
+    sound = solution.result == lx.RESULTS.successful
+    moved = R + jnp.where(sound, solution.value, jnp.nan)
+    return SoftState(moved, root.change, root.steps)
+
+
+def coinciding(cloud: Cloud, R: Float[Array, "n c"]) -> Int[Array, ""]:
+    """How many clusters have the mean of one before them, up to rounding."""
+    at_points, squares = cloud.values(R)
+    products = matmul(cloud.shares(R).T, at_points)
+    apart = squares[:, None] + squares[None, :] - 2 * products
+    same = jnp.tril(apart <= cloud.noise(), -1)
+    return jnp.sum(jnp.any(same, 1))

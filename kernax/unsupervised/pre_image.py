@@ -1,0 +1,275 @@
+"""Points whose feature vectors are near to a given function."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.optimize import minimize
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from kernax.core.batching import one_by_one
+from kernax.core.boundary import as_point, cast
+from kernax.core.expansion import KernelExpansion
+from kernax.core.implicit import implicit
+from kernax.core.kernel import AbstractStationary
+from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.parameters import check_count
+from kernax.core.sharding import compiled, while_loop
+from kernax.core.solution import (
+    RESULTS,
+    Solution,
+    finish,
+    first_that_holds,
+    void_unless_known,
+)
+from kernax.core.solves import solve_by_lu
+
+METHODS = ("fixed_point", "gradients")
+
+
+def pre_image(
+    f: KernelExpansion,
+    start: ArrayLike | None = None,
+    *,
+    method: str | None = None,
+    max_steps: int = 1000,
+    throw: bool = True,
+) -> Solution[Array]:
+    """The point x that minimises `|k(x, .) - f|^2 = k(x, x) - 2 <f, k(x, .)> + |f|^2`.
+
+    What `PrincipalComponents.reconstruction` returns has one, the denoised point (Mika et al.
+    1999), and so have means of clusters and of samples. It is a local minimum, near the start.
+
+    Arguments:
+        f: one function, an expansion over points that are vectors. Its bias has no part.
+        start: (d,), by default the point of the expansion where the distance is least.
+        method: "fixed_point", for stationary kernels, whose minima are weighted means of the
+            points, `x = sum_i g_i x_i / sum_i g_i` with `g_i = -c_i dk/ds` (Mika et al. 1999, eq.
+            10), a step that is halved where the distance would rise; or "gradients" (BFGS), for
+            any smooth kernel. The default is the first, where it applies.
+        max_steps: of the iteration.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is x, (d,), differentiable in f (its kernel, points and
+        coefficients). Stats: `distance`, `steps`, and the `residual`, the length of one more Newton
+        step, relative to the spread of the points.
+
+    Raises:
+        ValueError: f has several outputs, points are no vectors, or a method does not apply.
+        MaxStepsError: no minimum was found; NonFiniteError.
+    """
+    points = _vectors_of(f)
+    stationary = isinstance(f.kernel, AbstractStationary)
+    if method is None:
+        method = "fixed_point" if stationary else "gradients"
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, but is {method!r}")
+    if method == "fixed_point" and not stationary:
+        raise ValueError(
+            f"method='fixed_point' is for stationary kernels, and {type(f.kernel).__name__} is "
+            "none: method='gradients'"
+        )
+    max_steps = check_count(max_steps, "max_steps")
+    start = _checked_start(start, points)
+    solution = _pre_image(f, start, method, max_steps)
+    return finish(solution, throw, "pre_image: another start, or more max_steps.")
+
+
+def _vectors_of(f: KernelExpansion) -> Array:
+    """The points of one function. Raises ValueError unless they are vectors."""
+    if f.coefficients.ndim != 1:
+        raise ValueError(
+            f"pre_image takes one function, but f has outputs of shape {f.bias.shape}: batch over "
+            "them with jax.vmap"
+        )
+    points = f.points
+    if not (eqx.is_inexact_array(points) and points.ndim == 2):
+        raise ValueError("pre_image needs points that are vectors: those of f are not")
+    return points
+
+
+def _checked_start(start: Any, points: Float[Array, "n d"]) -> Array | None:
+    """The start, in the dtype of the points. Raises ValueError for another shape."""
+    if start is None:
+        return None
+    start = cast(as_point(start), points.dtype)
+    if jnp.shape(start) != points.shape[1:]:
+        raise ValueError(
+            f"start must have shape {points.shape[1:]}, but has shape {jnp.shape(start)}"
+        )
+    return start
+
+
+class _Distance(eqx.Module):
+    """`J(x) = k(x, x) - 2 sum_i c_i k(x, x_i)`, the squared distance less `|f|^2`."""
+
+    f: KernelExpansion
+
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, ""]:
+        row = jax.vmap(lambda point: self.f.kernel(x, point))(self.f.points)
+        return self.f.kernel(x, x) - 2 * matmul(row, self.f.coefficients)
+
+    def weighted_mean(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
+        """The step of the fixed point: always downhill, because its length has the sign of the sum
+        of the weights taken away.
+        """
+        kernel = self.f.kernel
+        assert isinstance(kernel, AbstractStationary)
+        apart = self.f.points - x[None, :]
+        s = jnp.sum((apart / kernel.lengthscale) ** 2, 1)
+        slopes = jax.vmap(jax.grad(kernel.of_squared_distance))(s)
+        weights = -self.f.coefficients * slopes
+        total = jnp.abs(jnp.sum(weights))
+        return matmul(weights, apart) / positive_or_one(total)
+
+    def newton_step(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
+        """`-H^-1 J'`; not finite where H is singular."""
+        slope = jax.grad(self)(x)
+        return -solve_by_lu(jax.hessian(self)(x), slope)
+
+
+class _Search(eqx.Module):
+    """What is minimised, from where, and the spread of the points."""
+
+    distance: _Distance
+    start: Float[Array, " d"]
+    spread: Float[Array, ""]
+
+    @staticmethod
+    def of(f: KernelExpansion, start: Array | None) -> "_Search":
+        """From a start, or the best point of the expansion."""
+        fixed = stopped(f)
+        variance = jnp.mean(jnp.var(fixed.points, 0))
+        if start is None:
+            start = fixed.points[jnp.argmin(lax.map(_Distance(fixed), fixed.points))]
+        return _Search(
+            distance=_Distance(f),
+            start=stopped(start),
+            spread=jnp.sqrt(positive_or_one(variance)),
+        )
+
+
+class _Descent(eqx.Module):
+    """An iteration between two steps."""
+
+    x: Float[Array, " d"]
+    moved: Float[Array, ""]
+    steps: Int[Array, ""]
+
+
+@compiled
+def _pre_image(f, start, method, max_steps):
+    """The point, with how the search ended."""
+    search = _Search.of(f, start)
+
+    def solve(search: _Search) -> _Descent:
+        descend = _by_means if method == "fixed_point" else _by_gradients
+        end = descend(search, max_steps)
+        return _Descent(_polished(search.distance, end.x), end.moved, end.steps)
+
+    def step(root: _Descent, search: _Search) -> _Descent:
+        moved = root.x + search.distance.newton_step(root.x)
+        return _Descent(moved, root.moved, root.steps)
+
+    end = implicit(solve, step, search)
+    x = end.x
+    result, stats = _ending(stopped(search), stopped(x), end.steps, max_steps)
+    return Solution(void_unless_known(x, result), result, stats)
+
+
+def _ending(
+    search: _Search, x: Float[Array, " d"], steps: Array, max_steps: int
+) -> tuple[Any, dict[str, Array]]:
+    """How the search ended: whether x is a minimum, recomputed; and stats."""
+    distance = search.distance
+    curvature = one_by_one(jnp.linalg.eigvalsh, jax.hessian(distance)(x))[0]
+    residual = jnp.linalg.norm(distance.newton_step(x)) / search.spread
+    is_minimum = (residual <= jnp.sqrt(eps_of(x))) & (curvature > 0)
+    finite = jnp.all(jnp.isfinite(x)) & jnp.isfinite(residual)
+    endings = (
+        (~finite, RESULTS.nonfinite),
+        (~is_minimum & (steps >= max_steps), RESULTS.max_steps_reached),
+        (~is_minimum, RESULTS.stagnation),
+    )
+    square = distance(x) + distance.f.norm**2
+    stats = {
+        "distance": jnp.sqrt(jnp.maximum(square, 0)),
+        "steps": steps,
+        "residual": residual,
+    }
+    return first_that_holds(endings, RESULTS.successful), stats
+
+
+def _by_means(search: _Search, max_steps: int) -> _Descent:
+    """The fixed-point iteration, each step halved until the distance does not rise."""
+    distance = search.distance
+    small = 8 * eps_of(search.start) ** (2 / 3) * search.spread
+
+    def go_on(now: _Descent) -> Bool[Array, ""]:
+        return (now.moved > small) & (now.steps < max_steps)
+
+    def step(now: _Descent) -> _Descent:
+        x = _lowered(distance, now.x, distance.weighted_mean(now.x))
+        moved = jnp.linalg.norm(x - now.x)
+        return _Descent(x, moved, now.steps + 1)
+
+    start = _Descent(
+        x=search.start,
+        moved=jnp.asarray(jnp.inf, search.start.dtype),
+        steps=jnp.zeros((), jnp.int32),
+    )
+    return while_loop(go_on, step, start)
+
+
+def _lowered(
+    distance: _Distance, x: Float[Array, " d"], way: Float[Array, " d"]
+) -> Float[Array, " d"]:
+    """x moved along a way, half as far as long as the distance rises; x itself where it does for
+    all lengths.
+    """
+    value = distance(x)
+
+    def rises(t: Array) -> Array:
+        too_far = distance(x + t * way) > value
+        return too_far & (t > 1e-6)
+
+    t = lax.while_loop(rises, lambda t: t / 2, jnp.ones((), x.dtype))
+    ahead = x + t * way
+    return jnp.where(distance(ahead) <= value, ahead, x)
+
+
+def _by_gradients(search: _Search, max_steps: int) -> _Descent:
+    """BFGS, in units of the spread."""
+
+    def in_units(u: Array) -> Array:
+        return search.distance(search.start + search.spread * u)
+
+    end = minimize(
+        in_units,
+        jnp.zeros_like(search.start),
+        method="BFGS",
+        options={"maxiter": max_steps},
+    )
+    return _Descent(
+        x=search.start + search.spread * end.x,
+        moved=jnp.zeros_like(search.spread),
+        steps=jnp.asarray(end.nit, jnp.int32),
+    )
+
+
+def _polished(distance: _Distance, x: Float[Array, " d"]) -> Float[Array, " d"]:
+    """A few Newton steps, each taken where it lowers the slope and does not raise the distance."""
+    slope = jax.grad(distance)
+
+    def step(_: int, x: Array) -> Array:
+        ahead = x + distance.newton_step(x)
+        flatter = jnp.linalg.norm(slope(ahead)) < jnp.linalg.norm(slope(x))
+        value = distance(x)
+        rounding = 8 * eps_of(x) * jnp.abs(value)
+        lower = distance(ahead) <= value + rounding
+        return jnp.where(flatter & lower, ahead, x)
+
+    return lax.fori_loop(0, 5, step, x)

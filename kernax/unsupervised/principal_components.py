@@ -1,0 +1,153 @@
+"""Kernel principal component analysis."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.boundary import count
+from kernax.core.eigenproblem import MOST_DENSE, WeightedGram, ending_of, leading_pairs
+from kernax.core.expansion import KernelExpansion
+from kernax.core.kernel import AbstractKernel
+from kernax.core.numerics import matmul, positive_or_one, stopped
+from kernax.core.operators import is_finite
+from kernax.core.parameters import check_count, data
+from kernax.core.sharding import compiled
+from kernax.core.solution import Solution, finish, void_unless_known
+from kernax.core.task import check_task
+from kernax.unsupervised.centring import CentredGram, shares
+
+
+class PrincipalComponents(eqx.Module):
+    """The directions of largest variance of points in the space of a kernel.
+
+    Attributes:
+        function: the projections of a point onto them, a `KernelExpansion` with `components`
+            outputs whose mean over the points is zero.
+        variances: of the points along them, descending, in units of k; zero where the points have
+            no further direction, and the projection is zero as well.
+        total_variance: along all directions.
+        shares: the weights of the points, of sum one.
+        whitened: whether projections are divided by their standard deviation.
+    """
+
+    function: KernelExpansion
+    variances: Float[Array, " c"] = data()
+    total_variance: Float[Array, ""] = data()
+    shares: Float[Array, " n"] = data()
+    whitened: bool = eqx.field(static=True, kw_only=True)
+
+    def __call__(self, x: PyTree) -> Float[Array, " c"]:
+        """The projections of one point."""
+        return self.function(x)
+
+    @property
+    def explained(self) -> Float[Array, " c"]:
+        """The share of the total variance along each component."""
+        return self.variances / positive_or_one(self.total_variance)
+
+    def reconstruction(self, projections: ArrayLike) -> KernelExpansion:
+        """`mean + sum_j y_j v_j`, of the projections y of a point: the nearest function to its
+        `k(x, .)` in the space of the components, whose `pre_image` is a point again.
+        """
+        y = jnp.asarray(projections, self.variances.dtype)
+        if self.whitened:
+            y = y * self.variances
+        f = self.function
+        coefficients = matmul(f.coefficients, y) + self.shares
+        return KernelExpansion(f.kernel, f.points, coefficients, jnp.zeros_like(y[0]))
+
+
+def kernel_pca(
+    kernel: AbstractKernel,
+    X: PyTree,
+    components: int,
+    *,
+    weights: ArrayLike | None = None,
+    whiten: bool = False,
+    block_size: int | None = None,
+    truncated: bool | None = None,
+    max_steps: int = 200,
+    throw: bool = True,
+) -> Solution[PrincipalComponents]:
+    """The functions v of norm 1 with the largest variance `sum_i w_i (v(x_i) - mean)^2 / sum w`,
+    orthogonal to each other.
+
+    With K centred at the weighted mean of the points they are `v_j = sum_i a_ij k(x_i, .)` with `W
+    K a_j = l_j a_j` and `a_j^T K a_j = 1`, of variance `l_j / sum w` (Schoelkopf, Smola & Mueller
+    1998). Of each a_j the entry largest in size, the first one if there are several, is positive.
+    scikit-learn's `KernelPCA` has the projections of the points themselves, `f(x_i)`, up to their
+    sign, and `n` times the variances as its eigenvalues.
+
+    Arguments:
+        kernel, X: any kernel, a stack of n points.
+        components: how many, from 1 to n.
+        weights: (n,) >= 0. Two is the point repeated, zero the point removed.
+        whiten: divide each projection by its standard deviation.
+        block_size: rows of K computed at a time, which is then never held.
+        truncated: compute the leading components only, by LOBPCG (Knyazev 2001), instead of all by
+            LAPACK; needs `5 components < n`. The default is to do so for more than 3000 points, or
+            with a `block_size`.
+        max_steps: of LOBPCG.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is `PrincipalComponents`, once differentiable in the kernel, X
+        and the weights. Where variances coincide, or nearly, what depends only on the space of
+        their components has a derivative, such as the products of projections and the sum of the
+        variances; a single component has none. Stats: the `rank` of the centred matrix, no more
+        than was computed, the largest relative `residual`, and `steps`.
+
+    Raises:
+        ValueError: bad shapes or values. NotPSDError: K has a negative eigenvalue.
+        NonFiniteError, MaxStepsError, BreakdownError, MemoryBudgetError.
+    """
+    task = check_task("kernel_pca", kernel, X, None, weights, block_size=block_size)
+    components = check_count(components, "components")
+    n = count(task.X)
+    if components > n:
+        raise ValueError(f"components must be at most {n}, the number of points, not {components}")
+    truncated = _is_truncated(truncated, components, n, block_size)
+    max_steps = check_count(max_steps, "max_steps")
+    solution = _kernel_pca(task, components, bool(whiten), truncated, max_steps)
+    hint = "kernel_pca: another kernel, fewer components or more max_steps may help."
+    return finish(solution, throw, hint, suspect=task.suspect())
+
+
+def _is_truncated(truncated: bool | None, components: int, n: int, block_size: Any) -> bool:
+    """Whether only leading components are computed. Raises ValueError where that cannot be."""
+    possible = 5 * components < n
+    if truncated is None:
+        return possible and (n > MOST_DENSE or block_size is not None)
+    if truncated and not possible:
+        raise ValueError(
+            f"truncated=True needs 5 components < n, but components is {components} and n is {n}: "
+            "leave it out"
+        )
+    return bool(truncated)
+
+
+@compiled
+def _kernel_pca(task, components, whiten, truncated, max_steps):
+    """The components, with how their computation ended."""
+    gram = task.gram()
+    weights = task.weights
+    centred = CentredGram.of(gram, weights)
+    size = stopped(centred.largest() * jnp.max(weights.values))
+    problem = WeightedGram(centred, weights, size)
+    pairs, report = leading_pairs(problem, components, truncated=truncated, max_steps=max_steps)
+    result = ending_of(problem, report, pairs, is_finite(gram), truncated=truncated)
+    total = jnp.sum(weights.values)
+    scaled = pairs.of_unit_square() * jnp.sqrt(total) if whiten else pairs.coefficients
+    total_variance = jnp.sum(shares(weights) * centred.diagonal())
+    known = (scaled, pairs.values / total, jnp.maximum(total_variance, 0))
+    scaled, variances, total_variance = void_unless_known(known, result)
+    value = PrincipalComponents(
+        function=centred.expansion(task, scaled),
+        variances=variances,
+        total_variance=total_variance,
+        shares=shares(weights),
+        whitened=whiten,
+    )
+    return Solution(value, result, report.figures() | {"steps": report.steps})
