@@ -215,7 +215,9 @@ def _by_products(
 
 
 def accuracy(dtype: jnp.dtype) -> float:
-    """The residual that is asked of an iteration, relative to the eigenvalue."""
+    """The residual that is asked of an iteration, relative to the eigenvalue; ten times as much,
+    relative to the largest, is a success.
+    """
     return 1e-9 if dtype == jnp.float64 else 1e-5
 
 
@@ -377,18 +379,14 @@ def ending_of(
     problem: AbstractProblem, report: Report, pairs: Pairs, finite: Array, *, truncated: bool
 ) -> Any:
     """How the computation of eigenpairs ended, by their residual."""
-    n = len(pairs.coefficients)
     residual = report.residual
-    most = 64 * n * eps_of(residual)
-    exhausted = RESULTS.inaccurate
-    if truncated:
-        most = 10 * accuracy(residual.dtype)
-        exhausted = RESULTS.max_steps_reached
     finite = finite & jnp.isfinite(residual) & jnp.isfinite(report.least)
-    noise = zero_below(pairs.values[0], stopped(problem).scale(), n)
+    scale = stopped(problem).scale()
+    noise = zero_below(pairs.values[0], scale, len(pairs.coefficients))
+    large = ~(residual <= 10 * accuracy(residual.dtype))
     endings = (
         (~finite, RESULTS.nonfinite),
         (report.least < -noise, RESULTS.not_psd),
-        (~(residual <= most), exhausted),
+        (large, RESULTS.max_steps_reached if truncated else RESULTS.inaccurate),
     )
     return first_that_holds(endings, RESULTS.successful)

@@ -188,7 +188,7 @@ def _ending(
     curvature = one_by_one(jnp.linalg.eigvalsh, jax.hessian(distance)(x))[0]
     residual = jnp.linalg.norm(distance.newton_step(x)) / search.spread
     is_minimum = (residual <= jnp.sqrt(eps_of(x))) & (curvature > 0)
-    finite = jnp.all(jnp.isfinite(x)) & jnp.isfinite(residual)
+    finite = jnp.all(jnp.isfinite(x)) & jnp.isfinite(distance(x))
     endings = (
         (~finite, RESULTS.nonfinite),
         (~is_minimum & (steps >= max_steps), RESULTS.max_steps_reached),
@@ -264,7 +264,7 @@ def _polished(distance: _Distance, x: Float[Array, " d"]) -> Float[Array, " d"]:
     """A few Newton steps, each taken where it lowers the slope and does not raise the distance."""
     slope = jax.grad(distance)
 
-    def step(_: int, x: Array) -> Array:
+    def step(_: Array, x: Array) -> Array:
         ahead = x + distance.newton_step(x)
         flatter = jnp.linalg.norm(slope(ahead)) < jnp.linalg.norm(slope(x))
         value = distance(x)

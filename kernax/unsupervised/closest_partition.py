@@ -1,0 +1,112 @@
+"""Rounding of eigenvectors to the partition closest to a rotation of them (Yu & Shi 2003)."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from kernax.core.batching import one_by_one
+from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.sharding import while_loop
+from kernax.core.solution import RESULTS, first_that_holds
+from kernax.unsupervised.kernel_kmeans import Memberships
+from kernax.unsupervised.means_of_clusters import one_hot
+
+
+class _Rotation(eqx.Module):
+    """Yu & Shi's iteration between two steps.
+
+    Attributes:
+        rotation: R, orthogonal.
+        labels: the largest entries of the rows of `E R`.
+        closeness: the sum of the singular values of `E^T Z`, Z the partition.
+        unfinished: whether it rose in the last step.
+        steps: taken so far.
+    """
+
+    rotation: Float[Array, "c c"]
+    labels: Int[Array, " n"]
+    closeness: Float[Array, ""]
+    unfinished: Bool[Array, ""]
+    steps: Int[Array, ""]
+
+
+def closest_partition(
+    embedding: Float[Array, "n c"], key: PRNGKeyArray, starts: int, max_steps: int
+) -> Memberships:
+    """The partition that is closest to a rotation of the rows, brought to length one; the best of
+    several starts.
+    """
+    E = stopped(embedding)
+    lengths = jnp.linalg.norm(E, axis=1)
+    E = E / positive_or_one(lengths)[:, None]
+
+    def run(key: PRNGKeyArray) -> _Rotation:
+        return _rotated(E, key, max_steps)
+
+    ends = jax.vmap(run)(jax.random.split(key, starts))
+    best = jnp.argmax(ends.closeness)
+    end = jax.tree.map(lambda leaf: leaf[best], ends)
+    endings = (
+        (~jnp.isfinite(end.closeness), RESULTS.nonfinite),
+        (end.unfinished, RESULTS.max_steps_reached),
+    )
+    return Memberships(
+        memberships=one_hot(end.labels, E.shape[1], E.dtype),
+        result=first_that_holds(endings, RESULTS.successful),
+        stats={"steps": end.steps},
+    )
+
+
+def _rotated(E: Float[Array, "n c"], key: PRNGKeyArray, max_steps: int) -> _Rotation:
+    """The iteration, from rows that are far from parallel."""
+
+    def go_on(now: _Rotation) -> Array:
+        return now.unfinished & (now.steps < max_steps)
+
+    def step(now: _Rotation) -> _Rotation:
+        values = matmul(E, now.rotation)
+        labels = jnp.argmax(values, 1).astype(jnp.int32)
+        Z = one_hot(labels, E.shape[1], E.dtype)
+        U, sizes, V = one_by_one(jnp.linalg.svd, matmul(Z.T, E))
+        closeness = jnp.sum(sizes)
+        rounding = 8 * eps_of(E) * len(E)
+        return _Rotation(
+            rotation=matmul(V.T, U.T),
+            labels=labels,
+            closeness=closeness,
+            unfinished=closeness > now.closeness + rounding,
+            steps=now.steps + 1,
+        )
+
+    start = _Rotation(
+        rotation=_unlike_rows(E, key),
+        labels=jnp.zeros(len(E), jnp.int32),
+        closeness=jnp.asarray(-jnp.inf, E.dtype),
+        unfinished=jnp.array(True),
+        steps=jnp.zeros((), jnp.int32),
+    )
+    return while_loop(go_on, step, start)
+
+
+class _Rows(eqx.Module):
+    """Rows that were chosen, as columns, and how parallel each row is to them."""
+
+    chosen: Float[Array, "c c"]
+    parallel: Float[Array, " n"]
+
+
+def _unlike_rows(E: Float[Array, "n c"], key: PRNGKeyArray) -> Float[Array, "c c"]:
+    """Rows of E as columns: a random one, then each time the one least parallel to those before."""
+    n, clusters = E.shape
+
+    def add(c: Array, now: _Rows) -> _Rows:
+        last = now.chosen[:, c - 1]
+        parallel = now.parallel + jnp.abs(matmul(E, last))
+        next_row = E[jnp.argmin(parallel)]
+        return _Rows(now.chosen.at[:, c].set(next_row), parallel)
+
+    first = E[jax.random.randint(key, (), 0, n)]
+    nothing = jnp.zeros((clusters, clusters), E.dtype)
+    start = _Rows(nothing.at[:, 0].set(first), jnp.zeros(n, E.dtype))
+    return jax.lax.fori_loop(1, clusters, add, start).chosen

@@ -1,0 +1,117 @@
+"""Points as the nodes of a graph whose edges are the values of a kernel."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.eigenproblem import (
+    MOST_DENSE,
+    Report,
+    WeightedGram,
+    ending_of,
+    leading_pairs,
+)
+from kernax.core.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped
+from kernax.core.operators import AbstractGram, is_finite
+from kernax.core.sharding import while_loop
+from kernax.core.solution import RESULTS, void_unless_known
+from kernax.core.weights import PointWeights
+from kernax.unsupervised.means_of_clusters import one_hot
+
+
+class Eigenvectors(eqx.Module):
+    """The leading eigenvectors of a graph, and how their computation ended."""
+
+    coefficients: Float[Array, "n c"]
+    values: Float[Array, " c"]
+    report: Report
+    result: Any
+
+
+class Graph(eqx.Module):
+    """Points with weights, and edges of weight k(x_i, x_j).
+
+    Attributes:
+        degrees: `d_i = sum_j w_j k(x_i, x_j)`.
+        scale: D, the degrees, or ones for the trace.
+        inverse: of D, zero for a point without an edge.
+    """
+
+    gram: AbstractGram
+    weights: Float[Array, " n"]
+    degrees: Float[Array, " n"]
+    scale: Float[Array, " n"]
+    inverse: Float[Array, " n"]
+
+    @staticmethod
+    def of(gram: AbstractGram, weights: Float[Array, " n"], normalised: bool) -> "Graph":
+        degrees = gram.mv(weights)
+        scale = degrees if normalised else jnp.ones_like(degrees)
+        joined = scale > 0
+        inverse = jnp.where(joined, 1 / positive_or_one(scale), 0)
+        return Graph(gram, weights, degrees, scale, inverse)
+
+    def eigenvectors(self, count: int) -> "Eigenvectors":
+        """The leading ones of `W D^-1 K a = l a`, `a = W e`."""
+        weights = self.weights * self.inverse
+        largest = jnp.max(jnp.abs(self.gram.diagonal() * weights))
+        problem = WeightedGram(self.gram, PointWeights(weights), stopped(largest))
+        n = len(weights)
+        truncated = n > MOST_DENSE and 5 * count < n
+        pairs, report = leading_pairs(problem, count, truncated=truncated)
+        finite = is_finite(self.gram)
+        result = ending_of(problem, report, pairs, finite, truncated=truncated)
+        # A graph may have negative eigenvalues: its leading ones are sound.
+        result = RESULTS.where(result == RESULTS.not_psd, RESULTS.successful, result)
+        found = (pairs.of_unit_square(), pairs.values)
+        coefficients, values = void_unless_known(found, result)
+        return Eigenvectors(coefficients, values, report, result)
+
+    def rows(self, B: Float[Array, "n c"]) -> Float[Array, "n c"]:
+        """`D^-1 K B`, the points in the space of the eigenvectors."""
+        return self.inverse[:, None] * self.gram.mv(B)
+
+    def objective(self, R: Float[Array, "n c"]) -> Float[Array, ""]:
+        """`sum_c 1_c^T W K W 1_c / (1_c^T W D 1_c)` of the partition by the largest memberships."""
+        labels = jnp.argmax(R, 1)
+        inside = self.weights[:, None] * one_hot(labels, R.shape[1], R.dtype)
+        links = jnp.sum(inside * self.gram.mv(inside), 0)
+        return jnp.sum(links / positive_or_one(matmul(self.scale, inside)))
+
+    def components(self) -> Int[Array, ""]:
+        """How many parts of the points with a weight have no edge between them."""
+        return connected_parts(self.gram, self.degrees, self.weights > 0)
+
+
+def connected_parts(
+    gram: AbstractGram, degrees: Float[Array, " n"], present: Bool[Array, " n"]
+) -> Int[Array, ""]:
+    """How many parts of the points that are present have no edge between them, up to rounding.
+
+    Each point takes the least number among its neighbours until none changes.
+    """
+    n = len(degrees)
+    roots = safe_sqrt(jnp.maximum(degrees, 0))
+    least = eps_of(roots) * roots[:, None] * roots[None, :]
+    joined = gram.as_matrix() > least
+    joined = joined & present[:, None] & present[None, :]
+    joined = joined | joined.T | jnp.eye(n, dtype=bool)
+
+    def spread(now: _Numbers) -> _Numbers:
+        of_neighbours = jnp.where(joined, now.least[None, :], n)
+        least = jnp.min(of_neighbours, 1)
+        return _Numbers(least, jnp.any(least != now.least))
+
+    numbers = jnp.arange(n, dtype=jnp.int32)
+    start = _Numbers(numbers, jnp.array(True))
+    end = while_loop(lambda now: now.changed, spread, start)
+    return jnp.sum((end.least == numbers) & present)
+
+
+class _Numbers(eqx.Module):
+    """The least number that has reached each point, and whether one fell in the last step."""
+
+    least: Int[Array, " n"]
+    changed: Bool[Array, ""]

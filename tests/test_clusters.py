@@ -1,0 +1,422 @@
+"""k-means in the space of a kernel and spectral clustering."""
+
+import warnings
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import TOLERANCE, X64, assert_close, check_derivatives, needs_x64, untyped
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.cluster import KMeans, SpectralClustering
+from sklearn.datasets import make_circles, make_moons
+from sklearn.manifold import spectral_embedding
+from sklearn.metrics import adjusted_rand_score
+
+import kernax
+from kernax.core.operators import DenseGram
+from kernax.errors import ClusterWarning
+from kernax.unsupervised.means_of_clusters import Cloud, best_partition, lloyd
+
+DTYPE = np.float64 if X64 else np.float32
+KEY = jax.random.key(0)
+rng = np.random.default_rng(0)
+CENTRES = np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0]])
+BLOBS = (rng.normal(size=(60, 2)) + CENTRES[np.arange(60) % 3]).astype(DTYPE)
+X = rng.normal(size=(14, 2)).astype(DTYPE)
+PROBES = rng.normal(size=(14, 3)).astype(DTYPE)
+
+
+def same_partition(a, b):
+    return adjusted_rand_score(np.asarray(a), np.asarray(b)) == 1
+
+
+def objective(K, labels, weights):
+    """The sum of squared distances to means, cluster by cluster."""
+    total = 0.0
+    for c in np.unique(labels):
+        w = weights * (labels == c)
+        total += w @ np.diag(K) - w @ K @ w / max(w.sum(), 1e-300)
+    return total
+
+
+# k-means.
+
+
+def test_with_a_linear_kernel_it_is_kmeans():
+    found = kernax.kernel_kmeans(kernax.Linear(), BLOBS, 3, key=KEY)
+    peer = KMeans(3, n_init=10, random_state=0).fit(BLOBS)
+    assert_close(found.stats["objective"], peer.inertia_, TOLERANCE["solve"])
+    assert same_partition(found.value.labels, peer.labels_)
+    near = jax.vmap(found.value.assign)(jnp.asarray(BLOBS + DTYPE(0.1)))
+    assert same_partition(near, peer.predict(BLOBS + DTYPE(0.1)))
+
+
+@needs_x64
+def test_from_the_same_start_each_step_is_that_of_kmeans():
+    labels = np.random.default_rng(3).integers(0, 3, 60).astype(np.int32)
+    gram = DenseGram(kernax.gram(kernax.Linear(), BLOBS))
+    end = lloyd(Cloud(gram, jnp.ones(60)), jnp.asarray(labels), 3, 100)
+    means = np.stack([BLOBS[labels == c].mean(0) for c in range(3)])
+    peer = KMeans(3, init=means, n_init=1, algorithm="lloyd", tol=0).fit(BLOBS)
+    np.testing.assert_array_equal(end.labels, peer.labels_)
+
+
+@needs_x64
+@given(st.integers(0, 10**6), st.integers(1, 6))
+def test_the_objective_never_rises_and_no_cluster_is_empty(seed, clusters):
+    """Points with copies and with weights of zero; more steps allowed can only lower it."""
+    draw = np.random.default_rng(seed)
+    points = draw.normal(size=(9, 2))[draw.integers(0, 6, 9)]
+    weights = draw.integers(0, 3, 9) * 1.0
+    weights[: clusters + 1] = 1.0
+    K = np.asarray(kernax.gram(kernax.RBF(), points))
+    labels = jnp.asarray(draw.integers(0, clusters, 9), jnp.int32)
+    before = np.inf
+    for steps in range(4):
+        end = SHORT(K, jnp.asarray(weights), labels, clusters, steps)
+        counts = np.bincount(np.asarray(end.labels)[weights > 0], minlength=clusters)
+        assert (counts > 0).all()
+        now = objective(K, np.asarray(end.labels), weights)
+        assert now <= before + 1e-12
+        before = now
+
+
+def _short(K, weights, labels, clusters, steps):
+    return lloyd(Cloud(DenseGram(K), weights), labels, clusters, steps)
+
+
+SHORT = jax.jit(_short, static_argnums=(3, 4))
+
+
+@needs_x64
+def test_the_reported_objective_is_that_of_the_partition_and_no_point_is_nearer_to_another_mean():
+    weights = np.random.default_rng(4).uniform(0.1, 2, 14)
+    found = kernax.kernel_kmeans(kernax.RBF(), X, 4, key=KEY, weights=weights)
+    K = np.asarray(kernax.gram(kernax.RBF(), X))
+    labels = np.asarray(found.value.labels)
+    assert_close(found.stats["objective"], objective(K, labels, weights))
+    np.testing.assert_array_equal(jax.vmap(found.value.assign)(X), labels)
+    means = np.stack([weights * (labels == c) / (weights * (labels == c)).sum() for c in range(4)])
+    apart = 1 - 2 * K @ means.T + np.sum(means @ K * means, 1)
+    np.testing.assert_array_equal(np.argmin(apart, 1), labels)
+
+
+def test_more_clusters_than_distinct_points_are_said_and_none_is_empty():
+    same = np.ones((5, 2), DTYPE)
+    with pytest.warns(ClusterWarning, match="only 1 of 3 clusters differ"):
+        found = kernax.kernel_kmeans(kernax.RBF(), same, 3, key=KEY)
+    assert set(np.asarray(found.value.labels)) == {0, 1, 2}
+    assert np.isfinite(found.value.function.values(same)).all()
+    assert found.result == kernax.RESULTS.successful
+
+
+def test_as_many_clusters_as_points_is_each_alone():
+    found = kernax.kernel_kmeans(kernax.RBF(), X, 14, key=KEY)
+    assert len(set(np.asarray(found.value.labels))) == 14
+    np.testing.assert_allclose(found.stats["objective"], 0, atol=1e-5)
+    assert found.stats["distinct"] == 14
+
+
+@needs_x64
+def test_weights_repeat_and_remove_points():
+    weights = np.ones(60)
+    weights[::7] = 2.0
+    weights[3::9] = 0.0
+    kept = np.repeat(np.arange(60), weights.astype(int))
+    found = kernax.kernel_kmeans(kernax.RBF(2.0), BLOBS, 3, key=KEY, weights=weights)
+    expected = kernax.kernel_kmeans(kernax.RBF(2.0), BLOBS[kept], 3, key=KEY)
+    assert_close(found.stats["objective"], expected.stats["objective"])
+    assert same_partition(np.asarray(found.value.labels)[kept], expected.value.labels)
+
+
+@needs_x64
+def test_in_blocks_and_in_features_the_partition_is_the_same():
+    dense = kernax.kernel_kmeans(kernax.RBF(2.0), BLOBS, 3, key=KEY)
+    blocked = kernax.kernel_kmeans(kernax.RBF(2.0), BLOBS, 3, key=KEY, block_size=16)
+    assert same_partition(dense.value.labels, blocked.value.labels)
+    plain = kernax.kernel_kmeans(kernax.Linear(), BLOBS, 3, key=KEY)
+    features = kernax.kernel_kmeans(kernax.FeatureMap(lambda x: x), BLOBS, 3, key=KEY)
+    assert features.stats["features"] == 2
+    assert same_partition(plain.value.labels, features.value.labels)
+
+
+@needs_x64
+def test_soft_memberships_are_a_fixed_point_and_harden_as_the_temperature_falls():
+    found = kernax.kernel_kmeans(kernax.RBF(2.0), BLOBS, 3, key=KEY, temperature=0.2)
+    R = np.asarray(found.value.memberships)
+    K = np.asarray(kernax.gram(kernax.RBF(2.0), BLOBS))
+    P = R / R.sum(0)
+    apart = 1 - 2 * K @ P + np.sum(P * (K @ P), 0)
+    weights = np.exp(-apart / 0.2)
+    np.testing.assert_allclose(R, weights / weights.sum(1, keepdims=True), atol=1e-9)
+    assert_close(jax.vmap(found.value.membership)(BLOBS), R, 1e-8)
+    cold = kernax.kernel_kmeans(kernax.RBF(2.0), BLOBS, 3, key=KEY, temperature=1e-3).value
+    hard = kernax.kernel_kmeans(kernax.RBF(2.0), BLOBS, 3, key=KEY).value
+    np.testing.assert_allclose(cold.memberships, hard.memberships, atol=1e-6)
+    assert_close(jax.vmap(hard.membership)(BLOBS), hard.memberships)
+
+
+@needs_x64
+def test_soft_memberships_that_need_more_steps_say_so():
+    found = kernax.kernel_kmeans(
+        kernax.RBF(), X, 3, key=KEY, temperature=0.3, max_steps=2, throw=False
+    )
+    assert found.result == kernax.RESULTS.max_steps_reached
+    assert found.stats["residual"] > 1e-10
+
+
+@needs_x64
+def test_derivatives_of_soft_memberships_with_a_point_of_weight_zero():
+    weights = jnp.ones(14).at[3].set(0.0)
+
+    def figures(scale, X, temperature, heavy):
+        found = kernax.kernel_kmeans(
+            kernax.RBF(scale),
+            X,
+            3,
+            key=KEY,
+            temperature=temperature,
+            weights=weights * heavy,
+            max_steps=5000,
+            throw=False,
+        ).value
+        return found.memberships, jax.vmap(found.function)(X)
+
+    arguments = (jnp.asarray(1.0), jnp.asarray(X), jnp.asarray(0.3), jnp.ones(14))
+    check_derivatives(figures, arguments, rtol=1e-5, atol=1e-6)
+
+
+@needs_x64
+def test_a_batch_of_kernels_and_seeds_is_a_loop_and_one_program():
+    def labels(scale, key):
+        solution = kernax.kernel_kmeans(kernax.RBF(scale), X, 3, key=key, throw=False)
+        return solution.value.labels, solution.stats["objective"]
+
+    scales = jnp.array([0.5, 1.0, 2.0])
+    keys = jax.random.split(KEY, 3)
+    batch = jax.jit(jax.vmap(labels))(scales, keys)
+    once = jax.jit(chex.assert_max_traces(labels, n=1))
+    for i in range(3):
+        alone = once(scales[i], keys[i])
+        np.testing.assert_array_equal(batch[0][i], alone[0])
+        assert_close(batch[1][i], alone[1])
+    chex.clear_trace_counter()
+
+
+@needs_x64
+def test_more_starts_never_give_a_worse_partition():
+    gram = DenseGram(kernax.gram(kernax.RBF(0.3), BLOBS))
+    cloud = Cloud(gram, jnp.ones(60))
+    keys = jax.random.split(KEY, 8)
+    several = jax.jit(lambda key: best_partition(cloud, 8, 8, 100, key).objective)(KEY)
+    alone = jax.vmap(
+        lambda key: (
+            lloyd(
+                cloud,
+                jax.random.randint(key, (60,), 0, 8).astype(jnp.int32),
+                8,
+                100,
+            ).objective
+        )
+    )(keys)
+    assert several <= np.median(alone)
+
+
+@needs_x64
+def test_clusters_refuse_what_makes_no_sense():
+    kmeans = untyped(kernax.kernel_kmeans)
+    weights = np.zeros(14)
+    weights[:2] = 1.0
+    with pytest.raises(ValueError, match="clusters must be at most 2, the number of points of"):
+        kmeans(kernax.RBF(), X, 3, key=KEY, weights=weights)
+    with pytest.raises(ValueError, match="clusters must be a positive integer"):
+        kmeans(kernax.RBF(), X, 0, key=KEY)
+    with pytest.raises(ValueError, match="temperature"):
+        kmeans(kernax.RBF(), X, 2, key=KEY, temperature=0.0)
+    with pytest.raises(ValueError, match="key"):
+        kmeans(kernax.RBF(), X, 2, key=0)
+    spectral = untyped(kernax.spectral_clustering)
+    with pytest.raises(ValueError, match="rounding must be one of kmeans, discrete"):
+        spectral(kernax.RBF(), X, 2, key=KEY, rounding="none")
+    with pytest.raises(ValueError, match="temperature is for rounding='kmeans'"):
+        spectral(kernax.RBF(), X, 2, key=KEY, rounding="discrete", temperature=0.1)
+
+
+@needs_x64
+def test_a_matrix_that_is_not_finite_is_no_success():
+    K = jnp.eye(4).at[1, 2].set(jnp.nan).at[2, 1].set(jnp.nan)
+    for verb in (kernax.kernel_kmeans, kernax.spectral_clustering):
+        found = jax.jit(
+            lambda K, verb=verb: verb(kernax.Precomputed(K), jnp.arange(4), 2, key=KEY, throw=False)
+        )(K)
+        assert found.result == kernax.RESULTS.nonfinite
+        assert np.isnan(found.value.memberships).all()
+
+
+# Spectral clustering.
+
+SHAPES = {
+    "moons": make_moons(120, noise=0.04, random_state=0),
+    "circles": make_circles(120, factor=0.4, noise=0.03, random_state=0),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("rounding", ["kmeans", "discrete"])
+def test_moons_and_circles_are_told_apart_as_by_scikit_learn(shape, rounding):
+    points, truth = SHAPES[shape]
+    points = points.astype(DTYPE)
+    kernel = kernax.RBF(0.17)
+    found = kernax.spectral_clustering(kernel, points, 2, key=KEY, rounding=rounding)
+    peer = SpectralClustering(2, affinity="precomputed", random_state=0)
+    labels = peer.fit(np.asarray(kernax.gram(kernel, points), np.float64)).labels_
+    assert same_partition(found.value.labels, labels)
+    assert same_partition(found.value.labels, truth)
+
+
+@needs_x64
+def test_the_embedding_of_a_graph_without_loops_is_that_of_scikit_learn():
+    """Such a graph has negative eigenvalues."""
+    points, _ = SHAPES["moons"]
+    A = np.asarray(kernax.gram(kernax.RBF(0.3), points)) - np.eye(120)
+    found = kernax.spectral_clustering(kernax.Precomputed(A), np.arange(120), 3, key=KEY)
+    peer = spectral_embedding(A, n_components=3, drop_first=False, random_state=0)
+    ours = np.asarray(found.value.embedding)
+    ratio = np.linalg.norm(ours, axis=0) / np.linalg.norm(peer, axis=0)
+    np.testing.assert_allclose(np.abs(ours), np.abs(peer) * ratio, atol=1e-6)
+
+
+@needs_x64
+def test_the_embedding_extends_to_new_points():
+    points, _ = SHAPES["moons"]
+    found = kernax.spectral_clustering(kernax.RBF(0.3), points, 3, key=KEY).value
+    at_points = jax.vmap(found.embed)(points)
+    np.testing.assert_allclose(at_points, found.embedding, atol=1e-10)
+    assert same_partition(jax.vmap(found.assign)(points + 1e-3), found.labels)
+
+
+@needs_x64
+def test_no_partition_exceeds_the_relaxation_of_the_trace():
+    """U3: against all partitions of a few points."""
+    few = X[:7]
+    found = kernax.spectral_clustering(kernax.RBF(), few, 2, key=KEY, normalised=False)
+    K = np.asarray(kernax.gram(kernax.RBF(), few))
+    attained = []
+    for code in range(1, 2**6):
+        labels = np.array([code >> i & 1 for i in range(7)])
+        parts = [labels == c for c in (0, 1)]
+        attained.append(sum(K[np.ix_(part, part)].sum() / part.sum() for part in parts))
+    assert max(attained) <= found.stats["relaxation"]
+    assert_close(found.stats["relaxation"], np.linalg.eigvalsh(K)[-2:].sum())
+    assert found.stats["objective"] <= max(attained) + 1e-12
+    assert found.stats["objective"] >= 0.98 * max(attained)
+
+
+def test_a_graph_in_parts_is_told_apart_and_its_parts_are_counted():
+    """U04."""
+    A = np.kron(np.eye(2), np.ones((3, 3))).astype(DTYPE)
+    with pytest.warns(ClusterWarning, match="falls into 2 parts"):
+        found = kernax.spectral_clustering(kernax.Precomputed(A), np.arange(6), 2, key=KEY)
+    assert same_partition(found.value.labels, [0, 0, 0, 1, 1, 1])
+    A[5, :] = 0
+    A[:, 5] = 0
+    with pytest.warns(ClusterWarning, match="falls into 3 parts"):
+        found = kernax.spectral_clustering(kernax.Precomputed(A), np.arange(6), 3, key=KEY)
+    assert same_partition(found.value.labels, [0, 0, 0, 1, 1, 2])
+    assert np.isfinite(found.value.embedding).all()
+    assert found.stats["components"] == 3
+
+
+@needs_x64
+def test_a_long_chain_is_one_component():
+    n = 20
+    A = np.eye(n) + np.eye(n, k=1) + np.eye(n, k=-1)
+    found = kernax.spectral_clustering(kernax.Precomputed(A), np.arange(n), 2, key=KEY)
+    assert found.stats["components"] == 1
+    assert same_partition(found.value.labels, np.arange(n) >= n // 2)
+
+
+@needs_x64
+@pytest.mark.parametrize("normalised", [False, True])
+def test_weights_repeat_and_remove_nodes(normalised):
+    weights = np.ones(14)
+    weights[1] = 2.0
+    weights[4] = 0.0
+    repeated = np.concatenate([np.delete(X, 4, 0), X[1:2]])
+    options = {"key": KEY, "normalised": normalised}
+    found = kernax.spectral_clustering(kernax.RBF(), X, 2, weights=weights, **options)
+    expected = kernax.spectral_clustering(kernax.RBF(), repeated, 2, **options)
+    assert_close(found.value.values, expected.value.values)
+    at = jnp.asarray(PROBES[:, :2])
+    ours, theirs = (np.asarray(jax.vmap(one.value.embed)(at)) for one in (found, expected))
+    assert_close(np.abs(ours), np.abs(theirs), 1e-8)
+    assert_close(found.stats["objective"], expected.stats["objective"])
+
+
+@needs_x64
+@pytest.mark.parametrize("normalised", [False, True])
+def test_derivatives_of_eigenvectors_and_soft_memberships(normalised):
+    weights = jnp.ones(14).at[3].set(0.0)
+
+    def figures(scale, X, temperature, heavy):
+        found = kernax.spectral_clustering(
+            kernax.RBF(scale),
+            X,
+            3,
+            key=KEY,
+            temperature=temperature,
+            weights=weights * heavy,
+            normalised=normalised,
+            max_steps=5000,
+            throw=False,
+        ).value
+        return found.memberships, found.embedding, found.values
+
+    arguments = (jnp.asarray(1.0), jnp.asarray(X), jnp.asarray(0.2), jnp.ones(14))
+    check_derivatives(figures, arguments, rtol=1e-5, atol=1e-6)
+
+
+@needs_x64
+def test_a_kernel_is_learned_through_soft_clusters():
+    """Two clusters along the first axis, noise along the second: gradients of the agreement of two
+    labelled points with their clusters lengthen the lengthscale of the noise.
+    """
+    draw = np.random.default_rng(2)
+    side = np.sign(np.arange(30) % 2 - 0.5)
+    points = np.stack([side + 0.3 * draw.normal(size=30), 3 * draw.normal(size=30)], 1)
+
+    def disagreement(log_scales):
+        found = kernax.kernel_kmeans(
+            kernax.RBF(jnp.exp(log_scales)),
+            points,
+            2,
+            key=KEY,
+            temperature=0.1,
+            max_steps=2000,
+            throw=False,
+        ).value
+        R = found.memberships
+        together = R @ R.T
+        same = jnp.asarray(side[:, None] == side[None, :], R.dtype)
+        return jnp.mean((together - same) ** 2)
+
+    sloped = jax.jit(jax.value_and_grad(disagreement))
+    scales = jnp.zeros(2)
+    before, _ = sloped(scales)
+    for _ in range(60):
+        _, slope = sloped(scales)
+        scales = scales - 0.5 * slope / jnp.maximum(jnp.linalg.norm(slope), 0.5)
+    after, _ = sloped(scales)
+    assert after < 0.5 * before
+    assert scales[1] > scales[0]
+
+
+@needs_x64
+def test_no_warning_where_nothing_is_wrong():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kernax.spectral_clustering(kernax.RBF(), X, 2, key=KEY)
+        kernax.kernel_kmeans(kernax.RBF(), X, 2, key=KEY)

@@ -1,0 +1,444 @@
+"""Kernel principal components, canonical correlations and discriminants against dense references,
+with their derivatives where eigenvalues coincide and where a weight is zero.
+"""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+from conftest import TOLERANCE, X64, assert_close, check_derivatives, needs_x64, real_data, untyped
+from sklearn.cross_decomposition import CCA
+from sklearn.decomposition import PCA, KernelPCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+import kernax
+from kernax.errors import NonFiniteError, NotPSDError
+
+DTYPE = np.float64 if X64 else np.float32
+rng = np.random.default_rng(0)
+N = 12
+X = rng.normal(size=(N, 2)).astype(DTYPE)
+Z = np.concatenate([X[:, :1] ** 2, rng.normal(size=(N, 1))], 1).astype(DTYPE)
+W = rng.uniform(0.3, 2.0, N).astype(DTYPE)
+CLASSES = np.eye(3, dtype=DTYPE)[np.arange(N) % 3]
+PROBES = rng.normal(size=(N, 2)).astype(DTYPE)
+SCALE = jnp.asarray(1.5, DTYPE)
+RIDGE = jnp.asarray(0.3, DTYPE)
+
+
+def gram(kernel, X):
+    return np.asarray(kernax.gram(kernel, X), np.float64)
+
+
+def features(kernel, X, weights=None):
+    """Rows whose products are K, centred at the weighted mean."""
+    values, vectors = np.linalg.eigh(gram(kernel, X))
+    kept = values > 1e-12 * values[-1]
+    F = vectors[:, kept] * np.sqrt(values[kept])
+    return F if weights is None else F - np.average(F, axis=0, weights=weights)
+
+
+def up_to_sign(A, B, tolerance=TOLERANCE["solve"]):
+    assert_close(np.abs(A), np.abs(B), tolerance)
+
+
+# Principal components.
+
+
+def pca(scale, X, weights, components=2, **options):
+    kernel = kernax.RBF(scale)
+    return kernax.kernel_pca(kernel, X, components, weights=weights, throw=False, **options).value
+
+
+def test_components_are_those_of_scikit_learn():
+    points = np.random.default_rng(1).normal(size=(500, 3)).astype(DTYPE)
+    found = kernax.kernel_pca(kernax.RBF(2.0), points, 6).value
+    peer = KernelPCA(6, kernel="rbf", gamma=1 / 8, eigen_solver="dense").fit(points)
+    assert_close(500 * found.variances, peer.eigenvalues_, TOLERANCE["solve"])
+    up_to_sign(found.function.values(points), peer.transform(points))
+    up_to_sign(found.function.values(points[:9] + 1), peer.transform(points[:9] + 1))
+
+
+@needs_x64
+def test_components_of_a_linear_kernel_are_linear_ones_and_whitening_divides_by_deviations():
+    for whiten in (False, True):
+        found = kernax.kernel_pca(kernax.Linear(), X, 2, whiten=whiten).value
+        peer = PCA(2, whiten=whiten).fit(X)
+        scale = np.sqrt((N - 1) / N) if whiten else 1.0  # variances over n - 1 there
+        up_to_sign(np.asarray(found.function.values(X)) * scale, peer.transform(X))
+        assert_close(found.explained, peer.explained_variance_ratio_)
+
+
+def test_functions_have_norm_one_are_orthogonal_and_of_mean_zero():
+    f = kernax.kernel_pca(kernax.RBF(), X, 3, weights=W).value.function
+    A = np.asarray(f.coefficients, np.float64)
+    assert_close(A.T @ gram(kernax.RBF(), X) @ A, np.eye(3), TOLERANCE["solve"])
+    mean = np.average(np.asarray(f.values(X)), axis=0, weights=W)
+    np.testing.assert_allclose(mean, 0, atol=TOLERANCE["solve"])
+
+
+@needs_x64
+def test_a_weight_of_two_repeats_a_point_and_zero_removes_it():
+    weights = np.ones(N)
+    weights[1] = 2.0
+    weights[4] = 0.0
+    repeated = np.concatenate([np.delete(X, 4, 0), X[1:2]])
+    found = pca(SCALE, X, weights)
+    expected = kernax.kernel_pca(kernax.RBF(SCALE), repeated, 2).value
+    assert_close(found.variances, expected.variances)
+    assert_close(found.total_variance, expected.total_variance)
+    up_to_sign(found.function.values(Z), expected.function.values(Z))
+
+
+def test_constant_points_have_no_components():
+    """U01."""
+    found = kernax.kernel_pca(kernax.RBF(), np.ones((5, 2), DTYPE), 2)
+    assert found.result == kernax.RESULTS.successful
+    assert found.stats["rank"] == 0
+    np.testing.assert_array_equal(found.value.variances, 0)
+    np.testing.assert_array_equal(found.value.function.values(X), 0)
+    np.testing.assert_array_equal(found.value.explained, 0)
+
+
+def test_components_beyond_the_rank_are_zero_and_signs_are_fixed():
+    """U03."""
+    twice = np.concatenate([np.eye(2), np.eye(2)]).astype(DTYPE)
+    found = kernax.kernel_pca(kernax.RBF(), twice, 3)
+    assert_close(4 * found.value.variances, [1.2642411176571153, 0, 0], TOLERANCE["solve"])
+    assert found.stats["rank"] == 1
+    A = np.asarray(found.value.function.coefficients)
+    assert A[0, 0] > 0
+    np.testing.assert_array_equal(A[:, 1:], 0)
+
+
+@needs_x64
+def test_shuffled_rows_shuffle_the_projections():
+    """U03."""
+    points = np.random.default_rng(0).normal(size=(10, 3))
+    order = np.random.default_rng(1).permutation(10)
+    P = kernax.kernel_pca(kernax.RBF(), points, 3).value.function.values(points)
+    Q = kernax.kernel_pca(kernax.RBF(), points[order], 3).value.function.values(points[order])
+    np.testing.assert_allclose(Q, P[order], atol=1e-12)
+
+
+@needs_x64
+@pytest.mark.parametrize("options", [{"truncated": True}, {"block_size": 16}])
+def test_leading_components_by_products_are_those_of_all(options):
+    points = np.random.default_rng(2).normal(size=(60, 2))
+    exact = kernax.kernel_pca(kernax.RBF(), points, 3)
+    found = kernax.kernel_pca(kernax.RBF(), points, 3, **options)
+    assert found.stats["steps"] > 0
+    assert exact.stats["steps"] == 0
+    np.testing.assert_allclose(found.value.variances, exact.value.variances, rtol=1e-9)
+    np.testing.assert_allclose(
+        found.value.function.values(points), exact.value.function.values(points), atol=1e-6
+    )
+
+
+@needs_x64
+def test_a_truncated_computation_that_is_cut_short_says_so():
+    points = np.random.default_rng(2).normal(size=(60, 2))
+    found = kernax.kernel_pca(
+        kernax.Matern12(0.05), points, 3, truncated=True, max_steps=2, throw=False
+    )
+    assert found.result == kernax.RESULTS.max_steps_reached
+    assert found.stats["residual"] > 1e-8
+
+
+@needs_x64
+@pytest.mark.parametrize("whiten", [False, True])
+def test_derivatives_of_components_with_a_point_of_weight_zero(whiten):
+    weights = jnp.asarray(W).at[4].set(0.0)
+
+    def figures(scale, X, heavy):
+        found = pca(scale, X, weights * heavy, whiten=whiten)
+        values = jax.vmap(found.function)(X)
+        return jnp.sum(PROBES * values), found.variances, found.total_variance
+
+    check_derivatives(figures, (SCALE, jnp.asarray(X), jnp.ones(N)), rtol=1e-6, atol=1e-7)
+
+
+@needs_x64
+def test_the_derivative_in_a_weight_of_zero_is_that_from_the_right():
+    weights = jnp.asarray(W).at[4].set(0.0)
+    total = jax.jit(lambda weights: jnp.sum(PROBES * jax.vmap(pca(SCALE, X, weights).function)(X)))
+    h = 1e-5
+    ahead, further = (total(weights.at[4].set(step)) for step in (h, 2 * h))
+    slope = (4 * ahead - further - 3 * total(weights)) / (2 * h)
+    np.testing.assert_allclose(jax.grad(total)(weights)[4], slope, rtol=1e-6)
+
+
+@needs_x64
+def test_derivatives_by_products_are_those_by_all_vectors():
+    points = jnp.asarray(np.random.default_rng(3).normal(size=(16, 2)))
+
+    def total(scale, points, **options):
+        found = kernax.kernel_pca(kernax.RBF(scale), points, 2, throw=False, **options).value
+        return jnp.sum(jax.vmap(found.function)(points) ** 3) + jnp.sum(found.variances)
+
+    exact, truncated = (
+        jax.jit(jax.grad(lambda s, p, o=options: total(s, p, **o), (0, 1)))(SCALE, points)
+        for options in ({}, {"truncated": True})
+    )
+    assert_close(truncated[0], exact[0], 1e-6)
+    assert_close(truncated[1], exact[1], 1e-6)
+
+
+@needs_x64
+@pytest.mark.parametrize("whiten", [False, True])
+def test_what_depends_on_the_space_of_equal_components_has_its_derivative(whiten):
+    """Corners of a square: two components of equal variance, which a change of the points splits.
+
+    Whitened, both directions are rescaled as well.
+    """
+    corners = jnp.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])
+    direction = jnp.asarray(np.random.default_rng(5).normal(size=(4, 2)))
+
+    def invariants(t):
+        found = kernax.kernel_pca(
+            kernax.RBF(1.5), corners + t * direction, 2, whiten=whiten, throw=False
+        ).value
+        P = jax.vmap(found.function)(corners + t * direction)
+        return P @ P.T, jnp.sum(found.variances)
+
+    slope = jax.jit(jax.jacfwd(invariants))(0.0)
+    compiled = jax.jit(invariants)
+    h = 1e-5
+    for exact, ahead, behind in zip(slope, compiled(h), compiled(-h)):
+        np.testing.assert_allclose(exact, (ahead - behind) / (2 * h), atol=1e-8)
+
+
+@needs_x64
+def test_second_derivatives_of_components_are_refused():
+    total = lambda scale: jnp.sum(pca(scale, X, None).variances)
+    with pytest.raises(ValueError, match="eigenvectors have no second derivatives"):
+        jax.hessian(total)(SCALE)
+
+
+@needs_x64
+def test_a_batch_of_kernels_and_weights_is_a_loop_and_repeated_calls_are_one_program():
+    scales = jnp.array([0.7, 1.0, 2.0])
+    weights = jnp.stack([jnp.ones(N), jnp.asarray(W), jnp.asarray(W).at[2].set(0.0)])
+    batch = jax.jit(jax.vmap(lambda s, w: pca(s, X, w).function.coefficients))(scales, weights)
+    once = jax.jit(chex.assert_max_traces(lambda s, w: pca(s, X, w).function.coefficients, n=1))
+    for i in range(3):
+        assert_close(batch[i], once(scales[i], weights[i]))
+    chex.clear_trace_counter()
+
+
+@needs_x64
+def test_components_refuse_what_makes_no_sense():
+    with pytest.raises(ValueError, match="components must be at most 12, the number of points"):
+        kernax.kernel_pca(kernax.RBF(), X, 13)
+    with pytest.raises(ValueError, match="components must be a positive integer"):
+        untyped(kernax.kernel_pca)(kernax.RBF(), X, 0)
+    with pytest.raises(ValueError, match="truncated=True needs 5 components < n"):
+        kernax.kernel_pca(kernax.RBF(), X, 3, truncated=True)
+    indefinite = kernax.Precomputed(np.array([[1.0, 2.0, 0], [2.0, 1.0, 0], [0, 0, 1]]))
+    with pytest.raises(NotPSDError, match="smallest eigenvalue"):
+        kernax.kernel_pca(indefinite, np.arange(3), 1)
+    failed = kernax.kernel_pca(indefinite, np.arange(3), 1, throw=False)
+    assert np.isnan(failed.value.variances).all()
+    assert np.isnan(failed.value.function.coefficients).all()
+
+
+@needs_x64
+def test_a_matrix_that_is_not_finite_is_no_success():
+    K = jnp.eye(4).at[1, 2].set(jnp.nan).at[2, 1].set(jnp.nan)
+    found = jax.jit(
+        lambda K: kernax.kernel_pca(kernax.Precomputed(K), jnp.arange(4), 2, throw=False)
+    )(K)
+    assert found.result == kernax.RESULTS.nonfinite
+    assert np.isnan(found.value.variances).all()
+
+
+# Canonical correlations.
+
+
+def cca(scale, X, Z, ridge, weights, components=2):
+    kernels = (kernax.RBF(scale), kernax.RBF(2 * scale))
+    return kernax.kernel_cca(
+        kernels[0], X, kernels[1], Z, components, ridge, weights=weights, throw=False
+    ).value
+
+
+def test_correlations_are_those_of_the_generalised_eigenproblem_in_features():
+    found = cca(SCALE, X, Z, RIDGE, W)
+    F = features(kernax.RBF(SCALE), X, W)
+    G = features(kernax.RBF(2 * SCALE), Z, W)
+    ridge = float(RIDGE)
+    within = [A.T @ (W[:, None] * A) + ridge * np.eye(A.shape[1]) for A in (F, G)]
+    across = F.T @ (W[:, None] * G)
+    A = np.block([[np.zeros_like(within[0]), across], [across.T, np.zeros_like(within[1])]])
+    values, vectors = scipy.linalg.eigh(A, scipy.linalg.block_diag(*within))
+    leading = vectors[:, ::-1][:, :2] * np.sqrt(2)
+    assert_close(found.correlations, values[::-1][:2], TOLERANCE["solve"])
+    f = np.asarray(found.first.values(X), np.float64)
+    g = np.asarray(found.second.values(Z), np.float64)
+    up_to_sign(f, F @ leading[: F.shape[1]], 10 * TOLERANCE["solve"])
+    up_to_sign(g, G @ leading[F.shape[1] :], 10 * TOLERANCE["solve"])
+    assert_close(f.T @ (W[:, None] * g), np.diag(found.correlations), 10 * TOLERANCE["solve"])
+
+
+@needs_x64
+def test_correlations_of_linear_kernels_with_a_small_ridge_are_the_classical_ones():
+    points = np.random.default_rng(4).normal(size=(200, 4))
+    partner = points @ np.random.default_rng(5).normal(size=(4, 3))
+    partner += 0.5 * np.random.default_rng(6).normal(size=partner.shape)
+    found = kernax.kernel_cca(kernax.Linear(), points, kernax.Linear(), partner, 2, 1e-5).value
+    peer = CCA(2, scale=False, max_iter=20000, tol=1e-14).fit(points, partner)
+    first, second = peer.transform(points, partner)
+    expected = [np.corrcoef(first[:, j], second[:, j])[0, 1] for j in range(2)]
+    np.testing.assert_allclose(found.correlations, expected, atol=1e-7)
+
+
+@needs_x64
+def test_derivatives_of_correlations_with_a_pair_of_weight_zero():
+    weights = jnp.asarray(W).at[4].set(0.0)
+
+    def figures(scale, X, ridge, heavy):
+        found = cca(scale, X, jnp.asarray(Z), ridge, weights * heavy)
+        first = jnp.sum(PROBES * jax.vmap(found.first)(X))
+        return first + jnp.sum(PROBES**2 * jax.vmap(found.second)(Z)), found.correlations
+
+    arguments = (SCALE, jnp.asarray(X), RIDGE, jnp.ones(N))
+    check_derivatives(figures, arguments, rtol=1e-6, atol=1e-6)
+
+
+@needs_x64
+def test_a_pair_of_weight_zero_is_removed_and_of_two_repeated():
+    weights = np.ones(N)
+    weights[1] = 2.0
+    weights[4] = 0.0
+    repeat = lambda A: np.concatenate([np.delete(A, 4, 0), A[1:2]])
+    found = cca(SCALE, X, Z, RIDGE, weights)
+    expected = cca(SCALE, repeat(X), repeat(Z), RIDGE, None)
+    assert_close(found.correlations, expected.correlations)
+    up_to_sign(found.first.values(PROBES), expected.first.values(PROBES))
+    up_to_sign(found.second.values(PROBES), expected.second.values(PROBES))
+
+
+@needs_x64
+def test_a_batch_of_ridges_is_a_loop():
+    ridges = jnp.array([0.1, 1.0])
+    batch = jax.jit(jax.vmap(lambda r: cca(SCALE, X, Z, r, None).correlations))(ridges)
+    for i in range(2):
+        assert_close(batch[i], cca(SCALE, X, Z, ridges[i], None).correlations)
+
+
+@needs_x64
+def test_correlations_refuse_stacks_of_different_length_and_no_ridge():
+    with pytest.raises(ValueError, match="in pairs, but hold 12 and 11"):
+        kernax.kernel_cca(kernax.RBF(), X, kernax.RBF(), Z[:11], 1, 0.1)
+    with pytest.raises(ValueError, match="ridge"):
+        kernax.kernel_cca(kernax.RBF(), X, kernax.RBF(), Z, 1, 0.0)
+    with pytest.raises(ValueError, match="components must be at most 12"):
+        kernax.kernel_cca(kernax.RBF(), X, kernax.RBF(), Z, 13, 0.1)
+
+
+# Discriminants.
+
+
+def discriminant(scale, X, ridge, weights, Y=CLASSES):
+    return kernax.kernel_discriminant(
+        kernax.RBF(scale), X, Y, ridge, weights=weights, throw=False
+    ).value
+
+
+def test_discriminants_are_those_of_the_generalised_eigenproblem_in_features():
+    found = discriminant(SCALE, X, RIDGE, W)
+    F = features(kernax.RBF(SCALE), X, W)
+    means = [np.average(F, axis=0, weights=W * CLASSES[:, c]) for c in range(3)]
+    heavy = [(W * CLASSES[:, c]).sum() for c in range(3)]
+    between = sum(w * np.outer(m, m) for w, m in zip(heavy, means))
+    within = F.T @ (W[:, None] * F) - between + float(RIDGE) * np.eye(F.shape[1])
+    values, vectors = scipy.linalg.eigh(between, within)
+    assert_close(found.separations, values[::-1][:2], TOLERANCE["solve"])
+    expected = F @ vectors[:, ::-1][:, :2]
+    up_to_sign(found.function.values(X), expected, 10 * TOLERANCE["solve"])
+    f = np.asarray(found.function.values(X), np.float64)
+    of_classes = [np.average(f, axis=0, weights=W * CLASSES[:, c]) for c in range(3)]
+    assert_close(found.class_means, of_classes, 10 * TOLERANCE["solve"])
+
+
+@needs_x64
+def test_with_a_linear_kernel_and_a_small_ridge_classes_are_those_of_linear_discriminants():
+    labels = np.arange(90) % 3
+    points = np.random.default_rng(7).normal(size=(90, 2)) + 1.5 * np.eye(3)[labels][:, :2]
+    Y, _ = kernax.one_hot(labels)
+    found = kernax.kernel_discriminant(kernax.Linear(), points, Y, 1e-5).value
+    peer = LinearDiscriminantAnalysis(priors=np.ones(3) / 3).fit(points, labels)
+    np.testing.assert_array_equal(jax.vmap(found.classify)(points), peer.predict(points))
+
+
+@needs_x64
+def test_two_classes_are_signs_and_one_function():
+    y = np.where(np.arange(N) % 2, 1.0, -1.0)
+    columns = np.stack([y < 0, y > 0], 1).astype(float)
+    by_signs = discriminant(SCALE, X, RIDGE, W, y)
+    by_columns = discriminant(SCALE, X, RIDGE, W, columns)
+    assert by_signs.separations.shape == (1,)
+    assert_close(by_signs.function.coefficients, by_columns.function.coefficients)
+
+
+@needs_x64
+def test_derivatives_of_discriminants_with_a_point_of_weight_zero():
+    weights = jnp.asarray(W).at[4].set(0.0)
+
+    def figures(scale, X, ridge, heavy):
+        found = discriminant(scale, X, ridge, weights * heavy)
+        values = jnp.sum(PROBES * jax.vmap(found.function)(X))
+        return values, found.separations, found.class_means
+
+    arguments = (SCALE, jnp.asarray(X), RIDGE, jnp.ones(N))
+    check_derivatives(figures, arguments, rtol=1e-6, atol=1e-6)
+
+
+@needs_x64
+def test_a_class_that_a_fold_leaves_out_is_never_the_nearest():
+    weights = 1 - CLASSES[:, 1]
+    batch = jax.jit(jax.vmap(lambda w: discriminant(SCALE, X, RIDGE, w)))(
+        jnp.stack([jnp.ones(N), jnp.asarray(weights)])
+    )
+    assert np.isinf(batch.class_means[1, 1]).all()
+    alone = discriminant(SCALE, X, RIDGE, weights)
+    assert 1 not in np.asarray(jax.vmap(alone.classify)(X))
+    assert_close(batch.separations[1], alone.separations)
+
+
+@needs_x64
+def test_discriminants_refuse_one_class_and_no_ridge():
+    with pytest.raises(ValueError, match="one class"):
+        kernax.kernel_discriminant(kernax.RBF(), X, np.ones(N), 0.1)
+    with pytest.raises(ValueError, match="ridge"):
+        kernax.kernel_discriminant(kernax.RBF(), X, CLASSES, 0.0)
+
+
+@needs_x64
+def test_points_whose_kernel_overflows_are_refused_by_all_three():
+    wide = np.full((3, 1), 1e200) * np.arange(1, 4)[:, None]
+    y = np.array([1.0, -1.0, 1.0])
+    for verb in (
+        lambda: kernax.kernel_pca(kernax.Linear(), wide, 1),
+        lambda: kernax.kernel_cca(kernax.Linear(), wide, kernax.Linear(), wide, 1, 1.0),
+        lambda: kernax.kernel_discriminant(kernax.Linear(), wide, y, 1.0),
+    ):
+        with pytest.raises(NonFiniteError):
+            verb()
+
+
+@pytest.mark.slow
+@needs_x64
+def test_a_discriminant_tells_the_bananas_apart():
+    """Raetsch's first split; published 10.8 %, with a kernel and penalty chosen by
+    cross-validation.
+    """
+    data = real_data("banana")
+    train, test = data["train_idx"][0], data["test_idx"][0]
+    kernel = kernax.RBF(0.7)
+    found = kernax.kernel_discriminant(kernel, data["X"][train], data["y"][train], 0.5).value
+    classes = jax.jit(jax.vmap(found.classify))(data["X"][test])
+    error = np.mean(np.asarray(classes) != (data["y"][test] > 0))
+    assert error < 0.13
