@@ -268,7 +268,7 @@ SHAPES = {
 @pytest.mark.parametrize("rounding", ["kmeans", "discrete"])
 def test_moons_and_circles_are_told_apart_as_by_scikit_learn(shape, rounding):
     points, truth = SHAPES[shape]
-    points = points.astype(DTYPE)
+    points = np.asarray(points, DTYPE)
     kernel = kernax.RBF(0.17)
     found = kernax.spectral_clustering(kernel, points, 2, key=KEY, rounding=rounding)
     peer = SpectralClustering(2, affinity="precomputed", random_state=0)

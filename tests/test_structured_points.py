@@ -76,6 +76,19 @@ def process(kernel, X):
     return kernax.condition(kernax.GaussianProcess(kernel), X, y, 0.3, throw=False).value.mean
 
 
+def components(kernel, X):
+    f = kernax.kernel_pca(kernel, X, 2, throw=False).value.function
+    return lambda x: f(x)[0] - 0.5 * f(x)[1]
+
+
+def clusters(kernel, X):
+    """Soft memberships, so warm that there is one fixed point."""
+    key = jax.random.key(0)
+    options = {"key": key, "temperature": 0.4, "max_steps": 5000, "throw": False}
+    found = kernax.kernel_kmeans(kernel, X, 2, **options).value
+    return lambda x: found.function(x)[0] + found.membership(x)[1]
+
+
 def _latent_mean(verb):
     """The mean of f given signs, whatever the approximation."""
 
@@ -87,7 +100,9 @@ def _latent_mean(verb):
     return learn
 
 
-LEARNERS = {learn.__name__: learn for learn in (ridge, logistic, machine, process)} | {
+LEARNERS = {
+    learn.__name__: learn for learn in (ridge, logistic, machine, process, components, clusters)
+} | {
     verb.__name__: _latent_mean(verb)
     for verb in (kernax.laplace, kernax.expectation_propagation, kernax.variational)
 }
