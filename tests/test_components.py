@@ -139,9 +139,9 @@ def test_leading_components_by_products_are_those_of_all(options):
 
 @needs_x64
 def test_a_truncated_computation_that_is_cut_short_says_so():
-    points = np.random.default_rng(2).normal(size=(60, 2))
+    points = np.random.default_rng(2).normal(size=(300, 2))
     found = kernax.kernel_pca(
-        kernax.Matern12(0.05), points, 3, truncated=True, max_steps=2, throw=False
+        kernax.Matern12(0.05), points, 3, truncated=True, max_steps=1, throw=False
     )
     assert found.result == kernax.RESULTS.max_steps_reached
     assert found.stats["residual"] > 1e-8
@@ -172,7 +172,7 @@ def test_the_derivative_in_a_weight_of_zero_is_that_from_the_right():
 
 @needs_x64
 def test_derivatives_by_products_are_those_by_all_vectors():
-    points = jnp.asarray(np.random.default_rng(3).normal(size=(16, 2)))
+    points = jnp.asarray(np.random.default_rng(3).normal(size=(22, 2)))
 
     def total(scale, points, **options):
         found = kernax.kernel_pca(kernax.RBF(scale), points, 2, throw=False, **options).value
@@ -234,7 +234,7 @@ def test_components_refuse_what_makes_no_sense():
         kernax.kernel_pca(kernax.RBF(), X, 13)
     with pytest.raises(ValueError, match="components must be a positive integer"):
         untyped(kernax.kernel_pca)(kernax.RBF(), X, 0)
-    with pytest.raises(ValueError, match="truncated=True needs 5 components < n"):
+    with pytest.raises(ValueError, match="truncated=True needs 3 \\(components \\+ 4\\) < n"):
         kernax.kernel_pca(kernax.RBF(), X, 3, truncated=True)
     indefinite = kernax.Precomputed(np.array([[1.0, 2.0, 0], [2.0, 1.0, 0], [0, 0, 1]]))
     with pytest.raises(NotPSDError, match="smallest eigenvalue"):

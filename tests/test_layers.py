@@ -34,7 +34,16 @@ NAMES = (  # modules that only say where a user finds what the package has
 )
 CORE = (
     ("numerics", "powers", "intervals", "functions", "sharding"),
-    ("parameters", "solution", "batching", "cancellation", "weights", "ranks", "implicit"),
+    (
+        "parameters",
+        "solution",
+        "batching",
+        "cancellation",
+        "weights",
+        "ranks",
+        "implicit",
+        "krylov",
+    ),
     ("operators", "solves", "eigenproblem"),
     ("boundary", "kernel", "losses", "description", "foreign"),
     (

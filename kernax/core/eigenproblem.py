@@ -14,11 +14,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
-from jax.experimental.sparse.linalg import lobpcg_standard
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.batching import one_by_one
 from kernax.core.implicit import implicit
+from kernax.core.krylov import leading_by_products, width_of_block
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.solution import RESULTS, first_that_holds
 from kernax.core.weights import AbstractWeights
@@ -147,12 +147,12 @@ class _Root(eqx.Module):
 
 
 def leading_pairs(
-    problem: AbstractProblem, count: int, *, truncated: bool = False, max_steps: int = 200
+    problem: AbstractProblem, count: int, *, truncated: bool = False, max_steps: int = 500
 ) -> tuple[Pairs, Report]:
     """The `count` leading eigenpairs, once differentiable in all arrays of the problem.
 
-    All eigenpairs are computed by LAPACK, or with `truncated` the leading ones by LOBPCG (Knyazev
-    2001), which takes products only, and `5 count < r`.
+    All eigenpairs are computed by LAPACK, or with `truncated` the leading ones by products, where
+    `can_be_truncated`.
     """
     solve = partial(_solved, count=count, max_steps=max_steps if truncated else None)
     moved = partial(_moved, complete=not truncated)
@@ -203,15 +203,11 @@ def _by_products(
         return problem.root_transposed(inside)
 
     diagonal = jax.eval_shape(lambda: jnp.diagonal(problem.symmetric()))
-    start = jax.random.normal(
-        jax.random.key(0),
-        (diagonal.size, count),
-        diagonal.dtype,
-    )
-    # LOBPCG asks for a residual of `20 n tol l` or less.
-    tol = accuracy(diagonal.dtype) / (20 * diagonal.size)
-    values, vectors, steps = lobpcg_standard(multiply, start, m=max_steps, tol=tol)
-    return values, vectors, jnp.asarray(steps, jnp.int32)
+    shape = (diagonal.size, width_of_block(count))
+    start = jax.random.normal(jax.random.key(0), shape, diagonal.dtype)
+    rtol = accuracy(diagonal.dtype)
+    found = leading_by_products(multiply, start, count, rtol, max_steps)
+    return found.values[:count], found.vectors[:, :count], found.steps
 
 
 def accuracy(dtype: jnp.dtype) -> float:

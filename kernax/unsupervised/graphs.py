@@ -13,6 +13,7 @@ from kernax.core.eigenproblem import (
     ending_of,
     leading_pairs,
 )
+from kernax.core.krylov import can_be_truncated
 from kernax.core.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped
 from kernax.core.operators import AbstractGram, is_finite
 from kernax.core.sharding import while_loop
@@ -59,7 +60,7 @@ class Graph(eqx.Module):
         largest = jnp.max(jnp.abs(self.gram.diagonal() * weights))
         problem = WeightedGram(self.gram, PointWeights(weights), stopped(largest))
         n = len(weights)
-        truncated = n > MOST_DENSE and 5 * count < n
+        truncated = n > MOST_DENSE and can_be_truncated(count, n)
         pairs, report = leading_pairs(problem, count, truncated=truncated)
         finite = is_finite(self.gram)
         result = ending_of(problem, report, pairs, finite, truncated=truncated)

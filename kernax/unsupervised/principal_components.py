@@ -10,6 +10,7 @@ from kernax.core.boundary import count
 from kernax.core.eigenproblem import MOST_DENSE, WeightedGram, ending_of, leading_pairs
 from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel
+from kernax.core.krylov import can_be_truncated
 from kernax.core.numerics import matmul, positive_or_one, stopped
 from kernax.core.operators import is_finite
 from kernax.core.parameters import check_count, data
@@ -68,7 +69,7 @@ def kernel_pca(
     whiten: bool = False,
     block_size: int | None = None,
     truncated: bool | None = None,
-    max_steps: int = 200,
+    max_steps: int = 500,
     throw: bool = True,
 ) -> Solution[PrincipalComponents]:
     """The functions v of norm 1 with the largest variance `sum_i w_i (v(x_i) - mean)^2 / sum w`,
@@ -86,10 +87,10 @@ def kernel_pca(
         weights: (n,) >= 0. Two is the point repeated, zero the point removed.
         whiten: divide each projection by its standard deviation.
         block_size: rows of K computed at a time, which is then never held.
-        truncated: compute the leading components only, by LOBPCG (Knyazev 2001), instead of all by
-            LAPACK; needs `5 components < n`. The default is to do so for more than 3000 points, or
+        truncated: compute the leading components only, by block Lanczos, instead of all by LAPACK;
+            needs `3 (components + 4) < n`. The default is to do so for more than 3000 points, or
             with a `block_size`.
-        max_steps: of LOBPCG.
+        max_steps: products of K with `components + 4` columns, at most, where it is truncated.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
@@ -117,13 +118,13 @@ def kernel_pca(
 
 def _is_truncated(truncated: bool | None, components: int, n: int, block_size: Any) -> bool:
     """Whether only leading components are computed. Raises ValueError where that cannot be."""
-    possible = 5 * components < n
+    possible = can_be_truncated(components, n)
     if truncated is None:
         return possible and (n > MOST_DENSE or block_size is not None)
     if truncated and not possible:
         raise ValueError(
-            f"truncated=True needs 5 components < n, but components is {components} and n is {n}: "
-            "leave it out"
+            f"truncated=True needs 3 (components + 4) < n, but components is {components} and n is "
+            f"{n}: leave it out"
         )
     return bool(truncated)
 

@@ -1,0 +1,140 @@
+"""Leading eigenvectors of a symmetric matrix by products with it, a block of columns at a time."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from kernax.core.numerics import eps_of, matmul, positive_or_one
+from kernax.core.sharding import while_loop
+
+_GUARDS = 4  # vectors beyond those asked for, which speed up the last of these
+_MOST_BLOCKS = 12  # of a basis, before it is begun anew from its best vectors
+
+Multiply = Callable[[Float[Array, "n b"]], Float[Array, "n b"]]
+
+
+class Ritz(eqx.Module):
+    """Approximate eigenpairs.
+
+    Attributes:
+        values: descending.
+        vectors: orthonormal columns.
+        residuals: `|M u - l u|` of each.
+        steps: products with a block so far.
+    """
+
+    values: Float[Array, " b"]
+    vectors: Float[Array, "n b"]
+    residuals: Float[Array, " b"]
+    steps: Int[Array, ""]
+
+
+class _Basis(eqx.Module):
+    """Orthonormal columns Q, their products `M Q`, both zero where not computed yet, and the block
+    of columns that comes next.
+    """
+
+    Q: Float[Array, "n m"]
+    products: Float[Array, "n m"]
+    block: Float[Array, "n b"]
+
+
+def width_of_block(count: int) -> int:
+    """The columns of a block, for so many eigenvectors."""
+    return count + _GUARDS
+
+
+def can_be_truncated(count: int, n: int) -> bool:
+    """Whether a basis of three blocks is smaller than the space."""
+    return 3 * width_of_block(count) < n
+
+
+def leading_by_products(
+    multiply: Multiply, start: Float[Array, "n b"], count: int, rtol: float, max_steps: int
+) -> Ritz:
+    """The `count` leading eigenpairs of M, with residuals of at most `rtol` times the eigenvalue.
+
+    The Rayleigh-Ritz method in the space of `U, M U, M^2 U, ...`, begun anew with the best vectors
+    (block Lanczos: Golub & Underwood 1977; Musco & Musco 2015). Each block is made orthogonal to
+    all before, twice. A block of columns costs little more than one: all numbers of M are read once
+    for both.
+
+    Arguments:
+        multiply: the product with M.
+        start: any full columns, `width_of_block(count)` of them.
+        max_steps: products with a block, at most; as many as complete a basis.
+
+    Returns:
+        All vectors of the last block, the guards included.
+    """
+    n, width = start.shape
+    blocks = min(_MOST_BLOCKS, n // width)
+
+    def go_on(now: Ritz) -> Array:
+        noise = 8 * n * eps_of(now.values) * jnp.abs(now.values[0])
+        wanted = rtol * jnp.abs(now.values[:count]) + noise
+        close = now.residuals[:count] <= wanted
+        return ~jnp.all(close) & (now.steps < max_steps)
+
+    def step(now: Ritz) -> Ritz:
+        basis = _grown(multiply, now.vectors, blocks)
+        return _best_of(basis, width, now.steps + blocks)
+
+    far = jnp.full((width,), jnp.inf, start.dtype)
+    vectors, _ = jnp.linalg.qr(start)
+    first = Ritz(
+        values=jnp.ones_like(far),
+        vectors=vectors,
+        residuals=far,
+        steps=jnp.zeros((), jnp.int32),
+    )
+    return while_loop(go_on, step, first)
+
+
+def _grown(multiply: Multiply, vectors: Float[Array, "n b"], blocks: int) -> _Basis:
+    """The basis of `U, M U, ...`."""
+    n, width = vectors.shape
+
+    def add(i: Array, basis: _Basis) -> _Basis:
+        place = (0, i * width)
+        product = multiply(basis.block)
+        Q = lax.dynamic_update_slice(basis.Q, basis.block, place)
+        products = lax.dynamic_update_slice(basis.products, product, place)
+        return _Basis(Q, products, _orthogonal(Q, product))
+
+    nothing = jnp.zeros((n, blocks * width), vectors.dtype)
+    start = _Basis(nothing, nothing, vectors)
+    return lax.fori_loop(0, blocks, add, start)
+
+
+def _orthogonal(Q: Float[Array, "n m"], block: Float[Array, "n b"]) -> Float[Array, "n b"]:
+    """Orthonormal columns of a block, orthogonal to Q.
+
+    Where M has no further direction, what is left is rounding, which is not orthogonal to Q before
+    the second pass.
+    """
+    for _ in range(2):
+        size = jnp.max(jnp.abs(block), 0, keepdims=True)
+        block = block / positive_or_one(size)
+        left = block - matmul(Q, matmul(Q.T, block))
+        block, _ = jnp.linalg.qr(left)
+    return block
+
+
+def _best_of(basis: _Basis, width: int, steps: Int[Array, ""]) -> Ritz:
+    """The leading Ritz pairs of a basis."""
+    inside = matmul(basis.Q.T, basis.products)
+    values, turns = jnp.linalg.eigh((inside + inside.T) / 2)
+    values = values[::-1][:width]
+    turns = turns[:, ::-1][:, :width]
+    vectors = matmul(basis.Q, turns)
+    off = matmul(basis.products, turns) - vectors * values[None, :]
+    return Ritz(
+        values=values,
+        vectors=vectors,
+        residuals=jnp.linalg.norm(off, axis=0),
+        steps=steps,
+    )
