@@ -44,8 +44,9 @@ CORE = (
         "implicit",
         "krylov",
     ),
-    ("operators", "solves", "eigenproblem"),
+    ("operators", "solves"),
     ("boundary", "kernel", "losses", "description", "foreign"),
+    ("eigenproblem",),
     (
         "labels",
         "likelihoods",

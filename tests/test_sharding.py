@@ -100,6 +100,26 @@ def by_minibatches(w):
     return kernax.svgp(PRIOR, X, Y, likelihood, X[:4], **settings).value.log_evidence[None]
 
 
+def clustered(w):
+    settings = {"temperature": 0.1, "starts": 3, "max_steps": 3000, "weights": w}
+    found = kernax.kernel_kmeans(RBF, X, 2, key=KEY, **settings).value
+    return found.memberships[:, 0] * found.memberships[:, 1]
+
+
+def components(w):
+    found = kernax.kernel_pca(RBF, X, 2, weights=w).value
+    return jnp.append(found.variances, found.function(X[0]))
+
+
+def correlated(w):
+    found = kernax.kernel_cca(RBF, X, kernax.Matern52(), T[:, None], 1, 0.3, weights=w).value
+    return jnp.append(found.correlations, found.second(T[:1]))
+
+
+def pre_image(w):
+    return kernax.pre_image(kernax.samples.mean_embedding(RBF, X, weights=w)).value
+
+
 def minus_evidence(kernel, w):
     return -kernax.log_marginal_likelihood(kernel, X, T, 0.1, weights=w)
 
@@ -169,7 +189,26 @@ SLOW = {
         X[:2]
     ),
 }
+SLOW |= {
+    "components": components,
+    "correlations": correlated,
+    "discriminant": lambda w: (
+        kernax.kernel_discriminant(RBF, X, CLASSES, 0.3, weights=w).value.separations
+    ),
+    "cuts": lambda w: kernax.spectral_clustering(RBF, X, 2, key=KEY, weights=w).value.values,
+    "pre-image": pre_image,
+}
 STEPS = {  # without a derivative
+    "soft clusters": clustered,
+    "partition": lambda w: kernax.kernel_kmeans(RBF, X, 3, key=KEY, weights=w).value.memberships,
+    "discrete partition": lambda w: (
+        kernax.spectral_clustering(
+            RBF, X, 2, key=KEY, weights=w, rounding="discrete"
+        ).value.memberships
+    ),
+    "truncated": lambda w: (
+        kernax.kernel_pca(RBF, jnp.tile(X, (3, 1)) * w[0], 1, truncated=True).value.variances
+    ),
     "svgp": by_minibatches,
     "perceptron": lambda w: fitted(
         kernax.kernel_perceptron(RBF, X * w[:, None], Y, max_epochs=300, averaged=True)

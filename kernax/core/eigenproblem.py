@@ -20,6 +20,7 @@ from kernax.core.batching import one_by_one
 from kernax.core.implicit import implicit
 from kernax.core.krylov import leading_by_products, width_of_block
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.sharding import varying_alike
 from kernax.core.solution import RESULTS, first_that_holds
 from kernax.core.weights import AbstractWeights
 
@@ -206,6 +207,7 @@ def _by_products(
     shape = (diagonal.size, width_of_block(count))
     start = jax.random.normal(jax.random.key(0), shape, diagonal.dtype)
     rtol = accuracy(diagonal.dtype)
+    start, _ = varying_alike((start, problem))
     found = leading_by_products(multiply, start, count, rtol, max_steps)
     return found.values[:count], found.vectors[:, :count], found.steps
 
@@ -316,12 +318,8 @@ def _solved_outside(
     rhs: Float[Array, " n"],
 ) -> Float[Array, " n"]:
     """`(value - W K)^-1 rhs` among vectors without a part along those held; NaN where it fails."""
-
-    def apply(x: Array) -> Array:
-        inside = problem.outer(problem.inner(x[:, None]))[:, 0]
-        return value * x - _without(problem, held, inside)
-
-    operator = lx.FunctionLinearOperator(apply, jax.eval_shape(lambda: rhs))
+    outside = _Outside(problem, held, value)
+    operator = lx.FunctionLinearOperator(outside, jax.eval_shape(lambda: rhs))
     tol = accuracy(rhs.dtype)
     solver = lx.GMRES(
         rtol=tol,
@@ -334,9 +332,18 @@ def _solved_outside(
     return jnp.where(sound, solution.value, jnp.nan)
 
 
-def _without(problem: AbstractProblem, A: Float[Array, "n m"], x: Array) -> Array:
-    """x without its part along the a_i."""
-    return x - matmul(A, matmul(A.T, problem.inner(x[:, None])[:, 0]))
+class _Outside(eqx.Module):
+    """`value - W K` for vectors without a part along those held."""
+
+    problem: AbstractProblem
+    held: Float[Array, "n m"]
+    value: Float[Array, ""]
+
+    def __call__(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        product = self.problem.outer(self.problem.inner(x[:, None]))
+        along = matmul(self.held.T, self.problem.inner(product))
+        outside = product - matmul(self.held, along)
+        return self.value * x - outside[:, 0]
 
 
 @jax.custom_jvp

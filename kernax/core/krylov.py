@@ -8,7 +8,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from kernax.core.numerics import eps_of, matmul, positive_or_one
-from kernax.core.sharding import while_loop
+from kernax.core.sharding import for_loop, while_loop
 
 _GUARDS = 4  # vectors beyond those asked for, which speed up the last of these
 _MOST_BLOCKS = 12  # of a basis, before it is begun anew from its best vectors
@@ -107,7 +107,7 @@ def _grown(multiply: Multiply, vectors: Float[Array, "n b"], blocks: int) -> _Ba
 
     nothing = jnp.zeros((n, blocks * width), vectors.dtype)
     start = _Basis(nothing, nothing, vectors)
-    return lax.fori_loop(0, blocks, add, start)
+    return for_loop(blocks, add, start)
 
 
 def _orthogonal(Q: Float[Array, "n m"], block: Float[Array, "n b"]) -> Float[Array, "n b"]:

@@ -55,3 +55,13 @@ def while_loop(go_on: Callable, step: Callable, start: Any) -> Any:
     """`lax.while_loop` over a state, parts of which may be the same on all devices."""
     start = varying_alike(start)
     return lax.while_loop(go_on, lambda state: varying_alike((step(state), state))[0], start)
+
+
+def for_loop(count: int, step: Callable, start: Any, first: int = 0) -> Any:
+    """`lax.fori_loop` from `first` over a state, parts of which may be the same on all devices."""
+    start = varying_alike(start)
+
+    def alike(i: Any, state: Any) -> Any:
+        return varying_alike((step(i, state), state))[0]
+
+    return lax.fori_loop(first, count, alike, start)

@@ -7,10 +7,10 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from kernax.core.batching import one_by_one
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
-from kernax.core.sharding import while_loop
+from kernax.core.sharding import for_loop, varying_alike, while_loop
 from kernax.core.solution import RESULTS, first_that_holds
 from kernax.unsupervised.kernel_kmeans import Memberships
-from kernax.unsupervised.means_of_clusters import one_hot
+from kernax.unsupervised.means_of_clusters import in_order, one_hot
 
 
 class _Rotation(eqx.Module):
@@ -47,12 +47,13 @@ def closest_partition(
     ends = jax.vmap(run)(jax.random.split(key, starts))
     best = jnp.argmax(ends.closeness)
     end = jax.tree.map(lambda leaf: leaf[best], ends)
+    labels = in_order(end.labels, E.shape[1])
     endings = (
         (~jnp.isfinite(end.closeness), RESULTS.nonfinite),
         (end.unfinished, RESULTS.max_steps_reached),
     )
     return Memberships(
-        memberships=one_hot(end.labels, E.shape[1], E.dtype),
+        memberships=one_hot(labels, E.shape[1], E.dtype),
         result=first_that_holds(endings, RESULTS.successful),
         stats={"steps": end.steps},
     )
@@ -65,19 +66,7 @@ def _rotated(E: Float[Array, "n c"], key: PRNGKeyArray, max_steps: int) -> _Rota
         return now.unfinished & (now.steps < max_steps)
 
     def step(now: _Rotation) -> _Rotation:
-        values = matmul(E, now.rotation)
-        labels = jnp.argmax(values, 1).astype(jnp.int32)
-        Z = one_hot(labels, E.shape[1], E.dtype)
-        U, sizes, V = one_by_one(jnp.linalg.svd, matmul(Z.T, E))
-        closeness = jnp.sum(sizes)
-        rounding = 8 * eps_of(E) * len(E)
-        return _Rotation(
-            rotation=matmul(V.T, U.T),
-            labels=labels,
-            closeness=closeness,
-            unfinished=closeness > now.closeness + rounding,
-            steps=now.steps + 1,
-        )
+        return _closer(E, now)
 
     start = _Rotation(
         rotation=_unlike_rows(E, key),
@@ -86,7 +75,25 @@ def _rotated(E: Float[Array, "n c"], key: PRNGKeyArray, max_steps: int) -> _Rota
         unfinished=jnp.array(True),
         steps=jnp.zeros((), jnp.int32),
     )
+    start, _ = varying_alike((start, E))
     return while_loop(go_on, step, start)
+
+
+def _closer(E: Float[Array, "n c"], now: _Rotation) -> _Rotation:
+    """The partition that is closest to the rotated rows, and the rotation that is closest to it."""
+    values = matmul(E, now.rotation)
+    labels = jnp.argmax(values, 1).astype(jnp.int32)
+    Z = one_hot(labels, E.shape[1], E.dtype)
+    U, sizes, V = one_by_one(jnp.linalg.svd, matmul(Z.T, E))
+    closeness = jnp.sum(sizes)
+    rounding = 8 * eps_of(E) * len(E)
+    return _Rotation(
+        rotation=matmul(V.T, U.T),
+        labels=labels,
+        closeness=closeness,
+        unfinished=closeness > now.closeness + rounding,
+        steps=now.steps + 1,
+    )
 
 
 class _Rows(eqx.Module):
@@ -109,4 +116,5 @@ def _unlike_rows(E: Float[Array, "n c"], key: PRNGKeyArray) -> Float[Array, "c c
     first = E[jax.random.randint(key, (), 0, n)]
     nothing = jnp.zeros((clusters, clusters), E.dtype)
     start = _Rows(nothing.at[:, 0].set(first), jnp.zeros(n, E.dtype))
-    return jax.lax.fori_loop(1, clusters, add, start).chosen
+    start, _ = varying_alike((start, E))
+    return for_loop(clusters, add, start, first=1).chosen

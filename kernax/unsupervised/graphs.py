@@ -16,7 +16,7 @@ from kernax.core.eigenproblem import (
 from kernax.core.krylov import can_be_truncated
 from kernax.core.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped
 from kernax.core.operators import AbstractGram, is_finite
-from kernax.core.sharding import while_loop
+from kernax.core.sharding import varying_alike, while_loop
 from kernax.core.solution import RESULTS, void_unless_known
 from kernax.core.weights import PointWeights
 from kernax.unsupervised.means_of_clusters import one_hot
@@ -106,7 +106,7 @@ def connected_parts(
         return _Numbers(least, jnp.any(least != now.least))
 
     numbers = jnp.arange(n, dtype=jnp.int32)
-    start = _Numbers(numbers, jnp.array(True))
+    start, _ = varying_alike((_Numbers(numbers, jnp.array(True)), joined))
     end = while_loop(lambda now: now.changed, spread, start)
     return jnp.sum((end.least == numbers) & present)
 

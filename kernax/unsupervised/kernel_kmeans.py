@@ -79,7 +79,7 @@ def kernel_kmeans(
     temperature: ArrayLike | None = None,
     starts: int = 10,
     block_size: int | None = None,
-    max_steps: int = 300,
+    max_steps: int = 1000,
     throw: bool = True,
 ) -> Solution[KernelClusters]:
     """Minimises `sum_i w_i |phi(x_i) - mu_c(i)|^2` over partitions of the points, mu_c the weighted

@@ -8,13 +8,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
-from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from kernax.core.implicit import implicit
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.operators import AbstractGram
-from kernax.core.sharding import while_loop
+from kernax.core.sharding import for_loop, varying_alike, while_loop
 
 
 class Cloud(eqx.Module):
@@ -77,7 +76,9 @@ class HardState(eqx.Module):
 def best_partition(
     cloud: Cloud, clusters: int, starts: int, max_steps: int, key: PRNGKeyArray
 ) -> HardState:
-    """The best of several runs of Lloyd's algorithm, each from a start of its own."""
+    """The best of several runs of Lloyd's algorithm, each from a start of its own; its clusters are
+    numbered in the order of their first points.
+    """
     cloud = stopped(cloud)
 
     def run(key: PRNGKeyArray) -> HardState:
@@ -88,7 +89,17 @@ def best_partition(
     ends = jax.vmap(run)(jax.random.split(key, starts))
     objectives = jnp.where(jnp.isnan(ends.objective), jnp.inf, ends.objective)
     best = jnp.argmin(objectives)
-    return jax.tree.map(lambda leaf: leaf[best], ends)
+    end = jax.tree.map(lambda leaf: leaf[best], ends)
+    return eqx.tree_at(lambda end: end.labels, end, in_order(end.labels, clusters))
+
+
+def in_order(labels: Int[Array, " n"], clusters: int) -> Int[Array, " n"]:
+    """The same partition, its clusters numbered in the order of their first points."""
+    n = len(labels)
+    places = jnp.arange(n, dtype=labels.dtype)
+    first = jnp.full((clusters,), n, labels.dtype).at[labels].min(places)
+    ranks = jnp.argsort(jnp.argsort(first)).astype(labels.dtype)
+    return ranks[labels]
 
 
 class _Spreading(eqx.Module):
@@ -122,7 +133,7 @@ def spread_points(cloud: Cloud, clusters: int, key: PRNGKeyArray) -> Int[Array, 
         chosen=jnp.zeros(clusters, jnp.int32),
         nearest=jnp.full_like(cloud.weights, cloud.beyond()),
     )
-    return lax.fori_loop(0, clusters, add, start).chosen
+    return for_loop(clusters, add, start).chosen
 
 
 def partition_from(cloud: Cloud, chosen: Int[Array, " c"]) -> Int[Array, " n"]:
@@ -197,7 +208,7 @@ def filled(
         label = jnp.where(needed, c.astype(jnp.int32), labels[i])
         return labels.at[i].set(label)
 
-    return lax.fori_loop(0, clusters, fill, labels)
+    return for_loop(clusters, fill, labels)
 
 
 class SoftTask(eqx.Module):
@@ -230,7 +241,7 @@ def soft_memberships(task: SoftTask, max_steps: int) -> SoftState:
     """The fixed point, by how much one more step would change it, and the number of steps.
 
     Differentiable in the Gram matrix, weights and temperature by the linear system of the fixed
-    point.
+    point, solved by lineax's GMRES, which does not run inside `jax.shard_map`.
     """
 
     def solve(task: SoftTask) -> SoftState:
@@ -239,6 +250,7 @@ def soft_memberships(task: SoftTask, max_steps: int) -> SoftState:
             change=jnp.asarray(jnp.inf, task.start.dtype),
             steps=jnp.zeros((), jnp.int32),
         )
+        start, _ = varying_alike((start, task))
         return while_loop(go_on, task.after, start)
 
     def go_on(now: SoftState) -> Array:
@@ -256,13 +268,8 @@ def accurate_change(dtype: jnp.dtype) -> float:
 def _one_newton_step(root: SoftState, task: SoftTask) -> SoftState:
     """`R + (I - F')^-1 (F(R) - R)`, F the renewal of memberships."""
     R = root.memberships
-    known = stopped(task)
-
-    def apply(V: Array) -> Array:
-        _, change = jax.jvp(known.renewed, (R,), (V,))
-        return V - change
-
-    operator = lx.FunctionLinearOperator(apply, jax.eval_shape(lambda: R))
+    left = _LeftToRenew(stopped(task), R)
+    operator = lx.FunctionLinearOperator(left, jax.eval_shape(lambda: R))
     tol = accurate_change(R.dtype)
     solver = lx.GMRES(
         rtol=tol,
@@ -275,6 +282,17 @@ def _one_newton_step(root: SoftState, task: SoftTask) -> SoftState:
     sound = solution.result == lx.RESULTS.successful
     moved = R + jnp.where(sound, solution.value, jnp.nan)
     return SoftState(moved, root.change, root.steps)
+
+
+class _LeftToRenew(eqx.Module):
+    """`V - F'(R) V`."""
+
+    task: SoftTask
+    R: Float[Array, "n c"]
+
+    def __call__(self, V: Float[Array, "n c"]) -> Float[Array, "n c"]:
+        _, change = jax.jvp(self.task.renewed, (self.R,), (V,))
+        return V - change
 
 
 def coinciding(cloud: Cloud, R: Float[Array, "n c"]) -> Int[Array, ""]:

@@ -16,7 +16,7 @@ from kernax.core.implicit import implicit
 from kernax.core.kernel import AbstractStationary
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.parameters import check_count
-from kernax.core.sharding import compiled, while_loop
+from kernax.core.sharding import compiled, for_loop, while_loop
 from kernax.core.solution import (
     RESULTS,
     Solution,
@@ -272,4 +272,4 @@ def _polished(distance: _Distance, x: Float[Array, " d"]) -> Float[Array, " d"]:
         lower = distance(ahead) <= value + rounding
         return jnp.where(flatter & lower, ahead, x)
 
-    return lax.fori_loop(0, 5, step, x)
+    return for_loop(5, step, x)

@@ -77,7 +77,7 @@ def spectral_clustering(
     rounding: str = "kmeans",
     temperature: ArrayLike | None = None,
     starts: int = 10,
-    max_steps: int = 300,
+    max_steps: int = 1000,
     throw: bool = True,
 ) -> Solution[SpectralClusters]:
     """Partitions the points by the leading eigenvectors e of `K W e = l D e`, `D = diag(K w)`: a
