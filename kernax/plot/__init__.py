@@ -7,18 +7,23 @@ given, or on a new figure that is not registered with pyplot, and returns the ax
 
 from kernax.plot.beliefs import gram_picture, kernel_profile
 from kernax.plot.classes import decision_regions, losses_over_margin, values_of_classes
+from kernax.plot.components import component_fields, embedding
 from kernax.plot.criticism import coverage, intervals, residual_quantiles
 from kernax.plot.fits import learning_curve, posterior_band, predicted_against_true
 from kernax.plot.probabilities import reliability
+from kernax.plot.streams import mistakes_over_time
 
 __all__ = [
+    "component_fields",
     "coverage",
     "decision_regions",
+    "embedding",
     "gram_picture",
     "intervals",
     "kernel_profile",
     "learning_curve",
     "losses_over_margin",
+    "mistakes_over_time",
     "posterior_band",
     "predicted_against_true",
     "reliability",

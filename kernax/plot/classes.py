@@ -10,6 +10,7 @@ from jaxtyping import Array, ArrayLike
 
 from kernax.core.losses import Hinge, Logistic, Squared, SquaredHinge
 from kernax.core.parameters import check_count
+from kernax.plot.components import two_columns
 from kernax.plot.style import (
     COLOURS,
     INK,
@@ -36,6 +37,8 @@ def decision_regions(
     labels: Any,
     *,
     support: ArrayLike | None = None,
+    marked: ArrayLike | None = None,
+    marked_as: str = "vector",
     classes: Sequence[Any] | None = None,
     names: tuple[str, str] = ("x1", "x2"),
     ax: "Axes | None" = None,
@@ -44,11 +47,14 @@ def decision_regions(
 
     Arguments:
         f: a function of one point, such as a `KernelExpansion`. Its value is a number, whose sign
-            decides between two classes, or one number for each class, of which the largest decides.
+            decides between two classes, or one number for each class, of which the largest decides,
+            as of the function of `KernelClusters`.
         X: shape (n, 2).
         labels: (n,), numbers or strings.
         support: (n,) booleans, true for support vectors. They get rings, and there are dashed lines
             where `f = -1` and `f = 1`.
+        marked: (n,) booleans, true for other points that get rings, such as relevance vectors;
+            marked_as: their name.
         classes: all classes in the order of the values of f; default, sorted, as `signs` and
             `one_hot` sort.
         names: of the two inputs.
@@ -58,7 +64,7 @@ def decision_regions(
     another number of classes.
     """
     check_names(names, "of the two inputs")
-    points = _two_columns(X)
+    points = two_columns(X)
     labels = _labels(labels, len(points))
     classes = list(np.unique(labels)) if classes is None else list(classes)
     _check_classes(labels, classes)
@@ -66,7 +72,9 @@ def decision_regions(
     _draw_regions(ax, f, points, len(classes), with_margins=support is not None)
     _draw_classes(ax, points, labels, classes)
     if support is not None:
-        _draw_rings(ax, points, _mask(support, len(points)))
+        _draw_rings(ax, points, _mask(support, len(points), "support"), "support vector")
+    if marked is not None:
+        _draw_rings(ax, points, _mask(marked, len(points), "marked"), marked_as)
     name_axes(ax, *names)
     quieten(ax)
     ax.grid(visible=False)
@@ -95,11 +103,11 @@ def _draw_classes(
         ax.scatter(*of_class.T, s=size, color=_colour(i), label=plain(str(name)), **style)
 
 
-def _draw_rings(ax: "Axes", points: np.ndarray, support: np.ndarray) -> None:
-    """A ring around each support vector."""
+def _draw_rings(ax: "Axes", points: np.ndarray, chosen: np.ndarray, name: str) -> None:
+    """A ring around each point that is chosen."""
     size = 3.2 * _size(len(points))
     style: dict[str, Any] = {"facecolors": "none", "edgecolors": INK, "linewidths": 0.9}
-    ax.scatter(*points[support].T, s=size, zorder=4, label="support vector", **style)
+    ax.scatter(*points[chosen].T, s=size, zorder=4, label=plain(name), **style)
 
 
 def _draw_regions(
@@ -251,14 +259,6 @@ def _draw_margins(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], values: np.nd
     ax.contour(*grid, values, levels=[-1.0, 1.0], colors=[INK], **style)
 
 
-def _two_columns(X: ArrayLike) -> np.ndarray:
-    """X as an array (n, 2). Raises ValueError for another shape and for values not finite."""
-    X = np.asarray(X, float)
-    if X.ndim != 2 or X.shape[1] != 2:
-        raise ValueError(f"X must have shape (n, 2), two inputs a point, but has shape {X.shape}")
-    return np.stack(columns(x1=X[:, 0], x2=X[:, 1]), 1)
-
-
 def _labels(labels: Any, n: int) -> np.ndarray:
     """Labels as an array (n,). Raises ValueError for another shape."""
     labels = np.asarray(labels)
@@ -269,12 +269,12 @@ def _labels(labels: Any, n: int) -> np.ndarray:
     return labels
 
 
-def _mask(support: ArrayLike, n: int) -> np.ndarray:
+def _mask(chosen: ArrayLike, n: int, name: str) -> np.ndarray:
     """Booleans as an array (n,). Raises ValueError for another shape and other values."""
-    mask = np.asarray(support)
+    mask = np.asarray(chosen)
     if mask.shape != (n,) or mask.dtype != bool:
         raise ValueError(
-            f"support must be ({n},) booleans, one per point, but is {mask.dtype} of shape "
+            f"{name} must be ({n},) booleans, one per point, but is {mask.dtype} of shape "
             f"{mask.shape}"
         )
     return mask

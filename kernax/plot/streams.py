@@ -1,0 +1,53 @@
+"""Pictures of learners that see one point after another."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import ArrayLike
+
+from kernax.plot.style import COLOURS, INK, columns, legend_inside, name_axes, quieten, wide_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def mistakes_over_time(
+    mistakes: Mapping[str, ArrayLike],
+    *,
+    bound: float | None = None,
+    changes: ArrayLike = (),
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """How many mistakes learners had made after each point of a stream.
+
+    Arguments:
+        mistakes: for each learner, by its name, whether it was wrong about each point, (n,) zeros
+            and ones or booleans.
+        bound: a number of mistakes that is never exceeded, as a dashed line.
+        changes: places in the stream, such as those of a drift, as dotted lines.
+        ax: matplotlib axes to draw on; default, the axes of a new figure.
+
+    Raises ValueError for no learner, streams of different length, and what is neither zero nor one.
+    """
+    if not mistakes:
+        raise ValueError("mistakes must name at least one learner, but is empty")
+    curves = columns(**{name: np.asarray(wrong, float) for name, wrong in mistakes.items()})
+    for name, wrong in zip(mistakes, curves):
+        if not np.all((wrong == 0) | (wrong == 1)):
+            raise ValueError(f"mistakes of {name} must be zeros and ones, one for each point")
+    ax = wide_axes() if ax is None else ax
+    for i, (name, wrong) in enumerate(zip(mistakes, curves)):
+        colour = COLOURS[i % len(COLOURS)]
+        ax.plot(1 + np.arange(len(wrong)), np.cumsum(wrong), lw=1.6, color=colour, label=name)
+    style: dict[str, Any] = {"color": INK, "linewidth": 0.9}
+    if bound is not None:
+        ax.axhline(bound, linestyle="dashed", label="bound", **style)
+    for place in np.ravel(changes):
+        ax.axvline(float(place), linestyle="dotted", **style)
+    ax.set_xlim(1, max(len(wrong) for wrong in curves))
+    ax.set_ylim(bottom=0)
+    name_axes(ax, "points seen", "mistakes")
+    quieten(ax)
+    legend_inside(ax)
+    return ax
