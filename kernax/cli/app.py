@@ -1,4 +1,4 @@
-"""The commands: `kernax fit`, `kernax predict`, `kernax describe`.
+"""The commands: `kernax fit`, `kernax predict`, `kernax describe`, `kernax cluster`.
 
 An error in the input is one line on stderr and exit code 2; a failed solve has exit code 1.
 """
@@ -16,10 +16,12 @@ from rich.console import Console
 from kernax.cli import options
 from kernax.cli.answers import answer_columns, summary
 from kernax.cli.classify import classify
+from kernax.cli.cluster import cluster as find_clusters
 from kernax.cli.console import (
     check_picture,
     check_writable,
     one_line_errors,
+    print_clusters,
     print_parameters,
     print_report,
     title_of,
@@ -29,10 +31,20 @@ from kernax.cli.fit import fit as regress
 from kernax.cli.inputs import compared_columns
 from kernax.cli.job import Report, Split, kernel_of, one_per_column
 from kernax.cli.naming import parameter_names, parameter_rows
-from kernax.cli.picture import draw
+from kernax.cli.picture import draw, draw_clusters
 from kernax.cli.plan import Plan, plan_for
 from kernax.cli.resources import compiled_programs, expected_cost, linear_algebra_threads
-from kernax.cli.table import LEAST_ROWS, Table, listed, plural, quoted, read_columns, read_table
+from kernax.cli.table import (
+    CLUSTER,
+    LEAST_ROWS,
+    Table,
+    listed,
+    plural,
+    quoted,
+    read_columns,
+    read_inputs,
+    read_table,
+)
 from kernax.files import load_predictor, save_predictor
 from kernax.files.container import write_whole
 from kernax.preparation import Predictor, Tokens
@@ -182,13 +194,18 @@ def learn(parts: Split, kernel: str, plan: Plan, restarts: int, seed: int, prior
 
 def _check_options(seed: int, restarts: int, threads: int | None, rows: int | None) -> None:
     """Raises ValueError for numbers out of range."""
-    if seed < 0:
-        raise ValueError(f"--seed must not be negative, but is {seed}")
+    _check_seed(seed)
     if not 1 <= restarts <= 1000:
         raise ValueError(f"--restarts must be between 1 and 1000, but is {restarts}")
     if rows is not None and rows < LEAST_ROWS:
         raise ValueError(f"--rows must be at least {LEAST_ROWS}, but is {rows}")
     _check_threads(threads)
+
+
+def _check_seed(seed: int) -> None:
+    """Raises ValueError for a negative seed."""
+    if seed < 0:
+        raise ValueError(f"--seed must not be negative, but is {seed}")
 
 
 def _check_files(data: Path, plot: Path | None, out: Path | None) -> None:
@@ -295,6 +312,59 @@ def describe(model: options.Model) -> None:
         columns = predictor.inputs.columns
         rows = parameter_rows(predictor.kernel, columns)
         print_parameters(console, rows, title_of("its parameters", columns))
+
+
+@app.command()
+def cluster(
+    data: options.Data,
+    clusters: options.Count,
+    kernel: options.ClusterKernel = None,
+    method: options.Grouping = options.Method.KMEANS,
+    tokens: options.Counted = None,
+    ignore: options.Ignored = None,
+    keep: options.Kept = None,
+    plot: options.Plot = None,
+    out: options.Groups = None,
+    seed: options.ClusterSeed = 0,
+    threads: options.Threads = None,
+    no_cache: options.NoCache = False,
+) -> None:
+    """Groups the rows of a table, and says what is in each group.
+
+    All columns are compared but those left out with --ignore; numbers are
+    standardised. kmeans puts rows around means in the space of the kernel,
+    spectral cuts the graph whose edges are the kernel's values. String kernels
+    compare a column of text.
+    """
+    with one_line_errors(), jax.enable_x64(True), compiled_programs(keep=not no_cache):
+        _check_threads(threads)
+        _check_seed(seed)
+        _check_files(data, plot, None)
+        if out is not None:
+            check_writable(out, "--out", data, plot)
+        table, kept = read_inputs(data, ignore or (), keep or ())
+        _check_kept(kept, data)
+        with linear_algebra_threads(len(table.X), threads):
+            found = find_clusters(table, kernel, tokens, clusters, method, seed)
+        console = _console()
+        print_clusters(console, data, found, table)
+        if plot is not None:
+            draw_clusters(plot, found)
+            console.print(f"picture: {plot}", markup=False)
+        if out is not None:
+            labels = [str(label + 1) for label in found.labels]
+            columns = {name: list(cells) for name, cells in kept.items()} | {CLUSTER: labels}
+            text = _as_csv(columns)
+            write_whole(out, lambda path: path.write_text(text, encoding="utf-8"))
+            console.print(f"clusters: {out}", markup=False)
+
+
+def _check_kept(kept: dict[str, tuple[str, ...]], data: Path) -> None:
+    """Raises ValueError for a column to keep that has the name of what is written."""
+    if CLUSTER in kept:
+        raise ValueError(
+            f"--keep {CLUSTER}: that is the name of what is written: rename the column in {data}"
+        )
 
 
 def _cells(column: np.ndarray) -> list[str]:

@@ -13,7 +13,9 @@ from rich.progress import track
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from kernax.cli.cluster import Clusters, summary
 from kernax.cli.job import Report
+from kernax.cli.table import Table
 from kernax.errors import MemoryBudgetError, SolveError
 from kernax.files.container import check_place
 
@@ -104,6 +106,19 @@ def print_report(console: Console, report: Report) -> None:
     print_parameters(console, report.parameters, title)
     for remark in report.remarks:
         console.print(remark, markup=False)
+
+
+def print_clusters(console: Console, data: Path, found: Clusters, table: Table) -> None:
+    """Prints how many rows each cluster has, and what is typical of it."""
+    header, rows = summary(found, table)
+    console.print(f"{data}: {len(table.X)} rows compared by {found.inputs}", markup=False)
+    shown = RichTable(header[0], title="clusters", title_justify="left")
+    for name in header[1:]:
+        shown.add_column(Text(name), justify="right")
+    for row in rows:
+        shown.add_row(*map(Text, row))
+    console.print(shown)
+    console.print(found.remark, markup=False)
 
 
 def with_a_bar(jobs: Sequence[Any]) -> Iterable[Any]:

@@ -9,8 +9,16 @@ from typing import Annotated
 import jax
 import typer
 
+from kernax.cli.cluster import KMEANS, SPECTRAL
 from kernax.preparation import GP, LOGISTIC, RIDGE, SVM, Tokens
 from kernax.selection.latent import Inference, Likelihood
+
+
+class Method(enum.StrEnum):
+    """The ways in which `cluster` groups rows."""
+
+    KMEANS = KMEANS
+    SPECTRAL = SPECTRAL
 
 
 class ModelName(enum.StrEnum):
@@ -56,6 +64,22 @@ Kernel = Annotated[
         help="Such as '2.0*rbf + linear', 'matern52(lengthscale=3)', 'normalised(spectrum(3))'."
     ),
 ]
+Count = Annotated[int, typer.Option(metavar="K", help="How many clusters.")]
+ClusterKernel = Annotated[
+    str | None,
+    typer.Option(
+        help="Such as 'matern52(lengthscale=3)' or 'normalised(spectrum(3))'.",
+        show_default="rbf of the median distance",
+    ),
+]
+Grouping = Annotated[
+    Method, typer.Option(help="Around means in the kernel's space, or by cutting a graph.")
+]
+Groups = Annotated[
+    Path | None,
+    typer.Option(metavar="CLUSTERS.csv", help="Write the cluster of each row there."),
+]
+ClusterSeed = Annotated[int, typer.Option(help="Decides the starts.")]
 Chosen = Annotated[
     ModelName | None,
     typer.Option(

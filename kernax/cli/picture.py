@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernax.cli.cluster import Clusters
 from kernax.cli.job import Split
 from kernax.files.container import write_whole
 from kernax.preparation import GP, SVM, Classifier, CountRegressor, Predictor, Regressor
+from kernax.unsupervised.principal_components import kernel_pca
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +23,37 @@ def draw(path: Path, predictor: Predictor, parts: Split) -> None:
         ax = _picture_of_classes(predictor, parts)
     else:
         ax = _picture_of_numbers(predictor, parts)
+    _write(path, ax)
+
+
+def draw_clusters(path: Path, found: Clusters) -> None:
+    """Writes the picture of clusters, in the plane of two inputs with the regions of k-means, or
+    along their first two components in the space of the kernel.
+    """
+    from kernax.plot import decision_regions, embedding
+
+    names = [str(label + 1) for label in found.labels]
+    inputs = found.inputs
+    if len(inputs.columns) == 2 and not inputs.text:
+        X = inputs.standards.restored(np.asarray(found.points))
+        axes = (inputs.columns[0], inputs.columns[1])
+        if not found.has_regions:
+            return _write(path, embedding(X, labels=names, names=axes))
+        ax = decision_regions(
+            lambda x: found.function(inputs.standards.standardised(x)),
+            X,
+            names,
+            classes=[str(c + 1) for c in range(found.function.bias.size)],
+            names=axes,
+        )
+    else:
+        components = kernel_pca(found.kernel, found.points, 2).value
+        ax = embedding(np.asarray(components.function.values(found.points)), labels=names)
+    _write(path, ax)
+
+
+def _write(path: Path, ax: "Axes") -> None:
+    """Writes the figure of axes to a file, which is complete or not there."""
     figure = ax.get_figure(root=True)
     assert figure is not None  # new axes have one
     kind = path.suffix.lower().lstrip(".")

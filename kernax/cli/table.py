@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 LEAST_ROWS = 4  # three to learn from, one to hold out
 _SHOWN = 30  # column names in a message
+CLUSTER = "cluster"  # the column that `kernax cluster` writes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,11 +66,35 @@ def read_table(path: Path, target: str, ignore: Sequence[str] = ()) -> Table:
     if not rows:
         raise ValueError(f"{path} has 0 rows of numbers, but at least {LEAST_ROWS} are needed")
     names = [name for name in header if name != target and name not in ignore]
+    return _table(rows, header, names, _column(rows, header.index(target)))
+
+
+def _table(rows: list[list["_Cell"]], header: list[str], names: list[str], target: Column) -> Table:
+    """The columns of these names as inputs, those with cells that are no numbers as text."""
     inputs = [_column(rows, header.index(name)) for name in names]
     texts = tuple(column for column in inputs if column.first_text)
     numeric = tuple(column.name for column in inputs if not column.first_text)
-    X = _numbers(rows, header, numeric)
-    return Table(numeric, X, texts, _column(rows, header.index(target)))
+    return Table(numeric, _numbers(rows, header, numeric), texts, target)
+
+
+def read_inputs(
+    path: Path, ignore: Sequence[str] = (), keep: Sequence[str] = ()
+) -> tuple[Table, dict[str, tuple[str, ...]]]:
+    """A table without a target, every column an input but the ignored ones; and columns to repeat.
+
+    Raises ValueError as `read_table` does.
+    """
+    with _open(path) as records:
+        header = _header(path, records)
+        for option, names in (("--ignore", ignore), ("--keep", keep)):
+            for name in names:
+                _check_name(path, name, header, option)
+        rows = [_row(path, header, line, cells) for line, cells in records]
+    names = [name for name in header if name not in ignore]
+    if not rows or not names:
+        raise ValueError(f"{path} has no rows, or no columns that are not ignored")
+    kept = {name: _cells_as_written(rows, header.index(name)) for name in keep}
+    return _table(rows, header, names, Column(CLUSTER, (), ())), kept
 
 
 @dataclasses.dataclass(frozen=True)

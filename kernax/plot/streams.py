@@ -1,6 +1,6 @@
 """Pictures of learners that see one point after another."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ def mistakes_over_time(
     mistakes: Mapping[str, ArrayLike],
     *,
     bound: float | None = None,
-    changes: ArrayLike = (),
+    changes: Sequence[float] = (),
     ax: "Axes | None" = None,
 ) -> "Axes":
     """How many mistakes learners had made after each point of a stream.
@@ -43,7 +43,7 @@ def mistakes_over_time(
     style: dict[str, Any] = {"color": INK, "linewidth": 0.9}
     if bound is not None:
         ax.axhline(bound, linestyle="dashed", label="bound", **style)
-    for place in np.ravel(changes):
+    for place in changes:
         ax.axvline(float(place), linestyle="dotted", **style)
     ax.set_xlim(1, max(len(wrong) for wrong in curves))
     ax.set_ylim(bottom=0)

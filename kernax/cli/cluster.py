@@ -1,0 +1,139 @@
+"""`kernax cluster`: groups the rows of a table, and says what is in each group."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, PyTree
+
+from kernax.cli.inputs import compared_columns, kernel_of_inputs, learned_inputs
+from kernax.cli.table import Table, quoted
+from kernax.core.expansion import KernelExpansion
+from kernax.core.gram import gram
+from kernax.core.kernel import AbstractKernel
+from kernax.kernels import RBF
+from kernax.preparation import Inputs, Tokens
+from kernax.selection.heuristics import median_lengthscale
+from kernax.unsupervised.kernel_kmeans import kernel_kmeans
+from kernax.unsupervised.spectral_clustering import spectral_clustering
+
+KMEANS = "kmeans"
+SPECTRAL = "spectral"
+_SHOWN = 4  # columns whose means are shown
+
+
+@dataclasses.dataclass(frozen=True)
+class Clusters:
+    """The clusters of a table.
+
+    Attributes:
+        labels: of the rows, from 0.
+        points: the rows as points.
+        function: of k-means: its largest output at a point is the cluster of the point.
+        inputs: how columns became points.
+        remark: what was attained.
+    """
+
+    labels: Int[np.ndarray, " n"]
+    points: PyTree
+    function: KernelExpansion
+    kernel: AbstractKernel
+    inputs: Inputs
+    remark: str
+    method: str
+
+    @property
+    def has_regions(self) -> bool:
+        """Whether the function decides the cluster of any point."""
+        return self.method == KMEANS and self.function.bias.size > 1
+
+
+def cluster(
+    table: Table,
+    expression: str | None,
+    tokens: Tokens | None,
+    clusters: int,
+    method: str,
+    seed: int,
+) -> Clusters:
+    """Groups the rows of a table under a kernel.
+
+    Without an expression the kernel is an RBF on standardised columns, with the median distance of
+    the rows as its lengthscale.
+    """
+    table = compared_columns(table, expression or "rbf", tokens)
+    inputs = learned_inputs(table, np.arange(len(table.X)), tokens or Tokens.LETTERS)
+    cells = [column.cells for column in table.texts]
+    points = jax.tree.map(jnp.asarray, inputs.points(table.X, cells[0] if inputs.text else ()))
+    kernel = _kernel(inputs, expression, points)
+    verb = kernel_kmeans if method == KMEANS else spectral_clustering
+    solution = verb(kernel, points, clusters, key=jax.random.key(seed))
+    labels = np.asarray(solution.value.labels)
+    remark = _explained(solution.stats, kernel, points, method)
+    return Clusters(labels, points, solution.value.function, kernel, inputs, remark, method)
+
+
+def _kernel(inputs: Inputs, expression: str | None, points: PyTree) -> AbstractKernel:
+    """The kernel as written, or an RBF of the scale of the rows."""
+    if expression is not None:
+        return kernel_of_inputs(inputs, expression, per_column=False)
+    return RBF(median_lengthscale(points))
+
+
+def _explained(stats: dict, kernel: AbstractKernel, points: PyTree, method: str) -> str:
+    """How much of the variance, or of the cut, the clusters attain."""
+    if method == SPECTRAL:
+        attained = float(stats["objective"]) / float(stats["relaxation"])
+        return f"the partition attains {attained:.1%} of the bound of the relaxed normalised cut"
+    alone = kernel_kmeans(kernel, points, 1, key=jax.random.key(0)).stats["objective"]
+    left = float(stats["objective"]) / max(float(alone), np.finfo(float).tiny)
+    return f"the clusters explain {1 - left:.1%} of the variance in the space of the kernel"
+
+
+def summary(found: Clusters, table: Table) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """A header and a row for each cluster: its size, means of the columns that differ most, and a
+    typical text.
+    """
+    X = table.X[:, [table.columns.index(name) for name in found.inputs.columns]]
+    told_apart = _apart(X, found)
+    X = X[:, told_apart]
+    means = [f"mean {found.inputs.columns[place]}" for place in told_apart]
+    header = ("cluster", "rows", *means)
+    text = found.inputs.text
+    if text is not None:
+        header = (*header, f"typical {text.name}")
+    rows = []
+    for c in np.unique(found.labels):
+        inside = found.labels == c
+        cells = [str(c + 1), str(int(np.sum(inside))), *_means(X[inside])]
+        if text is not None:
+            cells.append(_typical(found, table, np.flatnonzero(inside)))
+        rows.append(tuple(cells))
+    return header, rows
+
+
+def _apart(X: Float[np.ndarray, "n d"], found: Clusters) -> Int[np.ndarray, " shown"]:
+    """The columns whose means differ most between clusters, in deviations of the column."""
+    Z = found.inputs.standards.standardised(X)
+    differences = np.zeros(X.shape[1])
+    for c in np.unique(found.labels):
+        inside = found.labels == c
+        differences += np.mean(inside) * Z[inside].mean(0) ** 2
+    return np.argsort(-differences, kind="stable")[:_SHOWN]
+
+
+def _means(X: Float[np.ndarray, "n d"]) -> Sequence[str]:
+    """The mean of each column, as text."""
+    return [f"{mean:.4g}" for mean in X.mean(0)]
+
+
+def _typical(found: Clusters, table: Table, rows: Int[np.ndarray, " m"]) -> str:
+    """The text of the row with the largest sum of values of the kernel with its cluster."""
+    inside = jax.tree.map(lambda leaf: leaf[rows], found.points)
+    K = np.asarray(gram(found.kernel, inside))
+    roots = np.sqrt(np.maximum(np.diag(K), np.finfo(float).tiny))
+    place = int(np.argmax(np.sum(K / roots[:, None] / roots[None, :], 1)))
+    (column,) = table.texts
+    return quoted(column.cells[rows[place]])
