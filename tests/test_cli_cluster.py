@@ -59,7 +59,7 @@ def test_groups_are_found_summarised_and_written(blobs, tmp_path):
 
 def test_moons_need_the_graph_and_are_drawn(tmp_path):
     X, truth = make_moons(120, noise=0.04, random_state=0)
-    path = write(tmp_path / "moons.csv", ["a", "b"], X.round(5))
+    path = write(tmp_path / "moons.csv", ["a", "b"], np.asarray(X).round(5))
     out, picture = tmp_path / "clusters.csv", tmp_path / "moons.png"
     arguments = ("--clusters", 2, "--method", "spectral", "--kernel", "rbf(lengthscale=0.2)")
     result = run(path, *arguments, "--out", out, "--plot", picture)
