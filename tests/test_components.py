@@ -3,6 +3,7 @@ with their derivatives where eigenvalues coincide and where a weight is zero.
 """
 
 import chex
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -427,6 +428,22 @@ def test_points_whose_kernel_overflows_are_refused_by_all_three():
     ):
         with pytest.raises(NonFiniteError):
             verb()
+
+
+@needs_x64
+def test_components_clusters_and_discriminants_come_back_from_files_bitwise(tmp_path):
+    key = jax.random.key(0)
+    for value in (
+        kernax.kernel_pca(kernax.RBF(), X, 2, whiten=True).value,
+        kernax.kernel_cca(kernax.RBF(), X, kernax.Linear(), Z, 1, 0.1).value,
+        kernax.kernel_discriminant(kernax.RBF(), X, CLASSES, 0.1).value,
+        kernax.kernel_kmeans(kernax.RBF(), X, 2, key=key).value,
+        kernax.spectral_clustering(kernax.RBF(), X, 2, key=key).value,
+        kernax.spectral_clustering(kernax.RBF(), X, 2, key=key, normalised=False).value,
+    ):
+        kernax.save(tmp_path / "value", value)
+        again = kernax.load(tmp_path / "value")
+        assert eqx.tree_equal(again, value, typematch=True)
 
 
 @pytest.mark.slow

@@ -133,6 +133,11 @@ class Report(eqx.Module):
     least: Float[Array, ""]
     steps: Int[Array, ""]
 
+    def with_residual(self, residual: Float[Array, ""]) -> "Report":
+        """The same, with the larger of its residual and that of another equation."""
+        largest = jnp.maximum(self.residual, residual)
+        return Report(largest, self.rank, self.least, self.steps)
+
     def figures(self) -> dict[str, Array]:
         """For the stats of a verb."""
         return {"rank": self.rank, "residual": self.residual}

@@ -14,6 +14,11 @@ from kernax.kernels import KERNELS, features, texts, trees
 from kernax.kernels import draws as kernel_draws
 from kernax.kernels.nonstationary import SineBasis
 from kernax.scale import random_features
+from kernax.supervised.discriminant import Discriminant
+from kernax.unsupervised.canonical_correlations import CanonicalPairs
+from kernax.unsupervised.kernel_kmeans import KernelClusters
+from kernax.unsupervised.principal_components import PrincipalComponents
+from kernax.unsupervised.spectral_clustering import SpectralClusters
 
 Thing = TypeVar("Thing")
 _registered: dict[str, Any] = {}
@@ -116,6 +121,7 @@ def own_classes() -> dict[str, type]:
     )
     own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
     own += [ApproximatePosterior, Logistic, Poisson]
+    own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
     return {cls.__name__: cls for cls in own}
 
 

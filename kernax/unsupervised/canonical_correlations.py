@@ -2,7 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from kernax.core.batching import one_by_one
 from kernax.core.boundary import cast, count
@@ -13,11 +13,11 @@ from kernax.core.factors import AbstractFactor
 from kernax.core.intervals import POSITIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, weighted_solve
-from kernax.core.numerics import matmul, positive_or_one, safe_sqrt, stopped
+from kernax.core.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped
 from kernax.core.operators import DenseGram, is_finite
 from kernax.core.parameters import check_count, data
 from kernax.core.sharding import compiled
-from kernax.core.solution import Solution, finish, void_unless_known
+from kernax.core.solution import RESULTS, Solution, finish, void_unless_known
 from kernax.core.solvers import JitteredCholesky
 from kernax.core.task import Task, check_task
 from kernax.core.weights import AbstractWeights
@@ -114,13 +114,37 @@ class _View(eqx.Module):
         """`T^-1 rhs`, NaN where T has no factor."""
         return weighted_solve(self.system, rhs, JitteredCholesky(), factor=self.factor)[0]
 
-    def expansion(self, task: Task, rhs: Float[Array, "n p"]) -> KernelExpansion:
-        """The functions of coefficients `T^-1 rhs`."""
-        return self.centred.expansion(task, self.coefficients(rhs))
+    def is_too_small(self, ridge: Float[Array, ""]) -> Bool[Array, ""]:
+        """Whether rounding of K, before it was centred, leaves less than a third of the digits of
+        H.
+        """
+        size = self.centred.largest() * jnp.sum(self.system.weights.values)
+        eps = eps_of(size)
+        return eps * size > eps ** (1 / 3) * ridge
+
+    def values(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`K A`."""
+        return self.system.gram.mv(A)
+
+    def residual(
+        self, A: Float[Array, "n p"], partner: Float[Array, "n p"], correlations: Float[Array, " p"]
+    ) -> Float[Array, ""]:
+        """That of `rho (W K + ridge) a = W g`, g the values of the partner, relative to its terms;
+        the largest of all columns.
+        """
+        rho = correlations[None, :]
+        weights = self.system.weights
+        wanted = weights.times(partner)
+        own = rho * weights.times(self.values(A))
+        shift = self.system.with_jitter(self.factor).shift
+        penalty = rho * shift[:, None] * A
+        terms = [jnp.linalg.norm(term, axis=0) for term in (wanted, own, penalty)]
+        left = jnp.linalg.norm(wanted - own - penalty, axis=0)
+        return jnp.max(left / positive_or_one(sum(terms[1:], terms[0])))
 
     def smoothed(self, rhs: Float[Array, "n p"]) -> Float[Array, "n p"]:
         """`H rhs`, `H = K T^-1`, a symmetric matrix."""
-        return self.system.gram.mv(self.coefficients(rhs))
+        return self.values(self.coefficients(rhs))
 
 
 class _Correlation(AbstractProblem):
@@ -177,15 +201,21 @@ def _kernel_cca(first, second, ridge, components):
     other = _View.of(second, first.weights, ridge)
     problem = _Correlation(view, other, stopped(_basis(other, ridge)))
     pairs, report = leading_pairs(problem, components)
+    correlations = safe_sqrt(pairs.values)
+    values = first.weights.times(view.smoothed(pairs.coefficients))
+    A = view.coefficients(pairs.coefficients)
+    B = other.coefficients(values / positive_or_one(correlations)[None, :])
+    of_first = view.residual(A, other.values(B), correlations)
+    of_second = other.residual(B, view.values(A), correlations)
+    report = report.with_residual(stopped(jnp.maximum(of_first, of_second)))
     finite = is_finite(view.system.gram) & is_finite(other.system.gram)
     result = ending_of(problem, report, pairs, finite, truncated=False)
-    known = (pairs.coefficients, safe_sqrt(pairs.values))
-    of_view, correlations = void_unless_known(known, result)
-    values = first.weights.times(view.smoothed(of_view))
-    of_other = values / positive_or_one(correlations)[None, :]
+    vague = (view.is_too_small(ridge) | other.is_too_small(ridge)) & finite
+    result = RESULTS.where(vague, RESULTS.inaccurate, result)
+    A, B, correlations = void_unless_known((A, B, correlations), result)
     value = CanonicalPairs(
-        first=view.expansion(first, of_view),
-        second=other.expansion(second, of_other),
+        first=view.centred.expansion(first, A),
+        second=other.centred.expansion(second, B),
         correlations=correlations,
     )
     jitter = jnp.maximum(view.factor.jitter, other.factor.jitter)

@@ -12,6 +12,7 @@ from kernax.core.solution import RESULTS
 SMO = kernax.solvers.SMO(max_steps=5000)
 GRADIENTS = kernax.solvers.ProjectedGradient(max_steps=1000)
 COMPONENTS = 2
+CLUSTERS = 3
 INDUCING = 5
 # What a solution holds beside its stats.
 VALUES = {
@@ -291,6 +292,72 @@ def eigenpairs(problem, kernel, points, form):
     return _silent(eigenvalues=values, coefficients=functions.coefficients)
 
 
+def kernel_pca(problem, kernel, points, form):
+    weights = _weights(problem, form)
+    solution = kernax.kernel_pca(kernel, points, COMPONENTS, weights=weights, throw=False)
+    f = solution.value.function
+    return _outcome(
+        solution,
+        coefficients=f.coefficients,
+        bias=f.bias,
+        variances=solution.value.variances,
+    )
+
+
+def kernel_cca(problem, kernel, points, form):
+    solution = kernax.kernel_cca(
+        kernel,
+        points,
+        kernax.Linear(),
+        problem["y"][:, None] / jnp.max(jnp.abs(problem["y"])),
+        1,
+        problem["ridge"],
+        weights=_weights(problem, form),
+        throw=False,
+    )
+    first, second = solution.value.first, solution.value.second
+    return _outcome(
+        solution,
+        coefficients=first.coefficients,
+        bias=first.bias,
+        others=second.coefficients,
+        correlations=solution.value.correlations,
+        jitter=solution.stats["jitter"],
+    )
+
+
+def kernel_discriminant(problem, kernel, points, form):
+    solution = kernax.kernel_discriminant(
+        kernel,
+        points,
+        problem["classes"],
+        problem["ridge"],
+        weights=_weights(problem, form),
+        throw=False,
+    )
+    f = solution.value.function
+    separations = solution.value.separations
+    return _outcome(solution, coefficients=f.coefficients, separations=separations)
+
+
+def kernel_kmeans(problem, kernel, points, form):
+    solution = kernax.kernel_kmeans(
+        kernel,
+        points,
+        CLUSTERS,
+        key=jax.random.key(0),
+        weights=_weights(problem, form),
+        starts=3,
+        throw=False,
+    )
+    return _outcome(
+        solution,
+        memberships=solution.value.memberships,
+        coefficients=solution.value.function.coefficients,
+        objective=solution.stats["objective"],
+    )
+
+
 def empirical_features(problem, kernel, points, form):
     return _silent(root=kernax.empirical_features(kernel, points).coefficients)
 
@@ -342,6 +409,10 @@ LEARNERS: dict[str, Callable] = {
     "isotonic": isotonic,
     "eigenpairs": eigenpairs,
     "empirical_features": empirical_features,
+    "kernel_pca": kernel_pca,
+    "kernel_cca": kernel_cca,
+    "kernel_discriminant": kernel_discriminant,
+    "kernel_kmeans": kernel_kmeans,
     "maximum_mean_discrepancy": maximum_mean_discrepancy,
     "hsic": hsic,
 }

@@ -10,6 +10,7 @@ import os
 import warnings
 from functools import cache
 
+import components
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,7 +29,7 @@ from kernax.errors import ConditionWarning, MemoryBudgetError, SolveError
 SEED = int(os.environ.get("KERNAX_FUZZ_SEED", "0"))
 COUNT = int(os.environ.get("KERNAX_FUZZ_COUNT", "400"))
 
-REFEREES = referees.REFEREES | processes.REFEREES
+REFEREES = referees.REFEREES | processes.REFEREES | components.REFEREES
 
 pytestmark = [pytest.mark.slow, pytest.mark.optimised, pytest.mark.filterwarnings("ignore")]
 
