@@ -52,6 +52,8 @@ from kernax.scale.random_features import random_fourier_features
 from kernax.selection.heuristics import median_lengthscale
 from kernax.selection.minimise import minimise
 from kernax.selection.multi_start import multi_start, random_starts, unconstrained_density
+from kernax.sparse.relevance import relevance_vector_machine
+from kernax.sparse.relevance_vectors import RelevanceVectors
 from kernax.supervised.calibration import svm_leave_one_out
 from kernax.supervised.discriminant import Discriminant, kernel_discriminant
 from kernax.supervised.lasso import lasso
@@ -81,7 +83,7 @@ __all__ = [
     # learners
     "kernel_ridge", "leave_one_out", "kernel_logistic", "kernel_softmax", "svm",
     "support_vector_regression", "one_class_svm", "svm_leave_one_out", "regularised_risk", "lasso",
-    "kernel_perceptron", "signs", "one_hot",
+    "kernel_perceptron", "relevance_vector_machine", "RelevanceVectors", "signs", "one_hot",
     # components and clusters
     "kernel_pca", "PrincipalComponents", "pre_image", "kernel_cca", "CanonicalPairs",
     "kernel_discriminant", "Discriminant", "kernel_kmeans", "KernelClusters",

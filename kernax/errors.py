@@ -12,6 +12,7 @@ __all__ = [
     "RunawayWarning",
     "FeaturelessWarning",
     "ClusterWarning",
+    "RelevanceWarning",
     "PrecisionWarning",
 ]
 
@@ -64,6 +65,10 @@ class FeaturelessWarning(UserWarning):
 
 class ClusterWarning(UserWarning):
     """Clusters coincide because there are fewer distinct points, or a graph falls into parts."""
+
+
+class RelevanceWarning(UserWarning):
+    """No basis function is relevant, and a machine is zero everywhere."""
 
 
 class PrecisionWarning(UserWarning):

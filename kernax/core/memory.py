@@ -35,6 +35,7 @@ _MATRICES = {
     "isotonic": 3.2,  # matrices of sums between two values
     "sample": 3.4,
     "kernel_softmax": 6.4,  # and for each class:
+    "relevance_vector_machine": 6.0,
     "condition": 4.5,
     "laplace": 5.4,
     "expectation_propagation": 9.1,

@@ -1,0 +1,266 @@
+"""The conditions that weights, precisions and noise satisfy at the end, and their derivative.
+
+With whitened weights `v = A^1/2 w` and their covariance `P = (I + A^-1/2 J^T B J A^-1/2)^-1`:
+
+    A^-1/2 J^T r - v = 0                            the mode
+    1 - P_ii - v_i^2 + 2 shape - 2 rate alpha_i = 0          the precisions (Tipping 2001, eq. 16)
+    sum w (y - f)^2 / noise + sum_i (1 - P_ii) - sum w = 0   the noise (eq. 18)
+
+The functions that were taken stay.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.implicit import at_stationary_point, implicit
+from kernax.core.numerics import chosen, eps_of, matmul, stopped
+from kernax.core.sharding import while_loop
+from kernax.core.solves import log_determinant_by_lu, solve_by_lu
+from kernax.sparse.basis import second_derivative, slopes, values
+from kernax.sparse.observations import AbstractObservations, Numbers
+
+
+class Root(eqx.Module):
+    """What is sought.
+
+    Attributes:
+        weights: w, of functions divided by their norms; 0 in places that are not used.
+        log_precisions: of these; 0 where not used.
+        log_noise: 0 for labels.
+    """
+
+    weights: Float[Array, " M"]
+    log_precisions: Float[Array, " M"]
+    log_noise: Float[Array, ""]
+
+
+class Conditions(eqx.Module):
+    """The data of the conditions.
+
+    Attributes:
+        design: J, (n, c, M).
+        used: which places hold a function.
+        observations: the targets.
+        log_noise: where it is not learned.
+        learns_noise: whether it is, and is not at its bound.
+        shape, rates: of the hyperprior of each precision.
+    """
+
+    design: Float[Array, "n c M"]
+    used: Bool[Array, " M"]
+    observations: AbstractObservations
+    log_noise: Float[Array, ""]
+    learns_noise: Bool[Array, ""]
+    shape: Float[Array, ""]
+    rates: Float[Array, " M"]
+
+    def deviations(self, root: Root) -> Float[Array, " M"]:
+        """`alpha^-1/2`; 0 where not used."""
+        return jnp.where(self.used, jnp.exp(-root.log_precisions / 2), 0)
+
+    def whitened(self, root: Root) -> Float[Array, "n c M"]:
+        """`J A^-1/2`."""
+        return self.design * self.deviations(root)[None, None, :]
+
+    def mode(self, root: Root) -> Float[Array, " M"]:
+        """v."""
+        return root.weights * jnp.exp(root.log_precisions / 2)
+
+    def system(self, root: Root) -> Float[Array, "M M"]:
+        """`I + A^-1/2 J^T B J A^-1/2`."""
+        f = values(self.design, root.weights)
+        B = self.observations.curvatures(f, jnp.exp(root.log_noise))
+        identity = jnp.eye(len(root.weights), dtype=root.weights.dtype)
+        return identity + second_derivative(B, self.whitened(root))
+
+    def covariance(self, root: Root) -> Float[Array, "M M"]:
+        """P."""
+        system = self.system(root)
+        return solve_by_lu(system, jnp.eye(len(system), dtype=system.dtype))
+
+
+def log_evidence(root: Root, conditions: Conditions) -> Float[Array, ""]:
+    """`log p(y | alpha, noise)`, of labels Laplace's approximation of it:
+    `-losses - |v|^2 / 2 - log |P^-1| / 2`.
+    """
+    f = values(conditions.design, root.weights)
+    losses = conditions.observations.losses(f, jnp.exp(root.log_noise))
+    v = conditions.mode(root)
+    return -losses - (jnp.sum(v**2) + log_determinant_by_lu(conditions.system(root))) / 2
+
+
+class _Figures(eqx.Module):
+    """What conditions and their derivatives are made of."""
+
+    v: Float[Array, " M"]
+    f: Float[Array, "n c"]
+    noise: Float[Array, ""]
+    design: Float[Array, "n c M"]  # whitened
+    system: Float[Array, "M M"]
+    P: Float[Array, "M M"]
+
+    @staticmethod
+    def of(root: Root, conditions: Conditions) -> "_Figures":
+        f = values(conditions.design, root.weights)
+        noise = jnp.exp(root.log_noise)
+        system = conditions.system(root)
+        P = solve_by_lu(system, jnp.eye(len(system), dtype=system.dtype))
+        return _Figures(conditions.mode(root), f, noise, conditions.whitened(root), system, P)
+
+
+def _left(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " unknowns"]:
+    """The left-hand sides: M of the mode, M of the precisions, and that of the noise."""
+    observations = conditions.observations
+    of_mode = slopes(now.design, observations.residuals(now.f, now.noise)) - now.v
+    gamma = 1 - jnp.diagonal(now.P)
+    alpha = jnp.exp(root.log_precisions)
+    of_precisions = gamma - now.v**2 + 2 * (conditions.shape - conditions.rates * alpha)
+    of_precisions = jnp.where(conditions.used, of_precisions, -root.log_precisions)
+    given = conditions.log_noise - root.log_noise
+    if isinstance(observations, Numbers):
+        squares = matmul(observations.weights, (observations.y - now.f)[:, 0] ** 2)
+        free = (squares / now.noise + jnp.sum(gamma)) / observations.count - 1
+        given = jnp.where(conditions.learns_noise, free, given)
+    return jnp.concatenate([of_mode, of_precisions, given[None]])
+
+
+def _derivative(
+    now: _Figures, root: Root, conditions: Conditions
+) -> Float[Array, "unknowns unknowns"]:
+    """The derivative of the left-hand sides in `A^1/2 dw`, the logarithms of the precisions, and
+    that of the noise, at the root.
+
+    `dP_ii / d log alpha_j = P_ii delta_ij - P_ij^2` and `dP_ii / d log noise = P_ii - (P^2)_ii`;
+    with `X = J A^-1/2 P`, `dP_ii = - sum_n X_ni . dB_n X_ni` for a change of the curvatures.
+    """
+    P = now.P
+    v = now.v
+    identity = jnp.eye(len(v), dtype=v.dtype)
+    used = conditions.used[:, None]
+    alpha = jnp.exp(root.log_precisions)
+    through_noise = jnp.diagonal(P) - jnp.sum(P**2, 1)
+    in_precisions = P**2 - jnp.diag(jnp.diagonal(P) + v**2 + 2 * conditions.rates * alpha)
+    of_mode = [-now.system, -jnp.diag(v), -v[:, None]]
+    of_precisions = [
+        jnp.where(used, _through_curvatures(now, conditions) - 2 * jnp.diag(v), 0),
+        jnp.where(used, in_precisions, -identity),
+        jnp.where(used, -through_noise[:, None], 0),
+    ]
+    of_noise = _derivative_of_noise(now, conditions, through_noise)
+    return jnp.block([of_mode, of_precisions, of_noise])
+
+
+def _through_curvatures(now: _Figures, conditions: Conditions) -> Float[Array, "M M"]:
+    """The derivative of `1 - P_ii` in the mode, through the curvatures."""
+    n, c, size = now.design.shape
+    X = matmul(now.design, now.P)
+    third = conditions.observations.third_derivative(now.f, now.noise, X)
+    return matmul(third.reshape(n * c, size).T, now.design.reshape(n * c, size))
+
+
+def _derivative_of_noise(
+    now: _Figures, conditions: Conditions, through_noise: Float[Array, " M"]
+) -> list[Float[Array, "1 columns"]]:
+    """The derivative of the condition of the noise."""
+    one = jnp.ones((1, 1), now.v.dtype)
+    nothing = jnp.zeros((1, len(now.v)), now.v.dtype)
+    observations = conditions.observations
+    if not isinstance(observations, Numbers):
+        return [nothing, nothing, -one]
+    squares = matmul(observations.weights, (observations.y - now.f)[:, 0] ** 2)
+    in_noise = -(squares / now.noise + jnp.sum(through_noise)) / observations.count
+    learned = conditions.learns_noise
+    return [
+        jnp.where(learned, -2 * now.v / observations.count, 0)[None],
+        jnp.where(learned, -through_noise / observations.count, 0)[None],
+        jnp.where(learned, in_noise, -1)[None, None],
+    ]
+
+
+def _one_more(root: Root, conditions: Conditions) -> Root:
+    """The root after a step of Newton's method, whose derivative is that of the root."""
+    now = _Figures.of(root, conditions)
+    return _moved(root, conditions, _step(now, root, conditions))
+
+
+def _step(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " unknowns"]:
+    """Newton's step, in the unknowns of `_derivative`."""
+    return -solve_by_lu(_derivative(now, root, conditions), _left(now, root, conditions))
+
+
+def _moved(root: Root, conditions: Conditions, step: Float[Array, " unknowns"]) -> Root:
+    """The root with a step added."""
+    size = len(root.weights)
+    return Root(
+        root.weights + conditions.deviations(root) * step[:size],
+        root.log_precisions + step[size:-1],
+        root.log_noise + step[-1],
+    )
+
+
+class _Polish(eqx.Module):
+    """Newton's method after some steps."""
+
+    root: Root
+    left: Float[Array, ""]  # the largest left-hand side
+    steps: Int[Array, ""]
+    stuck: Bool[Array, ""]  # whether the last step did not lower it
+
+
+_MOST_STEPS = 30
+
+
+def _polished(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, ""]]:
+    """The root near a start, and the largest left-hand side there."""
+
+    def at(root: Root) -> tuple[_Figures, Float[Array, ""]]:
+        now = _Figures.of(root, conditions)
+        left = _left(now, root, conditions)
+        scale = jnp.maximum(1, jnp.max(abs(now.v)))
+        size = len(root.weights)
+        return now, jnp.maximum(jnp.max(abs(left[:size])) / scale, jnp.max(abs(left[size:])))
+
+    def go_on(now: _Polish) -> Array:
+        return (now.left > eps_of(now.left)) & ~now.stuck & (now.steps < _MOST_STEPS)
+
+    def step(now: _Polish) -> _Polish:
+        figures, _ = at(now.root)
+        step = _step(figures, now.root, conditions)
+        # By no more than a factor e in a precision.
+        longest = jnp.max(abs(step[len(now.root.weights) :]))
+        root = _moved(now.root, conditions, step / jnp.maximum(1, longest))
+        _, left = at(root)
+        better = left < now.left
+        root = chosen(better, root, now.root)
+        return _Polish(root, jnp.minimum(left, now.left), now.steps + 1, ~better)
+
+    zero = jnp.zeros((), jnp.int32)
+    end = while_loop(go_on, step, _Polish(start, at(start)[1], zero, jnp.array(False)))
+    return end.root, end.left
+
+
+def root_near(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, ""]]:
+    """The root near a start, differentiable in the conditions to any order, and the largest
+    left-hand side there.
+    """
+    args = stopped(start), conditions
+    return implicit(lambda args: _polished(*stopped(args)), _with_derivative, args)
+
+
+def _with_derivative(
+    end: tuple[Root, Float[Array, ""]], args: tuple[Root, Conditions]
+) -> tuple[Root, Float[Array, ""]]:
+    """The root after one more step."""
+    root, left = end
+    return _one_more(root, args[1]), stopped(left)
+
+
+def evidence_at(root: Root, conditions: Conditions, *, stationary: bool) -> Float[Array, ""]:
+    """The log evidence; where it is stationary in the root, with the derivative in the data alone.
+
+    It is so for numbers and a flat hyperprior.
+    """
+    if stationary:
+        return at_stationary_point(log_evidence, root, conditions)
+    return log_evidence(root, conditions)

@@ -1,0 +1,336 @@
+"""The relevance vector machine: a linear model in kernels, most of whose weights the data remove."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+
+from kernax.core.batching import each
+from kernax.core.boundary import cast
+from kernax.core.expansion import KernelExpansion
+from kernax.core.intervals import POSITIVE
+from kernax.core.kernel import AbstractKernel
+from kernax.core.labels import as_one_hot, as_targets_of
+from kernax.core.likelihoods import Categorical, Gaussian
+from kernax.core.losses import AbstractLikelihood, check_convex
+from kernax.core.numerics import eps_of, is_concrete, stopped
+from kernax.core.parameters import check_count
+from kernax.core.powers import exponent_of, times_power_of_two
+from kernax.core.preparation import guarded
+from kernax.core.sharding import compiled
+from kernax.core.solution import (
+    RESULTS,
+    Solution,
+    finish,
+    first_that_holds,
+    of_all,
+    void_unless_known,
+    warn,
+)
+from kernax.core.task import Task, check_task
+from kernax.errors import RelevanceWarning, RunawayWarning
+from kernax.sparse.basis import Basis, Slots
+from kernax.sparse.conditions import Conditions, Root, evidence_at, root_near
+from kernax.sparse.observations import AbstractObservations, Labels, Numbers
+from kernax.sparse.relevance_vectors import RelevanceVectors
+from kernax.sparse.sequential import SequentialEvidence
+from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Noise, Problem
+
+_MOST_VECTORS = 200
+
+
+def relevance_vector_machine(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    *,
+    noise: ArrayLike | None = None,
+    likelihood: AbstractLikelihood | Categorical | None = None,
+    weights: ArrayLike | None = None,
+    bias: bool = True,
+    solver: AbstractRelevanceSolver | None = None,
+    max_vectors: int | None = None,
+    throw: bool = True,
+) -> Solution[RelevanceVectors]:
+    """x"""
+    _check_likelihood(likelihood, noise)
+    solver = _checked_solver(solver)
+    task = check_task(
+        "relevance_vector_machine", kernel, X, y, weights, targets=_targets_of(likelihood)
+    )
+    if noise is not None:
+        noise = task.scalar(noise, "noise", POSITIVE)
+    if likelihood is not None:
+        likelihood = guarded(cast(likelihood, task.dtype))
+    classes = task.y.shape[1] if isinstance(likelihood, Categorical) else 1
+    most = (task.n + bool(bias)) * classes
+    size = min(most, _MOST_VECTORS)
+    if max_vectors is not None:
+        size = min(most, check_count(max_vectors, "max_vectors"))
+    solution = _relevance_vector_machine(task, noise, likelihood, bool(bias), solver, size)
+    _warn(solution)
+    return finish(solution, throw, _hint(solution, size))
+
+
+def _check_likelihood(likelihood: Any, noise: Any) -> None:
+    """Raises ValueError for what is no likelihood, or for one beside noise."""
+    if likelihood is None:
+        return
+    if not isinstance(likelihood, AbstractLikelihood | Categorical):
+        came = "a class, not called" if isinstance(likelihood, type) else likelihood
+        raise ValueError(
+            "likelihood must be None for numbers, or one of kernax.likelihoods, such as "
+            f"Bernoulli() for signs and Categorical() for one-hot rows, but is {came}"
+        )
+    if noise is not None:
+        raise ValueError("noise is that of numbers: leave it out where there is a likelihood")
+    if isinstance(likelihood, Gaussian):
+        raise ValueError("numbers with normal noise are the default: noise= is its variance")
+    check_convex("relevance_vector_machine", likelihood)
+
+
+def _checked_solver(solver: Any) -> AbstractRelevanceSolver:
+    """The solver, or the default. Raises ValueError for anything else."""
+    if solver is not None and not isinstance(solver, AbstractRelevanceSolver):
+        raise ValueError(
+            "solver must be kernax.solvers.SequentialEvidence() or EvidenceIteration(), called, "
+            f"but is {solver!r}"
+        )
+    return SequentialEvidence() if solver is None else solver
+
+
+def _targets_of(likelihood: AbstractLikelihood | Categorical | None) -> Any:
+    """How y is checked."""
+
+    def checked(y: Any, n: int, dtype: Any, weights: Any) -> Array:
+        if isinstance(likelihood, Categorical):
+            return as_one_hot(y, n, dtype, weights, every=False)
+        loss = Gaussian(1.0) if likelihood is None else likelihood
+        return as_targets_of(loss, y, n, dtype, weights)
+
+    return checked
+
+
+def _hint(solution: Solution[RelevanceVectors], size: int) -> str:
+    """What to do where it failed."""
+    left_out = solution.stats["left_out"]
+    if is_concrete(left_out) and np.any(np.asarray(left_out) > 0):
+        return (
+            f"relevance_vector_machine: all {size} places are used, and more functions are "
+            "relevant: a larger max_vectors, or a smoother kernel."
+        )
+    return "relevance_vector_machine: more max_steps of its solver, or another kernel."
+
+
+def _warn(solution: Solution[RelevanceVectors]) -> None:
+    """Warnings where nothing is relevant, and where the noise has no maximum."""
+    value = solution.value
+    if not is_concrete(solution.result, value.places):
+        return
+    if not np.any(np.asarray(value.places) != -2) and np.all(solution.result == RESULTS.successful):
+        warn(
+            "relevance_vector_machine: no function is relevant, not even the bias: the machine is "
+            "zero everywhere",
+            RelevanceWarning,
+        )
+    if np.any(np.asarray(solution.stats["reproduced"])):
+        warn(
+            "relevance_vector_machine: the targets are reproduced, and the evidence rises for ever "
+            "as the noise goes to zero: it was stopped at a bound; pass noise=",
+            RunawayWarning,
+        )
+
+
+@compiled
+def _relevance_vector_machine(task, noise, likelihood, bias, solver, size):
+    """The machine, one for each column of y unless these are classes."""
+    K = task.gram().as_matrix()
+    weights = task.weights.values
+    basis = Basis.of(K, weights, bias)
+    setting = _Setting(basis, weights, noise, likelihood, solver, size)
+    if isinstance(likelihood, Categorical):
+        fits = jax.tree.map(lambda leaf: leaf[None], _fitted(setting, task.columns))
+    else:
+        fits = each(lambda y: _fitted(setting, y[:, None]), task.columns.T)
+    return _solution(task, setting, fits)
+
+
+class _Setting(eqx.Module):
+    """What all machines have in common."""
+
+    basis: Basis
+    weights: Float[Array, " n"]
+    noise: Float[Array, ""] | None
+    likelihood: AbstractLikelihood | Categorical | None
+    solver: AbstractRelevanceSolver
+    size: int = eqx.field(static=True)
+
+
+class _Fit(eqx.Module):
+    """One machine, in the units of the user.
+
+    Attributes:
+        slots: its functions, with precisions and weights.
+        covariance: of the weights.
+        noise: its variance.
+        log_evidence: its own.
+        result: how its computation ended.
+        stats: figures about it.
+    """
+
+    slots: Slots
+    covariance: Float[Array, "M M"]
+    noise: Float[Array, ""]
+    log_evidence: Float[Array, ""]
+    result: Any
+    stats: dict[str, Array]
+
+
+def _fitted(setting: _Setting, y: Float[Array, "n c"]) -> _Fit:
+    """The machine for one column of targets, or for classes."""
+    exponent = jnp.zeros((), jnp.int32)
+    if setting.likelihood is None:
+        # In units of the targets, whose squares may be no floats.
+        exponent = exponent_of(jnp.max(abs(y), where=setting.weights[:, None] > 0, initial=0))
+        observations = Numbers(times_power_of_two(y, -exponent), setting.weights)
+    else:
+        observations = Labels(y, setting.weights, setting.likelihood)
+    noise = _noise_of(setting, observations, exponent)
+    shape, rate = setting.solver.hyperprior(y.dtype)
+    rates = times_power_of_two(rate * setting.basis.scales**2, -2 * exponent)
+    problem = Problem(setting.basis, observations, noise, shape, rates, setting.size)
+    choice = setting.solver.solve(stopped(problem))
+    root, conditions, left = _converged(problem, choice)
+    return _fit_of(setting, choice, root, conditions, left, exponent)
+
+
+def _noise_of(
+    setting: _Setting, observations: AbstractObservations, exponent: Int[Array, ""]
+) -> Noise:
+    """The noise given, that to be learned, or one for labels."""
+    if setting.noise is not None:
+        return Noise.given(times_power_of_two(setting.noise, -2 * exponent))
+    if setting.likelihood is not None:
+        return Noise.given(jnp.ones((), observations.y.dtype))
+    return Noise.to_learn(stopped(observations.y[:, 0]), stopped(observations.weights))
+
+
+def _converged(problem: Problem, choice: Choice) -> tuple[Root, Conditions, Float[Array, ""]]:
+    """The solution of the conditions near what a solver chose, with its derivative."""
+    slots = choice.slots
+    noise = problem.noise
+    log_given = jnp.log(choice.noise if noise.learned else noise.variance)
+    conditions = Conditions(
+        design=slots.design(problem.basis, problem.observations.outputs),
+        used=slots.used,
+        observations=problem.observations,
+        log_noise=log_given,
+        learns_noise=jnp.array(noise.learned) & (choice.noise > noise.least),
+        shape=problem.shape,
+        rates=problem.rates[slots.column],
+    )
+    log_precisions = jnp.where(slots.used, jnp.log(slots.precisions), 0)
+    start = Root(slots.weights, log_precisions, jnp.log(choice.noise))
+    root, left = root_near(start, conditions)
+    return root, conditions, left
+
+
+def _fit_of(
+    setting: _Setting,
+    choice: Choice,
+    root: Root,
+    conditions: Conditions,
+    left: Float[Array, ""],
+    exponent: Int[Array, ""],
+) -> _Fit:
+    """The machine in the units of the user."""
+    slots = choice.slots
+    used = slots.used
+    scales = setting.basis.scales[slots.column]
+    deviations = times_power_of_two(conditions.deviations(root) / scales, exponent)
+    P = conditions.covariance(root)
+    precisions = times_power_of_two(jnp.exp(root.log_precisions) * scales**2, -2 * exponent)
+    noise = times_power_of_two(jnp.exp(root.log_noise), 2 * exponent)
+    is_flat = isinstance(setting.solver, SequentialEvidence)
+    stationary = setting.likelihood is None and is_flat
+    evidence = evidence_at(root, conditions, stationary=stationary)
+    if setting.likelihood is None:
+        doublings = jnp.sum(setting.weights) * exponent.astype(evidence.dtype)
+        evidence = evidence - doublings * math.log(2)
+    weights = times_power_of_two(root.weights / scales, exponent)
+    slots = Slots(
+        slots.column,
+        slots.output,
+        used,
+        jnp.where(used, precisions, jnp.inf),
+        jnp.where(used, weights, 0),
+    )
+    covariance = deviations[:, None] * P * deviations[None, :]
+    known = jnp.isfinite(evidence) & jnp.all(jnp.isfinite(weights)) & jnp.all(jnp.isfinite(P))
+    endings = (
+        (~known, RESULTS.nonfinite),
+        (choice.left_out > 0, RESULTS.stagnation),
+        (~choice.finished, RESULTS.max_steps_reached),
+        (~(left <= eps_of(left) ** 0.5), RESULTS.inaccurate),
+    )
+    learned = setting.noise is None and setting.likelihood is None
+    stats = {
+        "steps": choice.steps,
+        "left_out": choice.left_out,
+        "residual": left,
+        "reproduced": jnp.array(learned) & ~conditions.learns_noise,
+    }
+    result = first_that_holds(endings, RESULTS.successful)
+    return _Fit(slots, covariance, noise, evidence, result, stats)
+
+
+def _solution(task: Task, setting: _Setting, fits: _Fit) -> Solution[RelevanceVectors]:
+    """The machine of all outputs, from fits along the first axis: one for each column of y, or
+    one of all classes.
+    """
+    slots = fits.slots
+    machines, size = slots.used.shape
+    of_classes = isinstance(setting.likelihood, Categorical)
+    own = jnp.broadcast_to(jnp.arange(machines, dtype=jnp.int32)[:, None], (machines, size))
+    outputs = (slots.output if of_classes else own).reshape(-1)
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1), slots)
+    places = jnp.where(flat.used, flat.column - int(setting.basis.has_bias), -2)
+    result = of_all(fits.result)
+    shape = task.y.shape[1:]
+    # One number for each machine, or the only one.
+    by_machine = lambda leaf: leaf.reshape(() if of_classes else shape)
+    floats = (flat.weights, fits.covariance, fits.noise, fits.log_evidence)
+    weights, covariance, noise, log_evidence = void_unless_known(floats, result)
+    likelihood = setting.likelihood
+    value = RelevanceVectors(
+        function=_function(task, weights, places, outputs),
+        places=places,
+        outputs=outputs,
+        precisions=flat.precisions,
+        covariance=jax.scipy.linalg.block_diag(*covariance),
+        likelihood=Gaussian(by_machine(noise)) if likelihood is None else likelihood,
+        log_evidence=by_machine(log_evidence),
+    )
+    return Solution(value, result, jax.tree.map(by_machine, fits.stats))
+
+
+def _function(
+    task: Task, weights: Float[Array, " T"], places: Int[Array, " T"], outputs: Int[Array, " T"]
+) -> KernelExpansion:
+    """The mean; the weight of the bias is no coefficient."""
+    points = jax.tree.map(lambda leaf: leaf[jnp.maximum(places, 0)], task.X)
+    count = task.columns.shape[1]
+    coefficients = jax.nn.one_hot(outputs, count, dtype=weights.dtype) * weights[:, None]
+    is_bias = (places == -1)[:, None]
+    bias = jnp.sum(jnp.where(is_bias, coefficients, 0), 0)
+    shape = task.y.shape[1:]
+    return KernelExpansion(
+        task.kernel,
+        points,
+        jnp.where(is_bias, 0, coefficients).reshape(len(weights), *shape),
+        bias.reshape(shape),
+    )

@@ -1,0 +1,361 @@
+"""Fast maximisation of the evidence: functions are added, estimated again and deleted one by one
+(Tipping & Faul 2003).
+
+As a function of one precision alone the log evidence is, up to a constant, `l(alpha) = (log alpha -
+log(alpha + s) + q^2 / (alpha + s)) / 2` (eq. 18), s and q the sparsity and the quality of the
+function without itself. It has its maximum at `s^2 / (q^2 - s)` if `q^2 > s`, else at infinity,
+where the function is not in the model (eqs. 20 and 21).
+"""
+
+from functools import partial
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.numerics import eps_of, matmul, positive_or_one
+from kernax.core.parameters import check_count
+from kernax.core.sharding import while_loop
+from kernax.sparse.basis import Slots, curved, values
+from kernax.sparse.observations import Numbers, Posterior, posterior
+from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Problem
+
+
+class SequentialEvidence(AbstractRelevanceSolver):
+    """Adds, estimates again or deletes the one function that raises the evidence most, from none
+    (Tipping & Faul 2003), until no such step raises it by `tol`. The hyperprior is flat.
+
+    Attributes:
+        tol: in nats; at least the root of the rounding unit.
+        max_steps: of one function each; default 1000, and ten for each function.
+    """
+
+    tol: float = eqx.field(default=1e-6, static=True)
+    max_steps: int | None = eqx.field(default=None, static=True)
+
+    def __check_init__(self):
+        if not self.tol > 0:
+            raise ValueError(f"tol must be positive, but is {self.tol!r}")
+        if self.max_steps is not None:
+            check_count(self.max_steps, "max_steps")
+
+    def solve(self, problem):
+        m = len(problem.basis.scales) * problem.observations.outputs
+        most = 1000 + 10 * m if self.max_steps is None else self.max_steps
+        tol = max(self.tol, eps_of(problem.basis.columns) ** 0.5)
+        products = _products(problem)
+
+        def go_on(now: _Sweep) -> Array:
+            return ~now.finished & (now.steps < most)
+
+        step = partial(_swept, problem, products, tol)
+        end = while_loop(go_on, step, _Sweep.first(problem))
+        return Choice(end.slots, end.noise, end.steps, end.finished, end.left_out)
+
+    def hyperprior(self, dtype):
+        return jnp.zeros((), dtype), jnp.zeros((), dtype)
+
+
+def _products(problem: Problem) -> Float[Array, "m m"] | None:
+    """`Phi^T W Phi`, of which the second derivatives of numbers are made; None for labels, whose
+    curvatures change.
+    """
+    if not isinstance(problem.observations, Numbers):
+        return None
+    columns = problem.basis.columns
+    return matmul(columns.T, problem.observations.weights[:, None] * columns)
+
+
+class _Sweep(eqx.Module):
+    """The machine between two sweeps of steps for which the noise and the curvatures stay."""
+
+    slots: Slots
+    noise: Float[Array, ""]
+    steps: Int[Array, ""]
+    finished: Bool[Array, ""]  # whether no step raises the evidence, nor changes the noise
+    left_out: Float[Array, ""]  # the gain of functions that there is no place for
+
+    @staticmethod
+    def first(problem: Problem) -> "_Sweep":
+        """No functions."""
+        noise = problem.noise.variance
+        slots = Slots.empty(problem.capacity, problem.basis.columns)
+        zero = jnp.zeros((), jnp.int32)
+        return _Sweep(slots, noise, zero, jnp.array(False), jnp.zeros_like(noise))
+
+
+class Outlook(eqx.Module):
+    """What the evidence depends on, while noise and curvatures stay.
+
+    Attributes:
+        slots: the functions taken.
+        covariance: Sigma, of their weights.
+        products: `Phi^T B J`, the second derivatives of the losses between all m c candidates and
+            the functions taken.
+        sparsity, quality: `S_j = phi_j^T C^-1 phi_j` and `Q_j = phi_j^T C^-1 t` of the candidates
+            (eqs. 22 and 23), C the covariance of the targets.
+        curvatures: B, of the losses at each point.
+        diagonal: `phi_j^T B phi_j`.
+        steps: taken so far.
+    """
+
+    slots: Slots
+    covariance: Float[Array, "M M"]
+    products: Float[Array, "k M"]
+    sparsity: Float[Array, " k"]
+    quality: Float[Array, " k"]
+    curvatures: Float[Array, "n c c"]
+    diagonal: Float[Array, " k"]
+    steps: Int[Array, ""]
+
+
+class Action(eqx.Module):
+    """A step: one function gets another precision.
+
+    Attributes:
+        gain: by how much the log evidence rises.
+        place: of the function among the slots.
+        candidate: its number.
+        is_new: whether it is added.
+        precision: inf where it is deleted.
+        left_out: the gain of the best function for which there is no place.
+    """
+
+    gain: Float[Array, ""]
+    place: Int[Array, ""]
+    candidate: Int[Array, ""]
+    is_new: Bool[Array, ""]
+    precision: Float[Array, ""]
+    left_out: Float[Array, ""]
+
+
+def _swept(problem: Problem, products: Array | None, tol: float, now: _Sweep) -> _Sweep:
+    """Steps until the noise is estimated again; of labels, whose curvatures change, a single one."""
+    observations = problem.observations
+    most = now.steps + (_STEPS_OF_NUMBERS if isinstance(observations, Numbers) else 1)
+    design = now.slots.design(problem.basis, observations.outputs)
+    outlook = _outlook(problem, products, design, now)
+    action = best_action(problem, outlook)
+    idle = ~(action.gain > tol)
+
+    def go_on(pair: tuple[Outlook, Action]) -> Array:
+        return (pair[1].gain > tol) & (pair[0].steps < most)
+
+    def step(pair: tuple[Outlook, Action]) -> tuple[Outlook, Action]:
+        moved = _moved(problem, products, *pair)
+        return moved, best_action(problem, moved)
+
+    end, last = while_loop(go_on, step, (outlook, action))
+    noise = _renewed_noise(problem, end, now.noise)
+    settled = abs(jnp.log(noise / now.noise)) <= tol
+    return _Sweep(end.slots, noise, end.steps, idle & settled, last.left_out)
+
+
+_STEPS_OF_NUMBERS = 10
+
+
+def _renewed_noise(problem: Problem, now: Outlook, noise: Float[Array, ""]) -> Float[Array, ""]:
+    """The noise that goes with the weights."""
+    if not problem.noise.learned:
+        return noise
+    slots = now.slots
+    f = values(slots.design(problem.basis, 1), slots.weights)
+    gamma = 1 - slots.precisions * jnp.diagonal(now.covariance)
+    determined = jnp.sum(jnp.where(slots.used, gamma, 0))
+    return problem.noise.renewed(problem.observations, f, noise, determined)
+
+
+def _outlook(
+    problem: Problem, products: Array | None, design: Float[Array, "n c M"], now: _Sweep
+) -> Outlook:
+    """All figures from the beginning."""
+    slots = now.slots
+    observations = problem.observations
+    deviations = slots.deviations
+    start = slots.weights * jnp.sqrt(slots.precisions)
+    fit = posterior(observations, design * deviations[None, None, :], start, now.noise)
+    slots = eqx.tree_at(lambda slots: slots.weights, slots, fit.mode * deviations)
+    of_slots = _second_derivatives(problem, products, slots, design, fit, now.noise)
+    diagonal = _diagonal(problem, fit.curvatures)
+    explained = matmul(of_slots * deviations[None, :], fit.inverse_factor.T)
+    residuals = observations.residuals(fit.values, now.noise)
+    return Outlook(
+        slots=slots,
+        covariance=deviations[:, None] * fit.covariance * deviations[None, :],
+        products=of_slots,
+        sparsity=diagonal - jnp.sum(explained**2, 1),
+        quality=matmul(problem.basis.columns.T, residuals).reshape(-1),
+        curvatures=fit.curvatures,
+        diagonal=diagonal,
+        steps=now.steps,
+    )
+
+
+def _second_derivatives(
+    problem: Problem,
+    products: Array | None,
+    slots: Slots,
+    design: Float[Array, "n c M"],
+    fit: Posterior,
+    noise: Float[Array, ""],
+) -> Float[Array, "k M"]:
+    """`Phi^T B J`; 0 where a place is not used."""
+    if products is not None:
+        return jnp.where(slots.used[None, :], products[:, slots.column] / noise, 0)
+    n, c, size = design.shape
+    image = curved(fit.curvatures, design).reshape(n, c * size)
+    return matmul(problem.basis.columns.T, image).reshape(-1, size)
+
+
+def _diagonal(problem: Problem, curvatures: Float[Array, "n c c"]) -> Float[Array, " k"]:
+    """`phi_j^T B phi_j` of all candidates."""
+    own = jnp.diagonal(curvatures, axis1=1, axis2=2)
+    return matmul((problem.basis.columns**2).T, own).reshape(-1)
+
+
+def best_action(problem: Problem, now: Outlook) -> Action:
+    """The step with the largest gain; of equal ones that which adds nothing, else the first."""
+    gain_of_taken, precision_of_taken = _of_taken(now)
+    gain_of_new, precision_of_new = _of_new(problem, now)
+    is_full = jnp.all(now.slots.used)
+    best_left = jnp.max(gain_of_new)
+    gain_of_new = jnp.where(is_full, -jnp.inf, gain_of_new)
+
+    gains = jnp.append(gain_of_taken, gain_of_new)
+    largest = jnp.max(gains)
+    chosen = jnp.argmax(gains >= largest - eps_of(largest) ** 0.5 * abs(largest))
+    size = len(gain_of_taken)
+    is_new = chosen >= size
+    place = jnp.where(is_new, jnp.argmin(now.slots.used), chosen)
+    number = now.slots.candidates(problem.observations.outputs)
+    candidate = jnp.where(is_new, chosen - size, number[place])
+    return Action(
+        gain=largest,
+        place=place,
+        candidate=candidate,
+        is_new=is_new,
+        precision=jnp.append(precision_of_taken, precision_of_new)[chosen],
+        left_out=jnp.where(is_full & (best_left > 0), best_left, 0),
+    )
+
+
+def _evidence(s: Array, q: Array, alpha: Array) -> Array:
+    """`l(alpha)`, which is zero at infinity."""
+    return (q**2 / (alpha + s) - jnp.log1p(s / alpha)) / 2
+
+
+def _best(s: Array, q: Array) -> tuple[Array, Array]:
+    """The largest `l`, and its precision, inf where that is zero."""
+    excess = q**2 - s
+    relevant = (excess > 0) & (s > 0)
+    s = jnp.where(relevant, s, 1)
+    excess = jnp.where(relevant, excess, 1)
+    ratio = excess / s
+    best = jnp.where(relevant, (ratio - jnp.log1p(ratio)) / 2, 0)
+    return best, jnp.where(relevant, s * (s / excess), jnp.inf)
+
+
+def _of_taken(now: Outlook) -> tuple[Float[Array, " M"], Float[Array, " M"]]:
+    """By how much the evidence rises where a function taken gets its best precision, and that.
+
+    Without itself a function has `s = gamma / Sigma_ii` and `q = mu_i / Sigma_ii`.
+    """
+    slots = now.slots
+    variance = positive_or_one(jnp.diagonal(now.covariance))
+    s = jnp.maximum(1 - slots.precisions * variance, 0) / variance
+    q = slots.weights / variance
+    best, precision = _best(s, q)
+    gain = best - _evidence(s, q, slots.precisions)
+    return jnp.where(slots.used, gain, -jnp.inf), precision
+
+
+def _of_new(problem: Problem, now: Outlook) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+    """The gains of functions that are not taken, and their precisions."""
+    slots = now.slots
+    outputs = problem.observations.outputs
+    eps = eps_of(now.sparsity)
+    taken = jnp.zeros(now.sparsity.shape, bool)
+    taken = taken.at[slots.candidates(outputs)].max(slots.used)
+    # What is left of a function that the others make up to rounding is rounding itself, and one
+    # that equals another adds nothing.
+    independent = now.sparsity > 1e3 * eps * now.diagonal
+    own = positive_or_one(now.diagonal[slots.candidates(outputs)])
+    cosines = now.products**2 / (positive_or_one(now.diagonal)[:, None] * own[None, :])
+    parallel = jnp.any(cosines > 1 - eps**0.5, 1)
+    allowed = jnp.repeat(problem.basis.allowed, outputs) & ~taken & independent & ~parallel
+    gain, precision = _best(jnp.where(allowed, now.sparsity, 1), now.quality)
+    return jnp.where(allowed, gain, -jnp.inf), precision
+
+
+def _moved(problem: Problem, products: Array | None, now: Outlook, action: Action) -> Outlook:
+    """The figures after a step: all of them change by rank one (Tipping & Faul 2003, appendix).
+
+    The covariance becomes `Sigma + c u u^T`. Of a function taken, `u = Sigma_i` and `c = -d / (1 +
+    d Sigma_ii)`, d the change of its precision; of a new one, u is what others give way to its unit
+    weight by, and `c = 1 / (alpha + S)`. With `p = Phi^T B J u` and t the product of u and `J^T B`
+    of the targets, the weights change by `c t u`, S by `-c p^2`, and Q by `-c t p`.
+    """
+    is_new = action.is_new
+    i = action.place
+    is_place = jnp.arange(len(now.slots.used)) == i
+    column = _column(problem, products, now, action)
+    of_slots = jnp.where(is_new & is_place[None, :], column[:, None], now.products)
+
+    of_new = jnp.where(is_place, 1, -matmul(now.covariance, now.products[action.candidate]))
+    u = jnp.where(is_new, of_new, now.covariance[:, i])
+    c = jnp.where(
+        is_new, 1 / (action.precision + now.sparsity[action.candidate]), _change(now, action)
+    )
+    t = jnp.where(is_new, now.quality[action.candidate], now.slots.weights[i])
+    p = matmul(of_slots, u)
+
+    deleted = is_place & jnp.isinf(action.precision)
+    covariance = now.covariance + c * u[:, None] * u[None, :]
+    return Outlook(
+        slots=_renewed(problem, now.slots, action, now.slots.weights + c * t * u),
+        covariance=jnp.where(deleted[:, None] | deleted[None, :], 0, covariance),
+        products=jnp.where(deleted[None, :], 0, of_slots),
+        sparsity=now.sparsity - c * p**2,
+        quality=now.quality - c * t * p,
+        curvatures=now.curvatures,
+        diagonal=now.diagonal,
+        steps=now.steps + 1,
+    )
+
+
+def _change(now: Outlook, action: Action) -> Float[Array, ""]:
+    """`-1 / (Sigma_ii + 1 / d)`, d the change of a precision, which may be infinite."""
+    variance = positive_or_one(now.covariance[action.place, action.place])
+    deleted = jnp.isinf(action.precision)
+    change = jnp.where(deleted, 1, action.precision) - now.slots.precisions[action.place]
+    return jnp.where(deleted, -1 / variance, -change / (1 + change * variance))
+
+
+def _column(
+    problem: Problem, products: Array | None, now: Outlook, action: Action
+) -> Float[Array, " k"]:
+    """`Phi^T B phi` of the function of a step."""
+    outputs = problem.observations.outputs
+    column = action.candidate // outputs
+    if products is not None:
+        # All curvatures are the weights over the noise.
+        of_unit = products[:, column]
+        return of_unit * (now.diagonal[column] / positive_or_one(products[column, column]))
+    output = action.candidate % outputs
+    image = now.curvatures[:, :, output] * problem.basis.columns[:, column, None]
+    return matmul(problem.basis.columns.T, image).reshape(-1)
+
+
+def _renewed(problem: Problem, slots: Slots, action: Action, weights: Float[Array, " M"]) -> Slots:
+    """The functions after a step."""
+    outputs = problem.observations.outputs
+    is_place = jnp.arange(len(slots.used)) == action.place
+    deleted = is_place & jnp.isinf(action.precision)
+    precisions = jnp.where(is_place, action.precision, slots.precisions)
+    return Slots(
+        column=jnp.where(is_place, action.candidate // outputs, slots.column).astype(jnp.int32),
+        output=jnp.where(is_place, action.candidate % outputs, slots.output).astype(jnp.int32),
+        used=(slots.used | is_place) & ~deleted,
+        precisions=jnp.where(deleted, 1, precisions),
+        weights=jnp.where(deleted, 0, weights),
+    )
