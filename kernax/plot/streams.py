@@ -1,7 +1,7 @@
 """Pictures of learners that see one point after another."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import ArrayLike
@@ -57,7 +57,7 @@ def mistakes_over_time(
     return ax
 
 
-def _checked(mistakes: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
+def _checked(mistakes: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The mistakes as zeros and ones. Raises ValueError for anything else."""
     if not mistakes:
         raise ValueError("mistakes must name at least one learner, but is empty")

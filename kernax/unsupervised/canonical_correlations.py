@@ -79,18 +79,22 @@ def kernel_cca(
             BreakdownError, MemoryBudgetError.
     """
     first = check_task("kernel_cca", kernel_x, X, None, weights)
-    second = check_task("kernel_cca", kernel_z, Z, None, weights if count(Z) == first.n else None)
-    if second.n != first.n:
-        raise ValueError(
-            f"X and Z must hold n points each, in pairs, but hold {first.n} and {second.n}"
-        )
+    _check_pairs(first.n, count(Z))
+    second = check_task("kernel_cca", kernel_z, Z, None, weights)
     components = check_count(components, "components")
     if components > first.n:
         raise ValueError(f"components must be at most {first.n}, the number of pairs")
     first, second = _of_one_precision(first, second)
     ridge = first.scalar(ridge, "ridge", POSITIVE)
     solution = _kernel_cca(first, second, ridge, components)
-    return finish(solution, throw, "kernel_cca: a larger ridge or rescaled inputs may help.")
+    hint = "kernel_cca: a larger ridge or rescaled inputs may help."
+    return finish(solution, throw, hint)
+
+
+def _check_pairs(n: int, m: int) -> None:
+    """Raises ValueError for stacks of different lengths."""
+    if n != m:
+        raise ValueError(f"X and Z must hold n points each, in pairs, but hold {n} and {m}")
 
 
 def _of_one_precision(first: Task, second: Task) -> tuple[Task, Task]:
