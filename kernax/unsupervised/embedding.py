@@ -176,7 +176,7 @@ def _discrepancies(
 def _two_sample_test(first, across, second, permutations, key):
     n, m = across.shape
     labels = _shuffled(jnp.arange(n + m) < n, permutations, key)
-    return _outcome(*_discrepancies(first, across, second, labels))
+    return outcome(*_discrepancies(first, across, second, labels))
 
 
 def _shuffled(row: Array, permutations: int, key: Array) -> Array:
@@ -185,7 +185,7 @@ def _shuffled(row: Array, permutations: int, key: Array) -> Array:
     return jnp.concatenate([row[None], jax.random.permutation(key, rows, axis=1, independent=True)])
 
 
-def _outcome(statistics: Array, rounding: Array) -> PermutationTest:
+def outcome(statistics: Array, rounding: Array) -> PermutationTest:
     """The test, of the statistic of the data and then those of the permutations."""
     statistic = statistics[0]
     null = statistics[1:]
@@ -230,4 +230,4 @@ def _independence_test(K, L, permutations, key):
     statistics = lax.map(
         jax.checkpoint(value), orders, batch_size=max(1, min(permutations, _BUDGET // n**2))
     )
-    return _outcome(statistics, jnp.max(jnp.abs(K)) * jnp.max(jnp.abs(L)) / n)
+    return outcome(statistics, jnp.max(jnp.abs(K)) * jnp.max(jnp.abs(L)) / n)

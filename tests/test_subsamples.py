@@ -1,0 +1,216 @@
+"""Herding, thinning and Stein thinning, against brute force of their papers' formulas in NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import DTYPE, TOLERANCE, X64, needs_x64
+
+import kernax
+from kernax.samples import herding, mean_embedding, thin
+
+N = 32
+X = np.random.default_rng(0).normal(size=(N, 2)).astype(DTYPE)
+RBF = kernax.RBF(0.9)
+KERNEL = RBF + 0.2 * kernax.Linear()  # whose k(x, x) is not constant
+KEY = jax.random.key(3)
+SHARES = np.full(N, 1 / N)
+
+
+def matrix(A):
+    """K of KERNEL."""
+    A = A.astype(float)
+    return np.exp(-((A[:, None] - A) ** 2).sum(-1) / 0.9**2 / 2) + 0.2 * A @ A.T
+
+
+def stein_matrix(A):
+    """`k_0` of an RBF of lengthscale 1 and a standard normal density."""
+    A = A.astype(float)
+    apart = A[:, None] - A
+    s = (apart**2).sum(-1)
+    k = np.exp(-s / 2)
+    slopes = -(A[:, None] * apart).sum(-1) + (A[None] * apart).sum(-1)
+    return k * (A.shape[1] - s + slopes + A @ A.T)
+
+
+def log_normal(x):
+    return -jnp.sum(x**2) / 2
+
+
+def discrepancy(K, chosen, shares=SHARES):
+    """Of the mean embedding of those chosen from the mean with these shares of all."""
+    difference = np.bincount(chosen, minlength=len(K)) / len(chosen) - shares
+    return difference @ K @ difference
+
+
+def greedy(K, shares, count, allowed):
+    """The point that makes the discrepancy least, one after the other."""
+    chosen = []
+    for _ in range(count):
+        options = allowed(chosen)
+        values = [discrepancy(K, [*chosen, i], shares) for i in options]
+        chosen.append(options[int(np.argmin(values))])
+    return chosen
+
+
+def anyone(chosen):
+    return list(range(N))
+
+
+def not_again(chosen):
+    return [i for i in range(N) if i not in chosen]
+
+
+def steps(K, chosen, shares=SHARES):
+    return [discrepancy(K, chosen[: t + 1], shares) for t in range(len(chosen))]
+
+
+ROUNDING = {"rtol": TOLERANCE["solve"], "atol": 1e-14 if X64 else 1e-6}
+
+# herding
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_each_point_of_herding_makes_the_discrepancy_least(replace):
+    K = matrix(X)
+    solution = herding(KERNEL, X, 12, replace=replace)
+    expected = greedy(K, SHARES, 12, anyone if replace else not_again)
+    assert solution.value.indices.tolist() == expected
+    np.testing.assert_allclose(solution.stats["discrepancies"], steps(K, expected), **ROUNDING)
+    np.testing.assert_allclose(solution.value.discrepancy, discrepancy(K, expected), **ROUNDING)
+
+
+def test_herding_of_a_stationary_kernel_is_that_of_the_paper():
+    """Chen, Welling & Smola 2010, eq. 8: `argmax E k(x, x') - sum_s k(x, x_s) / (t + 1)`."""
+    K = np.asarray(kernax.gram(RBF, X), float)
+    expected = []
+    for t in range(12):
+        expected.append(int(np.argmax(K.mean(1) - K[:, expected].sum(1) / (t + 1))))
+    assert herding(RBF, X, 12).value.indices.tolist() == expected
+
+
+@needs_x64
+def test_the_discrepancy_is_the_squared_distance_of_the_mean_embeddings():
+    weights = np.linspace(0.0, 2, N)
+    value = herding(KERNEL, X, 5, weights=weights).value
+    apart = mean_embedding(KERNEL, value.of(X)).distance(mean_embedding(KERNEL, X, weights=weights))
+    np.testing.assert_allclose(value.discrepancy, apart**2, rtol=1e-8)
+    np.testing.assert_array_equal(value.of(X), X[value.indices])
+
+
+def test_without_replacement_all_points_are_chosen_once_and_nothing_is_left_over():
+    value = herding(KERNEL, X, N, replace=False).value
+    assert sorted(value.indices.tolist()) == list(range(N))
+    assert value.discrepancy < (1e-14 if X64 else 1e-6)
+
+
+@needs_x64
+def test_a_weight_of_two_is_a_point_repeated_and_of_zero_one_removed():
+    weights = np.ones(N)
+    weights[[0, 5, 9]] = 2, 0, 3
+    repeated = np.repeat(np.arange(N), weights.astype(int))
+    weighted = herding(KERNEL, X, 10, weights=weights)
+    plain = herding(KERNEL, X[repeated], 10)
+    assert weighted.value.indices.tolist() == repeated[plain.value.indices].tolist()
+    np.testing.assert_allclose(
+        weighted.stats["discrepancies"], plain.stats["discrepancies"], rtol=1e-8
+    )
+    assert 5 not in herding(KERNEL, X, N - 1, weights=weights, replace=False).value.indices
+
+
+@needs_x64
+def test_of_equal_points_the_first_is_taken():
+    twice = np.concatenate([X[:6], X[:6]])
+    assert max(herding(KERNEL, twice, 8).value.indices.tolist()) < 6
+
+
+@needs_x64
+def test_the_discrepancy_of_herding_falls_as_one_over_the_square_of_the_count():
+    """In a space of finite dimension; random points would leave 1 / count."""
+    draws = np.random.default_rng(1).normal(size=(400, 2))
+    kernel = kernax.Polynomial(2, 1.0)
+    squares = np.asarray(herding(kernel, draws, 64).stats["discrepancies"])
+    K = np.asarray(kernax.gram(kernel, draws))
+    counts = np.arange(1, 65)
+    assert np.all(squares * counts**2 <= np.max(np.diag(K)))
+    random = (np.trace(K) / 400 - K.mean()) / 64  # its expectation
+    assert squares[-1] < 0.02 * random
+
+
+@needs_x64
+def test_herding_in_blocks_and_in_features_chooses_the_same():
+    whole = herding(KERNEL, X, 8).value
+    blocks = herding(KERNEL, X, 8, block_size=5).value
+    assert blocks.indices.tolist() == whole.indices.tolist()
+    kernel = kernax.Polynomial(2, 1.0)
+    of_matrix = herding(kernax.Precomputed(kernax.gram(kernel, X)), np.arange(N), 8).value
+    assert herding(kernel, X, 8).value.indices.tolist() == of_matrix.indices.tolist()
+
+
+# thinning
+
+
+def split(K, halvings, uniforms, delta):
+    """KT-SPLIT, on line, as Dwivedi & Mackey 2021 write it (algorithm 1a)."""
+    n = len(K)
+    parts = {(0, 0): []} | {(j, part): [] for j in range(1, halvings + 1) for part in range(2**j)}
+    constants = {(j, part): 0.0 for j in range(1, halvings + 1) for part in range(2 ** (j - 1))}
+    for i in range(1, n // 2 + 1):
+        parts[0, 0] += [2 * i - 2, 2 * i - 1]
+        for j in range(1, halvings + 1):
+            if i % 2 ** (j - 1):
+                break
+            for part in range(2 ** (j - 1)):
+                source, child = parts[j - 1, part], parts[j, 2 * part]
+                x, other = source[-2:]
+                b2 = K[x, x] + K[other, other] - 2 * K[x, other]
+                failure = delta / n * 2 ** (j - 1) / halvings
+                sigma2 = constants[j, part]
+                a = max(np.sqrt(b2 * sigma2 * 2 * np.log(2 / failure)), b2)
+                constants[j, part] += b2 * max(0, 1 + (b2 - 2 * a) * sigma2 / a**2)
+                alpha = K[other, other] - K[x, x]
+                alpha += sum(K[y, x] - K[y, other] for y in source)
+                alpha -= 2 * sum(K[z, x] - K[z, other] for z in child)
+                if uniforms[j - 1][part, len(child)] < min(1, 0.5 * max(0, 1 - alpha / a)):
+                    x, other = other, x
+                parts[j, 2 * part].append(x)
+                parts[j, 2 * part + 1].append(other)
+    return [parts[halvings, part] for part in range(2**halvings)]
+
+
+def swapped(K, halvings, parts):
+    """KT-SWAP (algorithm 1b)."""
+    standard = list(range(2**halvings - 1, len(K), 2**halvings))
+    best = list(min([standard, *parts], key=lambda part: discrepancy(K, part)))
+    for i in range(len(best)):
+        values = [discrepancy(K, [*best[:i], z, *best[i + 1 :]]) for z in range(len(K))]
+        best[i] = int(np.argmin(values))
+    return best, standard
+
+
+def draws(halvings, key=KEY, n=N):
+    return [
+        np.asarray(jax.random.uniform(of_level, (2**j, n // 2 ** (j + 1)), DTYPE))
+        for j, of_level in enumerate(jax.random.split(key, halvings))
+    ]
+
+
+@pytest.mark.parametrize("delta", [0.5, 1e-3])
+def test_every_decision_of_thinning_is_that_of_the_paper(delta):
+    K = matrix(X)
+    solution = thin(KERNEL, X, 2, key=KEY, delta=delta)
+    parts = split(K, 2, draws(2), delta)
+    expected, standard = swapped(K, 2, parts)
+    assert solution.value.indices.tolist() == expected
+    np.testing.assert_allclose(solution.value.discrepancy, discrepancy(K, expected), **ROUNDING)
+    best = min(discrepancy(K, part) for part in parts)
+    np.testing.assert_allclose(solution.stats["split"], best, **ROUNDING)
+    np.testing.assert_allclose(solution.stats["standard"], discrepancy(K, standard), **ROUNDING)
+
+
+@needs_x64
+def test_another_kernel_may_be_split_by():
+    roots = np.exp(-((X[:, None] - X) ** 2).sum(-1) / 0.45**2)
+    value = thin(KERNEL, X, 2, key=KEY, split_kernel=kernax.RBF(0.45 / np.sqrt(2))).value
+    expected, _ = swapped(matrix(X), 2, split(roots, 2, draws(2), 0.5))
+    assert value.indices.tolist() == expected
