@@ -1,13 +1,15 @@
 """Herding, thinning and Stein thinning, against brute force of their papers' formulas in NumPy."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, X64, needs_x64
+from conftest import DTYPE, TOLERANCE, X64, check_derivatives, needs_x64, real_data, untyped
 
 import kernax
-from kernax.samples import herding, mean_embedding, thin
+from kernax.errors import NonFiniteError
+from kernax.samples import herding, mean_embedding, stein_thin, thin
 
 N = 32
 X = np.random.default_rng(0).normal(size=(N, 2)).astype(DTYPE)
@@ -214,3 +216,155 @@ def test_another_kernel_may_be_split_by():
     value = thin(KERNEL, X, 2, key=KEY, split_kernel=kernax.RBF(0.45 / np.sqrt(2))).value
     expected, _ = swapped(matrix(X), 2, split(roots, 2, draws(2), 0.5))
     assert value.indices.tolist() == expected
+
+
+# 1e-6 and 4e-6 of the kernel's size are left, by random points a thousand times as much.
+@needs_x64
+def test_thinning_of_real_points_leaves_far_less_than_random_points_and_every_eighth():
+    points = real_data("banana")["X"][:512].astype(DTYPE)
+    keys = jax.random.split(KEY, 5)
+    thinned = jax.jit(jax.vmap(lambda key: thin(kernax.RBF(0.7), points, 3, key=key)))(keys)
+    K = np.asarray(kernax.gram(kernax.RBF(0.7), points))
+    random = (1 - K.mean()) / 64  # the mean of the discrepancy of 64 random points
+    figures = thinned.value.discrepancy
+    assert np.max(figures) < 0.01 * random
+    assert np.max(thinned.stats["split"]) < 0.2 * random
+    assert np.all(figures <= thinned.stats["split"])
+    assert np.all(figures <= thinned.stats["standard"])
+    again = thin(kernax.RBF(0.7), points, 3, key=keys[2])
+    np.testing.assert_array_equal(again.value.indices, thinned.value.indices[2])
+
+
+def test_equal_points_and_a_single_pair_are_thinned():
+    same = np.ones((8, 2), DTYPE)
+    solution = thin(RBF, same, 2, key=KEY)
+    assert solution.value.indices.shape == (2,)
+    assert solution.value.discrepancy < 1e-6
+    pair = thin(RBF, X[:2], 1, key=KEY).value
+    np.testing.assert_allclose(
+        pair.discrepancy, (1 - np.exp(-np.sum((X[0] - X[1]) ** 2) / 0.81 / 2)) / 2, rtol=1e-4
+    )
+
+
+# Stein thinning
+
+
+def test_each_point_of_stein_thinning_makes_the_stein_discrepancy_least():
+    """Riabiz et al. 2022, eq. 5."""
+    K = stein_matrix(X)
+    nothing = np.zeros(N)
+    solution = stein_thin(kernax.RBF(), X, log_normal, 10)
+    expected = greedy(K, nothing, 10, anyone)
+    assert solution.value.indices.tolist() == expected
+    np.testing.assert_allclose(
+        solution.stats["discrepancies"], steps(K, expected, nothing), rtol=TOLERANCE["solve"]
+    )
+
+
+@needs_x64
+def test_stein_thinning_leaves_out_a_burn_in():
+    chain = np.concatenate([X[:8] * 0.1 + 6, X])
+    kernel = kernax.RationalQuadratic(1.0, 0.5)
+    chosen = stein_thin(kernel, chain, log_normal, 20).value
+    assert np.min(np.asarray(chosen.indices)) >= 8
+    whole = mean_embedding(kernax.SteinKernel(kernel, log_normal), chain).norm ** 2
+    assert chosen.discrepancy < 0.02 * whole
+
+
+# the contract
+
+
+@needs_x64
+@pytest.mark.parametrize("verb", ["herding", "thin", "stein_thin"])
+def test_the_discrepancy_is_differentiable_with_the_choices_held_fixed(verb):
+    verbs = {
+        "herding": lambda k, A, w: herding(k, A, 5, weights=w, throw=False),
+        "thin": lambda k, A, w: thin(k, A, 2, key=KEY, throw=False),
+        "stein_thin": lambda k, A, w: stein_thin(k, A, log_normal, 5, throw=False),
+    }
+    value = lambda scale, A, w: verbs[verb](kernax.RBF(scale), A, w).value.discrepancy
+    arguments = (jnp.asarray(0.9), jnp.asarray(X[:8]), jnp.linspace(0.5, 2, 8))
+    check_derivatives(value, arguments, rtol=1e-5, atol=1e-9)
+
+
+@needs_x64
+def test_batches_are_loops_and_nothing_is_traced_twice():
+    weights = np.random.default_rng(5).uniform(0.1, 2, (3, N))
+    scales = jnp.asarray([0.5, 0.9, 2.0])
+
+    def chosen(scale, w, key):
+        kernel = kernax.RBF(scale)
+        herded = herding(kernel, X, 6, weights=w).value
+        thinned = thin(kernel, X, 3, key=key).value
+        return herded, thinned, stein_thin(kernel, X, log_normal, 6).value
+
+    keys = jax.random.split(KEY, 3)
+    once = jax.jit(chex.assert_max_traces(chosen, n=1))
+    together = jax.jit(jax.vmap(chosen))(scales, weights, keys)
+    for i in range(3):
+        alone = once(scales[i], weights[i], keys[i])
+        part = jax.tree.map(lambda leaf, i=i: leaf[i], together)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), part, alone)
+    chex.clear_trace_counter()
+
+
+@needs_x64
+def test_what_only_a_trace_knows_to_be_bad_has_no_indices_and_says_so():
+    def bad(scale, weights, delta):
+        kernel = kernax.RBF(scale)
+        return (
+            herding(kernel, X, 4, weights=weights, replace=False, throw=False),
+            thin(kernel, X, 3, key=KEY, delta=delta, throw=False),
+        )
+
+    ones = jnp.ones(N)
+    few = ones.at[3:].set(0)
+    program = jax.jit(bad)
+    herded, thinned = program(-1.0, ones, 0.5)
+    for solution in (herded, thinned, program(1.0, few, 0.5)[0], program(1.0, ones, 2.0)[1]):
+        assert solution.result == kernax.RESULTS.nonfinite
+        assert np.all(np.asarray(solution.value.indices) == -1)
+        assert np.isnan(solution.value.discrepancy)
+    good = program(1.0, ones, 0.5)
+    assert all(solution.result == kernax.RESULTS.successful for solution in good)
+
+
+@needs_x64
+def test_a_kernel_or_a_score_that_overflows_raises():
+    with pytest.raises(NonFiniteError):
+        herding(kernax.Polynomial(300), 1e3 * X, 4)
+    with pytest.raises(NonFiniteError):
+        stein_thin(RBF, X, lambda x: jnp.sum(jnp.log(x)) + jnp.sum(jnp.sqrt(x - 5)), 4)
+
+
+@needs_x64
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: herding(RBF, X, 0), "count must be a positive integer"),
+        (lambda: herding(RBF, X, N + 1, replace=False), "count must be at most 32"),
+        (
+            lambda: herding(RBF, X, 3, weights=np.eye(N)[0], replace=False),
+            "count must be at most 1, the number of points of positive weight",
+        ),
+        (lambda: herding(RBF, X, 3, weights=-np.ones(N)), "weights must not be negative"),
+        (lambda: untyped(herding)(RBF, X, 3, block_size=0), "block_size must be a positive"),
+        (
+            lambda: thin(RBF, X[:30], 2, key=KEY),
+            "= 4 points, but holds 30: leave out 2",
+        ),
+        (lambda: thin(RBF, X, 0, key=KEY), "halvings must be a positive integer"),
+        (lambda: thin(RBF, X, 6, key=KEY), "a multiple of 2.halvings = 64"),
+        (lambda: thin(RBF, X, 1, key=KEY, delta=1.0), "delta must be in"),
+        (lambda: untyped(thin)(RBF, X, 1, key=3), "key must be one random key"),
+        (lambda: stein_thin(kernax.Matern12(), X, log_normal, 3), "have no derivatives"),
+        (lambda: stein_thin(RBF, X, lambda x: x, 3), "log_density must return a scalar"),
+        (
+            lambda: stein_thin(kernax.Precomputed(np.eye(4)), np.arange(4), log_normal, 3),
+            "X must be a stack of vectors",
+        ),
+    ],
+)
+def test_bad_input_is_refused_by_name(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -119,12 +119,18 @@ def _stein_discrepancy(K, w):
 @compiled
 def _goodness_of_fit_test(K, flip, key, bootstraps):
     n = len(K)
-    changes = jax.random.uniform(key, (bootstraps, n), K.dtype) < flip
-    signs = 1 - 2 * (jnp.cumsum(changes, 1) % 2).astype(K.dtype)
-    rows = jnp.concatenate([jnp.ones((1, n), K.dtype), signs])
-    statistics = jnp.sum(matmul(rows, _without_diagonal(K)) * rows, 1) / (n * (n - 1))
-    # A flip that only a trace knows to be bad is NaN, and would be read as no change.
-    return outcome(jnp.where(jnp.isnan(flip), jnp.nan, statistics), jnp.max(jnp.abs(K)))
+    signs = _signs(key, flip, (bootstraps, n))
+    rows = jnp.concatenate([jnp.ones_like(signs[:1]), signs])
+    totals = jnp.sum(matmul(rows, _without_diagonal(K)) * rows, 1)
+    return outcome(totals / (n * (n - 1)), jnp.max(jnp.abs(K)))
+
+
+def _signs(key: PRNGKeyArray, flip: Float[Array, ""], shape: tuple[int, int]) -> Array:
+    """Rows of signs, each of which differs from the one before with a probability."""
+    changes = jax.random.uniform(key, shape, flip.dtype) < flip
+    signs = 1 - 2 * (jnp.cumsum(changes, 1) % 2).astype(flip.dtype)
+    # A probability that only a trace knows to be bad is NaN.
+    return jnp.where(jnp.isnan(flip), jnp.nan, signs)
 
 
 def _without_diagonal(K: Float[Array, "n n"]) -> Float[Array, "n n"]:

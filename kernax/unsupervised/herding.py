@@ -12,12 +12,13 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import stopped
+from kernax.core.operators import is_finite
 from kernax.core.parameters import check_count
 from kernax.core.sharding import compiled, for_loop
 from kernax.core.solution import Solution, finish
 from kernax.core.stein import SteinKernel
 from kernax.core.task import Task, check_task
-from kernax.unsupervised.subsample import CentredGram, Subsample, best_addition, subsample_of
+from kernax.unsupervised.subsample import CentredGram, Subsample, subsample_of
 
 
 def herding(
@@ -136,11 +137,14 @@ def _stein_thin(task, count, replace):
     return _chosen(centred, w > 0, count, replace)
 
 
-def _chosen(centred: CentredGram, free: Array, count: int, replace: bool) -> Solution[Subsample]:
+def _chosen(
+    centred: CentredGram, free: Bool[Array, " n"], count: int, replace: bool
+) -> Solution[Subsample]:
     """The subsample, with the discrepancy after each step."""
     end = _greedy(stopped(centred), free, count, replace)
-    of_each = jnp.maximum(end.squares, 0) / jnp.arange(1, count + 1, dtype=end.squares.dtype) ** 2
-    return subsample_of(centred, end.indices, {"discrepancies": of_each})
+    counts = jnp.arange(1, count + 1, dtype=end.squares.dtype)
+    stats = {"discrepancies": jnp.maximum(end.squares, 0) / counts**2}
+    return subsample_of(centred, end.indices, stats, is_finite(centred.gram))
 
 
 class _Choices(eqx.Module):
@@ -160,26 +164,26 @@ class _Choices(eqx.Module):
     squares: Float[Array, " count"]
 
 
-def _greedy(centred: CentredGram, free: Array, count: int, replace: bool) -> _Choices:
+def _greedy(centred: CentredGram, free: Bool[Array, " n"], count: int, replace: bool) -> _Choices:
     """Steps that each add the point which leaves the shortest sum."""
-    diagonal = centred.diagonal()
-
-    def step(t: Int[Array, ""], now: _Choices) -> _Choices:
-        place, growth = best_addition(now.sums, diagonal, now.free)
-        square = now.square + 2 * growth
-        return _Choices(
-            sums=now.sums + centred.row(place),
-            square=square,
-            free=now.free if replace else now.free.at[place].set(False),
-            indices=now.indices.at[t].set(place),
-            squares=now.squares.at[t].set(square),
-        )
-
     start = _Choices(
-        sums=jnp.zeros_like(diagonal),
+        sums=jnp.zeros_like(centred.means),
         square=jnp.zeros_like(centred.square),
         free=free,
         indices=jnp.zeros(count, jnp.int32),
-        squares=jnp.zeros(count, diagonal.dtype),
+        squares=jnp.zeros(count, centred.means.dtype),
     )
-    return for_loop(count, step, start)
+    return for_loop(count, lambda t, now: _with_next(centred, t, now, replace), start)
+
+
+def _with_next(centred: CentredGram, t: Int[Array, ""], now: _Choices, replace: bool) -> _Choices:
+    """With the point of step t."""
+    place, growth = centred.best_addition(now.sums, now.free)
+    square = now.square + 2 * growth
+    return _Choices(
+        sums=now.sums + centred.row(place),
+        square=square,
+        free=now.free if replace else now.free.at[place].set(False),
+        indices=now.indices.at[t].set(place),
+        squares=now.squares.at[t].set(square),
+    )

@@ -11,9 +11,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax.core.boundary import as_stack
 from kernax.core.numerics import stopped
-from kernax.core.operators import AbstractGram, is_finite
+from kernax.core.operators import AbstractGram
 from kernax.core.parameters import data
-from kernax.core.solution import RESULTS, Solution
+from kernax.core.solution import RESULTS, Solution, void_unless_known
 
 
 class Subsample(eqx.Module):
@@ -39,67 +39,72 @@ class CentredGram(eqx.Module):
 
     Attributes:
         gram: K.
-        shares: mu is their sum of the phi_j, which are not all counted in it if mu is zero.
+        shares: p, with `mu = sum_i p_i phi_i`.
         means: mu at the points.
         square: `|mu|^2`.
+        diagonal: `|phi_i - mu|^2`.
     """
 
     gram: AbstractGram
     shares: Float[Array, " n"]
     means: Float[Array, " n"]
     square: Float[Array, ""]
+    diagonal: Float[Array, " n"]
 
-    @classmethod
-    def at(cls, gram: AbstractGram, shares: Float[Array, " n"]) -> "CentredGram":
-        """Centred at the mean that the shares of the points, which add up to one or zero, make."""
+    @staticmethod
+    def at(gram: AbstractGram, shares: Float[Array, " n"]) -> "CentredGram":
+        """Centred at the mean with these shares of the points, or at zero where all of them are."""
         means = gram.mv(shares)
-        return cls(gram, shares, means, jnp.sum(shares * means))
+        square = jnp.sum(shares * means)
+        diagonal = gram.diagonal() - 2 * means + square
+        return CentredGram(gram, shares, means, square, diagonal)
 
     def row(self, place: Int[Array, ""]) -> Float[Array, " n"]:
         """The row of one point."""
-        return self.gram.rows(place[None])[0] - self.means - (self.means[place] - self.square)
+        row = self.gram.rows(place[None])[0]
+        return row - self.means - (self.means[place] - self.square)
 
-    def diagonal(self) -> Float[Array, " n"]:
-        """`|phi_i - mu|^2`."""
-        return self.gram.diagonal() - 2 * self.means + self.square
+    def discrepancies(self, parts: Int[Array, "c count"]) -> Float[Array, " c"]:
+        """`|mean of phi over a part - mu|^2` for each part, given by the places of its points.
 
-    def discrepancies(self, memberships: Float[Array, "n c"]) -> Float[Array, " c"]:
-        """`|mean of a subsample - mu|^2` for each column, which says how often it has each point.
-
-        A product with K of what the two means differ by, and so differentiable.
+        A product with K of what the shares of two means differ by, and so differentiable.
         """
-        shares = memberships / jnp.sum(memberships, 0)[None, :] - self.shares[:, None]
-        return jnp.maximum(jnp.sum(shares * self.gram.mv(shares), 0), 0)
+        (c, size) = parts.shape
+        columns = jnp.arange(c, dtype=parts.dtype)[:, None]
+        times = jnp.zeros((len(self.means), c), self.means.dtype).at[parts, columns].add(1)
+        apart = times / size - self.shares[:, None]
+        return jnp.maximum(jnp.sum(apart * self.gram.mv(apart), 0), 0)
 
+    def best_addition(
+        self, sums: Float[Array, " n"], free: Bool[Array, " n"]
+    ) -> tuple[Int[Array, ""], Float[Array, ""]]:
+        """The free point x that makes `|s + phi(x) - mu|` least, the first of equals, and by how
+        much half of its square grows: infinitely, if no point is free.
 
-def best_addition(
-    sums: Float[Array, " n"], diagonal: Float[Array, " n"], free: Bool[Array, " n"]
-) -> tuple[Int[Array, ""], Float[Array, ""]]:
-    """The free point x that makes `|s + phi(x) - mu|` least, the first of equals, and by how much
-    half of the square grows.
-
-    Arguments:
-        sums: `<s, phi(x) - mu>` at every point.
-        diagonal: `|phi(x) - mu|^2`.
-        free: which points may be taken. With none the growth is infinite.
-    """
-    growth = jnp.where(free, sums + diagonal / 2, jnp.inf)
-    least = jnp.min(growth)
-    # XLA's argmin of floats is slow on a CPU.
-    return jnp.argmax(growth == least).astype(jnp.int32), least
+        Arguments:
+            sums: `<s, phi(x) - mu>` at every point.
+            free: which points may be taken.
+        """
+        growth = jnp.where(free, sums + self.diagonal / 2, jnp.inf)
+        least = jnp.min(growth)
+        # XLA's argmin of floats is slow on a CPU.
+        place = jnp.argmax(growth == least).astype(jnp.int32)
+        return place, least
 
 
 def subsample_of(
-    centred: CentredGram, indices: Int[Array, " count"], stats: dict[str, Array]
+    centred: CentredGram,
+    indices: Int[Array, " count"],
+    stats: dict[str, Array],
+    sound: Bool[Array, ""],
 ) -> Solution[Subsample]:
-    """What was chosen, unless a figure is not finite."""
-    memberships = jnp.zeros_like(centred.means).at[indices].add(1)
-    discrepancy = centred.discrepancies(memberships[:, None])[0]
-    sound = is_finite(centred.gram) & jnp.isfinite(stopped(discrepancy))
-    for figure in stats.values():
-        sound = sound & jnp.all(jnp.isfinite(figure))
-    return Solution(
-        Subsample(jnp.where(sound, indices, -1), jnp.where(sound, discrepancy, jnp.nan)),
-        RESULTS.where(sound, RESULTS.successful, RESULTS.nonfinite),
-        stats,
+    """What was chosen; void unless it is sound so far and every figure is finite."""
+    discrepancy = centred.discrepancies(indices[None])[0]
+    finite = [jnp.all(jnp.isfinite(figure)) for figure in (stopped(discrepancy), *stats.values())]
+    sound = sound & jnp.all(jnp.stack(finite))
+    result = RESULTS.where(sound, RESULTS.successful, RESULTS.nonfinite)
+    value = Subsample(
+        indices=jnp.where(sound, indices, -1),
+        discrepancy=void_unless_known(discrepancy, result),
     )
+    return Solution(value, result, stats)

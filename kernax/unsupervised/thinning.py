@@ -5,17 +5,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 
-from kernax.core.boundary import cast, check_key
+from kernax.core.boundary import check_key
 from kernax.core.gram import gram_of_prepared
 from kernax.core.intervals import Interval
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import positive_or_one, stopped
+from kernax.core.operators import DenseGram, is_finite
 from kernax.core.parameters import check_count
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled, for_loop
 from kernax.core.solution import Solution, finish
 from kernax.core.task import check_task
-from kernax.unsupervised.subsample import CentredGram, Subsample, best_addition, subsample_of
+from kernax.unsupervised.subsample import CentredGram, Subsample, subsample_of
 
 _PROBABILITY = Interval(0.0, 1.0)
 
@@ -72,7 +73,7 @@ def thin(
         )
     delta = task.scalar(delta, "delta", _PROBABILITY)
     if split_kernel is not None:
-        split_kernel, _ = prepare(cast(split_kernel, task.dtype), task.X)
+        split_kernel, _ = prepare(split_kernel, task.X)
     solution = _thin(task, split_kernel, key, delta, halvings)
     return finish(solution, throw, "thin: rescale the kernel or the points.")
 
@@ -83,37 +84,31 @@ def _thin(task, split_kernel, key, delta, halvings):
     n = task.n
     gram = task.gram()
     centred = CentredGram.at(gram, jnp.full(n, 1 / n, task.dtype))
-    split = gram.as_matrix() if split_kernel is None else gram_of_prepared(split_kernel, task.X)
-    parts = _split(stopped(split), key, delta, halvings)
+    split = gram if split_kernel is None else DenseGram(gram_of_prepared(split_kernel, task.X))
+    sound = is_finite(gram) & is_finite(split) & jnp.isfinite(delta)
     standard = jnp.arange(2**halvings - 1, n, 2**halvings, dtype=jnp.int32)
-    candidates = jnp.concatenate([standard[None], parts])
-    of_each = stopped(centred).discrepancies(_memberships(candidates, n, task.dtype))
-    best = jnp.argmin(of_each)
+    parts = jnp.append(standard[None], _split(stopped(split.as_matrix()), key, delta, halvings), 0)
+    of_each = stopped(centred).discrepancies(parts)
+    indices = _refined(stopped(centred), parts[jnp.argmin(of_each)])
     stats = {"split": jnp.min(of_each[1:]), "standard": of_each[0]}
-    return subsample_of(centred, _refined(stopped(centred), candidates[best]), stats)
-
-
-def _memberships(parts: Int[Array, "c count"], n: int, dtype) -> Float[Array, "n c"]:
-    """How often each part has each point."""
-    columns = jnp.arange(len(parts), dtype=jnp.int32)[:, None]
-    return jnp.zeros((n, len(parts)), dtype).at[parts, columns].add(1)
+    return subsample_of(centred, indices, stats, sound)
 
 
 def _split(
     K: Float[Array, "n n"], key: PRNGKeyArray, delta: Float[Array, ""], halvings: int
 ) -> Int[Array, "parts count"]:
-    """KT-SPLIT: `2^halvings` parts, halved level by level, all of a level together.
+    """KT-SPLIT: `2^halvings` parts, halved level by level, all parts of a level together.
 
-    On line, as the paper has it, the decisions are the same.
+    The decisions are those of the paper, which takes the points as they come.
     """
     n = len(K)
     parts = jnp.arange(n, dtype=jnp.int32)[None]
     for level, level_key in enumerate(jax.random.split(key, halvings)):
-        uniforms = jax.random.uniform(level_key, (2**level, n // 2 ** (level + 1)), K.dtype)
+        uniforms = jax.random.uniform(level_key, (len(parts), parts.shape[1] // 2), K.dtype)
         # delta_i 2^(j - 1) / m for level j of m.
         failure = delta * (2**level / (n * halvings))
-        walk = lambda part, draws, failure=failure: _halved(K, part, draws, failure)
-        parts = jax.vmap(walk)(parts, uniforms).reshape(2 ** (level + 1), -1)
+        halves = jax.vmap(_halved, (None, 0, 0, None))(K, parts, uniforms, failure)
+        parts = halves.reshape(2 * len(parts), -1)
     return parts
 
 
@@ -124,21 +119,20 @@ def _halved(
     failure: Float[Array, ""],
 ) -> Int[Array, "2 h"]:
     """A part as two, each with one point of every pair."""
-    pairs = part.reshape(-1, 2)
-    first = pairs[:, 0]
-    second = pairs[:, 1]
+    pairs = part.reshape(-1, 2).T
+    (first, second) = pairs
     # The inner products of the f_p = phi(x) - phi(x') of all pairs.
     rows = K[first] - K[second]
     signs = _walk(rows[:, first] - rows[:, second], uniforms, failure)
-    return jnp.where((signs > 0)[None], pairs.T, pairs[:, ::-1].T)
+    return jnp.where(signs[None] > 0, pairs, pairs[::-1])
 
 
 class _Walk(eqx.Module):
-    """A random walk in the space of the kernel.
+    """A random walk in the space of the kernel, a step for each pair.
 
     Attributes:
-        signs: of the pairs: 1 for one as it came, -1 for one that was exchanged, 0 for one to come.
-        variance: the sub-Gaussian constant of the sum of `signs_p f_p`, sigma^2.
+        signs: 1 for a pair as it came, -1 for one that was exchanged, 0 for one to come.
+        variance: the sub-Gaussian constant of the walk `sum_p signs_p f_p`, sigma^2.
     """
 
     signs: Float[Array, " h"]
@@ -152,19 +146,26 @@ def _walk(
 
     def step(p: Int[Array, ""], now: _Walk) -> _Walk:
         square = jnp.maximum(D[p, p], 0)
-        # alpha of the paper is the inner product of f_p with the walk, which is minus this sum.
+        reach = _reach(square, now.variance, failure)
+        # alpha of the paper is the inner product of f_p with minus the walk.
         alpha = -jnp.sum(D[p] * now.signs)
-        reach = jnp.maximum(jnp.sqrt(now.variance * square * 2 * jnp.log(2 / failure)), square)
-        reach = positive_or_one(reach)  # of two equal points: alpha is zero as well
+        sign = jnp.where(uniforms[p] < (1 - alpha / reach) / 2, -1, 1)
         shrink = 1 + (square - 2 * reach) * now.variance / reach**2
-        exchange = uniforms[p] < (1 - alpha / reach) / 2
-        return _Walk(
-            signs=now.signs.at[p].set(jnp.where(exchange, -1, 1)),
-            variance=now.variance + square * jnp.maximum(shrink, 0),
-        )
+        variance = now.variance + square * jnp.maximum(shrink, 0)
+        return _Walk(now.signs.at[p].set(sign), variance)
 
     start = _Walk(jnp.zeros_like(uniforms), jnp.zeros_like(failure))
     return for_loop(len(D), step, start).signs
+
+
+def _reach(
+    square: Float[Array, ""], variance: Float[Array, ""], failure: Float[Array, ""]
+) -> Float[Array, ""]:
+    """a, the inner product at which a decision is certain; 1 for two equal points, of which it is
+    zero.
+    """
+    stray = jnp.sqrt(2 * variance * square * jnp.log(2 / failure))
+    return positive_or_one(jnp.maximum(stray, square))
 
 
 class _Exchanges(eqx.Module):
@@ -181,14 +182,16 @@ class _Exchanges(eqx.Module):
 
 def _refined(centred: CentredGram, indices: Int[Array, " count"]) -> Int[Array, " count"]:
     """KT-SWAP: each point in turn replaced by that of all which leaves the least discrepancy."""
-    diagonal = centred.diagonal()
-    everywhere = jnp.ones(len(diagonal), bool)
+    count = len(indices)
+    free = jnp.ones(len(centred.means), bool)
 
     def step(i: Int[Array, ""], now: _Exchanges) -> _Exchanges:
         without = now.sums - centred.row(now.indices[i])
-        place, _ = best_addition(without, diagonal, everywhere)
+        place, _ = centred.best_addition(without, free)
         return _Exchanges(now.indices.at[i].set(place), without + centred.row(place))
 
-    sums = lambda t, sums: sums + centred.row(indices[t])
-    start = _Exchanges(indices, for_loop(len(indices), sums, jnp.zeros_like(diagonal)))
-    return for_loop(len(indices), step, start).indices
+    def added(i: Int[Array, ""], sums: Float[Array, " n"]) -> Float[Array, " n"]:
+        return sums + centred.row(indices[i])
+
+    sums = for_loop(count, added, jnp.zeros_like(centred.means))
+    return for_loop(count, step, _Exchanges(indices, sums)).indices
