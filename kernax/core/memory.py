@@ -31,8 +31,8 @@ _MATRICES = {
     "kernel_discriminant": 5.1,
     "kernel_kmeans": 2.1,
     "spectral_clustering": 5.1,
-    "herding": 1.1,
-    "thin": 2.1,
+    "herding": 1.05,
+    "thin": 1.6,
     "empirical_features": 3.1,
     "isotonic": 3.2,  # matrices of sums between two values
     "sample": 3.4,

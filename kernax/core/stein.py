@@ -1,6 +1,7 @@
 """Langevin Stein kernels: functions whose mean under a density is zero, which need no integral."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,6 +14,7 @@ from kernax.core.functions import as_module
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.numerics import vectors
 from kernax.core.preparation import check_points
+from kernax.core.sharding import compiled, varying_alike
 
 
 class SteinKernel(AbstractKernel):
@@ -40,8 +42,7 @@ class SteinKernel(AbstractKernel):
 
     def __call__(self, x, z):
         x, z = vectors(x, z)
-        of_functionals = OfFunctionals(self.kernel)
-        return jnp.sum(jax.vmap(of_functionals)(self._operators(x), self._operators(z)))
+        return ScoredSteinKernel(self.kernel)((x, self.score(x)), (z, self.score(z)))
 
     def score(self, x: PyTree) -> Float[Array, " d"]:
         """`grad log p(x)`."""
@@ -54,11 +55,33 @@ class SteinKernel(AbstractKernel):
             )
         return pulled_back(jnp.ones_like(value))[0]
 
-    def _operators(self, x: Float[Array, " d"]) -> Functionals:
-        """`f -> s_a(x) f(x) + df/dx_a (x)`, one for each dimension a."""
-        d = len(x)
-        nodes = jnp.broadcast_to(x, (d, 1, d))
-        return Functionals(nodes, self.score(x)[:, None], jnp.eye(d, dtype=x.dtype)[:, None])
+
+class ScoredSteinKernel(AbstractKernel):
+    """A `SteinKernel` of points with their scores, pairs (x, s(x)).
+
+    For verbs, whose Gram matrices are computed in tiles, for each of which the scores of its points
+    would be computed anew.
+    """
+
+    kernel: AbstractKernel
+
+    def __call__(self, x, z):
+        of_functionals = OfFunctionals(self.kernel)
+        return jnp.sum(jax.vmap(of_functionals)(_operators(*x), _operators(*z)))
+
+
+def _operators(x: Float[Array, " d"], score: Float[Array, " d"]) -> Functionals:
+    """`f -> s_a f(x) + df/dx_a (x)`, one for each dimension a."""
+    d = len(x)
+    nodes = jnp.broadcast_to(x, (d, 1, d))
+    directions = jnp.eye(d, dtype=x.dtype)[:, None]
+    return varying_alike(Functionals(nodes, score[:, None], directions))
+
+
+@compiled
+def with_scores(kernel: Any, X: Float[Array, "n d"]) -> tuple[AbstractKernel, PyTree]:
+    """A `SteinKernel` and its points, both from `prepare`, as those whose scores are known."""
+    return ScoredSteinKernel(kernel.kernel), (X, jax.vmap(kernel.score)(X))
 
 
 @check_points.register

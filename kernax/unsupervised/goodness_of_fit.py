@@ -15,7 +15,7 @@ from kernax.core.numerics import is_concrete, matmul
 from kernax.core.parameters import check_count
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
-from kernax.core.stein import SteinKernel
+from kernax.core.stein import SteinKernel, with_scores
 from kernax.unsupervised.embedding import PermutationTest, outcome
 
 _PROBABILITY = Interval(0.0, 1.0)
@@ -49,14 +49,14 @@ def stein_discrepancy(
     Raises ValueError for a kernel without derivatives, points that are no vectors, fewer than two
     of them, or a log density that is no scalar; NonFiniteError where k_0 is not finite.
     """
-    kernel, X = _prepared(kernel, X, log_density)
+    stein, X = _prepared(kernel, X, log_density)
     w = as_weights(weights, count(X), dtype_of(X)).values
     if is_concrete(w) and np.sum(np.asarray(w)) <= 1:
         raise ValueError(
             f"weights must add up to more than one, as numbers of points, but add up to "
             f"{np.sum(np.asarray(w)):g}: for shares take the norm of mean_embedding"
         )
-    return _stein_discrepancy(gram_of_prepared(kernel, X), w)
+    return _stein_discrepancy(gram_of_prepared(*with_scores(stein, X)), w)
 
 
 def goodness_of_fit_test(
@@ -92,19 +92,20 @@ def goodness_of_fit_test(
     """
     check_key(key)
     bootstraps = check_count(bootstraps, "bootstraps")
-    kernel, X = _prepared(kernel, X, log_density)
+    stein, X = _prepared(kernel, X, log_density)
     flip = as_scalar(flip, dtype_of(X), "flip", _PROBABILITY)
-    return _goodness_of_fit_test(gram_of_prepared(kernel, X), flip, key, bootstraps)
+    K = gram_of_prepared(*with_scores(stein, X))
+    return _goodness_of_fit_test(K, flip, key, bootstraps)
 
 
 def _prepared(
     kernel: AbstractKernel, X: PyTree, log_density: Callable
 ) -> tuple[AbstractKernel, PyTree]:
     """The Stein kernel with its points, of which there are two at least."""
-    kernel, X = prepare(SteinKernel(kernel, log_density), X)
+    stein, X = prepare(SteinKernel(kernel, log_density), X)
     if count(X) < 2:
         raise ValueError("X must hold at least two points, but holds 1")
-    return kernel, X
+    return stein, X
 
 
 @compiled

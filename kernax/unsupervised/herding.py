@@ -10,13 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from kernax.core.gram import operator_of_prepared
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import stopped
 from kernax.core.operators import is_finite
 from kernax.core.parameters import check_count
 from kernax.core.sharding import compiled, for_loop
 from kernax.core.solution import Solution, finish
-from kernax.core.stein import SteinKernel
+from kernax.core.stein import SteinKernel, with_scores
 from kernax.core.task import Task, check_task
 from kernax.unsupervised.subsample import CentredGram, Subsample, subsample_of
 
@@ -132,9 +133,11 @@ def _herding(task, count, replace):
 @compiled
 def _stein_thin(task, count, replace):
     """The points whose mean is close to zero."""
-    w = task.weights.values
-    centred = CentredGram.at(task.gram(), jnp.zeros_like(w))
-    return _chosen(centred, w > 0, count, replace)
+    scored, points = with_scores(task.kernel, task.X)
+    gram = operator_of_prepared(scored, points, task.layout)
+    nothing = jnp.zeros(task.n, task.dtype)
+    free = jnp.ones(task.n, bool)
+    return _chosen(CentredGram.at(gram, nothing), free, count, replace)
 
 
 def _chosen(
