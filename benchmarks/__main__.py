@@ -24,6 +24,7 @@ NAMES = (
     "matrix_free",
     "machines",
     "strings",
+    "samples",
     "startup",
 )
 

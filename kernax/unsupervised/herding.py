@@ -13,7 +13,6 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from kernax.core.gram import operator_of_prepared
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import stopped
-from kernax.core.operators import is_finite
 from kernax.core.parameters import check_count
 from kernax.core.sharding import compiled, for_loop
 from kernax.core.solution import Solution, finish
@@ -147,7 +146,7 @@ def _chosen(
     end = _greedy(stopped(centred), free, count, replace)
     counts = jnp.arange(1, count + 1, dtype=end.squares.dtype)
     stats = {"discrepancies": jnp.maximum(end.squares, 0) / counts**2}
-    return subsample_of(centred, end.indices, stats, is_finite(centred.gram))
+    return subsample_of(centred, end.indices, stats)
 
 
 class _Choices(eqx.Module):

@@ -7,7 +7,7 @@ its norm stays small. Inner products of these are those of the kernel centred at
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax.core.boundary import as_stack
 from kernax.core.numerics import stopped
@@ -40,7 +40,7 @@ class CentredGram(eqx.Module):
     Attributes:
         gram: K.
         shares: p, with `mu = sum_i p_i phi_i`.
-        means: mu at the points.
+        means: mu at the points; not finite where K is not.
         square: `|mu|^2`.
         diagonal: `|phi_i - mu|^2`.
     """
@@ -96,12 +96,13 @@ def subsample_of(
     centred: CentredGram,
     indices: Int[Array, " count"],
     stats: dict[str, Array],
-    sound: Bool[Array, ""],
+    sound: ArrayLike = True,
 ) -> Solution[Subsample]:
     """What was chosen; void unless it is sound so far and every figure is finite."""
     discrepancy = centred.discrepancies(indices[None])[0]
-    finite = [jnp.all(jnp.isfinite(figure)) for figure in (stopped(discrepancy), *stats.values())]
-    sound = sound & jnp.all(jnp.stack(finite))
+    figures = (stopped(centred.means), stopped(discrepancy), *stats.values())
+    finite = [jnp.all(jnp.isfinite(figure)) for figure in figures]
+    sound = jnp.all(jnp.stack(finite)) & sound
     result = RESULTS.where(sound, RESULTS.successful, RESULTS.nonfinite)
     value = Subsample(
         indices=jnp.where(sound, indices, -1),
