@@ -83,7 +83,7 @@ def test_each_point_of_herding_makes_the_discrepancy_least(replace):
 
 
 def test_herding_of_a_stationary_kernel_is_that_of_the_paper():
-    """Chen, Welling & Smola 2010, eq. 8: `argmax E k(x, x') - sum_s k(x, x_s) / (t + 1)`."""
+    """Chen, Welling & Smola 2010: `argmax E k(x, x') - sum_s k(x, x_s) / (t + 1)`."""
     K = np.asarray(kernax.gram(RBF, X), float)
     expected = []
     for t in range(12):
@@ -252,7 +252,7 @@ def test_equal_points_and_a_single_pair_are_thinned():
 
 
 def test_each_point_of_stein_thinning_makes_the_stein_discrepancy_least():
-    """Riabiz et al. 2022, eq. 5."""
+    """Riabiz et al. 2022."""
     K = stein_matrix(X)
     nothing = np.zeros(N)
     solution = stein_thin(kernax.RBF(), X, log_normal, 10)

@@ -30,8 +30,8 @@ class SteinKernel(AbstractKernel):
     p is zero; its parameters are learned if it is a module. Derivatives of k are exact, by
     automatic differentiation, at the cost of d evaluations with two tangents for each pair. k times
     p must vanish at infinity. A kernel with heavy tails, such as `RationalQuadratic(lengthscale,
-    0.5)`, the inverse multiquadric, sees every kind of failure to converge to p; with RBF or Matern
-    samples in d >= 3 may escape to infinity unseen (Gorham & Mackey 2017, theorems 6 and 8).
+    0.5)`, the inverse multiquadric, is not blind to samples that escape to infinity, if log p is
+    concave far out; RBF and Matern are in d >= 3 (Gorham & Mackey 2017).
 
     Raises ValueError for kernels whose functions have no derivative (`rough` ones: Matern 1/2, ...)
     and for a log density that is no scalar; NaN where that depends on a parameter being traced.

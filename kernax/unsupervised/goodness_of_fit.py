@@ -33,7 +33,7 @@ def stein_discrepancy(
 
         sum_{i != j} k_0(x_i, x_j) / (n (n - 1)),    k_0 = SteinKernel(kernel, log_density)
 
-    (Liu, Lee & Jordan 2016, eq. 14). Its mean is zero for a sample of the density. The biased
+    (Liu, Lee & Jordan 2016, section 4). Its mean is zero for a sample of the density. The biased
     statistic, `sum_ij w_i w_j k_0(x_i, x_j) / (sum_i w_i)^2`, also for weights of importance, is
     the square of `mean_embedding(SteinKernel(kernel, log_density), X, weights=w).norm`. In the
     units of k over those of X squared; memory O(n^2).
@@ -71,8 +71,7 @@ def goodness_of_fit_test(
     """Does X come from the density? `stein_discrepancy` against its values for random signs,
     `sum_{i != j} s_i s_j k_0(x_i, x_j) / (n (n - 1))`.
 
-    The wild bootstrap (Chwialkowski, Strathmann & Gretton 2016, section 4), whose level holds as n
-    grows, whatever the dimension of the points. The signs of neighbours differ with probability
+    The wild bootstrap (Chwialkowski, Strathmann & Gretton 2016), whose level holds as n grows. The signs of neighbours differ with probability
     `flip`: 1/2 for independent points, less for a Markov chain in its order, whose signs then
     depend on each other for some `1 / (2 flip)` steps, which should exceed those over which the
     chain does; thin a chain that mixes slowly. With signs the terms i = j are alike in all

@@ -36,8 +36,8 @@ def herding(
 
         x_{t+1} = argmin_x  sum_{s <= t} k(x, x_s) + k(x, x) / 2 - (t + 1) mu(x)
 
-    Kernel herding (Chen, Welling & Smola 2010, eq. 8), whose points have equal weights `1 / t`; the
-    term k(x, x) / 2, which theirs has not, is a constant for the stationary kernels they consider.
+    Kernel herding (Chen, Welling & Smola 2010), whose points have equal weights `1 / t`; the term
+    k(x, x) / 2, which theirs has not, is a constant for kernels such as those they consider.
     Means over the first t points of functions of the space are then off by O(1 / t) where the space
     is of finite dimension, and by the discrepancy times the function's norm in any; of t random
     points by O(1 / sqrt(t)). It is deterministic; of equal points the first is taken.
@@ -81,7 +81,7 @@ def stein_thin(
 
         x_{t+1} = argmin_x  sum_{s <= t} k_0(x, x_s) + k_0(x, x) / 2
 
-    Stein thinning (Riabiz et al. 2022, eq. 5): points of a Markov chain, or of any other sample,
+    Stein thinning (Riabiz et al. 2022): points of a Markov chain, or of any other sample,
     that stand for the density itself. The first ones are its highest modes, points of a burn-in are
     left out, and a bias of the sample is removed as far as its points allow. No integral is needed,
     because the mean of the density in that space is zero.
