@@ -100,6 +100,15 @@ def test_the_discrepancy_is_the_squared_distance_of_the_mean_embeddings():
     np.testing.assert_array_equal(value.of(X), X[value.indices])
 
 
+@needs_x64
+def test_a_subsample_is_saved(tmp_path):
+    value = herding(KERNEL, X, 5).value
+    kernax.save(tmp_path / "chosen", value)
+    loaded = kernax.load(tmp_path / "chosen")
+    np.testing.assert_array_equal(loaded.indices, value.indices)
+    assert loaded.discrepancy == value.discrepancy
+
+
 def test_without_replacement_all_points_are_chosen_once_and_nothing_is_left_over():
     value = herding(KERNEL, X, N, replace=False).value
     assert sorted(value.indices.tolist()) == list(range(N))
@@ -144,6 +153,9 @@ def test_herding_in_blocks_and_in_features_chooses_the_same():
     whole = herding(KERNEL, X, 8).value
     blocks = herding(KERNEL, X, 8, block_size=5).value
     assert blocks.indices.tolist() == whole.indices.tolist()
+    np.testing.assert_allclose(blocks.discrepancy, whole.discrepancy, rtol=1e-9)
+    stein = stein_thin(RBF, X, log_normal, 8).value.indices.tolist()
+    assert stein_thin(RBF, X, log_normal, 8, block_size=5).value.indices.tolist() == stein
     kernel = kernax.Polynomial(2, 1.0)
     of_matrix = herding(kernax.Precomputed(kernax.gram(kernel, X)), np.arange(N), 8).value
     assert herding(kernel, X, 8).value.indices.tolist() == of_matrix.indices.tolist()
@@ -237,6 +249,19 @@ def test_thinning_of_real_points_leaves_far_less_than_random_points_and_every_ei
     np.testing.assert_array_equal(again.value.indices, thinned.value.indices[2])
 
 
+@pytest.mark.parametrize("power", [-100, 100])
+def test_the_choices_do_not_depend_on_the_unit_of_the_kernel(power):
+    """Squares of which are out of range in float32."""
+    scaled = DTYPE(2.0**power) * KERNEL
+    for choose in (
+        lambda kernel: herding(kernel, X, 8).value,
+        lambda kernel: thin(kernel, X, 2, key=KEY).value,
+    ):
+        value = choose(scaled)
+        assert value.indices.tolist() == choose(KERNEL).indices.tolist()
+        assert value.discrepancy > 0
+
+
 def test_equal_points_and_a_single_pair_are_thinned():
     same = np.ones((8, 2), DTYPE)
     solution = thin(RBF, same, 2, key=KEY)
@@ -317,13 +342,14 @@ def test_what_only_a_trace_knows_to_be_bad_has_no_indices_and_says_so():
         return (
             herding(kernel, X, 4, weights=weights, replace=False, throw=False),
             thin(kernel, X, 3, key=KEY, delta=delta, throw=False),
+            thin(RBF, X, 3, key=KEY, split_kernel=kernel, throw=False),
         )
 
     ones = jnp.ones(N)
     few = ones.at[3:].set(0)
     program = jax.jit(bad)
-    herded, thinned = program(-1.0, ones, 0.5)
-    for solution in (herded, thinned, program(1.0, few, 0.5)[0], program(1.0, ones, 2.0)[1]):
+    of_kernel = program(-1.0, ones, 0.5)
+    for solution in (*of_kernel, program(1.0, few, 0.5)[0], program(1.0, ones, 2.0)[1]):
         assert solution.result == kernax.RESULTS.nonfinite
         assert np.all(np.asarray(solution.value.indices) == -1)
         assert np.isnan(solution.value.discrepancy)

@@ -71,11 +71,11 @@ def goodness_of_fit_test(
     """Does X come from the density? `stein_discrepancy` against its values for random signs,
     `sum_{i != j} s_i s_j k_0(x_i, x_j) / (n (n - 1))`.
 
-    The wild bootstrap (Chwialkowski, Strathmann & Gretton 2016), whose level holds as n grows. The signs of neighbours differ with probability
-    `flip`: 1/2 for independent points, less for a Markov chain in its order, whose signs then
-    depend on each other for some `1 / (2 flip)` steps, which should exceed those over which the
-    chain does; thin a chain that mixes slowly. With signs the terms i = j are alike in all
-    statistics, so that the biased one gives the same p-value.
+    The wild bootstrap (Chwialkowski, Strathmann & Gretton 2016), whose level holds as n grows. The
+    signs of neighbours differ with probability `flip`: 1/2 for independent points, less for a
+    Markov chain in its order. Signs then depend on each other over some `1 / (2 flip)` steps, which
+    should be more than those over which the chain does; thin a chain that mixes slowly. The terms
+    i = j are alike for all signs, so that the biased statistic gives the same p-value.
 
     The density must be known beforehand: with parameters fitted to X it is too rarely rejected.
     Memory O(n^2 + bootstraps n).

@@ -150,7 +150,8 @@ def _walk(
         # alpha of the paper is the inner product of f_p with minus the walk.
         alpha = -jnp.sum(D[p] * now.signs)
         sign = jnp.where(uniforms[p] < (1 - alpha / reach) / 2, -1, 1)
-        shrink = 1 + (square - 2 * reach) * now.variance / reach**2
+        # Quotients of numbers of one size: their products may leave the range of floats.
+        shrink = 1 + (square / reach - 2) * (now.variance / reach)
         variance = now.variance + square * jnp.maximum(shrink, 0)
         return _Walk(now.signs.at[p].set(sign), variance)
 
@@ -164,7 +165,7 @@ def _reach(
     """a, the inner product at which a decision is certain; 1 for two equal points, of which it is
     zero.
     """
-    stray = jnp.sqrt(2 * variance * square * jnp.log(2 / failure))
+    stray = jnp.sqrt(variance) * jnp.sqrt(square) * jnp.sqrt(2 * jnp.log(2 / failure))
     return positive_or_one(jnp.maximum(stray, square))
 
 
