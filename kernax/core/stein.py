@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.boundary import as_point
-from kernax.core.functionals import Functionals, OfFunctionals, check_smooth
+from kernax.core.functionals import check_smooth
 from kernax.core.functions import as_module
 from kernax.core.kernel import AbstractKernel, as_kernel
-from kernax.core.numerics import vectors
+from kernax.core.numerics import dot, vectors
 from kernax.core.preparation import check_points
 from kernax.core.sharding import compiled, varying_alike
 
@@ -66,16 +66,26 @@ class ScoredSteinKernel(AbstractKernel):
     kernel: AbstractKernel
 
     def __call__(self, x, z):
-        of_functionals = OfFunctionals(self.kernel)
-        return jnp.sum(jax.vmap(of_functionals)(_operators(*x), _operators(*z)))
+        (x, of_x) = x
+        (z, of_z) = z
+        value, (in_x, in_z) = jax.value_and_grad(self.kernel, (0, 1))(x, z)
+        slopes = dot(of_x, in_z) + dot(of_z, in_x)
+        total = _trace(self.kernel, x, z) + slopes + value * dot(of_x, of_z)
+        return jnp.where(check_smooth(self.kernel), total, jnp.nan)
 
 
-def _operators(x: Float[Array, " d"], score: Float[Array, " d"]) -> Functionals:
-    """`f -> s_a f(x) + df/dx_a (x)`, one for each dimension a."""
-    d = len(x)
-    nodes = jnp.broadcast_to(x, (d, 1, d))
-    directions = jnp.eye(d, dtype=x.dtype)[:, None]
-    return varying_alike(Functionals(nodes, score[:, None], directions))
+def _trace(kernel: AbstractKernel, x: Float[Array, " d"], z: Float[Array, " d"]) -> Array:
+    """`sum_a d^2 k / dx_a dz_a`.
+
+    By two derivatives in each direction: a pair holds d numbers, not a matrix of them.
+    """
+
+    def along(a: Float[Array, " d"]) -> Array:
+        in_x = lambda z: jax.jvp(lambda x: kernel(x, z), (x,), (a,))[1]
+        return jax.jvp(in_x, (z,), (a,))[1]
+
+    directions, _ = varying_alike((jnp.eye(len(x), dtype=x.dtype), (x, z)))
+    return jnp.sum(jax.vmap(along)(directions))
 
 
 @compiled
