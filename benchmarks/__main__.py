@@ -25,6 +25,7 @@ NAMES = (
     "machines",
     "strings",
     "components",
+    "samples",
     "startup",
 )
 

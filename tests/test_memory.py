@@ -51,6 +51,8 @@ VERBS = {
         RBF, X, y, 0.1, weights=w
     ),
     "leave_one_out": lambda X, y, w: kernax.leave_one_out(RBF, X, y, 0.1, weights=w, bias=True),
+    "herding": lambda X, y, w: kernax.samples.herding(RBF, X, 50, weights=w, throw=False),
+    "thin": lambda X, y, w: kernax.samples.thin(RBF, X, 3, key=jax.random.key(0), throw=False),
     "eigenpairs": lambda X, y, w: kernax.eigenpairs(RBF, X, 5),
     "empirical_features": lambda X, y, w: kernax.empirical_features(RBF, X),
     "isotonic": lambda X, y, w: kernax.calibration.isotonic(y, jnp.sign(y), weights=w),

@@ -31,6 +31,8 @@ _MATRICES = {
     "kernel_discriminant": 4.1,
     "kernel_kmeans": 1.3,
     "spectral_clustering": 3.3,
+    "herding": 1.05,
+    "thin": 1.6,
     "empirical_features": 3.1,
     "isotonic": 3.2,  # matrices of sums between two values
     "sample": 3.4,
