@@ -24,6 +24,8 @@ NAMES = (
     "matrix_free",
     "machines",
     "strings",
+    "components",
+    "samples",
     "startup",
 )
 

@@ -1,5 +1,6 @@
-"""Samples as points of a kernel's space: their means, the distances between these, and permutation
-tests of whether two samples come from one distribution and of whether pairs are independent.
+"""Samples as points of a kernel's space: their means, the distances between these, tests of whether
+two samples come from one distribution, a sample from a density, and whether pairs are independent,
+and few points that stand for many.
 """
 
 from kernax.unsupervised.embedding import (
@@ -10,6 +11,10 @@ from kernax.unsupervised.embedding import (
     mean_embedding,
     two_sample_test,
 )
+from kernax.unsupervised.goodness_of_fit import goodness_of_fit_test, stein_discrepancy
+from kernax.unsupervised.herding import herding, stein_thin
+from kernax.unsupervised.subsample import Subsample
+from kernax.unsupervised.thinning import thin
 
 __all__ = [
     "mean_embedding",
@@ -17,5 +22,11 @@ __all__ = [
     "two_sample_test",
     "hsic",
     "independence_test",
+    "stein_discrepancy",
+    "goodness_of_fit_test",
+    "herding",
+    "thin",
+    "stein_thin",
     "PermutationTest",
+    "Subsample",
 ]

@@ -59,7 +59,7 @@ CORE = (
         "priors",
     ),
     ("gram", "factors", "quadrature", "quasi_random", "functionals", "draws"),
-    ("task", "solvers", "low_rank"),
+    ("task", "solvers", "low_rank", "stein"),
     ("linalg", "conjugate_gradient"),
     ("inverse", "refinement"),
     ("density", "newton", "softmax_hessian"),

@@ -51,6 +51,8 @@ VERBS = {
         RBF, X, y, 0.1, weights=w
     ),
     "leave_one_out": lambda X, y, w: kernax.leave_one_out(RBF, X, y, 0.1, weights=w, bias=True),
+    "herding": lambda X, y, w: kernax.samples.herding(RBF, X, 50, weights=w, throw=False),
+    "thin": lambda X, y, w: kernax.samples.thin(RBF, X, 3, key=jax.random.key(0), throw=False),
     "eigenpairs": lambda X, y, w: kernax.eigenpairs(RBF, X, 5),
     "empirical_features": lambda X, y, w: kernax.empirical_features(RBF, X),
     "isotonic": lambda X, y, w: kernax.calibration.isotonic(y, jnp.sign(y), weights=w),
@@ -59,6 +61,19 @@ VERBS = {
     ),
     "condition": lambda X, y, w: kernax.condition(
         kernax.GaussianProcess(RBF), X, y, 0.1, weights=w, throw=False
+    ),
+    "kernel_pca": lambda X, y, w: kernax.kernel_pca(RBF, X, 3, weights=w, throw=False),
+    "kernel_cca": lambda X, y, w: kernax.kernel_cca(
+        RBF, X, RBF, X[::-1], 3, 0.1, weights=w, throw=False
+    ),
+    "kernel_discriminant": lambda X, y, w: kernax.kernel_discriminant(
+        RBF, X, y, 0.1, weights=w, throw=False
+    ),
+    "kernel_kmeans": lambda X, y, w: kernax.kernel_kmeans(
+        RBF, X, 3, key=jax.random.key(0), weights=w, throw=False
+    ),
+    "spectral_clustering": lambda X, y, w: kernax.spectral_clustering(
+        RBF, X, 3, key=jax.random.key(0), weights=w, throw=False
     ),
 } | {verb.__name__: approximated(verb) for verb in APPROXIMATIONS}
 

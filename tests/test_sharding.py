@@ -116,6 +116,17 @@ def correlated(w):
     return jnp.append(found.correlations, found.second(T[:1]))
 
 
+def log_normal(x):
+    return -jnp.sum(x**2) / 2
+
+
+def fit(w):
+    found = kernax.samples.goodness_of_fit_test(
+        RBF, X * w[:, None], log_normal, bootstraps=9, key=KEY
+    )
+    return jnp.append(found.null, found.p_value)
+
+
 def pre_image(w):
     return kernax.pre_image(kernax.samples.mean_embedding(RBF, X, weights=w)).value
 
@@ -197,6 +208,14 @@ SLOW |= {
     ),
     "cuts": lambda w: kernax.spectral_clustering(RBF, X, 2, key=KEY, weights=w).value.values,
     "pre-image": pre_image,
+    "Stein discrepancy": lambda w: kernax.samples.stein_discrepancy(RBF, X, log_normal, weights=w),
+    "herding": lambda w: kernax.samples.herding(RBF, X, 4, weights=w).value.discrepancy,
+    "thinning": lambda w: (
+        kernax.samples.thin(RBF, X[:8] * w[:8, None], 2, key=KEY).value.discrepancy
+    ),
+    "Stein thinning": lambda w: (
+        kernax.samples.stein_thin(RBF, X * w[:, None], log_normal, 4).value.discrepancy
+    ),
 }
 STEPS = {  # without a derivative
     "soft clusters": clustered,
@@ -224,6 +243,10 @@ STEPS = {  # without a derivative
         kernax.samples.independence_test(
             RBF, RBF, X * w[:, None], X, permutations=9, key=KEY
         ).p_value
+    ),
+    "test of fit": fit,
+    "herded points": lambda w: (
+        kernax.samples.herding(RBF, X, 4, weights=w, replace=False).value.indices
     ),
     "minimise": learned,
     "multi_start": learned_from_two_starts,

@@ -160,3 +160,31 @@ def test_a_decay_is_learned_through_a_machine():
     start = kernax.Normalised(kernax.Subsequence(2, 0.9))
     solution = kernax.minimise(loss, start, optax.adam(0.1), 5, args=(X,))
     assert solution.stats["loss"] < loss(start, X)
+
+
+@pytest.mark.slow
+@needs_x64
+@pytest.mark.parametrize("kind", POINTS)
+def test_points_of_any_kind_are_herded_and_thinned(kind):
+    """The choices and discrepancies of the Gram matrix, and the derivative in the kernel."""
+    X, kernel = POINTS[kind]()
+    rows = np.arange(8, dtype=np.int32)
+
+    def both(kernel, X):
+        herded = kernax.samples.herding(kernel, X, 3, throw=False).value
+        return herded, kernax.samples.thin(kernel, X, 1, key=jax.random.key(0), throw=False).value
+
+    chosen = jax.jit(lambda p: both(kernel(p), X))(PARAMETER)
+    K = kernax.gram(kernel(PARAMETER), X)
+    of_gram = jax.jit(both)(kernax.Precomputed(K), rows)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), chosen, of_gram)
+    picked = chosen[1].indices
+    np.testing.assert_allclose(
+        kernax.gram(kernel(PARAMETER), chosen[1].of(X)), K[picked][:, picked], atol=1e-12
+    )
+    sloped = jax.jit(jax.value_and_grad(lambda p: both(kernel(p), X)[0].discrepancy))
+    h = 1e-5
+    ahead, behind = (sloped(PARAMETER + step)[0] for step in (h, -h))
+    np.testing.assert_allclose(
+        sloped(PARAMETER)[1], (ahead - behind) / (2 * h), rtol=1e-5, atol=1e-8
+    )

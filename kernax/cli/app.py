@@ -16,6 +16,7 @@ from rich.console import Console
 from kernax.cli import options
 from kernax.cli.answers import answer_columns, summary
 from kernax.cli.classify import classify
+from kernax.cli.cluster import Clusters
 from kernax.cli.cluster import cluster as find_clusters
 from kernax.cli.console import (
     check_picture,
@@ -352,11 +353,16 @@ def cluster(
             draw_clusters(plot, found)
             console.print(f"picture: {plot}", markup=False)
         if out is not None:
-            labels = [str(label + 1) for label in found.labels]
-            columns = {name: list(cells) for name, cells in kept.items()} | {CLUSTER: labels}
-            text = _as_csv(columns)
-            write_whole(out, lambda path: path.write_text(text, encoding="utf-8"))
+            _write_clusters(out, found, kept)
             console.print(f"clusters: {out}", markup=False)
+
+
+def _write_clusters(out: Path, found: Clusters, kept: dict[str, tuple[str, ...]]) -> None:
+    """Writes the columns to keep, and the number of the cluster of each row, from 1 on."""
+    columns = {name: list(cells) for name, cells in kept.items()}
+    columns[CLUSTER] = [str(label + 1) for label in found.labels]
+    text = _as_csv(columns)
+    write_whole(out, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def _check_kept(kept: dict[str, tuple[str, ...]], data: Path) -> None:

@@ -96,7 +96,8 @@ def summary(found: Clusters, table: Table) -> tuple[tuple[str, ...], list[tuple[
     """A header and a row for each cluster: its size, means of the columns that differ most, and a
     typical text.
     """
-    X = table.X[:, [table.columns.index(name) for name in found.inputs.columns]]
+    places = [table.columns.index(name) for name in found.inputs.columns]
+    X = table.X[:, places]
     told_apart = _apart(X, found)
     X = X[:, told_apart]
     means = [f"mean {found.inputs.columns[place]}" for place in told_apart]
@@ -134,6 +135,7 @@ def _typical(found: Clusters, table: Table, rows: Int[np.ndarray, " m"]) -> str:
     inside = jax.tree.map(lambda leaf: leaf[rows], found.points)
     K = np.asarray(gram(found.kernel, inside))
     roots = np.sqrt(np.maximum(np.diag(K), np.finfo(float).tiny))
-    place = int(np.argmax(np.sum(K / roots[:, None] / roots[None, :], 1)))
+    cosines = K / roots[:, None] / roots[None, :]
+    place = int(np.argmax(cosines.sum(1)))
     (column,) = table.texts
     return quoted(column.cells[rows[place]])

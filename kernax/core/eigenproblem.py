@@ -13,7 +13,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.batching import one_by_one
@@ -22,6 +21,7 @@ from kernax.core.krylov import leading_by_products, width_of_block
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.sharding import varying_alike
 from kernax.core.solution import RESULTS, first_that_holds
+from kernax.core.solves import solve_by_products
 from kernax.core.weights import AbstractWeights
 
 MOST_DENSE = 3000  # points, beyond which only the leading eigenvectors are computed by default
@@ -55,6 +55,11 @@ class AbstractProblem(eqx.Module):
         """A number that rounding errors of `S^T K S` are relative to, beside its largest
         eigenvalue.
         """
+
+    def symmetric_mv(self, U: Float[Array, "r p"]) -> Float[Array, "r p"]:
+        """`S^T K S U`."""
+        inside = self.inner(self.root(U))
+        return self.root_transposed(inside)
 
 
 class WeightedGram(AbstractProblem):
@@ -138,6 +143,10 @@ class Report(eqx.Module):
         largest = jnp.maximum(self.residual, residual)
         return Report(largest, self.rank, self.least, self.steps)
 
+    def is_finite(self) -> Bool[Array, ""]:
+        """Whether eigenvalues and vectors are numbers."""
+        return jnp.isfinite(self.residual) & jnp.isfinite(self.least)
+
     def figures(self) -> dict[str, Array]:
         """For the stats of a verb."""
         return {"rank": self.rank, "residual": self.residual}
@@ -173,8 +182,7 @@ def _solved(problem: AbstractProblem, *, count: int, max_steps: int | None) -> _
     noise = zero_below(values[0], problem.scale(), len(U))
     kept = values > noise
     held = jnp.where(kept, values, 0)
-    every = problem.root(U * _inverse_roots(held)[None, :])
-    every = every * _signs(every)[None, :]
+    every = _with_signs(problem.root(U * _inverse_roots(held)[None, :]))
     leading = Pairs(
         coefficients=every[:, :count],
         quotient=jnp.diag(held[:count]),
@@ -203,17 +211,12 @@ def _by_products(
     count: int, max_steps: int, problem: AbstractProblem
 ) -> tuple[Array, Array, Array]:
     """The leading eigenvalues of `S^T K S`, descending, its eigenvectors, and the steps taken."""
-
-    def multiply(U: Array) -> Array:
-        inside = problem.inner(problem.root(U))
-        return problem.root_transposed(inside)
-
     diagonal = jax.eval_shape(lambda: jnp.diagonal(problem.symmetric()))
     shape = (diagonal.size, width_of_block(count))
     start = jax.random.normal(jax.random.key(0), shape, diagonal.dtype)
     rtol = accuracy(diagonal.dtype)
     start, _ = varying_alike((start, problem))
-    found = leading_by_products(multiply, start, count, rtol, max_steps)
+    found = leading_by_products(problem.symmetric_mv, start, count, rtol, max_steps)
     return found.values[:count], found.vectors[:, :count], found.steps
 
 
@@ -224,15 +227,15 @@ def accuracy(dtype: jnp.dtype) -> float:
     return 1e-9 if dtype == jnp.float64 else 1e-5
 
 
-def _signs(A: Float[Array, "n m"]) -> Float[Array, " m"]:
-    """+1 or -1 for each column, by which its largest entry becomes positive.
+def _with_signs(A: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """The columns, each with the sign by which its largest entry is positive.
 
     Of entries that are as large up to rounding, the first one counts.
     """
     size = jnp.abs(A)
     ties = size >= (1 - jnp.sqrt(eps_of(A))) * jnp.max(size, 0, keepdims=True)
     largest = jnp.take_along_axis(A, jnp.argmax(ties, 0)[None, :], 0)[0]
-    return jnp.where(largest < 0, -1, 1).astype(A.dtype)
+    return jnp.where(largest < 0, -1, 1).astype(A.dtype)[None, :] * A
 
 
 def _residual(problem: AbstractProblem, pairs: Pairs) -> Float[Array, ""]:
@@ -324,17 +327,7 @@ def _solved_outside(
 ) -> Float[Array, " n"]:
     """`(value - W K)^-1 rhs` among vectors without a part along those held; NaN where it fails."""
     outside = _Outside(problem, held, value)
-    operator = lx.FunctionLinearOperator(outside, jax.eval_shape(lambda: rhs))
-    tol = accuracy(rhs.dtype)
-    solver = lx.GMRES(
-        rtol=tol,
-        atol=tol,
-        restart=30,
-        max_steps=300,
-    )
-    solution = lx.linear_solve(operator, rhs, solver, throw=False)
-    sound = solution.result == lx.RESULTS.successful
-    return jnp.where(sound, solution.value, jnp.nan)
+    return solve_by_products(outside, rhs, accuracy(rhs.dtype), restart=30, max_steps=300)
 
 
 class _Outside(eqx.Module):
@@ -387,13 +380,11 @@ def ending_of(
     problem: AbstractProblem, report: Report, pairs: Pairs, finite: Array, *, truncated: bool
 ) -> Any:
     """How the computation of eigenpairs ended, by their residual."""
-    residual = report.residual
-    finite = finite & jnp.isfinite(residual) & jnp.isfinite(report.least)
     scale = stopped(problem).scale()
     noise = zero_below(pairs.values[0], scale, len(pairs.coefficients))
-    large = ~(residual <= 10 * accuracy(residual.dtype))
+    large = ~(report.residual <= 10 * accuracy(noise.dtype))
     endings = (
-        (~finite, RESULTS.nonfinite),
+        (~(finite & report.is_finite()), RESULTS.nonfinite),
         (report.least < -noise, RESULTS.not_psd),
         (large, RESULTS.max_steps_reached if truncated else RESULTS.inaccurate),
     )

@@ -181,14 +181,14 @@ class OfFunctionals(AbstractKernel):
         value = applied(x, lambda u: applied(z, lambda v: self.kernel(u, v)))
         if not (_has_directions(x) or _has_directions(z)):
             return value
-        return jnp.where(_check_smooth(self.kernel), value, jnp.nan)
+        return jnp.where(check_smooth(self.kernel), value, jnp.nan)
 
 
 def _has_directions(x: PyTree) -> bool:
     return isinstance(x, Functionals) and x.has_derivatives
 
 
-def _check_smooth(kernel: AbstractKernel) -> ArrayLike:
+def check_smooth(kernel: AbstractKernel) -> ArrayLike:
     """Whether functions of a kernel have derivatives. Raises ValueError where they are known not
     to.
     """
@@ -233,7 +233,7 @@ def _(kernel: OfFunctionals) -> tuple[AbstractKernel, ...] | None:
 def _(kernel: OfFunctionals, X: PyTree) -> None:
     if isinstance(X, Functionals):
         if X.has_derivatives:
-            _check_smooth(kernel.kernel)
+            check_smooth(kernel.kernel)
         X = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), X.nodes)
     check_points(kernel.kernel, X)
 

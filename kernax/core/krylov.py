@@ -41,6 +41,14 @@ class _Basis(eqx.Module):
     products: Float[Array, "n m"]
     block: Float[Array, "n b"]
 
+    def extended(self, i: Int[Array, ""], multiply: Multiply) -> "_Basis":
+        """The basis with the block as its i-th one, and the next block."""
+        place = (0, i * self.block.shape[1])
+        product = multiply(self.block)
+        Q = lax.dynamic_update_slice(self.Q, self.block, place)
+        products = lax.dynamic_update_slice(self.products, product, place)
+        return _Basis(Q, products, _orthogonal(Q, product))
+
 
 def width_of_block(count: int) -> int:
     """The columns of a block, for so many eigenvectors."""
@@ -97,17 +105,9 @@ def leading_by_products(
 def _grown(multiply: Multiply, vectors: Float[Array, "n b"], blocks: int) -> _Basis:
     """The basis of `U, M U, ...`."""
     n, width = vectors.shape
-
-    def add(i: Array, basis: _Basis) -> _Basis:
-        place = (0, i * width)
-        product = multiply(basis.block)
-        Q = lax.dynamic_update_slice(basis.Q, basis.block, place)
-        products = lax.dynamic_update_slice(basis.products, product, place)
-        return _Basis(Q, products, _orthogonal(Q, product))
-
     nothing = jnp.zeros((n, blocks * width), vectors.dtype)
     start = _Basis(nothing, nothing, vectors)
-    return for_loop(blocks, add, start)
+    return for_loop(blocks, lambda i, basis: basis.extended(i, multiply), start)
 
 
 def _orthogonal(Q: Float[Array, "n m"], block: Float[Array, "n b"]) -> Float[Array, "n b"]:
@@ -126,10 +126,7 @@ def _orthogonal(Q: Float[Array, "n m"], block: Float[Array, "n b"]) -> Float[Arr
 
 def _best_of(basis: _Basis, width: int, steps: Int[Array, ""]) -> Ritz:
     """The leading Ritz pairs of a basis."""
-    inside = matmul(basis.Q.T, basis.products)
-    values, turns = jnp.linalg.eigh((inside + inside.T) / 2)
-    values = values[::-1][:width]
-    turns = turns[:, ::-1][:, :width]
+    values, turns = _largest(matmul(basis.Q.T, basis.products), width)
     vectors = matmul(basis.Q, turns)
     off = matmul(basis.products, turns) - vectors * values[None, :]
     return Ritz(
@@ -138,3 +135,11 @@ def _best_of(basis: _Basis, width: int, steps: Int[Array, ""]) -> Ritz:
         residuals=jnp.linalg.norm(off, axis=0),
         steps=steps,
     )
+
+
+def _largest(M: Float[Array, "m m"], count: int) -> tuple[Float[Array, " b"], Float[Array, "m b"]]:
+    """The largest eigenvalues of a matrix that is symmetric up to rounding, descending, and their
+    eigenvectors.
+    """
+    values, vectors = jnp.linalg.eigh((M + M.T) / 2)
+    return values[::-1][:count], vectors[:, ::-1][:, :count]

@@ -1,9 +1,12 @@
-"""Solutions with dense square matrices, triangular ones and by elimination, with derivatives."""
+"""Solutions with dense square matrices, triangular ones and by elimination, with derivatives, and
+of linear systems that are known by products.
+"""
 
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import lineax as lx
 from jax import lax
 from jax.scipy.linalg import lu_factor, lu_solve, solve_triangular
 from jaxtyping import Array, Float
@@ -45,6 +48,17 @@ def solve_by_lu(A: Float[Array, "n n"], B: Float[Array, "n *p"]) -> Float[Array,
         return lambda _, B: one_by_one(by_lapack, lax.stop_gradient(A), B)
 
     return lax.custom_linear_solve(lambda x: matmul(A, x), B, solve(0), solve(1))
+
+
+def solve_by_products(
+    multiply: Callable[[Array], Array], rhs: Array, tol: float, *, restart: int, max_steps: int
+) -> Array:
+    """The x of `multiply(x) = rhs`, of any linear function, by GMRES; NaN where it fails."""
+    operator = lx.FunctionLinearOperator(multiply, jax.eval_shape(lambda: rhs))
+    solver = lx.GMRES(rtol=tol, atol=tol, restart=restart, max_steps=max_steps)
+    solution = lx.linear_solve(operator, rhs, solver, throw=False)
+    sound = solution.result == lx.RESULTS.successful
+    return jnp.where(sound, solution.value, jnp.nan)
 
 
 @jax.custom_jvp

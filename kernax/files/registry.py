@@ -19,6 +19,7 @@ from kernax.unsupervised.canonical_correlations import CanonicalPairs
 from kernax.unsupervised.kernel_kmeans import KernelClusters
 from kernax.unsupervised.principal_components import PrincipalComponents
 from kernax.unsupervised.spectral_clustering import SpectralClusters
+from kernax.unsupervised.subsample import Subsample
 
 Thing = TypeVar("Thing")
 _registered: dict[str, Any] = {}
@@ -122,6 +123,7 @@ def own_classes() -> dict[str, type]:
     own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
     own += [ApproximatePosterior, Logistic, Poisson]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
+    own += [Subsample]
     return {cls.__name__: cls for cls in own}
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from kernax.core.features import FeatureMap
 from kernax.core.functionals import OfFunctionals
 from kernax.core.kernel import Constant, Power, Product, Scaled, Sum
+from kernax.core.stein import SteinKernel
 from kernax.kernels import draws as draws  # which registers them with core
 from kernax.kernels.combinators import (
     Centred,
@@ -73,6 +74,10 @@ def _two_bends(rates, x):
 
 def _log_bell(centre, x):
     return -jnp.sum(jnp.cosh(x - centre))
+
+
+def _log_quartic(x):
+    return -jnp.sum(x**4)
 
 
 FAMILIES: dict[str, tuple[Entry, ...]] = {
@@ -201,6 +206,14 @@ FAMILIES: dict[str, tuple[Entry, ...]] = {
     ),
     "Kernels of linear functionals": (
         Entry(OfFunctionals, Points.FUNCTIONALS, lambda: [OfFunctionals(RBF([0.8, 2.0]))]),
+        Entry(
+            SteinKernel,
+            Points.VECTORS,
+            lambda: [
+                SteinKernel(RBF([0.8, 2.0]), Custom(_log_bell, jnp.array([0.5, -0.3]))),
+                SteinKernel(RationalQuadratic(1.2, 0.5), _log_quartic),
+            ],
+        ),
     ),
     "Kernels of functions": (
         Entry(

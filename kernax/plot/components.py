@@ -63,8 +63,6 @@ def component_fields(
         _draw_groups(ax, points, labels)
         name_axes(ax, *names)
         title_axes(ax, f"{title} {j + 1}")
-        quieten(ax)
-        ax.grid(visible=False)
     return axes
 
 
@@ -135,12 +133,13 @@ def _draw_field(ax: "Axes", grid: list[np.ndarray], values: np.ndarray) -> None:
     levels = np.linspace(-most, most, _LEVELS).tolist()
     ax.contourf(*grid, values, levels=levels, cmap=tints, alpha=0.75)
     ax.contour(*grid, values, levels=[0.0], colors=[INK], linewidths=0.9)
+    quieten(ax)
+    ax.grid(visible=False)
 
 
 def _draw_groups(ax: "Axes", points: np.ndarray, labels: Any) -> None:
     """A dot for each point, in the colour of its label."""
-    size = dot_size(len(points), total=2000.0, least=6.0, most=26.0)
-    style: dict[str, Any] = {"s": size, "edgecolors": "white", "linewidths": 0.4, "zorder": 3}
+    style = _dots(len(points))
     if labels is None:
         ax.scatter(*points.T, color=INK, **style)
         return
@@ -148,6 +147,12 @@ def _draw_groups(ax: "Axes", points: np.ndarray, labels: Any) -> None:
     for i, name in enumerate(np.unique(labels)):
         of_group = points[labels == name]
         ax.scatter(*of_group.T, color=COLOURS[i], label=plain(str(name)), **style)
+
+
+def _dots(n: int) -> dict[str, Any]:
+    """How n dots are drawn."""
+    size = dot_size(n, total=2000.0, least=6.0, most=26.0)
+    return {"s": size, "edgecolors": "white", "linewidths": 0.4, "zorder": 3}
 
 
 def _checked_labels(labels: Any, n: int) -> np.ndarray:

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import ArrayLike
 
-from kernax.plot.style import COLOURS, INK, columns, legend_inside, name_axes, quieten, wide_axes
+from kernax.plot.style import (
+    COLOURS,
+    INK,
+    columns,
+    legend_inside,
+    name_axes,
+    plain,
+    quieten,
+    wide_axes,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +25,7 @@ def mistakes_over_time(
     mistakes: Mapping[str, ArrayLike],
     *,
     bound: float | None = None,
-    changes: Sequence[float] = (),
+    changes: Sequence[float | int] = (),
     ax: "Axes | None" = None,
 ) -> "Axes":
     """How many mistakes learners had made after each point of a stream.
@@ -30,24 +39,30 @@ def mistakes_over_time(
 
     Raises ValueError for no learner, streams of different length, and what is neither zero nor one.
     """
+    curves = _checked(mistakes)
+    ax = wide_axes() if ax is None else ax
+    for i, (name, wrong) in enumerate(curves.items()):
+        colour = COLOURS[i % len(COLOURS)]
+        seen = 1 + np.arange(len(wrong))
+        ax.plot(seen, np.cumsum(wrong), lw=1.6, color=colour, label=plain(name))
+        ax.set_xlim(1, len(wrong))
+    if bound is not None:
+        ax.axhline(bound, linestyle="dashed", linewidth=0.9, color=INK, label="bound")
+    for place in changes:
+        ax.axvline(float(place), linestyle="dotted", linewidth=0.9, color=INK)
+    ax.set_ylim(bottom=0)
+    name_axes(ax, "points seen", "mistakes")
+    quieten(ax)
+    legend_inside(ax)
+    return ax
+
+
+def _checked(mistakes: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The mistakes as zeros and ones. Raises ValueError for anything else."""
     if not mistakes:
         raise ValueError("mistakes must name at least one learner, but is empty")
     curves = columns(**{name: np.asarray(wrong, float) for name, wrong in mistakes.items()})
     for name, wrong in zip(mistakes, curves):
         if not np.all((wrong == 0) | (wrong == 1)):
             raise ValueError(f"mistakes of {name} must be zeros and ones, one for each point")
-    ax = wide_axes() if ax is None else ax
-    for i, (name, wrong) in enumerate(zip(mistakes, curves)):
-        colour = COLOURS[i % len(COLOURS)]
-        ax.plot(1 + np.arange(len(wrong)), np.cumsum(wrong), lw=1.6, color=colour, label=name)
-    style: dict[str, Any] = {"color": INK, "linewidth": 0.9}
-    if bound is not None:
-        ax.axhline(bound, linestyle="dashed", label="bound", **style)
-    for place in changes:
-        ax.axvline(float(place), linestyle="dotted", **style)
-    ax.set_xlim(1, max(len(wrong) for wrong in curves))
-    ax.set_ylim(bottom=0)
-    name_axes(ax, "points seen", "mistakes")
-    quieten(ax)
-    legend_inside(ax)
-    return ax
+    return dict(zip(mistakes, curves))

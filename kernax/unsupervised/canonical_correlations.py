@@ -1,5 +1,7 @@
 """Kernel canonical correlation analysis."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
@@ -7,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 from kernax.core.batching import one_by_one
 from kernax.core.boundary import cast, count
 from kernax.core.density import factor_of
-from kernax.core.eigenproblem import AbstractProblem, ending_of, leading_pairs
+from kernax.core.eigenproblem import AbstractProblem, Pairs, Report, ending_of, leading_pairs
 from kernax.core.expansion import KernelExpansion
 from kernax.core.factors import AbstractFactor
 from kernax.core.intervals import POSITIVE
@@ -77,18 +79,22 @@ def kernel_cca(
             BreakdownError, MemoryBudgetError.
     """
     first = check_task("kernel_cca", kernel_x, X, None, weights)
-    second = check_task("kernel_cca", kernel_z, Z, None, weights if count(Z) == first.n else None)
-    if second.n != first.n:
-        raise ValueError(
-            f"X and Z must hold n points each, in pairs, but hold {first.n} and {second.n}"
-        )
+    _check_pairs(first.n, count(Z))
+    second = check_task("kernel_cca", kernel_z, Z, None, weights)
     components = check_count(components, "components")
     if components > first.n:
         raise ValueError(f"components must be at most {first.n}, the number of pairs")
     first, second = _of_one_precision(first, second)
     ridge = first.scalar(ridge, "ridge", POSITIVE)
     solution = _kernel_cca(first, second, ridge, components)
-    return finish(solution, throw, "kernel_cca: a larger ridge or rescaled inputs may help.")
+    hint = "kernel_cca: a larger ridge or rescaled inputs may help."
+    return finish(solution, throw, hint)
+
+
+def _check_pairs(n: int, m: int) -> None:
+    """Raises ValueError for stacks of different lengths."""
+    if n != m:
+        raise ValueError(f"X and Z must hold n points each, in pairs, but hold {n} and {m}")
 
 
 def _of_one_precision(first: Task, second: Task) -> tuple[Task, Task]:
@@ -194,6 +200,40 @@ def _basis(view: _View, ridge: Array) -> Float[Array, "n n"]:
     return vectors * jnp.sqrt(shrunk)[None, :]
 
 
+class _Coefficients(eqx.Module):
+    """Those of the functions of both views, a column for each pair.
+
+    Attributes:
+        first, second: A and B.
+        correlations: of the pairs.
+    """
+
+    first: Float[Array, "n c"]
+    second: Float[Array, "n c"]
+    correlations: Float[Array, " c"]
+
+    @staticmethod
+    def of(problem: _Correlation, pairs: Pairs) -> "_Coefficients":
+        """`A = T_K^-1 W H_K z` and, from the values of the first functions, B alike."""
+        correlations = safe_sqrt(pairs.values)
+        of_first = problem.weights.times(problem.first.smoothed(pairs.coefficients))
+        B = problem.second.coefficients(of_first / positive_or_one(correlations)[None, :])
+        return _Coefficients(
+            first=problem.first.coefficients(pairs.coefficients),
+            second=B,
+            correlations=correlations,
+        )
+
+    def residual(self, problem: _Correlation) -> Float[Array, ""]:
+        """The larger one of both views."""
+        of_first = problem.first.values(self.first)
+        of_second = problem.second.values(self.second)
+        return jnp.maximum(
+            problem.first.residual(self.first, of_second, self.correlations),
+            problem.second.residual(self.second, of_first, self.correlations),
+        )
+
+
 @compiled
 def _kernel_cca(first, second, ridge, components):
     """The pairs of functions, with how their computation ended."""
@@ -201,22 +241,24 @@ def _kernel_cca(first, second, ridge, components):
     other = _View.of(second, first.weights, ridge)
     problem = _Correlation(view, other, stopped(_basis(other, ridge)))
     pairs, report = leading_pairs(problem, components)
-    correlations = safe_sqrt(pairs.values)
-    values = first.weights.times(view.smoothed(pairs.coefficients))
-    A = view.coefficients(pairs.coefficients)
-    B = other.coefficients(values / positive_or_one(correlations)[None, :])
-    of_first = view.residual(A, other.values(B), correlations)
-    of_second = other.residual(B, view.values(A), correlations)
-    report = report.with_residual(stopped(jnp.maximum(of_first, of_second)))
-    finite = is_finite(view.system.gram) & is_finite(other.system.gram)
-    result = ending_of(problem, report, pairs, finite, truncated=False)
-    vague = (view.is_too_small(ridge) | other.is_too_small(ridge)) & finite
-    result = RESULTS.where(vague, RESULTS.inaccurate, result)
-    A, B, correlations = void_unless_known((A, B, correlations), result)
+    coefficients = _Coefficients.of(problem, pairs)
+    report = report.with_residual(stopped(coefficients.residual(problem)))
+    result = _ending(problem, report, pairs, ridge)
+    coefficients = void_unless_known(coefficients, result)
     value = CanonicalPairs(
-        first=view.centred.expansion(first, A),
-        second=other.centred.expansion(second, B),
-        correlations=correlations,
+        first=view.centred.expansion(first, coefficients.first),
+        second=other.centred.expansion(second, coefficients.second),
+        correlations=coefficients.correlations,
     )
     jitter = jnp.maximum(view.factor.jitter, other.factor.jitter)
     return Solution(value, result, report.figures() | {"jitter": jitter})
+
+
+def _ending(problem: _Correlation, report: Report, pairs: Pairs, ridge: Array) -> Any:
+    """A word of `RESULTS`: `inaccurate` where the ridge is within the rounding of a view."""
+    first = problem.first
+    second = problem.second
+    finite = is_finite(first.system.gram) & is_finite(second.system.gram)
+    result = ending_of(problem, report, pairs, finite, truncated=False)
+    too_small = first.is_too_small(ridge) | second.is_too_small(ridge)
+    return RESULTS.where(too_small & finite, RESULTS.inaccurate, result)

@@ -10,7 +10,7 @@ from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.sharding import for_loop, varying_alike, while_loop
 from kernax.core.solution import RESULTS, first_that_holds
 from kernax.unsupervised.kernel_kmeans import Memberships
-from kernax.unsupervised.means_of_clusters import in_order, one_hot
+from kernax.unsupervised.means_of_clusters import in_order, member, one_hot
 
 
 class _Rotation(eqx.Module):
@@ -37,16 +37,13 @@ def closest_partition(
     """The partition that is closest to a rotation of the rows, brought to length one; the best of
     several starts.
     """
-    E = stopped(embedding)
-    lengths = jnp.linalg.norm(E, axis=1)
-    E = E / positive_or_one(lengths)[:, None]
+    E = _of_length_one(stopped(embedding))
 
     def run(key: PRNGKeyArray) -> _Rotation:
         return _rotated(E, key, max_steps)
 
     ends = jax.vmap(run)(jax.random.split(key, starts))
-    best = jnp.argmax(ends.closeness)
-    end = jax.tree.map(lambda leaf: leaf[best], ends)
+    end = member(ends, jnp.argmax(ends.closeness))
     labels = in_order(end.labels, E.shape[1])
     endings = (
         (~jnp.isfinite(end.closeness), RESULTS.nonfinite),
@@ -57,6 +54,12 @@ def closest_partition(
         result=first_that_holds(endings, RESULTS.successful),
         stats={"steps": end.steps},
     )
+
+
+def _of_length_one(E: Float[Array, "n c"]) -> Float[Array, "n c"]:
+    """Rows divided by their lengths; those of length zero stay."""
+    lengths = jnp.linalg.norm(E, axis=1)
+    return E / positive_or_one(lengths)[:, None]
 
 
 def _rotated(E: Float[Array, "n c"], key: PRNGKeyArray, max_steps: int) -> _Rotation:
@@ -81,17 +84,16 @@ def _rotated(E: Float[Array, "n c"], key: PRNGKeyArray, max_steps: int) -> _Rota
 
 def _closer(E: Float[Array, "n c"], now: _Rotation) -> _Rotation:
     """The partition that is closest to the rotated rows, and the rotation that is closest to it."""
-    values = matmul(E, now.rotation)
-    labels = jnp.argmax(values, 1).astype(jnp.int32)
+    labels = jnp.argmax(matmul(E, now.rotation), 1).astype(jnp.int32)
     Z = one_hot(labels, E.shape[1], E.dtype)
     U, sizes, V = one_by_one(jnp.linalg.svd, matmul(Z.T, E))
     closeness = jnp.sum(sizes)
-    rounding = 8 * eps_of(E) * len(E)
+    rises = closeness > now.closeness + 8 * eps_of(E) * len(E)
     return _Rotation(
         rotation=matmul(V.T, U.T),
         labels=labels,
         closeness=closeness,
-        unfinished=closeness > now.closeness + rounding,
+        unfinished=rises,
         steps=now.steps + 1,
     )
 
@@ -102,19 +104,19 @@ class _Rows(eqx.Module):
     chosen: Float[Array, "c c"]
     parallel: Float[Array, " n"]
 
+    def with_another(self, c: Array, E: Float[Array, "n c"]) -> "_Rows":
+        """With the row that is least parallel to those chosen, as the c-th."""
+        last = self.chosen[:, c - 1]
+        parallel = self.parallel + jnp.abs(matmul(E, last))
+        next_row = E[jnp.argmin(parallel)]
+        return _Rows(self.chosen.at[:, c].set(next_row), parallel)
+
 
 def _unlike_rows(E: Float[Array, "n c"], key: PRNGKeyArray) -> Float[Array, "c c"]:
     """Rows of E as columns: a random one, then each time the one least parallel to those before."""
     n, clusters = E.shape
-
-    def add(c: Array, now: _Rows) -> _Rows:
-        last = now.chosen[:, c - 1]
-        parallel = now.parallel + jnp.abs(matmul(E, last))
-        next_row = E[jnp.argmin(parallel)]
-        return _Rows(now.chosen.at[:, c].set(next_row), parallel)
-
     first = E[jax.random.randint(key, (), 0, n)]
     nothing = jnp.zeros((clusters, clusters), E.dtype)
     start = _Rows(nothing.at[:, 0].set(first), jnp.zeros(n, E.dtype))
     start, _ = varying_alike((start, E))
-    return for_loop(clusters, add, start, first=1).chosen
+    return for_loop(clusters, lambda c, now: now.with_another(c, E), start, first=1).chosen

@@ -26,14 +26,14 @@ _BUDGET = 2**22  # floats of permuted matrices held at one time
 
 
 class PermutationTest(eqx.Module):
-    """The outcome of a permutation test.
+    """The outcome of a permutation test, or of one by random signs, as `goodness_of_fit_test`.
 
     Attributes:
         statistic: that of the data, (); differentiable.
         p_value: `(1 + #{null >= statistic}) / (1 + permutations)`, (): at most a level under the
-            null hypothesis with at most that probability. Null statistics that differ from the
-            data's by rounding alone count as equal.
-        null: the statistic after each permutation, (permutations,).
+            null hypothesis with at most that probability; of random signs that holds for large
+            samples. Null statistics that differ from the data's by rounding alone count as equal.
+        null: the statistic after each permutation or draw of signs, (permutations,).
     """
 
     statistic: Float[Array, ""] = data()
@@ -176,7 +176,7 @@ def _discrepancies(
 def _two_sample_test(first, across, second, permutations, key):
     n, m = across.shape
     labels = _shuffled(jnp.arange(n + m) < n, permutations, key)
-    return _outcome(*_discrepancies(first, across, second, labels))
+    return outcome(*_discrepancies(first, across, second, labels))
 
 
 def _shuffled(row: Array, permutations: int, key: Array) -> Array:
@@ -185,14 +185,15 @@ def _shuffled(row: Array, permutations: int, key: Array) -> Array:
     return jnp.concatenate([row[None], jax.random.permutation(key, rows, axis=1, independent=True)])
 
 
-def _outcome(statistics: Array, rounding: Array) -> PermutationTest:
-    """The test, of the statistic of the data and then those of the permutations."""
+def outcome(statistics: Array, rounding: Array) -> PermutationTest:
+    """The test, of the statistic of the data and then those of the permutations or signs."""
     statistic = statistics[0]
     null = statistics[1:]
     slack = 16 * jnp.finfo(null.dtype).eps * (jnp.abs(statistic) + rounding)
     above = jnp.sum(null >= statistic - slack).astype(null.dtype)
     p_value = (1 + above) / (1 + len(null))
-    return PermutationTest(statistic, jnp.where(jnp.isfinite(statistic), p_value, jnp.nan), null)
+    known = jnp.all(jnp.isfinite(statistics))
+    return PermutationTest(statistic, jnp.where(known, p_value, jnp.nan), null)
 
 
 def _gram_of_each(
@@ -230,4 +231,4 @@ def _independence_test(K, L, permutations, key):
     statistics = lax.map(
         jax.checkpoint(value), orders, batch_size=max(1, min(permutations, _BUDGET // n**2))
     )
-    return _outcome(statistics, jnp.max(jnp.abs(K)) * jnp.max(jnp.abs(L)) / n)
+    return outcome(statistics, jnp.max(jnp.abs(K)) * jnp.max(jnp.abs(L)) / n)

@@ -196,18 +196,31 @@ def memberships_of(
     """Hard memberships, or soft ones that are reached from them."""
     end = best_partition(cloud, clusters, starts, max_steps, key)
     R = one_hot(end.labels, clusters, cloud.weights.dtype)
-    unfinished = end.unfinished
-    stats = {"objective": end.objective, "steps": end.steps}
-    stats["distinct"] = clusters - coinciding(cloud, R)
-    if temperature is not None:
-        task = SoftTask(cloud, temperature, R)
-        soft = soft_memberships(task, max_steps)
-        R = soft.memberships
-        residual = stopped(jnp.max(jnp.abs(task.renewed(R) - R)))
-        unfinished = ~(residual <= accurate_change(R.dtype))
-        stats |= {"residual": residual, "steps": soft.steps}
+    stats = {
+        "objective": end.objective,
+        "steps": end.steps,
+        "distinct": clusters - coinciding(cloud, R),
+    }
+    hard = Memberships(R, _ending(R, end.unfinished), stats)
+    if temperature is None:
+        return hard
+    return _softened(hard, SoftTask(cloud, temperature, R), max_steps)
+
+
+def _softened(hard: Memberships, task: SoftTask, max_steps: int) -> Memberships:
+    """Soft memberships, reached from hard ones."""
+    soft = soft_memberships(task, max_steps)
+    R = soft.memberships
+    residual = stopped(jnp.max(jnp.abs(task.renewed(R) - R)))
+    unfinished = ~(residual <= accurate_change(R.dtype))
+    stats = hard.stats | {"residual": residual, "steps": soft.steps}
+    return Memberships(R, _ending(R, unfinished), stats)
+
+
+def _ending(R: Float[Array, "n c"], unfinished: Array) -> Any:
+    """A word of `RESULTS`."""
     endings = (
         (~jnp.all(jnp.isfinite(R)), RESULTS.nonfinite),
         (unfinished, RESULTS.max_steps_reached),
     )
-    return Memberships(R, first_that_holds(endings, RESULTS.successful), stats)
+    return first_that_holds(endings, RESULTS.successful)

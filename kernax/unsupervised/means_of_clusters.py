@@ -7,13 +7,13 @@ phi(x_i) / sum_i w_i R_ic`.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import lineax as lx
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from kernax.core.implicit import implicit
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.operators import AbstractGram
 from kernax.core.sharding import for_loop, varying_alike, while_loop
+from kernax.core.solves import solve_by_products
 
 
 class Cloud(eqx.Module):
@@ -87,10 +87,15 @@ def best_partition(
         return lloyd(cloud, labels, clusters, max_steps)
 
     ends = jax.vmap(run)(jax.random.split(key, starts))
-    objectives = jnp.where(jnp.isnan(ends.objective), jnp.inf, ends.objective)
-    best = jnp.argmin(objectives)
-    end = jax.tree.map(lambda leaf: leaf[best], ends)
-    return eqx.tree_at(lambda end: end.labels, end, in_order(end.labels, clusters))
+    objectives = jnp.nan_to_num(ends.objective, nan=jnp.inf)
+    end = member(ends, jnp.argmin(objectives))
+    labels = in_order(end.labels, clusters)
+    return eqx.tree_at(lambda end: end.labels, end, labels)
+
+
+def member(batch: PyTree, place: Int[Array, ""]) -> PyTree:
+    """One of several results that were computed in one `vmap`."""
+    return jax.tree.map(lambda leaf: leaf[place], batch)
 
 
 def in_order(labels: Int[Array, " n"], clusters: int) -> Int[Array, " n"]:
@@ -113,6 +118,16 @@ class _Spreading(eqx.Module):
     chosen: Int[Array, " c"]
     nearest: Float[Array, " n"]
 
+    def with_another(self, c: Array, cloud: Cloud, key: PRNGKeyArray) -> "_Spreading":
+        """With the c-th point drawn."""
+        mass = cloud.weights * self.nearest
+        mass = jnp.where(jnp.sum(mass) > 0, mass, cloud.weights)
+        i = jax.random.categorical(key, jnp.log(mass)).astype(jnp.int32)
+        return _Spreading(
+            chosen=self.chosen.at[c].set(i),
+            nearest=jnp.minimum(self.nearest, cloud.distances_to(i)),
+        )
+
 
 def spread_points(cloud: Cloud, clusters: int, key: PRNGKeyArray) -> Int[Array, " c"]:
     """k-means++ (Arthur & Vassilvitskii 2007): each next point is drawn with a probability
@@ -121,13 +136,7 @@ def spread_points(cloud: Cloud, clusters: int, key: PRNGKeyArray) -> Int[Array, 
     keys = jax.random.split(key, clusters)
 
     def add(c: Array, now: _Spreading) -> _Spreading:
-        mass = cloud.weights * now.nearest
-        mass = jnp.where(jnp.sum(mass) > 0, mass, cloud.weights)
-        i = jax.random.categorical(keys[c], jnp.log(mass)).astype(jnp.int32)
-        return _Spreading(
-            chosen=now.chosen.at[c].set(i),
-            nearest=jnp.minimum(now.nearest, cloud.distances_to(i)),
-        )
+        return now.with_another(c, cloud, keys[c])
 
     start = _Spreading(
         chosen=jnp.zeros(clusters, jnp.int32),
@@ -169,12 +178,8 @@ def _nearer(cloud: Cloud, now: HardState, clusters: int) -> HardState:
     """Each point with the mean that is nearest to it."""
     R = one_hot(now.labels, clusters, cloud.weights.dtype)
     D = cloud.distances(R)
-    least = jnp.min(D, 1)
     own = jnp.take_along_axis(D, now.labels[:, None], 1)[:, 0]
-    nearest = jnp.argmin(D, 1).astype(jnp.int32)
-    closer = least < own - cloud.noise()
-    wanted = jnp.where(closer, nearest, now.labels)
-    labels = filled(cloud, wanted, clusters, least)
+    labels = _relabelled(cloud, now.labels, D, own)
     changed = (labels != now.labels) & (cloud.weights > 0)
     return HardState(
         labels=labels,
@@ -182,6 +187,19 @@ def _nearer(cloud: Cloud, now: HardState, clusters: int) -> HardState:
         unfinished=jnp.any(changed),
         steps=now.steps + 1,
     )
+
+
+def _relabelled(
+    cloud: Cloud, labels: Int[Array, " n"], D: Float[Array, "n c"], own: Float[Array, " n"]
+) -> Int[Array, " n"]:
+    """The labels of the nearest means, where those are nearer than their own, and of clusters that
+    are filled.
+    """
+    least = jnp.min(D, 1)
+    nearest = jnp.argmin(D, 1).astype(jnp.int32)
+    closer = least < own - cloud.noise()
+    wanted = jnp.where(closer, nearest, labels)
+    return filled(cloud, wanted, D.shape[1], least)
 
 
 def one_hot(labels: Int[Array, " n"], clusters: int, dtype: jnp.dtype) -> Float[Array, "n c"]:
@@ -201,7 +219,7 @@ def filled(
     ones = present.astype(jnp.int32)
 
     def fill(c: Array, labels: Array) -> Array:
-        counts = jnp.zeros(clusters, jnp.int32).at[labels].add(ones)
+        counts = jnp.bincount(labels, ones, length=clusters)
         may_leave = present & (counts[labels] > 1)
         i = jnp.argmax(jnp.where(may_leave, apart, -1))
         needed = (counts[c] == 0) & jnp.any(may_leave)
@@ -269,18 +287,9 @@ def _one_newton_step(root: SoftState, task: SoftTask) -> SoftState:
     """`R + (I - F')^-1 (F(R) - R)`, F the renewal of memberships."""
     R = root.memberships
     left = _LeftToRenew(stopped(task), R)
-    operator = lx.FunctionLinearOperator(left, jax.eval_shape(lambda: R))
-    tol = accurate_change(R.dtype)
-    solver = lx.GMRES(
-        rtol=tol,
-        atol=tol,
-        restart=50,
-        max_steps=500,
-    )
     off = task.renewed(R) - R
-    solution = lx.linear_solve(operator, off, solver, throw=False)
-    sound = solution.result == lx.RESULTS.successful
-    moved = R + jnp.where(sound, solution.value, jnp.nan)
+    tol = accurate_change(R.dtype)
+    moved = R + solve_by_products(left, off, tol, restart=50, max_steps=500)
     return SoftState(moved, root.change, root.steps)
 
 

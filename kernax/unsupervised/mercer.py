@@ -53,10 +53,7 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:
         raise ValueError(f"count must be at most {n}, the number of points, but is {count!r}")
     values, coefficients, rank, sound = _eigenpairs(task.gram(), int(count))
     _check_psd(task, sound)
-    if is_concrete(rank) and np.max(np.asarray(n - rank)) > n - count:
-        raise ValueError(
-            f"count is {count}, but K has only {rank} eigenvalues above rounding: ask for no more"
-        )
+    _check_rank(rank, count)
     functions = KernelExpansion(task.kernel, task.X, coefficients, jnp.zeros_like(values))
     return Eigenpairs(values, functions)
 
@@ -84,6 +81,14 @@ def empirical_features(kernel: AbstractKernel, X: PyTree) -> KernelExpansion:
     root, sound = _empirical_features(task.gram().as_matrix())
     _check_psd(task, sound)
     return KernelExpansion(task.kernel, task.X, root, jnp.zeros_like(root[0]))
+
+
+def _check_rank(rank: Array, count: int) -> None:
+    """Raises ValueError where fewer eigenvalues are above rounding than were asked for."""
+    if is_concrete(rank) and np.min(np.asarray(rank)) < count:
+        raise ValueError(
+            f"count is {count}, but K has only {rank} eigenvalues above rounding: ask for no more"
+        )
 
 
 def _check_psd(task: Task, sound: Array) -> None:

@@ -159,20 +159,23 @@ class _Descent(eqx.Module):
     moved: Float[Array, ""]
     steps: Int[Array, ""]
 
+    def at(self, x: Float[Array, " d"]) -> "_Descent":
+        """The same, at another point."""
+        return _Descent(x, self.moved, self.steps)
+
 
 @compiled
 def _pre_image(f, start, method, max_steps):
     """The point, with how the search ended."""
     search = _Search.of(f, start)
+    descend = _by_means if method == "fixed_point" else _by_gradients
 
     def solve(search: _Search) -> _Descent:
-        descend = _by_means if method == "fixed_point" else _by_gradients
         end = descend(search, max_steps)
-        return _Descent(_polished(search.distance, end.x), end.moved, end.steps)
+        return end.at(_polished(search.distance, end.x))
 
     def step(root: _Descent, search: _Search) -> _Descent:
-        moved = root.x + search.distance.newton_step(root.x)
-        return _Descent(moved, root.moved, root.steps)
+        return root.at(root.x + search.distance.newton_step(root.x))
 
     end = implicit(solve, step, search)
     x = end.x
@@ -185,9 +188,8 @@ def _ending(
 ) -> tuple[Any, dict[str, Array]]:
     """How the search ended: whether x is a minimum, recomputed; and stats."""
     distance = search.distance
-    curvature = one_by_one(jnp.linalg.eigvalsh, jax.hessian(distance)(x))[0]
     residual = jnp.linalg.norm(distance.newton_step(x)) / search.spread
-    is_minimum = (residual <= jnp.sqrt(eps_of(x))) & (curvature > 0)
+    is_minimum = (residual <= jnp.sqrt(eps_of(x))) & _curves_up(distance, x)
     finite = jnp.all(jnp.isfinite(x)) & jnp.isfinite(distance(x))
     endings = (
         (~finite, RESULTS.nonfinite),
@@ -201,6 +203,12 @@ def _ending(
         "residual": residual,
     }
     return first_that_holds(endings, RESULTS.successful), stats
+
+
+def _curves_up(distance: _Distance, x: Float[Array, " d"]) -> Bool[Array, ""]:
+    """Whether the second derivatives at x are positive definite."""
+    hessian = jax.hessian(distance)(x)
+    return one_by_one(jnp.linalg.eigvalsh, hessian)[0] > 0
 
 
 def _by_means(search: _Search, max_steps: int) -> _Descent:
@@ -262,14 +270,20 @@ def _by_gradients(search: _Search, max_steps: int) -> _Descent:
 
 def _polished(distance: _Distance, x: Float[Array, " d"]) -> Float[Array, " d"]:
     """A few Newton steps, each taken where it lowers the slope and does not raise the distance."""
-    slope = jax.grad(distance)
 
     def step(_: Array, x: Array) -> Array:
         ahead = x + distance.newton_step(x)
-        flatter = jnp.linalg.norm(slope(ahead)) < jnp.linalg.norm(slope(x))
-        value = distance(x)
-        rounding = 8 * eps_of(x) * jnp.abs(value)
-        lower = distance(ahead) <= value + rounding
-        return jnp.where(flatter & lower, ahead, x)
+        return jnp.where(_is_nearer(distance, ahead, x), ahead, x)
 
     return for_loop(5, step, x)
+
+
+def _is_nearer(
+    distance: _Distance, ahead: Float[Array, " d"], x: Float[Array, " d"]
+) -> Bool[Array, ""]:
+    """Whether the slope is lower ahead, and the distance no higher up to rounding."""
+    slope = jax.grad(distance)
+    flatter = jnp.linalg.norm(slope(ahead)) < jnp.linalg.norm(slope(x))
+    value = distance(x)
+    rounding = 8 * eps_of(x) * jnp.abs(value)
+    return flatter & (distance(ahead) <= value + rounding)

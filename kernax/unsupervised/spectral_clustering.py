@@ -1,5 +1,7 @@
 """Spectral clustering: partitions from the leading eigenvectors of a Gram matrix."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -117,12 +119,9 @@ def spectral_clustering(
     check_key(key)
     task = check_task("spectral_clustering", kernel, X, None, weights)
     clusters = check_clusters(clusters, task)
-    if rounding not in ROUNDINGS:
-        raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, but is {rounding!r}")
+    _check_rounding(rounding, temperature)
     if temperature is not None:
         temperature = task.scalar(temperature, "temperature", POSITIVE)
-        if rounding != "kmeans":
-            raise ValueError("temperature is for rounding='kmeans'")
     how = _Rounding(
         key=key,
         temperature=temperature,
@@ -134,6 +133,14 @@ def spectral_clustering(
     solution = _spectral_clustering(task, how, bool(normalised))
     _warn_of_parts(solution.stats["components"], clusters)
     return finish(solution, throw, "spectral_clustering: another kernel or more max_steps.")
+
+
+def _check_rounding(rounding: str, temperature: Any) -> None:
+    """Raises ValueError for a method that there is not, and for soft ones by rotation."""
+    if rounding not in ROUNDINGS:
+        raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, but is {rounding!r}")
+    if temperature is not None and rounding != "kmeans":
+        raise ValueError("temperature is for rounding='kmeans'")
 
 
 def _warn_of_parts(components: Array, clusters: int) -> None:

@@ -14,6 +14,8 @@ GRADIENTS = kernax.solvers.ProjectedGradient(max_steps=1000)
 COMPONENTS = 2
 CLUSTERS = 3
 INDUCING = 5
+CHOSEN = 6
+HALVINGS = 2
 # What a solution holds beside its stats.
 VALUES = {
     "coefficients",
@@ -21,6 +23,7 @@ VALUES = {
     "x",
     "probabilities",
     "variance",
+    "discrepancy",
 }
 
 
@@ -375,6 +378,41 @@ def hsic(problem, kernel, points, form):
     )
 
 
+def herding(problem, kernel, points, form, replace=True):
+    return _subsample(
+        kernax.samples.herding(
+            kernel,
+            points,
+            CHOSEN,
+            weights=_weights(problem, form),
+            replace=replace,
+            throw=False,
+        )
+    )
+
+
+def thin(problem, kernel, points, form):
+    solution = kernax.samples.thin(kernel, points, HALVINGS, key=jax.random.key(0), throw=False)
+    return _subsample(solution) | solution.stats
+
+
+def _subsample(solution) -> dict:
+    value = solution.value
+    return _outcome(solution, indices=value.indices, discrepancy=value.discrepancy)
+
+
+def stein_discrepancy(problem, kernel, points, form):
+    features = jnp.asarray(problem["features"])
+    value = kernax.samples.stein_discrepancy(
+        kernax.RBF(jnp.max(jnp.abs(features))), features, _log_normal, weights=problem["weights"]
+    )
+    return _silent(value=value)
+
+
+def _log_normal(x):
+    return -jnp.sum(x**2) / 2
+
+
 LASSO = kernax.solvers.SMO(
     tol=1e-6 if jnp.result_type(float) == jnp.float64 else 1e-4, max_steps=5000
 )
@@ -415,4 +453,8 @@ LEARNERS: dict[str, Callable] = {
     "kernel_kmeans": kernel_kmeans,
     "maximum_mean_discrepancy": maximum_mean_discrepancy,
     "hsic": hsic,
+    "herding": herding,
+    "herding without replacement": partial(herding, replace=False),
+    "thin": thin,
+    "stein_discrepancy": stein_discrepancy,
 }

@@ -1,0 +1,137 @@
+"""How far a sample is from a density known up to a constant, and whether it may come from it."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
+
+from kernax.core.boundary import as_scalar, as_weights, check_key, count, dtype_of
+from kernax.core.gram import gram_of_prepared
+from kernax.core.intervals import Interval
+from kernax.core.kernel import AbstractKernel
+from kernax.core.numerics import is_concrete, matmul
+from kernax.core.parameters import check_count
+from kernax.core.preparation import prepare
+from kernax.core.sharding import compiled
+from kernax.core.stein import SteinKernel, with_scores
+from kernax.unsupervised.embedding import PermutationTest, outcome
+
+_PROBABILITY = Interval(0.0, 1.0)
+
+
+def stein_discrepancy(
+    kernel: AbstractKernel,
+    X: PyTree,
+    log_density: Callable,
+    *,
+    weights: ArrayLike | None = None,
+) -> Float[Array, ""]:
+    """The squared kernel Stein discrepancy of a sample from a density, without bias: it can be
+    negative.
+
+        sum_{i != j} k_0(x_i, x_j) / (n (n - 1)),    k_0 = SteinKernel(kernel, log_density)
+
+    (Liu, Lee & Jordan 2016, section 4). Its mean is zero for a sample of the density. The biased
+    statistic, `sum_ij w_i w_j k_0(x_i, x_j) / (sum_i w_i)^2`, also for weights of importance, is
+    the square of `mean_embedding(SteinKernel(kernel, log_density), X, weights=w).norm`. In the
+    units of k over those of X squared; memory O(n^2).
+
+    Arguments:
+        kernel: of vectors, with derivatives; see `SteinKernel` on which one.
+        X: (n, d), n >= 2.
+        log_density: a function of one vector, up to a constant. It is differentiable in the
+            parameters of a module, in X and in the kernel.
+        weights: (n,) >= 0. Two is the point repeated, with itself as one more pair, zero the point
+            removed. They must add up to more than one, or the value is NaN.
+
+    Raises ValueError for a kernel without derivatives, points that are no vectors, fewer than two
+    of them, or a log density that is no scalar; NonFiniteError where k_0 is not finite.
+    """
+    stein, X = _prepared(kernel, X, log_density)
+    w = as_weights(weights, count(X), dtype_of(X)).values
+    if is_concrete(w) and np.sum(np.asarray(w)) <= 1:
+        raise ValueError(
+            f"weights must add up to more than one, as numbers of points, but add up to "
+            f"{np.sum(np.asarray(w)):g}: for shares take the norm of mean_embedding"
+        )
+    return _stein_discrepancy(gram_of_prepared(*with_scores(stein, X)), w)
+
+
+def goodness_of_fit_test(
+    kernel: AbstractKernel,
+    X: PyTree,
+    log_density: Callable,
+    *,
+    bootstraps: int = 1000,
+    flip: ArrayLike = 0.5,
+    key: PRNGKeyArray,
+) -> PermutationTest:
+    """Does X come from the density? `stein_discrepancy` against its values for random signs,
+    `sum_{i != j} s_i s_j k_0(x_i, x_j) / (n (n - 1))`.
+
+    The wild bootstrap (Chwialkowski, Strathmann & Gretton 2016), whose level holds as n grows. The
+    signs of neighbours differ with probability `flip`: 1/2 for independent points, less for a
+    Markov chain in its order. Signs then depend on each other over some `1 / (2 flip)` steps, which
+    should be more than those over which the chain does; thin a chain that mixes slowly. The terms
+    i = j are alike for all signs, so that the biased statistic gives the same p-value.
+
+    The density must be known beforehand: with parameters fitted to X it is too rarely rejected.
+    Memory O(n^2 + bootstraps n).
+
+    Arguments:
+        kernel, X, log_density: as in `stein_discrepancy`.
+        bootstraps: how many draws of signs.
+        flip: in (0, 1).
+        key: of the signs.
+
+    Raises ValueError as `stein_discrepancy` does, for bootstraps < 1, a flip outside of (0, 1), or
+    what is not one random key.
+    """
+    check_key(key)
+    bootstraps = check_count(bootstraps, "bootstraps")
+    stein, X = _prepared(kernel, X, log_density)
+    flip = as_scalar(flip, dtype_of(X), "flip", _PROBABILITY)
+    K = gram_of_prepared(*with_scores(stein, X))
+    return _goodness_of_fit_test(K, flip, key, bootstraps)
+
+
+def _prepared(
+    kernel: AbstractKernel, X: PyTree, log_density: Callable
+) -> tuple[AbstractKernel, PyTree]:
+    """The Stein kernel with its points, of which there are two at least."""
+    stein, X = prepare(SteinKernel(kernel, log_density), X)
+    if count(X) < 2:
+        raise ValueError("X must hold at least two points, but holds 1")
+    return stein, X
+
+
+@compiled
+def _stein_discrepancy(K, w):
+    pairs = jnp.sum(w * matmul(_without_diagonal(K), w))
+    # A point of weight w is w points: w (w - 1) pairs of it with itself.
+    total = pairs + jnp.sum(w * (w - 1) * jnp.diagonal(K))
+    size = jnp.sum(w)
+    return jnp.where(size > 1, total / (size * (size - 1)), jnp.nan)
+
+
+@compiled
+def _goodness_of_fit_test(K, flip, key, bootstraps):
+    n = len(K)
+    signs = _signs(key, flip, (bootstraps, n))
+    rows = jnp.concatenate([jnp.ones_like(signs[:1]), signs])
+    totals = jnp.sum(matmul(rows, _without_diagonal(K)) * rows, 1)
+    return outcome(totals / (n * (n - 1)), jnp.max(jnp.abs(K)))
+
+
+def _signs(key: PRNGKeyArray, flip: Float[Array, ""], shape: tuple[int, int]) -> Array:
+    """Rows of signs, each of which differs from the one before with a probability."""
+    changes = jax.random.uniform(key, shape, flip.dtype) < flip
+    signs = 1 - 2 * (jnp.cumsum(changes, 1) % 2).astype(flip.dtype)
+    # A probability that only a trace knows to be bad is NaN.
+    return jnp.where(jnp.isnan(flip), jnp.nan, signs)
+
+
+def _without_diagonal(K: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    return jnp.where(jnp.eye(len(K), dtype=bool), 0, K)

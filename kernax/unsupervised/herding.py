@@ -1,0 +1,191 @@
+"""Points chosen one after the other, so that their mean comes ever closer to that of a sample or of
+a density: kernel herding and Stein thinning.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+
+from kernax.core.gram import operator_of_prepared
+from kernax.core.kernel import AbstractKernel
+from kernax.core.numerics import stopped
+from kernax.core.parameters import check_count
+from kernax.core.sharding import compiled, for_loop
+from kernax.core.solution import Solution, finish
+from kernax.core.stein import SteinKernel, with_scores
+from kernax.core.task import Task, check_task
+from kernax.unsupervised.subsample import CentredGram, Subsample, subsample_of
+
+
+def herding(
+    kernel: AbstractKernel,
+    X: PyTree,
+    count: int,
+    *,
+    weights: ArrayLike | None = None,
+    replace: bool = True,
+    block_size: int | None = None,
+    throw: bool = True,
+) -> Solution[Subsample]:
+    """Chooses x_1, ..., x_count of X in turn, so that each `|1/t sum_{s <= t} phi(x_s) - mu|` is as
+    small as the choices before allow, `mu = sum_i w_i phi(x_i) / sum_i w_i`.
+
+        x_{t+1} = argmin_x  sum_{s <= t} k(x, x_s) + k(x, x) / 2 - (t + 1) mu(x)
+
+    Kernel herding (Chen, Welling & Smola 2010), whose points have equal weights `1 / t`; the term
+    k(x, x) / 2, which theirs has not, is a constant for kernels such as those they consider.
+    Means over the first t points of functions of the space are then off by O(1 / t) where the space
+    is of finite dimension, and by the discrepancy times the function's norm in any; of t random
+    points by O(1 / sqrt(t)). It is deterministic; of equal points the first is taken.
+
+    Arguments:
+        kernel, X: any kernel, a stack of n points, from which it chooses.
+        count: how many to choose.
+        weights: (n,) >= 0. Two is the point repeated, zero the point removed, which is not chosen.
+        replace: whether a point may be chosen again, as in the paper. Otherwise it is chosen once
+            at most, whatever its weight, and of all n points all are.
+        block_size: rows of K computed at a time, which is then never held.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is a `Subsample`, differentiable in the kernel, X and weights
+        with the choices held fixed. Stats: `discrepancies` (count,), the squared one after each
+        step.
+
+    Raises:
+        ValueError: bad shapes or values, and, without replacement, more than there are points of
+            positive weight. NonFiniteError, MemoryBudgetError.
+    """
+    task = check_task("herding", kernel, X, None, weights, block_size=block_size, in_features=True)
+    count = _checked_count(count, task, bool(replace))
+    solution = _herding(task, count, bool(replace))
+    return finish(solution, throw, "herding: rescale the kernel or the points.")
+
+
+def stein_thin(
+    kernel: AbstractKernel,
+    X: PyTree,
+    log_density: Callable,
+    count: int,
+    *,
+    replace: bool = True,
+    block_size: int | None = None,
+    throw: bool = True,
+) -> Solution[Subsample]:
+    """Chooses `count` points of X in turn, so that each mean embedding of the first t in the space
+    of `SteinKernel(kernel, log_density)` is as short as the choices before allow.
+
+        x_{t+1} = argmin_x  sum_{s <= t} k_0(x, x_s) + k_0(x, x) / 2
+
+    Stein thinning (Riabiz et al. 2022): points of a Markov chain, or of any other sample,
+    that stand for the density itself. The first ones are its highest modes, points of a burn-in are
+    left out, and a bias of the sample is removed as far as its points allow. No integral is needed,
+    because the mean of the density in that space is zero.
+
+    Arguments:
+        kernel: of vectors, with derivatives; see `SteinKernel` on which one.
+        X: (n, d).
+        log_density: a function of one vector, up to a constant.
+        count, replace, block_size, throw: as in `herding`.
+
+    Returns:
+        A `Solution` whose `value` is a `Subsample`; its `discrepancy` is the squared norm, `1 / t^2
+        sum_ij k_0(x_i, x_j)`, differentiable with the choices held fixed. Stats: `discrepancies`
+        (count,), that after each step.
+
+    Raises:
+        As `herding`, and ValueError for a kernel without derivatives, points that are no vectors,
+        or a log density that is no scalar. NonFiniteError also where the score is not finite.
+    """
+    kernel = SteinKernel(kernel, log_density)
+    task = check_task("herding", kernel, X, None, block_size=block_size)
+    count = _checked_count(count, task, bool(replace))
+    solution = _stein_thin(task, count, bool(replace))
+    return finish(solution, throw, "stein_thin: is the score finite at every point?")
+
+
+def _checked_count(count: Any, task: Task, replace: bool) -> int:
+    """How many to choose, if there are as many points to choose from."""
+    count = check_count(count, "count")
+    kept = task.weights.kept()
+    points = task.n if kept is None else int(np.sum(kept))
+    if not replace and count > points:
+        raise ValueError(
+            f"count must be at most {points}, the number of points of positive weight, but is "
+            f"{count}: choose fewer, or replace=True"
+        )
+    return count
+
+
+@compiled
+def _herding(task, count, replace):
+    """The points whose mean is close to that of all of them."""
+    w = task.weights.values
+    centred = CentredGram.at(task.gram(), w / jnp.sum(w))
+    return _chosen(centred, w > 0, count, replace)
+
+
+@compiled
+def _stein_thin(task, count, replace):
+    """The points whose mean is close to zero."""
+    scored, points = with_scores(task.kernel, task.X)
+    gram = operator_of_prepared(scored, points, task.layout)
+    nothing = jnp.zeros(task.n, task.dtype)
+    free = jnp.ones(task.n, bool)
+    return _chosen(CentredGram.at(gram, nothing), free, count, replace)
+
+
+def _chosen(
+    centred: CentredGram, free: Bool[Array, " n"], count: int, replace: bool
+) -> Solution[Subsample]:
+    """The subsample, with the discrepancy after each step."""
+    end = _greedy(stopped(centred), free, count, replace)
+    counts = jnp.arange(1, count + 1, dtype=end.squares.dtype)
+    stats = {"discrepancies": jnp.maximum(end.squares, 0) / counts**2}
+    return subsample_of(centred, end.indices, stats)
+
+
+class _Choices(eqx.Module):
+    """The points chosen up to a step.
+
+    Attributes:
+        sums: `<s, phi(x) - mu>` at every point, s the sum of `phi(x_s) - mu` over those chosen.
+        square: `|s|^2`.
+        free: which points may be chosen.
+        indices, squares: the point of each step, and the square after it.
+    """
+
+    sums: Float[Array, " n"]
+    square: Float[Array, ""]
+    free: Bool[Array, " n"]
+    indices: Int[Array, " count"]
+    squares: Float[Array, " count"]
+
+
+def _greedy(centred: CentredGram, free: Bool[Array, " n"], count: int, replace: bool) -> _Choices:
+    """Steps that each add the point which leaves the shortest sum."""
+    start = _Choices(
+        sums=jnp.zeros_like(centred.means),
+        square=jnp.zeros_like(centred.square),
+        free=free,
+        indices=jnp.zeros(count, jnp.int32),
+        squares=jnp.zeros(count, centred.means.dtype),
+    )
+    return for_loop(count, lambda t, now: _with_next(centred, t, now, replace), start)
+
+
+def _with_next(centred: CentredGram, t: Int[Array, ""], now: _Choices, replace: bool) -> _Choices:
+    """With the point of step t."""
+    place, growth = centred.best_addition(now.sums, now.free)
+    square = now.square + 2 * growth
+    return _Choices(
+        sums=now.sums + centred.row(place),
+        square=square,
+        free=now.free if replace else now.free.at[place].set(False),
+        indices=now.indices.at[t].set(place),
+        squares=now.squares.at[t].set(square),
+    )

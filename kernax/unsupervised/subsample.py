@@ -1,0 +1,111 @@
+"""A few points that stand for many: what the verbs that choose them share.
+
+With mu the mean embedding that is approximated, each adds points to a sum of `phi(x) - mu` so that
+its norm stays small. Inner products of these are those of the kernel centred at mu.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+
+from kernax.core.boundary import as_stack
+from kernax.core.numerics import stopped
+from kernax.core.operators import AbstractGram
+from kernax.core.parameters import data
+from kernax.core.solution import RESULTS, Solution, void_unless_known
+
+
+class Subsample(eqx.Module):
+    """Points chosen from a stack.
+
+    Attributes:
+        indices: their places in it, in the order in which they were chosen; -1 where the result is
+            `nonfinite`.
+        discrepancy: the squared distance between their mean embedding and the one they stand for,
+            (), in units of the kernel; differentiable, the indices held fixed.
+    """
+
+    indices: Int[Array, " count"]
+    discrepancy: Float[Array, ""] = data()
+
+    def of(self, X: PyTree) -> PyTree:
+        """The chosen points of the stack X, as a stack."""
+        return jax.tree.map(lambda leaf: leaf[self.indices], as_stack(X, "X"))
+
+
+class CentredGram(eqx.Module):
+    """`<phi_i - mu, phi_j - mu> = K_ij - mu(x_i) - mu(x_j) + |mu|^2`, of which only K is held.
+
+    Attributes:
+        gram: K.
+        shares: p, with `mu = sum_i p_i phi_i`.
+        means: mu at the points; not finite where K is not.
+        square: `|mu|^2`.
+        diagonal: `|phi_i - mu|^2`.
+    """
+
+    gram: AbstractGram
+    shares: Float[Array, " n"]
+    means: Float[Array, " n"]
+    square: Float[Array, ""]
+    diagonal: Float[Array, " n"]
+
+    @staticmethod
+    def at(gram: AbstractGram, shares: Float[Array, " n"]) -> "CentredGram":
+        """Centred at the mean with these shares of the points, or at zero where all of them are."""
+        means = gram.mv(shares)
+        square = jnp.sum(shares * means)
+        diagonal = gram.diagonal() - 2 * means + square
+        return CentredGram(gram, shares, means, square, diagonal)
+
+    def row(self, place: Int[Array, ""]) -> Float[Array, " n"]:
+        """The row of one point."""
+        row = self.gram.rows(place[None])[0]
+        return row - self.means - (self.means[place] - self.square)
+
+    def discrepancies(self, parts: Int[Array, "c count"]) -> Float[Array, " c"]:
+        """`|mean of phi over a part - mu|^2` for each part, given by the places of its points.
+
+        A product with K of what the shares of two means differ by, and so differentiable.
+        """
+        (c, size) = parts.shape
+        columns = jnp.arange(c, dtype=parts.dtype)[:, None]
+        times = jnp.zeros((len(self.means), c), self.means.dtype).at[parts, columns].add(1)
+        apart = times / size - self.shares[:, None]
+        return jnp.maximum(jnp.sum(apart * self.gram.mv(apart), 0), 0)
+
+    def best_addition(
+        self, sums: Float[Array, " n"], free: Bool[Array, " n"]
+    ) -> tuple[Int[Array, ""], Float[Array, ""]]:
+        """The free point x that makes `|s + phi(x) - mu|` least, the first of equals, and by how
+        much half of its square grows: infinitely, if no point is free.
+
+        Arguments:
+            sums: `<s, phi(x) - mu>` at every point.
+            free: which points may be taken.
+        """
+        growth = jnp.where(free, sums + self.diagonal / 2, jnp.inf)
+        least = jnp.min(growth)
+        # XLA's argmin of floats is slow on a CPU.
+        place = jnp.argmax(growth == least).astype(jnp.int32)
+        return place, least
+
+
+def subsample_of(
+    centred: CentredGram,
+    indices: Int[Array, " count"],
+    stats: dict[str, Array],
+    sound: ArrayLike = True,
+) -> Solution[Subsample]:
+    """What was chosen; void unless it is sound so far and every figure is finite."""
+    discrepancy = centred.discrepancies(indices[None])[0]
+    figures = (stopped(centred.means), stopped(discrepancy), *stats.values())
+    finite = [jnp.all(jnp.isfinite(figure)) for figure in figures]
+    sound = jnp.all(jnp.stack(finite)) & sound
+    result = RESULTS.where(sound, RESULTS.successful, RESULTS.nonfinite)
+    value = Subsample(
+        indices=jnp.where(sound, indices, -1),
+        discrepancy=void_unless_known(discrepancy, result),
+    )
+    return Solution(value, result, stats)
