@@ -211,15 +211,22 @@ class _Polish(eqx.Module):
 _MOST_STEPS = 30
 
 
+def _how_far(now: _Figures, left: Array, conditions: Conditions) -> Float[Array, ""]:
+    """The largest left-hand side, that of the mode by the size of the terms whose difference it is,
+    of which the root of the rounding unit counts as 1: small noise magnifies their rounding.
+    """
+    size = len(now.v)
+    terms = slopes(abs(now.design), conditions.observations.reach(now.f, now.noise))
+    scale = jnp.maximum(1, jnp.maximum(jnp.max(abs(now.v)), eps_of(terms) ** 0.5 * jnp.max(terms)))
+    return jnp.maximum(jnp.max(abs(left[:size])) / scale, jnp.max(abs(left[size:])))
+
+
 def _polished(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, ""]]:
     """The root near a start, and the largest left-hand side there."""
 
     def at(root: Root) -> tuple[_Figures, Float[Array, ""]]:
         now = _Figures.of(root, conditions)
-        left = _left(now, root, conditions)
-        scale = jnp.maximum(1, jnp.max(abs(now.v)))
-        size = len(root.weights)
-        return now, jnp.maximum(jnp.max(abs(left[:size])) / scale, jnp.max(abs(left[size:])))
+        return now, _how_far(now, _left(now, root, conditions), conditions)
 
     def go_on(now: _Polish) -> Array:
         return (now.left > eps_of(now.left)) & ~now.stuck & (now.steps < _MOST_STEPS)

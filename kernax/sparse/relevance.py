@@ -56,7 +56,58 @@ def relevance_vector_machine(
     max_vectors: int | None = None,
     throw: bool = True,
 ) -> Solution[RelevanceVectors]:
-    """x"""
+    r"""`f(x) = sum_j w_j k(x, x_j) + b` with `w_j ~ N(0, 1 / alpha_j)`, a precision for each weight,
+    at the maximum of the evidence `p(y | alpha, noise) = integral p(y | f) p(w | alpha) dw`.
+
+    There most precisions are infinite, and their weights zero (Tipping 2001). Of numbers `y = f(x)
+    + e`, `e ~ N(0, noise)`, the evidence is `N(y | 0, noise I + Phi A^-1 Phi^T)`, Phi the functions
+    `k(., x_j)`, and 1 for the bias, at the points, A the diagonal of alpha; the noise maximises it
+    as well unless it is given. Of labels it is Laplace's approximation. The evidence has many local
+    maxima: this is the one that `solver` comes to.
+
+    Arguments:
+        kernel: any kernel, also one that is not positive semidefinite: the `k(., x_j)` are no more
+            than functions.
+        X: stack of n points.
+        y: numbers, or what the likelihood takes, (n,); of shape (n, outputs) a machine for each
+            column with a noise, an evidence and relevant functions of its own, which for columns
+            of signs is one-versus-rest. For `Categorical()` one-hot rows (n, classes): the values
+            of all classes in one machine, and a function is taken for one class at a time.
+        noise: variance > 0, in units of y^2. Default: learned.
+        likelihood: None for numbers, else one of `kernax.likelihoods` with a concave logarithm,
+            such as `Bernoulli()` for -1 and +1.
+        weights: (n,) >= 0, powers of the likelihood terms. Two is the point repeated, zero the
+            point removed, with its function.
+        bias: whether the constant 1 is one of the functions; it has a precision as others do.
+        solver: `kernax.solvers.SequentialEvidence()`, which adds and deletes one function at a time
+            (Tipping & Faul 2003), or `EvidenceIteration()`, the original, which starts from all.
+        max_vectors: places for functions, the bias among them, in each machine. Default 200, or as
+            many as there are. Memory and time grow with it.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is a `RelevanceVectors`: the mean as a `KernelExpansion`, which
+        points are relevant, precisions (units of 1 / w^2), the covariance of the weights, the noise
+        and the log evidence. Stats of each machine: `steps`; `left_out`, by how many nats the
+        evidence would rise if there were one place more; `residual`, how far the conditions of the
+        maximum are from zero; `reproduced`, whether the noise was stopped at its lower bound.
+
+        Differentiable in the kernel, X, y, noise and weights, to any order: by the implicit
+        function theorem at the maximum, where the set of functions is held fixed. Where another set
+        takes over, value and derivative jump. A function that is not taken has no derivative.
+
+    Raises:
+        ValueError: bad shapes or values, noise beside a likelihood, one that is not convex.
+        BreakdownError: more than `max_vectors` functions are relevant, or rounding is too coarse.
+        MaxStepsError, NonFiniteError: the computation failed.
+        MemoryBudgetError: the dense matrices would not fit.
+
+    Warns `RelevanceWarning` where no function at all is relevant, such as for y = 0, and the
+    machine is zero; `RunawayWarning` where the learned noise goes to zero.
+
+    The variance of predictions falls to the noise far from the relevant vectors, where a Gaussian
+    process's rises (Rasmussen & Quinonero-Candela 2005).
+    """
     _check_likelihood(likelihood, noise)
     solver = _checked_solver(solver)
     task = check_task(
