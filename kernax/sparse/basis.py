@@ -74,6 +74,10 @@ class Slots(eqx.Module):
         """`alpha^-1/2`, the standard deviations of the priors; 0 where not used."""
         return jnp.where(self.used, 1 / jnp.sqrt(self.precisions), 0)
 
+    def at(self, place: Int[Array, ""]) -> Bool[Array, " M"]:
+        """Which of the places has this number."""
+        return jnp.arange(len(self.used), dtype=place.dtype) == place
+
     def candidates(self, outputs: int) -> Int[Array, " M"]:
         """The numbers of the functions among all pairs of columns and classes."""
         return self.column * outputs + self.output

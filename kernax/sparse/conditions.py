@@ -266,8 +266,14 @@ def _with_derivative(
 def evidence_at(root: Root, conditions: Conditions, *, stationary: bool) -> Float[Array, ""]:
     """The log evidence; where it is stationary in the root, with the derivative in the data alone.
 
-    It is so for numbers and a flat hyperprior.
+    It is so for numbers and a flat hyperprior, but not in a noise that is given.
     """
     if stationary:
-        return at_stationary_point(log_evidence, root, conditions)
+        return at_stationary_point(_log_evidence_of_noise, root, conditions)
     return log_evidence(root, conditions)
+
+
+def _log_evidence_of_noise(root: Root, conditions: Conditions) -> Float[Array, ""]:
+    """The log evidence, as a function of the data's own noise where that is given."""
+    log_noise = jnp.where(conditions.learns_noise, root.log_noise, conditions.log_noise)
+    return log_evidence(eqx.tree_at(lambda root: root.log_noise, root, log_noise), conditions)

@@ -119,7 +119,7 @@ def _compressed(slots: Slots, size: int) -> tuple[Slots, Bool[Array, ""]]:
     and whether there are enough places.
     """
     order = jnp.argsort(~slots.used, stable=True)
-    by_weight = jnp.argsort(-abs(slots.weights) * slots.used, stable=True)
+    by_weight = jnp.argsort(-abs(slots.weights), stable=True)  # 0 where not used
     room = jnp.sum(slots.used) <= size
     places = jnp.where(room, order, by_weight)[:size]
     return jax.tree.map(lambda leaf: leaf[places], slots), room

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax.core.batching import each
 from kernax.core.boundary import cast
@@ -298,36 +298,12 @@ def _fit_of(
     left: Float[Array, ""],
     exponent: Int[Array, ""],
 ) -> _Fit:
-    """The machine in the units of the user."""
-    slots = choice.slots
-    used = slots.used
-    scales = setting.basis.scales[slots.column]
-    deviations = times_power_of_two(conditions.deviations(root) / scales, exponent)
+    """The machine in the units of the user, whose targets were divided by `2^exponent`."""
     P = conditions.covariance(root)
-    precisions = times_power_of_two(jnp.exp(root.log_precisions) * scales**2, -2 * exponent)
-    noise = times_power_of_two(jnp.exp(root.log_noise), 2 * exponent)
-    is_flat = isinstance(setting.solver, SequentialEvidence)
-    stationary = setting.likelihood is None and is_flat
-    evidence = evidence_at(root, conditions, stationary=stationary)
-    if setting.likelihood is None:
-        doublings = jnp.sum(setting.weights) * exponent.astype(evidence.dtype)
-        evidence = evidence - doublings * math.log(2)
-    weights = times_power_of_two(root.weights / scales, exponent)
-    slots = Slots(
-        slots.column,
-        slots.output,
-        used,
-        jnp.where(used, precisions, jnp.inf),
-        jnp.where(used, weights, 0),
-    )
-    covariance = deviations[:, None] * P * deviations[None, :]
-    known = jnp.isfinite(evidence) & jnp.all(jnp.isfinite(weights)) & jnp.all(jnp.isfinite(P))
-    endings = (
-        (~known, RESULTS.nonfinite),
-        (choice.left_out > 0, RESULTS.stagnation),
-        (~choice.finished, RESULTS.max_steps_reached),
-        (~(left <= eps_of(left) ** 0.5), RESULTS.inaccurate),
-    )
+    slots, deviations = _in_units(setting, choice.slots, root, conditions, exponent)
+    evidence = _evidence_of(setting, root, conditions, exponent)
+    figures = setting.basis.columns, conditions.observations.y, evidence, slots.weights, P
+    known = jnp.all(jnp.array([jnp.all(jnp.isfinite(figure)) for figure in figures]))
     learned = setting.noise is None and setting.likelihood is None
     stats = {
         "steps": choice.steps,
@@ -335,8 +311,56 @@ def _fit_of(
         "residual": left,
         "reproduced": jnp.array(learned) & ~conditions.learns_noise,
     }
-    result = first_that_holds(endings, RESULTS.successful)
-    return _Fit(slots, covariance, noise, evidence, result, stats)
+    return _Fit(
+        slots,
+        deviations[:, None] * P * deviations[None, :],
+        times_power_of_two(jnp.exp(root.log_noise), 2 * exponent),
+        evidence,
+        _ending(choice, left, known),
+        stats,
+    )
+
+
+def _in_units(
+    setting: _Setting, slots: Slots, root: Root, conditions: Conditions, exponent: Int[Array, ""]
+) -> tuple[Slots, Float[Array, " M"]]:
+    """Weights and precisions of functions that are not divided by their norms, and the deviations
+    of the priors.
+    """
+    scales = setting.basis.scales[slots.column]
+    precisions = times_power_of_two(jnp.exp(root.log_precisions) * scales**2, -2 * exponent)
+    weights = times_power_of_two(root.weights / scales, exponent)
+    converted = Slots(
+        slots.column,
+        slots.output,
+        slots.used,
+        jnp.where(slots.used, precisions, jnp.inf),
+        jnp.where(slots.used, weights, 0),
+    )
+    return converted, times_power_of_two(conditions.deviations(root) / scales, exponent)
+
+
+def _evidence_of(
+    setting: _Setting, root: Root, conditions: Conditions, exponent: Int[Array, ""]
+) -> Float[Array, ""]:
+    """The log evidence, of numbers as a density of those of the user."""
+    is_flat = isinstance(setting.solver, SequentialEvidence)
+    stationary = setting.likelihood is None and is_flat
+    evidence = evidence_at(root, conditions, stationary=stationary)
+    if setting.likelihood is not None:
+        return evidence
+    return evidence - jnp.sum(setting.weights) * exponent.astype(evidence.dtype) * math.log(2)
+
+
+def _ending(choice: Choice, left: Float[Array, ""], known: Bool[Array, ""]) -> Any:
+    """How it ended, in order of precedence."""
+    endings = (
+        (~known, RESULTS.nonfinite),
+        (choice.left_out > 0, RESULTS.stagnation),
+        (~choice.finished, RESULTS.max_steps_reached),
+        (~(left <= eps_of(left) ** 0.5), RESULTS.inaccurate),
+    )
+    return first_that_holds(endings, RESULTS.successful)
 
 
 def _solution(task: Task, setting: _Setting, fits: _Fit) -> Solution[RelevanceVectors]:

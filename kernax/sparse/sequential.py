@@ -13,7 +13,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.numerics import eps_of, matmul, positive_or_one
+from kernax.core.numerics import chosen, eps_of, matmul, positive_or_one
 from kernax.core.parameters import check_count
 from kernax.core.sharding import while_loop
 from kernax.sparse.basis import Slots, curved, values
@@ -213,30 +213,51 @@ def _diagonal(problem: Problem, curvatures: Float[Array, "n c c"]) -> Float[Arra
     return matmul((problem.basis.columns**2).T, own).reshape(-1)
 
 
+class Changes(eqx.Module):
+    """What it gives to set the precision of each function to its best.
+
+    Attributes:
+        gains: by how much the log evidence rises; -inf where that is not to be done.
+        precisions: the best ones; inf without the function.
+    """
+
+    gains: Float[Array, " functions"]
+    precisions: Float[Array, " functions"]
+
+
 def best_action(problem: Problem, now: Outlook) -> Action:
     """The step with the largest gain; of equal ones that which adds nothing, else the first."""
-    gain_of_taken, precision_of_taken = _of_taken(now)
-    gain_of_new, precision_of_new = _of_new(problem, now)
+    of_taken = _of_taken(now)
+    of_new = _of_new(problem, now)
     is_full = jnp.all(now.slots.used)
-    best_left = jnp.max(gain_of_new)
-    gain_of_new = jnp.where(is_full, -jnp.inf, gain_of_new)
-
-    gains = jnp.append(gain_of_taken, gain_of_new)
-    largest = jnp.max(gains)
-    chosen = jnp.argmax(gains >= largest - eps_of(largest) ** 0.5 * abs(largest))
-    size = len(gain_of_taken)
-    is_new = chosen >= size
-    place = jnp.where(is_new, jnp.argmin(now.slots.used), chosen)
-    number = now.slots.candidates(problem.observations.outputs)
-    candidate = jnp.where(is_new, chosen - size, number[place])
+    best_left = jnp.where(is_full, jnp.max(of_new.gains), 0)
+    gains_of_new = jnp.where(is_full, -jnp.inf, of_new.gains)
+    gains = jnp.append(of_taken.gains, gains_of_new)
+    precisions = jnp.append(of_taken.precisions, of_new.precisions)
+    best = _first_of_largest(gains)
     return Action(
-        gain=largest,
-        place=place,
-        candidate=candidate,
-        is_new=is_new,
-        precision=jnp.append(precision_of_taken, precision_of_new)[chosen],
-        left_out=jnp.where(is_full & (best_left > 0), best_left, 0),
+        gain=gains[best],
+        precision=precisions[best],
+        left_out=jnp.maximum(best_left, 0),
+        **_numbers_of(problem, now, best),
     )
+
+
+def _first_of_largest(gains: Float[Array, " functions"]) -> Int[Array, ""]:
+    """The first of those that are the largest up to rounding."""
+    largest = jnp.max(gains)
+    return jnp.argmax(gains >= largest - eps_of(largest) ** 0.5 * abs(largest)).astype(jnp.int32)
+
+
+def _numbers_of(problem: Problem, now: Outlook, best: Int[Array, ""]) -> dict[str, Array]:
+    """The place and the number of a function among those taken, followed by all candidates."""
+    slots = now.slots
+    size = len(slots.used)
+    is_new = best >= size
+    place = jnp.where(is_new, jnp.argmin(slots.used).astype(jnp.int32), best)
+    of_taken = slots.candidates(problem.observations.outputs)[place]
+    candidate = jnp.where(is_new, best - size, of_taken)
+    return {"place": place, "candidate": candidate, "is_new": is_new}
 
 
 def _evidence(s: Array, q: Array, alpha: Array) -> Array:
@@ -255,8 +276,8 @@ def _best(s: Array, q: Array) -> tuple[Array, Array]:
     return best, jnp.where(relevant, s * (s / excess), jnp.inf)
 
 
-def _of_taken(now: Outlook) -> tuple[Float[Array, " M"], Float[Array, " M"]]:
-    """By how much the evidence rises where a function taken gets its best precision, and that.
+def _of_taken(now: Outlook) -> Changes:
+    """Of the functions taken.
 
     Without itself a function has `s = gamma / Sigma_ii` and `q = mu_i / Sigma_ii`.
     """
@@ -266,25 +287,47 @@ def _of_taken(now: Outlook) -> tuple[Float[Array, " M"], Float[Array, " M"]]:
     q = slots.weights / variance
     best, precision = _best(s, q)
     gain = best - _evidence(s, q, slots.precisions)
-    return jnp.where(slots.used, gain, -jnp.inf), precision
+    return Changes(jnp.where(slots.used, gain, -jnp.inf), precision)
 
 
-def _of_new(problem: Problem, now: Outlook) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
-    """The gains of functions that are not taken, and their precisions."""
-    slots = now.slots
-    outputs = problem.observations.outputs
-    eps = eps_of(now.sparsity)
-    taken = jnp.zeros(now.sparsity.shape, bool)
-    taken = taken.at[slots.candidates(outputs)].max(slots.used)
-    # What is left of a function that the others make up to rounding is rounding itself, and one
-    # that equals another adds nothing.
-    independent = now.sparsity > 1e3 * eps * now.diagonal
-    own = positive_or_one(now.diagonal[slots.candidates(outputs)])
-    cosines = now.products**2 / (positive_or_one(now.diagonal)[:, None] * own[None, :])
-    parallel = jnp.any(cosines > 1 - eps**0.5, 1)
-    allowed = jnp.repeat(problem.basis.allowed, outputs) & ~taken & independent & ~parallel
+def _of_new(problem: Problem, now: Outlook) -> Changes:
+    """Of the candidates that are not taken."""
+    allowed = jnp.repeat(problem.basis.allowed, problem.observations.outputs)
+    allowed = allowed & _independent(problem, now)
     gain, precision = _best(jnp.where(allowed, now.sparsity, 1), now.quality)
-    return jnp.where(allowed, gain, -jnp.inf), precision
+    return Changes(jnp.where(allowed, gain, -jnp.inf), precision)
+
+
+def _independent(problem: Problem, now: Outlook) -> Bool[Array, " k"]:
+    """Which candidates are not taken, nor a multiple of one that is."""
+    slots = now.slots
+    numbers = slots.candidates(problem.observations.outputs)
+    eps = eps_of(now.sparsity)
+    taken = jnp.zeros(now.sparsity.shape, bool).at[numbers].max(slots.used)
+    # What is left of a function that the others make up to rounding is rounding itself.
+    is_rounding = now.sparsity <= 1e3 * eps * now.diagonal
+    sizes = positive_or_one(now.diagonal)
+    cosines = now.products**2 / (sizes[:, None] * sizes[numbers][None, :])
+    parallel = jnp.any(cosines > 1 - eps**0.5, 1)
+    return ~(taken | is_rounding | parallel)
+
+
+class _RankOne(eqx.Module):
+    """A step changes the covariance by `c u u^T`, and the weights by `c t u`."""
+
+    u: Float[Array, " M"]
+    c: Float[Array, ""]
+    t: Float[Array, ""]
+
+    @staticmethod
+    def of(now: Outlook, action: Action) -> "_RankOne":
+        i = action.place
+        j = action.candidate
+        is_place = now.slots.at(i)
+        given_way = jnp.where(is_place, 1, -matmul(now.covariance, now.products[j]))
+        of_new = _RankOne(given_way, 1 / (action.precision + now.sparsity[j]), now.quality[j])
+        of_taken = _RankOne(now.covariance[:, i], _change(now, action), now.slots.weights[i])
+        return chosen(action.is_new, of_new, of_taken)
 
 
 def _moved(problem: Problem, products: Array | None, now: Outlook, action: Action) -> Outlook:
@@ -295,28 +338,19 @@ def _moved(problem: Problem, products: Array | None, now: Outlook, action: Actio
     weight by, and `c = 1 / (alpha + S)`. With `p = Phi^T B J u` and t the product of u and `J^T B`
     of the targets, the weights change by `c t u`, S by `-c p^2`, and Q by `-c t p`.
     """
-    is_new = action.is_new
-    i = action.place
-    is_place = jnp.arange(len(now.slots.used)) == i
+    is_place = now.slots.at(action.place)
     column = _column(problem, products, now, action)
-    of_slots = jnp.where(is_new & is_place[None, :], column[:, None], now.products)
-
-    of_new = jnp.where(is_place, 1, -matmul(now.covariance, now.products[action.candidate]))
-    u = jnp.where(is_new, of_new, now.covariance[:, i])
-    c = jnp.where(
-        is_new, 1 / (action.precision + now.sparsity[action.candidate]), _change(now, action)
-    )
-    t = jnp.where(is_new, now.quality[action.candidate], now.slots.weights[i])
-    p = matmul(of_slots, u)
-
+    of_slots = jnp.where(action.is_new & is_place[None, :], column[:, None], now.products)
+    step = _RankOne.of(now, action)
+    p = matmul(of_slots, step.u)
     deleted = is_place & jnp.isinf(action.precision)
-    covariance = now.covariance + c * u[:, None] * u[None, :]
+    covariance = now.covariance + step.c * step.u[:, None] * step.u[None, :]
     return Outlook(
-        slots=_renewed(problem, now.slots, action, now.slots.weights + c * t * u),
+        slots=_renewed(problem, now.slots, action, now.slots.weights + step.c * step.t * step.u),
         covariance=jnp.where(deleted[:, None] | deleted[None, :], 0, covariance),
         products=jnp.where(deleted[None, :], 0, of_slots),
-        sparsity=now.sparsity - c * p**2,
-        quality=now.quality - c * t * p,
+        sparsity=now.sparsity - step.c * p**2,
+        quality=now.quality - step.c * step.t * p,
         curvatures=now.curvatures,
         diagonal=now.diagonal,
         steps=now.steps + 1,
@@ -349,7 +383,7 @@ def _column(
 def _renewed(problem: Problem, slots: Slots, action: Action, weights: Float[Array, " M"]) -> Slots:
     """The functions after a step."""
     outputs = problem.observations.outputs
-    is_place = jnp.arange(len(slots.used)) == action.place
+    is_place = slots.at(action.place)
     deleted = is_place & jnp.isinf(action.precision)
     precisions = jnp.where(is_place, action.precision, slots.precisions)
     return Slots(
