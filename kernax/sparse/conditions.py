@@ -9,6 +9,8 @@ With whitened weights `v = A^1/2 w` and their covariance `P = (I + A^-1/2 J^T B 
 The functions that were taken stay.
 """
 
+from functools import partial
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -111,18 +113,26 @@ class _Figures(eqx.Module):
 
 def _left(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " unknowns"]:
     """The left-hand sides: M of the mode, M of the precisions, and that of the noise."""
-    observations = conditions.observations
-    of_mode = slopes(now.design, observations.residuals(now.f, now.noise)) - now.v
+    of_mode = slopes(now.design, conditions.observations.residuals(now.f, now.noise)) - now.v
     gamma = 1 - jnp.diagonal(now.P)
     alpha = jnp.exp(root.log_precisions)
     of_precisions = gamma - now.v**2 + 2 * (conditions.shape - conditions.rates * alpha)
     of_precisions = jnp.where(conditions.used, of_precisions, -root.log_precisions)
+    of_noise = _left_of_noise(now, root, conditions, jnp.sum(gamma))
+    return jnp.concatenate([of_mode, of_precisions, of_noise[None]])
+
+
+def _left_of_noise(
+    now: _Figures, root: Root, conditions: Conditions, determined: Float[Array, ""]
+) -> Float[Array, ""]:
+    """The condition of the noise over the number of observations; of a given one, its error."""
     given = conditions.log_noise - root.log_noise
-    if isinstance(observations, Numbers):
-        squares = matmul(observations.weights, (observations.y - now.f)[:, 0] ** 2)
-        free = (squares / now.noise + jnp.sum(gamma)) / observations.count - 1
-        given = jnp.where(conditions.learns_noise, free, given)
-    return jnp.concatenate([of_mode, of_precisions, given[None]])
+    observations = conditions.observations
+    if not isinstance(observations, Numbers):
+        return given
+    squares = matmul(observations.weights, (observations.y - now.f)[:, 0] ** 2)
+    learned = (squares / now.noise + determined) / observations.count - 1
+    return jnp.where(conditions.learns_noise, learned, given)
 
 
 def _derivative(
@@ -134,21 +144,28 @@ def _derivative(
     `dP_ii / d log alpha_j = P_ii delta_ij - P_ij^2` and `dP_ii / d log noise = P_ii - (P^2)_ii`;
     with `X = J A^-1/2 P`, `dP_ii = - sum_n X_ni . dB_n X_ni` for a change of the curvatures.
     """
-    P = now.P
     v = now.v
-    identity = jnp.eye(len(v), dtype=v.dtype)
-    used = conditions.used[:, None]
-    alpha = jnp.exp(root.log_precisions)
-    through_noise = jnp.diagonal(P) - jnp.sum(P**2, 1)
-    in_precisions = P**2 - jnp.diag(jnp.diagonal(P) + v**2 + 2 * conditions.rates * alpha)
+    through_noise = jnp.diagonal(now.P) - jnp.sum(now.P**2, 1)
     of_mode = [-now.system, -jnp.diag(v), -v[:, None]]
-    of_precisions = [
-        jnp.where(used, _through_curvatures(now, conditions) - 2 * jnp.diag(v), 0),
+    of_precisions = _derivative_of_precisions(now, root, conditions, through_noise)
+    of_noise = _derivative_of_noise(now, conditions, through_noise)
+    return jnp.block([of_mode, of_precisions, of_noise])
+
+
+def _derivative_of_precisions(
+    now: _Figures, root: Root, conditions: Conditions, through_noise: Float[Array, " M"]
+) -> list[Float[Array, "M columns"]]:
+    """The derivative of the conditions of the precisions."""
+    used = conditions.used[:, None]
+    in_mode = _through_curvatures(now, conditions) - 2 * jnp.diag(now.v)
+    rates = 2 * conditions.rates * jnp.exp(root.log_precisions)
+    in_precisions = now.P**2 - jnp.diag(jnp.diagonal(now.P) + now.v**2 + rates)
+    identity = jnp.eye(len(now.v), dtype=now.v.dtype)
+    return [
+        jnp.where(used, in_mode, 0),
         jnp.where(used, in_precisions, -identity),
         jnp.where(used, -through_noise[:, None], 0),
     ]
-    of_noise = _derivative_of_noise(now, conditions, through_noise)
-    return jnp.block([of_mode, of_precisions, of_noise])
 
 
 def _through_curvatures(now: _Figures, conditions: Conditions) -> Float[Array, "M M"]:
@@ -163,18 +180,17 @@ def _derivative_of_noise(
     now: _Figures, conditions: Conditions, through_noise: Float[Array, " M"]
 ) -> list[Float[Array, "1 columns"]]:
     """The derivative of the condition of the noise."""
-    one = jnp.ones((1, 1), now.v.dtype)
-    nothing = jnp.zeros((1, len(now.v)), now.v.dtype)
     observations = conditions.observations
-    if not isinstance(observations, Numbers):
-        return [nothing, nothing, -one]
-    squares = matmul(observations.weights, (observations.y - now.f)[:, 0] ** 2)
-    in_noise = -(squares / now.noise + jnp.sum(through_noise)) / observations.count
-    learned = conditions.learns_noise
+    count = observations.count
+    learned = conditions.learns_noise & isinstance(observations, Numbers)
+    total = jnp.zeros((), now.v.dtype)
+    if isinstance(observations, Numbers):
+        squares = matmul(observations.weights, (observations.y - now.f)[:, 0] ** 2)
+        total = squares / now.noise + jnp.sum(through_noise)
     return [
-        jnp.where(learned, -2 * now.v / observations.count, 0)[None],
-        jnp.where(learned, -through_noise / observations.count, 0)[None],
-        jnp.where(learned, in_noise, -1)[None, None],
+        jnp.where(learned, -2 * now.v / count, 0)[None],
+        jnp.where(learned, -through_noise / count, 0)[None],
+        jnp.where(learned, -total / count, -1)[None, None],
     ]
 
 
@@ -204,11 +220,12 @@ class _Polish(eqx.Module):
 
     root: Root
     left: Float[Array, ""]  # the largest left-hand side
+    length: Float[Array, ""]  # of the next step, 1 is Newton's
     steps: Int[Array, ""]
-    stuck: Bool[Array, ""]  # whether the last step did not lower it
 
 
-_MOST_STEPS = 30
+_MOST_STEPS = 40
+_SHORTEST = 0.01
 
 
 def _how_far(now: _Figures, left: Array, conditions: Conditions) -> Float[Array, ""]:
@@ -224,27 +241,34 @@ def _how_far(now: _Figures, left: Array, conditions: Conditions) -> Float[Array,
 def _polished(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, ""]]:
     """The root near a start, and the largest left-hand side there."""
 
-    def at(root: Root) -> tuple[_Figures, Float[Array, ""]]:
-        now = _Figures.of(root, conditions)
-        return now, _how_far(now, _left(now, root, conditions), conditions)
-
     def go_on(now: _Polish) -> Array:
-        return (now.left > eps_of(now.left)) & ~now.stuck & (now.steps < _MOST_STEPS)
-
-    def step(now: _Polish) -> _Polish:
-        figures, _ = at(now.root)
-        step = _step(figures, now.root, conditions)
-        # By no more than a factor e in a precision.
-        longest = jnp.max(abs(step[len(now.root.weights) :]))
-        root = _moved(now.root, conditions, step / jnp.maximum(1, longest))
-        _, left = at(root)
-        better = left < now.left
-        root = chosen(better, root, now.root)
-        return _Polish(root, jnp.minimum(left, now.left), now.steps + 1, ~better)
+        unfinished = (now.left > eps_of(now.left)) & (now.steps < _MOST_STEPS)
+        return unfinished & (now.length > _SHORTEST)
 
     zero = jnp.zeros((), jnp.int32)
-    end = while_loop(go_on, step, _Polish(start, at(start)[1], zero, jnp.array(False)))
+    left = _left_at(start, conditions)
+    first = _Polish(start, left, jnp.ones_like(left), zero)
+    end = while_loop(go_on, partial(_step_that_lowers, conditions), first)
     return end.root, end.left
+
+
+def _left_at(root: Root, conditions: Conditions) -> Float[Array, ""]:
+    """The largest left-hand side."""
+    now = _Figures.of(root, conditions)
+    return _how_far(now, _left(now, root, conditions), conditions)
+
+
+def _step_that_lowers(conditions: Conditions, now: _Polish) -> _Polish:
+    """A step of Newton's method, or a shorter one next time where it does not lower what is left."""
+    step = _step(_Figures.of(now.root, conditions), now.root, conditions)
+    # By no more than a factor e in a precision.
+    longest = jnp.max(abs(step[len(now.root.weights) :]))
+    root = _moved(now.root, conditions, step * now.length / jnp.maximum(1, longest))
+    left = _left_at(root, conditions)
+    better = left < now.left
+    length = jnp.where(better, jnp.minimum(2 * now.length, 1), now.length / 4)
+    root = chosen(better, root, now.root)
+    return _Polish(root, jnp.minimum(left, now.left), length, now.steps + 1)
 
 
 def root_near(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, ""]]:

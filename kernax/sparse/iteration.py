@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from kernax.core.numerics import eps_of
 from kernax.core.parameters import check_count, nonnegative
 from kernax.core.sharding import while_loop
 from kernax.sparse.basis import Slots, curved
@@ -44,7 +45,9 @@ class EvidenceIteration(AbstractRelevanceSolver):
         def go_on(now: _Round) -> Array:
             return ~(now.change <= self.tol) & (now.steps < self.max_steps)
 
-        step = partial(_renewed, problem, self.least)
+        # What is determined is 1 - P, which is known to rounding.
+        least = max(self.least, 32 * eps_of(problem.basis.columns))
+        step = partial(_renewed, problem, least)
         end = while_loop(go_on, step, _Round.first(problem))
         slots, room = _compressed(end.slots, problem.capacity)
         # What else would be gained is not known: that of a nat stands for it.
@@ -85,33 +88,35 @@ class _Round(eqx.Module):
 def _renewed(problem: Problem, least: float, now: _Round) -> _Round:
     """A step."""
     slots = now.slots
-    deviations = slots.deviations
     design = slots.design(problem.basis, problem.observations.outputs)
-    whitened = design * deviations[None, None, :]
     start = slots.weights * jnp.sqrt(slots.precisions)
+    whitened = design * slots.deviations[None, None, :]
     fit = posterior(problem.observations, whitened, start, now.noise)
     gamma = jnp.maximum(fit.determined, 0)
-    rates = problem.rates[slots.column]
-    # alpha = (gamma + 2 shape) / (mu^2 + 2 rate), by its ratio to that before.
-    mass = fit.mode**2 + 2 * rates * slots.precisions
-    ratio = (gamma + 2 * problem.shape) / jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)
-    ratio = jnp.clip(ratio, 1e-6, 1e6)
+    ratio = _ratio_of_precisions(problem, slots, fit.mode, gamma)
     curvature = jnp.sum(design * curved(fit.curvatures, design), (0, 1))
-    relevant = curvature > least * slots.precisions * ratio
-    used = slots.used & relevant
-    noise = problem.noise.renewed(
-        problem.observations, fit.values, now.noise, jnp.sum(jnp.where(slots.used, gamma, 0))
-    )
+    used = slots.used & (curvature > least * slots.precisions * ratio)
+    determined = jnp.sum(jnp.where(slots.used, gamma, 0))
+    noise = problem.noise.renewed(problem.observations, fit.values, now.noise, determined)
     changes = jnp.where(used, abs(jnp.log(ratio)), 0)
-    change = jnp.maximum(jnp.max(changes), abs(jnp.log(noise / now.noise)))
     renewed = Slots(
         slots.column,
         slots.output,
         used,
         jnp.where(used, slots.precisions * ratio, 1),
-        jnp.where(used, fit.mode * deviations, 0),
+        jnp.where(used, fit.mode * slots.deviations, 0),
     )
+    change = jnp.maximum(jnp.max(changes), abs(jnp.log(noise / now.noise)))
     return _Round(renewed, noise, change, now.steps + 1)
+
+
+def _ratio_of_precisions(
+    problem: Problem, slots: Slots, mode: Float[Array, " M"], gamma: Float[Array, " M"]
+) -> Float[Array, " M"]:
+    """`(gamma + 2 shape) / (mu^2 + 2 rate)` over alpha, by at most a million."""
+    mass = mode**2 + 2 * problem.rates[slots.column] * slots.precisions
+    ratio = (gamma + 2 * problem.shape) / jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)
+    return jnp.clip(ratio, 1e-6, 1e6)
 
 
 def _compressed(slots: Slots, size: int) -> tuple[Slots, Bool[Array, ""]]:

@@ -358,7 +358,7 @@ def _ending(choice: Choice, left: Float[Array, ""], known: Bool[Array, ""]) -> A
         (~known, RESULTS.nonfinite),
         (choice.left_out > 0, RESULTS.stagnation),
         (~choice.finished, RESULTS.max_steps_reached),
-        (~(left <= eps_of(left) ** 0.5), RESULTS.inaccurate),
+        (~(left <= eps_of(left) ** (1 / 3)), RESULTS.inaccurate),
     )
     return first_that_holds(endings, RESULTS.successful)
 
