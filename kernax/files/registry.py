@@ -14,6 +14,7 @@ from kernax.kernels import KERNELS, features, texts, trees
 from kernax.kernels import draws as kernel_draws
 from kernax.kernels.nonstationary import SineBasis
 from kernax.scale import random_features
+from kernax.sparse.relevance_vectors import RelevanceVectors
 from kernax.supervised.discriminant import Discriminant
 from kernax.unsupervised.canonical_correlations import CanonicalPairs
 from kernax.unsupervised.kernel_kmeans import KernelClusters
@@ -123,7 +124,7 @@ def own_classes() -> dict[str, type]:
     own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
     own += [ApproximatePosterior, Logistic, Poisson]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
-    own += [Subsample]
+    own += [RelevanceVectors, Subsample]
     return {cls.__name__: cls for cls in own}
 
 

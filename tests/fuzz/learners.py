@@ -361,6 +361,26 @@ def kernel_kmeans(problem, kernel, points, form):
     )
 
 
+def relevance_vector_machine(problem, kernel, points, form):
+    solution = kernax.relevance_vector_machine(
+        kernel,
+        points,
+        problem["y"],
+        noise=problem["ridge"],
+        weights=_weights(problem, form),
+        bias=form.bias,
+        throw=False,
+    )
+    value = solution.value
+    return _outcome(
+        solution,
+        coefficients=value.function.coefficients,
+        bias=value.function.bias,
+        places=value.places,
+        inverses=1 / value.precisions,
+    )
+
+
 def empirical_features(problem, kernel, points, form):
     return _silent(root=kernax.empirical_features(kernel, points).coefficients)
 
@@ -451,6 +471,7 @@ LEARNERS: dict[str, Callable] = {
     "kernel_cca": kernel_cca,
     "kernel_discriminant": kernel_discriminant,
     "kernel_kmeans": kernel_kmeans,
+    "relevance_vector_machine": relevance_vector_machine,
     "maximum_mean_discrepancy": maximum_mean_discrepancy,
     "hsic": hsic,
     "herding": herding,
