@@ -1,6 +1,7 @@
 """The relevance vector machine: a linear model in kernels, most of whose weights the data remove."""
 
 import math
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -367,25 +368,21 @@ def _solution(task: Task, setting: _Setting, fits: _Fit) -> Solution[RelevanceVe
     """The machine of all outputs, from fits along the first axis: one for each column of y, or
     one of all classes.
     """
-    slots = fits.slots
-    machines, size = slots.used.shape
     of_classes = isinstance(setting.likelihood, Categorical)
-    own = jnp.broadcast_to(jnp.arange(machines, dtype=jnp.int32)[:, None], (machines, size))
-    outputs = (slots.output if of_classes else own).reshape(-1)
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1), slots)
-    places = jnp.where(flat.used, flat.column - int(setting.basis.has_bias), -2)
+    slots = _in_one_row(fits.slots, of_classes)
+    places = jnp.where(slots.used, slots.column - int(setting.basis.has_bias), -2)
     result = of_all(fits.result)
-    shape = task.y.shape[1:]
     # One number for each machine, or the only one.
-    by_machine = lambda leaf: leaf.reshape(() if of_classes else shape)
-    floats = (flat.weights, fits.covariance, fits.noise, fits.log_evidence)
-    weights, covariance, noise, log_evidence = void_unless_known(floats, result)
+    shape = () if of_classes else task.y.shape[1:]
+    by_machine = partial(jnp.reshape, shape=shape)
+    floats = _columns(task, slots, places), fits.covariance, fits.noise, fits.log_evidence
+    columns, covariance, noise, log_evidence = void_unless_known(floats, result)
     likelihood = setting.likelihood
     value = RelevanceVectors(
-        function=_function(task, weights, places, outputs),
+        function=_function(task, places, *columns),
         places=places,
-        outputs=outputs,
-        precisions=flat.precisions,
+        outputs=slots.output,
+        precisions=slots.precisions,
         covariance=jax.scipy.linalg.block_diag(*covariance),
         likelihood=Gaussian(by_machine(noise)) if likelihood is None else likelihood,
         log_evidence=by_machine(log_evidence),
@@ -393,19 +390,32 @@ def _solution(task: Task, setting: _Setting, fits: _Fit) -> Solution[RelevanceVe
     return Solution(value, result, jax.tree.map(by_machine, fits.stats))
 
 
-def _function(
-    task: Task, weights: Float[Array, " T"], places: Int[Array, " T"], outputs: Int[Array, " T"]
-) -> KernelExpansion:
-    """The mean; the weight of the bias is no coefficient."""
-    points = jax.tree.map(lambda leaf: leaf[jnp.maximum(places, 0)], task.X)
+def _in_one_row(slots: Slots, of_classes: bool) -> Slots:
+    """The places of all machines; the output of one that is alone is the number of its column."""
+    machines, size = slots.used.shape
+    if not of_classes:
+        numbers = jnp.arange(machines, dtype=jnp.int32)
+        outputs = jnp.broadcast_to(numbers[:, None], (machines, size))
+        slots = eqx.tree_at(lambda slots: slots.output, slots, outputs)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1), slots)
+
+
+def _columns(
+    task: Task, slots: Slots, places: Int[Array, " T"]
+) -> tuple[Float[Array, "T c"], Float[Array, " c"]]:
+    """Coefficients and biases of the outputs; the weight of a bias is no coefficient."""
     count = task.columns.shape[1]
-    coefficients = jax.nn.one_hot(outputs, count, dtype=weights.dtype) * weights[:, None]
+    weights = jax.nn.one_hot(slots.output, count, dtype=slots.weights.dtype)
+    weights = weights * slots.weights[:, None]
     is_bias = (places == -1)[:, None]
-    bias = jnp.sum(jnp.where(is_bias, coefficients, 0), 0)
+    return jnp.where(is_bias, 0, weights), jnp.sum(jnp.where(is_bias, weights, 0), 0)
+
+
+def _function(
+    task: Task, places: Int[Array, " T"], coefficients: Float[Array, "T c"], bias: Float[Array, " c"]
+) -> KernelExpansion:
+    """The mean."""
+    points = jax.tree.map(lambda leaf: leaf[jnp.maximum(places, 0)], task.X)
     shape = task.y.shape[1:]
-    return KernelExpansion(
-        task.kernel,
-        points,
-        jnp.where(is_bias, 0, coefficients).reshape(len(weights), *shape),
-        bias.reshape(shape),
-    )
+    coefficients = coefficients.reshape(len(places), *shape)
+    return KernelExpansion(task.kernel, points, coefficients, bias.reshape(shape))
