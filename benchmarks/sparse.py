@@ -1,7 +1,7 @@
 """How many vectors does a relevance vector machine keep, and how often does it err? `python -m
 benchmarks.sparse`.
 
-The tables of Tipping (2001): ten splits of banana, titanic and waveform, Ripley's classes, and sinc.
+The tables of Tipping (2001): ten splits of banana, titanic and waveform, Ripley's set, and sinc.
 Beside his figures: the mean test error in percent (of sinc the root mean square error, or the
 largest error without noise), and the mean number of vectors. He chose the widths by five-fold
 cross-validation on the first five training splits; here the median over those splits of the width
@@ -30,13 +30,14 @@ PUBLISHED = {
     "waveform": (10.9, 14.6),
     "ripley": (9.3, 4),
     "sinc of splines": (0.0070, 9),
-    "noisy sinc": (0.0245, 6),
+    "noisy sinc": (0.032, 7),
 }
 WIDTHS = {
     "banana": (0.35, 0.5, 0.7, 1.0),
     "titanic": (0.5, 1.0, 2.0),
     "waveform": (3.0, 5.0, 8.0),
 }
+SPLINE = 1.0 + kx.Linear() + kx.IntegratedBrownian()  # Tipping's, on the half-line
 LIKELIHOOD = kx.likelihoods.Bernoulli()
 
 
@@ -108,8 +109,7 @@ def sinc_of_splines() -> dict:
     """100 points without noise, which is given as 0.01^2; the largest error."""
     x = np.linspace(0, 20, 100)[:, None]
     y = np.sinc((x[:, 0] - 10) / np.pi)
-    spline = 1.0 + kx.Linear() + kx.IntegratedBrownian()
-    solution = kx.relevance_vector_machine(spline, x, y, noise=1e-4, throw=False)
+    solution = kx.relevance_vector_machine(SPLINE, x, y, noise=1e-4, throw=False)
     return {
         "error": float(np.max(np.abs(solution.value.function.values(x) - y))),
         "vectors": int(solution.value.count),
@@ -118,25 +118,18 @@ def sinc_of_splines() -> dict:
 
 
 def noisy_sinc() -> dict:
-    """Uniform noise on [-0.2, 0.2], the mean over 25 draws; the width of the largest mean evidence."""
-    x = np.linspace(-10, 10, 100)[:, None]
-    truth = np.sinc(x[:, 0] / np.pi)
+    """Normal noise of deviation 0.1, which is learned; the mean over ten draws."""
+    x = np.linspace(0, 20, 100)[:, None]
+    truth = np.sinc((x[:, 0] - 10) / np.pi)
     rng = np.random.default_rng(0)
-    targets = truth + rng.uniform(-0.2, 0.2, (25, 100))
-    fit = lambda width, y: kx.relevance_vector_machine(kx.RBF(width), x, y, throw=False)
-    over = jax.jit(jax.vmap(fit, (None, 0)))
-    widths = (1.5, 2.0, 2.5, 3.0)
-    solutions = [over(width, jnp.asarray(targets)) for width in widths]
-    best = int(np.argmax([np.mean(found.value.log_evidence) for found in solutions]))
-    solution = solutions[best]
-    values = jax.vmap(lambda machine: machine.function.values(x))(solution.value)
-    counts = jax.vmap(lambda machine: machine.count)(solution.value)
-    return {
-        "error": float(np.mean(np.sqrt(np.mean((np.asarray(values) - truth) ** 2, 1)))),
-        "vectors": float(np.mean(counts)),
-        "successful": float(np.mean(solution.result == kx.RESULTS.successful)),
-        "width": widths[best],
-    }
+    found = []
+    for _ in range(10):
+        y = truth + 0.1 * rng.normal(size=100)
+        solution = kx.relevance_vector_machine(SPLINE, x, y, throw=False)
+        off = np.asarray(solution.value.function.values(x)) - truth
+        successful = float(solution.result == kx.RESULTS.successful)
+        found.append((np.sqrt(np.mean(off**2)), int(solution.value.count), successful))
+    return dict(zip(("error", "vectors", "successful"), np.mean(found, 0)))
 
 
 ROWS = {name: partial(of_splits, name) for name in WIDTHS} | {

@@ -2,6 +2,8 @@
 derivatives, and what it does where nothing, or everything, is explained.
 """
 
+from typing import Any
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -148,7 +150,7 @@ def test_a_hyperprior_is_the_gamma_distribution_whose_marginal_is_student_t():
     shape, rate = 0.7, 0.05
     value = fit(noise=NOISE, solver=EvidenceIteration(shape, rate)).value
     alpha = precisions_of(value)
-    prior = scipy.stats.gamma(shape, scale=1 / rate)
+    prior: Any = scipy.stats.gamma(shape, scale=1 / rate)
 
     def log_density(logs):
         """With the Jacobian of the logarithm."""
@@ -165,7 +167,7 @@ def test_a_hyperprior_is_the_gamma_distribution_whose_marginal_is_student_t():
         return scipy.integrate.quad(density, 0, np.inf, epsabs=1e-12, limit=400)[0]
 
     weights = [0.0, 0.3, 1.0, 4.0]
-    student = scipy.stats.t(2 * shape, scale=(rate / shape) ** 0.5)
+    student: Any = scipy.stats.t(2 * shape, scale=(rate / shape) ** 0.5)
     np.testing.assert_allclose([of_weight(w) for w in weights], student.pdf(weights), rtol=1e-7)
 
 

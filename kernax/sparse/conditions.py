@@ -259,7 +259,7 @@ def _left_at(root: Root, conditions: Conditions) -> Float[Array, ""]:
 
 
 def _step_that_lowers(conditions: Conditions, now: _Polish) -> _Polish:
-    """A step of Newton's method, or a shorter one next time where it does not lower what is left."""
+    """A step of Newton's method, and a shorter one next time where it lowers nothing."""
     step = _step(_Figures.of(now.root, conditions), now.root, conditions)
     # By no more than a factor e in a precision.
     longest = jnp.max(abs(step[len(now.root.weights) :]))

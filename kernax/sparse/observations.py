@@ -10,6 +10,7 @@ whose system `I + A^-1/2 J^T B J A^-1/2` has no eigenvalue below one, whatever t
 import abc
 import math
 from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -150,7 +151,7 @@ class Labels(AbstractObservations):
             square = jnp.sum(p * parts**2, 1, keepdims=True)
             return w * p * (parts**2 - square - 2 * mean * (parts - mean))
         y = self.y[:, 0]
-        curvature = lambda f: self.loss.curvature(y, f)
+        curvature = partial(self.loss.curvature, y)
         _, third = jax.jvp(curvature, (f[:, 0],), (jnp.ones_like(y),))
         return w * third[:, None, None] * parts**2
 

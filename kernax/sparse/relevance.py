@@ -1,4 +1,4 @@
-"""The relevance vector machine: a linear model in kernels, most of whose weights the data remove."""
+"""The relevance vector machine: a linear model in kernels, most of whose weights are zero."""
 
 import math
 from functools import partial
@@ -15,9 +15,8 @@ from kernax.core.boundary import cast
 from kernax.core.expansion import KernelExpansion
 from kernax.core.intervals import POSITIVE
 from kernax.core.kernel import AbstractKernel
-from kernax.core.labels import as_one_hot, as_targets_of
 from kernax.core.likelihoods import Categorical, Gaussian
-from kernax.core.losses import AbstractLikelihood, check_convex
+from kernax.core.losses import AbstractLikelihood
 from kernax.core.numerics import eps_of, is_concrete, stopped
 from kernax.core.parameters import check_count
 from kernax.core.powers import exponent_of, times_power_of_two
@@ -34,6 +33,7 @@ from kernax.core.solution import (
 )
 from kernax.core.task import Task, check_task
 from kernax.errors import RelevanceWarning, RunawayWarning
+from kernax.sparse.arguments import check_likelihood, checked_solver, targets_of
 from kernax.sparse.basis import Basis, Slots
 from kernax.sparse.conditions import Conditions, Root, evidence_at, root_near
 from kernax.sparse.observations import AbstractObservations, Labels, Numbers
@@ -57,8 +57,8 @@ def relevance_vector_machine(
     max_vectors: int | None = None,
     throw: bool = True,
 ) -> Solution[RelevanceVectors]:
-    r"""`f(x) = sum_j w_j k(x, x_j) + b` with `w_j ~ N(0, 1 / alpha_j)`, a precision for each weight,
-    at the maximum of the evidence `p(y | alpha, noise) = integral p(y | f) p(w | alpha) dw`.
+    r"""`f(x) = sum_j w_j k(x, x_j) + b` with `w_j ~ N(0, 1 / alpha_j)`, one precision for each
+    weight, at the maximum of the evidence `p(y | alpha, noise) = integral p(y | f) p(w | alpha) dw`.
 
     There most precisions are infinite, and their weights zero (Tipping 2001). Of numbers `y = f(x)
     + e`, `e ~ N(0, noise)`, the evidence is `N(y | 0, noise I + Phi A^-1 Phi^T)`, Phi the functions
@@ -109,10 +109,10 @@ def relevance_vector_machine(
     The variance of predictions falls to the noise far from the relevant vectors, where a Gaussian
     process's rises (Rasmussen & Quinonero-Candela 2005).
     """
-    _check_likelihood(likelihood, noise)
-    solver = _checked_solver(solver)
+    check_likelihood(likelihood, noise)
+    solver = checked_solver(solver)
     task = check_task(
-        "relevance_vector_machine", kernel, X, y, weights, targets=_targets_of(likelihood)
+        "relevance_vector_machine", kernel, X, y, weights, targets=targets_of(likelihood)
     )
     if noise is not None:
         noise = task.scalar(noise, "noise", POSITIVE)
@@ -126,45 +126,6 @@ def relevance_vector_machine(
     solution = _relevance_vector_machine(task, noise, likelihood, bool(bias), solver, size)
     _warn(solution)
     return finish(solution, throw, _hint(solution, size))
-
-
-def _check_likelihood(likelihood: Any, noise: Any) -> None:
-    """Raises ValueError for what is no likelihood, or for one beside noise."""
-    if likelihood is None:
-        return
-    if not isinstance(likelihood, AbstractLikelihood | Categorical):
-        came = "a class, not called" if isinstance(likelihood, type) else likelihood
-        raise ValueError(
-            "likelihood must be None for numbers, or one of kernax.likelihoods, such as "
-            f"Bernoulli() for signs and Categorical() for one-hot rows, but is {came}"
-        )
-    if noise is not None:
-        raise ValueError("noise is that of numbers: leave it out where there is a likelihood")
-    if isinstance(likelihood, Gaussian):
-        raise ValueError("numbers with normal noise are the default: noise= is its variance")
-    check_convex("relevance_vector_machine", likelihood)
-
-
-def _checked_solver(solver: Any) -> AbstractRelevanceSolver:
-    """The solver, or the default. Raises ValueError for anything else."""
-    if solver is not None and not isinstance(solver, AbstractRelevanceSolver):
-        raise ValueError(
-            "solver must be kernax.solvers.SequentialEvidence() or EvidenceIteration(), called, "
-            f"but is {solver!r}"
-        )
-    return SequentialEvidence() if solver is None else solver
-
-
-def _targets_of(likelihood: AbstractLikelihood | Categorical | None) -> Any:
-    """How y is checked."""
-
-    def checked(y: Any, n: int, dtype: Any, weights: Any) -> Array:
-        if isinstance(likelihood, Categorical):
-            return as_one_hot(y, n, dtype, weights, every=False)
-        loss = Gaussian(1.0) if likelihood is None else likelihood
-        return as_targets_of(loss, y, n, dtype, weights)
-
-    return checked
 
 
 def _hint(solution: Solution[RelevanceVectors], size: int) -> str:
@@ -412,7 +373,10 @@ def _columns(
 
 
 def _function(
-    task: Task, places: Int[Array, " T"], coefficients: Float[Array, "T c"], bias: Float[Array, " c"]
+    task: Task,
+    places: Int[Array, " T"],
+    coefficients: Float[Array, "T c"],
+    bias: Float[Array, " c"],
 ) -> KernelExpansion:
     """The mean."""
     points = jax.tree.map(lambda leaf: leaf[jnp.maximum(places, 0)], task.X)

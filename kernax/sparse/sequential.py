@@ -130,7 +130,7 @@ class Action(eqx.Module):
 
 
 def _swept(problem: Problem, products: Array | None, tol: float, now: _Sweep) -> _Sweep:
-    """Steps until the noise is estimated again; of labels, whose curvatures change, a single one."""
+    """Steps until the noise is estimated again; of labels one step, as their curvatures change."""
     observations = problem.observations
     most = now.steps + (_STEPS_OF_NUMBERS if isinstance(observations, Numbers) else 1)
     design = now.slots.design(problem.basis, observations.outputs)
