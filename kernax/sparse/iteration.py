@@ -98,16 +98,33 @@ def _renewed(problem: Problem, least: float, now: _Round) -> _Round:
     used = slots.used & (curvature > least * slots.precisions * ratio)
     determined = jnp.sum(jnp.where(slots.used, gamma, 0))
     noise = problem.noise.renewed(problem.observations, fit.values, now.noise, determined)
-    changes = jnp.where(used, abs(jnp.log(ratio)), 0)
-    renewed = Slots(
+    return _Round(
+        slots=_with_precisions(slots, used, slots.precisions * ratio, fit.mode),
+        noise=noise,
+        change=_largest_change(used, ratio, noise / now.noise),
+        steps=now.steps + 1,
+    )
+
+
+def _with_precisions(
+    slots: Slots, used: Bool[Array, " M"], precisions: Float[Array, " M"], mode: Float[Array, " M"]
+) -> Slots:
+    """The functions that are left, with weights of the precisions before."""
+    return Slots(
         slots.column,
         slots.output,
         used,
-        jnp.where(used, slots.precisions * ratio, 1),
-        jnp.where(used, fit.mode * slots.deviations, 0),
+        jnp.where(used, precisions, 1),
+        jnp.where(used, mode * slots.deviations, 0),
     )
-    change = jnp.maximum(jnp.max(changes), abs(jnp.log(noise / now.noise)))
-    return _Round(renewed, noise, change, now.steps + 1)
+
+
+def _largest_change(
+    used: Bool[Array, " M"], ratio: Float[Array, " M"], of_noise: Float[Array, ""]
+) -> Float[Array, ""]:
+    """The largest logarithm of a ratio of precisions, or of that of the noise."""
+    changes = jnp.where(used, abs(jnp.log(ratio)), 0)
+    return jnp.maximum(jnp.max(changes), abs(jnp.log(of_noise)))
 
 
 def _ratio_of_precisions(

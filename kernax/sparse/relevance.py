@@ -58,7 +58,8 @@ def relevance_vector_machine(
     throw: bool = True,
 ) -> Solution[RelevanceVectors]:
     r"""`f(x) = sum_j w_j k(x, x_j) + b` with `w_j ~ N(0, 1 / alpha_j)`, one precision for each
-    weight, at the maximum of the evidence `p(y | alpha, noise) = integral p(y | f) p(w | alpha) dw`.
+    weight, at the maximum of the evidence `p(y | alpha, noise) = integral p(y | f) p(w | alpha)
+    dw`.
 
     There most precisions are infinite, and their weights zero (Tipping 2001). Of numbers `y = f(x)
     + e`, `e ~ N(0, noise)`, the evidence is `N(y | 0, noise I + Phi A^-1 Phi^T)`, Phi the functions

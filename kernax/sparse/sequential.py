@@ -131,24 +131,33 @@ class Action(eqx.Module):
 
 def _swept(problem: Problem, products: Array | None, tol: float, now: _Sweep) -> _Sweep:
     """Steps until the noise is estimated again; of labels one step, as their curvatures change."""
-    observations = problem.observations
-    most = now.steps + (_STEPS_OF_NUMBERS if isinstance(observations, Numbers) else 1)
-    design = now.slots.design(problem.basis, observations.outputs)
-    outlook = _outlook(problem, products, design, now)
-    action = best_action(problem, outlook)
-    idle = ~(action.gain > tol)
+    of_numbers = isinstance(problem.observations, Numbers)
+    most = now.steps + (_STEPS_OF_NUMBERS if of_numbers else 1)
 
-    def go_on(pair: tuple[Outlook, Action]) -> Array:
-        return (pair[1].gain > tol) & (pair[0].steps < most)
+    def go_on(now: _Ahead) -> Array:
+        return (now.action.gain > tol) & (now.outlook.steps < most)
 
-    def step(pair: tuple[Outlook, Action]) -> tuple[Outlook, Action]:
-        moved = _moved(problem, products, *pair)
-        return moved, best_action(problem, moved)
+    def step(now: _Ahead) -> _Ahead:
+        return _Ahead.of(problem, _moved(problem, products, now.outlook, now.action))
 
-    end, last = while_loop(go_on, step, (outlook, action))
-    noise = _renewed_noise(problem, end, now.noise)
+    first = _Ahead.of(problem, _outlook(problem, products, now))
+    end = while_loop(go_on, step, first)
+    outlook = end.outlook
+    noise = _renewed_noise(problem, outlook, now.noise)
     settled = abs(jnp.log(noise / now.noise)) <= tol
-    return _Sweep(end.slots, noise, end.steps, idle & settled, last.left_out)
+    idle = ~(first.action.gain > tol)
+    return _Sweep(outlook.slots, noise, outlook.steps, idle & settled, end.action.left_out)
+
+
+class _Ahead(eqx.Module):
+    """What the evidence depends on, and the best step there."""
+
+    outlook: Outlook
+    action: Action
+
+    @staticmethod
+    def of(problem: Problem, outlook: Outlook) -> "_Ahead":
+        return _Ahead(outlook, best_action(problem, outlook))
 
 
 _STEPS_OF_NUMBERS = 10
@@ -165,30 +174,41 @@ def _renewed_noise(problem: Problem, now: Outlook, noise: Float[Array, ""]) -> F
     return problem.noise.renewed(problem.observations, f, noise, determined)
 
 
-def _outlook(
-    problem: Problem, products: Array | None, design: Float[Array, "n c M"], now: _Sweep
-) -> Outlook:
+def _outlook(problem: Problem, products: Array | None, now: _Sweep) -> Outlook:
     """All figures from the beginning."""
     slots = now.slots
-    observations = problem.observations
     deviations = slots.deviations
+    design = slots.design(problem.basis, problem.observations.outputs)
     start = slots.weights * jnp.sqrt(slots.precisions)
-    fit = posterior(observations, design * deviations[None, None, :], start, now.noise)
+    whitened = design * deviations[None, None, :]
+    fit = posterior(problem.observations, whitened, start, now.noise)
     slots = eqx.tree_at(lambda slots: slots.weights, slots, fit.mode * deviations)
     of_slots = _second_derivatives(problem, products, slots, design, fit, now.noise)
     diagonal = _diagonal(problem, fit.curvatures)
-    explained = matmul(of_slots * deviations[None, :], fit.inverse_factor.T)
-    residuals = observations.residuals(fit.values, now.noise)
     return Outlook(
         slots=slots,
         covariance=deviations[:, None] * fit.covariance * deviations[None, :],
         products=of_slots,
-        sparsity=diagonal - jnp.sum(explained**2, 1),
-        quality=matmul(problem.basis.columns.T, residuals).reshape(-1),
+        sparsity=diagonal - _explained(of_slots, deviations, fit),
+        quality=_quality(problem, fit, now.noise),
         curvatures=fit.curvatures,
         diagonal=diagonal,
         steps=now.steps,
     )
+
+
+def _explained(
+    of_slots: Float[Array, "k M"], deviations: Float[Array, " M"], fit: Posterior
+) -> Float[Array, " k"]:
+    """What the functions taken take from the sparsity of each candidate."""
+    parts = matmul(of_slots * deviations[None, :], fit.inverse_factor.T)
+    return jnp.sum(parts**2, 1)
+
+
+def _quality(problem: Problem, fit: Posterior, noise: Float[Array, ""]) -> Float[Array, " k"]:
+    """`phi_j^T r` of all candidates."""
+    residuals = problem.observations.residuals(fit.values, noise)
+    return matmul(problem.basis.columns.T, residuals).reshape(-1)
 
 
 def _second_derivatives(
