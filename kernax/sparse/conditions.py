@@ -158,14 +158,19 @@ def _derivative_of_precisions(
     """The derivative of the conditions of the precisions."""
     used = conditions.used[:, None]
     in_mode = _through_curvatures(now, conditions) - 2 * jnp.diag(now.v)
-    rates = 2 * conditions.rates * jnp.exp(root.log_precisions)
-    in_precisions = now.P**2 - jnp.diag(jnp.diagonal(now.P) + now.v**2 + rates)
+    in_precisions = now.P**2 - jnp.diag(_own_terms(now, root, conditions))
     identity = jnp.eye(len(now.v), dtype=now.v.dtype)
     return [
         jnp.where(used, in_mode, 0),
         jnp.where(used, in_precisions, -identity),
         jnp.where(used, -through_noise[:, None], 0),
     ]
+
+
+def _own_terms(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " M"]:
+    """What a precision adds to the derivative of its own condition."""
+    rates = 2 * conditions.rates * jnp.exp(root.log_precisions)
+    return jnp.diagonal(now.P) + now.v**2 + rates
 
 
 def _through_curvatures(now: _Figures, conditions: Conditions) -> Float[Array, "M M"]:
