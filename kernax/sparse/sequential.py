@@ -198,6 +198,10 @@ class _RankOne(eqx.Module):
         of_taken = _RankOne(now.covariance[:, i], _change(now, action), now.slots.weights[i])
         return chosen(action.is_new, of_new, of_taken)
 
+    def added_to(self, covariance: Float[Array, "M M"]) -> Float[Array, "M M"]:
+        """The covariance after the step."""
+        return covariance + self.c * self.u[:, None] * self.u[None, :]
+
 
 def _moved(problem: Problem, products: Array | None, now: Outlook, action: Action) -> Outlook:
     """The figures after a step: all of them change by rank one (Tipping & Faul 2003, appendix).
@@ -212,12 +216,12 @@ def _moved(problem: Problem, products: Array | None, now: Outlook, action: Actio
     of_slots = jnp.where(action.is_new & is_place[None, :], column[:, None], now.products)
     step = _RankOne.of(now, action)
     p = matmul(of_slots, step.u)
-    deleted = is_place & jnp.isinf(action.precision)
-    covariance = now.covariance + step.c * step.u[:, None] * step.u[None, :]
+    # Rows and columns of a function deleted are zero but for rounding.
+    kept = ~(is_place & jnp.isinf(action.precision))
     return Outlook(
         slots=_renewed(problem, now.slots, action, now.slots.weights + step.c * step.t * step.u),
-        covariance=jnp.where(deleted[:, None] | deleted[None, :], 0, covariance),
-        products=jnp.where(deleted[None, :], 0, of_slots),
+        covariance=jnp.where(kept[:, None] & kept[None, :], step.added_to(now.covariance), 0),
+        products=jnp.where(kept[None, :], of_slots, 0),
         sparsity=now.sparsity - step.c * p**2,
         quality=now.quality - step.c * step.t * p,
         curvatures=now.curvatures,
