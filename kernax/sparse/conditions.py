@@ -115,11 +115,15 @@ def _left(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " u
     """The left-hand sides: M of the mode, M of the precisions, and that of the noise."""
     of_mode = slopes(now.design, conditions.observations.residuals(now.f, now.noise)) - now.v
     gamma = 1 - jnp.diagonal(now.P)
-    alpha = jnp.exp(root.log_precisions)
-    of_precisions = gamma - now.v**2 + 2 * (conditions.shape - conditions.rates * alpha)
+    of_precisions = gamma - now.v**2 + _left_of_prior(root, conditions)
     of_precisions = jnp.where(conditions.used, of_precisions, -root.log_precisions)
     of_noise = _left_of_noise(now, root, conditions, jnp.sum(gamma))
     return jnp.concatenate([of_mode, of_precisions, of_noise[None]])
+
+
+def _left_of_prior(root: Root, conditions: Conditions) -> Float[Array, " M"]:
+    """What the hyperprior adds to the conditions of the precisions."""
+    return 2 * (conditions.shape - conditions.rates * jnp.exp(root.log_precisions))
 
 
 def _left_of_noise(

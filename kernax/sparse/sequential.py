@@ -192,11 +192,15 @@ class _RankOne(eqx.Module):
     def of(now: Outlook, action: Action) -> "_RankOne":
         i = action.place
         j = action.candidate
-        is_place = now.slots.at(i)
-        given_way = jnp.where(is_place, 1, -matmul(now.covariance, now.products[j]))
-        of_new = _RankOne(given_way, 1 / (action.precision + now.sparsity[j]), now.quality[j])
+        of_new = _RankOne(
+            _given_way(now, action), 1 / (action.precision + now.sparsity[j]), now.quality[j]
+        )
         of_taken = _RankOne(now.covariance[:, i], _change(now, action), now.slots.weights[i])
         return chosen(action.is_new, of_new, of_taken)
+
+    def of_weights(self, weights: Float[Array, " M"]) -> Float[Array, " M"]:
+        """The weights after the step."""
+        return weights + self.c * self.t * self.u
 
     def added_to(self, covariance: Float[Array, "M M"]) -> Float[Array, "M M"]:
         """The covariance after the step."""
@@ -219,7 +223,7 @@ def _moved(problem: Problem, products: Array | None, now: Outlook, action: Actio
     # Rows and columns of a function deleted are zero but for rounding.
     kept = ~(is_place & jnp.isinf(action.precision))
     return Outlook(
-        slots=_renewed(problem, now.slots, action, now.slots.weights + step.c * step.t * step.u),
+        slots=_renewed(problem, now.slots, action, step.of_weights(now.slots.weights)),
         covariance=jnp.where(kept[:, None] & kept[None, :], step.added_to(now.covariance), 0),
         products=jnp.where(kept[None, :], of_slots, 0),
         sparsity=now.sparsity - step.c * p**2,
@@ -228,6 +232,12 @@ def _moved(problem: Problem, products: Array | None, now: Outlook, action: Actio
         diagonal=now.diagonal,
         steps=now.steps + 1,
     )
+
+
+def _given_way(now: Outlook, action: Action) -> Float[Array, " M"]:
+    """By what the others give way to a unit weight of a new function, which has 1 itself."""
+    others = -matmul(now.covariance, now.products[action.candidate])
+    return jnp.where(now.slots.at(action.place), 1, others)
 
 
 def _change(now: Outlook, action: Action) -> Float[Array, ""]:
