@@ -2,16 +2,21 @@
 (Tipping & Faul 2003).
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from kernax.core.batching import largest_of_batch
 from kernax.core.numerics import chosen, eps_of, matmul, positive_or_one
 from kernax.core.parameters import check_count
 from kernax.core.sharding import while_loop
 from kernax.sparse.basis import Slots, curved, values
+from kernax.sparse.damping import Trend
 from kernax.sparse.observations import Numbers, Posterior
 from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Problem
 from kernax.sparse.steps import Action, Outlook, best_action
@@ -19,10 +24,12 @@ from kernax.sparse.steps import Action, Outlook, best_action
 
 class SequentialEvidence(AbstractRelevanceSolver):
     """Adds, estimates again or deletes the one function that raises the evidence most, from none
-    (Tipping & Faul 2003), until no such step raises it by `tol`. The hyperprior is flat.
+    (Tipping & Faul 2003), until no such step raises it. The hyperprior is flat.
 
     Attributes:
-        tol: in nats; at least the root of the rounding unit.
+        tol: in nats, at least the root of the rounding unit: what a function must add to be taken.
+            One that is worth less than a tenth of it is deleted. Precisions are estimated until
+            rounding hides what is gained, and then by Newton's method.
         max_steps: of one function each; default 1000, and ten for each function.
     """
 
@@ -44,7 +51,7 @@ class SequentialEvidence(AbstractRelevanceSolver):
         def go_on(now: _Sweep) -> Array:
             return ~now.finished & (now.steps < most)
 
-        step = partial(_swept, problem, products, tol)
+        step = partial(_swept_in_few_places, problem, products, tol)
         end = while_loop(go_on, step, _Sweep.first(problem))
         return Choice(end.slots, end.noise, end.steps, end.finished, end.left_out)
 
@@ -70,6 +77,7 @@ class _Sweep(eqx.Module):
     steps: Int[Array, ""]
     finished: Bool[Array, ""]  # whether no step raises the evidence, nor changes the noise
     left_out: Float[Array, ""]  # the gain of functions that there is no place for
+    trend: Trend
 
     @staticmethod
     def first(problem: Problem) -> "_Sweep":
@@ -77,27 +85,66 @@ class _Sweep(eqx.Module):
         noise = problem.noise.variance
         slots = Slots.empty(problem.capacity, problem.basis.columns)
         zero = jnp.zeros((), jnp.int32)
-        return _Sweep(slots, noise, zero, jnp.array(False), jnp.zeros_like(noise))
+        trend = Trend.none(slots.weights)
+        return _Sweep(slots, noise, zero, jnp.array(False), jnp.zeros_like(noise), trend)
+
+
+_FEW = 32  # places
+
+
+def _steps_of_a_sweep(problem: Problem) -> int:
+    """How many steps are taken before the noise and the curvatures are computed again: of labels
+    one.
+    """
+    return 10 if isinstance(problem.observations, Numbers) else 1
+
+
+def _swept_in_few_places(
+    problem: Problem, products: Array | None, tol: float, now: _Sweep
+) -> _Sweep:
+    """A sweep, in the first places only while they are enough: a step costs the square of their
+    number. They are filled from the first on.
+    """
+    if problem.capacity <= 2 * _FEW:
+        return _swept(problem, products, tol, now)
+    numbers = jnp.arange(problem.capacity)
+    last = jnp.max(jnp.where(now.slots.used, numbers, -1))
+    needed = last + 1 + _steps_of_a_sweep(problem)
+    in_all = largest_of_batch((needed > _FEW).astype(jnp.int32))
+    few = lambda now: _of_few(partial(_swept, problem, products, tol), now)
+    whole = lambda now: _swept(problem, products, tol, now)
+    return lax.switch(in_all, (few, whole), now)
+
+
+def _of_few(sweep: Callable, now: _Sweep) -> _Sweep:
+    """A sweep over the first places."""
+    of_places = lambda now: (now.slots, now.trend)
+    first = jax.tree.map(lambda leaf: leaf[:_FEW], of_places(now))
+    rest = jax.tree.map(lambda leaf: leaf[_FEW:], of_places(now))
+    end = sweep(eqx.tree_at(of_places, now, first))
+    return eqx.tree_at(of_places, end, jax.tree.map(jnp.append, of_places(end), rest))
 
 
 def _swept(problem: Problem, products: Array | None, tol: float, now: _Sweep) -> _Sweep:
-    """Steps until the noise is estimated again; of labels one step, as their curvatures change."""
-    of_numbers = isinstance(problem.observations, Numbers)
-    most = now.steps + (_STEPS_OF_NUMBERS if of_numbers else 1)
+    """Steps until the noise and the curvatures are computed again."""
+    most = now.steps + _steps_of_a_sweep(problem)
+    least = eps_of(now.noise) ** 0.8  # below it a gain is rounding
 
     def go_on(now: _Ahead) -> Array:
-        return (now.action.gain > tol) & (now.outlook.steps < most)
+        return (now.action.gain > least) & (now.outlook.steps < most)
 
     def step(now: _Ahead) -> _Ahead:
-        return _Ahead.of(problem, _moved(problem, products, now.outlook, now.action))
+        return _Ahead.of(problem, _moved(problem, products, now.outlook, now.action), tol)
 
-    first = _Ahead.of(problem, _outlook(problem, products, now))
+    first = _Ahead.of(problem, _outlook(problem, products, now), tol)
+    first, trend = _damped(problem, first, now.trend)
     end = while_loop(go_on, step, first)
     outlook = end.outlook
     noise = _renewed_noise(problem, outlook, now.noise)
     settled = abs(jnp.log(noise / now.noise)) <= tol
-    idle = ~(first.action.gain > tol)
-    return _Sweep(outlook.slots, noise, outlook.steps, idle & settled, end.action.left_out)
+    idle = ~(first.action.gain > least)
+    left_out = end.action.left_out
+    return _Sweep(outlook.slots, noise, outlook.steps, idle & settled, left_out, trend)
 
 
 class _Ahead(eqx.Module):
@@ -107,11 +154,16 @@ class _Ahead(eqx.Module):
     action: Action
 
     @staticmethod
-    def of(problem: Problem, outlook: Outlook) -> "_Ahead":
-        return _Ahead(outlook, best_action(problem, outlook))
+    def of(problem: Problem, outlook: Outlook, tol: float) -> "_Ahead":
+        return _Ahead(outlook, best_action(problem, outlook, tol))
 
 
-_STEPS_OF_NUMBERS = 10
+def _damped(problem: Problem, now: _Ahead, trend: Trend) -> tuple[_Ahead, Trend]:
+    """The step of labels as far as it may lead; of numbers, whose curvatures stay, in full."""
+    if isinstance(problem.observations, Numbers):
+        return now, trend
+    action, trend = trend.damped(now.outlook, now.action)
+    return _Ahead(now.outlook, action), trend
 
 
 def _renewed_noise(problem: Problem, now: Outlook, noise: Float[Array, ""]) -> Float[Array, ""]:

@@ -72,10 +72,13 @@ class Changes(eqx.Module):
     precisions: Float[Array, " functions"]
 
 
-def best_action(problem: Problem, now: Outlook) -> Action:
-    """The step with the largest gain; of equal ones that which adds nothing, else the first."""
-    of_taken = _of_taken(now)
-    of_new = _of_new(problem, now)
+def best_action(problem: Problem, now: Outlook, tol: float) -> Action:
+    """The step with the largest gain; of equal ones that which adds nothing, else the first.
+
+    A function must add more than `tol` nats to be taken.
+    """
+    of_taken = _of_taken(now, tol / 10)
+    of_new = _of_new(problem, now, tol)
     is_full = jnp.all(now.slots.used)
     best_left = jnp.where(is_full, jnp.max(of_new.gains), 0)
     gains_of_new = jnp.where(is_full, -jnp.inf, of_new.gains)
@@ -123,8 +126,9 @@ def _best(s: Array, q: Array) -> tuple[Array, Array]:
     return best, jnp.where(relevant, s * (s / excess), jnp.inf)
 
 
-def _of_taken(now: Outlook) -> Changes:
-    """Of the functions taken.
+def _of_taken(now: Outlook, least: float) -> Changes:
+    """Of the functions taken. One worth no more than `least` is deleted, which counts as a gain of
+    so much.
 
     Without itself a function has `s = gamma / Sigma_ii` and `q = mu_i / Sigma_ii`.
     """
@@ -134,15 +138,18 @@ def _of_taken(now: Outlook) -> Changes:
     q = slots.weights / variance
     best, precision = _best(s, q)
     gain = best - _evidence(s, q, slots.precisions)
+    is_worthless = best <= least
+    gain = jnp.where(is_worthless, jnp.maximum(gain, least), gain)
+    precision = jnp.where(is_worthless, jnp.inf, precision)
     return Changes(jnp.where(slots.used, gain, -jnp.inf), precision)
 
 
-def _of_new(problem: Problem, now: Outlook) -> Changes:
-    """Of the candidates that are not taken."""
+def _of_new(problem: Problem, now: Outlook, least: float) -> Changes:
+    """Of the candidates that are not taken, and would add more than `least`."""
     allowed = jnp.repeat(problem.basis.allowed, problem.observations.outputs)
     allowed = allowed & _independent(problem, now)
     gain, precision = _best(jnp.where(allowed, now.sparsity, 1), now.quality)
-    return Changes(jnp.where(allowed, gain, -jnp.inf), precision)
+    return Changes(jnp.where(allowed & (gain > least), gain, -jnp.inf), precision)
 
 
 def _independent(problem: Problem, now: Outlook) -> Bool[Array, " k"]:

@@ -1,0 +1,46 @@
+"""Steps of labels, whose curvatures move with the mode, so that a full one may lead too far."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kernax.sparse.steps import Action, Outlook
+
+_FAR = 8.0  # a factor of 3000 in a precision
+
+
+class Trend(eqx.Module):
+    """What the last steps of the functions did to the logarithms of their precisions.
+
+    With the curvatures as they are, the best precision of one function may be far beyond the one
+    that is best with the curvatures there, and back from there too, for ever. So where the
+    direction turns a step is at most half of the one before, and in the same direction at most 1.2
+    times that. A function whose steps are short is not deleted at once.
+
+    Attributes:
+        made: by how much they changed; 0 of a new function.
+        reach: by how much they may change next; inf without a bound.
+    """
+
+    made: Float[Array, " M"]
+    reach: Float[Array, " M"]
+
+    @staticmethod
+    def none(like: Float[Array, " M"]) -> "Trend":
+        """Before any step."""
+        return Trend(jnp.zeros_like(like), jnp.full_like(like, jnp.inf))
+
+    def damped(self, now: Outlook, action: Action) -> tuple[Action, "Trend"]:
+        """A step that leads no further than it may, and the trend after it."""
+        i = action.place
+        before = now.slots.precisions[i]
+        wanted = jnp.log(jnp.where(action.is_new, 1, action.precision / before))
+        turns = wanted * self.made[i] < 0
+        reach = jnp.where(turns, abs(self.made[i]) / 2, 1.2 * self.reach[i])
+        reach = jnp.where(action.is_new | (reach > _FAR), jnp.inf, reach)
+        made = jnp.clip(wanted, -reach, reach)
+        is_short = abs(wanted) > reach
+        precision = jnp.where(is_short, before * jnp.exp(made), action.precision)
+        made = jnp.where(jnp.isinf(made), 0, made)  # of one that is deleted
+        action = eqx.tree_at(lambda action: action.precision, action, precision)
+        return action, Trend(self.made.at[i].set(made), self.reach.at[i].set(reach))
