@@ -48,6 +48,15 @@ def test_green_kernels_are_their_formulas(name):
     assert_close(matrix(kernel, LINE[:2], LINE[1:]), reference[:2, 1:])
 
 
+def test_the_linear_spline_is_the_printed_formula_of_tipping_in_every_dimension_and_sign():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-10, 10, (7, 2)).astype(DTYPE)
+    x, z = X[:, None].astype(float), X[None].astype(float)
+    m = np.minimum(x, z)
+    factors = 1 + x * z + x * z * m - (x + z) / 2 * m**2 + m**3 / 3
+    assert_close(matrix(kernax.LinearSpline(), X), np.prod(factors, 2))
+
+
 @needs_x64
 @pytest.mark.parametrize("name", GREEN)
 def test_green_kernels_refuse_what_is_outside_their_domain_and_what_is_not_a_number(name):

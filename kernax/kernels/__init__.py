@@ -37,6 +37,7 @@ from kernax.kernels.nonstationary import (
     ChangePoint,
     Gibbs,
     IntegratedBrownian,
+    LinearSpline,
 )
 from kernax.kernels.sets import AllSubsets, Intersection, Jaccard, Monomials, Tanimoto
 from kernax.kernels.spectrum import AllSubstrings, BlendedSpectrum, Mismatch, Spectrum
@@ -137,6 +138,7 @@ FAMILIES: dict[str, tuple[Entry, ...]] = {
         Entry(Brownian, Points.PLACES, lambda: [Brownian()]),
         Entry(BrownianBridge, Points.PLACES, lambda: [BrownianBridge()]),
         Entry(IntegratedBrownian, Points.PLACES, lambda: [IntegratedBrownian()]),
+        Entry(LinearSpline, Points.PLACES, lambda: [LinearSpline()]),
         Entry(Gibbs, Points.VECTORS, lambda: [Gibbs(Custom(_growing, jnp.array([0.3, -0.2])))]),
         Entry(
             ChangePoint,
