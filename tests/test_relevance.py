@@ -570,3 +570,36 @@ def test_errors_and_vectors_are_those_that_tipping_published():
     error = 100 * np.mean(value.function.values(ripley["X_test"]) * test <= 0)
     assert error <= 10.3
     assert value.count <= 8
+
+
+@pytest.mark.slow
+@needs_x64
+@pytest.mark.parametrize(("name", "width", "split"), [("banana", 0.7, 1), ("waveform", 3.0, 0)])
+def test_labels_converge_where_full_steps_turn_back_or_a_function_is_on_the_brink(
+    name, width, split
+):
+    """Of waveform a single precision would go to and fro for ever, by a factor of 37."""
+    data = real_data(name)
+    rows = data["train_idx"][split]
+    labels = data["y"][rows].astype(float)
+    solution = kernax.relevance_vector_machine(
+        kernax.RBF(width), data["X"][rows], labels, likelihood=Bernoulli(), max_vectors=60
+    )
+    assert solution.stats["residual"] < 1e-10
+    assert solution.stats["steps"] < 2000
+
+
+def test_the_original_iteration_ends_without_functions_whose_precisions_rise_slowly():
+    """Without single steps at the end this takes more than 10000 rounds."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (25, 1)).astype(DTYPE)
+    y = (np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=25)).astype(DTYPE)
+    solution = fit(X, y, 1.0, solver=EvidenceIteration())
+    assert solution.stats["residual"] < (1e-10 if X64 else 1e-2)
+
+
+@needs_x64
+def test_large_targets_keep_their_noise():
+    """The bound where learning stops does not grow with what is added to the targets."""
+    value = fit(y=Y + 1e4).value
+    np.testing.assert_allclose(value.noise, fit(y=Y + 1e3).value.noise, rtol=0.2)

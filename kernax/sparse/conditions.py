@@ -237,14 +237,13 @@ _MOST_STEPS = 40
 _SHORTEST = 0.01
 
 
-def _how_far(now: _Figures, left: Array, conditions: Conditions) -> Float[Array, ""]:
-    """The largest left-hand side, that of the mode by the size of the terms whose difference it is,
-    of which the root of the rounding unit counts as 1: small noise magnifies their rounding.
+def _how_far(now: _Figures, left: Array) -> Float[Array, ""]:
+    """The largest left-hand side, that of the mode by what it changes in the weights: it is a
+    difference of terms that are large where the noise is small.
     """
     size = len(now.v)
-    terms = slopes(abs(now.design), conditions.observations.reach(now.f, now.noise))
-    scale = jnp.maximum(1, jnp.maximum(jnp.max(abs(now.v)), eps_of(terms) ** 0.5 * jnp.max(terms)))
-    return jnp.maximum(jnp.max(abs(left[:size])) / scale, jnp.max(abs(left[size:])))
+    change = matmul(now.P, left[:size]) / jnp.maximum(1, jnp.max(abs(now.v)))
+    return jnp.max(abs(jnp.append(change, left[size:])))
 
 
 def _polished(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, ""]]:
@@ -264,7 +263,7 @@ def _polished(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, "
 def _left_at(root: Root, conditions: Conditions) -> Float[Array, ""]:
     """The largest left-hand side."""
     now = _Figures.of(root, conditions)
-    return _how_far(now, _left(now, root, conditions), conditions)
+    return _how_far(now, _left(now, root, conditions))
 
 
 def _step_that_lowers(conditions: Conditions, now: _Polish) -> _Polish:

@@ -11,6 +11,7 @@ from kernax.core.numerics import eps_of
 from kernax.core.parameters import check_count, nonnegative
 from kernax.core.sharding import while_loop
 from kernax.sparse.basis import Slots, curved
+from kernax.sparse.sequential import climbed
 from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Problem
 
 
@@ -19,7 +20,9 @@ class EvidenceIteration(AbstractRelevanceSolver):
     alpha_i Sigma_ii`, from all functions (Tipping 2001, eqs. 16 and 17, with a hyperprior eq. 47).
 
     A step takes n^3 operations. A function is deleted, for good, where its prior leaves nothing of
-    it beside the noise: where `gamma_i` could be at most `least`.
+    it beside the noise: where `gamma_i` could be at most `least`. Near the maximum steps become
+    short, and precisions that rise for ever may do so slowly: with a flat hyperprior the functions
+    that are left are then estimated again or deleted one by one, as by `SequentialEvidence`.
 
     Attributes:
         shape, rate: of the Gamma hyperprior of precisions, in units of `1 / y^2`; 0 is flat.
@@ -49,12 +52,26 @@ class EvidenceIteration(AbstractRelevanceSolver):
         step = partial(_renewed, problem, least)
         end = while_loop(go_on, step, _Round.first(problem))
         slots, room = _compressed(end.slots, problem.capacity)
+        is_flat = (problem.shape == 0) & jnp.all(problem.rates == 0)
+        most = jnp.where(is_flat, 10 * self.max_steps, 0)
+        last = climbed(_of_taken(problem, slots), slots, end.noise, most=most, tol=_LEAST_GAIN)
+        finished = jnp.where(is_flat, last.finished, end.change <= self.tol)
         # What else would be gained is not known: that of a nat stands for it.
         left_out = jnp.where(room, 0, jnp.ones_like(end.noise))
-        return Choice(slots, end.noise, end.steps, end.change <= self.tol, left_out)
+        return Choice(last.slots, last.noise, end.steps + last.steps, finished, left_out)
 
     def hyperprior(self, dtype):
         return self.shape.astype(dtype), self.rate.astype(dtype)
+
+
+_LEAST_GAIN = 1e-6  # in nats
+
+
+def _of_taken(problem: Problem, slots: Slots) -> Problem:
+    """The same problem, in the functions taken alone."""
+    taken = jnp.zeros(problem.basis.allowed.shape, bool).at[slots.column].max(slots.used)
+    allowed = problem.basis.allowed & taken
+    return eqx.tree_at(lambda problem: problem.basis.allowed, problem, allowed)
 
 
 class _Round(eqx.Module):

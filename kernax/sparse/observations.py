@@ -54,10 +54,6 @@ class AbstractObservations(eqx.Module):
         """r, the derivative of the log likelihood in f."""
 
     @abc.abstractmethod
-    def reach(self, f: Float[Array, "n c"], noise: Float[Array, ""]) -> Float[Array, "n c"]:
-        """The sum of the absolute terms of r."""
-
-    @abc.abstractmethod
     def curvatures(self, f: Float[Array, "n c"], noise: Float[Array, ""]) -> Float[Array, "n c c"]:
         """B, the second derivative of the losses at each point."""
 
@@ -90,9 +86,6 @@ class Numbers(AbstractObservations):
 
     def residuals(self, f, noise):
         return self.weights[:, None] * (self.y - f) / noise
-
-    def reach(self, f, noise):
-        return self.weights[:, None] * (abs(self.y) + abs(f)) / noise
 
     def curvatures(self, f, noise):
         return (self.weights / noise)[:, None, None]
@@ -131,9 +124,6 @@ class Labels(AbstractObservations):
         else:
             slope = self.loss.derivative(self.y[:, 0], f[:, 0])[:, None]
         return -self.weights[:, None] * slope
-
-    def reach(self, f, noise):
-        return abs(self.residuals(f, noise))
 
     def curvatures(self, f, noise):
         if isinstance(self.loss, Categorical):

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -45,18 +46,28 @@ class SequentialEvidence(AbstractRelevanceSolver):
     def solve(self, problem):
         m = len(problem.basis.scales) * problem.observations.outputs
         most = 1000 + 10 * m if self.max_steps is None else self.max_steps
-        tol = max(self.tol, eps_of(problem.basis.columns) ** 0.5)
-        products = _products(problem)
-
-        def go_on(now: _Sweep) -> Array:
-            return ~now.finished & (now.steps < most)
-
-        step = partial(_swept_in_few_places, problem, products, tol)
-        end = while_loop(go_on, step, _Sweep.first(problem))
-        return Choice(end.slots, end.noise, end.steps, end.finished, end.left_out)
+        slots = Slots.empty(problem.capacity, problem.basis.columns)
+        return climbed(problem, slots, problem.noise.variance, most=most, tol=self.tol)
 
     def hyperprior(self, dtype):
         return jnp.zeros((), dtype), jnp.zeros((), dtype)
+
+
+def climbed(
+    problem: Problem, slots: Slots, noise: Float[Array, ""], *, most: Any, tol: float
+) -> Choice:
+    """What single steps make of some functions, `most` of them at most. One must add `tol` nats to
+    be taken.
+    """
+    tol = max(tol, eps_of(noise) ** 0.5)
+    products = _products(problem)
+
+    def go_on(now: _Sweep) -> Array:
+        return ~now.finished & (now.steps < most)
+
+    step = partial(_swept_in_few_places, problem, products, tol)
+    end = while_loop(go_on, step, _Sweep.first(slots, noise))
+    return Choice(end.slots, end.noise, end.steps, end.finished, end.left_out)
 
 
 def _products(problem: Problem) -> Float[Array, "m m"] | None:
@@ -80,10 +91,8 @@ class _Sweep(eqx.Module):
     trend: Trend
 
     @staticmethod
-    def first(problem: Problem) -> "_Sweep":
-        """No functions."""
-        noise = problem.noise.variance
-        slots = Slots.empty(problem.capacity, problem.basis.columns)
+    def first(slots: Slots, noise: Float[Array, ""]) -> "_Sweep":
+        """Before any step."""
         zero = jnp.zeros((), jnp.int32)
         trend = Trend.none(slots.weights)
         return _Sweep(slots, noise, zero, jnp.array(False), jnp.zeros_like(noise), trend)

@@ -38,7 +38,7 @@ class Noise(eqx.Module):
         mean = matmul(weights, y) / jnp.sum(weights)
         variance = matmul(weights, (y - mean) ** 2) / jnp.sum(weights)
         eps = eps_of(y)
-        least = jnp.maximum(eps ** (2 / 3) * variance, eps * mean**2)
+        least = jnp.maximum(eps ** (2 / 3) * variance, eps**1.5 * mean**2)
         least = jnp.maximum(least, jnp.finfo(y.dtype).tiny ** 0.5)
         return Noise(jnp.maximum(variance / 10, least), least, learned=True)
 
