@@ -35,12 +35,22 @@ class Trend(eqx.Module):
         i = action.place
         before = now.slots.precisions[i]
         wanted = jnp.log(jnp.where(action.is_new, 1, action.precision / before))
-        turns = wanted * self.made[i] < 0
-        reach = jnp.where(turns, abs(self.made[i]) / 2, 1.2 * self.reach[i])
-        reach = jnp.where(action.is_new | (reach > _FAR), jnp.inf, reach)
+        reach = self._reach_of(action, wanted)
         made = jnp.clip(wanted, -reach, reach)
         is_short = abs(wanted) > reach
         precision = jnp.where(is_short, before * jnp.exp(made), action.precision)
-        made = jnp.where(jnp.isinf(made), 0, made)  # of one that is deleted
         action = eqx.tree_at(lambda action: action.precision, action, precision)
-        return action, Trend(self.made.at[i].set(made), self.reach.at[i].set(reach))
+        return action, self._after(action, made, reach)
+
+    def _reach_of(self, action: Action, wanted: Float[Array, ""]) -> Float[Array, ""]:
+        """By how much the precision of a step may change."""
+        made = self.made[action.place]
+        turns = wanted * made < 0
+        reach = jnp.where(turns, abs(made) / 2, 1.2 * self.reach[action.place])
+        return jnp.where(action.is_new | (reach > _FAR), jnp.inf, reach)
+
+    def _after(self, action: Action, made: Float[Array, ""], reach: Float[Array, ""]) -> "Trend":
+        """The trend after a step; a function that is deleted has none."""
+        made = jnp.where(jnp.isinf(made), 0, made)
+        i = action.place
+        return Trend(self.made.at[i].set(made), self.reach.at[i].set(reach))

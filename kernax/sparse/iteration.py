@@ -51,13 +51,17 @@ class EvidenceIteration(AbstractRelevanceSolver):
         least = max(self.least, 32 * eps_of(problem.basis.columns))
         step = partial(_renewed, problem, least)
         end = while_loop(go_on, step, _Round.first(problem))
+        return self._ended(problem, end)
+
+    def _ended(self, problem: Problem, end: "_Round") -> Choice:
+        """In the places that there are, and with a flat hyperprior by single steps."""
         slots, room = _compressed(end.slots, problem.capacity)
         is_flat = (problem.shape == 0) & jnp.all(problem.rates == 0)
         most = jnp.where(is_flat, 10 * self.max_steps, 0)
         last = climbed(_of_taken(problem, slots), slots, end.noise, most=most, tol=_LEAST_GAIN)
-        finished = jnp.where(is_flat, last.finished, end.change <= self.tol)
         # What else would be gained is not known: that of a nat stands for it.
         left_out = jnp.where(room, 0, jnp.ones_like(end.noise))
+        finished = jnp.where(is_flat, last.finished, end.change <= self.tol)
         return Choice(last.slots, last.noise, end.steps + last.steps, finished, left_out)
 
     def hyperprior(self, dtype):

@@ -136,24 +136,32 @@ def _of_few(sweep: Callable, now: _Sweep) -> _Sweep:
 
 def _swept(problem: Problem, products: Array | None, tol: float, now: _Sweep) -> _Sweep:
     """Steps until the noise and the curvatures are computed again."""
-    most = now.steps + _steps_of_a_sweep(problem)
-    least = eps_of(now.noise) ** 0.8  # below it a gain is rounding
+    first = _Ahead.of(problem, _outlook(problem, products, now), tol)
+    first, trend = _damped(problem, first, now.trend)
+    end = _stepped(problem, products, tol, first)
+    noise = _renewed_noise(problem, end.outlook, now.noise)
+    settled = abs(jnp.log(noise / now.noise)) <= tol
+    return _Sweep(
+        slots=end.outlook.slots,
+        noise=noise,
+        steps=end.outlook.steps,
+        finished=settled & ~first.rises,
+        left_out=end.action.left_out,
+        trend=trend,
+    )
+
+
+def _stepped(problem: Problem, products: Array | None, tol: float, first: "_Ahead") -> "_Ahead":
+    """The steps of a sweep."""
+    most = first.outlook.steps + _steps_of_a_sweep(problem)
 
     def go_on(now: _Ahead) -> Array:
-        return (now.action.gain > least) & (now.outlook.steps < most)
+        return now.rises & (now.outlook.steps < most)
 
     def step(now: _Ahead) -> _Ahead:
         return _Ahead.of(problem, _moved(problem, products, now.outlook, now.action), tol)
 
-    first = _Ahead.of(problem, _outlook(problem, products, now), tol)
-    first, trend = _damped(problem, first, now.trend)
-    end = while_loop(go_on, step, first)
-    outlook = end.outlook
-    noise = _renewed_noise(problem, outlook, now.noise)
-    settled = abs(jnp.log(noise / now.noise)) <= tol
-    idle = ~(first.action.gain > least)
-    left_out = end.action.left_out
-    return _Sweep(outlook.slots, noise, outlook.steps, idle & settled, left_out, trend)
+    return while_loop(go_on, step, first)
 
 
 class _Ahead(eqx.Module):
@@ -165,6 +173,11 @@ class _Ahead(eqx.Module):
     @staticmethod
     def of(problem: Problem, outlook: Outlook, tol: float) -> "_Ahead":
         return _Ahead(outlook, best_action(problem, outlook, tol))
+
+    @property
+    def rises(self) -> Bool[Array, ""]:
+        """Whether the step raises the evidence by more than rounding."""
+        return self.action.gain > eps_of(self.action.gain) ** 0.8
 
 
 def _damped(problem: Problem, now: _Ahead, trend: Trend) -> tuple[_Ahead, Trend]:

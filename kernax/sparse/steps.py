@@ -137,7 +137,8 @@ def _of_taken(now: Outlook, least: float) -> Changes:
     s = jnp.maximum(1 - slots.precisions * variance, 0) / variance
     q = slots.weights / variance
     best, precision = _best(s, q)
-    gain = best - _evidence(s, q, slots.precisions)
+    rounding = 8 * eps_of(best) * best
+    gain = best - _evidence(s, q, slots.precisions) - rounding
     is_worthless = best <= least
     gain = jnp.where(is_worthless, jnp.maximum(gain, least), gain)
     precision = jnp.where(is_worthless, jnp.inf, precision)
