@@ -59,10 +59,14 @@ class EvidenceIteration(AbstractRelevanceSolver):
         is_flat = (problem.shape == 0) & jnp.all(problem.rates == 0)
         most = jnp.where(is_flat, 10 * self.max_steps, 0)
         last = climbed(_of_taken(problem, slots), slots, end.noise, most=most, tol=_LEAST_GAIN)
-        # What else would be gained is not known: that of a nat stands for it.
-        left_out = jnp.where(room, 0, jnp.ones_like(end.noise))
-        finished = jnp.where(is_flat, last.finished, end.change <= self.tol)
-        return Choice(last.slots, last.noise, end.steps + last.steps, finished, left_out)
+        return Choice(
+            slots=last.slots,
+            noise=last.noise,
+            steps=end.steps + last.steps,
+            finished=jnp.where(is_flat, last.finished, end.change <= self.tol),
+            # What else would be gained is not known: that of a nat stands for it.
+            left_out=jnp.where(room, 0, jnp.ones_like(end.noise)),
+        )
 
     def hyperprior(self, dtype):
         return self.shape.astype(dtype), self.rate.astype(dtype)

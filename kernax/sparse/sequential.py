@@ -116,13 +116,17 @@ def _swept_in_few_places(
     """
     if problem.capacity <= 2 * _FEW:
         return _swept(problem, products, tol, now)
+    whole = partial(_swept, problem, products, tol)
+    few = partial(_of_few, whole)
+    return lax.switch(_needs_all(problem, now), (few, whole), now)
+
+
+def _needs_all(problem: Problem, now: _Sweep) -> Int[Array, ""]:
+    """1 where a sweep may take more than few places; for a batch, where one of its members may."""
     numbers = jnp.arange(problem.capacity)
     last = jnp.max(jnp.where(now.slots.used, numbers, -1))
     needed = last + 1 + _steps_of_a_sweep(problem)
-    in_all = largest_of_batch((needed > _FEW).astype(jnp.int32))
-    few = lambda now: _of_few(partial(_swept, problem, products, tol), now)
-    whole = lambda now: _swept(problem, products, tol, now)
-    return lax.switch(in_all, (few, whole), now)
+    return largest_of_batch((needed > _FEW).astype(jnp.int32))
 
 
 def _of_few(sweep: Callable, now: _Sweep) -> _Sweep:
@@ -136,8 +140,8 @@ def _of_few(sweep: Callable, now: _Sweep) -> _Sweep:
 
 def _swept(problem: Problem, products: Array | None, tol: float, now: _Sweep) -> _Sweep:
     """Steps until the noise and the curvatures are computed again."""
-    first = _Ahead.of(problem, _outlook(problem, products, now), tol)
-    first, trend = _damped(problem, first, now.trend)
+    ahead = _Ahead.of(problem, _outlook(problem, products, now), tol)
+    first, trend = _damped(problem, ahead, now.trend)
     end = _stepped(problem, products, tol, first)
     noise = _renewed_noise(problem, end.outlook, now.noise)
     settled = abs(jnp.log(noise / now.noise)) <= tol

@@ -139,10 +139,17 @@ def _of_taken(now: Outlook, least: float) -> Changes:
     best, precision = _best(s, q)
     rounding = 8 * eps_of(best) * best
     gain = best - _evidence(s, q, slots.precisions) - rounding
+    changes = _without_the_worthless(Changes(gain, precision), best, least)
+    return Changes(jnp.where(slots.used, changes.gains, -jnp.inf), changes.precisions)
+
+
+def _without_the_worthless(changes: Changes, best: Float[Array, " M"], least: float) -> Changes:
+    """Changes that delete what is worth no more than `least` at its best."""
     is_worthless = best <= least
-    gain = jnp.where(is_worthless, jnp.maximum(gain, least), gain)
-    precision = jnp.where(is_worthless, jnp.inf, precision)
-    return Changes(jnp.where(slots.used, gain, -jnp.inf), precision)
+    return Changes(
+        gains=jnp.where(is_worthless, jnp.maximum(changes.gains, least), changes.gains),
+        precisions=jnp.where(is_worthless, jnp.inf, changes.precisions),
+    )
 
 
 def _of_new(problem: Problem, now: Outlook, least: float) -> Changes:
