@@ -116,7 +116,7 @@ def _as_present(present: ArrayLike, n: int) -> Bool[Array, " n"]:
         raise ValueError(
             f"present must have shape ({n},), one per point, but has shape {array.shape}"
         )
-    return array != 0
+    return array.astype(bool)
 
 
 def _check_state(learner: AbstractOnlineLearner, state: AbstractOnlineState, X: PyTree) -> None:
@@ -151,7 +151,7 @@ def _run(learner, X, y, present, state):
         mistakes = mistakes & present
         counted = positive_or_one(jnp.sum(present.astype(y.dtype)))
     stats = {
-        "mistakes": jnp.sum(mistakes),
+        "mistakes": jnp.sum(mistakes, dtype=jnp.int32),
         "updates": state.updates - before,
         "loss": jnp.sum(losses) / counted,
     }
