@@ -182,7 +182,7 @@ def test_mistakes_never_exceed_the_bound_of_novikoff(seed, margin, rate):
         online.PrimalLearner(rule, FEATURES),
     ):
         solution = online.run(learner, X, y, present=present)
-        assert solution.stats["mistakes"] <= square / margin**2
+        assert float(solution.stats["mistakes"]) <= square / margin**2
 
 
 @needs_x64

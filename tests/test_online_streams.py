@@ -16,6 +16,7 @@ from conftest import (
     matrix,
     needs_x64,
     real_data,
+    untyped,
 )
 
 import kernax
@@ -128,7 +129,7 @@ def test_a_stream_in_parts_with_gaps_is_the_stream(name):
     assert not np.any(gaps.mistakes[1::2])
     assert np.any(gaps.predictions[1::2] != 0)
     state = learner.init(X[0])
-    update = jax.jit(learner.update)
+    update = eqx.filter_jit(learner.update)
     for i in range(5):
         state, f = update(state, jnp.asarray(X[i]), jnp.asarray(y[i]))
         assert_close(f, whole.value.predictions[i])
@@ -191,10 +192,10 @@ def test_other_values_never_trace_again_and_memory_does_not_grow_with_the_stream
     assert len(traces) == 1
 
     def temporary(n):
-        run = lambda X, y: online.run(LEARNERS["merge"][0], X, y, throw=False).value.state
+        learner = LEARNERS["merge"][0]
+        run = lambda X, y: online.run(learner, X, y, throw=False).value.function(X[0])
         shapes = jax.ShapeDtypeStruct((n, 2), DTYPE), jax.ShapeDtypeStruct((n,), DTYPE)
-        compiled = eqx.filter_jit(run).lower(*shapes).compile().compiled
-        return compiled.memory_analysis().temp_size_in_bytes
+        return jax.jit(run).lower(*shapes).compile().memory_analysis().temp_size_in_bytes
 
     # What is recorded of each point: its prediction, loss and mistake, before they are summed.
     short, long = temporary(1000), temporary(10_000)
@@ -244,11 +245,11 @@ def test_a_rate_function_that_leaves_beyond_zero_is_no_success():
 def test_arguments_that_make_no_sense_are_refused():
     learner, _ = LEARNERS["merge"]
     refused = [
-        ("learner must be a learner of kernax.online", lambda: online.run(RBF, X, Y)),
+        ("learner must be a learner of kernax.online", lambda: untyped(online.run)(RBF, X, Y)),
         ("y must hold -1 and \\+1", lambda: online.run(learner, X, T)),
         ("batch over its columns", lambda: online.run(learner, X, np.stack([Y, Y], 1))),
         ("y must have shape", lambda: online.run(learner, X, Y[:-1])),
-        ("present must have shape", lambda: online.run(learner, X, Y, present=[True])),
+        ("present must have shape", lambda: online.run(learner, X, Y, present=np.ones(3))),
         ("capacity must be a positive integer", lambda: online.Merge(0)),
         ("capacity must be a positive integer", lambda: recursive(2.5)),
         ("Project.tolerance must be in", lambda: online.Project(3, -1.0)),
