@@ -216,6 +216,21 @@ def test_coefficients_may_shrink_to_nothing_but_not_to_nan():
     assert np.all(solution.value.function.coefficients == 0)
 
 
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_learner_and_its_state_go_on_from_a_file(name, tmp_path):
+    """The rest of the stream, after both were saved and loaded, is what it would have been."""
+    learner, y = LEARNERS[name]
+    if name == "primal":
+        learner = online.PrimalLearner(GRADIENT, kernax.FeatureMap(kernax.bases.PolynomialBasis(2)))
+    head = online.run(learner, X[:15], y[:15]).value.state
+    kernax.save(tmp_path / "stream", (learner, head))
+    again, state = kernax.load(tmp_path / "stream")
+    tail = online.run(again, X[15:], y[15:], state=state).value
+    same = online.run(learner, X[15:], y[15:], state=head).value
+    np.testing.assert_array_equal(tail.predictions, same.predictions)
+    np.testing.assert_array_equal(tail.function(X[0]), same.function(X[0]))
+
+
 # Refusals
 
 
