@@ -6,9 +6,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.boundary import cast, dtype_of
 from kernax.core.expansion import KernelExpansion
+from kernax.core.factors import direct_accuracy
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.losses import Squared
-from kernax.core.numerics import matmul
+from kernax.core.numerics import matmul, positive_or_one
 from kernax.core.parameters import check_intervals, data, integer, nonnegative, positive
 from kernax.core.solution import RESULTS, first_that_holds
 from kernax.online.basis import OrthonormalBasis, empty_basis, full_row
@@ -24,7 +25,9 @@ class RecursiveState(AbstractOnlineState):
         support: the kept points; its coefficients are not used.
         basis: the orthonormal basis of their span.
         weights: of the function, in that basis.
-        covariance: `(ridge I + sum_t phi_t phi_t^T)^-1`, phi_t the coordinates of the points seen.
+        squares: `A = ridge I + sum_t phi_t phi_t^T`, phi_t the coordinates of the points seen.
+        products: `b = sum_t y_t phi_t`.
+        covariance: `A^-1`, by the recursion.
         updates: points seen, all of which move the function.
         lost: whether there was no room for a point that is no combination of the kept ones.
     """
@@ -33,6 +36,8 @@ class RecursiveState(AbstractOnlineState):
     support: Support
     basis: OrthonormalBasis
     weights: Float[Array, " m"] = data()
+    squares: Float[Array, "m m"] = data()
+    products: Float[Array, " m"] = data()
     covariance: Float[Array, "m m"] = data()
     updates: Int[Array, ""]
     lost: Bool[Array, ""]
@@ -44,8 +49,19 @@ class RecursiveState(AbstractOnlineState):
         return KernelExpansion(self.kernel, self.support.points, coefficients, bias)
 
     @property
+    def residual(self) -> Float[Array, ""]:
+        """`|A w - b| / |b|`, the true one of the weights w, which the recursion rounds."""
+        left = matmul(self.squares, self.weights) - self.products
+        return jnp.linalg.norm(left) / positive_or_one(jnp.linalg.norm(self.products))
+
+    @property
     def result(self):
-        return first_that_holds(((self.lost, RESULTS.over_capacity),), RESULTS.successful)
+        is_inaccurate = self.residual > direct_accuracy(self.weights.dtype)
+        endings = (
+            (self.lost, RESULTS.over_capacity),
+            (is_inaccurate, RESULTS.inaccurate),
+        )
+        return first_that_holds(endings, RESULTS.successful)
 
 
 class KernelRecursiveLeastSquares(AbstractOnlineLearner):
@@ -58,8 +74,10 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
 
     In the orthonormal basis of Gram and Schmidt this is recursive least squares for a vector of
     weights: a further point adds a coordinate, in which all points before it are zero, and a prior
-    of its own. No matrix has to be bordered, and none is ill conditioned for small distances.
-    O(capacity^2) operations for each point, and as much memory.
+    of its own. No matrix has to be bordered, and none is ill conditioned for small distances. What
+    the recursion loses by rounding, some eps `sum_t k(x_t, x_t) / ridge`, shows in the residual of
+    its equations, `state.residual`, from which success is decided. O(capacity^2) operations for
+    each point, and as much memory.
 
     Attributes:
         kernel: any kernel, of any kind of points.
@@ -84,12 +102,15 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
     def init(self, point):
         support = empty_support(point, self.capacity)
         basis = empty_basis(support)
+        ridge = self.ridge.astype(basis.upper.dtype)
         return RecursiveState(
             kernel=cast(self.kernel, dtype_of(point)),
             support=support,
             basis=basis,
             weights=support.coefficients,
-            covariance=basis.upper / self.ridge.astype(basis.upper.dtype),
+            squares=ridge * basis.upper,
+            products=support.coefficients,
+            covariance=basis.upper / ridge,
             updates=jnp.zeros((), jnp.int32),
             lost=jnp.asarray(False),
         )
@@ -104,12 +125,15 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
         is_needed = at.is_independent(self.tolerance)
         place = jnp.where(is_needed & has_room, support.size, self.capacity)
         # The weight of a new coordinate is zero so far: with it the value is f as well.
-        weights, covariance = _learned(state, full_row(place, at), y - f)
+        phi = full_row(place, at)
+        weights, covariance = _learned(state, phi, y - f)
         after = RecursiveState(
             kernel=state.kernel,
             support=support.with_point(place, new, jnp.zeros_like(f)),
             basis=state.basis.with_point(place, at),
             weights=weights,
+            squares=state.squares + phi[:, None] * phi[None, :],
+            products=state.products + y * phi,
             covariance=covariance,
             updates=updates,
             lost=state.lost | (is_needed & ~has_room),
