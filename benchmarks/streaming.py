@@ -55,7 +55,7 @@ def data(n, seed=0):
 
 def _learner(budget, kernel=KERNEL, rate=RATE):
     rule = kx.online.StochasticGradient(kx.losses.Hinge(), RIDGE, rate)
-    return kx.online.DualLearner(rule, kernel, budget)
+    return kx.online.DualLearner(rule, kernel, budget)  # pyright: ignore[reportCallIssue]
 
 
 def _mistakes(learner):
@@ -88,7 +88,7 @@ def _next_to_peers(X, y):
 def _primal():
     features = kx.random_fourier_features(KERNEL, ROOM // 2, D, key=jax.random.key(0))
     rule = kx.online.StochasticGradient(kx.losses.Hinge(), RIDGE, RATE)
-    return kx.online.PrimalLearner(rule, features)
+    return kx.online.PrimalLearner(rule, features)  # pyright: ignore[reportCallIssue]
 
 
 def _many(X, y, count):
