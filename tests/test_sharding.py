@@ -127,6 +127,17 @@ def fit(w):
     return jnp.append(found.null, found.p_value)
 
 
+def streamed(budget):
+    rule = kernax.online.StochasticGradient(Logistic(), 0.1, 0.5)
+    learner = kernax.online.DualLearner(rule, RBF, budget)
+    return lambda w: kernax.online.run(learner, X * w[:, None], Y).value.predictions
+
+
+def recursively(w):
+    learner = kernax.online.KernelRecursiveLeastSquares(RBF, 0.3, N, 0.0)
+    return kernax.online.run(learner, X * w[:, None], T).value.function.coefficients
+
+
 def pre_image(w):
     return kernax.pre_image(kernax.samples.mean_embedding(RBF, X, weights=w)).value
 
@@ -216,6 +227,9 @@ SLOW |= {
     "Stein thinning": lambda w: (
         kernax.samples.stein_thin(RBF, X * w[:, None], log_normal, 4).value.discrepancy
     ),
+    "stream, merged": streamed(kernax.online.Merge(4)),
+    "stream, projected": streamed(kernax.online.Project(4)),
+    "stream, recursive": recursively,
 }
 STEPS = {  # without a derivative
     "soft clusters": clustered,
