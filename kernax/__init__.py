@@ -12,6 +12,7 @@ from kernax import (
     likelihoods,
     losses,
     metrics,
+    online,
     plot,
     priors,
     samples,
@@ -99,6 +100,7 @@ __all__ = [
     "save", "load",
     # rooms
     "bases", "calibration", "conformal", "errors", "fields", "files", "functionals", "likelihoods",
-    "losses", "metrics", "plot", "priors", "samples", "solvers", "strings", "testing", "trees",
+    "losses", "metrics", "online", "plot", "priors", "samples", "solvers", "strings", "testing",
+    "trees",
 ]  # fmt: skip
 __all__ += kernels.__all__  # pyright: ignore[reportUnsupportedDunderAll]

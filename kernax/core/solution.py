@@ -16,6 +16,7 @@ import numpy as np
 from kernax.core.numerics import is_concrete
 from kernax.errors import (
     BreakdownError,
+    CapacityError,
     ConditionWarning,
     DivergedError,
     MaxStepsError,
@@ -37,7 +38,7 @@ with warnings.catch_warnings(action="ignore"):
     # Equinox warns that lineax's word for success, which is empty, is replaced.
 
     class _RESULTS(_Words):
-        """lineax's words for how a solve ended, and four more."""
+        """lineax's words for how a solve ended, and five more."""
 
         successful = "successful"
         inaccurate = (
@@ -55,6 +56,7 @@ with warnings.catch_warnings(action="ignore"):
         stagnation = "The iteration came to a standstill before its residual was small."
         nonfinite = "NaN or inf appeared in the problem or in its solution."
         diverged = "The iteration diverged."
+        over_capacity = "More points were needed than there is room for."
 
 
 # Under these names it is printed.
@@ -75,6 +77,7 @@ _ERRORS = {
     "not_psd": NotPSDError,
     "nonfinite": NonFiniteError,
     "diverged": DivergedError,
+    "over_capacity": CapacityError,
 }
 
 

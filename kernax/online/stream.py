@@ -1,0 +1,202 @@
+"""A learner over a stream of points, in one compiled loop."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
+
+from kernax.core.boundary import as_stack, cast, count, dtype_of
+from kernax.core.kernel import AbstractKernel
+from kernax.core.labels import as_targets_of
+from kernax.core.numerics import chosen, positive_or_one
+from kernax.core.preparation import guarded, prepare_stacks
+from kernax.core.sharding import compiled, scan
+from kernax.core.solution import RESULTS, Solution, finish, first_that_holds
+from kernax.core.weights import UnitWeights
+from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
+
+
+class Progress(eqx.Module):
+    """What a learner did on n points.
+
+    Attributes:
+        state: after the last point; `run(..., state=state)` goes on from there.
+        predictions: f(x_i), (n,), each before y_i was seen.
+        losses: of these predictions, (n,); zero at points that were skipped.
+        mistakes: which of them were wrong, (n,); False at points that were skipped.
+    """
+
+    state: AbstractOnlineState
+    predictions: Float[Array, " n"]
+    losses: Float[Array, " n"]
+    mistakes: Bool[Array, " n"]
+
+    @property
+    def function(self) -> Any:
+        """The function learned, of one point: a `KernelExpansion`, or that of a primal learner."""
+        return self.state.function
+
+
+def run(
+    learner: AbstractOnlineLearner,
+    X: PyTree,
+    y: ArrayLike,
+    *,
+    state: AbstractOnlineState | None = None,
+    present: ArrayLike | None = None,
+    throw: bool = True,
+) -> Solution[Progress]:
+    """Shows a learner the points in their order: `(state, f(x_i)) = learner.update(state, x_i, y_i)`.
+
+    One loop of one compiled program, whatever the number of points: beside the points and what is
+    recorded of each, memory is that of the state. Forward derivatives in the learner's parameters
+    (`jax.jvp`) keep that; reverse ones (`jax.grad`) hold the state of every step. They are those
+    of the recursion, so that at a point where a decision turns there is none.
+
+    Arguments:
+        learner: one of `kernax.online`, or any other `AbstractOnlineLearner`.
+        X: a stack of n points. What differs between streams is batched by `jax.vmap`.
+        y: (n,): -1 and +1, or numbers, as `learner.loss.targets` says. One class alone will do.
+        state: that of an earlier run, to go on from; None starts anew.
+        present: (n,) booleans. A point that is False, or zero, is predicted but skipped: as a point
+            of weight zero it changes nothing, and counts as neither loss nor mistake.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is a `Progress`. Stats: the number of `mistakes`, the number of
+        `updates` that changed the function, and the mean `loss` of the predictions, over this run.
+
+    Raises:
+        ValueError: bad shapes or values, a state that is not of this learner. NonFiniteError: NaN
+            or inf. CapacityError: more points were needed than the learner holds.
+    """
+    if not isinstance(learner, AbstractOnlineLearner):
+        raise ValueError(f"learner must be a learner of kernax.online, but is {learner!r}")
+    X = as_stack(X, "X")
+    n = count(X)
+    dtype = dtype_of(X)
+    for kernel in _kernels_of(learner):
+        _, X, _ = prepare_stacks(kernel, X)
+    learner = guarded(cast(learner, dtype))
+    y = _as_targets(learner, y, n, dtype)
+    present = None if present is None else _as_present(present, n)
+    if state is not None:
+        _check_state(learner, state, X)
+    solution = _run(learner, X, y, present, state)
+    name = type(learner).__name__
+    return finish(solution, throw, f"run of {name}: rescaled inputs or a smaller rate may help.")
+
+
+def _kernels_of(learner: AbstractOnlineLearner) -> list[AbstractKernel]:
+    """The kernels of a learner, whose points are checked."""
+    is_kernel = lambda node: isinstance(node, AbstractKernel)
+    return [leaf for leaf in jax.tree.leaves(learner, is_leaf=is_kernel) if is_kernel(leaf)]
+
+
+def _as_targets(learner: AbstractOnlineLearner, y: ArrayLike, n: int, dtype: Any) -> Array:
+    """One target for each point, of the kind that the learner's loss takes."""
+    targets = as_targets_of(
+        learner.loss, y, n, dtype, UnitWeights(n, np.dtype(dtype)), both_signs=False
+    )
+    if targets.ndim != 1:
+        raise ValueError(
+            f"y must have shape ({n},), but has shape {targets.shape}: batch over its columns with "
+            "jax.vmap"
+        )
+    return targets
+
+
+def _as_present(present: ArrayLike, n: int) -> Bool[Array, " n"]:
+    """Which points are there."""
+    array = jnp.asarray(present)
+    if array.shape != (n,):
+        raise ValueError(
+            f"present must have shape ({n},), one per point, but has shape {array.shape}"
+        )
+    return array != 0
+
+
+def _check_state(learner: AbstractOnlineLearner, state: AbstractOnlineState, X: PyTree) -> None:
+    """Raises ValueError for a state that another learner, or one of other points, has left."""
+    fresh = eqx.filter_eval_shape(learner.init, _first(X))
+    if _shapes(state) != _shapes(fresh):
+        raise ValueError(
+            f"state is not one of this {type(learner).__name__} for such points: pass what run "
+            "returned for the same learner and the same kind of points, or None"
+        )
+
+
+def _shapes(state: AbstractOnlineState) -> tuple[Any, list[Any]]:
+    """What two states of one learner have in common."""
+    leaves, structure = jax.tree.flatten(state)
+    is_array = lambda leaf: hasattr(leaf, "shape")
+    return structure, [(leaf.shape, leaf.dtype) if is_array(leaf) else leaf for leaf in leaves]
+
+
+@compiled
+def _run(learner, X, y, present, state):
+    """The progress over a stream, and how it ended."""
+    if state is None:
+        state = learner.init(_first(X))
+    before = state.updates
+    state, predictions = _over_points(learner, X, y, present, state)
+    losses = learner.loss(y, predictions)
+    mistakes = jax.vmap(learner.is_mistake)(predictions, y)
+    counted = jnp.asarray(len(y), y.dtype)
+    if present is not None:
+        losses = jnp.where(present, losses, 0)
+        mistakes = mistakes & present
+        counted = positive_or_one(jnp.sum(present.astype(y.dtype)))
+    stats = {
+        "mistakes": jnp.sum(mistakes),
+        "updates": state.updates - before,
+        "loss": jnp.sum(losses) / counted,
+    }
+    progress = Progress(state, predictions, losses, mistakes)
+    result = _ending(progress)
+    return Solution(_void_where(result == RESULTS.nonfinite, progress), result, stats)
+
+
+def _first(X: PyTree) -> PyTree:
+    """The first point of a stack."""
+    return jax.tree.map(lambda leaf: leaf[0], X)
+
+
+def _over_points(
+    learner: AbstractOnlineLearner,
+    X: PyTree,
+    y: Float[Array, " n"],
+    present: Bool[Array, " n"] | None,
+    state: AbstractOnlineState,
+) -> tuple[AbstractOnlineState, Float[Array, " n"]]:
+    """The state after the last point, and the predictions."""
+    arrays, static = eqx.partition(state, eqx.is_array)
+
+    def step(arrays: Any, seen: Any) -> tuple[Any, Array]:
+        x, target, is_present = seen
+        new, prediction = learner.update(eqx.combine(arrays, static), x, target)
+        new = eqx.filter(new, eqx.is_array)
+        if is_present is not None:
+            new = chosen(is_present, new, arrays)
+        return new, prediction
+
+    arrays, predictions = scan(step, arrays, (X, y, present))
+    return eqx.combine(arrays, static), predictions
+
+
+def _ending(progress: Progress) -> Any:
+    """A word of `RESULTS`; everything must be finite, because NaN makes no mistakes."""
+    inexact = jax.tree.leaves(eqx.filter(progress, eqx.is_inexact_array))
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in inexact]))
+    endings = ((~finite, RESULTS.nonfinite),)
+    return first_that_holds(endings, progress.state.result)
+
+
+def _void_where(unknown: Bool[Array, ""], progress: Progress) -> Progress:
+    """The progress, with NaN for every number in it where nothing is known."""
+    numbers, rest = eqx.partition(progress, eqx.is_inexact_array)
+    numbers = jax.tree.map(lambda leaf: jnp.where(unknown, jnp.nan, leaf), numbers)
+    return eqx.combine(numbers, rest)
