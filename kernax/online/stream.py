@@ -49,7 +49,7 @@ def run(
     present: ArrayLike | None = None,
     throw: bool = True,
 ) -> Solution[Progress]:
-    """Shows a learner the points in their order: `(state, f(x_i)) = learner.update(state, x_i, y_i)`.
+    """Shows a learner the points in their order: `state, f(x_i) = update(state, x_i, y_i)`.
 
     One loop of one compiled program, whatever the number of points: beside the points and what is
     recorded of each, memory is that of the state. Forward derivatives in the learner's parameters

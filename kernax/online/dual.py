@@ -1,0 +1,141 @@
+"""A rule in the space of a kernel: the function is a sum over points that are kept."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.boundary import cast, dtype_of
+from kernax.core.expansion import KernelExpansion
+from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.core.numerics import matmul
+from kernax.core.parameters import data
+from kernax.core.solution import RESULTS, first_that_holds
+from kernax.online.averages import as_averaging, moved_average
+from kernax.online.budgets import AbstractBudget, Newcomer
+from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
+from kernax.online.rules import AbstractRule
+from kernax.online.support import Support, empty_support
+
+
+class DualState(AbstractOnlineState):
+    """What a `DualLearner` keeps.
+
+    Attributes:
+        kernel: in the dtype of the points.
+        support: the points that the function stands on.
+        average: the mean of the coefficients after every step, None where it is not asked for.
+        memory: of the budget.
+        steps: points seen.
+        updates: points that were added to the function, or projected on it.
+        lost: whether a budget that promises to keep every point has left one out.
+    """
+
+    kernel: AbstractKernel
+    support: Support
+    average: Float[Array, " m"] | None = data()
+    memory: Any
+    steps: Int[Array, ""]
+    updates: Int[Array, ""]
+    lost: Bool[Array, ""]
+
+    @property
+    def function(self):
+        coefficients = self.support.coefficients if self.average is None else self.average
+        bias = jnp.zeros_like(coefficients[0])
+        return KernelExpansion(self.kernel, self.support.points, coefficients, bias)
+
+    @property
+    def result(self):
+        return first_that_holds(((self.lost, RESULTS.over_capacity),), RESULTS.successful)
+
+
+class DualLearner(AbstractOnlineLearner):
+    """A rule in the space of a kernel: `f = sum_i c_i k(x_i, .)` over at most `capacity` points.
+
+    Predictions are those of the function after the last step, whether or not it is averaged.
+
+    Attributes:
+        rule: such as `Perceptron()`.
+        kernel: any kernel, of any kind of points.
+        budget: such as `RemoveOldest(200)`; `NoBudget(n)` keeps all.
+        averaging: None for the last function; a number a >= 0 for a mean of the functions after
+            every step, the t-th of which enters with weight `(a + 1) / (t + a)` while the others
+            shrink: 0 is the plain mean, larger numbers forget the first ones (Shamir & Zhang 2013).
+            Only for budgets that keep their points, `NoBudget` and `Project`: the mean stands on
+            points that others give up.
+    """
+
+    rule: AbstractRule
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+    budget: AbstractBudget
+    averaging: Float[Array, ""] | None = eqx.field(converter=as_averaging, default=None)
+
+    def __check_init__(self):
+        if self.averaging is not None and not self.budget.keeps_points:
+            name = type(self.budget).__name__
+            raise ValueError(
+                f"averaging needs points that stay, but {name} gives them up: use NoBudget or "
+                "Project, or averaging=None"
+            )
+
+    @property
+    def loss(self):
+        return self.rule.loss
+
+    def init(self, point):
+        support = empty_support(point, self.budget.capacity)
+        return DualState(
+            kernel=cast(self.kernel, dtype_of(point)),
+            support=support,
+            average=None if self.averaging is None else support.coefficients,
+            memory=self.budget.memory(support),
+            steps=jnp.zeros((), jnp.int32),
+            updates=jnp.zeros((), jnp.int32),
+            lost=jnp.asarray(False),
+        )
+
+    def update(self, state, x, y):
+        support = state.support
+        row = support.row(state.kernel, x)
+        square = state.kernel(x, x)
+        f = matmul(row, support.coefficients)
+        steps = state.steps + 1
+        move = self.rule.move(steps.astype(f.dtype), f, y, square)
+        new = Newcomer(x, move.coefficient, row, square, steps)
+        is_moved = move.coefficient != 0
+
+        def added(parts: tuple[Support, Any, Array]) -> tuple[Support, Any, Array]:
+            return self._with_point(new, state.kernel, *parts)
+
+        parts = (support.scaled(move.shrink), state.memory, state.lost)
+        support, memory, lost = lax.cond(is_moved, added, lambda parts: parts, parts)
+        average = state.average
+        if average is not None:
+            average = moved_average(average, support.coefficients, steps, self.averaging)
+        after = DualState(
+            kernel=state.kernel,
+            support=support,
+            average=average,
+            memory=memory,
+            steps=steps,
+            updates=state.updates + is_moved.astype(jnp.int32),
+            lost=lost,
+        )
+        return after, f
+
+    def _with_point(
+        self,
+        new: Newcomer,
+        kernel: AbstractKernel,
+        support: Support,
+        memory: Any,
+        lost: Bool[Array, ""],
+    ) -> tuple[Support, Any, Bool[Array, ""]]:
+        """The support, the memory of the budget and whether something was lost, with a newcomer."""
+        placed = self.budget.place(memory, kernel, support, new)
+        coefficients = support.coefficients + placed.change
+        support = eqx.tree_at(lambda s: s.coefficients, support, coefficients)
+        return support.with_point(placed.place, new), placed.memory, lost | placed.lost

@@ -1,0 +1,98 @@
+"""A rule in the explicit features of a kernel: the function is a vector of weights."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from kernax.core.boundary import cast, dtype_of
+from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.core.numerics import matmul
+from kernax.core.parameters import data
+from kernax.core.solution import RESULTS
+from kernax.online.averages import as_averaging, moved_average
+from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
+from kernax.online.linear import FeaturesOf, LinearFunction
+from kernax.online.rules import AbstractRule
+
+
+class PrimalState(AbstractOnlineState):
+    """What a `PrimalLearner` keeps.
+
+    Attributes:
+        features: those of its kernel, in the dtype of the points.
+        weights: of the features, after the last step.
+        average: their mean over all steps, None where it is not asked for.
+        steps: points seen.
+        updates: points that moved the weights.
+    """
+
+    features: FeaturesOf
+    weights: Float[Array, " D"] = data()
+    average: Float[Array, " D"] | None = data()
+    steps: Int[Array, ""]
+    updates: Int[Array, ""]
+
+    @property
+    def function(self):
+        weights = self.weights if self.average is None else self.average
+        return LinearFunction(self.features, weights, jnp.zeros_like(weights[0]))
+
+    @property
+    def result(self):
+        return RESULTS.successful
+
+
+class PrimalLearner(AbstractOnlineLearner):
+    """A rule in the explicit features of a kernel, `f = w . phi(x)` with `k(x, z) = phi(x).phi(z)`.
+
+    Its predictions are those of a `DualLearner` without a budget, step by step, at the price of the
+    features rather than of the points: O(D) operations a step.
+
+    Attributes:
+        rule: such as `Perceptron()`.
+        kernel: one whose features are known, such as a `FeatureMap`, or those of
+            `random_fourier_features`.
+        averaging: None for the last function, or a number >= 0, as in a `DualLearner`.
+    """
+
+    rule: AbstractRule
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+    averaging: Float[Array, ""] | None = eqx.field(converter=as_averaging, default=None)
+
+    def __check_init__(self):
+        FeaturesOf(self.kernel)  # raises where there are none
+
+    @property
+    def loss(self):
+        return self.rule.loss
+
+    def init(self, point):
+        dtype = dtype_of(point)
+        features = FeaturesOf(cast(self.kernel, dtype))
+        width = eqx.filter_eval_shape(features, point).shape
+        weights = jnp.zeros(width, dtype)
+        return PrimalState(
+            features=features,
+            weights=weights,
+            average=None if self.averaging is None else weights,
+            steps=jnp.zeros((), jnp.int32),
+            updates=jnp.zeros((), jnp.int32),
+        )
+
+    def update(self, state, x, y):
+        phi = state.features(x)
+        f = matmul(state.weights, phi)
+        steps = state.steps + 1
+        move = self.rule.move(steps.astype(f.dtype), f, y, matmul(phi, phi))
+        weights = move.shrink * state.weights + move.coefficient * phi
+        average = state.average
+        if average is not None:
+            average = moved_average(average, weights, steps, self.averaging)
+        after = PrimalState(
+            features=state.features,
+            weights=weights,
+            average=average,
+            steps=steps,
+            updates=state.updates + (move.coefficient != 0).astype(jnp.int32),
+        )
+        return after, f
