@@ -13,7 +13,7 @@ import pytest
 from conftest import DTYPE, TOLERANCE, X64, assert_close, check_derivatives, needs_x64
 
 import kernax
-from kernax.online.bounds import (
+from kernax.online import (
     Costs,
     costs,
     disjunction_bound,

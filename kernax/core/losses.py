@@ -275,3 +275,9 @@ def check_convex(verb: str, loss: AbstractLoss, instead: str = "") -> None:
             f"{verb} takes convex losses, such as log-concave likelihoods, and {name} is not one"
             f"{instead}"
         )
+
+
+def check_is_loss(loss: object) -> None:
+    """Raises ValueError for anything but a loss."""
+    if not isinstance(loss, AbstractLoss):
+        raise ValueError(f"loss must be one of kernax.losses, but is {loss!r}")

@@ -1,0 +1,157 @@
+"""Adagrad over the coefficients of points."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.boundary import cast, dtype_of
+from kernax.core.expansion import KernelExpansion
+from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.core.losses import AbstractLoss, check_is_loss
+from kernax.core.numerics import matmul
+from kernax.core.parameters import check_intervals, data, nonnegative, positive
+from kernax.core.solution import RESULTS, first_that_holds
+from kernax.online.budgets import AbstractBudget
+from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
+from kernax.online.penalties import adaptive_step
+from kernax.online.support import Newcomer, Support, empty_support
+
+Number = Float[Array, ""]
+
+
+class DualAdagradState(AbstractOnlineState):
+    """What `DualAdagrad` keeps.
+
+    Attributes:
+        kernel: in the dtype of the points.
+        support: the points that the function stands on.
+        squares: G, the sum of the squared gradients, of each coefficient.
+        memory: of the budget.
+        steps: points seen.
+        updates: points whose loss had a slope.
+        lost: whether a budget that promises to keep every point has left one out.
+    """
+
+    kernel: AbstractKernel
+    support: Support
+    squares: Float[Array, " m"] = data()
+    memory: Any
+    steps: Int[Array, ""]
+    updates: Int[Array, ""]
+    lost: Bool[Array, ""]
+
+    @property
+    def function(self):
+        coefficients = self.support.coefficients
+        bias = jnp.zeros_like(coefficients[0])
+        return KernelExpansion(self.kernel, self.support.points, coefficients, bias)
+
+    @property
+    def result(self):
+        return first_that_holds(((self.lost, RESULTS.over_capacity),), RESULTS.successful)
+
+
+class DualAdagrad(AbstractOnlineLearner):
+    """Adagrad over the coefficients c of points: `f = sum_i c_i k(x_i, .)`, any kind of points.
+
+    At a point x with `s = L'(y, f(x))`:
+
+    1. For each point that is kept, `g_i = s k(x_i, x)`, then `G_i <- G_i + g_i^2`, and then `c_i <-
+       c_i - rate g_i / sqrt(G_i)`, 0 / 0 being 0; with penalties `c_i <- soft(h_i c_i - g_i, l1) /
+       (h_i + ridge)`, `h_i = sqrt(G_i) / rate`, as in `Adagrad`.
+    2. x joins with what the same step makes of c = 0 and G = 0: `g = s k(x, x)`, `G = g^2`, and
+       without penalties `c = -rate sign(s)`. It does not join where that is zero. The budget says
+       which point makes room for it.
+
+    This is Adagrad on the features `k(x_1, x), ..., k(x_m, x)`, to which each point adds one. It
+    is an algorithm of its own and no dual form of `Adagrad`, which depends on the features that
+    are chosen for a kernel; this one depends on the kernel and the points. Where s is zero only
+    the penalties act. All coefficients move at each step, O(m) operations and kernel values.
+
+    Attributes:
+        loss: any of `kernax.losses`, smooth or piecewise linear.
+        kernel: any kernel, of any kind of points.
+        budget: such as `RemoveOldest(200)`; `NoBudget(n)` keeps all. What it adds to coefficients,
+            as `Merge` and `Project` do, comes after the step.
+        rate: > 0, the length of the first step of each coefficient.
+        ridge, l1: >= 0, the penalties `ridge/2 |c|^2` and `l1 |c|_1` of each step.
+    """
+
+    loss: AbstractLoss
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+    budget: AbstractBudget
+    rate: Number = positive(default=0.1)
+    ridge: Number = nonnegative(default=0.0)
+    l1: Number = nonnegative(default=0.0)
+
+    def __check_init__(self):
+        check_is_loss(self.loss)
+        check_intervals(self)
+
+    def init(self, point):
+        support = empty_support(point, self.budget.capacity)
+        return DualAdagradState(
+            kernel=cast(self.kernel, dtype_of(point)),
+            support=support,
+            squares=jnp.zeros_like(support.coefficients),
+            memory=self.budget.memory(support),
+            steps=jnp.zeros((), jnp.int32),
+            updates=jnp.zeros((), jnp.int32),
+            lost=jnp.asarray(False),
+        )
+
+    def update(self, state, x, y):
+        support = state.support
+        row = support.row(state.kernel, x)
+        square = state.kernel(x, x)
+        f = matmul(row, support.coefficients)
+        slope = self.loss.derivative(y, f)
+        gradient = slope * jnp.where(support.taken(), row, 0)
+        squares = state.squares + gradient**2
+        coefficients = self._step(support.coefficients, gradient, squares)
+        support = eqx.tree_at(lambda s: s.coefficients, support, coefficients)
+        own = slope * square
+        coefficient = self._step(jnp.zeros_like(own), own, own**2)
+        new = Newcomer(x, coefficient, row, square, state.steps + 1)
+
+        def joined(parts: Any) -> Any:
+            return self._with_point(new, own**2, state.kernel, *parts)
+
+        parts = (support, squares, state.memory, state.lost)
+        support, squares, memory, lost = lax.cond(
+            coefficient != 0, joined, lambda parts: parts, parts
+        )
+        after = DualAdagradState(
+            kernel=state.kernel,
+            support=support,
+            squares=squares,
+            memory=memory,
+            steps=state.steps + 1,
+            updates=state.updates + (slope != 0).astype(jnp.int32),
+            lost=lost,
+        )
+        return after, f
+
+    def _step(self, c: Array, gradient: Array, squares: Array) -> Array:
+        """Coefficients after a step."""
+        return adaptive_step(c, gradient, squares, self.rate, self.ridge, self.l1)
+
+    def _with_point(
+        self,
+        new: Newcomer,
+        squared: Number,
+        kernel: AbstractKernel,
+        support: Support,
+        squares: Float[Array, " m"],
+        memory: Any,
+        lost: Bool[Array, ""],
+    ) -> tuple[Support, Float[Array, " m"], Any, Bool[Array, ""]]:
+        """The same parts of the state with a newcomer, whose squared gradient is given."""
+        placed = self.budget.place(memory, kernel, support, new)
+        coefficients = support.coefficients + placed.change
+        support = eqx.tree_at(lambda s: s.coefficients, support, coefficients)
+        squares = squares.at[placed.place].set(squared, mode="drop")
+        return support.with_point(placed.place, new), squares, placed.memory, lost | placed.lost

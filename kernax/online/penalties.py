@@ -1,0 +1,29 @@
+"""Steps with penalties that make weights small, or exactly zero."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kernax.core.numerics import positive_or_one, safe_sqrt
+
+Number = Float[Array, ""]
+Weights = Float[Array, "*D"]
+
+
+def soft_threshold(w: Weights, length: Array) -> Weights:
+    """`sign(w) max(|w| - length, 0)`: the minimiser v of `1/2 |v - w|^2 + length |v|_1`."""
+    return jnp.sign(w) * jnp.maximum(abs(w) - length, 0)
+
+
+def adaptive_step(
+    w: Weights, gradient: Weights, squares: Weights, rate: Number, ridge: Number, l1: Number
+) -> Weights:
+    """The minimiser over v of `g.v + l1 |v|_1 + ridge/2 |v|^2 + 1/(2 rate) (v - w).H (v - w)`.
+
+    H is diagonal, `sqrt(squares)`. Duchi, Hazan & Singer 2011, eq. 4: element by element it is
+    `soft_threshold(h w - g, l1) / (h + ridge)` with `h = H / rate`. An element that never had a
+    gradient is zero and stays so: 0 / 0 = 0.
+    """
+    h = safe_sqrt(squares) / rate
+    scale = h + ridge
+    moved = soft_threshold(h * w - gradient, l1) / positive_or_one(scale)
+    return jnp.where(squares == 0, 0, moved)

@@ -1,0 +1,83 @@
+"""Stochastic gradients in explicit features, with a penalty that makes weights exactly zero."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kernax.core.boundary import cast, dtype_of
+from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.core.numerics import matmul
+from kernax.core.parameters import check_intervals, nonnegative
+from kernax.online.averages import as_averaging, moved_average
+from kernax.online.learner import AbstractOnlineLearner
+from kernax.online.linear import FeaturesOf
+from kernax.online.penalties import soft_threshold
+from kernax.online.primal import PrimalState
+from kernax.online.rules import StochasticGradient
+
+Number = Float[Array, ""]
+
+
+class SparseGradient(AbstractOnlineLearner):
+    """`w <- soft((1 - rate ridge) w - rate L'(y, f) phi(x), rate l1)`, `f = w . phi(x)`.
+
+    A gradient step of a `StochasticGradient`, and then the soft threshold, `sign(a) max(|a| - rate
+    l1, 0)`: it descends `L(y, f) + ridge/2 |w|^2 + l1 |w|_1`, and makes weights exactly zero. With
+    l1 = 0 it is the `PrimalLearner` of the same rule. |w|_1 depends on the features that are chosen
+    for a kernel, so that no `DualLearner` makes the same predictions.
+
+    Attributes:
+        rule: a `StochasticGradient`, with its loss, ridge and rate.
+        kernel: one whose features are known, such as a `FeatureMap`.
+        l1: >= 0.
+        averaging: None for the last function, or a number >= 0, as in a `DualLearner`. A mean is
+            zero only where all of its terms are.
+
+    Source: Duchi & Singer 2009 (FOBOS), section 3.
+    """
+
+    rule: StochasticGradient
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+    l1: Number = nonnegative(default=0.0)
+    averaging: Number | None = eqx.field(converter=as_averaging, default=None)
+
+    def __check_init__(self):
+        check_intervals(self)
+        FeaturesOf(self.kernel)  # raises where there are none
+
+    @property
+    def loss(self):
+        return self.rule.loss
+
+    def init(self, point):
+        dtype = dtype_of(point)
+        features = FeaturesOf(cast(self.kernel, dtype))
+        weights = jnp.zeros(eqx.filter_eval_shape(features, point).shape, dtype)
+        return PrimalState(
+            features=features,
+            weights=weights,
+            average=None if self.averaging is None else weights,
+            steps=jnp.zeros((), jnp.int32),
+            updates=jnp.zeros((), jnp.int32),
+        )
+
+    def update(self, state, x, y):
+        phi = state.features(x)
+        f = matmul(state.weights, phi)
+        steps = state.steps + 1
+        step = steps.astype(f.dtype)
+        move = self.rule.move(step, f, y, matmul(phi, phi))
+        rate = jnp.asarray(self.rule.rate(step), f.dtype)
+        weights = move.shrink * state.weights + move.coefficient * phi
+        weights = soft_threshold(weights, rate * self.l1)
+        average = state.average
+        if average is not None:
+            average = moved_average(average, weights, steps, self.averaging)
+        after = PrimalState(
+            features=state.features,
+            weights=weights,
+            average=average,
+            steps=steps,
+            updates=state.updates + (move.coefficient != 0).astype(jnp.int32),
+        )
+        return after, f
