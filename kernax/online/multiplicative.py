@@ -1,7 +1,7 @@
 """Weights that are multiplied instead of added to, which is how few of many features are found.
 
-They are held as logarithms, so that none is ever lost to rounding. A balanced learner has a
-negative weight beside each positive one: it is the learner of all features and their negatives.
+They are held as exponents, so that none is ever lost to rounding. A balanced learner has a negative
+weight beside each positive one: it is the learner of all features and their negatives.
 """
 
 from collections.abc import Callable
@@ -38,20 +38,25 @@ class MultiplicativeState(AbstractOnlineState):
 
     Attributes:
         features: what the weights multiply.
-        log_weights: (1, d); for balanced learners (2, d), of the features and of their negatives.
+        exponents: (1, d); for balanced learners (2, d), of the features and of their negatives.
+        base: of the weights `base^exponents`; None for e. With 0 or 1 as features, the exponents of
+            Winnow are whole numbers, and its weights as exact as powers are.
         bias: added to the sum.
         updates: points that moved the weights.
     """
 
     features: Callable
-    log_weights: Float[Array, "signs d"] = data()
+    exponents: Float[Array, "signs d"] = data()
+    base: Number | None = data()
     bias: Float[Array, ""] = data()
     updates: Int[Array, ""]
 
     @property
     def weights(self) -> Float[Array, " d"]:
         """Of each feature: for balanced learners, the difference of its two weights."""
-        return jnp.sum(_signs(self.log_weights) * jnp.exp(self.log_weights), 0)
+        exponents = self.exponents
+        powers = jnp.exp(exponents) if self.base is None else self.base**exponents
+        return jnp.sum(_signs(exponents) * powers, 0)
 
     @property
     def function(self):
@@ -66,39 +71,41 @@ class MultiplicativeState(AbstractOnlineState):
         return dot(self.weights, phi) + self.bias
 
     def multiplied(self, phi: Float[Array, " d"], step: Number) -> "MultiplicativeState":
-        """Weights multiplied by `exp(step phi)`, those of the negatives by `exp(-step phi)`."""
-        change = _signs(self.log_weights) * (step * phi)[None]
+        """Weights multiplied by `base^(step phi)`, those of the negatives by `base^(-step phi)`."""
+        change = _signs(self.exponents) * (step * phi)[None]
         return MultiplicativeState(
             features=self.features,
-            log_weights=self.log_weights + change,
+            exponents=self.exponents + change,
+            base=self.base,
             bias=self.bias,
             updates=self.updates + (step != 0).astype(jnp.int32),
         )
 
     def with_total(self, total: Array) -> "MultiplicativeState":
-        """The same weights on another scale, where all of them sum to the total."""
-        excess = jax.nn.logsumexp(self.log_weights) - jnp.log(total)
-        return eqx.tree_at(lambda state: state.log_weights, self, self.log_weights - excess)
+        """The same weights on another scale, where all of them sum to the total; for base e."""
+        excess = jax.nn.logsumexp(self.exponents) - jnp.log(total)
+        return eqx.tree_at(lambda state: state.exponents, self, self.exponents - excess)
 
 
-def _signs(log_weights: Float[Array, "signs d"]) -> Float[Array, "signs 1"]:
+def _signs(exponents: Float[Array, "signs d"]) -> Float[Array, "signs 1"]:
     """+1 for the features, and -1 for their negatives."""
-    return jnp.asarray([[1.0], [-1.0]], log_weights.dtype)[: len(log_weights)]
+    return jnp.asarray([[1.0], [-1.0]], exponents.dtype)[: len(exponents)]
 
 
 def weights_of_one(
-    features: Any, point: PyTree, *, balanced: bool, bias: Any = 0.0
+    features: Any, point: PyTree, *, balanced: bool, base: Any = None, bias: Any = 0.0
 ) -> MultiplicativeState:
     """The state in which every weight is one."""
     phi = eqx.filter_eval_shape(features, point)
     return MultiplicativeState(
         features=features,
-        log_weights=jnp.zeros((2 if balanced else 1, *phi.shape), phi.dtype),
+        exponents=jnp.zeros((2 if balanced else 1, *phi.shape), phi.dtype),
+        base=None if base is None else jnp.asarray(base, phi.dtype),
         bias=jnp.asarray(bias, phi.dtype),
         updates=jnp.zeros((), jnp.int32),
     )
 
 
-def step_on_mistake(f: Number, y: Number, rate: Number) -> Number:
-    """`rate y` where f has not the sign of y, else zero."""
-    return jnp.where(y * f <= 0, rate * y, 0)
+def sign_of_mistake(f: Number, y: Number) -> Number:
+    """y where f has not the sign of y, else zero."""
+    return jnp.where(y * f <= 0, y, 0)

@@ -15,7 +15,7 @@ from kernax.core.losses import AbstractLoss, Hinge, Squared
 from kernax.core.numerics import is_concrete
 from kernax.core.parameters import above, as_floats, check_intervals, data, positive, real
 from kernax.online.learner import AbstractOnlineLearner, check_stream
-from kernax.online.multiplicative import Identity, step_on_mistake, weights_of_one
+from kernax.online.multiplicative import Identity, sign_of_mistake, weights_of_one
 
 Number = Float[Array, ""]
 
@@ -61,13 +61,15 @@ class Winnow(AbstractOnlineLearner):
     def init(self, point):
         n = eqx.filter_eval_shape(self.features, point).shape[0]
         theta = float(n) if self.threshold is None else self.threshold
-        return weights_of_one(self.features, point, balanced=False, bias=-theta)
+        return weights_of_one(
+            self.features, point, balanced=False, base=self.promotion, bias=-theta
+        )
 
     def update(self, state, x, y):
         phi = self.features(x)
         phi = jnp.where((phi >= 0) & (phi <= 1), phi, jnp.nan)
         f = state.at(phi)
-        return state.multiplied(phi, step_on_mistake(f, y, jnp.log(self.promotion))), f
+        return state.multiplied(phi, sign_of_mistake(f, y)), f
 
 
 @check_stream.register
@@ -113,12 +115,14 @@ class BalancedWinnow(AbstractOnlineLearner):
         return Hinge()
 
     def init(self, point):
-        return weights_of_one(self.features, point, balanced=True, bias=-self.threshold)
+        return weights_of_one(
+            self.features, point, balanced=True, base=self.promotion, bias=-self.threshold
+        )
 
     def update(self, state, x, y):
         phi = self.features(x)
         f = state.at(phi)
-        return state.multiplied(phi, step_on_mistake(f, y, jnp.log(self.promotion))), f
+        return state.multiplied(phi, sign_of_mistake(f, y)), f
 
 
 class NormalisedWinnow(AbstractOnlineLearner):
@@ -155,7 +159,7 @@ class NormalisedWinnow(AbstractOnlineLearner):
     def update(self, state, x, y):
         phi = self.features(x)
         f = state.at(phi)
-        moved = state.multiplied(phi, step_on_mistake(f, y, self.rate))
+        moved = state.multiplied(phi, self.rate * sign_of_mistake(f, y))
         return moved.with_total(jnp.ones_like(f)), f
 
 
