@@ -26,12 +26,16 @@ def as_averaging(averaging: Any) -> Any:
 
 
 def moved_average(
-    mean: Float[Array, " m"],
+    mean: Float[Array, " m"] | None,
     now: Float[Array, " m"],
     steps: Int[Array, ""],
     averaging: Float[Array, ""] | None,
-) -> Float[Array, " m"]:
-    """The mean with one more term, of weight `(a + 1) / (steps + a)`, a the averaging."""
+) -> Float[Array, " m"] | None:
+    """The mean with one more term, of weight `(a + 1) / (steps + a)`, a the averaging; None where
+    there is none.
+    """
+    if mean is None:
+        return None
     a = jnp.asarray(averaging, mean.dtype)
     weight = (a + 1) / (steps.astype(mean.dtype) + a)
     return mean + weight * (now - mean)

@@ -36,22 +36,22 @@ class OrthonormalBasis(eqx.Module):
     those of the function of coefficients `L^-T w`. Rows of free places are those of the identity.
     """
 
-    lower: Float[Array, "m m"] = data()
+    upper: Float[Array, "m m"] = data()  # L^T, whose rows LAPACK takes for the columns of L
 
     def coordinates(
         self, row: Float[Array, " m"], square: Float[Array, ""], size: Int[Array, ""]
     ) -> Coordinates:
         """Those of a point with these values of the kernel at the kept ones."""
         row = jnp.where(jnp.arange(len(row)) < size, row, 0)
-        inside = lax.linalg.triangular_solve(self.lower, row[:, None], left_side=True, lower=True)[
-            :, 0
-        ]
+        column = row[:, None]
+        solved = lax.linalg.triangular_solve(self.upper.T, column, left_side=True, lower=True)
+        inside = solved[:, 0]
         return Coordinates(inside, square - matmul(inside, inside), square)
 
     def coefficients(self, weights: Float[Array, " m"]) -> Float[Array, " m"]:
         """Of the kept points, in the function of these weights."""
         solved = lax.linalg.triangular_solve(
-            self.lower, weights[:, None], left_side=True, lower=True, transpose_a=True
+            self.upper.T, weights[:, None], left_side=True, lower=True, transpose_a=True
         )
         return solved[:, 0]
 
@@ -59,7 +59,7 @@ class OrthonormalBasis(eqx.Module):
         """The basis with one more point, in the first free place; unchanged where that is the
         capacity.
         """
-        return OrthonormalBasis(self.lower.at[place].set(full_row(place, at), mode="drop"))
+        return OrthonormalBasis(self.upper.at[:, place].set(full_row(place, at), mode="drop"))
 
 
 def full_row(place: Int[Array, ""], at: Coordinates) -> Float[Array, " m"]:

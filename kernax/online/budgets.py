@@ -51,9 +51,17 @@ class AbstractBudget(eqx.Module):
 
     @abc.abstractmethod
     def place(
-        self, memory: Any, kernel: AbstractKernel, support: Support, new: Newcomer
+        self,
+        memory: Any,
+        kernel: AbstractKernel,
+        support: Support,
+        new: Newcomer,
+        coefficient: Float[Array, ""],
     ) -> Placement:
-        """Where the newcomer goes. As long as there are free places, the next is `support.size`."""
+        """Where a newcomer goes, to whose `k(x, .)` that coefficient is to be given, not zero.
+
+        As long as there are free places, the next one is `support.size`.
+        """
 
 
 class NoBudget(AbstractBudget):
@@ -65,7 +73,7 @@ class NoBudget(AbstractBudget):
     def memory(self, support):
         return None
 
-    def place(self, memory, kernel, support, new):
+    def place(self, memory, kernel, support, new, coefficient):
         nothing = jnp.zeros_like(support.coefficients)
         return Placement(support.size, nothing, memory, support.size >= self.capacity)
 
@@ -82,7 +90,7 @@ class RemoveOldest(AbstractBudget):
     def memory(self, support):
         return None
 
-    def place(self, memory, kernel, support, new):
+    def place(self, memory, kernel, support, new, coefficient):
         return _in_place_of(jnp.argmin(support.ages), support)
 
 
@@ -99,7 +107,7 @@ class RemoveSmallest(AbstractBudget):
     def memory(self, support):
         return None
 
-    def place(self, memory, kernel, support, new):
+    def place(self, memory, kernel, support, new, coefficient):
         return _in_place_of(_smallest(support), support)
 
 
@@ -118,7 +126,7 @@ class Merge(AbstractBudget):
     def memory(self, support):
         return None
 
-    def place(self, memory, kernel, support, new):
+    def place(self, memory, kernel, support, new, coefficient):
         place = _smallest(support)
         removed = _point(support.points, place)
         row = support.row(kernel, removed)
@@ -151,11 +159,11 @@ class Project(AbstractBudget):
     def memory(self, support):
         return empty_basis(support)
 
-    def place(self, memory: OrthonormalBasis, kernel, support, new):
+    def place(self, memory: OrthonormalBasis, kernel, support, new, coefficient):
         at = memory.coordinates(new.row, new.square, support.size)
         is_kept = at.is_independent(self.tolerance) & (support.size < self.capacity)
         place = jnp.where(is_kept, support.size, self.capacity)
-        onto = new.coefficient * memory.coefficients(at.inside)
+        onto = coefficient * memory.coefficients(at.inside)
         change = jnp.where(is_kept, 0, onto)
         return Placement(place, change, memory.with_point(place, at), jnp.asarray(False))
 

@@ -14,10 +14,10 @@ from kernax.core.numerics import matmul
 from kernax.core.parameters import data
 from kernax.core.solution import RESULTS, first_that_holds
 from kernax.online.averages import as_averaging, moved_average
-from kernax.online.budgets import AbstractBudget, Newcomer
+from kernax.online.budgets import AbstractBudget
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
 from kernax.online.rules import AbstractRule
-from kernax.online.support import Support, empty_support
+from kernax.online.support import Newcomer, Support, empty_support
 
 
 class DualState(AbstractOnlineState):
@@ -50,6 +50,14 @@ class DualState(AbstractOnlineState):
     @property
     def result(self):
         return first_that_holds(((self.lost, RESULTS.over_capacity),), RESULTS.successful)
+
+
+class _Parts(eqx.Module):
+    """What of a `DualState` a newcomer changes."""
+
+    support: Support
+    memory: Any
+    lost: Bool[Array, ""]
 
 
 class DualLearner(AbstractOnlineLearner):
@@ -98,44 +106,36 @@ class DualLearner(AbstractOnlineLearner):
         )
 
     def update(self, state, x, y):
-        support = state.support
-        row = support.row(state.kernel, x)
-        square = state.kernel(x, x)
-        f = matmul(row, support.coefficients)
         steps = state.steps + 1
-        move = self.rule.move(steps.astype(f.dtype), f, y, square)
-        new = Newcomer(x, move.coefficient, row, square, steps)
+        new = state.support.seen_by(state.kernel, x, steps)
+        f = matmul(new.row, state.support.coefficients)
+        move = self.rule.move(steps.astype(f.dtype), f, y, new.square)
         is_moved = move.coefficient != 0
 
-        def added(parts: tuple[Support, Any, Array]) -> tuple[Support, Any, Array]:
-            return self._with_point(new, state.kernel, *parts)
+        def added(parts: _Parts) -> _Parts:
+            return self._with_point(new, move.coefficient, state.kernel, parts)
 
-        parts = (support.scaled(move.shrink), state.memory, state.lost)
-        support, memory, lost = lax.cond(is_moved, added, lambda parts: parts, parts)
-        average = state.average
-        if average is not None:
-            average = moved_average(average, support.coefficients, steps, self.averaging)
+        parts = _Parts(state.support.scaled(move.shrink), state.memory, state.lost)
+        parts = lax.cond(is_moved, added, lambda parts: parts, parts)
+        now = parts.support.coefficients
         after = DualState(
             kernel=state.kernel,
-            support=support,
-            average=average,
-            memory=memory,
+            support=parts.support,
+            average=moved_average(state.average, now, steps, self.averaging),
+            memory=parts.memory,
             steps=steps,
             updates=state.updates + is_moved.astype(jnp.int32),
-            lost=lost,
+            lost=parts.lost,
         )
         return after, f
 
     def _with_point(
-        self,
-        new: Newcomer,
-        kernel: AbstractKernel,
-        support: Support,
-        memory: Any,
-        lost: Bool[Array, ""],
-    ) -> tuple[Support, Any, Bool[Array, ""]]:
-        """The support, the memory of the budget and whether something was lost, with a newcomer."""
-        placed = self.budget.place(memory, kernel, support, new)
-        coefficients = support.coefficients + placed.change
-        support = eqx.tree_at(lambda s: s.coefficients, support, coefficients)
-        return support.with_point(placed.place, new), placed.memory, lost | placed.lost
+        self, new: Newcomer, coefficient: Float[Array, ""], kernel: AbstractKernel, parts: _Parts
+    ) -> _Parts:
+        """What a newcomer with that coefficient makes of a state."""
+        support = parts.support
+        placed = self.budget.place(parts.memory, kernel, support, new, coefficient)
+        changed = support.coefficients + placed.change
+        support = eqx.tree_at(lambda s: s.coefficients, support, changed)
+        support = support.with_point(placed.place, new, coefficient)
+        return _Parts(support, placed.memory, parts.lost | placed.lost)

@@ -85,13 +85,10 @@ class PrimalLearner(AbstractOnlineLearner):
         steps = state.steps + 1
         move = self.rule.move(steps.astype(f.dtype), f, y, matmul(phi, phi))
         weights = move.shrink * state.weights + move.coefficient * phi
-        average = state.average
-        if average is not None:
-            average = moved_average(average, weights, steps, self.averaging)
         after = PrimalState(
             features=state.features,
             weights=weights,
-            average=average,
+            average=moved_average(state.average, weights, steps, self.averaging),
             steps=steps,
             updates=state.updates + (move.coefficient != 0).astype(jnp.int32),
         )

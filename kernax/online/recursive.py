@@ -13,7 +13,7 @@ from kernax.core.parameters import check_intervals, data, integer, nonnegative, 
 from kernax.core.solution import RESULTS, first_that_holds
 from kernax.online.basis import OrthonormalBasis, empty_basis, full_row
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
-from kernax.online.support import Newcomer, Support, empty_support
+from kernax.online.support import Support, empty_support
 
 
 class RecursiveState(AbstractOnlineState):
@@ -89,33 +89,38 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
             support=support,
             basis=basis,
             weights=support.coefficients,
-            covariance=basis.lower / self.ridge.astype(basis.lower.dtype),
+            covariance=basis.upper / self.ridge.astype(basis.upper.dtype),
             updates=jnp.zeros((), jnp.int32),
             lost=jnp.asarray(False),
         )
 
     def update(self, state, x, y):
         support = state.support
-        row = support.row(state.kernel, x)
-        square = state.kernel(x, x)
-        at = state.basis.coordinates(row, square, support.size)
+        updates = state.updates + 1
+        new = support.seen_by(state.kernel, x, updates)
+        at = state.basis.coordinates(new.row, new.square, support.size)
         f = matmul(state.weights, at.inside)
         has_room = support.size < self.capacity
-        is_independent = at.is_independent(self.tolerance)
-        place = jnp.where(is_independent & has_room, support.size, self.capacity)
-        phi = full_row(place, at)
-        # The new coordinate has weight zero so far: f is the value with it as well.
-        along = matmul(state.covariance, phi)
-        gain = along / (1 + matmul(phi, along))
-        updates = state.updates + 1
-        new = Newcomer(x, jnp.zeros_like(f), row, square, updates)
+        is_needed = at.is_independent(self.tolerance)
+        place = jnp.where(is_needed & has_room, support.size, self.capacity)
+        # The weight of a new coordinate is zero so far: with it the value is f as well.
+        weights, covariance = _learned(state, full_row(place, at), y - f)
         after = RecursiveState(
             kernel=state.kernel,
-            support=support.with_point(place, new),
+            support=support.with_point(place, new, jnp.zeros_like(f)),
             basis=state.basis.with_point(place, at),
-            weights=state.weights + gain * (y - f),
-            covariance=state.covariance - gain[:, None] * along[None, :],
+            weights=weights,
+            covariance=covariance,
             updates=updates,
-            lost=state.lost | (is_independent & ~has_room),
+            lost=state.lost | (is_needed & ~has_room),
         )
         return after, f
+
+
+def _learned(
+    state: RecursiveState, phi: Float[Array, " m"], residual: Float[Array, ""]
+) -> tuple[Float[Array, " m"], Float[Array, "m m"]]:
+    """The weights and their covariance after a point of these coordinates (Sherman & Morrison)."""
+    along = matmul(state.covariance, phi)
+    gain = along / (1 + matmul(phi, along))
+    return state.weights + residual * gain, state.covariance - gain[:, None] * along[None, :]

@@ -11,18 +11,16 @@ from kernax.core.parameters import data
 
 
 class Newcomer(eqx.Module):
-    """A point that a function is about to stand on as well.
+    """A point that a function may come to stand on as well.
 
     Attributes:
         point: x.
-        coefficient: that of `k(x, .)`.
         row: `k(x, .)` at the points of the support.
         square: `k(x, x)`.
         step: at which it comes, the first being 1.
     """
 
     point: PyTree
-    coefficient: Float[Array, ""]
     row: Float[Array, " m"]
     square: Float[Array, ""]
     step: Int[Array, ""]
@@ -50,6 +48,10 @@ class Support(eqx.Module):
         """How many points there is room for."""
         return len(self.coefficients)
 
+    def seen_by(self, kernel: AbstractKernel, x: PyTree, step: Int[Array, ""]) -> Newcomer:
+        """A point as a budget sees it."""
+        return Newcomer(x, self.row(kernel, x), kernel(x, x), step)
+
     def row(self, kernel: AbstractKernel, x: PyTree) -> Float[Array, " m"]:
         """`k(x, points_i)`."""
         return jax.vmap(lambda point: kernel(x, point))(self.points)
@@ -62,7 +64,9 @@ class Support(eqx.Module):
         """The support of `shrink f`."""
         return eqx.tree_at(lambda s: s.coefficients, self, shrink * self.coefficients)
 
-    def with_point(self, place: Int[Array, ""], new: Newcomer) -> "Support":
+    def with_point(
+        self, place: Int[Array, ""], new: Newcomer, coefficient: Float[Array, ""]
+    ) -> "Support":
         """The support with a point in that place, instead of what was there; unchanged where the
         place is `capacity`.
         """
@@ -73,7 +77,7 @@ class Support(eqx.Module):
         came = (place == self.size) & (place < self.capacity)
         return Support(
             points=jax.tree.map(put, self.points, new.point),
-            coefficients=put(self.coefficients, new.coefficient),
+            coefficients=put(self.coefficients, coefficient),
             squares=put(self.squares, new.square),
             ages=put(self.ages, new.step),
             size=self.size + came.astype(self.size.dtype),
