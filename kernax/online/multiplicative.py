@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from kernax.core.numerics import dot
+from kernax.core.numerics import dot, stopped
 from kernax.core.parameters import data
 from kernax.core.solution import RESULTS
 from kernax.online.learner import AbstractOnlineState
@@ -24,7 +24,7 @@ Number = Float[Array, ""]
 class Identity(eqx.Module):
     """`phi(x) = x`: the numbers of a vector as features."""
 
-    def __call__(self, x: Array) -> Float[Array, " d"]:
+    def __call__(self, x: PyTree) -> Float[Array, " d"]:
         if not eqx.is_array_like(x) or jnp.ndim(x) != 1:
             raise ValueError(
                 "this learner has a weight for each number of a vector (d,), and a point is none: "
@@ -83,8 +83,10 @@ class MultiplicativeState(AbstractOnlineState):
 
     def with_total(self, total: Array) -> "MultiplicativeState":
         """The same weights on another scale, where all of them sum to the total; for base e."""
-        excess = jax.nn.logsumexp(self.exponents) - jnp.log(total)
-        return eqx.tree_at(lambda state: state.exponents, self, self.exponents - excess)
+        # The largest is subtracted first: its digits would hide those of the logarithm.
+        exponents = self.exponents - stopped(jnp.max(self.exponents))
+        excess = jax.nn.logsumexp(exponents) - jnp.log(total)
+        return eqx.tree_at(lambda state: state.exponents, self, exponents - excess)
 
 
 def _signs(exponents: Float[Array, "signs d"]) -> Float[Array, "signs 1"]:

@@ -117,7 +117,7 @@ def _as_present(present: ArrayLike, n: int) -> Bool[Array, " n"]:
         raise ValueError(
             f"present must have shape ({n},), one per point, but has shape {array.shape}"
         )
-    return array != 0
+    return array.astype(bool)
 
 
 def _check_state(learner: AbstractOnlineLearner, state: AbstractOnlineState, X: PyTree) -> None:
