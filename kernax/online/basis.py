@@ -42,7 +42,7 @@ class OrthonormalBasis(eqx.Module):
         self, row: Float[Array, " m"], square: Float[Array, ""], size: Int[Array, ""]
     ) -> Coordinates:
         """Those of a point with these values of the kernel at the kept ones."""
-        row = jnp.where(jnp.arange(len(row)) < size, row, 0)
+        row = jnp.where(jnp.arange(len(row), dtype=size.dtype) < size, row, 0)
         column = row[:, None]
         solved = lax.linalg.triangular_solve(self.upper.T, column, left_side=True, lower=True)
         inside = solved[:, 0]

@@ -91,7 +91,7 @@ class RemoveOldest(AbstractBudget):
         return None
 
     def place(self, memory, kernel, support, new, coefficient):
-        return _in_place_of(jnp.argmin(support.ages), support)
+        return _in_place_of(_place(jnp.argmin(support.ages)), support)
 
 
 class RemoveSmallest(AbstractBudget):
@@ -131,12 +131,12 @@ class Merge(AbstractBudget):
         removed = _point(support.points, place)
         row = support.row(kernel, removed)
         divisor = positive_or_one(support.squares)
-        others = jnp.arange(support.capacity) != place
+        others = support.places != place
         is_useful = others & (support.squares > 0)
         explained = jnp.where(is_useful, row**2 / divisor, -1)
-        nearest = jnp.argmax(stopped(explained))
+        nearest = _place(jnp.argmax(stopped(explained)))
         part = support.coefficients[place] * row[nearest] / divisor[nearest]
-        to_nearest = (jnp.arange(support.capacity) == nearest) & is_useful
+        to_nearest = (support.places == nearest) & is_useful
         is_full = support.size >= self.capacity
         change = jnp.where(is_full & to_nearest, part, 0)
         return _in_place_of(place, support, change)
@@ -173,16 +173,21 @@ def _in_place_of(
 ) -> Placement:
     """In the next free place, or instead of a point where there is none."""
     is_full = support.size >= support.capacity
-    place = jnp.where(is_full, removed.astype(support.size.dtype), support.size)
+    place = jnp.where(is_full, removed, support.size)
     change = jnp.zeros_like(support.coefficients) if change is None else change
     return Placement(place, change, None, jnp.asarray(False))
+
+
+def _place(index: Int[Array, ""]) -> Int[Array, ""]:
+    """An index as the places of a support are counted."""
+    return index.astype(jnp.int32)
 
 
 def _smallest(support: Support) -> Int[Array, ""]:
     """The place of the smallest `c^2 k(x, x)`; of several, of the oldest."""
     sizes = stopped(support.coefficients**2 * support.squares)
     latest = jnp.iinfo(support.ages.dtype).max
-    return jnp.argmin(jnp.where(sizes == jnp.min(sizes), support.ages, latest))
+    return _place(jnp.argmin(jnp.where(sizes == jnp.min(sizes), support.ages, latest)))
 
 
 def _point(points: PyTree, place: Int[Array, ""]) -> PyTree:

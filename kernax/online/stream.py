@@ -152,7 +152,7 @@ def _run(learner, X, y, present, state):
         mistakes = mistakes & present
         counted = positive_or_one(jnp.sum(present.astype(y.dtype)))
     stats = {
-        "mistakes": jnp.sum(mistakes),
+        "mistakes": jnp.sum(mistakes, dtype=jnp.int32),
         "updates": state.updates - before,
         "loss": jnp.sum(losses) / counted,
     }

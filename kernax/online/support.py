@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from kernax.core.boundary import dtype_of
 from kernax.core.kernel import AbstractKernel
@@ -56,9 +56,10 @@ class Support(eqx.Module):
         """`k(x, points_i)`."""
         return jax.vmap(lambda point: kernel(x, point))(self.points)
 
-    def taken(self) -> Array:
-        """Which places are taken."""
-        return jnp.arange(self.capacity) < self.size
+    @property
+    def places(self) -> Int[Array, " m"]:
+        """0, 1, ..., capacity - 1, as `size` counts."""
+        return jnp.arange(self.capacity, dtype=self.size.dtype)
 
     def scaled(self, shrink: Float[Array, ""]) -> "Support":
         """The support of `shrink f`."""
@@ -88,7 +89,7 @@ def empty_support(point: PyTree, capacity: int) -> Support:
     """That of the function zero, with room for points like this one."""
     nothing = jnp.zeros(capacity, dtype_of(point))
 
-    def repeated(leaf: Array) -> Array:
+    def repeated(leaf: ArrayLike) -> Array:
         leaf = jnp.asarray(leaf)
         return jnp.broadcast_to(leaf[None], (capacity, *leaf.shape))
 
