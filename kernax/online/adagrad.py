@@ -106,14 +106,11 @@ class Adagrad(AbstractOnlineLearner):
         squares = state.squares + gradient**2
         weights = adaptive_step(state.weights, gradient, squares, self.rate, self.ridge, self.l1)
         steps = state.steps + 1
-        average = state.average
-        if average is not None:
-            average = moved_average(average, weights, steps, self.averaging)
         after = AdagradState(
             features=state.features,
             weights=weights,
             squares=squares,
-            average=average,
+            average=moved_average(state.average, weights, steps, self.averaging),
             steps=steps,
             updates=state.updates + (slope != 0).astype(jnp.int32),
         )

@@ -54,6 +54,15 @@ class DualAdagradState(AbstractOnlineState):
         return first_that_holds(((self.lost, RESULTS.over_capacity),), RESULTS.successful)
 
 
+class _Parts(eqx.Module):
+    """What of a `DualAdagradState` a newcomer changes."""
+
+    support: Support
+    squares: Float[Array, " m"]
+    memory: Any
+    lost: Bool[Array, ""]
+
+
 class DualAdagrad(AbstractOnlineLearner):
     """Adagrad over the coefficients c of points: `f = sum_i c_i k(x_i, .)`, any kind of points.
 
@@ -105,33 +114,29 @@ class DualAdagrad(AbstractOnlineLearner):
 
     def update(self, state, x, y):
         support = state.support
-        row = support.row(state.kernel, x)
-        square = state.kernel(x, x)
-        f = matmul(row, support.coefficients)
+        new = support.seen_by(state.kernel, x, state.steps + 1)
+        f = matmul(new.row, support.coefficients)
         slope = self.loss.derivative(y, f)
-        gradient = slope * jnp.where(support.taken(), row, 0)
+        gradient = slope * jnp.where(support.places < support.size, new.row, 0)
         squares = state.squares + gradient**2
         coefficients = self._step(support.coefficients, gradient, squares)
         support = eqx.tree_at(lambda s: s.coefficients, support, coefficients)
-        own = slope * square
+        own = slope * new.square
         coefficient = self._step(jnp.zeros_like(own), own, own**2)
-        new = Newcomer(x, coefficient, row, square, state.steps + 1)
 
-        def joined(parts: Any) -> Any:
-            return self._with_point(new, own**2, state.kernel, *parts)
+        def joined(parts: _Parts) -> _Parts:
+            return self._with_point(new, coefficient, own**2, state.kernel, parts)
 
-        parts = (support, squares, state.memory, state.lost)
-        support, squares, memory, lost = lax.cond(
-            coefficient != 0, joined, lambda parts: parts, parts
-        )
+        parts = _Parts(support, squares, state.memory, state.lost)
+        parts = lax.cond(coefficient != 0, joined, lambda parts: parts, parts)
         after = DualAdagradState(
             kernel=state.kernel,
-            support=support,
-            squares=squares,
-            memory=memory,
-            steps=state.steps + 1,
+            support=parts.support,
+            squares=parts.squares,
+            memory=parts.memory,
+            steps=new.step,
             updates=state.updates + (slope != 0).astype(jnp.int32),
-            lost=lost,
+            lost=parts.lost,
         )
         return after, f
 
@@ -142,16 +147,19 @@ class DualAdagrad(AbstractOnlineLearner):
     def _with_point(
         self,
         new: Newcomer,
+        coefficient: Number,
         squared: Number,
         kernel: AbstractKernel,
-        support: Support,
-        squares: Float[Array, " m"],
-        memory: Any,
-        lost: Bool[Array, ""],
-    ) -> tuple[Support, Float[Array, " m"], Any, Bool[Array, ""]]:
-        """The same parts of the state with a newcomer, whose squared gradient is given."""
-        placed = self.budget.place(memory, kernel, support, new)
-        coefficients = support.coefficients + placed.change
-        support = eqx.tree_at(lambda s: s.coefficients, support, coefficients)
-        squares = squares.at[placed.place].set(squared, mode="drop")
-        return support.with_point(placed.place, new), squares, placed.memory, lost | placed.lost
+        parts: _Parts,
+    ) -> _Parts:
+        """What a newcomer with that coefficient and squared gradient makes of a state."""
+        support = parts.support
+        placed = self.budget.place(parts.memory, kernel, support, new, coefficient)
+        changed = support.coefficients + placed.change
+        support = eqx.tree_at(lambda s: s.coefficients, support, changed)
+        return _Parts(
+            support=support.with_point(placed.place, new, coefficient),
+            squares=parts.squares.at[placed.place].set(squared, mode="drop"),
+            memory=placed.memory,
+            lost=parts.lost | placed.lost,
+        )

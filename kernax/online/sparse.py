@@ -70,13 +70,10 @@ class SparseGradient(AbstractOnlineLearner):
         rate = jnp.asarray(self.rule.rate(step), f.dtype)
         weights = move.shrink * state.weights + move.coefficient * phi
         weights = soft_threshold(weights, rate * self.l1)
-        average = state.average
-        if average is not None:
-            average = moved_average(average, weights, steps, self.averaging)
         after = PrimalState(
             features=state.features,
             weights=weights,
-            average=average,
+            average=moved_average(state.average, weights, steps, self.averaging),
             steps=steps,
             updates=state.updates + (move.coefficient != 0).astype(jnp.int32),
         )
