@@ -216,6 +216,21 @@ def test_coefficients_may_shrink_to_nothing_but_not_to_nan():
     assert np.all(solution.value.function.coefficients == 0)
 
 
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_learner_and_its_state_go_on_from_a_file(name, tmp_path):
+    """The rest of the stream, after both were saved and loaded, is what it would have been."""
+    learner, y = LEARNERS[name]
+    if name == "primal":
+        learner = online.PrimalLearner(GRADIENT, kernax.FeatureMap(kernax.bases.PolynomialBasis(2)))
+    head = online.run(learner, X[:15], y[:15]).value.state
+    kernax.save(tmp_path / "stream", (learner, head))
+    again, state = kernax.load(tmp_path / "stream")
+    tail = online.run(again, X[15:], y[15:], state=state).value
+    same = online.run(learner, X[15:], y[15:], state=head).value
+    np.testing.assert_array_equal(tail.predictions, same.predictions)
+    np.testing.assert_array_equal(tail.function(X[0]), same.function(X[0]))
+
+
 # Refusals
 
 
@@ -257,7 +272,6 @@ def test_arguments_that_make_no_sense_are_refused():
         ("DecayingRate.first must be in", lambda: online.DecayingRate(-1.0)),
         ("ridge must be in", lambda: recursive(ridge=0.0)),
         ("rate ridge must not exceed 1", lambda: online.StochasticGradient(Hinge(), 2.0, 0.6)),
-        ("loss must be one of", lambda: online.StochasticGradient("hinge")),
         ("no explicit features", lambda: online.PrimalLearner(online.Perceptron(), RBF)),
     ]
     for words, call in refused:
@@ -278,9 +292,25 @@ def test_a_state_of_another_learner_or_of_other_points_is_refused():
 @needs_x64
 @pytest.mark.optimised
 def test_an_average_of_gradient_steps_reaches_the_risk_of_batch_logistic_regression():
-    """NORMA with the logistic loss, on svmguide1 scaled as in the guide: the mean logistic loss on
-    the test set within 2 % of that of `kernel_logistic`.
+    """NORMA with the logistic loss and the rate of Pegasos, on svmguide1 scaled as in its guide:
+    five passes with room for 300 of 3089 points, and the mean losses of `kernel_logistic`, on the
+    points learned from and on others, within 2 % (measured: 0.8 and 1.1 % less).
     """
     table = real_data("svmguide1")
-    print({name: value.shape for name, value in table.items()})
-    raise AssertionError
+    low, high = table["X_train"].min(0), table["X_train"].max(0)
+    scaled = lambda X: 2 * (X - low) / (high - low) - 1
+    train, test = scaled(table["X_train"]), scaled(table["X_test"])
+    y, others = (2.0 * table[name] - 1 for name in ("y_train", "y_test"))
+    n = len(train)
+    kernel = kernax.RBF(0.35) + 1.0
+    batch = kernax.kernel_logistic(kernel, train, y, 1.0, bias=False).value
+    rule = online.StochasticGradient(Logistic(), 1 / n, online.DecayingRate(n, 1.0))
+    learner = online.DualLearner(rule, kernel, online.Project(300), averaging=3.0)
+    rng = np.random.default_rng(0)
+    order = np.concatenate([rng.permutation(n) for _ in range(5)])
+    stream = online.run(learner, train[order], y[order]).value.function
+    for X, signs in ((train, y), (test, others)):
+        of_batch, of_stream = (
+            float(jnp.mean(Logistic()(jnp.asarray(signs), f.values(X)))) for f in (batch, stream)
+        )
+        assert abs(of_stream / of_batch - 1) < 0.02

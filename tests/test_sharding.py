@@ -116,6 +116,17 @@ def correlated(w):
     return jnp.append(found.correlations, found.second(T[:1]))
 
 
+def streamed(budget):
+    rule = kernax.online.StochasticGradient(Logistic(), 0.1, 0.5)
+    learner = kernax.online.DualLearner(rule, RBF, budget)
+    return lambda w: kernax.online.run(learner, X * w[:, None], Y).value.predictions
+
+
+def recursively(w):
+    learner = kernax.online.KernelRecursiveLeastSquares(RBF, 0.3, N, 0.0)
+    return kernax.online.run(learner, X * w[:, None], T).value.function.coefficients
+
+
 def pre_image(w):
     return kernax.pre_image(kernax.samples.mean_embedding(RBF, X, weights=w)).value
 
@@ -197,6 +208,9 @@ SLOW |= {
     ),
     "cuts": lambda w: kernax.spectral_clustering(RBF, X, 2, key=KEY, weights=w).value.values,
     "pre-image": pre_image,
+    "stream, merged": streamed(kernax.online.Merge(4)),
+    "stream, projected": streamed(kernax.online.Project(4)),
+    "stream, recursive": recursively,
 }
 STEPS = {  # without a derivative
     "soft clusters": clustered,

@@ -193,8 +193,6 @@ class StochasticGradient(AbstractRule):
     rate: Callable = eqx.field(converter=_as_rate, default=0.1)
 
     def __check_init__(self):
-        if not isinstance(self.loss, AbstractLoss):
-            raise ValueError(f"loss must be one of kernax.losses, but is {self.loss!r}")
         if isinstance(self.rate, ConstantRate) and is_concrete(self.rate, self.ridge):
             product = self.rate.rate * self.ridge
             if jnp.any(product > 1):
