@@ -125,7 +125,7 @@ def test_adagrad_with_penalties_is_a_plain_loop_and_so_is_its_average(stream, ri
     assert_close(progress.predictions, predictions, TOLERANCE["solve"])
     assert_close(progress.state.weights, weights[-1], TOLERANCE["solve"])
     assert_close(progress.state.squares, G, TOLERANCE["solve"])
-    assert_close(progress.state.average, weights.mean(0), TOLERANCE["solve"])
+    assert_close(progress.state.primal.average, weights.mean(0), TOLERANCE["solve"])
     assert_close(progress.function.values(X), X @ weights.mean(0), TOLERANCE["solve"])
 
 

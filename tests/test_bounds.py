@@ -15,6 +15,7 @@ from conftest import DTYPE, TOLERANCE, X64, assert_close, check_derivatives, nee
 import kernax
 from kernax.online import (
     Costs,
+    LinearFunction,
     costs,
     disjunction_bound,
     margin,
@@ -186,6 +187,14 @@ def test_bounds_follow_the_dtype_and_take_points_of_any_kind():
     assert_close(margin(f, texts, y), values.min() / norm, TOLERANCE["solve"])
     assert_close(perceptron_bound(f, texts, y), (norm / values.min()) ** 2, TOLERANCE["solve"])
     assert margin(f, texts, y).dtype == perceptron_bound(f, texts, y).dtype == f.norm.dtype
+
+
+def test_the_functions_of_primal_learners_have_margins_and_bounds_as_well(separable):
+    X, y, w = separable
+    primal = LinearFunction(lambda x: x, jnp.asarray(w), jnp.zeros((), DTYPE))
+    assert_close(primal.norm, np.linalg.norm(w))
+    assert_close(margin(primal, X, y), margin(linear(w), X, y))
+    assert_close(perceptron_bound(primal, X, y), perceptron_bound(linear(w), X, y))
 
 
 def test_bounds_are_batched_by_vmap(separable):

@@ -2,50 +2,48 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from kernax.core.boundary import cast, dtype_of
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.losses import AbstractLoss, check_is_loss
 from kernax.core.numerics import matmul
 from kernax.core.parameters import check_intervals, data, nonnegative, positive
-from kernax.core.solution import RESULTS
-from kernax.online.averages import as_averaging, moved_average
+from kernax.online.averages import as_averaging
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
-from kernax.online.linear import FeaturesOf, LinearFunction
+from kernax.online.linear import FeaturesOf
 from kernax.online.penalties import adaptive_step
+from kernax.online.primal import PrimalState, weights_of_zero
 
 Number = Float[Array, ""]
-Weights = Float[Array, " D"]
 
 
 class AdagradState(AbstractOnlineState):
     """What `Adagrad` keeps.
 
     Attributes:
-        features: those of its kernel, in the dtype of the points.
-        weights: of the features, after the last step.
+        primal: weights, their mean, and what was counted.
         squares: G, the sum of the squared gradients, of each weight.
-        average: the mean of the weights over all steps, None where it is not asked for.
-        steps: points seen.
-        updates: points whose loss had a slope.
     """
 
-    features: FeaturesOf
-    weights: Weights = data()
-    squares: Weights = data()
-    average: Weights | None = data()
-    steps: Int[Array, ""]
-    updates: Int[Array, ""]
+    primal: PrimalState
+    squares: Float[Array, " D"] = data()
+
+    @property
+    def weights(self) -> Float[Array, " D"]:
+        """Of the features, after the last step."""
+        return self.primal.weights
+
+    @property
+    def updates(self):
+        return self.primal.updates
 
     @property
     def function(self):
-        weights = self.weights if self.average is None else self.average
-        return LinearFunction(self.features, weights, jnp.zeros_like(weights[0]))
+        return self.primal.function
 
     @property
     def result(self):
-        return RESULTS.successful
+        return self.primal.result
 
 
 class Adagrad(AbstractOnlineLearner):
@@ -86,32 +84,14 @@ class Adagrad(AbstractOnlineLearner):
         FeaturesOf(self.kernel)  # raises where there are none
 
     def init(self, point):
-        dtype = dtype_of(point)
-        features = FeaturesOf(cast(self.kernel, dtype))
-        nothing = jnp.zeros(eqx.filter_eval_shape(features, point).shape, dtype)
-        return AdagradState(
-            features=features,
-            weights=nothing,
-            squares=nothing,
-            average=None if self.averaging is None else nothing,
-            steps=jnp.zeros((), jnp.int32),
-            updates=jnp.zeros((), jnp.int32),
-        )
+        primal = weights_of_zero(self.kernel, point, self.averaging is not None)
+        return AdagradState(primal, jnp.zeros_like(primal.weights))
 
     def update(self, state, x, y):
-        phi = state.features(x)
+        phi = state.primal.features(x)
         f = matmul(state.weights, phi)
         slope = self.loss.derivative(y, f)
         gradient = slope * phi
         squares = state.squares + gradient**2
         weights = adaptive_step(state.weights, gradient, squares, self.rate, self.ridge, self.l1)
-        steps = state.steps + 1
-        after = AdagradState(
-            features=state.features,
-            weights=weights,
-            squares=squares,
-            average=moved_average(state.average, weights, steps, self.averaging),
-            steps=steps,
-            updates=state.updates + (slope != 0).astype(jnp.int32),
-        )
-        return after, f
+        return AdagradState(state.primal.moved(weights, slope != 0, self.averaging), squares), f

@@ -18,12 +18,15 @@ from kernax.core.intervals import POSITIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_targets_of
 from kernax.core.losses import Hinge
-from kernax.core.numerics import dot, is_concrete, matmul
+from kernax.core.numerics import dot, is_concrete, matmul, positive_or_one
 from kernax.core.parameters import check_count
 from kernax.core.weights import UnitWeights
+from kernax.online.linear import LinearFunction
+
+Function = KernelExpansion | LinearFunction
 
 
-def margin(f: KernelExpansion, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
+def margin(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
     """`min_i y_i f(x_i) / |f|`: the distance of the nearest point from `f = 0`, in feature space.
 
     Negative where f does not separate the classes: then of the point that is farthest on the wrong
@@ -31,7 +34,8 @@ def margin(f: KernelExpansion, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
     such points does not, and its margin falls by its norm.
 
     Arguments:
-        f: a function with one output. Its bias counts in the values, not in the norm.
+        f: a function with one output, a `KernelExpansion` or that of a primal learner. Its bias
+            counts in the values, not in the norm.
         X, y: a stack of n points, and -1 or +1 for each, (n,). One class alone will do.
 
     Differentiable. NaN for the function zero. Raises ValueError for shapes and targets that do not
@@ -40,7 +44,7 @@ def margin(f: KernelExpansion, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
     return jnp.min(_signed_values(f, X, y)) / f.norm
 
 
-def perceptron_bound(f: KernelExpansion, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
+def perceptron_bound(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
     """`max_i k(x_i, x_i) |f|^2 / delta^2`, `delta = min_i y_i f(x_i)`: the perceptron's mistakes.
 
     That is `(R / gamma)^2` for the radius R of the points and the `margin` gamma of f, any function
@@ -48,7 +52,8 @@ def perceptron_bound(f: KernelExpansion, X: PyTree, y: ArrayLike) -> Float[Array
     with the same kernel and threshold zero makes no more mistakes (Novikoff 1962).
 
     Arguments:
-        f: a function with one output and without bias, for which a constant in the kernel stands.
+        f: a function with one output, as of `margin`, and without bias, for which a constant in the
+            kernel stands.
         X, y: a stack of n points, and -1 or +1 for each, (n,).
 
     inf where f is on the wrong side of a point, or zero there. Raises ValueError for a bias, and
@@ -62,7 +67,7 @@ def perceptron_bound(f: KernelExpansion, X: PyTree, y: ArrayLike) -> Float[Array
     return jnp.where(f.bias == 0, bound, jnp.nan)
 
 
-def _check_no_bias(f: KernelExpansion) -> None:
+def _check_no_bias(f: Function) -> None:
     """Raises ValueError for a function that is known to have a bias."""
     if is_concrete(f.bias) and np.asarray(f.bias) != 0:
         raise ValueError(
@@ -71,13 +76,11 @@ def _check_no_bias(f: KernelExpansion) -> None:
         )
 
 
-def _signed_values(f: KernelExpansion, X: PyTree, y: ArrayLike) -> Float[Array, " n"]:
+def _signed_values(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, " n"]:
     """`y_i f(x_i)` of checked points and targets."""
-    if f.coefficients.ndim != 1:
-        raise ValueError(
-            f"f must have one output, but its coefficients have shape {f.coefficients.shape}"
-        )
-    return _signs(y, count(as_stack(X, "X")), f.coefficients.dtype) * f.values(X)
+    if f.bias.ndim != 0:
+        raise ValueError(f"f must have one output, but its bias has shape {f.bias.shape}")
+    return _signs(y, count(as_stack(X, "X")), f.bias.dtype) * f.values(X)
 
 
 def _signs(y: ArrayLike, n: int, dtype: Any) -> Float[Array, " n"]:
@@ -122,18 +125,16 @@ def winnow_bound(
     eta^2 X_inf^2 / 2` with every mistake, by Hoeffding's lemma, and starts at no more than `ln d`.
     """
     X = as_stack(X, "X")
-    dtype = dtype_of(X)
     u = _as_weights_of(u, X, balanced)
-    delta = jnp.min(_signs(y, len(X), dtype) * matmul(X, u))
-    norm = jnp.sum(abs(u))
-    separates = delta > 0
-    gamma = jnp.where(separates, delta / jnp.where(norm > 0, norm, 1), 1)
+    norm = positive_or_one(jnp.sum(abs(u)))
+    gamma = jnp.min(_signs(y, len(X), u.dtype) * matmul(X, u)) / norm
     square = jnp.max(abs(X)) ** 2
-    eta = gamma / square if rate is None else as_scalar(rate, dtype, "rate", POSITIVE)
+    # Of no use, but finite, where u does not separate the classes.
+    best = jnp.where(gamma > 0, gamma, 1) / square
+    eta = best if rate is None else as_scalar(rate, u.dtype, "rate", POSITIVE)
     progress = eta * gamma - eta**2 * square / 2
-    known = separates & (progress > 0)
-    start = math.log(2 * len(u) if balanced else len(u))
-    return jnp.where(known, start / jnp.where(known, progress, 1), jnp.inf)
+    entropy = math.log(2 * len(u) if balanced else len(u))
+    return jnp.where(progress > 0, entropy / positive_or_one(progress), jnp.inf)
 
 
 def _as_weights_of(u: ArrayLike, X: Array, balanced: bool) -> Float[Array, " d"]:
@@ -170,17 +171,21 @@ def disjunction_bound(
     that was at most theta, so that there are at most p; it adds at most `(a - 1) theta` to the sum
     of all weights, which starts at n, and a demotion takes at least `(1 - 1 / a) theta` from it.
     """
-    n = check_count(n, "n")
     k = check_count(relevant, "relevant")
     theta = float(n if threshold is None else threshold)
+    _check_disjunction(k, check_count(n, "n"), promotion, theta)
+    promotions = k * (1 + math.log(theta) / math.log(promotion))
+    return promotions * (1 + promotion) + n * promotion / (theta * (promotion - 1))
+
+
+def _check_disjunction(k: int, n: int, promotion: float, theta: float) -> None:
+    """Raises ValueError for numbers of which nothing is known."""
     if k > n:
         raise ValueError(f"relevant must be at most n = {n}, but is {k}")
     if not promotion > 1:
         raise ValueError(f"promotion must be greater than 1, but is {promotion}")
     if not theta >= 1:
         raise ValueError(f"threshold must be at least 1, but is {theta:g}")
-    promotions = k * (1 + math.log(theta) / math.log(promotion))
-    return promotions * (1 + promotion) + n * promotion / (theta * (promotion - 1))
 
 
 class Costs(NamedTuple):

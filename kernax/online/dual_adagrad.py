@@ -113,21 +113,16 @@ class DualAdagrad(AbstractOnlineLearner):
         )
 
     def update(self, state, x, y):
-        support = state.support
-        new = support.seen_by(state.kernel, x, state.steps + 1)
-        f = matmul(new.row, support.coefficients)
+        new = state.support.seen_by(state.kernel, x, state.steps + 1)
+        f = matmul(new.row, state.support.coefficients)
         slope = self.loss.derivative(y, f)
-        gradient = slope * jnp.where(support.places < support.size, new.row, 0)
-        squares = state.squares + gradient**2
-        coefficients = self._step(support.coefficients, gradient, squares)
-        support = eqx.tree_at(lambda s: s.coefficients, support, coefficients)
         own = slope * new.square
         coefficient = self._step(jnp.zeros_like(own), own, own**2)
 
         def joined(parts: _Parts) -> _Parts:
             return self._with_point(new, coefficient, own**2, state.kernel, parts)
 
-        parts = _Parts(support, squares, state.memory, state.lost)
+        parts = self._descended(state, slope * new.row)
         parts = lax.cond(coefficient != 0, joined, lambda parts: parts, parts)
         after = DualAdagradState(
             kernel=state.kernel,
@@ -139,6 +134,15 @@ class DualAdagrad(AbstractOnlineLearner):
             lost=parts.lost,
         )
         return after, f
+
+    def _descended(self, state: DualAdagradState, gradient: Float[Array, " m"]) -> _Parts:
+        """What a step makes of the points that are kept; of free places, nothing."""
+        support = state.support
+        gradient = jnp.where(support.places < support.size, gradient, 0)
+        squares = state.squares + gradient**2
+        coefficients = self._step(support.coefficients, gradient, squares)
+        support = eqx.tree_at(lambda s: s.coefficients, support, coefficients)
+        return _Parts(support, squares, state.memory, state.lost)
 
     def _step(self, c: Array, gradient: Array, squares: Array) -> Array:
         """Coefficients after a step."""

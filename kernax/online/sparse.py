@@ -4,15 +4,14 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.core.boundary import cast, dtype_of
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.numerics import matmul
 from kernax.core.parameters import check_intervals, nonnegative
-from kernax.online.averages import as_averaging, moved_average
+from kernax.online.averages import as_averaging
 from kernax.online.learner import AbstractOnlineLearner
 from kernax.online.linear import FeaturesOf
 from kernax.online.penalties import soft_threshold
-from kernax.online.primal import PrimalState
+from kernax.online.primal import weights_of_zero
 from kernax.online.rules import StochasticGradient
 
 Number = Float[Array, ""]
@@ -50,31 +49,14 @@ class SparseGradient(AbstractOnlineLearner):
         return self.rule.loss
 
     def init(self, point):
-        dtype = dtype_of(point)
-        features = FeaturesOf(cast(self.kernel, dtype))
-        weights = jnp.zeros(eqx.filter_eval_shape(features, point).shape, dtype)
-        return PrimalState(
-            features=features,
-            weights=weights,
-            average=None if self.averaging is None else weights,
-            steps=jnp.zeros((), jnp.int32),
-            updates=jnp.zeros((), jnp.int32),
-        )
+        return weights_of_zero(self.kernel, point, self.averaging is not None)
 
     def update(self, state, x, y):
         phi = state.features(x)
         f = matmul(state.weights, phi)
-        steps = state.steps + 1
-        step = steps.astype(f.dtype)
+        step = (state.steps + 1).astype(f.dtype)
         move = self.rule.move(step, f, y, matmul(phi, phi))
         rate = jnp.asarray(self.rule.rate(step), f.dtype)
-        weights = move.shrink * state.weights + move.coefficient * phi
-        weights = soft_threshold(weights, rate * self.l1)
-        after = PrimalState(
-            features=state.features,
-            weights=weights,
-            average=moved_average(state.average, weights, steps, self.averaging),
-            steps=steps,
-            updates=state.updates + (move.coefficient != 0).astype(jnp.int32),
-        )
-        return after, f
+        descended = move.shrink * state.weights + move.coefficient * phi
+        weights = soft_threshold(descended, rate * self.l1)
+        return state.moved(weights, move.coefficient != 0, self.averaging), f
