@@ -89,6 +89,18 @@ def clusters(kernel, X):
     return lambda x: found.function(x)[0] + found.membership(x)[1]
 
 
+def stream(kernel, X):
+    """Steps of a gradient along the points, with room for five."""
+    rule = kernax.online.StochasticGradient(kernax.losses.Logistic(), 0.1, 0.5)
+    learner = kernax.online.DualLearner(rule, kernel, kernax.online.Merge(5))
+    return kernax.online.run(learner, X, y, throw=False).value.function
+
+
+def recursive(kernel, X):
+    learner = kernax.online.KernelRecursiveLeastSquares(kernel, 0.5, 8)
+    return kernax.online.run(learner, X, y, throw=False).value.function
+
+
 def _latent_mean(verb):
     """The mean of f given signs, whatever the approximation."""
 
@@ -101,7 +113,11 @@ def _latent_mean(verb):
 
 
 LEARNERS = {
-    learn.__name__: learn for learn in (ridge, logistic, machine, process, components, clusters)
+    learn.__name__: learn
+    for learn in (
+        *(ridge, logistic, machine, process),
+        *(components, clusters, stream, recursive),
+    )
 } | {
     verb.__name__: _latent_mean(verb)
     for verb in (kernax.laplace, kernax.expectation_propagation, kernax.variational)
