@@ -51,7 +51,7 @@ def minimal(objective, y):
     if objective(0.0) == 0:
         return 0.0
     best = minimize_scalar(objective, bounds=(-20, 20), method="bounded", options={"xatol": 1e-12})
-    return best.x
+    return float(best["x"])
 
 
 def passive(loss, power, C):

@@ -24,9 +24,13 @@ class Coordinates(eqx.Module):
     square: Float[Array, ""]
 
     def is_independent(self, tolerance: Float[Array, ""]) -> Bool[Array, ""]:
-        """Whether the rest is more than that part of the square, and more than rounding."""
+        """Whether the rest is more than that part of the square, and more than rounding.
+
+        What is not finite counts as independent, so that it is found in the basis.
+        """
         rounding = len(self.inside) * eps_of(self.inside)
-        return self.rest > jnp.maximum(tolerance, rounding) * self.square
+        is_more = self.rest > jnp.maximum(tolerance, rounding) * self.square
+        return is_more | ~jnp.isfinite(self.rest)
 
 
 class OrthonormalBasis(eqx.Module):

@@ -40,7 +40,7 @@ class AbstractBudget(eqx.Module):
     """
 
     capacity: eqx.AbstractVar[int]
-    keeps_points: eqx.AbstractClassVar[bool]
+    keeps_points: ClassVar[bool]
 
     def __check_init__(self):
         check_intervals(self)
@@ -130,15 +130,11 @@ class Merge(AbstractBudget):
         place = _smallest(support)
         removed = _point(support.points, place)
         row = support.row(kernel, removed)
-        divisor = positive_or_one(support.squares)
-        others = support.places != place
-        is_useful = others & (support.squares > 0)
-        explained = jnp.where(is_useful, row**2 / divisor, -1)
-        nearest = _place(jnp.argmax(stopped(explained)))
-        part = support.coefficients[place] * row[nearest] / divisor[nearest]
-        to_nearest = (support.places == nearest) & is_useful
-        is_full = support.size >= self.capacity
-        change = jnp.where(is_full & to_nearest, part, 0)
+        others = (support.places != place) & (support.squares > 0)
+        nearest = _nearest(row, support.squares, others)
+        share = row[nearest] / positive_or_one(support.squares[nearest])
+        is_receiver = (support.places == nearest) & others & (support.size >= self.capacity)
+        change = jnp.where(is_receiver, share * support.coefficients[place], 0)
         return _in_place_of(place, support, change)
 
 
@@ -176,6 +172,14 @@ def _in_place_of(
     place = jnp.where(is_full, removed, support.size)
     change = jnp.zeros_like(support.coefficients) if change is None else change
     return Placement(place, change, None, jnp.asarray(False))
+
+
+def _nearest(
+    row: Float[Array, " m"], squares: Float[Array, " m"], among: Bool[Array, " m"]
+) -> Int[Array, ""]:
+    """The place of the point z of largest `k(x, z)^2 / k(z, z)` among some, given k(x, .)."""
+    explained = jnp.where(among, row**2 / positive_or_one(squares), -1)
+    return _place(jnp.argmax(stopped(explained)))
 
 
 def _place(index: Int[Array, ""]) -> Int[Array, ""]:

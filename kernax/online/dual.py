@@ -16,7 +16,7 @@ from kernax.core.solution import RESULTS, first_that_holds
 from kernax.online.averages import as_averaging, moved_average
 from kernax.online.budgets import AbstractBudget
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
-from kernax.online.rules import AbstractRule
+from kernax.online.rules import AbstractRule, Move
 from kernax.online.support import Newcomer, Support, empty_support
 
 
@@ -36,10 +36,10 @@ class DualState(AbstractOnlineState):
     kernel: AbstractKernel
     support: Support
     average: Float[Array, " m"] | None = data()
-    memory: Any
-    steps: Int[Array, ""]
-    updates: Int[Array, ""]
-    lost: Bool[Array, ""]
+    memory: Any = data()
+    steps: Int[Array, ""] = data()
+    updates: Int[Array, ""] = data()
+    lost: Bool[Array, ""] = data()
 
     @property
     def function(self):
@@ -110,13 +110,7 @@ class DualLearner(AbstractOnlineLearner):
         new = state.support.seen_by(state.kernel, x, steps)
         f = matmul(new.row, state.support.coefficients)
         move = self.rule.move(steps.astype(f.dtype), f, y, new.square)
-        is_moved = move.coefficient != 0
-
-        def added(parts: _Parts) -> _Parts:
-            return self._with_point(new, move.coefficient, state.kernel, parts)
-
-        parts = _Parts(state.support.scaled(move.shrink), state.memory, state.lost)
-        parts = lax.cond(is_moved, added, lambda parts: parts, parts)
+        parts = self._moved(state, new, move)
         now = parts.support.coefficients
         after = DualState(
             kernel=state.kernel,
@@ -124,10 +118,19 @@ class DualLearner(AbstractOnlineLearner):
             average=moved_average(state.average, now, steps, self.averaging),
             memory=parts.memory,
             steps=steps,
-            updates=state.updates + is_moved.astype(jnp.int32),
+            updates=state.updates + (move.coefficient != 0).astype(jnp.int32),
             lost=parts.lost,
         )
         return after, f
+
+    def _moved(self, state: DualState, new: Newcomer, move: Move) -> _Parts:
+        """What a move makes of a state; a newcomer of coefficient zero leaves the points alone."""
+
+        def added(parts: _Parts) -> _Parts:
+            return self._with_point(new, move.coefficient, state.kernel, parts)
+
+        shrunk = _Parts(state.support.scaled(move.shrink), state.memory, state.lost)
+        return lax.cond(move.coefficient != 0, added, lambda parts: parts, shrunk)
 
     def _with_point(
         self, new: Newcomer, coefficient: Float[Array, ""], kernel: AbstractKernel, parts: _Parts

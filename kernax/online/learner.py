@@ -8,8 +8,6 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from kernax.core.losses import AbstractLoss
-
 
 class AbstractOnlineState(eqx.Module):
     """All that a learner keeps between two points: arrays, whose shapes never change.
@@ -38,10 +36,10 @@ class AbstractOnlineLearner(eqx.Module):
     """Sees one point after another: predicts, is told the target, and learns from it.
 
     Attributes:
-        loss: what a prediction costs, given the target. `loss.targets` says what targets are.
+        loss: one of `kernax.losses`: what a prediction costs. `loss.targets` says what targets are.
     """
 
-    loss: eqx.AbstractVar[AbstractLoss]
+    loss: eqx.AbstractVar[Any]
 
     @abc.abstractmethod
     def init(self, point: PyTree) -> AbstractOnlineState:

@@ -29,8 +29,8 @@ class PrimalState(AbstractOnlineState):
     features: FeaturesOf
     weights: Float[Array, " D"] = data()
     average: Float[Array, " D"] | None = data()
-    steps: Int[Array, ""]
-    updates: Int[Array, ""]
+    steps: Int[Array, ""] = data()
+    updates: Int[Array, ""] = data()
 
     @property
     def function(self):

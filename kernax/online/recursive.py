@@ -4,16 +4,57 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.boundary import cast, dtype_of
+from kernax.core.boundary import cast
 from kernax.core.expansion import KernelExpansion
+from kernax.core.factors import direct_accuracy
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.losses import Squared
-from kernax.core.numerics import matmul
+from kernax.core.numerics import matmul, positive_or_one
 from kernax.core.parameters import check_intervals, data, integer, nonnegative, positive
 from kernax.core.solution import RESULTS, first_that_holds
 from kernax.online.basis import OrthonormalBasis, empty_basis, full_row
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
 from kernax.online.support import Support, empty_support
+
+
+class RecursiveFit(eqx.Module):
+    """The least squares of points with coordinates phi_t and targets y_t, one after another.
+
+    Attributes:
+        weights: w, the minimiser of `1/2 sum_t (y_t - w . phi_t)^2 + ridge/2 |w|^2`, by recursion.
+        covariance: the inverse of A, by recursion.
+        squares: `A = ridge I + sum_t phi_t phi_t^T`.
+        products: `b = sum_t y_t phi_t`.
+    """
+
+    weights: Float[Array, " m"] = data()
+    covariance: Float[Array, "m m"] = data()
+    squares: Float[Array, "m m"] = data()
+    products: Float[Array, " m"] = data()
+
+    def with_point(self, phi: Float[Array, " m"], y: Float[Array, ""]) -> "RecursiveFit":
+        """The fit with one more point: Sherman and Morrison's formula for the inverse."""
+        along = matmul(self.covariance, phi)
+        gain = along / (1 + matmul(phi, along))
+        return RecursiveFit(
+            weights=self.weights + gain * (y - matmul(self.weights, phi)),
+            covariance=self.covariance - gain[:, None] * along[None, :],
+            squares=self.squares + phi[:, None] * phi[None, :],
+            products=self.products + y * phi,
+        )
+
+    @property
+    def residual(self) -> Float[Array, ""]:
+        """`|A w - b| / |b|`, of the weights as they were rounded."""
+        left = matmul(self.squares, self.weights) - self.products
+        return jnp.linalg.norm(left) / positive_or_one(jnp.linalg.norm(self.products))
+
+
+def _no_fit(ridge: Float[Array, ""], size: int) -> RecursiveFit:
+    """That of no points."""
+    nothing = jnp.zeros(size, ridge.dtype)
+    identity = jnp.eye(size, dtype=ridge.dtype)
+    return RecursiveFit(nothing, identity / ridge, identity * ridge, nothing)
 
 
 class RecursiveState(AbstractOnlineState):
@@ -23,8 +64,7 @@ class RecursiveState(AbstractOnlineState):
         kernel: in the dtype of the points.
         support: the kept points; its coefficients are not used.
         basis: the orthonormal basis of their span.
-        weights: of the function, in that basis.
-        covariance: `(ridge I + sum_t phi_t phi_t^T)^-1`, phi_t the coordinates of the points seen.
+        fit: the least squares in that basis; `fit.residual` says how well rounding left them.
         updates: points seen, all of which move the function.
         lost: whether there was no room for a point that is no combination of the kept ones.
     """
@@ -32,20 +72,24 @@ class RecursiveState(AbstractOnlineState):
     kernel: AbstractKernel
     support: Support
     basis: OrthonormalBasis
-    weights: Float[Array, " m"] = data()
-    covariance: Float[Array, "m m"] = data()
-    updates: Int[Array, ""]
-    lost: Bool[Array, ""]
+    fit: RecursiveFit
+    updates: Int[Array, ""] = data()
+    lost: Bool[Array, ""] = data()
 
     @property
     def function(self):
-        coefficients = self.basis.coefficients(self.weights)
+        coefficients = self.basis.coefficients(self.fit.weights)
         bias = jnp.zeros_like(coefficients[0])
         return KernelExpansion(self.kernel, self.support.points, coefficients, bias)
 
     @property
     def result(self):
-        return first_that_holds(((self.lost, RESULTS.over_capacity),), RESULTS.successful)
+        is_inaccurate = self.fit.residual > direct_accuracy(self.fit.weights.dtype)
+        endings = (
+            (self.lost, RESULTS.over_capacity),
+            (is_inaccurate, RESULTS.inaccurate),
+        )
+        return first_that_holds(endings, RESULTS.successful)
 
 
 class KernelRecursiveLeastSquares(AbstractOnlineLearner):
@@ -58,8 +102,10 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
 
     In the orthonormal basis of Gram and Schmidt this is recursive least squares for a vector of
     weights: a further point adds a coordinate, in which all points before it are zero, and a prior
-    of its own. No matrix has to be bordered, and none is ill conditioned for small distances.
-    O(capacity^2) operations for each point, and as much memory.
+    of its own. No matrix has to be bordered, and none is ill conditioned for small distances. What
+    the recursion loses by rounding, some eps `sum_t k(x_t, x_t) / ridge`, shows in the residual of
+    its equations, `state.fit.residual`, from which success is decided. O(capacity^2) operations for
+    each point, and as much memory.
 
     Attributes:
         kernel: any kernel, of any kind of points.
@@ -83,13 +129,12 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
 
     def init(self, point):
         support = empty_support(point, self.capacity)
-        basis = empty_basis(support)
+        dtype = support.coefficients.dtype
         return RecursiveState(
-            kernel=cast(self.kernel, dtype_of(point)),
+            kernel=cast(self.kernel, dtype),
             support=support,
-            basis=basis,
-            weights=support.coefficients,
-            covariance=basis.upper / self.ridge.astype(basis.upper.dtype),
+            basis=empty_basis(support),
+            fit=_no_fit(self.ridge.astype(dtype), self.capacity),
             updates=jnp.zeros((), jnp.int32),
             lost=jnp.asarray(False),
         )
@@ -99,28 +144,16 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
         updates = state.updates + 1
         new = support.seen_by(state.kernel, x, updates)
         at = state.basis.coordinates(new.row, new.square, support.size)
-        f = matmul(state.weights, at.inside)
+        f = matmul(state.fit.weights, at.inside)
         has_room = support.size < self.capacity
         is_needed = at.is_independent(self.tolerance)
         place = jnp.where(is_needed & has_room, support.size, self.capacity)
-        # The weight of a new coordinate is zero so far: with it the value is f as well.
-        weights, covariance = _learned(state, full_row(place, at), y - f)
         after = RecursiveState(
             kernel=state.kernel,
             support=support.with_point(place, new, jnp.zeros_like(f)),
             basis=state.basis.with_point(place, at),
-            weights=weights,
-            covariance=covariance,
+            fit=state.fit.with_point(full_row(place, at), y),
             updates=updates,
             lost=state.lost | (is_needed & ~has_room),
         )
         return after, f
-
-
-def _learned(
-    state: RecursiveState, phi: Float[Array, " m"], residual: Float[Array, ""]
-) -> tuple[Float[Array, " m"], Float[Array, "m m"]]:
-    """The weights and their covariance after a point of these coordinates (Sherman & Morrison)."""
-    along = matmul(state.covariance, phi)
-    gain = along / (1 + matmul(phi, along))
-    return state.weights + residual * gain, state.covariance - gain[:, None] * along[None, :]

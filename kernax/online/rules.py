@@ -32,10 +32,10 @@ class AbstractRule(eqx.Module):
     """How a function moves when a point is seen.
 
     Attributes:
-        loss: what predictions cost.
+        loss: one of `kernax.losses`: what predictions cost.
     """
 
-    loss: eqx.AbstractVar[AbstractLoss]
+    loss: eqx.AbstractVar[Any]
 
     def __check_init__(self):
         check_intervals(self)

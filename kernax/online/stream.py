@@ -23,13 +23,13 @@ class Progress(eqx.Module):
     """What a learner did on n points.
 
     Attributes:
-        state: after the last point; `run(..., state=state)` goes on from there.
+        state: the learner's, after the last point; `run(..., state=state)` goes on from there.
         predictions: f(x_i), (n,), each before y_i was seen.
         losses: of these predictions, (n,); zero at points that were skipped.
         mistakes: which of them were wrong, (n,); False at points that were skipped.
     """
 
-    state: AbstractOnlineState
+    state: Any
     predictions: Float[Array, " n"]
     losses: Float[Array, " n"]
     mistakes: Bool[Array, " n"]
@@ -146,17 +146,14 @@ def _run(learner, X, y, present, state):
     state, predictions = _over_points(learner, X, y, present, state)
     losses = learner.loss(y, predictions)
     mistakes = jax.vmap(learner.is_mistake)(predictions, y)
-    counted = jnp.asarray(len(y), y.dtype)
-    if present is not None:
-        losses = jnp.where(present, losses, 0)
-        mistakes = mistakes & present
-        counted = positive_or_one(jnp.sum(present.astype(y.dtype)))
+    seen = jnp.ones(len(y), bool) if present is None else present
+    progress = Progress(state, predictions, jnp.where(seen, losses, 0), mistakes & seen)
+    count = jnp.sum(seen.astype(y.dtype))
     stats = {
-        "mistakes": jnp.sum(mistakes, dtype=jnp.int32),
+        "mistakes": jnp.sum(progress.mistakes, dtype=jnp.int32),
         "updates": state.updates - before,
-        "loss": jnp.sum(losses) / counted,
+        "loss": jnp.sum(progress.losses) / positive_or_one(count),
     }
-    progress = Progress(state, predictions, losses, mistakes)
     result = _ending(progress)
     return Solution(_void_where(result == RESULTS.nonfinite, progress), result, stats)
 

@@ -40,8 +40,8 @@ class Support(eqx.Module):
     points: PyTree = data()
     coefficients: Float[Array, " m"] = data()
     squares: Float[Array, " m"] = data()
-    ages: Int[Array, " m"]
-    size: Int[Array, ""]
+    ages: Int[Array, " m"] = data()
+    size: Int[Array, ""] = data()
 
     @property
     def capacity(self) -> int:

@@ -273,6 +273,34 @@ def kernel_perceptron(problem, kernel, points, form):
     return _expansion(solution) | {"mistakes": solution.stats["mistakes"]}
 
 
+def perceptron_of_a_stream(problem, kernel, points, form):
+    """A perceptron without a budget, which sees the points that have a weight."""
+    present = problem["weights"] > 0 if form.weighted else None
+    rule = kernax.online.Perceptron(problem["rate"])
+    learner = kernax.online.DualLearner(rule, kernel, kernax.online.NoBudget(form.n))
+    solution = kernax.online.run(learner, points, problem["signs"], present=present, throw=False)
+    progress = solution.value
+    return _outcome(
+        solution,
+        coefficients=progress.function.coefficients,
+        predictions=progress.predictions,
+        mistakes=progress.mistakes,
+    )
+
+
+def recursive_least_squares(problem, kernel, points, form):
+    """Without a tolerance, of the points that have a weight."""
+    present = problem["weights"] > 0 if form.weighted else None
+    learner = kernax.online.KernelRecursiveLeastSquares(kernel, problem["ridge"], form.n, 0.0)
+    solution = kernax.online.run(learner, points, problem["y"], present=present, throw=False)
+    state = solution.value.state
+    return _outcome(
+        solution,
+        coefficients=state.function.coefficients,
+        ages=state.support.ages,
+    )
+
+
 def platt(problem, kernel, points, form):
     solution = kernax.calibration.platt(
         problem["values"], problem["signs"], weights=_weights(problem, form), throw=False
@@ -405,6 +433,8 @@ LEARNERS: dict[str, Callable] = {
     **{f"regularised_risk of {loss}": partial(regularised_risk, loss=loss) for loss in LOSSES},
     "lasso": lasso,
     "kernel_perceptron": kernel_perceptron,
+    "perceptron of a stream": perceptron_of_a_stream,
+    "recursive least squares": recursive_least_squares,
     "platt": platt,
     "isotonic": isotonic,
     "eigenpairs": eigenpairs,

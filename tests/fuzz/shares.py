@@ -37,6 +37,8 @@ LEAST = {
     "regularised_risk of EpsilonInsensitive": (0.83, 0.69),
     "lasso": (0.93, 0.86),
     "kernel_perceptron": (0.27, 0.26),
+    "perceptron of a stream": (0.94, 0.93),
+    "recursive least squares": (0.89, 0.83),
     "platt": (0.89, 0.88),
     "isotonic": (0.90, 0.90),
     "eigenpairs": (0.70, 0.58),
