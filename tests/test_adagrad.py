@@ -1,5 +1,7 @@
 """Adagrad in both forms and penalties on weights: against optax, brute force and plain loops."""
 
+from typing import Any
+
 import chex
 import equinox as eqx
 import jax
@@ -141,10 +143,10 @@ def test_a_step_minimises_the_linearised_risk_its_penalties_and_the_distance(rng
                 near = np.sqrt(G[i]) * (v - w[i]) ** 2 / (2 * RATE)
                 return g[i] * v + l1 * abs(v) + ridge / 2 * v**2 + near
 
-            best = scipy.optimize.minimize_scalar(
+            best: Any = scipy.optimize.minimize_scalar(
                 objective, bounds=(-6, 6), method="bounded", options={"xatol": 1e-9}
-            ).x
-            np.testing.assert_allclose(after[i], best, atol=1e-4)
+            )
+            np.testing.assert_allclose(after[i], best.x, atol=1e-4)
 
 
 def test_a_feature_that_is_never_there_keeps_the_weight_zero(stream):

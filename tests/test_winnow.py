@@ -336,6 +336,17 @@ def test_gradients_of_the_progressive_loss_match_finite_differences(signed):
 
 
 @each
+def test_a_learner_and_its_state_come_back_from_a_file(disjunctions, learner, tmp_path):
+    X, y = disjunctions
+    head = run(learner, X[:100], y[:100]).value.state
+    kernax.save(tmp_path / "stream", (learner, head))
+    again, state = kernax.load(tmp_path / "stream")
+    tail = run(again, X[100:], y[100:], state=state).value
+    same = run(learner, X[100:], y[100:], state=head).value
+    np.testing.assert_array_equal(tail.predictions, same.predictions)
+
+
+@each
 def test_states_and_predictions_have_the_precision_of_the_points(disjunctions, learner):
     X, y = disjunctions
     progress = run(learner, X.astype(np.float32), y).value

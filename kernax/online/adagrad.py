@@ -2,7 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.losses import AbstractLoss, check_is_loss
@@ -21,21 +21,19 @@ class AdagradState(AbstractOnlineState):
     """What `Adagrad` keeps.
 
     Attributes:
-        primal: weights, their mean, and what was counted.
+        primal: the weights and their mean.
         squares: G, the sum of the squared gradients, of each weight.
+        updates: points whose loss had a slope.
     """
 
     primal: PrimalState
     squares: Float[Array, " D"] = data()
+    updates: Int[Array, ""] = data()
 
     @property
     def weights(self) -> Float[Array, " D"]:
         """Of the features, after the last step."""
         return self.primal.weights
-
-    @property
-    def updates(self):
-        return self.primal.updates
 
     @property
     def function(self):
@@ -85,7 +83,9 @@ class Adagrad(AbstractOnlineLearner):
 
     def init(self, point):
         primal = weights_of_zero(self.kernel, point, self.averaging is not None)
-        return AdagradState(primal, jnp.zeros_like(primal.weights))
+        return AdagradState(
+            primal=primal, squares=jnp.zeros_like(primal.weights), updates=primal.updates
+        )
 
     def update(self, state, x, y):
         phi = state.primal.features(x)
@@ -94,4 +94,5 @@ class Adagrad(AbstractOnlineLearner):
         gradient = slope * phi
         squares = state.squares + gradient**2
         weights = adaptive_step(state.weights, gradient, squares, self.rate, self.ridge, self.l1)
-        return AdagradState(state.primal.moved(weights, slope != 0, self.averaging), squares), f
+        primal = state.primal.moved(weights, slope != 0, self.averaging)
+        return AdagradState(primal=primal, squares=squares, updates=primal.updates), f

@@ -14,7 +14,7 @@ from kernax.core.boundary import as_point, as_scalar, as_stack, as_targets, cast
 from kernax.core.expansion import KernelExpansion
 from kernax.core.features import FeatureMap, explicit_features
 from kernax.core.gram import gram_diagonal
-from kernax.core.intervals import POSITIVE
+from kernax.core.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_targets_of
 from kernax.core.losses import Hinge
@@ -124,34 +124,41 @@ def winnow_bound(
     section 5. The relative entropy of `u / |u|_1` to the weights falls by at least `eta gamma -
     eta^2 X_inf^2 / 2` with every mistake, by Hoeffding's lemma, and starts at no more than `ln d`.
     """
-    X = as_stack(X, "X")
-    u = _as_weights_of(u, X, balanced)
-    norm = positive_or_one(jnp.sum(abs(u)))
-    gamma = jnp.min(_signs(y, len(X), u.dtype) * matmul(X, u)) / norm
-    square = jnp.max(abs(X)) ** 2
+    points = _as_vectors(X)
+    weights = _as_weights_of(u, points, balanced)
+    signs = _signs(y, len(points), weights.dtype)
+    gamma = jnp.min(signs * matmul(points, weights)) / positive_or_one(jnp.sum(abs(weights)))
+    square = jnp.max(abs(points)) ** 2
     # Of no use, but finite, where u does not separate the classes.
     best = jnp.where(gamma > 0, gamma, 1) / square
-    eta = best if rate is None else as_scalar(rate, u.dtype, "rate", POSITIVE)
+    eta = best if rate is None else as_scalar(rate, weights.dtype, "rate", POSITIVE)
     progress = eta * gamma - eta**2 * square / 2
-    entropy = math.log(2 * len(u) if balanced else len(u))
+    entropy = math.log(len(weights) * (2 if balanced else 1))
     return jnp.where(progress > 0, entropy / positive_or_one(progress), jnp.inf)
 
 
-def _as_weights_of(u: ArrayLike, X: Array, balanced: bool) -> Float[Array, " d"]:
-    """Weights of the features of X, in its dtype."""
-    if not eqx.is_array_like(X) or X.ndim != 2:
+def _as_vectors(X: ArrayLike) -> Float[Array, "n d"]:
+    """Points that are vectors."""
+    points = as_stack(X, "X")
+    if not eqx.is_array(points) or points.ndim != 2:
         raise ValueError("X must be vectors (n, d), one weight for each feature")
-    u = as_targets(u, X.shape[1], dtype_of(X), "u")
-    if u.ndim != 1:
-        raise ValueError(f"u must have shape ({X.shape[1]},), but has shape {u.shape}")
+    return points
+
+
+def _as_weights_of(u: ArrayLike, X: Float[Array, "n d"], balanced: bool) -> Float[Array, " d"]:
+    """Weights of the features of X, in its dtype, nonnegative unless balanced."""
+    d = X.shape[1]
+    weights = as_targets(u, d, X.dtype, "u")
+    if weights.ndim != 1:
+        raise ValueError(f"u must have shape ({d},), but has shape {weights.shape}")
     if balanced:
-        return u
-    if is_concrete(u) and np.min(np.asarray(u)) < 0:
+        return weights
+    if is_concrete(weights) and np.any(np.asarray(weights) < 0):
         raise ValueError(
-            f"u must not be negative, but holds {float(jnp.min(u)):g}: balanced=True has weights "
-            "of both signs"
+            f"u must not be negative, but holds {np.min(weights):g}: balanced=True has weights of "
+            "both signs"
         )
-    return jnp.where(u >= 0, u, jnp.nan)
+    return NONNEGATIVE.guarded(weights)
 
 
 def disjunction_bound(
@@ -239,5 +246,5 @@ def costs(
 
 def _operations(function: Any, *arguments: Any) -> float:
     """The operations of a function, at least one."""
-    counted = jax.jit(lambda *parts: function(*parts)).lower(*arguments).cost_analysis()
+    counted = jax.jit(lambda *parts: function(*parts)).lower(*arguments).cost_analysis() or {}
     return max(1.0, counted.get("flops", 0.0) + counted.get("transcendentals", 0.0))

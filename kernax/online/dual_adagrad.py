@@ -38,10 +38,10 @@ class DualAdagradState(AbstractOnlineState):
     kernel: AbstractKernel
     support: Support
     squares: Float[Array, " m"] = data()
-    memory: Any
-    steps: Int[Array, ""]
-    updates: Int[Array, ""]
-    lost: Bool[Array, ""]
+    memory: Any = data()
+    steps: Int[Array, ""] = data()
+    updates: Int[Array, ""] = data()
+    lost: Bool[Array, ""] = data()
 
     @property
     def function(self):
@@ -116,14 +116,7 @@ class DualAdagrad(AbstractOnlineLearner):
         new = state.support.seen_by(state.kernel, x, state.steps + 1)
         f = matmul(new.row, state.support.coefficients)
         slope = self.loss.derivative(y, f)
-        own = slope * new.square
-        coefficient = self._step(jnp.zeros_like(own), own, own**2)
-
-        def joined(parts: _Parts) -> _Parts:
-            return self._with_point(new, coefficient, own**2, state.kernel, parts)
-
-        parts = self._descended(state, slope * new.row)
-        parts = lax.cond(coefficient != 0, joined, lambda parts: parts, parts)
+        parts = self._joined(self._descended(state, slope * new.row), new, slope, state.kernel)
         after = DualAdagradState(
             kernel=state.kernel,
             support=parts.support,
@@ -147,6 +140,18 @@ class DualAdagrad(AbstractOnlineLearner):
     def _step(self, c: Array, gradient: Array, squares: Array) -> Array:
         """Coefficients after a step."""
         return adaptive_step(c, gradient, squares, self.rate, self.ridge, self.l1)
+
+    def _joined(
+        self, parts: _Parts, new: Newcomer, slope: Number, kernel: AbstractKernel
+    ) -> _Parts:
+        """What a newcomer makes of a state; without a coefficient, it leaves that alone."""
+        gradient = slope * new.square
+        coefficient = self._step(jnp.zeros_like(gradient), gradient, gradient**2)
+
+        def joined(parts: _Parts) -> _Parts:
+            return self._with_point(new, coefficient, gradient**2, kernel, parts)
+
+        return lax.cond(coefficient != 0, joined, lambda parts: parts, parts)
 
     def _with_point(
         self,

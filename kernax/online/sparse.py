@@ -56,7 +56,10 @@ class SparseGradient(AbstractOnlineLearner):
         f = matmul(state.weights, phi)
         step = (state.steps + 1).astype(f.dtype)
         move = self.rule.move(step, f, y, matmul(phi, phi))
-        rate = jnp.asarray(self.rule.rate(step), f.dtype)
         descended = move.shrink * state.weights + move.coefficient * phi
-        weights = soft_threshold(descended, rate * self.l1)
+        weights = soft_threshold(descended, self._length(step))
         return state.moved(weights, move.coefficient != 0, self.averaging), f
+
+    def _length(self, step: Number) -> Number:
+        """`rate l1` at a step."""
+        return jnp.asarray(self.rule.rate(step), step.dtype) * self.l1
