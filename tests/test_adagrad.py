@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 import scipy.optimize
-from conftest import DTYPE, TOLERANCE, assert_close, check_derivatives, needs_x64
+from conftest import DTYPE, TOLERANCE, X64, assert_close, check_derivatives, needs_x64
 
 import kernax
 from kernax.core.losses import check_is_loss
@@ -34,6 +34,10 @@ from kernax.online.penalties import adaptive_step
 
 def itself(x):
     return x
+
+
+def first_two(x):
+    return x[:2]
 
 
 LINEAR = kernax.FeatureMap(itself)
@@ -126,7 +130,7 @@ def test_adagrad_with_penalties_is_a_plain_loop_and_so_is_its_average(stream, ri
     predictions, weights, G = plain_adagrad(X, y, squared_slope, RATE, ridge, l1)
     assert_close(progress.predictions, predictions, TOLERANCE["solve"])
     assert_close(progress.state.weights, weights[-1], TOLERANCE["solve"])
-    assert_close(progress.state.squares, G, TOLERANCE["solve"])
+    assert_close(progress.state.roots**2, G, TOLERANCE["solve"])
     assert_close(progress.state.primal.average, weights.mean(0), TOLERANCE["solve"])
     assert_close(progress.function.values(X), X @ weights.mean(0), TOLERANCE["solve"])
 
@@ -136,7 +140,7 @@ def test_a_step_minimises_the_linearised_risk_its_penalties_and_the_distance(rng
     w, g = rng.normal(size=(2, 12))
     G = rng.uniform(0.1, 4, size=12) + g**2
     for ridge, l1 in ((0.5, 0.0), (0.0, 0.7), (0.4, 0.3)):
-        after = adaptive_step(*map(jnp.asarray, (w, g, G, RATE, ridge, l1)))
+        after = adaptive_step(*map(jnp.asarray, (w, g, np.sqrt(G), RATE, ridge, l1)))
         for i in range(12):
 
             def objective(v, i=i, ridge=ridge, l1=l1):
@@ -155,12 +159,32 @@ def test_a_feature_that_is_never_there_keeps_the_weight_zero(stream):
     for ridge, l1 in ((0.0, 0.0), (0.1, 0.1)):
         state = run(Adagrad(Hinge(), LINEAR, RATE, ridge, l1), X, y).value.state
         assert state.weights[-1] == 0
-        assert state.squares[-1] == 0
+        assert state.roots[-1] == 0
 
     def final(X):
         return jnp.sum(run(Adagrad(Logistic(), LINEAR, RATE), X, y, throw=False).value.losses)
 
     assert np.all(np.isfinite(jax.jit(jax.grad(final))(X)))
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e-30])
+def test_the_squares_of_gradients_need_be_no_floats(rng, scale):
+    """Steps do not depend on the scale of the points, and predictions are proportional to it. In
+    float64 the scale is its fifth power.
+    """
+    scale = scale**5 if X64 else scale
+    X = rng.normal(size=(40, 3)).astype(DTYPE)
+    y = np.sign(X[:, 0]).astype(DTYPE)
+    quiet = kernax.losses.Absolute()
+    for learner in (
+        Adagrad(quiet, LINEAR, RATE),
+        DualAdagrad(quiet, kernax.FeatureMap(first_two), RemoveOldest(9), RATE),
+    ):
+        power = 1 if isinstance(learner, Adagrad) else 2
+        times = np.asarray(scale, DTYPE) if power == 1 else np.asarray(np.sqrt(scale), DTYPE)
+        near = run(learner, X, 1e3 * y).value  # so far off that slopes are signs of y
+        far = run(learner, times * X, np.asarray(1e3 * scale * y, DTYPE)).value
+        assert_close(far.predictions / scale, near.predictions, TOLERANCE["solve"])
 
 
 def test_adagrad_depends_on_the_features_and_the_plain_gradient_on_the_kernel_alone(rng):
@@ -245,7 +269,7 @@ def test_dual_adagrad_on_all_points_at_once_is_adagrad_on_their_kernel_values(rn
     assert int(state.support.size) == 12
     again = run(learner, X, y, state=state).value
     K = np.asarray(kernax.gram(kernel, X), float)
-    c, G = np.asarray(state.support.coefficients, float), np.asarray(state.squares, float)
+    c, G = np.asarray(state.support.coefficients, float), np.asarray(state.roots, float) ** 2
     for i in range(12):
         f = K[i] @ c
         assert_close(again.predictions[i], f, 10 * TOLERANCE["solve"])

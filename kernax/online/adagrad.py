@@ -11,7 +11,7 @@ from kernax.core.parameters import check_intervals, data, nonnegative, positive
 from kernax.online.averages import as_averaging
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
 from kernax.online.linear import FeaturesOf
-from kernax.online.penalties import adaptive_step
+from kernax.online.penalties import adaptive_step, grown_root
 from kernax.online.primal import PrimalState, weights_of_zero
 
 Number = Float[Array, ""]
@@ -22,12 +22,12 @@ class AdagradState(AbstractOnlineState):
 
     Attributes:
         primal: the weights and their mean.
-        squares: G, the sum of the squared gradients, of each weight.
+        roots: sqrt(G), G the sum of the squared gradients, of each weight.
         updates: points whose loss had a slope.
     """
 
     primal: PrimalState
-    squares: Float[Array, " D"] = data()
+    roots: Float[Array, " D"] = data()
     updates: Int[Array, ""] = data()
 
     @property
@@ -84,7 +84,7 @@ class Adagrad(AbstractOnlineLearner):
     def init(self, point):
         primal = weights_of_zero(self.kernel, point, self.averaging is not None)
         return AdagradState(
-            primal=primal, squares=jnp.zeros_like(primal.weights), updates=primal.updates
+            primal=primal, roots=jnp.zeros_like(primal.weights), updates=primal.updates
         )
 
     def update(self, state, x, y):
@@ -92,7 +92,7 @@ class Adagrad(AbstractOnlineLearner):
         f = matmul(state.weights, phi)
         slope = self.loss.derivative(y, f)
         gradient = slope * phi
-        squares = state.squares + gradient**2
-        weights = adaptive_step(state.weights, gradient, squares, self.rate, self.ridge, self.l1)
+        roots = grown_root(state.roots, gradient)
+        weights = adaptive_step(state.weights, gradient, roots, self.rate, self.ridge, self.l1)
         primal = state.primal.moved(weights, slope != 0, self.averaging)
-        return AdagradState(primal=primal, squares=squares, updates=primal.updates), f
+        return AdagradState(primal=primal, roots=roots, updates=primal.updates), f

@@ -16,7 +16,7 @@ from kernax.core.parameters import check_intervals, data, nonnegative, positive
 from kernax.core.solution import RESULTS, first_that_holds
 from kernax.online.budgets import AbstractBudget
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
-from kernax.online.penalties import adaptive_step
+from kernax.online.penalties import adaptive_step, grown_root
 from kernax.online.support import Newcomer, Support, empty_support
 
 Number = Float[Array, ""]
@@ -28,7 +28,7 @@ class DualAdagradState(AbstractOnlineState):
     Attributes:
         kernel: in the dtype of the points.
         support: the points that the function stands on.
-        squares: G, the sum of the squared gradients, of each coefficient.
+        roots: sqrt(G), G the sum of the squared gradients, of each coefficient.
         memory: of the budget.
         steps: points seen.
         updates: points whose loss had a slope.
@@ -37,7 +37,7 @@ class DualAdagradState(AbstractOnlineState):
 
     kernel: AbstractKernel
     support: Support
-    squares: Float[Array, " m"] = data()
+    roots: Float[Array, " m"] = data()
     memory: Any = data()
     steps: Int[Array, ""] = data()
     updates: Int[Array, ""] = data()
@@ -58,7 +58,7 @@ class _Parts(eqx.Module):
     """What of a `DualAdagradState` a newcomer changes."""
 
     support: Support
-    squares: Float[Array, " m"]
+    roots: Float[Array, " m"]
     memory: Any
     lost: Bool[Array, ""]
 
@@ -105,7 +105,7 @@ class DualAdagrad(AbstractOnlineLearner):
         return DualAdagradState(
             kernel=cast(self.kernel, dtype_of(point)),
             support=support,
-            squares=jnp.zeros_like(support.coefficients),
+            roots=jnp.zeros_like(support.coefficients),
             memory=self.budget.memory(support),
             steps=jnp.zeros((), jnp.int32),
             updates=jnp.zeros((), jnp.int32),
@@ -120,7 +120,7 @@ class DualAdagrad(AbstractOnlineLearner):
         after = DualAdagradState(
             kernel=state.kernel,
             support=parts.support,
-            squares=parts.squares,
+            roots=parts.roots,
             memory=parts.memory,
             steps=new.step,
             updates=state.updates + (slope != 0).astype(jnp.int32),
@@ -132,24 +132,24 @@ class DualAdagrad(AbstractOnlineLearner):
         """What a step makes of the points that are kept; of free places, nothing."""
         support = state.support
         gradient = jnp.where(support.places < support.size, gradient, 0)
-        squares = state.squares + gradient**2
-        coefficients = self._step(support.coefficients, gradient, squares)
+        roots = grown_root(state.roots, gradient)
+        coefficients = self._step(support.coefficients, gradient, roots)
         support = eqx.tree_at(lambda s: s.coefficients, support, coefficients)
-        return _Parts(support, squares, state.memory, state.lost)
+        return _Parts(support, roots, state.memory, state.lost)
 
-    def _step(self, c: Array, gradient: Array, squares: Array) -> Array:
+    def _step(self, c: Array, gradient: Array, root: Array) -> Array:
         """Coefficients after a step."""
-        return adaptive_step(c, gradient, squares, self.rate, self.ridge, self.l1)
+        return adaptive_step(c, gradient, root, self.rate, self.ridge, self.l1)
 
     def _joined(
         self, parts: _Parts, new: Newcomer, slope: Number, kernel: AbstractKernel
     ) -> _Parts:
         """What a newcomer makes of a state; without a coefficient, it leaves that alone."""
         gradient = slope * new.square
-        coefficient = self._step(jnp.zeros_like(gradient), gradient, gradient**2)
+        coefficient = self._step(jnp.zeros_like(gradient), gradient, abs(gradient))
 
         def joined(parts: _Parts) -> _Parts:
-            return self._with_point(new, coefficient, gradient**2, kernel, parts)
+            return self._with_point(new, coefficient, abs(gradient), kernel, parts)
 
         return lax.cond(coefficient != 0, joined, lambda parts: parts, parts)
 
@@ -157,18 +157,18 @@ class DualAdagrad(AbstractOnlineLearner):
         self,
         new: Newcomer,
         coefficient: Number,
-        squared: Number,
+        root: Number,
         kernel: AbstractKernel,
         parts: _Parts,
     ) -> _Parts:
-        """What a newcomer with that coefficient and squared gradient makes of a state."""
+        """What a newcomer with that coefficient and root of G makes of a state."""
         support = parts.support
         placed = self.budget.place(parts.memory, kernel, support, new, coefficient)
         changed = support.coefficients + placed.change
         support = eqx.tree_at(lambda s: s.coefficients, support, changed)
         return _Parts(
             support=support.with_point(placed.place, new, coefficient),
-            squares=parts.squares.at[placed.place].set(squared, mode="drop"),
+            roots=parts.roots.at[placed.place].set(root, mode="drop"),
             memory=placed.memory,
             lost=parts.lost | placed.lost,
         )
