@@ -311,9 +311,9 @@ each = pytest.mark.parametrize("name", LEARNERS)
 @each
 def test_a_batch_of_rates_and_streams_is_a_loop_over_them_in_one_trace(stream, name):
     X, y, _ = stream
-    rates = jnp.asarray([0.1, 0.2, 0.4], DTYPE)
-    streams = np.stack([X[:40], X[40:80], X[80:]])
-    labels = np.stack([y[:40], y[40:80], y[80:]])
+    rates = jnp.linspace(0.05, 0.5, 50, dtype=DTYPE)
+    order = np.random.default_rng(0).permuted(np.tile(np.arange(len(y)), (50, 1)), axis=1)[:, :40]
+    streams, labels = X[order], y[order]
 
     def of(rate, X, y):
         return run(LEARNERS[name](rate), X, y, throw=False).value.predictions
@@ -322,7 +322,7 @@ def test_a_batch_of_rates_and_streams_is_a_loop_over_them_in_one_trace(stream, n
     once = jax.jit(jax.vmap(chex.assert_max_traces(of, n=1)))
     together = once(rates, streams, labels)
     once(rates + 0.1, streams, labels)
-    for i in range(3):
+    for i in range(50):
         assert_close(together[i], of(rates[i], streams[i], labels[i]), TOLERANCE["solve"])
 
 

@@ -299,9 +299,9 @@ def test_the_pair_of_init_and_update_does_what_run_does(disjunctions, learner):
 @pytest.mark.parametrize("kind", [Winnow, BalancedWinnow, NormalisedWinnow, ExponentiatedGradient])
 def test_a_batch_of_learners_and_streams_is_a_loop_over_them_in_one_trace(disjunctions, kind):
     X, y = disjunctions
-    rates = jnp.asarray([1.2, 1.5, 2.0], DTYPE)
-    streams = np.stack([X[:80], X[60:140], X[120:]])
-    labels = np.stack([y[:80], y[60:140], y[120:]])
+    rates = jnp.linspace(1.2, 2.0, 50, dtype=DTYPE)
+    order = np.random.default_rng(0).permuted(np.tile(np.arange(len(y)), (50, 1)), axis=1)[:, :80]
+    streams, labels = X[order], y[order]
 
     def of(rate, X, y):
         learner = kind(rate) if kind is not ExponentiatedGradient else kind(rate=rate)
@@ -311,7 +311,7 @@ def test_a_batch_of_learners_and_streams_is_a_loop_over_them_in_one_trace(disjun
     once = jax.jit(jax.vmap(chex.assert_max_traces(of, n=1)))
     together = once(rates, streams, labels)
     once(rates + 0.1, streams, labels)
-    for i in range(3):
+    for i in range(50):
         assert_close(together[i], of(rates[i], streams[i], labels[i]), TOLERANCE["solve"])
 
 
