@@ -1,8 +1,8 @@
 """How many points a second does a learner of a stream take, and what does it hold meanwhile?
 
 100000 points, d = 20, that drift, hinge loss, an RBF kernel and 200 points of support, float32: one
-program, whose memory is that of its state and of what is recorded of each point; and 100 such learners, of as many lengthscales
-and rates, on 5000 points in one `vmap`, next to a loop over them.
+program, whose memory is that of its state and of what is recorded of each point; and 100 such
+learners, of as many lengthscales and rates, on 5000 points in one `vmap`, next to a loop over them.
 
 Peers take the first 2000 of the points, as kernax does in that case: the `SGDClassifier` of
 scikit-learn (hinge, and the passive-aggressive steps that took the place of

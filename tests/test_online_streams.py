@@ -206,8 +206,6 @@ def test_coefficients_may_shrink_to_nothing_but_not_to_nan():
     """After thousands of steps of which each keeps a tenth, in float32 denormal ones as well."""
     rule = online.StochasticGradient(Hinge(), 0.9, 1.0)
     learner = online.DualLearner(rule, RBF, online.NoBudget(N))
-    present = np.zeros(3000, bool)
-    present[:N] = True
     head = online.run(learner, X, Y).value
     quiet = online.StochasticGradient(EpsilonInsensitive(10.0), 0.9, 1.0)
     after = online.DualLearner(quiet, RBF, online.NoBudget(N))
@@ -272,6 +270,12 @@ def test_arguments_that_make_no_sense_are_refused():
         ("DecayingRate.first must be in", lambda: online.DecayingRate(-1.0)),
         ("ridge must be in", lambda: recursive(ridge=0.0)),
         ("rate ridge must not exceed 1", lambda: online.StochasticGradient(Hinge(), 2.0, 0.6)),
+        ("takes Hinge", lambda: online.PassiveAggressiveI(1.0, Logistic())),
+        ("takes Hinge", lambda: online.PassiveAggressiveII(1.0, Logistic())),
+        (
+            "column of signs for each class",
+            lambda: online.StochasticGradient(kernax.likelihoods.Categorical()),
+        ),
         ("no explicit features", lambda: online.PrimalLearner(online.Perceptron(), RBF)),
     ]
     for words, call in refused:

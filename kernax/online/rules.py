@@ -87,6 +87,15 @@ class MarginPerceptron(AbstractRule):
         return Move(jnp.ones_like(f), jnp.where(y * f <= self.margin, self.rate * y, 0))
 
 
+def _check_has_unit_slopes(loss: AbstractLoss) -> None:
+    """Raises ValueError for a loss whose slopes are not -1, 0 and 1."""
+    if not isinstance(loss, Hinge | EpsilonInsensitive):
+        raise ValueError(
+            "a passive-aggressive rule takes Hinge() or EpsilonInsensitive(...), but loss is "
+            f"{type(loss).__name__}: StochasticGradient takes any loss"
+        )
+
+
 class PassiveAggressiveI(AbstractRule):
     """Adds `-L' min(C, L / k(x, x)) k(x, .)`, with the loss L of the prediction and its slope L'.
 
@@ -96,7 +105,10 @@ class PassiveAggressiveI(AbstractRule):
     """
 
     C: Number = positive(default=1.0)
-    loss: Hinge | EpsilonInsensitive = Hinge()
+    loss: AbstractLoss = Hinge()
+
+    def __check_init__(self):
+        _check_has_unit_slopes(self.loss)
 
     def move(self, step, f, y, square):
         # Of a point without features, k(x, x) = 0, no step changes the loss.
@@ -113,7 +125,10 @@ class PassiveAggressiveII(AbstractRule):
     """
 
     C: Number = positive(default=1.0)
-    loss: Hinge | EpsilonInsensitive = Hinge()
+    loss: AbstractLoss = Hinge()
+
+    def __check_init__(self):
+        _check_has_unit_slopes(self.loss)
 
     def move(self, step, f, y, square):
         length = self.loss(y, f) / (square + 1 / (2 * self.C))
@@ -193,6 +208,11 @@ class StochasticGradient(AbstractRule):
     rate: Callable = eqx.field(converter=_as_rate, default=0.1)
 
     def __check_init__(self):
+        if self.loss.targets == "classes":
+            raise ValueError(
+                f"loss must be one of a number f, but is {type(self.loss).__name__}: learn a "
+                "column of signs for each class, by jax.vmap"
+            )
         if isinstance(self.rate, ConstantRate) and is_concrete(self.rate, self.ridge):
             product = self.rate.rate * self.ridge
             if jnp.any(product > 1):
