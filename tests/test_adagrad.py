@@ -13,7 +13,7 @@ import scipy.optimize
 from conftest import DTYPE, TOLERANCE, X64, assert_close, check_derivatives, needs_x64
 
 import kernax
-from kernax.core.losses import check_is_loss
+from kernax.core.losses import check_loss_of_number
 from kernax.errors import CapacityError
 from kernax.losses import EpsilonInsensitive, Hinge, Huber, Logistic, Squared
 from kernax.online import (
@@ -387,7 +387,8 @@ def test_numbers_that_overflow_are_reported(stream, name):
         (lambda: SparseGradient(StochasticGradient(Hinge()), kernax.RBF()), "explicit features"),
         (lambda: SparseGradient(StochasticGradient(Hinge()), LINEAR, -1.0), "l1 must be in"),
         (lambda: DualAdagrad(Hinge(), LINEAR, NoBudget(3), -1.0), "rate must be in"),
-        (lambda: check_is_loss("hinge"), "loss must be one of kernax.losses"),
+        (lambda: Adagrad(kernax.likelihoods.Categorical(), LINEAR), "column of signs"),
+        (lambda: check_loss_of_number("hinge"), "loss must be one of kernax.losses"),
         (lambda: run(Adagrad(Hinge(), LINEAR), np.eye(3, dtype=DTYPE), np.arange(3.0)), "y must"),
     ],
 )

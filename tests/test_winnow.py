@@ -13,7 +13,7 @@ import pytest
 from conftest import DTYPE, TOLERANCE, assert_close, check_derivatives, needs_x64
 
 import kernax
-from kernax.core.losses import check_is_loss
+from kernax.core.losses import check_loss_of_number
 from kernax.errors import NonFiniteError
 from kernax.online import (
     BalancedWinnow,
@@ -383,7 +383,7 @@ def test_weights_beyond_every_float_are_reported_and_not_returned():
         (lambda X, y: Winnow(2.0, 0.0), "threshold must be None, for n, or a number > 0"),
         (lambda X, y: NormalisedWinnow(-0.1), "rate must be in \\(0, inf\\)"),
         (lambda X, y: ExponentiatedGradient(total=0.0), "total must be in \\(0, inf\\)"),
-        (lambda X, y: check_is_loss("hinge"), "loss must be one of kernax.losses"),
+        (lambda X, y: check_loss_of_number("hinge"), "loss must be one of kernax.losses"),
         (lambda X, y: run(Winnow(), X, 0 * y), "y must hold -1 and \\+1"),
         (lambda X, y: run(NormalisedWinnow(), X, y + 1), "y must hold -1 and \\+1"),
         (lambda X, y: run(NormalisedWinnow(), X[:, :, None], y), "number of a vector"),

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from kernax.core.kernel import AbstractKernel, as_kernel
-from kernax.core.losses import AbstractLoss, check_is_loss
+from kernax.core.losses import AbstractLoss, check_loss_of_number
 from kernax.core.numerics import matmul
 from kernax.core.parameters import check_intervals, data, nonnegative, positive
 from kernax.online.averages import as_averaging
@@ -77,7 +77,7 @@ class Adagrad(AbstractOnlineLearner):
     averaging: Number | None = eqx.field(converter=as_averaging, default=None)
 
     def __check_init__(self):
-        check_is_loss(self.loss)
+        check_loss_of_number(self.loss)
         check_intervals(self)
         FeaturesOf(self.kernel)  # raises where there are none
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from kernax.core.boundary import cast, dtype_of
 from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel, as_kernel
-from kernax.core.losses import AbstractLoss, check_is_loss
+from kernax.core.losses import AbstractLoss, check_loss_of_number
 from kernax.core.numerics import matmul
 from kernax.core.parameters import check_intervals, data, nonnegative, positive
 from kernax.core.solution import RESULTS, first_that_holds
@@ -97,7 +97,7 @@ class DualAdagrad(AbstractOnlineLearner):
     l1: Number = nonnegative(default=0.0)
 
     def __check_init__(self):
-        check_is_loss(self.loss)
+        check_loss_of_number(self.loss)
         check_intervals(self)
 
     def init(self, point):

@@ -14,7 +14,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kernax.core.functions import as_module
-from kernax.core.losses import AbstractLoss, EpsilonInsensitive, Hinge, Squared
+from kernax.core.losses import (
+    AbstractLoss,
+    EpsilonInsensitive,
+    Hinge,
+    Squared,
+)
 from kernax.core.numerics import eps_of, is_concrete, positive_or_one
 from kernax.core.parameters import check_intervals, nonnegative, positive
 

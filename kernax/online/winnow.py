@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.functions import as_module
 from kernax.core.intervals import POSITIVE
-from kernax.core.losses import AbstractLoss, Hinge, Squared, check_is_loss
+from kernax.core.losses import AbstractLoss, Hinge, Squared, check_loss_of_number
 from kernax.core.numerics import is_concrete
 from kernax.core.parameters import above, as_floats, check_intervals, data, positive, real
 from kernax.online.learner import AbstractOnlineLearner, check_stream
@@ -188,7 +188,7 @@ class ExponentiatedGradient(AbstractOnlineLearner):
     features: Callable = eqx.field(converter=as_module, default=Identity())
 
     def __check_init__(self):
-        check_is_loss(self.loss)
+        check_loss_of_number(self.loss)
         check_intervals(self)
 
     def init(self, point):
