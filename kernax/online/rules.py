@@ -19,6 +19,7 @@ from kernax.core.losses import (
     EpsilonInsensitive,
     Hinge,
     Squared,
+    check_loss_of_number,
 )
 from kernax.core.numerics import eps_of, is_concrete, positive_or_one
 from kernax.core.parameters import check_intervals, nonnegative, positive
