@@ -133,6 +133,16 @@ def streamed(budget):
     return lambda w: kernax.online.run(learner, X * w[:, None], Y).value.predictions
 
 
+def by_rates_of_their_own(w):
+    learner = kernax.online.DualAdagrad(Logistic(), RBF, kernax.online.RemoveOldest(4), 0.5)
+    return kernax.online.run(learner, X * w[:, None], Y).value.predictions
+
+
+def multiplied(w):
+    learner = kernax.online.ExponentiatedGradient(Logistic(), 0.3, balanced=True)
+    return kernax.online.run(learner, X * w[:, None], Y).value.predictions
+
+
 def recursively(w):
     learner = kernax.online.KernelRecursiveLeastSquares(RBF, 0.3, N, 0.0)
     return kernax.online.run(learner, X * w[:, None], T).value.function.coefficients
@@ -230,6 +240,8 @@ SLOW |= {
     "stream, merged": streamed(kernax.online.Merge(4)),
     "stream, projected": streamed(kernax.online.Project(4)),
     "stream, recursive": recursively,
+    "stream, Adagrad": by_rates_of_their_own,
+    "stream, exponentiated": multiplied,
 }
 STEPS = {  # without a derivative
     "soft clusters": clustered,

@@ -101,6 +101,13 @@ def recursive(kernel, X):
     return kernax.online.run(learner, X, y, throw=False).value.function
 
 
+def adaptive(kernel, X):
+    """Coefficients with a rate each, of at most five points."""
+    budget = kernax.online.RemoveOldest(5)
+    learner = kernax.online.DualAdagrad(kernax.losses.Logistic(), kernel, budget, 0.5)
+    return kernax.online.run(learner, X, y, throw=False).value.function
+
+
 def _latent_mean(verb):
     """The mean of f given signs, whatever the approximation."""
 
@@ -116,7 +123,7 @@ LEARNERS = {
     learn.__name__: learn
     for learn in (
         *(ridge, logistic, machine, process),
-        *(components, clusters, stream, recursive),
+        *(components, clusters, stream, recursive, adaptive),
     )
 } | {
     verb.__name__: _latent_mean(verb)

@@ -12,7 +12,21 @@ from kernax.gp.approximation import ApproximatePosterior
 from kernax.kernels import KERNELS, features, texts, trees
 from kernax.kernels import draws as kernel_draws
 from kernax.kernels.nonstationary import SineBasis
-from kernax.online import basis, budgets, dual, linear, primal, recursive, rules, support
+from kernax.online import (
+    adagrad,
+    basis,
+    budgets,
+    dual,
+    dual_adagrad,
+    linear,
+    multiplicative,
+    primal,
+    recursive,
+    rules,
+    sparse,
+    support,
+    winnow,
+)
 from kernax.scale import random_features
 from kernax.supervised.discriminant import Discriminant
 from kernax.unsupervised.canonical_correlations import CanonicalPairs
@@ -115,6 +129,7 @@ def own_classes() -> dict[str, type]:
         process,
         random_features,
         *(basis, budgets, dual, linear, primal, recursive, rules, support),
+        *(adagrad, dual_adagrad, multiplicative, sparse, winnow),
     )
     beside_kernels = (
         cls

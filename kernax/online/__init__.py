@@ -12,6 +12,15 @@ learned. A rule of one's own is a class derived from `AbstractRule`, a budget on
 `AbstractBudget`, and any other learner one derived from `AbstractOnlineLearner`.
 """
 
+from kernax.online.adagrad import Adagrad, AdagradState
+from kernax.online.bounds import (
+    Costs,
+    costs,
+    disjunction_bound,
+    margin,
+    perceptron_bound,
+    winnow_bound,
+)
 from kernax.online.budgets import (
     AbstractBudget,
     Merge,
@@ -22,8 +31,10 @@ from kernax.online.budgets import (
     RemoveSmallest,
 )
 from kernax.online.dual import DualLearner, DualState
-from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
+from kernax.online.dual_adagrad import DualAdagrad, DualAdagradState
+from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState, check_stream
 from kernax.online.linear import LinearFunction
+from kernax.online.multiplicative import MultiplicativeState
 from kernax.online.primal import PrimalLearner, PrimalState
 from kernax.online.recursive import KernelRecursiveLeastSquares, RecursiveState
 from kernax.online.rules import (
@@ -38,8 +49,10 @@ from kernax.online.rules import (
     Perceptron,
     StochasticGradient,
 )
+from kernax.online.sparse import SparseGradient
 from kernax.online.stream import Progress, run
 from kernax.online.support import Newcomer, Support
+from kernax.online.winnow import BalancedWinnow, ExponentiatedGradient, NormalisedWinnow, Winnow
 
 __all__ = [
     "run",
@@ -47,6 +60,13 @@ __all__ = [
     "DualLearner",
     "PrimalLearner",
     "KernelRecursiveLeastSquares",
+    "SparseGradient",
+    "Adagrad",
+    "DualAdagrad",
+    "Winnow",
+    "BalancedWinnow",
+    "NormalisedWinnow",
+    "ExponentiatedGradient",
     "Perceptron",
     "MarginPerceptron",
     "PassiveAggressiveI",
@@ -60,12 +80,22 @@ __all__ = [
     "RemoveSmallest",
     "Merge",
     "Project",
+    "margin",
+    "perceptron_bound",
+    "winnow_bound",
+    "disjunction_bound",
+    "costs",
+    "Costs",
     "LinearFunction",
     "DualState",
     "PrimalState",
     "RecursiveState",
+    "AdagradState",
+    "DualAdagradState",
+    "MultiplicativeState",
     "AbstractOnlineLearner",
     "AbstractOnlineState",
+    "check_stream",
     "AbstractRule",
     "Move",
     "AbstractBudget",

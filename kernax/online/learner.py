@@ -1,6 +1,7 @@
 """What a learner of a stream is: a start, and what one more point changes."""
 
 import abc
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -58,3 +59,11 @@ class AbstractOnlineLearner(eqx.Module):
         if self.loss.targets == "signs":
             return y * prediction <= 0
         return self.loss(y, prediction) > 0
+
+
+@functools.singledispatch
+def check_stream(learner: AbstractOnlineLearner, X: PyTree) -> None:
+    """Raises ValueError for a stack of points that a learner is not for; by default for none.
+
+    For a learner of one's own: `check_stream.register(MyLearner)(function)`.
+    """

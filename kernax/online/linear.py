@@ -7,10 +7,10 @@ import jax
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.boundary import as_point, as_stack, cast
-from kernax.core.features import explicit_features
+from kernax.core.features import FeatureMap, explicit_features
 from kernax.core.functions import as_module
 from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import matmul
+from kernax.core.numerics import matmul, safe_sqrt
 from kernax.core.parameters import data
 from kernax.core.sharding import compiled
 
@@ -61,3 +61,13 @@ class LinearFunction(eqx.Module):
     def values(self, X: PyTree) -> Float[Array, " m"]:
         """The values at a stack of m points."""
         return jax.vmap(self)(as_stack(X, "X"))
+
+    @property
+    def kernel(self) -> FeatureMap:
+        """The kernel `features(x) . features(z)` in whose space this function lies."""
+        return FeatureMap(self.features)
+
+    @property
+    def norm(self) -> Float[Array, ""]:
+        """`|weights|`, without the bias: the norm in the space of the kernel."""
+        return safe_sqrt(matmul(self.weights, self.weights))

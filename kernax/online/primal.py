@@ -2,7 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax.core.boundary import cast, dtype_of
 from kernax.core.kernel import AbstractKernel, as_kernel
@@ -41,6 +41,36 @@ class PrimalState(AbstractOnlineState):
     def result(self):
         return RESULTS.successful
 
+    def moved(
+        self,
+        weights: Float[Array, " D"],
+        is_moved: Bool[Array, ""],
+        averaging: Float[Array, ""] | None,
+    ) -> "PrimalState":
+        """The state after one more point, with these weights, and the averaging of the learner."""
+        steps = self.steps + 1
+        return PrimalState(
+            features=self.features,
+            weights=weights,
+            average=moved_average(self.average, weights, steps, averaging),
+            steps=steps,
+            updates=self.updates + is_moved.astype(jnp.int32),
+        )
+
+
+def weights_of_zero(kernel: AbstractKernel, point: PyTree, is_averaged: bool) -> PrimalState:
+    """The state of the function zero, in the features of a kernel, for points like this one."""
+    dtype = dtype_of(point)
+    features = FeaturesOf(cast(kernel, dtype))
+    weights = jnp.zeros(eqx.filter_eval_shape(features, point).shape, dtype)
+    return PrimalState(
+        features=features,
+        weights=weights,
+        average=weights if is_averaged else None,
+        steps=jnp.zeros((), jnp.int32),
+        updates=jnp.zeros((), jnp.int32),
+    )
+
 
 class PrimalLearner(AbstractOnlineLearner):
     """A rule in the explicit features of a kernel, `f = w . phi(x)` with `k(x, z) = phi(x).phi(z)`.
@@ -67,29 +97,12 @@ class PrimalLearner(AbstractOnlineLearner):
         return self.rule.loss
 
     def init(self, point):
-        dtype = dtype_of(point)
-        features = FeaturesOf(cast(self.kernel, dtype))
-        width = eqx.filter_eval_shape(features, point).shape
-        weights = jnp.zeros(width, dtype)
-        return PrimalState(
-            features=features,
-            weights=weights,
-            average=None if self.averaging is None else weights,
-            steps=jnp.zeros((), jnp.int32),
-            updates=jnp.zeros((), jnp.int32),
-        )
+        return weights_of_zero(self.kernel, point, self.averaging is not None)
 
     def update(self, state, x, y):
         phi = state.features(x)
         f = matmul(state.weights, phi)
-        steps = state.steps + 1
-        move = self.rule.move(steps.astype(f.dtype), f, y, matmul(phi, phi))
+        step = (state.steps + 1).astype(f.dtype)
+        move = self.rule.move(step, f, y, matmul(phi, phi))
         weights = move.shrink * state.weights + move.coefficient * phi
-        after = PrimalState(
-            features=state.features,
-            weights=weights,
-            average=moved_average(state.average, weights, steps, self.averaging),
-            steps=steps,
-            updates=state.updates + (move.coefficient != 0).astype(jnp.int32),
-        )
-        return after, f
+        return state.moved(weights, move.coefficient != 0, self.averaging), f

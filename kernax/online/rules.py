@@ -14,7 +14,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kernax.core.functions import as_module
-from kernax.core.losses import AbstractLoss, EpsilonInsensitive, Hinge, Squared
+from kernax.core.losses import (
+    AbstractLoss,
+    EpsilonInsensitive,
+    Hinge,
+    Squared,
+    check_loss_of_number,
+)
 from kernax.core.numerics import eps_of, is_concrete, positive_or_one
 from kernax.core.parameters import check_intervals, nonnegative, positive
 
@@ -208,11 +214,7 @@ class StochasticGradient(AbstractRule):
     rate: Callable = eqx.field(converter=_as_rate, default=0.1)
 
     def __check_init__(self):
-        if self.loss.targets == "classes":
-            raise ValueError(
-                f"loss must be one of a number f, but is {type(self.loss).__name__}: learn a "
-                "column of signs for each class, by jax.vmap"
-            )
+        check_loss_of_number(self.loss)
         if isinstance(self.rate, ConstantRate) and is_concrete(self.rate, self.ridge):
             product = self.rate.rate * self.ridge
             if jnp.any(product > 1):

@@ -16,7 +16,7 @@ from kernax.core.preparation import guarded, prepare_stacks
 from kernax.core.sharding import compiled, scan
 from kernax.core.solution import RESULTS, Solution, finish, first_that_holds
 from kernax.core.weights import UnitWeights
-from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
+from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState, check_stream
 
 
 class Progress(eqx.Module):
@@ -81,6 +81,7 @@ def run(
     for kernel in _kernels_of(learner):
         _, X, _ = prepare_stacks(kernel, X)
     learner = guarded(cast(learner, dtype))
+    check_stream(learner, X)
     y = _as_targets(learner, y, n, dtype)
     present = None if present is None else _as_present(present, n)
     if state is not None:

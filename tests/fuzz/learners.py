@@ -291,6 +291,35 @@ def perceptron_of_a_stream(problem, kernel, points, form):
     )
 
 
+def adagrad_of_a_stream(problem, kernel, points, form):
+    """In features, with the squared loss."""
+    present = problem["weights"] > 0 if form.weighted else None
+    learner = kernax.online.Adagrad(
+        kernax.losses.Squared(), kernax.FeatureMap(_identity), problem["rate"]
+    )
+    solution = kernax.online.run(
+        learner, problem["features"], problem["y"], present=present, throw=False
+    )
+    progress = solution.value
+    return _outcome(solution, x=progress.state.weights, predictions=progress.predictions)
+
+
+def winnow_of_a_stream(problem, kernel, points, form):
+    """Normalised and balanced, in features."""
+    present = problem["weights"] > 0 if form.weighted else None
+    learner = kernax.online.NormalisedWinnow(problem["rate"], balanced=True)
+    solution = kernax.online.run(
+        learner, problem["features"], problem["signs"], present=present, throw=False
+    )
+    progress = solution.value
+    return _outcome(
+        solution,
+        x=progress.state.weights,
+        predictions=progress.predictions,
+        mistakes=progress.mistakes,
+    )
+
+
 def recursive_least_squares(problem, kernel, points, form):
     """Without a tolerance, of the points that have a weight."""
     present = problem["weights"] > 0 if form.weighted else None
@@ -473,6 +502,8 @@ LEARNERS: dict[str, Callable] = {
     "kernel_perceptron": kernel_perceptron,
     "perceptron of a stream": perceptron_of_a_stream,
     "recursive least squares": recursive_least_squares,
+    "Adagrad of a stream": adagrad_of_a_stream,
+    "Winnow of a stream": winnow_of_a_stream,
     "platt": platt,
     "isotonic": isotonic,
     "eigenpairs": eigenpairs,

@@ -39,6 +39,8 @@ LEAST = {
     "kernel_perceptron": (0.27, 0.26),
     "perceptron of a stream": (0.94, 0.93),
     "recursive least squares": (0.89, 0.83),
+    "Adagrad of a stream": (0.94, 0.88),
+    "Winnow of a stream": (0.94, 0.94),
     "platt": (0.89, 0.88),
     "isotonic": (0.90, 0.90),
     "eigenpairs": (0.70, 0.58),

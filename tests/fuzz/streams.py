@@ -65,7 +65,66 @@ def recursive_least_squares(problem, K, out, form) -> Figures:
     return {"optimality": (norm(off), 32 * DENSE * rounding + TINY)}
 
 
+def adagrad(problem, K, out, form) -> Figures:
+    """Every weight and prediction is what the slopes of the predictions before it make of it."""
+    rate, y, f = problem["rate"], problem["y"], out["predictions"]
+    w = np.zeros_like(problem["features"][0])
+    G, error = np.zeros_like(w), np.zeros_like(w)
+    worst = np.zeros(())
+    for step, i in enumerate(_places(problem, form)):
+        x = problem["features"][i]
+        rounding = np.abs(x) @ (error + 16 * EPS * np.abs(w)) + 16 * TINY
+        worst = np.maximum(worst, np.abs(f[i] - w @ x) - rounding)
+        g = (f[i] - y[i]) * x
+        G = G + g**2
+        root = np.sqrt(G)
+        change = np.divide(rate * g, root, out=np.zeros_like(w), where=G > 0)
+        w = w - change
+        error = error + 16 * EPS * (np.abs(w) + (step + 2) * np.abs(change))
+        # of numbers that are hardly floats any more, nothing is known
+        small = (np.minimum(root, root / rate) < TINY / EPS) & (G > 0)
+        error = error + np.where(small, np.abs(w) + rate, 0)
+    return {
+        "predictions": (worst, 0),
+        "weights": (np.max(np.abs(out["x"] - w) - error), TINY),
+    }
+
+
+def winnow(problem, K, out, form) -> Figures:
+    """Every prediction is that of the weights that the mistakes before it have left."""
+    rate, y, f = problem["rate"], problem["signs"], out["predictions"]
+    d = problem["features"].shape[1]
+    exponents, moved = np.zeros(2 * d), 0
+    worst = np.zeros(())
+    wrong = np.zeros(form.n, bool)
+    for i in _places(problem, form):
+        x = problem["features"][i]
+        w, uncertain = _weights_of(exponents, moved)
+        worst = np.maximum(worst, np.abs(f[i] - w @ x) - uncertain @ np.abs(x) - TINY)
+        wrong[i] = y[i] * f[i] <= 0
+        if wrong[i]:
+            change = rate * y[i] * np.concatenate([x, -x])
+            exponents = exponents + change
+            moved = moved + 2 * np.max(np.abs(change)) + 2 * np.log(2 * d)
+    w, uncertain = _weights_of(exponents, moved)
+    return {
+        "mistakes": (np.sum(out["mistakes"] != wrong), 0),
+        "predictions": (worst, 0),
+        "weights": (np.max(np.abs(out["x"] - w) - uncertain), TINY),
+    }
+
+
+def _weights_of(exponents: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The differences of normalised weights, and how far rounding may have moved these."""
+    powers = np.exp(exponents - np.max(exponents))
+    up, down = np.split(powers / np.sum(powers), 2)
+    doubt = 16 * EPS * (len(exponents) + moved)
+    return up - down, np.minimum(2, np.expm1(2 * doubt)) * (up + down) + np.where(doubt > 0.1, 2, 0)
+
+
 REFEREES: dict[str, Callable[..., Figures]] = {
     "perceptron of a stream": perceptron,
     "recursive least squares": recursive_least_squares,
+    "Adagrad of a stream": adagrad,
+    "Winnow of a stream": winnow,
 }
