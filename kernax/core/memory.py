@@ -34,6 +34,7 @@ _MATRICES = {
     "empirical_features": 3.1,
     "isotonic": 3.2,  # matrices of sums between two values
     "sample": 3.4,
+    "import_vector_machine": 3.1,
     "kernel_softmax": 6.4,  # and for each class:
     "condition": 4.5,
     "laplace": 5.4,
