@@ -12,7 +12,7 @@ from kernax.core.newton import newton
 from kernax.core.numerics import chosen, eps_of, matmul, positive_or_one
 from kernax.core.operators import AbstractGram
 from kernax.core.sharding import for_loop, while_loop
-from kernax.core.solution import RESULTS, first_that_holds
+from kernax.core.solution import RESULTS
 from kernax.sparse.subset_risk import AbstractClassLoss, SubsetRisk
 
 
@@ -27,6 +27,7 @@ class Subset(eqx.Module):
         x: the weights of the features above the bias.
         objectives: after each choice, the first without any.
         exhausted: whether no further point would lower the objective.
+        capped: whether one would, and there is no room for it.
         result, residual: of the last fit.
     """
 
@@ -37,13 +38,14 @@ class Subset(eqx.Module):
     x: Float[Array, "m1 c"]
     objectives: Float[Array, " m1"]
     exhausted: Bool[Array, ""]
+    capped: Bool[Array, ""]
     result: Any
     residual: Float[Array, ""]
 
     @property
     def is_chosen(self) -> Bool[Array, " m"]:
         """Which of the places are those of points."""
-        return jnp.arange(len(self.places)) < self.count
+        return jnp.arange(len(self.places), dtype=jnp.int32) < self.count
 
     @property
     def objective(self) -> Float[Array, ""]:
@@ -83,7 +85,7 @@ class ImportSearch(eqx.Module):
 
         def go_on(now: Subset) -> Array:
             known = now.result != RESULTS.nonfinite
-            return known & ~now.exhausted & ~self.has_settled(now) & (now.count < self.most)
+            return known & ~now.exhausted & ~now.capped & ~self.has_settled(now)
 
         return while_loop(go_on, self._grown, self._start())
 
@@ -96,8 +98,7 @@ class ImportSearch(eqx.Module):
     def ending(self, end: Subset) -> Any:
         """How the search ended, a word of `RESULTS`."""
         fitted = end.result == RESULTS.successful
-        capped = ~end.exhausted & ~self.has_settled(end)
-        return first_that_holds(((fitted & capped, RESULTS.max_steps_reached),), end.result)
+        return RESULTS.where(fitted & end.capped, RESULTS.max_steps_reached, end.result)
 
     def _start(self) -> Subset:
         """The fit of the bias alone."""
@@ -110,6 +111,7 @@ class ImportSearch(eqx.Module):
             x=jnp.zeros_like(self.ridge, shape=(self.most + 1, c)),
             objectives=jnp.zeros_like(self.ridge, shape=self.most + 1),
             exhausted=jnp.array(False),
+            capped=jnp.array(False),
             result=RESULTS.successful,
             residual=jnp.zeros_like(self.ridge),
         )
@@ -125,10 +127,11 @@ class ImportSearch(eqx.Module):
         place = jnp.argmax(gains >= best * (1 - slack)).astype(jnp.int32)
         known = jnp.isfinite(best)
         useful = known & (best > eps_of(best) * now.objective)
-        ending = lambda now: (now.exhausted, now.result)
+        has_room = now.count < self.most
+        ending = lambda now: (now.exhausted, now.capped, now.result)
         result = RESULTS.where(known, now.result, RESULTS.nonfinite)
-        ended = eqx.tree_at(ending, now, (known, result))
-        return chosen(useful, self._fitted(self._with(now, place)), ended)
+        ended = eqx.tree_at(ending, now, (known & ~useful, useful, result))
+        return chosen(useful & has_room, self._fitted(self._with(now, place)), ended)
 
     def _with(self, now: Subset, place: Int[Array, ""]) -> Subset:
         """The subset with one more point, before the fit: a column of Cholesky's factor."""

@@ -167,7 +167,7 @@ def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
     vectors = jax.tree.map(lambda leaf: leaf[subset.places], task.X)
     function = KernelExpansion(task.kernel, vectors, coefficients, b)
     value = ImportVectors(function, places, subset.count)
-    later = jnp.arange(max_vectors + 1) > subset.count
+    later = jnp.arange(max_vectors + 1, dtype=jnp.int32) > subset.count
     stats = {
         "vectors": subset.count,
         "objective": fit.objective(x, subset.objective),
@@ -219,7 +219,8 @@ class _Fit(eqx.Module):
         """That of a search. Only rows of chosen points are computed, and differentiated."""
         there = subset.is_chosen
         K = BlockedGram(task.kernel, task.X, 1).rows(subset.places).T
-        K_SS = jnp.where(there[:, None] & there[None, :], K[subset.places], jnp.eye(len(there)))
+        both = there[:, None] & there[None, :]
+        K_SS = jnp.where(both, K[subset.places], jnp.eye(len(there), dtype=K.dtype))
         L = subset.factor()
         a = solve_lower_transposed(L, subset.x[:-1])
         end = jnp.append(jnp.where(there[:, None], a, 0), subset.x[-1:], 0)

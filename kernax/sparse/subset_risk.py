@@ -171,9 +171,7 @@ class SubsetRisk(AbstractConvexProblem):
         G = self.loss.gradient(self.function(point))
         return self._over_points(self.features, G) + self._of_norm(point.x[:-1])
 
-    def _over_points(
-        self, F: Float[Array, "n m"], G: Float[Array, "n c"]
-    ) -> Float[Array, "m1 c"]:
+    def _over_points(self, F: Float[Array, "n m"], G: Float[Array, "n c"]) -> Float[Array, "m1 c"]:
         """`F^T G` above the sum of G, or above zero without a bias."""
         of_bias = jnp.sum(G, 0, keepdims=True) if self.bias else jnp.zeros_like(G[:1])
         return jnp.concatenate([matmul(F.T, G), of_bias])
