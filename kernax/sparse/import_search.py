@@ -13,7 +13,7 @@ from kernax.core.numerics import chosen, eps_of, matmul, positive_or_one
 from kernax.core.operators import AbstractGram
 from kernax.core.sharding import for_loop, while_loop
 from kernax.core.solution import RESULTS
-from kernax.sparse.subset_risk import AbstractClassLoss, SubsetRisk
+from kernax.sparse.subset_risk import AbstractClassLoss, Centre, SubsetRisk
 
 
 class Subset(eqx.Module):
@@ -24,7 +24,7 @@ class Subset(eqx.Module):
         count: how many there are.
         features: `F = K_XS L^-T` with `K_SS = L L^T`, zero from column `count` on; `L = F_S`.
         left: `k(x, x) - |F_x|^2` of each point: what the chosen ones leave of it.
-        x: the weights of the features above the bias.
+        x: the weights of the features above the bias, that of centred features.
         objectives: after each choice, the first without any.
         exhausted: whether no further point would lower the objective.
         capped: whether one would, and there is no room for it.
@@ -157,7 +157,11 @@ class ImportSearch(eqx.Module):
         return eqx.tree_at(fit, now, (x, objectives, result, stats["residual"]))
 
     def _risk(self, now: Subset) -> SubsetRisk:
-        return SubsetRisk(now.features, self.loss, self.ridge, now.x, self.bias)
+        features = self._centre().apply(now.features)
+        return SubsetRisk(features, self.loss, self.ridge, now.x, self.bias)
+
+    def _centre(self) -> Centre:
+        return Centre.of(self.loss, self.bias)
 
     def _beyond(self, now: Subset, places: Int[Array, " k"]) -> Float[Array, "k n"]:
         """The features of points: `phi_j = (k_j - F F_j) / sqrt(left_j)`.
@@ -185,7 +189,7 @@ class ImportSearch(eqx.Module):
             #     [h^T  s] [v] = - [phi.G],   h = B^T W phi,  s = phi.W phi + ridge,
             # is v = -(s - h^T H^-1 h)^-1 phi.G, and lowers the risk by half of -v.(phi.G): one
             # factorisation of H for all candidates, and O(n m + m^2) operations for each.
-            phi = self._beyond(now, places)
+            phi = self._centre().apply(self._beyond(now, places).T).T
             ridge = self.ridge * jnp.eye(G.shape[1], dtype=G.dtype)
             squares = quadratic.squares(phi) + ridge[None]
             return jax.vmap(_half_quotient, (0, 0, None))(matmul(phi, G), squares, self.ridge)
@@ -230,7 +234,8 @@ def _half_quotient(
         pivot = jnp.maximum(now.M[k, k], least)
         column = now.M[:, k] / pivot
         M = now.M - column[:, None] * now.M[k][None, :]
-        return _Elimination(M, now.g - column * now.g[k], now.total + now.g[k] ** 2 / pivot)
+        root = now.g[k] / jnp.sqrt(pivot)  # the square of g alone may underflow
+        return _Elimination(M, now.g - column * now.g[k], now.total + root**2)
 
     start = _Elimination(M, g, jnp.zeros_like(least))
     return for_loop(len(g), eliminated, start).total / 2

@@ -29,6 +29,7 @@ from kernax.core.weights import AbstractWeights
 from kernax.sparse.import_search import ImportSearch, Subset
 from kernax.sparse.subset_risk import (
     AbstractClassLoss,
+    Centre,
     Quadratic,
     SignLoss,
     SoftmaxLoss,
@@ -199,7 +200,8 @@ class _Fit(eqx.Module):
     Attributes:
         K: `K_XS`, zero where nothing was chosen, as are the features.
         K_SS: with ones on the diagonal where nothing was chosen, as the factor L.
-        features: `K_XS L^-T`, without derivative.
+        features: `F = K_XS L^-T`, centred, without derivative.
+        means: of F, where there is a bias.
         end: the coefficients and the bias at the minimum, without derivative.
     """
 
@@ -208,6 +210,7 @@ class _Fit(eqx.Module):
     loss: AbstractClassLoss
     ridge: Float[Array, ""]
     features: Float[Array, "n m"]
+    means: Float[Array, " m"]
     factor: Float[Array, "m m"]
     end: Float[Array, "m1 c"]
     bias: bool = eqx.field(static=True)
@@ -221,11 +224,26 @@ class _Fit(eqx.Module):
         K = BlockedGram(task.kernel, task.X, 1).rows(subset.places).T
         both = there[:, None] & there[None, :]
         K_SS = jnp.where(both, K[subset.places], jnp.eye(len(there), dtype=K.dtype))
-        L = subset.factor()
-        a = solve_lower_transposed(L, subset.x[:-1])
-        end = jnp.append(jnp.where(there[:, None], a, 0), subset.x[-1:], 0)
         K = jnp.where(there[None], K, 0)
-        return _Fit(K, K_SS, loss, ridge, *stopped((subset.features, L, end)), bias)
+        centre = Centre.of(loss, bias)
+        F = centre.apply(subset.features)
+        m = centre.means(subset.features)
+        fit = _Fit(K, K_SS, loss, ridge, *stopped((F, m, subset.factor(), subset.x)), bias)
+        return eqx.tree_at(lambda fit: fit.end, fit, stopped(fit.coefficients(subset.x)))
+
+    def coefficients(self, x: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
+        """`a = L^-T u` above `b = b' - m.u`, of weights u of the centred features above b'."""
+        u = x[:-1]
+        return jnp.append(
+            solve_lower_transposed(self.factor, u), x[-1:] - matmul(self.means, u)[None], 0
+        )
+
+    def pulled_back(self, r: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
+        """The gradient in u and b' of a function whose gradient in a and b is r: `L^-1 r_a - m r_b`
+        above r_b.
+        """
+        of_u = solve_lower(self.factor, r[:-1]) - self.means[:, None] * r[-1:]
+        return jnp.append(of_u, r[-1:], 0)
 
     def values(self, x: Float[Array, "m1 c"]) -> Float[Array, "n c"]:
         """f."""
@@ -237,6 +255,10 @@ class _Fit(eqx.Module):
         penalty = self.ridge / 2 * jnp.sum(a * matmul(self.K_SS, a))
         computed = self.loss.total(self.values(x)) + penalty
         return value + (computed - stopped(computed))
+
+    def risk(self) -> SubsetRisk:
+        """The same problem in the weights of the features."""
+        return SubsetRisk(self.features, self.loss, self.ridge, self.end, self.bias)
 
     def stacked(
         self, G: Float[Array, "n c"], a: Float[Array, "m c"], of_bias: Float[Array, "1 c"]
@@ -271,14 +293,12 @@ def _applied(fit: _Fit, W: Float[Array, "n c c"], v: Float[Array, "m1 c"]) -> Fl
 
 
 def _solved(of_stopped: tuple[_Fit, Array], r: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
-    """`H^-1 r`, by the Hessian in the features: `a = L^-T u` turns one into the other."""
+    """`H^-1 r`, by the Hessian in the weights of the features."""
     fit, W = of_stopped
-    risk = SubsetRisk(fit.features, fit.loss, fit.ridge, fit.end, fit.bias)
-    quadratic = Quadratic.of(risk, fit.values(fit.end))
+    quadratic = Quadratic.of(fit.risk(), W)
 
     def roughly(r: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
-        x = quadratic.solve(jnp.append(solve_lower(fit.factor, r[:-1]), r[-1:], 0))
-        return jnp.append(solve_lower_transposed(fit.factor, x[:-1]), x[-1:], 0)
+        return fit.coefficients(quadratic.solve(fit.pulled_back(r)))
 
     return refined(roughly, partial(_applied, fit, W), r)[0]
 

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kernax.core.factors import CholeskyFactor, cholesky_factor
-from kernax.core.likelihoods import Categorical
 from kernax.core.losses import Logistic
 from kernax.core.newton import AbstractConvexProblem, Iterate, Misfit
 from kernax.core.numerics import eps_of, matmul, positive_or_one
@@ -72,7 +71,9 @@ class SoftmaxLoss(AbstractClassLoss):
     has_free_shift: ClassVar[bool] = True
 
     def total(self, f):
-        return jnp.sum(self.weights * Categorical()(self.y, f))
+        # log(1 + sum of exp(f_c - f_y) over the other classes), which is exact where it is tiny.
+        others = jax.nn.logsumexp(jnp.where(self.y > 0, -jnp.inf, f), 1)
+        return jnp.sum(self.weights * jax.nn.softplus(others - jnp.sum(self.y * f, 1)))
 
     def gradient(self, f):
         # P - y, without cancellation where P is nearly one.
@@ -86,6 +87,31 @@ class SoftmaxLoss(AbstractClassLoss):
         others = -self.weights[:, None, None] * P[:, :, None] * P[:, None, :]
         is_own = jnp.eye(P.shape[1], dtype=bool)[None]
         return jnp.where(is_own, own[:, :, None], others)
+
+
+class Centre(eqx.Module):
+    """The weighted means of features over the points, or zeros where there is no bias.
+
+    With `f = F u + b = (F - 1 m) u + b'`, `b' = b + m.u`, features that are large beside what they
+    differ by, such as those of a kernel plus a large constant, no longer resemble the bias.
+    """
+
+    shares: Float[Array, " n"]
+
+    @staticmethod
+    def of(loss: AbstractClassLoss, bias: bool) -> "Centre":
+        """By the weights of the points."""
+        shares = loss.weights / positive_or_one(jnp.sum(loss.weights))
+        return Centre(shares if bias else jnp.zeros_like(shares))
+
+    def means(self, F: Float[Array, "n m"]) -> Float[Array, " m"]:
+        """m."""
+        return matmul(self.shares, F)
+
+    def apply(self, F: Float[Array, "n m"]) -> Float[Array, "n m"]:
+        """`F - 1 m`, twice, because the first m is rounded like F."""
+        once = F - self.means(F)[None]
+        return once - self.means(once)[None]
 
 
 class SubsetRisk(AbstractConvexProblem):
@@ -119,7 +145,7 @@ class SubsetRisk(AbstractConvexProblem):
 
     def quadratic(self, point: Iterate) -> "Quadratic":
         """The risk to second order about a point."""
-        return Quadratic.of(self, self.function(point))
+        return Quadratic.of(self, self.loss.hessian(self.function(point)))
 
     def correction(self, point):
         return -self.quadratic(point).solve(self._gradient(point))
@@ -197,13 +223,13 @@ class Quadratic(eqx.Module):
     factor: CholeskyFactor
 
     @staticmethod
-    def of(risk: SubsetRisk, f: Float[Array, "n c"]) -> "Quadratic":
-        """At the values f."""
-        W = risk.loss.hessian(f)
-        one = jnp.full_like(f[:, :1], 1.0 if risk.bias else 0.0)
+    def of(risk: SubsetRisk, W: Float[Array, "n c c"]) -> "Quadratic":
+        """Where the Hessian of the loss is W."""
+        c = W.shape[1]
+        one = jnp.full_like(W[:, :1, 0], 1.0 if risk.bias else 0.0)
         B = jnp.concatenate([risk.features, one], 1)
         weighted = (B[:, :, None, None] * W[:, None]).reshape(len(B), -1)
-        H = _by_pairs(matmul(B.T, weighted), f.shape[1]) + _of_penalty(risk, f.shape[1])
+        H = _by_pairs(matmul(B.T, weighted), c) + _of_penalty(risk, c)
         # Unnormalised features differ by many orders of magnitude: those chosen last are what the
         # others leave of a point.
         scale = jnp.sqrt(positive_or_one(jnp.diagonal(H)))

@@ -17,6 +17,7 @@ import numpy as np
 import processes
 import pytest
 import referees
+import vectors
 from conftest import X64
 from learners import LEARNERS, VALUES
 from problems import FORMS, STRUCTURES, Form, draw, drawn
@@ -29,7 +30,7 @@ from kernax.errors import ConditionWarning, MemoryBudgetError, SolveError
 SEED = int(os.environ.get("KERNAX_FUZZ_SEED", "0"))
 COUNT = int(os.environ.get("KERNAX_FUZZ_COUNT", "400"))
 
-REFEREES = referees.REFEREES | processes.REFEREES | components.REFEREES
+REFEREES = referees.REFEREES | processes.REFEREES | components.REFEREES | vectors.REFEREES
 
 pytestmark = [pytest.mark.slow, pytest.mark.optimised, pytest.mark.filterwarnings("ignore")]
 
