@@ -1,7 +1,5 @@
 """Which points a kernel logistic regression takes as its vectors, one after another."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -28,7 +26,7 @@ class Subset(eqx.Module):
         objectives: after each choice, the first without any.
         exhausted: whether no further point would lower the objective.
         capped: whether one would, and there is no room for it.
-        result, residual: of the last fit.
+        finite: whether all numbers so far are.
     """
 
     places: Int[Array, " m"]
@@ -39,8 +37,7 @@ class Subset(eqx.Module):
     objectives: Float[Array, " m1"]
     exhausted: Bool[Array, ""]
     capped: Bool[Array, ""]
-    result: Any
-    residual: Float[Array, ""]
+    finite: Bool[Array, ""]
 
     @property
     def is_chosen(self) -> Bool[Array, " m"]:
@@ -84,8 +81,7 @@ class ImportSearch(eqx.Module):
         """Chooses points until the objective has settled, none is left, or there are `most`."""
 
         def go_on(now: Subset) -> Array:
-            known = now.result != RESULTS.nonfinite
-            return known & ~now.exhausted & ~now.capped & ~self.has_settled(now)
+            return now.finite & ~now.exhausted & ~now.capped & ~self.has_settled(now)
 
         return while_loop(go_on, self._grown, self._start())
 
@@ -94,11 +90,6 @@ class ImportSearch(eqx.Module):
         before = now.objectives[jnp.maximum(now.count - self.window, 0)]
         change = abs(now.objective - before)
         return (now.count >= self.window) & (change <= self.rtol * abs(now.objective))
-
-    def ending(self, end: Subset) -> Any:
-        """How the search ended, a word of `RESULTS`."""
-        fitted = end.result == RESULTS.successful
-        return RESULTS.where(fitted & end.capped, RESULTS.max_steps_reached, end.result)
 
     def _start(self) -> Subset:
         """The fit of the bias alone."""
@@ -112,8 +103,7 @@ class ImportSearch(eqx.Module):
             objectives=jnp.zeros_like(self.ridge, shape=self.most + 1),
             exhausted=jnp.array(False),
             capped=jnp.array(False),
-            result=RESULTS.successful,
-            residual=jnp.zeros_like(self.ridge),
+            finite=jnp.array(True),
         )
         return self._fitted(nothing)
 
@@ -128,9 +118,8 @@ class ImportSearch(eqx.Module):
         known = jnp.isfinite(best)
         useful = known & (best > eps_of(best) * now.objective)
         has_room = now.count < self.most
-        ending = lambda now: (now.exhausted, now.capped, now.result)
-        result = RESULTS.where(known, now.result, RESULTS.nonfinite)
-        ended = eqx.tree_at(ending, now, (known & ~useful, useful, result))
+        ending = lambda now: (now.exhausted, now.capped, now.finite)
+        ended = eqx.tree_at(ending, now, (known & ~useful, useful, known))
         return chosen(useful & has_room, self._fitted(self._with(now, place)), ended)
 
     def _with(self, now: Subset, place: Int[Array, ""]) -> Subset:
@@ -152,9 +141,9 @@ class ImportSearch(eqx.Module):
     def _fitted(self, now: Subset) -> Subset:
         """The weights at the minimum over the subset, from those at hand."""
         x, result, stats = newton(self._risk(now))
-        fit = lambda now: (now.x, now.objectives, now.result, now.residual)
+        fit = lambda now: (now.x, now.objectives, now.finite)
         objectives = now.objectives.at[now.count].set(stats["objective"])
-        return eqx.tree_at(fit, now, (x, objectives, result, stats["residual"]))
+        return eqx.tree_at(fit, now, (x, objectives, result != RESULTS.nonfinite))
 
     def _risk(self, now: Subset) -> SubsetRisk:
         features = self._centre().apply(now.features)

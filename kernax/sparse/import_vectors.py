@@ -7,34 +7,29 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from kernax.core.boundary import as_targets
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import BlockedGram
-from kernax.core.implicit import implicit
 from kernax.core.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_one_hot, as_signs
-from kernax.core.numerics import is_concrete, matmul, stopped
+from kernax.core.numerics import eps_of, is_concrete, stopped
 from kernax.core.operators import AbstractGram, is_finite
 from kernax.core.parameters import check_count, data
-from kernax.core.refinement import refined
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish, void_unless_known
-from kernax.core.solves import solve_lower, solve_lower_transposed
+from kernax.core.solution import (
+    RESULTS,
+    Solution,
+    finish,
+    first_that_holds,
+    void_unless_known,
+)
 from kernax.core.task import Task, check_task
 from kernax.core.weights import AbstractWeights
-from kernax.sparse.import_search import ImportSearch, Subset
-from kernax.sparse.subset_risk import (
-    AbstractClassLoss,
-    Centre,
-    Quadratic,
-    SignLoss,
-    SoftmaxLoss,
-    SubsetRisk,
-)
+from kernax.sparse.import_search import ImportSearch
+from kernax.sparse.subset_fit import SubsetFit
+from kernax.sparse.subset_risk import AbstractClassLoss, SignLoss, SoftmaxLoss
 
 
 class ImportVectors(eqx.Module):
@@ -116,8 +111,9 @@ def import_vector_machine(
         is b, where no point lowers the objective, as when all coincide. Differentiable in the
         kernel, X, ridge and weights, to any order, with the chosen points held fixed. Stats:
         `vectors`; `objective`, differentiable as well; `objectives` after each choice, (max_vectors
-        + 1,), the first without any vector; and the `residual` of the conditions of optimality over
-        the subset, relative to their terms.
+        + 1,), the first without any vector; and the `residual`, from which success is decided: the
+        share of the objective by which one more Newton step would lower it, or by which the
+        coefficients, rounded as they are, miss it.
 
     Raises:
         ValueError: bad shapes or values, one class only.
@@ -158,22 +154,27 @@ def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
     block = _candidates_together(task)
     search = ImportSearch(gram, *stopped((loss, ridge, rtol)), bias, window, block, max_vectors)
     subset = search.run()
-    known = _is_known(gram, loss, ridge)
-    result = RESULTS.where(known, search.ending(subset), RESULTS.nonfinite)
-    places = jnp.where(subset.is_chosen, subset.places, -1)
-    fit = _Fit.of(task, subset, loss, ridge, bias)
-    x = implicit(_fitted, _one_more, fit)
+    fit = SubsetFit.of(task, subset, loss, ridge, bias)
+    x = fit.minimum()
+    residual = stopped(fit).residual(subset.objective)
+    endings = (
+        (~_is_known(gram, loss, ridge) | ~subset.finite, RESULTS.nonfinite),
+        (~(residual <= 4 * eps_of(residual) ** 0.5), RESULTS.inaccurate),
+        (subset.capped, RESULTS.max_steps_reached),
+    )
+    result = first_that_holds(endings, RESULTS.successful)
     coefficients, b = (x[:-1, 0], x[-1, 0]) if task.y.ndim == 1 else (x[:-1], x[-1])
     coefficients, b = void_unless_known((coefficients, b), result)
     vectors = jax.tree.map(lambda leaf: leaf[subset.places], task.X)
     function = KernelExpansion(task.kernel, vectors, coefficients, b)
+    places = jnp.where(subset.is_chosen, subset.places, -1)
     value = ImportVectors(function, places, subset.count)
     later = jnp.arange(max_vectors + 1, dtype=jnp.int32) > subset.count
     stats = {
         "vectors": subset.count,
         "objective": fit.objective(x, subset.objective),
         "objectives": jnp.where(later, subset.objective, subset.objectives),
-        "residual": subset.residual,
+        "residual": residual,
     }
     return Solution(value, result, stats | task.figures(gram))
 
@@ -191,121 +192,3 @@ def _candidates_together(task: Task) -> int:
 def _is_known(gram: AbstractGram, loss: AbstractClassLoss, ridge: Float[Array, ""]) -> Array:
     """Whether no number of a problem is NaN or inf."""
     return jnp.isfinite(ridge + jnp.sum(loss.weights) + jnp.sum(loss.y)) & is_finite(gram)
-
-
-class _Fit(eqx.Module):
-    """The fit on chosen points, in the coefficients a above the bias b, which its derivative is
-    that of.
-
-    Attributes:
-        K: `K_XS`, zero where nothing was chosen, as are the features.
-        K_SS: with ones on the diagonal where nothing was chosen, as the factor L.
-        features: `F = K_XS L^-T`, centred, without derivative.
-        means: of F, where there is a bias.
-        end: the coefficients and the bias at the minimum, without derivative.
-    """
-
-    K: Float[Array, "n m"]
-    K_SS: Float[Array, "m m"]
-    loss: AbstractClassLoss
-    ridge: Float[Array, ""]
-    features: Float[Array, "n m"]
-    means: Float[Array, " m"]
-    factor: Float[Array, "m m"]
-    end: Float[Array, "m1 c"]
-    bias: bool = eqx.field(static=True)
-
-    @staticmethod
-    def of(
-        task: Task, subset: Subset, loss: AbstractClassLoss, ridge: Float[Array, ""], bias: bool
-    ) -> "_Fit":
-        """That of a search. Only rows of chosen points are computed, and differentiated."""
-        there = subset.is_chosen
-        K = BlockedGram(task.kernel, task.X, 1).rows(subset.places).T
-        both = there[:, None] & there[None, :]
-        K_SS = jnp.where(both, K[subset.places], jnp.eye(len(there), dtype=K.dtype))
-        K = jnp.where(there[None], K, 0)
-        centre = Centre.of(loss, bias)
-        F = centre.apply(subset.features)
-        m = centre.means(subset.features)
-        fit = _Fit(K, K_SS, loss, ridge, *stopped((F, m, subset.factor(), subset.x)), bias)
-        return eqx.tree_at(lambda fit: fit.end, fit, stopped(fit.coefficients(subset.x)))
-
-    def coefficients(self, x: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
-        """`a = L^-T u` above `b = b' - m.u`, of weights u of the centred features above b'."""
-        u = x[:-1]
-        return jnp.append(
-            solve_lower_transposed(self.factor, u), x[-1:] - matmul(self.means, u)[None], 0
-        )
-
-    def pulled_back(self, r: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
-        """The gradient in u and b' of a function whose gradient in a and b is r: `L^-1 r_a - m r_b`
-        above r_b.
-        """
-        of_u = solve_lower(self.factor, r[:-1]) - self.means[:, None] * r[-1:]
-        return jnp.append(of_u, r[-1:], 0)
-
-    def values(self, x: Float[Array, "m1 c"]) -> Float[Array, "n c"]:
-        """f."""
-        return matmul(self.K, x[:-1]) + x[-1:]
-
-    def objective(self, x: Float[Array, "m1 c"], value: Float[Array, ""]) -> Float[Array, ""]:
-        """The objective, whose value is known, with its derivative."""
-        a = x[:-1]
-        penalty = self.ridge / 2 * jnp.sum(a * matmul(self.K_SS, a))
-        computed = self.loss.total(self.values(x)) + penalty
-        return value + (computed - stopped(computed))
-
-    def risk(self) -> SubsetRisk:
-        """The same problem in the weights of the features."""
-        return SubsetRisk(self.features, self.loss, self.ridge, self.end, self.bias)
-
-    def stacked(
-        self, G: Float[Array, "n c"], a: Float[Array, "m c"], of_bias: Float[Array, "1 c"]
-    ) -> Float[Array, "m1 c"]:
-        """`K_SX G + ridge K_SS a`, and the sum of G or, without a bias, what stands for it."""
-        of_a = matmul(self.K.T, G) + self.ridge * matmul(self.K_SS, a)
-        return jnp.append(of_a, jnp.sum(G, 0, keepdims=True) if self.bias else of_bias, 0)
-
-    def gradient(self, x: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
-        """That of the objective."""
-        return self.stacked(self.loss.gradient(self.values(x)), x[:-1], jnp.zeros_like(x[-1:]))
-
-    def correction(self, x: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
-        """Newton's step, differentiable through the products with the Hessian."""
-        W = self.loss.hessian(self.values(x))
-        solve = partial(_solved, stopped((self, W)))
-        apply = partial(_applied, self, W)
-        return lax.custom_linear_solve(
-            apply, -self.gradient(x), lambda _, r: solve(r), symmetric=True
-        )
-
-
-def _applied(fit: _Fit, W: Float[Array, "n c c"], v: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
-    """The Hessian of the objective times v."""
-    change = jnp.einsum("icd,id->ic", W, fit.values(v), precision="highest")
-    product = fit.stacked(change, v[:-1], v[-1:])
-    if not (fit.bias and fit.loss.has_free_shift):
-        return product
-    # Curvature along a shift of all biases, which the gradient is zero along.
-    shift = jnp.mean(v[-1]) * jnp.sum(fit.loss.weights) / v.shape[1]
-    return product.at[-1].add(shift)
-
-
-def _solved(of_stopped: tuple[_Fit, Array], r: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
-    """`H^-1 r`, by the Hessian in the weights of the features."""
-    fit, W = of_stopped
-    quadratic = Quadratic.of(fit.risk(), W)
-
-    def roughly(r: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
-        return fit.coefficients(quadratic.solve(fit.pulled_back(r)))
-
-    return refined(roughly, partial(_applied, fit, W), r)[0]
-
-
-def _fitted(fit: _Fit) -> Float[Array, "m1 c"]:
-    return fit.end
-
-
-def _one_more(x: Float[Array, "m1 c"], fit: _Fit) -> Float[Array, "m1 c"]:
-    return x + fit.correction(x)

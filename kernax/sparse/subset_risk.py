@@ -229,7 +229,7 @@ class Quadratic(eqx.Module):
         one = jnp.full_like(W[:, :1, 0], 1.0 if risk.bias else 0.0)
         B = jnp.concatenate([risk.features, one], 1)
         weighted = (B[:, :, None, None] * W[:, None]).reshape(len(B), -1)
-        H = _by_pairs(matmul(B.T, weighted), c) + _of_penalty(risk, c)
+        H = _by_pairs(matmul(B.T, weighted), c) + _of_penalty(risk, W)
         # Unnormalised features differ by many orders of magnitude: those chosen last are what the
         # others leave of a point.
         scale = jnp.sqrt(positive_or_one(jnp.diagonal(H)))
@@ -259,17 +259,24 @@ def _by_pairs(H: Float[Array, "m1 m1cc"], c: int) -> Float[Array, "m1c m1c"]:
     return H.reshape(m1, m1, c, c).transpose(1, 2, 0, 3).reshape(m1 * c, m1 * c)
 
 
-def _of_penalty(risk: SubsetRisk, c: int) -> Float[Array, "m1c m1c"]:
-    """The Hessian of the penalty, with what makes that of the biases regular.
-
-    A shift of all biases changes no softmax, and its gradient is zero: any curvature along it will
-    do. Without biases their weights are one, and their steps zero.
+def _of_penalty(risk: SubsetRisk, W: Float[Array, "n c c"]) -> Float[Array, "m1c m1c"]:
+    """The Hessian of the penalty, with what makes that of the biases regular. Without biases their
+    weights are one, and their steps zero.
     """
     m = risk.features.shape[1]
-    of_bias = jnp.zeros((c, c), risk.ridge.dtype)
+    c = W.shape[1]
+    of_bias = jnp.zeros((c, c), W.dtype)
     if not risk.bias:
-        of_bias = jnp.eye(c, dtype=of_bias.dtype)
+        of_bias = jnp.eye(c, dtype=W.dtype)
     elif risk.loss.has_free_shift:
-        of_bias = jnp.full_like(of_bias, jnp.sum(risk.loss.weights) / c**2)
+        of_bias = jnp.full_like(of_bias, curvature_of_shift(W) / c)
     of_weights = jnp.diag(jnp.full(m * c, risk.ridge))
     return jax.scipy.linalg.block_diag(of_weights, of_bias)
+
+
+def curvature_of_shift(W: Float[Array, "n c c"]) -> Float[Array, ""]:
+    """What stands for the curvature of a softmax along a shift of all biases, along which gradients
+    are zero, so that any would do: the mean of the others, which keeps the Hessian well conditioned
+    also where all points are nearly certain.
+    """
+    return positive_or_one(jnp.einsum("ncc->", W) / W.shape[1])
