@@ -123,9 +123,10 @@ class SubsetFit(eqx.Module):
         W = self.loss.hessian(self.values(x))
         solve = partial(_solved, stopped((self, W)))
         apply = partial(_applied, self, W)
-        return lax.custom_linear_solve(
+        step = lax.custom_linear_solve(
             apply, -self.gradient(x), lambda _, r: solve(r), symmetric=True
         )
+        return self.loss.balanced(step)
 
 
 def _applied(
@@ -136,8 +137,7 @@ def _applied(
     product = fit.stacked(change, v[:-1], v[-1:])
     if not (fit.bias and fit.loss.has_free_shift):
         return product
-    shift = jnp.mean(v[-1]) * curvature_of_shift(W)
-    return product.at[-1].add(shift)
+    return product.at[-1].add(matmul(curvature_of_shift(W), v[-1]))
 
 
 def _solved(of_stopped: tuple[SubsetFit, Array], r: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:

@@ -8,6 +8,7 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float
 
 from kernax.core.factors import CholeskyFactor, cholesky_factor
@@ -42,6 +43,10 @@ class AbstractClassLoss(eqx.Module):
     @abc.abstractmethod
     def hessian(self, f: Float[Array, "n c"]) -> Float[Array, "n c c"]:
         """Its second derivative, one block for each point."""
+
+    def balanced(self, x: Float[Array, "m c"]) -> Float[Array, "m c"]:
+        """Rows that sum to zero, as they do at the minimum, where a shift changes no loss."""
+        return x - jnp.mean(x, 1, keepdims=True) if self.has_free_shift else x
 
 
 class SignLoss(AbstractClassLoss):
@@ -148,7 +153,7 @@ class SubsetRisk(AbstractConvexProblem):
         return Quadratic.of(self, self.loss.hessian(self.function(point)))
 
     def correction(self, point):
-        return -self.quadratic(point).solve(self._gradient(point))
+        return self.loss.balanced(-self.quadratic(point).solve(self._gradient(point)))
 
     def correction_to_differentiate(self, point):
         return jnp.full_like(point.x, jnp.nan)  # it is the coefficients a that are differentiated
@@ -184,10 +189,7 @@ class SubsetRisk(AbstractConvexProblem):
         return Misfit(abs(self._gradient(point)), size, rounding)
 
     def settled(self, point):
-        if not self.loss.has_free_shift:
-            return point.x
-        # At the minimum rows sum to zero; what is left are the rounding errors of many steps.
-        return point.x - jnp.mean(point.x, 1, keepdims=True)
+        return self.loss.balanced(point.x)  # of the rounding errors of many steps
 
     def objective(self, point):
         square = jnp.sum(point.x[:-1] ** 2)
@@ -269,14 +271,18 @@ def _of_penalty(risk: SubsetRisk, W: Float[Array, "n c c"]) -> Float[Array, "m1c
     if not risk.bias:
         of_bias = jnp.eye(c, dtype=W.dtype)
     elif risk.loss.has_free_shift:
-        of_bias = jnp.full_like(of_bias, curvature_of_shift(W) / c)
+        of_bias = curvature_of_shift(W)
     of_weights = jnp.diag(jnp.full(m * c, risk.ridge))
     return jax.scipy.linalg.block_diag(of_weights, of_bias)
 
 
-def curvature_of_shift(W: Float[Array, "n c c"]) -> Float[Array, ""]:
+def curvature_of_shift(W: Float[Array, "n c c"]) -> Float[Array, "c c"]:
     """What stands for the curvature of a softmax along a shift of all biases, along which gradients
-    are zero, so that any would do: the mean of the others, which keeps the Hessian well conditioned
-    also where all points are nearly certain.
+    are zero: some for the bias of one class, whose step is then zero.
+
+    It is the class whose curvature is largest: another one's, which may be tiny where hardly a
+    point is of that class, would be lost beside it.
     """
-    return positive_or_one(jnp.einsum("ncc->", W) / W.shape[1])
+    of_classes = jnp.einsum("ncc->c", lax.stop_gradient(W))
+    is_largest = jnp.arange(len(of_classes)) == jnp.argmax(of_classes)
+    return jnp.diag(jnp.where(is_largest, positive_or_one(of_classes), 0))
