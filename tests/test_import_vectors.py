@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, X64, assert_close, check_derivatives, needs_x64
+from conftest import DTYPE, TOLERANCE, X64, assert_close, check_derivatives, needs_x64, real_data
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
@@ -409,3 +409,57 @@ def test_numbers_of_any_kind_are_one_program():
             1,
         )
     assert len(traces) == 1
+
+
+def test_a_machine_comes_back_from_a_file(tmp_path, fit):
+    kernax.save(tmp_path / "machine", fit.value)
+    again = kernax.load(tmp_path / "machine")
+    np.testing.assert_array_equal(again.indices, fit.value.indices)
+    assert again.probability(X[0]) == fit.value.probability(X[0])
+
+
+# Lengthscales as Raetsch et al. chose them; C and ridge are chosen on the first split, of which a
+# half is held out.
+CHOICES = {
+    "banana": (0.5**0.5, (0.03, 0.1, 0.3), (1.0, 10.0, 100.0)),
+    "waveform": (10.0**0.5, (0.3, 1.0, 3.0), (0.3, 1.0, 3.0)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.optimised
+@needs_x64
+@pytest.mark.parametrize("name", CHOICES)
+def test_on_real_data_it_is_as_good_as_an_svm_with_half_the_vectors(name):
+    """Mean over ten splits, in per cent of errors, and vectors. Measured: banana 10.6 and 28 (SVM
+    10.7 and 102), waveform 9.9 and 54 (SVM 9.9 and 159).
+    """
+    data = real_data(name)
+    lengthscale, ridges, prices = CHOICES[name]
+    kernel = kernax.RBF(lengthscale)
+
+    def importing(X, y, ridge):
+        value = kernax.import_vector_machine(kernel, X, y, ridge).value
+        return value.function, int(value.count)
+
+    def supporting(X, y, C):
+        f = kernax.svm(kernel, X, y, C).value
+        return f, int(np.sum(np.asarray(f.coefficients) != 0))
+
+    def figures(learn, number, kept, held_out):
+        f, vectors = learn(data["X"][kept], data["y"][kept], number)
+        wrong = np.sign(f.values(data["X"][held_out])) != data["y"][held_out]
+        return 100 * np.mean(wrong), vectors
+
+    def over_splits(learn, numbers):
+        first = data["train_idx"][0]
+        half = first[::2], first[1::2]
+        number = min(numbers, key=lambda number: figures(learn, number, *half)[0])
+        splits = zip(data["train_idx"], data["test_idx"])
+        return np.mean([figures(learn, number, *split) for split in splits], 0)
+
+    error, vectors = over_splits(importing, ridges)
+    error_of_svm, of_svm = over_splits(supporting, prices)
+    print(name, error, vectors, error_of_svm, of_svm)
+    assert error <= error_of_svm + 1
+    assert vectors < of_svm / 2

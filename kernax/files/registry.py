@@ -14,6 +14,7 @@ from kernax.kernels import KERNELS, features, texts, trees
 from kernax.kernels import draws as kernel_draws
 from kernax.kernels.nonstationary import SineBasis
 from kernax.scale import random_features
+from kernax.sparse.import_vectors import ImportVectors
 from kernax.supervised.discriminant import Discriminant
 from kernax.unsupervised.canonical_correlations import CanonicalPairs
 from kernax.unsupervised.kernel_kmeans import KernelClusters
@@ -120,7 +121,7 @@ def own_classes() -> dict[str, type]:
         if inspect.isclass(cls) and issubclass(cls, eqx.Module) and cls.__module__ == room.__name__
     )
     own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
-    own += [ApproximatePosterior, Logistic, Poisson]
+    own += [ApproximatePosterior, ImportVectors, Logistic, Poisson]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
     return {cls.__name__: cls for cls in own}
 

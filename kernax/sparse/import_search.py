@@ -1,5 +1,7 @@
 """Which points a kernel logistic regression takes as its vectors, one after another."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,7 @@ from kernax.core.numerics import chosen, eps_of, matmul, positive_or_one
 from kernax.core.operators import AbstractGram
 from kernax.core.sharding import for_loop, while_loop
 from kernax.core.solution import RESULTS
-from kernax.sparse.subset_risk import AbstractClassLoss, Centre, SubsetRisk
+from kernax.sparse.subset_risk import AbstractClassLoss, Centre, Quadratic, SubsetRisk
 
 
 class Subset(eqx.Module):
@@ -94,16 +96,18 @@ class ImportSearch(eqx.Module):
     def _start(self) -> Subset:
         """The fit of the bias alone."""
         n, c = self.loss.y.shape
+        zeros = partial(jnp.zeros_like, self.ridge)
+        no = jnp.array(False)
         nothing = Subset(
             places=jnp.zeros(self.most, jnp.int32),
             count=jnp.zeros((), jnp.int32),
-            features=jnp.zeros_like(self.ridge, shape=(n, self.most)),
+            features=zeros(shape=(n, self.most)),
             left=self.gram.diagonal(),
-            x=jnp.zeros_like(self.ridge, shape=(self.most + 1, c)),
-            objectives=jnp.zeros_like(self.ridge, shape=self.most + 1),
-            exhausted=jnp.array(False),
-            capped=jnp.array(False),
-            finite=jnp.array(True),
+            x=zeros(shape=(self.most + 1, c)),
+            objectives=zeros(shape=self.most + 1),
+            exhausted=no,
+            capped=no,
+            finite=~no,
         )
         return self._fitted(nothing)
 
@@ -165,29 +169,37 @@ class ImportSearch(eqx.Module):
         """By how much one Newton step with a point more would lower the objective, to second
         order; zero for points that are no candidates.
         """
-        n = len(now.left)
         risk = self._risk(now)
         point = risk.start()
-        G = self.loss.gradient(risk.function(point))
+        gradient = self.loss.gradient(risk.function(point))
         quadratic = risk.quadratic(point)
 
         def of_block(places: Int[Array, " k"]) -> Float[Array, " k"]:
-            # With the weights at hand at their minimum, the gradient is that of the new weight v
-            # alone, phi.G. The bordered system
-            #     [H    h] [d]     [   0 ]
-            #     [h^T  s] [v] = - [phi.G],   h = B^T W phi,  s = phi.W phi + ridge,
-            # is v = -(s - h^T H^-1 h)^-1 phi.G, and lowers the risk by half of -v.(phi.G): one
-            # factorisation of H for all candidates, and O(n m + m^2) operations for each.
             phi = self._centre().apply(self._beyond(now, places).T).T
-            ridge = self.ridge * jnp.eye(G.shape[1], dtype=G.dtype)
-            squares = quadratic.squares(phi) + ridge[None]
-            return jax.vmap(_half_quotient, (0, 0, None))(matmul(phi, G), squares, self.ridge)
+            return self._gains_of(phi, gradient, quadratic)
 
-        blocks = -(-n // self.block)
         # The last block repeats the last point.
+        n = len(now.left)
+        blocks = -(-n // self.block)
         places = jnp.minimum(jnp.arange(blocks * self.block, dtype=jnp.int32), n - 1)
         gains = lax.map(of_block, places.reshape(blocks, self.block)).ravel()[:n]
         return jnp.where(self._is_candidate(now), gains, 0)
+
+    def _gains_of(
+        self, phi: Float[Array, "k n"], gradient: Float[Array, "n c"], quadratic: Quadratic
+    ) -> Float[Array, " k"]:
+        """Those of further features. With the weights at hand at their minimum, the gradient is
+        that of the new weight v alone, phi.G. The bordered system
+
+            [H    h] [d]     [   0 ]
+            [h^T  s] [v] = - [phi.G],   h = B^T W phi,  s = phi.W phi + ridge,
+
+        has the solution `v = -(s - h^T H^-1 h)^-1 phi.G`, which lowers the risk by half of
+        -v.(phi.G): one factorisation of H for all candidates, and O(n m + m^2) operations for each.
+        """
+        ridge = self.ridge * jnp.eye(gradient.shape[1], dtype=phi.dtype)
+        squares = quadratic.squares(phi) + ridge[None]
+        return jax.vmap(_half_quotient, (0, 0, None))(matmul(phi, gradient), squares, self.ridge)
 
     def _is_member(self, now: Subset) -> Bool[Array, " n"]:
         """Which of all points are in the subset."""

@@ -27,7 +27,7 @@ from kernax.core.solution import (
 )
 from kernax.core.task import Task, check_task
 from kernax.core.weights import AbstractWeights
-from kernax.sparse.import_search import ImportSearch
+from kernax.sparse.import_search import ImportSearch, Subset
 from kernax.sparse.subset_fit import SubsetFit
 from kernax.sparse.subset_risk import AbstractClassLoss, SignLoss, SoftmaxLoss
 
@@ -80,8 +80,8 @@ def import_vector_machine(
     block_size: int | None = None,
     throw: bool = True,
 ) -> Solution[ImportVectors]:
-    """Minimises `sum_i w_i log(1 + exp(-y_i f(x_i))) + ridge/2 a.K_SS a`, `f = sum_S a_s k(., x_s)
-    + b`, over a and b, for a subset S that grows by one point at a time.
+    """Minimises `sum_i w_i log(1 + exp(-y_i f(x_i))) + ridge/2 a.K_SS a`, `f(x) = sum_s a_s k(x,
+    x_s) + b`, over a and b, for a subset S of the points that grows by one at a time.
 
     Added is the point with which one Newton step lowers the objective most, to second order; then
     a and b are at their minimum over the new subset. It ends where `window` points have changed the
@@ -155,28 +155,40 @@ def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
     search = ImportSearch(gram, *stopped((loss, ridge, rtol)), bias, window, block, max_vectors)
     subset = search.run()
     fit = SubsetFit.of(task, subset, loss, ridge, bias)
-    x = fit.minimum()
     residual = stopped(fit).residual(subset.objective)
+    result = _ending(subset, residual, _is_known(gram, loss, ridge))
+    x = fit.minimum()
+    stats = _stats(subset) | {
+        "objective": fit.objective(x, subset.objective),
+        "residual": residual,
+    }
+    value = _machine(task, subset, void_unless_known(x, result))
+    return Solution(value, result, stats | task.figures(gram))
+
+
+def _ending(subset: Subset, residual: Float[Array, ""], known: Array) -> Any:
+    """How it ended, a word of `RESULTS`."""
     endings = (
-        (~_is_known(gram, loss, ridge) | ~subset.finite, RESULTS.nonfinite),
+        (~known | ~subset.finite, RESULTS.nonfinite),
         (~(residual <= 4 * eps_of(residual) ** 0.5), RESULTS.inaccurate),
         (subset.capped, RESULTS.max_steps_reached),
     )
-    result = first_that_holds(endings, RESULTS.successful)
-    coefficients, b = (x[:-1, 0], x[-1, 0]) if task.y.ndim == 1 else (x[:-1], x[-1])
-    coefficients, b = void_unless_known((coefficients, b), result)
+    return first_that_holds(endings, RESULTS.successful)
+
+
+def _machine(task: Task, subset: Subset, x: Float[Array, "m1 c"]) -> ImportVectors:
+    """The function with these coefficients above the bias."""
+    x = x[:, 0] if task.y.ndim == 1 else x
     vectors = jax.tree.map(lambda leaf: leaf[subset.places], task.X)
-    function = KernelExpansion(task.kernel, vectors, coefficients, b)
-    places = jnp.where(subset.is_chosen, subset.places, -1)
-    value = ImportVectors(function, places, subset.count)
-    later = jnp.arange(max_vectors + 1, dtype=jnp.int32) > subset.count
-    stats = {
-        "vectors": subset.count,
-        "objective": fit.objective(x, subset.objective),
-        "objectives": jnp.where(later, subset.objective, subset.objectives),
-        "residual": residual,
-    }
-    return Solution(value, result, stats | task.figures(gram))
+    function = KernelExpansion(task.kernel, vectors, x[:-1], x[-1])
+    return ImportVectors(function, jnp.where(subset.is_chosen, subset.places, -1), subset.count)
+
+
+def _stats(subset: Subset) -> dict[str, Array]:
+    """The number of vectors and the objectives, the last one repeated."""
+    places = jnp.arange(len(subset.objectives), dtype=jnp.int32)
+    objectives = jnp.where(places > subset.count, subset.objective, subset.objectives)
+    return {"vectors": subset.count, "objectives": objectives}
 
 
 _AT_ONCE = 2**22  # numbers of the kernel's rows of candidates that are held at one time
