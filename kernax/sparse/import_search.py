@@ -175,7 +175,8 @@ class ImportSearch(eqx.Module):
         quadratic = risk.quadratic(point)
 
         def of_block(places: Int[Array, " k"]) -> Float[Array, " k"]:
-            phi = self._centre().apply(self._beyond(now, places).T).T
+            phi = self._beyond(now, places)
+            phi = phi - self._centre().means(phi.T)[:, None]
             return self._gains_of(phi, gradient, quadratic)
 
         # The last block repeats the last point.

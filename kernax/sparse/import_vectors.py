@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
+from kernax.core.batching import one_by_one
 from kernax.core.boundary import as_targets
 from kernax.core.expansion import KernelExpansion
 from kernax.core.intervals import NONNEGATIVE, POSITIVE
@@ -153,7 +154,7 @@ def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
     gram = stopped(task.gram())
     block = _candidates_together(task)
     search = ImportSearch(gram, *stopped((loss, ridge, rtol)), bias, window, block, max_vectors)
-    subset = search.run()
+    subset = one_by_one(ImportSearch.run, search)  # each of a batch stops when it is done
     fit = SubsetFit.of(task, subset, loss, ridge, bias)
     residual = stopped(fit).residual(subset.objective)
     result = _ending(subset, residual, _is_known(gram, loss, ridge))
@@ -191,14 +192,11 @@ def _stats(subset: Subset) -> dict[str, Array]:
     return {"vectors": subset.count, "objectives": objectives}
 
 
-_AT_ONCE = 2**22  # numbers of the kernel's rows of candidates that are held at one time
-
-
 def _candidates_together(task: Task) -> int:
-    """How many candidates are looked at in one product."""
+    """How many candidates are looked at in one product: few next to n, for which K is held."""
     if task.layout.block_size is not None:
         return min(task.layout.block_size, task.n)
-    return min(task.n, max(1, _AT_ONCE // task.n))
+    return min(task.n, max(64, task.n // 8))
 
 
 def _is_known(gram: AbstractGram, loss: AbstractClassLoss, ridge: Float[Array, ""]) -> Array:
