@@ -12,6 +12,9 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
 import kernax
+from kernax.core.intervals import NONNEGATIVE, POSITIVE
+from kernax.core.task import check_task
+from kernax.sparse.import_vectors import _import_vector_machine
 
 N = 40
 MOST = 12
@@ -390,7 +393,7 @@ def test_a_batch_of_data_sets_is_a_loop_over_them():
 
 
 def test_numbers_of_any_kind_are_one_program():
-    compiled = kernax.sparse.import_vectors._import_vector_machine.__wrapped__
+    compiled = _import_vector_machine.__wrapped__
     traces = []
 
     def counted(*args):
@@ -398,12 +401,12 @@ def test_numbers_of_any_kind_are_one_program():
         return compiled(*args)
 
     once = eqx.filter_jit(counted)
-    task = kernax.core.task.check_task("import_vector_machine", RBF, X, y, None)
+    task = check_task("import_vector_machine", RBF, X, y, None)
     for ridge in (1.0, 2, np.float64(3.0), jnp.asarray(2.0)):
         once(
             task,
-            task.scalar(ridge, "ridge", kernax.core.intervals.POSITIVE),
-            task.scalar(1e-2, "rtol", kernax.core.intervals.NONNEGATIVE),
+            task.scalar(ridge, "ridge", POSITIVE),
+            task.scalar(1e-2, "rtol", NONNEGATIVE),
             True,
             MOST,
             1,

@@ -153,8 +153,8 @@ def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
     loss = of_labels(task.columns, task.weights.values)
     gram = stopped(task.gram())
     block = _candidates_together(task)
-    search = ImportSearch(gram, *stopped((loss, ridge, rtol)), bias, window, block, max_vectors)
-    subset = one_by_one(ImportSearch.run, search)  # each of a batch stops when it is done
+    search = ImportSearch(gram, loss, ridge, rtol, bias, window, block, max_vectors)
+    subset = one_by_one(ImportSearch.run, stopped(search))  # each of a batch stops when it is done
     fit = SubsetFit.of(task, subset, loss, ridge, bias)
     residual = stopped(fit).residual(subset.objective)
     result = _ending(subset, residual, _is_known(gram, loss, ridge))

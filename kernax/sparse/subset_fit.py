@@ -58,8 +58,9 @@ class SubsetFit(eqx.Module):
         centre = Centre.of(loss, bias)
         F = centre.apply(subset.features)
         m = centre.means(subset.features)
-        fit = SubsetFit(K, K_SS, loss, ridge, *stopped((F, m, subset.factor(), subset.x)), bias)
-        return eqx.tree_at(lambda fit: fit.end, fit, stopped(fit.coefficients(subset.x)))
+        F, m, L, x = stopped((F, m, subset.factor(), subset.x))
+        fit = SubsetFit(K, K_SS, loss, ridge, F, m, L, x, bias)
+        return eqx.tree_at(lambda fit: fit.end, fit, stopped(fit.coefficients(x)))
 
     def coefficients(self, x: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
         """`a = L^-T u` above `b = b' - m.u`, of weights u of the centred features above b'."""
