@@ -222,6 +222,12 @@ SLOW = {
     ),
 }
 SLOW |= {
+    "import vectors": lambda w: kernax.import_vector_machine(
+        RBF, X, Y, 0.3, weights=w, rtol=0.0, max_vectors=N
+    ).value.function.values(X),
+    "import vectors of classes": lambda w: kernax.import_vector_machine(
+        RBF, X, CLASSES, 0.3, weights=w, rtol=0.0, max_vectors=N, block_size=4
+    ).value.function.values(X),
     "components": components,
     "correlations": correlated,
     "discriminant": lambda w: (

@@ -76,6 +76,10 @@ def process(kernel, X):
     return kernax.condition(kernax.GaussianProcess(kernel), X, y, 0.3, throw=False).value.mean
 
 
+def vectors(kernel, X):
+    return kernax.import_vector_machine(kernel, X, y, 0.5, rtol=1e-2, throw=False).value.function
+
+
 def components(kernel, X):
     f = kernax.kernel_pca(kernel, X, 2, throw=False).value.function
     return lambda x: f(x)[0] - 0.5 * f(x)[1]
@@ -122,7 +126,7 @@ def _latent_mean(verb):
 LEARNERS = {
     learn.__name__: learn
     for learn in (
-        *(ridge, logistic, machine, process),
+        *(ridge, logistic, machine, process, vectors),
         *(components, clusters, stream, recursive, adaptive),
     )
 } | {

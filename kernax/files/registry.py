@@ -28,6 +28,7 @@ from kernax.online import (
     winnow,
 )
 from kernax.scale import random_features
+from kernax.sparse.import_vectors import ImportVectors
 from kernax.supervised.discriminant import Discriminant
 from kernax.unsupervised.canonical_correlations import CanonicalPairs
 from kernax.unsupervised.kernel_kmeans import KernelClusters
@@ -138,7 +139,7 @@ def own_classes() -> dict[str, type]:
         if inspect.isclass(cls) and issubclass(cls, eqx.Module) and cls.__module__ == room.__name__
     )
     own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
-    own += [ApproximatePosterior]
+    own += [ApproximatePosterior, ImportVectors]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
     own += [Subsample]
     return {cls.__name__: cls for cls in own}

@@ -418,6 +418,28 @@ def kernel_kmeans(problem, kernel, points, form):
     )
 
 
+def import_vectors(problem, kernel, points, form, target):
+    solution = kernax.import_vector_machine(
+        kernel,
+        points,
+        problem[target],
+        problem["ridge"],
+        weights=_weights(problem, form),
+        bias=form.bias,
+        max_vectors=form.n,
+        rtol=0.0,
+        throw=False,
+    )
+    f = solution.value.function
+    return _outcome(
+        solution,
+        coefficients=f.coefficients,
+        bias=f.bias,
+        places=solution.value.places,
+        objective=solution.stats["objective"],
+    )
+
+
 def empirical_features(problem, kernel, points, form):
     return _silent(root=kernax.empirical_features(kernel, points).coefficients)
 
@@ -512,6 +534,8 @@ LEARNERS: dict[str, Callable] = {
     "kernel_cca": kernel_cca,
     "kernel_discriminant": kernel_discriminant,
     "kernel_kmeans": kernel_kmeans,
+    "import_vector_machine": partial(import_vectors, target="signs"),
+    "import_vector_machine of classes": partial(import_vectors, target="classes"),
     "maximum_mean_discrepancy": maximum_mean_discrepancy,
     "hsic": hsic,
     "herding": herding,

@@ -19,6 +19,7 @@ import pytest
 import referees
 import samples
 import streams
+import vectors
 from conftest import X64
 from learners import LEARNERS, VALUES
 from problems import FORMS, STRUCTURES, Form, draw, drawn
@@ -37,6 +38,7 @@ REFEREES = (
     | components.REFEREES
     | samples.REFEREES
     | streams.REFEREES
+    | vectors.REFEREES
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.optimised, pytest.mark.filterwarnings("ignore")]
