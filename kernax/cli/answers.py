@@ -11,6 +11,7 @@ from kernax.core.losses import Bernoulli, Poisson
 from kernax.gp.classes import CategoricalPosterior
 from kernax.preparation import (
     GP,
+    IVM,
     LOGISTIC,
     RIDGE,
     SVM,
@@ -27,6 +28,7 @@ _WORDS = {
     RIDGE: "kernel ridge regression",
     LOGISTIC: "kernel logistic regression",
     SVM: "support vector machine",
+    IVM: "import vector machine",
 }
 _INFERENCES = {
     Inference.LAPLACE: "Laplace's approximation",
@@ -98,8 +100,8 @@ def _ends(name: str, ends: tuple[np.ndarray, np.ndarray]) -> dict[str, np.ndarra
 def _of_classes(predictor: Classifier, points: PyTree) -> dict[str, np.ndarray]:
     """The class of each point, with probabilities or decision values.
 
-    Logistic regression and a process give a probability for each class, a support vector machine a
-    decision value for each; of two classes only that of the second.
+    A support vector machine gives a decision value for each class, of two classes only for the
+    second; all others give probabilities.
     """
     values = predictor.values(points)
     decided = {predictor.inputs.target: predictor.decide(values)}
@@ -131,13 +133,14 @@ def summary(predictor: Predictor) -> tuple[str, ...]:
 
 
 def _summary_of_classes(predictor: Classifier) -> tuple[str, ...]:
-    """Lines on the classes, the penalty, and the support vectors."""
+    """Lines on the classes, the penalty, and the vectors."""
     classes = f"classes {', '.join(map(repr, predictor.classes))}"
     if predictor.kind == GP:
         return classes, _summary_of_process(predictor)
     if predictor.kind == LOGISTIC:
         return classes, f"ridge {predictor.penalty:.6g}"
-    return classes, f"C {predictor.penalty:.6g}", support_vectors(predictor)
+    name = "C" if predictor.kind == SVM else "ridge"
+    return classes, f"{name} {predictor.penalty:.6g}", vectors(predictor)
 
 
 def _summary_of_process(predictor: Classifier | CountRegressor) -> str:
@@ -159,7 +162,9 @@ def _means(posterior: Any) -> str:
     return ", ".join(f"{mean:.6g}" for mean in np.atleast_1d(function.bias))
 
 
-def support_vectors(predictor: Classifier) -> str:
-    """How many of the rows that a machine was fitted to are support vectors."""
+def vectors(predictor: Classifier) -> str:
+    """How many of the rows that a machine was fitted to it stands on."""
     support = predictor.support
-    return f"{support.sum()} of {len(support)} rows are support vectors"
+    if predictor.kind == SVM:
+        return f"{support.sum()} of {len(support)} rows are support vectors"
+    return f"{support.sum()} rows are import vectors"

@@ -95,7 +95,8 @@ def fit(
     from the log loss on folds, by gradients through the fit: first a common
     lengthscale, then one per column. Folds that had no part in it decide which
     is saved, or whether the kernel stays as written. With two input columns
-    the picture shows the regions of the classes.
+    the picture shows the regions of the classes. --model ivm learns as logistic
+    regression does, and then keeps few of the rows, its import vectors.
 
     A Gaussian process tells classes apart with --model gp: two by --likelihood
     bernoulli or probit, several by the softmax of a process for each. It

@@ -5,10 +5,10 @@ import dataclasses
 from kernax.cli.job import Split, split_classes, split_counts, split_numbers
 from kernax.cli.table import Column, Table, as_number
 from kernax.cli.target import why_classes
-from kernax.preparation import GP, LOGISTIC, SVM, Tokens
+from kernax.preparation import GP, IVM, LOGISTIC, SVM, Tokens
 from kernax.selection.latent import Inference, Likelihood
 
-_CLASSIFIERS = (LOGISTIC, SVM)
+_CLASSIFIERS = (LOGISTIC, SVM, IVM)
 
 
 @dataclasses.dataclass(frozen=True)

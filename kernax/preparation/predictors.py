@@ -27,10 +27,12 @@ RIDGE = "ridge"
 GP = "gp"
 LOGISTIC = "logistic"
 SVM = "svm"
+IVM = "ivm"
 _REGRESSIONS = {RIDGE: KernelExpansion, GP: GaussianProcess}
 _CLASSIFIERS = {
     LOGISTIC: KernelExpansion,
     SVM: KernelExpansion,
+    IVM: KernelExpansion,
     GP: ApproximatePosterior | CategoricalPosterior,
 }
 _COUNTS = {GP: ApproximatePosterior}
@@ -144,9 +146,10 @@ class Classifier:
     """A function whose values decide between classes, and the names of the classes in order.
 
     It has one value for two classes, and one for each of several. `penalty` is the ridge of a
-    logistic regression (`LOGISTIC`), or the C of a support vector machine (`SVM`). A process (`GP`)
-    has none, but an `inference`: how its posterior was found. Raises ValueError for a model that
-    is not of the class for `kind`, or has another number of values.
+    logistic regression, on all points (`LOGISTIC`) or on few (`IVM`), or the C of a support vector
+    machine (`SVM`). A process (`GP`) has none, but an `inference`: how its posterior was found.
+    Raises ValueError for a model that is not of the class for `kind`, or has another number of
+    values.
     """
 
     inputs: Inputs
@@ -175,7 +178,7 @@ class Classifier:
 
     @property
     def support(self) -> Bool[np.ndarray, " n"]:
-        """Whether each row that it was fitted to has a coefficient that is not zero."""
+        """Whether each point of the function has a coefficient that is not zero."""
         assert isinstance(self.model, KernelExpansion)
         coefficients = np.asarray(self.model.coefficients)
         return np.any(coefficients.reshape(len(coefficients), -1) != 0, 1)
@@ -203,7 +206,7 @@ class Classifier:
         return np.array(self.classes)[places]
 
     def log_probabilities(self, values: Float[np.ndarray, "n *c"]) -> Float[np.ndarray, "n c"]:
-        """Log probabilities of all classes for values of a logistic regression or a process."""
+        """Log probabilities of all classes for values of any classifier but `SVM`."""
         odds = np.stack([np.zeros_like(values), values], 1) if values.ndim == 1 else values
         return odds - np.logaddexp.reduce(odds, 1, keepdims=True)
 
