@@ -128,7 +128,7 @@ def test_three_classes_are_told_apart_and_have_a_column_each(tmp_path, rng, mode
     assert "AUC" not in result.stdout
     assert accuracies(result.stdout, model)[2] >= 0.9
     rows = list(csv.DictReader(io.StringIO(run("predict", file, data).stdout)))
-    sign = "p" if model == "logistic" else "f"
+    sign = "f" if model == "svm" else "p"
     figures = np.array(
         [[float(row[f"{sign}({name})"]) for name in ("x", "y, or so", "z")] for row in rows]
     )
