@@ -146,7 +146,8 @@ class _Reader:
         for field, value in _given_fields(name, node):
             if field in values:
                 raise ValueError(f"{name} is given its {field} twice")
-            values[field] = self.argument(value, f"{name}'s {field}", field in _PER_COLUMN)
+            what = f"{name}'s {field}"
+            values[field] = self.argument(value, what, field in _PER_COLUMN)
         return values
 
     def normalised(self, node: ast.Call, depth: int) -> AbstractKernel:

@@ -94,7 +94,8 @@ def _process(predictor: Regressor, parts: Split) -> "Axes":
 
 def _picture_of_classes(predictor: Classifier, parts: Split) -> "Axes":
     """Regions of two inputs; otherwise probabilities or decision values of the held-out rows."""
-    if len(parts.inputs.columns) == 2 and not parts.inputs.text:
+    is_plane = len(parts.inputs.columns) == 2 and not parts.inputs.text
+    if is_plane:
         return _regions(predictor, parts)
     values = predictor.values(parts.X_held_out)
     if predictor.kind == SVM:

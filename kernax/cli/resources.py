@@ -130,7 +130,8 @@ def _remove_oldest(folder: Path) -> None:
     """Removes the oldest files, until the others are small enough together."""
     files = {path: path.stat() for path in folder.iterdir()}
     total = sum(status.st_size for status in files.values())
-    for path, status in sorted(files.items(), key=lambda file: file[1].st_mtime):
+    by_age = sorted(files.items(), key=lambda file: file[1].st_mtime)
+    for path, status in by_age:
         if total <= _LARGEST:
             return
         path.unlink(missing_ok=True)
@@ -144,5 +145,6 @@ def _cache_home() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches"
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        given = os.environ.get("LOCALAPPDATA")
+        return Path(given or Path.home() / "AppData" / "Local")
     return Path.home() / ".cache"

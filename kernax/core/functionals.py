@@ -234,7 +234,8 @@ def _(kernel: OfFunctionals, X: PyTree) -> None:
     if isinstance(X, Functionals):
         if X.has_derivatives:
             check_smooth(kernel.kernel)
-        X = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), X.nodes)
+        all_nodes = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
+        X = jax.tree.map(all_nodes, X.nodes)
     check_points(kernel.kernel, X)
 
 

@@ -119,7 +119,8 @@ def _orthogonal(Q: Float[Array, "n m"], block: Float[Array, "n b"]) -> Float[Arr
     for _ in range(2):
         size = jnp.max(jnp.abs(block), 0, keepdims=True)
         block = block / positive_or_one(size)
-        left = block - matmul(Q, matmul(Q.T, block))
+        along = matmul(Q.T, block)
+        left = block - matmul(Q, along)
         block, _ = jnp.linalg.qr(left)
     return block
 

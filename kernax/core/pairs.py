@@ -72,7 +72,8 @@ def _matrix(
         K = all_pairs(kernel, X, Z)
     else:
         row = jax.checkpoint(lambda x: jax.vmap(lambda z: kernel(x, z))(Z))
-        K = lax.map(row, X, batch_size=max(1, at_once // m))
+        rows_at_once = max(1, at_once // m)
+        K = lax.map(row, X, batch_size=rows_at_once)
     _check_scalar(kernel, K)
     return K
 

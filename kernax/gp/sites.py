@@ -300,7 +300,8 @@ def _slopes_point_by_point(function: Callable, arguments: tuple[Array, ...]) -> 
     def along(place: int) -> Array:
         tangents = [jnp.zeros_like(argument) for argument in arguments]
         tangents[place] = jnp.ones_like(arguments[place])
-        return jax.jvp(function, arguments, tuple(tangents))[1]
+        _, slopes = jax.jvp(function, arguments, tuple(tangents))
+        return slopes
 
     return [along(place) for place in range(len(arguments))]
 

@@ -225,7 +225,8 @@ def _values_on(f: Callable, grid: tuple[np.ndarray, np.ndarray], classes: int) -
 def _paint(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], values: np.ndarray) -> None:
     """Regions in the colours of the classes, and lines between them."""
     if values.ndim == 2:
-        _tint(ax, grid, (values > 0).astype(int), 2)
+        of_points = (values > 0).astype(int)
+        _tint(ax, grid, of_points, 2)
         ax.contour(*grid, values, levels=[0.0], colors=[INK], linewidths=1.3)
         return
     count = values.shape[-1]

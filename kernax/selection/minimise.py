@@ -121,9 +121,8 @@ class Problem(eqx.Module):
         bounded = {}
         for path, value in zip(sorted(self.origin), theta):
             reach = self._reach(path)
-            low = self.origin[path] - reach
-            high = self.origin[path] + reach
-            bounded[path] = jnp.clip(value, low, high)
+            origin = self.origin[path]
+            bounded[path] = jnp.clip(value, origin - reach, origin + reach)
         return self.rebuild(bounded)
 
     def runaways(self, theta: list[Array]) -> dict[str, Array]:

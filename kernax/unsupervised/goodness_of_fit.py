@@ -56,7 +56,8 @@ def stein_discrepancy(
             f"weights must add up to more than one, as numbers of points, but add up to "
             f"{np.sum(np.asarray(w)):g}: for shares take the norm of mean_embedding"
         )
-    return _stein_discrepancy(gram_of_prepared(*with_scores(stein, X)), w)
+    K = gram_of_prepared(*with_scores(stein, X))
+    return _stein_discrepancy(K, w)
 
 
 def goodness_of_fit_test(
