@@ -95,11 +95,7 @@ class Functionals(eqx.Module):
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), *_alike(self, other))
 
     def __mul__(self, scale: ArrayLike) -> "Functionals":
-        if not eqx.is_array_like(scale) or np.shape(scale) not in ((), self.weights.shape[:-1]):
-            raise ValueError(
-                "functionals are scaled by a number, or by one for each of them, but came "
-                f"{np.shape(scale)}"
-            )
+        _check_scale(scale, self.weights.shape[:-1])
         factors = jnp.asarray(scale, self.weights.dtype)
         ones = lambda leaf: (1,) * (leaf.ndim - factors.ndim)
         scaled = lambda leaf: leaf * factors.reshape(*factors.shape, *ones(leaf))
@@ -128,6 +124,15 @@ def _alike(F: Functionals, G: Functionals) -> tuple[Functionals, Functionals]:
     if not (F.has_derivatives or G.has_derivatives):
         return F, G
     return _with_directions(F), _with_directions(G)
+
+
+def _check_scale(scale: ArrayLike, shape: tuple[int, ...]) -> None:
+    """Raises ValueError unless it is a number, or one for each functional."""
+    if not eqx.is_array_like(scale) or np.shape(scale) not in ((), shape):
+        raise ValueError(
+            "functionals are scaled by a number, or by one for each of them, but came "
+            f"{np.shape(scale)}"
+        )
 
 
 def _with_directions(F: Functionals) -> Functionals:

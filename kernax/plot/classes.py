@@ -208,10 +208,16 @@ def _edges_around_zero(values: np.ndarray, bins: int) -> np.ndarray:
     return width * np.arange(first, last + 0.5)
 
 
+def _at_every_point(f: Callable, grid: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """All outputs of f on a grid: (rows, columns, outputs)."""
+    points = jnp.asarray(np.stack(np.meshgrid(*grid), -1).reshape(-1, 2))
+    values = np.asarray(jax.lax.map(f, points, batch_size=1000))
+    return values.reshape(_GRID, _GRID, -1)
+
+
 def _values_on(f: Callable, grid: tuple[np.ndarray, np.ndarray], classes: int) -> np.ndarray:
     """f at every point of a grid: (rows, columns), or (rows, columns, classes)."""
-    points = jnp.asarray(np.stack(np.meshgrid(*grid), -1).reshape(-1, 2))
-    values = np.asarray(jax.lax.map(f, points, batch_size=1000)).reshape(_GRID, _GRID, -1)
+    values = _at_every_point(f, grid)
     if values.shape[-1] == 1 and classes == 2:
         return values[..., 0]
     if values.shape[-1] != classes or classes < 2:

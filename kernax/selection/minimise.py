@@ -122,7 +122,9 @@ class Problem(eqx.Module):
         for path, value in zip(sorted(self.origin), theta):
             reach = self._reach(path)
             origin = self.origin[path]
-            bounded[path] = jnp.clip(value, origin - reach, origin + reach)
+            low = origin - reach
+            high = origin + reach
+            bounded[path] = jnp.clip(value, low, high)
         return self.rebuild(bounded)
 
     def runaways(self, theta: list[Array]) -> dict[str, Array]:
@@ -267,6 +269,11 @@ def check_task(loss: Any, optimiser: Any, steps: Any, args: Any, trainable: Any)
         raise ValueError(
             f"optimiser must be one of optax, such as optax.adam(0.1), called, but is {optimiser!r}"
         )
+    _check_args(args, trainable)
+
+
+def _check_args(args: Any, trainable: Any) -> None:
+    """Raises ValueError for what is no tuple of arguments, or no choice of parameters."""
     if not isinstance(args, tuple):
         raise ValueError(
             "args must be a tuple of what loss takes after the model, but is of type "
