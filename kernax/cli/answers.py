@@ -137,9 +137,10 @@ def _summary_of_classes(predictor: Classifier) -> tuple[str, ...]:
     classes = f"classes {', '.join(map(repr, predictor.classes))}"
     if predictor.kind == GP:
         return classes, _summary_of_process(predictor)
+    penalty = f"{predictor.penalty:.6g}"
     if predictor.kind == LOGISTIC:
-        return classes, f"ridge {predictor.penalty:.6g}"
-    return classes, f"C {predictor.penalty:.6g}", support_vectors(predictor)
+        return classes, f"ridge {penalty}"
+    return classes, f"C {penalty}", support_vectors(predictor)
 
 
 def _summary_of_process(predictor: Classifier | CountRegressor) -> str:

@@ -147,7 +147,8 @@ class _Reader:
             if field in values:
                 raise ValueError(f"{name} is given its {field} twice")
             what = f"{name}'s {field}"
-            values[field] = self.argument(value, what, field in _PER_COLUMN)
+            per_column = field in _PER_COLUMN
+            values[field] = self.argument(value, what, per_column)
         return values
 
     def normalised(self, node: ast.Call, depth: int) -> AbstractKernel:

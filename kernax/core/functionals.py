@@ -116,7 +116,8 @@ def _term(function: Callable, node: PyTree, weight: Array, direction: PyTree) ->
         return weight * function(node)
     value, slope = eqx.filter_jvp(function, (node,), (direction,))
     # A function that is constant has no slope at all.
-    return weight * value if slope is None else weight * value + slope
+    of_value = weight * value
+    return of_value if slope is None else of_value + slope
 
 
 def _alike(F: Functionals, G: Functionals) -> tuple[Functionals, Functionals]:

@@ -180,7 +180,8 @@ def log_prior(model: PyTree, priors: Priors) -> Float[Array, ""]:
     for entry, prior in chosen:
         prior = cast(prior, entry.value.dtype)
         _check_prior(prior, entry)
-        total += jnp.sum(prior.log_density(entry.value)).astype(dtype)
+        log_density = prior.log_density(entry.value)
+        total += jnp.sum(log_density).astype(dtype)
     return total
 
 

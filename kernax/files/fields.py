@@ -36,8 +36,9 @@ def _check_field(field: dataclasses.Field, value: Any, where: str) -> None:
             f"{where} must be of type {_shown(field.type)}, but is {str(value)[:60]!r}"
         )
     _check_interval(field.metadata.get("role"), value, where)
-    if field.metadata.get("static") and "converter" in field.metadata:
-        field.metadata["converter"](value)  # raises, as the constructor would
+    convert = field.metadata.get("converter")
+    if field.metadata.get("static") and convert is not None:
+        convert(value)  # raises, as the constructor would
 
 
 def _check_interval(interval: Any, value: Any, where: str) -> None:

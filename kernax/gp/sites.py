@@ -304,7 +304,7 @@ def _slopes_point_by_point(function: Callable, arguments: tuple[Array, ...]) -> 
     """
 
     def along(place: int) -> Array:
-        tangents = [jnp.zeros_like(argument) for argument in arguments]
+        tangents = list(map(jnp.zeros_like, arguments))
         tangents[place] = jnp.ones_like(arguments[place])
         _, slopes = jax.jvp(function, arguments, tuple(tangents))
         return slopes

@@ -65,8 +65,10 @@ def random_fourier_features(
         check_count(value, name)
     check_key(key)
     # All parts in one dtype.
-    kernel, _, _ = prepare_stacks(kernel, jnp.zeros((1, dim), dtype_of(kernel)))
-    return FeatureMap(FourierFeatures(*_frequencies(kernel, count, dim, key)))
+    one_point = jnp.zeros((1, dim), dtype_of(kernel))
+    kernel, _, _ = prepare_stacks(kernel, one_point)
+    frequencies, weights = _frequencies(kernel, count, dim, key)
+    return FeatureMap(FourierFeatures(frequencies, weights))
 
 
 def _frequencies(kernel: Any, count: int, dim: int, key: Array) -> tuple[Array, Array]:

@@ -133,7 +133,8 @@ class Problem(eqx.Module):
         for path, value in zip(sorted(self.origin), theta):
             reach = self._reach(path)
             distance = abs(value - self.origin[path])
-            stopped[path] = jnp.any(distance >= reach)
+            at_bound = distance >= reach
+            stopped[path] = jnp.any(at_bound)
         return stopped
 
     def _reach(self, path: str) -> float:
