@@ -48,10 +48,11 @@ class SteinKernel(AbstractKernel):
         """`grad log p(x)`."""
         x = as_point(x)
         value, pulled_back = jax.vjp(self.log_density, x)
-        if jnp.shape(value) != () or not jnp.issubdtype(jnp.result_type(value), jnp.floating):
+        dtype = jnp.result_type(value)
+        if jnp.shape(value) != () or not jnp.issubdtype(dtype, jnp.floating):
             raise ValueError(
                 "log_density must return a scalar, log p(x) of one point x, but returns "
-                f"{jnp.result_type(value)} of shape {jnp.shape(value)}"
+                f"{dtype} of shape {jnp.shape(value)}"
             )
         return pulled_back(jnp.ones_like(value))[0]
 
