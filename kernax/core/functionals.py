@@ -127,7 +127,7 @@ def _alike(F: Functionals, G: Functionals) -> tuple[Functionals, Functionals]:
     return _with_directions(F), _with_directions(G)
 
 
-def _check_scale(scale: ArrayLike, shape: tuple[int, ...]) -> None:
+def _check_scale(scale: Any, shape: tuple[int, ...]) -> None:
     """Raises ValueError unless it is a number, or one for each functional."""
     if not eqx.is_array_like(scale) or np.shape(scale) not in ((), shape):
         raise ValueError(

@@ -188,7 +188,7 @@ def log_prior(model: PyTree, priors: Priors) -> Float[Array, ""]:
 Chosen = list[tuple[Entry, Any]]  # what stands there for a prior is checked later
 
 
-def _chosen(priors: Priors, entries: list[Entry]) -> Chosen:
+def _chosen(priors: Any, entries: list[Entry]) -> Chosen:
     """The parameters that have a prior. Raises ValueError if there are none."""
     chosen = _of_function(priors, entries) if callable(priors) else _of_ends(priors, entries)
     if not chosen:
