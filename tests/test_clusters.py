@@ -260,6 +260,7 @@ def test_a_graph_has_no_negative_edges():
     assert traced(jnp.abs(K)) == kernax.RESULTS.successful
 
 
+@needs_x64
 @pytest.mark.parametrize("rounding", ["kmeans", "discrete"])
 def test_parts_of_one_point_repeated_are_said_to_coincide(rounding):
     with pytest.warns(ClusterWarning, match="spectral_clustering: only . of 3 clusters differ"):
@@ -268,6 +269,7 @@ def test_parts_of_one_point_repeated_are_said_to_coincide(rounding):
         )
 
 
+@needs_x64
 def test_a_matrix_that_is_not_finite_is_no_success():
     K = jnp.eye(4).at[1, 2].set(jnp.nan).at[2, 1].set(jnp.nan)
     for verb in (kernax.kernel_kmeans, kernax.spectral_clustering):

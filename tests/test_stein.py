@@ -260,6 +260,7 @@ def test_points_where_the_density_is_zero_or_unknown_raise_though_its_derivative
             stein_discrepancy(RBF, X, log_density)
 
 
+@needs_x64
 def test_a_score_that_is_not_finite_raises():
     with pytest.raises(NonFiniteError):
         stein_discrepancy(RBF, X, lambda x: jnp.sum(jnp.sqrt(x - 5)))
