@@ -246,6 +246,35 @@ def test_clusters_refuse_what_makes_no_sense():
 
 
 @needs_x64
+def test_points_of_weight_zero_have_no_part_in_a_discrete_rounding(rng):
+    X = np.concatenate([rng.normal(size=(15, 2)) + centre for centre in ([0, 0], [2, 0], [0, 2])])
+    far = rng.normal(size=(30, 2)) * 3
+    cut = lambda X, w: kernax.spectral_clustering(
+        kernax.RBF(), X, 3, key=jax.random.key(1), weights=w, rounding="discrete", starts=30
+    )
+    alone = cut(X, np.ones(45))
+    beside = cut(np.concatenate([X, far]), np.repeat([1.0, 0.0], [45, 30]))
+    assert beside.stats["objective"] == pytest.approx(alone.stats["objective"], rel=1e-9)
+    np.testing.assert_array_equal(beside.value.labels[:45], alone.value.labels)
+
+
+@needs_x64
+def test_no_point_goes_to_a_cluster_without_weight():
+    """Which a batch of weights may have, whose numbers of points are not known."""
+    X = np.array([[0.0], [1.0], [2.0], [3.0]])
+
+    def fit(w):
+        found = kernax.kernel_kmeans(
+            kernax.RBF(), X, 3, key=jax.random.key(0), weights=w, throw=False
+        )
+        return found.value.assign(jnp.array([50.0])), found.stats["distinct"], found.value.labels
+
+    far, distinct, labels = jax.jit(jax.vmap(fit))(jnp.array([[1.0, 1.0, 0.0, 0.0]]))
+    assert distinct[0] == 2
+    assert far[0] in labels[0][:2]
+
+
+@needs_x64
 def test_a_graph_has_no_negative_edges():
     """Degrees would be negative, and an objective of any size a success."""
     K = np.array([[1.0, 0.5, -0.2], [0.5, 1.0, 0.4], [-0.2, 0.4, 1.0]])

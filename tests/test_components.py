@@ -422,6 +422,25 @@ def test_discriminants_refuse_one_class_and_no_ridge():
 
 
 @needs_x64
+def test_classes_that_coincide_have_no_separation():
+    for X in (np.ones((6, 2)), np.repeat([[0.0, 1.0]], 6, 0)):
+        found = kernax.kernel_discriminant(kernax.RBF(), X, np.array([1.0, -1] * 3), 0.1)
+        assert found.value.separations == 0
+        assert found.stats["rank"] == 0
+
+
+@pytest.mark.parametrize("columns", [1, 5])
+def test_products_find_the_components_of_few_distinct_points(columns, rng):
+    """The Krylov space is exhausted before its basis is full."""
+    X = np.eye(6, dtype=DTYPE)[rng.integers(0, 6, 150)][:, :columns]
+    by_products = kernax.kernel_pca(kernax.RBF(), X, 2, truncated=True)
+    by_all = kernax.kernel_pca(kernax.RBF(), X, 2, truncated=False)
+    np.testing.assert_allclose(
+        by_products.value.variances, by_all.value.variances, rtol=1e-4, atol=1e-6
+    )
+
+
+@needs_x64
 def test_points_whose_kernel_overflows_are_refused_by_all_three():
     wide = np.full((3, 1), 1e200) * np.arange(1, 4)[:, None]
     y = np.array([1.0, -1.0, 1.0])

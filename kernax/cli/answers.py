@@ -14,6 +14,7 @@ from kernax.preparation import (
     IVM,
     LOGISTIC,
     RIDGE,
+    RVM,
     SVM,
     Classifier,
     CountRegressor,
@@ -29,6 +30,7 @@ _WORDS = {
     LOGISTIC: "kernel logistic regression",
     SVM: "support vector machine",
     IVM: "import vector machine",
+    RVM: "relevance vector machine",
 }
 _INFERENCES = {
     Inference.LAPLACE: "Laplace's approximation",
@@ -129,9 +131,9 @@ def summary(predictor: Predictor) -> tuple[str, ...]:
         return title, *_summary_of_classes(predictor)
     if isinstance(predictor, CountRegressor):
         return title, _summary_of_process(predictor)
-    noise = "noise variance" if predictor.kind == GP else "ridge"
-    size = f"{noise} {predictor.noise:.6g}"
-    return title, f"{size}, for a target of mean 0 and variance 1"
+    noise = "ridge" if predictor.kind == RIDGE else "noise variance"
+    size = f"{noise} {predictor.noise:.6g}, for a target of mean 0 and variance 1"
+    return (title, size, relevant(predictor)) if predictor.kind == RVM else (title, size)
 
 
 def _summary_of_classes(predictor: Classifier) -> tuple[str, ...]:
@@ -139,6 +141,8 @@ def _summary_of_classes(predictor: Classifier) -> tuple[str, ...]:
     classes = f"classes {', '.join(map(repr, predictor.classes))}"
     if predictor.kind == GP:
         return classes, _summary_of_process(predictor)
+    if predictor.kind == RVM:
+        return classes, vectors(predictor)
     penalty = f"{predictor.penalty:.6g}"
     if predictor.kind == LOGISTIC:
         return classes, f"ridge {penalty}"
@@ -171,4 +175,10 @@ def vectors(predictor: Classifier) -> str:
     support = predictor.support
     if predictor.kind == SVM:
         return f"{support.sum()} of {len(support)} rows are support vectors"
-    return f"{support.sum()} rows are import vectors"
+    name = "import" if predictor.kind == IVM else "relevance"
+    return f"{support.sum()} rows are {name} vectors"
+
+
+def relevant(predictor: Regressor) -> str:
+    """How many of the rows that a machine was fitted to it stands on."""
+    return f"{int(predictor.model.count)} rows are relevance vectors"

@@ -99,6 +99,9 @@ def fit(
     the picture shows the regions of the classes. --model ivm learns as logistic
     regression does, and then keeps few of the rows, its import vectors.
 
+    --model rvm learns a kernel of numbers as a process does, of classes as
+    logistic regression does, and then keeps few rows, its relevance vectors.
+
     A Gaussian process tells classes apart with --model gp: two by --likelihood
     bernoulli or probit, several by the softmax of a process for each. It
     predicts counts with --likelihood poisson or negative-binomial, which is for

@@ -15,10 +15,12 @@ from kernax.cli.naming import parameter_rows
 from kernax.cli.plan import Plan
 from kernax.cli.table import quoted
 from kernax.core.expansion import KernelExpansion
+from kernax.core.likelihoods import Categorical
+from kernax.core.losses import Bernoulli
 from kernax.core.model import Model
 from kernax.errors import NonFiniteError
 from kernax.metrics import accuracy, area_under_curve, log_loss
-from kernax.preparation import GP, IVM, SVM, Classifier, columns_of_classes
+from kernax.preparation import GP, IVM, RVM, SVM, Classifier, columns_of_classes
 from kernax.selection.classification import (
     MachineModel,
     fitted,
@@ -29,8 +31,9 @@ from kernax.selection.latent import LatentModel, Posterior, most_rows, posterior
 from kernax.selection.rows import first_of_each, rows_of
 from kernax.selection.stages import LEAST_OF_A_CLASS, MOST_ROWS
 from kernax.sparse.import_vectors import import_vector_machine
+from kernax.sparse.relevance import relevance_vector_machine
 
-_MOST_VECTORS = 300  # of an import vector machine
+_MOST_VECTORS = 300  # import vectors
 
 _Learned = Model | MachineModel | LatentModel
 
@@ -80,7 +83,7 @@ def _last_remarks(
     plan: Plan, parts: Split, written: Classifier, learned: Classifier
 ) -> tuple[str, ...]:
     """Of a machine the number of its vectors, of a process the evidence."""
-    if plan.model in (SVM, IVM):
+    if plan.model in (SVM, IVM, RVM):
         return (vectors(learned),)
     before = written.model
     after = learned.model
@@ -131,24 +134,33 @@ def _classifier(model: _Learned, parts: Split, kind: str) -> Classifier:
         posterior = posterior_of(model, parts.X, jnp.asarray(_targets(parts))).value
         return Classifier(parts.inputs, GP, posterior, None, parts.classes, str(model.inference))
     Y = columns_of_classes(parts.y, parts.classes)
-    if kind == IVM:
-        function = _on_few_points(model, parts)
-    else:
+    if kind == RVM:
+        return Classifier(parts.inputs, RVM, _on_relevant(model, parts), None, parts.classes)
+    if isinstance(model, MachineModel):
         function = fitted(model, parts.X, jnp.asarray(Y)).value
-    penalty = model.C if isinstance(model, MachineModel) else model.ridge
-    return Classifier(parts.inputs, kind, function, float(penalty), parts.classes)
-
-
-def _on_few_points(model: Model, parts: Split) -> KernelExpansion:
-    """The logistic regression on import vectors."""
-    solution = import_vector_machine(
-        model.kernel,
-        jax.tree.map(jnp.asarray, parts.X),
-        jnp.asarray(_targets(parts)),
-        model.ridge,
-        max_vectors=_MOST_VECTORS,
+        return Classifier(parts.inputs, SVM, function, float(model.C), parts.classes)
+    function = (
+        _on_import_vectors(model, parts)
+        if kind == IVM
+        else fitted(model, parts.X, jnp.asarray(Y)).value
     )
-    return solution.value.function
+    return Classifier(parts.inputs, kind, function, float(model.ridge), parts.classes)
+
+
+def _on_import_vectors(model: Model, parts: Split) -> KernelExpansion:
+    """The logistic regression on few of the rows."""
+    X = jax.tree.map(jnp.asarray, parts.X)
+    y = jnp.asarray(_targets(parts))
+    machine = import_vector_machine(model.kernel, X, y, model.ridge, max_vectors=_MOST_VECTORS)
+    return machine.value.function
+
+
+def _on_relevant(model: _Learned, parts: Split) -> KernelExpansion:
+    """The most probable weights of a relevance vector machine."""
+    X = jax.tree.map(jnp.asarray, parts.X)
+    y = jnp.asarray(_targets(parts))
+    likelihood = Bernoulli() if y.ndim == 1 else Categorical()
+    return relevance_vector_machine(model.kernel, X, y, likelihood=likelihood).value.function
 
 
 def _measures(parts: Split, model: str) -> tuple[str, ...]:

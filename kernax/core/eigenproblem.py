@@ -377,7 +377,8 @@ def _inverse_root_jvp(primals, tangents):
     roots = _inverse_roots(jnp.diagonal(primals[0]))
     a = roots[:, None]
     b = roots[None, :]
-    slope = -((a * b) ** 2) / positive_or_one(a + b)
+    product = a * b
+    slope = -product * (product / positive_or_one(a + b))  # whose square may be no float
     return jnp.diag(roots), slope * tangents[0]
 
 

@@ -22,17 +22,20 @@ from kernax.gp.process import GaussianProcess
 from kernax.preparation.counts import quantile_of_counts
 from kernax.preparation.inputs import Inputs, inputs_from_notes
 from kernax.preparation.standards import Standards
+from kernax.sparse.relevance_vectors import RelevanceVectors
 
 RIDGE = "ridge"
 GP = "gp"
 LOGISTIC = "logistic"
 SVM = "svm"
 IVM = "ivm"
-_REGRESSIONS = {RIDGE: KernelExpansion, GP: GaussianProcess}
+RVM = "rvm"
+_REGRESSIONS = {RIDGE: KernelExpansion, GP: GaussianProcess, RVM: RelevanceVectors}
 _CLASSIFIERS = {
     LOGISTIC: KernelExpansion,
     SVM: KernelExpansion,
     IVM: KernelExpansion,
+    RVM: KernelExpansion,
     GP: ApproximatePosterior | CategoricalPosterior,
 }
 _COUNTS = {GP: ApproximatePosterior}
@@ -43,10 +46,11 @@ _STRINGS_AT_ONCE = 20
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Regressor:
-    """A function (`RIDGE`) or a process (`GP`), and the units of its target.
+    """A function (`RIDGE`), a process (`GP`) or a relevance vector machine (`RVM`), and the units
+    of its target.
 
-    `noise` is the noise variance of a process, or the ridge, of the standardised target. Raises
-    ValueError for a model that is not of the class for `kind`.
+    `noise` is the noise variance, or the ridge, of the standardised target. Raises ValueError for a
+    model that is not of the class for `kind`.
     """
 
     inputs: Inputs
@@ -61,16 +65,18 @@ class Regressor:
     @property
     def kernel(self) -> AbstractKernel:
         """The learned kernel: of a process, that of the prior."""
-        return self.model.kernel if self.kind == RIDGE else self.model.covariance.prior
+        if self.kind == GP:
+            return self.model.covariance.prior
+        return self.model.kernel if self.kind == RIDGE else self.model.function.kernel
 
     def at(self, points: PyTree) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"] | None]:
-        """Means (n,), and for a process deviations of a target (n,), in the target's own units.
+        """Means (n,), and deviations of a target (n,), in the target's own units.
 
         Deviations include the noise, and are None for ridge.
         """
         if self.kind == RIDGE:
             return self.target.restored(_by_rows(self.model, points)), None
-        mean = _by_rows(self.model.mean, points)
+        mean = _by_rows(self.model.mean if self.kind == GP else self.model, points)
         variance = _by_rows(self.model.variance, points)
         deviation = np.sqrt(variance + self.noise)
         return self.target.restored(mean), self.target.scale * deviation
@@ -147,7 +153,8 @@ class Classifier:
 
     It has one value for two classes, and one for each of several. `penalty` is the ridge of a
     logistic regression, on all points (`LOGISTIC`) or on few (`IVM`), or the C of a support vector
-    machine (`SVM`). A process (`GP`) has none, but an `inference`: how its posterior was found.
+    machine (`SVM`). A relevance vector machine (`RVM`), here with its most probable weights, has
+    none, nor has a process (`GP`), which has an `inference`: how its posterior was found.
     Raises ValueError for a model that is not of the class for `kind`, or has another number of
     values.
     """
@@ -248,7 +255,8 @@ def _classifier_from_notes(
     classes = tuple(map(str, notes["classes"]))
     if kind == GP:
         return Classifier(inputs, kind, model, None, classes, str(notes["inference"]))
-    return Classifier(inputs, kind, model, float(notes["penalty"]), classes)
+    penalty = notes["penalty"]
+    return Classifier(inputs, kind, model, None if penalty is None else float(penalty), classes)
 
 
 def _by_rows(function: Callable, points: PyTree) -> Any:

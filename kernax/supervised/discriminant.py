@@ -11,7 +11,7 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.intervals import POSITIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_one_hot_of_any_class, as_signs
-from kernax.core.numerics import is_concrete, matmul, positive_or_one, safe_sqrt
+from kernax.core.numerics import is_concrete, matmul, positive_or_one, safe_sqrt, stopped
 from kernax.core.operators import is_finite
 from kernax.core.parameters import data
 from kernax.core.sharding import compiled
@@ -29,8 +29,8 @@ class Discriminant(eqx.Module):
             over the points.
         class_means: of f over the points of each class; inf for a class whose points have no
             weight.
-        separations: the squared distance of the class means over the spread within classes, for
-            each output, descending.
+        separations: for each output, descending, the maximum of the objective, `sum_c w_c (m_c -
+            m)^2` over `sum_i w_i (f(x_i) - m_c(i))^2 + ridge |f|^2`; zero where there is none.
     """
 
     function: KernelExpansion
@@ -179,7 +179,10 @@ class _Separation(AbstractProblem):
         return (M + M.T) / 2
 
     def scale(self):
-        return jnp.zeros((), self.K.dtype)
+        # The diagonal of `S^T K S` before the mean over the classes was taken away.
+        P = self.classes.shares
+        within = jnp.sum(P * self.inner(P), 0)
+        return stopped(jnp.max(self.classes.totals * jnp.abs(within)))
 
     @property
     def _roots(self) -> Float[Array, " classes"]:

@@ -47,7 +47,7 @@ class SpectralClusters(eqx.Module):
         degree: `d(x) = sum_i w_i k(x, x_i)`, or None for the trace.
         memberships: of the points in each cluster: zeros and ones, or probabilities.
         embedding: the points in the space of the eigenvectors, a row each.
-        means: of the clusters there.
+        means: of the clusters there; inf for one without points.
         values: the eigenvalues, descending.
     """
 
@@ -114,8 +114,8 @@ def spectral_clustering(
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
-        A `Solution` whose `value` is `SpectralClusters`. Stats: `components`, into how many parts
-        the graph falls; `relaxation`, the sum of the eigenvalues, and `objective`, what the
+        A `Solution` whose `value` is `SpectralClusters`. Stats: `components`, the number of
+        connected components; `relaxation`, the sum of the eigenvalues, and `objective`, what the
         partition attains of it; `least`, the smallest edge; how many clusters are `distinct`;
         `rank`, `residual`, `steps`. A warning is given where the graph falls into parts:
         eigenvectors then tell the parts apart, and not what is in them; and where clusters
@@ -189,7 +189,9 @@ class _Rounding(eqx.Module):
     def of(self, embedding: Float[Array, "n c"], cloud: Cloud) -> Memberships:
         """The memberships of the rows."""
         if self.discrete:
-            return closest_partition(embedding, self.key, self.starts, self.max_steps)
+            return closest_partition(
+                embedding, cloud.weights, self.key, self.starts, self.max_steps
+            )
         return memberships_of(
             cloud,
             self.key,
@@ -218,10 +220,18 @@ def _spectral_clustering(task, rounding, normalised):
         degree=_without_bias(task, w) if normalised else None,
         memberships=R,
         embedding=embedding,
-        means=matmul(cloud.shares(R).T, embedding),
+        means=_means(cloud, R, embedding),
         values=known.values,
     )
     return Solution(value, result, figures)
+
+
+def _means(
+    cloud: Cloud, R: Float[Array, "n c"], embedding: Float[Array, "n c"]
+) -> Float[Array, "c c"]:
+    """Of the rows of the embedding in each cluster; inf where there are none."""
+    means = matmul(cloud.shares(R).T, embedding)
+    return jnp.where(cloud.present(R)[:, None], means, jnp.inf)
 
 
 def _figures(graph: Graph, known: Eigenvectors, found: Memberships) -> dict[str, Array]:

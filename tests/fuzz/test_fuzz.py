@@ -18,9 +18,9 @@ import processes
 import pytest
 import referees
 import samples
+import sparse
 import streams
 import vectors
-import sparse
 from conftest import X64
 from learners import LEARNERS, VALUES
 from problems import FORMS, STRUCTURES, Form, draw, drawn
