@@ -34,13 +34,19 @@ class Basis(eqx.Module):
         if has_bias:
             functions = jnp.append(jnp.ones_like(K[:, :1]), K, 1)
             present = jnp.append(jnp.array([True]), present)
-        # In units of the largest value, whose square may be no float.
-        sizes = jnp.max(abs(functions), 0, where=weights[:, None] > 0, initial=0)
-        sizes = positive_or_one(stopped(sizes))
-        relative = stopped(functions) / sizes[None, :]
-        norms = jnp.sqrt(matmul(weights, relative**2))
-        scales = sizes * positive_or_one(norms)
-        return Basis(functions / scales[None, :], scales, present & (norms > 0), has_bias)
+        scales, is_zero = _norms(stopped(functions), weights)
+        return Basis(functions / scales[None, :], scales, present & ~is_zero, has_bias)
+
+
+def _norms(
+    functions: Float[Array, "n m"], weights: Float[Array, " n"]
+) -> tuple[Float[Array, " m"], Bool[Array, " m"]]:
+    """The norms, one where a function is zero, and where that is."""
+    # In units of the largest value, whose square may be no float.
+    sizes = jnp.max(abs(functions), 0, where=weights[:, None] > 0, initial=0)
+    sizes = positive_or_one(sizes)
+    norms = jnp.sqrt(matmul(weights, (functions / sizes[None, :]) ** 2))
+    return sizes * positive_or_one(norms), ~(norms > 0)
 
 
 class Slots(eqx.Module):

@@ -115,11 +115,15 @@ def _left(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " u
     """The left-hand sides: M of the mode, M of the precisions, and that of the noise."""
     of_mode = slopes(now.design, conditions.observations.residuals(now.f, now.noise)) - now.v
     gamma = 1 - jnp.diagonal(now.P)
-    alpha = jnp.exp(root.log_precisions)
-    of_precisions = gamma - now.v**2 + 2 * (conditions.shape - conditions.rates * alpha)
+    of_precisions = gamma - now.v**2 + _left_of_prior(root, conditions)
     of_precisions = jnp.where(conditions.used, of_precisions, -root.log_precisions)
     of_noise = _left_of_noise(now, root, conditions, jnp.sum(gamma))
     return jnp.concatenate([of_mode, of_precisions, of_noise[None]])
+
+
+def _left_of_prior(root: Root, conditions: Conditions) -> Float[Array, " M"]:
+    """What the hyperprior adds to the conditions of the precisions."""
+    return 2 * (conditions.shape - conditions.rates * jnp.exp(root.log_precisions))
 
 
 def _left_of_noise(
@@ -158,14 +162,19 @@ def _derivative_of_precisions(
     """The derivative of the conditions of the precisions."""
     used = conditions.used[:, None]
     in_mode = _through_curvatures(now, conditions) - 2 * jnp.diag(now.v)
-    rates = 2 * conditions.rates * jnp.exp(root.log_precisions)
-    in_precisions = now.P**2 - jnp.diag(jnp.diagonal(now.P) + now.v**2 + rates)
+    in_precisions = now.P**2 - jnp.diag(_own_terms(now, root, conditions))
     identity = jnp.eye(len(now.v), dtype=now.v.dtype)
     return [
         jnp.where(used, in_mode, 0),
         jnp.where(used, in_precisions, -identity),
         jnp.where(used, -through_noise[:, None], 0),
     ]
+
+
+def _own_terms(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " M"]:
+    """What a precision adds to the derivative of its own condition."""
+    rates = 2 * conditions.rates * jnp.exp(root.log_precisions)
+    return jnp.diagonal(now.P) + now.v**2 + rates
 
 
 def _through_curvatures(now: _Figures, conditions: Conditions) -> Float[Array, "M M"]:

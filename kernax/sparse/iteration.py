@@ -11,7 +11,6 @@ from kernax.core.numerics import eps_of
 from kernax.core.parameters import check_count, nonnegative
 from kernax.core.sharding import while_loop
 from kernax.sparse.basis import Slots, curved
-from kernax.sparse.observations import posterior
 from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Problem
 
 
@@ -68,32 +67,29 @@ class _Round(eqx.Module):
 
     @staticmethod
     def first(problem: Problem) -> "_Round":
-        """All functions, whose priors together are of the size of the targets."""
-        c = problem.observations.outputs
-        numbers = jnp.arange(len(problem.basis.scales) * c, dtype=jnp.int32)
-        used = problem.basis.allowed[numbers // c]
+        """The machine of all functions."""
         noise = problem.noise.variance
-        size = problem.observations.size()
-        precision = jnp.full(used.shape, len(numbers) / size, noise.dtype)
-        slots = Slots(
-            numbers // c,
-            numbers % c,
-            used,
-            jnp.where(used, precision, 1),
-            jnp.zeros_like(precision),
-        )
-        return _Round(slots, noise, jnp.full_like(noise, jnp.inf), jnp.zeros((), jnp.int32))
+        never = jnp.full_like(noise, jnp.inf)
+        return _Round(_all_functions(problem), noise, never, jnp.zeros((), jnp.int32))
+
+
+def _all_functions(problem: Problem) -> Slots:
+    """All functions, whose priors together are of the size of the targets."""
+    c = problem.observations.outputs
+    numbers = jnp.arange(len(problem.basis.scales) * c, dtype=jnp.int32)
+    used = problem.basis.allowed[numbers // c]
+    precision = len(numbers) / problem.observations.size()
+    precisions = jnp.where(used, precision, 1)
+    return Slots(numbers // c, numbers % c, used, precisions, jnp.zeros_like(precisions))
 
 
 def _renewed(problem: Problem, least: float, now: _Round) -> _Round:
     """A step."""
     slots = now.slots
-    design = slots.design(problem.basis, problem.observations.outputs)
-    start = slots.weights * jnp.sqrt(slots.precisions)
-    whitened = design * slots.deviations[None, None, :]
-    fit = posterior(problem.observations, whitened, start, now.noise)
+    fit = problem.posterior(slots, now.noise)
     gamma = jnp.maximum(fit.determined, 0)
     ratio = _ratio_of_precisions(problem, slots, fit.mode, gamma)
+    design = problem.design(slots)
     curvature = jnp.sum(design * curved(fit.curvatures, design), (0, 1))
     used = slots.used & (curvature > least * slots.precisions * ratio)
     determined = jnp.sum(jnp.where(slots.used, gamma, 0))

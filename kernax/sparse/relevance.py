@@ -236,21 +236,26 @@ def _noise_of(
 def _converged(problem: Problem, choice: Choice) -> tuple[Root, Conditions, Float[Array, ""]]:
     """The solution of the conditions near what a solver chose, with its derivative."""
     slots = choice.slots
-    noise = problem.noise
-    log_given = jnp.log(choice.noise if noise.learned else noise.variance)
-    conditions = Conditions(
-        design=slots.design(problem.basis, problem.observations.outputs),
-        used=slots.used,
-        observations=problem.observations,
-        log_noise=log_given,
-        learns_noise=jnp.array(noise.learned) & (choice.noise > noise.least),
-        shape=problem.shape,
-        rates=problem.rates[slots.column],
-    )
+    conditions = _conditions_of(problem, choice)
     log_precisions = jnp.where(slots.used, jnp.log(slots.precisions), 0)
     start = Root(slots.weights, log_precisions, jnp.log(choice.noise))
     root, left = root_near(start, conditions)
     return root, conditions, left
+
+
+def _conditions_of(problem: Problem, choice: Choice) -> Conditions:
+    """The conditions of the functions that a solver chose."""
+    slots = choice.slots
+    noise = problem.noise
+    return Conditions(
+        design=problem.design(slots),
+        used=slots.used,
+        observations=problem.observations,
+        log_noise=jnp.log(choice.noise if noise.learned else noise.variance),
+        learns_noise=jnp.array(noise.learned) & (choice.noise > noise.least),
+        shape=problem.shape,
+        rates=problem.rates[slots.column],
+    )
 
 
 def _fit_of(

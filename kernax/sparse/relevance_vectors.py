@@ -123,11 +123,17 @@ class RelevanceVectors(eqx.Module):
         return _covariance_at(self, x)
 
 
-@compiled
-def _covariance_at(machine, x):
+def _functions_at(machine: RelevanceVectors, x: PyTree) -> Float[Array, " T"]:
+    """The values of the functions of all places; 0 where not used."""
     kernel = machine.function.kernel
     row = jax.vmap(lambda point: kernel(x, point))(machine.function.points)
-    row = jnp.where(machine.places == -1, 1, jnp.where(machine.places >= 0, row, 0))
+    row = jnp.where(machine.places == -1, 1, row)
+    return jnp.where(machine.places == -2, 0, row)
+
+
+@compiled
+def _covariance_at(machine, x):
+    row = _functions_at(machine, x)
     outputs = machine.function.bias.size
     by_output = jax.nn.one_hot(machine.outputs, outputs, dtype=row.dtype).T * row[None, :]
     covariance = matmul(by_output, matmul(machine.covariance, by_output.T))

@@ -1,10 +1,5 @@
 """Fast maximisation of the evidence: functions are added, estimated again and deleted one by one
 (Tipping & Faul 2003).
-
-As a function of one precision alone the log evidence is, up to a constant, `l(alpha) = (log alpha -
-log(alpha + s) + q^2 / (alpha + s)) / 2` (eq. 18), s and q the sparsity and the quality of the
-function without itself. It has its maximum at `s^2 / (q^2 - s)` if `q^2 > s`, else at infinity,
-where the function is not in the model (eqs. 20 and 21).
 """
 
 from functools import partial
@@ -17,8 +12,9 @@ from kernax.core.numerics import chosen, eps_of, matmul, positive_or_one
 from kernax.core.parameters import check_count
 from kernax.core.sharding import while_loop
 from kernax.sparse.basis import Slots, curved, values
-from kernax.sparse.observations import Numbers, Posterior, posterior
+from kernax.sparse.observations import Numbers, Posterior
 from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Problem
+from kernax.sparse.steps import Action, Outlook, best_action
 
 
 class SequentialEvidence(AbstractRelevanceSolver):
@@ -84,51 +80,6 @@ class _Sweep(eqx.Module):
         return _Sweep(slots, noise, zero, jnp.array(False), jnp.zeros_like(noise))
 
 
-class Outlook(eqx.Module):
-    """What the evidence depends on, while noise and curvatures stay.
-
-    Attributes:
-        slots: the functions taken.
-        covariance: Sigma, of their weights.
-        products: `Phi^T B J`, the second derivatives of the losses between all m c candidates and
-            the functions taken.
-        sparsity, quality: `S_j = phi_j^T C^-1 phi_j` and `Q_j = phi_j^T C^-1 t` of the candidates
-            (eqs. 22 and 23), C the covariance of the targets.
-        curvatures: B, of the losses at each point.
-        diagonal: `phi_j^T B phi_j`.
-        steps: taken so far.
-    """
-
-    slots: Slots
-    covariance: Float[Array, "M M"]
-    products: Float[Array, "k M"]
-    sparsity: Float[Array, " k"]
-    quality: Float[Array, " k"]
-    curvatures: Float[Array, "n c c"]
-    diagonal: Float[Array, " k"]
-    steps: Int[Array, ""]
-
-
-class Action(eqx.Module):
-    """A step: one function gets another precision.
-
-    Attributes:
-        gain: by how much the log evidence rises.
-        place: of the function among the slots.
-        candidate: its number.
-        is_new: whether it is added.
-        precision: inf where it is deleted.
-        left_out: the gain of the best function for which there is no place.
-    """
-
-    gain: Float[Array, ""]
-    place: Int[Array, ""]
-    candidate: Int[Array, ""]
-    is_new: Bool[Array, ""]
-    precision: Float[Array, ""]
-    left_out: Float[Array, ""]
-
-
 def _swept(problem: Problem, products: Array | None, tol: float, now: _Sweep) -> _Sweep:
     """Steps until the noise is estimated again; of labels one step, as their curvatures change."""
     of_numbers = isinstance(problem.observations, Numbers)
@@ -168,7 +119,7 @@ def _renewed_noise(problem: Problem, now: Outlook, noise: Float[Array, ""]) -> F
     if not problem.noise.learned:
         return noise
     slots = now.slots
-    f = values(slots.design(problem.basis, 1), slots.weights)
+    f = values(problem.design(slots), slots.weights)
     gamma = 1 - slots.precisions * jnp.diagonal(now.covariance)
     determined = jnp.sum(jnp.where(slots.used, gamma, 0))
     return problem.noise.renewed(problem.observations, f, noise, determined)
@@ -178,12 +129,9 @@ def _outlook(problem: Problem, products: Array | None, now: _Sweep) -> Outlook:
     """All figures from the beginning."""
     slots = now.slots
     deviations = slots.deviations
-    design = slots.design(problem.basis, problem.observations.outputs)
-    start = slots.weights * jnp.sqrt(slots.precisions)
-    whitened = design * deviations[None, None, :]
-    fit = posterior(problem.observations, whitened, start, now.noise)
+    fit = problem.posterior(slots, now.noise)
     slots = eqx.tree_at(lambda slots: slots.weights, slots, fit.mode * deviations)
-    of_slots = _second_derivatives(problem, products, slots, design, fit, now.noise)
+    of_slots = _second_derivatives(problem, products, slots, fit, now.noise)
     diagonal = _diagonal(problem, fit.curvatures)
     return Outlook(
         slots=slots,
@@ -215,13 +163,13 @@ def _second_derivatives(
     problem: Problem,
     products: Array | None,
     slots: Slots,
-    design: Float[Array, "n c M"],
     fit: Posterior,
     noise: Float[Array, ""],
 ) -> Float[Array, "k M"]:
     """`Phi^T B J`; 0 where a place is not used."""
     if products is not None:
         return jnp.where(slots.used[None, :], products[:, slots.column] / noise, 0)
+    design = problem.design(slots)
     n, c, size = design.shape
     image = curved(fit.curvatures, design).reshape(n, c * size)
     return matmul(problem.basis.columns.T, image).reshape(-1, size)
@@ -231,105 +179,6 @@ def _diagonal(problem: Problem, curvatures: Float[Array, "n c c"]) -> Float[Arra
     """`phi_j^T B phi_j` of all candidates."""
     own = jnp.diagonal(curvatures, axis1=1, axis2=2)
     return matmul((problem.basis.columns**2).T, own).reshape(-1)
-
-
-class Changes(eqx.Module):
-    """What it gives to set the precision of each function to its best.
-
-    Attributes:
-        gains: by how much the log evidence rises; -inf where that is not to be done.
-        precisions: the best ones; inf without the function.
-    """
-
-    gains: Float[Array, " functions"]
-    precisions: Float[Array, " functions"]
-
-
-def best_action(problem: Problem, now: Outlook) -> Action:
-    """The step with the largest gain; of equal ones that which adds nothing, else the first."""
-    of_taken = _of_taken(now)
-    of_new = _of_new(problem, now)
-    is_full = jnp.all(now.slots.used)
-    best_left = jnp.where(is_full, jnp.max(of_new.gains), 0)
-    gains_of_new = jnp.where(is_full, -jnp.inf, of_new.gains)
-    gains = jnp.append(of_taken.gains, gains_of_new)
-    precisions = jnp.append(of_taken.precisions, of_new.precisions)
-    best = _first_of_largest(gains)
-    return Action(
-        gain=gains[best],
-        precision=precisions[best],
-        left_out=jnp.maximum(best_left, 0),
-        **_numbers_of(problem, now, best),
-    )
-
-
-def _first_of_largest(gains: Float[Array, " functions"]) -> Int[Array, ""]:
-    """The first of those that are the largest up to rounding."""
-    largest = jnp.max(gains)
-    return jnp.argmax(gains >= largest - eps_of(largest) ** 0.5 * abs(largest)).astype(jnp.int32)
-
-
-def _numbers_of(problem: Problem, now: Outlook, best: Int[Array, ""]) -> dict[str, Array]:
-    """The place and the number of a function among those taken, followed by all candidates."""
-    slots = now.slots
-    size = len(slots.used)
-    is_new = best >= size
-    place = jnp.where(is_new, jnp.argmin(slots.used).astype(jnp.int32), best)
-    of_taken = slots.candidates(problem.observations.outputs)[place]
-    candidate = jnp.where(is_new, best - size, of_taken)
-    return {"place": place, "candidate": candidate, "is_new": is_new}
-
-
-def _evidence(s: Array, q: Array, alpha: Array) -> Array:
-    """`l(alpha)`, which is zero at infinity."""
-    return (q**2 / (alpha + s) - jnp.log1p(s / alpha)) / 2
-
-
-def _best(s: Array, q: Array) -> tuple[Array, Array]:
-    """The largest `l`, and its precision, inf where that is zero."""
-    excess = q**2 - s
-    relevant = (excess > 0) & (s > 0)
-    s = jnp.where(relevant, s, 1)
-    excess = jnp.where(relevant, excess, 1)
-    ratio = excess / s
-    best = jnp.where(relevant, (ratio - jnp.log1p(ratio)) / 2, 0)
-    return best, jnp.where(relevant, s * (s / excess), jnp.inf)
-
-
-def _of_taken(now: Outlook) -> Changes:
-    """Of the functions taken.
-
-    Without itself a function has `s = gamma / Sigma_ii` and `q = mu_i / Sigma_ii`.
-    """
-    slots = now.slots
-    variance = positive_or_one(jnp.diagonal(now.covariance))
-    s = jnp.maximum(1 - slots.precisions * variance, 0) / variance
-    q = slots.weights / variance
-    best, precision = _best(s, q)
-    gain = best - _evidence(s, q, slots.precisions)
-    return Changes(jnp.where(slots.used, gain, -jnp.inf), precision)
-
-
-def _of_new(problem: Problem, now: Outlook) -> Changes:
-    """Of the candidates that are not taken."""
-    allowed = jnp.repeat(problem.basis.allowed, problem.observations.outputs)
-    allowed = allowed & _independent(problem, now)
-    gain, precision = _best(jnp.where(allowed, now.sparsity, 1), now.quality)
-    return Changes(jnp.where(allowed, gain, -jnp.inf), precision)
-
-
-def _independent(problem: Problem, now: Outlook) -> Bool[Array, " k"]:
-    """Which candidates are not taken, nor a multiple of one that is."""
-    slots = now.slots
-    numbers = slots.candidates(problem.observations.outputs)
-    eps = eps_of(now.sparsity)
-    taken = jnp.zeros(now.sparsity.shape, bool).at[numbers].max(slots.used)
-    # What is left of a function that the others make up to rounding is rounding itself.
-    is_rounding = now.sparsity <= 1e3 * eps * now.diagonal
-    sizes = positive_or_one(now.diagonal)
-    cosines = now.products**2 / (sizes[:, None] * sizes[numbers][None, :])
-    parallel = jnp.any(cosines > 1 - eps**0.5, 1)
-    return ~(taken | is_rounding | parallel)
 
 
 class _RankOne(eqx.Module):
@@ -343,11 +192,19 @@ class _RankOne(eqx.Module):
     def of(now: Outlook, action: Action) -> "_RankOne":
         i = action.place
         j = action.candidate
-        is_place = now.slots.at(i)
-        given_way = jnp.where(is_place, 1, -matmul(now.covariance, now.products[j]))
-        of_new = _RankOne(given_way, 1 / (action.precision + now.sparsity[j]), now.quality[j])
+        of_new = _RankOne(
+            _given_way(now, action), 1 / (action.precision + now.sparsity[j]), now.quality[j]
+        )
         of_taken = _RankOne(now.covariance[:, i], _change(now, action), now.slots.weights[i])
         return chosen(action.is_new, of_new, of_taken)
+
+    def of_weights(self, weights: Float[Array, " M"]) -> Float[Array, " M"]:
+        """The weights after the step."""
+        return weights + self.c * self.t * self.u
+
+    def added_to(self, covariance: Float[Array, "M M"]) -> Float[Array, "M M"]:
+        """The covariance after the step."""
+        return covariance + self.c * self.u[:, None] * self.u[None, :]
 
 
 def _moved(problem: Problem, products: Array | None, now: Outlook, action: Action) -> Outlook:
@@ -363,18 +220,24 @@ def _moved(problem: Problem, products: Array | None, now: Outlook, action: Actio
     of_slots = jnp.where(action.is_new & is_place[None, :], column[:, None], now.products)
     step = _RankOne.of(now, action)
     p = matmul(of_slots, step.u)
-    deleted = is_place & jnp.isinf(action.precision)
-    covariance = now.covariance + step.c * step.u[:, None] * step.u[None, :]
+    # Rows and columns of a function deleted are zero but for rounding.
+    kept = ~(is_place & jnp.isinf(action.precision))
     return Outlook(
-        slots=_renewed(problem, now.slots, action, now.slots.weights + step.c * step.t * step.u),
-        covariance=jnp.where(deleted[:, None] | deleted[None, :], 0, covariance),
-        products=jnp.where(deleted[None, :], 0, of_slots),
+        slots=_renewed(problem, now.slots, action, step.of_weights(now.slots.weights)),
+        covariance=jnp.where(kept[:, None] & kept[None, :], step.added_to(now.covariance), 0),
+        products=jnp.where(kept[None, :], of_slots, 0),
         sparsity=now.sparsity - step.c * p**2,
         quality=now.quality - step.c * step.t * p,
         curvatures=now.curvatures,
         diagonal=now.diagonal,
         steps=now.steps + 1,
     )
+
+
+def _given_way(now: Outlook, action: Action) -> Float[Array, " M"]:
+    """By what the others give way to a unit weight of a new function, which has 1 itself."""
+    others = -matmul(now.covariance, now.products[action.candidate])
+    return jnp.where(now.slots.at(action.place), 1, others)
 
 
 def _change(now: Outlook, action: Action) -> Float[Array, ""]:

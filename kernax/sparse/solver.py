@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.numerics import eps_of, matmul
 from kernax.sparse.basis import Basis, Slots
-from kernax.sparse.observations import AbstractObservations
+from kernax.sparse.observations import AbstractObservations, Posterior, posterior
 
 
 class Noise(eqx.Module):
@@ -72,6 +72,16 @@ class Problem(eqx.Module):
     shape: Float[Array, ""]
     rates: Float[Array, " m"]
     capacity: int = eqx.field(static=True)
+
+    def design(self, slots: Slots) -> Float[Array, "n c M"]:
+        """The derivative of all values in the weights of the functions taken."""
+        return slots.design(self.basis, self.observations.outputs)
+
+    def posterior(self, slots: Slots, noise: Float[Array, ""]) -> Posterior:
+        """The distribution of the whitened weights of the functions taken."""
+        whitened = self.design(slots) * slots.deviations[None, None, :]
+        start = slots.weights * jnp.sqrt(slots.precisions)
+        return posterior(self.observations, whitened, start, noise)
 
 
 class Choice(eqx.Module):

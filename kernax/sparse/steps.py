@@ -1,0 +1,162 @@
+"""What the evidence depends on, and the single step that raises it most (Tipping & Faul 2003).
+
+As a function of one precision alone the log evidence is, up to a constant, `l(alpha) = (log alpha -
+log(alpha + s) + q^2 / (alpha + s)) / 2` (eq. 18), s and q the sparsity and the quality of the
+function without itself. It has its maximum at `s^2 / (q^2 - s)` if `q^2 > s`, else at infinity,
+where the function is not in the model (eqs. 20 and 21).
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.numerics import eps_of, positive_or_one
+from kernax.sparse.basis import Slots
+from kernax.sparse.solver import Problem
+
+
+class Outlook(eqx.Module):
+    """What the evidence depends on, while noise and curvatures stay.
+
+    Attributes:
+        slots: the functions taken.
+        covariance: Sigma, of their weights.
+        products: `Phi^T B J`, the second derivatives of the losses between all m c candidates and
+            the functions taken.
+        sparsity, quality: `S_j = phi_j^T C^-1 phi_j` and `Q_j = phi_j^T C^-1 t` of the candidates
+            (eqs. 22 and 23), C the covariance of the targets.
+        curvatures: B, of the losses at each point.
+        diagonal: `phi_j^T B phi_j`.
+        steps: taken so far.
+    """
+
+    slots: Slots
+    covariance: Float[Array, "M M"]
+    products: Float[Array, "k M"]
+    sparsity: Float[Array, " k"]
+    quality: Float[Array, " k"]
+    curvatures: Float[Array, "n c c"]
+    diagonal: Float[Array, " k"]
+    steps: Int[Array, ""]
+
+
+class Action(eqx.Module):
+    """A step: one function gets another precision.
+
+    Attributes:
+        gain: by how much the log evidence rises.
+        place: of the function among the slots.
+        candidate: its number.
+        is_new: whether it is added.
+        precision: inf where it is deleted.
+        left_out: the gain of the best function for which there is no place.
+    """
+
+    gain: Float[Array, ""]
+    place: Int[Array, ""]
+    candidate: Int[Array, ""]
+    is_new: Bool[Array, ""]
+    precision: Float[Array, ""]
+    left_out: Float[Array, ""]
+
+
+class Changes(eqx.Module):
+    """What it gives to set the precision of each function to its best.
+
+    Attributes:
+        gains: by how much the log evidence rises; -inf where that is not to be done.
+        precisions: the best ones; inf without the function.
+    """
+
+    gains: Float[Array, " functions"]
+    precisions: Float[Array, " functions"]
+
+
+def best_action(problem: Problem, now: Outlook) -> Action:
+    """The step with the largest gain; of equal ones that which adds nothing, else the first."""
+    of_taken = _of_taken(now)
+    of_new = _of_new(problem, now)
+    is_full = jnp.all(now.slots.used)
+    best_left = jnp.where(is_full, jnp.max(of_new.gains), 0)
+    gains_of_new = jnp.where(is_full, -jnp.inf, of_new.gains)
+    gains = jnp.append(of_taken.gains, gains_of_new)
+    precisions = jnp.append(of_taken.precisions, of_new.precisions)
+    best = _first_of_largest(gains)
+    return Action(
+        gain=gains[best],
+        precision=precisions[best],
+        left_out=jnp.maximum(best_left, 0),
+        **_numbers_of(problem, now, best),
+    )
+
+
+def _first_of_largest(gains: Float[Array, " functions"]) -> Int[Array, ""]:
+    """The first of those that are the largest up to rounding."""
+    largest = jnp.max(gains)
+    return jnp.argmax(gains >= largest - eps_of(largest) ** 0.5 * abs(largest)).astype(jnp.int32)
+
+
+def _numbers_of(problem: Problem, now: Outlook, best: Int[Array, ""]) -> dict[str, Array]:
+    """The place and the number of a function among those taken, followed by all candidates."""
+    slots = now.slots
+    size = len(slots.used)
+    is_new = best >= size
+    place = jnp.where(is_new, jnp.argmin(slots.used).astype(jnp.int32), best)
+    of_taken = slots.candidates(problem.observations.outputs)[place]
+    candidate = jnp.where(is_new, best - size, of_taken)
+    return {"place": place, "candidate": candidate, "is_new": is_new}
+
+
+def _evidence(s: Array, q: Array, alpha: Array) -> Array:
+    """`l(alpha)`, which is zero at infinity."""
+    return (q**2 / (alpha + s) - jnp.log1p(s / alpha)) / 2
+
+
+def _best(s: Array, q: Array) -> tuple[Array, Array]:
+    """The largest `l`, and its precision, inf where that is zero."""
+    excess = q**2 - s
+    relevant = (excess > 0) & (s > 0)
+    s = jnp.where(relevant, s, 1)
+    excess = jnp.where(relevant, excess, 1)
+    ratio = excess / s
+    best = jnp.where(relevant, (ratio - jnp.log1p(ratio)) / 2, 0)
+    return best, jnp.where(relevant, s * (s / excess), jnp.inf)
+
+
+def _of_taken(now: Outlook) -> Changes:
+    """Of the functions taken.
+
+    Without itself a function has `s = gamma / Sigma_ii` and `q = mu_i / Sigma_ii`.
+    """
+    slots = now.slots
+    variance = positive_or_one(jnp.diagonal(now.covariance))
+    s = jnp.maximum(1 - slots.precisions * variance, 0) / variance
+    q = slots.weights / variance
+    best, precision = _best(s, q)
+    gain = best - _evidence(s, q, slots.precisions)
+    return Changes(jnp.where(slots.used, gain, -jnp.inf), precision)
+
+
+def _of_new(problem: Problem, now: Outlook) -> Changes:
+    """Of the candidates that are not taken."""
+    allowed = jnp.repeat(problem.basis.allowed, problem.observations.outputs)
+    allowed = allowed & _independent(problem, now)
+    gain, precision = _best(jnp.where(allowed, now.sparsity, 1), now.quality)
+    return Changes(jnp.where(allowed, gain, -jnp.inf), precision)
+
+
+def _independent(problem: Problem, now: Outlook) -> Bool[Array, " k"]:
+    """Which candidates are not taken, nor a multiple of one that is."""
+    slots = now.slots
+    numbers = slots.candidates(problem.observations.outputs)
+    eps = eps_of(now.sparsity)
+    taken = jnp.zeros(now.sparsity.shape, bool).at[numbers].max(slots.used)
+    # What is left of a function that the others make up to rounding is rounding itself.
+    is_rounding = now.sparsity <= 1e3 * eps * now.diagonal
+    return ~(taken | is_rounding | jnp.any(_cosines(now, numbers) > 1 - eps**0.5, 1))
+
+
+def _cosines(now: Outlook, numbers: Int[Array, " M"]) -> Float[Array, "k M"]:
+    """The squared cosines of the angles between candidates and functions taken."""
+    sizes = positive_or_one(now.diagonal)
+    return now.products**2 / (sizes[:, None] * sizes[numbers][None, :])
