@@ -8,13 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import DTYPE, TOLERANCE, X64, assert_close, check_derivatives, needs_x64, real_data
+from jax import lax
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
 import kernax
 from kernax.core.intervals import NONNEGATIVE, POSITIVE
+from kernax.core.operators import DenseGram
 from kernax.core.task import check_task
+from kernax.sparse import import_search
+from kernax.sparse.import_search import ImportSearch, _widths
 from kernax.sparse.import_vectors import _import_vector_machine
+from kernax.sparse.subset_risk import SignLoss, SoftmaxLoss
 
 N = 40
 MOST = 12
@@ -390,6 +395,70 @@ def test_a_batch_of_data_sets_is_a_loop_over_them():
         alone = learned(stacks[i], labels[i])
         np.testing.assert_array_equal(places[i], alone[0])
         assert_close(values[i], alone[1], TOLERANCE["solve"])
+
+
+def search_of(labels, ridge=RIDGE, most=18):
+    """A search that never settles, in blocks that do not divide n."""
+    columns = jnp.asarray(labels.reshape(N, -1), DTYPE)
+    loss = (SignLoss if labels.ndim == 1 else SoftmaxLoss)(columns, jnp.ones(N, DTYPE))
+    gram = DenseGram(jnp.asarray(K, DTYPE))
+    ridge = jnp.asarray(ridge, DTYPE)
+    return ImportSearch(gram, loss, ridge, jnp.zeros_like(ridge), True, 1, 11, most)
+
+
+def test_products_are_made_with_less_than_twice_the_columns_in_use():
+    assert _widths(1) == [1]
+    assert _widths(8) == [8]
+    assert _widths(9) == [8, 9]
+    assert _widths(16) == [8, 16]
+    assert _widths(100) == [8, 16, 32, 64, 100]
+
+
+@pytest.mark.parametrize("labels", [y, Y], ids=["signs", "classes"])
+def test_gains_are_those_of_all_columns_on_both_sides_of_each_width(labels, monkeypatch):
+    """One by one, and in batches of two counts with one width, as on an accelerator."""
+    search = search_of(labels)
+    assert _widths(search.most) == [8, 16, 18]
+
+    def of_each_count():
+        return lax.scan(lambda now, _: (search._grown(now), now), search._start(), None, 19)[1]
+
+    subsets = jax.jit(of_each_count)()
+    assert subsets.count.tolist() == list(range(19))
+    alone = jax.jit(lambda subsets: lax.map(search._gains, subsets))(subsets)
+    before = np.maximum(np.arange(19) - 1, 0)
+    pairs = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf[before]], 1), subsets)
+    together = jax.jit(lambda pairs: lax.map(jax.vmap(search._gains), pairs))(pairs)
+    monkeypatch.setattr(import_search, "_widths", lambda most: [most])
+    expected = jax.jit(lambda subsets: lax.map(search._gains, subsets))(subsets)
+    largest = jnp.max(expected, 1, keepdims=True)
+    assert jnp.all(largest > 0)
+    assert_close(alone / largest, expected / largest, TOLERANCE["solve"])
+    assert_close(together[:, 0] / largest, expected / largest, TOLERANCE["solve"])
+    assert_close(together[:, 1] / largest[before], (expected / largest)[before], TOLERANCE["solve"])
+
+
+def test_searches_that_run_together_choose_as_they_do_alone():
+    """As on an accelerator, where a batch is no loop: past the first width."""
+    ridges = [0.03, 3.0]
+    run = jax.jit(lambda ridge: search_of(y, ridge, MOST).run())
+    together = jax.jit(jax.vmap(lambda ridge: search_of(y, ridge, MOST).run()))
+    batch = together(jnp.asarray(ridges, DTYPE))
+    for i, ridge in enumerate(ridges):
+        one = run(jnp.asarray(ridge, DTYPE))
+        assert one.count > 8
+        np.testing.assert_array_equal(batch.places[i], one.places)
+        assert_close(batch.objectives[i], one.objectives, TOLERANCE["solve"])
+
+
+@needs_x64
+def test_a_batch_of_gradients_past_the_first_width_is_that_of_differences():
+    def f(scale):
+        return machine(kernel=kernax.RBF(scale), rtol=0.0).value(X[0])
+
+    at, h = jnp.array([0.8, 1.3]), 1e-6
+    values, slopes = jax.jit(jax.vmap(jax.value_and_grad(f)))(jnp.concatenate([at, at + h, at - h]))
+    np.testing.assert_allclose(slopes[:2], (values[2:4] - values[4:]) / (2 * h), rtol=1e-5)
 
 
 def test_numbers_of_any_kind_are_one_program():

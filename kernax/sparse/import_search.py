@@ -8,12 +8,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from kernax.core.batching import in_smallest_size
 from kernax.core.newton import newton
 from kernax.core.numerics import chosen, eps_of, matmul, positive_or_one
 from kernax.core.operators import AbstractGram
 from kernax.core.sharding import for_loop, while_loop
 from kernax.core.solution import RESULTS
-from kernax.sparse.subset_risk import AbstractClassLoss, Centre, Quadratic, SubsetRisk
+from kernax.sparse.subset_risk import AbstractClassLoss, Centre, SubsetRisk
 
 
 class Subset(eqx.Module):
@@ -128,7 +129,8 @@ class ImportSearch(eqx.Module):
 
     def _with(self, now: Subset, place: Int[Array, ""]) -> Subset:
         """The subset with one more point, before the fit: a column of Cholesky's factor."""
-        column = self._beyond(now, place[None])[0]
+        rows = self.gram.rows(place[None])
+        column = _beyond(now, place[None], rows, self.most)[0]
         # What is left of points in the subset is zero, and of the new one the root of its diagonal.
         column = jnp.where(self._is_member(now), 0, column)
         column = column.at[place].set(jnp.sqrt(now.left[place]))
@@ -156,15 +158,6 @@ class ImportSearch(eqx.Module):
     def _centre(self) -> Centre:
         return Centre.of(self.loss, self.bias)
 
-    def _beyond(self, now: Subset, places: Int[Array, " k"]) -> Float[Array, "k n"]:
-        """The features of points: `phi_j = (k_j - F F_j) / sqrt(left_j)`.
-
-        It is the column that Cholesky's factor would have next, and the penalty of its weight is a
-        plain square.
-        """
-        rows = self.gram.rows(places) - matmul(now.features[places], now.features.T)
-        return rows / jnp.sqrt(positive_or_one(now.left[places]))[:, None]
-
     def _gains(self, now: Subset) -> Float[Array, " n"]:
         """By how much one Newton step with a point more would lower the objective, to second
         order; zero for points that are no candidates.
@@ -173,34 +166,30 @@ class ImportSearch(eqx.Module):
         point = risk.start()
         gradient = self.loss.gradient(risk.function(point))
         quadratic = risk.quadratic(point)
-
-        def of_block(places: Int[Array, " k"]) -> Float[Array, " k"]:
-            phi = self._beyond(now, places)
-            phi = phi - self._centre().means(phi.T)[:, None]
-            return self._gains_of(phi, gradient, quadratic)
-
+        data = _GainData(now, self._centre(), gradient, quadratic.hessian, quadratic.whitened())
         # The last block repeats the last point.
         n = len(now.left)
         blocks = -(-n // self.block)
         places = jnp.minimum(jnp.arange(blocks * self.block, dtype=jnp.int32), n - 1)
-        gains = lax.map(of_block, places.reshape(blocks, self.block)).ravel()[:n]
-        return jnp.where(self._is_candidate(now), gains, 0)
+        of_blocks = lax.map(partial(self._gains_of, data), places.reshape(blocks, self.block))
+        return jnp.where(self._is_candidate(now), of_blocks.ravel()[:n], 0)
 
-    def _gains_of(
-        self, phi: Float[Array, "k n"], gradient: Float[Array, "n c"], quadratic: Quadratic
-    ) -> Float[Array, " k"]:
-        """Those of further features. With the weights at hand at their minimum, the gradient is
-        that of the new weight v alone, phi.G. The bordered system
+    def _gains_of(self, data: "_GainData", places: Int[Array, " k"]) -> Float[Array, " k"]:
+        """Those of the points at `places`, with their features phi. With the weights at hand at
+        their minimum, the gradient is that of the new weight v alone, phi.G. The bordered system
 
             [H    h] [d]     [   0 ]
             [h^T  s] [v] = - [phi.G],   h = B^T W phi,  s = phi.W phi + ridge,
 
         has the solution `v = -(s - h^T H^-1 h)^-1 phi.G`, which lowers the risk by half of
-        -v.(phi.G): one factorisation of H for all candidates, and O(n m + m^2) operations for each.
+        -v.(phi.G): one factorisation of H for all candidates, and O(n m) operations for each.
         """
-        ridge = self.ridge * jnp.eye(gradient.shape[1], dtype=phi.dtype)
-        squares = quadratic.squares(phi) + ridge[None]
-        return jax.vmap(_half_quotient, (0, 0, None))(matmul(phi, gradient), squares, self.ridge)
+        # Branches are free of kernels, whose rules for batches clash with them.
+        rows = self.gram.rows(places)
+        widths = _widths(self.most)
+        slopes, curvatures = in_smallest_size(data.sums, widths, data.now.count, places, rows)
+        ridge = self.ridge * jnp.eye(slopes.shape[1], dtype=slopes.dtype)
+        return jax.vmap(_half_quotient, (0, 0, None))(slopes, curvatures + ridge[None], self.ridge)
 
     def _is_member(self, now: Subset) -> Bool[Array, " n"]:
         """Which of all points are in the subset."""
@@ -215,6 +204,63 @@ class ImportSearch(eqx.Module):
         """
         least = eps_of(now.left) ** (2 / 3) * self.gram.diagonal()
         return (self.loss.weights > 0) & (now.left > least) & ~self._is_member(now)
+
+
+def _widths(most: int) -> list[int]:
+    """Numbers of columns of F that products are compiled for, ascending, each twice the last."""
+    doubled = (8 * 2**k for k in range(most.bit_length()))
+    return [*(width for width in doubled if width < most), most]
+
+
+def _beyond(
+    now: Subset, places: Int[Array, " k"], rows: Float[Array, "k n"], width: int
+) -> Float[Array, "k n"]:
+    """The features of points, from rows of K: `phi_j = (k_j - F F_j) / sqrt(left_j)`, of an F that
+    is zero beyond `width` columns.
+
+    It is the column that Cholesky's factor would have next, and the penalty of its weight is a
+    plain square.
+    """
+    F = now.features[:, :width]
+    rows = rows - matmul(F[places], F.T)
+    return rows / jnp.sqrt(positive_or_one(now.left[places]))[:, None]
+
+
+class _GainData(eqx.Module):
+    """What the gains of all candidates are computed from.
+
+    Attributes:
+        now: the subset at hand.
+        centre: of features.
+        gradient: G of the loss.
+        hessian: W of the loss.
+        whitened: `Quadratic.whitened`.
+    """
+
+    now: Subset
+    centre: Centre
+    gradient: Float[Array, "n c"]
+    hessian: Float[Array, "n c c"]
+    whitened: Float[Array, "n m1 cc"]
+
+    def sums(
+        self, width: int, places: Int[Array, " k"], rows: Float[Array, "k n"]
+    ) -> tuple[Float[Array, "k c"], Float[Array, "k c c"]]:
+        """`phi.G` and `phi.W phi - h^T H^-1 h` of the points at `places`, from their rows of K,
+        where F has no more than `width` columns.
+        """
+        phi = _beyond(self.now, places, rows, width)
+        phi = phi - self.centre.means(phi.T)[:, None]
+        (_, c) = self.gradient.shape
+        own = matmul(phi**2, self.hessian.reshape(-1, c * c)).reshape(-1, c, c)
+        return matmul(phi, self.gradient), own - self._balanced(phi, width)
+
+    def _balanced(self, phi: Float[Array, "k n"], width: int) -> Float[Array, "k c c"]:
+        """`h^T H^-1 h`."""
+        (k, n) = phi.shape
+        used = jnp.concatenate([self.whitened[:, :width], self.whitened[:, -1:]], 1)
+        V = matmul(phi, used.reshape(n, -1)).reshape(k, -1, self.gradient.shape[1])
+        return jnp.einsum("kpc,kpd->kcd", V, V, precision="highest")
 
 
 class _Elimination(eqx.Module):

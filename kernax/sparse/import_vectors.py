@@ -193,10 +193,13 @@ def _stats(subset: Subset) -> dict[str, Array]:
 
 
 def _candidates_together(task: Task) -> int:
-    """How many candidates are looked at in one product: few next to n, for which K is held."""
+    """How many candidates are looked at in one product.
+
+    Few next to n, for which K is held, and with so few numbers that a cache holds them.
+    """
     if task.layout.block_size is not None:
         return min(task.layout.block_size, task.n)
-    return min(task.n, max(64, task.n // 8))
+    return min(task.n, max(64, min(task.n // 8, 2**18 // task.n)))
 
 
 def _is_known(gram: AbstractGram, loss: AbstractClassLoss, ridge: Float[Array, ""]) -> Array:

@@ -214,13 +214,13 @@ class Quadratic(eqx.Module):
 
     Attributes:
         hessian: W of the loss, a block for each point.
-        weighted: `B_ip W_icd`, B the features beside ones for the bias, of shape (n, (m + 1) c c).
+        weighted: `B_ip W_icd`, B the features beside ones for the bias, c and d in one axis.
         scale: of each entry of x, the root of the diagonal of H.
         factor: of H, divided by the scales of its row and column.
     """
 
     hessian: Float[Array, "n c c"]
-    weighted: Float[Array, "n m1cc"]
+    weighted: Float[Array, "n m1 cc"]
     scale: Float[Array, " m1c"]
     factor: CholeskyFactor
 
@@ -230,8 +230,8 @@ class Quadratic(eqx.Module):
         c = W.shape[1]
         one = jnp.full_like(W[:, :1, 0], 1.0 if risk.bias else 0.0)
         B = jnp.concatenate([risk.features, one], 1)
-        weighted = (B[:, :, None, None] * W[:, None]).reshape(len(B), -1)
-        H = _by_pairs(matmul(B.T, weighted), c) + _of_penalty(risk, W)
+        weighted = B[:, :, None] * W.reshape(len(B), 1, -1)
+        H = _by_pairs(matmul(B.T, weighted.reshape(len(B), -1)), c) + _of_penalty(risk, W)
         # Unnormalised features differ by many orders of magnitude: those chosen last are what the
         # others leave of a point.
         scale = jnp.sqrt(positive_or_one(jnp.diagonal(H)))
@@ -242,17 +242,17 @@ class Quadratic(eqx.Module):
         """`H^-1 r`."""
         return (self.factor.solve(r.ravel() / self.scale) / self.scale).reshape(r.shape)
 
-    def squares(self, phi: Float[Array, "k n"]) -> Float[Array, "k c c"]:
-        """For each of k further features: what the Hessian would hold of its weights, less what
-        the weights at hand can balance, `phi.W phi - h^T H^-1 h` with `h = B^T W phi`.
+    def whitened(self) -> Float[Array, "n m1 cc"]:
+        """A matrix whose product V with a further feature phi has `V^T V = h^T H^-1 h`, `h = B^T W
+        phi` what the Hessian would hold between its weights and those at hand.
+
+        It is zero for columns of F that are zero.
         """
-        k = len(phi)
+        (n, m1, cc) = self.weighted.shape
         c = self.hessian.shape[1]
-        own = matmul(phi**2, self.hessian.reshape(-1, c * c)).reshape(k, c, c)
-        h = matmul(phi, self.weighted).reshape(k, -1, c)  # (p, class of p) and the class of phi
-        h = jnp.moveaxis(h / self.scale[None, :, None], 0, 1).reshape(-1, k * c)
-        V = self.factor.whitened(h).reshape(-1, k, c)
-        return own - jnp.einsum("pkc,pkd->kcd", V, V, precision="highest")
+        h = jnp.moveaxis(self.weighted.reshape(n, m1 * c, c), 0, 1)  # that of each phi = e_i
+        V = self.factor.whitened(h.reshape(m1 * c, n * c) / self.scale[:, None])
+        return jnp.moveaxis(V.reshape(m1 * c, n, c), 1, 0).reshape(n, m1, cc)
 
 
 def _by_pairs(H: Float[Array, "m1 m1cc"], c: int) -> Float[Array, "m1c m1c"]:
