@@ -54,6 +54,8 @@ from kernax.selection.heuristics import median_lengthscale
 from kernax.selection.minimise import minimise
 from kernax.selection.multi_start import multi_start, random_starts, unconstrained_density
 from kernax.sparse.import_vectors import ImportVectors, import_vector_machine
+from kernax.sparse.relevance import relevance_vector_machine
+from kernax.sparse.relevance_vectors import RelevanceVectors
 from kernax.supervised.calibration import svm_leave_one_out
 from kernax.supervised.discriminant import Discriminant, kernel_discriminant
 from kernax.supervised.lasso import lasso
@@ -85,7 +87,7 @@ __all__ = [
     "support_vector_regression", "one_class_svm", "svm_leave_one_out", "regularised_risk", "lasso",
     "kernel_perceptron", "signs", "one_hot",
     # learners of few vectors
-    "import_vector_machine", "ImportVectors",
+    "relevance_vector_machine", "RelevanceVectors", "import_vector_machine", "ImportVectors",
     # components and clusters
     "kernel_pca", "PrincipalComponents", "pre_image", "kernel_cca", "CanonicalPairs",
     "kernel_discriminant", "Discriminant", "kernel_kmeans", "KernelClusters",

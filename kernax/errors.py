@@ -13,6 +13,7 @@ __all__ = [
     "RunawayWarning",
     "FeaturelessWarning",
     "ClusterWarning",
+    "RelevanceWarning",
     "PrecisionWarning",
 ]
 
@@ -69,6 +70,10 @@ class FeaturelessWarning(UserWarning):
 
 class ClusterWarning(UserWarning):
     """Clusters coincide because there are fewer distinct points, or a graph falls into parts."""
+
+
+class RelevanceWarning(UserWarning):
+    """No basis function is relevant, and a machine is zero everywhere."""
 
 
 class PrecisionWarning(UserWarning):

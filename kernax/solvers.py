@@ -3,10 +3,14 @@
 `JitteredCholesky` and `ConjugateGradient` are linear solvers, as any of lineax's that solves
 positive semidefinite systems. `SMO` and `ProjectedGradient` solve the dual of a support vector
 machine, a `BoxProblem`; another such solver is a class derived from `AbstractDualSolver`.
+`SequentialEvidence` and `EvidenceIteration` find the functions of a relevance vector machine.
 """
 
 from kernax.core.conjugate_gradient import ConjugateGradient
 from kernax.core.solvers import JitteredCholesky
+from kernax.sparse.iteration import EvidenceIteration
+from kernax.sparse.sequential import SequentialEvidence
+from kernax.sparse.solver import AbstractRelevanceSolver
 from kernax.supervised.dual import BoxProblem
 from kernax.supervised.dual_solver import AbstractDualSolver
 from kernax.supervised.projected_gradient import ProjectedGradient
@@ -19,4 +23,7 @@ __all__ = [
     "ProjectedGradient",
     "AbstractDualSolver",
     "BoxProblem",
+    "SequentialEvidence",
+    "EvidenceIteration",
+    "AbstractRelevanceSolver",
 ]

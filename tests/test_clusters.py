@@ -246,6 +246,30 @@ def test_clusters_refuse_what_makes_no_sense():
 
 
 @needs_x64
+def test_a_graph_has_no_negative_edges():
+    """Degrees would be negative, and an objective of any size a success."""
+    K = np.array([[1.0, 0.5, -0.2], [0.5, 1.0, 0.4], [-0.2, 0.4, 1.0]])
+    cut = lambda K, **options: kernax.spectral_clustering(
+        kernax.Precomputed(K), np.arange(3), 2, key=jax.random.key(0), **options
+    )
+    with pytest.raises(ValueError, match=r"values >= 0, .* Precomputed go down to -0.2"):
+        cut(K)
+    assert cut(K, normalised=False).result == kernax.RESULTS.successful
+    traced = jax.jit(lambda K: cut(K, throw=False).result)
+    assert traced(jnp.asarray(K)) == kernax.RESULTS.breakdown
+    assert traced(jnp.abs(K)) == kernax.RESULTS.successful
+
+
+@needs_x64
+@pytest.mark.parametrize("rounding", ["kmeans", "discrete"])
+def test_parts_of_one_point_repeated_are_said_to_coincide(rounding):
+    with pytest.warns(ClusterWarning, match="spectral_clustering: only . of 3 clusters differ"):
+        kernax.spectral_clustering(
+            kernax.RBF(), np.ones((6, 2)), 3, key=jax.random.key(0), rounding=rounding
+        )
+
+
+@needs_x64
 def test_a_matrix_that_is_not_finite_is_no_success():
     K = jnp.eye(4).at[1, 2].set(jnp.nan).at[2, 1].set(jnp.nan)
     for verb in (kernax.kernel_kmeans, kernax.spectral_clustering):

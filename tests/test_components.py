@@ -337,6 +337,8 @@ def test_correlations_refuse_stacks_of_different_length_and_no_ridge():
         kernax.kernel_cca(kernax.RBF(), X, kernax.RBF(), Z, 1, 0.0)
     with pytest.raises(ValueError, match="components must be at most 12"):
         kernax.kernel_cca(kernax.RBF(), X, kernax.RBF(), Z, 13, 0.1)
+    with pytest.raises(ValueError, match="Z holds NaN"):
+        kernax.kernel_cca(kernax.RBF(), X, kernax.RBF(), Z * np.nan, 1, 0.1)
 
 
 # Discriminants.
@@ -415,6 +417,8 @@ def test_discriminants_refuse_one_class_and_no_ridge():
         kernax.kernel_discriminant(kernax.RBF(), X, np.ones(N), 0.1)
     with pytest.raises(ValueError, match="ridge"):
         kernax.kernel_discriminant(kernax.RBF(), X, CLASSES, 0.0)
+    with pytest.raises(ValueError, match=r"holds 3 different numbers: Y, classes = one_hot"):
+        kernax.kernel_discriminant(kernax.RBF(), X, np.arange(N) % 3.0, 0.1)
 
 
 @needs_x64

@@ -65,6 +65,9 @@ VERBS = {
     "condition": lambda X, y, w: kernax.condition(
         kernax.GaussianProcess(RBF), X, y, 0.1, weights=w, throw=False
     ),
+    "relevance_vector_machine": lambda X, y, w: kernax.relevance_vector_machine(
+        RBF, X, y, weights=w, throw=False
+    ),
     "kernel_pca": lambda X, y, w: kernax.kernel_pca(RBF, X, 3, weights=w, throw=False),
     "kernel_cca": lambda X, y, w: kernax.kernel_cca(
         RBF, X, RBF, X[::-1], 3, 0.1, weights=w, throw=False

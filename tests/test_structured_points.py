@@ -80,6 +80,10 @@ def vectors(kernel, X):
     return kernax.import_vector_machine(kernel, X, y, 0.5, rtol=1e-2, throw=False).value.function
 
 
+def relevance_vectors(kernel, X):
+    return kernax.relevance_vector_machine(kernel, X, y, noise=0.3, throw=False).value
+
+
 def components(kernel, X):
     f = kernax.kernel_pca(kernel, X, 2, throw=False).value.function
     return lambda x: f(x)[0] - 0.5 * f(x)[1]
@@ -126,7 +130,7 @@ def _latent_mean(verb):
 LEARNERS = {
     learn.__name__: learn
     for learn in (
-        *(ridge, logistic, machine, process, vectors),
+        *(ridge, logistic, machine, process, vectors, relevance_vectors),
         *(components, clusters, stream, recursive, adaptive),
     )
 } | {

@@ -81,7 +81,8 @@ def _of_numbers(predictor: Regressor, points: PyTree, share: float) -> dict[str,
     mean, deviation = predictor.at(points)
     if deviation is None:
         return {name: mean}
-    return {name: mean} | _ends(name, predictor.interval(mean, deviation, share))
+    ends = predictor.interval(mean, deviation, share)
+    return {name: mean} | _ends(name, ends)
 
 
 def _of_counts(predictor: CountRegressor, points: PyTree, share: float) -> dict[str, np.ndarray]:
@@ -129,7 +130,8 @@ def summary(predictor: Predictor) -> tuple[str, ...]:
     if isinstance(predictor, CountRegressor):
         return title, _summary_of_process(predictor)
     noise = "noise variance" if predictor.kind == GP else "ridge"
-    return title, f"{noise} {predictor.noise:.6g}, for a target of mean 0 and variance 1"
+    size = f"{noise} {predictor.noise:.6g}"
+    return title, f"{size}, for a target of mean 0 and variance 1"
 
 
 def _summary_of_classes(predictor: Classifier) -> tuple[str, ...]:
@@ -137,10 +139,11 @@ def _summary_of_classes(predictor: Classifier) -> tuple[str, ...]:
     classes = f"classes {', '.join(map(repr, predictor.classes))}"
     if predictor.kind == GP:
         return classes, _summary_of_process(predictor)
+    penalty = f"{predictor.penalty:.6g}"
     if predictor.kind == LOGISTIC:
-        return classes, f"ridge {predictor.penalty:.6g}"
+        return classes, f"ridge {penalty}"
     name = "C" if predictor.kind == SVM else "ridge"
-    return classes, f"{name} {predictor.penalty:.6g}", vectors(predictor)
+    return classes, f"{name} {penalty}", vectors(predictor)
 
 
 def _summary_of_process(predictor: Classifier | CountRegressor) -> str:
@@ -151,7 +154,8 @@ def _summary_of_process(predictor: Classifier | CountRegressor) -> str:
     if isinstance(likelihood, NegativeBinomial):
         words += f" of dispersion {float(likelihood.dispersion):.6g}"
     found = _INFERENCES[Inference(predictor.inference)]
-    return f"likelihood {words}, constant mean {_means(posterior)}, posterior by {found}"
+    means = _means(posterior)
+    return f"likelihood {words}, constant mean {means}, posterior by {found}"
 
 
 def _means(posterior: Any) -> str:

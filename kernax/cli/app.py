@@ -38,6 +38,7 @@ from kernax.cli.resources import compiled_programs, expected_cost, linear_algebr
 from kernax.cli.table import (
     CLUSTER,
     LEAST_ROWS,
+    Rows,
     Table,
     listed,
     plural,
@@ -48,7 +49,7 @@ from kernax.cli.table import (
 )
 from kernax.files import load_predictor, save_predictor
 from kernax.files.container import write_whole
-from kernax.preparation import Predictor, Tokens
+from kernax.preparation import Inputs, Predictor, Tokens
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -265,14 +266,21 @@ def _predictions(
 ) -> dict[str, list[str]]:
     """The columns to write: those to keep, and the predictions."""
     inputs = predictor.inputs
-    rows = read_columns(data, inputs.columns, inputs.text.name if inputs.text else None, keep)
-    if inputs.text:
-        inputs.text.warn_of_strangers(rows.cells)
+    rows = _rows_to_predict(inputs, data, keep)
     with linear_algebra_threads(len(rows.X), threads):
         columns = answer_columns(predictor, inputs.points(rows.X, rows.cells), interval)
     _check_predictions(data, columns, rows.kept)
     kept = {name: list(cells) for name, cells in rows.kept.items()}
     return kept | {name: _cells(column) for name, column in columns.items()}
+
+
+def _rows_to_predict(inputs: Inputs, data: Path, keep: list[str]) -> Rows:
+    """The rows of a table as a predictor takes them; warns of tokens it has not seen."""
+    text = inputs.text
+    rows = read_columns(data, inputs.columns, text.name if text else None, keep)
+    if text:
+        text.warn_of_strangers(rows.cells)
+    return rows
 
 
 def _as_csv(columns: dict[str, list[str]]) -> str:

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float
 
-from kernax.core.factors import AbstractFactor, CholeskyFactor, factorise
+from kernax.core.factors import AbstractFactor, CholeskyFactor, cholesky_factor, factorise
 from kernax.core.inverse import inverse_of
 from kernax.core.linalg import WeightedSystem, unit_of
 from kernax.core.numerics import matmul, split_by_tangent, stopped
-from kernax.core.operators import is_finite
+from kernax.core.operators import DenseGram, is_finite
 from kernax.core.powers import times_power_of_two
 from kernax.core.solution import RESULTS
 from kernax.core.solves import solve_lower
@@ -67,6 +67,17 @@ def _cholesky_jvp(primals, tangents):
         return L, None
     inner = solve_lower(L, solve_lower(L, dA).T)
     return L, matmul(L, jnp.tril(inner) - jnp.diag(jnp.diagonal(inner) / 2))
+
+
+def root_of_covariance(covariance: Float[Array, "c c"]) -> Float[Array, "c c"]:
+    """An L with `L L^T = covariance`, zero where that is."""
+    # Where nothing is uncertain, any factor will do, times zero.
+    size = jnp.trace(covariance)
+    known = ~(size <= 0)  # or NaN
+    identity = jnp.eye(len(covariance), dtype=covariance.dtype)
+    sound = jnp.where(known, covariance, identity)
+    root = cholesky(sound, cholesky_factor(DenseGram(stopped(sound))))
+    return jnp.where(known, root, 0)
 
 
 def log_density(

@@ -117,9 +117,11 @@ def _orthogonal(Q: Float[Array, "n m"], block: Float[Array, "n b"]) -> Float[Arr
     the second pass.
     """
     for _ in range(2):
-        size = jnp.max(jnp.abs(block), 0, keepdims=True)
-        block = block / positive_or_one(size)
-        left = block - matmul(Q, matmul(Q.T, block))
+        largest = jnp.max(jnp.abs(block), 0, keepdims=True)
+        unit = positive_or_one(largest)
+        block = block / unit
+        along = matmul(Q.T, block)
+        left = block - matmul(Q, along)
         block, _ = jnp.linalg.qr(left)
     return block
 

@@ -33,6 +33,7 @@ _MATRICES = {
     "spectral_clustering": 3.3,
     "herding": 1.05,
     "thin": 1.6,
+    "relevance_vector_machine": 6.4,
     "empirical_features": 3.1,
     "isotonic": 3.2,  # matrices of sums between two values
     "sample": 3.4,

@@ -29,6 +29,7 @@ from kernax.online import (
 )
 from kernax.scale import random_features
 from kernax.sparse.import_vectors import ImportVectors
+from kernax.sparse.relevance_vectors import RelevanceVectors
 from kernax.supervised.discriminant import Discriminant
 from kernax.unsupervised.canonical_correlations import CanonicalPairs
 from kernax.unsupervised.kernel_kmeans import KernelClusters
@@ -141,7 +142,7 @@ def own_classes() -> dict[str, type]:
     own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
     own += [ApproximatePosterior, ImportVectors]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
-    own += [Subsample]
+    own += [RelevanceVectors, Subsample]
     return {cls.__name__: cls for cls in own}
 
 

@@ -11,15 +11,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_point, cast, check_one_point
-from kernax.core.density import cholesky, factor_of, log_determinant
-from kernax.core.factors import cholesky_factor, rounding_of_entries
+from kernax.core.density import factor_of, log_determinant, root_of_covariance
+from kernax.core.factors import rounding_of_entries
 from kernax.core.inverse import inverse_of
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_one_hot_of_any_class
 from kernax.core.likelihoods import Categorical
 from kernax.core.misfit import values_of
 from kernax.core.numerics import matmul, stopped
-from kernax.core.operators import AbstractGram, DenseGram
+from kernax.core.operators import AbstractGram
 from kernax.core.parameters import data
 from kernax.core.quasi_random import NODES, checked_nodes, expectation_over_vectors
 from kernax.core.sharding import compiled
@@ -171,19 +171,8 @@ class CategoricalPosterior(eqx.Module):
 @compiled
 def _probability(kernel, means, x, nodes):
     covariance = kernel.between(x, x)
-    root = _root((covariance + covariance.T) / 2)
+    root = root_of_covariance((covariance + covariance.T) / 2)
     return expectation_over_vectors(jax.nn.softmax, means(x), root, nodes)
-
-
-def _root(covariance: Float[Array, "c c"]) -> Float[Array, "c c"]:
-    """An L with `L L^T = covariance`, zero where that is."""
-    # Where nothing is uncertain, any factor will do, times zero.
-    size = jnp.trace(covariance)
-    known = ~(size <= 0)  # or NaN
-    identity = jnp.eye(len(covariance), dtype=covariance.dtype)
-    sound = jnp.where(known, covariance, identity)
-    root = cholesky(sound, cholesky_factor(DenseGram(stopped(sound))))
-    return jnp.where(known, root, 0)
 
 
 def laplace_of_classes(

@@ -191,7 +191,9 @@ class Classifier:
             return self.model(x)
         if isinstance(self.model, CategoricalPosterior):
             return jnp.log(self.model.probability(x))
-        return self.model.log_density(x, 1.0) - self.model.log_density(x, -1.0)
+        of_second = self.model.log_density(x, 1.0)
+        of_first = self.model.log_density(x, -1.0)
+        return of_second - of_first
 
     def values(self, points: PyTree) -> Float[np.ndarray, "n *c"]:
         """Values of the function, (n,) for two classes or (n, classes).

@@ -1,0 +1,1 @@
+"""Machines that keep few of the points."""

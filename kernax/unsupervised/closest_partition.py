@@ -52,8 +52,13 @@ def closest_partition(
     return Memberships(
         memberships=one_hot(labels, E.shape[1], E.dtype),
         result=first_that_holds(endings, RESULTS.successful),
-        stats={"steps": end.steps},
+        stats={"steps": end.steps, "distinct": _distinct(labels, E.shape[1])},
     )
+
+
+def _distinct(labels: Int[Array, " n"], clusters: int) -> Int[Array, ""]:
+    """How many clusters have points."""
+    return jnp.sum(jnp.bincount(labels, length=clusters) > 0)
 
 
 def _of_length_one(E: Float[Array, "n c"]) -> Float[Array, "n c"]:

@@ -81,6 +81,15 @@ class Graph(eqx.Module):
         links = jnp.sum(inside * self.gram.mv(inside), 0)
         return jnp.sum(links / positive_or_one(matmul(self.scale, inside)))
 
+    def least_edge(self) -> Float[Array, ""]:
+        """The smallest `k(x_i, x_j)` of points with a weight, 0 where it is 0 up to rounding."""
+        K = self.gram.as_matrix()
+        present = self.weights > 0
+        joined = present[:, None] & present[None, :]
+        least = jnp.min(K, where=joined, initial=jnp.inf)
+        noise = 64 * eps_of(K) * jnp.max(jnp.abs(self.gram.diagonal()))
+        return jnp.where(jnp.abs(least) <= noise, 0, least)
+
     def components(self) -> Int[Array, ""]:
         """How many parts of the points with a weight have no edge between them."""
         return connected_parts(self.gram, self.degrees, self.weights > 0)

@@ -134,7 +134,8 @@ def kernel_kmeans(
         temperature = task.scalar(temperature, "temperature", POSITIVE)
     solution = _kernel_kmeans(task, key, temperature, clusters, starts, max_steps)
     warn_of_copies("kernel_kmeans", solution.stats["distinct"], clusters)
-    return finish(solution, throw, "kernel_kmeans: more max_steps, or another temperature.")
+    others = "" if temperature is None else ", or another temperature"
+    return finish(solution, throw, f"kernel_kmeans: more max_steps{others}.")
 
 
 def check_clusters(clusters: Any, task: Task) -> int:

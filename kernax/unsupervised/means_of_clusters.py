@@ -289,8 +289,8 @@ def _one_newton_step(root: SoftState, task: SoftTask) -> SoftState:
     left = _LeftToRenew(stopped(task), R)
     off = task.renewed(R) - R
     tol = accurate_change(R.dtype)
-    moved = R + solve_by_products(left, off, tol, restart=50, max_steps=500)
-    return SoftState(moved, root.change, root.steps)
+    step = solve_by_products(left, off, tol, restart=50, max_steps=500)
+    return SoftState(R + step, root.change, root.steps)
 
 
 class _LeftToRenew(eqx.Module):

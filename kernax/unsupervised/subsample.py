@@ -85,7 +85,8 @@ class CentredGram(eqx.Module):
             sums: `<s, phi(x) - mu>` at every point.
             free: which points may be taken.
         """
-        growth = jnp.where(free, sums + self.diagonal / 2, jnp.inf)
+        of_every_point = sums + self.diagonal / 2
+        growth = jnp.where(free, of_every_point, jnp.inf)
         least = jnp.min(growth)
         # XLA's argmin of floats is slow on a CPU.
         place = jnp.argmax(growth == least).astype(jnp.int32)

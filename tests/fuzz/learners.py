@@ -440,6 +440,26 @@ def import_vectors(problem, kernel, points, form, target):
     )
 
 
+def relevance_vector_machine(problem, kernel, points, form):
+    solution = kernax.relevance_vector_machine(
+        kernel,
+        points,
+        problem["y"],
+        noise=problem["ridge"],
+        weights=_weights(problem, form),
+        bias=form.bias,
+        throw=False,
+    )
+    value = solution.value
+    return _outcome(
+        solution,
+        coefficients=value.function.coefficients,
+        bias=value.function.bias,
+        places=value.places,
+        inverses=1 / value.precisions,
+    )
+
+
 def empirical_features(problem, kernel, points, form):
     return _silent(root=kernax.empirical_features(kernel, points).coefficients)
 
@@ -536,6 +556,7 @@ LEARNERS: dict[str, Callable] = {
     "kernel_kmeans": kernel_kmeans,
     "import_vector_machine": partial(import_vectors, target="signs"),
     "import_vector_machine of classes": partial(import_vectors, target="classes"),
+    "relevance_vector_machine": relevance_vector_machine,
     "maximum_mean_discrepancy": maximum_mean_discrepancy,
     "hsic": hsic,
     "herding": herding,

@@ -20,6 +20,7 @@ import referees
 import samples
 import streams
 import vectors
+import sparse
 from conftest import X64
 from learners import LEARNERS, VALUES
 from problems import FORMS, STRUCTURES, Form, draw, drawn
@@ -39,6 +40,7 @@ REFEREES = (
     | samples.REFEREES
     | streams.REFEREES
     | vectors.REFEREES
+    | sparse.REFEREES
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.optimised, pytest.mark.filterwarnings("ignore")]

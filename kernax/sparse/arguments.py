@@ -1,0 +1,51 @@
+"""Checks of what a relevance vector machine is given beside its points."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from kernax.core.labels import as_one_hot, as_targets_of
+from kernax.core.likelihoods import Categorical, Gaussian
+from kernax.core.losses import AbstractLikelihood, check_convex
+from kernax.sparse.sequential import SequentialEvidence
+from kernax.sparse.solver import AbstractRelevanceSolver
+
+
+def check_likelihood(likelihood: Any, noise: Any) -> None:
+    """Raises ValueError for what is no likelihood, or for one beside noise."""
+    if likelihood is None:
+        return
+    if not isinstance(likelihood, AbstractLikelihood | Categorical):
+        came = "a class, not called" if isinstance(likelihood, type) else likelihood
+        raise ValueError(
+            "likelihood must be None for numbers, or one of kernax.likelihoods, such as "
+            f"Bernoulli() for signs and Categorical() for one-hot rows, but is {came}"
+        )
+    if noise is not None:
+        raise ValueError("noise is that of numbers: leave it out where there is a likelihood")
+    if isinstance(likelihood, Gaussian):
+        raise ValueError("numbers with normal noise are the default: noise= is its variance")
+    check_convex("relevance_vector_machine", likelihood)
+
+
+def checked_solver(solver: Any) -> AbstractRelevanceSolver:
+    """The solver, or the default. Raises ValueError for anything else."""
+    if solver is not None and not isinstance(solver, AbstractRelevanceSolver):
+        raise ValueError(
+            "solver must be kernax.solvers.SequentialEvidence() or EvidenceIteration(), called, "
+            f"but is {solver!r}"
+        )
+    return SequentialEvidence() if solver is None else solver
+
+
+def targets_of(likelihood: AbstractLikelihood | Categorical | None) -> Any:
+    """How y is checked."""
+
+    def checked(y: Any, n: int, dtype: Any, weights: Any) -> Array:
+        if isinstance(likelihood, Categorical):
+            return as_one_hot(y, n, dtype, weights, every=False)
+        loss = Gaussian(jnp.ones((), dtype)) if likelihood is None else likelihood
+        return as_targets_of(loss, y, n, dtype, weights)
+
+    return checked

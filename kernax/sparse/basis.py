@@ -1,0 +1,116 @@
+"""Basis functions at the points, and those of them that a machine has taken so far."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.numerics import matmul, positive_or_one, stopped
+
+
+class Basis(eqx.Module):
+    """The values of m functions at n points, each divided by its norm over the weighted points.
+
+    The evidence of flat hyperpriors does not depend on that norm, and rounding does.
+
+    Attributes:
+        columns: `phi_j(x_i) / scale_j`.
+        scales: `sqrt(sum_i w_i phi_j(x_i)^2)`, constants to every derivative; one where that is 0.
+        allowed: which functions may be taken: not those that are zero at all points that count, nor
+            those of removed points.
+        has_bias: whether the first of them is the constant 1. The others are `k(., x_j)`.
+    """
+
+    columns: Float[Array, "n m"]
+    scales: Float[Array, " m"]
+    allowed: Bool[Array, " m"]
+    has_bias: bool = eqx.field(static=True)
+
+    @staticmethod
+    def of(K: Float[Array, "n n"], weights: Float[Array, " n"], has_bias: bool) -> "Basis":
+        """The functions `k(., x_j)` of the points, and 1 before them where there is a bias."""
+        present = weights > 0
+        functions = K
+        if has_bias:
+            functions = jnp.append(jnp.ones_like(K[:, :1]), K, 1)
+            present = jnp.append(jnp.array([True]), present)
+        # In units of the largest value, whose square may be no float.
+        sizes = jnp.max(abs(functions), 0, where=weights[:, None] > 0, initial=0)
+        sizes = positive_or_one(stopped(sizes))
+        relative = stopped(functions) / sizes[None, :]
+        norms = jnp.sqrt(matmul(weights, relative**2))
+        scales = sizes * positive_or_one(norms)
+        return Basis(functions / scales[None, :], scales, present & (norms > 0), has_bias)
+
+
+class Slots(eqx.Module):
+    """The functions that a machine has taken, in places of static number M.
+
+    Where there are several classes, a function is taken for one of them.
+
+    Attributes:
+        column: of the basis; 0 where a place is not used.
+        output: the class, 0 where there is only one.
+        used: whether there is a function.
+        precisions: alpha, of the normal prior of a weight; 1 where not used.
+        weights: their means given the data; 0 where not used.
+    """
+
+    column: Int[Array, " M"]
+    output: Int[Array, " M"]
+    used: Bool[Array, " M"]
+    precisions: Float[Array, " M"]
+    weights: Float[Array, " M"]
+
+    @staticmethod
+    def empty(size: int, like: Array) -> "Slots":
+        """Places without functions."""
+        nothing = jnp.zeros(size, jnp.int32)
+        zeros = jnp.zeros(size, like.dtype)
+        return Slots(nothing, nothing, jnp.zeros(size, bool), zeros + 1, zeros)
+
+    @property
+    def deviations(self) -> Float[Array, " M"]:
+        """`alpha^-1/2`, the standard deviations of the priors; 0 where not used."""
+        return jnp.where(self.used, 1 / jnp.sqrt(self.precisions), 0)
+
+    def at(self, place: Int[Array, ""]) -> Bool[Array, " M"]:
+        """Which of the places has this number."""
+        return jnp.arange(len(self.used), dtype=place.dtype) == place
+
+    def candidates(self, outputs: int) -> Int[Array, " M"]:
+        """The numbers of the functions among all pairs of columns and classes."""
+        return self.column * outputs + self.output
+
+    def design(self, basis: Basis, outputs: int) -> Float[Array, "n c M"]:
+        """The derivative of the values of all classes in the weights; 0 where not used."""
+        chosen = jnp.where(self.used[None, :], basis.columns[:, self.column], 0)
+        classes = jax.nn.one_hot(self.output, outputs, dtype=chosen.dtype)
+        return chosen[:, None, :] * classes.T[None]
+
+
+def values(design: Float[Array, "n c M"], weights: Float[Array, " M"]) -> Float[Array, "n c"]:
+    """The values of all classes at the points."""
+    return matmul(design, weights)
+
+
+def slopes(design: Float[Array, "n c M"], residuals: Float[Array, "n c"]) -> Float[Array, " M"]:
+    """What a derivative in the values is in the weights."""
+    n, c, size = design.shape
+    return matmul(residuals.reshape(-1), design.reshape(n * c, size))
+
+
+def curved(curvatures: Float[Array, "n c c"], design: Float[Array, "n c M"]) -> Array:
+    """`B J` for the blocks B of a second derivative, (n, c, M)."""
+    if design.shape[1] == 1:
+        return curvatures * design
+    return matmul(curvatures, design)
+
+
+def second_derivative(
+    curvatures: Float[Array, "n c c"], design: Float[Array, "n c M"]
+) -> Float[Array, "M M"]:
+    """`J^T B J`."""
+    n, c, size = design.shape
+    flat = design.reshape(n * c, size)
+    return matmul(flat.T, curved(curvatures, design).reshape(n * c, size))

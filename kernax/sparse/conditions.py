@@ -1,0 +1,303 @@
+"""The conditions that weights, precisions and noise satisfy at the end, and their derivative.
+
+With whitened weights `v = A^1/2 w` and their covariance `P = (I + A^-1/2 J^T B J A^-1/2)^-1`:
+
+    A^-1/2 J^T r - v = 0                            the mode
+    1 - P_ii - v_i^2 + 2 shape - 2 rate alpha_i = 0          the precisions (Tipping 2001, eq. 16)
+    sum w (y - f)^2 / noise + sum_i (1 - P_ii) - sum w = 0   the noise (eq. 18)
+
+The functions that were taken stay.
+"""
+
+from functools import partial
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.implicit import at_stationary_point, implicit
+from kernax.core.numerics import chosen, eps_of, matmul, stopped
+from kernax.core.sharding import while_loop
+from kernax.core.solves import log_determinant_by_lu, solve_by_lu
+from kernax.sparse.basis import second_derivative, slopes, values
+from kernax.sparse.observations import AbstractObservations, Numbers
+
+
+class Root(eqx.Module):
+    """What is sought.
+
+    Attributes:
+        weights: w, of functions divided by their norms; 0 in places that are not used.
+        log_precisions: of these; 0 where not used.
+        log_noise: 0 for labels.
+    """
+
+    weights: Float[Array, " M"]
+    log_precisions: Float[Array, " M"]
+    log_noise: Float[Array, ""]
+
+
+class Conditions(eqx.Module):
+    """The data of the conditions.
+
+    Attributes:
+        design: J, (n, c, M).
+        used: which places hold a function.
+        observations: the targets.
+        log_noise: where it is not learned.
+        learns_noise: whether it is, and is not at its bound.
+        shape, rates: of the hyperprior of each precision.
+    """
+
+    design: Float[Array, "n c M"]
+    used: Bool[Array, " M"]
+    observations: AbstractObservations
+    log_noise: Float[Array, ""]
+    learns_noise: Bool[Array, ""]
+    shape: Float[Array, ""]
+    rates: Float[Array, " M"]
+
+    def deviations(self, root: Root) -> Float[Array, " M"]:
+        """`alpha^-1/2`; 0 where not used."""
+        return jnp.where(self.used, jnp.exp(-root.log_precisions / 2), 0)
+
+    def whitened(self, root: Root) -> Float[Array, "n c M"]:
+        """`J A^-1/2`."""
+        return self.design * self.deviations(root)[None, None, :]
+
+    def mode(self, root: Root) -> Float[Array, " M"]:
+        """v."""
+        return root.weights * jnp.exp(root.log_precisions / 2)
+
+    def system(self, root: Root) -> Float[Array, "M M"]:
+        """`I + A^-1/2 J^T B J A^-1/2`."""
+        f = values(self.design, root.weights)
+        B = self.observations.curvatures(f, jnp.exp(root.log_noise))
+        identity = jnp.eye(len(root.weights), dtype=root.weights.dtype)
+        return identity + second_derivative(B, self.whitened(root))
+
+    def covariance(self, root: Root) -> Float[Array, "M M"]:
+        """P."""
+        system = self.system(root)
+        return solve_by_lu(system, jnp.eye(len(system), dtype=system.dtype))
+
+
+def log_evidence(root: Root, conditions: Conditions) -> Float[Array, ""]:
+    """`log p(y | alpha, noise)`, of labels Laplace's approximation of it:
+    `-losses - |v|^2 / 2 - log |P^-1| / 2`.
+    """
+    f = values(conditions.design, root.weights)
+    losses = conditions.observations.losses(f, jnp.exp(root.log_noise))
+    v = conditions.mode(root)
+    return -losses - (jnp.sum(v**2) + log_determinant_by_lu(conditions.system(root))) / 2
+
+
+class _Figures(eqx.Module):
+    """What conditions and their derivatives are made of."""
+
+    v: Float[Array, " M"]
+    f: Float[Array, "n c"]
+    noise: Float[Array, ""]
+    design: Float[Array, "n c M"]  # whitened
+    system: Float[Array, "M M"]
+    P: Float[Array, "M M"]
+
+    @staticmethod
+    def of(root: Root, conditions: Conditions) -> "_Figures":
+        f = values(conditions.design, root.weights)
+        noise = jnp.exp(root.log_noise)
+        system = conditions.system(root)
+        P = solve_by_lu(system, jnp.eye(len(system), dtype=system.dtype))
+        return _Figures(conditions.mode(root), f, noise, conditions.whitened(root), system, P)
+
+
+def _left(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " unknowns"]:
+    """The left-hand sides: M of the mode, M of the precisions, and that of the noise."""
+    of_mode = slopes(now.design, conditions.observations.residuals(now.f, now.noise)) - now.v
+    gamma = 1 - jnp.diagonal(now.P)
+    alpha = jnp.exp(root.log_precisions)
+    of_precisions = gamma - now.v**2 + 2 * (conditions.shape - conditions.rates * alpha)
+    of_precisions = jnp.where(conditions.used, of_precisions, -root.log_precisions)
+    of_noise = _left_of_noise(now, root, conditions, jnp.sum(gamma))
+    return jnp.concatenate([of_mode, of_precisions, of_noise[None]])
+
+
+def _left_of_noise(
+    now: _Figures, root: Root, conditions: Conditions, determined: Float[Array, ""]
+) -> Float[Array, ""]:
+    """The condition of the noise over the number of observations; of a given one, its error."""
+    given = conditions.log_noise - root.log_noise
+    observations = conditions.observations
+    if not isinstance(observations, Numbers):
+        return given
+    squares = matmul(observations.weights, (observations.y - now.f)[:, 0] ** 2)
+    learned = (squares / now.noise + determined) / observations.count - 1
+    return jnp.where(conditions.learns_noise, learned, given)
+
+
+def _derivative(
+    now: _Figures, root: Root, conditions: Conditions
+) -> Float[Array, "unknowns unknowns"]:
+    """The derivative of the left-hand sides in `A^1/2 dw`, the logarithms of the precisions, and
+    that of the noise, at the root.
+
+    `dP_ii / d log alpha_j = P_ii delta_ij - P_ij^2` and `dP_ii / d log noise = P_ii - (P^2)_ii`;
+    with `X = J A^-1/2 P`, `dP_ii = - sum_n X_ni . dB_n X_ni` for a change of the curvatures.
+    """
+    v = now.v
+    through_noise = jnp.diagonal(now.P) - jnp.sum(now.P**2, 1)
+    of_mode = [-now.system, -jnp.diag(v), -v[:, None]]
+    of_precisions = _derivative_of_precisions(now, root, conditions, through_noise)
+    of_noise = _derivative_of_noise(now, conditions, through_noise)
+    return jnp.block([of_mode, of_precisions, of_noise])
+
+
+def _derivative_of_precisions(
+    now: _Figures, root: Root, conditions: Conditions, through_noise: Float[Array, " M"]
+) -> list[Float[Array, "M columns"]]:
+    """The derivative of the conditions of the precisions."""
+    used = conditions.used[:, None]
+    in_mode = _through_curvatures(now, conditions) - 2 * jnp.diag(now.v)
+    rates = 2 * conditions.rates * jnp.exp(root.log_precisions)
+    in_precisions = now.P**2 - jnp.diag(jnp.diagonal(now.P) + now.v**2 + rates)
+    identity = jnp.eye(len(now.v), dtype=now.v.dtype)
+    return [
+        jnp.where(used, in_mode, 0),
+        jnp.where(used, in_precisions, -identity),
+        jnp.where(used, -through_noise[:, None], 0),
+    ]
+
+
+def _through_curvatures(now: _Figures, conditions: Conditions) -> Float[Array, "M M"]:
+    """The derivative of `1 - P_ii` in the mode, through the curvatures."""
+    n, c, size = now.design.shape
+    X = matmul(now.design, now.P)
+    third = conditions.observations.third_derivative(now.f, now.noise, X)
+    return matmul(third.reshape(n * c, size).T, now.design.reshape(n * c, size))
+
+
+def _derivative_of_noise(
+    now: _Figures, conditions: Conditions, through_noise: Float[Array, " M"]
+) -> list[Float[Array, "1 columns"]]:
+    """The derivative of the condition of the noise."""
+    observations = conditions.observations
+    count = observations.count
+    learned = conditions.learns_noise & isinstance(observations, Numbers)
+    total = jnp.zeros((), now.v.dtype)
+    if isinstance(observations, Numbers):
+        squares = matmul(observations.weights, (observations.y - now.f)[:, 0] ** 2)
+        total = squares / now.noise + jnp.sum(through_noise)
+    return [
+        jnp.where(learned, -2 * now.v / count, 0)[None],
+        jnp.where(learned, -through_noise / count, 0)[None],
+        jnp.where(learned, -total / count, -1)[None, None],
+    ]
+
+
+def _one_more(root: Root, conditions: Conditions) -> Root:
+    """The root after a step of Newton's method, whose derivative is that of the root."""
+    now = _Figures.of(root, conditions)
+    return _moved(root, conditions, _step(now, root, conditions))
+
+
+def _step(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " unknowns"]:
+    """Newton's step, in the unknowns of `_derivative`."""
+    return -solve_by_lu(_derivative(now, root, conditions), _left(now, root, conditions))
+
+
+def _moved(root: Root, conditions: Conditions, step: Float[Array, " unknowns"]) -> Root:
+    """The root with a step added."""
+    size = len(root.weights)
+    return Root(
+        root.weights + conditions.deviations(root) * step[:size],
+        root.log_precisions + step[size:-1],
+        root.log_noise + step[-1],
+    )
+
+
+class _Polish(eqx.Module):
+    """Newton's method after some steps."""
+
+    root: Root
+    left: Float[Array, ""]  # the largest left-hand side
+    length: Float[Array, ""]  # of the next step, 1 is Newton's
+    steps: Int[Array, ""]
+
+
+_MOST_STEPS = 40
+_SHORTEST = 0.01
+
+
+def _how_far(now: _Figures, left: Array, conditions: Conditions) -> Float[Array, ""]:
+    """The largest left-hand side, that of the mode by the size of the terms whose difference it is,
+    of which the root of the rounding unit counts as 1: small noise magnifies their rounding.
+    """
+    size = len(now.v)
+    terms = slopes(abs(now.design), conditions.observations.reach(now.f, now.noise))
+    scale = jnp.maximum(1, jnp.maximum(jnp.max(abs(now.v)), eps_of(terms) ** 0.5 * jnp.max(terms)))
+    return jnp.maximum(jnp.max(abs(left[:size])) / scale, jnp.max(abs(left[size:])))
+
+
+def _polished(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, ""]]:
+    """The root near a start, and the largest left-hand side there."""
+
+    def go_on(now: _Polish) -> Array:
+        unfinished = (now.left > eps_of(now.left)) & (now.steps < _MOST_STEPS)
+        return unfinished & (now.length > _SHORTEST)
+
+    zero = jnp.zeros((), jnp.int32)
+    left = _left_at(start, conditions)
+    first = _Polish(start, left, jnp.ones_like(left), zero)
+    end = while_loop(go_on, partial(_step_that_lowers, conditions), first)
+    return end.root, end.left
+
+
+def _left_at(root: Root, conditions: Conditions) -> Float[Array, ""]:
+    """The largest left-hand side."""
+    now = _Figures.of(root, conditions)
+    return _how_far(now, _left(now, root, conditions), conditions)
+
+
+def _step_that_lowers(conditions: Conditions, now: _Polish) -> _Polish:
+    """A step of Newton's method, and a shorter one next time where it lowers nothing."""
+    step = _step(_Figures.of(now.root, conditions), now.root, conditions)
+    # By no more than a factor e in a precision.
+    longest = jnp.max(abs(step[len(now.root.weights) :]))
+    root = _moved(now.root, conditions, step * now.length / jnp.maximum(1, longest))
+    left = _left_at(root, conditions)
+    better = left < now.left
+    length = jnp.where(better, jnp.minimum(2 * now.length, 1), now.length / 4)
+    root = chosen(better, root, now.root)
+    return _Polish(root, jnp.minimum(left, now.left), length, now.steps + 1)
+
+
+def root_near(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, ""]]:
+    """The root near a start, differentiable in the conditions to any order, and the largest
+    left-hand side there.
+    """
+    args = stopped(start), conditions
+    return implicit(lambda args: _polished(*stopped(args)), _with_derivative, args)
+
+
+def _with_derivative(
+    end: tuple[Root, Float[Array, ""]], args: tuple[Root, Conditions]
+) -> tuple[Root, Float[Array, ""]]:
+    """The root after one more step."""
+    root, left = end
+    return _one_more(root, args[1]), stopped(left)
+
+
+def evidence_at(root: Root, conditions: Conditions, *, stationary: bool) -> Float[Array, ""]:
+    """The log evidence; where it is stationary in the root, with the derivative in the data alone.
+
+    It is so for numbers and a flat hyperprior, but not in a noise that is given.
+    """
+    if stationary:
+        return at_stationary_point(_log_evidence_of_noise, root, conditions)
+    return log_evidence(root, conditions)
+
+
+def _log_evidence_of_noise(root: Root, conditions: Conditions) -> Float[Array, ""]:
+    """The log evidence, as a function of the data's own noise where that is given."""
+    log_noise = jnp.where(conditions.learns_noise, root.log_noise, conditions.log_noise)
+    return log_evidence(eqx.tree_at(lambda root: root.log_noise, root, log_noise), conditions)

@@ -1,0 +1,273 @@
+"""What was observed of the values of a machine: numbers with noise, or labels.
+
+With `J = df / dw` of the weights w, `r` the slopes of the log likelihood in f and `B` its
+curvatures, the mode of the posterior of w is where `J^T r = A w`, A the diagonal of precisions, and
+its covariance `(A + J^T B J)^-1`. For numbers this is exact, for labels Laplace's approximation
+(MacKay 1992; Tipping 2001, section 3). Everything is computed in whitened weights `v = A^1/2 w`,
+whose system `I + A^-1/2 J^T B J A^-1/2` has no eigenvalue below one, whatever the kernel is.
+"""
+
+import abc
+import math
+from collections.abc import Callable
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kernax.core.batching import one_by_one
+from kernax.core.likelihoods import Categorical
+from kernax.core.losses import AbstractSmoothLoss
+from kernax.core.newton import AbstractConvexProblem, Iterate, Misfit, newton
+from kernax.core.numerics import eps_of, matmul
+from kernax.sparse.basis import second_derivative, slopes, values
+
+
+class AbstractObservations(eqx.Module):
+    """Targets at n points with weights, and the likelihood of the values there."""
+
+    y: eqx.AbstractVar[Float[Array, "n c"]]
+    weights: eqx.AbstractVar[Float[Array, " n"]]
+
+    @property
+    def outputs(self) -> int:
+        """The number c of values at a point: one, or one for each class."""
+        return self.y.shape[1]
+
+    @property
+    def count(self) -> Float[Array, ""]:
+        """How many observations there are, by weight."""
+        return jnp.sum(self.weights)
+
+    @abc.abstractmethod
+    def size(self) -> Float[Array, ""]:
+        """The sum of squares, by weight, that values at the points may have."""
+
+    @abc.abstractmethod
+    def losses(self, f: Float[Array, "n c"], noise: Float[Array, ""]) -> Float[Array, ""]:
+        """`-sum_i w_i log p(y_i | f_i)`."""
+
+    @abc.abstractmethod
+    def residuals(self, f: Float[Array, "n c"], noise: Float[Array, ""]) -> Float[Array, "n c"]:
+        """r, the derivative of the log likelihood in f."""
+
+    @abc.abstractmethod
+    def reach(self, f: Float[Array, "n c"], noise: Float[Array, ""]) -> Float[Array, "n c"]:
+        """The sum of the absolute terms of r."""
+
+    @abc.abstractmethod
+    def curvatures(self, f: Float[Array, "n c"], noise: Float[Array, ""]) -> Float[Array, "n c c"]:
+        """B, the second derivative of the losses at each point."""
+
+    @abc.abstractmethod
+    def third_derivative(
+        self, f: Float[Array, "n c"], noise: Float[Array, ""], parts: Float[Array, "n c M"]
+    ) -> Float[Array, "n c M"]:
+        """The derivative in f of `sum_cd parts_c B_cd parts_d`."""
+
+    @abc.abstractmethod
+    def mode(
+        self, design: Float[Array, "n c M"], start: Float[Array, " M"], noise: Float[Array, ""]
+    ) -> Float[Array, " M"]:
+        """The whitened weights that minimise `losses(J v) + |v|^2 / 2`."""
+
+
+class Numbers(AbstractObservations):
+    """`y = f + e`, `e ~ N(0, noise)`."""
+
+    y: Float[Array, "n 1"]
+    weights: Float[Array, " n"]
+
+    def size(self):
+        squares = matmul(self.weights, self.y[:, 0] ** 2)
+        return jnp.where(squares > 0, squares, self.count)
+
+    def losses(self, f, noise):
+        squares = matmul(self.weights, (self.y - f)[:, 0] ** 2)
+        return (squares / noise + self.count * jnp.log(2 * math.pi * noise)) / 2
+
+    def residuals(self, f, noise):
+        return self.weights[:, None] * (self.y - f) / noise
+
+    def reach(self, f, noise):
+        return self.weights[:, None] * (abs(self.y) + abs(f)) / noise
+
+    def curvatures(self, f, noise):
+        return (self.weights / noise)[:, None, None]
+
+    def third_derivative(self, f, noise, parts):
+        return jnp.zeros_like(parts)
+
+    def mode(self, design, start, noise):
+        nothing = jnp.zeros_like(self.y)
+        system = second_derivative(self.curvatures(nothing, noise), design)
+        # The residual of a first solution is solved for as well.
+        factor = lower_factor(system)
+        first = _solved(factor, slopes(design, self.residuals(nothing, noise)))
+        left = slopes(design, self.residuals(values(design, first), noise)) - first
+        return first + _solved(factor, left)
+
+
+class Labels(AbstractObservations):
+    """Signs, counts, or the classes of one-hot rows, by their likelihood."""
+
+    y: Float[Array, "n c"]
+    weights: Float[Array, " n"]
+    loss: AbstractSmoothLoss | Categorical
+
+    def size(self):
+        return self.count
+
+    def losses(self, f, noise):
+        if isinstance(self.loss, Categorical):
+            return matmul(self.weights, self.loss(self.y, f))
+        return matmul(self.weights, self.loss(self.y[:, 0], f[:, 0]))
+
+    def residuals(self, f, noise):
+        if isinstance(self.loss, Categorical):
+            slope = self.loss.derivative(self.y, f)
+        else:
+            slope = self.loss.derivative(self.y[:, 0], f[:, 0])[:, None]
+        return -self.weights[:, None] * slope
+
+    def reach(self, f, noise):
+        return abs(self.residuals(f, noise))
+
+    def curvatures(self, f, noise):
+        if isinstance(self.loss, Categorical):
+            blocks = jax.vmap(_of_softmax)(f)
+        else:
+            blocks = self.loss.curvature(self.y[:, 0], f[:, 0])[:, None, None]
+        return self.weights[:, None, None] * blocks
+
+    def third_derivative(self, f, noise, parts):
+        w = self.weights[:, None, None]
+        if isinstance(self.loss, Categorical):
+            return w * _third_of_softmax(f, parts)
+        y = self.y[:, 0]
+        curvature = partial(self.loss.curvature, y)
+        _, third = jax.jvp(curvature, (f[:, 0],), (jnp.ones_like(y),))
+        return w * third[:, None, None] * parts**2
+
+    def mode(self, design, start, noise):
+        return newton(_PenalisedLoss(self, design, start, noise))[0]
+
+
+def _of_softmax(f: Float[Array, " c"]) -> Float[Array, "c c"]:
+    """`diag(p) - p p^T`, the second derivative of `log sum exp f`."""
+    p = jax.nn.softmax(f)
+    return jnp.diag(p) - p[:, None] * p[None, :]
+
+
+def _third_of_softmax(f: Float[Array, "n c"], x: Float[Array, "n c M"]) -> Float[Array, "n c M"]:
+    """The derivative in f of `sum p x^2 - (sum p x)^2`."""
+    p = jax.nn.softmax(f)[:, :, None]
+    mean = jnp.sum(p * x, 1, keepdims=True)
+    square = jnp.sum(p * x**2, 1, keepdims=True)
+    return p * (x**2 - square - 2 * mean * (x - mean))
+
+
+class _PenalisedLoss(AbstractConvexProblem):
+    """`losses(J v) + |v|^2 / 2` as a function of v."""
+
+    labels: Labels
+    design: Float[Array, "n c M"]
+    first: Float[Array, " M"]
+    noise: Float[Array, ""]  # which labels have none of
+
+    def start(self):
+        return self.at(self.first)
+
+    def values(self, x):
+        return values(self.design, x)
+
+    def correction(self, point):
+        system = second_derivative(self.labels.curvatures(point.values, self.noise), self.design)
+        return _solved(lower_factor(system), self._left(point))
+
+    def correction_to_differentiate(self, point):
+        raise NotImplementedError  # derivatives are those of `conditions`
+
+    def slope_along(self, point, direction) -> Callable[[Array], Array]:
+        change = values(self.design, direction)
+
+        def slope(t: Array) -> Array:
+            r = self.labels.residuals(point.values + t * change, self.noise)
+            return jnp.sum((point.x + t * direction) * direction) - jnp.sum(r * change)
+
+        return slope
+
+    def misfit(self, point):
+        r = self.labels.residuals(point.values, self.noise)
+        left = jnp.max(abs(self._left(point)))
+        size = jnp.max(abs(point.x) + slopes(abs(self.design), abs(r)))
+        return Misfit(left, size, eps_of(size) * size)
+
+    def settled(self, point):
+        return point.x
+
+    def objective(self, point):
+        return self.labels.losses(point.values, self.noise) + jnp.sum(point.x**2) / 2
+
+    def _left(self, point: Iterate) -> Float[Array, " M"]:
+        """`J^T r - v`, which is zero at the minimum."""
+        return slopes(self.design, self.labels.residuals(point.values, self.noise)) - point.x
+
+
+class Posterior(eqx.Module):
+    """The normal distribution of whitened weights, or its approximation.
+
+    Attributes:
+        mode: v.
+        values: f at the points.
+        curvatures: B there.
+        inverse_factor: `L^-1` of `L L^T = I + A^-1/2 J^T B J A^-1/2`.
+    """
+
+    mode: Float[Array, " M"]
+    values: Float[Array, "n c"]
+    curvatures: Float[Array, "n c c"]
+    inverse_factor: Float[Array, "M M"]
+
+    @property
+    def covariance(self) -> Float[Array, "M M"]:
+        """P, of the whitened weights."""
+        return matmul(self.inverse_factor.T, self.inverse_factor)
+
+    @property
+    def determined(self) -> Float[Array, " M"]:
+        """`gamma = 1 - P_ii`, how far the data determine each weight, between 0 and 1."""
+        return 1 - jnp.sum(self.inverse_factor**2, 0)
+
+
+def posterior(
+    observations: AbstractObservations,
+    design: Float[Array, "n c M"],
+    start: Float[Array, " M"],
+    noise: Float[Array, ""],
+) -> Posterior:
+    """The posterior of the weights whose whitened derivative is `design`; without a derivative."""
+    v = observations.mode(design, start, noise)
+    f = values(design, v)
+    B = observations.curvatures(f, noise)
+    factor = lower_factor(second_derivative(B, design))
+    identity = jnp.eye(len(v), dtype=v.dtype)
+    return Posterior(v, f, B, one_by_one(_solved_halfway, factor, identity))
+
+
+def lower_factor(system: Float[Array, "M M"]) -> Float[Array, "M M"]:
+    """The lower factor of `I + system`."""
+    whole = system + jnp.eye(len(system), dtype=system.dtype)
+    return one_by_one(jnp.linalg.cholesky, whole)
+
+
+def _solved_halfway(L: Float[Array, "M M"], B: Float[Array, "M p"]) -> Float[Array, "M p"]:
+    return jax.scipy.linalg.solve_triangular(L, B, lower=True, check_finite=False)
+
+
+def _solved(L: Float[Array, "M M"], b: Float[Array, " M"]) -> Float[Array, " M"]:
+    """`(L L^T)^-1 b`."""
+    solve = lambda L, b: jax.scipy.linalg.cho_solve((L, True), b, check_finite=False)
+    return one_by_one(solve, L, b)

@@ -1,0 +1,386 @@
+"""The relevance vector machine: a linear model in kernels, most of whose weights are zero."""
+
+import math
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+
+from kernax.core.batching import each
+from kernax.core.boundary import cast
+from kernax.core.expansion import KernelExpansion
+from kernax.core.intervals import POSITIVE
+from kernax.core.kernel import AbstractKernel
+from kernax.core.likelihoods import Categorical, Gaussian
+from kernax.core.losses import AbstractLikelihood
+from kernax.core.numerics import eps_of, is_concrete, stopped
+from kernax.core.parameters import check_count
+from kernax.core.powers import exponent_of, times_power_of_two
+from kernax.core.preparation import guarded
+from kernax.core.sharding import compiled
+from kernax.core.solution import (
+    RESULTS,
+    Solution,
+    finish,
+    first_that_holds,
+    of_all,
+    void_unless_known,
+    warn,
+)
+from kernax.core.task import Task, check_task
+from kernax.errors import RelevanceWarning, RunawayWarning
+from kernax.sparse.arguments import check_likelihood, checked_solver, targets_of
+from kernax.sparse.basis import Basis, Slots
+from kernax.sparse.conditions import Conditions, Root, evidence_at, root_near
+from kernax.sparse.observations import AbstractObservations, Labels, Numbers
+from kernax.sparse.relevance_vectors import RelevanceVectors
+from kernax.sparse.sequential import SequentialEvidence
+from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Noise, Problem
+
+_MOST_VECTORS = 200
+
+
+def relevance_vector_machine(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    *,
+    noise: ArrayLike | None = None,
+    likelihood: AbstractLikelihood | Categorical | None = None,
+    weights: ArrayLike | None = None,
+    bias: bool = True,
+    solver: AbstractRelevanceSolver | None = None,
+    max_vectors: int | None = None,
+    throw: bool = True,
+) -> Solution[RelevanceVectors]:
+    r"""`f(x) = sum_j w_j k(x, x_j) + b` with `w_j ~ N(0, 1 / alpha_j)`, one precision for each
+    weight, at the maximum of the evidence `p(y | alpha, noise) = integral p(y | f) p(w | alpha)
+    dw`.
+
+    There most precisions are infinite, and their weights zero (Tipping 2001). Of numbers `y = f(x)
+    + e`, `e ~ N(0, noise)`, the evidence is `N(y | 0, noise I + Phi A^-1 Phi^T)`, Phi the functions
+    `k(., x_j)`, and 1 for the bias, at the points, A the diagonal of alpha; the noise maximises it
+    as well unless it is given. Of labels it is Laplace's approximation. The evidence has many local
+    maxima: this is the one that `solver` comes to.
+
+    Arguments:
+        kernel: any kernel, also one that is not positive semidefinite: the `k(., x_j)` are no more
+            than functions.
+        X: stack of n points.
+        y: numbers, or what the likelihood takes, (n,); of shape (n, outputs) a machine for each
+            column with a noise, an evidence and relevant functions of its own, which for columns
+            of signs is one-versus-rest. For `Categorical()` one-hot rows (n, classes): the values
+            of all classes in one machine, and a function is taken for one class at a time.
+        noise: variance > 0, in units of y^2. Default: learned.
+        likelihood: None for numbers, else one of `kernax.likelihoods` with a concave logarithm,
+            such as `Bernoulli()` for -1 and +1.
+        weights: (n,) >= 0, powers of the likelihood terms. Two is the point repeated, zero the
+            point removed, with its function.
+        bias: whether the constant 1 is one of the functions; it has a precision as others do.
+        solver: `kernax.solvers.SequentialEvidence()`, which adds and deletes one function at a time
+            (Tipping & Faul 2003), or `EvidenceIteration()`, the original, which starts from all.
+        max_vectors: places for functions, the bias among them, in each machine. Default 200, or as
+            many as there are. Memory and time grow with it.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is a `RelevanceVectors`: the mean as a `KernelExpansion`, which
+        points are relevant, precisions (units of 1 / w^2), the covariance of the weights, the noise
+        and the log evidence. Stats of each machine: `steps`; `left_out`, by how many nats the
+        evidence would rise if there were one place more; `residual`, how far the conditions of the
+        maximum are from zero; `reproduced`, whether the noise was stopped at its lower bound.
+
+        Differentiable in the kernel, X, y, noise and weights, to any order: by the implicit
+        function theorem at the maximum, where the set of functions is held fixed. Where another set
+        takes over, value and derivative jump. A function that is not taken has no derivative.
+
+    Raises:
+        ValueError: bad shapes or values, noise beside a likelihood, one that is not convex.
+        BreakdownError: more than `max_vectors` functions are relevant, or rounding is too coarse.
+        MaxStepsError, NonFiniteError: the computation failed.
+        MemoryBudgetError: the dense matrices would not fit.
+
+    Warns `RelevanceWarning` where no function at all is relevant, such as for y = 0, and the
+    machine is zero; `RunawayWarning` where the learned noise goes to zero.
+
+    The variance of predictions falls to the noise far from the relevant vectors, where a Gaussian
+    process's rises (Rasmussen & Quinonero-Candela 2005).
+    """
+    check_likelihood(likelihood, noise)
+    solver = checked_solver(solver)
+    task = check_task(
+        "relevance_vector_machine", kernel, X, y, weights, targets=targets_of(likelihood)
+    )
+    if noise is not None:
+        noise = task.scalar(noise, "noise", POSITIVE)
+    if likelihood is not None:
+        likelihood = guarded(cast(likelihood, task.dtype))
+    classes = task.y.shape[1] if isinstance(likelihood, Categorical) else 1
+    most = (task.n + bool(bias)) * classes
+    size = min(most, _MOST_VECTORS)
+    if max_vectors is not None:
+        size = min(most, check_count(max_vectors, "max_vectors"))
+    solution = _relevance_vector_machine(task, noise, likelihood, bool(bias), solver, size)
+    _warn(solution)
+    return finish(solution, throw, _hint(solution, size))
+
+
+def _hint(solution: Solution[RelevanceVectors], size: int) -> str:
+    """What to do where it failed."""
+    left_out = solution.stats["left_out"]
+    if is_concrete(left_out) and np.any(np.asarray(left_out) > 0):
+        return (
+            f"relevance_vector_machine: all {size} places are used, and more functions are "
+            "relevant: a larger max_vectors, or a smoother kernel."
+        )
+    return "relevance_vector_machine: more max_steps of its solver, or another kernel."
+
+
+def _warn(solution: Solution[RelevanceVectors]) -> None:
+    """Warnings where nothing is relevant, and where the noise has no maximum."""
+    value = solution.value
+    if not is_concrete(solution.result, value.places):
+        return
+    if not np.any(np.asarray(value.places) != -2) and np.all(solution.result == RESULTS.successful):
+        warn(
+            "relevance_vector_machine: no function is relevant, not even the bias: the machine is "
+            "zero everywhere",
+            RelevanceWarning,
+        )
+    if np.any(np.asarray(solution.stats["reproduced"])):
+        warn(
+            "relevance_vector_machine: the targets are reproduced, and the evidence rises for ever "
+            "as the noise goes to zero: it was stopped at a bound; pass noise=",
+            RunawayWarning,
+        )
+
+
+@compiled
+def _relevance_vector_machine(task, noise, likelihood, bias, solver, size):
+    """The machine, one for each column of y unless these are classes."""
+    K = task.gram().as_matrix()
+    weights = task.weights.values
+    basis = Basis.of(K, weights, bias)
+    setting = _Setting(basis, weights, noise, likelihood, solver, size)
+    if isinstance(likelihood, Categorical):
+        fits = jax.tree.map(lambda leaf: leaf[None], _fitted(setting, task.columns))
+    else:
+        fits = each(lambda y: _fitted(setting, y[:, None]), task.columns.T)
+    return _solution(task, setting, fits)
+
+
+class _Setting(eqx.Module):
+    """What all machines have in common."""
+
+    basis: Basis
+    weights: Float[Array, " n"]
+    noise: Float[Array, ""] | None
+    likelihood: AbstractLikelihood | Categorical | None
+    solver: AbstractRelevanceSolver
+    size: int = eqx.field(static=True)
+
+
+class _Fit(eqx.Module):
+    """One machine, in the units of the user.
+
+    Attributes:
+        slots: its functions, with precisions and weights.
+        covariance: of the weights.
+        noise: its variance.
+        log_evidence: its own.
+        result: how its computation ended.
+        stats: figures about it.
+    """
+
+    slots: Slots
+    covariance: Float[Array, "M M"]
+    noise: Float[Array, ""]
+    log_evidence: Float[Array, ""]
+    result: Any
+    stats: dict[str, Array]
+
+
+def _fitted(setting: _Setting, y: Float[Array, "n c"]) -> _Fit:
+    """The machine for one column of targets, or for classes."""
+    exponent = jnp.zeros((), jnp.int32)
+    if setting.likelihood is None:
+        # In units of the targets, whose squares may be no floats.
+        exponent = exponent_of(jnp.max(abs(y), where=setting.weights[:, None] > 0, initial=0))
+        observations = Numbers(times_power_of_two(y, -exponent), setting.weights)
+    else:
+        observations = Labels(y, setting.weights, setting.likelihood)
+    noise = _noise_of(setting, observations, exponent)
+    shape, rate = setting.solver.hyperprior(y.dtype)
+    rates = times_power_of_two(rate * setting.basis.scales**2, -2 * exponent)
+    problem = Problem(setting.basis, observations, noise, shape, rates, setting.size)
+    choice = setting.solver.solve(stopped(problem))
+    root, conditions, left = _converged(problem, choice)
+    return _fit_of(setting, choice, root, conditions, left, exponent)
+
+
+def _noise_of(
+    setting: _Setting, observations: AbstractObservations, exponent: Int[Array, ""]
+) -> Noise:
+    """The noise given, that to be learned, or one for labels."""
+    if setting.noise is not None:
+        return Noise.given(times_power_of_two(setting.noise, -2 * exponent))
+    if setting.likelihood is not None:
+        return Noise.given(jnp.ones((), observations.y.dtype))
+    return Noise.to_learn(stopped(observations.y[:, 0]), stopped(observations.weights))
+
+
+def _converged(problem: Problem, choice: Choice) -> tuple[Root, Conditions, Float[Array, ""]]:
+    """The solution of the conditions near what a solver chose, with its derivative."""
+    slots = choice.slots
+    noise = problem.noise
+    log_given = jnp.log(choice.noise if noise.learned else noise.variance)
+    conditions = Conditions(
+        design=slots.design(problem.basis, problem.observations.outputs),
+        used=slots.used,
+        observations=problem.observations,
+        log_noise=log_given,
+        learns_noise=jnp.array(noise.learned) & (choice.noise > noise.least),
+        shape=problem.shape,
+        rates=problem.rates[slots.column],
+    )
+    log_precisions = jnp.where(slots.used, jnp.log(slots.precisions), 0)
+    start = Root(slots.weights, log_precisions, jnp.log(choice.noise))
+    root, left = root_near(start, conditions)
+    return root, conditions, left
+
+
+def _fit_of(
+    setting: _Setting,
+    choice: Choice,
+    root: Root,
+    conditions: Conditions,
+    left: Float[Array, ""],
+    exponent: Int[Array, ""],
+) -> _Fit:
+    """The machine in the units of the user, whose targets were divided by `2^exponent`."""
+    P = conditions.covariance(root)
+    slots, deviations = _in_units(setting, choice.slots, root, conditions, exponent)
+    evidence = _evidence_of(setting, root, conditions, exponent)
+    figures = setting.basis.columns, conditions.observations.y, evidence, slots.weights, P
+    known = jnp.all(jnp.array([jnp.all(jnp.isfinite(figure)) for figure in figures]))
+    learned = setting.noise is None and setting.likelihood is None
+    stats = {
+        "steps": choice.steps,
+        "left_out": choice.left_out,
+        "residual": left,
+        "reproduced": jnp.array(learned) & ~conditions.learns_noise,
+    }
+    return _Fit(
+        slots,
+        deviations[:, None] * P * deviations[None, :],
+        times_power_of_two(jnp.exp(root.log_noise), 2 * exponent),
+        evidence,
+        _ending(choice, left, known),
+        stats,
+    )
+
+
+def _in_units(
+    setting: _Setting, slots: Slots, root: Root, conditions: Conditions, exponent: Int[Array, ""]
+) -> tuple[Slots, Float[Array, " M"]]:
+    """Weights and precisions of functions that are not divided by their norms, and the deviations
+    of the priors.
+    """
+    scales = setting.basis.scales[slots.column]
+    precisions = times_power_of_two(jnp.exp(root.log_precisions) * scales**2, -2 * exponent)
+    weights = times_power_of_two(root.weights / scales, exponent)
+    converted = Slots(
+        slots.column,
+        slots.output,
+        slots.used,
+        jnp.where(slots.used, precisions, jnp.inf),
+        jnp.where(slots.used, weights, 0),
+    )
+    return converted, times_power_of_two(conditions.deviations(root) / scales, exponent)
+
+
+def _evidence_of(
+    setting: _Setting, root: Root, conditions: Conditions, exponent: Int[Array, ""]
+) -> Float[Array, ""]:
+    """The log evidence, of numbers as a density of those of the user."""
+    is_flat = isinstance(setting.solver, SequentialEvidence)
+    stationary = setting.likelihood is None and is_flat
+    evidence = evidence_at(root, conditions, stationary=stationary)
+    if setting.likelihood is not None:
+        return evidence
+    return evidence - jnp.sum(setting.weights) * exponent.astype(evidence.dtype) * math.log(2)
+
+
+def _ending(choice: Choice, left: Float[Array, ""], known: Bool[Array, ""]) -> Any:
+    """How it ended, in order of precedence."""
+    endings = (
+        (~known, RESULTS.nonfinite),
+        (choice.left_out > 0, RESULTS.stagnation),
+        (~choice.finished, RESULTS.max_steps_reached),
+        (~(left <= eps_of(left) ** (1 / 3)), RESULTS.inaccurate),
+    )
+    return first_that_holds(endings, RESULTS.successful)
+
+
+def _solution(task: Task, setting: _Setting, fits: _Fit) -> Solution[RelevanceVectors]:
+    """The machine of all outputs, from fits along the first axis: one for each column of y, or
+    one of all classes.
+    """
+    of_classes = isinstance(setting.likelihood, Categorical)
+    slots = _in_one_row(fits.slots, of_classes)
+    places = jnp.where(slots.used, slots.column - int(setting.basis.has_bias), -2)
+    result = of_all(fits.result)
+    # One number for each machine, or the only one.
+    shape = () if of_classes else task.y.shape[1:]
+    by_machine = partial(jnp.reshape, shape=shape)
+    floats = _columns(task, slots, places), fits.covariance, fits.noise, fits.log_evidence
+    columns, covariance, noise, log_evidence = void_unless_known(floats, result)
+    likelihood = setting.likelihood
+    value = RelevanceVectors(
+        function=_function(task, places, *columns),
+        places=places,
+        outputs=slots.output,
+        precisions=slots.precisions,
+        covariance=jax.scipy.linalg.block_diag(*covariance),
+        likelihood=Gaussian(by_machine(noise)) if likelihood is None else likelihood,
+        log_evidence=by_machine(log_evidence),
+    )
+    return Solution(value, result, jax.tree.map(by_machine, fits.stats))
+
+
+def _in_one_row(slots: Slots, of_classes: bool) -> Slots:
+    """The places of all machines; the output of one that is alone is the number of its column."""
+    machines, size = slots.used.shape
+    if not of_classes:
+        numbers = jnp.arange(machines, dtype=jnp.int32)
+        outputs = jnp.broadcast_to(numbers[:, None], (machines, size))
+        slots = eqx.tree_at(lambda slots: slots.output, slots, outputs)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1), slots)
+
+
+def _columns(
+    task: Task, slots: Slots, places: Int[Array, " T"]
+) -> tuple[Float[Array, "T c"], Float[Array, " c"]]:
+    """Coefficients and biases of the outputs; the weight of a bias is no coefficient."""
+    count = task.columns.shape[1]
+    weights = jax.nn.one_hot(slots.output, count, dtype=slots.weights.dtype)
+    weights = weights * slots.weights[:, None]
+    is_bias = (places == -1)[:, None]
+    return jnp.where(is_bias, 0, weights), jnp.sum(jnp.where(is_bias, weights, 0), 0)
+
+
+def _function(
+    task: Task,
+    places: Int[Array, " T"],
+    coefficients: Float[Array, "T c"],
+    bias: Float[Array, " c"],
+) -> KernelExpansion:
+    """The mean."""
+    points = jax.tree.map(lambda leaf: leaf[jnp.maximum(places, 0)], task.X)
+    shape = task.y.shape[1:]
+    coefficients = coefficients.reshape(len(places), *shape)
+    return KernelExpansion(task.kernel, points, coefficients, bias.reshape(shape))

@@ -1,0 +1,150 @@
+"""What a relevance vector machine returns: a sparse function, and how sure it is."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from kernax.core.boundary import as_point, cast, check_one_point
+from kernax.core.density import root_of_covariance
+from kernax.core.expansion import KernelExpansion
+from kernax.core.likelihoods import Categorical
+from kernax.core.losses import AbstractLikelihood
+from kernax.core.numerics import is_concrete, matmul
+from kernax.core.parameters import data
+from kernax.core.quadrature import log_normaliser, predicted_moments
+from kernax.core.quasi_random import NODES, checked_nodes, expectation_over_vectors
+from kernax.core.sharding import compiled
+
+
+class RelevanceVectors(eqx.Module):
+    """`f(x) = sum_j w_j k(x, x_j) + b`, most weights zero, and the normal distribution of them.
+
+    It is a function of one point, the mean of f(x); so are its methods, and
+    `jax.vmap(machine.predict)(X)` takes a stack. Everything stands in T places of static number,
+    some of which are not used: their coefficients are zero.
+
+    Attributes:
+        function: the mean, a `KernelExpansion` whose points are those of the places.
+        places: which point of X a basis function belongs to; -1 is the bias, -2 is not used.
+        outputs: which output (column of y, or class) it is for; 0 where there is one.
+        precisions: alpha, of the prior of its weight; inf where not used.
+        covariance: of the weights; 0 where not used.
+        likelihood: p(y | f); of numbers `Gaussian(noise)`.
+        log_evidence: `log p(y | alpha, noise)`, one for each machine; of labels by Laplace's
+            approximation.
+    """
+
+    function: KernelExpansion
+    places: Int[Array, " T"] = data()
+    outputs: Int[Array, " T"] = data()
+    precisions: Float[Array, " T"] = data()
+    covariance: Float[Array, "T T"] = data()
+    likelihood: AbstractLikelihood | Categorical = data()
+    log_evidence: Float[Array, "*machines"] = data()
+
+    def __call__(self, x: PyTree) -> Float[Array, "*outputs"]:
+        """The mean of f at one point."""
+        return self.function(x)
+
+    @property
+    def noise(self) -> Float[Array, "*outputs"]:
+        """The variance of the noise of numbers. Raises ValueError for labels."""
+        noise = getattr(self.likelihood, "noise", None)
+        if noise is None:
+            raise ValueError(f"{type(self.likelihood).__name__} has no noise: labels have none")
+        return noise
+
+    @property
+    def count(self) -> Int[Array, ""]:
+        """How many different points are relevance vectors."""
+        ordered = jnp.sort(self.places)
+        first = jnp.append(jnp.array([True]), ordered[1:] != ordered[:-1])
+        return jnp.sum(first & (ordered >= 0))
+
+    @property
+    def indices(self) -> Int[np.ndarray, " count"]:
+        """Which points of X are relevance vectors, in ascending order.
+
+        Raises ValueError under a transformation, where their number is not known.
+        """
+        if not is_concrete(self.places):
+            raise ValueError(
+                "how many vectors are relevant is not known under jit, grad or vmap: places is"
+            )
+        numbers = np.unique(np.asarray(self.places))
+        return numbers[numbers >= 0]
+
+    @property
+    def vectors(self) -> PyTree:
+        """The relevance vectors, a stack of `count` points. Raises ValueError as `indices` does."""
+        places = np.asarray(self.indices)
+        where = [int(np.argmax(np.asarray(self.places) == place)) for place in places]
+        return jax.tree.map(lambda leaf: leaf[np.asarray(where, int)], self.function.points)
+
+    def variance(self, x: PyTree) -> Float[Array, "*outputs"]:
+        """The variance of f at one point, without noise."""
+        return jnp.diagonal(self._covariance(x)).reshape(self._shape)
+
+    def predict(self, x: PyTree) -> tuple[Float[Array, "*outputs"], Float[Array, "*outputs"]]:
+        """The mean and the variance of y at one point, noise included.
+
+        Signs have the mean `p(+1) - p(-1)`, classes that of their column, p.
+        """
+        if isinstance(self.likelihood, Categorical):
+            probability = self.probability(x)
+            return probability, probability * (1 - probability)
+        return _moments(self.likelihood, self(x), self.variance(x))
+
+    def probability(self, x: PyTree, *, nodes: int = NODES) -> Float[Array, "*outputs"]:
+        """The probability of +1 at one point, for each machine of one-versus-rest its own, or of
+        each class, by `nodes` quasi-random nodes, a power of two. Raises ValueError for other
+        targets.
+        """
+        count = checked_nodes(nodes)
+        if isinstance(self.likelihood, Categorical):
+            return _of_classes(self(x), self._covariance(x), count)
+        if self.likelihood.targets != "signs":
+            raise ValueError(
+                f"{type(self.likelihood).__name__} is no likelihood of -1 and +1, nor of classes: "
+                "predict(x) gives the mean and the variance of y"
+            )
+        return _of_plus_one(self.likelihood, self(x), self.variance(x))
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return self.function.bias.shape
+
+    def _covariance(self, x: PyTree) -> Float[Array, "c c"]:
+        """The covariance of all outputs at one point."""
+        x = cast(as_point(x), self.covariance.dtype)
+        check_one_point(x, self.function.points)
+        return _covariance_at(self, x)
+
+
+@compiled
+def _covariance_at(machine, x):
+    kernel = machine.function.kernel
+    row = jax.vmap(lambda point: kernel(x, point))(machine.function.points)
+    row = jnp.where(machine.places == -1, 1, jnp.where(machine.places >= 0, row, 0))
+    outputs = machine.function.bias.size
+    by_output = jax.nn.one_hot(machine.outputs, outputs, dtype=row.dtype).T * row[None, :]
+    covariance = matmul(by_output, matmul(machine.covariance, by_output.T))
+    return (covariance + covariance.T) / 2
+
+
+@compiled
+def _moments(likelihood, mean, variance):
+    return predicted_moments(likelihood, mean, variance)
+
+
+@compiled
+def _of_plus_one(likelihood, mean, variance):
+    return jnp.exp(log_normaliser(likelihood, jnp.ones_like(mean), mean, variance))
+
+
+@compiled
+def _of_classes(mean, covariance, nodes):
+    root = root_of_covariance(covariance)
+    return expectation_over_vectors(jax.nn.softmax, mean, root, nodes)
