@@ -150,6 +150,8 @@ def test_losses_mistakes_and_counts_are_those_of_the_predictions():
     assert progress.mistakes[0]
     assert int(solution.stats["mistakes"]) == np.sum(progress.mistakes)
     assert_close(solution.stats["loss"], np.mean(progress.losses))
+    squared = online.DualLearner(RULES["least mean squares"][0], RBF, KEEP)
+    assert np.all(online.run(squared, X, T).value.mistakes)
     tube = online.DualLearner(RULES["tube I"][0], RBF, KEEP)
     progress = online.run(tube, X, T).value
     np.testing.assert_array_equal(progress.mistakes, abs(T - progress.predictions) > 0.2)
@@ -310,7 +312,7 @@ def test_of_equally_small_points_the_oldest_makes_room():
 
 def test_without_a_budget_a_point_too_many_is_an_error_and_not_dropped_in_silence():
     learner = online.DualLearner(online.LeastMeanSquares(), RBF, online.NoBudget(N - 1))
-    with pytest.raises(kernax.errors.CapacityError, match="More points were needed"):
+    with pytest.raises(kernax.errors.CapacityError, match="capacity is 39: raise it"):
         online.run(learner, X, T)
     solution = online.run(learner, X, T, throw=False)
     assert solution.result == kernax.RESULTS.over_capacity

@@ -87,7 +87,7 @@ def test_with_a_tolerance_it_is_ridge_on_projections():
 
 
 def test_a_dictionary_without_room_says_so():
-    with pytest.raises(kernax.errors.CapacityError):
+    with pytest.raises(kernax.errors.CapacityError, match=r"capacity is 5: .* larger tolerance"):
         online.run(recursive(5), X, T)
     solution = online.run(recursive(5), X, T, throw=False)
     assert solution.result == kernax.RESULTS.over_capacity
@@ -133,6 +133,85 @@ def test_a_stream_in_parts_with_gaps_is_the_stream(name):
     for i in range(5):
         state, f = update(state, jnp.asarray(X[i]), jnp.asarray(y[i]))
         assert_close(f, whole.value.predictions[i])
+
+
+def test_another_kernel_goes_on_with_the_same_points_and_coefficients():
+    """Against a loop in NumPy; an update by hand goes on in the same way."""
+    rule, rate = online.LeastMeanSquares(0.3), 0.3
+    learner = lambda kernel: online.DualLearner(rule, kernel, online.NoBudget(N))
+    head = online.run(learner(kernax.RBF(0.1)), X[:15], T[:15]).value
+    tail = online.run(learner(RBF), X[15:], T[15:], state=head.state).value
+    K = matrix(RBF, X)
+    c = np.zeros(N)
+    c[:15] = head.state.support.coefficients[:15]
+    for i in range(15, N):
+        c[i] = rate * (T[i] - K[i] @ c)
+    assert_close(tail.predictions, T[15:] - c[15:] / rate, TOLERANCE["solve"])
+    assert_close(tail.function.values(X), K @ c, TOLERANCE["solve"])
+    after, f = learner(RBF).update(head.state, jnp.asarray(X[15]), jnp.asarray(T[15]))
+    assert_close(f, tail.predictions[0])
+    assert_close(after.function.kernel(X[0], X[1]), K[0, 1])
+
+
+OF_KERNEL = {
+    "primal": lambda kernel: online.PrimalLearner(online.LeastMeanSquares(), kernel),
+    "sparse": lambda kernel: online.SparseGradient(online.StochasticGradient(Squared()), kernel),
+    "adagrad": lambda kernel: online.Adagrad(Squared(), kernel),
+    "dual adagrad": lambda kernel: online.DualAdagrad(Squared(), kernel, online.Merge(5)),
+    "recursive": lambda kernel: recursive(5, 0.5, kernel=kernel),
+}
+
+
+@pytest.mark.parametrize("name", OF_KERNEL)
+def test_every_learner_predicts_in_the_kernel_that_it_goes_on_with(name):
+    """Four times the kernel: twice the function of weights, four times that of coefficients."""
+    linear = kernax.FeatureMap(jnp.asarray)
+    head = online.run(OF_KERNEL[name](1.0 * linear), X[:5], T[:5]).value
+    factor = 4 if name in ("dual adagrad", "recursive") else 2
+    expected = factor * np.asarray(head.function(X[5]))
+    tail = online.run(OF_KERNEL[name](4.0 * linear), X[5:10], T[5:10], state=head.state).value
+    assert_close(tail.predictions[0], expected)
+    assert tail.function.kernel(X[0], X[0]) != head.function.kernel(X[0], X[0])
+
+
+@needs_x64
+@pytest.mark.parametrize("name", ["merge", "project", "recursive"])
+def test_derivatives_in_the_kernel_after_going_on_are_those_of_the_part_that_follows(name):
+    learner, y = LEARNERS[name]
+    state = online.run(learner, X[:15], y[:15]).value.state
+
+    def losses(lengthscale):
+        other = eqx.tree_at(lambda learner: learner.kernel.lengthscale, learner, lengthscale)
+        progress = online.run(other, X[15:], y[15:], state=state, throw=False).value
+        return progress.losses, progress.function.values(X[:3])
+
+    check_derivatives(losses, (jnp.asarray(0.8),), rtol=1e-5, atol=1e-6)
+    tangent = jax.jvp(losses, (jnp.asarray(0.8),), (jnp.asarray(1.0),))[1]
+    assert np.all(abs(tangent[0]) > 1e-8)
+
+
+class Tuner(online.AbstractOnlineLearner):
+    """Learns its kernel, which is not what a state is for."""
+
+    inner: online.PrimalLearner
+
+    @property
+    def loss(self):
+        return self.inner.loss
+
+    def init(self, point):
+        return self.inner.init(point)
+
+    def update(self, state, x, y):
+        state, f = self.inner.update(state, x, y)
+        return eqx.tree_at(lambda s: s.features.kernel.scale, state, f), f
+
+
+def test_a_learner_that_changes_its_kernel_is_refused_and_not_ignored():
+    linear = kernax.FeatureMap(jnp.asarray)
+    tuner = Tuner(online.PrimalLearner(online.LeastMeanSquares(), 2.0 * linear))
+    with pytest.raises(ValueError, match="state with another kernel"):
+        online.run(tuner, X, T)
 
 
 @pytest.mark.parametrize("name", ["merge", "recursive"])
@@ -240,6 +319,16 @@ def test_what_is_not_finite_is_no_success():
     broken = traced(jnp.asarray(X).at[3].set(jnp.nan))
     assert broken.result == kernax.RESULTS.nonfinite
     assert np.all(np.isnan(broken.value.predictions))
+    assert np.all(broken.value.mistakes)
+    assert broken.stats["mistakes"] == N
+    zero_or_one = jax.jit(lambda y: online.run(learner, X, y, throw=False, present=y >= 0))
+    stats = zero_or_one(jnp.asarray(Y).clip(0)).stats
+    assert stats["mistakes"] == N
+    assert np.isnan(stats["loss"])
+    count = jax.jit(lambda X: online.run(learner, X, y).value.mistakes.sum())
+    assert count(X) == np.sum(online.run(learner, X, y).value.mistakes)
+    with pytest.raises(Exception, match="NaN or inf appeared"):
+        jax.block_until_ready(count(jnp.asarray(X).at[3].set(jnp.nan)))
     nan = kernax.Custom(lambda _, x, z: jnp.sum(x * z) * jnp.nan)
     with pytest.raises(kernax.errors.NonFiniteError):
         online.run(online.DualLearner(GRADIENT, nan, online.NoBudget(N)), X, Y)
@@ -257,8 +346,20 @@ def test_a_rate_function_that_leaves_beyond_zero_is_no_success():
 
 def test_arguments_that_make_no_sense_are_refused():
     learner, _ = LEARNERS["merge"]
+    dual = untyped(online.DualLearner)
+    primal = untyped(online.PrimalLearner)
+    linear = kernax.FeatureMap(jnp.asarray)
     refused = [
-        ("learner must be a learner of kernax.online", lambda: untyped(online.run)(RBF, X, Y)),
+        ("learner must .* of type kernax.kernels", lambda: untyped(online.run)(RBF, X, Y)),
+        ("a rule: DualLearner", lambda: untyped(online.run)(online.Perceptron(), X, Y)),
+        ("class Winnow, not called", lambda: untyped(online.run)(online.Winnow, X, Y)),
+        ("budget must be one .* but is 100", lambda: dual(online.Perceptron(), RBF, 100)),
+        ("budget must .* class Merge, not", lambda: dual(online.Perceptron(), RBF, online.Merge)),
+        ("rule must be one of .*Hinge", lambda: dual(Hinge(), RBF, online.Merge(5))),
+        ("class Perceptron, not called", lambda: primal(online.Perceptron, linear)),
+        ("budget must be one", lambda: untyped(online.DualAdagrad)(Hinge(), RBF, None)),
+        ("rule must be a StochasticG", lambda: untyped(online.SparseGradient)(Hinge(), linear)),
+        (r"X\[None\], y\[None\] for one point", lambda: online.run(learner, X[0], Y[0])),
         ("y must hold -1 and \\+1", lambda: online.run(learner, X, T)),
         ("batch over its columns", lambda: online.run(learner, X, np.stack([Y, Y], 1))),
         ("y must have shape", lambda: online.run(learner, X, Y[:-1])),
@@ -276,7 +377,10 @@ def test_arguments_that_make_no_sense_are_refused():
             "column of signs for each class",
             lambda: online.StochasticGradient(kernax.likelihoods.Categorical()),
         ),
-        ("no explicit features", lambda: online.PrimalLearner(online.Perceptron(), RBF)),
+        (
+            "no explicit features .* random_fourier_features",
+            lambda: online.PrimalLearner(online.Perceptron(), RBF),
+        ),
     ]
     for words, call in refused:
         with pytest.raises(ValueError, match=words):

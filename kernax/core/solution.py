@@ -212,10 +212,20 @@ def _checked(solution: Solution[Value]) -> Value:
     between devices.
     """
     sound = solution.result.error_if(jnp.array(True), solution.result != RESULTS.successful)
-    return jax.tree.map(
-        lambda leaf: jnp.where(sound, leaf, jnp.nan) if eqx.is_inexact_array(leaf) else leaf,
-        solution.value,
-    )
+    return jax.tree.map(lambda leaf: _tied(leaf, sound), solution.value)
+
+
+def _tied(leaf: Any, sound: Any) -> Any:
+    """A leaf that XLA cannot compute without the check; NaN, or another value, if it is not sound.
+
+    Counts and booleans are results as numbers are, and would be returned without the check.
+    """
+    if eqx.is_inexact_array(leaf):
+        return jnp.where(sound, leaf, jnp.nan)
+    is_whole = eqx.is_array(leaf) and jnp.issubdtype(leaf.dtype, jnp.integer)
+    if is_whole or (eqx.is_array(leaf) and leaf.dtype == bool):
+        return jnp.where(sound, leaf, ~leaf)
+    return leaf
 
 
 def _eigenvalues(suspect: Suspect) -> str:

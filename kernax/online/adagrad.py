@@ -12,7 +12,7 @@ from kernax.online.averages import as_averaging
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
 from kernax.online.linear import FeaturesOf
 from kernax.online.penalties import adaptive_step, grown_root
-from kernax.online.primal import PrimalState, weights_of_zero
+from kernax.online.primal import PrimalState, features_for, weights_of_zero
 
 Number = Float[Array, ""]
 
@@ -88,11 +88,12 @@ class Adagrad(AbstractOnlineLearner):
         )
 
     def update(self, state, x, y):
-        phi = state.primal.features(x)
+        features = features_for(self.kernel, x)
+        phi = features(x)
         f = matmul(state.weights, phi)
         slope = self.loss.derivative(y, f)
         gradient = slope * phi
         roots = grown_root(state.roots, gradient)
         weights = adaptive_step(state.weights, gradient, roots, self.rate, self.ridge, self.l1)
-        primal = state.primal.moved(weights, slope != 0, self.averaging)
+        primal = state.primal.moved(features, weights, slope != 0, self.averaging)
         return AdagradState(primal=primal, roots=roots, updates=primal.updates), f

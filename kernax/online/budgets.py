@@ -12,6 +12,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import positive_or_one, stopped
 from kernax.core.parameters import check_intervals, integer, nonnegative
 from kernax.online.basis import OrthonormalBasis, empty_basis
+from kernax.online.parts import as_part
 from kernax.online.support import Newcomer, Support
 
 
@@ -62,6 +63,20 @@ class AbstractBudget(eqx.Module):
 
         As long as there are free places, the next one is `support.size`.
         """
+
+
+def as_budget(budget: Any) -> Any:
+    """A budget as it is. Raises ValueError for anything else."""
+    known = "one of kernax.online's budgets, such as RemoveOldest(100)"
+    return as_part(budget, AbstractBudget, "budget", known)
+
+
+def hint_of_budget(budget: AbstractBudget) -> str:
+    """What to do where a budget has left a point out."""
+    return (
+        f"capacity is {budget.capacity}: raise it, or take a budget that removes or projects "
+        "points (RemoveOldest, RemoveSmallest, Merge, Project)."
+    )
 
 
 class NoBudget(AbstractBudget):

@@ -7,24 +7,23 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.boundary import cast, dtype_of
 from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.numerics import matmul
 from kernax.core.parameters import data
 from kernax.core.solution import RESULTS, first_that_holds
 from kernax.online.averages import as_averaging, moved_average
-from kernax.online.budgets import AbstractBudget
-from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
-from kernax.online.rules import AbstractRule, Move
-from kernax.online.support import Newcomer, Support, empty_support
+from kernax.online.budgets import AbstractBudget, as_budget, hint_of_budget
+from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState, hint_of_capacity
+from kernax.online.rules import AbstractRule, Move, as_rule
+from kernax.online.support import Newcomer, Support, empty_support, kernel_for
 
 
 class DualState(AbstractOnlineState):
     """What a `DualLearner` keeps.
 
     Attributes:
-        kernel: in the dtype of the points.
+        kernel: the learner's, in the dtype of the points, for `function`.
         support: the points that the function stands on.
         average: the mean of the coefficients after every step, None where it is not asked for.
         memory: of the budget.
@@ -76,9 +75,9 @@ class DualLearner(AbstractOnlineLearner):
             points that others give up.
     """
 
-    rule: AbstractRule
+    rule: AbstractRule = eqx.field(converter=as_rule)
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
-    budget: AbstractBudget
+    budget: AbstractBudget = eqx.field(converter=as_budget)
     averaging: Float[Array, ""] | None = eqx.field(converter=as_averaging, default=None)
 
     def __check_init__(self):
@@ -96,7 +95,7 @@ class DualLearner(AbstractOnlineLearner):
     def init(self, point):
         support = empty_support(point, self.budget.capacity)
         return DualState(
-            kernel=cast(self.kernel, dtype_of(point)),
+            kernel=kernel_for(self.kernel, point),
             support=support,
             average=None if self.averaging is None else support.coefficients,
             memory=self.budget.memory(support),
@@ -107,13 +106,14 @@ class DualLearner(AbstractOnlineLearner):
 
     def update(self, state, x, y):
         steps = state.steps + 1
-        new = state.support.seen_by(state.kernel, x, steps)
+        kernel = kernel_for(self.kernel, x)
+        new = state.support.seen_by(kernel, x, steps)
         f = matmul(new.row, state.support.coefficients)
         move = self.rule.move(steps.astype(f.dtype), f, y, new.square)
-        parts = self._moved(state, new, move)
+        parts = self._moved(kernel, state, new, move)
         now = parts.support.coefficients
         after = DualState(
-            kernel=state.kernel,
+            kernel=kernel,
             support=parts.support,
             average=moved_average(state.average, now, steps, self.averaging),
             memory=parts.memory,
@@ -123,11 +123,11 @@ class DualLearner(AbstractOnlineLearner):
         )
         return after, f
 
-    def _moved(self, state: DualState, new: Newcomer, move: Move) -> _Parts:
+    def _moved(self, kernel: AbstractKernel, state: DualState, new: Newcomer, move: Move) -> _Parts:
         """What a move makes of a state; a newcomer of coefficient zero leaves the points alone."""
 
         def added(parts: _Parts) -> _Parts:
-            return self._with_point(new, move.coefficient, state.kernel, parts)
+            return self._with_point(new, move.coefficient, kernel, parts)
 
         shrunk = _Parts(state.support.scaled(move.shrink), state.memory, state.lost)
         return lax.cond(move.coefficient != 0, added, lambda parts: parts, shrunk)
@@ -142,3 +142,8 @@ class DualLearner(AbstractOnlineLearner):
         support = eqx.tree_at(lambda s: s.coefficients, support, changed)
         support = support.with_point(placed.place, new, coefficient)
         return _Parts(support, placed.memory, parts.lost | placed.lost)
+
+
+@hint_of_capacity.register
+def _(learner: DualLearner) -> str:
+    return hint_of_budget(learner.budget)

@@ -7,17 +7,16 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.boundary import cast, dtype_of
 from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.losses import AbstractLoss, check_loss_of_number
 from kernax.core.numerics import matmul
 from kernax.core.parameters import check_intervals, data, nonnegative, positive
 from kernax.core.solution import RESULTS, first_that_holds
-from kernax.online.budgets import AbstractBudget
-from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
+from kernax.online.budgets import AbstractBudget, as_budget, hint_of_budget
+from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState, hint_of_capacity
 from kernax.online.penalties import adaptive_step, grown_root
-from kernax.online.support import Newcomer, Support, empty_support
+from kernax.online.support import Newcomer, Support, empty_support, kernel_for
 
 Number = Float[Array, ""]
 
@@ -26,7 +25,7 @@ class DualAdagradState(AbstractOnlineState):
     """What `DualAdagrad` keeps.
 
     Attributes:
-        kernel: in the dtype of the points.
+        kernel: the learner's, in the dtype of the points, for `function`.
         support: the points that the function stands on.
         roots: sqrt(G), G the sum of the squared gradients, of each coefficient.
         memory: of the budget.
@@ -91,7 +90,7 @@ class DualAdagrad(AbstractOnlineLearner):
 
     loss: AbstractLoss
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
-    budget: AbstractBudget
+    budget: AbstractBudget = eqx.field(converter=as_budget)
     rate: Number = positive(default=0.1)
     ridge: Number = nonnegative(default=0.0)
     l1: Number = nonnegative(default=0.0)
@@ -103,7 +102,7 @@ class DualAdagrad(AbstractOnlineLearner):
     def init(self, point):
         support = empty_support(point, self.budget.capacity)
         return DualAdagradState(
-            kernel=cast(self.kernel, dtype_of(point)),
+            kernel=kernel_for(self.kernel, point),
             support=support,
             roots=jnp.zeros_like(support.coefficients),
             memory=self.budget.memory(support),
@@ -113,12 +112,13 @@ class DualAdagrad(AbstractOnlineLearner):
         )
 
     def update(self, state, x, y):
-        new = state.support.seen_by(state.kernel, x, state.steps + 1)
+        kernel = kernel_for(self.kernel, x)
+        new = state.support.seen_by(kernel, x, state.steps + 1)
         f = matmul(new.row, state.support.coefficients)
         slope = self.loss.derivative(y, f)
-        parts = self._joined(self._descended(state, slope * new.row), new, slope, state.kernel)
+        parts = self._joined(self._descended(state, slope * new.row), new, slope, kernel)
         after = DualAdagradState(
-            kernel=state.kernel,
+            kernel=kernel,
             support=parts.support,
             roots=parts.roots,
             memory=parts.memory,
@@ -172,3 +172,8 @@ class DualAdagrad(AbstractOnlineLearner):
             memory=placed.memory,
             lost=parts.lost | placed.lost,
         )
+
+
+@hint_of_capacity.register
+def _(learner: DualAdagrad) -> str:
+    return hint_of_budget(learner.budget)

@@ -12,6 +12,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 class AbstractOnlineState(eqx.Module):
     """All that a learner keeps between two points: arrays, whose shapes never change.
 
+    A kernel in it is that of the learner, for `function`: no point changes it, and who goes on with
+    another learner goes on in the kernel of that one.
+
     Attributes:
         updates: how often the function was changed by a point.
     """
@@ -54,7 +57,8 @@ class AbstractOnlineLearner(eqx.Module):
     def is_mistake(self, prediction: Float[Array, ""], y: Float[Array, ""]) -> Bool[Array, ""]:
         """Whether the sign of the prediction is wrong, or it is zero: `y f(x) <= 0`.
 
-        Where targets are numbers or counts: whether the loss is positive.
+        Where targets are numbers or counts: whether the loss is positive, as it is for all but
+        exact predictions unless the loss is flat there.
         """
         if self.loss.targets == "signs":
             return y * prediction <= 0
@@ -67,3 +71,9 @@ def check_stream(learner: AbstractOnlineLearner, X: PyTree) -> None:
 
     For a learner of one's own: `check_stream.register(MyLearner)(function)`.
     """
+
+
+@functools.singledispatch
+def hint_of_capacity(learner: AbstractOnlineLearner) -> str:
+    """What to do where more points were needed than a learner has room for."""
+    return "a larger capacity is needed."

@@ -24,8 +24,9 @@ class FeaturesOf(eqx.Module):
         if explicit_features(self.kernel) is None:
             name = type(self.kernel).__name__
             raise ValueError(
-                f"{name} has no explicit features that are known: learn with it in a DualLearner, "
-                "or pass a FeatureMap"
+                f"{name} has no explicit features that are known: a DualLearner takes any kernel; "
+                "FeatureMap(jnp.asarray) is the linear kernel of vectors by its features, and "
+                "random_fourier_features(kernel, ...) approximates stationary kernels"
             )
 
     def __call__(self, x: PyTree) -> Float[Array, " D"]:

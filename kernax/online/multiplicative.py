@@ -37,7 +37,7 @@ class MultiplicativeState(AbstractOnlineState):
     """What a multiplicative learner keeps.
 
     Attributes:
-        features: what the weights multiply.
+        features: the learner's, which the weights multiply.
         exponents: (1, d); for balanced learners (2, d), of the features and of their negatives.
         base: of the weights `base^exponents`; None for e. With 0 or 1 as features, the exponents of
             Winnow are whole numbers, and its weights as exact as powers are.
@@ -70,11 +70,15 @@ class MultiplicativeState(AbstractOnlineState):
         """The value of the function at a point with these features."""
         return dot(self.weights, phi) + self.bias
 
-    def multiplied(self, phi: Float[Array, " d"], step: Number) -> "MultiplicativeState":
-        """Weights multiplied by `base^(step phi)`, those of the negatives by `base^(-step phi)`."""
+    def multiplied(
+        self, features: Callable, phi: Float[Array, " d"], step: Number
+    ) -> "MultiplicativeState":
+        """Weights multiplied by `base^(step phi)`, those of the negatives by `base^(-step phi)`,
+        phi being the features at a point.
+        """
         change = _signs(self.exponents) * (step * phi)[None]
         return MultiplicativeState(
-            features=self.features,
+            features=features,
             exponents=self.exponents + change,
             base=self.base,
             bias=self.bias,

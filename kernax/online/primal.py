@@ -12,14 +12,14 @@ from kernax.core.solution import RESULTS
 from kernax.online.averages import as_averaging, moved_average
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
 from kernax.online.linear import FeaturesOf, LinearFunction
-from kernax.online.rules import AbstractRule
+from kernax.online.rules import AbstractRule, as_rule
 
 
 class PrimalState(AbstractOnlineState):
     """What a `PrimalLearner` keeps.
 
     Attributes:
-        features: those of its kernel, in the dtype of the points.
+        features: those of the learner's kernel, in the dtype of the points.
         weights: of the features, after the last step.
         average: their mean over all steps, None where it is not asked for.
         steps: points seen.
@@ -43,14 +43,15 @@ class PrimalState(AbstractOnlineState):
 
     def moved(
         self,
+        features: FeaturesOf,
         weights: Float[Array, " D"],
         is_moved: Bool[Array, ""],
         averaging: Float[Array, ""] | None,
     ) -> "PrimalState":
-        """The state after one more point, with these weights, and the averaging of the learner."""
+        """The state after one more point, with the features and the averaging of the learner."""
         steps = self.steps + 1
         return PrimalState(
-            features=self.features,
+            features=features,
             weights=weights,
             average=moved_average(self.average, weights, steps, averaging),
             steps=steps,
@@ -58,11 +59,15 @@ class PrimalState(AbstractOnlineState):
         )
 
 
+def features_for(kernel: AbstractKernel, point: PyTree) -> FeaturesOf:
+    """The features of a kernel, in the dtype of a point."""
+    return FeaturesOf(cast(kernel, dtype_of(point)))
+
+
 def weights_of_zero(kernel: AbstractKernel, point: PyTree, is_averaged: bool) -> PrimalState:
     """The state of the function zero, in the features of a kernel, for points like this one."""
-    dtype = dtype_of(point)
-    features = FeaturesOf(cast(kernel, dtype))
-    weights = jnp.zeros(eqx.filter_eval_shape(features, point).shape, dtype)
+    features = features_for(kernel, point)
+    weights = jnp.zeros(eqx.filter_eval_shape(features, point).shape, dtype_of(point))
     return PrimalState(
         features=features,
         weights=weights,
@@ -85,7 +90,7 @@ class PrimalLearner(AbstractOnlineLearner):
         averaging: None for the last function, or a number >= 0, as in a `DualLearner`.
     """
 
-    rule: AbstractRule
+    rule: AbstractRule = eqx.field(converter=as_rule)
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
     averaging: Float[Array, ""] | None = eqx.field(converter=as_averaging, default=None)
 
@@ -100,9 +105,10 @@ class PrimalLearner(AbstractOnlineLearner):
         return weights_of_zero(self.kernel, point, self.averaging is not None)
 
     def update(self, state, x, y):
-        phi = state.features(x)
+        features = features_for(self.kernel, x)
+        phi = features(x)
         f = matmul(state.weights, phi)
         step = (state.steps + 1).astype(f.dtype)
         move = self.rule.move(step, f, y, matmul(phi, phi))
         weights = move.shrink * state.weights + move.coefficient * phi
-        return state.moved(weights, move.coefficient != 0, self.averaging), f
+        return state.moved(features, weights, move.coefficient != 0, self.averaging), f

@@ -4,7 +4,6 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.boundary import cast
 from kernax.core.expansion import KernelExpansion
 from kernax.core.factors import direct_accuracy
 from kernax.core.kernel import AbstractKernel, as_kernel
@@ -13,8 +12,8 @@ from kernax.core.numerics import matmul, positive_or_one
 from kernax.core.parameters import check_intervals, data, integer, nonnegative, positive
 from kernax.core.solution import RESULTS, first_that_holds
 from kernax.online.basis import OrthonormalBasis, empty_basis, full_row
-from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
-from kernax.online.support import Support, empty_support
+from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState, hint_of_capacity
+from kernax.online.support import Support, empty_support, kernel_for
 
 
 class RecursiveFit(eqx.Module):
@@ -61,7 +60,7 @@ class RecursiveState(AbstractOnlineState):
     """What `KernelRecursiveLeastSquares` keeps.
 
     Attributes:
-        kernel: in the dtype of the points.
+        kernel: the learner's, in the dtype of the points, for `function`.
         support: the kept points; its coefficients are not used.
         basis: the orthonormal basis of their span.
         fit: the least squares in that basis; `fit.residual` says how well rounding left them.
@@ -131,7 +130,7 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
         support = empty_support(point, self.capacity)
         dtype = support.coefficients.dtype
         return RecursiveState(
-            kernel=cast(self.kernel, dtype),
+            kernel=kernel_for(self.kernel, point),
             support=support,
             basis=empty_basis(support),
             fit=_no_fit(self.ridge.astype(dtype), self.capacity),
@@ -142,14 +141,15 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
     def update(self, state, x, y):
         support = state.support
         updates = state.updates + 1
-        new = support.seen_by(state.kernel, x, updates)
+        kernel = kernel_for(self.kernel, x)
+        new = support.seen_by(kernel, x, updates)
         at = state.basis.coordinates(new.row, new.square, support.size)
         f = matmul(state.fit.weights, at.inside)
         has_room = support.size < self.capacity
         is_needed = at.is_independent(self.tolerance)
         place = jnp.where(is_needed & has_room, support.size, self.capacity)
         after = RecursiveState(
-            kernel=state.kernel,
+            kernel=kernel,
             support=support.with_point(place, new, jnp.zeros_like(f)),
             basis=state.basis.with_point(place, at),
             fit=state.fit.with_point(full_row(place, at), y),
@@ -157,3 +157,8 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
             lost=state.lost | (is_needed & ~has_room),
         )
         return after, f
+
+
+@hint_of_capacity.register
+def _(learner: KernelRecursiveLeastSquares) -> str:
+    return f"capacity is {learner.capacity}: raise it, or take a larger tolerance."

@@ -23,6 +23,7 @@ from kernax.core.losses import (
 )
 from kernax.core.numerics import eps_of, is_concrete, positive_or_one
 from kernax.core.parameters import check_intervals, nonnegative, positive
+from kernax.online.parts import as_part
 
 Number = Float[Array, ""]
 
@@ -56,6 +57,12 @@ class AbstractRule(eqx.Module):
             y: its target.
             square: `k(x, x)`.
         """
+
+
+def as_rule(rule: Any) -> Any:
+    """A rule as it is. Raises ValueError for anything else."""
+    known = "one of kernax.online's rules, such as Perceptron()"
+    return as_part(rule, AbstractRule, "rule", known)
 
 
 class Perceptron(AbstractRule):

@@ -1,5 +1,7 @@
 """Stochastic gradients in explicit features, with a penalty that makes weights exactly zero."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -10,11 +12,17 @@ from kernax.core.parameters import check_intervals, nonnegative
 from kernax.online.averages import as_averaging
 from kernax.online.learner import AbstractOnlineLearner
 from kernax.online.linear import FeaturesOf
+from kernax.online.parts import as_part
 from kernax.online.penalties import soft_threshold
-from kernax.online.primal import weights_of_zero
+from kernax.online.primal import features_for, weights_of_zero
 from kernax.online.rules import StochasticGradient
 
 Number = Float[Array, ""]
+
+
+def _as_gradient(rule: Any) -> Any:
+    """The rule as it is. Raises ValueError for any but a `StochasticGradient`."""
+    return as_part(rule, StochasticGradient, "rule", "a StochasticGradient(loss, ridge, rate)")
 
 
 class SparseGradient(AbstractOnlineLearner):
@@ -35,7 +43,7 @@ class SparseGradient(AbstractOnlineLearner):
     Source: Duchi & Singer 2009 (FOBOS), section 3.
     """
 
-    rule: StochasticGradient
+    rule: StochasticGradient = eqx.field(converter=_as_gradient)
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
     l1: Number = nonnegative(default=0.0)
     averaging: Number | None = eqx.field(converter=as_averaging, default=None)
@@ -52,13 +60,14 @@ class SparseGradient(AbstractOnlineLearner):
         return weights_of_zero(self.kernel, point, self.averaging is not None)
 
     def update(self, state, x, y):
-        phi = state.features(x)
+        features = features_for(self.kernel, x)
+        phi = features(x)
         f = matmul(state.weights, phi)
         step = (state.steps + 1).astype(f.dtype)
         move = self.rule.move(step, f, y, matmul(phi, phi))
         descended = move.shrink * state.weights + move.coefficient * phi
         weights = soft_threshold(descended, self._length(step))
-        return state.moved(weights, move.coefficient != 0, self.averaging), f
+        return state.moved(features, weights, move.coefficient != 0, self.averaging), f
 
     def _length(self, step: Number) -> Number:
         """`rate l1` at a step."""

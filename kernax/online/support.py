@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
-from kernax.core.boundary import dtype_of
+from kernax.core.boundary import cast, dtype_of
 from kernax.core.kernel import AbstractKernel
 from kernax.core.parameters import data
 
@@ -83,6 +83,11 @@ class Support(eqx.Module):
             ages=put(self.ages, new.step),
             size=self.size + came.astype(self.size.dtype),
         )
+
+
+def kernel_for(kernel: AbstractKernel, point: PyTree) -> AbstractKernel:
+    """A kernel in the dtype of a point."""
+    return cast(kernel, dtype_of(point))
 
 
 def empty_support(point: PyTree, capacity: int) -> Support:

@@ -69,7 +69,7 @@ class Winnow(AbstractOnlineLearner):
         phi = self.features(x)
         phi = jnp.where((phi >= 0) & (phi <= 1), phi, jnp.nan)
         f = state.at(phi)
-        return state.multiplied(phi, sign_of_mistake(f, y)), f
+        return state.multiplied(self.features, phi, sign_of_mistake(f, y)), f
 
 
 @check_stream.register
@@ -122,7 +122,7 @@ class BalancedWinnow(AbstractOnlineLearner):
     def update(self, state, x, y):
         phi = self.features(x)
         f = state.at(phi)
-        return state.multiplied(phi, sign_of_mistake(f, y)), f
+        return state.multiplied(self.features, phi, sign_of_mistake(f, y)), f
 
 
 class NormalisedWinnow(AbstractOnlineLearner):
@@ -159,7 +159,7 @@ class NormalisedWinnow(AbstractOnlineLearner):
     def update(self, state, x, y):
         phi = self.features(x)
         f = state.at(phi)
-        moved = state.multiplied(phi, self.rate * sign_of_mistake(f, y))
+        moved = state.multiplied(self.features, phi, self.rate * sign_of_mistake(f, y))
         return moved.with_total(jnp.ones_like(f)), f
 
 
@@ -198,5 +198,5 @@ class ExponentiatedGradient(AbstractOnlineLearner):
     def update(self, state, x, y):
         phi = self.features(x)
         f = state.at(phi)
-        moved = state.multiplied(phi, -self.rate * self.loss.derivative(y, f))
+        moved = state.multiplied(self.features, phi, -self.rate * self.loss.derivative(y, f))
         return moved.with_total(self.total), f
