@@ -51,6 +51,14 @@ def test_the_margin_is_the_distance_of_the_nearest_point_from_the_hyperplane(sep
     )
 
 
+@pytest.mark.parametrize("scale", [1e-20, 1e20])
+def test_the_margin_and_the_bound_do_not_depend_on_the_scale_of_the_function(scale, separable):
+    """Whose squares are no floats in float32."""
+    X, y, w = separable
+    assert_close(margin(scale * linear(w), X, y), margin(linear(w), X, y))
+    assert_close(perceptron_bound(scale * linear(w), X, y), perceptron_bound(linear(w), X, y))
+
+
 def test_the_margin_of_a_kernel_machine_is_one_over_its_norm(separable):
     """The hard margin machine has `y f >= 1`, with equality at its support vectors."""
     X, y, _ = separable

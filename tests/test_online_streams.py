@@ -364,6 +364,7 @@ def test_arguments_that_make_no_sense_are_refused():
         ("batch over its columns", lambda: online.run(learner, X, np.stack([Y, Y], 1))),
         ("y must have shape", lambda: online.run(learner, X, Y[:-1])),
         ("present must have shape", lambda: online.run(learner, X, Y, present=np.ones(3))),
+        ("zeros and ones, but holds 0.5", lambda: online.run(learner, X, Y, present=Y / 2)),
         ("capacity must be a positive integer", lambda: online.Merge(0)),
         ("capacity must be a positive integer", lambda: recursive(2.5)),
         ("Project.tolerance must be in", lambda: online.Project(3, -1.0)),

@@ -30,8 +30,7 @@ def margin(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
     """`min_i y_i f(x_i) / |f|`: the distance of the nearest point from `f = 0`, in feature space.
 
     Negative where f does not separate the classes: then of the point that is farthest on the wrong
-    side. Coordinates of noise leave `f(x)` as it is if f ignores them, but a function learned from
-    such points does not, and its margin falls by its norm.
+    side.
 
     Arguments:
         f: a function with one output, a `KernelExpansion` or that of a primal learner. Its bias
@@ -63,7 +62,7 @@ def perceptron_bound(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
     _check_no_bias(f)
     delta = jnp.min(values)
     radius = jnp.max(gram_diagonal(f.kernel, cast(as_stack(X, "X"), delta.dtype)))
-    bound = _over_square(radius * f.norm**2, delta)
+    bound = radius * _over_square(f.norm, delta)
     return jnp.where(f.bias == 0, bound, jnp.nan)
 
 
@@ -91,10 +90,10 @@ def _signs(y: ArrayLike, n: int, dtype: Any) -> Float[Array, " n"]:
     return signs
 
 
-def _over_square(size: Float[Array, ""], delta: Float[Array, ""]) -> Float[Array, ""]:
-    """`size / delta^2`, inf unless delta is positive."""
+def _over_square(norm: Float[Array, ""], delta: Float[Array, ""]) -> Float[Array, ""]:
+    """`norm^2 / delta^2`, inf unless delta is positive."""
     separates = delta > 0
-    return jnp.where(separates, size / jnp.where(separates, delta, 1) ** 2, jnp.inf)
+    return jnp.where(separates, (norm / jnp.where(separates, delta, 1)) ** 2, jnp.inf)
 
 
 def winnow_bound(

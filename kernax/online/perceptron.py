@@ -12,6 +12,7 @@ from kernax.core.intervals import POSITIVE, REAL
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.numerics import matmul, stopped
+from kernax.core.parameters import check_count
 from kernax.core.sharding import compiled, while_loop
 from kernax.core.solution import (
     RESULTS,
@@ -71,13 +72,13 @@ def kernel_perceptron(
         one_column="batch over its columns with jax.vmap",
         in_features=True,
     )
-    if max_epochs < 1:
-        raise ValueError(f"max_epochs must be positive, but is {max_epochs}")
+    max_epochs = check_count(max_epochs, "max_epochs")
     rate = task.scalar(rate, "rate", POSITIVE)
     threshold = task.scalar(threshold, "threshold", REAL)
     solution = _kernel_perceptron(task, rate, threshold, bool(averaged), max_epochs)
     hint = (
-        "kernel_perceptron: the kernel may not separate these points; averaged=True, throw=False."
+        "kernel_perceptron: more max_epochs; or the kernel does not separate these points: "
+        "averaged=True, throw=False."
     )
     return finish(solution, throw, hint)
 

@@ -224,7 +224,8 @@ class StochasticGradient(AbstractRule):
         check_loss_of_number(self.loss)
         if isinstance(self.rate, ConstantRate) and is_concrete(self.rate, self.ridge):
             product = self.rate.rate * self.ridge
-            if jnp.any(product > 1):
+            # The product with a reciprocal may be rounded to either side of one.
+            if jnp.any(product > 1 + 8 * eps_of(product)):
                 raise ValueError(
                     f"rate ridge must not exceed 1, but is {float(jnp.max(product)):g}: f would "
                     "change its sign at each step"

@@ -157,6 +157,12 @@ def _as_present(present: ArrayLike, n: int) -> Bool[Array, " n"]:
         raise ValueError(
             f"present must have shape ({n},), one per point, but has shape {array.shape}"
         )
+    known = np.asarray(array) if is_concrete(array) else np.zeros(1)
+    if np.any((known != 0) & (known != 1)):
+        raise ValueError(
+            "present must hold booleans, or zeros and ones, but holds "
+            f"{known[(known != 0) & (known != 1)][0]:g}: points of a stream have no other weights"
+        )
     return array.astype(bool)
 
 
@@ -267,7 +273,8 @@ def _check_kernels_stay(learner: AbstractOnlineLearner, before: Any, after: Any)
 
 def _ending(progress: Progress) -> Any:
     """A word of `RESULTS`; everything must be finite, because NaN makes no mistakes."""
-    inexact = jax.tree.leaves(eqx.filter(progress, eqx.is_inexact_array))
+    numbers = (progress, progress.state.function)  # which may overflow where a state does not
+    inexact = jax.tree.leaves(eqx.filter(numbers, eqx.is_inexact_array))
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in inexact]))
     endings = ((~finite, RESULTS.nonfinite),)
     return first_that_holds(endings, progress.state.result)
