@@ -57,7 +57,7 @@ def classify(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> Report
             f"{model} as written": as_written,
             f"{model} learned": _scored(learned, parts),
         },
-        parameters=_rows_without_slope(chosen, parts),
+        parameters=_rows_of_parameters(chosen, parts, model),
         predictor=learned,
         remarks=(*remarks, *_last_remarks(plan, parts, written, learned)),
     )
@@ -92,10 +92,13 @@ def _last_remarks(
     return ()
 
 
-def _rows_without_slope(model: _Learned, parts: Split) -> tuple[tuple[str, ...], ...]:
-    """The parameters of a model, less the slope of Platt's sigmoid, which only learning uses."""
+def _rows_of_parameters(model: _Learned, parts: Split, kind: str) -> tuple[tuple[str, ...], ...]:
+    """The parameters of a model, less those that only learning uses: the slope of Platt's sigmoid,
+    and the ridge where relevance vectors are taken in the end.
+    """
+    unused = {"slope", "ridge"} if kind == RVM else {"slope"}
     rows = parameter_rows(model, parts.inputs.columns)
-    return tuple(row for row in rows if row[0] != "slope")
+    return tuple(row for row in rows if row[0] not in unused)
 
 
 def _learned(start: _Learned, parts: Split, with_priors: bool) -> tuple[_Learned, tuple[str, ...]]:

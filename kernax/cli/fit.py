@@ -41,10 +41,18 @@ def fit(
             f"{model} as written": as_written,
             f"{model} learned": _scored(learned, parts),
         },
-        parameters=parameter_rows(solution.value, parts.inputs.columns),
+        parameters=_rows_of_parameters(solution.value, parts, model),
         predictor=learned,
         remarks=_remarks(solution, learned, restarts),
     )
+
+
+def _rows_of_parameters(
+    model: Model | ProcessModel, parts: Split, kind: str
+) -> tuple[tuple[str, ...], ...]:
+    """The parameters of a model; a relevance vector machine has a noise of its own."""
+    rows = parameter_rows(model, parts.inputs.columns)
+    return tuple(row for row in rows if kind != RVM or row[0] != "noise")
 
 
 def _title(parts: Split, model: str) -> str:
