@@ -18,3 +18,7 @@ def main() -> None:
     run = command()
     signal.signal(signal.SIGINT, usual)
     run(prog_name="kernax")
+
+
+if __name__ == "__main__":
+    main()

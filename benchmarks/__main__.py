@@ -23,6 +23,7 @@ NAMES = (
     "classification",
     "matrix_free",
     "machines",
+    "streaming",
     "strings",
     "components",
     "samples",

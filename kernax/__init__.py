@@ -12,6 +12,7 @@ from kernax import (
     likelihoods,
     losses,
     metrics,
+    online,
     plot,
     priors,
     samples,
@@ -52,6 +53,7 @@ from kernax.scale.random_features import random_fourier_features
 from kernax.selection.heuristics import median_lengthscale
 from kernax.selection.minimise import minimise
 from kernax.selection.multi_start import multi_start, random_starts, unconstrained_density
+from kernax.sparse.import_vectors import ImportVectors, import_vector_machine
 from kernax.sparse.relevance import relevance_vector_machine
 from kernax.sparse.relevance_vectors import RelevanceVectors
 from kernax.supervised.calibration import svm_leave_one_out
@@ -83,7 +85,9 @@ __all__ = [
     # learners
     "kernel_ridge", "leave_one_out", "kernel_logistic", "kernel_softmax", "svm",
     "support_vector_regression", "one_class_svm", "svm_leave_one_out", "regularised_risk", "lasso",
-    "kernel_perceptron", "relevance_vector_machine", "RelevanceVectors", "signs", "one_hot",
+    "kernel_perceptron", "signs", "one_hot",
+    # learners of few vectors
+    "relevance_vector_machine", "RelevanceVectors", "import_vector_machine", "ImportVectors",
     # components and clusters
     "kernel_pca", "PrincipalComponents", "pre_image", "kernel_cca", "CanonicalPairs",
     "kernel_discriminant", "Discriminant", "kernel_kmeans", "KernelClusters",
@@ -101,6 +105,7 @@ __all__ = [
     "save", "load",
     # rooms
     "bases", "calibration", "conformal", "errors", "fields", "files", "functionals", "likelihoods",
-    "losses", "metrics", "plot", "priors", "samples", "solvers", "strings", "testing", "trees",
+    "losses", "metrics", "online", "plot", "priors", "samples", "solvers", "strings", "testing",
+    "trees",
 ]  # fmt: skip
 __all__ += kernels.__all__  # pyright: ignore[reportUnsupportedDunderAll]

@@ -7,6 +7,7 @@ __all__ = [
     "MaxStepsError",
     "BreakdownError",
     "DivergedError",
+    "CapacityError",
     "MemoryBudgetError",
     "ConditionWarning",
     "RunawayWarning",
@@ -42,6 +43,10 @@ class BreakdownError(SolveError):
 
 class DivergedError(SolveError):
     """The iteration diverged: the problem has no finite solution, or the steps were too long."""
+
+
+class CapacityError(SolveError):
+    """A learner of a stream needed more points than it has room for, and left some out."""
 
 
 class MemoryBudgetError(MemoryError):

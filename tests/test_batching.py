@@ -12,7 +12,7 @@ import pytest
 from conftest import X64, needs_x64
 
 import kernax
-from kernax.core.batching import one_by_one
+from kernax.core.batching import in_smallest_size, one_by_one
 
 DTYPE = jnp.result_type(float)
 
@@ -92,3 +92,17 @@ def test_batches_of_matrices_of_right_hand_sides_and_of_both_nest(rng):
     np.testing.assert_allclose(both, jnp.einsum("uvij,vkj->uvki", A, B), rtol=1e-5, atol=1e-5)
     swapped = jax.vmap(jax.vmap(product, (0, None)), (None, 0))(A[0], B[0])
     np.testing.assert_allclose(swapped, jnp.einsum("vij,kj->kvi", A[0], B[0]), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [[4], [2, 4], [1, 2, 3, 4]])
+def test_the_smallest_size_that_is_enough_is_taken_in_a_batch_for_its_largest(sizes):
+    def taken(needed):
+        size_of = lambda size, factor: jnp.asarray(size, jnp.int32) * factor
+        return in_smallest_size(size_of, sizes, needed, jnp.asarray(10, jnp.int32))
+
+    needed = jnp.arange(5, dtype=jnp.int32)
+    smallest = [10 * min(size for size in sizes if size >= number) for number in range(5)]
+    assert jax.lax.map(taken, needed).tolist() == smallest
+    for last in range(1, 6):
+        together = jax.jit(jax.vmap(taken))(needed[:last])
+        assert together.tolist() == [smallest[last - 1]] * last

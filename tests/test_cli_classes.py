@@ -114,7 +114,7 @@ def test_numbers_are_classes_if_a_machine_is_asked_for_and_support_vectors_are_c
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["logistic", "svm"])
+@pytest.mark.parametrize("model", ["logistic", "svm", "ivm", "rvm"])
 def test_three_classes_are_told_apart_and_have_a_column_each(tmp_path, rng, model):
     names = np.repeat(["x", "y, or so", "z"], 16)
     X = rng.normal(size=(48, 2)) * 0.5 + np.repeat([[0, 0], [3, 0], [0, 3]], 16, 0)
@@ -128,7 +128,7 @@ def test_three_classes_are_told_apart_and_have_a_column_each(tmp_path, rng, mode
     assert "AUC" not in result.stdout
     assert accuracies(result.stdout, model)[2] >= 0.9
     rows = list(csv.DictReader(io.StringIO(run("predict", file, data).stdout)))
-    sign = "p" if model == "logistic" else "f"
+    sign = "f" if model == "svm" else "p"
     figures = np.array(
         [[float(row[f"{sign}({name})"]) for name in ("x", "y, or so", "z")] for row in rows]
     )

@@ -246,6 +246,59 @@ def test_clusters_refuse_what_makes_no_sense():
 
 
 @needs_x64
+def test_points_of_weight_zero_have_no_part_in_a_discrete_rounding(rng):
+    X = np.concatenate([rng.normal(size=(15, 2)) + centre for centre in ([0, 0], [2, 0], [0, 2])])
+    far = rng.normal(size=(30, 2)) * 3
+    cut = lambda X, w: kernax.spectral_clustering(
+        kernax.RBF(), X, 3, key=jax.random.key(1), weights=w, rounding="discrete", starts=30
+    )
+    alone = cut(X, np.ones(45))
+    beside = cut(np.concatenate([X, far]), np.repeat([1.0, 0.0], [45, 30]))
+    np.testing.assert_allclose(beside.stats["objective"], alone.stats["objective"], rtol=1e-9)
+    np.testing.assert_array_equal(beside.value.labels[:45], alone.value.labels)
+
+
+@needs_x64
+def test_no_point_goes_to_a_cluster_without_weight():
+    """Which a batch of weights may have, whose numbers of points are not known."""
+    X = np.array([[0.0], [1.0], [2.0], [3.0]])
+
+    def fit(w):
+        found = kernax.kernel_kmeans(
+            kernax.RBF(), X, 3, key=jax.random.key(0), weights=w, throw=False
+        )
+        return found.value.assign(jnp.array([50.0])), found.stats["distinct"], found.value.labels
+
+    far, distinct, labels = jax.jit(jax.vmap(fit))(jnp.array([[1.0, 1.0, 0.0, 0.0]]))
+    assert distinct[0] == 2
+    assert far[0] in labels[0][:2]
+
+
+@needs_x64
+def test_a_graph_has_no_negative_edges():
+    """Degrees would be negative, and an objective of any size a success."""
+    K = np.array([[1.0, 0.5, -0.2], [0.5, 1.0, 0.4], [-0.2, 0.4, 1.0]])
+    cut = lambda K, **options: kernax.spectral_clustering(
+        kernax.Precomputed(K), np.arange(3), 2, key=jax.random.key(0), **options
+    )
+    with pytest.raises(ValueError, match=r"values >= 0, .* Precomputed go down to -0.2"):
+        cut(K)
+    assert cut(K, normalised=False).result == kernax.RESULTS.successful
+    traced = jax.jit(lambda K: cut(K, throw=False).result)
+    assert traced(jnp.asarray(K)) == kernax.RESULTS.breakdown
+    assert traced(jnp.abs(K)) == kernax.RESULTS.successful
+
+
+@needs_x64
+@pytest.mark.parametrize("rounding", ["kmeans", "discrete"])
+def test_parts_of_one_point_repeated_are_said_to_coincide(rounding):
+    with pytest.warns(ClusterWarning, match="spectral_clustering: only . of 3 clusters differ"):
+        kernax.spectral_clustering(
+            kernax.RBF(), np.ones((6, 2)), 3, key=jax.random.key(0), rounding=rounding
+        )
+
+
+@needs_x64
 def test_a_matrix_that_is_not_finite_is_no_success():
     K = jnp.eye(4).at[1, 2].set(jnp.nan).at[2, 1].set(jnp.nan)
     for verb in (kernax.kernel_kmeans, kernax.spectral_clustering):

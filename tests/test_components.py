@@ -337,6 +337,8 @@ def test_correlations_refuse_stacks_of_different_length_and_no_ridge():
         kernax.kernel_cca(kernax.RBF(), X, kernax.RBF(), Z, 1, 0.0)
     with pytest.raises(ValueError, match="components must be at most 12"):
         kernax.kernel_cca(kernax.RBF(), X, kernax.RBF(), Z, 13, 0.1)
+    with pytest.raises(ValueError, match="Z holds NaN"):
+        kernax.kernel_cca(kernax.RBF(), X, kernax.RBF(), Z * np.nan, 1, 0.1)
 
 
 # Discriminants.
@@ -415,6 +417,27 @@ def test_discriminants_refuse_one_class_and_no_ridge():
         kernax.kernel_discriminant(kernax.RBF(), X, np.ones(N), 0.1)
     with pytest.raises(ValueError, match="ridge"):
         kernax.kernel_discriminant(kernax.RBF(), X, CLASSES, 0.0)
+    with pytest.raises(ValueError, match=r"holds 3 different numbers: Y, classes = one_hot"):
+        kernax.kernel_discriminant(kernax.RBF(), X, np.arange(N) % 3.0, 0.1)
+
+
+@needs_x64
+def test_classes_that_coincide_have_no_separation():
+    for X in (np.ones((6, 2)), np.repeat([[0.0, 1.0]], 6, 0)):
+        found = kernax.kernel_discriminant(kernax.RBF(), X, np.array([1.0, -1] * 3), 0.1)
+        assert found.value.separations == 0
+        assert found.stats["rank"] == 0
+
+
+@pytest.mark.parametrize("columns", [1, 5])
+def test_products_find_the_components_of_few_distinct_points(columns, rng):
+    """The Krylov space is exhausted before its basis is full."""
+    X = np.eye(6, dtype=DTYPE)[rng.integers(0, 6, 150)][:, :columns]
+    by_products = kernax.kernel_pca(kernax.RBF(), X, 2, truncated=True)
+    by_all = kernax.kernel_pca(kernax.RBF(), X, 2, truncated=False)
+    np.testing.assert_allclose(
+        by_products.value.variances, by_all.value.variances, rtol=1e-4, atol=1e-6
+    )
 
 
 @needs_x64

@@ -44,6 +44,9 @@ VERBS = {
     "kernel_logistic": lambda X, y, w: kernax.kernel_logistic(
         RBF, X, y, 0.1, weights=w, throw=False
     ),
+    "import_vector_machine": lambda X, y, w: kernax.import_vector_machine(
+        RBF, X, y, 0.1, weights=w, max_vectors=8, throw=False
+    ),
     "regularised_risk": lambda X, y, w: kernax.regularised_risk(
         RBF, X, y, kernax.losses.Huber(), 0.1, weights=w, throw=False
     ),

@@ -44,6 +44,21 @@ def test_rebuilt_parameters_stay_inside_their_supports_wherever_theta_goes():
         assert -1 <= moved.mix <= 3
 
 
+class Grown(eqx.Module):
+    base: jax.Array = kernax.fields.above(1.0, default=2.0)
+
+
+def test_a_parameter_above_a_number_stays_there_and_has_a_finite_end():
+    theta, rebuild = kernax.unconstrain(Grown())
+    np.testing.assert_allclose(rebuild(theta).base, 2.0, rtol=TOLERANCE["value"])
+    for shift in (-10.0, 10.0):
+        np.testing.assert_allclose(
+            rebuild({"base": theta["base"] + shift}).base, 1 + np.exp(shift), rtol=1e-4
+        )
+    with pytest.raises(ValueError, match="needs a finite end"):
+        kernax.fields.above(-np.inf)
+
+
 @needs_x64
 def test_frozen_entries_and_data_come_back_bitwise():
     original = model()

@@ -127,6 +127,27 @@ def fit(w):
     return jnp.append(found.null, found.p_value)
 
 
+def streamed(budget):
+    rule = kernax.online.StochasticGradient(Logistic(), 0.1, 0.5)
+    learner = kernax.online.DualLearner(rule, RBF, budget)
+    return lambda w: kernax.online.run(learner, X * w[:, None], Y).value.predictions
+
+
+def by_rates_of_their_own(w):
+    learner = kernax.online.DualAdagrad(Logistic(), RBF, kernax.online.RemoveOldest(4), 0.5)
+    return kernax.online.run(learner, X * w[:, None], Y).value.predictions
+
+
+def multiplied(w):
+    learner = kernax.online.ExponentiatedGradient(Logistic(), 0.3, balanced=True)
+    return kernax.online.run(learner, X * w[:, None], Y).value.predictions
+
+
+def recursively(w):
+    learner = kernax.online.KernelRecursiveLeastSquares(RBF, 0.3, N, 0.0)
+    return kernax.online.run(learner, X * w[:, None], T).value.function.coefficients
+
+
 def pre_image(w):
     return kernax.pre_image(kernax.samples.mean_embedding(RBF, X, weights=w)).value
 
@@ -201,6 +222,12 @@ SLOW = {
     ),
 }
 SLOW |= {
+    "import vectors": lambda w: kernax.import_vector_machine(
+        RBF, X, Y, 0.3, weights=w, rtol=0.0, max_vectors=N
+    ).value.function.values(X),
+    "import vectors of classes": lambda w: kernax.import_vector_machine(
+        RBF, X, CLASSES, 0.3, weights=w, rtol=0.0, max_vectors=N, block_size=4
+    ).value.function.values(X),
     "components": components,
     "correlations": correlated,
     "discriminant": lambda w: (
@@ -224,6 +251,11 @@ SLOW |= {
     "Stein thinning": lambda w: (
         kernax.samples.stein_thin(RBF, X * w[:, None], log_normal, 4).value.discrepancy
     ),
+    "stream, merged": streamed(kernax.online.Merge(4)),
+    "stream, projected": streamed(kernax.online.Project(4)),
+    "stream, recursive": recursively,
+    "stream, Adagrad": by_rates_of_their_own,
+    "stream, exponentiated": multiplied,
 }
 STEPS = {  # without a derivative
     "soft clusters": clustered,

@@ -251,6 +251,16 @@ def test_what_only_a_trace_knows_to_be_bad_is_nan():
 
 
 @needs_x64
+def test_points_where_the_density_is_zero_or_unknown_raise_though_its_derivative_is_finite():
+    for log_density in (
+        lambda x: jnp.sum(jnp.log(x)),
+        lambda x: jnp.where(x[0] > 0, 0.0, -jnp.inf),
+    ):
+        with pytest.raises(NonFiniteError):
+            stein_discrepancy(RBF, X, log_density)
+
+
+@needs_x64
 def test_a_score_that_is_not_finite_raises():
     with pytest.raises(NonFiniteError):
         stein_discrepancy(RBF, X, lambda x: jnp.sum(jnp.sqrt(x - 5)))
@@ -267,7 +277,7 @@ def test_a_score_that_is_not_finite_raises():
         (lambda: stein_discrepancy(RBF, X, lambda x: 1), "log_density must return a scalar"),
         (
             lambda: untyped(kernax.SteinKernel)(RBF, 3.0),
-            "a function or a module is needed",
+            "log_density must be a function of one point",
         ),
         (
             lambda: stein_discrepancy(

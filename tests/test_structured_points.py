@@ -76,6 +76,10 @@ def process(kernel, X):
     return kernax.condition(kernax.GaussianProcess(kernel), X, y, 0.3, throw=False).value.mean
 
 
+def vectors(kernel, X):
+    return kernax.import_vector_machine(kernel, X, y, 0.5, rtol=1e-2, throw=False).value.function
+
+
 def relevance_vectors(kernel, X):
     return kernax.relevance_vector_machine(kernel, X, y, noise=0.3, throw=False).value
 
@@ -93,6 +97,25 @@ def clusters(kernel, X):
     return lambda x: found.function(x)[0] + found.membership(x)[1]
 
 
+def stream(kernel, X):
+    """Steps of a gradient along the points, with room for five."""
+    rule = kernax.online.StochasticGradient(kernax.losses.Logistic(), 0.1, 0.5)
+    learner = kernax.online.DualLearner(rule, kernel, kernax.online.Merge(5))
+    return kernax.online.run(learner, X, y, throw=False).value.function
+
+
+def recursive(kernel, X):
+    learner = kernax.online.KernelRecursiveLeastSquares(kernel, 0.5, 8)
+    return kernax.online.run(learner, X, y, throw=False).value.function
+
+
+def adaptive(kernel, X):
+    """Coefficients with a rate each, of at most five points."""
+    budget = kernax.online.RemoveOldest(5)
+    learner = kernax.online.DualAdagrad(kernax.losses.Logistic(), kernel, budget, 0.5)
+    return kernax.online.run(learner, X, y, throw=False).value.function
+
+
 def _latent_mean(verb):
     """The mean of f given signs, whatever the approximation."""
 
@@ -106,7 +129,10 @@ def _latent_mean(verb):
 
 LEARNERS = {
     learn.__name__: learn
-    for learn in (ridge, logistic, machine, process, relevance_vectors, components, clusters)
+    for learn in (
+        *(ridge, logistic, machine, process, vectors, relevance_vectors),
+        *(components, clusters, stream, recursive, adaptive),
+    )
 } | {
     verb.__name__: _latent_mean(verb)
     for verb in (kernax.laplace, kernax.expectation_propagation, kernax.variational)

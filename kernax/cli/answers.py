@@ -11,8 +11,10 @@ from kernax.core.losses import Bernoulli, Poisson
 from kernax.gp.classes import CategoricalPosterior
 from kernax.preparation import (
     GP,
+    IVM,
     LOGISTIC,
     RIDGE,
+    RVM,
     SVM,
     Classifier,
     CountRegressor,
@@ -27,6 +29,8 @@ _WORDS = {
     RIDGE: "kernel ridge regression",
     LOGISTIC: "kernel logistic regression",
     SVM: "support vector machine",
+    IVM: "import vector machine",
+    RVM: "relevance vector machine",
 }
 _INFERENCES = {
     Inference.LAPLACE: "Laplace's approximation",
@@ -79,7 +83,8 @@ def _of_numbers(predictor: Regressor, points: PyTree, share: float) -> dict[str,
     mean, deviation = predictor.at(points)
     if deviation is None:
         return {name: mean}
-    return {name: mean} | _ends(name, predictor.interval(mean, deviation, share))
+    ends = predictor.interval(mean, deviation, share)
+    return {name: mean} | _ends(name, ends)
 
 
 def _of_counts(predictor: CountRegressor, points: PyTree, share: float) -> dict[str, np.ndarray]:
@@ -98,8 +103,8 @@ def _ends(name: str, ends: tuple[np.ndarray, np.ndarray]) -> dict[str, np.ndarra
 def _of_classes(predictor: Classifier, points: PyTree) -> dict[str, np.ndarray]:
     """The class of each point, with probabilities or decision values.
 
-    Logistic regression and a process give a probability for each class, a support vector machine a
-    decision value for each; of two classes only that of the second.
+    A support vector machine gives a decision value for each class, of two classes only for the
+    second; all others give probabilities.
     """
     values = predictor.values(points)
     decided = {predictor.inputs.target: predictor.decide(values)}
@@ -126,18 +131,23 @@ def summary(predictor: Predictor) -> tuple[str, ...]:
         return title, *_summary_of_classes(predictor)
     if isinstance(predictor, CountRegressor):
         return title, _summary_of_process(predictor)
-    noise = "noise variance" if predictor.kind == GP else "ridge"
-    return title, f"{noise} {predictor.noise:.6g}, for a target of mean 0 and variance 1"
+    noise = "ridge" if predictor.kind == RIDGE else "noise variance"
+    size = f"{noise} {predictor.noise:.6g}, for a target of mean 0 and variance 1"
+    return (title, size, relevant(predictor)) if predictor.kind == RVM else (title, size)
 
 
 def _summary_of_classes(predictor: Classifier) -> tuple[str, ...]:
-    """Lines on the classes, the penalty, and the support vectors."""
+    """Lines on the classes, the penalty, and the vectors."""
     classes = f"classes {', '.join(map(repr, predictor.classes))}"
     if predictor.kind == GP:
         return classes, _summary_of_process(predictor)
+    if predictor.kind == RVM:
+        return classes, vectors(predictor)
+    penalty = f"{predictor.penalty:.6g}"
     if predictor.kind == LOGISTIC:
-        return classes, f"ridge {predictor.penalty:.6g}"
-    return classes, f"C {predictor.penalty:.6g}", support_vectors(predictor)
+        return classes, f"ridge {penalty}"
+    name = "C" if predictor.kind == SVM else "ridge"
+    return classes, f"{name} {penalty}", vectors(predictor)
 
 
 def _summary_of_process(predictor: Classifier | CountRegressor) -> str:
@@ -148,7 +158,8 @@ def _summary_of_process(predictor: Classifier | CountRegressor) -> str:
     if isinstance(likelihood, NegativeBinomial):
         words += f" of dispersion {float(likelihood.dispersion):.6g}"
     found = _INFERENCES[Inference(predictor.inference)]
-    return f"likelihood {words}, constant mean {_means(posterior)}, posterior by {found}"
+    means = _means(posterior)
+    return f"likelihood {words}, constant mean {means}, posterior by {found}"
 
 
 def _means(posterior: Any) -> str:
@@ -159,7 +170,15 @@ def _means(posterior: Any) -> str:
     return ", ".join(f"{mean:.6g}" for mean in np.atleast_1d(function.bias))
 
 
-def support_vectors(predictor: Classifier) -> str:
-    """How many of the rows that a machine was fitted to are support vectors."""
+def vectors(predictor: Classifier) -> str:
+    """How many of the rows that a machine was fitted to it stands on."""
     support = predictor.support
-    return f"{support.sum()} of {len(support)} rows are support vectors"
+    if predictor.kind == SVM:
+        return f"{support.sum()} of {len(support)} rows are support vectors"
+    name = "import" if predictor.kind == IVM else "relevance"
+    return f"{support.sum()} rows are {name} vectors"
+
+
+def relevant(predictor: Regressor) -> str:
+    """How many of the rows that a machine was fitted to it stands on."""
+    return f"{int(predictor.model.count)} rows are relevance vectors"

@@ -38,6 +38,7 @@ from kernax.cli.resources import compiled_programs, expected_cost, linear_algebr
 from kernax.cli.table import (
     CLUSTER,
     LEAST_ROWS,
+    Rows,
     Table,
     listed,
     plural,
@@ -48,7 +49,7 @@ from kernax.cli.table import (
 )
 from kernax.files import load_predictor, save_predictor
 from kernax.files.container import write_whole
-from kernax.preparation import Predictor, Tokens
+from kernax.preparation import Inputs, Predictor, Tokens
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -95,7 +96,11 @@ def fit(
     from the log loss on folds, by gradients through the fit: first a common
     lengthscale, then one per column. Folds that had no part in it decide which
     is saved, or whether the kernel stays as written. With two input columns
-    the picture shows the regions of the classes.
+    the picture shows the regions of the classes. --model ivm learns as logistic
+    regression does, and then keeps few of the rows, its import vectors.
+
+    --model rvm learns a kernel of numbers as a process does, of classes as
+    logistic regression does, and then keeps few rows, its relevance vectors.
 
     A Gaussian process tells classes apart with --model gp: two by --likelihood
     bernoulli or probit, several by the softmax of a process for each. It
@@ -264,14 +269,21 @@ def _predictions(
 ) -> dict[str, list[str]]:
     """The columns to write: those to keep, and the predictions."""
     inputs = predictor.inputs
-    rows = read_columns(data, inputs.columns, inputs.text.name if inputs.text else None, keep)
-    if inputs.text:
-        inputs.text.warn_of_strangers(rows.cells)
+    rows = _rows_to_predict(inputs, data, keep)
     with linear_algebra_threads(len(rows.X), threads):
         columns = answer_columns(predictor, inputs.points(rows.X, rows.cells), interval)
     _check_predictions(data, columns, rows.kept)
     kept = {name: list(cells) for name, cells in rows.kept.items()}
     return kept | {name: _cells(column) for name, column in columns.items()}
+
+
+def _rows_to_predict(inputs: Inputs, data: Path, keep: list[str]) -> Rows:
+    """The rows of a table as a predictor takes them; warns of tokens it has not seen."""
+    text = inputs.text
+    rows = read_columns(data, inputs.columns, text.name if text else None, keep)
+    if text:
+        text.warn_of_strangers(rows.cells)
+    return rows
 
 
 def _as_csv(columns: dict[str, list[str]]) -> str:

@@ -7,17 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from kernax.cli.answers import support_vectors
+from kernax.cli.answers import vectors
 from kernax.cli.console import with_a_bar
 from kernax.cli.job import Report, Split, kernel_of
 from kernax.cli.latent import evidences, learned_latent
 from kernax.cli.naming import parameter_rows
 from kernax.cli.plan import Plan
 from kernax.cli.table import quoted
+from kernax.core.expansion import KernelExpansion
+from kernax.core.likelihoods import Categorical
+from kernax.core.losses import Bernoulli
 from kernax.core.model import Model
 from kernax.errors import NonFiniteError
 from kernax.metrics import accuracy, area_under_curve, log_loss
-from kernax.preparation import GP, LOGISTIC, SVM, Classifier, columns_of_classes
+from kernax.preparation import GP, IVM, RVM, SVM, Classifier, columns_of_classes
 from kernax.selection.classification import (
     MachineModel,
     fitted,
@@ -27,6 +30,10 @@ from kernax.selection.classification import (
 from kernax.selection.latent import LatentModel, Posterior, most_rows, posterior_of, start_of
 from kernax.selection.rows import first_of_each, rows_of
 from kernax.selection.stages import LEAST_OF_A_CLASS, MOST_ROWS
+from kernax.sparse.import_vectors import import_vector_machine
+from kernax.sparse.relevance import relevance_vector_machine
+
+_MOST_VECTORS = 300  # import vectors
 
 _Learned = Model | MachineModel | LatentModel
 
@@ -38,10 +45,10 @@ def classify(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> Report
     """
     model = plan.model
     start = _start(parts, kernel, plan)
-    written = _classifier(start, parts)
+    written = _classifier(start, parts, model)
     as_written = _scored(written, parts)
     chosen, remarks = _learned(start, parts, with_priors)
-    learned = _classifier(chosen, parts)
+    learned = _classifier(chosen, parts, model)
     return Report(
         title="held-out scores",
         measures=_measures(parts, model),
@@ -50,7 +57,7 @@ def classify(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> Report
             f"{model} as written": as_written,
             f"{model} learned": _scored(learned, parts),
         },
-        parameters=_rows_without_slope(chosen, parts),
+        parameters=_rows_of_parameters(chosen, parts, model),
         predictor=learned,
         remarks=(*remarks, *_last_remarks(plan, parts, written, learned)),
     )
@@ -61,7 +68,7 @@ def _start(parts: Split, kernel: str, plan: Plan) -> _Learned:
     written = kernel_of(parts, kernel)
     if plan.model == GP:
         return start_of(written, plan.likelihood, plan.inference, _targets(parts))
-    return Model(written) if plan.model == LOGISTIC else MachineModel(written)
+    return MachineModel(written) if plan.model == SVM else Model(written)
 
 
 def _targets(parts: Split) -> Float[np.ndarray, "n *c"]:
@@ -75,9 +82,9 @@ def _targets(parts: Split) -> Float[np.ndarray, "n *c"]:
 def _last_remarks(
     plan: Plan, parts: Split, written: Classifier, learned: Classifier
 ) -> tuple[str, ...]:
-    """Of a machine the support vectors, of a process the evidence."""
-    if plan.model == SVM:
-        return (support_vectors(learned),)
+    """Of a machine the number of its vectors, of a process the evidence."""
+    if plan.model in (SVM, IVM, RVM):
+        return (vectors(learned),)
     before = written.model
     after = learned.model
     if isinstance(before, Posterior) and isinstance(after, Posterior):
@@ -85,10 +92,13 @@ def _last_remarks(
     return ()
 
 
-def _rows_without_slope(model: _Learned, parts: Split) -> tuple[tuple[str, ...], ...]:
-    """The parameters of a model, less the slope of Platt's sigmoid, which only learning uses."""
+def _rows_of_parameters(model: _Learned, parts: Split, kind: str) -> tuple[tuple[str, ...], ...]:
+    """The parameters of a model, less those that only learning uses: the slope of Platt's sigmoid,
+    and the ridge where relevance vectors are taken in the end.
+    """
+    unused = {"slope", "ridge"} if kind == RVM else {"slope"}
     rows = parameter_rows(model, parts.inputs.columns)
-    return tuple(row for row in rows if row[0] != "slope")
+    return tuple(row for row in rows if row[0] not in unused)
 
 
 def _learned(start: _Learned, parts: Split, with_priors: bool) -> tuple[_Learned, tuple[str, ...]]:
@@ -121,16 +131,39 @@ def _too_few_for_folds(names: np.ndarray, classes: Sequence[str]) -> str | None:
     )
 
 
-def _classifier(model: _Learned, parts: Split) -> Classifier:
+def _classifier(model: _Learned, parts: Split, kind: str) -> Classifier:
     """The classifier that a model fits to the rows to learn from."""
     if isinstance(model, LatentModel):
         posterior = posterior_of(model, parts.X, jnp.asarray(_targets(parts))).value
         return Classifier(parts.inputs, GP, posterior, None, parts.classes, str(model.inference))
     Y = columns_of_classes(parts.y, parts.classes)
-    function = fitted(model, parts.X, jnp.asarray(Y)).value
-    if isinstance(model, Model):
-        return Classifier(parts.inputs, LOGISTIC, function, float(model.ridge), parts.classes)
-    return Classifier(parts.inputs, SVM, function, float(model.C), parts.classes)
+    if kind == RVM:
+        return Classifier(parts.inputs, RVM, _on_relevant(model, parts), None, parts.classes)
+    if isinstance(model, MachineModel):
+        function = fitted(model, parts.X, jnp.asarray(Y)).value
+        return Classifier(parts.inputs, SVM, function, float(model.C), parts.classes)
+    function = (
+        _on_import_vectors(model, parts)
+        if kind == IVM
+        else fitted(model, parts.X, jnp.asarray(Y)).value
+    )
+    return Classifier(parts.inputs, kind, function, float(model.ridge), parts.classes)
+
+
+def _on_import_vectors(model: Model, parts: Split) -> KernelExpansion:
+    """The logistic regression on few of the rows."""
+    X = jax.tree.map(jnp.asarray, parts.X)
+    y = jnp.asarray(_targets(parts))
+    machine = import_vector_machine(model.kernel, X, y, model.ridge, max_vectors=_MOST_VECTORS)
+    return machine.value.function
+
+
+def _on_relevant(model: _Learned, parts: Split) -> KernelExpansion:
+    """The most probable weights of a relevance vector machine."""
+    X = jax.tree.map(jnp.asarray, parts.X)
+    y = jnp.asarray(_targets(parts))
+    likelihood = Bernoulli() if y.ndim == 1 else Categorical()
+    return relevance_vector_machine(model.kernel, X, y, likelihood=likelihood).value.function
 
 
 def _measures(parts: Split, model: str) -> tuple[str, ...]:

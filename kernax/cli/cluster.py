@@ -134,8 +134,12 @@ def _typical(found: Clusters, table: Table, rows: Int[np.ndarray, " m"]) -> str:
     """The text of the row with the largest sum of values of the kernel with its cluster."""
     inside = jax.tree.map(lambda leaf: leaf[rows], found.points)
     K = np.asarray(gram(found.kernel, inside))
-    roots = np.sqrt(np.maximum(np.diag(K), np.finfo(float).tiny))
-    cosines = K / roots[:, None] / roots[None, :]
-    place = int(np.argmax(cosines.sum(1)))
+    place = int(np.argmax(_cosines(K).sum(1)))
     (column,) = table.texts
     return quoted(column.cells[rows[place]])
+
+
+def _cosines(K: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
+    """A Gram matrix scaled to ones on its diagonal."""
+    roots = np.sqrt(np.maximum(np.diag(K), np.finfo(float).tiny))
+    return K / roots[:, None] / roots[None, :]

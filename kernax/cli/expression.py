@@ -9,7 +9,7 @@ import dataclasses
 import math
 import operator
 import warnings
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax.numpy as jnp
 import numpy as np
@@ -116,7 +116,7 @@ class _Reader:
 
     def operation(self, node: ast.expr, depth: int) -> Meaning:
         """The result of an operator on what its operands describe."""
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
+        if _has_sign(node):
             operand = self.read(node.operand, depth + 1)
             return -operand if isinstance(node.op, ast.USub) else operand
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
@@ -146,7 +146,9 @@ class _Reader:
         for field, value in _given_fields(name, node):
             if field in values:
                 raise ValueError(f"{name} is given its {field} twice")
-            values[field] = self.argument(value, f"{name}'s {field}", field in _PER_COLUMN)
+            what = f"{name}'s {field}"
+            per_column = field in _PER_COLUMN
+            values[field] = self.argument(value, what, per_column)
         return values
 
     def normalised(self, node: ast.Call, depth: int) -> AbstractKernel:
@@ -294,15 +296,18 @@ def _number(node: ast.Constant) -> int | float:
     return _finite(node.value)
 
 
+def _has_sign(node: ast.expr) -> TypeGuard[ast.UnaryOp]:
+    """Whether it is an expression with a plus or a minus in front."""
+    return isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.UAdd, ast.USub))
+
+
 def _literal(node: ast.expr, what: str) -> int | float:
     """A number, perhaps with a sign; where it must be positive, the kernel says so."""
-    bare = node
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.UAdd, ast.USub)):
-        bare = node.operand
+    bare = node.operand if _has_sign(node) else node
     value = bare.value if isinstance(bare, ast.Constant) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{what} must be a number or a list of numbers, but is {_shown(node)}")
-    negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    negative = _has_sign(node) and isinstance(node.op, ast.USub)
     return -_finite(value) if negative else _finite(value)
 
 

@@ -1,21 +1,24 @@
 """`kernax fit` for numbers: learns a kernel by regression, and scores the held-out rows."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from kernax.cli.answers import relevant
 from kernax.cli.job import Report, Split, kernel_of
 from kernax.cli.naming import parameter_rows
 from kernax.core.model import Model
 from kernax.core.solution import Solution
 from kernax.errors import NonFiniteError
 from kernax.metrics import negative_log_predictive_density, root_mean_square_error
-from kernax.preparation import GP, RIDGE, Regressor, Standards, standards_of_target
+from kernax.preparation import GP, RIDGE, RVM, Regressor, Standards, standards_of_target
 from kernax.selection.regression import (
     ProcessModel,
     fitted,
     learn_process,
     learn_ridge,
 )
+from kernax.sparse.relevance import relevance_vector_machine
 
 
 def fit(
@@ -25,29 +28,37 @@ def fit(
 
     Needs 64-bit mode.
     """
-    start_class = {RIDGE: Model, GP: ProcessModel}[model]
-    start = start_class(kernel_of(parts, kernel))
-    as_written = _scored(_regressor(start, parts), parts)
+    written = kernel_of(parts, kernel)
+    start = Model(written) if model == RIDGE else ProcessModel(written)
+    as_written = _scored(_regressor(start, parts, model), parts)
     solution = _learned(start, parts, restarts, seed, with_priors)
-    learned = _regressor(solution.value, parts)
+    learned = _regressor(solution.value, parts, model)
     return Report(
         title=_title(parts, model),
-        measures=("RMSE", "NLPD") if model == GP else ("RMSE",),
+        measures=("RMSE",) if model == RIDGE else ("RMSE", "NLPD"),
         scores={
             "mean of the target": _scores_of_mean(parts, model),
             f"{model} as written": as_written,
             f"{model} learned": _scored(learned, parts),
         },
-        parameters=parameter_rows(solution.value, parts.inputs.columns),
+        parameters=_rows_of_parameters(solution.value, parts, model),
         predictor=learned,
-        remarks=() if restarts == 1 else (_starts(solution, restarts),),
+        remarks=_remarks(solution, learned, restarts),
     )
+
+
+def _rows_of_parameters(
+    model: Model | ProcessModel, parts: Split, kind: str
+) -> tuple[tuple[str, ...], ...]:
+    """The parameters of a model; a relevance vector machine has a noise of its own."""
+    rows = parameter_rows(model, parts.inputs.columns)
+    return tuple(row for row in rows if kind != RVM or row[0] != "noise")
 
 
 def _title(parts: Split, model: str) -> str:
     """The title of the table of scores."""
     error = f"held-out RMSE, in units of {parts.inputs.target}"
-    return f"{error}, and mean negative log density" if model == GP else error
+    return error if model == RIDGE else f"{error}, and mean negative log density"
 
 
 def _units(parts: Split) -> Standards:
@@ -68,6 +79,12 @@ def _learned(
     )
 
 
+def _remarks(solution: Solution, learned: Regressor, restarts: int) -> tuple[str, ...]:
+    """On several starts, and on the rows that a machine stands on."""
+    starts = () if restarts == 1 else (_starts(solution, restarts),)
+    return (*starts, relevant(learned)) if learned.kind == RVM else starts
+
+
 def _starts(solution: Solution, restarts: int) -> str:
     """A remark on how several starts ended."""
     losses = np.asarray(solution.stats["start_losses"])
@@ -78,9 +95,14 @@ def _starts(solution: Solution, restarts: int) -> str:
     return f"{restarts} starts, {failed} failed; losses from {lowest} to {highest}"
 
 
-def _regressor(model: Model | ProcessModel, parts: Split) -> Regressor:
+def _regressor(model: Model | ProcessModel, parts: Split, kind: str) -> Regressor:
     """The regressor that a model fits to the rows to learn from."""
     target = _units(parts)
+    if kind == RVM:
+        y = jnp.asarray(target.standardised(parts.y))
+        X = jax.tree.map(jnp.asarray, parts.X)
+        machine = relevance_vector_machine(model.kernel, X, y).value
+        return Regressor(parts.inputs, RVM, machine, float(machine.noise), target)
     function = fitted(model, parts.X, target.standardised(parts.y)).value
     if isinstance(model, Model):
         return Regressor(parts.inputs, RIDGE, function, float(model.ridge), target)
@@ -99,10 +121,10 @@ def _scored(regressor: Regressor, parts: Split) -> tuple[str, ...]:
 
 
 def _scores_of_mean(parts: Split, model: str) -> tuple[str, ...]:
-    """The scores of predicting the mean of the rows to learn from, with their deviation for gp."""
+    """The scores of predicting the mean of the rows to learn from, with their deviation."""
     target = _units(parts)
     everywhere = np.ones(len(parts.y_held_out))
-    deviation = target.scale * everywhere if model == GP else None
+    deviation = None if model == RIDGE else target.scale * everywhere
     return _scores(parts, target.centre * everywhere, deviation)
 
 

@@ -32,7 +32,8 @@ def parameter_names(kernel: AbstractKernel, prefix: str = "") -> dict[str, str]:
         name = _numbered_label(part, path, alike[_text(part)])
         for field in dataclasses.fields(part):
             if eqx.is_inexact_array(getattr(part, field.name)):
-                parameter = f"{prefix}{path}.{field.name}".replace("..", ".").lstrip(".")
+                joined = f"{prefix}{path}.{field.name}"
+                parameter = joined.replace("..", ".").lstrip(".")
                 names[parameter] = f"{name}.{field.name}"
     return names
 

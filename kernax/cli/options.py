@@ -10,7 +10,7 @@ import jax
 import typer
 
 from kernax.cli.cluster import KMEANS, SPECTRAL
-from kernax.preparation import GP, LOGISTIC, RIDGE, SVM, Tokens
+from kernax.preparation import GP, IVM, LOGISTIC, RIDGE, RVM, SVM, Tokens
 from kernax.selection.latent import Inference, Likelihood
 
 
@@ -28,6 +28,8 @@ class ModelName(enum.StrEnum):
     RIDGE = RIDGE
     LOGISTIC = LOGISTIC
     SVM = SVM
+    IVM = IVM
+    RVM = RVM
 
 
 def _say_version(wanted: bool) -> None:
@@ -83,7 +85,7 @@ ClusterSeed = Annotated[int, typer.Option(help="Decides the starts.")]
 Chosen = Annotated[
     ModelName | None,
     typer.Option(
-        help="For numbers gp or ridge, for classes logistic, svm or gp, for counts gp.",
+        help="For numbers gp, ridge, rvm; for classes logistic, svm, ivm, rvm, gp; for counts gp.",
         show_default="gp, for classes logistic",
     ),
 ]

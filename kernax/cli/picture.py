@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float
 
 from kernax.cli.cluster import Clusters
 from kernax.cli.job import Split
@@ -78,8 +79,7 @@ def _process(predictor: Regressor, parts: Split) -> "Axes":
 
     inputs = parts.inputs
     in_units = lambda X: inputs.standards.restored(X)[:, 0]
-    everywhere = np.r_[parts.X, parts.X_held_out]
-    grid = np.linspace(everywhere.min(), everywhere.max(), _GRID)[:, None]
+    grid = _grid_over(parts)
     mean, deviation = predictor.at(grid)
     assert deviation is not None
     return posterior_band(
@@ -92,9 +92,16 @@ def _process(predictor: Regressor, parts: Split) -> "Axes":
     )
 
 
+def _grid_over(parts: Split) -> Float[np.ndarray, "m 1"]:
+    """Points in equal steps from the smallest to the largest of the one input."""
+    everywhere = np.r_[parts.X, parts.X_held_out]
+    return np.linspace(everywhere.min(), everywhere.max(), _GRID)[:, None]
+
+
 def _picture_of_classes(predictor: Classifier, parts: Split) -> "Axes":
     """Regions of two inputs; otherwise probabilities or decision values of the held-out rows."""
-    if len(parts.inputs.columns) == 2 and not parts.inputs.text:
+    is_plane = len(parts.inputs.columns) == 2 and not parts.inputs.text
+    if is_plane:
         return _regions(predictor, parts)
     values = predictor.values(parts.X_held_out)
     if predictor.kind == SVM:

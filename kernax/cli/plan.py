@@ -5,10 +5,10 @@ import dataclasses
 from kernax.cli.job import Split, split_classes, split_counts, split_numbers
 from kernax.cli.table import Column, Table, as_number
 from kernax.cli.target import why_classes
-from kernax.preparation import GP, LOGISTIC, SVM, Tokens
+from kernax.preparation import GP, IVM, LOGISTIC, RVM, SVM, Tokens
 from kernax.selection.latent import Inference, Likelihood
 
-_CLASSIFIERS = (LOGISTIC, SVM)
+_CLASSIFIERS = (LOGISTIC, SVM, IVM)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,10 +90,10 @@ def _chosen(
         return Plan(model, Likelihood.BERNOULLI)
     found = inference or Inference.LAPLACE
     is_open = likelihood is None and not _are_numbers_with_mistakes(target)
-    if model == GP and is_open:
+    if model in (GP, RVM) and is_open:
         reason = why_classes(target, "the likelihood one of classes")
         kind = Likelihood.BERNOULLI if reason else Likelihood.GAUSSIAN
-        return Plan(GP, kind, found, reason)
+        return Plan(model, kind, found, reason)
     return Plan(model, likelihood or Likelihood.GAUSSIAN, found)
 
 

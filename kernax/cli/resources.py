@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -80,6 +81,15 @@ def _duration(seconds: float) -> str:
     return plural(round(seconds / 3600), "hour")
 
 
+def _settings_of_cache(keep: bool) -> dict[str, Any]:
+    """What to change in the configuration of JAX, to keep compiled programs or not."""
+    if not keep:
+        return {"jax_enable_compilation_cache": False}
+    chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore
+    folder = None if chosen else _cache_folder()
+    return {} if folder is None else {"jax_compilation_cache_dir": str(folder)} | _KEEP_ALL
+
+
 @contextlib.contextmanager
 def compiled_programs(keep: bool) -> Iterator[None]:
     """Keeps JAX's compiled programs in the user's cache folder.
@@ -88,11 +98,7 @@ def compiled_programs(keep: bool) -> Iterator[None]:
     to use (JAX_COMPILATION_CACHE_DIR) has precedence; where no folder can be written to, there is
     no cache.
     """
-    settings = {"jax_enable_compilation_cache": False}
-    if keep:
-        chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore
-        folder = None if chosen else _cache_folder()
-        settings = {} if folder is None else {"jax_compilation_cache_dir": str(folder)} | _KEEP_ALL
+    settings = _settings_of_cache(keep)
     before = {name: getattr(jax.config, name) for name in settings}
     try:
         for name, value in settings.items():
@@ -130,7 +136,8 @@ def _remove_oldest(folder: Path) -> None:
     """Removes the oldest files, until the others are small enough together."""
     files = {path: path.stat() for path in folder.iterdir()}
     total = sum(status.st_size for status in files.values())
-    for path, status in sorted(files.items(), key=lambda file: file[1].st_mtime):
+    by_age = sorted(files.items(), key=lambda file: file[1].st_mtime)
+    for path, status in by_age:
         if total <= _LARGEST:
             return
         path.unlink(missing_ok=True)
@@ -144,5 +151,6 @@ def _cache_home() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches"
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        given = os.environ.get("LOCALAPPDATA")
+        return Path(given or Path.home() / "AppData" / "Local")
     return Path.home() / ".cache"

@@ -36,10 +36,15 @@ def kernel_class(name: str, called: bool = False) -> type[AbstractKernel]:
             f"{name} of a kernel is not a kernel in general, and no function has a meaning in a "
             "kernel expression"
         )
+    raise ValueError(f"there is no kernel called {short(name)}: {_hint(name)}")
+
+
+def _hint(name: str) -> str:
+    """The kernels of names like this one, or else all of them."""
     near = difflib.get_close_matches(name.lower(), [*KERNELS, *STRING_KERNELS, NORMALISED], n=3)
-    known = f"the kernels are {', '.join(KERNELS)}, and of text spectrum, mismatch, ..."
-    hint = f"did you mean {' or '.join(near)}?" if near else known
-    raise ValueError(f"there is no kernel called {short(name)}: {hint}")
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"the kernels are {', '.join(KERNELS)}, and of text spectrum, mismatch, ..."
 
 
 NO_OPERAND = "normalised takes one kernel, as in normalised(spectrum(3))"

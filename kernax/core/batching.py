@@ -1,6 +1,7 @@
 """How a batch of factorisations runs: on a CPU one after the other, elsewhere all together."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -97,3 +98,17 @@ def largest_of_batch(choice: Int[Array, ""]) -> Int[Array, ""]:
 @largest_of_batch.def_vmap
 def _(size, batched, choice):
     return largest_of_batch(jnp.max(choice)), False
+
+
+def in_smallest_size(
+    function: Callable, sizes: Sequence[int], needed: Int[Array, ""], *operands: PyTree
+) -> Any:
+    """`function(size, *operands)` with the first of the ascending sizes that is at least `needed`.
+
+    The last of them must always be enough. A batch has one size, that of its most needing member.
+    """
+    branches = [partial(function, size) for size in sizes]
+    if len(sizes) == 1:
+        return branches[0](*operands)
+    which = largest_of_batch(jnp.searchsorted(jnp.asarray(sizes[:-1], needed.dtype), needed))
+    return lax.switch(which, branches, *operands)

@@ -68,18 +68,21 @@ def _rounding(norm: Float[Array, ""], v: Float[Array, " n"]) -> Float[Array, ""]
 def _verified(
     now: _Iterate, multiply: Callable[[Array], Array], b: Array, tolerance: float
 ) -> _Iterate:
-    """The same iterate with its true residual.
-
-    It is stuck where only the residual by recurrence has reached the tolerance, and the true one
-    has not fallen by half.
-    """
+    """The same iterate with its true residual."""
     true = b - multiply(now.x)
     length = _length(true)
-    drifted = (_length(now.residual) <= tolerance) & (length > tolerance)
-    stuck = now.stuck | (drifted & ~(length < now.best.residual / 2))
+    stuck = now.stuck | _has_drifted(now, length, tolerance)
     direction = now.direction + (true - now.residual)
     best = _better(_Best(now.x, length), now.best)
     return _Iterate(now.x, true, direction, best, now.norm, now.steps, stuck)
+
+
+def _has_drifted(now: _Iterate, length: Array, tolerance: float) -> Bool[Array, ""]:
+    """Whether only the residual by recurrence has reached the tolerance, and the true one, of that
+    length, has not fallen by half.
+    """
+    drifted = (_length(now.residual) <= tolerance) & (length > tolerance)
+    return drifted & ~(length < now.best.residual / 2)
 
 
 def _better(one: _Best, other: _Best) -> _Best:

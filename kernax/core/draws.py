@@ -152,7 +152,8 @@ def features_draw(
     phi = explicit_features(kernel)
     assert phi is not None
     form = eqx.filter_eval_shape(phi, request.point)
-    normal = jax.random.normal(key, (*request.shape, *form.shape), form.dtype)
+    shape = (*request.shape, *form.shape)
+    normal = jax.random.normal(key, shape, form.dtype)
     return FeatureDraw(kernel, normal)
 
 

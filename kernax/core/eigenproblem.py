@@ -211,13 +211,18 @@ def _by_products(
     count: int, max_steps: int, problem: AbstractProblem
 ) -> tuple[Array, Array, Array]:
     """The leading eigenvalues of `S^T K S`, descending, its eigenvectors, and the steps taken."""
-    diagonal = jax.eval_shape(lambda: jnp.diagonal(problem.symmetric()))
-    shape = (diagonal.size, width_of_block(count))
-    start = jax.random.normal(jax.random.key(0), shape, diagonal.dtype)
-    rtol = accuracy(diagonal.dtype)
+    start = _random_block(count, problem)
+    rtol = accuracy(start.dtype)
     start, _ = varying_alike((start, problem))
     found = leading_by_products(problem.symmetric_mv, start, count, rtol, max_steps)
     return found.values[:count], found.vectors[:, :count], found.steps
+
+
+def _random_block(count: int, problem: AbstractProblem) -> Float[Array, "n b"]:
+    """The columns with which the products begin, always the same."""
+    diagonal = jax.eval_shape(lambda: jnp.diagonal(problem.symmetric()))
+    shape = (diagonal.size, width_of_block(count))
+    return jax.random.normal(jax.random.key(0), shape, diagonal.dtype)
 
 
 def accuracy(dtype: jnp.dtype) -> float:
@@ -372,7 +377,8 @@ def _inverse_root_jvp(primals, tangents):
     roots = _inverse_roots(jnp.diagonal(primals[0]))
     a = roots[:, None]
     b = roots[None, :]
-    slope = -((a * b) ** 2) / positive_or_one(a + b)
+    product = a * b
+    slope = -product * (product / positive_or_one(a + b))  # whose square may be no float
     return jnp.diag(roots), slope * tangents[0]
 
 

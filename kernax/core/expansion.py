@@ -13,6 +13,7 @@ from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import is_concrete, matmul, safe_sqrt
 from kernax.core.parameters import data
+from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
 
 
@@ -71,7 +72,12 @@ class KernelExpansion(eqx.Module):
 
         |f(x) - f(z)| is at most |f| times the `kernel_distance` of x and z.
         """
-        return safe_sqrt(jnp.maximum(self.inner(self), 0))
+        # In units of the largest coefficient, whose square may be no float.
+        exponent = exponent_of(jnp.max(jnp.abs(self.coefficients), 0))
+        coefficients = times_power_of_two(self.coefficients, -jnp.expand_dims(exponent, 0))
+        scaled = KernelExpansion(self.kernel, self.points, coefficients, self.bias)
+        root = safe_sqrt(jnp.maximum(scaled.inner(scaled), 0))
+        return times_power_of_two(root, exponent)
 
     def distance(self, other: "KernelExpansion") -> Float[Array, "*outputs"]:
         """`|f - g|`, for each output."""

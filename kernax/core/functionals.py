@@ -95,11 +95,7 @@ class Functionals(eqx.Module):
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), *_alike(self, other))
 
     def __mul__(self, scale: ArrayLike) -> "Functionals":
-        if not eqx.is_array_like(scale) or np.shape(scale) not in ((), self.weights.shape[:-1]):
-            raise ValueError(
-                "functionals are scaled by a number, or by one for each of them, but came "
-                f"{np.shape(scale)}"
-            )
+        _check_scale(scale, self.weights.shape[:-1])
         factors = jnp.asarray(scale, self.weights.dtype)
         ones = lambda leaf: (1,) * (leaf.ndim - factors.ndim)
         scaled = lambda leaf: leaf * factors.reshape(*factors.shape, *ones(leaf))
@@ -120,7 +116,8 @@ def _term(function: Callable, node: PyTree, weight: Array, direction: PyTree) ->
         return weight * function(node)
     value, slope = eqx.filter_jvp(function, (node,), (direction,))
     # A function that is constant has no slope at all.
-    return weight * value if slope is None else weight * value + slope
+    of_value = weight * value
+    return of_value if slope is None else of_value + slope
 
 
 def _alike(F: Functionals, G: Functionals) -> tuple[Functionals, Functionals]:
@@ -128,6 +125,15 @@ def _alike(F: Functionals, G: Functionals) -> tuple[Functionals, Functionals]:
     if not (F.has_derivatives or G.has_derivatives):
         return F, G
     return _with_directions(F), _with_directions(G)
+
+
+def _check_scale(scale: Any, shape: tuple[int, ...]) -> None:
+    """Raises ValueError unless it is a number, or one for each functional."""
+    if not eqx.is_array_like(scale) or np.shape(scale) not in ((), shape):
+        raise ValueError(
+            "functionals are scaled by a number, or by one for each of them, but came "
+            f"{np.shape(scale)}"
+        )
 
 
 def _with_directions(F: Functionals) -> Functionals:
@@ -234,7 +240,8 @@ def _(kernel: OfFunctionals, X: PyTree) -> None:
     if isinstance(X, Functionals):
         if X.has_derivatives:
             check_smooth(kernel.kernel)
-        X = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), X.nodes)
+        all_nodes = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
+        X = jax.tree.map(all_nodes, X.nodes)
     check_points(kernel.kernel, X)
 
 

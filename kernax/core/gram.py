@@ -181,7 +181,8 @@ class BlockedGram(AbstractGram):
         def entry(place_and_point):
             place, x = place_and_point
             row = _row(self.kernel, x, part)
-            return matmul(jnp.where(places == place, self.kernel(x, x), row), values)
+            row = jnp.where(places == place, self.kernel(x, x), row)
+            return matmul(row, values)
 
         numbered = (jnp.arange(count(self.points), dtype=places.dtype), self.points)
         return lax.map(jax.checkpoint(entry), numbered, batch_size=self.block_size)

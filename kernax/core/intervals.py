@@ -45,15 +45,17 @@ class Interval:
             return theta
         if math.isinf(self.high):
             return self.low + jnp.exp(theta)
-        return self.low + (self.high - self.low) * jax.nn.sigmoid(theta)
+        length = self.high - self.low
+        return self.low + length * jax.nn.sigmoid(theta)
 
     def unconstrain(self, value: Array) -> Array:
         """The inverse of `constrain`; an end point of the interval has none."""
         if math.isinf(self.low):
             return value
+        above = jnp.log(value - self.low)
         if math.isinf(self.high):
-            return jnp.log(value - self.low)
-        return jnp.log(value - self.low) - jnp.log(self.high - value)
+            return above
+        return above - jnp.log(self.high - value)
 
     def log_slope(self, theta: Array) -> Array:
         """`log |d constrain / d theta|`, element by element."""

@@ -113,13 +113,15 @@ def _grown(multiply: Multiply, vectors: Float[Array, "n b"], blocks: int) -> _Ba
 def _orthogonal(Q: Float[Array, "n m"], block: Float[Array, "n b"]) -> Float[Array, "n b"]:
     """Orthonormal columns of a block, orthogonal to Q.
 
-    Where M has no further direction, what is left is rounding, which is not orthogonal to Q before
-    the second pass.
+    Where M has no further direction, what is left is rounding, which the second pass makes columns
+    of length one of, and the third orthogonal to Q.
     """
-    for _ in range(2):
-        size = jnp.max(jnp.abs(block), 0, keepdims=True)
-        block = block / positive_or_one(size)
-        left = block - matmul(Q, matmul(Q.T, block))
+    for _ in range(3):
+        largest = jnp.max(jnp.abs(block), 0, keepdims=True)
+        unit = positive_or_one(largest)
+        block = block / unit
+        along = matmul(Q.T, block)
+        left = block - matmul(Q, along)
         block, _ = jnp.linalg.qr(left)
     return block
 

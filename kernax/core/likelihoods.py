@@ -45,19 +45,25 @@ class Probit(AbstractLikelihood):
 
 
 def _hazard(z: Values) -> tuple[Values, Values]:
-    """`h = phi(z) / Phi(z)`, and `h + z`, which is positive.
-
-    Below z = -5, where both cancel, by the continued fraction of Mills' ratio, `h + z = 1 / (t + 2
-    / (t + 3 / (t + ...)))` with t = -z (Abramowitz & Stegun 1964, eq. 26.2.14).
+    """`h = phi(z) / Phi(z)`, and `h + z`, which is positive; below z = -5, where both cancel, by a
+    continued fraction.
     """
     far = z < _TAIL
     t = -jnp.where(far, z, _TAIL)
-    excess = jnp.zeros_like(t)
-    for k in range(_TERMS, 0, -1):
-        excess = k / (t + excess)
+    excess = _excess_of_hazard(t)
     near = jnp.where(far, _TAIL, z)
     hazard = jnp.exp(norm.logpdf(near) - norm.logcdf(near))
     return jnp.where(far, t + excess, hazard), jnp.where(far, excess, hazard + near)
+
+
+def _excess_of_hazard(t: Values) -> Values:
+    """`h - t` with t = -z, by the continued fraction of Mills' ratio, `1 / (t + 2 / (t + 3 / (t +
+    ...)))` (Abramowitz & Stegun 1964, eq. 26.2.14).
+    """
+    excess = jnp.zeros_like(t)
+    for k in range(_TERMS, 0, -1):
+        excess = k / (t + excess)
+    return excess
 
 
 class Gaussian(AbstractLikelihood):

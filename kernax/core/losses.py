@@ -275,3 +275,14 @@ def check_convex(verb: str, loss: AbstractLoss, instead: str = "") -> None:
             f"{verb} takes convex losses, such as log-concave likelihoods, and {name} is not one"
             f"{instead}"
         )
+
+
+def check_loss_of_number(loss: object) -> None:
+    """Raises ValueError for anything but a loss of one value f."""
+    if not isinstance(loss, AbstractLoss):
+        raise ValueError(f"loss must be one of kernax.losses, but is {loss!r}")
+    if loss.targets == "classes":
+        raise ValueError(
+            f"loss must be one of a number f, but is {type(loss).__name__}: learn a column of "
+            "signs for each class, by jax.vmap"
+        )

@@ -37,6 +37,7 @@ _MATRICES = {
     "empirical_features": 3.1,
     "isotonic": 3.2,  # matrices of sums between two values
     "sample": 3.4,
+    "import_vector_machine": 1.6,
     "kernel_softmax": 6.4,  # and for each class:
     "condition": 4.5,
     "laplace": 5.4,
@@ -52,6 +53,7 @@ _OF_EACH_COLUMN = {"kernel_softmax": 1.15, "laplace of several classes": 3.8}
 _MORE_IN_FLOAT32 = {"sgpr": 1.0, "sgpr_bound": 1.0}  # whose factor is that of a QR
 # These take block_size.
 _BLOCKED = (
+    "import_vector_machine",
     "kernel_ridge",
     "svm",
     "support_vector_regression",

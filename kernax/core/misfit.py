@@ -78,7 +78,8 @@ def slope_of_risk(
 
     def slope(t: Float[Array, ""]) -> Float[Array, ""]:
         g = gradient(f + t * v)
-        of_coefficients = jnp.sum((ridge * (a + t * d) + g) * Kd)
+        of_norm = ridge * (a + t * d)
+        of_coefficients = jnp.sum((of_norm + g) * Kd)
         return of_coefficients + jnp.sum(_over_points(g) * d_b)
 
     return slope

@@ -231,7 +231,8 @@ def _length(slope: Callable[[Array], Array], at_zero: Array, skip: Array) -> Flo
         fits = jnp.where(now.tries == 0, at_t <= first_bar, abs(at_t) <= later_bar)
         return ~(skip | fits) & (now.tries < 80)  # false for NaN
 
-    return while_loop(go_on, partial(_narrowed, slope), _Bracket.of(slope, at_zero)).tried.t
+    start = _Bracket.of(slope, at_zero)
+    return while_loop(go_on, partial(_narrowed, slope), start).tried.t
 
 
 def _narrowed(slope: Callable[[Array], Array], now: _Bracket) -> _Bracket:

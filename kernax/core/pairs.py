@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend import core as jex
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax.core.boundary import count
 from kernax.core.kernel import AbstractKernel
@@ -72,7 +73,8 @@ def _matrix(
         K = all_pairs(kernel, X, Z)
     else:
         row = jax.checkpoint(lambda x: jax.vmap(lambda z: kernel(x, z))(Z))
-        K = lax.map(row, X, batch_size=max(1, at_once // m))
+        rows_at_once = max(1, at_once // m)
+        K = lax.map(row, X, batch_size=rows_at_once)
     _check_scalar(kernel, K)
     return K
 
@@ -135,13 +137,19 @@ def _by_mirrored_tiles(kernel: AbstractKernel, X: PyTree, side: int) -> Float[Ar
 
 def _assembled(tiles: Float[Array, "_ side side"], blocks: int) -> Float[Array, "_ _"]:
     """The symmetric matrix whose tiles on and above the diagonal are given, row by row."""
-    which = np.zeros((blocks, blocks), int)
-    which[np.triu_indices(blocks)] = np.arange(len(tiles))
-    everywhere = tiles[np.maximum(which, which.T)]
+    everywhere = tiles[_places_of_tiles(blocks)]
     above = np.triu(np.ones((blocks, blocks), bool))[:, :, None, None]
     K = jnp.where(above, everywhere, jnp.swapaxes(everywhere, 2, 3))
     size = blocks * tiles.shape[1]
     return jnp.swapaxes(K, 1, 2).reshape(size, size)
+
+
+def _places_of_tiles(blocks: int) -> Int[np.ndarray, "blocks blocks"]:
+    """Of every block, the place of its tile, or of that of its mirror image, row by row."""
+    rows, columns = np.triu_indices(blocks)
+    places = np.zeros((blocks, blocks), int)
+    places[rows, columns] = np.arange(len(rows))
+    return np.maximum(places, places.T)
 
 
 def _symmetric(K: Array, mirrored: bool) -> Array:
@@ -205,16 +213,19 @@ def _held_by(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> _Held:
     second difference leaves what it holds for each pair, a first one what it holds for each row.
     The largest counts, as XLA frees most of them in turn.
     """
-
-    def sizes(rows: int, columns: int) -> np.ndarray:
-        trace = jax.make_jaxpr(lambda X, Z: all_pairs(kernel, X, Z))(
-            _shapes(X, rows), _shapes(Z, columns)
-        )
-        return np.array([0, *_sizes(trace.jaxpr)])
-
+    sizes = partial(_sizes_of_results, kernel, X, Z)
     of_pair = sizes(3, 3) - sizes(3, 2) - sizes(2, 3) + sizes(2, 2)
     of_row = sizes(3, 2) - sizes(2, 2) - 2 * of_pair
     return _Held(int(of_pair.max()), int(of_row.max()))
+
+
+def _sizes_of_results(
+    kernel: AbstractKernel, X: PyTree, Z: PyTree, rows: int, columns: int
+) -> Int[np.ndarray, " results"]:
+    """The sizes of all intermediate results for that many points, and zero."""
+    shapes = _shapes(X, rows), _shapes(Z, columns)
+    trace = jax.make_jaxpr(lambda X, Z: all_pairs(kernel, X, Z))(*shapes)
+    return np.array([0, *_sizes(trace.jaxpr)])
 
 
 def _shapes(stack: PyTree, n: int) -> PyTree:

@@ -50,6 +50,13 @@ def interval(
     return _parameter(Interval(low, high, closed), **kwargs)
 
 
+def above(low: float, **kwargs) -> Any:
+    """A field for parameters in (low, inf)."""
+    if not math.isfinite(low):
+        raise ValueError(f"above({low}) needs a finite end: see real()")
+    return _parameter(Interval(low=float(low)), **kwargs)
+
+
 def real(**kwargs) -> Any:
     """A field for parameters anywhere on the line."""
     return _parameter(REAL, **kwargs)

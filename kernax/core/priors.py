@@ -174,19 +174,26 @@ def log_prior(model: PyTree, priors: Priors) -> Float[Array, ""]:
             another shape; a value at the end of its interval where there is no density.
     """
     entries = parameters(model)
-    chosen = _of_function(priors, entries) if callable(priors) else _of_ends(priors, entries)
-    if not chosen:
-        raise ValueError(f"priors give no parameter a prior: {_listed(entries)}")
+    chosen = _chosen(priors, entries)
     dtype = jnp.result_type(*(entry.value for entry, _ in chosen))
     total = jnp.zeros((), dtype)
     for entry, prior in chosen:
         prior = cast(prior, entry.value.dtype)
         _check_prior(prior, entry)
-        total += jnp.sum(prior.log_density(entry.value)).astype(dtype)
+        log_density = prior.log_density(entry.value)
+        total += jnp.sum(log_density).astype(dtype)
     return total
 
 
 Chosen = list[tuple[Entry, Any]]  # what stands there for a prior is checked later
+
+
+def _chosen(priors: Any, entries: list[Entry]) -> Chosen:
+    """The parameters that have a prior. Raises ValueError if there are none."""
+    chosen = _of_function(priors, entries) if callable(priors) else _of_ends(priors, entries)
+    if not chosen:
+        raise ValueError(f"priors give no parameter a prior: {_listed(entries)}")
+    return chosen
 
 
 def _of_function(priors: Callable, entries: list[Entry]) -> Chosen:

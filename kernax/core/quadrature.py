@@ -181,16 +181,19 @@ class _Bracket(eqx.Module):
 
 def _root(function: Callable[[Array], Array], low: Array, high: Array) -> Array:
     """Where a decreasing function of each entry is zero, by halving; the nearest end if nowhere."""
-
-    def halved(now: _Bracket) -> _Bracket:
-        middle = (now.low + now.high) / 2
-        above = function(middle) > 0
-        low = jnp.where(above, middle, now.low)
-        return _Bracket(low, jnp.where(above, now.high, middle), now.steps + 1)
-
+    halved = functools.partial(_halved, function)
     start = _Bracket(low, high, jnp.zeros((), jnp.int32))
     end = while_loop(lambda now: now.steps < _HALVINGS, halved, start)
     return (end.low + end.high) / 2
+
+
+def _halved(function: Callable[[Array], Array], now: _Bracket) -> _Bracket:
+    """The half of a bracket in which a decreasing function is zero."""
+    middle = (now.low + now.high) / 2
+    above = function(middle) > 0
+    low = jnp.where(above, middle, now.low)
+    high = jnp.where(above, now.high, middle)
+    return _Bracket(low, high, now.steps + 1)
 
 
 @_turn.register

@@ -65,3 +65,14 @@ def for_loop(count: int, step: Callable, start: Any, first: int = 0) -> Any:
         return varying_alike((step(i, state), state))[0]
 
     return lax.fori_loop(first, count, alike, start)
+
+
+def scan(step: Callable, start: Any, xs: Any) -> tuple[Any, Any]:
+    """`lax.scan` over a state, parts of which may be the same on all devices."""
+    start, xs = varying_alike((start, xs))
+
+    def alike(state: Any, x: Any) -> tuple[Any, Any]:
+        after, out = step(state, x)
+        return varying_alike((after, state))[0], out
+
+    return lax.scan(alike, start, xs)

@@ -84,7 +84,8 @@ class HessianInverse:
 
         def roughly(r):
             inside, _ = self._solved(W(r))
-            return (r - matmul(K, inside)) / ridge
+            outside = r - matmul(K, inside)
+            return outside / ridge
 
         return refined(roughly, lambda a: ridge * a + matmul(K, W(a)), r)
 

@@ -16,6 +16,7 @@ import numpy as np
 from kernax.core.numerics import is_concrete
 from kernax.errors import (
     BreakdownError,
+    CapacityError,
     ConditionWarning,
     DivergedError,
     MaxStepsError,
@@ -37,7 +38,7 @@ with warnings.catch_warnings(action="ignore"):
     # Equinox warns that lineax's word for success, which is empty, is replaced.
 
     class _RESULTS(_Words):
-        """lineax's words for how a solve ended, and four more."""
+        """lineax's words for how a solve ended, and five more."""
 
         successful = "successful"
         inaccurate = (
@@ -55,6 +56,7 @@ with warnings.catch_warnings(action="ignore"):
         stagnation = "The iteration came to a standstill before its residual was small."
         nonfinite = "NaN or inf appeared in the problem or in its solution."
         diverged = "The iteration diverged."
+        over_capacity = "More points were needed than there is room for."
 
 
 # Under these names it is printed.
@@ -75,6 +77,7 @@ _ERRORS = {
     "not_psd": NotPSDError,
     "nonfinite": NonFiniteError,
     "diverged": DivergedError,
+    "over_capacity": CapacityError,
 }
 
 
@@ -209,10 +212,20 @@ def _checked(solution: Solution[Value]) -> Value:
     between devices.
     """
     sound = solution.result.error_if(jnp.array(True), solution.result != RESULTS.successful)
-    return jax.tree.map(
-        lambda leaf: jnp.where(sound, leaf, jnp.nan) if eqx.is_inexact_array(leaf) else leaf,
-        solution.value,
-    )
+    return jax.tree.map(lambda leaf: _tied(leaf, sound), solution.value)
+
+
+def _tied(leaf: Any, sound: Any) -> Any:
+    """A leaf that XLA cannot compute without the check; NaN, or another value, if it is not sound.
+
+    Counts and booleans are results as numbers are, and would be returned without the check.
+    """
+    if eqx.is_inexact_array(leaf):
+        return jnp.where(sound, leaf, jnp.nan)
+    is_whole = eqx.is_array(leaf) and jnp.issubdtype(leaf.dtype, jnp.integer)
+    if is_whole or (eqx.is_array(leaf) and leaf.dtype == bool):
+        return jnp.where(sound, leaf, ~leaf)
+    return leaf
 
 
 def _eigenvalues(suspect: Suspect) -> str:

@@ -67,12 +67,16 @@ class AbstractScaleMixture(AbstractStationary, AbstractSpectral):
     def sample_frequencies(self, count, dim, *, key):
         of_precisions, of_directions = jax.random.split(key)
         normal = jax.random.normal(of_directions, (count, dim), self.lengthscale.dtype)
-        # Refuses a lengthscale of another dimension.
-        vectors(normal[0], normal[0], self.lengthscale)
-        lengthscale = jnp.broadcast_to(floored(self.lengthscale), (1, dim))
+        lengthscale = _lengthscales_for(normal[0], self.lengthscale)
         tau = self.sample_precisions(count, of_precisions)
         frequencies = jnp.sqrt(tau)[:, None] * normal / (2 * jnp.pi * lengthscale)
         return frequencies, jnp.full_like(tau, 1 / count)
+
+
+def _lengthscales_for(x: Float[Array, " d"], lengthscale: Array) -> Float[Array, "1 d"]:
+    """One for each entry of a vector. Raises ValueError for those of another dimension."""
+    vectors(x, x, lengthscale)
+    return jnp.broadcast_to(floored(lengthscale), (1, len(x)))
 
 
 def gamma_draws(alpha: Array, count: int, key: PRNGKeyArray) -> Float[Array, " count"]:

@@ -17,6 +17,16 @@ from kernax.core.preparation import check_points
 from kernax.core.sharding import compiled, varying_alike
 
 
+def _as_log_density(log_density: Any) -> Any:
+    """A module, or a function as one. Raises ValueError for anything else."""
+    if isinstance(log_density, type) or not callable(log_density):
+        raise ValueError(
+            "log_density must be a function of one point, written with jax.numpy, or a module, but "
+            f"is of type {type(log_density).__name__}"
+        )
+    return as_module(log_density)
+
+
 class SteinKernel(AbstractKernel):
     """`k_0(x, z) = sum_a (d/dx_a + s_a(x)) (d/dz_a + s_a(z)) k(x, z)`, s the score `grad log p`.
 
@@ -26,8 +36,8 @@ class SteinKernel(AbstractKernel):
     far a sample is from p is the norm of its embedding, `mean_embedding(SteinKernel(k, log_p),
     X).norm`. Units: those of k over those of x squared.
 
-    Points are vectors. The log density, a function of one, need not be normalised, nor known where
-    p is zero; its parameters are learned if it is a module. Derivatives of k are exact, by
+    Points are vectors. The log density, a function of one, need not be normalised; k_0 is NaN where
+    it is not finite. Its parameters are learned if it is a module. Derivatives of k are exact, by
     automatic differentiation, at the cost of d evaluations with two tangents for each pair. k times
     p must vanish at infinity. A kernel with heavy tails, such as `RationalQuadratic(lengthscale,
     0.5)`, the inverse multiquadric, is not blind to samples that escape to infinity, if log p is
@@ -38,7 +48,7 @@ class SteinKernel(AbstractKernel):
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
-    log_density: Callable = eqx.field(converter=as_module)
+    log_density: Callable = eqx.field(converter=_as_log_density)
 
     def __call__(self, x, z):
         x, z = vectors(x, z)
@@ -48,12 +58,14 @@ class SteinKernel(AbstractKernel):
         """`grad log p(x)`."""
         x = as_point(x)
         value, pulled_back = jax.vjp(self.log_density, x)
-        if jnp.shape(value) != () or not jnp.issubdtype(jnp.result_type(value), jnp.floating):
+        dtype = jnp.result_type(value)
+        if jnp.shape(value) != () or not jnp.issubdtype(dtype, jnp.floating):
             raise ValueError(
                 "log_density must return a scalar, log p(x) of one point x, but returns "
-                f"{jnp.result_type(value)} of shape {jnp.shape(value)}"
+                f"{dtype} of shape {jnp.shape(value)}"
             )
-        return pulled_back(jnp.ones_like(value))[0]
+        # Where the density is zero or unknown, its derivative may be a plausible number.
+        return jnp.where(jnp.isfinite(value), pulled_back(jnp.ones_like(value))[0], jnp.nan)
 
 
 class ScoredSteinKernel(AbstractKernel):

@@ -138,12 +138,17 @@ def check_task(
     n = count(X)
     dtype = dtype_of(X)
     y, checked_weights = check_targets(y, weights, n, dtype, targets=targets, one_column=one_column)
-    block_size = checked_block(block_size)
-    by_features = in_features and block_size is None and has_few_features(kernel, X)
-    layout = Layout(block_size, by_features)
+    layout = _layout(kernel, X, block_size, in_features)
     if layout.is_dense and holds_gram:
         check_memory(X, verb=verb, columns=1 if y.ndim == 1 else y.shape[1])
     return Task(kernel, X, y, checked_weights, layout)
+
+
+def _layout(kernel: AbstractKernel, X: PyTree, block_size: Any, in_features: bool) -> Layout:
+    """How K is held. Raises ValueError for a block size that is none."""
+    block_size = checked_block(block_size)
+    by_features = in_features and block_size is None and has_few_features(kernel, X)
+    return Layout(block_size, by_features)
 
 
 def may_be_positive(value: Any) -> bool:

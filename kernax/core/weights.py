@@ -188,7 +188,8 @@ class PointWeights(AbstractWeights):
             removed = self._of_removed(shift)
             return of_present(inverse) - explained * removed[None, :] + jnp.diag(removed)
 
-        return lax.cond(jnp.any(self.weights == 0), with_removed, of_present, inverse)
+        removes = jnp.any(self.weights == 0)
+        return lax.cond(removes, with_removed, of_present, inverse)
 
     def _of_removed(self, shift: Float[Array, " n"]) -> Float[Array, " n"]:
         """The inverse of the shift where a weight is zero, zero elsewhere."""

@@ -35,15 +35,19 @@ def _check_field(field: dataclasses.Field, value: Any, where: str) -> None:
         raise ValueError(
             f"{where} must be of type {_shown(field.type)}, but is {str(value)[:60]!r}"
         )
-    interval = field.metadata.get("role")
-    if (
-        isinstance(interval, Interval)
-        and isinstance(value, (int, float))
-        and not interval.contains(np.asarray(value))
-    ):
+    _check_interval(field.metadata.get("role"), value, where)
+    convert = field.metadata.get("converter")
+    if field.metadata.get("static") and convert is not None:
+        convert(value)  # raises, as the constructor would
+
+
+def _check_interval(interval: Any, value: Any, where: str) -> None:
+    """Raises ValueError for a number outside of an interval, where that is one."""
+    is_number = isinstance(value, (int, float))
+    if not isinstance(interval, Interval) or not is_number:
+        return
+    if not interval.contains(np.asarray(value)):
         raise ValueError(f"{where} must be in {interval}, but is {value}")
-    if field.metadata.get("static") and "converter" in field.metadata:
-        field.metadata["converter"](value)  # raises, as the constructor would
 
 
 def _check_whole(module: eqx.Module) -> None:

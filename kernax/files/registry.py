@@ -6,14 +6,29 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 
-from kernax.core import draws, expansion, functionals, likelihoods, model, priors
-from kernax.core.losses import Logistic, Poisson
+from kernax.core import draws, expansion, functionals, likelihoods, losses, model, priors
 from kernax.gp import classes, inducing_normal, means, parts, paths, posterior, process
 from kernax.gp.approximation import ApproximatePosterior
 from kernax.kernels import KERNELS, features, texts, trees
 from kernax.kernels import draws as kernel_draws
 from kernax.kernels.nonstationary import SineBasis
+from kernax.online import (
+    adagrad,
+    basis,
+    budgets,
+    dual,
+    dual_adagrad,
+    linear,
+    multiplicative,
+    primal,
+    recursive,
+    rules,
+    sparse,
+    support,
+    winnow,
+)
 from kernax.scale import random_features
+from kernax.sparse.import_vectors import ImportVectors
 from kernax.sparse.relevance_vectors import RelevanceVectors
 from kernax.supervised.discriminant import Discriminant
 from kernax.unsupervised.canonical_correlations import CanonicalPairs
@@ -105,6 +120,7 @@ def own_classes() -> dict[str, type]:
         inducing_normal,
         kernel_draws,
         likelihoods,
+        losses,
         functionals,
         means,
         model,
@@ -114,6 +130,8 @@ def own_classes() -> dict[str, type]:
         priors,
         process,
         random_features,
+        *(basis, budgets, dual, linear, primal, recursive, rules, support),
+        *(adagrad, dual_adagrad, multiplicative, sparse, winnow),
     )
     beside_kernels = (
         cls
@@ -122,7 +140,7 @@ def own_classes() -> dict[str, type]:
         if inspect.isclass(cls) and issubclass(cls, eqx.Module) and cls.__module__ == room.__name__
     )
     own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
-    own += [ApproximatePosterior, Logistic, Poisson]
+    own += [ApproximatePosterior, ImportVectors]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
     own += [RelevanceVectors, Subsample]
     return {cls.__name__: cls for cls in own}

@@ -11,6 +11,7 @@ from kernax.core.boundary import as_noise, cast
 from kernax.core.density import factor_of, rounding_of_inverse
 from kernax.core.gram import gram_of_prepared
 from kernax.core.inverse import inverse_of
+from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem
 from kernax.core.numerics import eps_of, is_concrete, matmul
 from kernax.core.preparation import prepare_stacks
@@ -63,13 +64,7 @@ def jackknife_plus(
     MemoryBudgetError.
     """
     check_process(process)
-    task = check_task(
-        "leave_one_out",
-        process.covariance,
-        X,
-        y,
-        one_column="intervals for each column, or jax.vmap over them",
-    )
+    task = _task_of(process.covariance, X, y)
     Z = _as_new_points(task, Z)
     noise = as_noise(noise, task.n, task.dtype)
     count = rank_for(coverage, task.n)
@@ -78,6 +73,12 @@ def jackknife_plus(
     hint = "jackknife_plus: more noise may help."
     warn_of_rounding(solution, eps_of(task.dtype) ** (1 / 4), "the intervals", hint)
     return finish(solution, throw=False, hint=hint).value
+
+
+def _task_of(kernel: AbstractKernel, X: PyTree, y: ArrayLike) -> Task:
+    """The task with one column of targets."""
+    advice = "intervals for each column, or jax.vmap over them"
+    return check_task("leave_one_out", kernel, X, y, one_column=advice)
 
 
 def _as_new_points(task: Task, Z: PyTree) -> PyTree:

@@ -255,16 +255,21 @@ def _updates(process: GaussianProcess, verb: str) -> list[KernelExpansion]:
     mean = process.mean
     found = []
     while isinstance(covariance, AbstractPosterior):
-        update = mean.update if isinstance(mean, ShiftedMean) else mean
-        if not isinstance(update, KernelExpansion):
-            raise ValueError(
-                f"{verb} takes a process with the mean that condition gave it, but its mean is a "
-                f"{type(update).__name__}"
-            )
-        found.append(update)
+        found.append(_update_of(mean, verb))
         covariance = covariance.prior
         mean = mean.prior if isinstance(mean, ShiftedMean) else None
     return found[::-1]
+
+
+def _update_of(mean: Any, verb: str) -> KernelExpansion:
+    """What the last conditioning added. Raises ValueError for a mean of another kind."""
+    update = mean.update if isinstance(mean, ShiftedMean) else mean
+    if not isinstance(update, KernelExpansion):
+        raise ValueError(
+            f"{verb} takes a process with the mean that condition gave it, but its mean is a "
+            f"{type(update).__name__}"
+        )
+    return update
 
 
 def _without_bias(f: KernelExpansion, kernel: AbstractKernel, points: PyTree) -> KernelExpansion:

@@ -72,8 +72,10 @@ class SamplePaths(eqx.Module):
         count = len(self)
         if is_concrete(place):
             _check_place(place, count)
-        form = eqx.filter_eval_shape(lambda: jnp.arange(count)[place])
-        return SamplePaths(self.mean, self.draw.chosen(place), form.shape, self.points)
+        places = lambda: jnp.arange(count)[place]
+        shape = eqx.filter_eval_shape(places).shape
+        draw = self.draw.chosen(place)
+        return SamplePaths(self.mean, draw, shape, self.points)
 
 
 def _check_place(place: Any, count: int) -> None:

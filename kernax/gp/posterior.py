@@ -245,9 +245,16 @@ def _(
     weights = system.weights.values
     noise = weights * low_rank(system).remainder + system.shift
     features = low_rank(system).features
-    inner = matmul(features.T, (weights / noise)[:, None] * features)
-    inner = inner + jnp.eye(len(inner), dtype=inner.dtype)
+    inner = _identity_and_squares(features, weights / noise)
     # Its factor is not found from `inner`, in which the ones may be lost.
     scaled = system.weights.times_roots(features) / jnp.sqrt(noise)[:, None]
     lower = cholesky(inner, factor_beside_identity(stopped(scaled.T)))
     return FeaturePosteriorKernel(prior, points, void_unless_known(lower, result))
+
+
+def _identity_and_squares(
+    features: Float[Array, "n r"], gains: Float[Array, " n"]
+) -> Float[Array, "r r"]:
+    """`I + Phi^T diag(gains) Phi`."""
+    squares = matmul(features.T, gains[:, None] * features)
+    return squares + jnp.eye(len(squares), dtype=squares.dtype)

@@ -67,10 +67,7 @@ class GaussianProcess(eqx.Module):
         draws are NaN instead. ValueError for what is no key or no shape. MemoryBudgetError.
         """
         check_key(key)
-        if not isinstance(shape, (tuple, list)) or not all(
-            isinstance(size, (int, np.integer)) and size >= 0 for size in shape
-        ):
-            raise ValueError(f"shape must be a tuple of integers, such as (5,), but is {shape!r}")
+        _check_shape(shape)
         covariance, X = prepare(self.covariance, X)
         check_memory(X, verb="sample")
         solution = _sample(covariance, self.mean, X, key, tuple(shape))
@@ -90,6 +87,14 @@ def check_process(process: Any) -> None:
 @compiled
 def _variance(covariance, x):
     return jnp.maximum(covariance(x, x), 0)
+
+
+def _check_shape(shape: Any) -> None:
+    """Raises ValueError unless it is a tuple or a list of sizes."""
+    if not isinstance(shape, (tuple, list)) or not all(
+        isinstance(size, (int, np.integer)) and size >= 0 for size in shape
+    ):
+        raise ValueError(f"shape must be a tuple of integers, such as (5,), but is {shape!r}")
 
 
 @compiled

@@ -63,12 +63,17 @@ def condition(
     )
     noise = as_noise(noise, task.n, task.dtype)
     solution = _condition(task, cast(process.mean, task.dtype), noise)
-    advice = "more noise or rescaled inputs may help"
-    if not isinstance(process.mean, FixedMean):
-        advice += ", and the mean must be finite at every point"
-    hint = f"condition with {task.kernel_name}: {advice}."
+    hint = f"condition with {task.kernel_name}: {_advice(process)}."
     warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
     return finish(solution, throw, hint, suspect=task.suspect())
+
+
+def _advice(process: GaussianProcess) -> str:
+    """What to do about a failure."""
+    advice = "more noise or rescaled inputs may help"
+    if isinstance(process.mean, FixedMean):
+        return advice
+    return f"{advice}, and the mean must be finite at every point"
 
 
 @compiled

@@ -21,7 +21,7 @@ from kernax.core.factors import AbstractFactor
 from kernax.core.implicit import at_stationary_point, implicit
 from kernax.core.inverse import AbstractInverse, inverse_of
 from kernax.core.likelihoods import Powered
-from kernax.core.linalg import weighted_solve
+from kernax.core.linalg import WeightedSystem, weighted_solve
 from kernax.core.losses import AbstractLikelihood
 from kernax.core.modes import newton_fit
 from kernax.core.numerics import eps_of, matmul
@@ -106,9 +106,7 @@ def moments(gram: AbstractGram, sites: Sites, factor: AbstractFactor) -> Moments
     K = gram.as_matrix()
     covariance = matmul(K, P.as_matrix())
     # Closer than a product with P, beside which the shifts of precise sites are large.
-    shift = sites.shift[:, None]
-    solved, _, _ = weighted_solve(system, shift, JitteredCholesky(), factor=factor)
-    coefficients = solved[:, 0]
+    coefficients = _solved(system, sites.shift, factor)
     return Moments(
         coefficients=coefficients,
         covariance=covariance,
@@ -116,6 +114,14 @@ def moments(gram: AbstractGram, sites: Sites, factor: AbstractFactor) -> Moments
         trace=jnp.sum(P.diagonal()),
         log_determinant=log_determinant(system, factor),
     )
+
+
+def _solved(
+    system: WeightedSystem, shift: Float[Array, " n"], factor: AbstractFactor
+) -> Float[Array, " n"]:
+    """The solution for one vector, by a factor that is known."""
+    solved, _, _ = weighted_solve(system, shift[:, None], JitteredCholesky(), factor=factor)
+    return solved[:, 0]
 
 
 def _variances(
@@ -298,9 +304,10 @@ def _slopes_point_by_point(function: Callable, arguments: tuple[Array, ...]) -> 
     """
 
     def along(place: int) -> Array:
-        tangents = [jnp.zeros_like(argument) for argument in arguments]
+        tangents = list(map(jnp.zeros_like, arguments))
         tangents[place] = jnp.ones_like(arguments[place])
-        return jax.jvp(function, arguments, tuple(tangents))[1]
+        _, slopes = jax.jvp(function, arguments, tuple(tangents))
+        return slopes
 
     return [along(place) for place in range(len(arguments))]
 

@@ -52,7 +52,8 @@ class AbstractEncoded(eqx.Module):
         def both(a: Array, b: Array) -> Array:
             shape = np.maximum(a.shape[1:], b.shape[1:])
             fill = 0 if eqx.is_inexact_array(a) else self.padding
-            return jnp.concatenate([_padded(a, shape, fill), _padded(b, shape, fill)])
+            alike = [_padded(a, shape, fill), _padded(b, shape, fill)]
+            return jnp.concatenate(alike)
 
         return jax.tree.map(both, self, other)
 

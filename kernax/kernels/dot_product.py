@@ -84,7 +84,8 @@ def _check_symmetric(B: np.ndarray, tolerance: float) -> None:
     """Raises ValueError unless B is square, and symmetric to a fraction of its largest entry."""
     if B.ndim != 2 or B.shape[0] != B.shape[1]:
         raise ValueError(f"B must be a square matrix, but has shape {B.shape}")
-    if not np.allclose(B, B.T, rtol=0, atol=tolerance * np.abs(B).max()):
+    largest = np.abs(B).max()
+    if not np.allclose(B, B.T, rtol=0, atol=tolerance * largest):
         raise ValueError(
             "B must be symmetric: x^T B z = z^T B x. Its symmetric part is (B + B.T) / 2"
         )

@@ -83,13 +83,15 @@ class Precomputed(AbstractKernel):
         i = _index(x)
         j = _index(z)
         n = len(self.K)
-        value = _symmetric_entry(self.K, i, j)
+        among_old = _symmetric_entry(self.K, i, j)
         if self.cross is None:
-            return value
+            return among_old
         first = jnp.minimum(i, j)
         second = jnp.maximum(i, j) - n
-        value = jnp.where(second < 0, value, _entry(self.cross, first, second))
-        return jnp.where(first < n, value, self._among_new(first - n, second))
+        across = _entry(self.cross, first, second)
+        among_new = self._among_new(first - n, second)
+        of_old = jnp.where(second < 0, among_old, across)
+        return jnp.where(first < n, of_old, among_new)
 
     def _among_new(self, i: Array, j: Array) -> Array:
         """`k(new_i, new_j)`, NaN where it is not known."""

@@ -261,6 +261,12 @@ def _angle(u: Float[Array, " d"], v: Float[Array, " d"]) -> Float[Array, ""]:
     return jnp.where(apart + together > 0, angle, jnp.pi / 2)
 
 
+def _inverse_or_zero(sin: Array) -> Array:
+    """`1 / sin`, and zero where that is zero to rounding."""
+    steep = sin > 8 * jnp.finfo(sin.dtype).eps
+    return jnp.where(steep, 1 / jnp.where(steep, sin, 1), 0)
+
+
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _latitude(order: int, c: Array, theta: Array) -> Array:
     """`A_0 = pi/2 - theta`, `A_1 = sin theta + A_0 c`, `A_2 = 3 c sin theta + A_0 (1 + 2 c^2)`.
@@ -273,8 +279,7 @@ def _latitude(order: int, c: Array, theta: Array) -> Array:
     cos = jnp.cos(theta)
     latitude = jnp.pi / 2 - theta
     if order < 0:
-        steep = sin > 8 * jnp.finfo(theta.dtype).eps
-        return jnp.where(steep, 1 / jnp.where(steep, sin, 1), 0)
+        return _inverse_or_zero(sin)
     return (latitude, sin + latitude * cos, 3 * sin * cos + latitude * (1 + 2 * cos**2))[order]
 
 

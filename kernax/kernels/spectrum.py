@@ -112,10 +112,7 @@ class Mismatch(AbstractKernel):
         check_strings(x, z)
         if len(x.alphabet) ** self.k <= _MOST_FEATURES:
             return dot(_neighbourhoods(x, self.k, self.m), _neighbourhoods(z, self.k, self.m))
-        by_distance = [  # as floats: integers would overflow
-            float(_shared_neighbours(self.k, self.m, len(x.alphabet), apart))
-            for apart in range(min(2 * self.m, self.k) + 1)
-        ]
+        by_distance = _shared_by_distance(self.k, self.m, len(x.alphabet))
         shared = functools.partial(_by_mismatches, by_distance)
         return _compared(_windows(x, self.k), _windows(z, self.k), shared)
 
@@ -212,6 +209,13 @@ def _neighbourhoods(x: Strings, k: int, m: int) -> Float[Array, " features"]:
         others = [jnp.sum(count, place, keepdims=True) - count for count in counts]
         counts = [sum(parts) for parts in zip([*counts, 0.0], [0.0, *others])][: m + 1]
     return jnp.asarray(sum(counts)).reshape(-1)
+
+
+def _shared_by_distance(k: int, m: int, size: int) -> list[float]:
+    """`_shared_neighbours` of strings 0, 1, ... places apart, up to the last that share one."""
+    places = range(min(2 * m, k) + 1)
+    # As floats: integers would overflow.
+    return [float(_shared_neighbours(k, m, size, apart)) for apart in places]
 
 
 def _shared_neighbours(k: int, m: int, size: int, apart: int) -> int:

@@ -88,12 +88,17 @@ def _inside(
 ) -> tuple[Float[Array, ""], Float[Array, "N M"]]:
     """`sum_ab C(a, b)`, and E: C row by row in postorder, from the rows of the children."""
     z_productions = _productions(z, x.children.shape[1])
-    x_productions = _productions(x, z.children.shape[1])
-    nodes = _Node(jnp.arange(len(x.weights)), x.weights, x.children, x_productions)
+    nodes = _nodes_of(x, z.children.shape[1])
     nothing = jnp.zeros_like(z.weights * decay)
     start = _RowsSoFar(_table(x, nothing), nothing)
     end, E = lax.scan(partial(_add_row, decay, z, z_productions), start, nodes)
     return _sum_in_order(end.total), E
+
+
+def _nodes_of(tree: Trees, arity: int) -> _Node:
+    """The nodes of a tree in postorder, their productions padded to `arity` children or more."""
+    places = jnp.arange(len(tree.weights))
+    return _Node(places, tree.weights, tree.children, _productions(tree, arity))
 
 
 def _add_row(
@@ -183,13 +188,20 @@ def _parents(tree: Trees) -> tuple[Int[Array, " N"], Int[Array, " N"]]:
     return owners // arity, owners % arity
 
 
+def _no_labels(below: Int[Array, "N children"], arity: int) -> Int[Array, "N _"]:
+    """The columns, if any, that labels of children lack to be `arity`; each stands for no child."""
+    missing = max(arity - below.shape[1], 0)
+    return jnp.full((len(below), missing), NONE, below.dtype)
+
+
 def _productions(tree: Trees, arity: int) -> Int[Array, "N labels"]:
     """The label of each node and those of its children, padded to `arity` children or more.
 
     The first label is -1 for leaves, padding and productions with unknown labels: they match none.
     """
     below = jnp.where(tree.children == NONE, NONE, tree.labels[tree.children])
-    matches = (tree.labels >= 0) & (tree.children[:, 0] != NONE) & jnp.all(below != GAP, 1)
+    has_children = tree.children[:, 0] != NONE
+    matches = (tree.labels >= 0) & has_children & jnp.all(below != GAP, 1)
     label = jnp.where(matches, tree.labels, NONE)
-    padding = jnp.full((len(below), max(arity - below.shape[1], 0)), NONE, below.dtype)
+    padding = _no_labels(below, arity)
     return jnp.concatenate([label[:, None], below, padding], 1)

@@ -67,7 +67,8 @@ def encode(
     Raises ValueError for anything else than strings, a token outside the alphabet, or a length too
     short.
     """
-    rows = [_tokens(text, i) for i, text in enumerate(_sequence(texts))]
+    given = _sequence(texts)
+    rows = [_tokens(text, i) for i, text in enumerate(given)]
     known = _alphabet_of(rows) if alphabet is None else check_alphabet(alphabet)
     check_unknown(unknown)
     length = _checked_length(length, rows)

@@ -101,13 +101,17 @@ def _check_both_classes(y: Array, weights: AbstractWeights) -> None:
         raise ValueError(f"y holds one class only, {known[0]:+g}: two are needed")
 
 
+def _weights_by_class(y, weights):
+    """The weights of rows of the first class and of the second, zero in the other."""
+    # While tracing, y is NaN where it is no class.
+    w = jnp.where(jnp.isnan(y), jnp.nan, weights.values)
+    return jnp.where(y < 0, w, 0), jnp.where(y < 0, 0, w)
+
+
 @compiled
 def _area(y, values, weights):
     """The area, of checked arguments."""
-    # While tracing, y is NaN where it is no class.
-    w = jnp.where(jnp.isnan(y), jnp.nan, weights.values)
-    negative = jnp.where(y < 0, w, 0)
-    positive = jnp.where(y < 0, 0, w)
+    negative, positive = _weights_by_class(y, weights)
     values, negative, positive = lax.sort((values, negative, positive), num_keys=1)
     total = jnp.cumsum(negative)
     below, up_to = _weights_at_ties(values, total - negative, total)

@@ -12,6 +12,7 @@ from kernax.core.intervals import POSITIVE, REAL
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.numerics import matmul, stopped
+from kernax.core.parameters import check_count
 from kernax.core.sharding import compiled, while_loop
 from kernax.core.solution import (
     RESULTS,
@@ -21,6 +22,7 @@ from kernax.core.solution import (
     void_unless_known,
 )
 from kernax.core.task import check_task
+from kernax.online.rules import Perceptron
 
 
 def kernel_perceptron(
@@ -70,13 +72,13 @@ def kernel_perceptron(
         one_column="batch over its columns with jax.vmap",
         in_features=True,
     )
-    if max_epochs < 1:
-        raise ValueError(f"max_epochs must be positive, but is {max_epochs}")
+    max_epochs = check_count(max_epochs, "max_epochs")
     rate = task.scalar(rate, "rate", POSITIVE)
     threshold = task.scalar(threshold, "threshold", REAL)
     solution = _kernel_perceptron(task, rate, threshold, bool(averaged), max_epochs)
     hint = (
-        "kernel_perceptron: the kernel may not separate these points; averaged=True, throw=False."
+        "kernel_perceptron: more max_epochs; or the kernel does not separate these points: "
+        "averaged=True, throw=False."
     )
     return finish(solution, throw, hint)
 
@@ -102,13 +104,13 @@ class _Pass(eqx.Module):
 
 
 class _Perceptron(eqx.Module):
-    """The rule: in features with the rows of F and their weights f, else with the rows of K and
-    the values f at all points. The steps are the same.
+    """The epochs of a rule: in features with the rows of F and their weights f, else with the rows
+    of K and the values f at all points. The steps are the same.
     """
 
     rows: Float[Array, "n m"]
     y: Float[Array, " n"]
-    rate: Float[Array, ""]
+    rule: Perceptron
     threshold: Float[Array, ""]
     in_features: bool = eqx.field(static=True)
     averaged: bool = eqx.field(static=True)
@@ -120,15 +122,16 @@ class _Perceptron(eqx.Module):
         f = jnp.zeros_like(self.rows[0])
         return _Pass(nothing, f, nothing, zero, zero, jnp.array(True))
 
-    def is_wrong(self, i: Int[Array, ""], now: _Pass) -> Bool[Array, ""]:
-        """Whether point i is on the wrong side of the threshold, or on it."""
+    def change(self, i: Int[Array, ""], now: _Pass) -> Float[Array, ""]:
+        """What the rule adds to the coefficient of point i: not zero where that is a mistake."""
         value = matmul(self.rows[i], now.f) if self.in_features else now.f[i]
-        return self.y[i] * (value - self.threshold) <= 0
+        one = jnp.ones_like(value)  # for the step and the square, of which it makes no use
+        return self.rule.move(one, value - self.threshold, self.y[i], one).coefficient
 
     def visit(self, i: Int[Array, ""], now: _Pass) -> _Pass:
         """Moves the coefficient of point i towards its label where that point is a mistake."""
-        wrong = self.is_wrong(i, now)
-        change = jnp.where(wrong, self.rate * self.y[i], 0)
+        change = self.change(i, now)
+        wrong = change != 0
         beta = now.beta.at[i].add(change)
         return _Pass(
             beta=beta,
@@ -166,7 +169,7 @@ def _kernel_perceptron(task, rate, threshold, averaged, max_epochs):
     gram = stopped(task.gram())
     in_features = task.layout.in_features
     rows = gram.features if in_features else gram.as_matrix()
-    perceptron = _Perceptron(rows, task.y, rate, threshold, in_features, averaged)
+    perceptron = _Perceptron(rows, task.y, Perceptron(rate), threshold, in_features, averaged)
     end = perceptron.run(max_epochs)
     beta = perceptron.learned(end)
     result = _ending(end, (beta, end.f, task.y))

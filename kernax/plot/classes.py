@@ -208,10 +208,16 @@ def _edges_around_zero(values: np.ndarray, bins: int) -> np.ndarray:
     return width * np.arange(first, last + 0.5)
 
 
+def _at_every_point(f: Callable, grid: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """All outputs of f on a grid: (rows, columns, outputs)."""
+    points = jnp.asarray(np.stack(np.meshgrid(*grid), -1).reshape(-1, 2))
+    values = np.asarray(jax.lax.map(f, points, batch_size=1000))
+    return values.reshape(_GRID, _GRID, -1)
+
+
 def _values_on(f: Callable, grid: tuple[np.ndarray, np.ndarray], classes: int) -> np.ndarray:
     """f at every point of a grid: (rows, columns), or (rows, columns, classes)."""
-    points = jnp.asarray(np.stack(np.meshgrid(*grid), -1).reshape(-1, 2))
-    values = np.asarray(jax.lax.map(f, points, batch_size=1000)).reshape(_GRID, _GRID, -1)
+    values = _at_every_point(f, grid)
     if values.shape[-1] == 1 and classes == 2:
         return values[..., 0]
     if values.shape[-1] != classes or classes < 2:
@@ -225,7 +231,8 @@ def _values_on(f: Callable, grid: tuple[np.ndarray, np.ndarray], classes: int) -
 def _paint(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], values: np.ndarray) -> None:
     """Regions in the colours of the classes, and lines between them."""
     if values.ndim == 2:
-        _tint(ax, grid, (values > 0).astype(int), 2)
+        of_points = (values > 0).astype(int)
+        _tint(ax, grid, of_points, 2)
         ax.contour(*grid, values, levels=[0.0], colors=[INK], linewidths=1.3)
         return
     count = values.shape[-1]

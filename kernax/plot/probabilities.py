@@ -66,13 +66,18 @@ def _check_values(p: np.ndarray, y: np.ndarray) -> None:
         raise ValueError("probabilities must lie between 0 and 1, and outcomes be 0 or 1")
 
 
-def _draw_bins(ax: "Axes", curve: CalibrationCurve) -> None:
-    """A dot and an interval for each bin that has points."""
+def _bins_with_points(curve: CalibrationCurve) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The weight, the mean probability and the frequency of each bin that is not empty."""
     weight = np.asarray(curve.weight)
     kept = weight > 0
-    n = weight[kept]
     predicted = np.asarray(curve.probability)[kept]
     observed = np.asarray(curve.frequency)[kept]
+    return weight[kept], predicted, observed
+
+
+def _draw_bins(ax: "Axes", curve: CalibrationCurve) -> None:
+    """A dot and an interval for each bin that has points."""
+    n, predicted, observed = _bins_with_points(curve)
     low, high = _wilson(observed, n)
     ax.vlines(predicted, low, high, color=DOT, linewidth=1.4, alpha=0.55, zorder=2)
     sizes = np.clip(160 * np.sqrt(n / n.max()), 14, None)

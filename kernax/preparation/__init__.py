@@ -9,8 +9,10 @@ from kernax.preparation.classes import columns_of_classes
 from kernax.preparation.inputs import Inputs, Text, Tokens, learned_text
 from kernax.preparation.predictors import (
     GP,
+    IVM,
     LOGISTIC,
     RIDGE,
+    RVM,
     SVM,
     Classifier,
     CountRegressor,
@@ -22,8 +24,10 @@ from kernax.preparation.standards import Standards, standards_of_columns, standa
 
 __all__ = [
     "GP",
+    "IVM",
     "LOGISTIC",
     "RIDGE",
+    "RVM",
     "SVM",
     "Classifier",
     "CountRegressor",

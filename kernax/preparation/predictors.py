@@ -22,15 +22,20 @@ from kernax.gp.process import GaussianProcess
 from kernax.preparation.counts import quantile_of_counts
 from kernax.preparation.inputs import Inputs, inputs_from_notes
 from kernax.preparation.standards import Standards
+from kernax.sparse.relevance_vectors import RelevanceVectors
 
 RIDGE = "ridge"
 GP = "gp"
 LOGISTIC = "logistic"
 SVM = "svm"
-_REGRESSIONS = {RIDGE: KernelExpansion, GP: GaussianProcess}
+IVM = "ivm"
+RVM = "rvm"
+_REGRESSIONS = {RIDGE: KernelExpansion, GP: GaussianProcess, RVM: RelevanceVectors}
 _CLASSIFIERS = {
     LOGISTIC: KernelExpansion,
     SVM: KernelExpansion,
+    IVM: KernelExpansion,
+    RVM: KernelExpansion,
     GP: ApproximatePosterior | CategoricalPosterior,
 }
 _COUNTS = {GP: ApproximatePosterior}
@@ -41,10 +46,11 @@ _STRINGS_AT_ONCE = 20
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Regressor:
-    """A function (`RIDGE`) or a process (`GP`), and the units of its target.
+    """A function (`RIDGE`), a process (`GP`) or a relevance vector machine (`RVM`), and the units
+    of its target.
 
-    `noise` is the noise variance of a process, or the ridge, of the standardised target. Raises
-    ValueError for a model that is not of the class for `kind`.
+    `noise` is the noise variance, or the ridge, of the standardised target. Raises ValueError for a
+    model that is not of the class for `kind`.
     """
 
     inputs: Inputs
@@ -59,16 +65,18 @@ class Regressor:
     @property
     def kernel(self) -> AbstractKernel:
         """The learned kernel: of a process, that of the prior."""
-        return self.model.kernel if self.kind == RIDGE else self.model.covariance.prior
+        if self.kind == GP:
+            return self.model.covariance.prior
+        return self.model.kernel if self.kind == RIDGE else self.model.function.kernel
 
     def at(self, points: PyTree) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"] | None]:
-        """Means (n,), and for a process deviations of a target (n,), in the target's own units.
+        """Means (n,), and deviations of a target (n,), in the target's own units.
 
         Deviations include the noise, and are None for ridge.
         """
         if self.kind == RIDGE:
             return self.target.restored(_by_rows(self.model, points)), None
-        mean = _by_rows(self.model.mean, points)
+        mean = _by_rows(self.model.mean if self.kind == GP else self.model, points)
         variance = _by_rows(self.model.variance, points)
         deviation = np.sqrt(variance + self.noise)
         return self.target.restored(mean), self.target.scale * deviation
@@ -144,9 +152,11 @@ class Classifier:
     """A function whose values decide between classes, and the names of the classes in order.
 
     It has one value for two classes, and one for each of several. `penalty` is the ridge of a
-    logistic regression (`LOGISTIC`), or the C of a support vector machine (`SVM`). A process (`GP`)
-    has none, but an `inference`: how its posterior was found. Raises ValueError for a model that
-    is not of the class for `kind`, or has another number of values.
+    logistic regression, on all points (`LOGISTIC`) or on few (`IVM`), or the C of a support vector
+    machine (`SVM`). A relevance vector machine (`RVM`), here with its most probable weights, has
+    none, nor has a process (`GP`), which has an `inference`: how its posterior was found.
+    Raises ValueError for a model that is not of the class for `kind`, or has another number of
+    values.
     """
 
     inputs: Inputs
@@ -175,7 +185,7 @@ class Classifier:
 
     @property
     def support(self) -> Bool[np.ndarray, " n"]:
-        """Whether each row that it was fitted to has a coefficient that is not zero."""
+        """Whether each point of the function has a coefficient that is not zero."""
         assert isinstance(self.model, KernelExpansion)
         coefficients = np.asarray(self.model.coefficients)
         return np.any(coefficients.reshape(len(coefficients), -1) != 0, 1)
@@ -188,7 +198,9 @@ class Classifier:
             return self.model(x)
         if isinstance(self.model, CategoricalPosterior):
             return jnp.log(self.model.probability(x))
-        return self.model.log_density(x, 1.0) - self.model.log_density(x, -1.0)
+        of_second = self.model.log_density(x, 1.0)
+        of_first = self.model.log_density(x, -1.0)
+        return of_second - of_first
 
     def values(self, points: PyTree) -> Float[np.ndarray, "n *c"]:
         """Values of the function, (n,) for two classes or (n, classes).
@@ -203,7 +215,7 @@ class Classifier:
         return np.array(self.classes)[places]
 
     def log_probabilities(self, values: Float[np.ndarray, "n *c"]) -> Float[np.ndarray, "n c"]:
-        """Log probabilities of all classes for values of a logistic regression or a process."""
+        """Log probabilities of all classes for values of any classifier but `SVM`."""
         odds = np.stack([np.zeros_like(values), values], 1) if values.ndim == 1 else values
         return odds - np.logaddexp.reduce(odds, 1, keepdims=True)
 
@@ -243,7 +255,8 @@ def _classifier_from_notes(
     classes = tuple(map(str, notes["classes"]))
     if kind == GP:
         return Classifier(inputs, kind, model, None, classes, str(notes["inference"]))
-    return Classifier(inputs, kind, model, float(notes["penalty"]), classes)
+    penalty = notes["penalty"]
+    return Classifier(inputs, kind, model, None if penalty is None else float(penalty), classes)
 
 
 def _by_rows(function: Callable, points: PyTree) -> Any:

@@ -65,8 +65,10 @@ def random_fourier_features(
         check_count(value, name)
     check_key(key)
     # All parts in one dtype.
-    kernel, _, _ = prepare_stacks(kernel, jnp.zeros((1, dim), dtype_of(kernel)))
-    return FeatureMap(FourierFeatures(*_frequencies(kernel, count, dim, key)))
+    one_point = jnp.zeros((1, dim), dtype_of(kernel))
+    kernel, _, _ = prepare_stacks(kernel, one_point)
+    frequencies, weights = _frequencies(kernel, count, dim, key)
+    return FeatureMap(FourierFeatures(frequencies, weights))
 
 
 def _frequencies(kernel: Any, count: int, dim: int, key: Array) -> tuple[Array, Array]:
@@ -85,16 +87,19 @@ def _frequencies(kernel: Any, count: int, dim: int, key: Array) -> tuple[Array, 
     )
 
 
+def _equal_shares(count: int, terms: int) -> list[int]:
+    """How many of `count` frequencies each term has; the first ones have the remainder."""
+    return [count // terms + (i < count % terms) for i in range(terms)]
+
+
 def _frequencies_of_sum(terms: tuple, count: int, dim: int, key: Array) -> tuple[Array, Array]:
     if count < len(terms):
         raise ValueError(
             f"count must be at least {len(terms)}, one frequency for every term of a sum, but is "
             f"{count}"
         )
-    shares = [count // len(terms) + (i < count % len(terms)) for i in range(len(terms))]
-    parts = [
-        _frequencies(term, share, dim, k)
-        for term, share, k in zip(terms, shares, jax.random.split(key, len(terms)))
-    ]
+    shares = _equal_shares(count, len(terms))
+    keys = jax.random.split(key, len(terms))
+    parts = [_frequencies(term, share, dim, k) for term, share, k in zip(terms, shares, keys)]
     frequencies, weights = zip(*parts)
     return jnp.concatenate(frequencies), jnp.concatenate(weights)

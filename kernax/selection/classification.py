@@ -96,9 +96,11 @@ def fold_loss(
     def of_one(fold: Folds) -> Array:
         values = fold_values(model, X, Y, fold)
         log_odds = values * model.slope if isinstance(model, MachineModel) else values
-        return jnp.sum(fold.score_weights * log_losses(log_odds, Y[fold.score]))
+        losses = log_losses(log_odds, Y[fold.score])
+        return jnp.sum(fold.score_weights * losses)
 
-    total = jnp.sum(lax.map(of_one, folds)) + priors.penalty(model)
+    of_folds = lax.map(of_one, folds)
+    total = jnp.sum(of_folds) + priors.penalty(model)
     return total / jnp.sum(folds.score_weights)
 
 

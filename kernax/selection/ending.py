@@ -15,19 +15,7 @@ def ended(solution: Solution, throw: bool, verb: str) -> Solution:
     if not is_concrete(solution.stats):
         return finish(solution, throw, verb)
     names = ", ".join(path for path, there in solution.stats["runaways"].items() if there)
-    if not np.isfinite(solution.stats["losses"][0]):
-        hint = (
-            "the loss is not finite at the start: look for NaN in args, and for parameters that it "
-            "cannot take."
-        )
-    elif solution.result == RESULTS.diverged:
-        hint = (
-            f"{names} moved eight powers of ten away, and no step improved on the start: take "
-            "shorter steps."
-        )
-    else:
-        hint = "pass throw=False to get the best model before that."
-    finish(solution, throw, f"{verb}: {hint}")
+    finish(solution, throw, f"{verb}: {_hint(solution, names)}")
     if names:
         warn(
             f"{names} moved eight powers of ten away from the start and was stopped there: take "
@@ -36,3 +24,18 @@ def ended(solution: Solution, throw: bool, verb: str) -> Solution:
             RunawayWarning,
         )
     return solution
+
+
+def _hint(solution: Solution, names: str) -> str:
+    """What to do about a failure; `names` are of the parameters at their bounds."""
+    if not np.isfinite(solution.stats["losses"][0]):
+        return (
+            "the loss is not finite at the start: look for NaN in args, and for parameters that it "
+            "cannot take."
+        )
+    if solution.result == RESULTS.diverged:
+        return (
+            f"{names} moved eight powers of ten away, and no step improved on the start: take "
+            "shorter steps."
+        )
+    return "pass throw=False to get the best model before that."

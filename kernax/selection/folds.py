@@ -44,12 +44,14 @@ def leaving_out(folds: Int[np.ndarray, " n"], k: int) -> Folds:
     folds of all.
     """
     n = len(folds)
+    most_learned = n - n // k
     most_scored = -(-n // k)
     pairs = []
     for fold in range(k):
-        learn = np.flatnonzero((folds >= 0) & (folds != fold))
-        score = np.flatnonzero(folds == fold)
-        pairs.append((*_padded(learn, n - n // k), *_padded(score, most_scored)))
+        in_others = (folds >= 0) & (folds != fold)
+        learn = _padded(np.flatnonzero(in_others), most_learned)
+        score = _padded(np.flatnonzero(folds == fold), most_scored)
+        pairs.append((*learn, *score))
     stacked = [jnp.asarray(np.stack(of_each)) for of_each in zip(*pairs)]
     return Folds(*stacked)
 

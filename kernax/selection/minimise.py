@@ -121,8 +121,9 @@ class Problem(eqx.Module):
         bounded = {}
         for path, value in zip(sorted(self.origin), theta):
             reach = self._reach(path)
-            low = self.origin[path] - reach
-            high = self.origin[path] + reach
+            origin = self.origin[path]
+            low = origin - reach
+            high = origin + reach
             bounded[path] = jnp.clip(value, low, high)
         return self.rebuild(bounded)
 
@@ -132,7 +133,8 @@ class Problem(eqx.Module):
         for path, value in zip(sorted(self.origin), theta):
             reach = self._reach(path)
             distance = abs(value - self.origin[path])
-            stopped[path] = jnp.any(distance >= reach)
+            at_bound = distance >= reach
+            stopped[path] = jnp.any(at_bound)
         return stopped
 
     def _reach(self, path: str) -> float:
@@ -268,6 +270,11 @@ def check_task(loss: Any, optimiser: Any, steps: Any, args: Any, trainable: Any)
         raise ValueError(
             f"optimiser must be one of optax, such as optax.adam(0.1), called, but is {optimiser!r}"
         )
+    _check_args(args, trainable)
+
+
+def _check_args(args: Any, trainable: Any) -> None:
+    """Raises ValueError for what is no tuple of arguments, or no choice of parameters."""
     if not isinstance(args, tuple):
         raise ValueError(
             "args must be a tuple of what loss takes after the model, but is of type "

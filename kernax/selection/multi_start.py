@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -62,6 +62,16 @@ def multi_start(
         NonFiniteError, DivergedError (`throw=True`): every start failed, or the best one diverged.
     """
     check_task(loss, optimiser, steps, args, trainable)
+    _check_starts(models)
+    members = _stacked(models, trainable)
+    shared = _Shared(loss, strongly_typed(args), optimiser)
+    state = _start(shared, members, steps)
+    state = run(partial(_advance, shared, members), state, steps, progress)
+    return ended(_best(_close(shared, members, state)), throw, "multi_start")
+
+
+def _check_starts(models: Any) -> None:
+    """Raises ValueError unless they are a list of models of one structure."""
     if not isinstance(models, Sequence):
         raise ValueError(
             "models must be a list of starts, such as random_starts(model, 8, key=key), but is of "
@@ -74,11 +84,6 @@ def multi_start(
             "models must differ in the values of their parameters alone, not in structure, shapes "
             "or dtypes"
         )
-    members = _stacked(models, trainable)
-    shared = _Shared(loss, strongly_typed(args), optimiser)
-    state = _start(shared, members, steps)
-    state = run(partial(_advance, shared, members), state, steps, progress)
-    return ended(_best(_close(shared, members, state)), throw, "multi_start")
 
 
 def _form(model: PyTree) -> tuple:
@@ -172,14 +177,19 @@ def random_starts(
     theta, rebuild = unconstrain(model, trainable)
     models = [model]
     for draw in jax.random.split(key, count)[1:]:
-        # A key for each parameter; a model without any is its own copy.
-        keys = jax.random.split(draw, max(len(theta), 1))
-        moved = {}
-        for key_of_one, (path, value) in zip(keys, theta.items()):
-            noise = jax.random.normal(key_of_one, value.shape, value.dtype)
-            moved[path] = value + spread * noise
-        models.append(rebuild(moved))
+        models.append(rebuild(_with_noise(theta, draw, spread)))
     return models
+
+
+def _with_noise(theta: dict[str, Array], key: Key[Array, ""], spread: float) -> dict[str, Array]:
+    """Every value with normal noise of that standard deviation."""
+    # A key for each parameter; a model without any is its own copy.
+    keys = jax.random.split(key, max(len(theta), 1))
+    moved = {}
+    for key_of_one, (path, value) in zip(keys, theta.items()):
+        noise = jax.random.normal(key_of_one, value.shape, value.dtype)
+        moved[path] = value + spread * noise
+    return moved
 
 
 def unconstrained_density(

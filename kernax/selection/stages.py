@@ -52,10 +52,14 @@ class Together(eqx.Module):
         leaves, structure = jax.tree.flatten(model)
         for entry in parameters(model):
             if entry.interval == POSITIVE and entry.value.ndim > 0:
-                centre = self.centres[entry.path]
-                factor = jnp.exp(jnp.mean(jnp.log(entry.value) - centre))
-                leaves[entry.place] = jnp.where(self.on, jnp.exp(centre) * factor, entry.value)
+                together = self._moved_together(entry.value, self.centres[entry.path])
+                leaves[entry.place] = jnp.where(self.on, together, entry.value)
         return jax.tree.unflatten(structure, leaves)
+
+    def _moved_together(self, value: Array, centre: Array) -> Array:
+        """The exponentials of the centre, all times the geometric mean of how far they moved."""
+        factor = jnp.exp(jnp.mean(jnp.log(value) - centre))
+        return jnp.exp(centre) * factor
 
 
 # loss(model, X, Y, folds, priors, together), a scalar.
@@ -206,6 +210,13 @@ def _folds_among(labels: np.ndarray, among: np.ndarray) -> Folds:
     return leaving_out(folds, INNER)
 
 
+def _priors_of_stage(model: Any, place: int, with_priors: bool) -> WeakPriors:
+    """The priors around the model of the stage before."""
+    if not with_priors:
+        return weak_priors_around(model, deviation=np.inf)
+    return weak_priors_around(model, of_each=_OF_EACH if place > 1 else None)
+
+
 def _learned_in_stages(
     start: Any, count: int, X: Any, Y: Array, folds: Folds, loss: Loss, with_priors: bool
 ) -> list[Any]:
@@ -215,10 +226,7 @@ def _learned_in_stages(
     """
     models = [start]
     for place in range(1, count):
-        if with_priors:
-            priors = weak_priors_around(models[-1], of_each=_OF_EACH if place > 1 else None)
-        else:
-            priors = weak_priors_around(models[-1], deviation=np.inf)
+        priors = _priors_of_stage(models[-1], place, with_priors)
         together = Together(jnp.asarray(place == 1), priors.centres)
         args = (X, Y, folds, priors, together)
         solution = minimise(

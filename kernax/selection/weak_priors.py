@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kernax.core.intervals import REAL
-from kernax.core.parameters import parameters
+from kernax.core.parameters import Entry, parameters
 
 # Of the logarithm: nineteen times out of twenty within a factor of fifty of the start.
 DEVIATION = 2.0
@@ -43,13 +43,17 @@ class WeakPriors(eqx.Module):
             if entry.path in self.floored:
                 total += jnp.sum(FLOOR / entry.value)
             elif entry.path in self.centres:
-                centre = self.centres[entry.path]
-                distance = entry.interval.unconstrain(entry.value) - centre
-                # What started at the end of its interval is not learned.
-                moved = jnp.where(jnp.isfinite(centre), distance, 0)
-                deviations = moved / self.deviations[entry.path]
+                deviations = self._deviations_from_centre(entry)
                 total += jnp.sum(deviations**2) / 2
         return total
+
+    def _deviations_from_centre(self, entry: Entry) -> Array:
+        """How far a parameter is from the centre of its prior, in standard deviations."""
+        centre = self.centres[entry.path]
+        distance = entry.interval.unconstrain(entry.value) - centre
+        # What started at the end of its interval is not learned.
+        moved = jnp.where(jnp.isfinite(centre), distance, 0)
+        return moved / self.deviations[entry.path]
 
 
 def weak_priors_around(

@@ -10,15 +10,13 @@ The bias is the multiplier of the sum; where no point is free, it is the midpoin
 biases that satisfy the conditions of optimality at the held points.
 """
 
-from functools import partial
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.batching import largest_of_batch, one_by_one
+from kernax.core.batching import in_smallest_size, one_by_one
 from kernax.core.factors import cholesky_factor
 from kernax.core.linalg import without_border
 from kernax.core.numerics import positive_or_one, split_by_tangent, stopped
@@ -132,13 +130,8 @@ def _solve_in_the_smallest_size(
 ) -> Float[Array, "n c"]:
     """`K_FF^-1` times each column on the free points, and zero elsewhere."""
     operator, free = matrix
-    sizes = _sizes(len(free))
-    free_first = jnp.argsort(~free)
-    branches = [partial(_solve_among_the_first, size) for size in sizes]
-    if len(sizes) == 1:
-        return branches[0](operator, free, free_first, columns)
-    which = largest_of_batch(jnp.searchsorted(jnp.asarray(sizes[:-1]), jnp.sum(free)))
-    return lax.switch(which, branches, operator, free, free_first, columns)
+    operands = (operator, free, jnp.argsort(~free), columns)
+    return in_smallest_size(_solve_among_the_first, _sizes(len(free)), jnp.sum(free), *operands)
 
 
 def _solve_among_the_first(

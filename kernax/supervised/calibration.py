@@ -88,6 +88,13 @@ def _targets_of_platt(y: Float[Array, " n"], weights: Float[Array, " n"]) -> Flo
     return jnp.where(y > 0, (plus + 1) / (plus + 2), 1 / (minus + 2))
 
 
+def _largest_of_present(
+    values: Float[Array, " n"], weights: Float[Array, " n"]
+) -> Float[Array, ""]:
+    """The largest size of a value that has a weight."""
+    return jnp.max(jnp.where(weights > 0, abs(values), 0))
+
+
 def _location_and_size(
     f: Float[Array, " n"], weights: Float[Array, " n"]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -98,8 +105,8 @@ def _location_and_size(
     # For values far from zero, differences are exact and their sum is not.
     first = f[jnp.argmax(weights > 0)]
     centre = first + jnp.sum(weights * (f - first)) / jnp.sum(weights)
-    size = jnp.max(jnp.where(weights > 0, abs(f - centre), 0))
-    rounding = 8 * eps_of(f) * jnp.max(jnp.where(weights > 0, abs(f), 0))
+    size = _largest_of_present(f - centre, weights)
+    rounding = 8 * eps_of(f) * _largest_of_present(f, weights)
     return centre, jnp.where(size > rounding, size, 0)
 
 

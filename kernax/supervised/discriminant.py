@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from kernax.core.boundary import as_targets
@@ -10,7 +11,7 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.intervals import POSITIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_one_hot_of_any_class, as_signs
-from kernax.core.numerics import matmul, positive_or_one, safe_sqrt
+from kernax.core.numerics import is_concrete, matmul, positive_or_one, safe_sqrt, stopped
 from kernax.core.operators import is_finite
 from kernax.core.parameters import data
 from kernax.core.sharding import compiled
@@ -28,8 +29,8 @@ class Discriminant(eqx.Module):
             over the points.
         class_means: of f over the points of each class; inf for a class whose points have no
             weight.
-        separations: the squared distance of the class means over the spread within classes, for
-            each output, descending.
+        separations: for each output, descending, the maximum of the objective, `sum_c w_c (m_c -
+            m)^2` over `sum_i w_i (f(x_i) - m_c(i))^2 + ridge |f|^2`; zero where there is none.
     """
 
     function: KernelExpansion
@@ -39,6 +40,10 @@ class Discriminant(eqx.Module):
     def __call__(self, x: PyTree) -> Float[Array, " c"]:
         """f at one point."""
         return self.function(x)
+
+    def values(self, X: PyTree) -> Float[Array, "m c"]:
+        """f at a stack of m points, (m, c)."""
+        return self.function.values(X)
 
     def classify(self, x: PyTree) -> Int[Array, ""]:
         """The column of the class whose mean is nearest to `f(x)`, for one point."""
@@ -89,6 +94,11 @@ def _as_classes(Y: ArrayLike, n: int, dtype: jnp.dtype, weights: AbstractWeights
     Y = as_targets(Y, n, dtype, "Y")
     if Y.ndim > 1:
         return as_one_hot_of_any_class(Y, n, dtype, weights)
+    if is_concrete(Y) and len(np.unique(Y)) > 2:
+        raise ValueError(
+            f"Y must hold -1 and +1, or a column for each class, but holds {len(np.unique(Y))} "
+            "different numbers: Y, classes = one_hot(labels)"
+        )
     y = as_signs(Y, n, dtype, weights)
     return jnp.stack([(1 - y) / 2, (1 + y) / 2], 1)
 
@@ -169,7 +179,10 @@ class _Separation(AbstractProblem):
         return (M + M.T) / 2
 
     def scale(self):
-        return jnp.zeros((), self.K.dtype)
+        # The diagonal of `S^T K S` before the mean over the classes was taken away.
+        P = self.classes.shares
+        within = jnp.sum(P * self.inner(P), 0)
+        return stopped(jnp.max(self.classes.totals * jnp.abs(within)))
 
     @property
     def _roots(self) -> Float[Array, " classes"]:

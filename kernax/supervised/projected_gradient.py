@@ -143,7 +143,8 @@ def _bisected(
         middle = bracket.middle
         below = is_below(middle)
         low = jnp.where(below, middle, bracket.low)
-        return _Bracket(low, jnp.where(below, bracket.high, middle))
+        high = jnp.where(below, bracket.high, middle)
+        return _Bracket(low, high)
 
     halvings = 60 if bound.dtype == jnp.float64 else 30
     return lax.fori_loop(0, halvings, halve, _Bracket(-bound, bound)).middle

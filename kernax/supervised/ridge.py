@@ -82,7 +82,8 @@ def kernel_ridge(
         "kernel_ridge", kernel, X, y, weights, block_size=block_size, in_features=in_features
     )
     ridge = task.scalar(ridge, "ridge", NONNEGATIVE)
-    solver = _solver_for(solver, in_blocks=task.layout.block_size is not None)
+    in_blocks = task.layout.block_size is not None
+    solver = _solver_for(solver, in_blocks=in_blocks)
     solution = _kernel_ridge(task, ridge, bool(bias), solver, options)
     hint = f"kernel_ridge with {task.kernel_name}: a larger ridge or rescaled inputs may help."
     return finish(solution, throw, hint, suspect=task.suspect())
@@ -213,7 +214,8 @@ def leave_one_out(
 
     Raises ValueError as `kernel_ridge` does, and for a bias with fewer than two points.
     """
-    task = check_task("leave_one_out", kernel, X, y, weights, in_features=may_be_positive(ridge))
+    in_features = may_be_positive(ridge)
+    task = check_task("leave_one_out", kernel, X, y, weights, in_features=in_features)
     if bias and task.n < 2:
         raise ValueError("leave_one_out with a bias needs at least two points, but X holds one")
     ridge = task.scalar(ridge, "ridge", NONNEGATIVE)

@@ -62,7 +62,8 @@ def _of_parameters(learned, rest, X, weights):
 
     def total(learned):
         kernel = eqx.combine(learned, rest)
-        return jnp.sum(weights * jax.vmap(lambda x: jax.vmap(lambda z: kernel(x, z))(X))(X))
+        K = jax.vmap(lambda x: jax.vmap(lambda z: kernel(x, z))(X))(X)
+        return jnp.sum(weights * K)
 
     return value_and_gradients(total, learned)
 
@@ -74,7 +75,8 @@ def gradient_in_the_points(kernel, X, Z):
     """
     kernel, X = as_double(kernel, X)
     scales = _spreads(X)
-    for place in {0, count(X) // 2}:
+    middle = count(X) // 2
+    for place in {0, middle}:
         x = point(X, place)
         z = point(X, -1)
         if scales and not eqx.tree_equal(x, z):

@@ -114,12 +114,14 @@ def pairs(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> tuple[np.ndarray, flo
     It is not symmetrised, and its diagonal is not computed separately, as `gram` does.
     """
     K: Any = _pairs(kernel, X, Z)
-    if np.shape(K) != (count(X), count(Z)):
+    shape = (count(X), count(Z))
+    if np.shape(K) != shape:
         raise ValueError(
             f"k(x, z) must be a scalar, but {type(kernel).__name__} returned shape "
             f"{np.shape(K)[2:]}"
         )
-    return np.asarray(K, dtype=np.float64), float(np.finfo(K.dtype).eps)
+    eps = float(np.finfo(K.dtype).eps)
+    return np.asarray(K, dtype=np.float64), eps
 
 
 @eqx.filter_jit

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from kernax.core.batching import one_by_one
-from kernax.core.boundary import cast, count
+from kernax.core.boundary import as_stack, cast, count
 from kernax.core.density import factor_of
 from kernax.core.eigenproblem import AbstractProblem, Pairs, Report, ending_of, leading_pairs
 from kernax.core.expansion import KernelExpansion
@@ -78,6 +78,7 @@ def kernel_cca(
         ValueError: bad shapes or values, X and Z of different n. NonFiniteError, NotPSDError,
             BreakdownError, MemoryBudgetError.
     """
+    Z = as_stack(Z, "Z")  # where a message about it would name X
     first = check_task("kernel_cca", kernel_x, X, None, weights)
     _check_pairs(first.n, count(Z))
     second = check_task("kernel_cca", kernel_z, Z, None, weights)

@@ -32,15 +32,20 @@ class _Rotation(eqx.Module):
 
 
 def closest_partition(
-    embedding: Float[Array, "n c"], key: PRNGKeyArray, starts: int, max_steps: int
+    embedding: Float[Array, "n c"],
+    weights: Float[Array, " n"],
+    key: PRNGKeyArray,
+    starts: int,
+    max_steps: int,
 ) -> Memberships:
-    """The partition that is closest to a rotation of the rows, brought to length one; the best of
-    several starts.
+    """The partition that is closest to a rotation of the rows, brought to length one and counted by
+    their weights; the best of several starts.
     """
     E = _of_length_one(stopped(embedding))
+    weights = stopped(weights)
 
     def run(key: PRNGKeyArray) -> _Rotation:
-        return _rotated(E, key, max_steps)
+        return _rotated(E, weights, key, max_steps)
 
     ends = jax.vmap(run)(jax.random.split(key, starts))
     end = member(ends, jnp.argmax(ends.closeness))
@@ -52,8 +57,15 @@ def closest_partition(
     return Memberships(
         memberships=one_hot(labels, E.shape[1], E.dtype),
         result=first_that_holds(endings, RESULTS.successful),
-        stats={"steps": end.steps},
+        stats={"steps": end.steps, "distinct": _distinct(labels, weights, E.shape[1])},
     )
+
+
+def _distinct(
+    labels: Int[Array, " n"], weights: Float[Array, " n"], clusters: int
+) -> Int[Array, ""]:
+    """How many clusters have a weight."""
+    return jnp.sum(jnp.bincount(labels, weights, length=clusters) > 0)
 
 
 def _of_length_one(E: Float[Array, "n c"]) -> Float[Array, "n c"]:
@@ -62,33 +74,36 @@ def _of_length_one(E: Float[Array, "n c"]) -> Float[Array, "n c"]:
     return E / positive_or_one(lengths)[:, None]
 
 
-def _rotated(E: Float[Array, "n c"], key: PRNGKeyArray, max_steps: int) -> _Rotation:
+def _rotated(
+    E: Float[Array, "n c"], weights: Float[Array, " n"], key: PRNGKeyArray, max_steps: int
+) -> _Rotation:
     """The iteration, from rows that are far from parallel."""
 
     def go_on(now: _Rotation) -> Array:
         return now.unfinished & (now.steps < max_steps)
 
     def step(now: _Rotation) -> _Rotation:
-        return _closer(E, now)
+        return _closer(E, weights, now)
 
     start = _Rotation(
-        rotation=_unlike_rows(E, key),
+        rotation=_unlike_rows(E, weights, key),
         labels=jnp.zeros(len(E), jnp.int32),
         closeness=jnp.asarray(-jnp.inf, E.dtype),
         unfinished=jnp.array(True),
         steps=jnp.zeros((), jnp.int32),
     )
-    start, _ = varying_alike((start, E))
+    start, _ = varying_alike((start, (E, weights)))
     return while_loop(go_on, step, start)
 
 
-def _closer(E: Float[Array, "n c"], now: _Rotation) -> _Rotation:
+def _closer(E: Float[Array, "n c"], weights: Float[Array, " n"], now: _Rotation) -> _Rotation:
     """The partition that is closest to the rotated rows, and the rotation that is closest to it."""
     labels = jnp.argmax(matmul(E, now.rotation), 1).astype(jnp.int32)
     Z = one_hot(labels, E.shape[1], E.dtype)
-    U, sizes, V = one_by_one(jnp.linalg.svd, matmul(Z.T, E))
+    inside = weights[:, None] * Z
+    U, sizes, V = one_by_one(jnp.linalg.svd, matmul(inside.T, E))
     closeness = jnp.sum(sizes)
-    rises = closeness > now.closeness + 8 * eps_of(E) * len(E)
+    rises = closeness > now.closeness + 8 * eps_of(E) * jnp.sum(weights)
     return _Rotation(
         rotation=matmul(V.T, U.T),
         labels=labels,
@@ -112,11 +127,15 @@ class _Rows(eqx.Module):
         return _Rows(self.chosen.at[:, c].set(next_row), parallel)
 
 
-def _unlike_rows(E: Float[Array, "n c"], key: PRNGKeyArray) -> Float[Array, "c c"]:
-    """Rows of E as columns: a random one, then each time the one least parallel to those before."""
-    n, clusters = E.shape
-    first = E[jax.random.randint(key, (), 0, n)]
+def _unlike_rows(
+    E: Float[Array, "n c"], weights: Float[Array, " n"], key: PRNGKeyArray
+) -> Float[Array, "c c"]:
+    """Rows of E as columns: a random one, then each time the one least parallel to those before,
+    of those that have a weight.
+    """
+    clusters = E.shape[1]
+    first = E[jax.random.categorical(key, jnp.log(weights))]
     nothing = jnp.zeros((clusters, clusters), E.dtype)
-    start = _Rows(nothing.at[:, 0].set(first), jnp.zeros(n, E.dtype))
+    start = _Rows(nothing.at[:, 0].set(first), jnp.where(weights > 0, 0, jnp.inf).astype(E.dtype))
     start, _ = varying_alike((start, E))
     return for_loop(clusters, lambda c, now: now.with_another(c, E), start, first=1).chosen

@@ -56,7 +56,8 @@ def stein_discrepancy(
             f"weights must add up to more than one, as numbers of points, but add up to "
             f"{np.sum(np.asarray(w)):g}: for shares take the norm of mean_embedding"
         )
-    return _stein_discrepancy(gram_of_prepared(*with_scores(stein, X)), w)
+    K = gram_of_prepared(*with_scores(stein, X))
+    return _stein_discrepancy(K, w)
 
 
 def goodness_of_fit_test(
@@ -93,7 +94,8 @@ def goodness_of_fit_test(
     bootstraps = check_count(bootstraps, "bootstraps")
     stein, X = _prepared(kernel, X, log_density)
     flip = as_scalar(flip, dtype_of(X), "flip", _PROBABILITY)
-    K = gram_of_prepared(*with_scores(stein, X))
+    with_known_scores = with_scores(stein, X)
+    K = gram_of_prepared(*with_known_scores)
     return _goodness_of_fit_test(K, flip, key, bootstraps)
 
 

@@ -81,6 +81,15 @@ class Graph(eqx.Module):
         links = jnp.sum(inside * self.gram.mv(inside), 0)
         return jnp.sum(links / positive_or_one(matmul(self.scale, inside)))
 
+    def least_edge(self) -> Float[Array, ""]:
+        """The smallest `k(x_i, x_j)` of points with a weight, 0 where it is 0 up to rounding."""
+        K = self.gram.as_matrix()
+        present = self.weights > 0
+        joined = present[:, None] & present[None, :]
+        least = jnp.min(K, where=joined, initial=jnp.inf)
+        noise = 64 * eps_of(K) * jnp.max(jnp.abs(self.gram.diagonal()))
+        return jnp.where(jnp.abs(least) <= noise, 0, least)
+
     def components(self) -> Int[Array, ""]:
         """How many parts of the points with a weight have no edge between them."""
         return connected_parts(self.gram, self.degrees, self.weights > 0)
@@ -94,21 +103,28 @@ def connected_parts(
     Each point takes the least number among its neighbours until none changes.
     """
     n = len(degrees)
-    roots = safe_sqrt(jnp.maximum(degrees, 0))
-    least = eps_of(roots) * roots[:, None] * roots[None, :]
-    joined = gram.as_matrix() > least
-    joined = joined & present[:, None] & present[None, :]
-    joined = joined | joined.T | jnp.eye(n, dtype=bool)
+    joined = _joined(gram, degrees, present)
 
     def spread(now: _Numbers) -> _Numbers:
         of_neighbours = jnp.where(joined, now.least[None, :], n)
         least = jnp.min(of_neighbours, 1)
+        least = least[least]  # what has reached that point: a long chain takes few steps
         return _Numbers(least, jnp.any(least != now.least))
 
     numbers = jnp.arange(n, dtype=jnp.int32)
     start, _ = varying_alike((_Numbers(numbers, jnp.array(True)), joined))
     end = while_loop(lambda now: now.changed, spread, start)
     return jnp.sum((end.least == numbers) & present)
+
+
+def _joined(
+    gram: AbstractGram, degrees: Float[Array, " n"], present: Bool[Array, " n"]
+) -> Bool[Array, "n n"]:
+    """Which points are present and have an edge between them, or are the same."""
+    roots = safe_sqrt(jnp.maximum(degrees, 0))
+    least = eps_of(roots) * roots[:, None] * roots[None, :]
+    edges = (gram.as_matrix() > least) & present[:, None] & present[None, :]
+    return edges | edges.T | jnp.eye(len(degrees), dtype=bool)
 
 
 class _Numbers(eqx.Module):

@@ -105,7 +105,8 @@ def stein_thin(
     task = check_task("herding", kernel, X, None, block_size=block_size)
     count = _checked_count(count, task, bool(replace))
     solution = _stein_thin(task, count, bool(replace))
-    return finish(solution, throw, "stein_thin: is the score finite at every point?")
+    hint = "stein_thin: is the score finite at every point?"
+    return finish(solution, throw, hint)
 
 
 def _checked_count(count: Any, task: Task, replace: bool) -> int:
@@ -182,10 +183,11 @@ def _with_next(centred: CentredGram, t: Int[Array, ""], now: _Choices, replace: 
     """With the point of step t."""
     place, growth = centred.best_addition(now.sums, now.free)
     square = now.square + 2 * growth
+    free = now.free if replace else now.free.at[place].set(False)
     return _Choices(
         sums=now.sums + centred.row(place),
         square=square,
-        free=now.free if replace else now.free.at[place].set(False),
+        free=free,
         indices=now.indices.at[t].set(place),
         squares=now.squares.at[t].set(square),
     )

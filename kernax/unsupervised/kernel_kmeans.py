@@ -134,7 +134,8 @@ def kernel_kmeans(
         temperature = task.scalar(temperature, "temperature", POSITIVE)
     solution = _kernel_kmeans(task, key, temperature, clusters, starts, max_steps)
     warn_of_copies("kernel_kmeans", solution.stats["distinct"], clusters)
-    return finish(solution, throw, "kernel_kmeans: more max_steps, or another temperature.")
+    others = "" if temperature is None else ", or another temperature"
+    return finish(solution, throw, f"kernel_kmeans: more max_steps{others}.")
 
 
 def check_clusters(clusters: Any, task: Task) -> int:
@@ -154,8 +155,8 @@ def warn_of_copies(verb: str, distinct: Array, clusters: int) -> None:
     """A ClusterWarning where clusters coincide."""
     if is_concrete(distinct) and np.min(np.asarray(distinct)) < clusters:
         warn(
-            f"{verb}: only {np.min(np.asarray(distinct))} of {clusters} clusters differ, because "
-            "there are no more distinct points: ask for fewer clusters",
+            f"{verb}: only {np.min(np.asarray(distinct))} of {clusters} clusters differ, up to "
+            "rounding: are there as many distinct points?",
             ClusterWarning,
         )
 
@@ -169,8 +170,10 @@ def _kernel_kmeans(task, key, temperature, clusters, starts, max_steps):
     R = void_unless_known(found.memberships, result)
     P = cloud.shares(R)
     _, squares = cloud.values(R)
+    # A cluster without weight, which only a batch of weights may have, is the nearest of no point.
+    bias = jnp.where(cloud.present(R), -squares / 2, -jnp.inf)
     value = KernelClusters(
-        function=KernelExpansion(task.kernel, task.X, P, -squares / 2),
+        function=KernelExpansion(task.kernel, task.X, P, bias),
         memberships=R,
         temperature=jnp.zeros((), task.dtype) if temperature is None else temperature,
     )

@@ -37,8 +37,11 @@ class Cloud(eqx.Module):
         """`|phi(x_i) - mu_c|^2`; inf for a cluster without weight."""
         at_points, squares = self.values(R)
         apart = self.gram.diagonal()[:, None] - 2 * at_points + squares[None, :]
-        present = jnp.sum(self.weights[:, None] * R, 0) > 0
-        return jnp.where(present[None, :], jnp.maximum(apart, 0), jnp.inf)
+        return jnp.where(self.present(R)[None, :], jnp.maximum(apart, 0), jnp.inf)
+
+    def present(self, R: Float[Array, "n c"]) -> Bool[Array, " c"]:
+        """Which clusters have a weight."""
+        return jnp.sum(self.weights[:, None] * R, 0) > 0
 
     def distances_to(self, i: Int[Array, ""]) -> Float[Array, " n"]:
         """`|phi(x_j) - phi(x_i)|^2`, zero where it is zero up to rounding."""
@@ -289,8 +292,8 @@ def _one_newton_step(root: SoftState, task: SoftTask) -> SoftState:
     left = _LeftToRenew(stopped(task), R)
     off = task.renewed(R) - R
     tol = accurate_change(R.dtype)
-    moved = R + solve_by_products(left, off, tol, restart=50, max_steps=500)
-    return SoftState(moved, root.change, root.steps)
+    step = solve_by_products(left, off, tol, restart=50, max_steps=500)
+    return SoftState(R + step, root.change, root.steps)
 
 
 class _LeftToRenew(eqx.Module):
@@ -305,9 +308,9 @@ class _LeftToRenew(eqx.Module):
 
 
 def coinciding(cloud: Cloud, R: Float[Array, "n c"]) -> Int[Array, ""]:
-    """How many clusters have the mean of one before them, up to rounding."""
+    """How many clusters have no weight, or the mean of one before them up to rounding."""
     at_points, squares = cloud.values(R)
     products = matmul(cloud.shares(R).T, at_points)
     apart = squares[:, None] + squares[None, :] - 2 * products
     same = jnp.tril(apart <= cloud.noise(), -1)
-    return jnp.sum(jnp.any(same, 1))
+    return jnp.sum(jnp.any(same, 1) | ~cloud.present(R))

@@ -54,7 +54,8 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:
     values, coefficients, rank, sound = _eigenpairs(task.gram(), int(count))
     _check_psd(task, sound)
     _check_rank(rank, count)
-    functions = KernelExpansion(task.kernel, task.X, coefficients, jnp.zeros_like(values))
+    no_bias = jnp.zeros_like(values)
+    functions = KernelExpansion(task.kernel, task.X, coefficients, no_bias)
     return Eigenpairs(values, functions)
 
 

@@ -246,7 +246,8 @@ def _lowered(
 
     t = lax.while_loop(rises, lambda t: t / 2, jnp.ones((), x.dtype))
     ahead = x + t * way
-    return jnp.where(distance(ahead) <= value, ahead, x)
+    is_closer = distance(ahead) <= value
+    return jnp.where(is_closer, ahead, x)
 
 
 def _by_gradients(search: _Search, max_steps: int) -> _Descent:

@@ -43,6 +43,10 @@ class PrincipalComponents(eqx.Module):
         """The projections of one point."""
         return self.function(x)
 
+    def values(self, X: PyTree) -> Float[Array, "m c"]:
+        """The projections of a stack of m points, (m, c)."""
+        return self.function.values(X)
+
     @property
     def explained(self) -> Float[Array, " c"]:
         """The share of the total variance along each component."""

@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from kernax.core.boundary import check_key
 from kernax.core.expansion import KernelExpansion
@@ -19,14 +19,20 @@ from kernax.core.solution import (
     RESULTS,
     Solution,
     finish,
+    first_that_holds,
     void_unless_known,
     warn,
 )
 from kernax.core.task import Task, check_task
 from kernax.errors import ClusterWarning
 from kernax.unsupervised.closest_partition import closest_partition
-from kernax.unsupervised.graphs import Graph
-from kernax.unsupervised.kernel_kmeans import Memberships, check_clusters, memberships_of
+from kernax.unsupervised.graphs import Eigenvectors, Graph
+from kernax.unsupervised.kernel_kmeans import (
+    Memberships,
+    check_clusters,
+    memberships_of,
+    warn_of_copies,
+)
 from kernax.unsupervised.means_of_clusters import Cloud
 
 ROUNDINGS = ("kmeans", "discrete")
@@ -41,7 +47,7 @@ class SpectralClusters(eqx.Module):
         degree: `d(x) = sum_i w_i k(x, x_i)`, or None for the trace.
         memberships: of the points in each cluster: zeros and ones, or probabilities.
         embedding: the points in the space of the eigenvectors, a row each.
-        means: of the clusters there.
+        means: of the clusters there; inf for one without points.
         values: the eigenvalues, descending.
     """
 
@@ -96,7 +102,8 @@ def spectral_clustering(
     `Precomputed` of K with zeros there.
 
     Arguments:
-        kernel: with values >= 0, such as `RBF` or `Precomputed` of a graph; X: a stack of n points.
+        kernel: such as `RBF` or `Precomputed` of a graph, with values >= 0 unless
+            `normalised=False`; X: a stack of n points.
         clusters: how many, and how many eigenvectors.
         key: of the starts of the rounding.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed.
@@ -107,10 +114,12 @@ def spectral_clustering(
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
-        A `Solution` whose `value` is `SpectralClusters`. Stats: `components`, into how many parts
-        the graph falls; `relaxation`, the sum of the eigenvalues, and `objective`, what the
-        partition attains of it; `rank`, `residual`, `steps`. A warning is given where the graph
-        falls into parts: eigenvectors then tell the parts apart, and not what is in them.
+        A `Solution` whose `value` is `SpectralClusters`. Stats: `components`, the number of
+        connected components; `relaxation`, the sum of the eigenvalues, and `objective`, what the
+        partition attains of it; `least`, the smallest edge; how many clusters are `distinct`;
+        `rank`, `residual`, `steps`. A warning is given where the graph falls into parts:
+        eigenvectors then tell the parts apart, and not what is in them; and where clusters
+        coincide.
 
     Raises:
         ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError,
@@ -131,6 +140,9 @@ def spectral_clustering(
         discrete=rounding == "discrete",
     )
     solution = _spectral_clustering(task, how, bool(normalised))
+    if normalised:
+        _check_edges(solution.stats["least"], task)
+    warn_of_copies("spectral_clustering", solution.stats["distinct"], clusters)
     _warn_of_parts(solution.stats["components"], clusters)
     return finish(solution, throw, "spectral_clustering: another kernel or more max_steps.")
 
@@ -141,6 +153,16 @@ def _check_rounding(rounding: str, temperature: Any) -> None:
         raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, but is {rounding!r}")
     if temperature is not None and rounding != "kmeans":
         raise ValueError("temperature is for rounding='kmeans'")
+
+
+def _check_edges(least: Array, task: Task) -> None:
+    """Raises ValueError where edges are known to be negative."""
+    if is_concrete(least) and np.min(np.asarray(least)) < 0:
+        raise ValueError(
+            "kernel must have values >= 0, the edges of a graph, but those of "
+            f"{task.kernel_name} go down to {np.min(np.asarray(least)):.3g}: take another, such as "
+            "RBF, or normalised=False"
+        )
 
 
 def _warn_of_parts(components: Array, clusters: int) -> None:
@@ -167,7 +189,9 @@ class _Rounding(eqx.Module):
     def of(self, embedding: Float[Array, "n c"], cloud: Cloud) -> Memberships:
         """The memberships of the rows."""
         if self.discrete:
-            return closest_partition(embedding, self.key, self.starts, self.max_steps)
+            return closest_partition(
+                embedding, cloud.weights, self.key, self.starts, self.max_steps
+            )
         return memberships_of(
             cloud,
             self.key,
@@ -188,25 +212,47 @@ def _spectral_clustering(task, rounding, normalised):
     embedding = graph.rows(known.coefficients)
     cloud = Cloud(LowRankGram(embedding, jnp.zeros_like(w)), w)
     found = rounding.of(embedding, cloud)
-    failed = known.result != RESULTS.successful
-    result = RESULTS.where(failed, known.result, found.result)
+    figures = _figures(stopped(graph), known, found)
+    result = _ending(known, found, normalised & (figures["least"] < 0))
     R = void_unless_known(found.memberships, result)
     value = SpectralClusters(
         function=_without_bias(task, known.coefficients),
         degree=_without_bias(task, w) if normalised else None,
         memberships=R,
         embedding=embedding,
-        means=matmul(cloud.shares(R).T, embedding),
+        means=_means(cloud, R, embedding),
         values=known.values,
     )
-    fixed = stopped(graph)
-    stats = known.report.figures() | {
-        "components": fixed.components(),
+    return Solution(value, result, figures)
+
+
+def _means(
+    cloud: Cloud, R: Float[Array, "n c"], embedding: Float[Array, "n c"]
+) -> Float[Array, "c c"]:
+    """Of the rows of the embedding in each cluster; inf where there are none."""
+    means = matmul(cloud.shares(R).T, embedding)
+    return jnp.where(cloud.present(R)[:, None], means, jnp.inf)
+
+
+def _figures(graph: Graph, known: Eigenvectors, found: Memberships) -> dict[str, Array]:
+    """For the stats."""
+    return known.report.figures() | {
+        "components": graph.components(),
         "relaxation": jnp.sum(known.values),
-        "objective": fixed.objective(R),
+        "objective": graph.objective(found.memberships),
+        "least": graph.least_edge(),
+        "distinct": found.stats["distinct"],
         "steps": found.stats["steps"],
     }
-    return Solution(value, result, stats)
+
+
+def _ending(known: Eigenvectors, found: Memberships, negative: Bool[Array, ""]) -> Any:
+    """How it ended; a `breakdown` where edges are negative."""
+    endings = (
+        (known.result != RESULTS.successful, known.result),
+        (negative, RESULTS.breakdown),
+    )
+    return first_that_holds(endings, found.result)
 
 
 def _without_bias(task: Task, A: Float[Array, "n *c"]) -> KernelExpansion:

@@ -30,8 +30,16 @@ class Subsample(eqx.Module):
     discrepancy: Float[Array, ""] = data()
 
     def of(self, X: PyTree) -> PyTree:
-        """The chosen points of the stack X, as a stack."""
-        return jax.tree.map(lambda leaf: leaf[self.indices], as_stack(X, "X"))
+        """The chosen points of the stack X, as a stack; NaN where the result is `nonfinite`."""
+
+        def chosen(leaf: Array) -> Array:
+            rows = leaf[self.indices]
+            if not jnp.issubdtype(rows.dtype, jnp.inexact):
+                return rows
+            known = (self.indices >= 0).reshape(-1, *[1] * (rows.ndim - 1))
+            return jnp.where(known, rows, jnp.nan)
+
+        return jax.tree.map(chosen, as_stack(X, "X"))
 
 
 class CentredGram(eqx.Module):
@@ -85,7 +93,8 @@ class CentredGram(eqx.Module):
             sums: `<s, phi(x) - mu>` at every point.
             free: which points may be taken.
         """
-        growth = jnp.where(free, sums + self.diagonal / 2, jnp.inf)
+        of_every_point = sums + self.diagonal / 2
+        growth = jnp.where(free, of_every_point, jnp.inf)
         least = jnp.min(growth)
         # XLA's argmin of floats is slow on a CPU.
         place = jnp.argmax(growth == least).astype(jnp.int32)

@@ -66,6 +66,8 @@ def thin(
     check_key(key)
     task = check_task("thin", kernel, X, None)
     halvings = check_count(halvings, "halvings")
+    if 2**halvings > task.n:
+        raise ValueError(f"halvings of {task.n} points must leave one at least, but is {halvings}")
     if task.n % 2**halvings:
         raise ValueError(
             f"X must hold a multiple of 2^halvings = {2**halvings} points, but holds {task.n}: "

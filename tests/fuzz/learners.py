@@ -276,6 +276,63 @@ def kernel_perceptron(problem, kernel, points, form):
     return _expansion(solution) | {"mistakes": solution.stats["mistakes"]}
 
 
+def perceptron_of_a_stream(problem, kernel, points, form):
+    """A perceptron without a budget, which sees the points that have a weight."""
+    present = problem["weights"] > 0 if form.weighted else None
+    rule = kernax.online.Perceptron(problem["rate"])
+    learner = kernax.online.DualLearner(rule, kernel, kernax.online.NoBudget(form.n))
+    solution = kernax.online.run(learner, points, problem["signs"], present=present, throw=False)
+    progress = solution.value
+    return _outcome(
+        solution,
+        coefficients=progress.function.coefficients,
+        predictions=progress.predictions,
+        mistakes=progress.mistakes,
+    )
+
+
+def adagrad_of_a_stream(problem, kernel, points, form):
+    """In features, with the squared loss."""
+    present = problem["weights"] > 0 if form.weighted else None
+    learner = kernax.online.Adagrad(
+        kernax.losses.Squared(), kernax.FeatureMap(_identity), problem["rate"]
+    )
+    solution = kernax.online.run(
+        learner, problem["features"], problem["y"], present=present, throw=False
+    )
+    progress = solution.value
+    return _outcome(solution, x=progress.state.weights, predictions=progress.predictions)
+
+
+def winnow_of_a_stream(problem, kernel, points, form):
+    """Normalised and balanced, in features."""
+    present = problem["weights"] > 0 if form.weighted else None
+    learner = kernax.online.NormalisedWinnow(problem["rate"], balanced=True)
+    solution = kernax.online.run(
+        learner, problem["features"], problem["signs"], present=present, throw=False
+    )
+    progress = solution.value
+    return _outcome(
+        solution,
+        x=progress.state.weights,
+        predictions=progress.predictions,
+        mistakes=progress.mistakes,
+    )
+
+
+def recursive_least_squares(problem, kernel, points, form):
+    """Without a tolerance, of the points that have a weight."""
+    present = problem["weights"] > 0 if form.weighted else None
+    learner = kernax.online.KernelRecursiveLeastSquares(kernel, problem["ridge"], form.n, 0.0)
+    solution = kernax.online.run(learner, points, problem["y"], present=present, throw=False)
+    state = solution.value.state
+    return _outcome(
+        solution,
+        coefficients=state.function.coefficients,
+        ages=state.support.ages,
+    )
+
+
 def platt(problem, kernel, points, form):
     solution = kernax.calibration.platt(
         problem["values"], problem["signs"], weights=_weights(problem, form), throw=False
@@ -357,6 +414,28 @@ def kernel_kmeans(problem, kernel, points, form):
         solution,
         memberships=solution.value.memberships,
         coefficients=solution.value.function.coefficients,
+        objective=solution.stats["objective"],
+    )
+
+
+def import_vectors(problem, kernel, points, form, target):
+    solution = kernax.import_vector_machine(
+        kernel,
+        points,
+        problem[target],
+        problem["ridge"],
+        weights=_weights(problem, form),
+        bias=form.bias,
+        max_vectors=form.n,
+        rtol=0.0,
+        throw=False,
+    )
+    f = solution.value.function
+    return _outcome(
+        solution,
+        coefficients=f.coefficients,
+        bias=f.bias,
+        places=solution.value.places,
         objective=solution.stats["objective"],
     )
 
@@ -463,6 +542,10 @@ LEARNERS: dict[str, Callable] = {
     **{f"regularised_risk of {loss}": partial(regularised_risk, loss=loss) for loss in LOSSES},
     "lasso": lasso,
     "kernel_perceptron": kernel_perceptron,
+    "perceptron of a stream": perceptron_of_a_stream,
+    "recursive least squares": recursive_least_squares,
+    "Adagrad of a stream": adagrad_of_a_stream,
+    "Winnow of a stream": winnow_of_a_stream,
     "platt": platt,
     "isotonic": isotonic,
     "eigenpairs": eigenpairs,
@@ -471,6 +554,8 @@ LEARNERS: dict[str, Callable] = {
     "kernel_cca": kernel_cca,
     "kernel_discriminant": kernel_discriminant,
     "kernel_kmeans": kernel_kmeans,
+    "import_vector_machine": partial(import_vectors, target="signs"),
+    "import_vector_machine of classes": partial(import_vectors, target="classes"),
     "relevance_vector_machine": relevance_vector_machine,
     "maximum_mean_discrepancy": maximum_mean_discrepancy,
     "hsic": hsic,

@@ -19,6 +19,8 @@ import pytest
 import referees
 import samples
 import sparse
+import streams
+import vectors
 from conftest import X64
 from learners import LEARNERS, VALUES
 from problems import FORMS, STRUCTURES, Form, draw, drawn
@@ -36,6 +38,8 @@ REFEREES = (
     | processes.REFEREES
     | components.REFEREES
     | samples.REFEREES
+    | streams.REFEREES
+    | vectors.REFEREES
     | sparse.REFEREES
 )
 

@@ -1,0 +1,99 @@
+"""Adagrad in explicit features: a rate for each weight."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.core.losses import AbstractLoss, check_loss_of_number
+from kernax.core.numerics import matmul
+from kernax.core.parameters import check_intervals, data, nonnegative, positive
+from kernax.online.averages import as_averaging
+from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
+from kernax.online.linear import FeaturesOf
+from kernax.online.penalties import adaptive_step, grown_root
+from kernax.online.primal import PrimalState, features_for, weights_of_zero
+
+Number = Float[Array, ""]
+
+
+class AdagradState(AbstractOnlineState):
+    """What `Adagrad` keeps.
+
+    Attributes:
+        primal: the weights and their mean.
+        roots: sqrt(G), G the sum of the squared gradients, of each weight.
+        updates: points whose loss had a slope.
+    """
+
+    primal: PrimalState
+    roots: Float[Array, " D"] = data()
+    updates: Int[Array, ""] = data()
+
+    @property
+    def weights(self) -> Float[Array, " D"]:
+        """Of the features, after the last step."""
+        return self.primal.weights
+
+    @property
+    def function(self):
+        return self.primal.function
+
+    @property
+    def result(self):
+        return self.primal.result
+
+
+class Adagrad(AbstractOnlineLearner):
+    """`w <- w - rate g / sqrt(G)`, `g = L'(y, f) phi(x)`, and G the sum of all `g^2`, this one too.
+
+    Each weight of the explicit features, `f = w . phi(x)`, has a rate of its own, larger where
+    gradients were rare or small; nothing is added to the root, and 0 / 0 is 0. With penalties it
+    is the minimiser over v of `g.v + l1 |v|_1 + ridge/2 |v|^2 + 1/(2 rate) (v - w).sqrt(G) (v -
+    w)`: `v = soft(h w - g, l1) / (h + ridge)`, `h = sqrt(G) / rate`, with the soft threshold
+    `sign(a) max(|a| - l1, 0)`. The penalties are no part of g and G, and l1 makes weights exactly
+    zero.
+
+    It is not invariant under rotations of the features: another `phi` of the same kernel learns
+    another function, and there is no dual form of it. See `DualAdagrad` for what coefficients of
+    points can do instead.
+
+    Attributes:
+        loss: any of `kernax.losses`, smooth or piecewise linear.
+        kernel: one whose features are known, such as a `FeatureMap`.
+        rate: > 0, the length of the first step of each weight.
+        ridge, l1: >= 0, the penalties `ridge/2 |w|^2` and `l1 |w|_1` of each step.
+        averaging: None for the last function, or a number >= 0, as in a `DualLearner`.
+
+    Source: Duchi, Hazan & Singer 2011: figure 1, composite mirror descent with diagonal matrices
+    and delta = 0.
+    """
+
+    loss: AbstractLoss
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+    rate: Number = positive(default=0.1)
+    ridge: Number = nonnegative(default=0.0)
+    l1: Number = nonnegative(default=0.0)
+    averaging: Number | None = eqx.field(converter=as_averaging, default=None)
+
+    def __check_init__(self):
+        check_loss_of_number(self.loss)
+        check_intervals(self)
+        FeaturesOf(self.kernel)  # raises where there are none
+
+    def init(self, point):
+        primal = weights_of_zero(self.kernel, point, self.averaging is not None)
+        return AdagradState(
+            primal=primal, roots=jnp.zeros_like(primal.weights), updates=primal.updates
+        )
+
+    def update(self, state, x, y):
+        features = features_for(self.kernel, x)
+        phi = features(x)
+        f = matmul(state.weights, phi)
+        slope = self.loss.derivative(y, f)
+        gradient = slope * phi
+        roots = grown_root(state.roots, gradient)
+        weights = adaptive_step(state.weights, gradient, roots, self.rate, self.ridge, self.l1)
+        primal = state.primal.moved(features, weights, slope != 0, self.averaging)
+        return AdagradState(primal=primal, roots=roots, updates=primal.updates), f

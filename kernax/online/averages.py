@@ -1,0 +1,41 @@
+"""Means of the functions after every step."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from kernax.core.intervals import NONNEGATIVE
+from kernax.core.numerics import is_concrete
+from kernax.core.parameters import as_floats
+
+
+def as_averaging(averaging: Any) -> Any:
+    """None, or a number >= 0. Raises ValueError for anything else that is known."""
+    if averaging is None:
+        return None
+    if isinstance(averaging, bool):
+        raise ValueError(
+            f"averaging must be None or a number >= 0, 0 for the plain mean, but is {averaging!r}"
+        )
+    number = as_floats(averaging)
+    if is_concrete(number) and not NONNEGATIVE.contains(np.asarray(number)):
+        raise ValueError(f"averaging must be None or a number >= 0, but is {averaging!r}")
+    return number
+
+
+def moved_average(
+    mean: Float[Array, " m"] | None,
+    now: Float[Array, " m"],
+    steps: Int[Array, ""],
+    averaging: Float[Array, ""] | None,
+) -> Float[Array, " m"] | None:
+    """The mean with one more term, of weight `(a + 1) / (steps + a)`, a the averaging; None where
+    there is none.
+    """
+    if mean is None:
+        return None
+    a = jnp.asarray(averaging, mean.dtype)
+    weight = (a + 1) / (steps.astype(mean.dtype) + a)
+    return mean + weight * (now - mean)

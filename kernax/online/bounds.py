@@ -1,0 +1,249 @@
+"""How many mistakes a stream can force, and whether the primal or the dual form costs less."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.boundary import as_point, as_scalar, as_stack, as_targets, cast, count, dtype_of
+from kernax.core.expansion import KernelExpansion
+from kernax.core.features import FeatureMap, explicit_features
+from kernax.core.gram import gram_diagonal
+from kernax.core.intervals import NONNEGATIVE, POSITIVE
+from kernax.core.kernel import AbstractKernel
+from kernax.core.labels import as_targets_of
+from kernax.core.losses import Hinge
+from kernax.core.numerics import dot, is_concrete, matmul, positive_or_one
+from kernax.core.parameters import check_count
+from kernax.core.weights import UnitWeights
+from kernax.online.linear import LinearFunction
+
+Function = KernelExpansion | LinearFunction
+
+
+def margin(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
+    """`min_i y_i f(x_i) / |f|`: the distance of the nearest point from `f = 0`, in feature space.
+
+    Negative where f does not separate the classes: then of the point that is farthest on the wrong
+    side.
+
+    Arguments:
+        f: a function with one output, a `KernelExpansion` or that of a primal learner. Its bias
+            counts in the values, not in the norm.
+        X, y: a stack of n points, and -1 or +1 for each, (n,). One class alone will do.
+
+    Differentiable. NaN for the function zero. Raises ValueError for shapes and targets that do not
+    fit. Source: Novikoff 1962.
+    """
+    return jnp.min(_signed_values(f, X, y)) / f.norm
+
+
+def perceptron_bound(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
+    """`max_i k(x_i, x_i) |f|^2 / delta^2`, `delta = min_i y_i f(x_i)`: the perceptron's mistakes.
+
+    That is `(R / gamma)^2` for the radius R of the points and the `margin` gamma of f, any function
+    that separates the classes. However often and in whichever order the points come, a perceptron
+    with the same kernel and threshold zero makes no more mistakes (Novikoff 1962).
+
+    Arguments:
+        f: a function with one output, as of `margin`, and without bias, for which a constant in the
+            kernel stands.
+        X, y: a stack of n points, and -1 or +1 for each, (n,).
+
+    inf where f is on the wrong side of a point, or zero there. Raises ValueError for a bias, and
+    for shapes and targets that do not fit.
+    """
+    values = _signed_values(f, X, y)
+    _check_no_bias(f)
+    delta = jnp.min(values)
+    radius = jnp.max(gram_diagonal(f.kernel, cast(as_stack(X, "X"), delta.dtype)))
+    bound = radius * _over_square(f.norm, delta)
+    return jnp.where(f.bias == 0, bound, jnp.nan)
+
+
+def _check_no_bias(f: Function) -> None:
+    """Raises ValueError for a function that is known to have a bias."""
+    if is_concrete(f.bias) and np.asarray(f.bias) != 0:
+        raise ValueError(
+            f"perceptron_bound takes functions without a bias, but that of f is {float(f.bias):g}: "
+            "add a constant to the kernel instead"
+        )
+
+
+def _signed_values(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, " n"]:
+    """`y_i f(x_i)` of checked points and targets."""
+    if f.bias.ndim != 0:
+        raise ValueError(f"f must have one output, but its bias has shape {f.bias.shape}")
+    return _signs(y, count(as_stack(X, "X")), f.bias.dtype) * f.values(X)
+
+
+def _signs(y: ArrayLike, n: int, dtype: Any) -> Float[Array, " n"]:
+    """Targets -1 and +1, perhaps all of one sign."""
+    signs = as_targets_of(Hinge(), y, n, dtype, UnitWeights(n, np.dtype(dtype)), both_signs=False)
+    if signs.ndim != 1:
+        raise ValueError(f"y must have shape ({n},), but has shape {signs.shape}")
+    return signs
+
+
+def _over_square(norm: Float[Array, ""], delta: Float[Array, ""]) -> Float[Array, ""]:
+    """`norm^2 / delta^2`, inf unless delta is positive."""
+    separates = delta > 0
+    return jnp.where(separates, (norm / jnp.where(separates, delta, 1)) ** 2, jnp.inf)
+
+
+def winnow_bound(
+    u: ArrayLike,
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    balanced: bool = False,
+    rate: ArrayLike | None = None,
+) -> Float[Array, ""]:
+    """`2 ln(d) |u|_1^2 X_inf^2 / delta^2`: the mistakes of `NormalisedWinnow`, ln(2 d) if balanced.
+
+    `delta = min_i y_i u.x_i` for any weights u that separate the classes, and `X_inf` is the
+    largest entry of the points. The bound of the perceptron has Euclidean norms there: it is larger
+    where few of many features matter, smaller where points are sparse and all features matter.
+
+    Arguments:
+        u: weights (d,), nonnegative unless balanced.
+        X, y: points (n, d), and -1 or +1 for each, (n,).
+        balanced: whether the learner has a negative weight beside each positive one.
+        rate: of the learner, eta. The default is the best one, `delta / (|u|_1 X_inf^2)`; any
+            other has the bound `ln(d) / (eta gamma - eta^2 X_inf^2 / 2)`, `gamma = delta / |u|_1`.
+
+    inf where u is on the wrong side of a point, and where the rate is so large that nothing is
+    known. Raises ValueError for shapes, targets, a negative weight that is not balanced, and a rate
+    that is not positive. Source: Kivinen & Warmuth 1997; Grove, Littlestone & Schuurmans 2001,
+    section 5. The relative entropy of `u / |u|_1` to the weights falls by at least `eta gamma -
+    eta^2 X_inf^2 / 2` with every mistake, by Hoeffding's lemma, and starts at no more than `ln d`.
+    """
+    points = _as_vectors(X)
+    weights = _as_weights_of(u, points, balanced)
+    signs = _signs(y, len(points), weights.dtype)
+    gamma = jnp.min(signs * matmul(points, weights)) / positive_or_one(jnp.sum(abs(weights)))
+    square = jnp.max(abs(points)) ** 2
+    # Of no use, but finite, where u does not separate the classes.
+    best = jnp.where(gamma > 0, gamma, 1) / square
+    eta = best if rate is None else as_scalar(rate, weights.dtype, "rate", POSITIVE)
+    progress = eta * gamma - eta**2 * square / 2
+    entropy = math.log(len(weights) * (2 if balanced else 1))
+    return jnp.where(progress > 0, entropy / positive_or_one(progress), jnp.inf)
+
+
+def _as_vectors(X: ArrayLike) -> Float[Array, "n d"]:
+    """Points that are vectors."""
+    points = as_stack(X, "X")
+    if not eqx.is_array(points) or points.ndim != 2:
+        raise ValueError("X must be vectors (n, d), one weight for each feature")
+    return points
+
+
+def _as_weights_of(u: ArrayLike, X: Float[Array, "n d"], balanced: bool) -> Float[Array, " d"]:
+    """Weights of the features of X, in its dtype, nonnegative unless balanced."""
+    d = X.shape[1]
+    weights = as_targets(u, d, X.dtype, "u")
+    if weights.ndim != 1:
+        raise ValueError(f"u must have shape ({d},), but has shape {weights.shape}")
+    if balanced:
+        return weights
+    if is_concrete(weights) and np.any(np.asarray(weights) < 0):
+        raise ValueError(
+            f"u must not be negative, but holds {np.min(weights):g}: balanced=True has weights of "
+            "both signs"
+        )
+    return NONNEGATIVE.guarded(weights)
+
+
+def disjunction_bound(
+    relevant: int, n: int, *, promotion: float = 2.0, threshold: float | None = None
+) -> float:
+    """`p (1 + a) + n a / (theta (a - 1))`, `p = k (1 + log_a(theta))`: the mistakes of `Winnow`.
+
+    For targets that are +1 where at least one of k relevant features is 1, of n features that are 0
+    or 1. With the promotion a = 2 and the threshold theta = n that is `2 + 3 k (1 + log2 n)`.
+
+    Arguments:
+        relevant: k, at most n.
+        n: the number of features.
+        promotion, threshold: those of the learner, a > 1 and theta >= 1; default, n.
+
+    Raises ValueError for others. Source: Littlestone 1988. A promotion multiplies a relevant weight
+    that was at most theta, so that there are at most p; it adds at most `(a - 1) theta` to the sum
+    of all weights, which starts at n, and a demotion takes at least `(1 - 1 / a) theta` from it.
+    """
+    k = check_count(relevant, "relevant")
+    theta = float(n if threshold is None else threshold)
+    _check_disjunction(k, check_count(n, "n"), promotion, theta)
+    promotions = k * (1 + math.log(theta) / math.log(promotion))
+    return promotions * (1 + promotion) + n * promotion / (theta * (promotion - 1))
+
+
+def _check_disjunction(k: int, n: int, promotion: float, theta: float) -> None:
+    """Raises ValueError for numbers of which nothing is known."""
+    if k > n:
+        raise ValueError(f"relevant must be at most n = {n}, but is {k}")
+    if not promotion > 1:
+        raise ValueError(f"promotion must be greater than 1, but is {promotion}")
+    if not theta >= 1:
+        raise ValueError(f"threshold must be at least 1, but is {theta:g}")
+
+
+class Costs(NamedTuple):
+    """What one prediction costs in either form, in any unit: `costs` counts operations.
+
+    Attributes:
+        kernel: t1, of one kernel evaluation `k(x, x_i)`.
+        features: t2, of the explicit features of x and their product with the weights; inf for a
+            kernel without explicit features.
+    """
+
+    kernel: float
+    features: float
+
+    def prefers_dual(self, vectors: int) -> bool:
+        """Whether `t1 m < t2`: whether a sum over m vectors costs less than all features."""
+        return self.kernel * vectors < self.features
+
+    @property
+    def break_even(self) -> float:
+        """The number of vectors `t2 / t1` below which the dual form costs less."""
+        return self.features / self.kernel
+
+
+def costs(
+    kernel: AbstractKernel, x: PyTree, features: Callable[[PyTree], Array] | None = None
+) -> Costs:
+    """The floating point operations of one prediction, as XLA counts them, of points such as x.
+
+    Arguments:
+        kernel: what the dual form evaluates.
+        x: a point.
+        features: a function of a point, `k(x, z) = features(x) . features(z)`, that the primal form
+            evaluates; default, the explicit features of the kernel, if it has any.
+
+    A transcendental function counts as one operation, and what is inside of a loop as if it ran
+    once, so that kernels of strings cost more than this says. Memory traffic does not count.
+    """
+    x = as_point(x)
+    kernel = cast(kernel, dtype_of(x))
+    phi = explicit_features(kernel) if features is None else FeatureMap(features).features
+    of_kernel = _operations(kernel, x, x)
+    if phi is None:
+        return Costs(of_kernel, math.inf)
+
+    def of_weights(point: PyTree, w: Array) -> Array:
+        return dot(phi(point), w)
+
+    return Costs(of_kernel, _operations(of_weights, x, eqx.filter_eval_shape(phi, x)))
+
+
+def _operations(function: Any, *arguments: Any) -> float:
+    """The operations of a function, at least one."""
+    counted = jax.jit(lambda *parts: function(*parts)).lower(*arguments).cost_analysis() or {}
+    return max(1.0, counted.get("flops", 0.0) + counted.get("transcendentals", 0.0))

@@ -1,0 +1,214 @@
+"""Budgets: where a new point goes, and what becomes of the function when there is no room."""
+
+import abc
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from kernax.core.kernel import AbstractKernel
+from kernax.core.numerics import positive_or_one, stopped
+from kernax.core.parameters import check_intervals, integer, nonnegative
+from kernax.online.basis import OrthonormalBasis, empty_basis
+from kernax.online.parts import as_part
+from kernax.online.support import Newcomer, Support
+
+
+class Placement(eqx.Module):
+    """What a budget makes of a newcomer.
+
+    Attributes:
+        place: where it goes, instead of what is there; `capacity` for nowhere.
+        change: added to the coefficients of the points of the support.
+        memory: of the budget, from now on.
+        lost: whether something was left out that the budget promises to keep.
+    """
+
+    place: Int[Array, ""]
+    change: Float[Array, " m"]
+    memory: Any
+    lost: Bool[Array, ""]
+
+
+class AbstractBudget(eqx.Module):
+    """How many points a function may stand on, and what happens when there are more.
+
+    Attributes:
+        capacity: the number of points.
+        keeps_points: whether a point once kept is kept for ever, so that averages are exact.
+    """
+
+    capacity: eqx.AbstractVar[int]
+    keeps_points: ClassVar[bool]
+
+    def __check_init__(self):
+        check_intervals(self)
+
+    @abc.abstractmethod
+    def memory(self, support: Support) -> Any:
+        """What the budget remembers besides the support, which is empty here; None for nothing."""
+
+    @abc.abstractmethod
+    def place(
+        self,
+        memory: Any,
+        kernel: AbstractKernel,
+        support: Support,
+        new: Newcomer,
+        coefficient: Float[Array, ""],
+    ) -> Placement:
+        """Where a newcomer goes, to whose `k(x, .)` that coefficient is to be given, not zero.
+
+        As long as there are free places, the next one is `support.size`.
+        """
+
+
+def as_budget(budget: Any) -> Any:
+    """A budget as it is. Raises ValueError for anything else."""
+    known = "one of kernax.online's budgets, such as RemoveOldest(100)"
+    return as_part(budget, AbstractBudget, "budget", known)
+
+
+def hint_of_budget(budget: AbstractBudget) -> str:
+    """What to do where a budget has left a point out."""
+    return (
+        f"capacity is {budget.capacity}: raise it, or take a budget that removes or projects "
+        "points (RemoveOldest, RemoveSmallest, Merge, Project)."
+    )
+
+
+class NoBudget(AbstractBudget):
+    """Every point is kept; more than `capacity` end `run` with `RESULTS.over_capacity`."""
+
+    capacity: int = integer("capacity")
+    keeps_points: ClassVar[bool] = True
+
+    def memory(self, support):
+        return None
+
+    def place(self, memory, kernel, support, new, coefficient):
+        nothing = jnp.zeros_like(support.coefficients)
+        return Placement(support.size, nothing, memory, support.size >= self.capacity)
+
+
+class RemoveOldest(AbstractBudget):
+    """The point that came first makes room.
+
+    See Kivinen, Smola & Williamson 2004; with a perceptron, Dekel, Shalev-Shwartz & Singer 2008.
+    """
+
+    capacity: int = integer("capacity")
+    keeps_points: ClassVar[bool] = False
+
+    def memory(self, support):
+        return None
+
+    def place(self, memory, kernel, support, new, coefficient):
+        return _in_place_of(_place(jnp.argmin(support.ages)), support)
+
+
+class RemoveSmallest(AbstractBudget):
+    """The point that f changes least without, that of the smallest `|coefficient| sqrt(k(x, x))`,
+    makes room; of several, the oldest (Wang, Crammer & Vucetic 2012, section 4.1).
+
+    The newcomer stays, however small.
+    """
+
+    capacity: int = integer("capacity")
+    keeps_points: ClassVar[bool] = False
+
+    def memory(self, support):
+        return None
+
+    def place(self, memory, kernel, support, new, coefficient):
+        return _in_place_of(_smallest(support), support)
+
+
+class Merge(AbstractBudget):
+    """The smallest point makes room, as in `RemoveSmallest`, and its part of f goes to another.
+
+    `c k(x, .)` is replaced by its projection on the point z that is nearest in direction, the one
+    of largest `k(x, z)^2 / k(z, z)`: `c k(x, z) / k(z, z)` is added to the coefficient of z. Wang,
+    Crammer & Vucetic (2012, section 4.3) merge both into a third point on the line between them,
+    which only vectors have; a point of the pair will do for strings and trees as well.
+    """
+
+    capacity: int = integer("capacity")
+    keeps_points: ClassVar[bool] = False
+
+    def memory(self, support):
+        return None
+
+    def place(self, memory, kernel, support, new, coefficient):
+        place = _smallest(support)
+        removed = _point(support.points, place)
+        row = support.row(kernel, removed)
+        others = (support.places != place) & (support.squares > 0)
+        nearest = _nearest(row, support.squares, others)
+        share = row[nearest] / positive_or_one(support.squares[nearest])
+        is_receiver = (support.places == nearest) & others & (support.size >= self.capacity)
+        change = jnp.where(is_receiver, share * support.coefficients[place], 0)
+        return _in_place_of(place, support, change)
+
+
+class Project(AbstractBudget):
+    """A newcomer that is nearly a combination of the others is replaced by that combination.
+
+    It is kept if its distance from the span of the kept ones is `|k(x, .) - p|^2 > tolerance
+    k(x, x)`, p its projection, and there is room; otherwise `coefficient p` is added to f, by the
+    coefficients of the kept points (approximate linear dependence: Engel, Mannor & Meir 2004; with
+    a perceptron, the projectron of Orabona, Keshet & Caputo 2009). So when all places are taken the
+    points are fixed, and only their coefficients still move. O(capacity^2) operations and memory.
+    """
+
+    capacity: int = integer("capacity")
+    tolerance: Float[Array, ""] = nonnegative(default=1e-3)
+    keeps_points: ClassVar[bool] = True
+
+    def memory(self, support):
+        return empty_basis(support)
+
+    def place(self, memory: OrthonormalBasis, kernel, support, new, coefficient):
+        at = memory.coordinates(new.row, new.square, support.size)
+        is_kept = at.is_independent(self.tolerance) & (support.size < self.capacity)
+        place = jnp.where(is_kept, support.size, self.capacity)
+        onto = coefficient * memory.coefficients(at.inside)
+        change = jnp.where(is_kept, 0, onto)
+        return Placement(place, change, memory.with_point(place, at), jnp.asarray(False))
+
+
+def _in_place_of(
+    removed: Int[Array, ""], support: Support, change: Float[Array, " m"] | None = None
+) -> Placement:
+    """In the next free place, or instead of a point where there is none."""
+    is_full = support.size >= support.capacity
+    place = jnp.where(is_full, removed, support.size)
+    change = jnp.zeros_like(support.coefficients) if change is None else change
+    return Placement(place, change, None, jnp.asarray(False))
+
+
+def _nearest(
+    row: Float[Array, " m"], squares: Float[Array, " m"], among: Bool[Array, " m"]
+) -> Int[Array, ""]:
+    """The place of the point z of largest `k(x, z)^2 / k(z, z)` among some, given k(x, .)."""
+    explained = jnp.where(among, row**2 / positive_or_one(squares), -1)
+    return _place(jnp.argmax(stopped(explained)))
+
+
+def _place(index: Int[Array, ""]) -> Int[Array, ""]:
+    """An index as the places of a support are counted."""
+    return index.astype(jnp.int32)
+
+
+def _smallest(support: Support) -> Int[Array, ""]:
+    """The place of the smallest `c^2 k(x, x)`; of several, of the oldest."""
+    sizes = stopped(support.coefficients**2 * support.squares)
+    latest = jnp.iinfo(support.ages.dtype).max
+    return _place(jnp.argmin(jnp.where(sizes == jnp.min(sizes), support.ages, latest)))
+
+
+def _point(points: PyTree, place: Int[Array, ""]) -> PyTree:
+    """The point of a stack in that place."""
+    return jax.tree.map(lambda leaf: leaf[place], points)

@@ -1,0 +1,79 @@
+"""What a learner of a stream is: a start, and what one more point changes."""
+
+import abc
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+
+class AbstractOnlineState(eqx.Module):
+    """All that a learner keeps between two points: arrays, whose shapes never change.
+
+    A kernel in it is that of the learner, for `function`: no point changes it, and who goes on with
+    another learner goes on in the kernel of that one.
+
+    Attributes:
+        updates: how often the function was changed by a point.
+    """
+
+    updates: eqx.AbstractVar[Int[Array, ""]]
+
+    @property
+    @abc.abstractmethod
+    def function(self) -> Callable:
+        """The function learned so far, of one point; `function.values(X)` for a stack."""
+
+    @property
+    @abc.abstractmethod
+    def result(self) -> Any:
+        """A word of `RESULTS`: whether the state is what the learner promises.
+
+        Whether it is finite need not be looked at: `run` does.
+        """
+
+
+class AbstractOnlineLearner(eqx.Module):
+    """Sees one point after another: predicts, is told the target, and learns from it.
+
+    Attributes:
+        loss: one of `kernax.losses`: what a prediction costs. `loss.targets` says what targets are.
+    """
+
+    loss: eqx.AbstractVar[Any]
+
+    @abc.abstractmethod
+    def init(self, point: PyTree) -> AbstractOnlineState:
+        """The state before the first point, for points of the shapes and dtypes of this one."""
+
+    @abc.abstractmethod
+    def update(
+        self, state: Any, x: PyTree, y: Float[Array, ""]
+    ) -> tuple[AbstractOnlineState, Float[Array, ""]]:
+        """The state after one more point, and the prediction `f(x)` before y was seen."""
+
+    def is_mistake(self, prediction: Float[Array, ""], y: Float[Array, ""]) -> Bool[Array, ""]:
+        """Whether the sign of the prediction is wrong, or it is zero: `y f(x) <= 0`.
+
+        Where targets are numbers or counts: whether the loss is positive, as it is for all but
+        exact predictions unless the loss is flat there.
+        """
+        if self.loss.targets == "signs":
+            return y * prediction <= 0
+        return self.loss(y, prediction) > 0
+
+
+@functools.singledispatch
+def check_stream(learner: AbstractOnlineLearner, X: PyTree) -> None:
+    """Raises ValueError for a stack of points that a learner is not for; by default for none.
+
+    For a learner of one's own: `check_stream.register(MyLearner)(function)`.
+    """
+
+
+@functools.singledispatch
+def hint_of_capacity(learner: AbstractOnlineLearner) -> str:
+    """What to do where more points were needed than a learner has room for."""
+    return "a larger capacity is needed."

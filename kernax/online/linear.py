@@ -1,0 +1,74 @@
+"""Functions that are linear in explicit features: what learners in the primal return."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.boundary import as_point, as_stack, cast
+from kernax.core.features import FeatureMap, explicit_features
+from kernax.core.functions import as_module
+from kernax.core.kernel import AbstractKernel
+from kernax.core.numerics import matmul, safe_sqrt
+from kernax.core.parameters import data
+from kernax.core.sharding import compiled
+
+
+class FeaturesOf(eqx.Module):
+    """The explicit features of a kernel: phi with `k(x, z) = phi(x) . phi(z)`, (D,)."""
+
+    kernel: AbstractKernel
+
+    def __check_init__(self):
+        if explicit_features(self.kernel) is None:
+            name = type(self.kernel).__name__
+            raise ValueError(
+                f"{name} has no explicit features that are known: a DualLearner takes any kernel; "
+                "FeatureMap(jnp.asarray) is the linear kernel of vectors by its features, and "
+                "random_fourier_features(kernel, ...) approximates stationary kernels"
+            )
+
+    def __call__(self, x: PyTree) -> Float[Array, " D"]:
+        phi = explicit_features(self.kernel)
+        assert phi is not None
+        return phi(x)
+
+
+class LinearFunction(eqx.Module):
+    """`f(x) = weights . features(x) + bias`, a function of one point.
+
+    For a stack of points, `jax.vmap(f)(X)` or `f.values(X)`, as of a `KernelExpansion`.
+
+    Attributes:
+        features: a function of a point, (D,).
+        weights: (D,).
+        bias: ().
+    """
+
+    features: Callable = eqx.field(converter=as_module)
+    weights: Float[Array, " D"] = data()
+    bias: Float[Array, ""] = data()
+
+    def __call__(self, x: PyTree) -> Float[Array, ""]:
+        """The value at one point."""
+        return self._at(cast(as_point(x), self.weights.dtype))
+
+    @compiled
+    def _at(self, x: PyTree) -> Float[Array, ""]:
+        """The value at a point that has been checked."""
+        return matmul(self.weights, self.features(x)) + self.bias
+
+    def values(self, X: PyTree) -> Float[Array, " m"]:
+        """The values at a stack of m points."""
+        return jax.vmap(self)(as_stack(X, "X"))
+
+    @property
+    def kernel(self) -> FeatureMap:
+        """The kernel `features(x) . features(z)` in whose space this function lies."""
+        return FeatureMap(self.features)
+
+    @property
+    def norm(self) -> Float[Array, ""]:
+        """`|weights|`, without the bias: the norm in the space of the kernel."""
+        return safe_sqrt(matmul(self.weights, self.weights))

@@ -1,0 +1,114 @@
+"""A rule in the explicit features of a kernel: the function is a vector of weights."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from kernax.core.boundary import cast, dtype_of
+from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.core.numerics import matmul
+from kernax.core.parameters import data
+from kernax.core.solution import RESULTS
+from kernax.online.averages import as_averaging, moved_average
+from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
+from kernax.online.linear import FeaturesOf, LinearFunction
+from kernax.online.rules import AbstractRule, as_rule
+
+
+class PrimalState(AbstractOnlineState):
+    """What a `PrimalLearner` keeps.
+
+    Attributes:
+        features: those of the learner's kernel, in the dtype of the points.
+        weights: of the features, after the last step.
+        average: their mean over all steps, None where it is not asked for.
+        steps: points seen.
+        updates: points that moved the weights.
+    """
+
+    features: FeaturesOf
+    weights: Float[Array, " D"] = data()
+    average: Float[Array, " D"] | None = data()
+    steps: Int[Array, ""] = data()
+    updates: Int[Array, ""] = data()
+
+    @property
+    def function(self):
+        weights = self.weights if self.average is None else self.average
+        return LinearFunction(self.features, weights, jnp.zeros_like(weights[0]))
+
+    @property
+    def result(self):
+        return RESULTS.successful
+
+    def moved(
+        self,
+        features: FeaturesOf,
+        weights: Float[Array, " D"],
+        is_moved: Bool[Array, ""],
+        averaging: Float[Array, ""] | None,
+    ) -> "PrimalState":
+        """The state after one more point, with the features and the averaging of the learner."""
+        steps = self.steps + 1
+        return PrimalState(
+            features=features,
+            weights=weights,
+            average=moved_average(self.average, weights, steps, averaging),
+            steps=steps,
+            updates=self.updates + is_moved.astype(jnp.int32),
+        )
+
+
+def features_for(kernel: AbstractKernel, point: PyTree) -> FeaturesOf:
+    """The features of a kernel, in the dtype of a point."""
+    return FeaturesOf(cast(kernel, dtype_of(point)))
+
+
+def weights_of_zero(kernel: AbstractKernel, point: PyTree, is_averaged: bool) -> PrimalState:
+    """The state of the function zero, in the features of a kernel, for points like this one."""
+    features = features_for(kernel, point)
+    weights = jnp.zeros(eqx.filter_eval_shape(features, point).shape, dtype_of(point))
+    return PrimalState(
+        features=features,
+        weights=weights,
+        average=weights if is_averaged else None,
+        steps=jnp.zeros((), jnp.int32),
+        updates=jnp.zeros((), jnp.int32),
+    )
+
+
+class PrimalLearner(AbstractOnlineLearner):
+    """A rule in the explicit features of a kernel, `f = w . phi(x)` with `k(x, z) = phi(x).phi(z)`.
+
+    Its predictions are those of a `DualLearner` without a budget, step by step, at the price of the
+    features rather than of the points: O(D) operations a step.
+
+    Attributes:
+        rule: such as `Perceptron()`.
+        kernel: one whose features are known, such as a `FeatureMap`, or those of
+            `random_fourier_features`.
+        averaging: None for the last function, or a number >= 0, as in a `DualLearner`.
+    """
+
+    rule: AbstractRule = eqx.field(converter=as_rule)
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+    averaging: Float[Array, ""] | None = eqx.field(converter=as_averaging, default=None)
+
+    def __check_init__(self):
+        FeaturesOf(self.kernel)  # raises where there are none
+
+    @property
+    def loss(self):
+        return self.rule.loss
+
+    def init(self, point):
+        return weights_of_zero(self.kernel, point, self.averaging is not None)
+
+    def update(self, state, x, y):
+        features = features_for(self.kernel, x)
+        phi = features(x)
+        f = matmul(state.weights, phi)
+        step = (state.steps + 1).astype(f.dtype)
+        move = self.rule.move(step, f, y, matmul(phi, phi))
+        weights = move.shrink * state.weights + move.coefficient * phi
+        return state.moved(features, weights, move.coefficient != 0, self.averaging), f

@@ -1,0 +1,164 @@
+"""Recursive least squares in the span of the points that are not nearly combinations of others."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.expansion import KernelExpansion
+from kernax.core.factors import direct_accuracy
+from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.core.losses import Squared
+from kernax.core.numerics import matmul, positive_or_one
+from kernax.core.parameters import check_intervals, data, integer, nonnegative, positive
+from kernax.core.solution import RESULTS, first_that_holds
+from kernax.online.basis import OrthonormalBasis, empty_basis, full_row
+from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState, hint_of_capacity
+from kernax.online.support import Support, empty_support, kernel_for
+
+
+class RecursiveFit(eqx.Module):
+    """The least squares of points with coordinates phi_t and targets y_t, one after another.
+
+    Attributes:
+        weights: w, the minimiser of `1/2 sum_t (y_t - w . phi_t)^2 + ridge/2 |w|^2`, by recursion.
+        covariance: the inverse of A, by recursion.
+        squares: `A = ridge I + sum_t phi_t phi_t^T`.
+        products: `b = sum_t y_t phi_t`.
+    """
+
+    weights: Float[Array, " m"] = data()
+    covariance: Float[Array, "m m"] = data()
+    squares: Float[Array, "m m"] = data()
+    products: Float[Array, " m"] = data()
+
+    def with_point(self, phi: Float[Array, " m"], y: Float[Array, ""]) -> "RecursiveFit":
+        """The fit with one more point: Sherman and Morrison's formula for the inverse."""
+        along = matmul(self.covariance, phi)
+        gain = along / (1 + matmul(phi, along))
+        return RecursiveFit(
+            weights=self.weights + gain * (y - matmul(self.weights, phi)),
+            covariance=self.covariance - gain[:, None] * along[None, :],
+            squares=self.squares + phi[:, None] * phi[None, :],
+            products=self.products + y * phi,
+        )
+
+    @property
+    def residual(self) -> Float[Array, ""]:
+        """`|A w - b| / |b|`, of the weights as they were rounded."""
+        left = matmul(self.squares, self.weights) - self.products
+        return jnp.linalg.norm(left) / positive_or_one(jnp.linalg.norm(self.products))
+
+
+def _no_fit(ridge: Float[Array, ""], size: int) -> RecursiveFit:
+    """That of no points."""
+    nothing = jnp.zeros(size, ridge.dtype)
+    identity = jnp.eye(size, dtype=ridge.dtype)
+    return RecursiveFit(nothing, identity / ridge, identity * ridge, nothing)
+
+
+class RecursiveState(AbstractOnlineState):
+    """What `KernelRecursiveLeastSquares` keeps.
+
+    Attributes:
+        kernel: the learner's, in the dtype of the points, for `function`.
+        support: the kept points; its coefficients are not used.
+        basis: the orthonormal basis of their span.
+        fit: the least squares in that basis; `fit.residual` says how well rounding left them.
+        updates: points seen, all of which move the function.
+        lost: whether there was no room for a point that is no combination of the kept ones.
+    """
+
+    kernel: AbstractKernel
+    support: Support
+    basis: OrthonormalBasis
+    fit: RecursiveFit
+    updates: Int[Array, ""] = data()
+    lost: Bool[Array, ""] = data()
+
+    @property
+    def function(self):
+        coefficients = self.basis.coefficients(self.fit.weights)
+        bias = jnp.zeros_like(coefficients[0])
+        return KernelExpansion(self.kernel, self.support.points, coefficients, bias)
+
+    @property
+    def result(self):
+        is_inaccurate = self.fit.residual > direct_accuracy(self.fit.weights.dtype)
+        endings = (
+            (self.lost, RESULTS.over_capacity),
+            (is_inaccurate, RESULTS.inaccurate),
+        )
+        return first_that_holds(endings, RESULTS.successful)
+
+
+class KernelRecursiveLeastSquares(AbstractOnlineLearner):
+    """After t points, the minimiser of `1/2 sum_t (y_t - f(x_t))^2 + ridge/2 |f|^2`.
+
+    f lies in the span of the kept points, which are those that were further from the span of the
+    points before them than `tolerance`: `|k(x, .) - p|^2 > tolerance k(x, x)`, p the projection
+    (Engel, Mannor & Meir 2004). Other points enter the squares by their projections. With tolerance
+    zero and room for all points it is `kernel_ridge`, up to rounding, after each of them.
+
+    In the orthonormal basis of Gram and Schmidt this is recursive least squares for a vector of
+    weights: a further point adds a coordinate, in which all points before it are zero, and a prior
+    of its own. No matrix has to be bordered, and none is ill conditioned for small distances. What
+    the recursion loses by rounding, some eps `sum_t k(x_t, x_t) / ridge`, shows in the residual of
+    its equations, `state.fit.residual`, from which success is decided. O(capacity^2) operations for
+    each point, and as much memory.
+
+    Attributes:
+        kernel: any kernel, of any kind of points.
+        ridge: > 0, in units of k, as that of `kernel_ridge`.
+        capacity: how many points can be kept. Where more were needed, the others are projected, and
+            `run` ends with `RESULTS.over_capacity`.
+        tolerance: >= 0, relative to k(x, x).
+    """
+
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+    ridge: Float[Array, ""] = positive()
+    capacity: int = integer("capacity")
+    tolerance: Float[Array, ""] = nonnegative(default=1e-4)
+
+    def __check_init__(self):
+        check_intervals(self)
+
+    @property
+    def loss(self):
+        return Squared()
+
+    def init(self, point):
+        support = empty_support(point, self.capacity)
+        dtype = support.coefficients.dtype
+        return RecursiveState(
+            kernel=kernel_for(self.kernel, point),
+            support=support,
+            basis=empty_basis(support),
+            fit=_no_fit(self.ridge.astype(dtype), self.capacity),
+            updates=jnp.zeros((), jnp.int32),
+            lost=jnp.asarray(False),
+        )
+
+    def update(self, state, x, y):
+        support = state.support
+        updates = state.updates + 1
+        kernel = kernel_for(self.kernel, x)
+        new = support.seen_by(kernel, x, updates)
+        at = state.basis.coordinates(new.row, new.square, support.size)
+        f = matmul(state.fit.weights, at.inside)
+        has_room = support.size < self.capacity
+        is_needed = at.is_independent(self.tolerance)
+        place = jnp.where(is_needed & has_room, support.size, self.capacity)
+        after = RecursiveState(
+            kernel=kernel,
+            support=support.with_point(place, new, jnp.zeros_like(f)),
+            basis=state.basis.with_point(place, at),
+            fit=state.fit.with_point(full_row(place, at), y),
+            updates=updates,
+            lost=state.lost | (is_needed & ~has_room),
+        )
+        return after, f
+
+
+@hint_of_capacity.register
+def _(learner: KernelRecursiveLeastSquares) -> str:
+    return f"capacity is {learner.capacity}: raise it, or take a larger tolerance."

@@ -1,0 +1,240 @@
+"""Rules: how far a function moves towards one more point, `f <- shrink f + coefficient k(x, .)`.
+
+A rule sees the value f(x), the target y and k(x, x), and never the points: so the same rule learns
+in any space, by coefficients of points or by weights of features, and makes the same predictions.
+None learns a bias: add a constant to the kernel for that.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kernax.core.functions import as_module
+from kernax.core.losses import (
+    AbstractLoss,
+    EpsilonInsensitive,
+    Hinge,
+    Squared,
+    check_loss_of_number,
+)
+from kernax.core.numerics import eps_of, is_concrete, positive_or_one
+from kernax.core.parameters import check_intervals, nonnegative, positive
+from kernax.online.parts import as_part
+
+Number = Float[Array, ""]
+
+
+class Move(eqx.Module):
+    """`f <- shrink f + coefficient k(x, .)`."""
+
+    shrink: Number
+    coefficient: Number
+
+
+class AbstractRule(eqx.Module):
+    """How a function moves when a point is seen.
+
+    Attributes:
+        loss: one of `kernax.losses`: what predictions cost.
+    """
+
+    loss: eqx.AbstractVar[Any]
+
+    def __check_init__(self):
+        check_intervals(self)
+
+    @abc.abstractmethod
+    def move(self, step: Number, f: Number, y: Number, square: Number) -> Move:
+        """The move at a point.
+
+        Arguments:
+            step: the number of this point in the stream: 1, 2, ...
+            f: the value of the function there.
+            y: its target.
+            square: `k(x, x)`.
+        """
+
+
+def as_rule(rule: Any) -> Any:
+    """A rule as it is. Raises ValueError for anything else."""
+    known = "one of kernax.online's rules, such as Perceptron()"
+    return as_part(rule, AbstractRule, "rule", known)
+
+
+class Perceptron(AbstractRule):
+    """Adds `rate y k(x, .)` for a mistake, `y f(x) <= 0` (Rosenblatt 1958).
+
+    If a function f* has `y_i f*(x_i) >= 1` at every point, there are at most
+    `max_i k(x_i, x_i) |f*|^2` mistakes, whatever the rate and the order (Novikoff 1962). Its loss
+    is the hinge.
+    """
+
+    rate: Number = positive(default=1.0)
+
+    @property
+    def loss(self):
+        return Hinge()
+
+    def move(self, step, f, y, square):
+        return Move(jnp.ones_like(f), jnp.where(y * f <= 0, self.rate * y, 0))
+
+
+class MarginPerceptron(AbstractRule):
+    """Adds `rate y k(x, .)` where the margin is not exceeded, `y f(x) <= margin`.
+
+    See Duda & Hart 1973, section 5.5. Its loss is the hinge.
+    """
+
+    margin: Number = nonnegative(default=1.0)
+    rate: Number = positive(default=1.0)
+
+    @property
+    def loss(self):
+        return Hinge()
+
+    def move(self, step, f, y, square):
+        return Move(jnp.ones_like(f), jnp.where(y * f <= self.margin, self.rate * y, 0))
+
+
+def _check_has_unit_slopes(loss: AbstractLoss) -> None:
+    """Raises ValueError for a loss whose slopes are not -1, 0 and 1."""
+    if not isinstance(loss, Hinge | EpsilonInsensitive):
+        raise ValueError(
+            "a passive-aggressive rule takes Hinge() or EpsilonInsensitive(...), but loss is "
+            f"{type(loss).__name__}: StochasticGradient takes any loss"
+        )
+
+
+class PassiveAggressiveI(AbstractRule):
+    """Adds `-L' min(C, L / k(x, x)) k(x, .)`, with the loss L of the prediction and its slope L'.
+
+    This is the nearest function whose loss at the point is zero, but for steps longer than C
+    (Crammer et al. 2006, PA-I: figures 1 and 3). The loss is the hinge, for y = -1 and +1, or
+    `EpsilonInsensitive`, for numbers; a very large C is the plain algorithm.
+    """
+
+    C: Number = positive(default=1.0)
+    loss: AbstractLoss = Hinge()
+
+    def __check_init__(self):
+        _check_has_unit_slopes(self.loss)
+
+    def move(self, step, f, y, square):
+        # Of a point without features, k(x, x) = 0, no step changes the loss.
+        step_to_zero = jnp.where(square > 0, self.loss(y, f) / positive_or_one(square), 0)
+        length = jnp.minimum(self.C, step_to_zero)
+        return Move(jnp.ones_like(f), -self.loss.derivative(y, f) * length)
+
+
+class PassiveAggressiveII(AbstractRule):
+    """Adds `-L' L / (k(x, x) + 1 / (2 C)) k(x, .)`, with the loss L and its slope L'.
+
+    The minimiser of `1/2 |g - f|^2 + C L(y, g(x))^2` (Crammer et al. 2006, PA-II). The loss is the
+    hinge, for y = -1 and +1, or `EpsilonInsensitive`, for numbers.
+    """
+
+    C: Number = positive(default=1.0)
+    loss: AbstractLoss = Hinge()
+
+    def __check_init__(self):
+        _check_has_unit_slopes(self.loss)
+
+    def move(self, step, f, y, square):
+        length = self.loss(y, f) / (square + 1 / (2 * self.C))
+        return Move(jnp.ones_like(f), -self.loss.derivative(y, f) * length)
+
+
+class LeastMeanSquares(AbstractRule):
+    """Adds `rate (y - f(x)) k(x, .)`: the kernel LMS, in features Adaline.
+
+    See Widrow & Hoff 1960; Liu, Pokharel & Principe 2008. It converges in the mean for a rate
+    below `2 / max k(x, x)`. Its loss is `1/2 (y - f)^2`.
+    """
+
+    rate: Number = positive(default=0.1)
+
+    @property
+    def loss(self):
+        return Squared()
+
+    def move(self, step, f, y, square):
+        return Move(jnp.ones_like(f), self.rate * (y - f))
+
+
+class ConstantRate(eqx.Module):
+    """`rate` at every step."""
+
+    rate: Number = positive()
+
+    def __check_init__(self):
+        check_intervals(self)
+
+    def __call__(self, step: Number) -> Number:
+        return self.rate
+
+
+class DecayingRate(eqx.Module):
+    """`first / step^power` at step 1, 2, ...
+
+    `DecayingRate(1 / ridge, 1.0)` is that of Pegasos (Shalev-Shwartz, Singer & Srebro 2007).
+    """
+
+    first: Number = positive()
+    power: Number = nonnegative(default=0.5)
+
+    def __check_init__(self):
+        check_intervals(self)
+
+    def __call__(self, step: Number) -> Number:
+        return self.first / step**self.power
+
+
+def _as_rate(rate: Any) -> Any:
+    """A function of the step; a number becomes a `ConstantRate`."""
+    return as_module(rate) if callable(rate) else ConstantRate(rate)
+
+
+class StochasticGradient(AbstractRule):
+    """`f <- (1 - rate ridge) f - rate L'(y, f(x)) k(x, .)`: a gradient step for each point.
+
+    The step descends `L(y, f(x)) + ridge/2 |f|^2` in the kernel's space. With the hinge this is
+    NORMA (Kivinen, Smola & Williamson 2004) without a bias and a fixed margin; with the rate
+    `DecayingRate(1 / ridge, 1.0)` as well, Pegasos without its projection. Summed over n points,
+    it is the risk of `regularised_risk` with n times this ridge.
+
+    Attributes:
+        loss: any of `kernax.losses`, smooth or piecewise linear, one of whose slopes is taken at a
+            kink.
+        ridge: >= 0.
+        rate: a number, or a function of the step 1, 2, ..., such as a `DecayingRate`. A plain
+            function is static: reuse the object, or `run` compiles again. `rate ridge` must not
+            exceed 1, where the step would leave beyond zero: a number is refused, and a function
+            that does so makes the prediction NaN.
+    """
+
+    loss: AbstractLoss
+    ridge: Number = nonnegative(default=0.0)
+    rate: Callable = eqx.field(converter=_as_rate, default=0.1)
+
+    def __check_init__(self):
+        check_loss_of_number(self.loss)
+        if isinstance(self.rate, ConstantRate) and is_concrete(self.rate, self.ridge):
+            product = self.rate.rate * self.ridge
+            # The product with a reciprocal may be rounded to either side of one.
+            if jnp.any(product > 1 + 8 * eps_of(product)):
+                raise ValueError(
+                    f"rate ridge must not exceed 1, but is {float(jnp.max(product)):g}: f would "
+                    "change its sign at each step"
+                )
+
+    def move(self, step, f, y, square):
+        rate = jnp.asarray(self.rate(step), f.dtype)
+        shrink = 1 - rate * self.ridge
+        # 1 - (1 / ridge) ridge may be rounded to either side of zero.
+        may_be_zero = shrink > -8 * eps_of(f.dtype)
+        shrink = jnp.where(may_be_zero, jnp.maximum(shrink, 0), jnp.nan)
+        return Move(shrink, -rate * self.loss.derivative(y, f))

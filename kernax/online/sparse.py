@@ -1,0 +1,74 @@
+"""Stochastic gradients in explicit features, with a penalty that makes weights exactly zero."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.core.numerics import matmul
+from kernax.core.parameters import check_intervals, nonnegative
+from kernax.online.averages import as_averaging
+from kernax.online.learner import AbstractOnlineLearner
+from kernax.online.linear import FeaturesOf
+from kernax.online.parts import as_part
+from kernax.online.penalties import soft_threshold
+from kernax.online.primal import features_for, weights_of_zero
+from kernax.online.rules import StochasticGradient
+
+Number = Float[Array, ""]
+
+
+def _as_gradient(rule: Any) -> Any:
+    """The rule as it is. Raises ValueError for any but a `StochasticGradient`."""
+    return as_part(rule, StochasticGradient, "rule", "a StochasticGradient(loss, ridge, rate)")
+
+
+class SparseGradient(AbstractOnlineLearner):
+    """`w <- soft((1 - rate ridge) w - rate L'(y, f) phi(x), rate l1)`, `f = w . phi(x)`.
+
+    A gradient step of a `StochasticGradient`, and then the soft threshold, `sign(a) max(|a| - rate
+    l1, 0)`: it descends `L(y, f) + ridge/2 |w|^2 + l1 |w|_1`, and makes weights exactly zero. With
+    l1 = 0 it is the `PrimalLearner` of the same rule. |w|_1 depends on the features that are chosen
+    for a kernel, so that no `DualLearner` makes the same predictions.
+
+    Attributes:
+        rule: a `StochasticGradient`, with its loss, ridge and rate.
+        kernel: one whose features are known, such as a `FeatureMap`.
+        l1: >= 0.
+        averaging: None for the last function, or a number >= 0, as in a `DualLearner`. A mean is
+            zero only where all of its terms are.
+
+    Source: Duchi & Singer 2009 (FOBOS), section 3.
+    """
+
+    rule: StochasticGradient = eqx.field(converter=_as_gradient)
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+    l1: Number = nonnegative(default=0.0)
+    averaging: Number | None = eqx.field(converter=as_averaging, default=None)
+
+    def __check_init__(self):
+        check_intervals(self)
+        FeaturesOf(self.kernel)  # raises where there are none
+
+    @property
+    def loss(self):
+        return self.rule.loss
+
+    def init(self, point):
+        return weights_of_zero(self.kernel, point, self.averaging is not None)
+
+    def update(self, state, x, y):
+        features = features_for(self.kernel, x)
+        phi = features(x)
+        f = matmul(state.weights, phi)
+        step = (state.steps + 1).astype(f.dtype)
+        move = self.rule.move(step, f, y, matmul(phi, phi))
+        descended = move.shrink * state.weights + move.coefficient * phi
+        weights = soft_threshold(descended, self._length(step))
+        return state.moved(features, weights, move.coefficient != 0, self.averaging), f
+
+    def _length(self, step: Number) -> Number:
+        """`rate l1` at a step."""
+        return jnp.asarray(self.rule.rate(step), step.dtype) * self.l1

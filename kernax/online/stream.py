@@ -1,0 +1,289 @@
+"""A learner over a stream of points, in one compiled loop."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+
+from kernax.core.boundary import as_stack, cast, count, dtype_of
+from kernax.core.kernel import AbstractKernel
+from kernax.core.labels import as_targets_of
+from kernax.core.numerics import chosen, is_concrete, positive_or_one
+from kernax.core.preparation import guarded, prepare_stacks
+from kernax.core.sharding import compiled, scan
+from kernax.core.solution import RESULTS, Solution, finish, first_that_holds
+from kernax.core.weights import UnitWeights
+from kernax.online.learner import (
+    AbstractOnlineLearner,
+    AbstractOnlineState,
+    check_stream,
+    hint_of_capacity,
+)
+from kernax.online.parts import described
+from kernax.online.rules import AbstractRule
+
+
+class Progress(eqx.Module):
+    """What a learner did on n points.
+
+    Attributes:
+        state: the learner's, after the last point; `run(..., state=state)` goes on from there.
+        predictions: f(x_i), (n,), each before y_i was seen.
+        losses: of these predictions, (n,); zero at points that were skipped.
+        mistakes: which of them were wrong, (n,): those of the other sign, or zero, where targets
+            are signs. Where they are numbers or counts, those whose loss is not zero: all but exact
+            ones, unless the loss is flat around them, as `EpsilonInsensitive`; look at `losses`
+            there. False at points that were skipped. All others are True where the result is
+            `nonfinite`, and nothing is known of any.
+    """
+
+    state: Any
+    predictions: Float[Array, " n"]
+    losses: Float[Array, " n"]
+    mistakes: Bool[Array, " n"]
+
+    @property
+    def function(self) -> Any:
+        """The function learned, of one point: a `KernelExpansion`, or that of a primal learner."""
+        return self.state.function
+
+
+def run(
+    learner: AbstractOnlineLearner,
+    X: PyTree,
+    y: ArrayLike,
+    *,
+    state: AbstractOnlineState | None = None,
+    present: ArrayLike | None = None,
+    throw: bool = True,
+) -> Solution[Progress]:
+    """Shows a learner the points in their order: `state, f(x_i) = update(state, x_i, y_i)`.
+
+    One loop of one compiled program, whatever the number of points: beside the points and what is
+    recorded of each, memory is that of the state. Forward derivatives in the learner's parameters
+    (`jax.jvp`) keep that; reverse ones (`jax.grad`) hold the state of every step. They are those
+    of the recursion, so that at a point where a decision turns there is none.
+
+    Arguments:
+        learner: one of `kernax.online`, or any other `AbstractOnlineLearner`.
+        X: a stack of n points. What differs between streams is batched by `jax.vmap`.
+        y: (n,): -1 and +1, or numbers, as `learner.loss.targets` says. One class alone will do.
+        state: that of an earlier run, to go on from; None starts anew. A learner with other
+            parameters goes on with its own: with the same points and coefficients, or weights, in
+            its own kernel. What was computed by then stays: squares `k(x, x)` of kept points, and
+            bases and fits of `Project` and `KernelRecursiveLeastSquares`; so does what only a
+            start takes, `ridge` of the latter, and `promotion` and `threshold` of Winnow.
+        present: (n,) booleans. A point that is False, or zero, is predicted but skipped: as a point
+            of weight zero it changes nothing, and counts as neither loss nor mistake.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is a `Progress`. Stats: the number of `mistakes`, which says
+        little where targets are numbers (see `Progress`), the number of `updates` that changed the
+        function, and the mean `loss` of the predictions, over this run.
+
+    Raises:
+        ValueError: bad shapes or values, a state that is not of this learner. NonFiniteError: NaN
+            or inf. CapacityError: more points were needed than the learner holds.
+    """
+    _check_learner(learner)
+    _check_no_single_target(y)
+    X = as_stack(X, "X")
+    n = count(X)
+    dtype = dtype_of(X)
+    for kernel in _kernels_of(learner):
+        _, X, _ = prepare_stacks(kernel, X)
+    learner = guarded(cast(learner, dtype))
+    check_stream(learner, X)
+    y = _as_targets(learner, y, n, dtype)
+    present = None if present is None else _as_present(present, n)
+    if state is not None:
+        _check_state(learner, state, X)
+    solution = _run(learner, X, y, present, state)
+    return finish(solution, throw, _hint(learner, solution.result))
+
+
+def _check_learner(learner: Any) -> None:
+    """Raises ValueError for what is no learner: a rule, a class, anything else."""
+    if isinstance(learner, AbstractOnlineLearner):
+        return
+    came = described(learner)
+    if isinstance(learner, AbstractRule):
+        came = f"{came}, a rule: DualLearner(rule, kernel, budget) is a learner"
+    raise ValueError(f"learner must be a learner of kernax.online, but is {came}")
+
+
+def _check_no_single_target(y: Any) -> None:
+    """Raises ValueError for one target, with which one point came instead of a stack."""
+    if eqx.is_array_like(y) and jnp.ndim(y) == 0:
+        raise ValueError(
+            "X and y must be stacks, but y is a single number: X[None], y[None] for one point"
+        )
+
+
+def _hint(learner: AbstractOnlineLearner, result: Any) -> str:
+    """What may help after a failure."""
+    name = type(learner).__name__
+    if is_concrete(result) and jnp.any(result == RESULTS.over_capacity):
+        return f"run of {name}: {hint_of_capacity(learner)}"
+    return f"run of {name}: rescaled inputs or a smaller rate may help."
+
+
+def _kernels_of(learner: AbstractOnlineLearner) -> list[AbstractKernel]:
+    """The kernels of a learner, whose points are checked."""
+    return [leaf for leaf in jax.tree.leaves(learner, is_leaf=_is_kernel) if _is_kernel(leaf)]
+
+
+def _as_targets(learner: AbstractOnlineLearner, y: ArrayLike, n: int, dtype: Any) -> Array:
+    """One target for each point, of the kind that the learner's loss takes."""
+    targets = as_targets_of(
+        learner.loss, y, n, dtype, UnitWeights(n, np.dtype(dtype)), both_signs=False
+    )
+    if targets.ndim != 1:
+        raise ValueError(
+            f"y must have shape ({n},), but has shape {targets.shape}: batch over its columns with "
+            "jax.vmap"
+        )
+    return targets
+
+
+def _as_present(present: ArrayLike, n: int) -> Bool[Array, " n"]:
+    """Which points are there."""
+    array = jnp.asarray(present)
+    if array.shape != (n,):
+        raise ValueError(
+            f"present must have shape ({n},), one per point, but has shape {array.shape}"
+        )
+    known = np.asarray(array) if is_concrete(array) else np.zeros(1)
+    if np.any((known != 0) & (known != 1)):
+        raise ValueError(
+            "present must hold booleans, or zeros and ones, but holds "
+            f"{known[(known != 0) & (known != 1)][0]:g}: points of a stream have no other weights"
+        )
+    return array.astype(bool)
+
+
+def _check_state(learner: AbstractOnlineLearner, state: AbstractOnlineState, X: PyTree) -> None:
+    """Raises ValueError for a state that another learner, or one of other points, has left."""
+    fresh = eqx.filter_eval_shape(learner.init, _first(X))
+    if _shapes(state) != _shapes(fresh):
+        raise ValueError(
+            f"state is not one of this {type(learner).__name__} for such points: pass what run "
+            "returned for the same learner and the same kind of points, or None"
+        )
+
+
+def _shapes(state: AbstractOnlineState) -> tuple[Any, list[Any]]:
+    """What two states of one learner have in common."""
+    leaves, structure = jax.tree.flatten(state)
+    is_array = lambda leaf: hasattr(leaf, "shape")
+    return structure, [(leaf.shape, leaf.dtype) if is_array(leaf) else leaf for leaf in leaves]
+
+
+@compiled
+def _run(learner, X, y, present, state):
+    """The progress over a stream, and how it ended."""
+    fresh = learner.init(_first(X))
+    state = fresh if state is None else _with_kernels_of(fresh, state)
+    end, predictions = _over_points(learner, X, y, present, state)
+    seen = jnp.ones(len(y), bool) if present is None else present
+    progress = Progress(
+        state=end,
+        predictions=predictions,
+        losses=jnp.where(seen, learner.loss(y, predictions), 0),
+        mistakes=seen & jax.vmap(learner.is_mistake)(predictions, y),
+    )
+    result = _ending(progress)
+    progress = _void_where(result == RESULTS.nonfinite, progress, seen)
+    return Solution(progress, result, _figures(progress, seen, end.updates - state.updates))
+
+
+def _figures(
+    progress: Progress, seen: Bool[Array, " n"], updates: Int[Array, ""]
+) -> dict[str, Array]:
+    """The statistics of a run, from what is known of it."""
+    losses = progress.losses
+    count = jnp.sum(seen.astype(losses.dtype))
+    return {
+        "mistakes": jnp.sum(progress.mistakes, dtype=jnp.int32),
+        "updates": updates,
+        "loss": jnp.sum(losses) / positive_or_one(count),
+    }
+
+
+def _first(X: PyTree) -> PyTree:
+    """The first point of a stack."""
+    return jax.tree.map(lambda leaf: leaf[0], X)
+
+
+def _over_points(
+    learner: AbstractOnlineLearner,
+    X: PyTree,
+    y: Float[Array, " n"],
+    present: Bool[Array, " n"] | None,
+    state: AbstractOnlineState,
+) -> tuple[AbstractOnlineState, Float[Array, " n"]]:
+    """The state after the last point, and the predictions."""
+    arrays, fixed = _split(state)
+
+    def step(arrays: Any, seen: Any) -> tuple[Any, Array]:
+        x, target, is_present = seen
+        state = eqx.combine(arrays, fixed)
+        after, prediction = learner.update(state, x, target)
+        new, rest = _split(after)
+        _check_kernels_stay(learner, fixed, rest)
+        if is_present is not None:
+            new = chosen(is_present, new, arrays)
+        return new, prediction
+
+    arrays, predictions = scan(step, arrays, (X, y, present))
+    return eqx.combine(arrays, fixed), predictions
+
+
+def _is_kernel(node: Any) -> bool:
+    return isinstance(node, AbstractKernel)
+
+
+def _split(state: AbstractOnlineState) -> tuple[Any, Any]:
+    """The arrays of a state that points change, and the rest of it, with its kernels.
+
+    Features of a kernel may be large arrays, which no step should copy.
+    """
+    return eqx.partition(state, eqx.is_array, is_leaf=_is_kernel)
+
+
+def _with_kernels_of(fresh: AbstractOnlineState, state: AbstractOnlineState) -> Any:
+    """A state with its kernels replaced by those of a fresh one."""
+    return eqx.combine(_split(state)[0], _split(fresh)[1])
+
+
+def _check_kernels_stay(learner: AbstractOnlineLearner, before: Any, after: Any) -> None:
+    """Raises ValueError for a learner of whose state a step has changed the kernel."""
+    old = jax.tree.leaves(eqx.filter(before, eqx.is_array))
+    new = jax.tree.leaves(eqx.filter(after, eqx.is_array))
+    if not all(a is b for a, b in zip(old, new, strict=True)):
+        raise ValueError(
+            f"update of {type(learner).__name__} returns a state with another kernel: keep what is "
+            "learned of a kernel as an array"
+        )
+
+
+def _ending(progress: Progress) -> Any:
+    """A word of `RESULTS`; everything must be finite, because NaN makes no mistakes."""
+    numbers = (progress, progress.state.function)  # which may overflow where a state does not
+    inexact = jax.tree.leaves(eqx.filter(numbers, eqx.is_inexact_array))
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in inexact]))
+    endings = ((~finite, RESULTS.nonfinite),)
+    return first_that_holds(endings, progress.state.result)
+
+
+def _void_where(unknown: Bool[Array, ""], progress: Progress, seen: Bool[Array, " n"]) -> Progress:
+    """The progress, with NaN for every number in it where nothing is known, and mistakes only."""
+    numbers, rest = eqx.partition(progress, eqx.is_inexact_array)
+    numbers = jax.tree.map(lambda leaf: jnp.where(unknown, jnp.nan, leaf), numbers)
+    progress = eqx.combine(numbers, rest)
+    mistakes = progress.mistakes | (unknown & seen)
+    return eqx.tree_at(lambda progress: progress.mistakes, progress, mistakes)

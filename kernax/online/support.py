@@ -1,0 +1,107 @@
+"""The points that a function in a kernel's space stands on, in arrays of fixed size."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+
+from kernax.core.boundary import cast, dtype_of
+from kernax.core.kernel import AbstractKernel
+from kernax.core.parameters import data
+
+
+class Newcomer(eqx.Module):
+    """A point that a function may come to stand on as well.
+
+    Attributes:
+        point: x.
+        row: `k(x, .)` at the points of the support.
+        square: `k(x, x)`.
+        step: at which it comes, the first being 1.
+    """
+
+    point: PyTree
+    row: Float[Array, " m"]
+    square: Float[Array, ""]
+    step: Int[Array, ""]
+
+
+class Support(eqx.Module):
+    """`f = sum_i coefficients_i k(points_i, .)` over the first `size` of the points.
+
+    Attributes:
+        points: a stack of as many points as there is room for; free places repeat the first point.
+        coefficients: zero in free places.
+        squares: `k(points_i, points_i)`, zero in free places.
+        ages: the step of the stream at which each point came.
+        size: how many places are taken.
+    """
+
+    points: PyTree = data()
+    coefficients: Float[Array, " m"] = data()
+    squares: Float[Array, " m"] = data()
+    ages: Int[Array, " m"] = data()
+    size: Int[Array, ""] = data()
+
+    @property
+    def capacity(self) -> int:
+        """How many points there is room for."""
+        return len(self.coefficients)
+
+    def seen_by(self, kernel: AbstractKernel, x: PyTree, step: Int[Array, ""]) -> Newcomer:
+        """A point as a budget sees it."""
+        return Newcomer(x, self.row(kernel, x), kernel(x, x), step)
+
+    def row(self, kernel: AbstractKernel, x: PyTree) -> Float[Array, " m"]:
+        """`k(x, points_i)`."""
+        return jax.vmap(lambda point: kernel(x, point))(self.points)
+
+    @property
+    def places(self) -> Int[Array, " m"]:
+        """0, 1, ..., capacity - 1, as `size` counts."""
+        return jnp.arange(self.capacity, dtype=self.size.dtype)
+
+    def scaled(self, shrink: Float[Array, ""]) -> "Support":
+        """The support of `shrink f`."""
+        return eqx.tree_at(lambda s: s.coefficients, self, shrink * self.coefficients)
+
+    def with_point(
+        self, place: Int[Array, ""], new: Newcomer, coefficient: Float[Array, ""]
+    ) -> "Support":
+        """The support with a point in that place, instead of what was there; unchanged where the
+        place is `capacity`.
+        """
+
+        def put(array: Array, value: Array) -> Array:
+            return array.at[place].set(value, mode="drop")
+
+        came = (place == self.size) & (place < self.capacity)
+        return Support(
+            points=jax.tree.map(put, self.points, new.point),
+            coefficients=put(self.coefficients, coefficient),
+            squares=put(self.squares, new.square),
+            ages=put(self.ages, new.step),
+            size=self.size + came.astype(self.size.dtype),
+        )
+
+
+def kernel_for(kernel: AbstractKernel, point: PyTree) -> AbstractKernel:
+    """A kernel in the dtype of a point."""
+    return cast(kernel, dtype_of(point))
+
+
+def empty_support(point: PyTree, capacity: int) -> Support:
+    """That of the function zero, with room for points like this one."""
+    nothing = jnp.zeros(capacity, dtype_of(point))
+
+    def repeated(leaf: ArrayLike) -> Array:
+        leaf = jnp.asarray(leaf)
+        return jnp.broadcast_to(leaf[None], (capacity, *leaf.shape))
+
+    return Support(
+        points=jax.tree.map(repeated, point),
+        coefficients=nothing,
+        squares=nothing,
+        ages=jnp.zeros(capacity, jnp.int32),
+        size=jnp.zeros((), jnp.int32),
+    )

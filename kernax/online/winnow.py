@@ -1,0 +1,202 @@
+"""Winnow, balanced and normalised, and exponentiated gradients."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.functions import as_module
+from kernax.core.intervals import POSITIVE
+from kernax.core.losses import AbstractLoss, Hinge, Squared, check_loss_of_number
+from kernax.core.numerics import is_concrete
+from kernax.core.parameters import above, as_floats, check_intervals, data, positive, real
+from kernax.online.learner import AbstractOnlineLearner, check_stream
+from kernax.online.multiplicative import Identity, sign_of_mistake, weights_of_one
+
+Number = Float[Array, ""]
+
+
+def _as_threshold(threshold: Any) -> Any:
+    """None, or a number > 0. Raises ValueError for anything else that is known."""
+    if threshold is None:
+        return None
+    number = as_floats(threshold)
+    if is_concrete(number) and not POSITIVE.contains(np.asarray(number)):
+        raise ValueError(f"threshold must be None, for n, or a number > 0, but is {threshold!r}")
+    return number
+
+
+class Winnow(AbstractOnlineLearner):
+    """`w_i <- w_i a^(y phi_i(x))` on a mistake, `y (w . phi(x) - theta) <= 0`, from `w_i = 1`.
+
+    Where few of many features matter it makes far fewer mistakes than a perceptron. With targets
+    that are +1 where one of k relevant features of n is 1, a = 2 and theta = n, there are at most
+    `2 + 3 k (1 + log2 n)`: see `disjunction_bound`. Weights are positive, so that no feature can
+    speak for -1, as in `BalancedWinnow`. Its loss is the hinge.
+
+    Attributes:
+        promotion: a > 1.
+        threshold: theta > 0; None for n, the number of features.
+        features: a function of a point, (n,) numbers between 0 and 1; default, the point itself.
+
+    `run` raises ValueError for features below 0 or above 1, and where they are not known its result
+    is `RESULTS.nonfinite`. Source: Littlestone 1988 (Winnow2).
+    """
+
+    promotion: Number = above(1.0, default=2.0)
+    threshold: Number | None = data(converter=_as_threshold, default=None)
+    features: Callable = eqx.field(converter=as_module, default=Identity())
+
+    def __check_init__(self):
+        check_intervals(self)
+
+    @property
+    def loss(self):
+        return Hinge()
+
+    def init(self, point):
+        n = eqx.filter_eval_shape(self.features, point).shape[0]
+        theta = float(n) if self.threshold is None else self.threshold
+        return weights_of_one(
+            self.features, point, balanced=False, base=self.promotion, bias=-theta
+        )
+
+    def update(self, state, x, y):
+        phi = self.features(x)
+        phi = jnp.where((phi >= 0) & (phi <= 1), phi, jnp.nan)
+        f = state.at(phi)
+        return state.multiplied(self.features, phi, sign_of_mistake(f, y)), f
+
+
+@check_stream.register
+def _(learner: Winnow, X: PyTree) -> None:
+    """Features must be known to lie between 0 and 1, or not be known."""
+    if not is_concrete(learner.features, X):
+        return
+    phi = np.asarray(jax.vmap(learner.features)(X))
+    outside = np.flatnonzero((phi < 0) | (phi > 1))
+    if outside.size:
+        row = int(outside[0]) // phi.shape[1]
+        raise ValueError(
+            f"Winnow takes features between 0 and 1, but those of point {row} hold "
+            f"{phi.ravel()[outside[0]]:g}: divide by the largest, or take BalancedWinnow where "
+            "they are negative"
+        )
+
+
+class BalancedWinnow(AbstractOnlineLearner):
+    """`w+_i <- w+_i a^(y phi_i(x))`, `w-_i <- w-_i a^(-y phi_i(x))` on a mistake.
+
+    The function is `(w+ - w-) . phi(x) - theta`, all weights are one at first, and a mistake is `y
+    f(x) <= 0`. Features may have both signs, and speak for either class. Weights grow
+    exponentially in the features: put these on a scale of about 1. Its loss is the hinge.
+
+    Attributes:
+        promotion: a > 1.
+        threshold: theta.
+        features: a function of a point, (n,) numbers; default, the point itself.
+
+    Source: Littlestone 1988, 1989.
+    """
+
+    promotion: Number = above(1.0, default=2.0)
+    threshold: Number = real(default=0.0)
+    features: Callable = eqx.field(converter=as_module, default=Identity())
+
+    def __check_init__(self):
+        check_intervals(self)
+
+    @property
+    def loss(self):
+        return Hinge()
+
+    def init(self, point):
+        return weights_of_one(
+            self.features, point, balanced=True, base=self.promotion, bias=-self.threshold
+        )
+
+    def update(self, state, x, y):
+        phi = self.features(x)
+        f = state.at(phi)
+        return state.multiplied(self.features, phi, sign_of_mistake(f, y)), f
+
+
+class NormalisedWinnow(AbstractOnlineLearner):
+    """`w_i <- w_i exp(eta y phi_i(x)) / Z` on a mistake, `y w . phi(x) <= 0`: weights sum to one.
+
+    With the rate `delta / (|u|_1 X^2)` it makes at most `2 ln(n) |u|_1^2 X^2 / delta^2` mistakes,
+    if weights u >= 0 have `y u . phi(x) >= delta` and X is the largest `|phi_i(x)|`: see
+    `winnow_bound`. The balanced one, of the features and their negatives, takes u of both signs and
+    ln(2 n). This is the exponentiated gradient of the perceptron's loss; its own loss is the hinge.
+
+    Attributes:
+        rate: eta > 0.
+        balanced: whether there is a negative weight beside each positive one.
+        features: a function of a point, (n,) numbers of any sign; default, the point itself.
+
+    Source: Littlestone 1989; Grove, Littlestone & Schuurmans 2001.
+    """
+
+    rate: Number = positive(default=0.1)
+    balanced: bool = eqx.field(static=True, default=False)
+    features: Callable = eqx.field(converter=as_module, default=Identity())
+
+    def __check_init__(self):
+        check_intervals(self)
+
+    @property
+    def loss(self):
+        return Hinge()
+
+    def init(self, point):
+        state = weights_of_one(self.features, point, balanced=self.balanced)
+        return state.with_total(jnp.ones_like(state.bias))
+
+    def update(self, state, x, y):
+        phi = self.features(x)
+        f = state.at(phi)
+        moved = state.multiplied(self.features, phi, self.rate * sign_of_mistake(f, y))
+        return moved.with_total(jnp.ones_like(f)), f
+
+
+class ExponentiatedGradient(AbstractOnlineLearner):
+    """`w_i <- U w_i exp(-eta L'(y, f) phi_i(x)) / Z`, `f = w . phi(x)`: weights that sum to U.
+
+    A step of mirror descent, that trades the loss against the relative entropy to the weights
+    before. The balanced form (EG+-) has weights `w+ - w-` of norm `|w|_1 <= U`; the other one, of
+    positive weights, predicts averages of the features, times U. For `(y - f)^2` Kivinen & Warmuth
+    write `2 eta (f - y)`: their rate is half of this one.
+
+    Attributes:
+        loss: any of `kernax.losses`.
+        rate: eta > 0.
+        total: U > 0.
+        balanced: whether there is a negative weight beside each positive one.
+        features: a function of a point, (n,) numbers of any sign; default, the point itself.
+
+    Source: Kivinen & Warmuth 1997, figures 2 and 3.
+    """
+
+    loss: AbstractLoss = Squared()
+    rate: Number = positive(default=0.1)
+    total: Number = positive(default=1.0)
+    balanced: bool = eqx.field(static=True, default=False)
+    features: Callable = eqx.field(converter=as_module, default=Identity())
+
+    def __check_init__(self):
+        check_loss_of_number(self.loss)
+        check_intervals(self)
+
+    def init(self, point):
+        state = weights_of_one(self.features, point, balanced=self.balanced)
+        return state.with_total(self.total)
+
+    def update(self, state, x, y):
+        phi = self.features(x)
+        f = state.at(phi)
+        moved = state.multiplied(self.features, phi, -self.rate * self.loss.derivative(y, f))
+        return moved.with_total(self.total), f

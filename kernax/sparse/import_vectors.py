@@ -1,0 +1,207 @@
+"""The import vector machine: kernel logistic regression on few of the points."""
+
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+
+from kernax.core.batching import one_by_one
+from kernax.core.boundary import as_targets
+from kernax.core.expansion import KernelExpansion
+from kernax.core.intervals import NONNEGATIVE, POSITIVE
+from kernax.core.kernel import AbstractKernel
+from kernax.core.labels import as_one_hot, as_signs
+from kernax.core.numerics import eps_of, is_concrete, stopped
+from kernax.core.operators import AbstractGram, is_finite
+from kernax.core.parameters import check_count, data
+from kernax.core.sharding import compiled
+from kernax.core.solution import (
+    RESULTS,
+    Solution,
+    finish,
+    first_that_holds,
+    void_unless_known,
+)
+from kernax.core.task import Task, check_task
+from kernax.core.weights import AbstractWeights
+from kernax.sparse.import_search import ImportSearch, Subset
+from kernax.sparse.subset_fit import SubsetFit
+from kernax.sparse.subset_risk import AbstractClassLoss, SignLoss, SoftmaxLoss
+
+
+class ImportVectors(eqx.Module):
+    """A kernel logistic regression on few points, its import vectors.
+
+    Attributes:
+        function: f, a `KernelExpansion` over the vectors, in the order in which they were chosen;
+            coefficients are zero from `count` on. The log odds of +1, or a column for each class.
+        places: of the vectors among the points; -1 from `count` on.
+        count: the number of vectors.
+    """
+
+    function: KernelExpansion
+    places: Int[Array, " m"] = data()
+    count: Int[Array, ""] = data()
+
+    @property
+    def indices(self) -> Int[np.ndarray, " count"]:
+        """The places of the vectors among the points, for code that is not compiled."""
+        if not is_concrete(self.places, self.count) or self.places.ndim != 1:
+            raise ValueError(
+                "indices are as many as there are vectors, which is known of one machine outside "
+                "of jit and vmap only: places[:count] of each machine"
+            )
+        return np.asarray(self.places)[: int(self.count)]
+
+    def __call__(self, x: PyTree) -> Float[Array, "*classes"]:
+        """f at one point."""
+        return self.function(x)
+
+    def probability(self, x: PyTree) -> Float[Array, "*classes"]:
+        """Of class +1 at one point, or of each class."""
+        f = self.function(x)
+        return jax.nn.sigmoid(f) if f.ndim == 0 else jax.nn.softmax(f)
+
+
+def import_vector_machine(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    ridge: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = True,
+    max_vectors: int = 100,
+    rtol: ArrayLike = 1e-3,
+    window: int = 1,
+    block_size: int | None = None,
+    throw: bool = True,
+) -> Solution[ImportVectors]:
+    """Minimises `sum_i w_i log(1 + exp(-y_i f(x_i))) + ridge/2 a.K_SS a`, `f(x) = sum_s a_s k(x,
+    x_s) + b`, over a and b, for a subset S of the points that grows by one at a time.
+
+    Added is the point with which one Newton step lowers the objective most, to second order; then
+    a and b are at their minimum over the new subset. It ends where `window` points have changed the
+    objective H by at most `rtol H`, or where no point lowers it (Zhu & Hastie 2005, section 3). H
+    falls to that of `kernel_logistic` as rtol goes to zero. The paper minimises the mean loss
+    plus `lambda/2 |f|^2`: `ridge = n lambda`. Several classes have the softmax loss of
+    `kernel_softmax`.
+
+    Arguments:
+        kernel, X: any kernel, a stack of n points.
+        y: -1 and +1, (n,), from `signs`; or one-hot, (n, classes), from `one_hot`.
+        ridge: > 0.
+        weights: (n,) >= 0. Two is the point repeated, zero the point removed, also as a candidate.
+        bias: an unpenalised b.
+        max_vectors: at most. The program's size is that of so many.
+        rtol: >= 0, of the objective's change.
+        window: the number of last points whose change counts. With a longer one fewer searches end
+            at a point that brings little before others that bring more.
+        block_size: candidates looked at together, whose rows of K are then computed for each
+            vector again, and K is never held. By default it is.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is `ImportVectors`: f, probabilities, and which points were
+        chosen; of equal ones the first. Points whose kernel is within rounding a combination of
+        the chosen ones', such as their duplicates, are no candidates. There are no vectors, and f
+        is b, where no point lowers the objective, as when all coincide. Differentiable in the
+        kernel, X, ridge and weights, to any order, with the chosen points held fixed. Stats:
+        `vectors`; `objective`, differentiable as well; `objectives` after each choice, (max_vectors
+        + 1,), the first without any vector; and the `residual`, from which success is decided: the
+        share of the objective by which one more Newton step would lower it, or by which the
+        coefficients, rounded as they are, miss it.
+
+    Raises:
+        ValueError: bad shapes or values, one class only.
+        MaxStepsError: `max_vectors` points, and the objective still falls. BreakdownError: rounding
+            is too coarse for these data. NonFiniteError, MemoryBudgetError.
+    """
+    task = check_task(
+        "import_vector_machine",
+        kernel,
+        X,
+        y,
+        weights,
+        targets=partial(_as_labels, bias=bool(bias)),
+        block_size=block_size,
+        in_features=True,
+    )
+    ridge = task.scalar(ridge, "ridge", POSITIVE)
+    rtol = task.scalar(rtol, "rtol", NONNEGATIVE)
+    max_vectors = min(check_count(max_vectors, "max_vectors"), task.n)
+    window = check_count(window, "window")
+    solution = _import_vector_machine(task, ridge, rtol, bool(bias), max_vectors, window)
+    hint = f"import_vector_machine with {task.kernel_name}: more max_vectors, or a larger rtol."
+    return finish(solution, throw, hint)
+
+
+def _as_labels(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights, bias: bool) -> Array:
+    """Signs (n,), or one-hot rows (n, classes)."""
+    y = as_targets(y, n, dtype)
+    return as_signs(y, n, dtype, weights) if y.ndim == 1 else as_one_hot(y, n, dtype, weights, bias)
+
+
+@compiled
+def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
+    """The chosen points, and the fit on them."""
+    of_labels = SignLoss if task.y.ndim == 1 else SoftmaxLoss
+    loss = of_labels(task.columns, task.weights.values)
+    gram = stopped(task.gram())
+    block = _candidates_together(task)
+    search = ImportSearch(gram, loss, ridge, rtol, bias, window, block, max_vectors)
+    subset = one_by_one(ImportSearch.run, stopped(search))  # each of a batch stops when it is done
+    fit = SubsetFit.of(task, subset, loss, ridge, bias)
+    residual = stopped(fit).residual(subset.objective)
+    result = _ending(subset, residual, _is_known(gram, loss, ridge))
+    x = fit.minimum()
+    stats = _stats(subset) | {
+        "objective": fit.objective(x, subset.objective),
+        "residual": residual,
+    }
+    value = _machine(task, subset, void_unless_known(x, result))
+    return Solution(value, result, stats | task.figures(gram))
+
+
+def _ending(subset: Subset, residual: Float[Array, ""], known: Array) -> Any:
+    """How it ended, a word of `RESULTS`."""
+    endings = (
+        (~known | ~subset.finite, RESULTS.nonfinite),
+        (~(residual <= 4 * eps_of(residual) ** 0.5), RESULTS.inaccurate),
+        (subset.capped, RESULTS.max_steps_reached),
+    )
+    return first_that_holds(endings, RESULTS.successful)
+
+
+def _machine(task: Task, subset: Subset, x: Float[Array, "m1 c"]) -> ImportVectors:
+    """The function with these coefficients above the bias."""
+    x = x[:, 0] if task.y.ndim == 1 else x
+    vectors = jax.tree.map(lambda leaf: leaf[subset.places], task.X)
+    function = KernelExpansion(task.kernel, vectors, x[:-1], x[-1])
+    return ImportVectors(function, jnp.where(subset.is_chosen, subset.places, -1), subset.count)
+
+
+def _stats(subset: Subset) -> dict[str, Array]:
+    """The number of vectors and the objectives, the last one repeated."""
+    places = jnp.arange(len(subset.objectives), dtype=jnp.int32)
+    objectives = jnp.where(places > subset.count, subset.objective, subset.objectives)
+    return {"vectors": subset.count, "objectives": objectives}
+
+
+def _candidates_together(task: Task) -> int:
+    """How many candidates are looked at in one product.
+
+    Few next to n, for which K is held, and with so few numbers that a cache holds them.
+    """
+    if task.layout.block_size is not None:
+        return min(task.layout.block_size, task.n)
+    return min(task.n, max(64, min(task.n // 8, 2**18 // task.n)))
+
+
+def _is_known(gram: AbstractGram, loss: AbstractClassLoss, ridge: Float[Array, ""]) -> Array:
+    """Whether no number of a problem is NaN or inf."""
+    return jnp.isfinite(ridge + jnp.sum(loss.weights) + jnp.sum(loss.y)) & is_finite(gram)

@@ -1,0 +1,160 @@
+"""The derivative of a fit on chosen points, and how accurate it is."""
+
+from functools import partial
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from kernax.core.gram import BlockedGram
+from kernax.core.implicit import implicit
+from kernax.core.numerics import matmul, positive_or_one, stopped
+from kernax.core.refinement import refined
+from kernax.core.solves import solve_lower, solve_lower_transposed
+from kernax.core.task import Task
+from kernax.sparse.import_search import Subset
+from kernax.sparse.subset_risk import (
+    AbstractClassLoss,
+    Centre,
+    Quadratic,
+    SubsetRisk,
+    curvature_of_shift,
+)
+
+
+class SubsetFit(eqx.Module):
+    """The fit on chosen points, in the coefficients a above the bias b, which its derivative is
+    that of.
+
+    Attributes:
+        K: `K_XS`, zero where nothing was chosen, as are the features.
+        K_SS: with ones on the diagonal where nothing was chosen, as the factor L.
+        features: `F = K_XS L^-T`, centred, without derivative.
+        means: of F, where there is a bias.
+        end: the coefficients and the bias at the minimum, without derivative.
+    """
+
+    K: Float[Array, "n m"]
+    K_SS: Float[Array, "m m"]
+    loss: AbstractClassLoss
+    ridge: Float[Array, ""]
+    features: Float[Array, "n m"]
+    means: Float[Array, " m"]
+    factor: Float[Array, "m m"]
+    end: Float[Array, "m1 c"]
+    bias: bool = eqx.field(static=True)
+
+    @staticmethod
+    def of(
+        task: Task, subset: Subset, loss: AbstractClassLoss, ridge: Float[Array, ""], bias: bool
+    ) -> "SubsetFit":
+        """That of a search. Only rows of chosen points are computed, and differentiated."""
+        there = subset.is_chosen
+        K = BlockedGram(task.kernel, task.X, 1).rows(subset.places).T
+        both = there[:, None] & there[None, :]
+        K_SS = jnp.where(both, K[subset.places], jnp.eye(len(there), dtype=K.dtype))
+        K = jnp.where(there[None], K, 0)
+        centre = Centre.of(loss, bias)
+        F = centre.apply(subset.features)
+        m = centre.means(subset.features)
+        F, m, L, x = stopped((F, m, subset.factor(), subset.x))
+        fit = SubsetFit(K, K_SS, loss, ridge, F, m, L, x, bias)
+        return eqx.tree_at(lambda fit: fit.end, fit, stopped(fit.coefficients(x)))
+
+    def coefficients(self, x: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
+        """`a = L^-T u` above `b = b' - m.u`, of weights u of the centred features above b'."""
+        u = x[:-1]
+        return jnp.append(
+            solve_lower_transposed(self.factor, u), x[-1:] - matmul(self.means, u)[None], 0
+        )
+
+    def pulled_back(self, r: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
+        """The gradient in u and b' of a function whose gradient in a and b is r: `L^-1 r_a - m r_b`
+        above r_b.
+        """
+        of_u = solve_lower(self.factor, r[:-1]) - self.means[:, None] * r[-1:]
+        return jnp.append(of_u, r[-1:], 0)
+
+    def values(self, x: Float[Array, "m1 c"]) -> Float[Array, "n c"]:
+        """f."""
+        return matmul(self.K, x[:-1]) + x[-1:]
+
+    def minimum(self) -> Float[Array, "m1 c"]:
+        """The coefficients above the bias, with their derivative."""
+        return implicit(_end_of, _one_more, self)
+
+    def objective(self, x: Float[Array, "m1 c"], value: Float[Array, ""]) -> Float[Array, ""]:
+        """The objective, whose value is known, with its derivative."""
+        computed = self._objective(x)
+        return value + (computed - stopped(computed))
+
+    def residual(self, value: Float[Array, ""]) -> Float[Array, ""]:
+        """By which share of the objective another Newton step would lower it, or by which that of
+        the coefficients is off, whichever is larger.
+        """
+        W = self.loss.hessian(self.values(self.end))
+        r = self.pulled_back(self.gradient(self.end))
+        lower = jnp.sum(r * Quadratic.of(self.risk(), W).solve(r)) / 2
+        off = abs(self._objective(self.end) - value)
+        return jnp.maximum(lower, off) / positive_or_one(value)
+
+    def _objective(self, x: Float[Array, "m1 c"]) -> Float[Array, ""]:
+        a = x[:-1]
+        penalty = self.ridge / 2 * jnp.sum(a * matmul(self.K_SS, a))
+        return self.loss.total(self.values(x)) + penalty
+
+    def risk(self) -> SubsetRisk:
+        """The same problem in the weights of the features."""
+        return SubsetRisk(self.features, self.loss, self.ridge, self.end, self.bias)
+
+    def stacked(
+        self, G: Float[Array, "n c"], a: Float[Array, "m c"], of_bias: Float[Array, "1 c"]
+    ) -> Float[Array, "m1 c"]:
+        """`K_SX G + ridge K_SS a`, and the sum of G or, without a bias, what stands for it."""
+        of_a = matmul(self.K.T, G) + self.ridge * matmul(self.K_SS, a)
+        return jnp.append(of_a, jnp.sum(G, 0, keepdims=True) if self.bias else of_bias, 0)
+
+    def gradient(self, x: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
+        """That of the objective."""
+        return self.stacked(self.loss.gradient(self.values(x)), x[:-1], jnp.zeros_like(x[-1:]))
+
+    def correction(self, x: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
+        """Newton's step, differentiable through the products with the Hessian."""
+        W = self.loss.hessian(self.values(x))
+        solve = partial(_solved, stopped((self, W)))
+        apply = partial(_applied, self, W)
+        step = lax.custom_linear_solve(
+            apply, -self.gradient(x), lambda _, r: solve(r), symmetric=True
+        )
+        return self.loss.balanced(step)
+
+
+def _applied(
+    fit: SubsetFit, W: Float[Array, "n c c"], v: Float[Array, "m1 c"]
+) -> Float[Array, "m1 c"]:
+    """The Hessian of the objective times v."""
+    change = jnp.einsum("icd,id->ic", W, fit.values(v), precision="highest")
+    product = fit.stacked(change, v[:-1], v[-1:])
+    if not (fit.bias and fit.loss.has_free_shift):
+        return product
+    return product.at[-1].add(matmul(curvature_of_shift(W), v[-1]))
+
+
+def _solved(of_stopped: tuple[SubsetFit, Array], r: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
+    """`H^-1 r`, by the Hessian in the weights of the features."""
+    fit, W = of_stopped
+    quadratic = Quadratic.of(fit.risk(), W)
+
+    def roughly(r: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
+        return fit.coefficients(quadratic.solve(fit.pulled_back(r)))
+
+    return refined(roughly, partial(_applied, fit, W), r)[0]
+
+
+def _end_of(fit: SubsetFit) -> Float[Array, "m1 c"]:
+    return fit.end
+
+
+def _one_more(x: Float[Array, "m1 c"], fit: SubsetFit) -> Float[Array, "m1 c"]:
+    return x + fit.correction(x)
