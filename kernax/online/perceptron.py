@@ -77,7 +77,7 @@ def kernel_perceptron(
     threshold = task.scalar(threshold, "threshold", REAL)
     solution = _kernel_perceptron(task, rate, threshold, bool(averaged), max_epochs)
     hint = (
-        "kernel_perceptron: more max_epochs; or the kernel does not separate these points: "
+        "kernel_perceptron: more max_epochs; or the kernel may not separate these points: "
         "averaged=True, throw=False."
     )
     return finish(solution, throw, hint)
