@@ -229,7 +229,7 @@ def test_gradients_of_the_evidence_are_those_of_differences(verb, likelihood, y)
     "verb",
     [
         kernax.laplace,
-        kernax.expectation_propagation,
+        pytest.param(kernax.expectation_propagation, marks=pytest.mark.slow),
         pytest.param(kernax.variational, marks=pytest.mark.slow),
     ],
     ids=lambda verb: verb.__name__,
