@@ -233,14 +233,6 @@ SLOW |= {
     "discriminant": lambda w: (
         kernax.kernel_discriminant(RBF, X, CLASSES, 0.3, weights=w).value.separations
     ),
-    "relevance vectors": lambda w: fitted(
-        kernax.relevance_vector_machine(RBF, X, T, noise=0.1, weights=w, max_vectors=6)
-    ),
-    "relevance vectors of signs": lambda w: fitted(
-        kernax.relevance_vector_machine(
-            RBF, X, Y, likelihood=kernax.likelihoods.Bernoulli(), weights=w, max_vectors=6
-        )
-    ),
     "cuts": lambda w: kernax.spectral_clustering(RBF, X, 2, key=KEY, weights=w).value.values,
     "pre-image": pre_image,
     "Stein discrepancy": lambda w: kernax.samples.stein_discrepancy(RBF, X, log_normal, weights=w),

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.implicit import at_stationary_point, implicit
 from kernax.core.numerics import chosen, eps_of, matmul, stopped
-from kernax.core.sharding import while_loop
+from kernax.core.sharding import varying_alike, while_loop
 from kernax.core.solves import log_determinant_by_lu, solve_by_lu
 from kernax.sparse.basis import second_derivative, slopes, values
 from kernax.sparse.observations import AbstractObservations, Numbers
@@ -79,7 +79,13 @@ class Conditions(eqx.Module):
     def covariance(self, root: Root) -> Float[Array, "M M"]:
         """P."""
         system = self.system(root)
-        return solve_by_lu(system, jnp.eye(len(system), dtype=system.dtype))
+        return _inverse(system)
+
+
+def _inverse(system: Float[Array, "M M"]) -> Float[Array, "M M"]:
+    """`system^-1`."""
+    system, identity = varying_alike((system, jnp.eye(len(system), dtype=system.dtype)))
+    return solve_by_lu(system, identity)
 
 
 def log_evidence(root: Root, conditions: Conditions) -> Float[Array, ""]:
@@ -107,7 +113,7 @@ class _Figures(eqx.Module):
         f = values(conditions.design, root.weights)
         noise = jnp.exp(root.log_noise)
         system = conditions.system(root)
-        P = solve_by_lu(system, jnp.eye(len(system), dtype=system.dtype))
+        P = _inverse(system)
         return _Figures(conditions.mode(root), f, noise, conditions.whitened(root), system, P)
 
 

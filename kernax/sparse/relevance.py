@@ -270,7 +270,10 @@ def _fit_of(
     P = conditions.covariance(root)
     slots, deviations = _in_units(setting, choice.slots, root, conditions, exponent)
     evidence = _evidence_of(setting, root, conditions, exponent)
-    figures = setting.basis.columns, conditions.observations.y, evidence, slots.weights, P
+    covariance = deviations[:, None] * P * deviations[None, :]
+    variances = 1 / jnp.where(slots.used, slots.precisions, 1)  # of the priors
+    data = setting.basis.columns, conditions.observations.y
+    figures = *data, evidence, slots.weights, variances, P, covariance
     known = jnp.all(jnp.array([jnp.all(jnp.isfinite(figure)) for figure in figures]))
     learned = setting.noise is None and setting.likelihood is None
     stats = {
@@ -281,7 +284,7 @@ def _fit_of(
     }
     return _Fit(
         slots,
-        deviations[:, None] * P * deviations[None, :],
+        covariance,
         times_power_of_two(jnp.exp(root.log_noise), 2 * exponent),
         evidence,
         _ending(choice, left, known),

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 from kernax.core.batching import largest_of_batch
 from kernax.core.numerics import chosen, eps_of, matmul, positive_or_one
 from kernax.core.parameters import check_count
-from kernax.core.sharding import while_loop
+from kernax.core.sharding import varying_alike, while_loop
 from kernax.sparse.basis import Slots, curved, values
 from kernax.sparse.damping import Trend
 from kernax.sparse.observations import Numbers, Posterior
@@ -66,7 +66,8 @@ def climbed(
         return ~now.finished & (now.steps < most)
 
     step = partial(_swept_in_few_places, problem, products, tol)
-    end = while_loop(go_on, step, _Sweep.first(slots, noise))
+    first, _ = varying_alike((_Sweep.first(slots, noise), problem))
+    end = while_loop(go_on, step, first)
     return Choice(end.slots, end.noise, end.steps, end.finished, end.left_out)
 
 
@@ -144,12 +145,13 @@ def _swept(problem: Problem, products: Array | None, tol: float, now: _Sweep) ->
     first, trend = _damped(problem, ahead, now.trend)
     end = _stepped(problem, products, tol, first)
     noise = _renewed_noise(problem, end.outlook, now.noise)
-    settled = abs(jnp.log(noise / now.noise)) <= tol
+    unsettled = abs(jnp.log(noise / now.noise)) > tol  # NaN, which no sweep mends, is not
     return _Sweep(
         slots=end.outlook.slots,
         noise=noise,
-        steps=end.outlook.steps,
-        finished=settled & ~first.rises,
+        # A sweep of no step, which may change the noise, counts as one: there is an end to them.
+        steps=jnp.maximum(end.outlook.steps, now.steps + 1),
+        finished=~(unsettled | first.rises),
         left_out=end.action.left_out,
         trend=trend,
     )
