@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Int
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.losses import AbstractLoss, check_loss_of_number
 from kernax.core.numerics import matmul
-from kernax.core.parameters import check_intervals, data, nonnegative, positive
+from kernax.core.parameters import data, nonnegative, positive
 from kernax.online.averages import as_averaging
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
 from kernax.online.linear import FeaturesOf
@@ -78,14 +78,12 @@ class Adagrad(AbstractOnlineLearner):
 
     def __check_init__(self):
         check_loss_of_number(self.loss)
-        check_intervals(self)
         FeaturesOf(self.kernel)  # raises where there are none
 
     def init(self, point):
         primal = weights_of_zero(self.kernel, point, self.averaging is not None)
-        return AdagradState(
-            primal=primal, roots=jnp.zeros_like(primal.weights), updates=primal.updates
-        )
+        roots = jnp.zeros_like(primal.weights)
+        return AdagradState(primal=primal, roots=roots, updates=primal.updates)
 
     def update(self, state, x, y):
         features = features_for(self.kernel, x)

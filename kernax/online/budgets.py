@@ -8,12 +8,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import positive_or_one, stopped
-from kernax.core.parameters import check_intervals, integer, nonnegative
+from kernax.core.parameters import check_intervals, data, integer, nonnegative
+from kernax.core.solution import RESULTS
 from kernax.online.basis import OrthonormalBasis, empty_basis
 from kernax.online.parts import as_part
-from kernax.online.support import Newcomer, Support
+from kernax.online.support import Newcomer, Support, empty_support
 
 
 class Placement(eqx.Module):
@@ -177,6 +179,55 @@ class Project(AbstractBudget):
         onto = coefficient * memory.coefficients(at.inside)
         change = jnp.where(is_kept, 0, onto)
         return Placement(place, change, memory.with_point(place, at), jnp.asarray(False))
+
+
+class Kept(eqx.Module):
+    """The points of a function, as a budget keeps them.
+
+    Attributes:
+        support: the points and their coefficients.
+        memory: of the budget.
+        lost: whether a budget that promises to keep every point has left one out.
+    """
+
+    support: Support
+    memory: Any = data()
+    lost: Bool[Array, ""] = data()
+
+    @staticmethod
+    def none(budget: AbstractBudget, point: PyTree) -> "Kept":
+        """No points, with room for such as this one."""
+        support = empty_support(point, budget.capacity)
+        return Kept(support, budget.memory(support), jnp.asarray(False))
+
+    @property
+    def result(self) -> Any:
+        """A word of `RESULTS`."""
+        return RESULTS.where(self.lost, RESULTS.over_capacity, RESULTS.successful)
+
+    def function(
+        self, kernel: AbstractKernel, coefficients: Float[Array, " m"] | None = None
+    ) -> KernelExpansion:
+        """Of the points, with their own coefficients unless others are given."""
+        c = self.support.coefficients if coefficients is None else coefficients
+        return KernelExpansion(kernel, self.support.points, c, jnp.zeros_like(c[0]))
+
+    def with_coefficients(self, coefficients: Float[Array, " m"]) -> "Kept":
+        """The same points with other coefficients."""
+        return Kept(self.support.with_coefficients(coefficients), self.memory, self.lost)
+
+    def with_point(
+        self,
+        budget: AbstractBudget,
+        kernel: AbstractKernel,
+        new: Newcomer,
+        coefficient: Float[Array, ""],
+    ) -> tuple["Kept", Int[Array, ""]]:
+        """What a budget makes of these points and of a newcomer, and the place that this took."""
+        placed = budget.place(self.memory, kernel, self.support, new, coefficient)
+        support = self.support.with_coefficients(self.support.coefficients + placed.change)
+        support = support.with_point(placed.place, new, coefficient)
+        return Kept(support, placed.memory, self.lost | placed.lost), placed.place
 
 
 def _in_place_of(

@@ -1,22 +1,18 @@
 """A rule in the space of a kernel: the function is a sum over points that are kept."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.numerics import matmul
 from kernax.core.parameters import data
-from kernax.core.solution import RESULTS, first_that_holds
 from kernax.online.averages import as_averaging, moved_average
-from kernax.online.budgets import AbstractBudget, as_budget, hint_of_budget
+from kernax.online.budgets import AbstractBudget, Kept, as_budget, hint_of_budget
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState, hint_of_capacity
 from kernax.online.rules import AbstractRule, Move, as_rule
-from kernax.online.support import Newcomer, Support, empty_support, kernel_for
+from kernax.online.support import Newcomer, Support, kernel_for
 
 
 class DualState(AbstractOnlineState):
@@ -24,39 +20,30 @@ class DualState(AbstractOnlineState):
 
     Attributes:
         kernel: the learner's, in the dtype of the points, for `function`.
-        support: the points that the function stands on.
+        kept: the points that the function stands on, as their budget keeps them.
         average: the mean of the coefficients after every step, None where it is not asked for.
-        memory: of the budget.
         steps: points seen.
         updates: points that were added to the function, or projected on it.
-        lost: whether a budget that promises to keep every point has left one out.
     """
 
     kernel: AbstractKernel
-    support: Support
+    kept: Kept
     average: Float[Array, " m"] | None = data()
-    memory: Any = data()
     steps: Int[Array, ""] = data()
     updates: Int[Array, ""] = data()
-    lost: Bool[Array, ""] = data()
+
+    @property
+    def support(self) -> Support:
+        """The points and their coefficients after the last step."""
+        return self.kept.support
 
     @property
     def function(self):
-        coefficients = self.support.coefficients if self.average is None else self.average
-        bias = jnp.zeros_like(coefficients[0])
-        return KernelExpansion(self.kernel, self.support.points, coefficients, bias)
+        return self.kept.function(self.kernel, self.average)
 
     @property
     def result(self):
-        return first_that_holds(((self.lost, RESULTS.over_capacity),), RESULTS.successful)
-
-
-class _Parts(eqx.Module):
-    """What of a `DualState` a newcomer changes."""
-
-    support: Support
-    memory: Any
-    lost: Bool[Array, ""]
+        return self.kept.result
 
 
 class DualLearner(AbstractOnlineLearner):
@@ -93,15 +80,13 @@ class DualLearner(AbstractOnlineLearner):
         return self.rule.loss
 
     def init(self, point):
-        support = empty_support(point, self.budget.capacity)
+        kept = Kept.none(self.budget, point)
         return DualState(
             kernel=kernel_for(self.kernel, point),
-            support=support,
-            average=None if self.averaging is None else support.coefficients,
-            memory=self.budget.memory(support),
+            kept=kept,
+            average=None if self.averaging is None else kept.support.coefficients,
             steps=jnp.zeros((), jnp.int32),
             updates=jnp.zeros((), jnp.int32),
-            lost=jnp.asarray(False),
         )
 
     def update(self, state, x, y):
@@ -110,38 +95,24 @@ class DualLearner(AbstractOnlineLearner):
         new = state.support.seen_by(kernel, x, steps)
         f = matmul(new.row, state.support.coefficients)
         move = self.rule.move(steps.astype(f.dtype), f, y, new.square)
-        parts = self._moved(kernel, state, new, move)
-        now = parts.support.coefficients
+        kept = self._moved(kernel, state.kept, new, move)
         after = DualState(
             kernel=kernel,
-            support=parts.support,
-            average=moved_average(state.average, now, steps, self.averaging),
-            memory=parts.memory,
+            kept=kept,
+            average=moved_average(state.average, kept.support.coefficients, steps, self.averaging),
             steps=steps,
             updates=state.updates + (move.coefficient != 0).astype(jnp.int32),
-            lost=parts.lost,
         )
         return after, f
 
-    def _moved(self, kernel: AbstractKernel, state: DualState, new: Newcomer, move: Move) -> _Parts:
-        """What a move makes of a state; a newcomer of coefficient zero leaves the points alone."""
+    def _moved(self, kernel: AbstractKernel, kept: Kept, new: Newcomer, move: Move) -> Kept:
+        """The points after a move; a newcomer of coefficient zero leaves them alone."""
 
-        def added(parts: _Parts) -> _Parts:
-            return self._with_point(new, move.coefficient, kernel, parts)
+        def added(kept: Kept) -> Kept:
+            return kept.with_point(self.budget, kernel, new, move.coefficient)[0]
 
-        shrunk = _Parts(state.support.scaled(move.shrink), state.memory, state.lost)
-        return lax.cond(move.coefficient != 0, added, lambda parts: parts, shrunk)
-
-    def _with_point(
-        self, new: Newcomer, coefficient: Float[Array, ""], kernel: AbstractKernel, parts: _Parts
-    ) -> _Parts:
-        """What a newcomer with that coefficient makes of a state."""
-        support = parts.support
-        placed = self.budget.place(parts.memory, kernel, support, new, coefficient)
-        changed = support.coefficients + placed.change
-        support = eqx.tree_at(lambda s: s.coefficients, support, changed)
-        support = support.with_point(placed.place, new, coefficient)
-        return _Parts(support, placed.memory, parts.lost | placed.lost)
+        shrunk = kept.with_coefficients(move.shrink * kept.support.coefficients)
+        return lax.cond(move.coefficient != 0, added, lambda kept: kept, shrunk)
 
 
 @hint_of_capacity.register

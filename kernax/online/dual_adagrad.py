@@ -1,22 +1,18 @@
 """Adagrad over the coefficients of points."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.losses import AbstractLoss, check_loss_of_number
 from kernax.core.numerics import matmul
-from kernax.core.parameters import check_intervals, data, nonnegative, positive
-from kernax.core.solution import RESULTS, first_that_holds
-from kernax.online.budgets import AbstractBudget, as_budget, hint_of_budget
+from kernax.core.parameters import data, nonnegative, positive
+from kernax.online.budgets import AbstractBudget, Kept, as_budget, hint_of_budget
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState, hint_of_capacity
 from kernax.online.penalties import adaptive_step, grown_root
-from kernax.online.support import Newcomer, Support, empty_support, kernel_for
+from kernax.online.support import Newcomer, Support, kernel_for
 
 Number = Float[Array, ""]
 
@@ -26,40 +22,37 @@ class DualAdagradState(AbstractOnlineState):
 
     Attributes:
         kernel: the learner's, in the dtype of the points, for `function`.
-        support: the points that the function stands on.
+        kept: the points that the function stands on, as their budget keeps them.
         roots: sqrt(G), G the sum of the squared gradients, of each coefficient.
-        memory: of the budget.
         steps: points seen.
         updates: points whose loss had a slope.
-        lost: whether a budget that promises to keep every point has left one out.
     """
 
     kernel: AbstractKernel
-    support: Support
+    kept: Kept
     roots: Float[Array, " m"] = data()
-    memory: Any = data()
     steps: Int[Array, ""] = data()
     updates: Int[Array, ""] = data()
-    lost: Bool[Array, ""] = data()
+
+    @property
+    def support(self) -> Support:
+        """The points and their coefficients."""
+        return self.kept.support
 
     @property
     def function(self):
-        coefficients = self.support.coefficients
-        bias = jnp.zeros_like(coefficients[0])
-        return KernelExpansion(self.kernel, self.support.points, coefficients, bias)
+        return self.kept.function(self.kernel)
 
     @property
     def result(self):
-        return first_that_holds(((self.lost, RESULTS.over_capacity),), RESULTS.successful)
+        return self.kept.result
 
 
 class _Parts(eqx.Module):
     """What of a `DualAdagradState` a newcomer changes."""
 
-    support: Support
+    kept: Kept
     roots: Float[Array, " m"]
-    memory: Any
-    lost: Bool[Array, ""]
 
 
 class DualAdagrad(AbstractOnlineLearner):
@@ -97,18 +90,15 @@ class DualAdagrad(AbstractOnlineLearner):
 
     def __check_init__(self):
         check_loss_of_number(self.loss)
-        check_intervals(self)
 
     def init(self, point):
-        support = empty_support(point, self.budget.capacity)
+        kept = Kept.none(self.budget, point)
         return DualAdagradState(
             kernel=kernel_for(self.kernel, point),
-            support=support,
-            roots=jnp.zeros_like(support.coefficients),
-            memory=self.budget.memory(support),
+            kept=kept,
+            roots=jnp.zeros_like(kept.support.coefficients),
             steps=jnp.zeros((), jnp.int32),
             updates=jnp.zeros((), jnp.int32),
-            lost=jnp.asarray(False),
         )
 
     def update(self, state, x, y):
@@ -119,12 +109,10 @@ class DualAdagrad(AbstractOnlineLearner):
         parts = self._joined(self._descended(state, slope * new.row), new, slope, kernel)
         after = DualAdagradState(
             kernel=kernel,
-            support=parts.support,
+            kept=parts.kept,
             roots=parts.roots,
-            memory=parts.memory,
             steps=new.step,
             updates=state.updates + (slope != 0).astype(jnp.int32),
-            lost=parts.lost,
         )
         return after, f
 
@@ -134,8 +122,7 @@ class DualAdagrad(AbstractOnlineLearner):
         gradient = jnp.where(support.places < support.size, gradient, 0)
         roots = grown_root(state.roots, gradient)
         coefficients = self._step(support.coefficients, gradient, roots)
-        support = eqx.tree_at(lambda s: s.coefficients, support, coefficients)
-        return _Parts(support, roots, state.memory, state.lost)
+        return _Parts(state.kept.with_coefficients(coefficients), roots)
 
     def _step(self, c: Array, gradient: Array, root: Array) -> Array:
         """Coefficients after a step."""
@@ -149,29 +136,11 @@ class DualAdagrad(AbstractOnlineLearner):
         coefficient = self._step(jnp.zeros_like(gradient), gradient, abs(gradient))
 
         def joined(parts: _Parts) -> _Parts:
-            return self._with_point(new, coefficient, abs(gradient), kernel, parts)
+            kept, place = parts.kept.with_point(self.budget, kernel, new, coefficient)
+            roots = parts.roots.at[place].set(abs(gradient), mode="drop")
+            return _Parts(kept, roots)
 
         return lax.cond(coefficient != 0, joined, lambda parts: parts, parts)
-
-    def _with_point(
-        self,
-        new: Newcomer,
-        coefficient: Number,
-        root: Number,
-        kernel: AbstractKernel,
-        parts: _Parts,
-    ) -> _Parts:
-        """What a newcomer with that coefficient and root of G makes of a state."""
-        support = parts.support
-        placed = self.budget.place(parts.memory, kernel, support, new, coefficient)
-        changed = support.coefficients + placed.change
-        support = eqx.tree_at(lambda s: s.coefficients, support, changed)
-        return _Parts(
-            support=support.with_point(placed.place, new, coefficient),
-            roots=parts.roots.at[placed.place].set(root, mode="drop"),
-            memory=placed.memory,
-            lost=parts.lost | placed.lost,
-        )
 
 
 @hint_of_capacity.register

@@ -8,6 +8,8 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from kernax.core.parameters import check_intervals
+
 
 class AbstractOnlineState(eqx.Module):
     """All that a learner keeps between two points: arrays, whose shapes never change.
@@ -43,6 +45,9 @@ class AbstractOnlineLearner(eqx.Module):
     """
 
     loss: eqx.AbstractVar[Any]
+
+    def __check_init__(self):
+        check_intervals(self)
 
     @abc.abstractmethod
     def init(self, point: PyTree) -> AbstractOnlineState:

@@ -1,5 +1,8 @@
 """A rule in the explicit features of a kernel: the function is a vector of weights."""
 
+from collections.abc import Callable
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
@@ -21,7 +24,7 @@ class PrimalState(AbstractOnlineState):
     Attributes:
         features: those of the learner's kernel, in the dtype of the points.
         weights: of the features, after the last step.
-        average: their mean over all steps, None where it is not asked for.
+        average: their mean over the steps, by `averaging`; None where it is not asked for.
         steps: points seen.
         updates: points that moved the weights.
     """
@@ -64,6 +67,10 @@ def features_for(kernel: AbstractKernel, point: PyTree) -> FeaturesOf:
     return FeaturesOf(cast(kernel, dtype_of(point)))
 
 
+def _as_they_are(weights: Float[Array, " D"], step: Float[Array, ""]) -> Float[Array, " D"]:
+    return weights
+
+
 def weights_of_zero(kernel: AbstractKernel, point: PyTree, is_averaged: bool) -> PrimalState:
     """The state of the function zero, in the features of a kernel, for points like this one."""
     features = features_for(kernel, point)
@@ -75,6 +82,29 @@ def weights_of_zero(kernel: AbstractKernel, point: PyTree, is_averaged: bool) ->
         steps=jnp.zeros((), jnp.int32),
         updates=jnp.zeros((), jnp.int32),
     )
+
+
+def moved_by_rule(
+    learner: Any,
+    state: PrimalState,
+    x: PyTree,
+    y: Float[Array, ""],
+    afterwards: Callable = _as_they_are,
+) -> tuple[PrimalState, Float[Array, ""]]:
+    """The state after one more point, by the rule of a learner with explicit features, and the
+    prediction before it.
+
+    Arguments:
+        learner: with a `rule`, a `kernel` and its `averaging`.
+        afterwards: of the step, what is made of the weights that the rule has moved.
+    """
+    features = features_for(learner.kernel, x)
+    phi = features(x)
+    f = matmul(state.weights, phi)
+    step = (state.steps + 1).astype(f.dtype)
+    move = learner.rule.move(step, f, y, matmul(phi, phi))
+    weights = afterwards(move.shrink * state.weights + move.coefficient * phi, step)
+    return state.moved(features, weights, move.coefficient != 0, learner.averaging), f
 
 
 class PrimalLearner(AbstractOnlineLearner):
@@ -105,10 +135,4 @@ class PrimalLearner(AbstractOnlineLearner):
         return weights_of_zero(self.kernel, point, self.averaging is not None)
 
     def update(self, state, x, y):
-        features = features_for(self.kernel, x)
-        phi = features(x)
-        f = matmul(state.weights, phi)
-        step = (state.steps + 1).astype(f.dtype)
-        move = self.rule.move(step, f, y, matmul(phi, phi))
-        weights = move.shrink * state.weights + move.coefficient * phi
-        return state.moved(features, weights, move.coefficient != 0, self.averaging), f
+        return moved_by_rule(self, state, x, y)

@@ -9,7 +9,7 @@ from kernax.core.factors import direct_accuracy
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.losses import Squared
 from kernax.core.numerics import matmul, positive_or_one
-from kernax.core.parameters import check_intervals, data, integer, nonnegative, positive
+from kernax.core.parameters import data, integer, nonnegative, positive
 from kernax.core.solution import RESULTS, first_that_holds
 from kernax.online.basis import OrthonormalBasis, empty_basis, full_row
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState, hint_of_capacity
@@ -118,9 +118,6 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
     ridge: Float[Array, ""] = positive()
     capacity: int = integer("capacity")
     tolerance: Float[Array, ""] = nonnegative(default=1e-4)
-
-    def __check_init__(self):
-        check_intervals(self)
 
     @property
     def loss(self):

@@ -7,14 +7,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kernax.core.kernel import AbstractKernel, as_kernel
-from kernax.core.numerics import matmul
-from kernax.core.parameters import check_intervals, nonnegative
+from kernax.core.parameters import nonnegative
 from kernax.online.averages import as_averaging
 from kernax.online.learner import AbstractOnlineLearner
 from kernax.online.linear import FeaturesOf
 from kernax.online.parts import as_part
 from kernax.online.penalties import soft_threshold
-from kernax.online.primal import features_for, weights_of_zero
+from kernax.online.primal import moved_by_rule, weights_of_zero
 from kernax.online.rules import StochasticGradient
 
 Number = Float[Array, ""]
@@ -49,7 +48,6 @@ class SparseGradient(AbstractOnlineLearner):
     averaging: Number | None = eqx.field(converter=as_averaging, default=None)
 
     def __check_init__(self):
-        check_intervals(self)
         FeaturesOf(self.kernel)  # raises where there are none
 
     @property
@@ -60,15 +58,9 @@ class SparseGradient(AbstractOnlineLearner):
         return weights_of_zero(self.kernel, point, self.averaging is not None)
 
     def update(self, state, x, y):
-        features = features_for(self.kernel, x)
-        phi = features(x)
-        f = matmul(state.weights, phi)
-        step = (state.steps + 1).astype(f.dtype)
-        move = self.rule.move(step, f, y, matmul(phi, phi))
-        descended = move.shrink * state.weights + move.coefficient * phi
-        weights = soft_threshold(descended, self._length(step))
-        return state.moved(features, weights, move.coefficient != 0, self.averaging), f
+        return moved_by_rule(self, state, x, y, self._made_sparse)
 
-    def _length(self, step: Number) -> Number:
-        """`rate l1` at a step."""
-        return jnp.asarray(self.rule.rate(step), step.dtype) * self.l1
+    def _made_sparse(self, weights: Float[Array, " D"], step: Number) -> Float[Array, " D"]:
+        """What the soft threshold leaves of the weights."""
+        rate = jnp.asarray(self.rule.rate(step), step.dtype)
+        return soft_threshold(weights, rate * self.l1)

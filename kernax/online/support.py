@@ -61,9 +61,9 @@ class Support(eqx.Module):
         """0, 1, ..., capacity - 1, as `size` counts."""
         return jnp.arange(self.capacity, dtype=self.size.dtype)
 
-    def scaled(self, shrink: Float[Array, ""]) -> "Support":
-        """The support of `shrink f`."""
-        return eqx.tree_at(lambda s: s.coefficients, self, shrink * self.coefficients)
+    def with_coefficients(self, coefficients: Float[Array, " m"]) -> "Support":
+        """The same points with other coefficients."""
+        return eqx.tree_at(lambda support: support.coefficients, self, coefficients)
 
     def with_point(
         self, place: Int[Array, ""], new: Newcomer, coefficient: Float[Array, ""]

@@ -13,7 +13,7 @@ from kernax.core.functions import as_module
 from kernax.core.intervals import POSITIVE
 from kernax.core.losses import AbstractLoss, Hinge, Squared, check_loss_of_number
 from kernax.core.numerics import is_concrete
-from kernax.core.parameters import above, as_floats, check_intervals, data, positive, real
+from kernax.core.parameters import above, as_floats, data, positive, real
 from kernax.online.learner import AbstractOnlineLearner, check_stream
 from kernax.online.multiplicative import Identity, sign_of_mistake, weights_of_one
 
@@ -50,9 +50,6 @@ class Winnow(AbstractOnlineLearner):
     promotion: Number = above(1.0, default=2.0)
     threshold: Number | None = data(converter=_as_threshold, default=None)
     features: Callable = eqx.field(converter=as_module, default=Identity())
-
-    def __check_init__(self):
-        check_intervals(self)
 
     @property
     def loss(self):
@@ -107,9 +104,6 @@ class BalancedWinnow(AbstractOnlineLearner):
     threshold: Number = real(default=0.0)
     features: Callable = eqx.field(converter=as_module, default=Identity())
 
-    def __check_init__(self):
-        check_intervals(self)
-
     @property
     def loss(self):
         return Hinge()
@@ -144,9 +138,6 @@ class NormalisedWinnow(AbstractOnlineLearner):
     rate: Number = positive(default=0.1)
     balanced: bool = eqx.field(static=True, default=False)
     features: Callable = eqx.field(converter=as_module, default=Identity())
-
-    def __check_init__(self):
-        check_intervals(self)
 
     @property
     def loss(self):
@@ -189,7 +180,6 @@ class ExponentiatedGradient(AbstractOnlineLearner):
 
     def __check_init__(self):
         check_loss_of_number(self.loss)
-        check_intervals(self)
 
     def init(self, point):
         state = weights_of_one(self.features, point, balanced=self.balanced)
