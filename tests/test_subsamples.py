@@ -357,7 +357,23 @@ def test_what_only_a_trace_knows_to_be_bad_has_no_indices_and_says_so():
     assert all(solution.result == kernax.RESULTS.successful for solution in good)
 
 
-@needs_x64
+@pytest.mark.filterwarnings("ignore:kernel_kmeans. only:kernax.errors.ClusterWarning")
+def test_points_far_from_zero_lose_the_digits_of_a_discrepancy_and_say_so(rng):
+    """Under a kernel that is not stationary; centred, they have them."""
+    X = rng.normal(size=(64, 2)).astype(DTYPE)
+    far = X + np.finfo(DTYPE).eps ** DTYPE(-0.45)
+    for choose in (
+        lambda X: herding(kernax.Linear(), X, 8, throw=False),
+        lambda X: thin(kernax.Linear(), X, 3, key=KEY, throw=False),
+        lambda X: kernax.kernel_kmeans(kernax.Linear(), X, 3, key=KEY, throw=False),
+    ):
+        assert choose(X).result == kernax.RESULTS.successful
+        assert choose(far).result == kernax.RESULTS.inaccurate
+        assert choose(far - far.mean(0)).result == kernax.RESULTS.successful
+    # What coincides exactly has no digits to lose.
+    assert herding(RBF, np.ones((4, 2), DTYPE), 2).result == kernax.RESULTS.successful
+
+
 def test_a_kernel_or_a_score_that_overflows_raises():
     with pytest.raises(NonFiniteError):
         herding(kernax.Polynomial(300), 1e3 * X, 4)

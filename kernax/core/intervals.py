@@ -71,3 +71,5 @@ class Interval:
 REAL = Interval()
 POSITIVE = Interval(low=0.0)
 NONNEGATIVE = Interval(low=0.0, closed=(True, False))
+INSIDE_ONE = Interval(0.0, 1.0)
+UP_TO_ONE = Interval(0.0, 1.0, closed=(True, True))

@@ -74,6 +74,16 @@ class Task(eqx.Module):
         """Another argument, a number, in the dtype of the points and inside its interval."""
         return as_scalar(value, self.dtype, name, interval)
 
+    def check_at_most_points(self, number: int, name: str) -> None:
+        """Raises ValueError for more than there are points of positive weight."""
+        kept = self.weights.kept()
+        points = self.n if kept is None else int(np.sum(kept))
+        if number > points:
+            raise ValueError(
+                f"{name} must be at most {points}, the number of points of positive weight, but is "
+                f"{number}"
+            )
+
     def suspect(self) -> Suspect:
         """The Gram matrix, whose eigenvalues an error about it names."""
         return Suspect("K", self.n, lambda: gram_of_prepared(self.kernel, self.X))

@@ -5,13 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from kernax.core.intervals import Interval
+from kernax.core.intervals import UP_TO_ONE
 from kernax.core.numerics import is_concrete
 from kernax.core.parameters import check_count
 from kernax.core.sharding import compiled
 from kernax.metrics.arguments import Score, as_inside, as_one_per_row, as_targets_and_weights
-
-_PROBABILITY = Interval(0.0, 1.0, closed=(True, True))
 
 
 class CalibrationCurve(eqx.Module):
@@ -62,7 +60,7 @@ def calibration_curve(
     )
     outcomes = _binary(outcomes)
     probabilities = as_one_per_row(probabilities, "probabilities", len(outcomes), dtype)
-    probabilities = as_inside(probabilities, "probabilities", _PROBABILITY)
+    probabilities = as_inside(probabilities, "probabilities", UP_TO_ONE)
     return _calibration_curve(outcomes, probabilities, w, bins)
 
 

@@ -6,13 +6,11 @@ It needs no more than that new points are exchangeable with those that were held
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from kernax.core.intervals import NONNEGATIVE, Interval
+from kernax.core.intervals import NONNEGATIVE, UP_TO_ONE
 from kernax.core.labels import as_one_hot_of_any_class
 from kernax.core.ranks import rank_for, smallest
 from kernax.core.weights import UnitWeights
 from kernax.metrics.arguments import as_inside, as_one_per_row, common_dtype, row_count
-
-_PROBABILITY = Interval(0.0, 1.0, closed=(True, True))
 
 
 def conformal_radius(residuals: ArrayLike, *, coverage: float = 0.9) -> Float[Array, ""]:
@@ -77,4 +75,4 @@ def _as_probabilities(values: ArrayLike, name: str) -> Float[Array, "m c"]:
     array = jnp.asarray(values, common_dtype(values))
     if array.ndim != 2 or not array.size:
         raise ValueError(f"{name} must have shape (points, classes), but has shape {array.shape}")
-    return as_inside(array.reshape(-1), name, _PROBABILITY).reshape(array.shape)
+    return as_inside(array.reshape(-1), name, UP_TO_ONE).reshape(array.shape)

@@ -1,13 +1,11 @@
 """Gram matrices of points that are centred in the space of the kernel."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from kernax.core.expansion import KernelExpansion
-from kernax.core.numerics import beside, matmul
+from kernax.core.numerics import beside, eps_of, matmul
 from kernax.core.operators import AbstractGram, DenseGram
 from kernax.core.task import Task
 from kernax.core.weights import AbstractWeights
@@ -16,6 +14,20 @@ from kernax.core.weights import AbstractWeights
 def shares(weights: AbstractWeights) -> Float[Array, " n"]:
     """`w / sum w`, of which a mean is made."""
     return weights.values / jnp.sum(weights.values)
+
+
+def loses_digits(gram: AbstractGram, p: Float[Array, " n"]) -> Bool[Array, ""]:
+    """Whether rounding of K leaves less than a third of the digits of `sum_i p_i |phi(x_i) -
+    mu|^2`, mu the mean with shares p: of points that are far from zero, next to their distances,
+    under a kernel such as `Linear`. Where all points coincide exactly, there is nothing to lose.
+    """
+    diagonal = gram.diagonal()
+    spread = jnp.sum(p * diagonal) - jnp.sum(p * gram.mv(p))
+    rounding = eps_of(diagonal) * jnp.max(jnp.abs(diagonal))
+    first = jnp.argmax(p > 0)
+    apart = diagonal + diagonal[first] - 2 * gram.rows(first[None])[0]
+    coincide = jnp.all((apart == 0) | (p == 0))
+    return (rounding > eps_of(diagonal) ** (1 / 3) * spread) & ~coincide
 
 
 class CentredGram(eqx.Module):
@@ -75,8 +87,3 @@ class CentredGram(eqx.Module):
         """
         C = A - self.shares[:, None] * jnp.sum(A, 0, keepdims=True)
         return KernelExpansion(task.kernel, task.X, C, -matmul(self.means, C))
-
-
-def as_system(centred: CentredGram) -> Any:
-    """The centred matrix for linear systems, whole."""
-    return DenseGram(centred.as_matrix())

@@ -9,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from kernax.core.boundary import as_scalar, as_weights, check_key, count, dtype_of
 from kernax.core.gram import gram_of_prepared
-from kernax.core.intervals import Interval
+from kernax.core.intervals import INSIDE_ONE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import is_concrete, matmul
 from kernax.core.parameters import check_count
@@ -17,8 +17,6 @@ from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
 from kernax.core.stein import SteinKernel, with_scores
 from kernax.unsupervised.embedding import PermutationTest, outcome
-
-_PROBABILITY = Interval(0.0, 1.0)
 
 
 def stein_discrepancy(
@@ -93,9 +91,9 @@ def goodness_of_fit_test(
     check_key(key)
     bootstraps = check_count(bootstraps, "bootstraps")
     stein, X = _prepared(kernel, X, log_density)
-    flip = as_scalar(flip, dtype_of(X), "flip", _PROBABILITY)
-    with_known_scores = with_scores(stein, X)
-    K = gram_of_prepared(*with_known_scores)
+    flip = as_scalar(flip, dtype_of(X), "flip", INSIDE_ONE)
+    scored, points = with_scores(stein, X)
+    K = gram_of_prepared(scored, points)
     return _goodness_of_fit_test(K, flip, key, bootstraps)
 
 

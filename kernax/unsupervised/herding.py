@@ -7,7 +7,6 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax.core.gram import operator_of_prepared
@@ -18,7 +17,7 @@ from kernax.core.sharding import compiled, for_loop
 from kernax.core.solution import Solution, finish
 from kernax.core.stein import SteinKernel, with_scores
 from kernax.core.task import Task, check_task
-from kernax.unsupervised.subsample import CentredGram, Subsample, subsample_of
+from kernax.unsupervised.subsample import AboutMean, Subsample, subsample_of
 
 
 def herding(
@@ -37,7 +36,7 @@ def herding(
         x_{t+1} = argmin_x  sum_{s <= t} k(x, x_s) + k(x, x) / 2 - (t + 1) mu(x)
 
     Kernel herding (Chen, Welling & Smola 2010), whose points have equal weights `1 / t`; the term
-    k(x, x) / 2, which theirs has not, is a constant for kernels such as those they consider.
+    k(x, x) / 2, which they leave out, is a constant for normalised kernels such as theirs.
     Means over the first t points of functions of the space are then off by O(1 / t) where the space
     is of finite dimension, and by the discrepancy times the function's norm in any; of t random
     points by O(1 / sqrt(t)). It is deterministic; of equal points the first is taken.
@@ -63,7 +62,7 @@ def herding(
     task = check_task("herding", kernel, X, None, weights, block_size=block_size, in_features=True)
     count = _checked_count(count, task, bool(replace))
     solution = _herding(task, count, bool(replace))
-    return finish(solution, throw, "herding: rescale the kernel or the points.")
+    return finish(solution, throw, "herding: centre the points, or rescale them or the kernel.")
 
 
 def stein_thin(
@@ -112,13 +111,8 @@ def stein_thin(
 def _checked_count(count: Any, task: Task, replace: bool) -> int:
     """How many to choose, if there are as many points to choose from."""
     count = check_count(count, "count")
-    kept = task.weights.kept()
-    points = task.n if kept is None else int(np.sum(kept))
-    if not replace and count > points:
-        raise ValueError(
-            f"count must be at most {points}, the number of points of positive weight, but is "
-            f"{count}: choose fewer, or replace=True"
-        )
+    if not replace:
+        task.check_at_most_points(count, "count")
     return count
 
 
@@ -126,8 +120,8 @@ def _checked_count(count: Any, task: Task, replace: bool) -> int:
 def _herding(task, count, replace):
     """The points whose mean is close to that of all of them."""
     w = task.weights.values
-    centred = CentredGram.at(task.gram(), w / jnp.sum(w))
-    return _chosen(centred, w > 0, count, replace)
+    centred = AboutMean.at(task.gram(), w / jnp.sum(w))
+    return _chosen(centred, w > 0, count, replace, accurate=~stopped(centred).loses_digits())
 
 
 @compiled
@@ -137,17 +131,21 @@ def _stein_thin(task, count, replace):
     gram = operator_of_prepared(scored, points, task.layout)
     nothing = jnp.zeros(task.n, task.dtype)
     free = jnp.ones(task.n, bool)
-    return _chosen(CentredGram.at(gram, nothing), free, count, replace)
+    return _chosen(AboutMean.at(gram, nothing), free, count, replace)
 
 
 def _chosen(
-    centred: CentredGram, free: Bool[Array, " n"], count: int, replace: bool
+    centred: AboutMean,
+    free: Bool[Array, " n"],
+    count: int,
+    replace: bool,
+    accurate: ArrayLike = True,
 ) -> Solution[Subsample]:
     """The subsample, with the discrepancy after each step."""
     end = _greedy(stopped(centred), free, count, replace)
     counts = jnp.arange(1, count + 1, dtype=end.squares.dtype)
     stats = {"discrepancies": jnp.maximum(end.squares, 0) / counts**2}
-    return subsample_of(centred, end.indices, stats)
+    return subsample_of(centred, end.indices, stats, accurate=accurate)
 
 
 class _Choices(eqx.Module):
@@ -167,7 +165,7 @@ class _Choices(eqx.Module):
     squares: Float[Array, " count"]
 
 
-def _greedy(centred: CentredGram, free: Bool[Array, " n"], count: int, replace: bool) -> _Choices:
+def _greedy(centred: AboutMean, free: Bool[Array, " n"], count: int, replace: bool) -> _Choices:
     """Steps that each add the point which leaves the shortest sum."""
     start = _Choices(
         sums=jnp.zeros_like(centred.means),
@@ -179,7 +177,7 @@ def _greedy(centred: CentredGram, free: Bool[Array, " n"], count: int, replace: 
     return for_loop(count, lambda t, now: _with_next(centred, t, now, replace), start)
 
 
-def _with_next(centred: CentredGram, t: Int[Array, ""], now: _Choices, replace: bool) -> _Choices:
+def _with_next(centred: AboutMean, t: Int[Array, ""], now: _Choices, replace: bool) -> _Choices:
     """With the point of step t."""
     place, growth = centred.best_addition(now.sums, now.free)
     square = now.square + 2 * growth

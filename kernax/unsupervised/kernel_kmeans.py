@@ -26,6 +26,7 @@ from kernax.core.solution import (
 )
 from kernax.core.task import Task, check_task
 from kernax.errors import ClusterWarning
+from kernax.unsupervised.centring import loses_digits, shares
 from kernax.unsupervised.means_of_clusters import (
     Cloud,
     SoftTask,
@@ -134,20 +135,14 @@ def kernel_kmeans(
         temperature = task.scalar(temperature, "temperature", POSITIVE)
     solution = _kernel_kmeans(task, key, temperature, clusters, starts, max_steps)
     warn_of_copies("kernel_kmeans", solution.stats["distinct"], clusters)
-    others = "" if temperature is None else ", or another temperature"
-    return finish(solution, throw, f"kernel_kmeans: more max_steps{others}.")
+    others = "" if temperature is None else ", another temperature"
+    return finish(solution, throw, f"kernel_kmeans: more max_steps{others}, or centred points.")
 
 
 def check_clusters(clusters: Any, task: Task) -> int:
     """How many, if there are as many points of positive weight."""
     clusters = check_count(clusters, "clusters")
-    kept = task.weights.kept()
-    points = task.n if kept is None else int(np.sum(kept))
-    if clusters > points:
-        raise ValueError(
-            f"clusters must be at most {points}, the number of points of positive weight, but is "
-            f"{clusters}"
-        )
+    task.check_at_most_points(clusters, "clusters")
     return clusters
 
 
@@ -166,7 +161,12 @@ def _kernel_kmeans(task, key, temperature, clusters, starts, max_steps):
     """The clusters, with how the iteration ended."""
     cloud = Cloud(task.gram(), task.weights.values)
     found = memberships_of(cloud, key, temperature, clusters, starts, max_steps)
-    result = RESULTS.where(is_finite(cloud.gram), found.result, RESULTS.nonfinite)
+    lost = loses_digits(stopped(cloud.gram), stopped(shares(task.weights)))
+    endings = (
+        (~is_finite(cloud.gram), RESULTS.nonfinite),
+        ((found.result == RESULTS.successful) & lost, RESULTS.inaccurate),
+    )
+    result = first_that_holds(endings, found.result)
     R = void_unless_known(found.memberships, result)
     P = cloud.shares(R)
     _, squares = cloud.values(R)

@@ -13,7 +13,8 @@ from kernax.core.boundary import as_stack
 from kernax.core.numerics import stopped
 from kernax.core.operators import AbstractGram
 from kernax.core.parameters import data
-from kernax.core.solution import RESULTS, Solution, void_unless_known
+from kernax.core.solution import RESULTS, Solution, first_that_holds, void_unless_known
+from kernax.unsupervised.centring import loses_digits
 
 
 class Subsample(eqx.Module):
@@ -42,7 +43,7 @@ class Subsample(eqx.Module):
         return jax.tree.map(chosen, as_stack(X, "X"))
 
 
-class CentredGram(eqx.Module):
+class AboutMean(eqx.Module):
     """`<phi_i - mu, phi_j - mu> = K_ij - mu(x_i) - mu(x_j) + |mu|^2`, of which only K is held.
 
     Attributes:
@@ -60,17 +61,21 @@ class CentredGram(eqx.Module):
     diagonal: Float[Array, " n"]
 
     @staticmethod
-    def at(gram: AbstractGram, shares: Float[Array, " n"]) -> "CentredGram":
+    def at(gram: AbstractGram, shares: Float[Array, " n"]) -> "AboutMean":
         """Centred at the mean with these shares of the points, or at zero where all of them are."""
         means = gram.mv(shares)
         square = jnp.sum(shares * means)
         diagonal = gram.diagonal() - 2 * means + square
-        return CentredGram(gram, shares, means, square, diagonal)
+        return AboutMean(gram, shares, means, square, diagonal)
 
     def row(self, place: Int[Array, ""]) -> Float[Array, " n"]:
         """The row of one point."""
         row = self.gram.rows(place[None])[0]
         return row - self.means - (self.means[place] - self.square)
+
+    def loses_digits(self) -> Bool[Array, ""]:
+        """Whether rounding leaves too little of what is subtracted here."""
+        return loses_digits(self.gram, self.shares)
 
     def discrepancies(self, parts: Int[Array, "c count"]) -> Float[Array, " c"]:
         """`|mean of phi over a part - mu|^2` for each part, given by the places of its points.
@@ -102,17 +107,21 @@ class CentredGram(eqx.Module):
 
 
 def subsample_of(
-    centred: CentredGram,
+    centred: AboutMean,
     indices: Int[Array, " count"],
     stats: dict[str, Array],
     sound: ArrayLike = True,
+    accurate: ArrayLike = True,
 ) -> Solution[Subsample]:
-    """What was chosen; void unless it is sound so far and every figure is finite."""
+    """What was chosen; void unless it is sound so far and every figure is finite, and `inaccurate`
+    unless they have digits.
+    """
     discrepancy = centred.discrepancies(indices[None])[0]
     figures = (stopped(centred.means), stopped(discrepancy), *stats.values())
     finite = [jnp.all(jnp.isfinite(figure)) for figure in figures]
     sound = jnp.all(jnp.stack(finite)) & sound
-    result = RESULTS.where(sound, RESULTS.successful, RESULTS.nonfinite)
+    endings = ((~sound, RESULTS.nonfinite), (~jnp.asarray(accurate), RESULTS.inaccurate))
+    result = first_that_holds(endings, RESULTS.successful)
     value = Subsample(
         indices=jnp.where(sound, indices, -1),
         discrepancy=void_unless_known(discrepancy, result),

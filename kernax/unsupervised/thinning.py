@@ -7,7 +7,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 
 from kernax.core.boundary import check_key
 from kernax.core.gram import gram_of_prepared
-from kernax.core.intervals import Interval
+from kernax.core.intervals import INSIDE_ONE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import positive_or_one, stopped
 from kernax.core.operators import DenseGram, is_finite
@@ -16,9 +16,7 @@ from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled, for_loop
 from kernax.core.solution import Solution, finish
 from kernax.core.task import check_task
-from kernax.unsupervised.subsample import CentredGram, Subsample, subsample_of
-
-_PROBABILITY = Interval(0.0, 1.0)
+from kernax.unsupervised.subsample import AboutMean, Subsample, subsample_of
 
 
 def thin(
@@ -73,11 +71,11 @@ def thin(
             f"X must hold a multiple of 2^halvings = {2**halvings} points, but holds {task.n}: "
             f"leave out {task.n % 2**halvings} of them, or halve less often"
         )
-    delta = task.scalar(delta, "delta", _PROBABILITY)
+    delta = task.scalar(delta, "delta", INSIDE_ONE)
     if split_kernel is not None:
         split_kernel, _ = prepare(split_kernel, task.X)
     solution = _thin(task, split_kernel, key, delta, halvings)
-    return finish(solution, throw, "thin: rescale the kernel or the points.")
+    return finish(solution, throw, "thin: centre the points, or rescale them or the kernel.")
 
 
 @compiled
@@ -85,7 +83,7 @@ def _thin(task, split_kernel, key, delta, halvings):
     """The best part, refined."""
     n = task.n
     gram = task.gram()
-    centred = CentredGram.at(gram, jnp.full(n, 1 / n, task.dtype))
+    centred = AboutMean.at(gram, jnp.full(n, 1 / n, task.dtype))
     split = gram if split_kernel is None else DenseGram(gram_of_prepared(split_kernel, task.X))
     sound = is_finite(split) & jnp.isfinite(delta)
     standard = jnp.arange(2**halvings - 1, n, 2**halvings, dtype=jnp.int32)
@@ -93,7 +91,8 @@ def _thin(task, split_kernel, key, delta, halvings):
     of_each = stopped(centred).discrepancies(parts)
     indices = _refined(stopped(centred), parts[jnp.argmin(of_each)])
     stats = {"split": jnp.min(of_each[1:]), "standard": of_each[0]}
-    return subsample_of(centred, indices, stats, sound)
+    accurate = ~stopped(centred).loses_digits()
+    return subsample_of(centred, indices, stats, sound, accurate)
 
 
 def _split(
@@ -183,7 +182,7 @@ class _Exchanges(eqx.Module):
     sums: Float[Array, " n"]
 
 
-def _refined(centred: CentredGram, indices: Int[Array, " count"]) -> Int[Array, " count"]:
+def _refined(centred: AboutMean, indices: Int[Array, " count"]) -> Int[Array, " count"]:
     """KT-SWAP: each point in turn replaced by that of all which leaves the least discrepancy."""
     count = len(indices)
     free = jnp.ones(len(centred.means), bool)
