@@ -228,6 +228,12 @@ SLOW |= {
     "import vectors of classes": lambda w: kernax.import_vector_machine(
         RBF, X, CLASSES, 0.3, weights=w, rtol=0.0, max_vectors=N, block_size=4
     ).value.function.values(X),
+    "relevance vectors": lambda w: kernax.relevance_vector_machine(
+        RBF, X, T, noise=0.1, weights=w, max_vectors=6
+    ).value.function.values(X),
+    "relevance vectors of labels": lambda w: kernax.relevance_vector_machine(
+        RBF, X, Y, likelihood=kernax.likelihoods.Bernoulli(), weights=w, max_vectors=6
+    ).value.function.values(X),
     "components": components,
     "correlations": correlated,
     "discriminant": lambda w: (
