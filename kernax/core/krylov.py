@@ -1,11 +1,12 @@
 """Leading eigenvectors of a symmetric matrix by products with it, a block of columns at a time."""
 
 from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.numerics import eps_of, matmul, positive_or_one
 from kernax.core.sharding import for_loop, while_loop
@@ -21,7 +22,7 @@ class Ritz(eqx.Module):
 
     Attributes:
         values: descending.
-        vectors: orthonormal columns.
+        vectors: orthonormal columns, once there are any steps.
         residuals: `|M u - l u|` of each.
         steps: products with a block so far.
     """
@@ -33,21 +34,22 @@ class Ritz(eqx.Module):
 
 
 class _Basis(eqx.Module):
-    """Orthonormal columns Q, their products `M Q`, both zero where not computed yet, and the block
-    of columns that comes next.
+    """Orthonormal columns Q, their products `M Q`, both zero where not computed yet, and the
+    columns of which the next block is made.
     """
 
     Q: Float[Array, "n m"]
     products: Float[Array, "n m"]
-    block: Float[Array, "n b"]
+    coming: Float[Array, "n b"]
 
     def extended(self, i: Int[Array, ""], multiply: Multiply) -> "_Basis":
-        """The basis with the block as its i-th one, and the next block."""
-        place = (0, i * self.block.shape[1])
-        product = multiply(self.block)
-        Q = lax.dynamic_update_slice(self.Q, self.block, place)
+        """The basis with its i-th block."""
+        block = _orthogonal(self.Q, self.coming)
+        product = multiply(block)
+        place = (0, i * block.shape[1])
+        Q = lax.dynamic_update_slice(self.Q, block, place)
         products = lax.dynamic_update_slice(self.products, product, place)
-        return _Basis(Q, products, _orthogonal(Q, product))
+        return _Basis(Q, products, product)
 
 
 def width_of_block(count: int) -> int:
@@ -92,10 +94,9 @@ def leading_by_products(
         return _best_of(basis, width, now.steps + blocks)
 
     far = jnp.full((width,), jnp.inf, start.dtype)
-    vectors, _ = jnp.linalg.qr(start)
     first = Ritz(
         values=jnp.ones_like(far),
-        vectors=vectors,
+        vectors=start,
         residuals=far,
         steps=jnp.zeros((), jnp.int32),
     )
@@ -111,19 +112,44 @@ def _grown(multiply: Multiply, vectors: Float[Array, "n b"], blocks: int) -> _Ba
 
 
 def _orthogonal(Q: Float[Array, "n m"], block: Float[Array, "n b"]) -> Float[Array, "n b"]:
-    """Orthonormal columns of a block, orthogonal to Q.
+    """Orthonormal columns of a block, orthogonal to Q, by two passes, or three where one of them
+    finds columns that are hardly anything but rounding.
 
     Where M has no further direction, what is left is rounding, which the second pass makes columns
     of length one of, and the third orthogonal to Q.
     """
-    for _ in range(3):
-        largest = jnp.max(jnp.abs(block), 0, keepdims=True)
-        unit = positive_or_one(largest)
-        block = block / unit
-        along = matmul(Q.T, block)
-        left = block - matmul(Q, along)
-        block, _ = jnp.linalg.qr(left)
-    return block
+
+    def go_on(now: _Pass) -> Array:
+        return (now.passes < 2) | (now.hidden & (now.passes < 3))
+
+    return while_loop(go_on, partial(_Pass.next, Q=Q), _Pass.first(block)).block
+
+
+class _Pass(eqx.Module):
+    """A block on the way to orthonormal columns."""
+
+    block: Float[Array, "n b"]
+    hidden: Bool[Array, ""]  # whether rounding hid a column so far, in Q or in the others
+    passes: Int[Array, ""]
+
+    @staticmethod
+    def first(block: Float[Array, "n b"]) -> "_Pass":
+        """Before any."""
+        return _Pass(block, jnp.array(False), jnp.zeros((), jnp.int32))
+
+    def next(self, Q: Float[Array, "n m"]) -> "_Pass":
+        """After one more, with columns `B V L^(-1/2)` of the eigenvectors and eigenvalues of `B^T
+        B` (Stathopoulos & Wu 2002). Only products read the rows, where Householder's reflections
+        take many times as long.
+        """
+        largest = jnp.max(jnp.abs(self.block), 0, keepdims=True)
+        unit = self.block / positive_or_one(largest)
+        left = unit - matmul(Q, matmul(Q.T, unit))
+        values, turns = jnp.linalg.eigh(matmul(left.T, left))
+        least = left.shape[1] * eps_of(values) * values[-1]
+        roots = jnp.sqrt(positive_or_one(jnp.maximum(values, least)))
+        hidden = values[0] < jnp.sqrt(eps_of(values)) * jnp.sum(unit**2)
+        return _Pass(matmul(left, turns / roots[None, :]), self.hidden | hidden, self.passes + 1)
 
 
 def _best_of(basis: _Basis, width: int, steps: Int[Array, ""]) -> Ritz:

@@ -47,11 +47,13 @@ class CentredGram(eqx.Module):
     centred: bool = eqx.field(static=True)
 
     @staticmethod
-    def of(gram: AbstractGram, weights: AbstractWeights) -> "CentredGram":
-        """K, centred at the mean of the points with these weights."""
+    def of(gram: AbstractGram, weights: AbstractWeights, *, held: bool = True) -> "CentredGram":
+        """K, centred at the mean of the points with these weights: its numbers, where all of K's
+        are held and `held`, or its products.
+        """
         p = shares(weights)
         means = gram.mv(p)
-        if not gram.is_dense:
+        if not (held and gram.is_dense):
             return CentredGram(gram, p, means, centred=False)
         centred = gram.as_matrix() - means[:, None] - means[None, :] + jnp.sum(p * means)
         return CentredGram(DenseGram(centred), p, means, centred=True)
@@ -74,6 +76,14 @@ class CentredGram(eqx.Module):
         if self.centred:
             return self.gram.diagonal()
         return self.gram.diagonal() - 2 * self.means + jnp.sum(self.shares * self.means)
+
+    def total_variance(self) -> Float[Array, ""]:
+        """`sum_i p_i |phi(x_i) - sum_j p_j phi(x_j)|^2`."""
+        return jnp.maximum(jnp.sum(self.shares * self.diagonal()), 0)
+
+    def is_finite(self) -> Bool[Array, ""]:
+        """Whether all numbers of K are: one that is not spoils a mean."""
+        return jnp.all(jnp.isfinite(self.means))
 
     def largest(self) -> Float[Array, ""]:
         """The largest `k(x_i, x_i)`, to which rounding errors of centring are relative."""

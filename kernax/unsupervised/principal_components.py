@@ -12,7 +12,6 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel
 from kernax.core.krylov import can_be_truncated
 from kernax.core.numerics import matmul, positive_or_one, stopped
-from kernax.core.operators import is_finite
 from kernax.core.parameters import check_count, data
 from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish, void_unless_known
@@ -138,15 +137,14 @@ def _kernel_pca(task, components, whiten, truncated, max_steps):
     """The components, with how their computation ended."""
     gram = task.gram()
     weights = task.weights
-    centred = CentredGram.of(gram, weights)
+    centred = CentredGram.of(gram, weights, held=not truncated)
     size = stopped(centred.largest() * jnp.max(weights.values))
     problem = WeightedGram(centred, weights, size)
     pairs, report = leading_pairs(problem, components, truncated=truncated, max_steps=max_steps)
-    result = ending_of(problem, report, pairs, is_finite(gram), truncated=truncated)
+    result = ending_of(problem, report, pairs, centred.is_finite(), truncated=truncated)
     total = jnp.sum(weights.values)
     scaled = pairs.of_unit_square() * jnp.sqrt(total) if whiten else pairs.coefficients
-    total_variance = jnp.sum(shares(weights) * centred.diagonal())
-    known = (scaled, pairs.values / total, jnp.maximum(total_variance, 0))
+    known = (scaled, pairs.values / total, centred.total_variance())
     scaled, variances, total_variance = void_unless_known(known, result)
     value = PrincipalComponents(
         function=centred.expansion(task, scaled),

@@ -1,0 +1,44 @@
+"""Leading eigenvectors by products with a block, of matrices whose eigenvalues are known."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import X64
+
+from kernax.core.eigenproblem import accuracy
+from kernax.core.krylov import leading_by_products, width_of_block
+
+N = 200
+COUNT = 4
+DTYPE = np.float64 if X64 else np.float32
+RNG = np.random.default_rng(0)
+TURN = np.linalg.qr(RNG.normal(size=(N, N)))[0]
+EIGENVALUES = {
+    "the identity": np.ones(N),
+    "of rank three": np.append([5.0, 2.0, 1e-3], np.zeros(N - 3)),
+    "falling to nothing": 10.0 ** -np.arange(N),
+    "in fours": np.repeat(0.9 ** np.arange(N // 4), 4),
+    "small": 1e-15 * 0.9 ** np.arange(N),
+    "large": 1e15 * 0.9 ** np.arange(N),
+    "zero": np.zeros(N),
+}
+
+
+@pytest.mark.parametrize("name", EIGENVALUES)
+@pytest.mark.parametrize("copies", [False, True], ids=["any start", "a start of copies"])
+def test_leading_values_are_found_and_vectors_are_orthonormal(name, copies):
+    """Also where products give no further direction, and what is left of a block is rounding."""
+    values = EIGENVALUES[name]
+    M = jnp.asarray((TURN * values) @ TURN.T, DTYPE)
+    start = RNG.normal(size=(N, width_of_block(COUNT))).astype(DTYPE)
+    if copies:
+        start[:] = start[:, :1]
+    rtol = accuracy(M.dtype)
+    found = leading_by_products(lambda U: M @ U, jnp.asarray(start), COUNT, rtol, 200)
+    rounding = 8 * N * np.finfo(DTYPE).eps
+    np.testing.assert_allclose(found.values[:COUNT], values[:COUNT], atol=rounding * values[0])
+    if name == "zero":
+        return
+    U = np.asarray(found.vectors)
+    np.testing.assert_allclose(U.T @ U, np.eye(U.shape[1]), atol=rounding / 4)
+    assert np.all(found.residuals[:COUNT] <= (rtol + rounding) * values[0])
