@@ -372,6 +372,37 @@ def test_a_batch_of_seeds_is_a_loop_and_repeated_calls_are_one_program():
 
 
 @needs_x64
+def test_places_beyond_the_first_32_change_nothing_in_a_batch_of_gradients():
+    """Steps are taken in the first 32 of more than 64 places while these are enough, for all of a
+    batch: here one machine needs more, one comes close to it, and one needs a few.
+    """
+    points = np.linspace(0, 53, 80)[:, None]
+    bumps = np.sin(3 * points[:, 0]) + RNG.normal(size=80)
+    reach = jnp.array([40.0, 20.0, 3.0])
+    y = jnp.where(points.T < reach[:, None], bumps[None, :], 0.0)
+
+    def fitted(y, max_vectors):
+        solution = fit(points, y, 0.4, noise=0.01, max_vectors=max_vectors, throw=False)
+        return solution.value.log_evidence, (solution.value.places, solution.result)
+
+    def batch(max_vectors):
+        member = jax.value_and_grad(lambda y: fitted(y, max_vectors), has_aux=True)
+        (evidences, (places, results)), gradients = jax.jit(jax.vmap(member))(y)
+        assert np.all(results == kernax.RESULTS.successful)
+        return evidences, np.sum(places > -2, 1), gradients
+
+    evidences, counts, gradients = batch(64)
+    assert counts[0] > 32 > counts[1] > 22 > counts[2] > 0
+    for max_vectors in (65, 81):
+        others = batch(max_vectors)
+        np.testing.assert_array_equal(counts, others[1])
+        assert_close(others[0], evidences, TOLERANCE["solve"])
+        assert_close(others[2], gradients, TOLERANCE["solve"])
+    alone = jax.grad(lambda y: fitted(y, 65)[0])(y[2])
+    assert_close(alone, gradients[2], TOLERANCE["solve"])
+
+
+@needs_x64
 @pytest.mark.parametrize("likelihood", [None, Bernoulli()])
 def test_a_weight_of_two_repeats_a_point_and_zero_removes_it(likelihood):
     y = Y if likelihood is None else SIGNS
