@@ -2,8 +2,8 @@
 long? `python -m benchmarks.import_vectors [NAMES]`.
 
 Ten splits of banana, titanic and waveform (Raetsch et al. 2001), RBF kernels of their lengthscales;
-ridge and C are chosen from five each, among those of successful fits, on a half of the first
-split's training rows that is held out. Mean error in per cent, vectors, the share of successful
+ridge and C are chosen from five each, of those whose fits to the first split succeed, on a half of
+its training rows that is held out. Mean error in per cent, vectors, the share of successful
 fits, and seconds a fit (compilation apart). Then 20 ridges in one `vmap`, in milliseconds each.
 Needs the shared data.
 """
@@ -20,7 +20,7 @@ import kernax as kx
 from benchmarks.restarts import DATA
 
 LENGTHSCALES = {"banana": 0.5**0.5, "titanic": 1.0, "waveform": 10.0**0.5}
-RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
+RIDGES = (3.0, 1.0, 0.3, 0.1, 0.03)  # of equal errors the smoothest machine counts
 PRICES = (0.3, 1.0, 3.0, 10.0, 100.0)
 
 
@@ -52,12 +52,14 @@ def over_splits(learn: Callable, kernel, numbers, data):
     first = data["train_idx"][0]
     half = first[::2], first[1::2]
 
+    splits = list(zip(data["train_idx"], data["test_idx"]))
+
     def of_number(number):
-        error, _, successful, _ = figures(learn, kernel, number, data, *half)
-        return error if successful else np.inf
+        error, _, of_half, _ = figures(learn, kernel, number, data, *half)
+        _, _, of_whole, _ = figures(learn, kernel, number, data, *splits[0])
+        return error if of_half and of_whole else np.inf
 
     number = min(numbers, key=of_number)
-    splits = list(zip(data["train_idx"], data["test_idx"]))
     figures(learn, kernel, number, data, *splits[0])  # compiles
     rows = [figures(learn, kernel, number, data, *split) for split in splits]
     return number, np.mean(rows, 0)

@@ -143,7 +143,7 @@ def met(name: str, row: dict) -> bool:
     """Whether a row is within the bars."""
     error, vectors = PUBLISHED[name]
     margin = 1.0 if error > 1 else 0.01
-    return row["error"] <= error + margin and row["vectors"] <= 2 * vectors
+    return bool(row["error"] <= error + margin and row["vectors"] <= 2 * vectors)
 
 
 def main() -> None:

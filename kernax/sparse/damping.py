@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 from kernax.sparse.steps import Action, Outlook
 
 _FAR = 8.0  # a factor of 3000 in a precision
+_NEAR = 1e-4
 
 
 class Trend(eqx.Module):
@@ -46,7 +47,8 @@ class Trend(eqx.Module):
         """By how much the precision of a step may change."""
         made = self.made[action.place]
         turns = wanted * made < 0
-        reach = jnp.where(turns, abs(made) / 2, 1.2 * self.reach[action.place])
+        shorter = jnp.maximum(abs(made) / 2, _NEAR)  # from less it would take long to grow again
+        reach = jnp.where(turns, shorter, 1.2 * self.reach[action.place])
         return jnp.where(action.is_new | (reach > _FAR), jnp.inf, reach)
 
     def _after(self, action: Action, made: Float[Array, ""], reach: Float[Array, ""]) -> "Trend":

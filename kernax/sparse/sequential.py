@@ -158,11 +158,13 @@ def _swept(problem: Problem, products: Array | None, tol: float, now: _Sweep) ->
 
 
 def _stepped(problem: Problem, products: Array | None, tol: float, first: "_Ahead") -> "_Ahead":
-    """The steps of a sweep."""
-    most = first.outlook.steps + _steps_of_a_sweep(problem)
+    """The steps of a sweep: the first, and others while their figures are accurate."""
+    start = first.outlook.steps
+    most = start + _steps_of_a_sweep(problem)
 
     def go_on(now: _Ahead) -> Array:
-        return now.rises & (now.outlook.steps < most)
+        steps = now.outlook.steps
+        return now.rises & (steps < most) & ((steps == start) | now.outlook.is_accurate)
 
     def step(now: _Ahead) -> _Ahead:
         return _Ahead.of(problem, _moved(problem, products, now.outlook, now.action), tol)

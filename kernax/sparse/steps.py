@@ -39,6 +39,16 @@ class Outlook(eqx.Module):
     diagonal: Float[Array, " k"]
     steps: Int[Array, ""]
 
+    @property
+    def is_accurate(self) -> Bool[Array, ""]:
+        """Whether the figures may change by rank one, and still be right: rounding then leaves
+        half of the digits of what is solved with `I + A^-1/2 J^T B J A^-1/2`, whose least
+        eigenvalue is at least 1, and the largest at most its trace.
+        """
+        own = jnp.max(abs(self.products), 0)  # with functions of norm one, that with itself
+        trace = jnp.sum(jnp.where(self.slots.used, own / self.slots.precisions, 0))
+        return trace < eps_of(trace) ** -0.5
+
 
 class Action(eqx.Module):
     """A step: one function gets another precision.
@@ -77,7 +87,7 @@ def best_action(problem: Problem, now: Outlook, tol: float) -> Action:
 
     A function must add more than `tol` nats to be taken.
     """
-    of_taken = _of_taken(now, tol / 10)
+    of_taken = _of_taken(problem, now, tol / 10)
     of_new = _of_new(problem, now, tol)
     is_full = jnp.all(now.slots.used)
     best_left = jnp.where(is_full, jnp.max(of_new.gains), 0)
@@ -126,7 +136,7 @@ def _best(s: Array, q: Array) -> tuple[Array, Array]:
     return best, jnp.where(relevant, s * (s / excess), jnp.inf)
 
 
-def _of_taken(now: Outlook, least: float) -> Changes:
+def _of_taken(problem: Problem, now: Outlook, least: float) -> Changes:
     """Of the functions taken. One worth no more than `least` is deleted, which counts as a gain of
     so much.
 
@@ -134,13 +144,22 @@ def _of_taken(now: Outlook, least: float) -> Changes:
     """
     slots = now.slots
     variance = positive_or_one(jnp.diagonal(now.covariance))
-    s = jnp.maximum(1 - slots.precisions * variance, 0) / variance
+    s = _determined(problem, now, variance) / variance
     q = slots.weights / variance
     best, precision = _best(s, q)
     rounding = 8 * eps_of(best) * best
     gain = best - _evidence(s, q, slots.precisions) - rounding
     changes = _without_the_worthless(Changes(gain, precision), best, least)
     return Changes(jnp.where(slots.used, changes.gains, -jnp.inf), changes.precisions)
+
+
+def _determined(problem: Problem, now: Outlook, variance: Float[Array, " M"]) -> Float[Array, " M"]:
+    """`gamma = 1 - alpha_i Sigma_ii = S_i / alpha_i`, by the one of both that does not cancel."""
+    slots = now.slots
+    kept = slots.precisions * variance
+    sparsity = now.sparsity[slots.candidates(problem.observations.outputs)]
+    gamma = jnp.where(kept > 0.5, sparsity / slots.precisions, 1 - kept)
+    return jnp.maximum(gamma, 0)
 
 
 def _without_the_worthless(changes: Changes, best: Float[Array, " M"], least: float) -> Changes:
