@@ -97,3 +97,11 @@ def test_what_cannot_be_grouped_is_refused_in_one_line(blobs, tmp_path):
     clash = write(tmp_path / "clash.csv", ["cluster", "a"], [[1, 2], [3, 4]])
     assert_refused(run(clash, "--clusters", 2, "--keep", "cluster"), "--keep cluster")
     assert_refused(run(path, "--clusters", 2, "--out", path), "would overwrite")
+
+
+def test_rows_that_coincide_are_said_to_explain_nothing(tmp_path):
+    path = write(tmp_path / "same.csv", ["a", "b"], [(1.5, 2.5)] * 6)
+    result = run(path, "--clusters", 2, "--kernel", "rbf(lengthscale=1)")
+    assert result.exit_code == 0, result.stderr
+    assert "only 1 of 2 clusters differ" in result.stderr
+    assert "the rows coincide, up to rounding: there is no variance to explain" in result.stdout

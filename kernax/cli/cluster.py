@@ -71,7 +71,7 @@ def cluster(
     verb = kernel_kmeans if method == KMEANS else spectral_clustering
     solution = verb(kernel, points, clusters, key=jax.random.key(seed))
     labels = np.asarray(solution.value.labels)
-    remark = _explained(solution.stats, kernel, points, method)
+    remark = _explained(solution.stats, kernel, points, clusters, method)
     return Clusters(labels, points, solution.value.function, kernel, inputs, remark, method)
 
 
@@ -82,13 +82,17 @@ def _kernel(inputs: Inputs, expression: str | None, points: PyTree) -> AbstractK
     return RBF(median_lengthscale(points))
 
 
-def _explained(stats: dict, kernel: AbstractKernel, points: PyTree, method: str) -> str:
+def _explained(
+    stats: dict, kernel: AbstractKernel, points: PyTree, clusters: int, method: str
+) -> str:
     """How much of the variance, or of the cut, the clusters attain."""
     if method == SPECTRAL:
         attained = float(stats["objective"]) / float(stats["relaxation"])
         return f"the partition attains {attained:.1%} of the bound of the relaxed normalised cut"
     alone = kernel_kmeans(kernel, points, 1, key=jax.random.key(0)).stats["objective"]
-    left = float(stats["objective"]) / max(float(alone), np.finfo(float).tiny)
+    if alone <= 0 or stats["distinct"] == 1 < clusters:
+        return "the rows coincide, up to rounding: there is no variance to explain"
+    left = float(stats["objective"]) / float(alone)
     return f"the clusters explain {1 - left:.1%} of the variance in the space of the kernel"
 
 

@@ -15,7 +15,7 @@ def soft_threshold(w: Weights, length: Array) -> Weights:
 
 
 def grown_root(root: Weights, gradient: Weights) -> Weights:
-    """`sqrt(root^2 + gradient^2)`, whose squares need be no floats; its derivative at 0 is 0."""
+    """`sqrt(root^2 + gradient^2)`, also of squares that overflow; its derivative at 0 is 0."""
     scale = positive_or_one(stopped(jnp.maximum(root, abs(gradient))))
     return scale * safe_sqrt((root / scale) ** 2 + (gradient / scale) ** 2)
 

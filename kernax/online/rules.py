@@ -212,8 +212,8 @@ class StochasticGradient(AbstractRule):
         ridge: >= 0.
         rate: a number, or a function of the step 1, 2, ..., such as a `DecayingRate`. A plain
             function is static: reuse the object, or `run` compiles again. `rate ridge` must not
-            exceed 1, where the step would leave beyond zero: a number is refused, and a function
-            that does so makes the prediction NaN.
+            exceed 1, beyond which coefficients would change their sign: a number is refused, and a
+            function that does so makes the prediction NaN.
     """
 
     loss: AbstractLoss
