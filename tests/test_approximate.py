@@ -110,7 +110,7 @@ def test_normal_observations_give_exact_regression(verb):
     ("likelihood", "log_density"),
     [
         (Bernoulli(), lambda y, f: -np.logaddexp(0, -y * f)),
-        (Probit(), lambda y, f: log_ndtr(y * f)),
+        pytest.param(Probit(), lambda y, f: log_ndtr(y * f), marks=pytest.mark.slow),
     ],
     ids=["logit", "probit"],
 )
@@ -625,6 +625,7 @@ def test_a_dispersion_is_learned_by_the_evidence():
     assert slope(0.05) > 0 > slope(50.0)
 
 
+@pytest.mark.slow
 def test_float32_and_float64_agree():
     """What float32 returns is that of float64, within its precision."""
     if X64:

@@ -134,6 +134,7 @@ def test_nodes_integrate_a_smooth_function_of_one_value_in_three():
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_evidence_derivatives_in_kernel_mean_points_and_weights():
     arguments = (SCALES, jnp.asarray(OFFSETS), jnp.asarray(X), jnp.linspace(0.5, 2, N))

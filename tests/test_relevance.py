@@ -342,16 +342,13 @@ def _is_set(places, others):
     return jnp.all(jnp.sort(places) == jnp.sort(others))
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     ("likelihood", "y"),
     [
         (Bernoulli(), SIGNS),
-        pytest.param(
-            Categorical(),
-            np.eye(3)[(np.arange(N) * 3) // N],
-            marks=pytest.mark.slow,
-        ),
+        (Categorical(), np.eye(3)[(np.arange(N) * 3) // N]),
     ],
     ids=["signs", "classes"],
 )
@@ -389,6 +386,7 @@ def test_a_batch_of_seeds_is_a_loop_and_repeated_calls_are_one_program():
     chex.clear_trace_counter()
 
 
+@pytest.mark.slow
 @needs_x64
 def test_places_beyond_the_first_32_change_nothing_in_a_batch_of_gradients():
     """Steps are taken in the first 32 of more than 64 places while these are enough, for all of a

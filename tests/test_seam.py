@@ -481,6 +481,7 @@ def test_a_diagonal_beside_features_is_kept_by_scales_sums_and_parts(of):
     close(held.as_matrix(), kernax.gram(kernel, points))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_kernel_of_features_and_a_diagonal_reaches_learners_by_its_registration():
     x = np.linspace(-2, 2, 24)

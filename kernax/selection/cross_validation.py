@@ -1,0 +1,115 @@
+"""Cross-validation: what a learner makes of rows that it has not seen."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.boundary import as_stack, as_weights, count, dtype_of
+from kernax.core.numerics import is_concrete
+from kernax.selection.folds import Folds
+from kernax.selection.rows import rows_of
+
+
+class CrossValidation(eqx.Module):
+    """The scores of each fold.
+
+    Attributes:
+        scores: what `score` returned, with a first axis of k folds.
+    """
+
+    scores: PyTree[Float[Array, "k ..."]]
+
+    @property
+    def mean(self) -> PyTree[Array]:
+        """Over the folds."""
+        return jax.tree.map(lambda of_folds: jnp.mean(of_folds, 0), self.scores)
+
+    @property
+    def standard_error(self) -> PyTree[Array]:
+        """Of the mean, as if folds were independent: `sqrt(sum_i (s_i - mean)^2 / (k (k - 1)))`.
+
+        They share rows to learn from, so that it is too small rather than too large (Bengio &
+        Grandvalet 2004).
+        """
+        return jax.tree.map(_standard_error, self.scores)
+
+
+def _standard_error(scores: Float[Array, "k ..."]) -> Array:
+    return jnp.std(scores, 0, ddof=1) / np.sqrt(len(scores)).astype(scores.dtype)
+
+
+def cross_validate(
+    fit: Callable[[PyTree, Array, Array], Any],
+    score: Callable[[Any, PyTree, Array, Array], PyTree[Array]],
+    X: PyTree,
+    y: ArrayLike,
+    folds: Folds,
+    *,
+    weights: ArrayLike | None = None,
+) -> CrossValidation:
+    """The scores, on the rows that a fold leaves out, of what is learned from its other rows: all
+    folds in one `vmap`, and all machines held at once.
+
+    Arguments:
+        fit: `fit(X, y, weights)`, whatever is to be scored, such as `lambda X, y, w:
+            kernax.kernel_ridge(kernel, X, y, 0.1, weights=w).value`. Rows of weight zero are to be
+            ignored, as all learners do.
+        score: `score(fitted, X, y, weights)`, a number or a pytree of numbers, such as `lambda f,
+            X, y, w: kernax.metrics.root_mean_square_error(y, f.values(X), weights=w)`.
+        X: stack of n points, of any kind.
+        y: (n,) or (n, outputs).
+        folds: from `k_folds` or `time_folds`.
+        weights: (n,) >= 0, with which rows are learned and scored.
+
+    Returns:
+        `CrossValidation`, differentiable in whatever `fit` and `score` depend on, X, y and weights;
+        `jit` a function that calls it, and its programs are one. A fit that fails raises for all
+        folds, or with `throw=False` makes the scores of its own fold NaN.
+
+    Raises:
+        ValueError: bad shapes, folds of more rows than there are.
+    """
+    X = as_stack(X, "X")
+    n = count(X)
+    y = jnp.asarray(y)
+    if not y.ndim or len(y) != n:
+        raise ValueError(f"y must have n = {n} rows, as X has, but has shape {y.shape}")
+    _check_rows(folds, n)
+    of_rows = as_weights(weights, n, dtype_of(X)).values
+
+    def scored(fold: Folds) -> PyTree[Array]:
+        learn = _Part.of(X, y, of_rows, fold.learn, fold.learn_weights)
+        left_out = _Part.of(X, y, of_rows, fold.score, fold.score_weights)
+        fitted = fit(learn.X, learn.y, learn.weights)
+        return score(fitted, left_out.X, left_out.y, left_out.weights)
+
+    return CrossValidation(jax.vmap(scored)(folds))
+
+
+class _Part(eqx.Module):
+    """Some of the rows."""
+
+    X: PyTree
+    y: Array
+    weights: Array
+
+    @staticmethod
+    def of(X: PyTree, y: Array, weights: Array, rows: Array, known: Array) -> "_Part":
+        """The rows of these indices, which are known with these weights."""
+        return _Part(rows_of(X, rows), y[rows], weights[rows] * known.astype(weights.dtype))
+
+
+def _check_rows(folds: Folds, n: int) -> None:
+    """Raises ValueError for one fold, and for rows that are not there, which would be others."""
+    if folds.learn.ndim != 2:
+        raise ValueError("folds must have a first axis: those of k_folds and time_folds do")
+    if not is_concrete(folds.learn, folds.score):
+        return
+    rows = 1 + max(np.max(np.asarray(folds.learn)), np.max(np.asarray(folds.score)))
+    if rows > n:
+        raise ValueError(f"folds are of {rows} rows, but X has {n}: make them with n = {n}")

@@ -1,0 +1,202 @@
+"""Folds against scikit-learn's rules, and cross-validation against a loop over the folds."""
+
+from functools import partial
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import TOLERANCE, X64, assert_close, check_derivatives, needs_x64, untyped
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import KFold, TimeSeriesSplit, cross_val_score
+
+import kernax
+from kernax import cross_validate, k_folds, time_folds
+from kernax.metrics import accuracy, root_mean_square_error
+
+DTYPE = np.float64 if X64 else np.float32
+N = 23
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, 2)).astype(DTYPE)
+Y = (np.sin(X[:, 0]) + 0.1 * RNG.normal(size=N)).astype(DTYPE)
+KEY = jax.random.key(0)
+
+
+def rows_of_folds(folds):
+    """The indices of each fold, without those that pad."""
+    pairs = []
+    for learn, known, score, scored in zip(
+        folds.learn, folds.learn_weights, folds.score, folds.score_weights
+    ):
+        pairs.append((np.asarray(learn)[known > 0], np.asarray(score)[scored > 0]))
+    return pairs
+
+
+def ridge(X, y, weights, kernel=None, number=0.1):
+    kernel = kernax.RBF(1.0) if kernel is None else kernel
+    return kernax.kernel_ridge(kernel, X, y, number, weights=weights).value
+
+
+def error(f, X, y, weights):
+    return root_mean_square_error(y, f.values(X), weights=weights)
+
+
+# Folds.
+
+
+@needs_x64
+@pytest.mark.parametrize("key", [None, KEY])
+@pytest.mark.parametrize("k", [2, 5, N])
+def test_every_row_is_scored_once_and_parts_differ_by_one_row(k, key):
+    pairs = rows_of_folds(k_folds(N, k, key=key))
+    np.testing.assert_array_equal(np.sort(np.concatenate([score for _, score in pairs])), range(N))
+    sizes = [len(score) for _, score in pairs]
+    assert sorted(sizes) == sorted(len(score) for _, score in KFold(k).split(X))
+    for learn, score in pairs:
+        np.testing.assert_array_equal(np.sort(np.append(learn, score)), range(N))
+
+
+@needs_x64
+def test_classes_are_spread_evenly_and_groups_stay_together():
+    labels = np.array(["u"] * 12 + ["v"] * 8 + ["w"] * 3)
+    for _, score in rows_of_folds(k_folds(N, 4, labels=labels, key=KEY)):
+        counts = [np.sum(labels[score] == name) for name in "uvw"]
+        assert counts[0] == 3
+        assert counts[1] == 2
+        assert counts[2] <= 1
+    groups = np.array([0] * 9 + [1] * 5 + [2] * 5 + [3] * 4)
+    parts = [set(groups[score]) for _, score in rows_of_folds(k_folds(N, 3, groups=groups))]
+    assert sorted(map(sorted, parts)) == [[0], [1, 3], [2]]
+    for learn, score in rows_of_folds(k_folds(N, 3, groups=groups, key=KEY)):
+        assert not set(groups[learn]) & set(groups[score])
+
+
+@needs_x64
+def test_repeats_have_orders_of_their_own():
+    pairs = rows_of_folds(k_folds(N, 5, key=KEY, repeats=3))
+    assert len(pairs) == 15
+    scored = [tuple(score) for _, score in pairs]
+    assert len(set(scored)) == 15
+    for repeat in range(3):
+        rows = np.concatenate(scored[5 * repeat : 5 * repeat + 5])
+        np.testing.assert_array_equal(np.sort(rows), range(N))
+
+
+@needs_x64
+@pytest.mark.parametrize("gap", [0, 2])
+def test_time_folds_are_those_of_scikit_learn(gap):
+    expected = TimeSeriesSplit(4, gap=gap).split(X)
+    for found, wanted in zip(rows_of_folds(time_folds(N, 4, gap=gap)), expected, strict=True):
+        for rows, others in zip(found, wanted):
+            np.testing.assert_array_equal(rows, others)
+
+
+@needs_x64
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: k_folds(N, 1), "k must be an integer >= 2, but is 1"),
+        (lambda: k_folds(4, 5), "k must be at most 4, the number of rows, but is 5"),
+        (lambda: k_folds(4, 3, groups=[0, 0, 1, 1]), "k must be at most 2, the number of groups"),
+        (lambda: k_folds(4, 2, labels=[0, 1]), r"labels must have shape \(4,\), one per row"),
+        (lambda: k_folds(4, 2, labels=[0] * 4, groups=[0] * 4), "exclude each other"),
+        (lambda: k_folds(4, 2, repeats=2), "repeats need a key"),
+        (lambda: untyped(k_folds)(4, 2, key=3), "key must be one random key"),
+        (lambda: time_folds(4, 4), "leave none to learn from"),
+        (lambda: time_folds(9, 2, gap=3), "with a gap of 3 leave none to learn from"),
+        (lambda: cross_validate(ridge, error, X, Y[:5], k_folds(N, 3)), "y must have n = 23 rows"),
+        (lambda: cross_validate(ridge, error, X, Y, k_folds(N + 1, 3)), "folds are of 24 rows"),
+        (
+            lambda: cross_validate(
+                ridge, error, X, Y, jax.tree.map(lambda leaf: leaf[0], k_folds(N, 3))
+            ),
+            "folds must have a first axis",
+        ),
+    ],
+)
+def test_what_makes_no_folds_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+# Cross-validation.
+
+
+def test_scores_are_those_of_a_loop_and_of_scikit_learn():
+    folds = k_folds(N, 5)
+    found = cross_validate(partial(ridge, kernel=kernax.Linear()), error, X, Y, folds)
+    learner = Ridge(0.1, fit_intercept=False)
+    expected = -cross_val_score(
+        learner, X, Y, cv=rows_of_folds(folds), scoring="neg_root_mean_squared_error"
+    )
+    assert_close(found.scores, expected, TOLERANCE["solve"])
+    assert_close(found.mean, np.mean(expected), TOLERANCE["solve"])
+    assert_close(found.standard_error, np.std(expected, ddof=1) / 5**0.5, TOLERANCE["solve"])
+
+
+@needs_x64
+def test_weights_repeat_rows_and_remove_them():
+    """Both where rows are learned from and where they are scored."""
+    weights = np.ones(N)
+    weights[3], weights[8] = 2.0, 0.0
+    rows = np.append(np.delete(np.arange(N), 8), 3)
+    folds = k_folds(N, 4)
+    found = cross_validate(ridge, error, X, Y, folds, weights=weights)
+    for one, (learn, score) in zip(found.scores, rows_of_folds(folds)):
+        learn, score = (np.concatenate([rows[rows == i] for i in part]) for part in (learn, score))
+        assert_close(one, error(ridge(X[learn], Y[learn], None), X[score], Y[score], None), 1e-9)
+
+
+@needs_x64
+def test_derivatives_batches_and_programs():
+    folds = k_folds(N, 4, key=KEY)
+
+    def loss(scale, number):
+        fit = partial(ridge, kernel=kernax.RBF(scale), number=number)
+        return cross_validate(fit, error, X, Y, folds).mean
+
+    scale, number = jnp.array(1.2), jnp.array(0.3)
+    check_derivatives(loss, (scale, number), rtol=1e-6, atol=1e-8)
+    once = jax.jit(chex.assert_max_traces(loss, n=1))
+    scales = jnp.array([0.5, 1.0, 2.0])
+    batch = jax.vmap(loss, (0, None))(scales, number)
+    for one, together in zip(scales, batch):
+        assert_close(together, once(one, number), TOLERANCE["solve"])
+    chex.clear_trace_counter()
+
+
+@needs_x64
+def test_machines_of_strings_are_scored_by_several_numbers():
+    texts = ["".join(RNG.choice(list("ab"), 6)) for _ in range(12)]
+    points = kernax.strings.encode(texts)
+    signs = np.array([1.0 if text.count("a") > 2 else -1.0 for text in texts])
+    fit = lambda X, y, w: kernax.svm(kernax.Spectrum(2), X, y, 1.0, weights=w).value
+
+    def score(f, X, y, weights):
+        values = f.values(X)
+        return {
+            "accuracy": accuracy(y, values, weights=weights),
+            "hinge": jnp.sum(weights * jnp.maximum(1 - y * values, 0)) / jnp.sum(weights),
+        }
+
+    found = cross_validate(fit, score, points, signs, k_folds(12, 3, labels=signs))
+    assert found.mean["accuracy"] > 0.5
+    assert found.scores["hinge"].shape == (3,)
+
+
+@needs_x64
+def test_a_fit_that_fails_spoils_no_other_fold():
+    """All folds but one learn from a row whose kernel values are no numbers, and one scores it."""
+    large = Y.copy()
+    large[1] = 1e300
+
+    def fit(X, y, weights):
+        scaled = X * jnp.max(weights * abs(y))
+        options = {"weights": weights, "throw": False}
+        return kernax.kernel_ridge(kernax.Linear(), scaled, jnp.sign(y), 0.1, **options).value
+
+    score = lambda f, X, y, w: jnp.sum(w * f.values(X))
+    scores = cross_validate(fit, score, X, large, k_folds(N, N)).scores
+    assert np.isfinite(scores[1])
+    assert np.all(np.isnan(np.delete(scores, 1)))
