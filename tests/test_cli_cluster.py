@@ -104,4 +104,4 @@ def test_rows_that_coincide_are_said_to_explain_nothing(tmp_path):
     result = run(path, "--clusters", 2, "--kernel", "rbf(lengthscale=1)")
     assert result.exit_code == 0, result.stderr
     assert "only 1 of 2 clusters differ" in result.stderr
-    assert "the rows coincide, up to rounding: there is no variance to explain" in result.stdout
+    assert "the clusters do not differ, up to rounding: they explain nothing" in result.stdout

@@ -84,6 +84,21 @@ def test_repeats_have_orders_of_their_own():
 
 
 @needs_x64
+def test_repeats_deal_groups_anew():
+    groups = np.repeat(np.arange(8), range(1, 9))
+    pairs = rows_of_folds(k_folds(36, 3, groups=groups, key=KEY, repeats=3))
+    assert len({tuple(score) for _, score in pairs}) > 6
+    for learn, score in pairs:
+        assert not set(groups[learn]) & set(groups[score])
+
+
+@needs_x64
+def test_numbers_of_mistakes_have_a_standard_error():
+    found = kernax.CrossValidation(jnp.arange(1, 6))
+    assert_close(found.standard_error, 0.5**0.5)
+
+
+@needs_x64
 @pytest.mark.parametrize("gap", [0, 2])
 def test_time_folds_are_those_of_scikit_learn(gap):
     expected = TimeSeriesSplit(4, gap=gap).split(X)
@@ -107,6 +122,7 @@ def test_time_folds_are_those_of_scikit_learn(gap):
         (lambda: time_folds(9, 2, gap=3), "with a gap of 3 leave none to learn from"),
         (lambda: cross_validate(ridge, error, X, Y[:5], k_folds(N, 3)), "y must have n = 23 rows"),
         (lambda: cross_validate(ridge, error, X, Y, k_folds(N + 1, 3)), "folds are of 24 rows"),
+        (lambda: cross_validate(ridge, error, X, Y, k_folds(N - 1, 3)), "folds are of 22 rows"),
         (
             lambda: cross_validate(
                 ridge, error, X, Y, jax.tree.map(lambda leaf: leaf[0], k_folds(N, 3))
@@ -196,7 +212,10 @@ def test_a_fit_that_fails_spoils_no_other_fold():
         options = {"weights": weights, "throw": False}
         return kernax.kernel_ridge(kernax.Linear(), scaled, jnp.sign(y), 0.1, **options).value
 
-    score = lambda f, X, y, w: jnp.sum(w * f.values(X))
-    scores = cross_validate(fit, score, X, large, k_folds(N, N)).scores
-    assert np.isfinite(scores[1])
-    assert np.all(np.isnan(np.delete(scores, 1)))
+    def score(f, X, y, weights):
+        values = f.values(X)
+        return jnp.sum(weights * values), accuracy(jnp.sign(y), values, weights=weights)
+
+    for scores in cross_validate(fit, score, X, large, k_folds(N, N)).scores:
+        assert np.isfinite(scores[1])
+        assert np.all(np.isnan(np.delete(scores, 1)))

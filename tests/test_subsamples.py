@@ -370,8 +370,19 @@ def test_points_far_from_zero_lose_the_digits_of_a_discrepancy_and_say_so(rng):
         assert choose(X).result == kernax.RESULTS.successful
         assert choose(far).result == kernax.RESULTS.inaccurate
         assert choose(far - far.mean(0)).result == kernax.RESULTS.successful
-    # What coincides exactly has no digits to lose.
-    assert herding(RBF, np.ones((4, 2), DTYPE), 2).result == kernax.RESULTS.successful
+
+
+def test_what_coincides_or_has_no_weight_has_no_digits_to_lose(rng):
+    linear = kernax.Linear()
+    for d in (3, 30, 100):
+        same = np.tile(rng.normal(size=d).astype(DTYPE), (12, 1))
+        assert herding(linear, same, 2).result == kernax.RESULTS.successful
+    X = np.append(rng.normal(size=(20, 2)), [[500.0, 500.0]], 0).astype(DTYPE)
+    weights = np.append(np.ones(20), 0.0).astype(DTYPE)
+    assert herding(linear, X, 4, weights=weights).result == kernax.RESULTS.successful
+    clusters = kernax.kernel_kmeans(linear, 4 * X, 2, key=KEY, weights=weights)
+    assert clusters.result == kernax.RESULTS.successful
+    assert clusters.stats["distinct"] == 2
 
 
 def test_a_kernel_or_a_score_that_overflows_raises():

@@ -91,7 +91,7 @@ def _explained(
         return f"the partition attains {attained:.1%} of the bound of the relaxed normalised cut"
     alone = kernel_kmeans(kernel, points, 1, key=jax.random.key(0)).stats["objective"]
     if alone <= 0 or stats["distinct"] == 1 < clusters:
-        return "the rows coincide, up to rounding: there is no variance to explain"
+        return "the clusters do not differ, up to rounding: they explain nothing"
     left = float(stats["objective"]) / float(alone)
     return f"the clusters explain {1 - left:.1%} of the variance in the space of the kernel"
 

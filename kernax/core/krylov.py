@@ -22,7 +22,8 @@ class Ritz(eqx.Module):
 
     Attributes:
         values: descending.
-        vectors: orthonormal columns, once there are any steps.
+        vectors: orthonormal columns, once there are any steps; where M has exact zeros, and a
+            block nothing to be made of, some may be zero, or copies.
         residuals: `|M u - l u|` of each.
         steps: products with a block so far.
     """

@@ -35,11 +35,11 @@ def accuracy(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | None = Non
 @compiled
 def _accuracy(y, values, weights):
     """The accuracy, of checked arguments."""
+    known = jnp.isfinite(y) & jnp.isfinite(values)  # all of them, but while tracing
     if y.ndim == 1:
-        known = jnp.isfinite(y)
         right = (values > 0) == (y > 0)
     else:
-        known = jnp.isfinite(y[:, 0])
+        known = jnp.all(known, 1)
         right = jnp.argmax(values, 1) == jnp.argmax(y, 1)
     return mean_of_rows(jnp.where(known, right.astype(y.dtype), jnp.nan), weights)
 
@@ -101,17 +101,17 @@ def _check_both_classes(y: Array, weights: AbstractWeights) -> None:
         raise ValueError(f"y holds one class only, {known[0]:+g}: two are needed")
 
 
-def _weights_by_class(y, weights):
+def _weights_by_class(y, values, weights):
     """The weights of rows of the first class and of the second, zero in the other."""
-    # While tracing, y is NaN where it is no class.
-    w = jnp.where(jnp.isnan(y), jnp.nan, weights.values)
+    # While tracing, y is NaN where it is no class, and values may be anything.
+    w = jnp.where(jnp.isfinite(y) & jnp.isfinite(values), weights.values, jnp.nan)
     return jnp.where(y < 0, w, 0), jnp.where(y < 0, 0, w)
 
 
 @compiled
 def _area(y, values, weights):
     """The area, of checked arguments."""
-    negative, positive = _weights_by_class(y, weights)
+    negative, positive = _weights_by_class(y, values, weights)
     values, negative, positive = lax.sort((values, negative, positive), num_keys=1)
     total = jnp.cumsum(negative)
     below, up_to = _weights_at_ties(values, total - negative, total)

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, ArrayLike, PyTree
 
 from kernax.core.boundary import as_stack, as_weights, count, dtype_of
 from kernax.core.numerics import is_concrete
@@ -22,7 +22,7 @@ class CrossValidation(eqx.Module):
         scores: what `score` returned, with a first axis of k folds.
     """
 
-    scores: PyTree[Float[Array, "k ..."]]
+    scores: PyTree[Array]
 
     @property
     def mean(self) -> PyTree[Array]:
@@ -34,13 +34,14 @@ class CrossValidation(eqx.Module):
         """Of the mean, as if folds were independent: `sqrt(sum_i (s_i - mean)^2 / (k (k - 1)))`.
 
         They share rows to learn from, so that it is too small rather than too large (Bengio &
-        Grandvalet 2004).
+        Grandvalet 2004). NaN of a single fold.
         """
         return jax.tree.map(_standard_error, self.scores)
 
 
-def _standard_error(scores: Float[Array, "k ..."]) -> Array:
-    return jnp.std(scores, 0, ddof=1) / np.sqrt(len(scores)).astype(scores.dtype)
+def _standard_error(scores: Array) -> Array:
+    deviation = jnp.std(scores, 0, ddof=1)
+    return deviation / np.sqrt(len(scores)).astype(deviation.dtype)
 
 
 def cross_validate(
@@ -69,10 +70,11 @@ def cross_validate(
     Returns:
         `CrossValidation`, differentiable in whatever `fit` and `score` depend on, X, y and weights;
         `jit` a function that calls it, and its programs are one. A fit that fails raises for all
-        folds, or with `throw=False` makes the scores of its own fold NaN.
+        folds; with `throw=False` it returns NaN, of which scores make NaN in its own fold, but for
+        one that only ended at its `max_steps`, which is scored as it is.
 
     Raises:
-        ValueError: bad shapes, folds of more rows than there are.
+        ValueError: bad shapes, folds of another number of rows.
     """
     X = as_stack(X, "X")
     n = count(X)
@@ -105,11 +107,11 @@ class _Part(eqx.Module):
 
 
 def _check_rows(folds: Folds, n: int) -> None:
-    """Raises ValueError for one fold, and for rows that are not there, which would be others."""
+    """Raises ValueError for one fold, and for folds of other rows."""
     if folds.learn.ndim != 2:
         raise ValueError("folds must have a first axis: those of k_folds and time_folds do")
     if not is_concrete(folds.learn, folds.score):
         return
     rows = 1 + max(np.max(np.asarray(folds.learn)), np.max(np.asarray(folds.score)))
-    if rows > n:
+    if rows != n:
         raise ValueError(f"folds are of {rows} rows, but X has {n}: make them with n = {n}")

@@ -44,16 +44,17 @@ def k_folds(
     groups: Names | None = None,
     repeats: int = 1,
 ) -> Folds:
-    """n rows in k parts of equal sizes, up to one row; fold i scores part i and learns from all
-    other parts.
+    """n rows in k parts of equal sizes, up to one row or whole groups; fold i scores part i and
+    learns from all other parts.
 
     Arguments:
         n: rows.
         k: from 2 to n, where each row is a part.
         key: of a random order; without it row i is in part i modulo k.
         labels: (n,) numbers or text; each class is spread evenly over the parts (stratified).
-        groups: (n,) numbers or text; rows of one group are in the same part, and so that parts are
-            about equal the largest groups are dealt first, each to the smallest part so far.
+        groups: (n,) numbers or text; rows of one group are in the same part. Groups are dealt to
+            the smallest part so far, in a random order, or without a key the largest first, so that
+            parts are about equal.
         repeats: how many times, each in a random order of its own: `repeats k` folds.
 
     Raises:
@@ -67,7 +68,7 @@ def k_folds(
         raise ValueError("labels and groups exclude each other: leave one of them out")
     if repeats > 1 and key is None:
         raise ValueError("repeats need a key, such as jax.random.key(0), or all would be equal")
-    part_of = _parts_of(n, k, labels, groups)
+    part_of = _parts_of(n, k, key, labels, groups)
     pairs = []
     for order in _orders(n, key, repeats):
         parts = np.empty(n, int)
@@ -76,12 +77,14 @@ def k_folds(
     return _stacked(pairs)
 
 
-def _parts_of(n: int, k: int, labels: Names | None, groups: Names | None) -> Callable[[Rows], Rows]:
+def _parts_of(
+    n: int, k: int, key: Any, labels: Names | None, groups: Names | None
+) -> Callable[[Rows], Rows]:
     """The part of each of n rows, as a function of the order in which they are dealt."""
     if groups is not None:
         groups = _numbers(groups, "groups", n)
         _check_parts(k, len(np.unique(groups)), "groups")
-        return lambda order: _dealt(groups[order], k)
+        return lambda order: _dealt(groups[order], k, largest_first=key is None)
     labels = _numbers(labels, "labels", n)
     _check_parts(k, n, "rows")
     return lambda order: count_off(labels[order], k)
@@ -98,9 +101,10 @@ def time_folds(n: int, k: int, *, gap: int = 0) -> Folds:
     over; fold i scores block i + 1 and learns from all rows before it.
 
     Arguments:
-        n: rows, at least `k + 1 + gap`.
+        n: rows, more than k.
         k: folds.
-        gap: how many rows before those that are scored are not learned from.
+        gap: how many rows before those that are scored are not learned from; fewer than the first
+            block has.
 
     Raises ValueError where nothing would be left to learn from.
     """
@@ -136,12 +140,14 @@ def _orders(n: int, key: Any, repeats: int) -> list[Rows]:
     return [np.asarray(jax.random.permutation(one, n)) for one in jax.random.split(key, repeats)]
 
 
-def _dealt(groups: Rows, k: int) -> Rows:
-    """A part from 0 to k - 1 for each row, the same for all rows of a group."""
+def _dealt(groups: Rows, k: int, *, largest_first: bool) -> Rows:
+    """A part from 0 to k - 1 for each row, the same for all rows of a group; groups come in the
+    order of their first rows, or the largest first.
+    """
     names, first, sizes = np.unique(groups, return_index=True, return_counts=True)
     part = np.empty(len(names), int)
     filled = np.zeros(k, int)
-    for group in np.lexsort((first, -sizes)):
+    for group in np.lexsort((first, -sizes)) if largest_first else np.argsort(first):
         part[group] = np.argmin(filled)
         filled[part[group]] += sizes[group]
     return part[np.searchsorted(names, groups)]

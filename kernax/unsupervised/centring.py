@@ -1,8 +1,9 @@
 """Gram matrices of points that are centred in the space of the kernel."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from kernax.core.expansion import KernelExpansion
 from kernax.core.numerics import beside, eps_of, matmul
@@ -16,18 +17,26 @@ def shares(weights: AbstractWeights) -> Float[Array, " n"]:
     return weights.values / jnp.sum(weights.values)
 
 
-def loses_digits(gram: AbstractGram, p: Float[Array, " n"]) -> Bool[Array, ""]:
+def loses_digits(X: PyTree, gram: AbstractGram, p: Float[Array, " n"]) -> Bool[Array, ""]:
     """Whether rounding of K leaves less than a third of the digits of `sum_i p_i |phi(x_i) -
     mu|^2`, mu the mean with shares p: of points that are far from zero, next to their distances,
     under a kernel such as `Linear`. Where all points coincide exactly, there is nothing to lose.
     """
     diagonal = gram.diagonal()
     spread = jnp.sum(p * diagonal) - jnp.sum(p * gram.mv(p))
-    rounding = eps_of(diagonal) * jnp.max(jnp.abs(diagonal))
-    first = jnp.argmax(p > 0)
-    apart = diagonal + diagonal[first] - 2 * gram.rows(first[None])[0]
-    coincide = jnp.all((apart == 0) | (p == 0))
-    return (rounding > eps_of(diagonal) ** (1 / 3) * spread) & ~coincide
+    rounding = eps_of(diagonal) * jnp.max(jnp.where(p > 0, jnp.abs(diagonal), 0))
+    return (rounding > eps_of(diagonal) ** (1 / 3) * spread) & ~_coincide(X, p > 0)
+
+
+def _coincide(X: PyTree, counts: Bool[Array, " n"]) -> Bool[Array, ""]:
+    """Whether all points that count are the same."""
+    first = jnp.argmax(counts)
+
+    def same(leaf: Array) -> Array:
+        equal = (leaf == leaf[first[None]]).reshape(len(leaf), -1)
+        return jnp.all(jnp.all(equal, 1) | ~counts)
+
+    return jnp.all(jnp.stack([same(leaf) for leaf in jax.tree.leaves(X)]))
 
 
 class CentredGram(eqx.Module):

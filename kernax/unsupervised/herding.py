@@ -121,7 +121,7 @@ def _herding(task, count, replace):
     """The points whose mean is close to that of all of them."""
     w = task.weights.values
     centred = AboutMean.at(task.gram(), w / jnp.sum(w))
-    return _chosen(centred, w > 0, count, replace, accurate=~stopped(centred).loses_digits())
+    return _chosen(centred, w > 0, count, replace, accurate=centred.is_accurate(task.X))
 
 
 @compiled

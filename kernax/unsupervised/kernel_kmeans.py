@@ -161,7 +161,7 @@ def _kernel_kmeans(task, key, temperature, clusters, starts, max_steps):
     """The clusters, with how the iteration ended."""
     cloud = Cloud(task.gram(), task.weights.values)
     found = memberships_of(cloud, key, temperature, clusters, starts, max_steps)
-    lost = loses_digits(stopped(cloud.gram), stopped(shares(task.weights)))
+    lost = loses_digits(task.X, stopped(cloud.gram), stopped(shares(task.weights)))
     endings = (
         (~is_finite(cloud.gram), RESULTS.nonfinite),
         ((found.result == RESULTS.successful) & lost, RESULTS.inaccurate),

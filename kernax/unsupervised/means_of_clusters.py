@@ -56,7 +56,8 @@ class Cloud(eqx.Module):
 
     def noise(self) -> Float[Array, ""]:
         """The rounding of a squared distance."""
-        largest = jnp.max(jnp.abs(self.gram.diagonal()))
+        counted = jnp.where(self.weights > 0, jnp.abs(self.gram.diagonal()), 0)
+        largest = jnp.max(counted)
         return 64 * eps_of(self.weights) * largest
 
 

@@ -73,9 +73,9 @@ class AboutMean(eqx.Module):
         row = self.gram.rows(place[None])[0]
         return row - self.means - (self.means[place] - self.square)
 
-    def loses_digits(self) -> Bool[Array, ""]:
-        """Whether rounding leaves too little of what is subtracted here."""
-        return loses_digits(self.gram, self.shares)
+    def is_accurate(self, X: PyTree) -> Bool[Array, ""]:
+        """Whether rounding leaves enough of what is subtracted here, of these points."""
+        return ~loses_digits(X, stopped(self.gram), stopped(self.shares))
 
     def discrepancies(self, parts: Int[Array, "c count"]) -> Float[Array, " c"]:
         """`|mean of phi over a part - mu|^2` for each part, given by the places of its points.

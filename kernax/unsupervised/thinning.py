@@ -91,8 +91,7 @@ def _thin(task, split_kernel, key, delta, halvings):
     of_each = stopped(centred).discrepancies(parts)
     indices = _refined(stopped(centred), parts[jnp.argmin(of_each)])
     stats = {"split": jnp.min(of_each[1:]), "standard": of_each[0]}
-    accurate = ~stopped(centred).loses_digits()
-    return subsample_of(centred, indices, stats, sound, accurate)
+    return subsample_of(centred, indices, stats, sound, centred.is_accurate(task.X))
 
 
 def _split(
