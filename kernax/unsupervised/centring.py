@@ -20,12 +20,17 @@ def shares(weights: AbstractWeights) -> Float[Array, " n"]:
 def loses_digits(X: PyTree, gram: AbstractGram, p: Float[Array, " n"]) -> Bool[Array, ""]:
     """Whether rounding of K leaves less than a third of the digits of `sum_i p_i |phi(x_i) -
     mu|^2`, mu the mean with shares p: of points that are far from zero, next to their distances,
-    under a kernel such as `Linear`. Where all points coincide exactly, there is nothing to lose.
+    under a kernel such as `Linear`. Where all points coincide exactly, or all numbers of K, there
+    is nothing to lose.
     """
     diagonal = gram.diagonal()
     spread = jnp.sum(p * diagonal) - jnp.sum(p * gram.mv(p))
     rounding = eps_of(diagonal) * jnp.max(jnp.where(p > 0, jnp.abs(diagonal), 0))
-    return (rounding > eps_of(diagonal) ** (1 / 3) * spread) & ~_coincide(X, p > 0)
+    first = jnp.argmax(p > 0)
+    of_first = gram.rows(first[None])[0]
+    same_numbers = jnp.all((diagonal == of_first) & (of_first == of_first[first]) | (p == 0))
+    nothing_to_lose = same_numbers | _coincide(X, p > 0)
+    return (rounding > eps_of(diagonal) ** (1 / 3) * spread) & ~nothing_to_lose
 
 
 def _coincide(X: PyTree, counts: Bool[Array, " n"]) -> Bool[Array, ""]:
