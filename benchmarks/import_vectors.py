@@ -51,7 +51,6 @@ def over_splits(learn: Callable, kernel, numbers, data):
     """The mean of the figures, with the number that does best on a half of the first split."""
     first = data["train_idx"][0]
     half = first[::2], first[1::2]
-
     splits = list(zip(data["train_idx"], data["test_idx"]))
 
     def of_number(number):

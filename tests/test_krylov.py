@@ -20,7 +20,6 @@ EIGENVALUES = {
     "in fours": np.repeat(0.9 ** np.arange(N // 4), 4),
     "small": 1e-15 * 0.9 ** np.arange(N),
     "large": 1e15 * 0.9 ** np.arange(N),
-    "zero": np.zeros(N),
 }
 
 
@@ -37,8 +36,22 @@ def test_leading_values_are_found_and_vectors_are_orthonormal(name, copies):
     found = leading_by_products(lambda U: M @ U, jnp.asarray(start), COUNT, rtol, 200)
     rounding = 8 * N * np.finfo(DTYPE).eps
     np.testing.assert_allclose(found.values[:COUNT], values[:COUNT], atol=rounding * values[0])
-    if name == "zero":
-        return
     U = np.asarray(found.vectors)
     np.testing.assert_allclose(U.T @ U, np.eye(U.shape[1]), atol=rounding / 4)
     assert np.all(found.residuals[:COUNT] <= (rtol + rounding) * values[0])
+
+
+@pytest.mark.parametrize("diagonal", [[0.0], [3.0], [5.0, 2.0]], ids=["zero", "one", "two"])
+def test_exact_zeros_leave_leading_values_and_vectors_right(diagonal):
+    """What a product has no numbers for may be no direction; what it has is found."""
+    values = np.append(diagonal, np.zeros(N - len(diagonal)))
+    start = RNG.normal(size=(N, width_of_block(COUNT))).astype(DTYPE)
+    M = jnp.asarray(np.diag(values), DTYPE)
+    rtol = accuracy(M.dtype)
+    found = leading_by_products(lambda U: M @ U, jnp.asarray(start), COUNT, rtol, 200)
+    rounding = 8 * N * np.finfo(DTYPE).eps
+    np.testing.assert_allclose(found.values[:COUNT], values[:COUNT], atol=rounding * values[0])
+    for j in range(np.count_nonzero(diagonal)):
+        expected = np.eye(N)[j]
+        # The sine of the angle is at most the residual over the gap, here at least half the value.
+        np.testing.assert_allclose(np.abs(found.vectors[:, j]), expected, atol=2 * rtol + rounding)

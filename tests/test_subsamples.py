@@ -400,7 +400,7 @@ def test_a_kernel_or_a_score_that_overflows_raises():
         (lambda: herding(RBF, X, N + 1, replace=False), "count must be at most 32"),
         (
             lambda: herding(RBF, X, 3, weights=np.eye(N)[0], replace=False),
-            "count must be at most 1, the number of points of positive weight",
+            "positive weight, but is 3: choose fewer, or replace=True",
         ),
         (lambda: herding(RBF, X, 3, weights=-np.ones(N)), "weights must not be negative"),
         (lambda: untyped(herding)(RBF, X, 3, block_size=0), "block_size must be a positive"),

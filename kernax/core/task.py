@@ -74,14 +74,14 @@ class Task(eqx.Module):
         """Another argument, a number, in the dtype of the points and inside its interval."""
         return as_scalar(value, self.dtype, name, interval)
 
-    def check_at_most_points(self, number: int, name: str) -> None:
+    def check_at_most_points(self, number: int, name: str, hint: str = "") -> None:
         """Raises ValueError for more than there are points of positive weight."""
         kept = self.weights.kept()
         points = self.n if kept is None else int(np.sum(kept))
         if number > points:
             raise ValueError(
                 f"{name} must be at most {points}, the number of points of positive weight, but is "
-                f"{number}"
+                f"{number}{hint}"
             )
 
     def suspect(self) -> Suspect:

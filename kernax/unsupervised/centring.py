@@ -27,9 +27,10 @@ def loses_digits(X: PyTree, gram: AbstractGram, p: Float[Array, " n"]) -> Bool[A
     spread = jnp.sum(p * diagonal) - jnp.sum(p * gram.mv(p))
     rounding = eps_of(diagonal) * jnp.max(jnp.where(p > 0, jnp.abs(diagonal), 0))
     first = jnp.argmax(p > 0)
-    of_first = gram.rows(first[None])[0]
-    same_numbers = jnp.all((diagonal == of_first) & (of_first == of_first[first]) | (p == 0))
-    nothing_to_lose = same_numbers | _coincide(X, p > 0)
+    row = gram.rows(first[None])[0]
+    own = diagonal[first]
+    all_alike = jnp.all((p == 0) | ((diagonal == own) & (row == own)))
+    nothing_to_lose = all_alike | _coincide(X, p > 0)
     return (rounding > eps_of(diagonal) ** (1 / 3) * spread) & ~nothing_to_lose
 
 

@@ -112,7 +112,7 @@ def _checked_count(count: Any, task: Task, replace: bool) -> int:
     """How many to choose, if there are as many points to choose from."""
     count = check_count(count, "count")
     if not replace:
-        task.check_at_most_points(count, "count")
+        task.check_at_most_points(count, "count", ": choose fewer, or replace=True")
     return count
 
 

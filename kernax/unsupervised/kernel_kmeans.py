@@ -142,7 +142,7 @@ def kernel_kmeans(
 def check_clusters(clusters: Any, task: Task) -> int:
     """How many, if there are as many points of positive weight."""
     clusters = check_count(clusters, "clusters")
-    task.check_at_most_points(clusters, "clusters")
+    task.check_at_most_points(clusters, "clusters", ": ask for fewer")
     return clusters
 
 
