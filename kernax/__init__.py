@@ -50,7 +50,9 @@ from kernax.gp.variational import variational
 from kernax.kernels import *
 from kernax.online.perceptron import kernel_perceptron
 from kernax.scale.random_features import random_fourier_features
+from kernax.selection.batches import batched
 from kernax.selection.cross_validation import CrossValidation, cross_validate
+from kernax.selection.datasets import Datasets, stack_datasets
 from kernax.selection.folds import Folds, k_folds, time_folds
 from kernax.selection.heuristics import median_lengthscale
 from kernax.selection.minimise import minimise
@@ -103,6 +105,8 @@ __all__ = [
     # learning parameters
     "Model", "minimise", "multi_start", "random_starts", "median_lengthscale",
     "unconstrained_density", "unconstrain", "describe",
+    # many fits at once
+    "batched", "stack_datasets", "Datasets",
     # choosing
     "cross_validate", "CrossValidation", "k_folds", "time_folds", "Folds",
     # files

@@ -43,6 +43,7 @@ CORE = (
         "ranks",
         "implicit",
         "krylov",
+        "stacks",
     ),
     ("operators", "solves"),
     ("boundary", "kernel", "losses", "description", "foreign"),

@@ -370,6 +370,31 @@ def test_a_failure_on_one_device_raises():
         jax.block_until_ready(over_devices(jax.vmap(QUICK["ridge"]))(weights))
 
 
+@ON_EIGHT
+@pytest.mark.parametrize("settings", [{}, {"batch_size": 2}, {"progress": True}])
+def test_batched_shares_members_between_devices(settings):
+    """Eleven members on eight devices: catches a member that is lost, or counted twice, where
+    shares are filled up.
+    """
+    weights = jnp.concatenate([WEIGHTS, 2 * WEIGHTS[:3]])
+    fit = lambda w: kernax.kernel_ridge(RBF, X, T, 0.1, weights=w, throw=False)
+    shared = kernax.batched(fit, devices=jax.devices(), **settings)(weights)
+    plain = jax.vmap(fit)(weights)
+    assert_agree(shared.value.coefficients, plain.value.coefficients)
+    assert jnp.all(shared.result == kernax.RESULTS.successful)
+
+
+@ON_EIGHT
+def test_the_gradient_in_what_all_members_share_is_summed_over_devices():
+    def total(scale, devices):
+        kernel = kernax.RBF(scale)
+        fit = lambda w: fitted(kernax.kernel_ridge(kernel, X, T, 0.1, weights=w, throw=False))
+        return jnp.sum(jnp.sin(kernax.batched(fit, devices=devices)(WEIGHTS[:5])))
+
+    shared = jax.grad(lambda scale: total(scale, jax.devices()))(1.0)
+    assert_agree(shared, jax.grad(lambda scale: total(scale, None))(1.0))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(jax.device_count() == 8, reason="it would run itself")
 def test_learners_run_on_eight_devices():

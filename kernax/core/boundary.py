@@ -16,6 +16,7 @@ from jaxtyping import Array, ArrayLike, PyTree
 
 from kernax.core.intervals import NONNEGATIVE, Interval
 from kernax.core.numerics import is_concrete
+from kernax.core.parameters import as_floats
 from kernax.core.solution import warn
 from kernax.core.weights import AbstractWeights, PointWeights, UnitWeights
 from kernax.errors import PrecisionWarning
@@ -54,11 +55,33 @@ def _as_leaf(value: Any, point_ndim: int) -> Array:
     return jnp.asarray(value) if are_indices else _as_floats(value)
 
 
-def _real_array(value: Any, name: str) -> Any:
-    """An array of JAX or NumPy, or a number. Raises ValueError unless it is of real numbers."""
+def as_arrays(tree: PyTree) -> PyTree:
+    """Any pytree with arrays of JAX in place of NumPy's and of Python's floats; the rest as it is.
+
+    For arguments of functions that users write, whose points and targets are checked by the verbs
+    that they call. No array has a weak type, which would make `jit` compile again.
+    """
+    return jax.tree.map(_as_jax_array, tree)
+
+
+def _as_jax_array(leaf: Any) -> Any:
+    """An array of NumPy or a float as one of JAX, any other leaf unchanged."""
+    _check_precision(leaf)
+    if isinstance(leaf, (float, np.floating)) or eqx.is_inexact_array(leaf):
+        return as_floats(leaf)
+    return jnp.asarray(leaf) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
+
+
+def _check_precision(value: Any) -> None:
+    """Warns of float64 where JAX would compute in float32."""
     in_double = isinstance(value, np.ndarray) and value.dtype == np.float64
     if in_double and not jax.config.jax_enable_x64:  # pyright: ignore
         _warn_about_precision()
+
+
+def _real_array(value: Any, name: str) -> Any:
+    """An array of JAX or NumPy, or a number. Raises ValueError unless it is of real numbers."""
+    _check_precision(value)
     if isinstance(value, list):
         value = _array_of_list(value, name)
     if hasattr(value, "__array__") and not eqx.is_array_like(value):

@@ -15,6 +15,7 @@ from kernax.core.numerics import is_concrete, matmul, safe_sqrt
 from kernax.core.parameters import data
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
+from kernax.core.stacks import joined
 
 
 class KernelExpansion(eqx.Module):
@@ -91,7 +92,7 @@ class KernelExpansion(eqx.Module):
             raise ValueError(
                 f"expansions of outputs {self.bias.shape} and {other.bias.shape} have no sum"
             )
-        points = _joined(self.points, other.points)
+        points = joined([self.points, other.points])
         coefficients = jnp.concatenate([self.coefficients, other.coefficients])
         return KernelExpansion(self.kernel, points, coefficients, self.bias + other.bias)
 
@@ -124,13 +125,6 @@ class KernelExpansion(eqx.Module):
                 "expansions in different kernels live in different spaces and have no sum or inner "
                 "product"
             )
-
-
-def _joined(X: PyTree, Z: PyTree) -> PyTree:
-    """Two stacks as one, with `joined` for encoded strings and trees, to pad them alike."""
-    encoded = lambda node: hasattr(node, "joined")
-    both = lambda a, b: a.joined(b) if encoded(a) else jnp.concatenate([a, b])
-    return jax.tree.map(both, X, Z, is_leaf=encoded)
 
 
 def _same(kernel: AbstractKernel, other: AbstractKernel) -> bool:

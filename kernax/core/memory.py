@@ -1,11 +1,12 @@
 """Whether the dense matrices of a verb fit into memory, checked before anything is compiled."""
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from kernax.core.boundary import count, dtype_of
 from kernax.core.numerics import is_concrete
@@ -77,7 +78,7 @@ def check_memory(
     needed = matrices * n * m * dtype.itemsize
     if needed < _SMALL or not is_concrete(X, Z):
         return
-    available = _available_memory(jax.tree.leaves(X)[0])
+    available = available_memory(jax.tree.leaves(X)[0].devices())
     if needed > available:
         raise MemoryBudgetError(
             f"{needed / 2**30:.0f} GiB needed by {verb} for {_named(matrices, n, m)} in {dtype}, "
@@ -106,10 +107,10 @@ def _advice(verb: str, dtype: Any) -> str:
     return advice + (", or float32" if dtype == jnp.float64 else "")
 
 
-def _available_memory(array: Array) -> int:
-    """Bytes free on the devices of an array; on a CPU, in the machine."""
+def available_memory(devices: Iterable[jax.Device]) -> int:
+    """Bytes free on all of the devices; on a CPU, in the machine."""
     total = 0
-    for device in array.devices():
+    for device in devices:
         figures = device.memory_stats() or {}
         if "bytes_limit" in figures:
             total += figures["bytes_limit"] - figures.get("bytes_in_use", 0)

@@ -1,0 +1,254 @@
+"""Many fits in one program: one after the other on each core of a CPU, together elsewhere."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, Mesh, PartitionSpec
+from jaxtyping import PyTree
+
+from kernax.core.boundary import as_arrays
+from kernax.core.memory import available_memory
+from kernax.core.numerics import is_concrete
+from kernax.core.parameters import check_count
+from kernax.core.sharding import varying_alike
+from kernax.selection.bar import bar_of
+
+_PIECES = 50  # how often the bar is redrawn
+_SHARE = 0.5  # of an accelerator's free memory that the members computed together may take
+_AXIS = "members"
+
+
+def batched(
+    function: Callable[..., Any],
+    *,
+    in_axes: int | tuple[int | None, ...] = 0,
+    batch_size: int | None = None,
+    devices: Sequence[jax.Device] | None = None,
+    progress: bool = False,
+) -> Callable[..., Any]:
+    """`function` over the leading axes of its arguments, as `jax.vmap(function)`, for many fits.
+
+    What differs from `vmap` is how the members of the batch are computed. On a CPU they come one
+    after the other, so that none waits for a slower one and memory is that of one; on an
+    accelerator as many together as fit into its memory, where all take as many steps as the
+    slowest. Several devices share the members evenly. A member that fails ends with NaN and a
+    status of its own, where the fit has `throw=False`; without, it raises for all.
+
+    Arguments:
+        function: of one member, such as `lambda X, y, w: kernax.kernel_ridge(kernel, X, y, 0.1,
+            weights=w, throw=False)`. It may return any pytree, modules included. Made once, it
+            compiles once for each size of a batch.
+        in_axes: 0, or a tuple with 0 or None for each argument, None for what is the same in all
+            members.
+        batch_size: how many members each device computes together, by `vmap`. Default 1 on a CPU,
+            and what fits into half of the free memory on an accelerator, which costs the
+            compilation of one member.
+        devices: to spread the members over, such as `jax.devices()`. The cores of a CPU are devices
+            after `jax.config.update("jax_num_cpu_devices", 2)`, before anything is computed.
+            Default: the device that the arguments are on.
+        progress: draw a bar on standard error, after every fiftieth part of the batch (needs
+            `rich`; not under a transformation).
+
+    Returns:
+        A function of batches, whose results have the members as their first axis. It is
+        differentiable, and may itself be transformed.
+
+    Raises:
+        ValueError: no member, arguments of different lengths, or an argument that is no array where
+            there is to be an axis.
+    """
+    _check_axes(in_axes)
+    if batch_size is not None:
+        check_count(batch_size, "batch_size")
+    chosen = _checked_devices(devices)
+
+    @wraps(function, updated=())
+    def of_batches(*args: PyTree) -> Any:
+        members, fit = _divided(function, args, in_axes)
+        size = _size_of(members)
+        layout = _Layout(batch_size or _usual_batch_size(fit, members, chosen), chosen)
+        if progress:
+            return _in_pieces(fit, members, layout, size)
+        return _run(fit, members, layout)
+
+    return of_batches
+
+
+def _check_axes(in_axes: Any) -> None:
+    """Raises ValueError for axes other than the first, and for none."""
+    axes = in_axes if isinstance(in_axes, tuple) else (in_axes,)
+    if any(axis is not None and axis != 0 for axis in axes) or all(axis is None for axis in axes):
+        raise ValueError(
+            "in_axes must be 0, or a tuple with a 0 for each argument that has members along its "
+            f"first axis and None for the others, but is {in_axes!r}"
+        )
+
+
+class _Layout(eqx.Module):
+    """Where members are computed, None for where they are, and how many together."""
+
+    batch_size: int = eqx.field(static=True)
+    devices: tuple[jax.Device, ...] | None = eqx.field(static=True)
+
+    @property
+    def shares(self) -> int:
+        """The number of parts that a batch is divided into."""
+        return 1 if self.devices is None else len(self.devices)
+
+
+def _checked_devices(devices: Any) -> tuple[jax.Device, ...] | None:
+    """The devices to spread members over. Raises ValueError for what is none."""
+    if devices is None:
+        return None
+    given = tuple(devices) if isinstance(devices, Iterable) else ()
+    if not given or not all(isinstance(device, jax.Device) for device in given):
+        raise ValueError(
+            f"devices must be a list of devices, such as jax.devices(), but is {devices!r}"
+        )
+    return given
+
+
+def _usual_batch_size(fit: "_Fit", members: PyTree, devices: tuple[jax.Device, ...] | None) -> int:
+    """One on a CPU, elsewhere as many members as the memory of a device has room for."""
+    first = (devices or jax.devices())[0]
+    if first.platform == "cpu":
+        return 1
+    return _members_within(int(_SHARE * available_memory([first])), fit, members)
+
+
+class _Fit(eqx.Module):
+    """A function of one member, whose arguments are joined from what is its own and the others.
+
+    Attributes:
+        function: what the user wrote.
+        others: the arguments, with None in place of every array of members.
+    """
+
+    function: Callable[..., Any]
+    others: tuple[PyTree, ...]
+
+    def __call__(self, member: tuple[PyTree, ...]) -> Any:
+        return self.function(*eqx.combine(member, self.others))
+
+
+def _divided(function: Callable, args: tuple, in_axes: Any) -> tuple[tuple[PyTree, ...], _Fit]:
+    """The arrays with members, and the function of one of these."""
+    axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
+    if len(axes) != len(args):
+        raise ValueError(f"in_axes has {len(axes)} entries, but there are {len(args)} arguments")
+    args = tuple(as_arrays(arg) for arg in args)
+    has_members = tuple(
+        jax.tree.map(lambda leaf, axis=axis: axis == 0 and eqx.is_array(leaf), arg)
+        for arg, axis in zip(args, axes)
+    )
+    members, others = eqx.partition(args, has_members)
+    return members, _Fit(function, others)
+
+
+def _size_of(members: PyTree) -> int:
+    """How many members there are. Raises ValueError where that is not one number >= 1."""
+    shapes = [leaf.shape for leaf in jax.tree.leaves(members)]
+    sizes = {shape[:1] for shape in shapes}
+    if len(sizes) != 1 or sizes <= {(), (0,)}:
+        held = ", ".join(map(str, shapes)) or "no array"
+        raise ValueError(
+            "a batch must have the same number of members, one or more, along the first axis of "
+            f"every array, but holds {held}: in_axes=None marks what is the same in all"
+        )
+    return shapes[0][0]
+
+
+def _members_within(free: int, fit: _Fit, members: PyTree) -> int:
+    """How many members hold that many bytes together, at least one."""
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), members)
+    constants, rest = eqx.partition(fit, eqx.is_array)
+
+    def arrays_of(constants: PyTree, member: PyTree) -> PyTree:
+        return eqx.filter(eqx.combine(constants, rest)(member), eqx.is_array)
+
+    memory = jax.jit(arrays_of).lower(constants, one).compile().memory_analysis()
+    held = memory.temp_size_in_bytes + memory.output_size_in_bytes + memory.argument_size_in_bytes
+    return max(1, free // max(1, held))
+
+
+@eqx.filter_jit
+def _run(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
+    """The results of all members."""
+    if layout.devices is None:
+        arrays, rest = _on_one_device(fit, members, layout.batch_size)
+    else:
+        arrays, rest = _on_devices(fit, members, layout)
+    return eqx.combine(arrays, rest)
+
+
+def _on_one_device(fit: _Fit, members: PyTree, batch_size: int) -> tuple[PyTree, PyTree]:
+    """The results of members, so many computed together, as arrays and what else there is."""
+    besides = []
+
+    def arrays_of(member: PyTree) -> PyTree:
+        arrays, rest = eqx.partition(fit(member), eqx.is_array)
+        besides.append(rest)
+        return arrays
+
+    together = min(batch_size, _size_of(members))
+    arrays = lax.map(arrays_of, members, batch_size=None if together == 1 else together)
+    return arrays, besides[-1]
+
+
+def _on_devices(fit: _Fit, members: PyTree, layout: _Layout) -> tuple[PyTree, PyTree]:
+    """The same of members that are divided evenly among devices."""
+    size = _size_of(members)
+    shared = _members_at(members, _padded(np.arange(size), layout.shares))
+    constants, rest = eqx.partition(fit, eqx.is_array)
+    besides = []
+
+    def of_share(share: PyTree, constants: PyTree) -> PyTree:
+        # Constants are the same on all devices, members are not: see `varying_alike`.
+        share, constants = varying_alike((share, constants))
+        arrays, other = _on_one_device(eqx.combine(constants, rest), share, layout.batch_size)
+        besides.append(other)
+        return arrays
+
+    mesh = Mesh(np.array(layout.devices), (_AXIS,), axis_types=(AxisType.Auto,))
+    over = PartitionSpec(_AXIS)
+    in_specs = (over, PartitionSpec())
+    arrays = jax.shard_map(of_share, mesh=mesh, in_specs=in_specs, out_specs=over)(
+        shared, constants
+    )
+    return _members_at(arrays, np.arange(size)), besides[-1]
+
+
+def _members_at(members: PyTree, places: np.ndarray) -> PyTree:
+    """The members at these places."""
+    return jax.tree.map(lambda leaf: leaf[places], members)
+
+
+def _padded(places: np.ndarray, multiple: int) -> np.ndarray:
+    """The places, the last of them repeated until their number is a multiple of another."""
+    return np.pad(places, (0, -len(places) % multiple), mode="edge")
+
+
+def _in_pieces(fit: _Fit, members: PyTree, layout: _Layout, size: int) -> Any:
+    """The results of all members, some at a time, with a bar redrawn between them."""
+    if not is_concrete(members, fit):
+        raise ValueError(
+            "progress=True needs concrete values: leave it out under jit, grad and vmap"
+        )
+    length = -(-size // _PIECES)
+    length += -length % (layout.shares * layout.batch_size)
+    pieces = _padded(np.arange(size), length).reshape(-1, length)
+    results = []
+    with bar_of("fitting", size) as show:
+        for places in pieces:
+            out = _run(fit, _members_at(members, places), layout)
+            results.append(eqx.partition(jax.block_until_ready(out), eqx.is_array))
+            show(min(size, len(results) * length))
+    parts, rests = zip(*results)
+    joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:size], *parts)
+    return eqx.combine(joined, rests[0])

@@ -1,0 +1,307 @@
+"""Many fits in one program: each member is what its own data set alone would give."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import TOLERANCE, X64, assert_close, check_derivatives, needs_x64
+
+import kernax
+from kernax.core.memory import available_memory
+from kernax.selection.batches import _Fit, _members_within
+
+DTYPE = np.float64 if X64 else np.float32
+RNG = np.random.default_rng(0)
+LENGTHS = (9, 12, 10)
+NEW = RNG.normal(size=(4, 2)).astype(DTYPE)
+RBF = kernax.RBF(1.3)
+PRIOR = kernax.GaussianProcess(RBF)
+KEY = jax.random.key(0)
+SMO = kernax.solvers.SMO(tol=1e-10)
+
+
+def a_set(n):
+    """Points, numbers, and weights of which one is zero and one is two."""
+    X = RNG.normal(size=(n, 2)).astype(DTYPE)
+    y = (np.sin(2 * X[:, 0]) + 0.3 * RNG.normal(size=n)).astype(DTYPE)
+    weights = RNG.uniform(0.5, 1.5, size=n).astype(DTYPE)
+    weights[[2, 5]] = 0, 2
+    return X, y, weights
+
+
+SETS = [a_set(n) for n in LENGTHS]
+
+
+def signs(y):
+    return jnp.where(y > 0, 1.0, -1.0).astype(y.dtype)
+
+
+def counts(y):
+    return jnp.round(jnp.exp(y)).astype(y.dtype)
+
+
+def classes(y):
+    return jax.nn.one_hot(jnp.digitize(y, jnp.asarray([-0.5, 0.5], y.dtype)), 3, dtype=y.dtype)
+
+
+def ridge(X, y, w):
+    return kernax.kernel_ridge(RBF, X, y, 0.1, weights=w, throw=False)
+
+
+def expansion(verb, targets, *arguments, **settings):
+    def values(X, y, w):
+        found = verb(RBF, X, targets(y), *arguments, weights=w, throw=False, **settings)
+        return found.value.values(NEW)
+
+    return values
+
+
+def latent(verb, targets, likelihood):
+    def values(X, y, w):
+        found = verb(PRIOR, X, targets(y), likelihood, weights=w, throw=False).value
+        return jax.vmap(found.process.mean)(NEW), found.log_evidence
+
+    return values
+
+
+def conditioned(X, y, w):
+    process = kernax.condition(PRIOR, X, y, 0.1, weights=w, throw=False).value
+    return jax.vmap(process.mean)(NEW), jax.vmap(process.variance)(NEW)
+
+
+def relevant(X, y, w):
+    found = kernax.relevance_vector_machine(RBF, X, y, noise=0.1, weights=w, throw=False).value
+    return found.function.values(NEW)
+
+
+def imported(X, y, w):
+    # Of all points, which ones come first says nothing.
+    settings = {"rtol": 0.0, "max_vectors": len(y), "throw": False}
+    found = kernax.import_vector_machine(RBF, X, signs(y), 0.3, weights=w, **settings).value
+    return found.function.values(NEW)
+
+
+def clustered(X, y, w):
+    settings = {"temperature": 0.1, "starts": 2, "max_steps": 3000, "throw": False}
+    found = kernax.kernel_kmeans(RBF, X, 2, key=KEY, weights=w, **settings)
+    return found.stats["objective"]
+
+
+def by_inducing_points(X, y, w):
+    found = kernax.sgpr(PRIOR, X, y, 0.1, NEW, weights=w, throw=False)
+    return jax.vmap(found.value.mean)(NEW), found.stats["bound"]
+
+
+QUICK = {
+    "ridge": lambda X, y, w: ridge(X, y, w).value.values(NEW),
+    "svm": expansion(kernax.svm, signs, 1.0, solver=SMO),
+}
+SLOW = {
+    "ridge with a bias": expansion(kernax.kernel_ridge, lambda y: y, 0.1, bias=True),
+    "logistic": expansion(kernax.kernel_logistic, signs, 0.3),
+    "softmax": expansion(kernax.kernel_softmax, classes, 0.3),
+    "regression": expansion(kernax.support_vector_regression, lambda y: y, 1.0, 0.1, solver=SMO),
+    "one class": lambda X, y, w: kernax.one_class_svm(
+        RBF, X, 0.3, weights=w, solver=SMO, throw=False
+    ).value.values(NEW),
+    "Huber": expansion(kernax.regularised_risk, lambda y: y, kernax.losses.Huber(), 0.3, bias=True),
+    "condition": conditioned,
+    "evidence": lambda X, y, w: kernax.log_marginal_likelihood(RBF, X, y, 0.1, weights=w),
+    "sgpr": by_inducing_points,
+    "laplace": latent(kernax.laplace, signs, kernax.likelihoods.Bernoulli()),
+    "expectation propagation": latent(
+        kernax.expectation_propagation, signs, kernax.likelihoods.Probit()
+    ),
+    "variational": latent(kernax.variational, counts, kernax.likelihoods.Poisson()),
+    "relevance vectors": relevant,
+    "import vectors": imported,
+    "components": lambda X, y, w: (
+        kernax.kernel_pca(RBF, X, 2, weights=w, throw=False).value.variances
+    ),
+    "discriminant": lambda X, y, w: (
+        kernax.kernel_discriminant(
+            RBF, X, classes(y), 0.3, weights=w, throw=False
+        ).value.separations
+    ),
+    "k-means": clustered,
+}
+CASES = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+# Of iterations, whose last step may differ with the rounding of padded sums.
+LOOSE = {"k-means": 1e-7, "relevance vectors": 1e-7, "import vectors": 1e-8}
+
+
+@needs_x64
+@pytest.mark.parametrize("name", CASES)
+def test_a_batch_of_data_sets_of_several_lengths_is_a_loop_over_them(name):
+    """R03, S07: catches members that see their neighbours, or the rows that pad them."""
+    values = (QUICK | SLOW)[name]
+    sets = kernax.stack_datasets(SETS)
+    together = kernax.batched(values)(sets.X, sets.y, sets.weights)
+    alone = [jax.jit(values)(*map(jnp.asarray, dataset)) for dataset in SETS]
+    for found, *expected in zip(*map(jax.tree.leaves, (together, *alone)), strict=True):
+        assert_close(found, np.stack(expected), LOOSE.get(name, 1e-10))
+
+
+def test_a_member_that_fails_leaves_its_neighbours_alone():
+    """J02: the second has no point left, the third has NaN."""
+    sets = kernax.stack_datasets(SETS)
+    weights = sets.weights.at[1].set(0)
+    y = sets.y.at[2, 0].set(jnp.nan)
+    solutions = kernax.batched(ridge)(sets.X, y, weights)
+    expected = ["successful", "nonfinite", "nonfinite"]
+    for i, word in enumerate(expected):
+        assert jax.tree.map(lambda leaf, i=i: leaf[i], solutions.result) == getattr(
+            kernax.RESULTS, word
+        )
+    alone = ridge(*SETS[0]).value.coefficients
+    assert_close(solutions.value.coefficients[0, : LENGTHS[0]], alone, TOLERANCE["solve"])
+    assert np.all(np.isnan(solutions.value.coefficients[1:]))
+
+    def total(y):
+        norms = kernax.batched(lambda X, y, w: ridge(X, y, w).value.norm)(sets.X, y, weights)
+        return norms[0]
+
+    assert np.all(np.isfinite(jax.grad(total)(y)[0]))
+
+
+@pytest.mark.parametrize("settings", [{"batch_size": 2}, {"batch_size": 5}, {"progress": True}])
+@pytest.mark.parametrize("devices", [None, jax.devices()[:1]])
+def test_how_members_are_computed_changes_no_result(settings, devices):
+    sets = kernax.stack_datasets(SETS)
+    usual = kernax.batched(ridge)(sets.X, sets.y, sets.weights)
+    other = kernax.batched(ridge, devices=devices, **settings)(sets.X, sets.y, sets.weights)
+    assert isinstance(other.value, kernax.KernelExpansion)
+    assert other.value.kernel.lengthscale.shape == (3,)
+    assert_close(other.value.coefficients, usual.value.coefficients, TOLERANCE["solve"])
+    assert np.all(other.result == kernax.RESULTS.successful)
+
+
+@needs_x64
+@pytest.mark.parametrize("size", [1, 49, 50, 51, 101])
+def test_a_bar_counts_every_member_once(size, capsys):
+    """Both sides of where a piece has one member more, and a last piece that is filled up."""
+    numbers = jnp.arange(float(size))
+    doubled = kernax.batched(lambda x: {"twice": 2 * x, "name": "same"}, progress=True)(numbers)
+    np.testing.assert_array_equal(doubled["twice"], 2 * numbers)
+    assert doubled["name"] == "same"
+    assert f"{size}/{size}" in capsys.readouterr().err
+
+
+@needs_x64
+def test_what_is_the_same_in_all_members_is_given_once():
+    fit = lambda X, y, ridge: kernax.kernel_ridge(RBF, X, y, ridge, throw=False).value.norm
+    X, y, _ = SETS[0]
+    ridges = np.array([0.1, 1.0, 10.0])
+    together = kernax.batched(fit, in_axes=(None, None, 0))(X, y, ridges)
+    assert_close(together, [float(fit(X, y, ridge)) for ridge in ridges])
+
+
+@needs_x64
+def test_a_batch_is_differentiated_and_mapped_as_any_function():
+    sets = kernax.stack_datasets([dataset[:2] for dataset in SETS])
+
+    def total(lengthscale, y):
+        kernel = kernax.RBF(lengthscale)
+        fit = lambda X, y, w: kernax.kernel_ridge(kernel, X, y, 0.3, weights=w, throw=False)
+        norms = kernax.batched(lambda X, y, w: fit(X, y, w).value.norm)(sets.X, y, sets.weights)
+        return jnp.sum(norms)
+
+    check_derivatives(total, (jnp.asarray(1.3), sets.y), rtol=1e-5, atol=1e-7)
+    scales = jnp.array([0.7, 1.3])
+    mapped = jax.vmap(jax.grad(total), in_axes=(0, None))(scales, sets.y)
+    assert_close(mapped, [float(jax.grad(total)(scale, sets.y)) for scale in scales], 1e-9)
+
+
+@needs_x64
+def test_other_members_of_the_same_shape_are_not_compiled_again():
+    """J01."""
+    traced = chex.assert_max_traces(lambda X, y, w, ridge: fitted(X, y, w, ridge), 1)
+    fitted = lambda X, y, w, ridge: (
+        kernax.kernel_ridge(RBF, X, y, ridge, weights=w, throw=False).value.coefficients
+    )
+    fit = kernax.batched(traced, in_axes=(0, 0, 0, None))
+    sets = kernax.stack_datasets(SETS)
+    for ridge in (1.0, 2.0, np.float64(3), jnp.asarray(4.0)):
+        fit(sets.X, ridge * sets.y, sets.weights, ridge)
+
+
+@needs_x64
+def test_as_many_members_are_computed_together_as_memory_has_room_for():
+    """What decides it on an accelerator; the bound from both sides."""
+    points = jnp.zeros((7, 100, 2))
+    fit = _Fit(lambda X: kernax.gram(RBF, X), (None,))
+    matrix = 100 * 100 * 8
+    assert _members_within(50 * matrix, fit, (points,)) in range(10, 50)
+    assert _members_within(matrix // 2, fit, (points,)) == 1
+    assert available_memory(jax.devices()) > 2**26
+
+
+# Stacks of data sets.
+
+
+def test_data_sets_keep_their_rows_and_are_padded_by_their_first_row():
+    sets = kernax.stack_datasets(SETS, length=13)
+    assert sets.X.shape == (3, 13, 2)
+    for i, (X, y, weights) in enumerate(SETS):
+        n = len(y)
+        np.testing.assert_array_equal(sets.X[i, :n], X)
+        np.testing.assert_array_equal(sets.y[i, :n], y)
+        np.testing.assert_array_equal(sets.weights[i], np.pad(weights, (0, 13 - n)))
+        np.testing.assert_array_equal(sets.X[i, n:], np.tile(X[0], (13 - n, 1)))
+        assert np.all(sets.y[i, n:] == y[0])
+
+
+@needs_x64
+def test_mixed_points_of_strings_are_padded_alike():
+    short = kernax.strings.encode(["ab", "ba"], "ab")
+    long = kernax.strings.encode(["abbab", "a", ""], "ab")
+    kernel = kernax.On(kernax.RBF(), 0) * kernax.On(kernax.Spectrum(2), 1)
+    stacks = [(RNG.normal(size=(len(texts), 1)), texts) for texts in (short, long)]
+    targets = [np.arange(len(texts), dtype=float) for texts in (short, long)]
+    sets = kernax.stack_datasets(list(zip(stacks, targets)))
+    fit = lambda X, y, w: kernax.kernel_ridge(kernel, X, y, 0.1, weights=w, throw=False)
+    together = kernax.batched(fit)(sets.X, sets.y, sets.weights).value.coefficients
+    for i, (X, y) in enumerate(zip(stacks, targets)):
+        alone = kernax.kernel_ridge(kernel, X, y, 0.1).value.coefficients
+        assert_close(together[i, : len(y)], alone)
+
+
+@needs_x64
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: kernax.stack_datasets([]), "datasets must be a list of at least one pair"),
+        (lambda: kernax.stack_datasets([NEW]), r"datasets\[0\] must be a pair \(X, y\)"),
+        (
+            lambda: kernax.stack_datasets([SETS[0], (NEW, NEW[:3, 0])]),
+            r"the y of datasets\[1\] must have shape \(4,\)",
+        ),
+        (
+            lambda: kernax.stack_datasets([SETS[0], (NEW[:, :1], NEW[:, 0])]),
+            r"datasets\[1\] has rows of points float64\[1\]",
+        ),
+        (
+            lambda: kernax.stack_datasets([SETS[0], ((NEW, NEW), NEW[:, 0])]),
+            r"the X of datasets\[1\] holds another kind of points",
+        ),
+        (lambda: kernax.stack_datasets(SETS, length=11), "length must be an integer >= 12"),
+        (lambda: kernax.batched(ridge, in_axes=1), "in_axes must be 0, or a tuple"),
+        (lambda: kernax.batched(ridge, in_axes=(None,)), "in_axes must be 0, or a tuple"),
+        (lambda: kernax.batched(ridge, batch_size=0), "batch_size must be a positive integer"),
+        (lambda: kernax.batched(ridge, devices=()), "devices must be a list of devices"),
+        (lambda: kernax.batched(abs)(jnp.ones(())), "must have the same number of members"),
+        (lambda: kernax.batched(abs, in_axes=(0, None))(NEW), "in_axes has 2 entries, but"),
+        (
+            lambda: kernax.batched(lambda a, b: a)(jnp.ones(3), jnp.ones(2)),
+            r"but holds \(3,\), \(2,\)",
+        ),
+        (
+            lambda: jax.jit(kernax.batched(abs, progress=True))(NEW),
+            "progress=True needs concrete values",
+        ),
+    ],
+)
+def test_what_is_no_batch_is_refused_by_name(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
