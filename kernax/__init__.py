@@ -51,12 +51,19 @@ from kernax.kernels import *
 from kernax.online.perceptron import kernel_perceptron
 from kernax.scale.random_features import random_fourier_features
 from kernax.selection.batches import batched
-from kernax.selection.cross_validation import CrossValidation, cross_validate
+from kernax.selection.comparison import Selection, select
+from kernax.selection.cross_validation import (
+    CrossValidatedLoss,
+    CrossValidation,
+    cross_validate,
+)
 from kernax.selection.datasets import Datasets, stack_datasets
 from kernax.selection.folds import Folds, k_folds, time_folds
 from kernax.selection.heuristics import median_lengthscale
 from kernax.selection.minimise import minimise
 from kernax.selection.multi_start import multi_start, random_starts, unconstrained_density
+from kernax.selection.search import grid, random_search
+from kernax.selection.table import Table
 from kernax.sparse.import_vectors import ImportVectors, import_vector_machine
 from kernax.sparse.relevance import relevance_vector_machine
 from kernax.sparse.relevance_vectors import RelevanceVectors
@@ -108,7 +115,8 @@ __all__ = [
     # many fits at once
     "batched", "stack_datasets", "Datasets",
     # choosing
-    "cross_validate", "CrossValidation", "k_folds", "time_folds", "Folds",
+    "cross_validate", "CrossValidation", "CrossValidatedLoss", "k_folds", "time_folds", "Folds",
+    "grid", "random_search", "select", "Selection", "Table",
     # files
     "save", "load",
     # rooms

@@ -129,6 +129,32 @@ def parameters(model: PyTree) -> list[Entry]:
     return entries
 
 
+def ends_like(path: str, end: str) -> bool:
+    """Whether a path ends like that, from its beginning or after a point."""
+    return path == end or path.endswith(f".{end}")
+
+
+def listed(entries: list[Entry]) -> str:
+    """The paths that there are, for the end of a message."""
+    return "the model's parameters are " + (", ".join(entry.path for entry in entries) or "none")
+
+
+def entry_ending(model: PyTree, end: str) -> Entry:
+    """The one parameter whose path ends like that.
+
+    Raises ValueError where none does, or several.
+    """
+    entries = parameters(model)
+    found = [entry for entry in entries if ends_like(entry.path, end)]
+    found = [entry for entry in found if entry.path == end] or found
+    if not found:
+        raise ValueError(f"{end!r} is the end of no parameter: {listed(entries)}")
+    if len(found) > 1:
+        paths = ", ".join(entry.path for entry in found)
+        raise ValueError(f"{end!r} is the end of several parameters: write more of one of {paths}")
+    return found[0]
+
+
 def _leaves(model: PyTree) -> list[tuple[tuple, Entry]]:
     """Every leaf that is not declared as data, and the keys that lead there."""
     entries = []

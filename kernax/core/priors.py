@@ -14,7 +14,16 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.boundary import cast
 from kernax.core.intervals import NONNEGATIVE, POSITIVE, REAL, Interval
 from kernax.core.numerics import is_concrete
-from kernax.core.parameters import Entry, check_intervals, parameters, positive, real, shown
+from kernax.core.parameters import (
+    Entry,
+    check_intervals,
+    ends_like,
+    listed,
+    parameters,
+    positive,
+    real,
+    shown,
+)
 
 
 class AbstractPrior(eqx.Module):
@@ -192,7 +201,7 @@ def _chosen(priors: Any, entries: list[Entry]) -> Chosen:
     """The parameters that have a prior. Raises ValueError if there are none."""
     chosen = _of_function(priors, entries) if callable(priors) else _of_ends(priors, entries)
     if not chosen:
-        raise ValueError(f"priors give no parameter a prior: {_listed(entries)}")
+        raise ValueError(f"priors give no parameter a prior: {listed(entries)}")
     return chosen
 
 
@@ -210,24 +219,14 @@ def _of_ends(priors: Any, entries: list[Entry]) -> Chosen:
             f"and a value, but are of type {type(priors).__name__}"
         )
     for end in priors:
-        if not any(_ends(entry.path, end) for entry in entries):
-            raise ValueError(f"priors[{end!r}] is of no parameter: {_listed(entries)}")
+        if not any(ends_like(entry.path, end) for entry in entries):
+            raise ValueError(f"priors[{end!r}] is of no parameter: {listed(entries)}")
     chosen = []
     for entry in entries:
-        fitting = [end for end in priors if _ends(entry.path, end)]
+        fitting = [end for end in priors if ends_like(entry.path, end)]
         if fitting:
             chosen.append((entry, priors[max(fitting, key=len)]))
     return chosen
-
-
-def _ends(path: str, end: str) -> bool:
-    """Whether a path ends like that, from its beginning or after a point."""
-    return path == end or path.endswith(f".{end}")
-
-
-def _listed(entries: list[Entry]) -> str:
-    """The paths that there are, for the end of a message."""
-    return "the model's parameters are " + (", ".join(entry.path for entry in entries) or "none")
 
 
 def _check_prior(prior: Any, entry: Entry) -> None:

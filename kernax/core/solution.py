@@ -285,6 +285,6 @@ def _figures(stats: dict[str, Any]) -> str:
     shown = [
         f"{name} {float(figure):.3g}"
         for name, figure in stats.items()
-        if not isinstance(figure, dict) and np.shape(figure) == ()
+        if eqx.is_array_like(figure) and np.shape(figure) == ()
     ]
     return f"({', '.join(shown)})" if shown else ""

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, ArrayLike, PyTree
 
 from kernax.core.boundary import as_stack, as_weights, count, dtype_of
@@ -54,7 +55,7 @@ def cross_validate(
     weights: ArrayLike | None = None,
 ) -> CrossValidation:
     """The scores, on the rows that a fold leaves out, of what is learned from its other rows: all
-    folds in one `vmap`, and all machines held at once.
+    folds in one program, on a CPU one after the other, elsewhere in one `vmap`.
 
     Arguments:
         fit: `fit(X, y, weights)`, whatever is to be scored, such as `lambda X, y, w:
@@ -90,7 +91,17 @@ def cross_validate(
         fitted = fit(learn.X, learn.y, learn.weights)
         return score(fitted, left_out.X, left_out.y, left_out.weights)
 
-    return CrossValidation(jax.vmap(scored)(folds))
+    return CrossValidation(_of_each(scored, folds))
+
+
+def _of_each(function: Callable[[Folds], PyTree[Array]], folds: Folds) -> PyTree[Array]:
+    """A function of each fold: one after the other on a CPU, so that no iteration waits for that of
+    another fold; elsewhere together.
+    """
+    # Not by `each`, which traces the function for both: a fit may take seconds to trace.
+    if jax.default_backend() == "cpu":
+        return lax.map(function, folds)
+    return jax.vmap(function)(folds)
 
 
 class _Part(eqx.Module):
@@ -115,3 +126,39 @@ def _check_rows(folds: Folds, n: int) -> None:
     rows = 1 + max(np.max(np.asarray(folds.learn)), np.max(np.asarray(folds.score)))
     if rows != n:
         raise ValueError(f"folds are of {rows} rows, but X has {n}: make them with n = {n}")
+
+
+class CrossValidatedLoss(eqx.Module):
+    """`loss(model, X, y, folds, weights=None)`: the mean score over folds of what a model fits.
+
+    The same loss serves all three ways of choosing parameters, of any learner:
+
+        def fit(model, X, y, weights):
+            return kernax.kernel_ridge(model.kernel, X, y, model.ridge, weights=weights,
+                                       throw=False).value
+
+        loss = kernax.CrossValidatedLoss(fit, error)
+        kernax.grid(loss, start, {"lengthscale": scales, "ridge": ridges}, args=(X, y, folds))
+        kernax.random_search(loss, start, ranges, 200, key=key, args=(X, y, folds))
+        kernax.minimise(loss, start, optimiser, 30, args=(X, y, folds))
+
+    Attributes:
+        fit: `fit(model, X, y, weights)`, whatever is to be scored. With `throw=False` a fit that
+            fails makes a loss of NaN.
+        score: `score(fitted, X, y, weights)`, a number, smaller where predictions are better; for
+            `minimise` a smooth one, such as a mean squared error or a log loss.
+    """
+
+    fit: Callable[[Any, PyTree, Array, Array], Any]
+    score: Callable[[Any, PyTree, Array, Array], Array]
+
+    def __call__(
+        self,
+        model: Any,
+        X: PyTree,
+        y: ArrayLike,
+        folds: Folds,
+        weights: ArrayLike | None = None,
+    ) -> Array:
+        fit = lambda X, y, weights: self.fit(model, X, y, weights)
+        return cross_validate(fit, self.score, X, y, folds, weights=weights).mean
