@@ -5,9 +5,12 @@ other rows (`--device gpu`, `--against COMMIT`); exits 1 on a mismatch.
 import argparse
 import importlib
 import json
+import os
 import signal
 import sys
 from pathlib import Path
+
+import jax
 
 from benchmarks import report
 from benchmarks.harness import results
@@ -27,6 +30,7 @@ NAMES = (
     "strings",
     "components",
     "samples",
+    "selection",
     "startup",
 )
 
@@ -120,4 +124,5 @@ def answer(modules: dict, quick: bool, file: Path | None) -> int:
 if __name__ == "__main__":
     # So that a run which is told to end removes its temporary directories as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)  # for batches over all cores
     sys.exit(main())

@@ -1,13 +1,15 @@
-"""How long do many small ridge fits take, in one vmap?
+"""How long do many small ridge fits take, in one batch?
 
 500 fits of n = 100, d = 5, float64, against a loop over scikit-learn's `KernelRidge`.
 """
+
+from functools import partial
 
 import jax
 import numpy as np
 
 import kernax as kx
-from benchmarks.harness import Bar, Case, Contender, Program
+from benchmarks.harness import Bar, Case, Contender, Program, spread
 
 LENGTHSCALE, RIDGE = 2.0, 0.1
 
@@ -20,6 +22,7 @@ def cases(quick):
         yield Case(
             f"{fits} ridge fits, n={n}, d={d}, float64",
             [
+                Contender("kernax, batched", lambda: partial(spread(_coefficients), X, y)),
                 Contender("kernax, vmap", lambda: Program(jax.vmap(_coefficients), X, y)),
                 Contender(
                     "kernax, loop",

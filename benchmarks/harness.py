@@ -45,6 +45,13 @@ class Program:
         )
 
 
+def spread(function: Callable) -> Callable:
+    """A function over batches that are divided among all cores."""
+    import kernax
+
+    return kernax.batched(function, devices=jax.devices())
+
+
 class Process:
     """Python code run from a cold start, in a process of its own that takes its time itself, from
     its first line on.
