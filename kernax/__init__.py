@@ -55,6 +55,7 @@ from kernax.selection.folds import Folds, k_folds, time_folds
 from kernax.selection.heuristics import median_lengthscale
 from kernax.selection.minimise import minimise
 from kernax.selection.multi_start import multi_start, random_starts, unconstrained_density
+from kernax.selection.surface import loss_surface
 from kernax.sparse.import_vectors import ImportVectors, import_vector_machine
 from kernax.sparse.relevance import relevance_vector_machine
 from kernax.sparse.relevance_vectors import RelevanceVectors
@@ -104,7 +105,7 @@ __all__ = [
     "Model", "minimise", "multi_start", "random_starts", "median_lengthscale",
     "unconstrained_density", "unconstrain", "describe",
     # choosing
-    "cross_validate", "CrossValidation", "k_folds", "time_folds", "Folds",
+    "cross_validate", "CrossValidation", "k_folds", "time_folds", "Folds", "loss_surface",
     # files
     "save", "load",
     # rooms
