@@ -9,9 +9,11 @@ from kernax.plot.style import DOT, INK, letters_in, name_axes, shortened, size_i
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.text import Text
 
 _WITH_SHARES = 8  # classes, beyond which a cell has room for its count alone
-_SMALLEST = 3.5  # points, the size of the smallest number that is printed
+_NAMES = 8.3  # points, the size of names that fit
+_SMALLEST = 3.5  # points, the size of the smallest text that is printed
 
 
 def confusion_matrix(
@@ -100,24 +102,28 @@ def _new_axes(count: int) -> "Axes":
 def _name_rows(ax: "Axes", names: list[str], sizes: np.ndarray) -> None:
     """The classes on the left, with their numbers of points."""
     rows = [f"{shortened(name)} ({n})" for name, n in zip(names, sizes)]
-    ax.set_yticks(range(len(names)), rows, fontsize=_size_of_names(len(names)), color=INK)
+    ax.set_yticks(range(len(names)), rows, fontsize=_NAMES, color=INK)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
+    _shrink(ax.get_yticklabels(), _points_of_a_cell(ax, len(names)))
 
 
 def _name_columns(ax: "Axes", names: list[str]) -> None:
     """The classes below, upright where they do not fit side by side."""
-    size = _size_of_names(len(names))
     below = [shortened(name) for name in names]
-    fits = letters_in(_points_of_a_cell(ax, len(names)), size) > max(map(len, below))
-    ax.set_xticks(range(len(names)), below, fontsize=size, color=INK, rotation=0 if fits else 90)
+    cell = _points_of_a_cell(ax, len(names))
+    fits = letters_in(cell, _NAMES) > max(map(len, below))
+    rotation = 0 if fits else 90
+    ax.set_xticks(range(len(names)), below, fontsize=_NAMES, color=INK, rotation=rotation)
+    # The names below take room from the cells, and so from the names of the rows.
+    cell = _points_of_a_cell(ax, len(names))
+    _shrink([*ax.get_xticklabels(), *ax.get_yticklabels()], cell)
 
 
-def _size_of_names(count: int) -> float:
-    """The size of the names of so many classes, in points."""
-    if count <= 10:
-        return 8.3
-    return 7.0 if count <= 20 else 5.5
+def _shrink(texts: "list[Text]", room: float) -> None:
+    """Lines of text as large as fits into so much room for each, in points."""
+    for text in texts:
+        text.set_fontsize(float(np.clip(0.72 * room, _SMALLEST, _NAMES)))
 
 
 def _draw_cells(ax: "Axes", counts: np.ndarray) -> None:

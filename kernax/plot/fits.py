@@ -63,7 +63,7 @@ def predicted_against_true(
     ax.plot([low, high], [low, high], color=LINE, linewidth=1.2, zorder=1)
     ax.set(xlim=(low, high), ylim=(low, high), aspect="equal")
     if spread is None:
-        _draw_predictions(ax, true, predicted, "o", DOT)
+        ax.scatter(true, predicted, color=DOT, zorder=2, **_dots(len(true)))
     else:
         _draw_bars(ax, true, predicted, 2 * spread)
     name_axes(ax, f"true {name}", f"predicted {name}")
@@ -132,21 +132,14 @@ def _draw_bars(ax: "Axes", true: np.ndarray, predicted: np.ndarray, reach: np.nd
         low = y - reach[chosen]
         high = y + reach[chosen]
         ax.vlines(x, low, high, color=colour, linewidth=1.0, alpha=faint, zorder=1.5)
-        _draw_predictions(ax, x, y, marker, colour, f"{label} ({len(x)})")
+        text = f"{label} ({len(x)})"
+        ax.scatter(x, y, color=colour, marker=marker, label=text, zorder=2, **_dots(len(true)))
 
 
-def _draw_predictions(
-    ax: "Axes",
-    true: np.ndarray,
-    predicted: np.ndarray,
-    marker: str,
-    colour: str,
-    label: str | None = None,
-) -> None:
-    """A mark for each prediction over its true value."""
-    size = dot_size(max(1, len(true)), total=2400.0, least=6.0, most=32.0)
-    style: dict[str, Any] = {"alpha": 0.65, "edgecolors": "white", "linewidths": 0.5}
-    ax.scatter(true, predicted, s=size, color=colour, marker=marker, label=label, zorder=2, **style)
+def _dots(n: int) -> dict[str, Any]:
+    """How n predictions are drawn."""
+    size = dot_size(n, total=2400.0, least=6.0, most=32.0)
+    return {"s": size, "alpha": 0.65, "edgecolors": "white", "linewidths": 0.5}
 
 
 def posterior_band(
@@ -156,7 +149,7 @@ def posterior_band(
     *,
     observed: tuple[ArrayLike, ArrayLike] | None = None,
     held_out: tuple[ArrayLike, ArrayLike] | None = None,
-    learned_until: float | None = None,
+    learned_until: float | int | None = None,
     names: tuple[str, str] = ("x", "y"),
     title: str | None = None,
     ax: "Axes | None" = None,
@@ -197,7 +190,7 @@ def posterior_band(
     return ax
 
 
-def _check_between(learned_until: float, x: np.ndarray) -> None:
+def _check_between(learned_until: float | int, x: np.ndarray) -> None:
     """Raises ValueError unless the boundary has some of the sorted x on either side."""
     if not x[0] < learned_until < x[-1]:
         raise ValueError(

@@ -42,8 +42,8 @@ def reliability(
         outcomes: (n,), 1 or True where the event occurred, otherwise 0.
         bins: their number; all have the same width.
         name: that of the event, for the axes.
-        title: such as that of `score_title`; default, the number of points and the expected
-            calibration error.
+        title: such as that of `score_title`; default, the number of points. The expected
+            calibration error follows.
         ax: matplotlib axes to draw on; default, the axes of a new square figure.
 
     Raises ValueError for shapes that differ, and for other values.
@@ -58,9 +58,8 @@ def reliability(
     ax.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), aspect="equal")
     of = "" if name is None else f" of {name}"
     name_axes(ax, f"predicted probability{of}", f"observed frequency{of}")
-    if title is None:
-        title = f"{len(p)} points, calibration error {float(curve.error):.3g}"
-    title_axes(ax, title)
+    counted = f"{len(p)} points" if title is None else title
+    title_axes(ax, f"{counted}, calibration error {float(curve.error):.3g}")
     quieten(ax)
     return ax
 

@@ -134,19 +134,31 @@ def _has_lengthscale(part: Any) -> bool:
 
 
 def _chosen(where: Any, places: np.ndarray) -> np.ndarray:
-    """The columns that a choice of dimensions leaves; the key of a part leaves all of them."""
+    """The columns that a choice of dimensions leaves; the key of a part leaves all of them. Raises
+    ValueError for dimensions that there are not.
+    """
     if isinstance(where, str):
         return places
-    return np.atleast_1d(places[where if isinstance(where, slice) else np.asarray(where)])
+    try:
+        return np.atleast_1d(places[where if isinstance(where, slice) else np.asarray(where)])
+    except IndexError:
+        raise ValueError(
+            f"On(kernel, {where!r}) chooses dimensions that {len(places)} columns do not have"
+        ) from None
 
 
 def _over_columns(kernel: Any, places: np.ndarray, d: int) -> np.ndarray | None:
     """Lengthscales (d,), NaN for columns that a kernel does not see; None where it has one for all
-    columns.
+    columns. Raises ValueError for another number of them.
     """
     lengths = np.asarray(kernel.lengthscale, float)
     if lengths.size == 1 and len(places) == d > 1:
         return None
+    if lengths.shape not in ((), (1,), (len(places),)):
+        raise ValueError(
+            f"the lengthscales of {type(kernel).__name__} must have shape ({len(places)},), one "
+            f"for each column that it sees, but have shape {lengths.shape}"
+        )
     everywhere = np.full(d, np.nan)
     everywhere[places] = lengths
     return everywhere

@@ -31,6 +31,7 @@ COLOURS = (
     "#96736e",
     "#1d3180",
 )
+_SMALL = 8.3  # points, the size of small letters
 _WIDTH_OF_A_LETTER = 0.56  # of the default font, as a share of its size
 # A group has a shape besides its colour, so that a picture can be read without colours.
 MARKERS = ("o", "D", "s", "^", "v", "P", "X", "<", ">", "p")
@@ -77,7 +78,7 @@ def _wrapped(title: str, width: int) -> str:
     can: a score stays beside its name.
     """
     lines = [""]
-    for clause in re.split(r"(?<=[,:]) ", title):
+    for clause in re.split(r"(?<=[,:]) ", plain(title)):
         joined = f"{lines[-1]} {clause}".strip()
         if len(joined) <= width:
             lines[-1] = joined
@@ -86,7 +87,7 @@ def _wrapped(title: str, width: int) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def score_title(scores: Mapping[str, float | str], rows: int) -> str:
+def score_title(scores: Mapping[str, ArrayLike | str], rows: int) -> str:
     """A title such as `110 rows held out: RMSE 53.07, NLPD 5.386`.
 
     Arguments:
@@ -103,9 +104,9 @@ def score_title(scores: Mapping[str, float | str], rows: int) -> str:
     return f"{held_out} held out: {', '.join(texts)}"
 
 
-def _four_digits(score: float | str) -> str:
+def _four_digits(score: ArrayLike | str) -> str:
     """A score as text."""
-    return score if isinstance(score, str) else f"{score:.4g}"
+    return score if isinstance(score, str) else f"{float(np.asarray(score)):.4g}"
 
 
 def characters_across(ax: "Axes") -> int:
@@ -164,23 +165,27 @@ def legend_above(ax: "Axes", title: str | None = None, room: float = 2.0) -> Non
     """A legend in columns above the axes, with a title on top if there is one, and so much room
     below it, in points.
     """
+    from matplotlib.transforms import ScaledTranslation
+
+    above = ScaledTranslation(0, room / 72, _figure_of(ax).dpi_scale_trans)
     _, names = ax.get_legend_handles_labels()
-    longest = max(map(len, names), default=0) + 4
-    width = characters_across(ax)
-    # Names are printed smaller than titles.
-    across = min(4, max(1, int(1.2 * width / longest)))
+    # Of each entry, seven letters are its mark and the space around it.
+    longest = 7 + max(map(len, names), default=0)
+    width, _ = size_in_points(ax)
+    across = min(4, max(1, int(letters_in(width, _SMALL) / longest)))
     legend = ax.legend(
         loc="lower left",
         bbox_to_anchor=(0, 1),
+        bbox_transform=ax.transAxes + above,
         ncols=across,
         borderpad=0.1,
-        borderaxespad=room / 8.3,
+        borderaxespad=0.0,
         handletextpad=0.3,
         columnspacing=1.2,
         frameon=False,
         fontsize="small",
         labelcolor=INK,
-        title=None if title is None else _wrapped(title, width),
+        title=None if title is None else _wrapped(title, characters_across(ax)),
         title_fontproperties={"size": "medium"},
         alignment="left",
     )

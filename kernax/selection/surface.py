@@ -102,7 +102,7 @@ def _entry(entries: dict[str, Entry], path: str) -> tuple[Entry, int | None]:
         if element < entry.value.size:
             return entry, element
         raise ValueError(f"{path}: {entry.path} has {entry.value.size} elements")
-    raise ValueError(f"the model has no parameter {path!r}, but {', '.join(entries) or 'none'}")
+    raise ValueError(f"the model has no parameter {path!r}; it has {', '.join(entries) or 'none'}")
 
 
 def _check_new(spot: _Spot, spots: list[_Spot], path: str) -> None:
