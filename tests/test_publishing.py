@@ -102,7 +102,7 @@ def test_a_forecast_begins_at_a_line_and_stands_on_grey():
     assert left < 0
     assert right > 10
     np.testing.assert_array_equal(ax.lines[1].get_xdata(), [7, 7])
-    assert [(text.get_text(), text.get_ha()) for text in ax.texts] == [
+    assert [(text.get_text(), text.get_horizontalalignment()) for text in ax.texts] == [
         ("learned", "right"),
         ("forecast", "left"),
     ]
@@ -144,7 +144,9 @@ def test_pictures_of_classes_take_a_title(rng):
 def test_classes_have_shapes_of_their_own(rng):
     f = lambda x: jnp.stack([x[0], x[1], -x[0]])
     ax = decision_regions(f, rng.normal(size=(9, 2)), [0, 1, 2] * 3)
-    dots, diamonds, squares = (labelled(ax, str(i)).get_paths()[0].vertices for i in range(3))
+    dots, diamonds, squares = (
+        np.asarray(labelled(ax, str(i)).get_paths()[0].vertices) for i in range(3)
+    )
     assert dots.shape != diamonds.shape
     assert not np.allclose(diamonds, squares)
     assert len(set(MARKERS)) == len(set(COLOURS)) == len(COLOURS)
@@ -211,7 +213,8 @@ def test_a_confusion_matrix_refuses_what_does_not_fit(arguments, words):
 
 def bars_of(ax):
     return {
-        group.get_label(): [bar.get_width() for bar in group.patches] for group in ax.containers
+        group.get_label(): [bar.get_width() for bar in group]  # pyright: ignore[reportGeneralTypeIssues]
+        for group in ax.containers
     }
 
 
@@ -243,7 +246,7 @@ def test_terms_with_lengthscales_have_bars_of_their_own_over_the_columns_that_th
         "RBF (3)": [2, 0.5, 0.25],
     }
     assert legend_of(ax) == ["RBF (1)", "RBF (2)", "RBF (3)"]
-    hatches = {group.patches[0].get_hatch() for group in ax.containers}
+    hatches = {group[0].get_hatch() for group in ax.containers}
     assert len(hatches) == 3
 
 

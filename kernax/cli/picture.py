@@ -134,11 +134,12 @@ def _picture_of_classes(predictor: Classifier, parts: Split, title: str) -> "Axe
     if len(classes) > 2:
         decided = predictor.decide(values)
         return confusion_matrix(true, decided, classes=classes, name=name, title=title)
+    second = classes[-1]
     if predictor.kind == SVM:
-        what = f"decision value, positive for {classes[1]}"
+        what = f"decision value, positive for {second}"
         return values_of_classes(values, true, name=what, title=title)
     probabilities = np.exp(predictor.log_probabilities(values))
-    return reliability(probabilities[:, 1], true == classes[1], name=classes[1], title=title)
+    return reliability(probabilities[:, 1], true == second, name=second, title=title)
 
 
 def _regions(predictor: Classifier, parts: Split, title: str) -> "Axes":

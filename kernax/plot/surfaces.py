@@ -227,21 +227,23 @@ def _draw_path(ax: "Axes", steps: np.ndarray) -> None:
     count = len(steps) - 1
     text = "after 1 step" if count == 1 else f"after {count} steps"
     ax.scatter(*steps[-1:].T, s=130, marker="*", color=COLOURS[1], zorder=7, label=text, **marks)
-    _widen(ax, steps)
+    ax.set_xlim(_widened(ax.get_xlim(), steps[:, 0], ax.get_xscale() == "log"))
+    ax.set_ylim(_widened(ax.get_ylim(), steps[:, 1], ax.get_yscale() == "log"))
 
 
-def _widen(ax: "Axes", steps: np.ndarray) -> None:
-    """Axes as wide as it takes to show the whole path, with a margin where it leaves the grid."""
-    for values, limits, transform, setter in (
-        (steps[:, 0], ax.get_xlim(), ax.xaxis.get_transform(), ax.set_xlim),
-        (steps[:, 1], ax.get_ylim(), ax.yaxis.get_transform(), ax.set_ylim),
-    ):
-        low, high = transform.transform(np.array(limits))
-        places = transform.transform(values)
-        margin = 0.04 * (high - low)
-        low = min(low, places.min() - margin) if places.min() < low else low
-        high = max(high, places.max() + margin) if places.max() > high else high
-        setter(transform.inverted().transform(np.array([low, high])))
+def _widened(limits: tuple[float, float], values: np.ndarray, log: bool) -> tuple[float, float]:
+    """The limits of an axis, and a margin beyond those that values leave."""
+    to_places = np.log if log else np.asarray
+    low, high = to_places(np.array(limits))
+    places = to_places(values)
+    margin = 0.04 * (high - low)
+    if places.min() < low:
+        low = places.min() - margin
+    if places.max() > high:
+        high = places.max() + margin
+    ends = np.array([low, high])
+    first, last = np.exp(ends) if log else ends
+    return float(first), float(last)
 
 
 def _draw_best(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], losses: np.ndarray) -> None:
