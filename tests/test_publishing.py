@@ -316,7 +316,7 @@ def test_a_surface_shows_each_loss_at_its_cell_with_the_best_and_the_path():
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "linear")
     np.testing.assert_array_equal(offsets(labelled(ax, "best cell, 0")), [[FIRST[4], SECOND[4]]])
     np.testing.assert_array_equal(offsets(labelled(ax, "start")), path[:1])
-    np.testing.assert_array_equal(offsets(labelled(ax, "after 2 steps")), path[2:3])
+    np.testing.assert_array_equal(offsets(labelled(ax, "end of the path")), path[2:3])
     np.testing.assert_array_equal(ax.lines[0].get_xydata(), path[:3])
     hatched = labelled(ax, "not finite")
     assert hatched.get_hatch()
@@ -343,7 +343,7 @@ def test_a_path_that_leaves_the_grid_is_shown_whole():
     assert ax.get_xlim()[1] > 100
     assert ax.get_ylim()[0] < -2
     assert ax.get_xlim()[0] < 0.1
-    assert "after 1 step" in legend_of(ax)
+    assert "end of the path" in legend_of(ax)
 
 
 @pytest.mark.parametrize(

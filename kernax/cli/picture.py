@@ -127,14 +127,14 @@ def _picture_of_classes(predictor: Classifier, parts: Split, title: str) -> "Axe
 
     if len(parts.inputs.columns) == 2 and not parts.inputs.text:
         return _regions(predictor, parts, title)
-    classes = predictor.classes
+    classes = list(predictor.classes)
     name = parts.inputs.target
     true = parts.y_held_out
     values = predictor.values(parts.X_held_out)
     if len(classes) > 2:
         decided = predictor.decide(values)
         return confusion_matrix(true, decided, classes=classes, name=name, title=title)
-    second = classes[-1]
+    _, second = classes
     if predictor.kind == SVM:
         what = f"decision value, positive for {second}"
         return values_of_classes(values, true, name=what, title=title)

@@ -46,7 +46,8 @@ def loss_surface(
         losses: (a, b), such as `kernax.loss_surface(loss, model, {path: first, path: second})`
             returns.
         path: (steps, 2), the values of both parameters at each step. Rows of NaN, for steps that
-            were not taken, are left out. A callback of the search can record them.
+            were not taken, are left out. Either a callback of the search records them, or
+            `minimise` runs for growing numbers of steps.
         names: of the parameters.
         log: whether the axes are logarithmic, both or each.
         loss: the name of the losses, for the colour bar.
@@ -224,9 +225,15 @@ def _draw_path(ax: "Axes", steps: np.ndarray) -> None:
     marks: dict[str, Any] = {"edgecolors": INK, "linewidths": 0.9}
     ax.scatter(*steps.T, s=7, color=COLOURS[1], zorder=5, linewidths=0)
     ax.scatter(*steps[:1].T, s=42, facecolors="white", zorder=6, label="start", **marks)
-    count = len(steps) - 1
-    text = "after 1 step" if count == 1 else f"after {count} steps"
-    ax.scatter(*steps[-1:].T, s=130, marker="*", color=COLOURS[1], zorder=7, label=text, **marks)
+    ax.scatter(
+        *steps[-1:].T,
+        s=130,
+        marker="*",
+        color=COLOURS[1],
+        zorder=7,
+        label="end of the path",
+        **marks,
+    )
     ax.set_xlim(_widened(ax.get_xlim(), steps[:, 0], ax.get_xscale() == "log"))
     ax.set_ylim(_widened(ax.get_ylim(), steps[:, 1], ax.get_yscale() == "log"))
 
