@@ -15,7 +15,7 @@ import numpy as np
 import optax
 
 import kernax
-from kernax.plot import posterior_band
+from kernax.plot import posterior_band, score_title
 
 FORECAST_FROM, STARTS, STEPS = 1992.0, 4, 40
 
@@ -123,7 +123,9 @@ def main(picture: str) -> None:
         deviation,
         observed=observed,
         held_out=held_out,
+        learned_until=FORECAST_FROM,
         names=("year", "CO2, ppm"),
+        title=score_title(dict(zip(("RMSE", "NLPD"), table["learned"][1:])), int((~known).sum())),
     )
     ax.figure.savefig(picture)  # pyright: ignore[reportAttributeAccessIssue]
     print(f"picture: {picture}")

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import assert_close, needs_x64, real_data
+from conftest import assert_close, check_derivatives, needs_x64, real_data
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import GridSearchCV
 
@@ -64,6 +64,26 @@ def test_a_grid_of_vectors_is_tried_row_by_row():
     found = search({"kernel.lengthscale": rows})
     expected = [float(LOSS(kernax.Model(kernax.RBF(row), 0.1), X, Y, FOLDS)) for row in rows]
     assert_close(found.stats["losses"], expected)
+
+
+def test_an_index_is_one_element_and_everything_else_stays():
+    second = search({"lengthscale[1]": SCALES, "lengthscale[0]": [0.5, 1.0]})
+    expected = [
+        [
+            float(LOSS(kernax.Model(kernax.RBF([first, scale]), 0.1), X, Y, FOLDS))
+            for first in (0.5, 1.0)
+        ]
+        for scale in SCALES
+    ]
+    assert_close(second.stats["losses"], expected, 1e-9)
+
+
+def test_losses_of_a_grid_are_differentiated_by_its_values_and_by_the_data():
+    def total(ridges, y):
+        found = kernax.grid(LOSS, START, {"ridge": ridges}, args=(X, y, FOLDS), throw=False)
+        return jnp.sum(found.stats["losses"])
+
+    check_derivatives(total, (jnp.asarray(RIDGES), jnp.asarray(Y)), rtol=1e-5, atol=1e-7)
 
 
 def test_a_random_search_draws_inside_its_ranges_and_keeps_the_best():
@@ -234,6 +254,11 @@ def drawn(ranges):
         (
             lambda: search({"lengthscale": np.ones((2, 3))}),
             r"must have shape \(k,\) or \(k, 2\), one value of kernel.lengthscale",
+        ),
+        (lambda: search({"lengthscale[2]": [1.0]}), "kernel.lengthscale has 2 elements"),
+        (
+            lambda: search({"lengthscale": [1.0], "lengthscale[0]": [1.0]}),
+            r"values names kernel.lengthscale\[0\] and kernel.lengthscale, which overlap",
         ),
         (lambda: drawn({"ridge": (2.0, 1.0)}), "but 2.0 is above 1.0"),
         (lambda: drawn({"ridge": (0.0, 1.0)}), r"ranges\['ridge'\] must be in \(0, inf\)"),

@@ -155,7 +155,7 @@ def _deliver(
         save_predictor(out, report.predictor)
         console.print(f"model: {out}", markup=False)
     if plot is not None:
-        draw(plot, report.predictor, parts)
+        draw(plot, report, parts)
         console.print(f"picture: {plot}", markup=False)
 
 

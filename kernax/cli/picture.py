@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Float
 
 from kernax.cli.cluster import Clusters
-from kernax.cli.job import Split
+from kernax.cli.job import Report, Split
 from kernax.files.container import write_whole
-from kernax.preparation import GP, SVM, Classifier, CountRegressor, Predictor, Regressor
+from kernax.preparation import GP, SVM, Classifier, CountRegressor, Regressor
 from kernax.unsupervised.principal_components import kernel_pca
 
 if TYPE_CHECKING:
@@ -18,13 +18,23 @@ if TYPE_CHECKING:
 _GRID = 400  # points at which a process is drawn
 
 
-def draw(path: Path, predictor: Predictor, parts: Split) -> None:
+def draw(path: Path, report: Report, parts: Split) -> None:
     """Writes the picture to a file, which is complete or not there."""
+    predictor = report.predictor
+    title = _title(report, parts)
     if isinstance(predictor, Classifier):
-        ax = _picture_of_classes(predictor, parts)
+        ax = _picture_of_classes(predictor, parts, title)
     else:
-        ax = _picture_of_numbers(predictor, parts)
+        ax = _picture_of_numbers(predictor, parts, title)
     _write(path, ax)
+
+
+def _title(report: Report, parts: Split) -> str:
+    """The scores of the learned model, which are the last of the report."""
+    from kernax.plot import score_title
+
+    *_, learned = report.scores.values()
+    return score_title(dict(zip(report.measures, learned)), len(parts.y_held_out))
 
 
 def draw_clusters(path: Path, found: Clusters) -> None:
@@ -61,19 +71,29 @@ def _write(path: Path, ax: "Axes") -> None:
     write_whole(path, lambda unfinished: figure.savefig(unfinished, format=kind))
 
 
-def _picture_of_numbers(predictor: Regressor | CountRegressor, parts: Split) -> "Axes":
-    """A process of numbers over its one input; otherwise predictions over true values."""
+def _picture_of_numbers(predictor: Regressor | CountRegressor, parts: Split, title: str) -> "Axes":
+    """A process of numbers over its one input; otherwise predictions over true values, with error
+    bars where the model predicts deviations of numbers.
+    """
     from kernax.plot import predicted_against_true
 
     inputs = parts.inputs
     one_input = len(inputs.columns) == 1 and not inputs.text
-    if isinstance(predictor, Regressor) and predictor.kind == GP and one_input:
-        return _process(predictor, parts)
-    predicted, _ = predictor.at(parts.X_held_out)
-    return predicted_against_true(parts.y_held_out, predicted, name=inputs.target)
+    are_numbers = isinstance(predictor, Regressor)
+    if are_numbers and predictor.kind == GP and one_input:
+        return _process(predictor, parts, title)
+    predicted, deviation = predictor.at(parts.X_held_out)
+    return predicted_against_true(
+        parts.y_held_out,
+        predicted,
+        # Counts are no normal distribution: two deviations on either side say little of them.
+        deviation=deviation if are_numbers else None,
+        name=inputs.target,
+        title=title,
+    )
 
 
-def _process(predictor: Regressor, parts: Split) -> "Axes":
+def _process(predictor: Regressor, parts: Split, title: str) -> "Axes":
     """The process over its one input, in the units of both columns."""
     from kernax.plot import posterior_band
 
@@ -89,6 +109,7 @@ def _process(predictor: Regressor, parts: Split) -> "Axes":
         observed=(in_units(parts.X), parts.y),
         held_out=(in_units(parts.X_held_out), parts.y_held_out),
         names=(inputs.columns[0], inputs.target),
+        title=title,
     )
 
 
@@ -98,18 +119,30 @@ def _grid_over(parts: Split) -> Float[np.ndarray, "m 1"]:
     return np.linspace(everywhere.min(), everywhere.max(), _GRID)[:, None]
 
 
-def _picture_of_classes(predictor: Classifier, parts: Split) -> "Axes":
-    """Regions of two inputs; otherwise probabilities or decision values of the held-out rows."""
-    is_plane = len(parts.inputs.columns) == 2 and not parts.inputs.text
-    if is_plane:
-        return _regions(predictor, parts)
+def _picture_of_classes(predictor: Classifier, parts: Split, title: str) -> "Axes":
+    """Regions of two inputs; otherwise, of the held-out rows, the confusion of several classes, and
+    of two classes probabilities or decision values.
+    """
+    from kernax.plot import confusion_matrix, reliability, values_of_classes
+
+    if len(parts.inputs.columns) == 2 and not parts.inputs.text:
+        return _regions(predictor, parts, title)
+    classes = list(predictor.classes)
+    name = parts.inputs.target
+    true = parts.y_held_out
     values = predictor.values(parts.X_held_out)
+    if len(classes) > 2:
+        decided = predictor.decide(values)
+        return confusion_matrix(true, decided, classes=classes, name=name, title=title)
+    _, second = classes
     if predictor.kind == SVM:
-        return _decision_values(predictor, values, parts.y_held_out)
-    return _probabilities(predictor, values, parts.y_held_out)
+        what = f"decision value, positive for {second}"
+        return values_of_classes(values, true, name=what, title=title)
+    probabilities = np.exp(predictor.log_probabilities(values))
+    return reliability(probabilities[:, 1], true == second, name=second, title=title)
 
 
-def _regions(predictor: Classifier, parts: Split) -> "Axes":
+def _regions(predictor: Classifier, parts: Split, title: str) -> "Axes":
     """The regions of the classes in the plane of two inputs, and the rows to learn from."""
     from kernax.plot import decision_regions
 
@@ -125,32 +158,5 @@ def _regions(predictor: Classifier, parts: Split) -> "Axes":
         support=predictor.support if predictor.kind == SVM else None,
         classes=parts.classes,
         names=(inputs.columns[0], inputs.columns[1]),
+        title=title,
     )
-
-
-def _probabilities(predictor: Classifier, values: np.ndarray, true: np.ndarray) -> "Axes":
-    """Observed frequencies over predicted probabilities.
-
-    They are those of the second of two classes, or of the likeliest of several.
-    """
-    from kernax.plot import reliability
-
-    probabilities = np.exp(predictor.log_probabilities(values))
-    if len(predictor.classes) == 2:
-        second = predictor.classes[1]
-        return reliability(probabilities[:, 1], true == second, name=second)
-    right = predictor.decide(values) == true
-    return reliability(probabilities.max(1), right, name="the likeliest class")
-
-
-def _decision_values(predictor: Classifier, values: np.ndarray, true: np.ndarray) -> "Axes":
-    """Decision values of two classes; of several, that of the true class minus the best other."""
-    from kernax.plot import values_of_classes
-
-    classes = predictor.classes
-    if len(classes) == 2:
-        return values_of_classes(values, true, name=f"decision value, positive for {classes[1]}")
-    of_true = true[:, None] == np.array(classes)
-    best_of_others = np.where(of_true, -np.inf, values).max(1)
-    name = "decision value of the true class over the best of the others"
-    return values_of_classes(values[of_true] - best_of_others, true, name=name)

@@ -14,9 +14,11 @@ from kernax.plot.components import two_columns
 from kernax.plot.style import (
     COLOURS,
     INK,
+    MARKERS,
     check_names,
     columns,
     dot_size,
+    legend_above,
     legend_inside,
     name_axes,
     plain,
@@ -41,6 +43,7 @@ def decision_regions(
     marked_as: str = "vector",
     classes: Sequence[Any] | None = None,
     names: tuple[str, str] = ("x1", "x2"),
+    title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
     """The class that a machine predicts at each place of the plane, and the points.
@@ -58,6 +61,7 @@ def decision_regions(
         classes: all classes in the order of the values of f; default, sorted, as `signs` and
             `one_hot` sort.
         names: of the two inputs.
+        title: such as that of `score_title`.
         ax: matplotlib axes to draw on; default, the axes of a new square figure.
 
     Raises ValueError for other shapes, labels that are not among the classes, and a function of
@@ -78,7 +82,7 @@ def decision_regions(
     name_axes(ax, *names)
     quieten(ax)
     ax.grid(visible=False)
-    _legend_above(ax)
+    legend_above(ax, title)
     return ax
 
 
@@ -95,12 +99,14 @@ def _check_classes(labels: np.ndarray, classes: list[Any]) -> None:
 def _draw_classes(
     ax: "Axes", points: np.ndarray, labels: np.ndarray, classes: Sequence[Any]
 ) -> None:
-    """A dot for each point, in the colour of its class."""
+    """A mark for each point, in the shape and the colour of its class."""
     size = _size(len(points))
     style: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.5, "zorder": 3}
     for i, name in enumerate(classes):
         of_class = points[labels == name]
-        ax.scatter(*of_class.T, s=size, color=_colour(i), label=plain(str(name)), **style)
+        marker = MARKERS[i % len(MARKERS)]
+        text = plain(str(name))
+        ax.scatter(*of_class.T, s=size, color=_colour(i), marker=marker, label=text, **style)
 
 
 def _draw_rings(ax: "Axes", points: np.ndarray, chosen: np.ndarray, name: str) -> None:
@@ -162,6 +168,7 @@ def values_of_classes(
     *,
     bins: int = 24,
     name: str = "decision value",
+    title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
     """The distribution of a machine's decision values: stacked histograms of the classes.
@@ -173,6 +180,7 @@ def values_of_classes(
         labels: (n,), numbers or strings.
         bins: their number; there may be one more, because zero is an edge.
         name: that of the values.
+        title: such as that of `score_title`.
         ax: matplotlib axes to draw on; default, the axes of a new figure.
 
     Raises ValueError for shapes that differ, or values that are not finite.
@@ -186,7 +194,7 @@ def values_of_classes(
     ax.axvline(0, color=INK, linewidth=1.2)
     name_axes(ax, name, "points")
     quieten(ax)
-    _legend_above(ax)
+    legend_above(ax, title)
     return ax
 
 
@@ -301,10 +309,3 @@ def _range(values: np.ndarray) -> tuple[float, float]:
     """The range of an axis: that of the values, and a margin."""
     margin = 0.08 * float(np.ptp(values)) or 1.0
     return float(values.min()) - margin, float(values.max()) + margin
-
-
-def _legend_above(ax: "Axes") -> None:
-    """A legend of three columns above the axes."""
-    style: dict[str, Any] = {"frameon": False, "fontsize": "small", "labelcolor": INK}
-    spacing = {"borderaxespad": 0.2, "handletextpad": 0.3, "columnspacing": 1.2}
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, **spacing, **style)

@@ -11,6 +11,7 @@ from jaxtyping import Array, ArrayLike
 from kernax.plot.style import (
     COLOURS,
     INK,
+    MARKERS,
     check_names,
     columns,
     dot_size,
@@ -138,7 +139,7 @@ def _draw_field(ax: "Axes", grid: list[np.ndarray], values: np.ndarray) -> None:
 
 
 def _draw_groups(ax: "Axes", points: np.ndarray, labels: Any) -> None:
-    """A dot for each point, in the colour of its label."""
+    """A mark for each point, in the shape and the colour of its label."""
     style = _dots(len(points))
     if labels is None:
         ax.scatter(*points.T, color=INK, **style)
@@ -146,7 +147,8 @@ def _draw_groups(ax: "Axes", points: np.ndarray, labels: Any) -> None:
     labels = _checked_labels(labels, len(points))
     for i, name in enumerate(np.unique(labels)):
         of_group = points[labels == name]
-        ax.scatter(*of_group.T, color=COLOURS[i], label=plain(str(name)), **style)
+        text = plain(str(name))
+        ax.scatter(*of_group.T, color=COLOURS[i], marker=MARKERS[i], label=text, **style)
 
 
 def _dots(n: int) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import ArrayLike
 
+from kernax.metrics import negative_log_predictive_density, root_mean_square_error
+from kernax.plot.criticism import coverage
 from kernax.plot.style import (
     DOT,
     INK,
@@ -12,12 +14,14 @@ from kernax.plot.style import (
     check_names,
     columns,
     dot_size,
+    legend_above,
     legend_inside,
     limits,
     name_axes,
     quieten,
     square_axes,
     title_axes,
+    two_axes,
     wide_axes,
 )
 
@@ -26,35 +30,116 @@ if TYPE_CHECKING:
 
 
 def predicted_against_true(
-    true: ArrayLike, predicted: ArrayLike, *, name: str = "target", ax: "Axes | None" = None
+    true: ArrayLike,
+    predicted: ArrayLike,
+    *,
+    deviation: ArrayLike | None = None,
+    name: str = "target",
+    title: str | None = None,
+    ax: "Axes | None" = None,
 ) -> "Axes":
-    """Predictions over true values, with the diagonal; the title has the root mean square error.
+    """Predictions over true values, with the diagonal.
+
+    With deviations there is a bar of two of them on either side of each prediction; where it does
+    not reach the diagonal, the prediction is a diamond in another colour. The legend counts them:
+    of normal distributions with the right deviations they are one in twenty.
 
     Arguments:
         true, predicted: shape (n,), n >= 1, in the same units.
+        deviation: (n,), the standard deviations of targets, as of a process: `sqrt(variance +
+            noise)`.
         name: that of the values, for the labels of both axes.
+        title: such as that of `score_title`; default, the number of points and the root mean square
+            error, and with deviations the mean negative log predictive density.
         ax: matplotlib axes to draw on; default, the axes of a new square figure.
 
-    Raises ValueError for shapes that differ or values that are not finite.
+    Raises ValueError for shapes that differ, values that are not finite, and deviations that are
+    not positive.
     """
     true, predicted = columns(true=true, predicted=predicted)
+    spread = None if deviation is None else _deviations(true, deviation)
     ax = square_axes() if ax is None else ax
-    low, high = limits(true, predicted)
+    low, high = limits(true, predicted if spread is None else _ends(predicted, 2 * spread))
     ax.plot([low, high], [low, high], color=LINE, linewidth=1.2, zorder=1)
-    _draw_predictions(ax, true, predicted)
     ax.set(xlim=(low, high), ylim=(low, high), aspect="equal")
-    error = np.sqrt(np.mean((predicted - true) ** 2))
+    if spread is None:
+        ax.scatter(true, predicted, color=DOT, zorder=2, **_dots(len(true)))
+    else:
+        _draw_bars(ax, true, predicted, 2 * spread)
     name_axes(ax, f"true {name}", f"predicted {name}")
-    title_axes(ax, f"{len(true)} points, RMSE {error:.4g}")
     quieten(ax)
+    text = _scores(true, predicted, spread) if title is None else title
+    if spread is None:
+        title_axes(ax, text)
+    else:
+        legend_above(ax, text)
     return ax
 
 
-def _draw_predictions(ax: "Axes", true: np.ndarray, predicted: np.ndarray) -> None:
-    """A dot for each prediction over its true value."""
-    size = dot_size(len(true), total=2400.0, least=6.0, most=32.0)
-    style: dict[str, Any] = {"alpha": 0.65, "edgecolors": "white", "linewidths": 0.5}
-    ax.scatter(true, predicted, s=size, color=DOT, zorder=2, **style)
+def predictions_and_coverage(
+    true: ArrayLike,
+    mean: ArrayLike,
+    deviation: ArrayLike,
+    *,
+    name: str = "target",
+    title: str | None = None,
+    axes: "tuple[Axes, Axes] | None" = None,
+) -> "tuple[Axes, Axes]":
+    """Predictions with error bars over true values, and beside them the `coverage` of intervals.
+
+    Arguments and errors are those of `predicted_against_true`, with two axes; the default is a new
+    figure. The title is that of the left ones.
+    """
+    left, right = two_axes(3.9) if axes is None else axes
+    predicted_against_true(true, mean, deviation=deviation, name=name, title=title, ax=left)
+    coverage(true, mean, np.square(np.asarray(deviation, float)), ax=right)
+    return left, right
+
+
+def _deviations(true: np.ndarray, deviation: ArrayLike) -> np.ndarray:
+    """Deviations (n,). Raises ValueError for another shape, and unless they are positive."""
+    _, spread = columns(true=true, deviation=deviation)
+    if np.any(spread <= 0):
+        raise ValueError(f"deviation must be positive, but the least is {spread.min():g}")
+    return spread
+
+
+def _scores(true: np.ndarray, predicted: np.ndarray, spread: np.ndarray | None) -> str:
+    """The number of points and their scores, for a title."""
+    error = root_mean_square_error(true, predicted)
+    text = f"{len(true)} points, RMSE {float(error):.4g}"
+    if spread is None:
+        return text
+    density = negative_log_predictive_density(true, predicted, np.square(spread))
+    return f"{text}, NLPD {float(density):.4g}"
+
+
+def _ends(predicted: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """What the axes show of predictions with bars: of one in twenty an end may lie outside."""
+    low = np.quantile(predicted - reach, 0.05)
+    high = np.quantile(predicted + reach, 0.95)
+    return np.append(predicted, [low, high])
+
+
+def _draw_bars(ax: "Axes", true: np.ndarray, predicted: np.ndarray, reach: np.ndarray) -> None:
+    """Predictions with bars, those whose bar does not reach the diagonal as diamonds."""
+    beyond = np.abs(true - predicted) > reach
+    groups = (("o", DOT, ~beyond, "within two sigma"), ("D", LINE, beyond, "beyond two sigma"))
+    faint = float(np.clip(60 / len(true), 0.15, 0.45))
+    for marker, colour, chosen, label in groups:
+        x = true[chosen]
+        y = predicted[chosen]
+        low = y - reach[chosen]
+        high = y + reach[chosen]
+        ax.vlines(x, low, high, color=colour, linewidth=1.0, alpha=faint, zorder=1.5)
+        text = f"{label} ({len(x)})"
+        ax.scatter(x, y, color=colour, marker=marker, label=text, zorder=2, **_dots(len(true)))
+
+
+def _dots(n: int) -> dict[str, Any]:
+    """How n predictions are drawn."""
+    size = dot_size(n, total=2400.0, least=6.0, most=32.0)
+    return {"s": size, "alpha": 0.65, "edgecolors": "white", "linewidths": 0.5}
 
 
 def posterior_band(
@@ -64,7 +149,9 @@ def posterior_band(
     *,
     observed: tuple[ArrayLike, ArrayLike] | None = None,
     held_out: tuple[ArrayLike, ArrayLike] | None = None,
+    learned_until: float | int | None = None,
     names: tuple[str, str] = ("x", "y"),
+    title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
     """A mean over one input, with a band of two standard deviations on either side.
@@ -74,39 +161,80 @@ def posterior_band(
             `sqrt(variance + noise)`.
         observed, held_out: points to draw, pairs (x, y): those the fit is conditioned on, and
             others.
+        learned_until: where what was learned from ends and the forecast begins. There is a dashed
+            line, the forecast stands on grey, and both sides are named above the axes.
         names: of the input and the output, for the axes.
+        title: such as that of `score_title`.
         ax: matplotlib axes to draw on; default, the axes of a new figure.
 
-    Raises ValueError for shapes that differ or values that are not finite.
+    Raises ValueError for shapes that differ, values that are not finite, and a `learned_until` that
+    is not between the smallest and the largest x.
     """
     check_names(names, "of the input and the output, such as ('x', 'y')")
     x, mean, deviation = columns(x=x, mean=mean, deviation=deviation)
-    ax = wide_axes() if ax is None else ax
     order = np.argsort(x)
-    _draw_band(ax, x[order], mean[order], deviation[order])
+    x = x[order]
+    if learned_until is not None:
+        _check_between(learned_until, x)
+    ax = wide_axes() if ax is None else ax
+    _draw_band(ax, x, mean[order], deviation[order])
     if observed is not None:
         _draw_points(ax, observed, INK, "observed")
     if held_out is not None:
-        _draw_points(ax, held_out, LINE, "held out")
+        _draw_points(ax, held_out, LINE, "held out", marker="D")
+    if learned_until is not None:
+        _draw_boundary(ax, float(learned_until))
     name_axes(ax, *names)
-    legend_inside(ax)
     quieten(ax)
+    legend_above(ax, title, room=2.0 if learned_until is None else 15.0)
     return ax
+
+
+def _check_between(learned_until: float | int, x: np.ndarray) -> None:
+    """Raises ValueError unless the boundary has some of the sorted x on either side."""
+    if not x[0] < learned_until < x[-1]:
+        raise ValueError(
+            f"learned_until must lie between the smallest and the largest x, {x[0]:g} and "
+            f"{x[-1]:g}, but is {learned_until!r}: draw the band beyond it as well"
+        )
+
+
+def _draw_boundary(ax: "Axes", place: float) -> None:
+    """A line where the forecast begins, grey beyond it, and the names of both sides."""
+    ends = ax.get_xlim()
+    ax.axvspan(place, ends[1], color=INK, alpha=0.06, linewidth=0, zorder=0)
+    ax.axvline(place, color=INK, linewidth=1.0, linestyle=(0, (4, 2)), zorder=2.5)
+    ax.set_xlim(ends)
+    across = ax.get_xaxis_transform()
+    for text, side, gap in (("learned", "right", -4), ("forecast", "left", 4)):
+        ax.annotate(
+            text,
+            (place, 1.0),
+            xycoords=across,
+            xytext=(gap, 3),
+            textcoords="offset points",
+            horizontalalignment=side,
+            verticalalignment="bottom",
+            fontsize="small",
+            color=INK,
+        )
 
 
 def _draw_band(ax: "Axes", x: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> None:
     """The mean as a line, and two deviations on either side as an area; x is sorted."""
     low = mean - 2 * deviation
     high = mean + 2 * deviation
-    ax.fill_between(x, low, high, color=DOT, alpha=0.18, linewidth=0, label="two sigma")
+    ax.fill_between(x, low, high, color=DOT, alpha=0.22, linewidth=0, label="two sigma")
     ax.plot(x, mean, color=DOT, linewidth=1.4, label="mean")
 
 
-def _draw_points(ax: "Axes", points: tuple[ArrayLike, ArrayLike], colour: str, label: str) -> None:
-    """A dot for each of the points (x, y), smaller where there are many."""
+def _draw_points(
+    ax: "Axes", points: tuple[ArrayLike, ArrayLike], colour: str, label: str, marker: str = "o"
+) -> None:
+    """A mark for each of the points (x, y), smaller where there are many."""
     x, y = columns(x=points[0], y=points[1])
     size = dot_size(len(x), total=1200.0, least=3.0, most=20.0)
-    ax.scatter(x, y, s=size, color=colour, linewidths=0, zorder=3, label=label)
+    ax.scatter(x, y, s=size, color=colour, marker=marker, linewidths=0, zorder=3, label=label)
 
 
 def learning_curve(losses: ArrayLike, *, name: str = "loss", ax: "Axes | None" = None) -> "Axes":

@@ -28,19 +28,22 @@ def reliability(
     *,
     bins: int = 10,
     name: str | None = None,
+    title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
     """The frequency of events over the probability that was predicted, in bins.
 
     There is a dot for each bin of probabilities, which is on the diagonal if they are calibrated;
-    dots grow with the number of points. Bars are Wilson's intervals of 95 %. The title has the
-    expected calibration error: the mean distance from the diagonal, over all points.
+    dots grow with the number of points. Bars are Wilson's intervals of 95 %. The expected
+    calibration error is the mean distance from the diagonal, over all points.
 
     Arguments:
         probabilities: (n,), between 0 and 1.
         outcomes: (n,), 1 or True where the event occurred, otherwise 0.
         bins: their number; all have the same width.
         name: that of the event, for the axes.
+        title: such as that of `score_title`; default, the number of points. The expected
+            calibration error follows.
         ax: matplotlib axes to draw on; default, the axes of a new square figure.
 
     Raises ValueError for shapes that differ, and for other values.
@@ -55,7 +58,8 @@ def reliability(
     ax.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), aspect="equal")
     of = "" if name is None else f" of {name}"
     name_axes(ax, f"predicted probability{of}", f"observed frequency{of}")
-    title_axes(ax, f"{len(p)} points, calibration error {float(curve.error):.3g}")
+    counted = f"{len(p)} points" if title is None else title
+    title_axes(ax, f"{counted}, calibration error {float(curve.error):.3g}")
     quieten(ax)
     return ax
 

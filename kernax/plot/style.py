@@ -1,29 +1,40 @@
 """What all pictures share: colours, new axes, ticks and legends, and checks of columns."""
 
-from collections.abc import Sequence
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import ArrayLike
 
+from kernax.core.parameters import check_count
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 INK = "#2b2b33"
 DOT = "#3a6ea5"
 LINE = "#c8553d"
+# Any two are told apart by people who lack one of the three kinds of cones: simulated as by Machado
+# et al. (2009), they are 18 units or more apart in CIELAB, of the first five 28 or more.
 COLOURS = (
     "#3a6ea5",
     "#c8553d",
-    "#4f9d69",
-    "#8a5a9e",
-    "#c79a3b",
-    "#4aa3a8",
-    "#7a7a85",
-    "#c06c9b",
-    "#8c6d46",
-    "#9aab3f",
+    "#e0a93b",
+    "#6a1a52",
+    "#45bda8",
+    "#b08be0",
+    "#3a3f14",
+    "#9cc776",
+    "#96736e",
+    "#1d3180",
 )
+_SMALL = 8.3  # points, the size of small letters
+_WIDTH_OF_A_LETTER = 0.56  # of the default font, as a share of its size
+# A group has a shape besides its colour, so that a picture can be read without colours.
+MARKERS = ("o", "D", "s", "^", "v", "P", "X", "<", ">", "p")
 
 
 def columns(**values: ArrayLike) -> tuple[np.ndarray, ...]:
@@ -57,8 +68,82 @@ def name_axes(ax: "Axes", x: str, y: str) -> None:
 
 
 def title_axes(ax: "Axes", title: str) -> None:
-    """A title above the left end of the axes."""
-    ax.set_title(title, color=INK, fontsize="medium", loc="left")
+    """A title above the left end of the axes, on as many lines as it takes."""
+    text = _wrapped(title, characters_across(ax))
+    ax.set_title(text, color=INK, fontsize="medium", loc="left")
+
+
+def _wrapped(title: str, width: int) -> str:
+    """A title on lines of about so many characters, which end behind a comma or a colon if they
+    can: a score stays beside its name.
+    """
+    lines = [""]
+    for clause in re.split(r"(?<=[,:]) ", plain(title)):
+        joined = f"{lines[-1]} {clause}".strip()
+        if len(joined) <= width:
+            lines[-1] = joined
+        else:
+            lines += textwrap.wrap(clause, width, break_on_hyphens=False, break_long_words=False)
+    return "\n".join(line for line in lines if line)
+
+
+def score_title(scores: Mapping[str, ArrayLike | str], rows: int) -> str:
+    """A title such as `110 rows held out: RMSE 53.07, NLPD 5.386`.
+
+    Arguments:
+        scores: by their names, as numbers, of which four digits are shown, or as text.
+        rows: the number of rows that were held out.
+
+    Raises ValueError for no scores, and fewer rows than one.
+    """
+    check_count(rows, "rows")
+    if not scores:
+        raise ValueError("scores must name at least one score, but is empty")
+    texts = [f"{name} {_four_digits(score)}" for name, score in scores.items()]
+    held_out = "1 row" if rows == 1 else f"{rows} rows"
+    return f"{held_out} held out: {', '.join(texts)}"
+
+
+def _four_digits(score: ArrayLike | str) -> str:
+    """A score as text."""
+    return score if isinstance(score, str) else f"{float(np.asarray(score)):.4g}"
+
+
+def characters_across(ax: "Axes") -> int:
+    """About how many characters of a title fit above the axes, with what they have so far."""
+    from matplotlib import rcParams
+
+    width, _ = size_in_points(ax)
+    return max(12, int(letters_in(width, rcParams["font.size"])))
+
+
+def size_in_points(ax: "Axes") -> tuple[float, float]:
+    """The width and the height of axes, when everything else on the figure has its place."""
+    figure = _figure_of(ax)
+    figure.draw_without_rendering()
+    extent = ax.get_window_extent()
+    return 72 * extent.width / figure.dpi, 72 * extent.height / figure.dpi
+
+
+def letters_in(points: float, size: float) -> float:
+    """How many letters of a size in points fit into a length."""
+    return points / (_WIDTH_OF_A_LETTER * size)
+
+
+def _figure_of(ax: "Axes") -> "Figure":
+    """The figure that axes are on, or that their part of a figure is on."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None  # axes are made by a figure
+    return figure
+
+
+def shortened(name: str, most: int = 22) -> str:
+    """A name of at most so many characters: of a longer one, the beginning and the end."""
+    if len(name) <= most:
+        return plain(name)
+    tail = most // 3
+    head = most - tail - 1
+    return plain(f"{name[:head]}\N{HORIZONTAL ELLIPSIS}{name[-tail:]}")
 
 
 def plain(text: str) -> str:
@@ -76,6 +161,37 @@ def legend_inside(ax: "Axes") -> None:
     ax.legend(frameon=False, fontsize="small", labelcolor=INK)
 
 
+def legend_above(ax: "Axes", title: str | None = None, room: float = 2.0) -> None:
+    """A legend in columns above the axes, with a title on top if there is one, and so much room
+    below it, in points.
+    """
+    from matplotlib.transforms import ScaledTranslation
+
+    above = ScaledTranslation(0, room / 72, _figure_of(ax).dpi_scale_trans)
+    _, names = ax.get_legend_handles_labels()
+    # Of each entry, seven letters are its mark and the space around it.
+    longest = 7 + max(map(len, names), default=0)
+    width, _ = size_in_points(ax)
+    across = min(4, max(1, int(letters_in(width, _SMALL) / longest)))
+    legend = ax.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        bbox_transform=ax.transAxes + above,
+        ncols=across,
+        borderpad=0.1,
+        borderaxespad=0.0,
+        handletextpad=0.3,
+        columnspacing=1.2,
+        frameon=False,
+        fontsize="small",
+        labelcolor=INK,
+        title=None if title is None else _wrapped(title, characters_across(ax)),
+        title_fontproperties={"size": "medium"},
+        alignment="left",
+    )
+    legend.get_title().set_color(INK)
+
+
 def wide_axes() -> "Axes":
     """The axes of a new figure, for a curve."""
     from matplotlib.figure import Figure
@@ -83,11 +199,11 @@ def wide_axes() -> "Axes":
     return Figure(figsize=(7.2, 3.6), dpi=160, layout="constrained").subplots()
 
 
-def two_axes() -> "tuple[Axes, Axes]":
-    """Two axes of a new figure, side by side."""
+def two_axes(height: float = 3.0) -> "tuple[Axes, Axes]":
+    """Two axes of a new figure, side by side; its height in inches."""
     from matplotlib.figure import Figure
 
-    return tuple(Figure(figsize=(7.6, 3.0), dpi=160, layout="constrained").subplots(1, 2))
+    return tuple(Figure(figsize=(7.6, height), dpi=160, layout="constrained").subplots(1, 2))
 
 
 def square_axes() -> "Axes":

@@ -1,5 +1,6 @@
 """Searching the parameters of a model on a grid, or at random, all candidates in one program."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ from jaxtyping import Array, Key, PyTree
 from kernax.core.boundary import as_arrays, check_key
 from kernax.core.intervals import Interval
 from kernax.core.numerics import is_concrete
-from kernax.core.parameters import Entry, check_count, entry_ending, parameters
+from kernax.core.parameters import Entry, check_count, ends_like, entry_ending, parameters
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.selection.batches import batched
 from kernax.selection.table import Table
@@ -43,7 +44,7 @@ def grid(
         model: other parameters keep the values that they have here.
         values: for the ends of the paths of some parameters (`describe(model)` shows them, and an
             end begins after a point), the values to try: (k,), the same for all elements of an
-            array, or (k, *shape).
+            array, or (k, *shape). An index, as in `lengthscale[2]`, is one element of it.
         args: what `loss` takes after the model.
         devices, progress: as for `batched`.
         throw: raise NonFiniteError where no loss is finite; otherwise look at `result`.
@@ -51,7 +52,8 @@ def grid(
     Returns:
         A `Solution`, whose `value` is the model of the lowest finite loss, the first of equal ones.
         Stats: its `loss`; the `losses` of all combinations (k_1, k_2, ...), in the order of
-        `values`, NaN or inf where a fit failed; `table`, a `Table` with a row for each.
+        `values`, NaN or inf where a fit failed, which `kernax.plot.loss_surface` draws for two
+        parameters; `table`, a `Table` with a row for each.
 
     Raises ValueError for ends of no parameter or of several, and values outside of its interval.
     """
@@ -99,24 +101,87 @@ def random_search(
     return _best(model, candidates, losses, (count,), throw, "random_search")
 
 
+class _Spot(eqx.Module):
+    """A parameter, or one element of it, whose value is searched.
+
+    Attributes:
+        path: as `values` and tables name it.
+        entry: the parameter.
+        element: the place of the element in the order of `ravel`, None for all of them.
+    """
+
+    path: str
+    entry: Entry
+    element: int | None
+
+    @staticmethod
+    def of(model: PyTree, end: str) -> "_Spot":
+        """What a path ends like, with an index behind it or without.
+
+        Raises ValueError where there is no such parameter or element.
+        """
+        indexed = re.fullmatch(r"(.+)\[(\d+)\]", end)
+        if indexed is None or any(ends_like(entry.path, end) for entry in parameters(model)):
+            entry = entry_ending(model, end)
+            return _Spot(entry.path, entry, None)
+        entry = entry_ending(model, indexed[1])
+        element = int(indexed[2])
+        if element >= entry.value.size:
+            raise ValueError(f"{end}: {entry.path} has {entry.value.size} elements")
+        return _Spot(f"{entry.path}[{element}]", entry, element)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a value."""
+        return self.entry.value.shape if self.element is None else ()
+
+    def overlaps(self, other: "_Spot") -> bool:
+        """Whether both change the same element."""
+        whole = self.element is None or other.element is None
+        return self.entry.place == other.entry.place and (whole or self.element == other.element)
+
+    def set(self, leaf: Array, value: Array) -> Array:
+        """The parameter with another value here."""
+        if self.element is None:
+            return value
+        return leaf.ravel().at[self.element].set(value).reshape(leaf.shape)
+
+
+def _spots(model: PyTree, named: Any, name: str, what: str) -> dict[str, _Spot]:
+    """What is searched, by the user's names for it.
+
+    Raises ValueError for what is no dictionary of at least one parameter, or names one twice.
+    """
+    if not isinstance(named, Mapping) or not named:
+        raise ValueError(f"{name} must be a dictionary from parameters to {what}, but is {named!r}")
+    spots: dict[str, _Spot] = {}
+    for end in named:
+        spot = _Spot.of(model, end)
+        for other in spots.values():
+            if spot.overlaps(other):
+                raise ValueError(f"{name} names {spot.path} and {other.path}, which overlap")
+        spots[end] = spot
+    return spots
+
+
 class _Candidate(eqx.Module):
     """The loss of a model in which some parameters have other values."""
 
     loss: Callable[..., Array]
 
     def __call__(self, values: dict[str, Array], model: PyTree, args: tuple) -> Array:
-        loss = self.loss(with_values(model, values), *args)
+        loss = self.loss(_with_values(model, values), *args)
         if jnp.shape(loss) != ():
             raise ValueError(f"loss must return a scalar, but returns shape {jnp.shape(loss)}")
         return loss
 
 
-def with_values(model: Model, values: Mapping[str, Array]) -> Model:
-    """The model with other values of the parameters at these paths."""
+def _with_values(model: Model, values: Mapping[str, Array]) -> Model:
+    """The model with other values, by their paths."""
     leaves, structure = jax.tree.flatten(model)
-    for entry in parameters(model):
-        if entry.path in values:
-            leaves[entry.place] = values[entry.path].astype(entry.value.dtype)
+    for path, value in values.items():
+        spot = _Spot.of(model, path)
+        leaves[spot.entry.place] = spot.set(leaves[spot.entry.place], value)
     return jax.tree.unflatten(structure, leaves)
 
 
@@ -131,7 +196,7 @@ def _best(
     """The candidate of the lowest finite loss."""
     finite = jnp.isfinite(losses)
     best = jnp.argmin(jnp.where(finite, losses, jnp.inf))
-    chosen = with_values(model, {path: value[best] for path, value in candidates.items()})
+    chosen = _with_values(model, {path: value[best] for path, value in candidates.items()})
     result = RESULTS.where(jnp.any(finite), RESULTS.successful, RESULTS.nonfinite)
     stats = {
         "loss": jnp.where(jnp.any(finite), losses[best], jnp.nan),
@@ -143,36 +208,26 @@ def _best(
 
 
 def _axes(model: PyTree, values: Any) -> dict[str, Array]:
-    """The values of each parameter by its path, in its shape."""
-    _check_named(values, "values", "arrays of values")
+    """The values of each parameter by its path, (k, *shape)."""
     axes = {}
-    for end, of_end in values.items():
-        entry = entry_ending(model, end)
-        axis = jnp.atleast_1d(jnp.asarray(as_arrays(of_end), entry.value.dtype))
+    for end, spot in _spots(model, values, "values", "arrays of values").items():
+        axis = jnp.atleast_1d(jnp.asarray(as_arrays(values[end]), spot.entry.value.dtype))
         name = f"values[{end!r}]"
-        axes[entry.path] = _in_shape(axis, entry, name)
-        _check_inside(axis, entry.interval, name)
+        _check_inside(axis, spot.entry.interval, name)
+        axes[spot.path] = _in_shape(axis, spot, name)
     return axes
 
 
-def _check_named(values: Any, name: str, what: str) -> None:
-    """Raises ValueError for what is no dictionary of at least one parameter."""
-    if not isinstance(values, Mapping) or not values:
-        raise ValueError(
-            f"{name} must be a dictionary from parameters to {what}, but is {values!r}"
-        )
-
-
-def _in_shape(axis: Array, entry: Entry, name: str) -> Array:
+def _in_shape(axis: Array, spot: _Spot, name: str) -> Array:
     """Values (k,) or (k, *shape) as (k, *shape)."""
-    shape = entry.value.shape
     if axis.ndim == 1:
-        axis = axis.reshape(-1, *(1 for _ in shape))
-        return jnp.broadcast_to(axis, (len(axis), *shape))
-    if axis.shape[1:] != shape:
+        axis = axis.reshape(-1, *(1 for _ in spot.shape))
+        return jnp.broadcast_to(axis, (len(axis), *spot.shape))
+    if axis.shape[1:] != spot.shape:
+        shape = ", ".join(map(str, ("k", *spot.shape)))
         raise ValueError(
-            f"{name} must have shape (k,) or (k, {', '.join(map(str, shape))}), one value of "
-            f"{entry.path} after the other, but has shape {axis.shape}"
+            f"{name} must have shape (k,) or ({shape}), one value of {spot.path} after the other, "
+            f"but has shape {axis.shape}"
         )
     return axis
 
@@ -187,39 +242,38 @@ def _check_inside(axis: Array, interval: Interval, name: str) -> None:
 
 def _drawn(model: PyTree, ranges: Any, count: int, key: Key[Array, ""]) -> dict[str, Array]:
     """Values of each parameter by its path, (count, *shape)."""
-    _check_named(ranges, "ranges", "pairs (low, high)")
+    spots = _spots(model, ranges, "ranges", "pairs (low, high)")
     candidates = {}
-    for (end, ends), of_one in zip(ranges.items(), jax.random.split(key, len(ranges))):
-        entry = entry_ending(model, end)
-        low, high = _checked_range(ends, entry, f"ranges[{end!r}]")
-        shape = (count, *entry.value.shape)
-        share = jax.random.uniform(of_one, shape, entry.value.dtype)
-        ends_of_each = jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
-        candidates[entry.path] = _between(*ends_of_each, share, entry.interval)
+    for (end, spot), of_one in zip(spots.items(), jax.random.split(key, len(spots))):
+        low, high = _checked_range(ranges[end], spot, f"ranges[{end!r}]")
+        shape = (count, *spot.shape)
+        share = jax.random.uniform(of_one, shape, low.dtype)
+        ends = jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
+        candidates[spot.path] = _between(*ends, share, spot.entry.interval)
     return candidates
 
 
-def _checked_range(ends: Any, entry: Entry, name: str) -> tuple[Array, Array]:
+def _checked_range(ends: Any, spot: _Spot, name: str) -> tuple[Array, Array]:
     """The ends of a range. Raises ValueError for what is none."""
     if not isinstance(ends, (tuple, list)) or len(ends) != 2:
         raise ValueError(f"{name} must be a pair (low, high), but is {ends!r}")
-    low, high = (jnp.asarray(as_arrays(end), entry.value.dtype) for end in ends)
+    low, high = (jnp.asarray(as_arrays(end), spot.entry.value.dtype) for end in ends)
     for end in (low, high):
-        _check_end(end, entry, name)
+        _check_end(end, spot, name)
     if is_concrete(low, high) and np.any(np.asarray(low) > np.asarray(high)):
         raise ValueError(f"{name} must be a pair (low, high), but {low} is above {high}")
     return low, high
 
 
-def _check_end(end: Array, entry: Entry, name: str) -> None:
+def _check_end(end: Array, spot: _Spot, name: str) -> None:
     """Raises ValueError for an end of another shape, or outside of the open interval."""
-    if end.shape not in ((), entry.value.shape):
+    if end.shape not in ((), spot.shape):
         raise ValueError(
-            f"{name} must hold numbers, or arrays of the shape {entry.value.shape} of "
-            f"{entry.path}, but one has shape {end.shape}"
+            f"{name} must hold numbers, or arrays of the shape {spot.shape} of {spot.path}, but "
+            f"one has shape {end.shape}"
         )
     # At a closed end, such as a scale of zero, the unconstrained value is infinite.
-    _check_inside(end, Interval(entry.interval.low, entry.interval.high), name)
+    _check_inside(end, Interval(spot.entry.interval.low, spot.entry.interval.high), name)
 
 
 def _between(low: Array, high: Array, share: Array, interval: Interval) -> Array:

@@ -1,0 +1,216 @@
+"""The relevance of input columns: their inverse lengthscales."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jaxtyping import ArrayLike, PyTree
+
+from kernax.core.kernel import AbstractKernel
+from kernax.core.parameters import check_count
+from kernax.kernels import On
+from kernax.plot.style import (
+    COLOURS,
+    INK,
+    legend_above,
+    plain,
+    quieten,
+    shortened,
+    title_axes,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oooo", "||||", "****")
+
+
+def relevance(
+    model: PyTree | Mapping[str, ArrayLike],
+    columns: Sequence[str],
+    *,
+    most: int = 20,
+    title: str | None = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """`1 / lengthscale` of each input column as bars, the most relevant column on top.
+
+    A kernel does not change along a column whose lengthscale is large against the range of the
+    column; columns can be compared if they were standardised. Where a kernel is made of several
+    with lengthscales, each has bars of its own, and columns are sorted by their largest.
+
+    Arguments:
+        model: a kernel of vectors, or a module that holds one. Its lengthscales are those with a
+            number for each column, and those of kernels on some of the columns (`On`). Or the
+            lengthscales themselves, by the names of their terms: (d,) each, NaN where a term does
+            not see a column.
+        columns: the names of the d columns, in the order of the dimensions of a point.
+        most: how many columns are drawn; the title says of how many.
+        title: above the axes.
+        ax: matplotlib axes to draw on; default, the axes of a new figure, which grows with the
+            number of bars.
+
+    Raises ValueError for names that are no sequence, a model without such lengthscales, and
+    lengthscales of another shape, or that are not positive.
+    """
+    if isinstance(columns, str) or len(columns) == 0:
+        raise ValueError(f"columns must be the names of the input columns, but is {columns!r}")
+    check_count(most, "most")
+    terms = _terms_of(model, len(columns))
+    bars = 1 / np.stack(list(terms.values()))
+    order = np.argsort(-np.nanmax(bars, axis=0, initial=0.0), kind="stable")[:most]
+    ax = _new_axes(len(order), len(bars)) if ax is None else ax
+    _draw_bars(ax, dict(zip(terms, bars[:, order])))
+    _name_rows(ax, [str(columns[place]) for place in order])
+    text = _title(title, len(order), len(columns))
+    if len(terms) > 1:
+        legend_above(ax, text)
+    elif text is not None:
+        title_axes(ax, text)
+    return ax
+
+
+def _title(title: str | None, drawn: int, count: int) -> str | None:
+    """The title, which says so where columns are left out."""
+    if drawn == count:
+        return title
+    shown = f"the {drawn} most relevant of {count} columns"
+    return shown if title is None else f"{title}, {shown}"
+
+
+def _terms_of(model: Any, d: int) -> dict[str, np.ndarray]:
+    """The lengthscales (d,) of each term, by its name. Raises ValueError for others, or none."""
+    given = isinstance(model, Mapping)
+    named = model if given else _lengthscales_of(model, d)
+    if not named:
+        raise ValueError(
+            f"model must have lengthscales for each of {d} columns, but has none: learn a kernel "
+            f"such as RBF(jnp.ones({d})), or pass lengthscales by name, {{'rbf': values}}"
+        )
+    return {str(name): _checked(str(name), value, d) for name, value in named.items()}
+
+
+def _checked(name: str, value: ArrayLike, d: int) -> np.ndarray:
+    """Lengthscales (d,). Raises ValueError for another shape, and for what is not positive."""
+    lengths = np.asarray(value, float)
+    if lengths.shape != (d,):
+        raise ValueError(
+            f"the lengthscales of {name} must have shape ({d},), one for each column, but have "
+            f"shape {lengths.shape}"
+        )
+    if np.all(np.isnan(lengths)) or np.any(lengths <= 0):
+        raise ValueError(f"the lengthscales of {name} must be positive, but are {lengths}")
+    return lengths
+
+
+def _lengthscales_of(model: PyTree, d: int) -> dict[str, np.ndarray]:
+    """The lengthscales of all kernels that tell columns apart; kernels of one name are numbered."""
+    found = [
+        (type(kernel).__name__, lengths)
+        for kernel, places in _kernels_of(model, np.arange(d))
+        if (lengths := _over_columns(kernel, places, d)) is not None
+    ]
+    names = [name for name, _ in found]
+    terms = {}
+    for i, (name, lengths) in enumerate(found):
+        number = f" ({names[: i + 1].count(name)})" if names.count(name) > 1 else ""
+        terms[name + number] = lengths
+    return terms
+
+
+def _kernels_of(node: PyTree, places: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
+    """The kernels that have lengthscales, each with the columns that it sees."""
+    is_leaf = lambda part: isinstance(part, On) or _has_lengthscale(part)
+    for part in jax.tree.leaves(node, is_leaf=is_leaf):
+        if isinstance(part, On):
+            yield from _kernels_of(part.kernel, _chosen(part.where, places))
+        elif _has_lengthscale(part):
+            yield part, places
+
+
+def _has_lengthscale(part: Any) -> bool:
+    return isinstance(part, AbstractKernel) and hasattr(part, "lengthscale")
+
+
+def _chosen(where: Any, places: np.ndarray) -> np.ndarray:
+    """The columns that a choice of dimensions leaves; the key of a part leaves all of them. Raises
+    ValueError for dimensions that there are not.
+    """
+    if isinstance(where, str):
+        return places
+    try:
+        return np.atleast_1d(places[where if isinstance(where, slice) else np.asarray(where)])
+    except IndexError:
+        raise ValueError(
+            f"On(kernel, {where!r}) chooses dimensions that {len(places)} columns do not have"
+        ) from None
+
+
+def _over_columns(kernel: Any, places: np.ndarray, d: int) -> np.ndarray | None:
+    """Lengthscales (d,), NaN for columns that a kernel does not see; None where it has one for all
+    columns. Raises ValueError for another number of them.
+    """
+    lengths = np.asarray(kernel.lengthscale, float)
+    if lengths.size == 1 and len(places) == d > 1:
+        return None
+    if lengths.shape not in ((), (1,), (len(places),)):
+        raise ValueError(
+            f"the lengthscales of {type(kernel).__name__} must have shape ({len(places)},), one "
+            f"for each column that it sees, but have shape {lengths.shape}"
+        )
+    everywhere = np.full(d, np.nan)
+    everywhere[places] = lengths
+    return everywhere
+
+
+def _new_axes(rows: int, terms: int) -> "Axes":
+    """The axes of a new figure, with room for the bars."""
+    from matplotlib.figure import Figure
+
+    height = 1.1 + rows * max(0.26, 0.15 * terms + 0.06)
+    return Figure(figsize=(4.6, height), dpi=160, layout="constrained").subplots()
+
+
+def _draw_bars(ax: "Axes", terms: dict[str, np.ndarray]) -> None:
+    """The bars of each term, those of one column below each other."""
+    thick = 0.78 / len(terms)
+    for i, (name, values) in enumerate(terms.items()):
+        rows = np.arange(len(values)) + (i - (len(terms) - 1) / 2) * thick
+        ax.barh(
+            rows,
+            np.nan_to_num(values),
+            0.92 * thick,
+            color=COLOURS[i % len(COLOURS)],
+            hatch=_HATCHES[i % len(_HATCHES)],
+            edgecolor="white",
+            linewidth=0,
+            label=shortened(name),
+        )
+        if len(terms) == 1:
+            _print_values(ax, rows, values)
+
+
+def _print_values(ax: "Axes", rows: np.ndarray, values: np.ndarray) -> None:
+    """The value of each bar behind its end."""
+    for row, value in zip(rows, values):
+        ax.annotate(
+            "" if np.isnan(value) else f"{value:.2g}",
+            (np.nan_to_num(value), row),
+            xytext=(3, 0),
+            textcoords="offset points",
+            verticalalignment="center",
+            fontsize="x-small",
+            color=INK,
+        )
+    ax.set_xlim(0, 1.12 * float(np.nanmax(values)))
+
+
+def _name_rows(ax: "Axes", names: list[str]) -> None:
+    """The columns along the left, the first on top."""
+    ax.set_xlabel(plain("relevance, 1 / lengthscale"), color=INK)
+    quieten(ax)
+    ax.set_yticks(range(len(names)), [shortened(name) for name in names], color=INK)
+    ax.tick_params(axis="y", length=0)
+    ax.set_ylim(len(names) - 0.45, -0.55)
+    ax.grid(visible=False, axis="y")

@@ -1,0 +1,100 @@
+"""Which picture a fit has: by its model, the number of inputs and the number of classes."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import needs_x64
+
+import kernax
+from kernax.cli.job import Report, Split
+from kernax.cli.picture import draw
+from kernax.core.expansion import KernelExpansion
+from kernax.preparation import (
+    GP,
+    LOGISTIC,
+    RIDGE,
+    SVM,
+    Classifier,
+    Inputs,
+    Regressor,
+    standards_of_columns,
+    standards_of_target,
+)
+
+pytestmark = needs_x64  # once: no precision touches it
+KERNEL = kernax.RBF(1.0)
+
+
+def split(rng, d, y, classes=()):
+    """Twelve rows to learn from and four held out."""
+    names = tuple("abc"[:d])
+    X = rng.normal(size=(16, d))
+    inputs = Inputs(names, "$t", standards_of_columns(X, names))
+    return Split(X[:12], y[:12], X[12:], y[12:], inputs, classes)
+
+
+def numbers(rng, d, kind):
+    parts = split(rng, d, rng.normal(size=16))
+    target = standards_of_target(parts.y, "$t")
+    X = jnp.asarray(parts.X)
+    y = jnp.asarray(target.standardised(parts.y))
+    if kind == GP:
+        model = kernax.condition(kernax.GaussianProcess(KERNEL), X, y, 0.1).value
+    else:
+        model = KernelExpansion(KERNEL, X, y, jnp.zeros(()))
+    return parts, Regressor(parts.inputs, kind, model, 0.1, target)
+
+
+def classes(rng, d, count, kind):
+    names = ("first", "second", "third")[:count]
+    parts = split(rng, d, np.resize(names, 16), names)
+    shape = (count,) if count > 2 else ()
+    coefficients = jnp.asarray(rng.normal(size=(12, *shape)))
+    function = KernelExpansion(KERNEL, jnp.asarray(parts.X), coefficients, jnp.zeros(shape))
+    return parts, Classifier(parts.inputs, kind, function, 1.0, names)
+
+
+def texts_of(path, parts, predictor):
+    """What stands in a picture; SVG has its texts as comments."""
+    scores = {"as written": ("0.1111",), "learned": ("0.2345",)}
+    draw(path, Report("", ("score",), scores, (), predictor), parts)
+    picture = path.read_text()
+    assert "4 rows held out: score 0.2345" in picture
+    return picture
+
+
+@pytest.mark.parametrize(
+    ("d", "kind", "present", "absent"),
+    [
+        (1, GP, ("observed", "mean", "$t"), "predicted $t"),
+        (2, GP, ("within two sigma", "beyond two sigma", "predicted $t"), "mean"),
+        (2, RIDGE, ("predicted $t",), "two sigma"),
+        (1, RIDGE, ("predicted $t",), "two sigma"),
+    ],
+)
+def test_numbers_have_the_process_over_one_input_or_predictions_with_its_error_bars(
+    tmp_path, rng, d, kind, present, absent
+):
+    picture = texts_of(tmp_path / "fit.svg", *numbers(rng, d, kind))
+    for text in present:
+        assert f"<!-- {text}" in picture
+    assert f"<!-- {absent}" not in picture
+
+
+@pytest.mark.parametrize(
+    ("d", "count", "kind", "present"),
+    [
+        (2, 3, LOGISTIC, ("third", "a", "b")),
+        (1, 3, SVM, ("true $t", "first (2)")),
+        (3, 3, LOGISTIC, ("true $t", "third (1)")),
+        (3, 2, LOGISTIC, ("observed frequency of second",)),
+        (1, 2, SVM, ("decision value, positive for second",)),
+    ],
+)
+def test_classes_have_regions_a_confusion_matrix_or_what_is_known_of_two(
+    tmp_path, rng, d, count, kind, present
+):
+    picture = texts_of(tmp_path / "fit.svg", *classes(rng, d, count, kind))
+    for text in present:
+        assert f"<!-- {text}" in picture
+    assert ("true $t" in picture) == (count == 3 and d != 2)
