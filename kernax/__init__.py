@@ -50,11 +50,14 @@ from kernax.gp.variational import variational
 from kernax.kernels import *
 from kernax.online.perceptron import kernel_perceptron
 from kernax.scale.random_features import random_fourier_features
+from kernax.selection.callbacks import Callback
+from kernax.selection.checkpoints import Checkpoint
 from kernax.selection.cross_validation import CrossValidation, cross_validate
 from kernax.selection.folds import Folds, k_folds, time_folds
 from kernax.selection.heuristics import median_lengthscale
 from kernax.selection.minimise import minimise
 from kernax.selection.multi_start import multi_start, random_starts, unconstrained_density
+from kernax.selection.validation import Validation
 from kernax.sparse.import_vectors import ImportVectors, import_vector_machine
 from kernax.sparse.relevance import relevance_vector_machine
 from kernax.sparse.relevance_vectors import RelevanceVectors
@@ -102,7 +105,7 @@ __all__ = [
     "svgp", "svgp_bound", "InducingNormal",
     # learning parameters
     "Model", "minimise", "multi_start", "random_starts", "median_lengthscale",
-    "unconstrained_density", "unconstrain", "describe",
+    "unconstrained_density", "unconstrain", "describe", "Validation", "Callback", "Checkpoint",
     # choosing
     "cross_validate", "CrossValidation", "k_folds", "time_folds", "Folds",
     # files
