@@ -103,7 +103,9 @@ def remove_unfinished(path: Path) -> None:
 
 
 def _is_running(process: int) -> bool:
-    """Whether there is a process of that number on this machine."""
+    """Whether there may be a process of that number on this machine."""
+    if os.name != "posix":
+        return True  # elsewhere the question is a signal that ends it
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -34,9 +34,10 @@ class Checkpoint:
     """A file in which `minimise` and `multi_start` keep where they stand.
 
     The same call goes on from there: a run that was killed at any moment, and is started again,
-    returns bitwise what it would have returned without the interruption, on the same machine. The
+    returns bitwise what it would have returned without the interruption, on the same machine (on a
+    GPU where XLA's algorithms are deterministic: `XLA_FLAGS=--xla_gpu_deterministic_ops=true`). The
     file is written whole or not at all. A run that is over is not repeated: the call returns its
-    result. A call with more `steps` goes on where fewer ended.
+    result. A call with more `steps` goes on where fewer were used up.
 
     A file that is damaged, or belongs to another call, is refused by a `KernaxFileError`, which
     says what differs, and is left as it is. The call is identified by the values, shapes and
@@ -76,7 +77,7 @@ def as_checkpoint(checkpoint: Any) -> Checkpoint:
 
 
 def check_file(checkpoint: Checkpoint) -> None:
-    """Raises, before anything is computed, what reading or writing the file would raise.
+    """Raises, before anything is learned, what reading or writing the file would raise.
 
     Removes what processes that were killed while they wrote it have left beside it.
     """
@@ -86,6 +87,14 @@ def check_file(checkpoint: Checkpoint) -> None:
     remove_unfinished(path)
     if path.exists():
         read_archive(path, _CHECKPOINTS)
+
+
+class _Progress(NamedTuple):
+    """How far a run was."""
+
+    steps: int  # that were asked for
+    step: int
+    ended: bool  # before all of them
 
 
 class Keeper(NamedTuple):
@@ -104,15 +113,17 @@ class Keeper(NamedTuple):
         if not path.exists():
             return reached
         texts, arrays = read_archive(path, _CHECKPOINTS)
-        identity = Identity(**json.loads(texts["identity"]))
-        progress = json.loads(texts["progress"])
+        try:
+            identity = Identity(**json.loads(texts["identity"]))
+            progress = _Progress(**json.loads(texts["progress"]))
+        except (ValueError, TypeError) as problem:
+            raise KernaxFileError(f"{path} is no checkpoint of kernax: {problem}") from problem
         self._check(differences(self.identity, identity))
-        if self.steps < progress["steps"]:
-            self._check([f"steps ({self.steps} in this call, {progress['steps']} in the file)"])
+        if self.steps < progress.steps:
+            self._check([f"steps ({self.steps} in this call, {progress.steps} in the file)"])
         state = _restored(arrays, reached.state)
-        step = progress["step"]
-        was_ended = progress["ended"] or not bool(state.running.any())
-        return Reached(state, step, was_ended or step == self.steps)
+        was_ended = progress.ended or not bool(state.running.any())
+        return Reached(state, progress.step, was_ended or progress.step == self.steps)
 
     def _check(self, differing: list[str]) -> None:
         """Raises KernaxFileError if anything differs."""
@@ -134,10 +145,10 @@ class Keeper(NamedTuple):
     def _written(self, reached: Reached) -> bool:
         """Writes where learning stands; it never ends it."""
         was_ended = reached.over and reached.step < self.steps
-        progress = {"steps": self.steps, "step": reached.step, "ended": was_ended}
+        progress = _Progress(self.steps, reached.step, was_ended)
         texts = {
             "identity": json.dumps(self.identity._asdict()),
-            "progress": json.dumps(progress),
+            "progress": json.dumps(progress._asdict()),
         }
         write_archive(self.checkpoint.path, _CHECKPOINTS, texts, _arrays_of(reached.state))
         return False
@@ -168,7 +179,7 @@ def _restored(arrays: dict[str, np.ndarray], start: Any) -> Any:
 def _like(leaf: jax.Array, array: np.ndarray) -> jax.Array:
     """What a file holds for an array, on the device where that is."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf))
+        return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(leaf))
     if array.dtype != leaf.dtype:
         array = np.frombuffer(array.tobytes(), leaf.dtype).reshape(leaf.shape)
     if array.shape != leaf.shape:

@@ -1,8 +1,6 @@
 """One way through a run of learning, for one start and for many."""
 
 import contextlib
-import os
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -23,11 +21,7 @@ class Watchers(NamedTuple):
     checkpoint: Checkpoint | None
 
 
-def watchers(
-    progress: bool,
-    callback: Callback | Callable[[Solution], Any] | None,
-    checkpoint: Checkpoint | str | os.PathLike | None,
-) -> Watchers:
+def watchers(progress: bool, callback: Any, checkpoint: Any) -> Watchers:
     """What a user passed. Raises ValueError for what is of the wrong kind."""
     return Watchers(
         progress,
@@ -37,33 +31,29 @@ def watchers(
 
 
 def learned(search: Search, call: Call, watchers: Watchers) -> Solution:
-    """The outcome of a call.
-
-    Raises ValueError under a transformation, where there is nothing to tell a watcher.
-    """
-    asked = [name for name, watcher in watchers._asdict().items() if watcher]
-    if not asked:
-        state = search.advance(search.start(call.steps), jnp.asarray(call.steps))
-        return search.close(state)
-    if not is_concrete(search, call):
+    """The outcome of a call. Raises ValueError for watchers under a transformation."""
+    state = search.start(call.steps)
+    if not any(watchers):
+        return search.close(search.advance(state, jnp.asarray(call.steps)))
+    if not is_concrete(search, state):
         raise ValueError(
-            f"{asked[0]}={getattr(watchers, asked[0])!r} needs concrete values: leave it out "
-            "under jit, grad and vmap"
+            "progress=True, callback and checkpoint need concrete values: leave them out under "
+            "jit, grad and vmap"
         )
-    reached = Reached(search.start(call.steps), 0, over=False)
-    return search.close(_watched(search, call, watchers, reached).state)
+    reached = _watched(search, call, watchers, Reached(state, 0, over=False))
+    return search.close(reached.state)
 
 
 def _watched(search: Search, call: Call, watchers: Watchers, reached: Reached) -> Reached:
     """The end of a run under the eyes of all who watch it. The checkpoint is written last."""
+    kept = []
+    if watchers.checkpoint is not None:
+        check_file(watchers.checkpoint)
+        keeper = Keeper(watchers.checkpoint, identity_of(call, search), call.steps)
+        reached = keeper.resumed(reached)
+        kept.append(keeper.observer())
     with contextlib.ExitStack() as stack:
         observers: list[Observer] = []
-        kept = []
-        if watchers.checkpoint is not None:
-            check_file(watchers.checkpoint)
-            keeper = Keeper(watchers.checkpoint, identity_of(call, search), call.steps)
-            reached = keeper.resumed(reached)
-            kept.append(keeper.observer())
         if watchers.progress:
             observers.append(stack.enter_context(bar(reached, call.steps)))
         if watchers.callback is not None:

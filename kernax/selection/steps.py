@@ -75,7 +75,7 @@ class Problem(eqx.Module):
         if self.validation is None:
             return None
         value = self.validation.loss(self.model(theta), *self.validation.args)
-        return _scalar(value, "the loss of validation")
+        return _scalar(value, "the validation loss")
 
 
 def _scalar(value: Any, name: str) -> Array:
@@ -231,19 +231,20 @@ def close(problem: Problem, state: State) -> Solution:
     result = RESULTS.where(lost & (result == RESULTS.successful), RESULTS.diverged, result)
     # A run that was lost names what ran away at its end, although its best model is the start.
     best = problem.runaways(state.best)
+    runaways = {path: best[path] | (lost & last[path]) for path in best}
+    return Solution(problem.model(state.best), result, _statistics(state) | {"runaways": runaways})
+
+
+def _statistics(state: State) -> dict[str, Array]:
+    """The losses of the best model, and of every step; NaN where none was ever finite."""
+    known = jnp.isfinite(state.lowest)
     stats = {
         "loss": jnp.where(known, state.losses[state.best_step], jnp.nan),
         "losses": state.losses,
         "steps": state.step,
         "gradient_norm": state.gradient_norm,
-        "runaways": {path: best[path] | (lost & last[path]) for path in best},
     }
-    return Solution(problem.model(state.best), result, stats | _validated(state))
-
-
-def _validated(state: State) -> dict[str, Array]:
-    """The statistics of a run that was judged by held-out data."""
-    if state.validation_losses is None:
-        return {}
-    lowest = jnp.where(jnp.isfinite(state.lowest), state.lowest, jnp.nan)
-    return {"validation_loss": lowest, "validation_losses": state.validation_losses}
+    if state.validation_losses is not None:
+        stats["validation_loss"] = jnp.where(known, state.lowest, jnp.nan)
+        stats["validation_losses"] = state.validation_losses
+    return stats
