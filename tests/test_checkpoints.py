@@ -1,5 +1,6 @@
 """Runs that are killed go on to the same result, bitwise; files that do not fit are refused."""
 
+import itertools
 import os
 import subprocess
 import sys

@@ -117,10 +117,11 @@ def _digest_of_array(array: Any) -> str:
     """A digest of the values of an array, or of a random key."""
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         array = jax.random.key_data(array)
-    return _digest(np.asarray(array).tobytes())
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return _digest(flat.view(np.uint8).data)
 
 
-def _digest(contents: bytes) -> str:
+def _digest(contents: bytes | memoryview) -> str:
     return hashlib.sha256(contents).hexdigest()
 
 
