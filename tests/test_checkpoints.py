@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import signal
 import subprocess
 import sys
 
@@ -417,3 +418,67 @@ def test_a_run_killed_twenty_times_by_a_signal_ends_bitwise_where_it_would_have(
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "the same after 20\n"
+
+
+IN_ANOTHER_PROCESS = """
+import os, signal, sys
+import equinox as eqx, jax, jax.numpy as jnp, numpy as np, optax
+import kernax
+
+path, step = sys.argv[1], int(sys.argv[2])
+optimiser = optax.chain(
+    optax.clip_by_global_norm(1.0), optax.adamw(optax.cosine_decay_schedule(0.1, 50))
+)
+rng = np.random.default_rng(0)
+words = kernax.strings.encode(["gattaca", "tagacat", "catgatt", "ttagaca"] * 4)
+X, y = rng.normal(size=(16, 3)), rng.normal(size=16)
+
+
+def loss(model, X, words, y, options):
+    kernel, offset = model
+    learned = kernax.kernel_ridge(kernel, (X, words), y - offset, options["ridge"], bias=True)
+    residuals = kernax.leave_one_out(kernel, (X, words), y, options["ridge"])
+    return jnp.mean(residuals**2) + jnp.mean(learned.value.coefficients**2)
+
+
+network = eqx.nn.MLP(3, 2, 4, 1, key=jax.random.key(0))
+of_vectors = kernax.Warped(kernax.RBF(np.ones(2)) + kernax.Custom(lambda p, x, z: x @ z), network)
+model = kernax.On(of_vectors, 0) * 0.5 + kernax.On(kernax.Spectrum(2), 1), jnp.asarray(0.1)
+
+
+def killed(seen):
+    if seen.stats["steps"] == step:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def learn(**options):
+    data = (X, words, y, {"ridge": 0.5, "name": "here"})
+    trainable = lambda path, value: np.ndim(value) > 0
+    return kernax.minimise(
+        loss,
+        model,
+        optimiser,
+        20,
+        args=data,
+        trainable=trainable,
+        validation=kernax.Validation(lambda model, y: jnp.sum(y**2) * model[1], args=(y,)),
+        **options,
+    )
+
+
+resumed = learn(checkpoint=kernax.Checkpoint(path, every=1), callback=killed)
+assert eqx.tree_equal(resumed, learn()), "it differs"
+"""
+
+
+@pytest.mark.slow
+def test_another_process_with_another_order_of_sets_takes_a_rich_model_for_the_same(tmp_path):
+    """Networks, strings, checks at run time, lambdas: nothing of them may look like another call
+    because an address or a hash is another one.
+    """
+    for seed, step, ending in (("1", "8", -signal.SIGKILL), ("2", "99", 0)):
+        command = [sys.executable, "-c", IN_ANOTHER_PROCESS, str(tmp_path / "run"), step]
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert ended.returncode == ending, ended.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
