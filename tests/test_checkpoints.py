@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import safetensors
+import safetensors.numpy
 from conftest import needs_x64, untyped
 
 import kernax
@@ -217,7 +217,10 @@ def test_another_validation_loss_or_patience_is_another_call(tmp_path):
     learn(tmp_path / "run", **options)
     for other, message in (
         (kernax.Validation(banana, VALIDATION.args), "validation.loss"),
-        (kernax.Validation(distance, VALIDATION.args, 3), "structure of validation"),
+        (
+            kernax.Validation(distance, VALIDATION.args, 3),
+            r"validation.patience \(3 in this call",
+        ),
         (kernax.Validation(distance, (jnp.asarray(-0.4, float),)), "values of validation.args.0"),
     ):
         with pytest.raises(KernaxFileError, match=message):

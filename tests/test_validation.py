@@ -123,6 +123,7 @@ def test_a_model_whose_own_loss_is_nan_never_wins_by_its_validation_loss():
 
 def test_other_data_and_other_numbers_do_not_trace_again():
     count = []
+    first = 0
 
     def counted(theta, target, X):
         count.append(1)
@@ -233,6 +234,13 @@ def test_a_callback_that_returns_true_ends_learning_with_what_it_was_shown(optim
     assert solution.stats["loss"] < 4.5
     assert all(seen.stats["loss"] >= 4.5 for seen in shown[:-1])
     assert solution.stats["steps"] == len(shown) < STEPS
+
+
+def test_the_bar_of_a_run_that_a_callback_ended_is_full(capsys):
+    learn(progress=True, callback=lambda seen: bool(seen.stats["steps"] == 4))
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert " 4/4 " in last
+    assert "/12" not in last
 
 
 def test_many_starts_are_shown_as_one_solution():

@@ -23,8 +23,8 @@ class Callback:
     function, such as an iterator that is exhausted. Whatever it raises reaches the caller.
 
     Arguments:
-        function: of a `Solution`. What it does to files or pictures is not undone in a run that is
-            continued from a checkpoint.
+        function: of a `Solution`. In a run that goes on from a checkpoint it is called again for
+            the steps since the file was written.
         every: after how many steps it is called, and once at the end. Between calls the steps are
             one compiled call; a call costs an evaluation of the loss and a way to the device and
             back.

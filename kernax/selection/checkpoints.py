@@ -37,7 +37,8 @@ class Checkpoint:
     returns bitwise what it would have returned without the interruption, on the same machine (on a
     GPU where XLA's algorithms are deterministic: `XLA_FLAGS=--xla_gpu_deterministic_ops=true`). The
     file is written whole or not at all. A run that is over is not repeated: the call returns its
-    result. A call with more `steps` goes on where fewer were used up.
+    result. A call with more `steps` goes on where fewer were used up; one that ended before, of
+    itself or by a callback, stays ended.
 
     A file that is damaged, or belongs to another call, is refused by a `KernaxFileError`, which
     says what differs, and is left as it is. The call is identified by the values, shapes and
@@ -45,7 +46,7 @@ class Checkpoint:
     compiled programs that come of them, hyperparameters and arrays that they close over included,
     the validation, the precision, the kind of device, and the versions of JAX, Equinox, Lineax and
     Optax. What the host computes in a callback inside the loss (`jax.pure_callback`) is not seen.
-    Identifying it takes two more traces of the loss, and one of a step.
+    Identifying it takes one more trace of the loss, and one of a step.
 
     Of two processes that use one file at a time the last one to write wins: give each its own.
 

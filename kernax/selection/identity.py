@@ -56,6 +56,8 @@ def identity_of(call: Call, search: Search) -> Identity:
     facts = _surroundings()
     facts |= {"verb": call.verb, "number of starts": str(len(call.models))}
     facts |= {"trainable": _free_in_words(call.free)}
+    if call.validation is not None:
+        facts |= {"validation.patience": str(call.validation.patience)}
     values = {}
     for name, tree in given.items():
         facts[f"structure of {name}"] = _without_addresses(str(jax.tree.structure(tree)))

@@ -45,7 +45,10 @@ def learned(search: Search, call: Call, watchers: Watchers) -> Solution:
 
 
 def _watched(search: Search, call: Call, watchers: Watchers, reached: Reached) -> Reached:
-    """The end of a run under the eyes of all who watch it. The checkpoint is written last."""
+    """The end of a run of which others are told.
+
+    The callback comes first, which may end it, and the checkpoint last, which keeps that it did.
+    """
     kept = []
     if watchers.checkpoint is not None:
         check_file(watchers.checkpoint)
@@ -54,8 +57,8 @@ def _watched(search: Search, call: Call, watchers: Watchers, reached: Reached) -
         kept.append(keeper.observer())
     with contextlib.ExitStack() as stack:
         observers: list[Observer] = []
-        if watchers.progress:
-            observers.append(stack.enter_context(bar(reached, call.steps)))
         if watchers.callback is not None:
             observers.append(caller(watchers.callback, search))
+        if watchers.progress:
+            observers.append(stack.enter_context(bar(reached, call.steps)))
         return run(search, reached, call.steps, [*observers, *kept])

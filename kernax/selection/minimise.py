@@ -67,9 +67,10 @@ def minimise(
         callback: `callback(solution)` after every step, with the solution as it would be returned
             there; True ends learning. `kernax.Callback(function, every=10)` is called less often.
             Not under a transformation.
-        checkpoint: a file in which it is kept where learning stands, after every fiftieth of the
-            steps: started again after it was killed, the same call goes on from there, to the same
-            result. `kernax.Checkpoint(path, every=100)` says how often. Not under a transformation.
+        checkpoint: the path of a file for where learning stands, written some fifty times in a run:
+            started again after it was killed, the same call goes on from there, to the same result.
+            `kernax.Checkpoint(path, every=100)` is written after every 100 steps. Not under a
+            transformation.
         throw: raise `NonFiniteError` if the loss or its gradient becomes NaN or inf,
             `DivergedError` if the steps were too long; otherwise look at `result`.
 
