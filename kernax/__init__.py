@@ -51,6 +51,8 @@ from kernax.kernels import *
 from kernax.online.perceptron import kernel_perceptron
 from kernax.scale.random_features import random_fourier_features
 from kernax.selection.batches import batched
+from kernax.selection.callbacks import Callback
+from kernax.selection.checkpoints import Checkpoint
 from kernax.selection.comparison import Selection, select
 from kernax.selection.cross_validation import (
     CrossValidatedLoss,
@@ -64,6 +66,7 @@ from kernax.selection.minimise import minimise
 from kernax.selection.multi_start import multi_start, random_starts, unconstrained_density
 from kernax.selection.search import grid, random_search
 from kernax.selection.table import Table
+from kernax.selection.validation import Validation
 from kernax.sparse.import_vectors import ImportVectors, import_vector_machine
 from kernax.sparse.relevance import relevance_vector_machine
 from kernax.sparse.relevance_vectors import RelevanceVectors
@@ -111,7 +114,7 @@ __all__ = [
     "svgp", "svgp_bound", "InducingNormal",
     # learning parameters
     "Model", "minimise", "multi_start", "random_starts", "median_lengthscale",
-    "unconstrained_density", "unconstrain", "describe",
+    "unconstrained_density", "unconstrain", "describe", "Validation", "Callback", "Checkpoint",
     # many fits at once
     "batched", "stack_datasets", "Datasets",
     # choosing

@@ -9,6 +9,7 @@ __all__ = [
     "DivergedError",
     "CapacityError",
     "MemoryBudgetError",
+    "KernaxFileError",
     "ConditionWarning",
     "RunawayWarning",
     "FeaturelessWarning",
@@ -51,6 +52,13 @@ class CapacityError(SolveError):
 
 class MemoryBudgetError(MemoryError):
     """A dense matrix would not fit into the memory of the device."""
+
+
+class KernaxFileError(ValueError):
+    """A file is no sound model or checkpoint of kernax, or not the one that was asked for.
+
+    Or what is to be saved cannot be put into a file.
+    """
 
 
 class ConditionWarning(UserWarning):

@@ -21,9 +21,9 @@ from kernax.cli import resources
 from kernax.cli.app import app
 from kernax.cli.job import split_classes, split_numbers
 from kernax.cli.table import read_table
+from kernax.core.archive import write_whole
 from kernax.core.solution import RESULTS, Solution
 from kernax.errors import MemoryBudgetError, RunawayWarning
-from kernax.files.container import write_whole
 from kernax.preparation import Tokens
 from kernax.selection import regression
 

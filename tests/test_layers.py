@@ -35,6 +35,7 @@ NAMES = (  # modules that only say where a user finds what the package has
 CORE = (
     ("numerics", "powers", "intervals", "functions", "sharding"),
     (
+        "archive",
         "parameters",
         "solution",
         "batching",

@@ -47,8 +47,8 @@ from kernax.cli.table import (
     read_inputs,
     read_table,
 )
+from kernax.core.archive import write_whole
 from kernax.files import load_predictor, save_predictor
-from kernax.files.container import write_whole
 from kernax.preparation import Inputs, Predictor, Tokens
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)

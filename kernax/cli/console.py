@@ -16,8 +16,8 @@ from rich.text import Text
 from kernax.cli.cluster import Clusters, summary
 from kernax.cli.job import Report
 from kernax.cli.table import Table
+from kernax.core.archive import check_place
 from kernax.errors import MemoryBudgetError, SolveError
-from kernax.files.container import check_place
 
 PICTURES = (".png", ".pdf", ".svg")
 

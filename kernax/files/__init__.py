@@ -7,9 +7,10 @@ by name, with their fields. Nothing in it is ever executed. The list holds kerna
 those that you `register`. A checksum over everything detects damaged files.
 """
 
+from kernax.errors import KernaxFileError
 from kernax.files.container import load, load_notes, save
 from kernax.files.predictors import load_predictor, save_predictor
-from kernax.files.registry import KernaxFileError, register
+from kernax.files.registry import register
 
 __all__ = [
     "KernaxFileError",

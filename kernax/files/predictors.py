@@ -2,8 +2,8 @@
 
 import os
 
+from kernax.errors import KernaxFileError
 from kernax.files.container import load, load_notes, save
-from kernax.files.registry import KernaxFileError
 from kernax.preparation import Predictor, predictor_from_notes
 
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import equinox as eqx
 
 from kernax.core import draws, expansion, functionals, likelihoods, losses, model, priors
+from kernax.errors import KernaxFileError
 from kernax.gp import classes, inducing_normal, means, parts, paths, posterior, process
 from kernax.gp.approximation import ApproximatePosterior
 from kernax.kernels import KERNELS, features, texts, trees
@@ -39,10 +40,6 @@ from kernax.unsupervised.subsample import Subsample
 
 Thing = TypeVar("Thing")
 _registered: dict[str, Any] = {}
-
-
-class KernaxFileError(ValueError):
-    """A file is not a sound kernax model, or a model cannot be put into a file."""
 
 
 def register(thing: Thing, name: str | None = None) -> Thing:

@@ -10,10 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from kernax.core.archive import holds
 from kernax.core.functions import Static
 from kernax.core.solution import Solution
+from kernax.errors import KernaxFileError
 from kernax.files.fields import check_fields
-from kernax.files.registry import KernaxFileError, name_of, named
+from kernax.files.registry import name_of, named
 
 _DEEPEST = 100  # modules inside modules
 _KINDS = ("array", "dict", "tuple", "list", "slice", "value", "function", "wrapped")
@@ -79,11 +81,6 @@ def _numbered(array: Any, arrays: dict[str, np.ndarray], path: str) -> str:
     name = str(len(arrays))
     arrays[name] = np.asarray(array, np.asarray(array).dtype.newbyteorder("="), order="C")
     return name
-
-
-def holds(array: np.ndarray) -> bool:
-    """Whether an array is of a dtype that files hold: NumPy's booleans, integers and floats."""
-    return array.dtype.kind in "biuf"
 
 
 def _check_module(module: eqx.Module, path: str) -> None:

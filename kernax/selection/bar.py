@@ -5,12 +5,17 @@ from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
-def bar_of(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Draws a bar; what it gives is called with how many of `total` are done."""
+def bar_of(title: str, total: int, done: int = 0) -> Iterator[Callable[..., None]]:
+    """Draws a bar, and gives a function `show(done, total, words="")` that redraws it."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda done: bar.update(task, completed=done)
+    counts = TextColumn("{task.completed}/{task.total}  {task.fields[words]}")
+    columns = (TextColumn(title), BarColumn(), counts, TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as drawn:
+        task = drawn.add_task("", total=total, completed=done, words="")
+
+        def show(done: int, total: int, words: str = "") -> None:
+            drawn.update(task, completed=done, total=total, words=words)
+
+        yield show

@@ -248,7 +248,7 @@ def _in_pieces(fit: _Fit, members: PyTree, layout: _Layout, size: int) -> Any:
         for places in pieces:
             out = _run(fit, _members_at(members, places), layout)
             results.append(eqx.partition(jax.block_until_ready(out), eqx.is_array))
-            show(min(size, len(results) * length))
+            show(min(size, len(results) * length), size)
     parts, rests = zip(*results)
     joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:size], *parts)
     return eqx.combine(joined, rests[0])

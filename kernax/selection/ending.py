@@ -33,6 +33,11 @@ def _hint(solution: Solution, names: str) -> str:
             "the loss is not finite at the start: look for NaN in args, and for parameters that it "
             "cannot take."
         )
+    if not np.isfinite(solution.stats.get("validation_loss", 0.0)):
+        return (
+            "the validation loss is finite at no step: look for NaN in the args of validation, and "
+            "for a model that it cannot take."
+        )
     if solution.result == RESULTS.diverged:
         return (
             f"{names} moved eight powers of ten away, and no step improved on the start: take "

@@ -1,13 +1,14 @@
 """Learning from many starts at once: likelihoods of hyperparameters have many maxima."""
 
+import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.tree_util import Partial
 from jaxtyping import Array, Key, PyTree
 
 from kernax.core.batching import one_by_one
@@ -15,18 +16,15 @@ from kernax.core.boundary import check_key
 from kernax.core.parameters import Rebuild, Trainable, check_count, unconstrain
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution
+from kernax.selection.callbacks import Callback
+from kernax.selection.checkpoints import Checkpoint
 from kernax.selection.ending import ended
-from kernax.selection.minimise import (
-    Problem,
-    State,
-    advance,
-    check_task,
-    close,
-    start,
-    strongly_typed,
-    unconstrained,
-)
-from kernax.selection.progress import run
+from kernax.selection.identity import Call
+from kernax.selection.learning import learned, watchers
+from kernax.selection.minimise import check_task, strongly_typed, unconstrained
+from kernax.selection.progress import Search
+from kernax.selection.steps import Problem, State, advance, close, start
+from kernax.selection.validation import Validation, check_validation
 
 Model = TypeVar("Model")
 
@@ -39,12 +37,17 @@ def multi_start(
     *,
     args: tuple = (),
     trainable: Trainable | None = None,
+    validation: Validation | None = None,
     progress: bool = False,
+    callback: Callback | Callable[[Solution], Any] | None = None,
+    checkpoint: Checkpoint | str | os.PathLike | None = None,
     throw: bool = True,
 ) -> Solution[Model]:
     """`minimise` from every one of `models`, in one program.
 
-    The model with the lowest finite loss wins.
+    The model with the lowest finite loss wins, with a `validation` that of the lowest finite
+    validation loss; each start has a patience of its own. A callback is called with what would be
+    returned there.
 
     Arguments are those of `minimise`, but for `models`: starts of one structure, such as
     `random_starts(model, 8, key=key)`. On a CPU the starts are run one after the other, elsewhere
@@ -55,19 +58,23 @@ def multi_start(
         A `Solution`: the best model; `nonfinite` only if no start ever had a finite loss,
         `diverged` only if the best one did. Stats: those of `minimise` for the winner, and for all
         starts `start_losses`, `start_steps` and `failed` (k,): which diverged, or met NaN or inf
-        and stopped there.
+        and stopped there; with a validation `start_validation_losses` as well.
 
     Raises:
         ValueError: no start, starts of different structures, or what `minimise` refuses.
         NonFiniteError, DivergedError (`throw=True`): every start failed, or the best one diverged.
     """
     check_task(loss, optimiser, steps, args, trainable)
+    check_validation(validation)
+    watching = watchers(progress, callback, checkpoint)
     _check_starts(models)
     members = _stacked(models, trainable)
-    shared = _Shared(loss, strongly_typed(args), optimiser)
-    state = _start(shared, members, steps)
-    state = run(partial(_advance, shared, members), state, steps, progress)
-    return ended(_best(_close(shared, members, state)), throw, "multi_start")
+    args, validation = strongly_typed((args, validation))
+    problem = _Shared(loss, args, optimiser, validation), members
+    search = Search(Partial(_start, *problem), Partial(_advance, *problem), Partial(_end, *problem))
+    free = members.rebuild.free
+    call = Call("multi_start", loss, models, free, optimiser, steps, args, validation)
+    return ended(learned(search, call, watching), throw, "multi_start")
 
 
 def _check_starts(models: Any) -> None:
@@ -116,9 +123,12 @@ class _Shared(eqx.Module):
     loss: Callable
     args: tuple
     optimiser: optax.GradientTransformation
+    validation: Validation | None
 
     def problem(self, member: _Members) -> Problem:
-        return Problem(self.loss, member.rebuild, member.origin, self.args, self.optimiser)
+        return Problem(
+            self.loss, member.rebuild, member.origin, self.args, self.optimiser, self.validation
+        )
 
 
 @compiled
@@ -136,24 +146,24 @@ def _advance(shared: _Shared, members: _Members, state: State, until: Array) -> 
 
 
 @compiled
-def _close(shared: _Shared, members: _Members, state: State) -> Solution:
-    return eqx.filter_vmap(lambda member, state: close(shared.problem(member), state))(
-        members, state
-    )
+def _end(shared: _Shared, members: _Members, state: State) -> Solution:
+    of_one = lambda member, state: close(shared.problem(member), state)
+    return _best(eqx.filter_vmap(of_one)(members, state))
 
 
-@compiled
 def _best(solutions: Solution) -> Solution:
-    losses = solutions.stats["loss"]
-    best = jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses))
+    judged = "loss" if "validation_loss" not in solutions.stats else "validation_loss"
+    judgements = solutions.stats[judged]
+    best = jnp.argmin(jnp.where(jnp.isnan(judgements), jnp.inf, judgements))
     winner = jax.tree.map(lambda leaf: leaf[best] if eqx.is_array(leaf) else leaf, solutions)
     of_all = {
-        "start_losses": losses,
+        "start_losses": solutions.stats["loss"],
+        f"start_{judged}es": judgements,
         "start_steps": solutions.stats["steps"],
         "failed": solutions.result != RESULTS.successful,
     }
     learned = RESULTS.where(winner.result == RESULTS.diverged, RESULTS.diverged, RESULTS.successful)
-    result = RESULTS.where(jnp.isfinite(losses[best]), learned, RESULTS.nonfinite)
+    result = RESULTS.where(jnp.isfinite(judgements[best]), learned, RESULTS.nonfinite)
     return Solution(winner.value, result, winner.stats | of_all)
 
 

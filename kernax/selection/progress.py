@@ -1,42 +1,90 @@
-"""A bar while something is learned.
+"""Learning in pieces, and who is told between them: a bar, a callback, a checkpoint.
 
-It is drawn between pieces of the run, so that the steps themselves know nothing of it.
+The steps themselves know nothing of it. Without an observer they are one compiled call.
 """
 
-from collections.abc import Callable
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from kernax.core.numerics import is_concrete
+from kernax.selection.bar import bar_of
 
-_CHUNKS = 50  # how often the bar is redrawn
+_PIECES = 50  # how often something is done in a run where the user does not say
 
 
-def run(advance: Callable[[Any, Array], Any], state: Any, steps: int, progress: bool) -> Any:
-    """All steps at once, or in some fifty pieces with a bar redrawn between them."""
-    if not progress:
-        return advance(state, jnp.asarray(steps))
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+class Search(NamedTuple):
+    """How something is learned: compiled functions, `jax.tree_util.Partial` of their problem."""
 
-    if not is_concrete(state):
-        raise ValueError(
-            "progress=True needs concrete values: leave it out under jit, grad and vmap"
-        )
-    counts = TextColumn("{task.completed}/{task.total}  {task.fields[shown]}")
-    columns = (TextColumn("learning"), BarColumn(), counts, TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=steps, shown="")
-        for piece in range(1, _CHUNKS + 1):
-            state = advance(state, jnp.asarray(steps * piece // _CHUNKS))
-            bar.update(
-                task,
-                completed=int(state.step.max()),
-                shown=f"loss {float(state.best_loss.min()):.6g}",
-            )
-            if not state.running.any():
-                bar.update(task, total=int(state.step.max()))  # an early end fills the bar
-                break
-    return state
+    start: Callable[[int], Any]  # the state before the first step, of so many steps
+    advance: Callable[[Any, Array], Any]  # the state at a step, or where it ended
+    close: Callable[[Any], Any]  # the `Solution` if learning ends there
+
+
+class Reached(NamedTuple):
+    """A state, at which step it is, and whether learning is over."""
+
+    state: Any
+    step: int
+    over: bool
+
+
+class Observer(NamedTuple):
+    """Is told where learning stands after every so many steps, and where it is over.
+
+    It returns whether learning ends there.
+    """
+
+    every: int
+    told: Callable[[Reached], bool]
+
+
+def run(search: Search, reached: Reached, steps: int, observers: Sequence[Observer]) -> Reached:
+    """All steps that are left, in pieces that end where an observer wants to be told.
+
+    Later observers are told what earlier ones decided.
+    """
+    while not reached.over:
+        due = [_next_multiple(observer.every, reached.step) for observer in observers]
+        until = min(*due, steps)
+        state = search.advance(reached.state, jnp.asarray(until))
+        over = until == steps or not bool(state.running.any())
+        reached = Reached(state, int(state.step.max()), over)
+        for observer in observers:
+            if reached.over or until % observer.every == 0:
+                over = observer.told(reached) or reached.over
+                reached = reached._replace(over=over)
+    return reached
+
+
+def _next_multiple(every: int, step: int) -> int:
+    """The first multiple that is greater."""
+    return (step // every + 1) * every
+
+
+def some_steps(steps: int) -> int:
+    """After how many of them something is done that is done some fifty times."""
+    return -(-steps // _PIECES)
+
+
+@contextlib.contextmanager
+def bar(reached: Reached, steps: int) -> Iterator[Observer]:
+    """A bar on standard error."""
+    with bar_of("learning", steps, reached.step) as show:
+
+        def told(reached: Reached) -> bool:
+            total = reached.step if reached.over else steps  # an early end fills the bar
+            show(reached.step, total, _in_words(reached.state))
+            return False
+
+        if reached.over:
+            told(reached)
+        yield Observer(some_steps(steps), told)
+
+
+def _in_words(state: Any) -> str:
+    """The lowest loss of a state, or of several."""
+    kind = "loss" if state.validation_losses is None else "validation loss"
+    return f"{kind} {float(state.lowest.min()):.6g}"

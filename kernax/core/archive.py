@@ -1,0 +1,198 @@
+"""Files of arrays and texts in safetensors, with a checksum over all of them.
+
+Written whole or not at all, and refused unless they are as they were written. What the texts mean
+is said by whoever reads and writes them: models in `kernax.files`, runs that can be continued in
+`kernax.selection`.
+"""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernax.errors import KernaxFileError
+
+# Exceptions while reading a file that is damaged, or of another kind.
+_SIGNS_OF_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OSError, OverflowError)
+
+
+class Format(NamedTuple):
+    """A kind of file."""
+
+    mark: str  # its name and version, in the header
+    noun: str  # what it is called in messages
+    texts: tuple[str, ...]  # the names of its texts, in the order of the checksum
+
+    def checksum(self, *contents: Any) -> str:
+        """The SHA-256 of the texts and, last, the arrays, in hexadecimal digits."""
+        *texts, arrays = contents
+        digest = hashlib.sha256("".join(f"{text}\n" for text in (self.mark, *texts)).encode())
+        for name in sorted(arrays):
+            digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}\n".encode())
+            digest.update(np.asarray(arrays[name], order="C").data)
+        return digest.hexdigest()
+
+
+def write_archive(
+    path: str | os.PathLike, kind: Format, texts: dict[str, str], arrays: dict[str, np.ndarray]
+) -> None:
+    """Writes texts and arrays (booleans, integers and floats, by name) to one file.
+
+    Raises OSError if there is no folder, or no place to write.
+    """
+    safetensors = check_safetensors()
+    ordered = [texts[name] for name in kind.texts]
+    header = {"format": kind.mark, **texts, "sha256": kind.checksum(*ordered, arrays)}
+    contents = safetensors.numpy.save(arrays, header)
+    write_whole(Path(path), lambda unfinished: _write_through(unfinished, contents))
+
+
+def _write_through(path: Path, contents: bytes) -> None:
+    """Writes to the disk itself, so that a file that was moved is whole after a power cut too."""
+    with path.open("wb") as file:
+        file.write(contents)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Writes to a file beside the target and moves it there, so that no file is ever incomplete."""
+    with _unfinished(path) as unfinished:
+        write(unfinished)
+        os.replace(unfinished, path)
+
+
+def check_place(path: Path) -> None:
+    """Raises the OSError that `write_whole` would raise, by creating and removing a file."""
+    with _unfinished(path) as unfinished:
+        with contextlib.suppress(FileNotFoundError):
+            path.stat()  # its own name may be too long
+        unfinished.touch()
+
+
+@contextlib.contextmanager
+def _unfinished(path: Path) -> Iterator[Path]:
+    """The path to write to until the file is complete; errors name the target."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent}")
+    unfinished = path.with_name(f"{_beginning(path)}{os.getpid()}.part")
+    try:
+        yield unfinished
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror or str(problem), str(path)) from problem
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _beginning(path: Path) -> str:
+    """How the names of files begin that are to become `path`; the process's number follows."""
+    return f".{path.name[:100]}."
+
+
+def remove_unfinished(path: Path) -> None:
+    """Removes what processes that were killed while they wrote `path` have left beside it."""
+    for left in path.parent.iterdir():
+        number = left.name.removeprefix(_beginning(path)).removesuffix(".part")
+        is_unfinished = left.name == f"{_beginning(path)}{number}.part" and number.isdigit()
+        if is_unfinished and not _is_running(int(number)):
+            left.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    """Whether there may be a process of that number on this machine."""
+    if os.name != "posix":
+        return True  # elsewhere the question is a signal that ends it
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True  # of another user
+    return True
+
+
+def read_archive(
+    path: str | os.PathLike, kind: Format
+) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """The texts and arrays of a file whose checksum is right.
+
+    Raises KernaxFileError for a file that is damaged or of another kind, OSError if there is none.
+    """
+    header, arrays = _opened(path, kind)
+    _check_dtypes(path, kind, arrays)
+    missing = {*kind.texts, "sha256"} - set(header)
+    if missing:
+        raise KernaxFileError(
+            f"{path} cannot be read as a {kind.noun}: it has no {', '.join(sorted(missing))}"
+        )
+    texts = {name: header[name] for name in kind.texts}
+    if kind.checksum(*texts.values(), arrays) != header["sha256"]:
+        raise KernaxFileError(f"{path} is damaged: its contents do not match their checksum")
+    return texts, arrays
+
+
+def holds(array: np.ndarray) -> bool:
+    """Whether an array is of a dtype that files hold: NumPy's booleans, integers and floats."""
+    return array.dtype.kind in "biuf"
+
+
+def _check_dtypes(path: str | os.PathLike, kind: Format, arrays: dict[str, np.ndarray]) -> None:
+    """Raises KernaxFileError for an array of a dtype that files do not hold."""
+    for array in arrays.values():
+        if not holds(array):
+            raise KernaxFileError(
+                f"{path} holds an array of {array.dtype}, which no {kind.noun} does"
+            )
+
+
+def _opened(path: str | os.PathLike, kind: Format) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """The header and the arrays of a file.
+
+    safetensors compares every size with that of the file before it allocates memory.
+    """
+    safetensors = check_safetensors()
+    _check_is_file(Path(path))
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            _check_mark(path, kind, header.get("format"))
+            names = file.keys()
+            return header, {name: file.get_tensor(name) for name in names}
+    except KernaxFileError:
+        raise
+    except safetensors.SafetensorError as problem:
+        raise KernaxFileError(f"{path} is not a {kind.noun}, or is cut short") from problem
+    except _SIGNS_OF_DAMAGE as problem:
+        raise KernaxFileError(f"{path} cannot be read as a {kind.noun}: {problem}") from problem
+
+
+def _check_is_file(path: Path) -> None:
+    """Raises OSError for a folder, and where there is nothing."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder, not a file")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+
+
+def _check_mark(path: str | os.PathLike, kind: Format, found: str | None) -> None:
+    """Raises KernaxFileError for another format than this version's."""
+    if found != kind.mark:
+        raise KernaxFileError(
+            f"{path} is not a {kind.noun} of this version: its format is {found!r}"
+        )
+
+
+def check_safetensors() -> Any:
+    """The package safetensors. Raises ImportError without it: it is optional."""
+    try:
+        import safetensors
+        import safetensors.numpy
+    except ImportError:
+        raise ImportError(
+            "saving and loading needs safetensors: pip install 'kernax-toolkit[files]'"
+        ) from None
+    return safetensors
