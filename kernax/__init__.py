@@ -62,7 +62,8 @@ from kernax.supervised.calibration import svm_leave_one_out
 from kernax.supervised.discriminant import Discriminant, kernel_discriminant
 from kernax.supervised.lasso import lasso
 from kernax.supervised.logistic import kernel_logistic
-from kernax.supervised.ridge import kernel_ridge, leave_one_out
+from kernax.supervised.ridge import generalised_cross_validation, kernel_ridge, leave_one_out
+from kernax.supervised.ridge_path import leave_one_out_path, ridge_path
 from kernax.supervised.risk import regularised_risk
 from kernax.supervised.softmax import kernel_softmax
 from kernax.supervised.svm import one_class_svm, support_vector_regression, svm
@@ -85,7 +86,8 @@ __all__ = [
     # what verbs return
     "KernelExpansion", "kernel_distance", "Solution", "RESULTS",
     # learners
-    "kernel_ridge", "leave_one_out", "kernel_logistic", "kernel_softmax", "svm",
+    "kernel_ridge", "leave_one_out", "generalised_cross_validation", "ridge_path",
+    "leave_one_out_path", "kernel_logistic", "kernel_softmax", "svm",
     "support_vector_regression", "one_class_svm", "svm_leave_one_out", "regularised_risk", "lasso",
     "kernel_perceptron", "signs", "one_hot",
     # learners of few vectors
