@@ -191,10 +191,7 @@ def _left_out(task, ridges, *, bias):
     unit = unit_of(task.columns)
     columns = _for_each(times_power_of_two(task.columns, -unit), ridges)
     of_targets = systems.solve_transposed(factors, columns)
-    of_constant = None
-    if bias:
-        constant = _for_each(jnp.ones_like(columns[:, :1, 0]), ridges)
-        of_constant = systems.solve_transposed(factors, constant)[:, 0]
+    of_constant = _of_constant(systems, factors) if bias else None
     diagonals = jnp.where(factors.exists[None, :], factors.inverse_diagonal(), jnp.nan)
 
     def of_ridge(ridge, *solved):
@@ -204,6 +201,12 @@ def _left_out(task, ridges, *, bias):
 
     each = (systems.ridges, of_targets, of_constant, diagonals)
     return jax.vmap(of_ridge, (0, -1, -1, -1), -1)(*each), factors
+
+
+def _of_constant(systems: RidgeSystems, factors: Factors) -> Float[Array, "n r"]:
+    """`T_j^-T 1` for each ridge."""
+    one = jnp.ones_like(systems.gram.diagonal())[:, None]
+    return systems.solve_transposed(factors, _for_each(one, systems.ridges))[:, 0]
 
 
 def _for_each(columns: Float[Array, "n p"], ridges: Float[Array, " r"]) -> Float[Array, "n p r"]:
