@@ -55,6 +55,7 @@ from kernax.selection.folds import Folds, k_folds, time_folds
 from kernax.selection.heuristics import median_lengthscale
 from kernax.selection.minimise import minimise
 from kernax.selection.multi_start import multi_start, random_starts, unconstrained_density
+from kernax.selection.regularisation_path import regularisation_path
 from kernax.sparse.import_vectors import ImportVectors, import_vector_machine
 from kernax.sparse.relevance import relevance_vector_machine
 from kernax.sparse.relevance_vectors import RelevanceVectors
@@ -107,6 +108,7 @@ __all__ = [
     "unconstrained_density", "unconstrain", "describe",
     # choosing
     "cross_validate", "CrossValidation", "k_folds", "time_folds", "Folds",
+    "regularisation_path",
     # files
     "save", "load",
     # rooms
