@@ -90,7 +90,8 @@ def test_derivatives_of_alignment_are_exact_also_at_weights_of_zero(data):
 def test_many_alignments_are_one_program(data):
     X, y, weights = data
     chex.clear_trace_counter()
-    of = chex.assert_max_traces(lambda l: kernax.alignment(kernax.RBF(l), X, y, weights=weights), 1)
+    at = lambda scale: kernax.alignment(kernax.RBF(scale), X, y, weights=weights)
+    of = chex.assert_max_traces(at, 1)
     together = jax.jit(jax.vmap(of))
     values = together(jnp.array([0.5, 1.3]))
     together(jnp.array([0.7, 1.0]))

@@ -1,6 +1,7 @@
 """Kernel-target alignment: how much a Gram matrix looks like the products of the targets."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -179,19 +180,22 @@ def _nonnegative_minimiser(M: Float[Array, "k k"], a: Float[Array, " k"]) -> Flo
     """The m >= 0 with the smallest `m.M m - 2 m.a`, by coordinate descent in units of `M_kk`."""
     size = jnp.sqrt(positive_or_one(jnp.diagonal(M)))
     correlations = M / (size[:, None] * size[None, :])
-    goals = a / size
+    sweep = partial(_sweep, correlations, a / size)
+
+    def go_on(now: _Descent) -> Array:
+        return (now.moved > 8 * eps_of(now.m) * jnp.max(now.m)) & (now.sweeps < 10_000)
+
+    infinite = jnp.full_like(a[0], jnp.inf)
+    start = _Descent(jnp.zeros_like(a), infinite, jnp.zeros((), jnp.int32))
+    return while_loop(go_on, sweep, start).m / size
+
+
+def _sweep(correlations: Float[Array, "k k"], goals: Float[Array, " k"], now: _Descent) -> _Descent:
+    """Each weight in turn at its minimum, given the others."""
 
     def along(k, m):
         others = matmul(correlations[k], m) - m[k]
         return m.at[k].set(jnp.maximum(goals[k] - others, 0))
 
-    def go_on(now):
-        return (now.moved > 8 * eps_of(now.m) * jnp.max(now.m)) & (now.sweeps < 10_000)
-
-    def sweep(now):
-        m = for_loop(len(a), along, now.m)
-        return _Descent(m, jnp.max(jnp.abs(m - now.m)), now.sweeps + 1)
-
-    start = jnp.zeros_like(goals)
-    infinite = jnp.full_like(goals[0], jnp.inf)
-    return while_loop(go_on, sweep, _Descent(start, infinite, jnp.zeros((), jnp.int32))).m / size
+    m = for_loop(len(goals), along, now.m)
+    return _Descent(m, jnp.max(jnp.abs(m - now.m)), now.sweeps + 1)

@@ -47,34 +47,36 @@ def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion
             f"values must be a vector (r,) of at least one value, but has shape {values.shape}"
         )
     first = fit(values[0], None)
-    if not isinstance(first, Solution) or not isinstance(first.value, KernelExpansion):
-        raise ValueError(
-            "fit must return a Solution whose value is a KernelExpansion, such as that of "
-            f"kernax.svm, but returned a {type(first).__name__}: return the whole solution"
-        )
-    kernel = first.value.kernel
-    points = first.value.points
+    _check_is_expansion(first)
 
     def step(last: tuple[Array, Array], value: Array) -> Any:
         # Where an iteration starts has no part in its solution, nor in its derivative.
-        start = KernelExpansion(kernel, points, *stopped(last))
-        solution = fit(value, start)
+        solution = fit(value, _in_place_of(first.value, *stopped(last)))
         found = (solution.value.coefficients, solution.value.bias)
         return found, (found, solution.result, solution.stats)
 
     found = (first.value.coefficients, first.value.bias)
     _, later = scan(step, found, values[1:])
-    outcomes = jax.tree.map(_after, (found, first.result, first.stats), later)
-    (coefficients, bias), result, stats = outcomes
-    value = KernelExpansion(kernel, points, *_outputs_last(coefficients, bias))
-    return Solution(value, result, stats)
+    at_first = (found, first.result, first.stats)
+    found, result, stats = jax.tree.map(_after, at_first, later)
+    outputs = (jnp.moveaxis(stack, 0, -1) for stack in found)
+    return Solution(_in_place_of(first.value, *outputs), result, stats)
+
+
+def _check_is_expansion(solution: Any) -> None:
+    """Raises ValueError unless it is a solution whose value can be the start of another one."""
+    if not isinstance(solution, Solution) or not isinstance(solution.value, KernelExpansion):
+        raise ValueError(
+            "fit must return a Solution whose value is a KernelExpansion, such as that of "
+            f"kernax.svm, but returned a {type(solution).__name__}: return the whole solution"
+        )
+
+
+def _in_place_of(f: KernelExpansion, coefficients: Array, bias: Array) -> KernelExpansion:
+    """The expansion with other coefficients, of the same kernel and points."""
+    return KernelExpansion(f.kernel, f.points, coefficients, bias)
 
 
 def _after(first: Array, later: Array) -> Array:
     """The first of a stack, and the others."""
     return jnp.concatenate([jnp.asarray(first)[None], later])
-
-
-def _outputs_last(*stacks: Array) -> list[Array]:
-    """The axis of the values last, where outputs are."""
-    return [jnp.moveaxis(stack, 0, -1) for stack in stacks]
