@@ -131,9 +131,10 @@ def aligned_sum(
     get a weight that is exactly zero.
 
     The sum is a kernel like any other, whose scales are parameters: `minimise` learns them through
-    any learner from here, or from equal ones, by any loss. So learned, they stay positive, and
-    those of useless kernels become small, not zero; scales that are zero here stay so with
-    `trainable=lambda path, scale: scale > 0`.
+    any learner by any loss, from here or from equal ones. So learned, they stay positive: those of
+    useless kernels become small, not zero; scales that are zero here stay so with
+    `trainable=lambda path, value: value > 0`. Neither need be better than equal weights: many
+    kernels and few points overfit.
 
     Arguments:
         kernels: at least one; all take the same points, such as `On(RBF(), [j])` for each column.
