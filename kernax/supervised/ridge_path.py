@@ -194,9 +194,10 @@ def _left_out(task, ridges, *, bias):
     of_constant = _of_constant(systems, factors) if bias else None
     diagonals = jnp.where(factors.exists[None, :], factors.inverse_diagonal(), jnp.nan)
 
-    def of_ridge(ridge, *solved):
-        shift = jnp.full_like(diagonals[:, 0], ridge)
-        parts = Influence(*solved, task.weights.values, shift, unit)
+    def of_ridge(ridge, of_targets, of_constant, diagonal):
+        shift = jnp.full_like(diagonal, ridge)
+        weights = task.weights.values
+        parts = Influence(of_targets, of_constant, diagonal, weights, shift, unit)
         return times_power_of_two(parts.left_out(), unit)
 
     each = (systems.ridges, of_targets, of_constant, diagonals)
