@@ -50,6 +50,7 @@ from kernax.gp.variational import variational
 from kernax.kernels import *
 from kernax.online.perceptron import kernel_perceptron
 from kernax.scale.random_features import random_fourier_features
+from kernax.selection.alignment import aligned_sum, alignment
 from kernax.selection.batches import batched
 from kernax.selection.callbacks import Callback
 from kernax.selection.checkpoints import Checkpoint
@@ -64,6 +65,7 @@ from kernax.selection.folds import Folds, k_folds, time_folds
 from kernax.selection.heuristics import median_lengthscale
 from kernax.selection.minimise import minimise
 from kernax.selection.multi_start import multi_start, random_starts, unconstrained_density
+from kernax.selection.regularisation_path import regularisation_path
 from kernax.selection.search import grid, random_search
 from kernax.selection.table import Table
 from kernax.selection.validation import Validation
@@ -74,7 +76,8 @@ from kernax.supervised.calibration import svm_leave_one_out
 from kernax.supervised.discriminant import Discriminant, kernel_discriminant
 from kernax.supervised.lasso import lasso
 from kernax.supervised.logistic import kernel_logistic
-from kernax.supervised.ridge import kernel_ridge, leave_one_out
+from kernax.supervised.ridge import generalised_cross_validation, kernel_ridge, leave_one_out
+from kernax.supervised.ridge_path import leave_one_out_path, ridge_path
 from kernax.supervised.risk import regularised_risk
 from kernax.supervised.softmax import kernel_softmax
 from kernax.supervised.svm import one_class_svm, support_vector_regression, svm
@@ -97,7 +100,8 @@ __all__ = [
     # what verbs return
     "KernelExpansion", "kernel_distance", "Solution", "RESULTS",
     # learners
-    "kernel_ridge", "leave_one_out", "kernel_logistic", "kernel_softmax", "svm",
+    "kernel_ridge", "leave_one_out", "generalised_cross_validation", "ridge_path",
+    "leave_one_out_path", "kernel_logistic", "kernel_softmax", "svm",
     "support_vector_regression", "one_class_svm", "svm_leave_one_out", "regularised_risk", "lasso",
     "kernel_perceptron", "signs", "one_hot",
     # learners of few vectors
@@ -120,6 +124,7 @@ __all__ = [
     # choosing
     "cross_validate", "CrossValidation", "CrossValidatedLoss", "k_folds", "time_folds", "Folds",
     "grid", "random_search", "select", "Selection", "Table",
+    "regularisation_path", "alignment", "aligned_sum",
     # files
     "save", "load",
     # rooms

@@ -54,6 +54,12 @@ VERBS = {
         RBF, X, y, 0.1, weights=w
     ),
     "leave_one_out": lambda X, y, w: kernax.leave_one_out(RBF, X, y, 0.1, weights=w, bias=True),
+    "ridge_path": lambda X, y, w: kernax.ridge_path(
+        RBF, X, y, np.ones(4), weights=w, bias=True, throw=False
+    ),
+    "leave_one_out_path": lambda X, y, w: kernax.leave_one_out_path(
+        RBF, X, y, np.ones(4), weights=w, bias=True
+    ),
     "herding": lambda X, y, w: kernax.samples.herding(RBF, X, 50, weights=w, throw=False),
     "thin": lambda X, y, w: kernax.samples.thin(RBF, X, 3, key=jax.random.key(0), throw=False),
     "eigenpairs": lambda X, y, w: kernax.eigenpairs(RBF, X, 5),

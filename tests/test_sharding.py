@@ -182,6 +182,12 @@ SLOW = {
         kernax.kernel_ridge(RBF, X, T, 0.1, weights=w, block_size=4)
     ),
     "ridge by weights": lambda w: fitted(kernax.kernel_ridge(RBF, X, w, 0.1)),
+    "ridge path": lambda w: fitted(
+        kernax.ridge_path(RBF, X, T, np.array([0.1, 2.0]), weights=w, bias=True)
+    ),
+    "leave one out of a path": lambda w: kernax.leave_one_out_path(
+        RBF, X, T, np.array([0.1, 2.0]), weights=w, bias=True
+    ),
     "leave one out": lambda w: kernax.leave_one_out(RBF, X, T, 0.1, weights=w, bias=True),
     "condition": variances,
     "sample": drawn,

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, ArrayLike, PyTree
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.intervals import NONNEGATIVE, Interval
 from kernax.core.numerics import is_concrete
@@ -293,6 +293,21 @@ def as_scalar(value: ArrayLike, dtype: Any, name: str, interval: Interval) -> Ar
         raise ValueError(f"{name} must be in {interval}, but is {np.asarray(value).item():g}")
     array = lax.convert_element_type(value, dtype)  # strongly typed
     return array if is_concrete(value) else interval.guarded(array)
+
+
+def as_numbers(value: Any, dtype: Any, name: str, interval: Interval) -> Float[Array, " r"]:
+    """Several numbers (r,) as an array of the data's dtype, all inside their interval."""
+    array = _as_array(value, name).astype(dtype)
+    if array.ndim != 1 or not array.size:
+        raise ValueError(
+            f"{name} must be a vector of numbers (r,), at least one, but has shape {array.shape}"
+        )
+    if not is_concrete(array):
+        return interval.guarded(array)
+    for i, number in enumerate(np.asarray(array)):
+        if not interval.contains(np.asarray(number)):
+            raise ValueError(f"{name} must be in {interval}, but {name}[{i}] is {number:g}")
+    return array
 
 
 def as_noise(noise: ArrayLike, n: int, dtype: Any) -> Array:

@@ -6,12 +6,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_point, as_stack, cast, check_one_point, dtype_of
 from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import is_concrete, matmul, safe_sqrt
+from kernax.core.numerics import is_concrete, safe_sqrt
 from kernax.core.parameters import data
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
@@ -26,8 +27,9 @@ class KernelExpansion(eqx.Module):
     Attributes:
         kernel: the kernel k.
         points: the stack of n points.
-        coefficients: shape (n,), or (n, outputs) for a function with several outputs.
-        bias: shape () or (outputs,).
+        coefficients: shape (n,), (n, outputs) for a function with several outputs, or with one more
+            axis for each of several penalties.
+        bias: shape () or (outputs,), as the coefficients without their first axis.
 
     Expansions in the same kernel form a vector space: `f + g`, `f - g`, `2.0 * f`. The geometry
     (`norm`, `inner`, `distance`) is that of the kernel's Hilbert space, in which the bias has no
@@ -49,7 +51,7 @@ class KernelExpansion(eqx.Module):
     def _at(self, x: PyTree) -> Float[Array, "*outputs"]:
         """The value at a point that has been checked."""
         row = jax.vmap(lambda point: self.kernel(x, point))(self.points)
-        return matmul(row, self.coefficients) + self.bias
+        return _sums(row, self.coefficients) + self.bias
 
     def values(self, X: PyTree) -> Float[Array, "m *outputs"]:
         """The values at a stack of m points, shape (m, *outputs).
@@ -59,13 +61,13 @@ class KernelExpansion(eqx.Module):
         """
         X = cast(as_stack(X, "X"), self.coefficients.dtype)
         K = gram(self.kernel, X, self.points)
-        return matmul(K, self.coefficients) + jnp.expand_dims(self.bias, 0)
+        return _sums(K, self.coefficients) + jnp.expand_dims(self.bias, 0)
 
     def inner(self, other: "KernelExpansion") -> Float[Array, "*outputs"]:
         """`<f, g> = sum_ij c_i k(p_i, q_j) d_j`, for each output, without the biases."""
         self._check_same_kernel(other)
         K = gram(self.kernel, self.points, None if other.points is self.points else other.points)
-        return jnp.sum(self.coefficients * matmul(K, other.coefficients), 0)
+        return jnp.sum(self.coefficients * _sums(K, other.coefficients), 0)
 
     @property
     def norm(self) -> Float[Array, "*outputs"]:
@@ -125,6 +127,11 @@ class KernelExpansion(eqx.Module):
                 "expansions in different kernels live in different spaces and have no sum or inner "
                 "product"
             )
+
+
+def _sums(K: Float[Array, "*m n"], coefficients: Float[Array, "n *outputs"]) -> Array:
+    """`sum_i K_i coefficients_i`, over the last axis of K, for outputs along any number of axes."""
+    return jnp.tensordot(K, coefficients, 1, precision=lax.Precision.HIGHEST)
 
 
 def _same(kernel: AbstractKernel, other: AbstractKernel) -> bool:

@@ -295,14 +295,20 @@ def cholesky_factor(
     return one_by_one(_cholesky_with_jitter, operator, scale)
 
 
+def range_of_jitter(scale: Float[Array, "*r"]) -> tuple[Float[Array, "*r"], Float[Array, "*r"]]:
+    """The first jitter that is tried and the last, for a matrix of that mean diagonal."""
+    eps = eps_of(scale)
+    first = math.sqrt(eps) if scale.dtype == jnp.float64 else 10 * eps
+    return first * scale, 1e-4 * scale
+
+
 def _cholesky_with_jitter(
     operator: lx.AbstractLinearOperator, scale: Float[Array, ""]
 ) -> CholeskyFactor:
     diagonal = lx.diagonal(operator)
     dtype = diagonal.dtype
     eps = eps_of(dtype)
-    first = (math.sqrt(eps) if dtype == jnp.float64 else 10 * eps) * scale
-    most = 1e-4 * scale
+    first, most = range_of_jitter(scale)
     can_grow = jnp.isfinite(scale) & (first > 0)
 
     def go_on(factor):

@@ -18,7 +18,7 @@ from kernax.core.misfit import (
     values_of,
 )
 from kernax.core.newton import AbstractConvexProblem, Iterate, minimum
-from kernax.core.numerics import matmul, positive_or_one, stopped
+from kernax.core.numerics import chosen, matmul, positive_or_one, stopped
 from kernax.core.operators import AbstractGram, is_finite
 from kernax.core.solution import RESULTS, first_that_holds, void_unless_known
 from kernax.core.solvers import JitteredCholesky
@@ -42,16 +42,18 @@ def newton_fit(
     weights: AbstractWeights,
     bias: bool,
     *,
+    start: Float[Array, " m"] | None = None,
     rtol: float | None = None,
     max_steps: int = 100,
 ) -> Mode:
     """The minimiser of `sum_i w_i L(y_i, f_i) + ridge/2 a.K a`, `f = K a + b`.
 
-    Without a bias b is 0. Differentiable in every array among these, to any order. With the loss
+    Without a bias b is 0. `start` are coefficients and bias, if some near the minimum are known.
+    Differentiable in every other array among these, to any order. With the loss
     `-log p(y | f)` and ridge 1 it is the mode of the posterior of a Gaussian process.
     """
     w = weights.values
-    risk = _SmoothRisk(gram, y, loss, ridge, w, bias)
+    risk = _SmoothRisk(gram, y, loss, ridge, w, bias, stopped(start))
     x, result, stats = minimum(risk, rtol=rtol, max_steps=max_steps)
     endings = (
         (~_is_known(risk), RESULTS.nonfinite),
@@ -107,8 +109,17 @@ class _SmoothRisk(AbstractConvexProblem):
     ridge: Float[Array, ""]
     weights: Float[Array, " n"]
     bias: bool = eqx.field(static=True)
+    near: Float[Array, " m"] | None = None  # an x near the minimum, if one is known
 
     def start(self):
+        far = self._without_a_guess()
+        if self.near is None:
+            return far
+        near = self.at(self.near)
+        # A guess that is worse than none, or NaN, is none.
+        return chosen(self.objective(near) < self.objective(far), near, far)
+
+    def _without_a_guess(self) -> Iterate:
         bias = jnp.zeros_like(self.y[0])
         if self.bias and self.loss.targets == "numbers":
             # Far from all targets the curvatures of Huber's loss are zero.

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
-from kernax.core.boundary import as_scalar, as_targets, as_weights, count, dtype_of
+from kernax.core.boundary import as_numbers, as_scalar, as_targets, as_weights, count, dtype_of
 from kernax.core.features import has_few_features
 from kernax.core.gram import Layout, checked_block, gram_of_prepared, operator_of_prepared
 from kernax.core.intervals import Interval
@@ -73,6 +73,10 @@ class Task(eqx.Module):
     def scalar(self, value: ArrayLike, name: str, interval: Interval) -> Array:
         """Another argument, a number, in the dtype of the points and inside its interval."""
         return as_scalar(value, self.dtype, name, interval)
+
+    def numbers(self, values: Any, name: str, interval: Interval) -> Array:
+        """Another argument, several numbers (r,)."""
+        return as_numbers(values, self.dtype, name, interval)
 
     def check_at_most_points(self, number: int, name: str, hint: str = "") -> None:
         """Raises ValueError for more than there are points of positive weight."""

@@ -58,10 +58,10 @@ class AbstractWeights(eqx.Module):
         self,
         inner: Callable[[Array], tuple[Array, Any]],
         multiply: Callable[[Array], Array],
-        shift: Float[Array, " n"],
+        shift: Float[Array, "n *p"],
         B: Float[Array, "n p"],
     ) -> tuple[Float[Array, "n p"], Any]:
-        """`(W K + diag(shift))^-1 B` and the report of `inner`.
+        """`(W K + diag(shift))^-1 B` and the report of `inner`; columns of B may have a shift each.
 
         `inner` solves with `S K S + diag(shift)`; `multiply` is the product with K.
         """
@@ -71,7 +71,7 @@ class AbstractWeights(eqx.Module):
         self,
         inner: Callable[[Array], tuple[Array, Any]],
         multiply: Callable[[Array], Array],
-        shift: Float[Array, " n"],
+        shift: Float[Array, "n *p"],
         B: Float[Array, "n p"],
     ) -> tuple[Float[Array, "n p"], Any]:
         """`(K W + diag(shift))^-1 B` and the report of `inner`, as in `solve`."""
@@ -167,7 +167,7 @@ class PointWeights(AbstractWeights):
         return np.asarray(self.weights) > 0 if is_concrete(self.weights) else None
 
     def solve(self, inner, multiply, shift, B):
-        removed = self._of_removed(shift)[:, None] * B
+        removed = self._without_kept(shift, B)
         explained = self.times(multiply(removed))
         x, report = inner(self.inverse_roots[:, None] * (B - explained))
         return self.roots[:, None] * x + removed, report
@@ -176,7 +176,7 @@ class PointWeights(AbstractWeights):
         x, report = inner(self.roots[:, None] * B)
         kept = self.inverse_roots[:, None] * x
         left = B - multiply(self.times(kept))
-        return kept + self._of_removed(shift)[:, None] * left, report
+        return kept + self._without_kept(shift, left), report
 
     def inverse(self, inverse, multiply, shift):
         # S M^-1 S^-1; columns of points without weight are those of D^-1 - S M^-1 S K D^-1.
@@ -191,7 +191,14 @@ class PointWeights(AbstractWeights):
         removes = jnp.any(self.weights == 0)
         return lax.cond(removes, with_removed, of_present, inverse)
 
-    def _of_removed(self, shift: Float[Array, " n"]) -> Float[Array, " n"]:
+    def _without_kept(
+        self, shift: Float[Array, "n *p"], B: Float[Array, "n p"]
+    ) -> Float[Array, "n p"]:
+        """`B / shift` where a weight is zero, zero elsewhere."""
+        removed = self._of_removed(shift)
+        return (removed if removed.ndim == B.ndim else removed[:, None]) * B
+
+    def _of_removed(self, shift: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
         """The inverse of the shift where a weight is zero, zero elsewhere."""
-        present = self.weights > 0
+        present = beside(self.weights, shift) > 0
         return jnp.where(present, 0, 1 / jnp.where(present, 1, shift))

@@ -12,6 +12,7 @@ from kernax.core.parameters import check_stopping
 from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish
 from kernax.core.task import check_task
+from kernax.supervised.starts import coefficients_and_bias_of
 
 
 def kernel_logistic(
@@ -22,6 +23,7 @@ def kernel_logistic(
     *,
     weights: ArrayLike | None = None,
     bias: bool = True,
+    start: KernelExpansion | None = None,
     rtol: float | None = None,
     max_steps: int = 100,
     throw: bool = True,
@@ -40,6 +42,8 @@ def kernel_logistic(
         ridge: > 0.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed.
         bias: an unpenalised b.
+        start: a solution for the same points to start from, such as that of the last ridge on a
+            path. It changes the steps, not the solution.
         rtol: the largest residual of `ridge a = w y s(-y f)` that is accepted, relative to its
             terms and beyond the rounding of f. The default is 8 eps, and sqrt(eps) where no step
             lowers it further.
@@ -70,17 +74,26 @@ def kernel_logistic(
         in_features=True,
     )
     ridge = task.scalar(ridge, "ridge", POSITIVE)
-    solution = _kernel_logistic(task, ridge, bool(bias), rtol, max_steps)
+    near = coefficients_and_bias_of(start, task, bool(bias))
+    solution = _kernel_logistic(task, ridge, bool(bias), near, rtol, max_steps)
     hint = f"kernel_logistic with {task.kernel_name}: a larger ridge may help."
     return finish(solution, throw, hint)
 
 
 @compiled
-def _kernel_logistic(task, ridge, bias, rtol, max_steps):
+def _kernel_logistic(task, ridge, bias, start, rtol, max_steps):
     """The minimiser, by Newton's method in the coefficients."""
     gram = task.gram()
     mode = newton_fit(
-        gram, task.y, Logistic(), ridge, task.weights, bias, rtol=rtol, max_steps=max_steps
+        gram,
+        task.y,
+        Logistic(),
+        ridge,
+        task.weights,
+        bias,
+        start=start,
+        rtol=rtol,
+        max_steps=max_steps,
     )
     expansion = KernelExpansion(task.kernel, task.X, mode.coefficients, mode.bias)
     return Solution(expansion, mode.result, mode.stats | task.figures(gram))

@@ -1,7 +1,8 @@
-"""Kernel ridge regression and its closed-form leave-one-out errors."""
+"""Kernel ridge regression, and what its predictions of points that it has not seen are worth."""
 
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, ArrayLike, Float, PyTree
@@ -9,8 +10,8 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.conjugate_gradient import ConjugateGradient
 from kernax.core.density import factor_of
 from kernax.core.expansion import KernelExpansion
-from kernax.core.intervals import NONNEGATIVE
-from kernax.core.inverse import AbstractInverse, inverse_of
+from kernax.core.intervals import NONNEGATIVE, POSITIVE
+from kernax.core.inverse import inverse_of
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, unit_of, weighted_solve, without_border
 from kernax.core.numerics import eps_of, positive_or_one, stopped
@@ -144,7 +145,7 @@ def _solve_with_bias(
     solved, result, stats = weighted_solve(system, columns, solver, options=options)
     a, b = without_border(solved[:, :-1], solved[:, -1])
     solved_system = system.shifted_by(stats.get("jitter", 0))
-    residual = _residual_with_bias(*stopped((solved_system, a, b, rhs)))
+    residual = residual_of_fit(*stopped((solved_system, a, b, rhs)), bias=True)
     # The residuals of two columns add up in it.
     result = _ending_with_bias(result, b, residual, 2 * accurate_residual(solver, a.dtype))
     return a, b, result, stats | {"residual": residual}
@@ -162,18 +163,21 @@ def _ending_with_bias(
     return first_that_holds(endings, RESULTS.successful)
 
 
-def _residual_with_bias(
+def residual_of_fit(
     system: WeightedSystem,
     a: Float[Array, "n p"],
     b: Float[Array, " p"],
     rhs: Float[Array, "n p"],
+    bias: bool,
 ) -> Float[Array, ""]:
-    """The relative residual of both conditions, `T a = W (y - b)` and `sum W (y - b - K a) = 0`.
+    """The relative residual of `T a = W (y - b)`, and with a bias of `sum W (y - b - K a) = 0`.
 
     The two solutions that the bias is eliminated from may be accurate, and their difference not.
     """
     off, size = system.residual_and_size(a, rhs, system.weights.values[:, None] * b[None, :])
     of_points = jnp.linalg.norm(off, axis=0) / size
+    if not bias:
+        return jnp.max(of_points)
     return jnp.max(jnp.maximum(of_points, _relative_slope(system, a, rhs, off)))
 
 
@@ -219,9 +223,13 @@ def leave_one_out(
     if bias and task.n < 2:
         raise ValueError("leave_one_out with a bias needs at least two points, but X holds one")
     ridge = task.scalar(ridge, "ridge", NONNEGATIVE)
-    solution = _leave_one_out(task, ridge, bool(bias))
-    hint = "leave_one_out: a larger ridge makes the residuals exact."
-    most = eps_of(task.dtype) ** (1 / 4)
+    return residuals_or_warning(_leave_one_out(task, ridge, bool(bias)), "leave_one_out")
+
+
+def residuals_or_warning(solution: Solution[Array], verb: str) -> Array:
+    """The value, with a warning where rounding leaves few digits of it."""
+    hint = f"{verb}: a larger ridge makes the residuals exact."
+    most = eps_of(solution.value) ** (1 / 4)
     warn_of_rounding(solution, most, "the residuals", hint)
     return finish(solution, throw=False, hint=hint).value
 
@@ -229,6 +237,18 @@ def leave_one_out(
 @compiled
 def _leave_one_out(task, ridge, bias):
     """The leave-one-out residuals, with the result and stats of the factorisation."""
+    return leave_one_out_of_task(task, ridge, bias)
+
+
+def leave_one_out_of_task(task: Task, ridge: Array, bias: bool) -> Solution[Array]:
+    """`leave_one_out` of what was checked."""
+    parts, result, stats = _parts(task, ridge, bias)
+    residuals = times_power_of_two(parts.left_out(), parts.unit)
+    return Solution(residuals.reshape(task.y.shape), result, stats)
+
+
+def _parts(task: Task, ridge: Array, bias: bool) -> tuple["Influence", Any, dict[str, Array]]:
+    """What leaves points out, with the result and stats of the factorisation."""
     system = WeightedSystem.of(task.gram(), task.weights, ridge)
     factor, result, stats = factor_of(system)
     diagonal = stopped(lx.diagonal(system.symmetric_form())) + factor.jitter
@@ -236,25 +256,90 @@ def _leave_one_out(task, ridge, bias):
     P = inverse_of(factor, system)
     # P may be very large or small: `P^T y` is computed in units of y, to stay in range.
     unit = unit_of(task.columns)
-    v = P.transposed_mv(times_power_of_two(task.columns, -unit))
-    leverage = P.diagonal()[:, None]
-    if bias:
-        v, leverage = _with_bias(P, v, leverage, task.weights.values)
-    residuals = times_power_of_two(v / leverage, unit)
-    return Solution(residuals.reshape(task.y.shape), result, stats)
+    of_targets = P.transposed_mv(times_power_of_two(task.columns, -unit))
+    constant = jnp.ones_like(system.shift)[:, None]
+    of_constant = P.transposed_mv(constant)[:, 0] if bias else None
+    weights = task.weights.values
+    shift = system.with_jitter(factor).shift
+    return Influence(of_targets, of_constant, P.diagonal(), weights, shift, unit), result, stats
 
 
-def _with_bias(
-    P: AbstractInverse,
-    v: Float[Array, "n p"],
-    leverage: Float[Array, "n 1"],
-    w: Float[Array, " n"],
-) -> tuple[Float[Array, "n p"], Float[Array, "n 1"]]:
-    """`v - b u` and `P_ii - u_i (P w)_i / w.u`; NaN and one where no other point has a weight."""
-    u = P.transposed_mv(jnp.ones_like(w)[:, None])[:, 0]
-    unbiased, _ = without_border(v, u, along=w)
-    # P^2 may leave the range of floats: the quotient comes first.
-    of_bias = u[:, None] * (P.mv(w[:, None]) / jnp.sum(w * u))
-    # Without another point that has a weight, no bias can be fitted.
-    others = (jnp.sum(w) - w > 0)[:, None]
-    return jnp.where(others, unbiased, jnp.nan), jnp.where(others, leverage - of_bias, 1)
+class Influence(eqx.Module):
+    """How targets act on the residuals `r P^T y` of a fit; `P = (W K + r I)^-1`.
+
+    Attributes:
+        of_targets: `P^T y`, in powers of two.
+        of_constant: `P^T 1`, where there is a bias.
+        diagonal: `P_ii`.
+        weights: w.
+        shift: r.
+        unit: the exponents of the targets.
+    """
+
+    of_targets: Float[Array, "n p"]
+    of_constant: Float[Array, " n"] | None
+    diagonal: Float[Array, " n"]
+    weights: Float[Array, " n"]
+    shift: Float[Array, " n"]
+    unit: Array
+
+    def without_bias(self) -> tuple[Float[Array, "n p"], Float[Array, " n"]]:
+        """`v - b u`, and `P_ii - u_i (P w)_i / w.u`, where `v = P^T y`, `u = P^T 1`, `P w = W u`;
+        `v` and `P_ii` where there is no bias.
+        """
+        u = self.of_constant
+        if u is None:
+            return self.of_targets, self.diagonal
+        unbiased, _ = without_border(self.of_targets, u, along=self.weights)
+        # P^2 may leave the range of floats: the quotient comes first.
+        weighted = self.weights * u
+        return unbiased, self.diagonal - u * (weighted / jnp.sum(weighted))
+
+    def left_out(self) -> Float[Array, "n p"]:
+        """The leave-one-out residuals; NaN where a bias has no other point that has a weight."""
+        v, diagonal = self.without_bias()
+        if self.of_constant is None:
+            return v / diagonal[:, None]
+        others = (jnp.sum(self.weights) - self.weights > 0)[:, None]
+        return jnp.where(others, v, jnp.nan) / jnp.where(others, diagonal[:, None], 1)
+
+    def generalised(self) -> Float[Array, " p"]:
+        """The generalised cross-validation of each column."""
+        v, diagonal = self.without_bias()
+        left = jnp.sum(self.weights - 1 + self.shift * diagonal)
+        residuals = self.shift[:, None] * v / left
+        return jnp.sum(self.weights) * jnp.sum(self.weights[:, None] * residuals**2, 0)
+
+
+def generalised_cross_validation(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    ridge: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = False,
+) -> Float[Array, "*outputs"]:
+    """`N sum_i w_i (y_i - f(x_i))^2 / (N - tr H)^2`, `N = sum_i w_i`: the mean squared error that
+    leave-one-out would have if all points had the same leverage.
+
+    `f = H y` is `kernel_ridge`, and `tr H` its degrees of freedom, with a bias one more. The value
+    is the same in any rotation of the targets, and its minimiser in the ridge is, for many points,
+    that of the true error (Golub, Heath & Wahba 1979, equation 1.4). It wants errors that are
+    independent: rows that come twice are seen on both sides.
+
+    Arguments are those of `leave_one_out`, but for a ridge that must be positive: the interpolant
+    has no residuals. Weights are repetitions. One value for each output; differentiable like the
+    fit. NaN, and warnings, as in `leave_one_out`.
+    """
+    task = check_task("leave_one_out", kernel, X, y, weights, in_features=True)
+    ridge = task.scalar(ridge, "ridge", POSITIVE)
+    solution = _generalised_cross_validation(task, ridge, bool(bias))
+    return residuals_or_warning(solution, "generalised_cross_validation")
+
+
+@compiled
+def _generalised_cross_validation(task, ridge, bias):
+    parts, result, stats = _parts(task, ridge, bias)
+    values = times_power_of_two(parts.generalised(), 2 * parts.unit[0])
+    return Solution(values.reshape(task.y.shape[1:]), result, stats)

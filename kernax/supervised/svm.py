@@ -35,6 +35,7 @@ from kernax.supervised.dual import BoxProblem, dual_of_loss, size_of_targets
 from kernax.supervised.dual_solver import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machine import machine
 from kernax.supervised.smo import SMO
+from kernax.supervised.starts import coefficients_of
 
 PENALTY = Interval(low=0.0, closed=(False, True))  # infinity is the hard margin
 _FRACTION = Interval(low=0.0, high=1.0, closed=(False, True))
@@ -105,7 +106,7 @@ def svm(
     task = check_task("svm", kernel, X, y, weights, targets=as_signs, block_size=block_size)
     C = task.scalar(C, "C", PENALTY)
     solver = as_dual_solver(solver, SMO())
-    near = _checked_start(start, task)
+    near = coefficients_of(start, task)
     return svm_of_task(task, C, bool(bias), solver, near, throw=throw)
 
 
@@ -158,7 +159,7 @@ def support_vector_regression(
     C = task.scalar(C, "C", PENALTY)
     epsilon = task.scalar(epsilon, "epsilon", NONNEGATIVE)
     solver = as_dual_solver(solver, SMO())
-    near = _checked_start(start, task)
+    near = coefficients_of(start, task)
     solution = _support_vector_regression(task, C, epsilon, bool(bias), solver, near)
     return _finished(solution, throw, "support_vector_regression", task)
 
@@ -219,23 +220,6 @@ def _one_class_svm(task, nu, solver):
         )
 
     return _machines(task, problem, solver, None)
-
-
-def _checked_start(start: KernelExpansion | None, task: Task) -> Array | None:
-    """The coefficients to start from, if any. Raises ValueError for those of another shape."""
-    shape = task.y.shape
-    if start is None:
-        return None
-    if not isinstance(start, KernelExpansion):
-        came = f"is a {type(start).__name__}"
-    elif start.coefficients.shape != shape:
-        came = f"has {start.coefficients.shape}"
-    else:
-        return start.coefficients.astype(task.dtype)
-    raise ValueError(
-        f"start must be a KernelExpansion with coefficients {shape}, the last machine's value, but "
-        f"{came}"
-    )
 
 
 def _hint(name: str, task: Task) -> str:

@@ -1,0 +1,202 @@
+"""Kernel-target alignment: how much a Gram matrix looks like the products of the targets."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+
+from kernax.core.kernel import AbstractKernel, Scaled, Sum
+from kernax.core.numerics import eps_of, is_concrete, matmul, positive_or_one, stopped
+from kernax.core.powers import exponent_of, times_power_of_two
+from kernax.core.sharding import compiled, for_loop, while_loop
+from kernax.core.task import Task, check_task
+from kernax.unsupervised.centring import shares
+
+
+def alignment(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    *,
+    centred: bool = True,
+    weights: ArrayLike | None = None,
+) -> Float[Array, ""]:
+    """`<K, Y Y^T> / (|K| |Y Y^T|)`, Frobenius, of K and Y centred: at most 1, where K is a multiple
+    of the products of the targets.
+
+    Without a learner it says how well a kernel suits the targets, and with a kernel's parameters
+    learned by its gradient, which of them do (Cristianini, Shawe-Taylor, Elisseeff & Kandola 2002).
+    Centred, it is the HSIC of points and targets, normalised, never negative, and that of a
+    predictor whose error it bounds (Cortes, Mohri & Rostamizadeh 2012, section 3). Without
+    centring, a constant added to the kernel changes it, and so do unequal numbers in two classes.
+
+    Arguments:
+        kernel: any kernel.
+        X: stack of n points.
+        y: numbers or signs (n,), or one-hot classes or several numbers (n, outputs).
+        centred: whether means over the points are taken off, in the space of the kernel.
+        weights: (n,) >= 0. Two is the point repeated, zero the point removed.
+
+    Returns:
+        A number, differentiable in the kernel, X, y and weights. NaN where K or the targets are
+        constant.
+
+    Raises ValueError for bad shapes or values, and for targets that are known to be all equal.
+    """
+    task = check_task("gram", kernel, X, y, weights)
+    _check_targets_differ(task, centred)
+    return _alignment(task, bool(centred))
+
+
+def _check_targets_differ(task: Task, centred: bool) -> None:
+    """Raises ValueError for targets of which nothing is left."""
+    kept = task.weights.kept() if is_concrete(task.y, task.weights) else None
+    if kept is None:
+        return
+    values = np.asarray(task.columns)[kept]
+    origin = values[:1] if centred else 0
+    if not np.any(values - origin):
+        raise ValueError(
+            "y holds the same value for all points: alignment compares products of targets"
+            + (", less their mean" if centred else "")
+        )
+
+
+@compiled
+def _alignment(task, centred):
+    K = _prepared(task.gram().as_matrix(), task, centred)
+    Y = _targets(task, centred)
+    square = _product(K, K, task)
+    of_targets = _square_of_targets(Y, task)
+    # What is constant leaves rounding where it is centred.
+    total = jnp.sum(task.weights.values)
+    least = 16 * eps_of(K)
+    known = (square > (least * total) ** 2) & (of_targets > (least**2 * total) ** 2)
+    roots = jnp.sqrt(jnp.where(known, square, 1)) * jnp.sqrt(jnp.where(known, of_targets, 1))
+    return jnp.where(known, _along_targets(K, Y, task) / roots, jnp.nan)
+
+
+# Products of matrices are sums over pairs of points, each as often as both their weights say: in
+# weights, unlike in their roots, they are smooth at zero.
+
+
+def _product(K: Float[Array, "n n"], L: Float[Array, "n n"], task: Task) -> Float[Array, ""]:
+    """`sum_ij w_i w_j K_ij L_ij`."""
+    return jnp.sum(task.weights.times(matmul(K * L, task.weights.values)))
+
+
+def _along_targets(K: Float[Array, "n n"], Y: Float[Array, "n p"], task: Task) -> Float[Array, ""]:
+    """`sum_ij w_i w_j K_ij (Y Y^T)_ij`."""
+    weighted = task.weights.times(Y)
+    return jnp.sum(weighted * matmul(K, weighted))
+
+
+def _square_of_targets(Y: Float[Array, "n p"], task: Task) -> Float[Array, ""]:
+    """`sum_ij w_i w_j (Y Y^T)_ij^2`."""
+    return jnp.sum(matmul(Y.T, task.weights.times(Y)) ** 2)
+
+
+def _prepared(K: Float[Array, "n n"], task: Task, centred: bool) -> Float[Array, "n n"]:
+    """K, centred or not, in units of its largest number."""
+    K = times_power_of_two(K, -exponent_of(jnp.max(jnp.abs(K))))
+    if not centred:
+        return K
+    p = shares(task.weights)
+    means = matmul(K, p)
+    return K - means[:, None] - means[None, :] + jnp.sum(p * means)
+
+
+def _targets(task: Task, centred: bool) -> Float[Array, "n p"]:
+    """Y, centred or not, in units of its largest number."""
+    Y = times_power_of_two(task.columns, -exponent_of(jnp.max(jnp.abs(task.columns))))
+    return Y - matmul(shares(task.weights), Y)[None, :] if centred else Y
+
+
+def aligned_sum(
+    kernels: Sequence[AbstractKernel],
+    X: PyTree,
+    y: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+) -> Sum:
+    """`sum_k m_k k_k`, m >= 0 with sum 1: the sum of given kernels with the largest centred
+    `alignment`.
+
+    Multiple kernel learning without a learner: m is the minimiser of `m.M m - 2 m.a` over m >= 0,
+    rescaled, with `M_kl = <K_k, K_l>` and `a_k = <K_k, Y Y^T>` of centred matrices (Cortes, Mohri &
+    Rostamizadeh 2012, proposition 9). Kernels that say nothing more about the targets than others
+    get a weight that is exactly zero.
+
+    The sum is a kernel like any other, whose scales are parameters: `minimise` learns them through
+    any learner by any loss, from here or from equal ones. So learned, they stay positive: those of
+    useless kernels become small, not zero; scales that are zero here stay so with
+    `trainable=lambda path, value: value > 0`. Neither need be better than equal weights: many
+    kernels and few points overfit.
+
+    Arguments:
+        kernels: at least one; all take the same points, such as `On(RBF(), [j])` for each column.
+        X: stack of n points.
+        y: as in `alignment`.
+        weights: (n,) >= 0, of points.
+
+    The weights of kernels have no derivative here. All Gram matrices are held at once.
+
+    Raises ValueError as `alignment` does, and for no kernels.
+    """
+    kernels = tuple(kernels)
+    if not kernels:
+        raise ValueError("kernels must hold at least one kernel, but is empty")
+    tasks = [check_task("gram", kernel, X, y, weights) for kernel in kernels]
+    _check_targets_differ(tasks[0], centred=True)
+    shares_of_kernels = _aligned(tuple(tasks))
+    return Sum(*(Scaled(k, m) for k, m in zip(kernels, shares_of_kernels)))
+
+
+@compiled
+def _aligned(tasks):
+    """The weights of the kernels."""
+    task = tasks[0]
+    grams = [stopped(each).gram().as_matrix() for each in tasks]
+    units = jnp.stack([exponent_of(jnp.max(jnp.abs(K))) for K in grams])
+    grams = [_prepared(K, task, True) for K in grams]
+    Y = _targets(task, True)
+    M = jnp.stack([jnp.stack([_product(K, L, task) for L in grams]) for K in grams])
+    a = jnp.stack([_along_targets(K, Y, task) for K in grams])
+    m = times_power_of_two(_nonnegative_minimiser(M, a), -units)
+    return m / jnp.sum(m)
+
+
+class _Descent(eqx.Module):
+    """Weights after some sweeps, and how far the last one moved them."""
+
+    m: Float[Array, " k"]
+    moved: Float[Array, ""]
+    sweeps: Int[Array, ""]
+
+
+def _nonnegative_minimiser(M: Float[Array, "k k"], a: Float[Array, " k"]) -> Float[Array, " k"]:
+    """The m >= 0 with the smallest `m.M m - 2 m.a`, by coordinate descent in units of `M_kk`."""
+    size = jnp.sqrt(positive_or_one(jnp.diagonal(M)))
+    correlations = M / (size[:, None] * size[None, :])
+    sweep = partial(_sweep, correlations, a / size)
+
+    def go_on(now: _Descent) -> Array:
+        return (now.moved > 8 * eps_of(now.m) * jnp.max(now.m)) & (now.sweeps < 10_000)
+
+    infinite = jnp.full_like(a[0], jnp.inf)
+    start = _Descent(jnp.zeros_like(a), infinite, jnp.zeros((), jnp.int32))
+    return while_loop(go_on, sweep, start).m / size
+
+
+def _sweep(correlations: Float[Array, "k k"], goals: Float[Array, " k"], now: _Descent) -> _Descent:
+    """Each weight in turn at its minimum, given the others."""
+
+    def along(k, m):
+        others = matmul(correlations[k], m) - m[k]
+        return m.at[k].set(jnp.maximum(goals[k] - others, 0))
+
+    m = for_loop(len(goals), along, now.m)
+    return _Descent(m, jnp.max(jnp.abs(m - now.m)), now.sweeps + 1)

@@ -1,0 +1,294 @@
+"""Many ridges from one factorisation, and generalised cross-validation: value, gradient, jit, vmap,
+weights, traces, bad input.
+"""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import DTYPE, TOLERANCE, X64, check_derivatives, needs_x64, real_data
+
+import kernax
+from kernax.errors import ConditionWarning, NotPSDError
+
+RBF = kernax.RBF(1.3)
+RIDGES = np.array([10.0, 0.03, 1.0]).astype(DTYPE)
+SOLVE = {"rtol": TOLERANCE["solve"], "atol": TOLERANCE["solve"]}
+
+
+@pytest.fixture
+def data(rng):
+    X = rng.normal(size=(24, 3)).astype(DTYPE)
+    y = (np.sin(X[:, 0]) + 0.1 * rng.normal(size=24)).astype(DTYPE)
+    weights = rng.integers(0, 3, size=24).astype(DTYPE)
+    weights[1] = 25
+    return X, np.stack([y, y**2 + 1], 1), weights
+
+
+def one_at_a_time(verb, *args, **settings):
+    """A verb of one ridge for each of several, along the last axis."""
+    ridges = args[3]
+    values = [verb(*args[:3], ridge, *args[4:], **settings) for ridge in ridges]
+    return np.stack([np.asarray(value) for value in values], -1)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_path_is_kernel_ridge_of_each_ridge_in_the_order_given(weighted, bias, data):
+    X, Y, weights = data
+    settings = {"weights": weights if weighted else None, "bias": bias}
+    path = kernax.ridge_path(RBF, X, Y, RIDGES, **settings)
+    assert path.value.coefficients.shape == (24, 2, 3)
+    assert path.stats["residual"].shape == path.stats["jitter"].shape == (3,)
+    assert np.all(path.stats["residual"] < (1e-12 if X64 else 1e-5))
+    predicted = one_at_a_time(
+        lambda *args, **settings: kernax.kernel_ridge(*args, **settings).value.values(X),
+        RBF, X, Y, RIDGES, **settings,
+    )  # fmt: skip
+    tolerance = 1e-10 if X64 else 2e-4
+    np.testing.assert_allclose(path.value.values(X), predicted, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(
+        jax.vmap(path.value)(jnp.asarray(X[:3])), predicted[:3], rtol=tolerance, atol=tolerance
+    )
+    if weighted:
+        assert np.all(path.value.coefficients[weights == 0] == 0)
+
+
+@needs_x64
+def test_the_path_is_kernel_ridge_to_ten_digits_on_real_data():
+    concrete = real_data("concrete")
+    X = (concrete["X"] - concrete["X"].mean(0)) / concrete["X"].std(0)
+    y = concrete["y"] - concrete["y"].mean()
+    ridges = np.logspace(-3, 3, 7)
+    kernel = kernax.RBF(2.0)
+    path = kernax.ridge_path(kernel, X[:300], y[:300], ridges).value.values(X[300:])
+    for j, ridge in enumerate(ridges):
+        one = kernax.kernel_ridge(kernel, X[:300], y[:300], ridge).value.values(X[300:])
+        np.testing.assert_allclose(path[:, j], one, rtol=1e-10, atol=1e-10 * np.ptp(y))
+
+
+def of_path(lengthscale, ridges, X, Y, weights):
+    fit = kernax.ridge_path(kernax.RBF(lengthscale), X, Y, ridges, weights=weights, bias=True)
+    return fit.value.coefficients + fit.value.bias[None]
+
+
+def of_each(lengthscale, ridges, X, Y, weights):
+    def of_ridge(ridge):
+        kernel = kernax.RBF(lengthscale)
+        fit = kernax.kernel_ridge(kernel, X, Y, ridge, weights=weights, bias=True)
+        return fit.value.coefficients + fit.value.bias[None]
+
+    return jax.vmap(of_ridge, out_axes=-1)(ridges)
+
+
+def at_random(*shapes):
+    rng = np.random.default_rng(1)
+    return [jnp.asarray(rng.normal(size=shape)) for shape in shapes]
+
+
+@needs_x64
+def test_derivatives_are_those_of_kernel_ridge_also_at_weights_of_zero(data):
+    """A rule that went through roots of weights gives zeros there."""
+    arguments = tuple(map(jnp.asarray, (np.array([0.8, 1.0, 1.4]), RIDGES, *data)))
+    out, *direction = at_random((24, 2, 3), *(a.shape for a in arguments))
+
+    def derivatives(function):
+        slope = jax.jvp(function, arguments, tuple(direction))[1]
+        return slope, jax.vjp(function, *arguments)[1](out)
+
+    ours, theirs = (jax.jit(derivatives, static_argnums=0)(f) for f in (of_path, of_each))
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs)):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8 * np.max(abs(b)))
+    assert np.all(ours[1][4][data[2] == 0] != 0)
+
+
+@needs_x64
+@pytest.mark.slow
+def test_second_derivatives_are_those_of_kernel_ridge(data):
+    X, Y, weights = map(jnp.asarray, data)
+    (out,) = at_random((24, 2, 3))
+
+    def hessian(function):
+        value = lambda ridges: jnp.vdot(out, function(1.3, ridges, X, Y, weights))
+        return jax.jit(jax.hessian(value))(jnp.asarray(RIDGES))
+
+    np.testing.assert_allclose(hessian(of_path), hessian(of_each), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize(("weighted", "bias"), [(False, False), (True, True)])
+def test_residuals_of_the_path_are_those_of_leave_one_out(weighted, bias, data):
+    X, Y, weights = data
+    settings = {"weights": weights if weighted else None, "bias": bias}
+    ours = kernax.leave_one_out_path(RBF, X, Y, RIDGES, **settings)
+    each = one_at_a_time(kernax.leave_one_out, RBF, X, Y, RIDGES, **settings)
+    np.testing.assert_allclose(ours, each, **SOLVE)
+
+
+@needs_x64
+def test_derivatives_of_the_residuals_are_those_of_leave_one_out(data):
+    X, Y, weights = map(jnp.asarray, data)
+
+    def loss(lengthscale, ridges, weights):
+        kernel = kernax.RBF(lengthscale)
+        residuals = kernax.leave_one_out_path(kernel, X, Y, ridges, weights=weights, bias=True)
+        return jnp.mean(residuals**2, (0, 1))
+
+    arguments = (jnp.asarray(1.3), jnp.asarray(RIDGES), weights + 0.1)
+    check_derivatives(loss, arguments, rtol=1e-6, atol=1e-8)
+
+
+@needs_x64
+@pytest.mark.parametrize("bias", [False, True])
+def test_generalised_cross_validation_is_that_of_the_hat_matrix_of_repeated_rows(bias, data):
+    X, Y, weights = data
+    rows = np.repeat(np.arange(24), weights.astype(int))
+    H = np.asarray(
+        kernax.kernel_ridge(RBF, X[rows], np.eye(len(rows)), 0.3, bias=bias).value.values(X[rows])
+    )
+    N = len(rows)
+    expected = N * np.sum((Y[rows] - H @ Y[rows]) ** 2, 0) / (N - np.trace(H)) ** 2
+    ours = kernax.generalised_cross_validation(RBF, X, Y, 0.3, weights=weights, bias=bias)
+    np.testing.assert_allclose(ours, expected, rtol=1e-9)
+    unweighted = kernax.generalised_cross_validation(RBF, X[rows], Y[rows, 0], 0.3, bias=bias)
+    np.testing.assert_allclose(unweighted, expected[0], rtol=1e-9)
+
+
+@needs_x64
+def test_generalised_cross_validation_agrees_with_the_residuals_of_the_path(data):
+    """In a basis in which all points have one leverage it is the mean of their squares."""
+    n = 16
+    angles = 2 * np.pi * np.arange(n)[:, None] / n
+    X = np.hstack([np.cos(angles), np.sin(angles)])
+    y = np.random.default_rng(0).normal(size=n)
+    residuals = kernax.leave_one_out_path(RBF, X, y, RIDGES, bias=True)
+    for j, ridge in enumerate(RIDGES):
+        ours = kernax.generalised_cross_validation(RBF, X, y, ridge, bias=True)
+        np.testing.assert_allclose(ours, np.mean(residuals[:, j] ** 2), rtol=1e-9)
+
+
+@needs_x64
+def test_gradients_of_generalised_cross_validation_are_exact_also_at_weight_zero(data):
+    X, Y, weights = map(jnp.asarray, data)
+
+    def value(lengthscale, ridge, y, weights):
+        kernel = kernax.RBF(lengthscale)
+        return kernax.generalised_cross_validation(kernel, X, y, ridge, weights=weights, bias=True)
+
+    arguments = (jnp.array([0.8, 1.0, 1.4]), jnp.asarray(0.2), Y[:, 0])
+    check_derivatives(lambda *args: value(*args, weights), arguments, rtol=1e-6, atol=1e-8)
+    in_weights = jax.jit(lambda w: value(*arguments, w))
+    gradient = jax.grad(in_weights)(weights)
+    i = int(np.flatnonzero(data[2] == 0)[0])
+    ahead = [in_weights(weights.at[i].set(steps * 1e-4)) for steps in range(3)]
+    slope = (-3 * ahead[0] + 4 * ahead[1] - ahead[2]) / 2e-4
+    np.testing.assert_allclose(gradient[i], slope, rtol=1e-5)
+
+
+@needs_x64
+def test_folds_and_lengthscales_are_one_program_and_no_member_touches_another(data):
+    X, Y, _ = map(jnp.asarray, data)
+    folds = (jnp.arange(24)[None] % 3 != jnp.arange(3)[:, None]).astype(float)
+
+    def fitted(lengthscale, weights):
+        kernel = kernax.RBF(lengthscale)
+        fit = kernax.ridge_path(kernel, X, Y[:, 0], RIDGES, weights=weights, throw=False)
+        return fit.value.coefficients, fit.result == kernax.RESULTS.successful
+
+    chex.clear_trace_counter()
+    over_folds = jax.vmap(chex.assert_max_traces(fitted, n=1), (None, 0))
+    together = jax.jit(jax.vmap(over_folds, (0, None)))
+    lengthscales = jnp.array([0.7, jnp.nan, 2.0])
+    coefficients, successful = together(lengthscales, folds)
+    again, _ = together(lengthscales[::-1], folds)
+    np.testing.assert_array_equal(again[::-1], coefficients)
+    assert successful.tolist() == [[[good] * 3] * 3 for good in (True, False, True)]
+    assert np.all(np.isnan(coefficients[1]))
+    alone = kernax.ridge_path(kernax.RBF(2.0), X, Y[:, 0], RIDGES, weights=folds[1])
+    np.testing.assert_allclose(coefficients[2, 1], alone.value.coefficients, rtol=1e-10, atol=1e-12)
+
+
+@needs_x64
+def test_a_ridge_that_fails_leaves_the_others_as_they_are():
+    """Eigenvalues 3 and -1: more than 1 makes it positive definite."""
+    K = np.array([[1.0, 2.0], [2.0, 1.0]])
+    kernel = kernax.Precomputed(K)
+    X, y = np.arange(2), np.array([1.0, 3.0])
+    ridges = np.array([0.5, 1.5])
+    path = kernax.ridge_path(kernel, X, y, ridges, throw=False)
+    assert (path.result == kernax.RESULTS.not_psd).tolist() == [True, False]
+    assert (path.result == kernax.RESULTS.successful).tolist() == [False, True]
+    assert np.all(np.isnan(path.value.coefficients[:, 0]))
+    expected = np.linalg.solve(K + 1.5 * np.eye(2), y)
+    np.testing.assert_allclose(path.value.coefficients[:, 1], expected, rtol=1e-12)
+    with pytest.raises(NotPSDError, match=r"ridge_path with Precomputed: larger ridges"):
+        kernax.ridge_path(kernel, X, y, ridges)
+
+
+@needs_x64
+def test_a_ridge_below_rounding_takes_the_jitter_of_kernel_ridge():
+    X, y = np.array([[0.0], [0.0], [1.0]]), np.array([0.0, 2.0, 5.0])
+    kernel = kernax.RBF(np.sqrt(0.5))
+    with pytest.warns(ConditionWarning):
+        path = kernax.ridge_path(kernel, X, y, [1e-20, 1.0])
+    with pytest.warns(ConditionWarning):
+        one = kernax.kernel_ridge(kernel, X, y, 1e-20)
+    np.testing.assert_allclose(path.stats["jitter"], [one.stats["jitter"], 0], rtol=1e-12)
+    np.testing.assert_allclose(path.value.values(X)[:, 0], [1, 1, 5], atol=1e-6)
+
+
+@needs_x64
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_few_points_have_a_path(n):
+    X, y = np.arange(float(n))[:, None], np.arange(1.0, n + 1)
+    path = kernax.ridge_path(RBF, X, y, RIDGES).value.coefficients
+    for j, ridge in enumerate(RIDGES):
+        one = kernax.kernel_ridge(RBF, X, y, ridge).value.coefficients
+        np.testing.assert_allclose(path[:, j], one, rtol=1e-12)
+
+
+def test_a_path_of_scaled_targets_is_the_scaled_path(data):
+    """Catches squares that leave the range of floats."""
+    X, Y, weights = data
+    fit = lambda y: kernax.ridge_path(RBF, X, y, RIDGES, weights=weights, bias=True)
+    plain = fit(Y[:, 0]).value.coefficients
+    for scale in (1e-300, 1e300) if X64 else (1e-30, 1e30):
+        scaled = fit((scale * Y[:, 0].astype(float)).astype(DTYPE))
+        assert np.all(scaled.stats["residual"] < (1e-12 if X64 else 1e-5))
+        np.testing.assert_allclose(scaled.value.coefficients / DTYPE(scale), plain, **SOLVE)
+
+
+@needs_x64
+@pytest.mark.parametrize("verb", [kernax.ridge_path, kernax.leave_one_out_path])
+@pytest.mark.parametrize(
+    ("ridges", "words"),
+    [
+        ([1.0, 0.0], r"ridges must be in \(0, inf\), but ridges\[1\] is 0"),
+        ([np.nan], r"ridges must be in \(0, inf\), but ridges\[0\] is nan"),
+        (1.0, r"ridges must be a vector of numbers \(r,\).*has shape \(\)"),
+        ([], r"at least one, but has shape \(0,\)"),
+        (np.array(["a"]), "ridges must"),
+    ],
+)
+def test_ridges_that_are_none_are_refused_by_name(verb, ridges, words, data):
+    with pytest.raises(ValueError, match=words):
+        verb(RBF, data[0], data[1], ridges)
+
+
+@needs_x64
+def test_what_has_no_residuals_is_refused_or_nan(data):
+    X, Y, _ = data
+    with pytest.raises(ValueError, match=r"ridge must be in \(0, inf\), but is 0"):
+        kernax.generalised_cross_validation(RBF, X, Y, 0.0)
+    with pytest.raises(ValueError, match="at least two points"):
+        kernax.leave_one_out_path(RBF, X[:1], Y[:1], RIDGES, bias=True)
+    traced = jax.jit(lambda ridges: kernax.leave_one_out_path(RBF, X, Y, ridges))
+    values = traced(jnp.array([-1.0, 0.03, 1.0]))
+    assert np.isnan(values).all((0, 1)).tolist() == [True, False, False]
+
+
+@needs_x64
+def test_residuals_of_a_nearly_singular_system_say_how_many_digits_are_left():
+    x = np.linspace(0, 1, 20)[:, None]
+    with pytest.warns(ConditionWarning, match=r"some [1-4] digits of the residuals.*_path"):
+        kernax.leave_one_out_path(kernax.RBF(0.2), x, np.sin(6 * x[:, 0]), [1.0, 1e-13])
