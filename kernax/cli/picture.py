@@ -9,7 +9,7 @@ from jaxtyping import Float
 from kernax.cli.cluster import Clusters
 from kernax.cli.job import Split
 from kernax.files.container import write_whole
-from kernax.preparation import GP, SVM, Classifier, CountRegressor, Predictor, Regressor
+from kernax.preparation import GP, SVM, ClassPredictor, CountRegressor, Predictor, Regressor
 from kernax.unsupervised.principal_components import kernel_pca
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _GRID = 400  # points at which a process is drawn
 
 def draw(path: Path, predictor: Predictor, parts: Split) -> None:
     """Writes the picture to a file, which is complete or not there."""
-    if isinstance(predictor, Classifier):
+    if isinstance(predictor, ClassPredictor):
         ax = _picture_of_classes(predictor, parts)
     else:
         ax = _picture_of_numbers(predictor, parts)
@@ -35,7 +35,7 @@ def draw_clusters(path: Path, found: Clusters) -> None:
 
     names = [str(label + 1) for label in found.labels]
     inputs = found.inputs
-    if len(inputs.columns) == 2 and not inputs.text:
+    if len(inputs.columns) == 2 and not inputs.texts:
         X = inputs.standards.restored(np.asarray(found.points))
         axes = (inputs.columns[0], inputs.columns[1])
         if not found.has_regions:
@@ -66,7 +66,7 @@ def _picture_of_numbers(predictor: Regressor | CountRegressor, parts: Split) -> 
     from kernax.plot import predicted_against_true
 
     inputs = parts.inputs
-    one_input = len(inputs.columns) == 1 and not inputs.text
+    one_input = len(inputs.columns) == 1 and not inputs.texts
     if isinstance(predictor, Regressor) and predictor.kind == GP and one_input:
         return _process(predictor, parts)
     predicted, _ = predictor.at(parts.X_held_out)
@@ -98,9 +98,9 @@ def _grid_over(parts: Split) -> Float[np.ndarray, "m 1"]:
     return np.linspace(everywhere.min(), everywhere.max(), _GRID)[:, None]
 
 
-def _picture_of_classes(predictor: Classifier, parts: Split) -> "Axes":
+def _picture_of_classes(predictor: ClassPredictor, parts: Split) -> "Axes":
     """Regions of two inputs; otherwise probabilities or decision values of the held-out rows."""
-    is_plane = len(parts.inputs.columns) == 2 and not parts.inputs.text
+    is_plane = len(parts.inputs.columns) == 2 and not parts.inputs.texts
     if is_plane:
         return _regions(predictor, parts)
     values = predictor.values(parts.X_held_out)
@@ -109,7 +109,7 @@ def _picture_of_classes(predictor: Classifier, parts: Split) -> "Axes":
     return _probabilities(predictor, values, parts.y_held_out)
 
 
-def _regions(predictor: Classifier, parts: Split) -> "Axes":
+def _regions(predictor: ClassPredictor, parts: Split) -> "Axes":
     """The regions of the classes in the plane of two inputs, and the rows to learn from."""
     from kernax.plot import decision_regions
 
@@ -128,7 +128,7 @@ def _regions(predictor: Classifier, parts: Split) -> "Axes":
     )
 
 
-def _probabilities(predictor: Classifier, values: np.ndarray, true: np.ndarray) -> "Axes":
+def _probabilities(predictor: ClassPredictor, values: np.ndarray, true: np.ndarray) -> "Axes":
     """Observed frequencies over predicted probabilities.
 
     They are those of the second of two classes, or of the likeliest of several.
@@ -143,7 +143,7 @@ def _probabilities(predictor: Classifier, values: np.ndarray, true: np.ndarray) 
     return reliability(probabilities.max(1), right, name="the likeliest class")
 
 
-def _decision_values(predictor: Classifier, values: np.ndarray, true: np.ndarray) -> "Axes":
+def _decision_values(predictor: ClassPredictor, values: np.ndarray, true: np.ndarray) -> "Axes":
     """Decision values of two classes; of several, that of the true class minus the best other."""
     from kernax.plot import values_of_classes
 
