@@ -15,7 +15,7 @@ from kernax.cli.table import Table
 from kernax.cli.vocabulary import NUMBERS, TEXT, compared, is_named, text_names
 from kernax.core.kernel import AbstractKernel
 from kernax.kernels import On
-from kernax.preparation import Category, Column, Inputs, Text, Tokens, kind_of
+from kernax.preparation import Category, Column, Date, Inputs, Text, Tokens, kind_of
 from kernax.preparation import learned_inputs as inputs_of_columns
 from kernax.preparation.cells import listed, quoted
 from kernax.preparation.dates import unclear_dates
@@ -53,8 +53,7 @@ def compared_columns(table: Table, expression: str, tokens: Tokens | None) -> Ta
     others = [column for column in table.inputs if column.name not in texts]
     if texts and NUMBERS not in kinds:
         others = []
-    for column in others:
-        _check_kind(column, table)
+    _check_kinds(others, table)
     if texts and NUMBERS in kinds and not others:
         raise ValueError(
             f"part of the kernel compares numbers, but the only input column, {listed(texts)}, is "
@@ -93,39 +92,47 @@ def _texts_of_words(table: Table) -> tuple[str, ...]:
 
 def _holds_words(column: Column) -> bool:
     """Whether cells are text, and neither numbers nor dates with some mistakes."""
-    if is_mostly_numbers(column) or not Text.suits(column):
+    if is_mostly_numbers(column) or unclear_dates(column) is not None:
         return False
-    return _kind_in_words(column) != "date"
+    return Text.suits(column) and not Date.suits(column)
 
 
-def _kind_in_words(column: Column) -> str | None:
-    """The kind of a column, None where it has none but text; unclear dates are dates."""
-    if unclear_dates(column) is not None:
-        return "date"
-    try:
-        return kind_of(column).kind
-    except ValueError:
-        return None
+def _check_kinds(columns: Sequence[Column], table: Table) -> None:
+    """Raises ValueError, with advice, for the first column that cannot become numbers."""
+    problems = {column: problem for column in columns if (problem := _why_no_kind(column))}
+    if not problems:
+        return
+    first, *others = problems
+    names = listed([other.name for other in others])
+    more = f"; neither can {names} become numbers: {_ignoring(others)}"
+    advice = _advice(first, table) + (more if others else "")
+    raise ValueError(f"{problems[first]} ({advice})")
 
 
-def _check_kind(column: Column, table: Table) -> None:
-    """Raises ValueError, with advice, for a column that cannot become numbers."""
+def _why_no_kind(column: Column) -> str | None:
+    """Why a column cannot become numbers; None where it can."""
     try:
         kind_of(column)
     except ValueError as problem:
-        raise ValueError(f"{problem} ({_advice(column, table)})") from None
+        return str(problem)
+    return None
+
+
+def _ignoring(columns: Sequence[Column]) -> str:
+    """The options that leave columns out."""
+    return " ".join(f"--ignore {shlex.quote(column.name)}" for column in columns)
 
 
 def _advice(column: Column, table: Table) -> str:
     """What to do with a column that cannot become numbers, by its contents."""
     cells = column.present
     long = sum(len(cell) >= _WORTH_COMPARING for cell in cells)
-    leave_out = f"leave the column out: --ignore {shlex.quote(column.name)}"
+    leave_out = f"leave the column out: {_ignoring([column])}"
     if not cells:
         return leave_out
     if is_mostly_numbers(column) or unclear_dates(column) is not None:
         return f"mend such cells, or {leave_out}"
-    if _kind_in_words(column) is None and 2 * long >= len(cells) and not table.texts:
+    if _holds_words(column) and 2 * long >= len(cells):
         return f"{_how_to_compare(column, table)}; or {leave_out}"
     return leave_out
 

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Int
@@ -19,6 +19,12 @@ class Column:
     name: str
     cells: tuple[str, ...]
     places: tuple[str, ...]
+
+    @staticmethod
+    def of_numbers(name: str, values: Iterable[float]) -> "Column":
+        """Numbers as cells, with all their digits."""
+        cells = tuple(repr(float(value)) for value in values)
+        return Column(name, cells, tuple(f"row {i + 1}" for i in range(len(cells))))
 
     @functools.cached_property
     def first_text(self) -> str | None:

@@ -24,8 +24,9 @@ FORMATS = {
     "day/month/year": r"(?P<day>\d{1,2})/(?P<month>\d{1,2})/(?P<year>\d{4})",
     "month/day/year": r"(?P<month>\d{1,2})/(?P<day>\d{1,2})/(?P<year>\d{4})",
     "day month year": rf"(?P<day>\d{{1,2}})[ -]{_NAME}[ -](?P<year>\d{{4}})",
-    "month day, year": rf"{_NAME} +(?P<day>\d{{1,2}}),? +(?P<year>\d{{4}})",
+    "month day, year": rf"{_NAME}[ -]+(?P<day>\d{{1,2}}),?[ -]+(?P<year>\d{{4}})",
     "year-month": r"(?P<year>\d{4})-(?P<month>\d{1,2})",
+    "year and quarter": r"(?P<year>\d{4})[- ]?Q(?P<quarter>[1-4])",
 }
 _PATTERNS = {words: re.compile(f"{pattern}{_TIME}") for words, pattern in FORMATS.items()}
 _PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}  # days
@@ -37,9 +38,10 @@ def date_in(cell: str, form: str) -> datetime.datetime | None:
     if match is None:
         return None
     parts = {name: value for name, value in match.groupdict().items() if value is not None}
-    word = parts.pop("name", None)
-    if word is not None:
-        parts["month"] = _number_of_month(word)
+    if "name" in parts:
+        parts["month"] = _number_of_month(parts.pop("name"))
+    if "quarter" in parts:
+        parts["month"] = str(3 * int(parts.pop("quarter")) - 2)
     numbers = {"day": 1} | {name: int(value) for name, value in parts.items()}
     try:
         return datetime.datetime(**numbers)
