@@ -1,9 +1,9 @@
 """What a command is asked to leave out, to repeat, to write and to say before it begins."""
 
 import csv
-import re
 import io
 import os
+import re
 import signal
 import subprocess
 import sys

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from kernax.preparation.cells import Column, plural, quoted
+from kernax.preparation.cells import Column, is_missing, quoted
 from kernax.preparation.encoders import AbstractEncoder
 
 _DAY = 86400.0
@@ -90,9 +90,12 @@ class Date(AbstractEncoder):
         return len(forms_of(column.present)) == 1
 
     @classmethod
-    def learned(cls, column):
-        (form,) = forms_of(column.present)[:1] or ["year-month-day"]
-        return learned_date(column, form)
+    def learned(cls, column, rows):
+        (form,) = forms_of(column.present)
+        dates = _dates(column.rows(rows), form)
+        days = np.unique([(date - dates[0]).total_seconds() / _DAY for date in dates])
+        cycles = tuple(cycle for cycle in _PERIODS if _recurs(cycle, days))
+        return cls(column.name, form, min(dates).isoformat(), cycles)
 
     @property
     def columns(self):
@@ -125,14 +128,6 @@ class Date(AbstractEncoder):
         days = f"days since {self.first.removesuffix('T00:00:00')}"
         waves = [f"of the {cycle}" for cycle in self.cycles]
         return f"{days}, and sine and cosine {' and '.join(waves)}" if waves else days
-
-
-def learned_date(column: Column, form: str) -> Date:
-    """The encoder of dates that are written in one order."""
-    dates = _dates(column, form)
-    days = np.unique([(date - dates[0]).total_seconds() / _DAY for date in dates])
-    cycles = tuple(cycle for cycle in _PERIODS if _recurs(cycle, days))
-    return Date(column.name, form, min(dates).isoformat(), cycles)
 
 
 def _recurs(cycle: str, days: Float[np.ndarray, " n"]) -> bool:
@@ -175,25 +170,41 @@ def _of_day(date: datetime.datetime) -> float:
 _PHASES = {"year": _of_year, "week": _of_week, "day": _of_day}
 
 
+_LIKE_A_DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}(?:[T ].*)?")
+
+
 def unclear_dates(column: Column) -> str | None:
     """Why a column that seems to hold dates is not clear about them; None where it holds none.
 
-    Dates in several orders, or in one that may be read in two ways.
+    Dates in several orders, in one that may be read in two ways, or in one that is not read.
     """
     forms = forms_of(column.present)
     if len(forms) > 1:
-        at = column.places[0]
-        return (
-            f"{at}: {quoted(column.present[0])} may be {' or '.join(forms)}: write year-month-day"
-        )
-    counts = {
-        form: sum(date_in(cell, form) is not None for cell in column.present) for form in FORMATS
-    }
-    usual = max(counts, key=lambda form: counts[form])
-    if not column.present or 2 * counts[usual] < len(column.present):
+        place = column.places[column.cells.index(column.present[0])]
+        either = " or ".join(forms)
+        return f"{place}: {quoted(column.present[0])} may be {either}: write year-month-day"
+    if forms:
         return None
-    for cell, place in zip(column.cells, column.places):
-        if date_in(cell, usual) is None and cell in column.present:
-            others = plural(counts[usual], "cell")
-            return f"{place}: {no_date(cell, usual)}, as {others} of the column are"
-    return None
+    counts = {form: sum(map(bool, _read(column.present, form))) for form in FORMATS}
+    dated = sum(map(any, zip(*(_read(column.present, form) for form in FORMATS))))
+    like = sum(_LIKE_A_DATE.fullmatch(cell) is not None for cell in column.present)
+    if 2 * max(dated, like) < len(column.present):
+        return None
+    usual = max(counts, key=lambda form: counts[form])
+    return _first_unclear(column, usual if counts[usual] else None)
+
+
+def _read(cells: tuple[str, ...], form: str) -> list[datetime.datetime | None]:
+    """The date in each cell."""
+    return [date_in(cell, form) for cell in cells]
+
+
+def _first_unclear(column: Column, usual: str | None) -> str:
+    """Names the first cell that is not written as the others, or as no date is that is read."""
+    pairs = [pair for pair in zip(column.cells, column.places) if not is_missing(pair[0])]
+    if usual is None:
+        cell, place = pairs[0]
+        orders = ", ".join(FORMATS)
+        return f"{place}: {quoted(cell)} looks like a date, of which these are read: {orders}"
+    cell, place = next(pair for pair in pairs if date_in(pair[0], usual) is None)
+    return f"{place}: {no_date(cell, usual)}, as others of the column are"

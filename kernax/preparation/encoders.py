@@ -7,13 +7,15 @@ be written down as notes, from which the same encoder comes back.
 import abc
 import collections
 import dataclasses
+import difflib
 import enum
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from kernax.kernels.texts import Strings, encode
 from kernax.preparation.cells import (
@@ -27,6 +29,7 @@ from kernax.preparation.cells import (
 )
 
 MOST_CATEGORIES = 50
+_LIKE_A_DATE = re.compile(r"((?:1[89]|20)\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])")
 
 
 class AbstractEncoder(abc.ABC):
@@ -42,8 +45,8 @@ class AbstractEncoder(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def learned(cls, column: Column) -> "AbstractEncoder":
-        """The encoder of these cells, which are those of the rows to learn from."""
+    def learned(cls, column: Column, rows: Int[np.ndarray, " m"]) -> "AbstractEncoder":
+        """The encoder that is learned from some of the rows; all cells say how they are written."""
 
     @property
     @abc.abstractmethod
@@ -118,7 +121,7 @@ class Number(AbstractEncoder):
         return all(as_number(cell) is not None and not is_missing(cell) for cell in column.cells)
 
     @classmethod
-    def learned(cls, column):
+    def learned(cls, column, rows):
         return cls(column.name)
 
     @property
@@ -127,6 +130,15 @@ class Number(AbstractEncoder):
 
     def encoded(self, column):
         return np.array(list(map(number, column.cells, column.places)), float)[:, None]
+
+    def announcement(self, column):
+        if not all(_LIKE_A_DATE.fullmatch(cell) for cell in column.cells):
+            return None
+        year, month, day = re.sub(_LIKE_A_DATE, r"\1 \2 \3", column.cells[0]).split()
+        return (
+            f"{self.name!r} was taken for numbers such as {column.cells[0]}: if they are dates, "
+            f"write {year}-{month}-{day}"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,8 +156,8 @@ class FilledNumber(AbstractEncoder):
         return all(as_number(cell) is not None for cell in column.present)
 
     @classmethod
-    def learned(cls, column):
-        known = [number(*pair) for pair in _present(column)]
+    def learned(cls, column, rows):
+        known = [number(*pair) for pair in _present(column.rows(rows))]
         if not known:
             raise ValueError(
                 f"all cells of {column.name!r} are empty in the rows to learn from: leave the "
@@ -202,9 +214,10 @@ class Category(AbstractEncoder):
         return words <= MOST_CATEGORIES and 2 * words <= len(column.present)
 
     @classmethod
-    def learned(cls, column):
-        words = sorted(set(column.present))
-        return cls(column.name, (*words, "") if column.missing else tuple(words))
+    def learned(cls, column, rows):
+        known = column.rows(rows)
+        words = sorted(set(known.present))
+        return cls(column.name, (*words, "") if known.missing else tuple(words))
 
     @property
     def columns(self):
@@ -231,18 +244,25 @@ class Category(AbstractEncoder):
         verb = "became a column" if len(words) == 1 else "became columns"
         text = f"{what} of {self.name!r} {verb}: {shortened([_bare(word) for word in words])}"
         empty = f"; {plural(column.missing, 'empty cell')} of it became {self.columns[-1]!r}"
-        return text + (empty if "" in self.words else "") + self._doubts(column)
+        strange = "".join(f"; {line}" for line in self.strangers(column))
+        return text + (empty if "" in self.words else "") + self._doubts(column) + strange
 
     def _doubts(self, column: Column) -> str:
-        """Words that differ in case alone, which may be one category misspelt."""
-        alike = collections.defaultdict(list)
-        for word in self.words:
-            alike[word.casefold()].append(word)
-        doubts = [words for words in alike.values() if len(words) > 1]
-        if not doubts:
+        """Words that may be others misspelt: those of a single cell that are much like another, and
+        those that differ in capitals alone.
+        """
+        counts = collections.Counter(column.present)
+        words = [word for word in self.words if word]
+        pairs = []
+        for word in words:
+            others = [other for other in words if other.casefold() == word.casefold()]
+            if counts[word] == 1:
+                others += difflib.get_close_matches(word, words, n=2, cutoff=0.8)
+            pairs += [{word, other} for other in others if other != word]
+        if not pairs:
             return ""
-        pairs = "; ".join(" and ".join(map(quoted, words)) for words in doubts[:3])
-        return f" ({pairs} differ in capitals alone, and count as different)"
+        first, second = sorted(pairs[0], key=lambda word: counts[word])
+        return f" (is {quoted(first)} meant to be {quoted(second)}? they count as different)"
 
     def strangers(self, column):
         known = set(self.words)
@@ -300,8 +320,8 @@ class Text(AbstractEncoder):
         return any(as_number(cell) is None for cell in column.present)
 
     @classmethod
-    def learned(cls, column):
-        return learned_text(column.name, column.cells, Tokens.LETTERS)
+    def learned(cls, column, rows):
+        return learned_text(column.name, column.rows(rows).cells, Tokens.LETTERS)
 
     @property
     def columns(self):

@@ -145,14 +145,14 @@ def learned_inputs(
     Raises ValueError as `kind_of` does, for columns that cannot be standardised, and for one that
     is empty in all the rows to learn from.
     """
-    learning = [column.rows(rows) for column in columns]
     encoders = []
-    for column, known in zip(columns, learning):
+    for column in columns:
         if column.name in texts:
-            encoders.append(learned_text(column.name, known.cells, tokens))
+            encoders.append(learned_text(column.name, column.rows(rows).cells, tokens))
         else:
-            encoders.append(kind_of(column).learned(known))
-    return Inputs(tuple(encoders), target, _standards(encoders, _joined(encoders, learning)))
+            encoders.append(kind_of(column).learned(column, rows))
+    X = _joined(encoders, [column.rows(rows) for column in columns])
+    return Inputs(tuple(encoders), target, _standards(encoders, X))
 
 
 def _standards(encoders: Sequence[AbstractEncoder], X: Float[np.ndarray, "n d"]) -> Standards:

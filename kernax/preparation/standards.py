@@ -14,6 +14,11 @@ from kernax.core.numerics import is_concrete
 from kernax.core.parameters import data
 
 
+def _as_array(value: Any) -> Any:
+    """Numbers of Python and NumPy as arrays of NumPy; JAX's stay as they are."""
+    return np.asarray(value) if isinstance(value, (int, float, np.generic)) else value
+
+
 class Standards(eqx.Module):
     """The map `x -> (x - centre) / scale`, of d columns (d,) or of a target ().
 
@@ -22,8 +27,8 @@ class Standards(eqx.Module):
     JAX's, those under a transformation among them, are standardised in their own dtype.
     """
 
-    centre: Float[Array, "*d"] | Float[np.ndarray, "*d"] = data()
-    scale: Float[Array, "*d"] | Float[np.ndarray, "*d"] = data()
+    centre: Float[Array, "*d"] | Float[np.ndarray, "*d"] = data(converter=_as_array)
+    scale: Float[Array, "*d"] | Float[np.ndarray, "*d"] = data(converter=_as_array)
 
     def standardised(self, X: Any) -> Any:
         """Rows (n, *d), or one row, in standardised units."""
