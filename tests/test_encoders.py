@@ -120,8 +120,8 @@ DATES = {
     "day.month.year": ["29.02.2020", "5.1.2021"],
     "day/month/year": ["29/02/2020", "05/01/2021"],
     "month/day/year": ["02/29/2020", "01/05/2021"],
-    "day month year": ["29 February 2020", "5-Jan-2021", "05 sept. 2021"],
-    "month day, year": ["Feb 29, 2020", "January 5 2021", "Mar-1-2021"],
+    "day month-name year": ["29 February 2020", "5-Jan-2021", "05 sept. 2021"],
+    "month-name day year": ["Feb 29, 2020", "January 5 2021", "Mar-1-2021"],
     "year-month": ["2020-02", "2021-01"],
     "year and quarter": ["2020Q1", "2021-Q1"],
 }

@@ -23,8 +23,8 @@ FORMATS = {
     "day.month.year": r"(?P<day>\d{1,2})\.(?P<month>\d{1,2})\.(?P<year>\d{4})",
     "day/month/year": r"(?P<day>\d{1,2})/(?P<month>\d{1,2})/(?P<year>\d{4})",
     "month/day/year": r"(?P<month>\d{1,2})/(?P<day>\d{1,2})/(?P<year>\d{4})",
-    "day month year": rf"(?P<day>\d{{1,2}})[ -]{_NAME}[ -](?P<year>\d{{4}})",
-    "month day, year": rf"{_NAME}[ -]+(?P<day>\d{{1,2}}),?[ -]+(?P<year>\d{{4}})",
+    "day month-name year": rf"(?P<day>\d{{1,2}})[ -]{_NAME}[ -](?P<year>\d{{4}})",
+    "month-name day year": rf"{_NAME}[ -]+(?P<day>\d{{1,2}}),?[ -]+(?P<year>\d{{4}})",
     "year-month": r"(?P<year>\d{4})-(?P<month>\d{1,2})",
     "year and quarter": r"(?P<year>\d{4})[- ]?Q(?P<quarter>[1-4])",
 }
