@@ -95,6 +95,7 @@ def test_a_category_that_was_not_learned_from_is_zero_in_all_columns_and_is_coun
     [
         (["green"] * 4 + ["Green"] * 3, "is 'Green' meant to be 'green'?"),
         (["green"] * 4 + ["blue"] * 3 + ["gren"], "is 'gren' meant to be 'green'?"),
+        (["York"] * 4 + ["Yrok"] + ["Leeds"] * 3, "is 'Yrok' meant to be 'York'?"),
         (["male", "female"] * 3, None),
     ],
 )
@@ -201,6 +202,14 @@ def test_numbers_that_may_be_dates_are_taken_for_numbers_and_that_is_said():
     assert encoder.announcement(cells) == (
         "'c' was taken for numbers such as 19580329: if they are dates, write 1958-03-29"
     )
+
+
+def test_whole_numbers_that_may_be_names_of_rows_are_asked_about():
+    for name, asked in (("patient_id", True), ("ID", True), ("hybrid", False), ("t", False)):
+        cells = column("3", "1", "2", name=name)
+        announcement = Number(name).announcement(cells)
+        assert (announcement is not None) == asked
+    assert Number("id").announcement(column("1", "1", name="id")) is None
 
 
 def messy(rng, n=12):

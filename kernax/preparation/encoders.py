@@ -29,6 +29,8 @@ from kernax.preparation.cells import (
 )
 
 MOST_CATEGORIES = 50
+_NAME_OF_NAMES = re.compile(r"(.*[ _.-])?(id|index|row|nr|no|key)", re.IGNORECASE)
+_MUCH_ALIKE = 0.74  # of four letters two exchanged, of five one missing
 _LIKE_A_DATE = re.compile(r"((?:1[89]|20)\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])")
 
 
@@ -132,6 +134,11 @@ class Number(AbstractEncoder):
         return np.array(list(map(number, column.cells, column.places)), float)[:, None]
 
     def announcement(self, column):
+        if _NAME_OF_NAMES.fullmatch(self.name) and _are_names(column.cells):
+            return (
+                f"{self.name!r} holds another whole number in each row: if it only names them, "
+                "leave it out"
+            )
         if not all(_LIKE_A_DATE.fullmatch(cell) for cell in column.cells):
             return None
         year, month, day = re.sub(_LIKE_A_DATE, r"\1 \2 \3", column.cells[0]).split()
@@ -139,6 +146,11 @@ class Number(AbstractEncoder):
             f"{self.name!r} was taken for numbers such as {column.cells[0]}: if they are dates, "
             f"write {year}-{month}-{day}"
         )
+
+
+def _are_names(cells: tuple[str, ...]) -> bool:
+    """Whether cells are whole numbers, each of which is there once."""
+    return len(set(cells)) == len(cells) and all(cell.isdigit() for cell in cells)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,7 +256,8 @@ class Category(AbstractEncoder):
         verb = "became a column" if len(words) == 1 else "became columns"
         text = f"{what} of {self.name!r} {verb}: {shortened([_bare(word) for word in words])}"
         empty = f"; {plural(column.missing, 'empty cell')} of it became {self.columns[-1]!r}"
-        strange = "".join(f"; {line}" for line in self.strangers(column))
+        lines = self.strangers(column)
+        strange = "".join(f"; among rows not learned from, {line}" for line in lines)
         return text + (empty if "" in self.words else "") + self._doubts(column) + strange
 
     def _doubts(self, column: Column) -> str:
@@ -252,12 +265,12 @@ class Category(AbstractEncoder):
         those that differ in capitals alone.
         """
         counts = collections.Counter(column.present)
-        words = [word for word in self.words if word]
+        words = sorted(counts)
         pairs = []
         for word in words:
             others = [other for other in words if other.casefold() == word.casefold()]
             if counts[word] == 1:
-                others += difflib.get_close_matches(word, words, n=2, cutoff=0.8)
+                others += difflib.get_close_matches(word, words, n=2, cutoff=_MUCH_ALIKE)
             pairs += [{word, other} for other in others if other != word]
         if not pairs:
             return ""
