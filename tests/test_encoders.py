@@ -155,6 +155,7 @@ def test_cycles_are_there_where_rows_last_for_two_periods_and_show_their_thirds(
     days = np.arange(count) * np.timedelta64(round(step * 86400), "s")
     cells = column(*np.datetime_as_string(np.datetime64(start, "s") + days))
     encoder, X = learned(cells)
+    assert isinstance(encoder, Date)
     assert encoder.cycles == cycles
     np.testing.assert_allclose(X[:, 0], np.arange(count) * step, rtol=1e-5)
     for place, cycle in enumerate(cycles):
@@ -188,6 +189,11 @@ def test_columns_that_are_not_clear_are_refused_at_their_place(cells, words):
     with pytest.raises(ValueError) as problem:
         kind_of(column(*cells))
     assert words in str(problem.value)
+
+
+def test_numbers_too_large_to_be_standardised_are_refused_where_some_are_missing_as_well():
+    with pytest.raises(ValueError, match="column 'c' cannot be standardised"):
+        learned_inputs([column("1.5e308", "1.6e308", "")], "y", np.arange(3))
 
 
 def test_a_column_that_is_empty_in_all_rows_to_learn_from_is_refused():
@@ -311,6 +317,7 @@ def test_a_predictor_keeps_its_encoders_in_its_file(tmp_path, rng):
     predictor = regressor(inputs, columns, rng.normal(size=12))
     save_predictor(tmp_path / "model", predictor)
     again = load_predictor(tmp_path / "model")
+    assert isinstance(again, Regressor)
     assert again.inputs.encoders == inputs.encoders
     np.testing.assert_array_equal(
         again.at(again.inputs.points(columns))[0], predictor.at(inputs.points(columns))[0]

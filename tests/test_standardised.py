@@ -4,6 +4,7 @@ values.
 
 from functools import partial
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -199,7 +200,14 @@ def test_a_standardised_fit_is_differentiable_in_points_targets_and_weights(X, y
 @needs_x64
 def test_weights_in_a_batch_are_removal_and_repetition(X, y, rng):
     w = jnp.asarray(rng.integers(0, 3, (2, n)), float)
-    batch = jax.jit(jax.vmap(lambda w: standardised_fit(ridge, X, y, w)(X[0])))(w)
+
+    @jax.jit
+    @chex.assert_max_traces(1)
+    def values(w):
+        return jax.vmap(lambda w: standardised_fit(ridge, X, y, w)(X[0]))(w)
+
+    values(w + 1)
+    batch = values(w)
     for value, weights in zip(batch, np.asarray(w, int)):
         alone = standardised_fit(ridge, np.repeat(X, weights, 0), np.repeat(y, weights))
         np.testing.assert_allclose(value, alone(X[0]), rtol=1e-9)

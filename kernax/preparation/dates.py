@@ -13,6 +13,8 @@ from kernax.preparation.cells import Column, is_missing, quoted
 from kernax.preparation.encoders import AbstractEncoder
 
 _DAY = 86400.0
+# The parts of a date in their order, and what they are where they are not written.
+_LEAST = {"year": 1, "month": 1, "day": 1, "hour": 0, "minute": 0, "second": 0}
 _MONTHS = [name.lower() for name in calendar.month_abbr][1:]
 _NAME = r"(?P<name>[A-Za-z]{3,9})\.?"
 _TIME = r"(?:(?:T| +)(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.\d+)?)?)?Z?"
@@ -42,9 +44,9 @@ def date_in(cell: str, form: str) -> datetime.datetime | None:
         parts["month"] = _number_of_month(parts.pop("name"))
     if "quarter" in parts:
         parts["month"] = str(3 * int(parts.pop("quarter")) - 2)
-    numbers = {"day": 1} | {name: int(value) for name, value in parts.items()}
+    numbers = {name: int(parts.get(name, least)) for name, least in _LEAST.items()}
     try:
-        return datetime.datetime(**numbers)
+        return datetime.datetime(*numbers.values())
     except ValueError:  # the 30th of February
         return None
 

@@ -175,7 +175,8 @@ class FilledNumber(AbstractEncoder):
                 f"all cells of {column.name!r} are empty in the rows to learn from: leave the "
                 "column out"
             )
-        return cls(column.name, float(np.median(known)))
+        with np.errstate(over="ignore"):  # numbers this large are refused when standardised
+            return cls(column.name, float(np.median(known)))
 
     @property
     def columns(self):

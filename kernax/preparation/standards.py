@@ -69,16 +69,16 @@ def standards_of(values: ArrayLike, weights: ArrayLike | None = None) -> Standar
     that over- or underflows; where values are traced, such standards are NaN.
     """
     xp: Any = np if _are_of_numpy(values, weights) else jnp
-    values = _as_floats(values, xp)
-    if values.ndim not in (1, 2) or not len(values):
+    array = _as_floats(values, xp)
+    if array.ndim not in (1, 2) or not len(array):
         raise ValueError(
-            f"values must have shape (n,) or (n, d), n >= 1, but have shape {values.shape}"
+            f"values must have shape (n,) or (n, d), n >= 1, but have shape {array.shape}"
         )
-    w = _column_of_weights(weights, values, xp)
-    centre, scale = _moments(values, w, xp)
+    w = _column_of_weights(weights, array, xp)
+    centre, scale = _moments(array, w, xp)
     known = (scale > 0) & (scale < np.inf) & xp.isfinite(centre)
     if is_concrete(known):
-        _check_all(np.atleast_1d(np.asarray(known)), values.ndim)
+        _check_all(np.atleast_1d(np.asarray(known)), array.ndim)
     return Standards(centre, xp.where(known, scale, np.nan))
 
 
