@@ -142,15 +142,15 @@ def test_groups_are_found_in_categories_and_filled_numbers(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 5])
-def test_words_and_numbers_with_holes_predict_prices_of_cars_better_than_nothing(tmp_path, seed):
+def test_prices_of_cars_are_predicted_better_with_words_and_holes_than_without(tmp_path):
     """UCI's automobiles: of 25 columns 15 are words, or numbers with empty cells. Measured over six
     seeds: errors of 2693 without them on average, and 2189 with them, smaller in each.
     """
     source = Path(statsmodels.__file__).parent / "gam/tests/results/autos.csv"
     if not source.exists():
         pytest.skip("this version of statsmodels does not come with the table of cars")
-    header, *rows = csv.reader(source.open())
+    with source.open(encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
     rows = [row for row in rows if row[-1]]
     are_numbers = [all(re.fullmatch(r"-?[\d.]+", cell) for cell in cells) for cells in zip(*rows)]
     assert sum(are_numbers) <= 11
@@ -158,7 +158,7 @@ def test_words_and_numbers_with_holes_predict_prices_of_cars_better_than_nothing
     for kept in ([True] * len(header), are_numbers):
         pick = lambda row, kept=kept: [cell for cell, keep in zip(row, kept) if keep]
         data = write(tmp_path / "cars.csv", pick(header), map(pick, rows))
-        result = run("fit", data, "--target", "price", "--seed", seed)
+        result = run("fit", data, "--target", "price", "--seed", 1)
         assert result.exit_code == 0, result.stderr
         errors.append(float(re.search(r"gp learned\D*([\d.]+)", result.stdout)[1]))
     encoded, without = errors
