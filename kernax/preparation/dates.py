@@ -44,9 +44,10 @@ def date_in(cell: str, form: str) -> datetime.datetime | None:
         parts["month"] = _number_of_month(parts.pop("name"))
     if "quarter" in parts:
         parts["month"] = str(3 * int(parts.pop("quarter")) - 2)
-    numbers = {name: int(parts.get(name, least)) for name, least in _LEAST.items()}
+    written = (int(parts.get(name, least)) for name, least in _LEAST.items())
+    year, month, day, hour, minute, second = written
     try:
-        return datetime.datetime(*numbers.values())
+        return datetime.datetime(year, month, day, hour, minute, second)
     except ValueError:  # the 30th of February
         return None
 
