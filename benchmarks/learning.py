@@ -25,9 +25,9 @@ from benchmarks.restarts import DATA
 from kernax.cli.classify import classify
 from kernax.cli.job import Split, split_rows
 from kernax.cli.plan import Plan
-from kernax.cli.table import Column, Table
+from kernax.cli.table import Table
 from kernax.cli.target import labels
-from kernax.preparation import LOGISTIC, Tokens
+from kernax.preparation import LOGISTIC, Column, Tokens
 from kernax.selection.latent import Likelihood
 
 SETS = (
@@ -57,9 +57,9 @@ def table_of(name: str) -> Table:
             )
             X, y = map(np.concatenate, zip(*parts)) if parts else (file["X"], file["y"])
     X, y = np.asarray(X, float), np.ravel(y)
+    inputs = tuple(Column.of_numbers(f"x{i}", column) for i, column in enumerate(X.T))
     places = tuple(f"row {i}" for i in range(len(y)))
-    columns = tuple(f"x{i}" for i in range(X.shape[1]))
-    return Table(columns, X, (), Column("class", tuple(f"{value:g}" for value in y), places))
+    return Table(inputs, Column("class", tuple(f"{value:g}" for value in y), places))
 
 
 def split(table: Table, seed: int, rows: int) -> Split:

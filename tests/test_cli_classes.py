@@ -180,8 +180,11 @@ def test_more_than_one_start_and_inputs_that_are_words_are_refused(tmp_path, rng
         run("fit", data, "--target", "kind", "--restarts", "2"), "logistic learns from one start"
     )
     assert_refused(
-        run("fit", data, "--target", "a", "--model", "svm"), "column 'kind': 'u' is not a number"
+        run("fit", data, "--target", "b", "--model", "svm", "--kernel", "spectrum(2)*rbf"),
+        "is a fraction, no class",
     )
+    names = write(tmp_path / "names.csv", rng.normal(size=(8, 2)), list("abcdefgh"))
+    assert_refused(run("fit", names, "--target", "a"), "column 'kind': 'a' is not a number, and")
 
 
 def test_numbers_that_are_written_in_several_ways_are_one_class_and_stand_in_their_order(

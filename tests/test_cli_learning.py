@@ -20,9 +20,9 @@ from kernax.cli import classify as classes
 from kernax.cli.app import app
 from kernax.cli.job import Split, split_rows
 from kernax.cli.plan import Plan
-from kernax.cli.table import Column, Table
+from kernax.cli.table import Table
 from kernax.core.solution import RESULTS, Solution
-from kernax.preparation import Tokens
+from kernax.preparation import Column, Tokens
 from kernax.selection import regression
 from kernax.selection.latent import Likelihood
 
@@ -181,7 +181,8 @@ def test_copies_of_rows_do_not_drive_the_learned_noise_to_its_bound_unless_prior
 
 def held_out_table(X, y, columns):
     names = tuple(f"{value:g}" for value in y)
-    return Table(columns, X, (), Column("kind", names, ("",) * len(names)))
+    inputs = tuple(map(Column.of_numbers, columns, X.T))
+    return Table(inputs, Column("kind", names, ("",) * len(names)))
 
 
 def split_of(name, seed, rows, held_out) -> Split:

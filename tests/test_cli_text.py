@@ -18,7 +18,7 @@ from kernax.cli.inputs import compared_columns, kernel_of_inputs, learned_inputs
 from kernax.cli.table import read_table
 from kernax.core.solution import RESULTS, Solution
 from kernax.files import load_predictor
-from kernax.preparation import Inputs, Standards, Text, Tokens
+from kernax.preparation import Column, Inputs, Number, Standards, Text, Tokens
 from kernax.selection import regression
 
 pytestmark = (
@@ -187,8 +187,8 @@ def test_words_are_told_by_spaces_and_an_empty_text_is_no_error(tmp_path, rng, m
     assert twice - nothing == pytest.approx(2 * (good - nothing))
     assert nothing == unheard == dog
     with jax.enable_x64(True):
-        assert load_predictor(file).inputs.text == Text(
-            "review", Tokens.WORDS, ("and", "bad", "good", "so")
+        assert load_predictor(file).inputs.texts == (
+            Text("review", Tokens.WORDS, ("and", "bad", "good", "so")),
         )
 
 
@@ -201,15 +201,16 @@ FOUR = [
 REFUSED = [
     (
         ["--kernel", "rbf"],
-        "line 2, column 'dna': 'ACG' is not a number (leave the column out: --ignore dna)",
+        "line 2, column 'dna': 'ACG' is not a number, and 'dna' holds 3 different texts in as many "
+        "rows, which tell rows apart and not groups of them (leave the column out: --ignore dna; "
+        "neither can 'note' become numbers: --ignore note)",
     ),
-    (
-        ["--kernel", DNA],
-        "compare one column, but 'dna', 'note', 'kind' hold text: leave the others out with "
-        "--ignore; ",
-    ),
-    (["--kernel", DNA], "line 2, column 'note': 'x y' is not a number"),
-    (["--kernel", "rbf", "--tokens", "words"], "column 'dna': 'ACG' is not a number"),
+    (["--kernel", "rbf", "--tokens", "words"], "--tokens words is for string kernels, such as"),
+    (["--kernel", "text('dan', spectrum(3))"], "no such input: did you mean 'dna'? inputs are "),
+    (["--kernel", "text('dna', rbf)"], "and a string kernel, as in text('name', spectrum(3)), but"),
+    (["--kernel", "text('dna', spectrum(3)) + spectrum(2)"], "name a column, and others none"),
+    (["--kernel", "rbf + text(dna, spectrum(3))"], "takes the name of a column in quotes and a"),
+    (["--kernel", "text"], "takes the name of a column in quotes and a string kernel"),
     (["--kernel", "spectrum(3"], "never closed"),
     (["--kernel", "spectrum"], "spectrum lacks its k: write spectrum(3)"),
 ]
@@ -243,22 +244,26 @@ def test_a_part_of_the_kernel_that_finds_no_column_is_refused_in_one_line(tmp_pa
     assert "'letters', 'words'" in unknown.stderr
 
 
-def test_a_cell_that_is_empty_is_a_text_but_no_number(tmp_path):
+def test_a_cell_that_is_empty_is_a_text_but_a_number_to_be_filled(tmp_path):
     data = write(
         tmp_path / "empty.csv",
         ["dna", "a", "y"],
-        [("A", 1, 1), ("", "", 2), ("C", 3, 3), ("C", 3, 4)],
+        [("A", 1, 1), ("", "", 2), ("C", 3, 3), ("C", 8, 4)],
     )
-    assert_refused(
-        run("fit", data, "--target", "y", "--kernel", f"rbf + {DNA}"),
-        "line 3, column 'a': the cell is empty",
-    )
+    table = compared_columns(read_table(data, "y"), f"rbf + {DNA}", None)
+    inputs = learned_inputs(table, np.arange(4), Tokens.LETTERS)
+    np.testing.assert_array_equal(inputs.numbers(table.inputs), [[1, 0], [3, 1], [3, 0], [8, 0]])
+    (text,) = inputs.texts
+    np.testing.assert_array_equal(inputs.points(table.inputs)[1].weights[:, 0], [1, 0, 1, 1])
+    assert text.alphabet == ("A", "C")
 
 
 def test_every_part_of_a_kernel_sees_its_columns_and_lengthscales_are_for_numbers_alone(rng):
     texts, X = sequences(rng, 5), rng.normal(size=(5, 2))
     text = Text("dna", Tokens.LETTERS, tuple("ACGT"))
-    inputs = Inputs(("a", "b"), "y", Standards(np.zeros(2), np.ones(2)), text)
+    encoders = (Number("a"), Number("b"), text)
+    inputs = Inputs(encoders, "y", Standards(np.zeros(2), np.ones(2)))
+    columns = [*map(Column.of_numbers, "ab", X.T), Column("dna", tuple(texts), ("",) * 5)]
     expression = "2*rbf*normalised(mismatch(2)) + normalised(linear + spectrum(2)) + 0.5"
     written = kernel_of_inputs(inputs, expression, per_column=True)
     a, b, c = kx.RBF(np.full(2, np.sqrt(2))), kx.Normalised(kx.Mismatch(2, 1)), kx.Linear()
@@ -267,13 +272,13 @@ def test_every_part_of_a_kernel_sees_its_columns_and_lengthscales_are_for_number
         + kx.Normalised(kx.On(c, 0) + kx.On(kx.Spectrum(2), 1))
         + 0.5
     )
-    points = inputs.points(X, texts)
+    points = inputs.points(columns)
     np.testing.assert_allclose(
         kx.gram(written, points), kx.gram(by_hand, points), rtol=TOLERANCE["value"]
     )
-    alone = Inputs((), "y", Standards(np.zeros(0), np.ones(0)), text)
+    alone = Inputs((text,), "y", Standards(np.zeros(0), np.ones(0)))
     kernel = kernel_of_inputs(alone, "spectrum(2)", per_column=True)
-    K = kx.gram(kernel, alone.points(np.zeros((5, 0)), texts))
+    K = kx.gram(kernel, alone.points(columns))
     np.testing.assert_array_equal(K, kx.gram(kx.Spectrum(2), kx.strings.encode(texts, "ACGT")))
 
 
@@ -284,8 +289,8 @@ def test_an_alphabet_is_that_of_the_rows_to_learn_from(tmp_path):
         [("CA", 1, 1), ("", 2, 2), ("A", 3, 3), ("XY", 3, 4)],
     )
     table = compared_columns(read_table(data, "y"), DNA, None)
-    assert table.columns == ()
+    assert table.columns == ("dna",)
     inputs = learned_inputs(table, np.array([0, 1, 2]), Tokens.LETTERS)
-    assert inputs.text == Text("dna", Tokens.LETTERS, ("A", "C"))
-    weights = inputs.points(table.X, table.texts[0].cells).weights
+    assert inputs.texts == (Text("dna", Tokens.LETTERS, ("A", "C")),)
+    weights = inputs.points(table.inputs).weights
     np.testing.assert_array_equal(weights, [[1, 1], [0, 0], [1, 0], [0, 0]])

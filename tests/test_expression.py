@@ -14,7 +14,7 @@ from kernax.cli.inputs import kernel_of_inputs
 from kernax.cli.naming import parameter_names
 from kernax.cli.vocabulary import KERNELS, NUMBERS, TEXT, compared
 from kernax.core.parameters import parameters
-from kernax.preparation import Inputs, Standards, Text, Tokens
+from kernax.preparation import Inputs, Number, Standards, Text, Tokens
 
 pytestmark = needs_x64  # once: no precision touches it
 
@@ -295,8 +295,8 @@ def test_parameters_are_called_by_the_names_of_the_expression(text, names):
 
 
 def test_parts_that_see_some_columns_alone_keep_their_names():
-    text = Text("dna", Tokens.LETTERS, ("A",))
-    inputs = Inputs(("a",), "y", Standards(np.zeros(1), np.ones(1)), text)
+    encoders = (Number("a"), Text("dna", Tokens.LETTERS, ("A",)))
+    inputs = Inputs(encoders, "y", Standards(np.zeros(1), np.ones(1)))
     kernel = kernel_of_inputs(inputs, "2*rbf + mismatch(3)", per_column=True)
     assert parameter_names(kernel)["terms[0].kernel.kernel.lengthscale"] == "rbf.lengthscale"
     assert parameter_names(kernel)["terms[0].kernel.scale"] == "rbf.scale"

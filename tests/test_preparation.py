@@ -17,8 +17,10 @@ from kernax.preparation import (
     LOGISTIC,
     RIDGE,
     SVM,
-    Classifier,
+    ClassPredictor,
+    Column,
     Inputs,
+    Number,
     Regressor,
     Standards,
     Text,
@@ -40,13 +42,23 @@ def X(rng):
 
 @pytest.fixture
 def inputs(X):
-    return Inputs(("a", "b"), "y", standards_of_columns(X, ("a", "b")))
+    return Inputs((Number("a"), Number("b")), "y", standards_of_columns(X, ("a", "b")))
+
+
+def table(X, texts=None):
+    """The columns a and b of numbers, and one of text if there is one."""
+    columns = [Column.of_numbers(name, values) for name, values in zip("ab", X.T)]
+    return columns + ([] if texts is None else [words("dna", texts)])
+
+
+def words(name, cells):
+    return Column(name, tuple(cells), tuple(f"row {i}" for i in range(len(cells))))
 
 
 def regressor(inputs, X, kind):
     y = 10 + 4 * inputs.standards.standardised(X)[:, 0]
     target = standards_of_target(y, "y")
-    points = jnp.asarray(inputs.points(X), DTYPE)
+    points = jnp.asarray(inputs.points(table(X)), DTYPE)
     z = jnp.asarray(target.standardised(y), DTYPE)
     if kind == RIDGE:
         model = kx.kernel_ridge(kx.RBF(2.0), points, z, 0.01).value
@@ -58,14 +70,14 @@ def regressor(inputs, X, kind):
 def classifier(inputs, X, kind, classes):
     names = np.asarray(classes)[np.arange(n) % len(classes)]
     Y = jnp.asarray(columns_of_classes(names, classes), DTYPE)
-    points = jnp.asarray(inputs.points(X), DTYPE)
+    points = jnp.asarray(inputs.points(table(X)), DTYPE)
     if kind == SVM:
         model = kx.svm(kx.RBF(), points, 2 * Y[:, 1] - 1, 1.0).value
     elif len(classes) == 2:
         model = kx.kernel_logistic(kx.RBF(), points, 2 * Y[:, 1] - 1, 0.1).value
     else:
         model = kx.kernel_softmax(kx.RBF(), points, Y, 0.1).value
-    return Classifier(inputs, kind, model, 0.1, tuple(classes)), names
+    return ClassPredictor(inputs, kind, model, 0.1, tuple(classes)), names
 
 
 def test_columns_are_standardised_by_mean_and_deviation_and_come_back(X, inputs):
@@ -101,12 +113,12 @@ def test_points_are_numbers_or_strings_or_pairs_of_both_and_say_what_they_are(X,
     texts = [f"{letter}CA" for letter in "AGT" * 10]
     text = learned_text("dna", texts, Tokens.LETTERS)
     assert text == Text("dna", Tokens.LETTERS, ("A", "C", "G", "T"))
-    both = Inputs(("a", "b"), "y", inputs.standards, text)
-    numbers, strings = both.points(X, texts)
-    np.testing.assert_array_equal(numbers, inputs.points(X))
+    both = Inputs((*inputs.encoders, text), "y", inputs.standards)
+    numbers, strings = both.points(table(X, texts))
+    np.testing.assert_array_equal(numbers, inputs.points(table(X)))
     assert kx.gram(kx.Spectrum(2), strings).shape == (n, n)
-    alone = Inputs((), "y", Standards(np.zeros(0), np.ones(0)), text)
-    assert jax.tree.structure(alone.points(np.zeros((n, 0)), texts)) == jax.tree.structure(strings)
+    alone = Inputs((text,), "y", Standards(np.zeros(0), np.ones(0)))
+    assert jax.tree.structure(alone.points(table(X, texts))) == jax.tree.structure(strings)
     assert str(inputs) == "'a', 'b'"
     assert str(both) == "'a', 'b' and the letters of 'dna'"
     assert str(alone) == "the letters of 'dna'"
@@ -115,9 +127,10 @@ def test_points_are_numbers_or_strings_or_pairs_of_both_and_say_what_they_are(X,
 def test_cells_without_a_token_that_was_learned_from_are_counted():
     text = learned_text("note", ["good", "so bad"], Tokens.WORDS)
     assert text.alphabet == ("bad", "good", "so")
-    text.warn_of_strangers(["good day"])
+    inputs = Inputs((text,), "y", Standards(np.zeros(0), np.ones(0)))
+    inputs.warn_of_strangers([words("note", ["good day"])])
     with pytest.warns(FeaturelessWarning, match="2 of 3 cells of 'note' hold none of the 3 words"):
-        text.warn_of_strangers(["", "day", "so so"])
+        inputs.warn_of_strangers([words("note", ["", "day", "so so"])])
 
 
 def test_numbers_are_predicted_in_the_units_of_the_target_with_the_noise_in_the_deviation(
@@ -125,12 +138,12 @@ def test_numbers_are_predicted_in_the_units_of_the_target_with_the_noise_in_the_
 ):
     ridge, y = regressor(inputs, X, RIDGE)
     process, _ = regressor(inputs, X, GP)
-    mean, nothing = ridge.at(inputs.points(X))
-    same, deviation = process.at(inputs.points(X))
+    mean, nothing = ridge.at(inputs.points(table(X)))
+    same, deviation = process.at(inputs.points(table(X)))
     assert nothing is None
     np.testing.assert_allclose(mean, y, atol=0.5)
     np.testing.assert_allclose(same, mean, rtol=TOLERANCE["solve"])
-    points = jnp.asarray(inputs.points(X), DTYPE)
+    points = jnp.asarray(inputs.points(table(X)), DTYPE)
     variance = jax.vmap(process.model.variance)(points) + 0.01
     np.testing.assert_allclose(deviation, y.std() * np.sqrt(variance), rtol=1e-4)
 
@@ -138,7 +151,7 @@ def test_numbers_are_predicted_in_the_units_of_the_target_with_the_noise_in_the_
 def test_classes_are_decided_by_sign_or_largest_value_and_probabilities_agree(X, inputs):
     for classes in (("u", "v"), ("u", "v", "w")):
         predictor, names = classifier(inputs, X, LOGISTIC, classes)
-        values = predictor.values(inputs.points(X))
+        values = predictor.values(inputs.points(table(X)))
         p = np.exp(predictor.log_probabilities(values))
         np.testing.assert_allclose(p.sum(1), 1, rtol=1e-5)
         np.testing.assert_array_equal(predictor.decide(values), np.asarray(classes)[p.argmax(1)])
@@ -157,17 +170,17 @@ def test_a_model_of_another_kind_or_of_other_classes_is_refused(X, inputs):
     with pytest.raises(ValueError, match="'svm' is none of ridge, gp"):
         Regressor(inputs, SVM, ridge.model, 0.1, ridge.target)
     with pytest.raises(ValueError, match=r"shape \(\) cannot tell 3 classes apart"):
-        Classifier(inputs, LOGISTIC, logistic.model, 0.1, ("u", "v", "w"))
+        ClassPredictor(inputs, LOGISTIC, logistic.model, 0.1, ("u", "v", "w"))
 
 
 @pytest.mark.parametrize("kind", [RIDGE, GP, LOGISTIC, SVM])
 def test_a_predictor_comes_back_from_its_file_and_predicts_the_same_bits(tmp_path, X, inputs, kind):
     if kind in (RIDGE, GP):
         predictor, _ = regressor(inputs, X, kind)
-        answers = lambda predictor: predictor.at(predictor.inputs.points(X))
+        answers = lambda predictor: predictor.at(predictor.inputs.points(table(X)))
     else:
         predictor, _ = classifier(inputs, X, kind, ("u", "v"))
-        answers = lambda predictor: predictor.values(predictor.inputs.points(X))
+        answers = lambda predictor: predictor.values(predictor.inputs.points(table(X)))
     save_predictor(tmp_path / "model", predictor)
     again = load_predictor(tmp_path / "model")
     assert type(again) is type(predictor)
@@ -210,12 +223,12 @@ def test_the_distribution_of_counts_is_an_integral_over_the_rate_and_quantiles_i
 def test_text_comes_back_from_the_file_of_a_predictor(tmp_path):
     texts = ["good", "so bad", "so so"]
     text = learned_text("note", texts, Tokens.WORDS)
-    inputs = Inputs((), "y", Standards(np.zeros(0), np.ones(0)), text)
-    points = inputs.points(np.zeros((3, 0)), texts)
+    inputs = Inputs((text,), "y", Standards(np.zeros(0), np.ones(0)))
+    points = inputs.points([words("note", texts)])
     model = kx.kernel_ridge(kx.Spectrum(1), points, np.arange(3.0), 0.1).value
     target = Standards(np.asarray(0.0), np.asarray(1.0))
     save_predictor(tmp_path / "model", Regressor(inputs, RIDGE, model, 0.1, target))
-    assert load_predictor(tmp_path / "model").inputs.text == text
+    assert load_predictor(tmp_path / "model").inputs.texts == (text,)
 
 
 def test_a_file_of_something_else_is_no_predictor(tmp_path, X, inputs):

@@ -16,7 +16,7 @@ from kernax.preparation import (
     RIDGE,
     RVM,
     SVM,
-    Classifier,
+    ClassPredictor,
     CountRegressor,
     Predictor,
     Regressor,
@@ -56,7 +56,7 @@ def answer_columns(
     """
     if interval is not None:
         _check_interval(predictor, interval)
-    if isinstance(predictor, Classifier):
+    if isinstance(predictor, ClassPredictor):
         return _of_classes(predictor, points)
     share = INTERVAL if interval is None else interval
     if isinstance(predictor, CountRegressor):
@@ -68,7 +68,7 @@ def _check_interval(predictor: Predictor, interval: float) -> None:
     """Raises ValueError for no probability, and for a model without intervals."""
     if not 0 < interval < 1:
         raise ValueError(f"--interval must be between 0 and 1, but is {interval:g}")
-    if isinstance(predictor, Classifier):
+    if isinstance(predictor, ClassPredictor):
         raise ValueError(f"--interval {interval:g}: the model predicts classes, not numbers")
     if predictor.kind == RIDGE:
         raise ValueError(
@@ -100,7 +100,7 @@ def _ends(name: str, ends: tuple[np.ndarray, np.ndarray]) -> dict[str, np.ndarra
     return {f"{name} low": low, f"{name} high": high}
 
 
-def _of_classes(predictor: Classifier, points: PyTree) -> dict[str, np.ndarray]:
+def _of_classes(predictor: ClassPredictor, points: PyTree) -> dict[str, np.ndarray]:
     """The class of each point, with probabilities or decision values.
 
     A support vector machine gives a decision value for each class, of two classes only for the
@@ -127,16 +127,21 @@ def summary(predictor: Predictor) -> tuple[str, ...]:
     """A description of the predictor, line by line."""
     inputs = predictor.inputs
     title = f"{_WORDS[predictor.kind]} for {inputs.target!r}, from {inputs}"
-    if isinstance(predictor, Classifier):
-        return title, *_summary_of_classes(predictor)
+    return title, *inputs.remarks(), *_summary_of_model(predictor)
+
+
+def _summary_of_model(predictor: Predictor) -> tuple[str, ...]:
+    """Lines on what was fitted."""
+    if isinstance(predictor, ClassPredictor):
+        return _summary_of_classes(predictor)
     if isinstance(predictor, CountRegressor):
-        return title, _summary_of_process(predictor)
+        return (_summary_of_process(predictor),)
     noise = "ridge" if predictor.kind == RIDGE else "noise variance"
     size = f"{noise} {predictor.noise:.6g}, for a target of mean 0 and variance 1"
-    return (title, size, relevant(predictor)) if predictor.kind == RVM else (title, size)
+    return (size, relevant(predictor)) if predictor.kind == RVM else (size,)
 
 
-def _summary_of_classes(predictor: Classifier) -> tuple[str, ...]:
+def _summary_of_classes(predictor: ClassPredictor) -> tuple[str, ...]:
     """Lines on the classes, the penalty, and the vectors."""
     classes = f"classes {', '.join(map(repr, predictor.classes))}"
     if predictor.kind == GP:
@@ -150,7 +155,7 @@ def _summary_of_classes(predictor: Classifier) -> tuple[str, ...]:
     return classes, f"{name} {penalty}", vectors(predictor)
 
 
-def _summary_of_process(predictor: Classifier | CountRegressor) -> str:
+def _summary_of_process(predictor: ClassPredictor | CountRegressor) -> str:
     """The likelihood of a process, and how its posterior was found."""
     posterior: Any = predictor.model
     likelihood = posterior.likelihood
@@ -170,7 +175,7 @@ def _means(posterior: Any) -> str:
     return ", ".join(f"{mean:.6g}" for mean in np.atleast_1d(function.bias))
 
 
-def vectors(predictor: Classifier) -> str:
+def vectors(predictor: ClassPredictor) -> str:
     """How many of the rows that a machine was fitted to it stands on."""
     support = predictor.support
     if predictor.kind == SVM:

@@ -23,6 +23,7 @@ from kernax.cli.console import (
     check_writable,
     one_line_errors,
     print_clusters,
+    print_lines,
     print_parameters,
     print_report,
     title_of,
@@ -38,18 +39,15 @@ from kernax.cli.resources import compiled_programs, expected_cost, linear_algebr
 from kernax.cli.table import (
     CLUSTER,
     LEAST_ROWS,
-    Rows,
     Table,
-    listed,
-    plural,
-    quoted,
     read_columns,
     read_inputs,
     read_table,
 )
 from kernax.core.archive import write_whole
 from kernax.files import load_predictor, save_predictor
-from kernax.preparation import Inputs, Predictor, Tokens
+from kernax.preparation import Predictor, Tokens
+from kernax.preparation.cells import listed, plural, quoted
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -109,12 +107,20 @@ def fit(
     which is fast, ep or variational, both for two classes and counts. It learns
     from its approximate evidence, in the same stages as classifiers.
 
-    String kernels compare the one column of text that a table may have, by the
-    letters or the words that its cells share; cells may be empty. They are
-    spectrum(k), blended_spectrum(k), mismatch(k, m), all_substrings,
-    subsequence(length) and all_subsequences. Write normalised(spectrum(3)), so
-    that long texts do not count for more than short ones, and add or multiply
-    kernels of numbers, which compare all other columns.
+    Columns that are not all numbers become numbers, and a line says how. Words
+    of few kinds get a column of 0 and 1 for each; empty cells, NA and ? the
+    median of their column, beside a column that says which they were; dates
+    the days since the first, and their place in the year, the week and the day
+    where the rows show it. Medians, categories and means are those of the rows
+    to learn from.
+
+    String kernels compare columns of text, by the letters or the words that
+    cells share; cells may be empty. They are spectrum(k), blended_spectrum(k),
+    mismatch(k, m), all_substrings, subsequence(length) and all_subsequences.
+    Write normalised(spectrum(3)), so that long texts do not count for more than
+    short ones, and add or multiply kernels of numbers, which compare all other
+    columns. text('name', spectrum(3)) compares the column of that name;
+    without, each column of free text adds its own.
     """
     with one_line_errors() as names, jax.enable_x64(True), compiled_programs(keep=not no_cache):
         _check_options(seed, restarts, threads, rows)
@@ -163,11 +169,12 @@ def _print_split(console: Console, data: Path, table: Table, parts: Split) -> No
     """The inputs, the numbers of rows to learn from and held out, and the columns not used."""
     of_all = f" of {len(parts.y) + parts.unused}" if parts.unused else ""
     console.print(
-        f"{data}: {len(table.X)} rows, {_inputs_in_words(parts)}; "
+        f"{data}: {table.count} rows, {_inputs_in_words(parts)}; "
         f"learning from {len(parts.y)}{of_all} rows, {len(parts.y_held_out)} held out",
         markup=False,
     )
-    unused = [name for name in table.columns if name not in parts.inputs.columns]
+    print_lines(console, parts.inputs.announcements(table.inputs))
+    unused = [name for name in table.columns if name not in parts.inputs.names]
     if unused:
         console.print(
             f"the kernel compares text alone, and does not use {listed(unused)}", markup=False
@@ -179,13 +186,14 @@ def _print_split(console: Console, data: Path, table: Table, parts: Split) -> No
 
 
 def _inputs_in_words(parts: Split) -> str:
-    """The number of columns, and the tokens of the column of text."""
+    """The number of columns, and the tokens of columns of text."""
     inputs = []
-    if parts.inputs.columns:
-        inputs.append(plural(len(parts.inputs.columns), "input column"))
-    text = parts.inputs.text
-    if text is not None:
-        inputs.append(f"the {text.tokens} of {quoted(text.name)}")
+    columns = len(parts.inputs.encoders) - len(parts.inputs.texts)
+    numbers = len(parts.inputs.columns)
+    if columns:
+        became = "" if columns == numbers else f" as {numbers} numbers"
+        inputs.append(plural(columns, "input column") + became)
+    inputs += [f"the {text.tokens} of {quoted(text.name)}" for text in parts.inputs.texts]
     return " and ".join(inputs)
 
 
@@ -241,8 +249,9 @@ def predict(
     """Predicts the target for the rows of a table.
 
     Columns are found by their names, in any order; others are ignored, unless
-    --keep repeats them. Letters and words that were not in the rows learned
-    from match nothing.
+    --keep repeats them. They are prepared as those that were learned from:
+    the same medians, categories and first day. Letters, words and categories
+    that were not in the rows learned from match nothing.
 
     A Gaussian process of numbers or counts adds the ends of a central interval
     that holds the target with probability 0.95, or --interval. Of classes it
@@ -269,21 +278,14 @@ def _predictions(
 ) -> dict[str, list[str]]:
     """The columns to write: those to keep, and the predictions."""
     inputs = predictor.inputs
-    rows = _rows_to_predict(inputs, data, keep)
-    with linear_algebra_threads(len(rows.X), threads):
-        columns = answer_columns(predictor, inputs.points(rows.X, rows.cells), interval)
-    _check_predictions(data, columns, rows.kept)
-    kept = {name: list(cells) for name, cells in rows.kept.items()}
-    return kept | {name: _cells(column) for name, column in columns.items()}
-
-
-def _rows_to_predict(inputs: Inputs, data: Path, keep: list[str]) -> Rows:
-    """The rows of a table as a predictor takes them; warns of tokens it has not seen."""
-    text = inputs.text
-    rows = read_columns(data, inputs.columns, text.name if text else None, keep)
-    if text:
-        text.warn_of_strangers(rows.cells)
-    return rows
+    rows, kept = read_columns(data, inputs.names, keep)
+    inputs.warn_of_strangers(rows)
+    points = inputs.points(rows)
+    with linear_algebra_threads(len(rows[0].cells), threads):
+        columns = answer_columns(predictor, points, interval)
+    _check_predictions(data, columns, kept)
+    repeated = {name: list(cells) for name, cells in kept.items()}
+    return repeated | {name: _cells(column) for name, column in columns.items()}
 
 
 def _as_csv(columns: dict[str, list[str]]) -> str:
@@ -344,8 +346,8 @@ def cluster(
 ) -> None:
     """Groups the rows of a table, and says what is in each group.
 
-    All columns are compared but those left out with --ignore; numbers are
-    standardised. kmeans puts rows around means in the space of the kernel,
+    All columns are compared but those left out with --ignore; they are prepared
+    as by 'kernax fit'. kmeans puts rows around means in the space of the kernel,
     spectral cuts the graph whose edges are the kernel's values. String kernels
     compare a column of text.
     """
@@ -357,7 +359,7 @@ def cluster(
             check_writable(out, "--out", data, plot)
         table, kept = read_inputs(data, ignore or (), keep or ())
         _check_kept(kept, data)
-        with linear_algebra_threads(len(table.X), threads):
+        with linear_algebra_threads(table.count, threads):
             found = find_clusters(table, kernel, tokens, clusters, method, seed)
         console = _console()
         print_clusters(console, data, found, table)

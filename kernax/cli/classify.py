@@ -13,14 +13,14 @@ from kernax.cli.job import Report, Split, kernel_of
 from kernax.cli.latent import evidences, learned_latent
 from kernax.cli.naming import parameter_rows
 from kernax.cli.plan import Plan
-from kernax.cli.table import quoted
 from kernax.core.expansion import KernelExpansion
 from kernax.core.likelihoods import Categorical
 from kernax.core.losses import Bernoulli
 from kernax.core.model import Model
 from kernax.errors import NonFiniteError
 from kernax.metrics import accuracy, area_under_curve, log_loss
-from kernax.preparation import GP, IVM, RVM, SVM, Classifier, columns_of_classes
+from kernax.preparation import GP, IVM, RVM, SVM, ClassPredictor, columns_of_classes
+from kernax.preparation.cells import quoted
 from kernax.selection.classification import (
     MachineModel,
     fitted,
@@ -80,7 +80,7 @@ def _targets(parts: Split) -> Float[np.ndarray, "n *c"]:
 
 
 def _last_remarks(
-    plan: Plan, parts: Split, written: Classifier, learned: Classifier
+    plan: Plan, parts: Split, written: ClassPredictor, learned: ClassPredictor
 ) -> tuple[str, ...]:
     """Of a machine the number of its vectors, of a process the evidence."""
     if plan.model in (SVM, IVM, RVM):
@@ -131,23 +131,25 @@ def _too_few_for_folds(names: np.ndarray, classes: Sequence[str]) -> str | None:
     )
 
 
-def _classifier(model: _Learned, parts: Split, kind: str) -> Classifier:
+def _classifier(model: _Learned, parts: Split, kind: str) -> ClassPredictor:
     """The classifier that a model fits to the rows to learn from."""
     if isinstance(model, LatentModel):
         posterior = posterior_of(model, parts.X, jnp.asarray(_targets(parts))).value
-        return Classifier(parts.inputs, GP, posterior, None, parts.classes, str(model.inference))
+        return ClassPredictor(
+            parts.inputs, GP, posterior, None, parts.classes, str(model.inference)
+        )
     Y = columns_of_classes(parts.y, parts.classes)
     if kind == RVM:
-        return Classifier(parts.inputs, RVM, _on_relevant(model, parts), None, parts.classes)
+        return ClassPredictor(parts.inputs, RVM, _on_relevant(model, parts), None, parts.classes)
     if isinstance(model, MachineModel):
         function = fitted(model, parts.X, jnp.asarray(Y)).value
-        return Classifier(parts.inputs, SVM, function, float(model.C), parts.classes)
+        return ClassPredictor(parts.inputs, SVM, function, float(model.C), parts.classes)
     function = (
         _on_import_vectors(model, parts)
         if kind == IVM
         else fitted(model, parts.X, jnp.asarray(Y)).value
     )
-    return Classifier(parts.inputs, kind, function, float(model.ridge), parts.classes)
+    return ClassPredictor(parts.inputs, kind, function, float(model.ridge), parts.classes)
 
 
 def _on_import_vectors(model: Model, parts: Split) -> KernelExpansion:
@@ -176,7 +178,7 @@ def _measures(parts: Split, model: str) -> tuple[str, ...]:
     return tuple(measures)
 
 
-def _scored(classifier: Classifier, parts: Split) -> tuple[str, ...]:
+def _scored(classifier: ClassPredictor, parts: Split) -> tuple[str, ...]:
     """The scores of a classifier on the held-out rows."""
     values = classifier.values(parts.X_held_out)
     if not np.all(np.isfinite(values)):

@@ -9,12 +9,13 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from kernax.cli.inputs import compared_columns, kernel_of_inputs, learned_inputs
-from kernax.cli.table import Table, quoted
+from kernax.cli.table import Table
 from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
 from kernax.kernels import RBF
 from kernax.preparation import Inputs, Tokens
+from kernax.preparation.cells import quoted
 from kernax.selection.heuristics import median_lengthscale
 from kernax.unsupervised.kernel_kmeans import kernel_kmeans
 from kernax.unsupervised.spectral_clustering import spectral_clustering
@@ -64,9 +65,8 @@ def cluster(
     the rows as its lengthscale.
     """
     table = compared_columns(table, expression or "rbf", tokens)
-    inputs = learned_inputs(table, np.arange(len(table.X)), tokens or Tokens.LETTERS)
-    cells = [column.cells for column in table.texts]
-    points = jax.tree.map(jnp.asarray, inputs.points(table.X, cells[0] if inputs.text else ()))
+    inputs = learned_inputs(table, np.arange(table.count), tokens or Tokens.LETTERS)
+    points = jax.tree.map(jnp.asarray, inputs.points(table.inputs))
     kernel = _kernel(inputs, expression, points)
     verb = kernel_kmeans if method == KMEANS else spectral_clustering
     solution = verb(kernel, points, clusters, key=jax.random.key(seed))
@@ -97,24 +97,25 @@ def _explained(
 
 
 def summary(found: Clusters, table: Table) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """A header and a row for each cluster: its size, means of the columns that differ most, and a
-    typical text.
+    """A header and a row for each cluster: its size, means of the columns that differ most, and
+    typical texts.
     """
-    places = [table.columns.index(name) for name in found.inputs.columns]
-    X = table.X[:, places]
+    X = found.inputs.numbers(table.inputs)
     told_apart = _apart(X, found)
     X = X[:, told_apart]
     means = [f"mean {found.inputs.columns[place]}" for place in told_apart]
     header = ("cluster", "rows", *means)
-    text = found.inputs.text
-    if text is not None:
-        header = (*header, f"typical {text.name}")
+    texts = [text.name for text in found.inputs.texts]
+    header = (*header, *(f"typical {name}" for name in texts))
     rows = []
     for c in np.unique(found.labels):
         inside = found.labels == c
         cells = [str(c + 1), str(int(np.sum(inside))), *_means(X[inside])]
-        if text is not None:
-            cells.append(_typical(found, table, np.flatnonzero(inside)))
+        if texts:
+            typical = _typical(found, np.flatnonzero(inside))
+            cells += [
+                quoted(column.cells[typical]) for column in table.inputs if column.name in texts
+            ]
         rows.append(tuple(cells))
     return header, rows
 
@@ -134,13 +135,11 @@ def _means(X: Float[np.ndarray, "n d"]) -> Sequence[str]:
     return [f"{mean:.4g}" for mean in X.mean(0)]
 
 
-def _typical(found: Clusters, table: Table, rows: Int[np.ndarray, " m"]) -> str:
-    """The text of the row with the largest sum of values of the kernel with its cluster."""
+def _typical(found: Clusters, rows: Int[np.ndarray, " m"]) -> int:
+    """The row with the largest sum of values of the kernel with its cluster."""
     inside = jax.tree.map(lambda leaf: leaf[rows], found.points)
     K = np.asarray(gram(found.kernel, inside))
-    place = int(np.argmax(_cosines(K).sum(1)))
-    (column,) = table.texts
-    return quoted(column.cells[rows[place]])
+    return int(rows[np.argmax(_cosines(K).sum(1))])
 
 
 def _cosines(K: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:

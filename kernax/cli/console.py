@@ -109,14 +109,14 @@ def print_report(console: Console, report: Report) -> None:
     console.print(scores)
     title = title_of("learned", report.predictor.inputs.columns)
     print_parameters(console, report.parameters, title)
-    for remark in report.remarks:
-        console.print(remark, markup=False)
+    print_lines(console, report.remarks)
 
 
 def print_clusters(console: Console, data: Path, found: Clusters, table: Table) -> None:
     """Prints how many rows each cluster has, and what is typical of it."""
     header, rows = summary(found, table)
-    console.print(f"{data}: {len(table.X)} rows compared by {found.inputs}", markup=False)
+    console.print(f"{data}: {table.count} rows compared by {found.inputs}", markup=False)
+    print_lines(console, found.inputs.announcements(table.inputs))
     shown = RichTable(header[0], title="clusters", title_justify="left")
     for name in header[1:]:
         shown.add_column(Text(name), justify="right")
@@ -124,6 +124,12 @@ def print_clusters(console: Console, data: Path, found: Clusters, table: Table) 
         shown.add_row(*map(Text, row))
     console.print(shown)
     console.print(found.remark, markup=False)
+
+
+def print_lines(console: Console, lines: Iterable[str]) -> None:
+    """Prints each line as it is."""
+    for line in lines:
+        console.print(line, markup=False)
 
 
 def with_a_bar(jobs: Sequence[Any]) -> Iterable[Any]:

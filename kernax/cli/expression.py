@@ -14,10 +14,21 @@ from typing import Any, TypeGuard
 import jax.numpy as jnp
 import numpy as np
 
-from kernax.cli.vocabulary import NO_OPERAND, NORMALISED, kernel_class, short
+from kernax.cli.vocabulary import (
+    NO_COLUMN,
+    NO_OPERAND,
+    NORMALISED,
+    OF_COLUMN,
+    TEXT,
+    bare_text,
+    compared,
+    kernel_class,
+    short,
+    text_names,
+)
 from kernax.core.kernel import NO_POWER, AbstractKernel, Constant, parts_of
 from kernax.core.parameters import check_count
-from kernax.kernels import Normalised
+from kernax.kernels import Normalised, On
 
 _OPERATORS = {
     ast.Add: operator.add,
@@ -45,8 +56,9 @@ def parse_kernel(
     periodic, cosine, linear, polynomial, constant, and for text spectrum, blended_spectrum,
     all_substrings, mismatch, subsequence, all_subsequences. A name stands alone or is called with
     numbers or lists of numbers, in the order of the kernel's fields or by keyword; `normalised` is
-    called with an expression. Operators: `+`, `*`, `**` with an integer, `/` by a number,
-    parentheses. A bare number in a sum is a constant.
+    called with an expression, `text` with the name of a column in quotes and the expression of a
+    string kernel, which becomes `On(kernel, name)`. Operators: `+`, `*`, `**` with an integer, `/`
+    by a number, parentheses. A bare number in a sum is a constant.
 
     Arguments:
         text: the expression, at most 1000 characters.
@@ -69,7 +81,14 @@ def parse_kernel(
         meaning = _Reader(dimensions, per_column).read(_syntax(text), 0)
     except RecursionError:  # from quoting a deeply nested part in a message
         raise ValueError(_TOO_DEEP) from None
-    return meaning if isinstance(meaning, AbstractKernel) else Constant(jnp.asarray(meaning, float))
+    if not isinstance(meaning, AbstractKernel):
+        return Constant(jnp.asarray(meaning, float))
+    if text_names(meaning) and bare_text(meaning):
+        raise ValueError(
+            "some string kernels of the expression name a column, and others none: write "
+            "text('name', ...) around each, or around none"
+        )
+    return meaning
 
 
 def _syntax(text: str) -> ast.expr:
@@ -138,6 +157,8 @@ class _Reader:
         name = node.func.id
         if name == NORMALISED:
             return self.normalised(node, depth)
+        if name == OF_COLUMN:
+            return self.of_column(node, depth)
         return self.kernel(name, self.arguments(name, node))
 
     def arguments(self, name: str, node: ast.Call) -> dict[str, Any]:
@@ -165,6 +186,18 @@ class _Reader:
                 "expression"
             )
         return kernel
+
+    def of_column(self, node: ast.Call, depth: int) -> AbstractKernel:
+        """The string kernel of a column, whose name is the first argument of a call."""
+        if len(node.args) != 2 or node.keywords:
+            raise ValueError(NO_COLUMN)
+        name = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
+        operand = self.read(node.args[1], depth + 1)
+        if not isinstance(name, str) or not isinstance(operand, AbstractKernel):
+            raise ValueError(NO_COLUMN)
+        if compared(operand) != {TEXT} or text_names(operand):
+            raise ValueError(f"{NO_COLUMN}, but is given {_shown(node.args[1])}")
+        return On(operand, name)
 
     def argument(self, node: ast.expr, what: str, per_column: bool) -> Any:
         """A number, or a list of numbers, one per dimension."""

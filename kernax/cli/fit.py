@@ -123,9 +123,9 @@ def _scored(regressor: Regressor, parts: Split) -> tuple[str, ...]:
 def _scores_of_mean(parts: Split, model: str) -> tuple[str, ...]:
     """The scores of predicting the mean of the rows to learn from, with their deviation."""
     target = _units(parts)
-    everywhere = np.ones(len(parts.y_held_out))
-    deviation = None if model == RIDGE else target.scale * everywhere
-    return _scores(parts, target.centre * everywhere, deviation)
+    rows = len(parts.y_held_out)
+    deviation = None if model == RIDGE else np.full(rows, target.scale)
+    return _scores(parts, np.full(rows, target.centre), deviation)
 
 
 def _scores(parts: Split, mean: np.ndarray, deviation: np.ndarray | None) -> tuple[str, ...]:

@@ -1,6 +1,8 @@
 """Columns of a table as inputs: those that a kernel compares, and the kernel for them."""
 
 import dataclasses
+import difflib
+import functools
 import shlex
 from collections.abc import Sequence
 
@@ -9,108 +11,111 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kernax.cli.expression import parse_kernel
-from kernax.cli.table import Column, Table, as_number, listed, number
-from kernax.cli.vocabulary import NUMBERS, TEXT, compared
+from kernax.cli.table import Table
+from kernax.cli.vocabulary import NUMBERS, TEXT, compared, is_named, text_names
 from kernax.core.kernel import AbstractKernel
 from kernax.kernels import On
-from kernax.preparation import Inputs, Tokens, learned_text, standards_of_columns
+from kernax.preparation import Category, Column, Date, Inputs, Text, Tokens, kind_of
+from kernax.preparation import learned_inputs as inputs_of_columns
+from kernax.preparation.cells import listed, quoted
+from kernax.preparation.dates import unclear_dates
+from kernax.preparation.kinds import is_mostly_numbers
 
 _EXAMPLE = "--kernel 'normalised(spectrum(3))'"
 _WORTH_COMPARING = 6  # letters: shorter cells share too few substrings of three
 
 
 def learned_inputs(table: Table, rows: np.ndarray, tokens: Tokens) -> Inputs:
-    """How columns become points, with means, deviations and the alphabet of some rows alone."""
-    standards = standards_of_columns(table.X[rows], table.columns)
-    text = None
-    for column in table.texts:
-        text = learned_text(column.name, [column.cells[row] for row in rows], tokens)
-    return Inputs(table.columns, table.target.name, standards, text)
+    """How columns become points, learned from some rows alone."""
+    return inputs_of_columns(
+        table.inputs, table.target.name, rows, texts=table.texts, tokens=tokens
+    )
 
 
 def kernel_of_inputs(inputs: Inputs, expression: str, *, per_column: bool) -> AbstractKernel:
     """The kernel that an expression describes, on the points that `inputs` makes."""
     kernel = parse_kernel(expression, len(inputs.columns), per_column=per_column)
-    return _on_parts(kernel) if inputs.columns and inputs.text else kernel
+    return _on_parts(kernel, inputs) if inputs.texts else kernel
 
 
 def compared_columns(table: Table, expression: str, tokens: Tokens | None) -> Table:
     """The table without the columns that a kernel does not compare.
 
-    It has text only for a string kernel, and then one column of it. Raises ValueError for a column
-    that no part of the kernel can compare, and for a part that no column suits.
+    It has text only for a string kernel: the columns that the expression names, or else those whose
+    words are no categories, or else all columns of words. Raises ValueError for a column that no
+    part of the kernel can compare, and for a part that no column suits.
     """
-    kinds = compared(parse_kernel(expression))
-    if TEXT in kinds:
-        _check_text(table, NUMBERS in kinds)
-    else:
-        _check_numbers(table, tokens)
-    if NUMBERS not in kinds and TEXT in kinds:
-        return dataclasses.replace(table, columns=(), X=table.X[:, :0])
-    parse_kernel(expression, len(table.columns))  # lists of lengthscales have one for each column
-    return table
-
-
-def _check_numbers(table: Table, tokens: Tokens | None) -> None:
-    """Raises ValueError for text, which a kernel of numbers cannot compare."""
-    for column in table.texts:
-        _refuse_text(column, table)
-    if tokens is not None:
+    kernel = parse_kernel(expression)
+    kinds = compared(kernel)
+    if TEXT not in kinds and tokens is not None:
         raise ValueError(f"--tokens {tokens} is for string kernels, such as {_EXAMPLE}")
+    texts = _texts(table, kernel) if TEXT in kinds else ()
+    others = [column for column in table.inputs if column.name not in texts]
+    if texts and NUMBERS not in kinds:
+        others = []
+    _check_kinds(others, table)
+    if texts and NUMBERS in kinds and not others:
+        raise ValueError(
+            f"part of the kernel compares numbers, but the only input column, {listed(texts)}, is "
+            "text"
+        )
+    kept = [column for column in table.inputs if column in others or column.name in texts]
+    return dataclasses.replace(table, inputs=tuple(kept), texts=texts)
 
 
-def _check_text(table: Table, with_numbers: bool) -> None:
-    """Raises ValueError unless there is one column of text, and one of numbers if asked for."""
-    names = listed([column.name for column in table.texts])
-    if not names:
+def _texts(table: Table, kernel: AbstractKernel) -> tuple[str, ...]:
+    """The names of the columns that a string kernel compares."""
+    named = text_names(kernel)
+    if not named:
+        return _texts_of_words(table)
+    for name in named:
+        if name not in table.columns:
+            near = difflib.get_close_matches(name, table.columns, n=1, cutoff=0.5)
+            hint = f"did you mean {quoted(near[0])}? " if near else ""
+            raise ValueError(
+                f"text({quoted(name)}, ...): there is no such input: {hint}inputs are "
+                f"{listed(table.columns)}"
+            )
+    return tuple(name for name in table.columns if name in named)
+
+
+def _texts_of_words(table: Table) -> tuple[str, ...]:
+    """The columns of words that are no categories; all columns of words where all are."""
+    words = [column for column in table.inputs if _holds_words(column)]
+    if not words:
         raise ValueError(
             f"the kernel compares text, but all input columns are numbers: {listed(table.columns)}"
         )
-    if len(table.texts) > 1:
-        places = "; ".join(str(column.first_text) for column in table.texts[:2])
-        raise ValueError(
-            f"string kernels compare one column, but {names} hold text: leave the others out with "
-            f"--ignore; {places}"
-        )
-    if with_numbers and not table.columns:
-        raise ValueError(
-            f"part of the kernel compares numbers, but the only input column, {names}, is text"
-        )
+    free = [column.name for column in words if not Category.suits(column)]
+    return tuple(free or [column.name for column in words])
 
 
-def _refuse_text(column: Column, table: Table) -> None:
-    """Raises ValueError for the first cell that is no number."""
+def _holds_words(column: Column) -> bool:
+    """Whether cells are text, and neither numbers nor dates with some mistakes."""
+    if is_mostly_numbers(column) or unclear_dates(column) is not None:
+        return False
+    return Text.suits(column) and not Date.suits(column)
+
+
+def _check_kinds(columns: Sequence[Column], table: Table) -> None:
+    """Raises ValueError, with advice, for the first column that cannot become numbers."""
+    problems = {column: problem for column in columns if (problem := _why_no_kind(column))}
+    if not problems:
+        return
+    first, *others = problems
+    names = listed([other.name for other in others])
+    more = f"; neither can {names} become numbers: {_ignoring(others)}"
+    advice = _advice(first, table) + (more if others else "")
+    raise ValueError(f"{problems[first]} ({advice})")
+
+
+def _why_no_kind(column: Column) -> str | None:
+    """Why a column cannot become numbers; None where it can."""
     try:
-        for cell, place in zip(column.cells, column.places):
-            number(cell, place)
+        kind_of(column)
     except ValueError as problem:
-        raise ValueError(f"{problem} ({_advice(column, table)})") from None
-
-
-def _advice(column: Column, table: Table) -> str:
-    """What to do with a column of text, by its contents, where the kernel compares numbers."""
-    cells = [cell for cell in column.cells if cell]
-    words = set(cells)
-    numbers = sum(as_number(cell) is not None for cell in cells)
-    long = sum(len(cell) >= _WORTH_COMPARING for cell in cells)
-    leave_out = f"leave the column out: {_ignoring([column])}"
-    # Numbers with some mistakes, then words that name groups, then words too short to compare.
-    if 2 * numbers > len(cells):
-        return f"mend the cell, or {leave_out}"
-    if 2 * len(words) <= len(cells):
-        return f"write a column of 0 and 1 for each of its {len(words)} words, or {leave_out}"
-    if 2 * long < len(cells):
-        return leave_out
-    return f"{_how_to_compare(column, table)}; or {leave_out}"
-
-
-def _how_to_compare(column: Column, table: Table) -> str:
-    """The options with which a string kernel compares a column."""
-    kernel = "--kernel 'rbf + normalised(spectrum(3))'" if table.columns else _EXAMPLE
-    others = [other for other in table.texts if other is not column]
-    return (
-        f"{kernel} {_ignoring(others)} compares this text" if others else f"{kernel} compares text"
-    )
+        return str(problem)
+    return None
 
 
 def _ignoring(columns: Sequence[Column]) -> str:
@@ -118,22 +123,68 @@ def _ignoring(columns: Sequence[Column]) -> str:
     return " ".join(f"--ignore {shlex.quote(column.name)}" for column in columns)
 
 
-_PLACES = {frozenset([NUMBERS]): 0, frozenset([TEXT]): 1}  # in a pair of numbers and text
+def _advice(column: Column, table: Table) -> str:
+    """What to do with a column that cannot become numbers, by its contents."""
+    cells = column.present
+    long = sum(len(cell) >= _WORTH_COMPARING for cell in cells)
+    leave_out = f"leave the column out: {_ignoring([column])}"
+    if not cells:
+        return leave_out
+    if is_mostly_numbers(column) or unclear_dates(column) is not None:
+        return f"mend such cells, or {leave_out}"
+    if _holds_words(column) and 2 * long >= len(cells):
+        return f"{_how_to_compare(column, table)}; or {leave_out}"
+    return leave_out
 
 
-def _on_parts(kernel: AbstractKernel) -> AbstractKernel:
-    """The same kernel on pairs of numbers and text.
+def _how_to_compare(column: Column, table: Table) -> str:
+    """The option with which a string kernel compares a column."""
+    if len(table.columns) == 1:
+        return f"{_EXAMPLE} compares text"
+    name = column.name.replace("\\", "\\\\").replace('"', '\\"')
+    kernel = f'rbf + text("{name}", normalised(spectrum(3)))'
+    return f"--kernel {shlex.quote(kernel)} compares this text"
 
-    Parts that compare numbers alone get the first entry, parts that compare text alone the second.
+
+def _on_parts(kernel: AbstractKernel, inputs: Inputs) -> AbstractKernel:
+    """The same kernel on the points that `inputs` makes, which are tuples of parts.
+
+    Parts that compare numbers alone get the numbers, and parts that compare text the column that
+    they name. Where no column is named, the sum over all columns of text takes their place.
     """
-    return jax.tree.map(_on_its_part, kernel, is_leaf=_sees_one_part)
+    place = functools.partial(_placed, inputs=inputs)
+    return jax.tree.map(place, kernel, is_leaf=_sees_one_part)
 
 
 def _sees_one_part(node: PyTree) -> bool:
-    """Whether a node is a kernel that compares numbers alone, or text alone."""
-    return isinstance(node, AbstractKernel) and compared(node) in _PLACES
+    """Whether a node is a kernel that compares numbers alone, or one column, or all of them."""
+    if not isinstance(node, AbstractKernel):
+        return False
+    if is_named(node) or compared(node) == {NUMBERS}:
+        return True
+    return compared(node) == {TEXT} and not text_names(node)
 
 
-def _on_its_part(node: PyTree) -> PyTree:
-    """Such a kernel on the entry of pairs that it compares; any other node unchanged."""
-    return On(node, _PLACES[compared(node)]) if _sees_one_part(node) else node
+def _placed(node: PyTree, inputs: Inputs) -> PyTree:
+    """Such a kernel on the parts of points that it compares; any other node unchanged."""
+    if not _sees_one_part(node):
+        return node
+    if compared(node) == {NUMBERS}:
+        return On(node, 0)
+    if is_named(node):
+        return _on_column(node.kernel, inputs, node.where)
+    return _sum([_on_column(node, inputs, text.name) for text in inputs.texts])
+
+
+def _on_column(kernel: AbstractKernel, inputs: Inputs, name: str) -> AbstractKernel:
+    """A string kernel on the strings of a column."""
+    place = inputs.place_of(name)
+    return kernel if place is None else On(kernel, place)
+
+
+def _sum(kernels: Sequence[AbstractKernel]) -> AbstractKernel:
+    """The sum of one kernel or more."""
+    first, *rest = kernels
+    for kernel in rest:
+        first = first + kernel
+    return first

@@ -112,7 +112,7 @@ def split_rows(
     Means, deviations and the alphabet are those of the rows to learn from.
     """
     inputs = learned_inputs(table, kept, tokens)
-    points = inputs.points(table.X, table.texts[0].cells if table.texts else ())
+    points = inputs.points(table.inputs)
     return Split(
         X=rows_of(points, kept),
         y=y[kept],

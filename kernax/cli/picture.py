@@ -9,7 +9,7 @@ from jaxtyping import Float
 from kernax.cli.cluster import Clusters
 from kernax.cli.job import Report, Split
 from kernax.core.archive import write_whole
-from kernax.preparation import GP, SVM, Classifier, CountRegressor, Regressor
+from kernax.preparation import GP, SVM, ClassPredictor, CountRegressor, Regressor
 from kernax.unsupervised.principal_components import kernel_pca
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def draw(path: Path, report: Report, parts: Split) -> None:
     """Writes the picture to a file, which is complete or not there."""
     predictor = report.predictor
     title = _title(report, parts)
-    if isinstance(predictor, Classifier):
+    if isinstance(predictor, ClassPredictor):
         ax = _picture_of_classes(predictor, parts, title)
     else:
         ax = _picture_of_numbers(predictor, parts, title)
@@ -45,7 +45,7 @@ def draw_clusters(path: Path, found: Clusters) -> None:
 
     names = [str(label + 1) for label in found.labels]
     inputs = found.inputs
-    if len(inputs.columns) == 2 and not inputs.text:
+    if len(inputs.columns) == 2 and not inputs.texts:
         X = inputs.standards.restored(np.asarray(found.points))
         axes = (inputs.columns[0], inputs.columns[1])
         if not found.has_regions:
@@ -78,7 +78,7 @@ def _picture_of_numbers(predictor: Regressor | CountRegressor, parts: Split, tit
     from kernax.plot import predicted_against_true
 
     inputs = parts.inputs
-    one_input = len(inputs.columns) == 1 and not inputs.text
+    one_input = len(inputs.columns) == 1 and not inputs.texts
     are_numbers = isinstance(predictor, Regressor)
     if are_numbers and predictor.kind == GP and one_input:
         return _process(predictor, parts, title)
@@ -119,13 +119,13 @@ def _grid_over(parts: Split) -> Float[np.ndarray, "m 1"]:
     return np.linspace(everywhere.min(), everywhere.max(), _GRID)[:, None]
 
 
-def _picture_of_classes(predictor: Classifier, parts: Split, title: str) -> "Axes":
+def _picture_of_classes(predictor: ClassPredictor, parts: Split, title: str) -> "Axes":
     """Regions of two inputs; otherwise, of the held-out rows, the confusion of several classes, and
     of two classes probabilities or decision values.
     """
     from kernax.plot import confusion_matrix, reliability, values_of_classes
 
-    if len(parts.inputs.columns) == 2 and not parts.inputs.text:
+    if len(parts.inputs.columns) == 2 and not parts.inputs.texts:
         return _regions(predictor, parts, title)
     classes = list(predictor.classes)
     name = parts.inputs.target
@@ -142,7 +142,7 @@ def _picture_of_classes(predictor: Classifier, parts: Split, title: str) -> "Axe
     return reliability(probabilities[:, 1], true == second, name=second, title=title)
 
 
-def _regions(predictor: Classifier, parts: Split, title: str) -> "Axes":
+def _regions(predictor: ClassPredictor, parts: Split, title: str) -> "Axes":
     """The regions of the classes in the plane of two inputs, and the rows to learn from."""
     from kernax.plot import decision_regions
 

@@ -3,9 +3,10 @@
 import dataclasses
 
 from kernax.cli.job import Split, split_classes, split_counts, split_numbers
-from kernax.cli.table import Column, Table, as_number
+from kernax.cli.table import Table
 from kernax.cli.target import why_classes
 from kernax.preparation import GP, IVM, LOGISTIC, RVM, SVM, Tokens
+from kernax.preparation.cells import Column, as_number
 from kernax.selection.latent import Inference, Likelihood
 
 _CLASSIFIERS = (LOGISTIC, SVM, IVM)

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 from threadpoolctl import threadpool_limits
 
-from kernax.cli.table import plural
 from kernax.preparation import GP, RIDGE
+from kernax.preparation.cells import plural
 
 _ONE_THREAD = 1000  # rows up to which a second thread waits longer than it computes
 _LARGEST = 2**29  # bytes of compiled programs that are kept

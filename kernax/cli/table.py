@@ -4,50 +4,37 @@ import contextlib
 import csv
 import dataclasses
 import difflib
-import functools
 import io
-import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-from jaxtyping import Float
+from kernax.preparation.cells import Column, listed, plural, quoted, shortened
 
 LEAST_ROWS = 4  # three to learn from, one to hold out
-_SHOWN = 30  # column names in a message
 CLUSTER = "cluster"  # the column that `kernax cluster` writes
 
 
 @dataclasses.dataclass(frozen=True)
-class Column:
-    """The cells of a column as they are written, and the place of each, for messages."""
-
-    name: str
-    cells: tuple[str, ...]
-    places: tuple[str, ...]
-
-    @functools.cached_property
-    def first_text(self) -> str | None:
-        """The place and text of the first cell that is no number; None if all are, or are empty."""
-        for cell, place in zip(self.cells, self.places):
-            if _is_text(cell):
-                return f"{place}: {quoted(cell)} is not a number"
-        return None
-
-
-@dataclasses.dataclass(frozen=True)
 class Table:
-    """A table: inputs that are numbers, inputs of text, and the target.
+    """A table: the columns that are inputs, and the one to predict.
 
-    `X` (n, d) are the inputs that are numbers, with names `columns`; `texts` are the inputs with
-    cells that are no numbers; `target` is the column to predict.
+    `texts` are the names of the inputs that string kernels compare.
     """
 
-    columns: tuple[str, ...]
-    X: Float[np.ndarray, "n d"]
-    texts: tuple[Column, ...]
+    inputs: tuple[Column, ...]
     target: Column
+    texts: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        return tuple(column.name for column in self.inputs)
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return len(self.inputs[0].cells)
 
 
 def read_table(path: Path, target: str, ignore: Sequence[str] = ()) -> Table:
@@ -66,15 +53,7 @@ def read_table(path: Path, target: str, ignore: Sequence[str] = ()) -> Table:
     if not rows:
         raise ValueError(f"{path} has 0 rows of numbers, but at least {LEAST_ROWS} are needed")
     names = [name for name in header if name != target and name not in ignore]
-    return _table(rows, header, names, _column(rows, header.index(target)))
-
-
-def _table(rows: list[list["_Cell"]], header: list[str], names: list[str], target: Column) -> Table:
-    """The columns of these names as inputs, those with cells that are no numbers as text."""
-    inputs = [_column(rows, header.index(name)) for name in names]
-    texts = tuple(column for column in inputs if column.first_text)
-    numeric = tuple(column.name for column in inputs if not column.first_text)
-    return Table(numeric, _numbers(rows, header, numeric), texts, target)
+    return Table(_columns(rows, header, names), _column(rows, header.index(target)))
 
 
 def read_inputs(
@@ -94,30 +73,16 @@ def read_inputs(
     if not rows or not names:
         raise ValueError(f"{path} has no rows, or no columns that are not ignored")
     kept = {name: _cells_as_written(rows, header.index(name)) for name in keep}
-    return _table(rows, header, names, Column(CLUSTER, (), ())), kept
-
-
-@dataclasses.dataclass(frozen=True)
-class Rows:
-    """Rows to predict: numbers `X` (n, d), `cells` of text, and columns to repeat.
-
-    `cells` is empty where the model compares no text; `kept` are the columns to repeat.
-    """
-
-    X: Float[np.ndarray, "n d"]
-    cells: tuple[str, ...]
-    kept: dict[str, tuple[str, ...]]
+    return Table(_columns(rows, header, names), Column(CLUSTER, (), ())), kept
 
 
 def read_columns(
-    path: Path, columns: tuple[str, ...], text: str | None, keep: Sequence[str] = ()
-) -> Rows:
-    """The columns of these names as rows to predict; other columns are ignored.
+    path: Path, wanted: tuple[str, ...], keep: Sequence[str] = ()
+) -> tuple[tuple[Column, ...], dict[str, tuple[str, ...]]]:
+    """The columns of these names, of rows to predict; and columns to repeat, as they are written.
 
-    Numbers are in the order of their names, cells of text and those to keep as they are written.
     Raises ValueError as `read_table` does, and for every column that is missing.
     """
-    wanted = columns if text is None else (*columns, text)
     with _open(path) as records:
         header = _header(path, records)
         _check_model_columns(path, wanted, header)
@@ -126,9 +91,8 @@ def read_columns(
         rows = [_row(path, header, line, cells) for line, cells in records]
     if not rows:
         raise ValueError(f"{path} has no rows of numbers below its header")
-    cells = () if text is None else _column(rows, header.index(text)).cells
     kept = {name: _cells_as_written(rows, header.index(name)) for name in keep}
-    return Rows(_numbers(rows, header, columns), cells, kept)
+    return _columns(rows, header, wanted), kept
 
 
 @contextlib.contextmanager
@@ -223,7 +187,7 @@ def _check_model_columns(path: Path, wanted: tuple[str, ...], header: list[str])
     if missing:
         raise ValueError(
             f"{path} lacks {listed(missing)}: the model was fitted to the columns "
-            f"{', '.join(wanted[:_SHOWN])}"
+            f"{shortened(wanted)}"
         )
 
 
@@ -232,11 +196,9 @@ def _check_name(path: Path, name: str, header: list[str], option: str) -> None:
     if name not in header:
         near = difflib.get_close_matches(name, header, n=1, cutoff=0.5)
         hint = f"did you mean {quoted(near[0])}? " if near else ""
-        names = ", ".join(header[:_SHOWN])
-        if len(header) > _SHOWN:
-            names += ", ..."
         raise ValueError(
-            f"{option}: {path} has no column {quoted(name)}: {hint}its columns are {names}"
+            f"{option}: {path} has no column {quoted(name)}: {hint}its columns are "
+            f"{shortened(header)}"
         )
 
 
@@ -268,72 +230,15 @@ def _cells_as_written(rows: list[list[_Cell]], place: int) -> tuple[str, ...]:
     return tuple(row[place].text for row in rows)
 
 
+def _columns(
+    rows: list[list[_Cell]], header: list[str], names: Sequence[str]
+) -> tuple[Column, ...]:
+    """The columns of these names, in this order."""
+    return tuple(_column(rows, header.index(name)) for name in names)
+
+
 def _column(rows: list[list[_Cell]], place: int) -> Column:
     """A column, its cells without spaces at either end."""
     cells = [row[place] for row in rows]
     texts = tuple(cell.text.strip() for cell in cells)
     return Column(cells[0].name, texts, tuple(cell.place for cell in cells))
-
-
-def _numbers(
-    rows: list[list[_Cell]], header: list[str], names: Sequence[str]
-) -> Float[np.ndarray, "n d"]:
-    """The columns of these names, in this order.
-
-    The error names the first cell in the file that is no number.
-    """
-    places = sorted(map(header.index, names))
-    numbers = [[number(row[place].text, row[place].place) for place in places] for row in rows]
-    X = np.array(numbers).reshape(len(rows), len(names))
-    return X[:, [places.index(header.index(name)) for name in names]]
-
-
-def number(cell: str, place: str) -> float:
-    """The number in a cell. Raises ValueError, with the place of the cell, where there is none."""
-    if not cell.strip():
-        raise ValueError(f"{place}: the cell is empty: remove such rows, or fill them in")
-    value = as_number(cell)
-    if value is None:
-        raise ValueError(f"{place}: {quoted(cell)} is not a number{_hint_on_commas(cell)}")
-    if not math.isfinite(value):
-        raise ValueError(
-            f"{place}: {quoted(cell)} is not a finite number: remove such rows, or fill them in"
-        )
-    return value
-
-
-def _hint_on_commas(cell: str) -> str:
-    """How to write a number that has a comma in it; nothing for other texts."""
-    digits = cell.replace(",", "", 1).replace(".", "").strip().lstrip("+-")
-    has_comma = "," in cell and digits.isdigit()
-    return ": write a point before decimals, and nothing between thousands" if has_comma else ""
-
-
-def _is_text(cell: str) -> bool:
-    """Whether a cell is neither empty nor a number."""
-    return bool(cell) and as_number(cell) is None
-
-
-def as_number(cell: str) -> float | None:
-    """A number as other programs read it; None for any other text."""
-    try:
-        # Python reads 1_000 as a thousand, other programs do not.
-        return float(cell.replace("_", "?"))
-    except ValueError:
-        return None
-
-
-def plural(number: int, noun: str) -> str:
-    """`1 row`, `2 rows`."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names in quotes, the first thirty of them."""
-    shown = ", ".join(map(quoted, names[:_SHOWN]))
-    return f"{shown}, ..." if len(names) > _SHOWN else shown
-
-
-def quoted(text: str) -> str:
-    """A text in quotes on one line, cut to 40 letters."""
-    return repr(text if len(text) <= 40 else text[:37] + "...")

@@ -5,7 +5,8 @@ import collections
 import numpy as np
 from jaxtyping import Float
 
-from kernax.cli.table import LEAST_ROWS, Column, Table, as_number, number, plural, quoted
+from kernax.cli.table import LEAST_ROWS, Table
+from kernax.preparation.cells import Column, as_number, number, plural, quoted
 
 _MOST_CLASSES = 50
 

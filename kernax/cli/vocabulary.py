@@ -4,6 +4,7 @@ import difflib
 
 from kernax.core.kernel import AbstractKernel, Constant, parts_of
 from kernax.kernels import KERNELS as REGISTERED
+from kernax.kernels import On
 from kernax.kernels.entry import Points
 
 _IN_EXPRESSIONS = [entry for entry in REGISTERED if entry.in_expressions]
@@ -14,6 +15,7 @@ STRING_KERNELS: dict[str, type[AbstractKernel]] = {
     entry.word: entry.kind for entry in _IN_EXPRESSIONS if entry.points == Points.STRINGS
 }
 NORMALISED = "normalised"  # takes a kernel, not numbers
+OF_COLUMN = "text"  # takes the name of a column and a string kernel
 NUMBERS = "numbers"
 TEXT = "text"
 # Functions of a kernel that are not kernels, and that someone may write nevertheless.
@@ -24,8 +26,8 @@ def kernel_class(name: str, called: bool = False) -> type[AbstractKernel]:
     """The class of that name. Raises ValueError, with a hint, for any other word."""
     if name in KERNELS or name in STRING_KERNELS:
         return (KERNELS | STRING_KERNELS)[name]
-    if name == NORMALISED:
-        raise ValueError(NO_OPERAND)
+    if name in _FORMS:
+        raise ValueError(_FORMS[name])
     if called and name == "exp":
         raise ValueError(
             "exp of a kernel is a kernel, but not one that an expression can write: use "
@@ -48,6 +50,10 @@ def _hint(name: str) -> str:
 
 
 NO_OPERAND = "normalised takes one kernel, as in normalised(spectrum(3))"
+NO_COLUMN = (
+    "text takes the name of a column in quotes and a string kernel, as in text('name', spectrum(3))"
+)
+_FORMS = {NORMALISED: NO_OPERAND, OF_COLUMN: NO_COLUMN}
 
 
 def compared(kernel: AbstractKernel) -> frozenset[str]:
@@ -59,6 +65,25 @@ def compared(kernel: AbstractKernel) -> frozenset[str]:
         return frozenset()
     of_strings = isinstance(kernel, tuple(STRING_KERNELS.values()))
     return frozenset([TEXT if of_strings else NUMBERS])
+
+
+def is_named(kernel: object) -> bool:
+    """Whether a kernel is one of a column of text, which the expression names."""
+    return isinstance(kernel, On) and isinstance(kernel.where, str)
+
+
+def text_names(kernel: AbstractKernel) -> list[str]:
+    """The names of all columns that a kernel's expression names."""
+    own = [kernel.where] if isinstance(kernel, On) and is_named(kernel) else []
+    return own + [name for part in parts_of(kernel) for name in text_names(part)]
+
+
+def bare_text(kernel: AbstractKernel) -> bool:
+    """Whether a string kernel in it names no column."""
+    if is_named(kernel):
+        return False
+    inner = parts_of(kernel)
+    return any(map(bare_text, inner)) if inner else TEXT in compared(kernel)
 
 
 def short(text: str) -> str:

@@ -98,6 +98,12 @@ def fits(value: Any, hint: Any) -> bool:
     return fits_class(value, origin or hint)
 
 
+def is_for_numpy(hint: Any) -> bool:
+    """Whether a field is declared to hold arrays of NumPy, beside others."""
+    parts = typing.get_args(hint) or (hint,)
+    return any(getattr(part, "array_type", None) is np.ndarray for part in parts)
+
+
 def _fit_parts(values: tuple, parts: tuple) -> bool:
     """Whether the entries of a tuple are of the types `parts`; `(T, ...)` are any number of T."""
     each = parts[:1] * len(values) if parts[1:] == (...,) else parts

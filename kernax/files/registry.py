@@ -28,9 +28,13 @@ from kernax.online import (
     support,
     winnow,
 )
+from kernax.preparation.classifier import Classifier
+from kernax.preparation.standardised import Standardised
+from kernax.preparation.standards import Standards
 from kernax.scale import random_features
 from kernax.sparse.import_vectors import ImportVectors
 from kernax.sparse.relevance_vectors import RelevanceVectors
+from kernax.supervised.calibration import Isotonic, Platt
 from kernax.supervised.discriminant import Discriminant
 from kernax.unsupervised.canonical_correlations import CanonicalPairs
 from kernax.unsupervised.kernel_kmeans import KernelClusters
@@ -140,6 +144,7 @@ def own_classes() -> dict[str, type]:
     own += [ApproximatePosterior, ImportVectors]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
     own += [RelevanceVectors, Subsample]
+    own += [Classifier, Isotonic, Platt, Standardised, Standards]
     return {cls.__name__: cls for cls in own}
 
 

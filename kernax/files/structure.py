@@ -14,11 +14,11 @@ from kernax.core.archive import holds
 from kernax.core.functions import Static
 from kernax.core.solution import Solution
 from kernax.errors import KernaxFileError
-from kernax.files.fields import check_fields
+from kernax.files.fields import check_fields, is_for_numpy
 from kernax.files.registry import name_of, named
 
 _DEEPEST = 100  # modules inside modules
-_KINDS = ("array", "dict", "tuple", "list", "slice", "value", "function", "wrapped")
+_KINDS = ("array", "numpy", "dict", "tuple", "list", "slice", "value", "function", "wrapped")
 
 
 def described(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int = 0) -> Any:
@@ -58,12 +58,27 @@ def _described_module(
     fields = {}
     for field in dataclasses.fields(module):
         value = getattr(module, field.name)
-        fields[field.name] = within(value, field.name)
+        fields[field.name] = within(_marked(value, field.type), field.name)
     return {"class": name_of(type(module)), "fields": fields}
+
+
+@dataclasses.dataclass(frozen=True)
+class _OfNumPy:
+    """An array that stays one of NumPy's, in its own precision whatever the mode of JAX."""
+
+    array: np.ndarray
+
+
+def _marked(value: Any, hint: Any) -> Any:
+    """A value, marked if it is an array of NumPy in a field that is declared for such arrays."""
+    kept = isinstance(value, np.ndarray) and is_for_numpy(hint)
+    return _OfNumPy(value) if kept else value
 
 
 def _described_leaf(node: Any, arrays: dict[str, np.ndarray], path: str) -> dict[str, Any]:
     """A node without parts: an array, a value, or a function by its name."""
+    if isinstance(node, _OfNumPy):
+        return {"numpy": _numbered(node.array, arrays, path, any_width=True)}
     if isinstance(node, (jax.Array, np.ndarray, np.generic)):
         return {"array": _numbered(node, arrays, path)}
     if node is None or isinstance(node, (bool, int, float, str)):
@@ -73,11 +88,12 @@ def _described_leaf(node: Any, arrays: dict[str, np.ndarray], path: str) -> dict
     raise KernaxFileError(f"{path} is of type {type(node).__name__}, which a file cannot hold")
 
 
-def _numbered(array: Any, arrays: dict[str, np.ndarray], path: str) -> str:
+def _numbered(array: Any, arrays: dict[str, np.ndarray], path: str, any_width: bool = False) -> str:
     """Adds an array to `arrays`, and returns the number that is its name there."""
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) or not holds(np.asarray(array)):
         raise KernaxFileError(f"{path} is an array of {array.dtype}, which a file cannot hold")
-    _check_width(array.dtype, path, "saving")
+    if not any_width:
+        _check_width(array.dtype, path, "saving")
     name = str(len(arrays))
     arrays[name] = np.asarray(array, np.asarray(array).dtype.newbyteorder("="), order="C")
     return name
@@ -136,6 +152,8 @@ def restored(node: Any, arrays: dict[str, np.ndarray], depth: int = 0) -> Any:
         return _CONTAINERS[kind]([within(part) for part in _listed(content)])
     if kind == "array":
         return _array(arrays.pop(content))
+    if kind == "numpy":
+        return arrays.pop(content)
     return _restored_leaf(kind, content)
 
 

@@ -1,12 +1,27 @@
 """From columns to points and targets, and from a model's values back to the user's units.
 
-The command line, estimators and notebooks share this. Means, deviations and alphabets come from the
-rows to learn from alone, and are kept with the model (`Regressor`, `Classifier`), so that new rows
-are prepared in the same way.
+Functions between raw points and the units of the data are `Standardised`, by `standardised_fit`;
+decision values become classes and probabilities in a `Classifier`, by `fit_classes`. Columns of a
+table, as the command line reads them, become points by an encoder each (`Inputs`). Means,
+deviations, medians, categories and alphabets come from the rows to learn from alone, and are kept
+with the model (`Regressor`, `ClassPredictor`), so that new rows are prepared in the same way.
 """
 
+from kernax.preparation.cells import Column
 from kernax.preparation.classes import columns_of_classes
-from kernax.preparation.inputs import Inputs, Text, Tokens, learned_text
+from kernax.preparation.classifier import Classifier, fit_classes
+from kernax.preparation.dates import Date
+from kernax.preparation.encoders import (
+    AbstractEncoder,
+    Category,
+    FilledNumber,
+    Number,
+    Text,
+    Tokens,
+    learned_text,
+)
+from kernax.preparation.inputs import Inputs, learned_inputs
+from kernax.preparation.kinds import kind_of
 from kernax.preparation.predictors import (
     GP,
     IVM,
@@ -14,13 +29,19 @@ from kernax.preparation.predictors import (
     RIDGE,
     RVM,
     SVM,
-    Classifier,
+    ClassPredictor,
     CountRegressor,
     Predictor,
     Regressor,
     predictor_from_notes,
 )
-from kernax.preparation.standards import Standards, standards_of_columns, standards_of_target
+from kernax.preparation.standardised import Standardised, standardised_fit
+from kernax.preparation.standards import (
+    Standards,
+    standards_of,
+    standards_of_columns,
+    standards_of_target,
+)
 
 __all__ = [
     "GP",
@@ -29,17 +50,30 @@ __all__ = [
     "RIDGE",
     "RVM",
     "SVM",
+    "AbstractEncoder",
+    "Category",
+    "ClassPredictor",
     "Classifier",
+    "Column",
     "CountRegressor",
+    "Date",
+    "FilledNumber",
     "Inputs",
+    "Number",
     "Predictor",
     "Regressor",
+    "Standardised",
     "Standards",
     "Text",
     "Tokens",
     "columns_of_classes",
+    "fit_classes",
+    "kind_of",
+    "learned_inputs",
     "learned_text",
     "predictor_from_notes",
+    "standardised_fit",
+    "standards_of",
     "standards_of_columns",
     "standards_of_target",
 ]

@@ -1,55 +1,18 @@
-"""Input columns as points: standardised numbers and encoded text, for learning and predicting."""
+"""Columns of a table as points: encoded and standardised numbers, and strings."""
 
 import dataclasses
-import enum
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, PyTree
+from jaxtyping import Float, Int, PyTree
 
 from kernax.errors import FeaturelessWarning
-from kernax.kernels.texts import Strings, encode
-from kernax.preparation.standards import Standards
-
-
-class Tokens(enum.StrEnum):
-    """The tokens that a string kernel counts."""
-
-    LETTERS = "letters"
-    WORDS = "words"
-
-
-@dataclasses.dataclass(frozen=True)
-class Text:
-    """A column of text: its name, the kind of its tokens, and all tokens that were learned from."""
-
-    name: str
-    tokens: Tokens
-    alphabet: tuple[str, ...]
-
-    def strings(self, cells: Sequence[str]) -> Strings:
-        """The cells as a stack; tokens outside the alphabet match nothing."""
-        return encode(_split(cells, self.tokens), self.alphabet, unknown="gap")
-
-    def warn_of_strangers(self, cells: Sequence[str]) -> None:
-        """Warns of cells without a token of the alphabet, which a string kernel cannot compare."""
-        known = set(self.alphabet)
-        strange = sum(known.isdisjoint(tokens) for tokens in _split(cells, self.tokens))
-        if strange:
-            seen = f"of the {len(self.alphabet)} {self.tokens} that were learned from"
-            message = (
-                f"{strange} of {len(cells)} cells of {self.name!r} hold none {seen}, which tells "
-                "the model nothing"
-            )
-            warnings.warn(message, FeaturelessWarning, stacklevel=2)
-
-
-def learned_text(name: str, cells: Sequence[str], tokens: Tokens) -> Text:
-    """A column of text whose alphabet holds every token of these cells."""
-    alphabet = {token for row in _split(cells, tokens) for token in row}
-    return Text(name, tokens, tuple(sorted(alphabet)))
+from kernax.preparation.cells import Column
+from kernax.preparation.encoders import AbstractEncoder, Number, Text, Tokens, learned_text
+from kernax.preparation.kinds import KINDS, kind_of
+from kernax.preparation.standards import Standards, standards_of_columns
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,59 +20,175 @@ class Inputs:
     """How the columns of a table become points.
 
     Attributes:
-        columns: the names of the d columns of numbers.
+        encoders: one for each column of the table that is used.
         target: the name of the target.
-        standards: means and deviations of the columns of numbers.
-        text: the column of text, if any.
+        standards: means and deviations of the d columns of numbers that encoders make.
     """
 
-    columns: tuple[str, ...]
+    encoders: tuple[AbstractEncoder, ...]
     target: str
     standards: Standards
-    text: Text | None = None
 
-    def points(self, X: Float[np.ndarray, "n d"], cells: Sequence[str] = ()) -> PyTree:
-        """Standardised numbers, strings where there are no numbers, or the pair of both.
+    def __post_init__(self):
+        for array in (self.standards.centre, self.standards.scale):
+            if array.shape != (len(self.columns),):
+                raise ValueError(
+                    f"standards are of shape {array.shape}, but there are {len(self.columns)} "
+                    "columns of numbers"
+                )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns of the table."""
+        return tuple(encoder.name for encoder in self.encoders)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the d columns of numbers."""
+        return tuple(name for encoder in self.encoders for name in encoder.columns)
+
+    @property
+    def texts(self) -> tuple[Text, ...]:
+        """The columns that string kernels compare."""
+        return tuple(encoder for encoder in self.encoders if isinstance(encoder, Text))
+
+    def numbers(self, columns: Sequence[Column]) -> Float[np.ndarray, "n d"]:
+        """The columns of numbers, in their own units.
+
+        Raises ValueError, at its place, for a cell of another kind than what was learned from.
+        """
+        return _joined(self.encoders, self._own(columns))
+
+    def points(self, columns: Sequence[Column]) -> PyTree:
+        """Standardised numbers (n, d), or strings where there are none and one column of text;
+        otherwise the tuple of the numbers, if any, and the strings of each column of text.
 
         Arguments:
-            X: the columns of numbers, in the order of their names.
-            cells: the cells of the column of text.
+            columns: those of the table, in any order; others are ignored. Raises as `numbers` does.
         """
-        if self.text is None:
-            return self.standards.standardised(X)
-        strings = self.text.strings(cells)
-        return (self.standards.standardised(X), strings) if self.columns else strings
+        own = self._own(columns)
+        Z = self.standards.standardised(_joined(self.encoders, own))
+        pairs = zip(self.encoders, own)
+        strings = [text.strings(cells.cells) for text, cells in pairs if isinstance(text, Text)]
+        parts = ([Z] if self.columns or not strings else []) + strings
+        return parts[0] if len(parts) == 1 else tuple(parts)
+
+    def place_of(self, text: str) -> int | None:
+        """Where the strings of a column are in the tuple that points are; None if alone."""
+        if len(self.texts) + bool(self.columns) == 1:
+            return None
+        return bool(self.columns) + [one.name for one in self.texts].index(text)
+
+    def announcements(self, columns: Sequence[Column]) -> tuple[str, ...]:
+        """What was decided on each column, in a line each; nothing for numbers as they are."""
+        pairs = zip(self.encoders, self._own(columns))
+        lines = (encoder.announcement(column) for encoder, column in pairs)
+        return tuple(line for line in lines if line is not None)
+
+    def remarks(self) -> tuple[str, ...]:
+        """What is done with the cells of each column, in a line each; nothing for numbers."""
+        lines = ((encoder.name, encoder.remark) for encoder in self.encoders)
+        return tuple(f"{name!r}: {remark}" for name, remark in lines if remark is not None)
+
+    def warn_of_strangers(self, columns: Sequence[Column]) -> None:
+        """Warns of cells that hold nothing that was learned from: tokens, categories."""
+        for encoder, column in zip(self.encoders, self._own(columns)):
+            for line in encoder.strangers(column):
+                warnings.warn(line, FeaturelessWarning, stacklevel=2)
+
+    def _own(self, columns: Sequence[Column]) -> list[Column]:
+        """The column of each encoder."""
+        by_name = {column.name: column for column in columns}
+        return [by_name[name] for name in self.names]
 
     def __str__(self) -> str:
-        parts = []
-        if self.columns:
-            parts.append(", ".join(map(repr, self.columns)))
-        if self.text is not None:
-            parts.append(f"the {self.text.tokens} of {self.text.name!r}")
+        others = [encoder.name for encoder in self.encoders if not isinstance(encoder, Text)]
+        parts = [", ".join(map(repr, others))] if others else []
+        parts += [f"the {text.tokens} of {text.name!r}" for text in self.texts]
         return " and ".join(parts)
 
     def notes(self) -> dict[str, Any]:
         """All fields, as values that JSON can hold."""
         return {
-            "columns": list(self.columns),
+            "encoders": [encoder.notes() for encoder in self.encoders],
             "target": self.target,
             "centre": self.standards.centre.tolist(),
             "scale": self.standards.scale.tolist(),
-            "text": None if self.text is None else dataclasses.asdict(self.text),
         }
 
 
+def _joined(
+    encoders: Sequence[AbstractEncoder], columns: Sequence[Column]
+) -> Float[np.ndarray, "n d"]:
+    """The columns of numbers of all encoders beside each other."""
+    rows = len(columns[0].cells) if columns else 0
+    parts = [encoder.encoded(column) for encoder, column in zip(encoders, columns)]
+    return np.concatenate([np.zeros((rows, 0)), *parts], 1)
+
+
+def learned_inputs(
+    columns: Sequence[Column],
+    target: str,
+    rows: Int[np.ndarray, " m"],
+    *,
+    texts: Sequence[str] = (),
+    tokens: Tokens = Tokens.LETTERS,
+) -> Inputs:
+    """How columns become points: means, medians, categories and alphabets are those of some rows.
+
+    Arguments:
+        columns: all cells, by which the kind of each column is decided.
+        target: its name.
+        rows: indices of the rows to learn from.
+        texts: the names of columns that string kernels compare, by their `tokens`.
+
+    Raises ValueError as `kind_of` does, for columns that cannot be standardised, and for one that
+    is empty in all the rows to learn from.
+    """
+    encoders = []
+    for column in columns:
+        if column.name in texts:
+            encoders.append(learned_text(column.name, column.rows(rows).cells, tokens))
+        else:
+            encoders.append(kind_of(column).learned(column, rows))
+    X = _joined(encoders, [column.rows(rows) for column in columns])
+    return Inputs(tuple(encoders), target, _standards(encoders, X))
+
+
+def _standards(encoders: Sequence[AbstractEncoder], X: Float[np.ndarray, "n d"]) -> Standards:
+    """Means of all columns, and deviations of those that are measured; one for the others."""
+    names = [name for encoder in encoders for name in encoder.columns]
+    measured = [flag for encoder in encoders for flag in encoder.measured]
+    standards = standards_of_columns(X, names)
+    return Standards(standards.centre, np.where(measured, standards.scale, 1.0))
+
+
 def inputs_from_notes(notes: dict[str, Any]) -> Inputs:
-    """The inverse of `Inputs.notes`. Raises KeyError, TypeError or ValueError for other notes."""
+    """The inverse of `Inputs.notes`. Raises KeyError, TypeError or ValueError for other notes.
+
+    Notes from before there were encoders name columns of numbers, and one of text.
+    """
     centre = np.asarray(notes["centre"], float)
     scale = np.asarray(notes["scale"], float)
+    if "encoders" in notes:
+        encoders = tuple(map(_encoder_from_notes, notes["encoders"]))
+    else:
+        encoders = _of_numbers_and_text(notes)
+    if not (np.all(np.isfinite(centre)) and np.all((scale > 0) & (scale < np.inf))):
+        raise ValueError("means and deviations must be finite, and deviations positive")
+    return Inputs(encoders, str(notes["target"]), Standards(centre, scale))
+
+
+def _encoder_from_notes(notes: dict[str, Any]) -> AbstractEncoder:
+    """The encoder of one column."""
+    kind = notes["kind"]
+    if kind not in KINDS:
+        raise ValueError(f"{str(kind)[:60]!r} is no kind of column that this version knows")
+    return KINDS[kind].from_notes(notes)
+
+
+def _of_numbers_and_text(notes: dict[str, Any]) -> tuple[AbstractEncoder, ...]:
+    """Columns of numbers, then one of text, if any."""
+    numbers = tuple(Number(str(name)) for name in notes["columns"])
     text = notes.get("text")
-    if text is not None:
-        text = Text(str(text["name"]), Tokens(text["tokens"]), tuple(map(str, text["alphabet"])))
-    columns = tuple(notes["columns"])
-    return Inputs(columns, str(notes["target"]), Standards(centre, scale), text)
-
-
-def _split(cells: Sequence[str], tokens: Tokens) -> list[Any]:
-    """The tokens of each cell."""
-    return [cell.split() for cell in cells] if tokens == Tokens.WORDS else list(cells)
+    return numbers if text is None else (*numbers, Text.from_notes(text))

@@ -19,6 +19,7 @@ from kernax.gp.approximation import ApproximatePosterior
 from kernax.gp.classes import CategoricalPosterior
 from kernax.gp.posterior import without_observations
 from kernax.gp.process import GaussianProcess
+from kernax.preparation.classifier import Classifier
 from kernax.preparation.counts import quantile_of_counts
 from kernax.preparation.inputs import Inputs, inputs_from_notes
 from kernax.preparation.standards import Standards
@@ -148,15 +149,14 @@ class CountRegressor:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Classifier:
-    """A function whose values decide between classes, and the names of the classes in order.
+class ClassPredictor:
+    """A `Classifier` of points that `Inputs` makes, and how it was fitted.
 
-    It has one value for two classes, and one for each of several. `penalty` is the ridge of a
-    logistic regression, on all points (`LOGISTIC`) or on few (`IVM`), or the C of a support vector
-    machine (`SVM`). A relevance vector machine (`RVM`), here with its most probable weights, has
-    none, nor has a process (`GP`), which has an `inference`: how its posterior was found.
-    Raises ValueError for a model that is not of the class for `kind`, or has another number of
-    values.
+    `penalty` is the ridge of a logistic regression, on all points (`LOGISTIC`) or on few (`IVM`),
+    or the C of a support vector machine (`SVM`). A relevance vector machine (`RVM`), here with its
+    most probable weights, has none, nor has a process (`GP`), which has an `inference`: how its
+    posterior was found. Raises ValueError for a model that is not of the class for `kind`, or has
+    another number of values than there are classes.
     """
 
     inputs: Inputs
@@ -168,12 +168,12 @@ class Classifier:
 
     def __post_init__(self):
         _check_model(self.model, self.kind, _CLASSIFIERS)
-        expected = () if len(self.classes) == 2 else (len(self.classes),)
-        shape = _shape_of_values(self.model)
-        if shape != expected:
-            raise ValueError(
-                f"a function of shape {shape} cannot tell {len(self.classes)} classes apart"
-            )
+        _ = self.classifier  # which checks the number of values
+
+    @property
+    def classifier(self) -> Classifier:
+        """The function whose values decide, and its classes."""
+        return Classifier(self.model, self.classes, log_odds=self.kind != SVM)
 
     @property
     def kernel(self) -> AbstractKernel:
@@ -191,16 +191,8 @@ class Classifier:
         return np.any(coefficients.reshape(len(coefficients), -1) != 0, 1)
 
     def value(self, x: PyTree) -> Any:
-        """The value at one point; of a process the log odds of the probabilities of two classes,
-        or the logarithms of those of several.
-        """
-        if isinstance(self.model, KernelExpansion):
-            return self.model(x)
-        if isinstance(self.model, CategoricalPosterior):
-            return jnp.log(self.model.probability(x))
-        of_second = self.model.log_density(x, 1.0)
-        of_first = self.model.log_density(x, -1.0)
-        return of_second - of_first
+        """The decision value at one point, as `Classifier` has it."""
+        return self.classifier(x)
 
     def values(self, points: PyTree) -> Float[np.ndarray, "n *c"]:
         """Values of the function, (n,) for two classes or (n, classes).
@@ -230,7 +222,7 @@ class Classifier:
         }
 
 
-Predictor = Regressor | CountRegressor | Classifier
+Predictor = Regressor | CountRegressor | ClassPredictor
 
 
 def predictor_from_notes(model: Any, notes: dict[str, Any]) -> Predictor:
@@ -250,13 +242,14 @@ def predictor_from_notes(model: Any, notes: dict[str, Any]) -> Predictor:
 
 def _classifier_from_notes(
     inputs: Inputs, kind: str, model: Any, notes: dict[str, Any]
-) -> Classifier:
+) -> ClassPredictor:
     """The classifier; files from before processes told classes apart say nothing of inference."""
     classes = tuple(map(str, notes["classes"]))
     if kind == GP:
-        return Classifier(inputs, kind, model, None, classes, str(notes["inference"]))
+        return ClassPredictor(inputs, kind, model, None, classes, str(notes["inference"]))
     penalty = notes["penalty"]
-    return Classifier(inputs, kind, model, None if penalty is None else float(penalty), classes)
+    penalty = None if penalty is None else float(penalty)
+    return ClassPredictor(inputs, kind, model, penalty, classes)
 
 
 def _by_rows(function: Callable, points: PyTree) -> Any:
@@ -270,19 +263,6 @@ def _are_vectors(points: PyTree) -> bool:
     """Whether points are arrays of numbers, alone or beside targets."""
     parts = points if isinstance(points, tuple) else (points,)
     return all(isinstance(part, np.ndarray) for part in parts)
-
-
-def _shape_of_values(
-    model: KernelExpansion | ApproximatePosterior | CategoricalPosterior,
-) -> tuple[int, ...]:
-    """The shape of a value; that of a process is the log odds of two classes."""
-    if isinstance(model, KernelExpansion):
-        return model.bias.shape
-    if isinstance(model, CategoricalPosterior):
-        return (model.classes,)
-    if model.likelihood.targets != "signs":
-        raise ValueError(f"{type(model.likelihood).__name__} is no likelihood of classes")
-    return ()
 
 
 def _check_model(model: Any, kind: str, kinds: dict[str, Any]) -> None:

@@ -1,31 +1,133 @@
 """Standardising columns and targets by mean and deviation, and the inverse."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, ArrayLike, Float
+
+from kernax.core.boundary import as_weights
+from kernax.core.numerics import is_concrete
+from kernax.core.parameters import data
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Standards:
+def _as_array(value: Any) -> Any:
+    """Numbers of Python and NumPy as arrays of NumPy; JAX's stay as they are."""
+    return np.asarray(value) if isinstance(value, (int, float, np.generic)) else value
+
+
+class Standards(eqx.Module):
     """The map `x -> (x - centre) / scale`, of d columns (d,) or of a target ().
 
-    Both arrays are NumPy's, in float64: large numbers that differ little would lose their digits
-    if they were cast to float32 before they are standardised.
+    NumPy's numbers are standardised by NumPy, in float64, also where JAX's 64-bit mode is off:
+    large numbers that differ little would lose their digits if they were cast to float32 first.
+    JAX's, those under a transformation among them, are standardised in their own dtype.
     """
 
-    centre: Float[np.ndarray, "*d"]
-    scale: Float[np.ndarray, "*d"]
+    centre: Float[Array, "*d"] | Float[np.ndarray, "*d"] = data(converter=_as_array)
+    scale: Float[Array, "*d"] | Float[np.ndarray, "*d"] = data(converter=_as_array)
 
     def standardised(self, X: Any) -> Any:
         """Rows (n, *d), or one row, in standardised units."""
-        return (X - self.centre) / self.scale
+        X, centre, scale = self._alike(X)
+        return _in_dtype((X - centre) / scale, X)
 
     def restored(self, Z: Any) -> Any:
         """Rows (n, *d), or one row, in their own units: the inverse of `standardised`."""
-        return self.centre + self.scale * Z
+        Z, centre, scale = self._alike(Z)
+        return _in_dtype(centre + scale * Z, Z)
+
+    def _alike(self, X: Any) -> tuple[Any, Any, Any]:
+        """X, centre and scale as arrays of one kind and rank: NumPy's, unless X is one of JAX's."""
+        if not isinstance(X, jax.Array) and is_concrete(self):
+            X = np.asarray(X)
+            return X, np.asarray(self.centre), np.asarray(self.scale)
+        X = jnp.asarray(X, None if eqx.is_inexact_array(X) else float)
+        rows = tuple(range(X.ndim - self.centre.ndim)) if self.centre.ndim else ()
+        centre = jnp.expand_dims(jnp.asarray(self.centre, X.dtype), rows)
+        scale = jnp.expand_dims(jnp.asarray(self.scale, X.dtype), rows)
+        return X, centre, scale
+
+
+def _in_dtype(values: Any, X: Any) -> Any:
+    """Values in the precision of X, where X has one."""
+    return values.astype(X.dtype) if X.dtype.kind == "f" else values
+
+
+def standards_of(values: ArrayLike, weights: ArrayLike | None = None) -> Standards:
+    """The weighted mean and deviation of each column, of values (n,) or (n, d).
+
+    `centre = sum_i w_i x_i / sum_i w_i`, `scale^2 = sum_i w_i (x_i - centre)^2 / sum_i w_i`, and
+    one where all rows of positive weight are the same. Rows of weight zero have no part in them.
+    Sums are of differences from the first row, so that large values that differ little keep their
+    digits. Differentiable in the values and the weights; runs under `jit` and `vmap`.
+
+    Raises ValueError for other shapes, bad weights, values that are not finite, and for a deviation
+    that over- or underflows; where values are traced, such standards are NaN.
+    """
+    xp: Any = np if _are_of_numpy(values, weights) else jnp
+    array = _as_floats(values, xp)
+    if array.ndim not in (1, 2) or not len(array):
+        raise ValueError(
+            f"values must have shape (n,) or (n, d), n >= 1, but have shape {array.shape}"
+        )
+    w = _column_of_weights(weights, array, xp)
+    centre, scale = _moments(array, w, xp)
+    known = (scale > 0) & (scale < np.inf) & xp.isfinite(centre)
+    if is_concrete(known):
+        _check_all(np.atleast_1d(np.asarray(known)), array.ndim)
+    return Standards(centre, xp.where(known, scale, np.nan))
+
+
+def _moments(values: Any, w: Any, xp: Any) -> tuple[Any, Any]:
+    """The mean and the deviation of each column, for weights of as many axes as the values."""
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        present = w > 0
+        first = values[xp.argmax(present)]
+        share = w / xp.sum(w)
+        rest = xp.where(present, values - first[None], 0)
+        shift = xp.sum(share * rest, 0)
+        of_mean = xp.where(present, rest - shift[None], 0)
+        variance = xp.sum(share * of_mean**2, 0)
+        constant = xp.all(rest == 0, 0)
+        # The root has no derivative at zero, which is not its value either.
+        scale = xp.where(constant, 1, xp.sqrt(xp.where(constant, 1, variance)))
+        return xp.asarray(first + shift), xp.asarray(scale)
+
+
+def _are_of_numpy(*arrays: Any) -> bool:
+    """Whether none of them is one of JAX's."""
+    return not any(isinstance(array, jax.Array) for array in arrays)
+
+
+def _as_floats(values: Any, xp: Any) -> Any:
+    """Values as floats: of NumPy in float64, of JAX in their own precision."""
+    if xp is np:
+        return np.asarray(values, float)
+    return jnp.asarray(values, None if eqx.is_inexact_array(values) else float)
+
+
+def _column_of_weights(weights: ArrayLike | None, values: Any, xp: Any) -> Any:
+    """Weights, ones for None, along the first axis of values. Raises ValueError for bad ones."""
+    if weights is None:
+        w = xp.ones(len(values), values.dtype)
+    else:
+        checked = as_weights(weights, len(values), jnp.result_type(float)).values
+        w = np.asarray(weights, float) if xp is np else checked.astype(values.dtype)
+    return w.reshape(-1, *[1] * (values.ndim - 1))
+
+
+def _check_all(known: np.ndarray, ndim: int) -> None:
+    """Raises ValueError for a column whose deviation is no positive number."""
+    if not known.all():
+        which = "values" if ndim == 1 else f"column {int(known.argmin())} of the values"
+        raise ValueError(
+            f"{which} cannot be standardised: the numbers are not finite, too large, or too close "
+            "together"
+        )
 
 
 def standards_of_columns(X: Float[np.ndarray, "n d"], names: Sequence[str]) -> Standards:

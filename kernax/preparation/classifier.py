@@ -1,0 +1,286 @@
+"""Classes and probabilities from decision values."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+
+from kernax.core.expansion import KernelExpansion
+from kernax.core.labels import one_hot, signs
+from kernax.core.numerics import is_concrete
+from kernax.core.solution import Solution
+from kernax.gp.approximation import ApproximatePosterior
+from kernax.gp.classes import CategoricalPosterior
+from kernax.preparation.standardised import Standardised
+from kernax.supervised.calibration import Isotonic, Platt
+
+Label = str | int | float | bool
+
+
+def _as_labels(classes: Sequence[Any]) -> tuple[Label, ...]:
+    """Labels as a tuple of Python's own values. Raises ValueError unless they are two or more."""
+    if isinstance(classes, str) or not isinstance(classes, (Sequence, np.ndarray)):
+        raise ValueError(f"classes must be a tuple of labels, but is {classes!r}")
+    labels = tuple(label.item() if isinstance(label, np.generic) else label for label in classes)
+    if len(labels) < 2 or len(set(labels)) < len(labels):
+        raise ValueError(f"classes must be two different labels or more, but are {labels!r}")
+    return labels
+
+
+class Classifier(eqx.Module):
+    """A function whose values decide between classes, and the labels of the classes in order.
+
+    Attributes:
+        function: of a point: one value for two classes, positive for the second of them, or a value
+            for each of several, of which the largest decides. Also an `ApproximatePosterior` of
+            signs, a `CategoricalPosterior`, import or relevance vectors; all of these may be
+            `Standardised` without a target.
+        classes: their labels: strings, integers or booleans.
+        calibration: of decision values: `platt(f, y).value` or `isotonic(f, y)` of
+            `kernax.calibration`, from values at points that were not learned from. For several
+            classes a tuple of one for each, against the rest; probabilities are divided by
+            their sum.
+        log_odds: whether values are log odds, as those of logistic regression and of the softmax
+            are. Posteriors, import and relevance vectors give probabilities of their own.
+
+    Methods take one point; `jax.vmap(classifier.probability)(X)` takes a stack.
+    """
+
+    function: Any
+    classes: tuple[Label, ...] = eqx.field(static=True, converter=_as_labels)
+    calibration: Any = None
+    log_odds: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self):
+        if isinstance(self.function, Solution):
+            raise ValueError("a function is needed, but got a Solution: its .value is the function")
+        if isinstance(self.function, Standardised) and self.function.target is not None:
+            raise ValueError(
+                "values of a standardised target are no decisions: Standardised(function, inputs), "
+                "or standardised_fit(..., target=False)"
+            )
+        shape = shape_of_values(_inside(self.function))
+        if shape not in (None, self._shape):
+            raise ValueError(
+                f"a function of shape {shape} cannot tell {len(self.classes)} classes apart"
+            )
+        self._check_calibration()
+
+    def _check_calibration(self) -> None:
+        """Raises ValueError unless there is one for two classes, or one for each of several."""
+        if self.calibration is None:
+            return
+        several = len(self.classes) > 2
+        given = self.calibration if several else (self.calibration,)
+        if not isinstance(given, tuple) or (several and len(given) != len(self.classes)):
+            raise ValueError(
+                f"calibration must be a tuple of {len(self.classes)}, one for each class against "
+                "the rest"
+            )
+        if any(isinstance(part, Solution) for part in given):
+            raise ValueError("calibration is a Solution: its .value is needed")
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        """That of the value at a point."""
+        return () if len(self.classes) == 2 else (len(self.classes),)
+
+    def __call__(self, x: PyTree) -> Float[Array, "*c"]:
+        """The decision value at a point, of several classes one for each.
+
+        Of posteriors the log odds of the probabilities of two classes, or the logarithms of those
+        of several.
+        """
+        return decision_value(*_unwrapped(self.function, x))
+
+    def index(self, x: PyTree) -> Int[Array, ""]:
+        """Which of the classes is predicted at a point, counted from 0; -1 where values are NaN.
+
+        The most probable one where values are calibrated.
+        """
+        if self.calibration is None:
+            return index_of(self(x))
+        return index_of(self.log_probability(x))
+
+    def predict(self, x: PyTree) -> Label:
+        """The label that is predicted at one point.
+
+        Raises ValueError under `jit` or `vmap`, where labels are no arrays, and for NaN.
+        """
+        index = self.index(x)
+        if not is_concrete(index):
+            raise ValueError(
+                "labels are no arrays: jit or vmap classifier.index, whose entries are places in "
+                "classifier.classes, or take classifier.labels(X)"
+            )
+        return self._labels_at(np.asarray(index)[None])[0]
+
+    def labels(self, X: PyTree) -> np.ndarray:
+        """The labels (m,) that are predicted at a stack of m points. Raises ValueError for NaN."""
+        X = _point_of_arrays(self.function, X)
+        return np.array(self._labels_at(np.asarray(_indices(self, X))))
+
+    def _labels_at(self, indices: np.ndarray) -> list[Label]:
+        """The labels of these indices."""
+        if np.any(indices < 0):
+            raise ValueError("a value is NaN, from which no class can be predicted")
+        return [self.classes[index] for index in indices]
+
+    def probability(self, x: PyTree) -> Float[Array, " c"]:
+        """The probability of each class at a point, in the order of `classes`.
+
+        Raises ValueError where values are neither log odds nor calibrated.
+        """
+        return jnp.exp(self.log_probability(x))
+
+    def log_probability(self, x: PyTree) -> Float[Array, " c"]:
+        """The logarithm of the probability of each class at a point.
+
+        Raises ValueError as `probability` does.
+        """
+        function, point = _unwrapped(self.function, x)
+        if self.calibration is not None:
+            return _calibrated(self.calibration, decision_value(function, point))
+        if isinstance(function, (ApproximatePosterior, CategoricalPosterior)) or self.log_odds:
+            return _log_probabilities(decision_value(function, point))
+        if not hasattr(function, "probability"):
+            raise ValueError(
+                "values that are no log odds have no probability: pass calibration=, such as "
+                "kernax.calibration.platt(f, y).value of values at points that were not learned "
+                "from, or log_odds=True if they are, as those of kernel_logistic and kernel_softmax"
+            )
+        probability = function.probability(point)
+        both = jnp.stack([1 - probability, probability]) if probability.ndim == 0 else probability
+        return jnp.log(both)
+
+
+@eqx.filter_jit
+def _indices(classifier: Classifier, X: PyTree) -> Int[Array, " m"]:
+    """The index at each of a stack of points."""
+    bare = eqx.tree_at(lambda node: node.function, classifier, _inside(classifier.function))
+    return jax.vmap(bare.index)(X)
+
+
+def _unwrapped(function: Any, x: PyTree) -> tuple[Any, PyTree]:
+    """The function inside, and the point as it takes it."""
+    return (_inside(function), function.point(x)) if _wraps(function) else (function, x)
+
+
+def _point_of_arrays(function: Any, X: PyTree) -> PyTree:
+    """A stack as the function inside takes it: NumPy's numbers are standardised by NumPy."""
+    return jax.tree.map(jnp.asarray, _unwrapped(function, X)[1])
+
+
+def _inside(function: Any) -> Any:
+    """The function of standardised points, or itself."""
+    return function.function if _wraps(function) else function
+
+
+def _wraps(function: Any) -> bool:
+    return isinstance(function, Standardised)
+
+
+def shape_of_values(function: Any) -> tuple[int, ...] | None:
+    """The shape of a decision value, where that is known; for posteriors that of log odds.
+
+    Raises ValueError for a posterior of no classes.
+    """
+    if isinstance(function, KernelExpansion):
+        return function.bias.shape
+    if isinstance(function, CategoricalPosterior):
+        return (function.classes,)
+    if not isinstance(function, ApproximatePosterior):
+        return None
+    if function.likelihood.targets != "signs":
+        raise ValueError(f"{type(function.likelihood).__name__} is no likelihood of classes")
+    return ()
+
+
+@functools.singledispatch
+def decision_value(function: Any, x: PyTree) -> Array:
+    """The value at a point that decides between classes."""
+    return function(x)
+
+
+@decision_value.register
+def _(function: ApproximatePosterior, x: PyTree) -> Array:
+    return function.log_density(x, 1.0) - function.log_density(x, -1.0)
+
+
+@decision_value.register
+def _(function: CategoricalPosterior, x: PyTree) -> Array:
+    return jnp.log(function.probability(x))
+
+
+def index_of(value: Float[Array, "*c"]) -> Int[Array, ""]:
+    """The place of the class that a value decides for: whether it is positive, or the largest of
+    several; -1 for NaN.
+    """
+    best = jnp.argmax(value) if value.ndim else (value > 0).astype(int)
+    return jnp.where(jnp.any(jnp.isnan(value)), -1, best)
+
+
+def _log_probabilities(value: Float[Array, "*c"]) -> Float[Array, " c"]:
+    """Of log odds of the second of two classes, or of a value for each of several."""
+    odds = jnp.stack([jnp.zeros_like(value), value]) if value.ndim == 0 else value
+    return jax.nn.log_softmax(odds)
+
+
+def _calibrated(calibration: Any, value: Float[Array, "*c"]) -> Float[Array, " c"]:
+    """Log probabilities of calibrated decision values."""
+    if value.ndim == 0 and isinstance(calibration, Platt):
+        return _log_probabilities(calibration.log_odds(value))
+    if value.ndim == 0:
+        probability = calibration(value)
+        return jnp.log(jnp.stack([1 - probability, probability]))
+    each = jnp.stack([part(value[c]) for c, part in enumerate(calibration)])
+    total = jnp.sum(each)
+    # Where each class has probability zero against the rest, none is more likely than another.
+    none = total == 0
+    return jnp.log(jnp.where(none, 1 / len(calibration), each / jnp.where(none, 1, total)))
+
+
+def fit_classes(
+    fit: Callable[[PyTree, Any, Any], Any],
+    X: PyTree,
+    labels: Any,
+    weights: ArrayLike | None = None,
+    *,
+    one_vs_rest: bool = False,
+    log_odds: bool = False,
+    calibration: Platt | Isotonic | tuple | None = None,
+) -> Classifier:
+    """The classifier that `fit` makes of points and their labels.
+
+        def fit(X, y, weights):
+            return kernax.kernel_logistic(kernel, X, y, ridge, weights=weights).value
+
+        classifier = fit_classes(fit, X, labels, log_odds=True)
+        classifier.predict(x), classifier.probability(x), classifier.labels(X_new)
+
+    Arguments:
+        fit: `fit(X, y, weights) -> function`, with y -1 and +1 (n,) for two classes, and one-hot
+            columns (n, c) for several. `partial(standardised_fit, fit, target=False)` standardises
+            the columns of X as well.
+        labels: (n,) strings, integers or booleans, in a list, an array or a column of a table.
+        weights: (n,), handed to `fit` as they are.
+        one_vs_rest: several classes as columns of -1 and +1 (n, c), for machines such as `svm`.
+        log_odds, calibration: as for `Classifier`.
+
+    Labels are looked at to find the classes, which needs concrete ones: under `jit`, `grad` or
+    `vmap`, make `y` outside, by `kernax.signs` or `kernax.one_hot`, and the `Classifier` inside.
+
+    Raises ValueError for fewer than two classes, labels of mixed kinds or that are fractions, and
+    whatever `fit` raises.
+    """
+    Y, classes = one_hot(labels)
+    if len(classes) == 2:
+        y, classes = signs(labels)
+    else:
+        y = 2 * Y - 1 if one_vs_rest else Y
+    return Classifier(fit(X, y, weights), tuple(classes), calibration, log_odds)

@@ -1,0 +1,213 @@
+"""Dates as days, and as places in the year, the week and the day."""
+
+import calendar
+import dataclasses
+import datetime
+import re
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from kernax.preparation.cells import Column, is_missing, quoted
+from kernax.preparation.encoders import AbstractEncoder
+
+_DAY = 86400.0
+# The parts of a date in their order, and what they are where they are not written.
+_LEAST = {"year": 1, "month": 1, "day": 1, "hour": 0, "minute": 0, "second": 0}
+_MONTHS = [name.lower() for name in calendar.month_abbr][1:]
+_NAME = r"(?P<name>[A-Za-z]{3,9})\.?"
+_TIME = r"(?:(?:T| +)(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.\d+)?)?)?Z?"
+# The orders in which dates are written, by the words for them in messages.
+FORMATS = {
+    "year-month-day": r"(?P<year>\d{4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})",
+    "year/month/day": r"(?P<year>\d{4})/(?P<month>\d{1,2})/(?P<day>\d{1,2})",
+    "day.month.year": r"(?P<day>\d{1,2})\.(?P<month>\d{1,2})\.(?P<year>\d{4})",
+    "day/month/year": r"(?P<day>\d{1,2})/(?P<month>\d{1,2})/(?P<year>\d{4})",
+    "month/day/year": r"(?P<month>\d{1,2})/(?P<day>\d{1,2})/(?P<year>\d{4})",
+    "day month-name year": rf"(?P<day>\d{{1,2}})[ -]{_NAME}[ -](?P<year>\d{{4}})",
+    "month-name day year": rf"{_NAME}[ -]+(?P<day>\d{{1,2}}),?[ -]+(?P<year>\d{{4}})",
+    "year-month": r"(?P<year>\d{4})-(?P<month>\d{1,2})",
+    "year and quarter": r"(?P<year>\d{4})[- ]?Q(?P<quarter>[1-4])",
+}
+_PATTERNS = {words: re.compile(f"{pattern}{_TIME}") for words, pattern in FORMATS.items()}
+_PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}  # days
+
+
+def date_in(cell: str, form: str) -> datetime.datetime | None:
+    """The date in a cell, written in the order of `FORMATS[form]`; None where there is none."""
+    match = _PATTERNS[form].fullmatch(cell.strip())
+    if match is None:
+        return None
+    parts = {name: value for name, value in match.groupdict().items() if value is not None}
+    if "name" in parts:
+        parts["month"] = _number_of_month(parts.pop("name"))
+    if "quarter" in parts:
+        parts["month"] = str(3 * int(parts.pop("quarter")) - 2)
+    written = (int(parts.get(name, least)) for name, least in _LEAST.items())
+    year, month, day, hour, minute, second = written
+    try:
+        return datetime.datetime(year, month, day, hour, minute, second)
+    except ValueError:  # the 30th of February
+        return None
+
+
+def _number_of_month(word: str) -> str:
+    """1 to 12 for the English name of a month, or its first three letters; 0 for another word."""
+    full = [name.lower() for name in calendar.month_name][1:]
+    lower = word.lower()
+    known = {"sept": 9} | {
+        name: place + 1 for names in (_MONTHS, full) for place, name in enumerate(names)
+    }
+    return str(known.get(lower, 0))
+
+
+def forms_of(cells: tuple[str, ...]) -> list[str]:
+    """The orders in which all of these cells are dates."""
+    return [form for form in FORMATS if cells and all(date_in(cell, form) for cell in cells)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Date(AbstractEncoder):
+    """Days since the first date, and sine and cosine of cycles: the year, the week, the day.
+
+    A cycle is there if the rows to learn from last for two of its periods, and their usual step is
+    at most a third of it.
+    """
+
+    name: str
+    form: str
+    first: str
+    cycles: tuple[str, ...]
+    kind: ClassVar[str] = "date"
+
+    def __post_init__(self):
+        datetime.datetime.fromisoformat(self.first)
+        unknown = [word for word in (self.form,) if word not in FORMATS]
+        unknown += [cycle for cycle in self.cycles if cycle not in _PERIODS]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is neither an order of dates nor a cycle")
+
+    @classmethod
+    def suits(cls, column):
+        return len(forms_of(column.present)) == 1
+
+    @classmethod
+    def learned(cls, column, rows):
+        (form,) = forms_of(column.present)
+        dates = _dates(column.rows(rows), form)
+        days = np.unique([(date - dates[0]).total_seconds() / _DAY for date in dates])
+        cycles = tuple(cycle for cycle in _PERIODS if _recurs(cycle, days))
+        return cls(column.name, form, min(dates).isoformat(), cycles)
+
+    @property
+    def columns(self):
+        waves = (f"{self.name} {cycle} {wave}" for cycle in self.cycles for wave in ("sin", "cos"))
+        return (f"{self.name} days", *waves)
+
+    @property
+    def measured(self):
+        return (True, *(False,) * (2 * len(self.cycles)))
+
+    def encoded(self, column):
+        dates = _dates(column, self.form)
+        first = datetime.datetime.fromisoformat(self.first)
+        columns = [[(date - first).total_seconds() / _DAY for date in dates]]
+        for cycle in self.cycles:
+            angles = 2 * np.pi * np.array([_PHASES[cycle](date) for date in dates])
+            columns += [np.sin(angles), np.cos(angles)]
+        return np.stack([np.asarray(values, float) for values in columns], 1)
+
+    def announcement(self, column):
+        return f"dates of {self.name!r}, read as {self.form}, became {self._in_words}"
+
+    @property
+    def remark(self):
+        return f"dates, written as {self.form}, become {self._in_words}"
+
+    @property
+    def _in_words(self) -> str:
+        """Of what the columns are made."""
+        days = f"days since {self.first.removesuffix('T00:00:00')}"
+        waves = [f"of the {cycle}" for cycle in self.cycles]
+        return f"{days}, and sine and cosine {' and '.join(waves)}" if waves else days
+
+
+def _recurs(cycle: str, days: Float[np.ndarray, " n"]) -> bool:
+    """Whether different days, in their order, last for two periods and show at least its thirds."""
+    if len(days) < 2:
+        return False
+    period = _PERIODS[cycle]
+    return bool(days[-1] - days[0] >= 2 * period and np.median(np.diff(days)) <= period / 3)
+
+
+def _dates(column: Column, form: str) -> list[datetime.datetime]:
+    """The date in each cell. Raises ValueError, with its place, where there is none."""
+    dates = [date_in(cell, form) for cell in column.cells]
+    for date, cell, place in zip(dates, column.cells, column.places):
+        if date is None:
+            raise ValueError(f"{place}: {no_date(cell, form)}")
+    return [date for date in dates if date is not None]
+
+
+def no_date(cell: str, form: str) -> str:
+    """Says that a cell is no date."""
+    if not cell:
+        return "the cell is empty, and dates are not filled in: remove such rows, or fill them in"
+    return f"{quoted(cell)} is no date written as {form}"
+
+
+def _of_year(date: datetime.datetime) -> float:
+    length = 366 if calendar.isleap(date.year) else 365
+    return (date.timetuple().tm_yday - 1 + _of_day(date)) / length
+
+
+def _of_week(date: datetime.datetime) -> float:
+    return (date.weekday() + _of_day(date)) / 7
+
+
+def _of_day(date: datetime.datetime) -> float:
+    return (date.hour * 3600 + date.minute * 60 + date.second) / _DAY
+
+
+_PHASES = {"year": _of_year, "week": _of_week, "day": _of_day}
+
+
+_LIKE_A_DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}(?:[T ].*)?")
+
+
+def unclear_dates(column: Column) -> str | None:
+    """Why a column that seems to hold dates is not clear about them; None where it holds none.
+
+    Dates in several orders, in one that may be read in two ways, or in one that is not read.
+    """
+    forms = forms_of(column.present)
+    if len(forms) > 1:
+        place = column.places[column.cells.index(column.present[0])]
+        either = " or ".join(forms)
+        return f"{place}: {quoted(column.present[0])} may be {either}: write year-month-day"
+    if forms:
+        return None
+    counts = {form: sum(map(bool, _read(column.present, form))) for form in FORMATS}
+    dated = sum(map(any, zip(*(_read(column.present, form) for form in FORMATS))))
+    like = sum(_LIKE_A_DATE.fullmatch(cell) is not None for cell in column.present)
+    if 2 * max(dated, like) < len(column.present):
+        return None
+    usual = max(counts, key=lambda form: counts[form])
+    return _first_unclear(column, usual if counts[usual] else None)
+
+
+def _read(cells: tuple[str, ...], form: str) -> list[datetime.datetime | None]:
+    """The date in each cell."""
+    return [date_in(cell, form) for cell in cells]
+
+
+def _first_unclear(column: Column, usual: str | None) -> str:
+    """Names the first cell that is not written as the others, or as no date is that is read."""
+    pairs = [pair for pair in zip(column.cells, column.places) if not is_missing(pair[0])]
+    if usual is None:
+        cell, place = pairs[0]
+        orders = ", ".join(FORMATS)
+        return f"{place}: {quoted(cell)} looks like a date, of which these are read: {orders}"
+    cell, place = next(pair for pair in pairs if date_in(pair[0], usual) is None)
+    return f"{place}: {no_date(cell, usual)}, as others of the column are"

@@ -1,0 +1,372 @@
+"""Columns of cells as columns of floats, or as strings: one encoder for each kind of column.
+
+An encoder is learned from the cells of some rows, turns the cells of any rows into numbers, and can
+be written down as notes, from which the same encoder comes back.
+"""
+
+import abc
+import collections
+import dataclasses
+import difflib
+import enum
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from kernax.kernels.texts import Strings, encode
+from kernax.preparation.cells import (
+    Column,
+    as_number,
+    is_missing,
+    number,
+    plural,
+    quoted,
+    shortened,
+)
+
+MOST_CATEGORIES = 50
+_NAME_OF_NAMES = re.compile(r"(.*[ _.-])?(id|index|row|nr|no|key)", re.IGNORECASE)
+_MUCH_ALIKE = 0.74  # of four letters two exchanged, of five one missing
+_LIKE_A_DATE = re.compile(r"((?:1[89]|20)\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])")
+
+
+class AbstractEncoder(abc.ABC):
+    """How one column of a table is prepared. Subclasses are frozen dataclasses of plain values."""
+
+    kind: ClassVar[str]  # its name in notes
+    name: str  # of the column
+
+    @classmethod
+    @abc.abstractmethod
+    def suits(cls, column: Column) -> bool:
+        """Whether the cells of a column are of this kind."""
+
+    @classmethod
+    @abc.abstractmethod
+    def learned(cls, column: Column, rows: Int[np.ndarray, " m"]) -> "AbstractEncoder":
+        """The encoder that is learned from some of the rows; all cells say how they are written."""
+
+    @property
+    @abc.abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns of floats."""
+
+    @property
+    def measured(self) -> tuple[bool, ...]:
+        """Which of these columns are to be standardised. Others keep their unit: two categories are
+        as far apart as two rows of a standardised column are on average.
+        """
+        return (True,) * len(self.columns)
+
+    @abc.abstractmethod
+    def encoded(self, column: Column) -> Float[np.ndarray, "n d"]:
+        """The columns of floats. Raises ValueError, at its place, for a cell of another kind."""
+
+    def announcement(self, column: Column) -> str | None:
+        """What was decided on a column, in one line; None where there was nothing to decide."""
+        return None
+
+    def strangers(self, column: Column) -> tuple[str, ...]:
+        """What becomes of cells that hold nothing that was learned from, a line for each kind."""
+        return ()
+
+    @property
+    def remark(self) -> str | None:
+        """What is done with new cells, in one line; None where they are taken as they are."""
+        return None
+
+    def notes(self) -> dict[str, Any]:
+        """All fields, as values that JSON can hold."""
+        fields = {field.name: getattr(self, field.name) for field in _fields(type(self))}
+        return {"kind": self.kind} | fields
+
+    @classmethod
+    def from_notes(cls, notes: dict[str, Any]) -> "AbstractEncoder":
+        """The inverse of `notes`. Raises KeyError, TypeError or ValueError for other notes."""
+        return cls(**{field.name: _checked(notes[field.name], field) for field in _fields(cls)})
+
+
+def _fields(cls: Any) -> tuple[dataclasses.Field, ...]:
+    return dataclasses.fields(cls)
+
+
+def _checked(value: Any, field: dataclasses.Field) -> Any:
+    """A value from notes. Raises TypeError or ValueError for one of another type than the field."""
+    if field.type == tuple[str, ...]:
+        if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
+            raise TypeError(f"{field.name} must be a list of strings, but is {str(value)[:60]!r}")
+        return tuple(value)
+    if field.type is float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise TypeError(f"{field.name} must be a number, but is {str(value)[:60]!r}")
+        if not math.isfinite(value):
+            raise ValueError(f"{field.name} must be finite, but is {value}")
+        return float(value)
+    if not isinstance(value, str):
+        raise TypeError(f"{field.name} must be a string, but is {str(value)[:60]!r}")
+    return field.type(value) if isinstance(field.type, type) else value
+
+
+@dataclasses.dataclass(frozen=True)
+class Number(AbstractEncoder):
+    """Numbers as they are."""
+
+    name: str
+    kind: ClassVar[str] = "number"
+
+    @classmethod
+    def suits(cls, column):
+        return all(as_number(cell) is not None and not is_missing(cell) for cell in column.cells)
+
+    @classmethod
+    def learned(cls, column, rows):
+        return cls(column.name)
+
+    @property
+    def columns(self):
+        return (self.name,)
+
+    def encoded(self, column):
+        return np.array(list(map(number, column.cells, column.places)), float)[:, None]
+
+    def announcement(self, column):
+        if _NAME_OF_NAMES.fullmatch(self.name) and _are_names(column.cells):
+            return (
+                f"{self.name!r} holds another whole number in each row: if it only names them, "
+                "leave it out"
+            )
+        if not all(_LIKE_A_DATE.fullmatch(cell) for cell in column.cells):
+            return None
+        year, month, day = re.sub(_LIKE_A_DATE, r"\1 \2 \3", column.cells[0]).split()
+        return (
+            f"{self.name!r} was taken for numbers such as {column.cells[0]}: if they are dates, "
+            f"write {year}-{month}-{day}"
+        )
+
+
+def _are_names(cells: tuple[str, ...]) -> bool:
+    """Whether cells are whole numbers, each of which is there once."""
+    return len(set(cells)) == len(cells) and all(cell.isdigit() for cell in cells)
+
+
+@dataclasses.dataclass(frozen=True)
+class FilledNumber(AbstractEncoder):
+    """Numbers, the missing ones filled with the median of the others, and a column of 1 where one
+    was missing and 0 elsewhere.
+    """
+
+    name: str
+    median: float
+    kind: ClassVar[str] = "filled number"
+
+    @classmethod
+    def suits(cls, column):
+        return all(as_number(cell) is not None for cell in column.present)
+
+    @classmethod
+    def learned(cls, column, rows):
+        known = [number(*pair) for pair in _present(column.rows(rows))]
+        if not known:
+            raise ValueError(
+                f"all cells of {column.name!r} are empty in the rows to learn from: leave the "
+                "column out"
+            )
+        with np.errstate(over="ignore"):  # numbers this large are refused when standardised
+            return cls(column.name, float(np.median(known)))
+
+    @property
+    def columns(self):
+        return (self.name, f"{self.name} missing")
+
+    @property
+    def measured(self):
+        return (True, False)
+
+    def encoded(self, column):
+        missing = np.array([is_missing(cell) for cell in column.cells], float)
+        pairs = zip(column.cells, column.places)
+        filled = [self.median if is_missing(cell) else number(cell, at) for cell, at in pairs]
+        return np.stack([np.array(filled, float), missing], 1)
+
+    def announcement(self, column):
+        cells = plural(column.missing, "empty cell")
+        verb = "was" if column.missing == 1 else "were"
+        return (
+            f"{cells} of {self.name!r} {verb} filled with its median {self.median:.6g}, and "
+            f"{self.columns[1]!r} says which"
+        )
+
+    @property
+    def remark(self):
+        return f"empty cells are filled with {self.median:.6g}, and {self.columns[1]!r} says which"
+
+
+def _present(column: Column) -> list[tuple[str, str]]:
+    """The cells that are not missing, and their places."""
+    return [pair for pair in zip(column.cells, column.places) if not is_missing(pair[0])]
+
+
+@dataclasses.dataclass(frozen=True)
+class Category(AbstractEncoder):
+    """A column for each word, 1 where the cell is that word and 0 elsewhere.
+
+    Missing cells are a word of their own where there were some to learn from.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    kind: ClassVar[str] = "category"
+
+    @classmethod
+    def suits(cls, column):
+        words = len(set(column.present))
+        return words <= MOST_CATEGORIES and 2 * words <= len(column.present)
+
+    @classmethod
+    def learned(cls, column, rows):
+        known = column.rows(rows)
+        words = sorted(set(known.present))
+        return cls(column.name, (*words, "") if known.missing else tuple(words))
+
+    @property
+    def columns(self):
+        return tuple(
+            f"{self.name}={word}" if word else f"{self.name} missing" for word in self.words
+        )
+
+    @property
+    def measured(self):
+        return (False,) * len(self.words)
+
+    def encoded(self, column):
+        places = {word: place for place, word in enumerate(self.words)}
+        columns = np.zeros((len(column.cells), len(self.words)))
+        for row, cell in enumerate(column.cells):
+            place = places.get("" if is_missing(cell) else cell)
+            if place is not None:
+                columns[row, place] = 1
+        return columns
+
+    def announcement(self, column):
+        words = [word for word in self.words if word]
+        what = plural(len(words), "category", "categories")
+        verb = "became a column" if len(words) == 1 else "became columns"
+        text = f"{what} of {self.name!r} {verb}: {shortened([_bare(word) for word in words])}"
+        empty = f"; {plural(column.missing, 'empty cell')} of it became {self.columns[-1]!r}"
+        lines = self.strangers(column)
+        strange = "".join(f"; among rows not learned from, {line}" for line in lines)
+        return text + (empty if "" in self.words else "") + self._doubts(column) + strange
+
+    def _doubts(self, column: Column) -> str:
+        """Words that may be others misspelt: those of a single cell that are much like another, and
+        those that differ in capitals alone.
+        """
+        counts = collections.Counter(column.present)
+        words = sorted(counts)
+        pairs = []
+        for word in words:
+            others = [other for other in words if other.casefold() == word.casefold()]
+            if counts[word] == 1:
+                others += difflib.get_close_matches(word, words, n=2, cutoff=_MUCH_ALIKE)
+            pairs += [{word, other} for other in others if other != word]
+        if not pairs:
+            return ""
+        first, second = sorted(pairs[0], key=lambda word: counts[word])
+        return f" (is {quoted(first)} meant to be {quoted(second)}? they count as different)"
+
+    def strangers(self, column):
+        known = set(self.words)
+        strange = [cell for cell in column.cells if not is_missing(cell) and cell not in known]
+        lines = []
+        if strange:
+            what = f"a category that was not learned from, such as {quoted(strange[0])}"
+            lines.append(self._stranger(len(strange), column, what))
+        if column.missing and "" not in known:
+            what = "nothing, as no cell did that was learned from"
+            lines.append(self._stranger(column.missing, column, what))
+        return tuple(lines)
+
+    def _stranger(self, count: int, column: Column, what: str) -> str:
+        """Says of so many cells what they hold, and what becomes of them."""
+        verb = "holds" if count == 1 else "hold"
+        return (
+            f"{count} of {plural(len(column.cells), 'cell')} of {self.name!r} {verb} {what}: all "
+            f"columns of {self.name!r} are 0 there"
+        )
+
+    @property
+    def remark(self):
+        words = [_bare(word) for word in self.words if word]
+        empty = ", and one for empty cells" if "" in self.words else ""
+        return f"a column for each of {shortened(words)}{empty}; all are 0 for any other word"
+
+
+def _bare(word: str) -> str:
+    """A word as it is, in quotes where it has a comma or is long."""
+    return quoted(word) if "," in word or len(word) > 40 or word != " ".join(word.split()) else word
+
+
+class Tokens(enum.StrEnum):
+    """The tokens that a string kernel counts."""
+
+    LETTERS = "letters"
+    WORDS = "words"
+
+
+@dataclasses.dataclass(frozen=True)
+class Text(AbstractEncoder):
+    """A column of text: its name, the kind of its tokens, and all tokens that were learned from.
+
+    It becomes no columns of floats, but a stack of strings.
+    """
+
+    name: str
+    tokens: Tokens
+    alphabet: tuple[str, ...]
+    kind: ClassVar[str] = "text"
+
+    @classmethod
+    def suits(cls, column):
+        return any(as_number(cell) is None for cell in column.present)
+
+    @classmethod
+    def learned(cls, column, rows):
+        return learned_text(column.name, column.rows(rows).cells, Tokens.LETTERS)
+
+    @property
+    def columns(self):
+        return ()
+
+    def encoded(self, column):
+        return np.zeros((len(column.cells), 0))
+
+    def strings(self, cells: Sequence[str]) -> Strings:
+        """The cells as a stack; tokens outside the alphabet match nothing."""
+        return encode(_split(cells, self.tokens), self.alphabet, unknown="gap")
+
+    def strangers(self, column):
+        known = set(self.alphabet)
+        cells = column.cells
+        strange = sum(known.isdisjoint(tokens) for tokens in _split(cells, self.tokens))
+        if not strange:
+            return ()
+        seen = f"of the {len(self.alphabet)} {self.tokens} that were learned from"
+        return (
+            f"{strange} of {len(cells)} cells of {self.name!r} hold none {seen}, which tells the "
+            "model nothing",
+        )
+
+
+def learned_text(name: str, cells: Sequence[str], tokens: Tokens) -> Text:
+    """A column of text whose alphabet holds every token of these cells."""
+    alphabet = {token for row in _split(cells, tokens) for token in row}
+    return Text(name, tokens, tuple(sorted(alphabet)))
+
+
+def _split(cells: Sequence[str], tokens: Tokens) -> list[Any]:
+    """The tokens of each cell."""
+    return [cell.split() for cell in cells] if tokens == Tokens.WORDS else list(cells)

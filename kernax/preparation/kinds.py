@@ -1,0 +1,70 @@
+"""Which encoder a column takes, and why some columns take none."""
+
+from kernax.preparation.cells import Column, is_missing, number, plural
+from kernax.preparation.dates import Date, no_date, unclear_dates
+from kernax.preparation.encoders import (
+    MOST_CATEGORIES,
+    AbstractEncoder,
+    Category,
+    FilledNumber,
+    Number,
+    Text,
+)
+
+# In the order in which they are tried; text is compared by string kernels alone.
+OF_NUMBERS: tuple[type[AbstractEncoder], ...] = (Number, FilledNumber, Date, Category)
+KINDS = {kind.kind: kind for kind in (*OF_NUMBERS, Text)}
+
+
+def kind_of(column: Column) -> type[AbstractEncoder]:
+    """The kind of a column that is to become numbers, by all of its cells.
+
+    Raises ValueError for a column whose cells are all missing; with the place of a cell, for
+    numbers or dates with mistakes among them, and for dates that may be read in two ways; and for
+    words that are too many for a column each.
+    """
+    if not column.present:
+        raise ValueError(f"all cells of column {column.name!r} are empty")
+    if is_mostly_numbers(column):
+        _check_numbers(column)
+    else:
+        _check_dates(column)
+    suitable = next((kind for kind in OF_NUMBERS if kind.suits(column)), None)
+    if suitable is None:
+        raise ValueError(_too_many_words(column))
+    return suitable
+
+
+def is_mostly_numbers(column: Column) -> bool:
+    """Whether cells that are no numbers are mistakes: most of the others are numbers."""
+    return 2 * column.numeric >= len(column.present)
+
+
+def _check_numbers(column: Column) -> None:
+    """Raises ValueError, with its place, for a cell that is neither a number nor missing."""
+    for cell, place in zip(column.cells, column.places):
+        if not is_missing(cell):
+            number(cell, place)
+
+
+def _check_dates(column: Column) -> None:
+    """Raises ValueError, with its place, for a date that is not clear, or missing."""
+    unclear = unclear_dates(column)
+    if unclear is not None:
+        raise ValueError(unclear)
+    if not Date.suits(column):
+        return
+    for cell, place in zip(column.cells, column.places):
+        if is_missing(cell):
+            raise ValueError(f"{place}: {no_date('', '')}")
+
+
+def _too_many_words(column: Column) -> str:
+    """Why words are no categories."""
+    words = len(set(column.present))
+    rows = len(column.present)
+    first = f"{column.first_text}, and {column.name!r} holds {plural(words, 'different text')} in"
+    if words == rows:
+        return f"{first} as many rows, which tell rows apart and not groups of them"
+    most = MOST_CATEGORIES if words > MOST_CATEGORIES else "half as many as rows"
+    return f"{first} {plural(rows, 'row')}: at most {most} are taken for categories"

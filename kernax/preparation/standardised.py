@@ -1,0 +1,143 @@
+"""A fitted function between raw points and the units of its target."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.solution import Solution
+from kernax.gp.process import GaussianProcess
+from kernax.preparation.standards import Standards, standards_of
+
+
+class Standardised(eqx.Module):
+    """`x -> target.restored(function(inputs.standardised(x)))`, a function of one raw point.
+
+    Attributes:
+        function: what was fitted to standardised points and targets: an expansion, a
+            `GaussianProcess`, a posterior, or any function of a point.
+        inputs: of the columns of points; None leaves points as they are, such as strings.
+        target: of the target, () or (outputs,); None leaves values as they are, such as log odds.
+
+    For a stack of points, `f.values(X)`, which standardises NumPy's numbers in float64 in any mode,
+    or `jax.vmap(f)(X)`. `kernax.save` keeps it.
+    """
+
+    function: Any
+    inputs: Standards | None = None
+    target: Standards | None = None
+
+    def __check_init__(self):
+        if isinstance(self.function, Solution):
+            raise ValueError("a function is needed, but got a Solution: its .value is the function")
+
+    def point(self, x: PyTree) -> PyTree:
+        """A point, or a stack of points, as the function takes it."""
+        return x if self.inputs is None else self.inputs.standardised(x)
+
+    def __call__(self, x: PyTree) -> Float[Array, "*outputs"]:
+        """The value at one raw point, in the units of the target; of a process, its mean."""
+        return self._in_units(_value_of(self.function)(self.point(x)))
+
+    def values(self, X: PyTree) -> Float[Array, "m *outputs"]:
+        """The values at a stack of m raw points, shape (m, *outputs)."""
+        Z = self.point(X)
+        at_once = getattr(self.function, "values", None)
+        if at_once is not None:
+            return self._in_units(at_once(Z))
+        return self._in_units(jax.vmap(_value_of(self.function))(jax.tree.map(jnp.asarray, Z)))
+
+    def mean(self, x: PyTree) -> Float[Array, "*outputs"]:
+        """The value at one raw point, under the name that it has in a process."""
+        return self(x)
+
+    def variance(self, x: PyTree) -> Float[Array, "*outputs"]:
+        """The variance of f at one raw point, in squared units of the target, without noise.
+
+        With the noise that the function was given, that of a target is
+        `f.variance(x) + noise * f.target.scale**2`. Raises ValueError for a function without one.
+        """
+        return self._in_squared_units(self._method("variance")(self.point(x)))
+
+    def predict(self, x: PyTree) -> tuple[Float[Array, "*outputs"], Float[Array, "*outputs"]]:
+        """The mean and the variance of a target at one raw point, noise included, in its units and
+        in squared ones. Raises ValueError for a function without them.
+        """
+        mean, variance = self._method("predict")(self.point(x))
+        return self._in_units(mean), self._in_squared_units(variance)
+
+    def _in_units(self, value: Any) -> Any:
+        return value if self.target is None else self.target.restored(value)
+
+    def _in_squared_units(self, value: Array) -> Array:
+        if self.target is None:
+            return value
+        return value * jnp.asarray(self.target.scale, value.dtype) ** 2
+
+    def _method(self, name: str) -> Callable:
+        method = getattr(self.function, name, None)
+        if method is None:
+            raise ValueError(
+                f"{name}: the function inside is of type {type(self.function).__name__}, which has "
+                f"no {name}"
+            )
+        return method
+
+
+def _value_of(function: Any) -> Callable:
+    """The function whose value is to be restored: of a process, its mean."""
+    return function.mean if isinstance(function, GaussianProcess) else function
+
+
+def standardised_fit(
+    fit: Callable[[PyTree, Any, Any], Any],
+    X: PyTree,
+    y: ArrayLike,
+    weights: ArrayLike | None = None,
+    *,
+    target: bool = True,
+) -> Standardised:
+    """What `fit` makes of standardised points and targets, between the units of both.
+
+    Means and deviations are weighted, and those of the rows that are given, so that inside of
+    `kernax.cross_validate` each fold has its own, from which its left out rows are absent:
+
+        def fit(X, y, weights):
+            return kernax.kernel_ridge(kernel, X, y, ridge, weights=weights).value
+
+        f = standardised_fit(fit, X, y)
+        f(x)  # in the units of y
+        kernax.cross_validate(partial(standardised_fit, fit), error, X, y, folds)
+
+    Arguments:
+        fit: `fit(X, y, weights) -> function`.
+        X: (n, d), whose columns are standardised. Other stacks, such as strings, indices or tuples,
+            stay as they are.
+        y: (n,) or (n, outputs).
+        weights: (n,) >= 0, handed to `fit` as they are. Rows of weight zero are ignored.
+        target: whether y is standardised: False for signs, one-hot columns and counts.
+
+    Columns and targets that are constant are centred, and keep their unit. Runs under `jit`,
+    `vmap` and `grad`, and is differentiable in all that `fit` is, and in X, y and weights.
+
+    Raises ValueError as `standards_of` does, and whatever `fit` raises.
+    """
+    inputs = standards_of(X, weights) if _are_columns(X) else None
+    of_target = standards_of(y, weights) if target else None
+    points = X if inputs is None else inputs.standardised(_as_array(X))
+    targets = y if of_target is None else of_target.standardised(_as_array(y))
+    return Standardised(fit(points, targets, weights), inputs, of_target)
+
+
+def _are_columns(X: Any) -> bool:
+    """Whether a stack is one array of vectors."""
+    return not isinstance(X, (eqx.Module, tuple, dict)) and np.ndim(X) == 2
+
+
+def _as_array(values: Any) -> Any:
+    """Lists and tables as arrays of NumPy."""
+    return values if isinstance(values, jax.Array) else np.asarray(values)

@@ -1,0 +1,165 @@
+"""Columns that are not all numbers, from the command line: what is said of them, and that new rows
+are prepared as those that were learned from.
+"""
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import statsmodels
+from conftest import assert_refused, needs_x32
+from typer.testing import CliRunner
+
+import kernax as kx
+from kernax.cli.app import app
+from kernax.cli.inputs import compared_columns, kernel_of_inputs, learned_inputs
+from kernax.cli.naming import parameter_names
+from kernax.cli.table import read_table
+from kernax.core.solution import RESULTS, Solution
+from kernax.preparation import Tokens
+from kernax.selection import regression
+
+pytestmark = (
+    needs_x32  # once, in a process as users have it: the command line sets its own precision
+)
+
+runner = CliRunner()
+
+
+def run(command, *arguments):
+    return runner.invoke(app, [command, *map(str, arguments)])
+
+
+def write(path, header, rows):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+@pytest.fixture
+def unlearned(monkeypatch):
+    """Learning takes seconds to compile: the model stays as it was."""
+    as_it_was = lambda loss, model, *_, **__: Solution(model, RESULTS.successful, {})
+    monkeypatch.setattr(regression, "minimise", as_it_was)
+
+
+@pytest.fixture
+def shop(tmp_path, rng):
+    """Weeks of sales: dates, a category, sizes with holes, notes, and the price."""
+    weeks = np.datetime64("2021-01-01") + 7 * np.arange(120)
+    colours = rng.permutation(["red", "green", "blue"] * 40)
+    sizes = rng.integers(1, 4, 120)
+    price = 10 + 2 * (colours == "red") + np.sin(2 * np.pi * np.arange(120) / 52.2) + sizes
+    holes = rng.permutation(120) < 10
+    rows = zip(weeks, colours, np.where(holes, "NA", sizes.astype(str)), price.round(3))
+    return write(tmp_path / "shop.csv", ["when", "colour", "size", "price"], rows)
+
+
+def test_each_decision_is_said_once_and_kept_for_new_rows(shop, tmp_path, unlearned):
+    file = tmp_path / "model"
+    result = run("fit", shop, "--target", "price", "--model", "ridge", "--out", file)
+    assert result.exit_code == 0, result.stderr
+    said = result.stdout.splitlines()
+    assert said[0].endswith("3 input columns as 8 numbers; learning from 90 rows, 30 held out")
+    assert re.fullmatch(
+        r"dates of 'when', read as year-month-day, became days since 2021-01-\d\d, and sine and "
+        r"cosine of the year",
+        said[1],
+    )
+    assert said[2] == "3 categories of 'colour' became columns: blue, green, red"
+    assert said[3] == (
+        "10 empty cells of 'size' were filled with its median 2, and 'size missing' says which"
+    )
+    described = " ".join(run("describe", file).stdout.split())
+    assert "for 'price', from 'when', 'colour', 'size'" in described
+    assert "'colour': a column for each of blue, green, red; all are 0 for any other" in described
+    assert "'size': empty cells are filled with 2, and 'size missing' says which" in described
+    new = write(
+        tmp_path / "new.csv",
+        ["size", "colour", "when"],
+        [("", "red", "2022-05-06"), (2, "red", "2022-05-06"), (2, "violet", "2022-05-06")],
+    )
+    result = run("predict", file, new)
+    filled, known, strange = (
+        float(row["price"]) for row in csv.DictReader(io.StringIO(result.stdout))
+    )
+    assert len({filled, known, strange}) == 3
+    assert result.stderr == (
+        "note: 1 of 3 cells of 'colour' holds a category that was not learned from, such as "
+        "'violet': all columns of 'colour' are 0 there\n"
+    )
+    wrong = write(tmp_path / "wrong.csv", ["size", "colour", "when"], [(2, "red", "6.5.2022")])
+    assert_refused(
+        run("predict", file, wrong),
+        "line 2, column 'when': '6.5.2022' is no date written as year-month-day",
+    )
+    words = write(tmp_path / "words.csv", ["size", "colour", "when"], [("L", "red", "2022-05-06")])
+    assert_refused(run("predict", file, words), "line 2, column 'size': 'L' is not a number")
+
+
+def test_string_kernels_take_the_columns_that_they_name_or_add_up_over_free_texts(tmp_path, rng):
+    letters = lambda: "".join(rng.choice(list("ACGT"), 8))
+    rows = [(letters(), letters(), "uv"[i % 2], i % 5, i) for i in range(12)]
+    data = write(tmp_path / "two.csv", ["p", "q", "kind", "x", "y"], rows)
+    whole = read_table(data, "y")
+
+    def points_and_kernel(expression):
+        table = compared_columns(whole, expression, None)
+        inputs = learned_inputs(table, np.arange(12), Tokens.LETTERS)
+        points = inputs.points(table.inputs)
+        return inputs, points, kernel_of_inputs(inputs, expression, per_column=False)
+
+    inputs, points, kernel = points_and_kernel(
+        "rbf*text('q', spectrum(2)) + text('p', spectrum(3))"
+    )
+    Z, p, q = points
+    assert inputs.columns == ("kind=u", "kind=v", "x")
+    wanted = kx.gram(kx.RBF(np.sqrt(3.0)), Z) * kx.gram(kx.Spectrum(2), q)
+    wanted = wanted + kx.gram(kx.Spectrum(3), p)
+    np.testing.assert_allclose(kx.gram(kernel, points), wanted, rtol=1e-5)
+    inputs, points, kernel = points_and_kernel("normalised(mismatch(2))")
+    assert inputs.columns == ()
+    wanted = sum(kx.gram(kx.Normalised(kx.Mismatch(2, 1)), part) for part in points)
+    np.testing.assert_allclose(kx.gram(kernel, points), wanted, rtol=1e-5)
+    assert len(set(parameter_names(kernel).values())) == len(parameter_names(kernel))
+    inputs, points, kernel = points_and_kernel("text('kind', spectrum(1))")
+    assert inputs.names == ("kind",)
+    np.testing.assert_array_equal(kx.gram(kernel, points), kx.gram(kx.Spectrum(1), points))
+
+
+def test_groups_are_found_in_categories_and_filled_numbers(tmp_path):
+    rows = [("uv"[i % 2], "" if i == 3 else 10 * (i % 2) + i / 10) for i in range(12)]
+    data = write(tmp_path / "groups.csv", ["kind", "x"], rows)
+    result = run("cluster", data, "--clusters", 2, "--kernel", "rbf(lengthscale=1)")
+    assert result.exit_code == 0, result.stderr
+    assert "12 rows compared by 'kind', 'x'\n" in result.stdout
+    assert "2 categories of 'kind' became columns: u, v\n" in result.stdout
+    assert "1 empty cell of 'x' was filled with its median" in result.stdout
+    assert "mean kind=u" in result.stdout
+
+
+@pytest.mark.slow
+def test_prices_of_cars_are_predicted_better_with_words_and_holes_than_without(tmp_path):
+    """UCI's automobiles: of 25 columns 15 are words, or numbers with empty cells. Measured over six
+    seeds: errors of 2693 without them on average, and 2189 with them, smaller in each.
+    """
+    source = Path(statsmodels.__file__).parent / "gam/tests/results/autos.csv"
+    if not source.exists():
+        pytest.skip("this version of statsmodels does not come with the table of cars")
+    with source.open(encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    rows = [row for row in rows if row[-1]]
+    are_numbers = [all(re.fullmatch(r"-?[\d.]+", cell) for cell in cells) for cells in zip(*rows)]
+    assert sum(are_numbers) <= 11
+    errors = []
+    for kept in ([True] * len(header), are_numbers):
+        pick = lambda row, kept=kept: [cell for cell, keep in zip(row, kept) if keep]
+        data = write(tmp_path / "cars.csv", pick(header), map(pick, rows))
+        result = run("fit", data, "--target", "price", "--seed", 1)
+        assert result.exit_code == 0, result.stderr
+        errors.append(float(re.search(r"gp learned\D*([\d.]+)", result.stdout)[1]))
+    encoded, without = errors
+    assert encoded < 0.9 * without
