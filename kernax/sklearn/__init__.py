@@ -1,0 +1,11 @@
+"""kernax as estimators of scikit-learn: the same names, arguments and attributes.
+
+Change `from sklearn.svm import SVC` into `from kernax.sklearn import SVC` and keep the rest of a
+pipeline. This room needs scikit-learn, and `import kernax` does not import it.
+"""
+
+from kernax.sklearn.machines import SVR, OneClassSVM
+from kernax.sklearn.ridge import KernelRidge
+from kernax.sklearn.svc import SVC
+
+__all__ = ["KernelRidge", "SVC", "SVR", "OneClassSVM"]

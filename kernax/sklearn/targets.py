@@ -1,0 +1,66 @@
+"""Labels as numbers, and values as labels."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+
+from kernax.sklearn.base import KernelEstimator
+
+
+class KernelClassifier(ClassifierMixin, KernelEstimator):
+    """A classifier with a kernel; labels may be of any kind."""
+
+    def _checked_labels(self, X: Any, y: Any, sample_weight: Any) -> tuple:
+        """X, the place of each label in `classes_`, and weights."""
+        X, y, sample_weight = self._checked(X, y, sample_weight)
+        check_classification_targets(y)
+        self.classes_, places = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs at least two classes, but y holds one class: "
+                f"{self.classes_[0]!r}"
+            )
+        return X, places, self._with_class_weight(places, sample_weight)
+
+    def _with_class_weight(self, places: np.ndarray, sample_weight: Any) -> Any:
+        """Weights times those of the classes, where there are such."""
+        self.class_weight_ = np.ones(len(self.classes_))
+        class_weight = getattr(self, "class_weight", None)
+        if class_weight is None:
+            return sample_weight
+        numbered = class_weight
+        if isinstance(class_weight, dict):
+            names = list(self.classes_)
+            numbered = {names.index(name): w for name, w in class_weight.items() if name in names}
+        self.class_weight_ = compute_class_weight(
+            numbered, classes=np.arange(len(self.classes_)), y=places
+        )
+        of_class = self.class_weight_[places].astype(self._dtype)
+        return of_class if sample_weight is None else sample_weight * of_class
+
+    def _columns(self, places: np.ndarray) -> np.ndarray:
+        """One-hot, (n, classes)."""
+        return (places[:, None] == np.arange(len(self.classes_))).astype(self._dtype)
+
+    def _signs(self, places: np.ndarray) -> np.ndarray:
+        """-1 and +1 for two classes, (n,)."""
+        return np.where(places == 1, 1, -1).astype(self._dtype)
+
+    def _signs_or_columns(self, places: np.ndarray) -> np.ndarray:
+        """Signs of two classes, one-hot columns of several."""
+        return self._signs(places) if len(self.classes_) == 2 else self._columns(places)
+
+    def _labels(self, values: np.ndarray) -> np.ndarray:
+        """The labels of values: of their sign (m,), or of the largest (m, classes)."""
+        places = (values > 0).astype(int) if values.ndim == 1 else np.argmax(values, axis=1)
+        return self.classes_[places]
+
+
+def of_both(plus: np.ndarray) -> np.ndarray:
+    """Probabilities of two classes, (m, 2), from those of the second, or (m, classes) as they are."""
+    if plus.ndim == 2:
+        return plus / plus.sum(axis=1, keepdims=True)
+    return np.stack([1 - plus, plus], axis=1)
