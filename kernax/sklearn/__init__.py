@@ -4,8 +4,23 @@ Change `from sklearn.svm import SVC` into `from kernax.sklearn import SVC` and k
 pipeline. This room needs scikit-learn, and `import kernax` does not import it.
 """
 
+from kernax.sklearn.logistic import ImportVectorClassifier, KernelLogisticClassifier
 from kernax.sklearn.machines import SVR, OneClassSVM
+from kernax.sklearn.process_classes import GaussianProcessClassifier
+from kernax.sklearn.processes import GaussianProcessRegressor
+from kernax.sklearn.relevance import RelevanceVectorClassifier, RelevanceVectorRegressor
 from kernax.sklearn.ridge import KernelRidge
 from kernax.sklearn.svc import SVC
 
-__all__ = ["KernelRidge", "SVC", "SVR", "OneClassSVM"]
+__all__ = [
+    "KernelRidge",
+    "SVR",
+    "GaussianProcessRegressor",
+    "RelevanceVectorRegressor",
+    "SVC",
+    "KernelLogisticClassifier",
+    "GaussianProcessClassifier",
+    "RelevanceVectorClassifier",
+    "ImportVectorClassifier",
+    "OneClassSVM",
+]

@@ -12,10 +12,15 @@ from kernax.supervised.smo import SMO
 from kernax.supervised.svm import one_class_svm, support_vector_regression
 
 
+# Machines are solved to a millionth of LIBSVM's tolerance, which takes some three times its steps:
+# so that predictions do not depend on whether a row is repeated or weighs two.
+_FINER = 1e-6
+
+
 def solver_of(estimator) -> SMO:
     """The solver, with the tolerance of the estimator and its bound on steps."""
     most = estimator.max_iter
-    return SMO(tol=float(estimator.tol), max_steps=None if most == -1 else int(most))
+    return SMO(tol=_FINER * estimator.tol, max_steps=None if most == -1 else int(most))
 
 
 def value_of(estimator, solution, verb: str):
@@ -46,8 +51,10 @@ class SupportVectors:
 class _OneFunction(SupportVectors, KernelEstimator):
     """A machine that is one function."""
 
-    def _set_function(self, function, X):
+    def _set_function(self, solution, rows, X):
+        function = rows.restored(value_of(self, solution, type(self).__name__))
         self.function_ = function
+        self.n_iter_ = max(1, int(solution.stats["steps"]))
         coefficients = np.asarray(function.coefficients)
         self._set_support(X, np.flatnonzero(coefficients))
         self.n_support_ = np.array([len(self.support_)], np.int32)
@@ -58,7 +65,7 @@ class _OneFunction(SupportVectors, KernelEstimator):
 class SVR(RegressorMixin, _OneFunction):
     """`kernax.support_vector_regression` with the arguments of `sklearn.svm.SVR`.
 
-    `tol` is LIBSVM's tolerance as well; `shrinking`, `cache_size` and `verbose` change nothing.
+    Solved to a millionth of `tol`, LIBSVM's tolerance; `shrinking`, `cache_size` and `verbose` change nothing.
 
     Attributes: `support_`, `support_vectors_`, `dual_coef_`, `intercept_`, `n_support_`,
     `function_`, `kernel_`.
@@ -106,7 +113,7 @@ class SVR(RegressorMixin, _OneFunction):
                 solver=solver_of(self),
                 throw=False,
             )
-            self._set_function(rows.restored(value_of(self, solution, "SVR")), X)
+            self._set_function(solution, rows, X)
         return self
 
     def predict(self, X):
@@ -117,7 +124,7 @@ class SVR(RegressorMixin, _OneFunction):
 class OneClassSVM(OutlierMixin, _OneFunction):
     """`kernax.one_class_svm` with the arguments of `sklearn.svm.OneClassSVM`.
 
-    `tol` is LIBSVM's tolerance as well; `shrinking`, `cache_size` and `verbose` change nothing.
+    Solved to a millionth of `tol`, LIBSVM's tolerance; `shrinking`, `cache_size` and `verbose` change nothing.
 
     Attributes: those of `SVR`, and `offset_`.
     """
@@ -160,7 +167,7 @@ class OneClassSVM(OutlierMixin, _OneFunction):
                 solver=solver_of(self),
                 throw=False,
             )
-            self._set_function(rows.restored(value_of(self, solution, "OneClassSVM")), X)
+            self._set_function(solution, rows, X)
         self.offset_ = -self.intercept_
         return self
 

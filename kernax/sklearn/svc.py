@@ -35,7 +35,8 @@ class SVC(SupportVectors, KernelClassifier):
             `predict_proba` is exact about what it has not seen, and takes no cross-validation.
         learn: "cross_validation" learns the kernel's parameters and C by the log loss on folds,
             from those given; None takes them as they are.
-        tol, class_weight, max_iter, decision_function_shape, break_ties: as in scikit-learn.
+        tol: machines are solved to a millionth of it.
+        class_weight, max_iter, decision_function_shape, break_ties: as in scikit-learn.
         shrinking, cache_size, verbose, random_state: taken, and without effect.
 
     Attributes: `support_`, `support_vectors_`, `n_support_`, `dual_coef_`, `intercept_`,
@@ -114,6 +115,7 @@ class SVC(SupportVectors, KernelClassifier):
 
         Of two classes it is one output, positive for the second.
         """
+        self.n_iter_ = np.empty(0, np.int32)
         if len(self.classes_) == 2:
             return self._machine(rows, self._signs(places))
         return self._pairs(rows, places)
@@ -128,6 +130,7 @@ class SVC(SupportVectors, KernelClassifier):
             solver=solver_of(self),
             throw=False,
         )
+        self.n_iter_ = np.append(self.n_iter_, max(1, int(solution.stats["steps"])))
         return value_of(self, solution, "SVC")
 
     def _pairs(self, rows, places):
