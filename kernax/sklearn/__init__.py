@@ -4,8 +4,12 @@ Change `from sklearn.svm import SVC` into `from kernax.sklearn import SVC` and k
 pipeline. This room needs scikit-learn, and `import kernax` does not import it.
 """
 
+from kernax.sklearn.clusters import KernelKMeans, SpectralClustering
+from kernax.sklearn.components import KernelPCA
+from kernax.sklearn.features import Nystroem, RandomFourierFeatures
 from kernax.sklearn.logistic import ImportVectorClassifier, KernelLogisticClassifier
 from kernax.sklearn.machines import SVR, OneClassSVM
+from kernax.sklearn.perceptron import KernelPerceptron
 from kernax.sklearn.process_classes import GaussianProcessClassifier
 from kernax.sklearn.processes import GaussianProcessRegressor
 from kernax.sklearn.relevance import RelevanceVectorClassifier, RelevanceVectorRegressor
@@ -22,5 +26,11 @@ __all__ = [
     "GaussianProcessClassifier",
     "RelevanceVectorClassifier",
     "ImportVectorClassifier",
+    "KernelPerceptron",
     "OneClassSVM",
+    "KernelPCA",
+    "Nystroem",
+    "RandomFourierFeatures",
+    "KernelKMeans",
+    "SpectralClustering",
 ]

@@ -12,15 +12,16 @@ from kernax.supervised.smo import SMO
 from kernax.supervised.svm import one_class_svm, support_vector_regression
 
 
-# Machines are solved to a millionth of LIBSVM's tolerance, which takes some three times its steps:
-# so that predictions do not depend on whether a row is repeated or weighs two.
+# In float64 machines are solved to a millionth of LIBSVM's tolerance, which takes some three times
+# its steps: so that predictions do not depend on whether a row is repeated or weighs two.
 _FINER = 1e-6
 
 
 def solver_of(estimator) -> SMO:
     """The solver, with the tolerance of the estimator and its bound on steps."""
     most = estimator.max_iter
-    return SMO(tol=_FINER * estimator.tol, max_steps=None if most == -1 else int(most))
+    finer = _FINER if estimator._dtype == np.float64 else 1
+    return SMO(tol=float(finer * estimator.tol), max_steps=None if most == -1 else int(most))
 
 
 def value_of(estimator, solution, verb: str):
@@ -172,13 +173,19 @@ class OneClassSVM(OutlierMixin, _OneFunction):
         return self
 
     def decision_function(self, X):
-        """Positive inside of the region, negative outside, (m,)."""
-        return self._values(X)
+        """Positive inside of the region, negative outside, (m,).
+
+        The free vectors lie on the boundary up to rounding, and have the value zero.
+        """
+        values = self._values(X)
+        rounding = np.sqrt(np.finfo(self._dtype).eps) * np.abs(self.offset_)
+        return np.where(np.abs(values) <= rounding, 0, values)
 
     def score_samples(self, X):
         """The decision function without its offset, (m,)."""
-        return self._values(X) + self.offset_
+        values = self._values(X)
+        return values + self.offset_
 
     def predict(self, X):
-        """+1 inside, -1 outside, (m,)."""
-        return np.where(self._values(X) >= 0, 1, -1)
+        """+1 inside and on the boundary, -1 outside, (m,)."""
+        return np.where(self.decision_function(X) >= 0, 1, -1)

@@ -128,7 +128,8 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
 
     def predict(self, X):
         """Labels (m,): of the largest probability."""
-        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        places = np.argmax(self.predict_proba(X), axis=1)
+        return self.classes_[places]
 
     def log_marginal_likelihood(self):
         """The log evidence; of a process for each class their mean, as in scikit-learn."""

@@ -10,6 +10,8 @@ from sklearn.utils import check_random_state
 
 from kernax.core.gram import gram
 from kernax.core.parameters import interior
+from kernax.core.solution import RESULTS, finish, warn
+from kernax.errors import ConditionWarning
 from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition
 from kernax.kernels import RBF
@@ -17,6 +19,21 @@ from kernax.selection.regression import ProcessModel, learn_process
 from kernax.sklearn.base import KernelEstimator
 from kernax.sklearn.learning import EVIDENCE, check_learn
 from kernax.sklearn.translation import is_free, written_back
+
+
+def _check_ending(solution):
+    """Raises where the solve failed, and warns where rounding leaves few digits of it.
+
+    That is so for scikit-learn's default of alpha and a smooth kernel.
+    """
+    if bool(solution.result == RESULTS.inaccurate):
+        warn(
+            "GaussianProcessRegressor: rounding leaves few digits, because the matrix is nearly "
+            "singular: a larger alpha makes it exact",
+            ConditionWarning,
+        )
+        return
+    finish(solution, True, "GaussianProcessRegressor: a larger alpha may help.")
 
 
 class ProcessEstimator(KernelEstimator):
@@ -28,8 +45,9 @@ class ProcessEstimator(KernelEstimator):
 
     def _learns(self, sample_weight):
         """Whether parameters are learned: not those of the default kernel, as in scikit-learn."""
-        learns = check_learn(self, EVIDENCE, sample_weight)
-        return learns and self.optimizer is not None and self.kernel is not None
+        if self.optimizer is None or self.kernel is None:
+            return check_learn(self, EVIDENCE) and False
+        return check_learn(self, EVIDENCE, sample_weight)
 
     def _free(self, start):
         """Which parameters are learned: those of scikit-learn's kernels that are not fixed."""
@@ -104,9 +122,11 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         with self._computing():
             prior = GaussianProcess(rows.given_kernel)
             noise = self.noise_ if np.ndim(self.noise_) == 0 else rows.column(self.noise_)
+            targets = rows.column(y)
             solution = condition(
-                prior, rows.given, rows.column(y), noise, weights=rows.weights
+                prior, rows.given, targets, noise, weights=rows.weights, throw=False
             )
+            _check_ending(solution)
             self.process_ = rows.restored(solution.value)
         self.log_marginal_likelihood_value_ = float(solution.stats["log_evidence"])
         self.alpha_ = np.asarray(self.process_.mean.coefficients)[: rows.n]

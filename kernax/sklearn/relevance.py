@@ -126,12 +126,14 @@ class RelevanceVectorClassifier(KernelClassifier, _RelevanceMachine):
         return self
 
     def decision_function(self, X):
-        """Log odds of the second of two classes (m,), or a value for each class (m, classes)."""
-        return self._values(X)
+        """Log odds of `predict_proba` (m,), or its logarithms, for each class (m, classes)."""
+        probabilities = self.predict_proba(X)
+        logarithms = np.log(np.maximum(probabilities, np.finfo(self._dtype).tiny))
+        return logarithms[:, 1] - logarithms[:, 0] if len(self.classes_) == 2 else logarithms
 
     def predict(self, X):
-        """Labels (m,)."""
-        return self._labels(self._values(X))
+        """Labels (m,): of the largest probability."""
+        return self._labels(self.decision_function(X))
 
     def predict_proba(self, X):
         """Probabilities (m, classes), integrated over the weights of the vectors."""
