@@ -84,7 +84,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
                 weights=rows.weights,
             )
             kept = self._kept(solution.value)
-            self.function_ = _some_outputs(rows.restored(solution.value.function), kept)
+            function = rows.restored(solution.value.function)
+            self.function_ = _some_outputs(function, kept, _signs(function, weights)[kept])
         total = rows.n if weights is None else weights.sum()
         self.eigenvalues_ = np.asarray(solution.value.variances)[kept] * total
         coefficients = np.asarray(self.function_.coefficients)
@@ -126,8 +127,24 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         return len(self.eigenvalues_)
 
 
-def _some_outputs(function, kept):
-    """The function with some of its outputs."""
-    coefficients = jnp.asarray(np.asarray(function.coefficients)[:, kept])
-    bias = jnp.asarray(np.asarray(function.bias)[kept])
-    return KernelExpansion(function.kernel, function.points, coefficients, bias)
+def _signs(function, weights):
+    """+1 or -1 for each component, so that the largest projection of a row is positive.
+
+    Projections of the rows are proportional to their coefficients over their weights. For weights
+    of one it is scikit-learn's convention, and a row repeated counts as one.
+    """
+    coefficients = np.asarray(function.coefficients)
+    if weights is not None:
+        coefficients = coefficients / np.where(weights > 0, weights, np.inf)[:, None]
+    largest = np.argmax(np.abs(coefficients), axis=0)
+    return np.where(np.take_along_axis(coefficients, largest[None], 0)[0] < 0, -1.0, 1.0)
+
+
+def _some_outputs(function, kept, signs):
+    """The function with some of its outputs, times -1 or +1."""
+    coefficients = jnp.asarray(np.asarray(function.coefficients)[:, kept] * signs)
+    bias = jnp.asarray(np.asarray(function.bias)[kept] * signs)
+    dtype = function.coefficients.dtype
+    return KernelExpansion(
+        function.kernel, function.points, coefficients.astype(dtype), bias.astype(dtype)
+    )

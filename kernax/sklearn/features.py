@@ -59,8 +59,8 @@ class Nystroem(_Features):
         X, _, _ = self._checked(X)
         rows = self._rows(X)
         chosen = check_random_state(self.random_state).permutation(rows.n)[: self.n_components]
-        few = rows.some(chosen)
         with self._computing():
+            few = rows.some(chosen)
             given = jax.tree.map(lambda leaf: leaf[: few.n], few.given)
             function = empirical_features(few.given_kernel, given)
             self.function_ = rows.restored(function)
@@ -85,7 +85,8 @@ class RandomFourierFeatures(_Features):
         kernel: one with a spectral density: "rbf", "matern12", "matern32", "matern52", or such a
             kernel of kernax or of scikit-learn.
         gamma: of kernels by name.
-        n_components: the number of features, even: a cosine and a sine for each frequency.
+        n_components: the number of features: a cosine and a sine for each frequency, of which an odd
+            number leaves the last one out.
         random_state: draws the frequencies.
 
     Attributes: `frequencies_` (n_components / 2, columns), in cycles per unit of X, `map_` (a
@@ -100,17 +101,12 @@ class RandomFourierFeatures(_Features):
 
     def fit(self, X, y=None):
         """Draws frequencies for the columns of X; y is not looked at."""
-        if self.n_components % 2:
-            raise ValueError(
-                "n_components must be even, a cosine and a sine for each frequency, but is "
-                f"{self.n_components}"
-            )
         X, _, _ = self._checked(X)
         self._points(X)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         with self._computing():
             self.map_ = random_fourier_features(
-                self.kernel_, self.n_components // 2, X.shape[1], key=jax.random.key(seed)
+                self.kernel_, -(-self.n_components // 2), X.shape[1], key=jax.random.key(seed)
             )
         self.frequencies_ = np.asarray(self.map_.phi.frequencies)
         return self
@@ -119,7 +115,7 @@ class RandomFourierFeatures(_Features):
         """The features of rows (m, n_components)."""
         points, n, _ = self._new_points(X)
         with self._computing():
-            return np.asarray(jax.vmap(self.map_.phi)(jnp.asarray(points)))[:n]
+            return np.asarray(jax.vmap(self.map_.phi)(jnp.asarray(points)))[:n, : self.n_components]
 
     @property
     def _n_features_out(self):

@@ -183,7 +183,7 @@ class OneClassSVM(OutlierMixin, _OneFunction):
 
     def score_samples(self, X):
         """The decision function without its offset, (m,)."""
-        values = self._values(X)
+        values = self.decision_function(X)
         return values + self.offset_
 
     def predict(self, X):
