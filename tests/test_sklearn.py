@@ -80,7 +80,8 @@ def test_machines_for_two_classes_and_for_numbers_are_those_of_scikit_learn(tabl
     assert_equal(a.intercept_, b.intercept_)
     a = ours.SVR(C=2.0, epsilon=0.05, **given).fit(X, y)
     b = sklearn.svm.SVR(C=2.0, epsilon=0.05, tol=1e-10, **given).fit(X, y)
-    assert_equal(a.predict(Z), b.predict(Z))
+    # LIBSVM keeps K in float32: 1.4e-6 apart where K is singular, as that of a linear kernel.
+    assert_equal(a.predict(Z), b.predict(Z), 3e-6)
 
 
 @pytest.mark.parametrize("shape", ["ovr", "ovo"])
@@ -95,9 +96,9 @@ def test_several_classes_are_told_apart_pair_by_pair_as_in_scikit_learn(table, t
     assert (a.support_ == b.support_).all()
     assert_equal(a.dual_coef_, b.dual_coef_)
     assert_equal(a.intercept_, b.intercept_)
-    given = {"gamma": 0.4, "decision_function_shape": shape}
-    a = ours.SVC(**given).fit(X, three, w)
-    b = sklearn.svm.SVC(tol=1e-10, **given).fit(X, three, w)
+    given["gamma"] = 0.4
+    a.set_params(**given).fit(X, three, w)
+    b.set_params(**given).fit(X, three, w)
     assert_equal(a.decision_function(Z), b.decision_function(Z))
 
 
@@ -127,7 +128,8 @@ def test_a_process_with_a_kernel_of_scikit_learn_is_its_process(table, kernel):
         assert_equal(mean, other)
     assert_equal(a.predict(Z, return_cov=True)[1], b.predict(Z, return_cov=True)[1])
     assert_equal(a.log_marginal_likelihood_value_, b.log_marginal_likelihood_value_)
-    assert a.kernel_ == b.kernel_
+    assert str(a.kernel_) == str(b.kernel_)
+    assert_equal(a.kernel_.theta, b.kernel_.theta, 1e-12)
     theta = kernel.theta + 0.1
     assert_equal(a.log_marginal_likelihood(theta), b.log_marginal_likelihood(theta))
 
@@ -281,9 +283,7 @@ def test_a_table_of_pandas_goes_through_a_pipeline_and_a_grid(table):
     search.fit(frame, y)
     their = make_pipeline(clone(columns), sklearn.kernel_ridge.KernelRidge(kernel="rbf"))
     reference = GridSearchCV(their, search.param_grid, cv=3).fit(frame, y)
-    assert_equal(
-        search.cv_results_["mean_test_score"], reference.cv_results_["mean_test_score"]
-    )
+    assert_equal(search.cv_results_["mean_test_score"], reference.cv_results_["mean_test_score"])
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])

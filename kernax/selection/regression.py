@@ -110,9 +110,7 @@ def learn_process(
     """
     priors = weak_priors_around(start, floored=["noise"]) if with_priors else None
     args = (X, y, priors)
-    return _learned(
-        evidence_loss, start, _STEPS_OF_PROCESS, args, starts, key, progress, trainable
-    )
+    return _learned(evidence_loss, start, _STEPS_OF_PROCESS, args, starts, key, progress, trainable)
 
 
 def _learned(

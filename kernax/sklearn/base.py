@@ -17,7 +17,6 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel
 from kernax.kernels.integers import Precomputed
 from kernax.kernels.texts import Strings, encode
@@ -124,7 +123,9 @@ class KernelEstimator(BaseEstimator):
             return np.arange(len(X))
         numbers = self._numbers(X, weights)
         with self._computing():
-            kernel, self._noise = resolved(self._given_kernel, numbers, self.n_features_in_, self._dtype)
+            kernel, self._noise = resolved(
+                self._given_kernel, numbers, self.n_features_in_, self._dtype
+            )
             self.kernel_ = kernel
         if not self._of_texts:
             return X
@@ -140,15 +141,20 @@ class KernelEstimator(BaseEstimator):
         coef0 = getattr(self, "coef0", None)
         return Numbers(self.gamma_, 3 if degree is None else degree, 1 if coef0 is None else coef0)
 
-    def _rows(self, X: Any, weights: Any = None, learn: Learn | None = None) -> Rows:
+    def _rows(
+        self, X: Any, weights: Any = None, learn: Learn | None = None, factors: Any = None
+    ) -> Rows:
         """Rows to fit, as verbs take them, in the precision of the data.
 
-        `learn(kernel, points)` returns the kernel to go on with.
+        `learn(kernel, points)` returns the kernel to go on with. The weights are multiplied by
+        factors, if any, of which gamma knows nothing.
         """
         points = self._points(X, weights)
         with self._computing():
             if learn is not None:
                 self.kernel_ = learn(self.kernel_, jax.tree.map(jnp.asarray, points))
+            if factors is not None:
+                weights = factors if weights is None else weights * factors
             return Rows.of(self.kernel_, points, _num_samples(X), weights, self._dtype)
 
     def _new_points(self, X: Any) -> tuple[PyTree, int, Any]:
@@ -207,4 +213,3 @@ def _restored(value: Any) -> Any:
         return jax.tree.map(
             lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, value
         )
-

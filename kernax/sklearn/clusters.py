@@ -76,7 +76,9 @@ class KernelKMeans(_Clusters):
                 max_steps=self.max_iter,
             )
             self.function_ = rows.restored(solution.value.function)
-        self.labels_ = np.argmax(np.asarray(solution.value.memberships), 1)[: rows.n].astype(np.int32)
+        self.labels_ = np.argmax(np.asarray(solution.value.memberships), 1)[: rows.n].astype(
+            np.int32
+        )
         self.inertia_ = float(solution.stats["objective"])
         self.n_iter_ = max(1, int(solution.stats["steps"]))
         return self

@@ -82,7 +82,8 @@ class KernelLogisticClassifier(LogOddsClassifier):
         learns = check_learn(self, CROSS_VALIDATION, sample_weight)
         X, places, weights = self._checked_labels(X, y, sample_weight)
         self.alpha_ = self.alpha
-        rows = self._rows(X, weights, partial(self._learned, places=places) if learns else None)
+        learn = partial(self._learned, places=places) if learns else None
+        rows = self._rows_of_classes(X, weights, places, learn)
         verb = kernel_logistic if len(self.classes_) == 2 else kernel_softmax
         with self._computing():
             solution = verb(
@@ -148,7 +149,7 @@ class ImportVectorClassifier(LogOddsClassifier):
     def fit(self, X, y, sample_weight=None):
         """Fits labels y (n,)."""
         X, places, weights = self._checked_labels(X, y, sample_weight)
-        rows = self._rows(X, weights)
+        rows = self._rows_of_classes(X, weights, places, None)
         with self._computing():
             solution = import_vector_machine(
                 rows.given_kernel,

@@ -11,7 +11,6 @@ from kernax.sklearn.base import KernelEstimator
 from kernax.supervised.smo import SMO
 from kernax.supervised.svm import one_class_svm, support_vector_regression
 
-
 # In float64 machines are solved to a millionth of LIBSVM's tolerance, which takes some three times
 # its steps: so that predictions do not depend on whether a row is repeated or weighs two.
 _FINER = 1e-6

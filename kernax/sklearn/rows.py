@@ -20,7 +20,7 @@ from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
 from kernax.core.parameters import data
 
-_LEAST = 16
+_LEAST = 64
 _DOUBLED = 256  # up to here sizes are powers of two, then multiples of half of it
 _MOST = 1024  # rows beyond which points are handed over as they are: compiling is not the cost
 
@@ -90,7 +90,9 @@ class Rows:
         if n > _MOST:
             return Rows(kernel, points, n, weights, kernel, points)
         given = GramOf(gram(kernel, points))
-        return Rows(kernel, points, n, _padded_weights(weights, n, dtype), given, _places(size, dtype))
+        return Rows(
+            kernel, points, n, _padded_weights(weights, n, dtype), given, _places(size, dtype)
+        )
 
     @property
     def size(self) -> int:

@@ -87,7 +87,8 @@ class SVC(SupportVectors, KernelClassifier):
         X, places, weights = self._checked_labels(X, y, sample_weight)
         self._check_probability()
         self.C_ = self.C
-        rows = self._rows(X, weights, partial(self._learned, places=places) if learns else None)
+        learn = partial(self._learned, places=places) if learns else None
+        rows = self._rows_of_classes(X, weights, places, learn)
         with self._computing():
             self.function_ = rows.restored(self._fitted(rows, places))
             if self.probability:

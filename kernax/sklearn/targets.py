@@ -8,6 +8,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from kernax.sklearn.base import KernelEstimator
+from kernax.sklearn.rows import Rows
 
 
 class KernelClassifier(ClassifierMixin, KernelEstimator):
@@ -23,23 +24,20 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
                 f"{type(self).__name__} needs at least two classes, but y holds one class: "
                 f"{self.classes_[0]!r}"
             )
-        return X, places, self._with_class_weight(places, sample_weight)
+        return X, places, sample_weight
 
-    def _with_class_weight(self, places: np.ndarray, sample_weight: Any) -> Any:
-        """Weights times those of the classes, where there are such."""
+    def _rows_of_classes(self, X: Any, weights: Any, places: np.ndarray, learn: Any) -> Rows:
+        """Rows to fit, their weights multiplied by those of their classes; sets `class_weight_`."""
         self.class_weight_ = np.ones(len(self.classes_))
-        class_weight = getattr(self, "class_weight", None)
-        if class_weight is None:
-            return sample_weight
-        numbered = class_weight
-        if isinstance(class_weight, dict):
+        if self.class_weight is None:
+            return self._rows(X, weights, learn)
+        numbered = self.class_weight
+        if isinstance(numbered, dict):
             names = list(self.classes_)
-            numbered = {names.index(name): w for name, w in class_weight.items() if name in names}
-        self.class_weight_ = compute_class_weight(
-            numbered, classes=np.arange(len(self.classes_)), y=places
-        )
-        of_class = self.class_weight_[places].astype(self._dtype)
-        return of_class if sample_weight is None else sample_weight * of_class
+            numbered = {names.index(name): w for name, w in numbered.items() if name in names}
+        numbers = np.arange(len(self.classes_))
+        self.class_weight_ = compute_class_weight(numbered, classes=numbers, y=places)
+        return self._rows(X, weights, learn, self.class_weight_[places].astype(self._dtype))
 
     def _columns(self, places: np.ndarray) -> np.ndarray:
         """One-hot, (n, classes)."""
