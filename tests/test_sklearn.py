@@ -40,7 +40,7 @@ def table():
 @pytest.fixture(scope="module")
 def three(table):
     """Three classes with names, which overlap."""
-    X, y, _ = table
+    _, y, _ = table
     return np.array(["ash", "elm", "oak"])[np.digitize(y, [-0.4, 0.4])]
 
 

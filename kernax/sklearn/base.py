@@ -199,7 +199,7 @@ def _is_module(value: Any) -> bool:
 
 
 def _stored(value: Any) -> Any:
-    """Modules with arrays of NumPy: those of JAX lose digits where they are unpickled in float32."""
+    """Modules with arrays of NumPy, which keep their digits where JAX is in float32."""
     if not _is_module(value):
         return value
     return jax.tree.map(lambda leaf: np.asarray(leaf) if eqx.is_array(leaf) else leaf, value)

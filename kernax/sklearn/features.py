@@ -85,8 +85,8 @@ class RandomFourierFeatures(_Features):
         kernel: one with a spectral density: "rbf", "matern12", "matern32", "matern52", or such a
             kernel of kernax or of scikit-learn.
         gamma: of kernels by name.
-        n_components: the number of features: a cosine and a sine for each frequency, of which an odd
-            number leaves the last one out.
+        n_components: the number of features: a cosine and a sine for each frequency, of which
+            an odd number leaves the last one out.
         random_state: draws the frequencies.
 
     Attributes: `frequencies_` (n_components / 2, columns), in cycles per unit of X, `map_` (a

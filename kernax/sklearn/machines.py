@@ -65,7 +65,8 @@ class _OneFunction(SupportVectors, KernelEstimator):
 class SVR(RegressorMixin, _OneFunction):
     """`kernax.support_vector_regression` with the arguments of `sklearn.svm.SVR`.
 
-    Solved to a millionth of `tol`, LIBSVM's tolerance; `shrinking`, `cache_size` and `verbose` change nothing.
+    Solved to a millionth of `tol`, LIBSVM's tolerance; `shrinking`, `cache_size` and `verbose`
+    change nothing.
 
     Attributes: `support_`, `support_vectors_`, `dual_coef_`, `intercept_`, `n_support_`,
     `function_`, `kernel_`.
@@ -124,7 +125,8 @@ class SVR(RegressorMixin, _OneFunction):
 class OneClassSVM(OutlierMixin, _OneFunction):
     """`kernax.one_class_svm` with the arguments of `sklearn.svm.OneClassSVM`.
 
-    Solved to a millionth of `tol`, LIBSVM's tolerance; `shrinking`, `cache_size` and `verbose` change nothing.
+    Solved to a millionth of `tol`, LIBSVM's tolerance; `shrinking`, `cache_size` and `verbose`
+    change nothing.
 
     Attributes: those of `SVR`, and `offset_`.
     """

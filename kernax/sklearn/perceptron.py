@@ -10,6 +10,7 @@ from kernax.online.budgets import RemoveOldest
 from kernax.online.dual import DualLearner
 from kernax.online.rules import Perceptron
 from kernax.online.stream import run
+from kernax.selection.rows import rows_of
 from kernax.sklearn.rows import padded, padded_size
 from kernax.sklearn.targets import KernelClassifier
 
@@ -66,7 +67,7 @@ class KernelPerceptron(KernelClassifier):
         for epoch in range(self.max_iter):
             order = orders.permutation(len(places)) if self.shuffle else np.arange(len(places))
             self.n_iter_ = epoch + 1
-            if not self._pass(jax.tree.map(lambda leaf: leaf[order], points), places[order]):
+            if not self._pass(rows_of(points, order), places[order]):
                 break
         return self
 
@@ -83,7 +84,7 @@ class KernelPerceptron(KernelClassifier):
         if len(unknown):
             raise ValueError(f"y holds {unknown[0]!r}, which is none of the classes told at first")
         places = np.searchsorted(self.classes_, y)
-        self._pass(jax.tree.map(lambda leaf: np.asarray(leaf)[: len(y)], points), places)
+        self._pass(rows_of(points, np.arange(len(y))), places)
         return self
 
     def _begin(self, X):

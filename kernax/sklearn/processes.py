@@ -58,7 +58,7 @@ class ProcessEstimator(KernelEstimator):
         return lambda path, value: inside(path, value) & free.get(path, False)
 
     def _shown(self, kernel, noise_ratio):
-        """The kernel as it was given, with what was learned: one of scikit-learn's, or of kernax."""
+        """The kernel, with what was learned, as it was given: one of scikit-learn's, or of kernax."""
         if not isinstance(self.kernel, TheirKernel):
             return kernel
         return written_back(self.kernel, kernel, noise_ratio)
@@ -115,10 +115,20 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         X, y, weights = self._checked(X, y, sample_weight, multi_output=True, y_numeric=True)
         learns = self._learns(sample_weight)
         y = self._normalised(y.astype(self._dtype))
+        self._white = None
         rows = self._rows(X, weights, partial(self._learned, y=y) if learns else None)
-        if not learns:
+        if self._white is None:
             self._white = self._noise
         self.noise_ = self.alpha + self._white
+        self._condition(rows, y)
+        self.X_train_ = X
+        self.y_train_ = y
+        ratio = self._white / self._noise if self._noise else 1.0
+        self.kernel_ = self._shown(self.kernel_, ratio)
+        return self
+
+    def _condition(self, rows, y):
+        """The posterior of the rows."""
         with self._computing():
             prior = GaussianProcess(rows.given_kernel)
             noise = self.noise_ if np.ndim(self.noise_) == 0 else rows.column(self.noise_)
@@ -130,11 +140,6 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
             self.process_ = rows.restored(solution.value)
         self.log_marginal_likelihood_value_ = float(solution.stats["log_evidence"])
         self.alpha_ = np.asarray(self.process_.mean.coefficients)[: rows.n]
-        self.X_train_ = X
-        self.y_train_ = y
-        ratio = self._white / self._noise if self._noise else 1.0
-        self.kernel_ = self._shown(self.kernel_, ratio)
-        return self
 
     def _normalised(self, y):
         """Targets to learn; sets what predictions are brought back by."""

@@ -101,7 +101,7 @@ class RelevanceVectorRegressor(RegressorMixin, _RelevanceMachine):
         return self
 
     def predict(self, X, return_std=False):
-        """Means (m,), and with `return_std` standard deviations of targets, their noise included."""
+        """Means (m,), and with `return_std` standard deviations of targets, noise included."""
         if not return_std:
             return self._values(X)
         mean, variance = self._of_machine(X, "predict")

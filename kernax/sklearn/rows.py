@@ -1,7 +1,7 @@
 """Rows of a table, or texts, as the points that verbs take, in few different sizes.
 
 A program is compiled for every shape. So that fits of nearly equal sizes, such as those of
-cross-validation, share one, rows are padded by copies of weight zero, which are the same as no rows.
+cross-validation, share one, rows are padded by copies of weight zero, which are as no rows.
 And so that they share one whatever the kernel and the columns, verbs are handed the Gram matrix,
 with points that are places in it; what they return is brought back to the kernel and its points.
 """

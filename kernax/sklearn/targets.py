@@ -58,7 +58,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
 
 
 def of_both(plus: np.ndarray) -> np.ndarray:
-    """Probabilities of two classes, (m, 2), from those of the second, or (m, classes) as they are."""
+    """Probabilities (m, classes), of sum one; of two classes from those of the second (m,)."""
     if plus.ndim == 2:
         return plus / plus.sum(axis=1, keepdims=True)
     return np.stack([1 - plus, plus], axis=1)
