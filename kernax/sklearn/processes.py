@@ -58,7 +58,7 @@ class ProcessEstimator(KernelEstimator):
         return lambda path, value: inside(path, value) & free.get(path, False)
 
     def _shown(self, kernel, noise_ratio):
-        """The kernel, with what was learned, as it was given: one of scikit-learn's, or of kernax."""
+        """The kernel with what was learned: of scikit-learn or of kernax, as the given one is."""
         if not isinstance(self.kernel, TheirKernel):
             return kernel
         return written_back(self.kernel, kernel, noise_ratio)

@@ -14,6 +14,9 @@ from kernax.sklearn.rows import Rows
 class KernelClassifier(ClassifierMixin, KernelEstimator):
     """A classifier with a kernel; labels may be of any kind."""
 
+    class_weight: Any = None
+    classes_: np.ndarray
+
     def _checked_labels(self, X: Any, y: Any, sample_weight: Any) -> tuple:
         """X, the place of each label in `classes_`, and weights."""
         X, y, sample_weight = self._checked(X, y, sample_weight)
