@@ -231,6 +231,8 @@ def test_a_precomputed_matrix_is_the_kernel_itself(table, three):
         values = "decision_function" if isinstance(estimator, ours.SVC) else "predict"
         assert_equal(getattr(given, values)(across), getattr(by_name, values)(Z))
         assert np.isfinite(cross_val_score(given, K, target, cv=2)).all()
+    with pytest.raises(ValueError, match="KernelRidge has the same mean"):
+        ours.GaussianProcessRegressor("precomputed").fit(K, y)
     with pytest.raises(ValueError, match="square matrix"):
         ours.SVC(kernel="precomputed").fit(K[:, :3], three)
 

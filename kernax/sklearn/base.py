@@ -188,7 +188,11 @@ class KernelEstimator(BaseEstimator):
         cross = padded(np.asarray(X, self._dtype), padded_size(len(X))).T
 
         def extended(node: Any) -> Any:
-            return Precomputed.from_blocks(node.K, cross) if isinstance(node, Precomputed) else node
+            if not isinstance(node, Precomputed):
+                return node
+            # Verbs compare values with the diagonal, of which new rows tell nothing.
+            likely = np.full(cross.shape[1], np.mean(np.diagonal(node.K)), self._dtype)
+            return Precomputed.from_blocks(node.K, cross, likely)
 
         return jax.tree.map(extended, fitted, is_leaf=lambda node: isinstance(node, Precomputed))
 

@@ -45,6 +45,11 @@ class ProcessEstimator(KernelEstimator):
 
     def _learns(self, sample_weight):
         """Whether parameters are learned: not those of the default kernel, as in scikit-learn."""
+        if self._is_precomputed:
+            raise ValueError(
+                "kernel='precomputed' says nothing of k(x, x) of new rows, without which there is "
+                "no variance: KernelRidge has the same mean"
+            )
         if self.optimizer is None or self.kernel is None:
             return check_learn(self, EVIDENCE) and False
         return check_learn(self, EVIDENCE, sample_weight)
