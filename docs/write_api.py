@@ -5,6 +5,7 @@ from their table, and signatures and first paragraphs of docstrings from what th
 """
 
 import enum
+import importlib
 import inspect
 import re
 from collections.abc import Iterator
@@ -20,8 +21,10 @@ OPENING = """\
 # The public names of kernax
 
 `import kernax` is enough: everything here is an attribute of it, and what is under a heading such
-as `kernax.losses` is one of that module. Written by `make api`; a test compares.
+as `kernax.losses` is one of that module; `kernax.sklearn` needs an import of its own. Written by
+`make api`; a test compares.
 """
+OWN_IMPORT = ["sklearn"]  # rooms that `import kernax` leaves out
 
 
 def page() -> str:
@@ -33,7 +36,8 @@ def page() -> str:
         parts.append(section(sentence(heading), "kernax", {n: getattr(kernax, n) for n in names}))
         if number == 0:
             parts += map(family, FAMILIES)
-    parts += [room(name, getattr(kernax, name)) for name in sorted(rooms)]
+    rooms = sorted([*rooms, *OWN_IMPORT])
+    parts += [room(name, importlib.import_module(f"kernax.{name}")) for name in rooms]
     return "\n".join(parts)
 
 

@@ -11,12 +11,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+from jax import lax
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.kernel import AbstractKernel
 from kernax.core.likelihoods import Categorical, NegativeBinomial, Probit
 from kernax.core.losses import AbstractLikelihood, Bernoulli, Poisson
-from kernax.core.parameters import real
+from kernax.core.parameters import Trainable, interior, real
 from kernax.core.solution import Solution
 from kernax.gp.approximation import ApproximatePosterior
 from kernax.gp.classes import CategoricalPosterior
@@ -26,6 +28,7 @@ from kernax.gp.means import FixedMean
 from kernax.gp.process import GaussianProcess
 from kernax.gp.variational import variational
 from kernax.selection.folds import Folds
+from kernax.selection.minimise import minimise
 from kernax.selection.rows import rows_of
 from kernax.selection.stages import MOST_ROWS, Choice, Together, choose
 from kernax.selection.weak_priors import WeakPriors
@@ -68,6 +71,8 @@ _VERBS = {
 # A step of Laplace's approximation takes some ten factorisations, the others take dozens.
 _MOST_ROWS_OF_SITES = 400
 _LEAST_DISPERSION = 0.01
+_LBFGS = optax.lbfgs()
+_STEPS = 40
 
 
 class LatentModel(eqx.Module):
@@ -154,6 +159,33 @@ def evidence_loss(
     weights = jnp.zeros_like(y, shape=len(y)).at[places].add(folds.score_weights.reshape(-1))
     posterior = posterior_of(model, X, y, weights, throw=False).value
     return (priors.penalty(model) - posterior.log_evidence) / jnp.sum(weights)
+
+
+def learn_evidence(
+    start: LatentModel, X: PyTree, targets: Array, *, trainable: Trainable | None = None
+) -> Solution[LatentModel]:
+    """Maximises the approximate evidence over what is trainable, by L-BFGS, from one start.
+
+    Arguments:
+        start: where to start.
+        X: points.
+        targets: those of several processes with one model, whose evidences are summed: (p, n), or
+            one-hot columns (p, n, c).
+        trainable: as for `minimise`; None is everything that is not at the end of its interval.
+
+    Returns and raises what `minimise` does.
+    """
+    free = interior(start) if trainable is None else trainable
+    return minimise(_summed_loss, start, _LBFGS, _STEPS, args=(X, targets), trainable=free)
+
+
+def _summed_loss(model: LatentModel, X: PyTree, targets: Array) -> Array:
+    """Minus the log evidence of all processes, for each row."""
+
+    def of_one(y: Array) -> Array:
+        return posterior_of(model, X, y, throw=False).value.log_evidence
+
+    return -jnp.sum(lax.map(of_one, targets)) / targets.shape[1]
 
 
 def fold_losses(model: LatentModel, X: PyTree, y: Array, fold: Folds) -> Float[Array, " v"]:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel
 from kernax.core.model import Model
-from kernax.core.parameters import interior, positive
+from kernax.core.parameters import Trainable, interior, positive
 from kernax.core.solution import Solution
 from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition, log_marginal_likelihood
@@ -99,15 +99,18 @@ def learn_process(
     with_priors: bool = True,
     starts: int = 1,
     key: Key[Array, ""],
+    trainable: Trainable | None = None,
     progress: bool = False,
 ) -> Solution[ProcessModel]:
     """Maximises the evidence over the kernel's parameters and the noise, by L-BFGS.
 
     `with_priors` adds weak priors around the start and keeps the noise away from zero
-    (`weak_priors_around`). Other arguments are those of `learn_ridge`.
+    (`weak_priors_around`). `trainable` says what is learned, as for `minimise`; None is everything
+    that is not at the end of its interval. Other arguments are those of `learn_ridge`.
     """
     priors = weak_priors_around(start, floored=["noise"]) if with_priors else None
-    return _learned(evidence_loss, start, _STEPS_OF_PROCESS, (X, y, priors), starts, key, progress)
+    args = (X, y, priors)
+    return _learned(evidence_loss, start, _STEPS_OF_PROCESS, args, starts, key, progress, trainable)
 
 
 def _learned(
@@ -118,9 +121,10 @@ def _learned(
     starts: int,
     key: Key[Array, ""],
     progress: bool,
+    trainable: Trainable | None = None,
 ) -> Solution:
     """From one start or several."""
-    free = interior(start)
+    free = interior(start) if trainable is None else trainable
     if starts == 1:
         return minimise(
             loss, start, _OPTIMISER, steps, args=args, trainable=free, progress=progress

@@ -1,0 +1,36 @@
+"""kernax as estimators of scikit-learn: the same names, arguments and attributes.
+
+Change `from sklearn.svm import SVC` into `from kernax.sklearn import SVC` and keep the rest of a
+pipeline. This room needs scikit-learn, and `import kernax` does not import it.
+"""
+
+from kernax.sklearn.clusters import KernelKMeans, SpectralClustering
+from kernax.sklearn.components import KernelPCA
+from kernax.sklearn.features import Nystroem, RandomFourierFeatures
+from kernax.sklearn.logistic import ImportVectorClassifier, KernelLogisticClassifier
+from kernax.sklearn.machines import SVR, OneClassSVM
+from kernax.sklearn.perceptron import KernelPerceptron
+from kernax.sklearn.process_classes import GaussianProcessClassifier
+from kernax.sklearn.processes import GaussianProcessRegressor
+from kernax.sklearn.relevance import RelevanceVectorClassifier, RelevanceVectorRegressor
+from kernax.sklearn.ridge import KernelRidge
+from kernax.sklearn.svc import SVC
+
+__all__ = [
+    "KernelRidge",
+    "SVR",
+    "GaussianProcessRegressor",
+    "RelevanceVectorRegressor",
+    "SVC",
+    "KernelLogisticClassifier",
+    "GaussianProcessClassifier",
+    "RelevanceVectorClassifier",
+    "ImportVectorClassifier",
+    "KernelPerceptron",
+    "OneClassSVM",
+    "KernelPCA",
+    "Nystroem",
+    "RandomFourierFeatures",
+    "KernelKMeans",
+    "SpectralClustering",
+]

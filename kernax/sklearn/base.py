@@ -1,0 +1,219 @@
+"""What all estimators share: X as points, `kernel=` as a kernel, and the precision of the data."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    _num_samples,
+    check_is_fitted,
+    validate_data,
+)
+
+from kernax.core.kernel import AbstractKernel
+from kernax.kernels.integers import Precomputed
+from kernax.kernels.texts import Strings, encode
+from kernax.sklearn.kernels import PRECOMPUTED, Numbers, gamma_of, resolved
+from kernax.sklearn.rows import Rows, padded, padded_size, with_padding
+
+FLOATS = (np.float64, np.float32)
+Learn = Callable[[AbstractKernel, PyTree], AbstractKernel]
+NO_TARGETS = "no_validation"  # scikit-learn's word for it
+_LETTERS = 8  # texts are padded to multiples of so many letters
+
+
+def precision(dtype: Any) -> contextlib.AbstractContextManager:
+    """JAX in the precision of the data, whatever it is in the rest of the program."""
+    return jax.enable_x64(np.dtype(dtype) == np.float64)
+
+
+def are_texts(X: Any) -> bool:
+    """Whether X is a list, an array or a column of strings."""
+    if isinstance(X, (str, bytes)) or not hasattr(X, "__len__") or not hasattr(X, "__iter__"):
+        return False
+    if np.ndim(X) != 1 if hasattr(X, "shape") else isinstance(X, dict):
+        return False
+    return len(X) > 0 and all(isinstance(text, str) for text in X)
+
+
+def encoded(texts: Any, alphabet: tuple[str, ...] | None) -> Strings:
+    """Texts as points; letters that an alphabet lacks match nothing."""
+    texts = list(texts)
+    longest = max(1, *map(len, texts)) if len(texts) > 1 else max(1, len(texts[0]))
+    length = -(-longest // _LETTERS) * _LETTERS
+    if alphabet is None:
+        alphabet = tuple(sorted(set().union(*texts))) or ("",)
+    return encode(texts, alphabet, unknown="gap", length=length)
+
+
+class KernelEstimator(BaseEstimator):
+    """An estimator with a kernel.
+
+    After `fit`, `kernel_` is the kernel of kernax that was used, and `gamma_` the number that gamma
+    stood for.
+    """
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self._is_precomputed
+        tags.input_tags.sparse = False
+        return tags
+
+    def __getstate__(self):
+        state = super().__getstate__()
+        return {name: _stored(value) for name, value in state.items()}
+
+    def __setstate__(self, state):
+        super().__setstate__({name: _restored(value) for name, value in state.items()})
+
+    @property
+    def _given_kernel(self) -> Any:
+        """`kernel=`, or what another class calls it."""
+        return self.kernel
+
+    @property
+    def _is_precomputed(self) -> bool:
+        return isinstance(self._given_kernel, str) and self._given_kernel == PRECOMPUTED
+
+    @contextlib.contextmanager
+    def _computing(self) -> Iterator[None]:
+        """In the precision of the rows that were fitted."""
+        with precision(self._dtype):
+            yield
+
+    def _checked(
+        self, X: Any, y: Any = NO_TARGETS, sample_weight: Any = None, **checks: Any
+    ) -> tuple:
+        """X, y and the weights (None where there are none) to fit, as scikit-learn checks them."""
+        self._of_texts = are_texts(X)
+        unsupervised = isinstance(y, str) and y == NO_TARGETS
+        if self._of_texts:
+            X = list(X)
+            self.n_features_in_ = 1
+            if not unsupervised:
+                y = validate_data(self, y=y, reset=False, **checks)
+            self._dtype = np.dtype(float)
+        else:
+            found = validate_data(self, X, y, dtype=FLOATS, **checks)
+            X, y = (found, None) if unsupervised else found
+            self._dtype = X.dtype
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(
+                sample_weight, X, dtype=self._dtype, ensure_non_negative=True
+            )
+        return X, y, sample_weight
+
+    def _points(self, X: Any, weights: Any = None) -> PyTree:
+        """The points of rows to fit; sets `kernel_`, and `gamma_` for names of kernels."""
+        if self._is_precomputed:
+            if X.shape[0] != X.shape[1]:
+                raise ValueError(
+                    f"kernel='precomputed' takes K, a square matrix, but X has shape {X.shape}"
+                )
+            with self._computing():
+                self.kernel_ = Precomputed(X)
+            self._noise = 0.0
+            return np.arange(len(X))
+        numbers = self._numbers(X, weights)
+        with self._computing():
+            kernel, self._noise = resolved(
+                self._given_kernel, numbers, self.n_features_in_, self._dtype
+            )
+            self.kernel_ = kernel
+        if not self._of_texts:
+            return X
+        with self._computing():
+            points = encoded(X, None)
+        self.alphabet_ = points.alphabet
+        return points
+
+    def _numbers(self, X: Any, weights: Any) -> Numbers:
+        """What names of kernels need."""
+        self.gamma_ = gamma_of(getattr(self, "gamma", None), X, weights)
+        degree = getattr(self, "degree", None)
+        coef0 = getattr(self, "coef0", None)
+        return Numbers(self.gamma_, 3 if degree is None else degree, 1 if coef0 is None else coef0)
+
+    def _rows(
+        self, X: Any, weights: Any = None, learn: Learn | None = None, factors: Any = None
+    ) -> Rows:
+        """Rows to fit, as verbs take them, in the precision of the data.
+
+        `learn(kernel, points)` returns the kernel to go on with. The weights are multiplied by
+        factors, if any, of which gamma knows nothing.
+        """
+        points = self._points(X, weights)
+        with self._computing():
+            if learn is not None:
+                self.kernel_ = learn(self.kernel_, jax.tree.map(jnp.asarray, points))
+            if factors is not None:
+                weights = factors if weights is None else weights * factors
+            return Rows.of(self.kernel_, points, _num_samples(X), weights, self._dtype)
+
+    def _new_points(self, X: Any) -> tuple[PyTree, int, Any]:
+        """Rows to predict: points, padded, how many, and X as it was checked."""
+        check_is_fitted(self)
+        if self._of_texts:
+            if not are_texts(X):
+                raise ValueError("X must be a list of texts, as it was in fit")
+            with self._computing():
+                points = encoded(X, self.alphabet_)
+        else:
+            X = validate_data(self, X, dtype=FLOATS, reset=False)
+            points = np.asarray(X, self._dtype)
+        if self._is_precomputed:
+            known = X.shape[1]
+            points = known + np.arange(len(X))
+        n = _num_samples(X)
+        return padded(points, padded_size(n)), n, X
+
+    def _values(self, X: Any) -> np.ndarray:
+        """The values of `function_` at rows of X, in NumPy."""
+        points, n, X = self._new_points(X)
+        with self._computing():
+            function = self._at(X, with_padding(self.function_))
+            return np.asarray(function.values(points))[:n]
+
+    def _at(self, X: Any, fitted: Any) -> Any:
+        """What was fitted, for rows of X: a precomputed kernel knows the new rows from there."""
+        if not self._is_precomputed:
+            return fitted
+        cross = padded(np.asarray(X, self._dtype), padded_size(len(X))).T
+
+        def extended(node: Any) -> Any:
+            if not isinstance(node, Precomputed):
+                return node
+            # Verbs compare values with the diagonal, of which new rows tell nothing.
+            likely = np.full(cross.shape[1], np.mean(np.diagonal(node.K)), self._dtype)
+            return Precomputed.from_blocks(node.K, cross, likely)
+
+        return jax.tree.map(extended, fitted, is_leaf=lambda node: isinstance(node, Precomputed))
+
+
+def _is_module(value: Any) -> bool:
+    several = isinstance(value, (tuple, list)) and len(value) > 0
+    return all(map(_is_module, value)) if several else isinstance(value, eqx.Module)
+
+
+def _stored(value: Any) -> Any:
+    """Modules with arrays of NumPy, which keep their digits where JAX is in float32."""
+    if not _is_module(value):
+        return value
+    return jax.tree.map(lambda leaf: np.asarray(leaf) if eqx.is_array(leaf) else leaf, value)
+
+
+def _restored(value: Any) -> Any:
+    """Modules with arrays of JAX, in the precision that they had."""
+    if not _is_module(value):
+        return value
+    with jax.enable_x64(True):
+        return jax.tree.map(
+            lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, value
+        )

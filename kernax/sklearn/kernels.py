@@ -1,0 +1,138 @@
+"""`kernel=` of an estimator as a kernel of kernax: a name, a kernel, or one of scikit-learn's."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from sklearn.gaussian_process.kernels import Kernel as TheirKernel
+
+from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.kernels import (
+    RBF,
+    Custom,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Normalised,
+    Tanh,
+)
+from kernax.sklearn.translation import Parts, translated
+
+PRECOMPUTED = "precomputed"
+
+
+class Numbers(NamedTuple):
+    """What scikit-learn's names of kernels need beside themselves: gamma > 0, a number by now."""
+
+    gamma: float
+    degree: Any
+    coef0: float
+
+
+def _laplacian(gamma: Array, x: Array, z: Array) -> Array:
+    """`exp(-gamma |x - z|_1)`."""
+    return jnp.exp(-gamma * jnp.sum(jnp.abs(x - z)))
+
+
+def _lengthscale(numbers: Numbers) -> float:
+    """Of `exp(-gamma s)` as `exp(-s / (2 lengthscale^2))`."""
+    return float(1 / np.sqrt(2 * numbers.gamma))
+
+
+def _affine(numbers: Numbers) -> AbstractKernel:
+    """`gamma x.z + coef0`."""
+    scaled = numbers.gamma * Linear()
+    return scaled + numbers.coef0 if numbers.coef0 else scaled
+
+
+def _polynomial(numbers: Numbers) -> AbstractKernel:
+    degree = numbers.degree
+    if degree != int(degree):
+        raise ValueError(f"degree must be a whole number, but is {degree}: other powers are none")
+    return _affine(numbers) ** int(degree)
+
+
+_NAMES: dict[str, Callable[[Numbers], AbstractKernel]] = {
+    "linear": lambda numbers: Linear(),
+    "rbf": lambda numbers: RBF(_lengthscale(numbers)),
+    "poly": _polynomial,
+    "polynomial": _polynomial,
+    "sigmoid": lambda numbers: Tanh(numbers.gamma, numbers.coef0, indefinite=True),
+    "laplacian": lambda numbers: Custom(_laplacian, jnp.asarray(numbers.gamma, float)),
+    "cosine": lambda numbers: Normalised(Linear()),
+    "matern12": lambda numbers: Matern12(_lengthscale(numbers)),
+    "matern32": lambda numbers: Matern32(_lengthscale(numbers)),
+    "matern52": lambda numbers: Matern52(_lengthscale(numbers)),
+}
+
+
+def resolved(kernel: Any, numbers: Numbers, columns: int, dtype: Any) -> Parts:
+    """The kernel that an estimator was given, its parameters in the precision of the data.
+
+    Arguments:
+        kernel: a name, a kernel of kernax or one of scikit-learn.
+        numbers: what names need beside themselves.
+        columns: of X.
+        dtype: of X, which is to be JAX's current precision.
+
+    Raises ValueError for a name that is none, or what is no kernel.
+    """
+    if isinstance(kernel, TheirKernel):
+        parts = translated(kernel, columns)
+    elif isinstance(kernel, str):
+        parts = Parts(_of_name(kernel, numbers))
+    else:
+        parts = Parts(as_kernel(kernel))
+    return parts._replace(kernel=of_dtype(parts.kernel, dtype))
+
+
+def _of_name(name: str, numbers: Numbers) -> AbstractKernel:
+    if name not in _NAMES:
+        known = ", ".join(sorted([*_NAMES, PRECOMPUTED]))
+        raise ValueError(
+            f"kernel must be a kernel of kernax or of scikit-learn, or one of the names {known}, "
+            f"but is {name!r}"
+        )
+    return _NAMES[name](numbers)
+
+
+def of_dtype(module: Any, dtype: Any) -> Any:
+    """A module with its arrays of floats in a precision, which is to be JAX's current one."""
+
+    def cast(leaf: Any) -> Any:
+        if not eqx.is_inexact_array_like(leaf) or isinstance(leaf, (float, complex)):
+            return leaf
+        return jnp.asarray(np.asarray(leaf).astype(dtype))
+
+    return jax.tree.map(cast, module)
+
+
+def gamma_of(gamma: Any, X: Any, weights: Any) -> float:
+    """scikit-learn's gamma: a number; None and "auto" are `1 / d`, "scale" is `1 / (d Var X)`.
+
+    With weights it is the variance of the weighted rows, as if rows were repeated.
+    """
+    columns = X.shape[1] if getattr(X, "ndim", 0) == 2 else 1
+    if gamma is None or gamma == "auto":
+        return 1 / columns
+    if isinstance(gamma, str) and gamma != "scale":
+        raise ValueError(f"gamma must be a number > 0, 'scale' or 'auto', but is {gamma!r}")
+    if gamma != "scale":
+        if not gamma > 0:
+            raise ValueError(f"gamma must be > 0, but is {gamma}")
+        return float(gamma)
+    variance = _variance(np.asarray(X, float), weights) if columns > 1 or hasattr(X, "ndim") else 0
+    return 1 / (columns * variance) if variance > 0 else 1.0
+
+
+def _variance(X: np.ndarray, weights: np.ndarray | None) -> float:
+    """Of all entries."""
+    if weights is None or X.ndim != 2:
+        return float(X.var())
+    mean = np.average(X, axis=0, weights=weights).mean()
+    return float(np.average(((X - mean) ** 2).mean(1), weights=weights))

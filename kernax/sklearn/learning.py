@@ -1,0 +1,30 @@
+"""`learn=`: what may be learned by what, and the targets to learn from."""
+
+from typing import Any
+
+import numpy as np
+
+EVIDENCE = "evidence"
+LEAVE_ONE_OUT = "leave_one_out"
+CROSS_VALIDATION = "cross_validation"
+
+
+def check_learn(estimator: Any, known: str, sample_weight: Any = None) -> bool:
+    """Whether the kernel is to be learned. Raises ValueError where it cannot be."""
+    learn = estimator.learn
+    if learn is None:
+        return False
+    name = type(estimator).__name__
+    if learn != known:
+        raise ValueError(f"learn must be {known!r} or None for {name}, but is {learn!r}")
+    if sample_weight is not None:
+        raise ValueError(f"learn={known!r} takes no sample_weight: leave out one of them")
+    if estimator._is_precomputed:
+        raise ValueError(f"learn={known!r} has nothing to learn in kernel='precomputed'")
+    return True
+
+
+def standardised(y: np.ndarray) -> np.ndarray:
+    """Targets of mean zero and standard deviation one, as learners expect them."""
+    deviation = y.std()
+    return (y - y.mean()) / (deviation if deviation > 0 else 1)

@@ -1,0 +1,168 @@
+"""Kernel logistic regression, and the import vector machine, which is one on few points."""
+
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import expit, softmax
+
+from kernax.core.model import Model
+from kernax.selection.classification import learn_classifier
+from kernax.sklearn.learning import CROSS_VALIDATION, check_learn
+from kernax.sklearn.targets import KernelClassifier, of_both
+from kernax.sparse.import_vectors import import_vector_machine
+from kernax.supervised.logistic import kernel_logistic
+from kernax.supervised.softmax import kernel_softmax
+
+
+class LogOddsClassifier(KernelClassifier):
+    """A classifier whose function is log odds of two classes, or softmax values of several."""
+
+    def decision_function(self, X):
+        """Log odds of the second of two classes (m,), or a value for each class (m, classes)."""
+        return self._values(X)
+
+    def predict(self, X):
+        """Labels (m,)."""
+        return self._labels(self._values(X))
+
+    def predict_proba(self, X):
+        """Probabilities (m, classes)."""
+        values = self._values(X)
+        return of_both(expit(values)) if values.ndim == 1 else softmax(values, axis=1)
+
+    def predict_log_proba(self, X):
+        """Logarithms of `predict_proba`."""
+        return np.log(self.predict_proba(X))
+
+
+class KernelLogisticClassifier(LogOddsClassifier):
+    """`kernax.kernel_logistic` of two classes, `kernax.kernel_softmax` of several.
+
+    Arguments:
+        alpha: the ridge, > 0.
+        kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
+            or of `sklearn.gaussian_process.kernels`, or "precomputed".
+        gamma, degree, coef0: of kernels by name, as in scikit-learn.
+        fit_intercept: with an unpenalised bias.
+        class_weight: as in scikit-learn.
+        max_iter: steps of Newton's method, at most.
+        learn: "cross_validation" learns the kernel's parameters and alpha by the log loss on folds,
+            from those given; None takes them as they are.
+
+    Attributes: `function_` (a `KernelExpansion`), `dual_coef_`, `intercept_`, `classes_`,
+    `kernel_`, `alpha_`, `n_iter_`.
+    """
+
+    def __init__(
+        self,
+        alpha=1.0,
+        *,
+        kernel="rbf",
+        gamma="scale",
+        degree=3,
+        coef0=1,
+        fit_intercept=True,
+        class_weight=None,
+        max_iter=100,
+        learn=None,
+    ):
+        self.alpha = alpha
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.max_iter = max_iter
+        self.learn = learn
+
+    def fit(self, X, y, sample_weight=None):
+        """Fits labels y (n,)."""
+        learns = check_learn(self, CROSS_VALIDATION, sample_weight)
+        X, places, weights = self._checked_labels(X, y, sample_weight)
+        self.alpha_ = self.alpha
+        learn = partial(self._learned, places=places) if learns else None
+        rows = self._rows_of_classes(X, weights, places, learn)
+        verb = kernel_logistic if len(self.classes_) == 2 else kernel_softmax
+        with self._computing():
+            solution = verb(
+                rows.given_kernel,
+                rows.given,
+                rows.column(self._signs_or_columns(places)),
+                self.alpha_,
+                weights=rows.weights,
+                bias=self.fit_intercept,
+                max_steps=self.max_iter,
+            )
+            self.function_ = rows.restored(solution.value)
+        self.n_iter_ = max(1, int(solution.stats["steps"]))
+        self.dual_coef_ = np.asarray(self.function_.coefficients)
+        self.intercept_ = np.asarray(self.function_.bias)
+        return self
+
+    def _learned(self, kernel, points, places):
+        """The kernel of the smallest log loss on folds; sets `alpha_`."""
+        start = Model(kernel, self.alpha)
+        choice = learn_classifier(start, points, jnp.asarray(self._columns(places)), places)
+        self.alpha_ = float(choice.kept.model.ridge)
+        return choice.kept.model.kernel
+
+
+class ImportVectorClassifier(LogOddsClassifier):
+    """`kernax.import_vector_machine`: kernel logistic regression on few of the rows.
+
+    Arguments:
+        alpha: the ridge, > 0.
+        kernel, gamma, degree, coef0, class_weight, fit_intercept: as for
+            `KernelLogisticClassifier`.
+        tol: how little the objective changes, relative to itself, when no more vectors are added.
+        max_vectors: at most so many.
+
+    Attributes: `import_` (their rows, in the order in which they were chosen), `import_vectors_`,
+    `machine_` (`ImportVectors`), `function_`, `classes_`, `kernel_`.
+    """
+
+    def __init__(
+        self,
+        alpha=1.0,
+        *,
+        kernel="rbf",
+        gamma="scale",
+        degree=3,
+        coef0=1,
+        fit_intercept=True,
+        class_weight=None,
+        tol=1e-3,
+        max_vectors=100,
+    ):
+        self.alpha = alpha
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_vectors = max_vectors
+
+    def fit(self, X, y, sample_weight=None):
+        """Fits labels y (n,)."""
+        X, places, weights = self._checked_labels(X, y, sample_weight)
+        rows = self._rows_of_classes(X, weights, places, None)
+        with self._computing():
+            solution = import_vector_machine(
+                rows.given_kernel,
+                rows.given,
+                rows.column(self._signs_or_columns(places)),
+                self.alpha,
+                weights=rows.weights,
+                bias=self.fit_intercept,
+                max_vectors=self.max_vectors,
+                rtol=self.tol,
+            )
+            self.import_ = solution.value.indices
+            self.machine_ = rows.restored(solution.value)
+        self.function_ = self.machine_.function
+        self.import_vectors_ = None if self._of_texts else X[self.import_]
+        return self

@@ -1,0 +1,192 @@
+"""Support vector machines: for numbers, and for one class."""
+
+import warnings
+
+import numpy as np
+from sklearn.base import OutlierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+
+from kernax.core.solution import RESULTS, finish
+from kernax.sklearn.base import KernelEstimator
+from kernax.supervised.smo import SMO
+from kernax.supervised.svm import one_class_svm, support_vector_regression
+
+# In float64 machines are solved to a millionth of LIBSVM's tolerance, which takes some three times
+# its steps: so that predictions do not depend on whether a row is repeated or weighs two.
+_FINER = 1e-6
+
+
+def solver_of(estimator) -> SMO:
+    """The solver, with the tolerance of the estimator and its bound on steps."""
+    most = estimator.max_iter
+    finer = _FINER if estimator._dtype == np.float64 else 1
+    return SMO(tol=float(finer * estimator.tol), max_steps=None if most == -1 else int(most))
+
+
+def value_of(estimator, solution, verb: str):
+    """What was fitted; where `max_iter` was reached, with a warning instead of an exception."""
+    if estimator.max_iter != -1 and bool(np.any(solution.result == RESULTS.max_steps_reached)):
+        warnings.warn(
+            f"{verb}: the solver ended early (max_iter={estimator.max_iter}). Scale the data, or "
+            "take more iterations.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+        return solution.value
+    hint = f"{type(estimator).__name__}: a smaller C or scaled columns may help."
+    return finish(solution, True, hint).value
+
+
+class SupportVectors:
+    """The attributes of a machine that are read off its function."""
+
+    def _set_support(self, X, order):
+        """`support_` and its vectors, in an order, from the rows of X."""
+        self.support_ = np.asarray(order, np.int32)
+        self.support_vectors_ = np.empty((0, 0))
+        if not (self._is_precomputed or self._of_texts):
+            self.support_vectors_ = X[order]
+
+
+class _OneFunction(SupportVectors, KernelEstimator):
+    """A machine that is one function."""
+
+    def _set_function(self, solution, rows, X):
+        function = rows.restored(value_of(self, solution, type(self).__name__))
+        self.function_ = function
+        self.n_iter_ = max(1, int(solution.stats["steps"]))
+        coefficients = np.asarray(function.coefficients)
+        self._set_support(X, np.flatnonzero(coefficients))
+        self.n_support_ = np.array([len(self.support_)], np.int32)
+        self.dual_coef_ = coefficients[self.support_][None]
+        self.intercept_ = np.asarray(function.bias)[None]
+
+
+class SVR(RegressorMixin, _OneFunction):
+    """`kernax.support_vector_regression` with the arguments of `sklearn.svm.SVR`.
+
+    Solved to a millionth of `tol`, LIBSVM's tolerance; `shrinking`, `cache_size` and `verbose`
+    change nothing.
+
+    Attributes: `support_`, `support_vectors_`, `dual_coef_`, `intercept_`, `n_support_`,
+    `function_`, `kernel_`.
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel="rbf",
+        degree=3,
+        gamma="scale",
+        coef0=0.0,
+        tol=0.001,
+        C=1.0,
+        epsilon=0.1,
+        shrinking=True,
+        cache_size=200,
+        verbose=False,
+        max_iter=-1,
+    ):
+        self.kernel = kernel
+        self.degree = degree
+        self.gamma = gamma
+        self.coef0 = coef0
+        self.tol = tol
+        self.C = C
+        self.epsilon = epsilon
+        self.shrinking = shrinking
+        self.cache_size = cache_size
+        self.verbose = verbose
+        self.max_iter = max_iter
+
+    def fit(self, X, y, sample_weight=None):
+        """Fits numbers y (n,)."""
+        X, y, weights = self._checked(X, y, sample_weight, y_numeric=True)
+        rows = self._rows(X, weights)
+        with self._computing():
+            solution = support_vector_regression(
+                rows.given_kernel,
+                rows.given,
+                rows.column(y.astype(self._dtype)),
+                self.C,
+                self.epsilon,
+                weights=rows.weights,
+                solver=solver_of(self),
+                throw=False,
+            )
+            self._set_function(solution, rows, X)
+        return self
+
+    def predict(self, X):
+        """Numbers (m,)."""
+        return self._values(X)
+
+
+class OneClassSVM(OutlierMixin, _OneFunction):
+    """`kernax.one_class_svm` with the arguments of `sklearn.svm.OneClassSVM`.
+
+    Solved to a millionth of `tol`, LIBSVM's tolerance; `shrinking`, `cache_size` and `verbose`
+    change nothing.
+
+    Attributes: those of `SVR`, and `offset_`.
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel="rbf",
+        degree=3,
+        gamma="scale",
+        coef0=0.0,
+        tol=0.001,
+        nu=0.5,
+        shrinking=True,
+        cache_size=200,
+        verbose=False,
+        max_iter=-1,
+    ):
+        self.kernel = kernel
+        self.degree = degree
+        self.gamma = gamma
+        self.coef0 = coef0
+        self.tol = tol
+        self.nu = nu
+        self.shrinking = shrinking
+        self.cache_size = cache_size
+        self.verbose = verbose
+        self.max_iter = max_iter
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Learns where the rows of X lie; y is not looked at."""
+        X, _, weights = self._checked(X, sample_weight=sample_weight)
+        rows = self._rows(X, weights)
+        with self._computing():
+            solution = one_class_svm(
+                rows.given_kernel,
+                rows.given,
+                self.nu,
+                weights=rows.weights,
+                solver=solver_of(self),
+                throw=False,
+            )
+            self._set_function(solution, rows, X)
+        self.offset_ = -self.intercept_
+        return self
+
+    def decision_function(self, X):
+        """Positive inside of the region, negative outside, (m,).
+
+        The free vectors lie on the boundary up to rounding, and have the value zero.
+        """
+        values = self._values(X)
+        rounding = np.sqrt(np.finfo(self._dtype).eps) * np.abs(self.offset_)
+        return np.where(np.abs(values) <= rounding, 0, values)
+
+    def score_samples(self, X):
+        """The decision function without its offset, (m,)."""
+        values = self.decision_function(X)
+        return values + self.offset_
+
+    def predict(self, X):
+        """+1 inside and on the boundary, -1 outside, (m,)."""
+        return np.where(self.decision_function(X) >= 0, 1, -1)

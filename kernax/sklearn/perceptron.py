@@ -1,0 +1,136 @@
+"""The kernel perceptron, which learns from one batch of rows after another."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import _check_partial_fit_first_call
+
+from kernax.online.budgets import RemoveOldest
+from kernax.online.dual import DualLearner
+from kernax.online.rules import Perceptron
+from kernax.online.stream import run
+from kernax.selection.rows import rows_of
+from kernax.sklearn.rows import padded, padded_size
+from kernax.sklearn.targets import KernelClassifier
+
+
+class KernelPerceptron(KernelClassifier):
+    """`kernax.online.Perceptron` in the space of a kernel, within a budget of points.
+
+    Of several classes there is one for each against the rest. There is no `sample_weight`: a stream
+    depends on the order of its rows, and no weight is a row repeated.
+
+    Arguments:
+        kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), or a kernel of
+            kernax or of `sklearn.gaussian_process.kernels`.
+        gamma, degree, coef0: of kernels by name, as in scikit-learn; "scale" by the first rows.
+        eta0: how far a mistake moves the function.
+        max_iter: passes over the rows in `fit`, at most; it ends with one without mistakes.
+        budget: how many points a function stands on, at most; the oldest ones are forgotten.
+        shuffle: whether `fit` shows the rows in a new random order in each pass.
+        random_state: draws the orders.
+
+    Attributes: `functions_` (a `KernelExpansion` of the second of two classes, or one of each
+    class), `n_iter_`, `t_` (rows seen), `classes_`, `kernel_`.
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel="rbf",
+        gamma="scale",
+        degree=3,
+        coef0=1,
+        eta0=1.0,
+        max_iter=50,
+        budget=500,
+        shuffle=True,
+        random_state=0,
+    ):
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.eta0 = eta0
+        self.max_iter = max_iter
+        self.budget = budget
+        self.shuffle = shuffle
+        self.random_state = random_state
+
+    def fit(self, X, y):
+        """Passes over rows and labels y (n,), from the start."""
+        X, places, _ = self._checked_labels(X, y, None)
+        self._begin(X)
+        points = self._encoded(X)
+        orders = check_random_state(self.random_state)
+        for epoch in range(self.max_iter):
+            order = orders.permutation(len(places)) if self.shuffle else np.arange(len(places))
+            self.n_iter_ = epoch + 1
+            if not self._pass(rows_of(points, order), places[order]):
+                break
+        return self
+
+    def partial_fit(self, X, y, classes=None):
+        """One pass over further rows; the first call is told all classes there will be."""
+        first = _check_partial_fit_first_call(self, classes)
+        if first:
+            X, y, _ = self._checked(X, y)
+            self._begin(X)
+            self.n_iter_ = 1
+        points = self._encoded(X) if first else self._new_points(X)[0]
+        y = np.asarray(y)
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            raise ValueError(f"y holds {unknown[0]!r}, which is none of the classes told at first")
+        places = np.searchsorted(self.classes_, y)
+        self._pass(rows_of(points, np.arange(len(y))), places)
+        return self
+
+    def _begin(self, X):
+        """Functions that are zero."""
+        if self._is_precomputed:
+            raise ValueError("kernel='precomputed' is not for a stream, whose rows are not known")
+        self._points(X)
+        self._states = None
+        self.t_ = 0
+
+    def _encoded(self, X):
+        return self._new_points(X)[0]
+
+    def _learner(self):
+        return DualLearner(Perceptron(self.eta0), self.kernel_, RemoveOldest(self.budget))
+
+    def _pass(self, points, places):
+        """Shows all rows once to each function; returns how many mistakes were made."""
+        n = len(places)
+        size = padded_size(n)
+        signs = self._columns_of_signs(places)
+        states = self._states or (None,) * len(signs)
+        with self._computing():
+            stack = jax.tree.map(jnp.asarray, padded(points, size))
+            present = np.arange(size) < n
+            found = [
+                run(self._learner(), stack, padded(column, size), state=state, present=present)
+                for column, state in zip(signs, states)
+            ]
+        self._states = tuple(solution.value.state for solution in found)
+        self.functions_ = tuple(state.function for state in self._states)
+        self.t_ += n
+        return sum(int(solution.stats["mistakes"]) for solution in found)
+
+    def _columns_of_signs(self, places):
+        if len(self.classes_) == 2:
+            return [self._signs(places)]
+        return list(2 * self._columns(places).T - 1)
+
+    def decision_function(self, X):
+        """Positive for the second of two classes (m,), or a value for each class (m, classes)."""
+        points, n, _ = self._new_points(X)
+        with self._computing():
+            values = [np.asarray(function.values(points))[:n] for function in self.functions_]
+        return values[0] if len(values) == 1 else np.stack(values, axis=1)
+
+    def predict(self, X):
+        """Labels (m,)."""
+        return self._labels(self.decision_function(X))

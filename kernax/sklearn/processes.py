@@ -1,0 +1,222 @@
+"""Gaussian processes for numbers."""
+
+from functools import partial
+
+import jax
+import numpy as np
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.gaussian_process.kernels import Kernel as TheirKernel
+from sklearn.utils import check_random_state
+
+from kernax.core.gram import gram
+from kernax.core.parameters import interior
+from kernax.core.solution import RESULTS, finish, warn
+from kernax.errors import ConditionWarning
+from kernax.gp.process import GaussianProcess
+from kernax.gp.regression import condition
+from kernax.kernels import RBF
+from kernax.selection.regression import ProcessModel, learn_process
+from kernax.sklearn.base import KernelEstimator
+from kernax.sklearn.learning import EVIDENCE, check_learn
+from kernax.sklearn.translation import is_free, written_back
+
+
+def _check_ending(solution):
+    """Raises where the solve failed, and warns where rounding leaves few digits of it.
+
+    That is so for scikit-learn's default of alpha and a smooth kernel.
+    """
+    if bool(solution.result == RESULTS.inaccurate):
+        warn(
+            "GaussianProcessRegressor: rounding leaves few digits, because the matrix is nearly "
+            "singular: a larger alpha makes it exact",
+            ConditionWarning,
+        )
+        return
+    finish(solution, True, "GaussianProcessRegressor: a larger alpha may help.")
+
+
+class ProcessEstimator(KernelEstimator):
+    """What both kinds of processes share: which kernel is learned, from where, and what of it."""
+
+    @property
+    def _given_kernel(self):
+        return 1.0 * RBF(1.0) if self.kernel is None else self.kernel
+
+    def _learns(self, sample_weight):
+        """Whether parameters are learned: not those of the default kernel, as in scikit-learn."""
+        if self._is_precomputed:
+            raise ValueError(
+                "kernel='precomputed' says nothing of k(x, x) of new rows, without which there is "
+                "no variance: KernelRidge has the same mean"
+            )
+        if self.optimizer is None or self.kernel is None:
+            return check_learn(self, EVIDENCE) and False
+        return check_learn(self, EVIDENCE, sample_weight)
+
+    def _free(self, start):
+        """Which parameters are learned: those of scikit-learn's kernels that are not fixed."""
+        inside = interior(start)
+        if not isinstance(self.kernel, TheirKernel):
+            return inside
+        free = is_free(self.kernel, self.n_features_in_)
+        return lambda path, value: inside(path, value) & free.get(path, False)
+
+    def _shown(self, kernel, noise_ratio):
+        """The kernel with what was learned: of scikit-learn or of kernax, as the given one is."""
+        if not isinstance(self.kernel, TheirKernel):
+            return kernel
+        return written_back(self.kernel, kernel, noise_ratio)
+
+
+class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimator):
+    """`kernax.condition` with the arguments of scikit-learn's class of this name.
+
+    Arguments:
+        kernel: a kernel of kernax or of `sklearn.gaussian_process.kernels`, a name, or None for
+            `1.0 * RBF(1.0)`, which is not learned. The noise of a `WhiteKernel` is noise of the
+            targets: it is part of the deviations of predictions, as it is there, and `alpha` is
+            not.
+        alpha: the variance of the noise, a number or one for each row.
+        learn: "evidence" learns the kernel's parameters by gradients of the evidence; None takes
+            them as they are, as `optimizer=None` does. Of other kernels than scikit-learn's the
+            noise is learned as well, from alpha.
+        optimizer: None for `learn=None`; otherwise it has no effect.
+        n_restarts_optimizer: how many random starts there are beside the kernel as given.
+        normalize_y: predict in units in which y has mean zero and variance one.
+        copy_X_train: taken, and without effect.
+        random_state: draws the starts.
+
+    Attributes: `kernel_` (as given, with what was learned), `process_` (the posterior, a
+    `GaussianProcess` of the targets, normalised or not), `log_marginal_likelihood_value_`,
+    `alpha_` (the coefficients), `noise_`, `X_train_`, `y_train_`.
+    """
+
+    def __init__(
+        self,
+        kernel=None,
+        *,
+        alpha=1e-10,
+        optimizer="fmin_l_bfgs_b",
+        n_restarts_optimizer=0,
+        normalize_y=False,
+        copy_X_train=True,
+        n_targets=None,
+        random_state=None,
+        learn="evidence",
+    ):
+        self.kernel = kernel
+        self.alpha = alpha
+        self.optimizer = optimizer
+        self.n_restarts_optimizer = n_restarts_optimizer
+        self.normalize_y = normalize_y
+        self.copy_X_train = copy_X_train
+        self.n_targets = n_targets
+        self.random_state = random_state
+        self.learn = learn
+
+    def fit(self, X, y, sample_weight=None):
+        """Fits numbers y, (n,) or (n, outputs), with powers of their likelihoods as weights."""
+        X, y, weights = self._checked(X, y, sample_weight, multi_output=True, y_numeric=True)
+        learns = self._learns(sample_weight)
+        y = self._normalised(y.astype(self._dtype))
+        self._white = None
+        rows = self._rows(X, weights, partial(self._learned, y=y) if learns else None)
+        if self._white is None:
+            self._white = self._noise
+        self.noise_ = self.alpha + self._white
+        self._condition(rows, y)
+        self.X_train_ = X
+        self.y_train_ = y
+        ratio = self._white / self._noise if self._noise else 1.0
+        self.kernel_ = self._shown(self.kernel_, ratio)
+        return self
+
+    def _condition(self, rows, y):
+        """The posterior of the rows."""
+        with self._computing():
+            prior = GaussianProcess(rows.given_kernel)
+            noise = self.noise_ if np.ndim(self.noise_) == 0 else rows.column(self.noise_)
+            targets = rows.column(y)
+            solution = condition(
+                prior, rows.given, targets, noise, weights=rows.weights, throw=False
+            )
+            _check_ending(solution)
+            self.process_ = rows.restored(solution.value)
+        self.log_marginal_likelihood_value_ = float(solution.stats["log_evidence"])
+        self.alpha_ = np.asarray(self.process_.mean.coefficients)[: rows.n]
+
+    def _normalised(self, y):
+        """Targets to learn; sets what predictions are brought back by."""
+        self._y_mean = np.zeros(y.shape[1:], y.dtype)
+        self._y_std = np.ones(y.shape[1:], y.dtype)
+        if self.normalize_y:
+            self._y_mean = y.mean(axis=0)
+            deviation = y.std(axis=0)
+            self._y_std = np.where(deviation > 0, deviation, 1).astype(y.dtype)
+        return (y - self._y_mean) / self._y_std
+
+    def _learned(self, kernel, points, y):
+        """The kernel of the largest evidence; sets the noise of the `WhiteKernel`s."""
+        if np.ndim(self.alpha) != 0:
+            raise ValueError("learn='evidence' takes one alpha for all rows: or pass learn=None")
+        start = ProcessModel(kernel, self.alpha + self._noise)
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        model = learn_process(
+            start,
+            points,
+            y,
+            with_priors=False,
+            starts=1 + self.n_restarts_optimizer,
+            key=jax.random.key(seed),
+            trainable=self._free(start),
+        ).value
+        self._white = max(float(model.noise) - self.alpha, 0.0)
+        return model.kernel
+
+    def predict(self, X, return_std=False, return_cov=False):
+        """Means (m,), or (m, outputs), of the targets without noise.
+
+        With `return_std` their standard deviations as well, or with `return_cov` the covariance
+        matrix (m, m), both with an axis for the outputs where there are several.
+        """
+        if return_std and return_cov:
+            raise RuntimeError("at most one of return_std or return_cov can be requested")
+        points, n, X = self._new_points(X)
+        with self._computing():
+            process = self._at(X, self.process_)
+            points = jax.tree.map(jax.numpy.asarray, points)
+            mean = np.asarray(process.mean.values(points))[:n] * self._y_std + self._y_mean
+            if return_std:
+                variance = np.asarray(jax.vmap(process.variance)(points))[:n] + self._white
+                return mean, self._in_units(np.sqrt(variance), self._y_std)
+            if return_cov:
+                covariance = np.asarray(gram(process.covariance, points))[:n, :n]
+                return mean, self._in_units(covariance + self._white * np.eye(n), self._y_std**2)
+        return mean
+
+    def _in_units(self, values, units):
+        """Values in the units of the targets; with another axis where these are several."""
+        return (values[..., None] * units).astype(self._dtype) if units.ndim else values * units
+
+    def sample_y(self, X, n_samples=1, random_state=0):
+        """Joint draws of the targets at rows of X, (m, n_samples), or (m, outputs, n_samples)."""
+        mean, covariance = self.predict(X, return_cov=True)
+        generator = check_random_state(random_state)
+        if mean.ndim == 1:
+            return generator.multivariate_normal(mean, covariance, n_samples).T
+        draws = [
+            generator.multivariate_normal(mean[:, j], covariance[..., j], n_samples).T
+            for j in range(mean.shape[1])
+        ]
+        return np.stack(draws, axis=1)
+
+    def log_marginal_likelihood(self, theta=None):
+        """The log evidence: of what was fitted, or of a theta of a kernel of scikit-learn."""
+        if theta is None:
+            return self.log_marginal_likelihood_value_
+        if not isinstance(self.kernel, TheirKernel):
+            raise ValueError("theta is that of a kernel of scikit-learn: learn_process has others")
+        other = GaussianProcessRegressor(self.kernel_.clone_with_theta(theta), alpha=self.alpha)
+        other.set_params(learn=None).fit(self.X_train_, self.y_train_)
+        return other.log_marginal_likelihood_value_

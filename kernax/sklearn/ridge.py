@@ -1,0 +1,88 @@
+"""Kernel ridge regression."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.base import MultiOutputMixin, RegressorMixin
+
+from kernax.core.expansion import KernelExpansion
+from kernax.core.model import Model
+from kernax.selection.regression import learn_ridge
+from kernax.sklearn.base import KernelEstimator
+from kernax.sklearn.learning import LEAVE_ONE_OUT, check_learn, standardised
+from kernax.supervised.ridge import kernel_ridge
+
+
+class KernelRidge(MultiOutputMixin, RegressorMixin, KernelEstimator):
+    """`kernax.kernel_ridge` with the arguments of `sklearn.kernel_ridge.KernelRidge`.
+
+    Arguments:
+        alpha: the ridge, a number, or one for each output.
+        kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
+            or of `sklearn.gaussian_process.kernels`, or "precomputed".
+        gamma, degree, coef0: of kernels by name, as in scikit-learn.
+        learn: "leave_one_out" learns the kernel's parameters and alpha by the leave-one-out error,
+            from those given; None takes them as they are.
+
+    Attributes: `dual_coef_`, `X_fit_`, `function_` (a `KernelExpansion`), `kernel_`, `alpha_`.
+    """
+
+    def __init__(
+        self,
+        alpha=1,
+        *,
+        kernel="linear",
+        gamma=None,
+        degree=3,
+        coef0=1,
+        learn=None,
+    ):
+        self.alpha = alpha
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.learn = learn
+
+    def fit(self, X, y, sample_weight=None):
+        """Fits numbers y, (n,) or (n, outputs)."""
+        learns = check_learn(self, LEAVE_ONE_OUT, sample_weight)
+        X, y, weights = self._checked(X, y, sample_weight, multi_output=True, y_numeric=True)
+        y = y.astype(self._dtype)
+        self.alpha_ = self.alpha
+        rows = self._rows(X, weights, partial(self._learned, y=y) if learns else None)
+        with self._computing():
+            self.function_ = rows.restored(self._fitted(rows, y))
+        self.X_fit_ = X
+        self.dual_coef_ = np.asarray(self.function_.coefficients)
+        return self
+
+    def _learned(self, kernel, points, y):
+        """The kernel of the smallest leave-one-out error; sets `alpha_`."""
+        if y.ndim != 1:
+            raise ValueError("learn='leave_one_out' takes one column of targets")
+        start = Model(kernel, self.alpha)
+        key = jax.random.key(0)
+        model = learn_ridge(start, points, standardised(y), key=key).value
+        self.alpha_ = float(model.ridge)
+        return model.kernel
+
+    def _fitted(self, rows, y):
+        """The function; where alpha is one number for each output, a fit for each."""
+
+        def of_one(ridge, y):
+            y = rows.column(y)
+            return kernel_ridge(rows.given_kernel, rows.given, y, ridge, weights=rows.weights).value
+
+        if np.ndim(self.alpha_) == 0 or y.ndim == 1:
+            return of_one(np.ravel(self.alpha_)[0], y)
+        functions = [of_one(ridge, column) for ridge, column in zip(self.alpha_, y.T)]
+        coefficients = jnp.stack([function.coefficients for function in functions], 1)
+        bias = jnp.stack([function.bias for function in functions])
+        return KernelExpansion(rows.given_kernel, rows.given, coefficients, bias)
+
+    def predict(self, X):
+        """Numbers, (m,) or (m, outputs)."""
+        return self._values(X)

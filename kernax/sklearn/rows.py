@@ -1,0 +1,166 @@
+"""Rows of a table, or texts, as the points that verbs take, in few different sizes.
+
+A program is compiled for every shape. So that fits of nearly equal sizes, such as those of
+cross-validation, share one, rows are padded by copies of weight zero, which are as no rows.
+And so that they share one whatever the kernel and the columns, verbs are handed the Gram matrix,
+with points that are places in it; what they return is brought back to the kernel and its points.
+"""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from kernax.core.expansion import KernelExpansion
+from kernax.core.gram import gram
+from kernax.core.kernel import AbstractKernel
+from kernax.core.parameters import data
+
+_LEAST = 64
+_DOUBLED = 256  # up to here sizes are powers of two, then multiples of half of it
+_MOST = 1024  # rows beyond which points are handed over as they are: compiling is not the cost
+
+
+def padded_size(n: int) -> int:
+    """The number of rows that n are padded to."""
+    if n > _MOST:
+        return n
+    if n <= _DOUBLED:
+        return max(_LEAST, 1 << (n - 1).bit_length())
+    step = _DOUBLED // 2
+    return -(-n // step) * step
+
+
+def padded(stack: PyTree, size: int) -> PyTree:
+    """A stack, or an array of as many rows, with copies of its first row behind."""
+
+    def longer(leaf: Any) -> np.ndarray:
+        array = np.asarray(leaf)
+        copies = np.repeat(array[:1], size - len(array), axis=0)
+        return np.concatenate([array, copies])
+
+    return jax.tree.map(longer, stack)
+
+
+class Places(eqx.Module):
+    """Rows of a Gram matrix as points; `unit` gives them their precision."""
+
+    place: Int[Array, "*n"]
+    unit: Float[Array, "*n"]
+
+
+class GramOf(AbstractKernel):
+    """`K[x, z]` of places x and z."""
+
+    K: Float[Array, "n n"] = data()
+
+    mirrors = True
+
+    def __call__(self, x, z):
+        return self.K[x.place, z.place]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """What verbs are handed.
+
+    Attributes:
+        kernel, points: the kernel, and a stack of n rows and their padding, in NumPy.
+        n: the number of rows.
+        weights: of all, zero for padding; None for one everywhere.
+        given_kernel, given: what verbs are handed in place of kernel and points.
+    """
+
+    kernel: AbstractKernel
+    points: PyTree
+    n: int
+    weights: np.ndarray | None
+    given_kernel: AbstractKernel
+    given: PyTree
+
+    @staticmethod
+    def of(kernel: AbstractKernel, points: PyTree, n: int, weights: Any, dtype: Any) -> "Rows":
+        """n rows, with weights or without (None)."""
+        size = padded_size(n)
+        points = padded(points, size)
+        if n > _MOST:
+            return Rows(kernel, points, n, weights, kernel, points)
+        given = GramOf(gram(kernel, points))
+        return Rows(
+            kernel, points, n, _padded_weights(weights, n, dtype), given, _places(size, dtype)
+        )
+
+    @property
+    def size(self) -> int:
+        """With the padding."""
+        return padded_size(self.n)
+
+    @property
+    def own(self) -> PyTree:
+        """The points without their padding."""
+        return jax.tree.map(lambda leaf: leaf[: self.n], self.points)
+
+    def column(self, y: np.ndarray) -> np.ndarray:
+        """Targets of all rows."""
+        return padded(y, self.size)
+
+    def some(self, rows: np.ndarray) -> "Rows":
+        """Some of the rows, by their numbers."""
+        size = padded_size(len(rows))
+        places = padded(rows, size)
+        weights = np.ones(self.n) if self.weights is None else self.weights
+        chosen = weights[places]
+        chosen[len(rows) :] = 0
+        points = jax.tree.map(lambda leaf: leaf[places], self.points)
+        given = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[places]), self.given)
+        return Rows(self.kernel, points, len(rows), chosen, self.given_kernel, given)
+
+    def restored(self, value: Any) -> Any:
+        """What a verb returned, in terms of the kernel and its points."""
+        if isinstance(value, KernelExpansion) and len(value.coefficients) == self.size:
+            value = without_padding(value, self.n)
+
+        def swapped(node: Any) -> Any:
+            if isinstance(node, GramOf):
+                return self.kernel
+            if isinstance(node, Places):
+                place = np.asarray(node.place)
+                return jax.tree.map(lambda leaf: jnp.asarray(leaf[place]), self.points)
+            return node
+
+        return jax.tree.map(swapped, value, is_leaf=lambda node: isinstance(node, (GramOf, Places)))
+
+
+def _padded_weights(weights: Any, n: int, dtype: Any) -> np.ndarray:
+    values = np.zeros(padded_size(n), dtype)
+    values[:n] = 1 if weights is None else weights
+    return values
+
+
+def _places(size: int, dtype: Any) -> Places:
+    return Places(jnp.asarray(np.arange(size)), jnp.asarray(np.ones(size, dtype)))
+
+
+def without_padding(function: KernelExpansion, n: int) -> KernelExpansion:
+    """The function that stands on the first n of its points; all others have coefficients zero."""
+
+    def first(tree: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[:n]), tree)
+
+    return KernelExpansion(
+        function.kernel, first(function.points), first(function.coefficients), function.bias
+    )
+
+
+def with_padding(function: KernelExpansion) -> KernelExpansion:
+    """The same function on a padded number of points."""
+    n = len(function.coefficients)
+    size = padded_size(n)
+    coefficients = padded(function.coefficients, size)
+    coefficients[n:] = 0
+    points = jax.tree.map(jnp.asarray, padded(function.points, size))
+    return KernelExpansion(function.kernel, points, jnp.asarray(coefficients), function.bias)

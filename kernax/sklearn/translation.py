@@ -1,0 +1,206 @@
+"""Kernel objects of `sklearn.gaussian_process.kernels` as kernels of kernax, and back."""
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.gaussian_process import kernels as theirs
+
+from kernax.core.kernel import AbstractKernel, Constant, Power, Product, Scaled, Sum
+from kernax.core.parameters import parameters
+from kernax.kernels import (
+    RBF,
+    Linear,
+    Matern,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    RationalQuadratic,
+)
+
+_MATERN = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, np.inf: RBF}
+
+
+class Parts(NamedTuple):
+    """A kernel of theirs in kernax: the kernel, None where it is nothing but noise, and its noise.
+
+    The noise is the sum of the `noise_level` of its `WhiteKernel`s.
+    """
+
+    kernel: AbstractKernel | None
+    noise: float = 0.0
+
+
+def translated(kernel: theirs.Kernel, columns: int) -> Parts:
+    """The kernel of points with so many columns.
+
+    Raises ValueError for a kernel that has no counterpart, and for a `WhiteKernel` inside of a
+    product or a power, or alone.
+    """
+    parts = _parts(kernel)
+    if parts.kernel is None:
+        raise ValueError("WhiteKernel alone is noise: add it to a kernel, as in RBF() + ...")
+    if columns > 1 and _is_inside(theirs.ExpSineSquared, kernel):
+        raise ValueError(
+            "ExpSineSquared of more than one column is not positive semidefinite: use "
+            "kernax.Periodic, a product over the columns"
+        )
+    return parts
+
+
+def _is_inside(kind: type, kernel: Any) -> bool:
+    """Whether a kernel is, or is made of, one of a kind."""
+    return isinstance(kernel, kind) or any(_is_inside(kind, part) for part in _inner(kernel))
+
+
+def _inner(kernel: Any) -> list[Any]:
+    """The kernels that one is made of."""
+    return [getattr(kernel, name) for name in ("k1", "k2", "kernel") if hasattr(kernel, name)]
+
+
+@functools.singledispatch
+def _parts(kernel: Any) -> Parts:
+    raise ValueError(
+        f"{type(kernel).__name__} of scikit-learn has no counterpart here: pass a kernel of kernax"
+    )
+
+
+@_parts.register
+def _(kernel: theirs.WhiteKernel) -> Parts:
+    return Parts(None, kernel.noise_level)
+
+
+@_parts.register
+def _(kernel: theirs.ConstantKernel) -> Parts:
+    return Parts(Constant(kernel.constant_value))
+
+
+@_parts.register
+def _(kernel: theirs.RBF) -> Parts:
+    return Parts(RBF(kernel.length_scale))
+
+
+@_parts.register
+def _(kernel: theirs.Matern) -> Parts:
+    if kernel.nu in _MATERN:
+        return Parts(_MATERN[kernel.nu](kernel.length_scale))
+    return Parts(Matern(kernel.nu, kernel.length_scale))
+
+
+@_parts.register
+def _(kernel: theirs.RationalQuadratic) -> Parts:
+    return Parts(RationalQuadratic(kernel.length_scale, kernel.alpha))
+
+
+@_parts.register
+def _(kernel: theirs.ExpSineSquared) -> Parts:
+    return Parts(Periodic(kernel.length_scale, kernel.periodicity))
+
+
+@_parts.register
+def _(kernel: theirs.DotProduct) -> Parts:
+    return Parts(Sum(Linear(), Constant(kernel.sigma_0**2)))
+
+
+@_parts.register
+def _(kernel: theirs.Exponentiation) -> Parts:
+    if kernel.exponent != int(kernel.exponent):
+        raise ValueError(f"the exponent of a kernel must be whole, but is {kernel.exponent}")
+    return Parts(Power(_without_noise(kernel.kernel), int(kernel.exponent)))
+
+
+@_parts.register
+def _(kernel: theirs.Product) -> Parts:
+    left = _without_noise(kernel.k1)
+    right = _without_noise(kernel.k2)
+    if isinstance(left, Constant):
+        return Parts(Scaled(right, left.value))
+    return Parts(Product(left, right))
+
+
+def _without_noise(kernel: theirs.Kernel) -> AbstractKernel:
+    parts = _parts(kernel)
+    if parts.kernel is None or parts.noise:
+        raise ValueError(
+            "WhiteKernel must be a term of the whole sum: a scaled one is another noise_level"
+        )
+    return parts.kernel
+
+
+@_parts.register
+def _(kernel: theirs.Sum) -> Parts:
+    left = _parts(kernel.k1)
+    right = _parts(kernel.k2)
+    kernels = [part.kernel for part in (left, right) if part.kernel is not None]
+    noise = left.noise + right.noise
+    if len(kernels) == 2:
+        return Parts(Sum(*kernels), noise)
+    return Parts(kernels[0] if kernels else None, noise)
+
+
+def is_free(kernel: theirs.Kernel, columns: int) -> dict[str, Any]:
+    """Which parameters of the translated kernel are not "fixed", by their paths, and "noise".
+
+    Those are the ones that another theta moves.
+    """
+    moved = kernel.clone_with_theta(kernel.theta + 1)
+    here = translated(kernel, columns)
+    there = translated(moved, columns)
+    pairs = zip(parameters(here.kernel), parameters(there.kernel))
+    free = {f"kernel.{a.path}": np.asarray(a.value) != np.asarray(b.value) for a, b in pairs}
+    return free | {"noise": here.noise != there.noise}
+
+
+def written_back(kernel: theirs.Kernel, ours: AbstractKernel, noise_ratio: float) -> theirs.Kernel:
+    """The kernel of theirs with the parameters that its translation has by now.
+
+    The levels of its `WhiteKernel`s are multiplied by a number.
+    """
+    if isinstance(kernel, theirs.WhiteKernel):
+        return _with(kernel, noise_level=kernel.noise_level * noise_ratio)
+    if isinstance(kernel, theirs.Exponentiation):
+        inner = written_back(kernel.kernel, ours.kernel, noise_ratio)
+        return theirs.Exponentiation(inner, kernel.exponent)
+    if isinstance(kernel, (theirs.Sum, theirs.Product)):
+        left, right = _sides(kernel, ours)
+        first = written_back(kernel.k1, left, noise_ratio)
+        return type(kernel)(first, written_back(kernel.k2, right, noise_ratio))
+    return _with(kernel, **_values(kernel, ours))
+
+
+def _sides(kernel: Any, ours: Any) -> tuple[Any, Any]:
+    """What the two kernels of a sum or a product have become."""
+    if isinstance(ours, Scaled) and isinstance(kernel, theirs.Product):
+        return Constant(ours.scale), ours.kernel
+    first_is_noise = isinstance(kernel, theirs.Sum) and _parts(kernel.k1).kernel is None
+    second_is_noise = isinstance(kernel, theirs.Sum) and _parts(kernel.k2).kernel is None
+    if first_is_noise or second_is_noise:
+        return ours, ours
+    return ours.terms[0], ours.terms[1]
+
+
+def _values(kernel: Any, ours: Any) -> dict[str, Any]:
+    """The parameters of a kernel of theirs that holds no other."""
+    if isinstance(kernel, theirs.ConstantKernel):
+        return {"constant_value": ours.value}
+    if isinstance(kernel, theirs.DotProduct):
+        return {"sigma_0": np.sqrt(ours.terms[1].value)}
+    values = {"length_scale": ours.lengthscale}
+    if isinstance(kernel, theirs.RationalQuadratic):
+        values["alpha"] = ours.alpha
+    if isinstance(kernel, theirs.ExpSineSquared):
+        values["periodicity"] = ours.period
+    return values
+
+
+def _with(kernel: theirs.Kernel, **values: Any) -> theirs.Kernel:
+    """A copy with other values, numbers where they are scalars."""
+    plain = {name: _plain(value) for name, value in values.items()}
+    return clone(kernel).set_params(**plain)
+
+
+def _plain(value: Any) -> Any:
+    array = np.asarray(value, float)
+    return float(array) if array.ndim == 0 else array

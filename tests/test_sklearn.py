@@ -1,0 +1,325 @@
+"""The scikit-learn face: parity with scikit-learn's classes, and everything around a fit."""
+
+import pickle
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import sklearn.cluster
+import sklearn.decomposition
+import sklearn.gaussian_process
+import sklearn.kernel_approximation
+import sklearn.kernel_ridge
+import sklearn.svm
+from conftest import needs_x64
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.gaussian_process import kernels as theirs
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import kernax
+import kernax.sklearn as ours
+
+pytestmark = needs_x64  # estimators choose their precision by the data
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    y = np.sin(X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.normal(size=40)
+    return X, y, rng.normal(size=(7, 3))
+
+
+@pytest.fixture(scope="module")
+def three(table):
+    """Three classes with names, which overlap."""
+    _, y, _ = table
+    return np.array(["ash", "elm", "oak"])[np.digitize(y, [-0.4, 0.4])]
+
+
+def assert_equal(a, b, tolerance=1e-6):
+    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+KERNELS = [
+    {"kernel": "rbf", "gamma": 0.4},
+    {"kernel": "poly", "gamma": 0.5, "degree": 2, "coef0": 0.7},
+    {"kernel": "linear"},
+]
+
+
+@pytest.mark.parametrize("given", KERNELS, ids=lambda given: given["kernel"])
+def test_ridge_predicts_what_scikit_learn_does(table, given):
+    X, y, Z = table
+    w = np.linspace(0.2, 2, 40)
+    Y = np.stack([y, -2 * y], 1)
+    a = ours.KernelRidge(alpha=0.3, **given).fit(X, Y, w)
+    b = sklearn.kernel_ridge.KernelRidge(alpha=0.3, **given).fit(X, Y, w)
+    assert_equal(a.predict(Z), b.predict(Z))
+    assert_equal(a.dual_coef_, b.dual_coef_)
+    assert a.function_.coefficients.shape == (40, 2)
+
+
+@pytest.mark.parametrize("given", [*KERNELS, {"kernel": "rbf", "gamma": "scale"}])
+def test_machines_for_two_classes_and_for_numbers_are_those_of_scikit_learn(table, given):
+    X, y, Z = table
+    a = ours.SVC(C=2.0, **given).fit(X, y > 0.2)
+    b = sklearn.svm.SVC(C=2.0, tol=1e-10, **given).fit(X, y > 0.2)
+    assert_equal(a.decision_function(Z), b.decision_function(Z))
+    assert (a.predict(Z) == b.predict(Z)).all()
+    assert (a.support_ == b.support_).all()
+    assert (a.n_support_ == b.n_support_).all()
+    assert_equal(a.dual_coef_, b.dual_coef_)
+    assert_equal(a.intercept_, b.intercept_)
+    a = ours.SVR(C=2.0, epsilon=0.05, **given).fit(X, y)
+    b = sklearn.svm.SVR(C=2.0, epsilon=0.05, tol=1e-10, **given).fit(X, y)
+    # LIBSVM keeps K in float32: 1.4e-6 apart where K is singular, as that of a linear kernel.
+    assert_equal(a.predict(Z), b.predict(Z), 3e-6)
+
+
+@pytest.mark.parametrize("shape", ["ovr", "ovo"])
+def test_several_classes_are_told_apart_pair_by_pair_as_in_scikit_learn(table, three, shape):
+    X, _, Z = table
+    given = {"C": 3.0, "decision_function_shape": shape, "class_weight": "balanced"}
+    w = np.linspace(0.5, 2, 40)
+    a = ours.SVC(**given).fit(X, three)
+    b = sklearn.svm.SVC(tol=1e-10, **given).fit(X, three)
+    assert_equal(a.decision_function(Z), b.decision_function(Z))
+    assert (a.predict(X) == b.predict(X)).all()
+    assert (a.support_ == b.support_).all()
+    assert_equal(a.dual_coef_, b.dual_coef_)
+    assert_equal(a.intercept_, b.intercept_)
+    given["gamma"] = 0.4
+    a.set_params(**given).fit(X, three, w)
+    b.set_params(**given).fit(X, three, w)
+    assert_equal(a.decision_function(Z), b.decision_function(Z))
+
+
+def test_the_one_class_machine_is_that_of_scikit_learn(table):
+    X, _, Z = table
+    a = ours.OneClassSVM(nu=0.3, gamma=0.4).fit(X)
+    b = sklearn.svm.OneClassSVM(nu=0.3, gamma=0.4, tol=1e-10).fit(X)
+    assert_equal(a.decision_function(Z), b.decision_function(Z))
+    assert_equal(a.score_samples(Z), b.score_samples(Z))
+    assert (a.predict(Z) == b.predict(Z)).all()
+
+
+THEIRS = [
+    theirs.ConstantKernel(2.0) * theirs.RBF([0.8, 1.5, 3.0]) + theirs.WhiteKernel(0.05),
+    theirs.Matern(1.3, nu=1.5) + theirs.DotProduct(0.7) ** 2,
+    theirs.RationalQuadratic(1.2, 0.8) * theirs.Matern(2.0, nu=0.5),
+]
+
+
+@pytest.mark.parametrize("kernel", THEIRS, ids=str)
+def test_a_process_with_a_kernel_of_scikit_learn_is_its_process(table, kernel):
+    X, y, Z = table
+    given = {"kernel": kernel, "alpha": 0.02, "optimizer": None, "normalize_y": True}
+    a = ours.GaussianProcessRegressor(**given).fit(X, y)
+    b = sklearn.gaussian_process.GaussianProcessRegressor(**given).fit(X, y)
+    for mean, other in zip(a.predict(Z, return_std=True), b.predict(Z, return_std=True)):
+        assert_equal(mean, other)
+    assert_equal(a.predict(Z, return_cov=True)[1], b.predict(Z, return_cov=True)[1])
+    assert_equal(a.log_marginal_likelihood_value_, b.log_marginal_likelihood_value_)
+    assert str(a.kernel_) == str(b.kernel_)
+    assert_equal(a.kernel_.theta, b.kernel_.theta, 1e-12)
+    theta = kernel.theta + 0.1
+    assert_equal(a.log_marginal_likelihood(theta), b.log_marginal_likelihood(theta))
+
+
+def test_what_the_evidence_teaches_is_written_into_scikit_learns_kernel(table):
+    X, y, _ = table
+    kernel = theirs.ConstantKernel(1.0, "fixed") * theirs.RBF(1.0) + theirs.WhiteKernel(0.1)
+    a = ours.GaussianProcessRegressor(kernel).fit(X, y)
+    b = sklearn.gaussian_process.GaussianProcessRegressor(kernel).fit(X, y)
+    assert a.kernel_.k1.k1.constant_value == 1.0
+    np.testing.assert_allclose(a.kernel_.theta, b.kernel_.theta, atol=1e-3)
+    assert_equal(a.log_marginal_likelihood_value_, b.log_marginal_likelihood_value_, 1e-5)
+
+
+def test_components_are_those_of_scikit_learn(table):
+    X, _, Z = table
+    given = {"kernel": "rbf", "gamma": 0.4, "fit_inverse_transform": True, "alpha": 0.1}
+    a = ours.KernelPCA(3, **given).fit(X)
+    b = sklearn.decomposition.KernelPCA(3, **given).fit(X)
+    assert_equal(np.abs(a.transform(Z)), np.abs(b.transform(Z)))
+    assert_equal(a.eigenvalues_, b.eigenvalues_)
+    assert_equal(np.abs(a.eigenvectors_), np.abs(b.eigenvectors_))
+    assert_equal(a.inverse_transform(a.transform(Z)), b.inverse_transform(b.transform(Z)))
+    assert list(a.get_feature_names_out()) == ["kernelpca0", "kernelpca1", "kernelpca2"]
+
+
+def test_nystroem_draws_the_rows_of_scikit_learn_and_has_its_features(table):
+    X, _, Z = table
+    given = {"gamma": 0.4, "n_components": 8, "random_state": 3}
+    a = ours.Nystroem(**given).fit(X)
+    b = sklearn.kernel_approximation.Nystroem(**given).fit(X)
+    assert (a.component_indices_ == b.component_indices_).all()
+    assert_equal(a.transform(Z), b.transform(Z))
+    assert_equal(a.normalization_, b.normalization_)
+
+
+def test_random_features_have_the_kernel_as_their_product(table):
+    X, _, _ = table
+    features = ours.RandomFourierFeatures(gamma=0.2, n_components=4000, random_state=0)
+    product = features.fit_transform(X) @ features.transform(X).T
+    K = sklearn.metrics.pairwise.rbf_kernel(X, gamma=0.2)
+    assert np.abs(product - K).max() < 0.08
+    assert features.set_params(n_components=3).fit_transform(X).shape == (40, 3)
+
+
+CLASSIFIERS = [
+    ours.KernelLogisticClassifier(0.1),
+    ours.GaussianProcessClassifier(optimizer=None),
+    ours.KernelPerceptron(),
+]
+
+
+@pytest.mark.parametrize("learner", CLASSIFIERS, ids=lambda learner: type(learner).__name__)
+def test_labels_of_any_kind_come_back_as_they_were(table, three, learner):
+    X, y, Z = table
+    found = clone(learner).fit(X, three)
+    assert found.score(X, three) > 0.85
+    assert list(found.classes_) == ["ash", "elm", "oak"]
+    flags = clone(learner).fit(X, y > 0)
+    assert flags.predict(Z).dtype == bool
+    if hasattr(learner, "predict_proba"):
+        probabilities = found.predict_proba(Z)
+        assert_equal(probabilities.sum(axis=1), 1.0)
+        assert (found.predict(Z) == found.classes_[np.argmax(probabilities, 1)]).all()
+
+
+def test_probabilities_of_a_machine_rise_with_its_decisions(table):
+    X, y, Z = table
+    machine = ours.SVC(probability=True).fit(X, y > 0)
+    order = np.argsort(machine.decision_function(Z))
+    plus = machine.predict_proba(Z)[:, 1]
+    assert (np.diff(plus[order]) >= 0).all()
+    assert plus.min() < 0.4 < 0.6 < plus.max()
+    assert not hasattr(ours.SVC(), "predict_proba")
+    with pytest.raises(ValueError, match="probability=True is for two classes"):
+        ours.SVC(probability=True).fit(X, np.digitize(y, [-0.4, 0.4]))
+
+
+def test_batches_teach_a_perceptron_what_one_pass_does(table):
+    X, y, Z = table
+    given = {"gamma": 0.4, "max_iter": 1, "shuffle": False}
+    whole = ours.KernelPerceptron(**given).fit(X, y > 0)
+    parts = ours.KernelPerceptron(**given)
+    for rows in (slice(0, 20), slice(20, 40)):
+        parts.partial_fit(X[rows], y[rows] > 0, classes=[False, True])
+    assert_equal(parts.decision_function(Z), whole.decision_function(Z))
+    assert parts.t_ == 40
+    with pytest.raises(ValueError, match="none of the classes"):
+        parts.partial_fit(X[:2], [0, 7])
+
+
+def test_a_precomputed_matrix_is_the_kernel_itself(table, three):
+    X, y, Z = table
+    K = sklearn.metrics.pairwise.rbf_kernel(X, gamma=0.4)
+    across = sklearn.metrics.pairwise.rbf_kernel(Z, X, gamma=0.4)
+    for estimator, target in ((ours.SVC(), three), (ours.KernelRidge(), y)):
+        by_name = clone(estimator).set_params(kernel="rbf", gamma=0.4).fit(X, target)
+        given = clone(estimator).set_params(kernel="precomputed").fit(K, target)
+        values = "decision_function" if isinstance(estimator, ours.SVC) else "predict"
+        assert_equal(getattr(given, values)(across), getattr(by_name, values)(Z))
+        assert np.isfinite(cross_val_score(given, K, target, cv=2)).all()
+    with pytest.raises(ValueError, match="KernelRidge has the same mean"):
+        ours.GaussianProcessRegressor("precomputed").fit(K, y)
+    with pytest.raises(ValueError, match="square matrix"):
+        ours.SVC(kernel="precomputed").fit(K[:, :3], three)
+
+
+@pytest.mark.parametrize("column", [list, np.array, pd.Series, pl.Series])
+def test_texts_are_compared_by_a_kernel_of_strings(column):
+    texts = ["banana", "bandana", "cabana", "xylem", "xyster", "oxy"]
+    kernel = kernax.Normalised(kernax.Spectrum(2))
+    machine = ours.SVC(kernel=kernel, C=10.0).fit(column(texts), [0, 0, 0, 1, 1, 1])
+    assert list(machine.predict(column(["ana!", "xyz"]))) == [0, 1]  # of letters never seen
+    assert machine.alphabet_ == tuple(sorted(set("".join(texts))))
+    with pytest.raises(ValueError, match="list of texts"):
+        machine.predict(np.ones((2, 2)))
+
+
+def test_a_clone_has_the_same_kernel_and_a_copy_of_a_fit_predicts_the_same(table):
+    X, y, Z = table
+    with jax.enable_x64(True):
+        kernel = 0.3 * kernax.RBF(0.7) + kernax.Linear()
+    fitted = ours.GaussianProcessRegressor(kernel, alpha=0.1, learn=None).fit(X, y)
+    again = clone(fitted).fit(X, y)
+    assert (again.predict(Z) == fitted.predict(Z)).all()
+    with jax.enable_x64(False):  # a process that does not know of float64
+        copy = pickle.loads(pickle.dumps(fitted))
+        assert copy.process_.mean.coefficients.dtype == np.float64
+        assert (copy.predict(Z) == fitted.predict(Z)).all()
+
+
+def test_the_precision_is_that_of_the_data_and_configures_nothing(table):
+    X, y, Z = table
+    before = jax.config.values["jax_enable_x64"]
+    with jax.enable_x64(False):
+        fine = ours.KernelRidge(kernel="rbf").fit(X, y)
+        coarse = ours.KernelRidge(kernel="rbf").fit(X.astype(np.float32), y)
+        assert fine.predict(Z).dtype == np.float64
+        assert coarse.predict(Z.astype(np.float32)).dtype == np.float32
+    reference = sklearn.kernel_ridge.KernelRidge(kernel="rbf").fit(X, y)
+    assert_equal(fine.predict(Z), reference.predict(Z), 1e-10)
+    assert jax.config.values["jax_enable_x64"] == before
+
+
+def test_a_table_of_pandas_goes_through_a_pipeline_and_a_grid(table):
+    X, y, _ = table
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(kind=np.tile(["x", "y"], 20))
+    columns = ColumnTransformer(
+        [("numbers", StandardScaler(), ["a", "b", "c"]), ("kinds", OneHotEncoder(), ["kind"])]
+    )
+    pipeline = make_pipeline(columns, ours.KernelRidge(kernel="rbf"))
+    search = GridSearchCV(pipeline, {"kernelridge__alpha": [0.1, 1.0]}, cv=3, n_jobs=1)
+    search.fit(frame, y)
+    their = make_pipeline(clone(columns), sklearn.kernel_ridge.KernelRidge(kernel="rbf"))
+    reference = GridSearchCV(their, search.param_grid, cv=3).fit(frame, y)
+    assert_equal(search.cv_results_["mean_test_score"], reference.cv_results_["mean_test_score"])
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_transformers_return_the_table_that_was_asked_for(table, library):
+    X, _, _ = table
+    tables = {"pandas": pd.DataFrame, "polars": pl.DataFrame}
+    frame = tables[library](dict(zip("abc", X.T)))
+    features = ours.Nystroem(n_components=2).set_output(transform=library)
+    found = features.fit_transform(frame)
+    assert type(found) is type(frame)
+    assert list(found.columns) == ["nystroem0", "nystroem1"]
+    assert list(features.feature_names_in_) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "words"),
+    [
+        (ours.SVC(kernel="rfb"), "one of the names"),
+        (ours.SVC(gamma=-1.0), "gamma must be > 0"),
+        (ours.SVC(gamma="large"), "'scale' or 'auto'"),
+        (ours.SVC(kernel=kernax.RBF), "call it"),
+        (ours.SVC(learn="evidence"), "learn must be 'cross_validation' or None for SVC"),
+        (ours.SVC(kernel=theirs.WhiteKernel()), "add it to a kernel"),
+        (ours.SVC(kernel=2 * theirs.WhiteKernel() + theirs.RBF()), "another noise_level"),
+        (ours.SVC(kernel=theirs.ExpSineSquared()), "kernax.Periodic"),
+        (ours.SVC(kernel=theirs.PairwiseKernel()), "no counterpart"),
+    ],
+)
+def test_a_mistake_is_named_and_the_way_out_as_well(table, estimator, words):
+    X, y, _ = table
+    with pytest.raises(ValueError, match=words):
+        estimator.fit(X, y > 0)
+
+
+def test_importing_kernax_does_not_import_scikit_learn():
+    program = "import sys, kernax; assert not {'sklearn', 'pandas'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)

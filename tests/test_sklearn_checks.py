@@ -1,0 +1,73 @@
+"""scikit-learn's own checks of estimators, and what is learned by gradients, which take longer."""
+
+import numpy as np
+import pytest
+import sklearn.gaussian_process
+from conftest import needs_x64
+from sklearn.gaussian_process import kernels as theirs
+from sklearn.model_selection import cross_val_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import kernax.sklearn as ours
+
+pytestmark = [
+    needs_x64,
+    pytest.mark.slow,
+    # Of rows that coincide, as those of some checks.
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+SMALL = {"KernelPerceptron": {"max_iter": 10}}
+EQUIVALENCE = "check_sample_weight_equivalence_on_dense_data"
+
+
+def expected_failures(estimator):
+    """Random starts are drawn anew for repeated rows, and clusters are numbered by first rows."""
+    if isinstance(estimator, ours.KernelKMeans):
+        return {EQUIVALENCE: "random starts differ, and so do the numbers of the clusters"}
+    return {}
+
+
+@parametrize_with_checks(
+    [getattr(ours, name)(**SMALL.get(name, {})) for name in ours.__all__],
+    expected_failed_checks=expected_failures,
+)
+def test_an_estimator_is_one_to_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def waves():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-3, 3, size=(80, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=80)
+    return X, y
+
+
+def test_the_leave_one_out_error_teaches_ridge_a_better_kernel(waves):
+    X, y = waves
+    given = ours.KernelRidge(kernel="rbf", gamma=5.0)
+    learned = ours.KernelRidge(kernel="rbf", gamma=5.0, learn="leave_one_out")
+    scores = [cross_val_score(ridge, X, y, cv=3).mean() for ridge in (given, learned)]
+    assert scores[1] > scores[0] + 0.1
+    assert learned.fit(X, y).alpha_ != 1
+
+
+@pytest.mark.parametrize("kind", [ours.SVC, ours.KernelLogisticClassifier])
+def test_folds_teach_a_classifier_a_better_kernel(waves, kind):
+    X, y = waves
+    labels = np.where(y > 0, "up", "down")
+    given = kind(gamma=10.0).fit(X[:60], labels[:60])
+    learned = kind(gamma=10.0, learn="cross_validation").fit(X[:60], labels[:60])
+    assert learned.score(X[60:], labels[60:]) > given.score(X[60:], labels[60:]) + 0.1
+
+
+def test_the_evidence_of_classes_is_at_least_what_scikit_learn_finds(waves):
+    X, y = waves
+    kernel = 1.0 * theirs.RBF(1.0)
+    a = ours.GaussianProcessClassifier(kernel).fit(X, y > 0)
+    b = sklearn.gaussian_process.GaussianProcessClassifier(kernel).fit(X, y > 0)
+    found = a.log_marginal_likelihood_value_
+    assert found > b.log_marginal_likelihood_value_ - 1e-4
+    # Their integral of the sigmoid is by five error functions.
+    np.testing.assert_allclose(a.predict_proba(X), b.predict_proba(X), atol=5e-3)
