@@ -50,6 +50,7 @@ from kernax.gp.variational import variational
 from kernax.kernels import *
 from kernax.online.perceptron import kernel_perceptron
 from kernax.scale.random_features import random_fourier_features
+from kernax.selection.composition import Composition, compositional_search
 from kernax.selection.cross_validation import CrossValidation, cross_validate
 from kernax.selection.folds import Folds, k_folds, time_folds
 from kernax.selection.heuristics import median_lengthscale
@@ -105,6 +106,7 @@ __all__ = [
     "unconstrained_density", "unconstrain", "describe",
     # choosing
     "cross_validate", "CrossValidation", "k_folds", "time_folds", "Folds",
+    "compositional_search", "Composition",
     # files
     "save", "load",
     # rooms
