@@ -15,6 +15,7 @@ from rich.console import Console
 
 from kernax.cli import options
 from kernax.cli.answers import answer_columns, summary
+from kernax.cli.auto import ANY_OF_NUMBERS, AUTO, check_auto, searched
 from kernax.cli.classify import classify
 from kernax.cli.cluster import Clusters
 from kernax.cli.cluster import cluster as find_clusters
@@ -109,6 +110,9 @@ def fit(
     which is fast, ep or variational, both for two classes and counts. It learns
     from its approximate evidence, in the same stages as classifiers.
 
+    --kernel auto searches for a kernel of numbers, a sum of products, by the
+    evidence, and says in words and as an expression what it found.
+
     String kernels compare the one column of text that a table may have, by the
     letters or the words that its cells share; cells may be empty. They are
     spectrum(k), blended_spectrum(k), mismatch(k, m), all_substrings,
@@ -120,16 +124,20 @@ def fit(
         _check_options(seed, restarts, threads, rows)
         _check_files(data, plot, out)
         whole = read_table(data, target, ignore or ())
-        table = compared_columns(whole, kernel, tokens)
+        automatic = kernel == AUTO
+        table = compared_columns(whole, ANY_OF_NUMBERS if automatic else kernel, tokens)
         plan = plan_for(table.target, model, likelihood, inference, restarts)
+        if automatic:
+            check_auto(plan)
         parts = plan.split(table, seed, tokens or Tokens.LETTERS, rows)
-        names |= parameter_names(kernel_of(parts, kernel), "kernel.")
         console = _console()
         if plan.reason:
             console.print(plan.reason, markup=False)
         _print_split(console, data, whole, parts)
         with linear_algebra_threads(len(parts.y), threads):
             _print_cost(console, plan, len(parts.y))
+            kernel = searched(console, parts, seed) if automatic else kernel
+            names |= parameter_names(kernel_of(parts, kernel), "kernel.")
             report = learn(parts, kernel, plan, restarts, seed, not no_priors)
         _deliver(console, report, parts, out, plot)
 

@@ -14,10 +14,19 @@ from typing import Any, TypeGuard
 import jax.numpy as jnp
 import numpy as np
 
-from kernax.cli.vocabulary import NO_OPERAND, NORMALISED, kernel_class, short
+from kernax.cli.vocabulary import (
+    NO_COLUMN,
+    NO_OPERAND,
+    NORMALISED,
+    ON,
+    TEXT,
+    compared,
+    kernel_class,
+    short,
+)
 from kernax.core.kernel import NO_POWER, AbstractKernel, Constant, parts_of
 from kernax.core.parameters import check_count
-from kernax.kernels import Normalised
+from kernax.kernels import Normalised, On
 
 _OPERATORS = {
     ast.Add: operator.add,
@@ -42,11 +51,12 @@ def parse_kernel(
     """The kernel that a text describes.
 
     Names: rbf, matern12, matern32, matern52, matern, rational_quadratic, gamma_exponential,
-    periodic, cosine, linear, polynomial, constant, and for text spectrum, blended_spectrum,
-    all_substrings, mismatch, subsequence, all_subsequences. A name stands alone or is called with
-    numbers or lists of numbers, in the order of the kernel's fields or by keyword; `normalised` is
-    called with an expression. Operators: `+`, `*`, `**` with an integer, `/` by a number,
-    parentheses. A bare number in a sum is a constant.
+    periodic, cosine, linear, shifted_linear, polynomial, constant, and for text spectrum,
+    blended_spectrum, all_substrings, mismatch, subsequence, all_subsequences. A name stands alone
+    or is called with numbers or lists of numbers, in the order of the kernel's fields or by
+    keyword; `normalised` is called with an expression, `on` with an expression and the number of a
+    column, from 1 on. Operators: `+`, `*`, `**` with an integer, `/` by a number, parentheses. A
+    bare number in a sum is a constant.
 
     Arguments:
         text: the expression, at most 1000 characters.
@@ -138,6 +148,8 @@ class _Reader:
         name = node.func.id
         if name == NORMALISED:
             return self.normalised(node, depth)
+        if name == ON:
+            return self.on_column(node, depth)
         return self.kernel(name, self.arguments(name, node))
 
     def arguments(self, name: str, node: ast.Call) -> dict[str, Any]:
@@ -165,6 +177,21 @@ class _Reader:
                 "expression"
             )
         return kernel
+
+    def on_column(self, node: ast.Call, depth: int) -> AbstractKernel:
+        """The first argument of a call, a kernel, on the column of the second; the first is 1."""
+        if len(node.args) != 2 or node.keywords:
+            raise ValueError(NO_COLUMN)
+        operand = _Reader(1, per_column=False).read(node.args[0], depth + 1)
+        column = node.args[1].value if isinstance(node.args[1], ast.Constant) else None
+        if not isinstance(operand, AbstractKernel):
+            raise ValueError(f"{NO_COLUMN}, but is given {_shown(node.args[0])}")
+        if TEXT in compared(operand):
+            raise ValueError(f"{NO_COLUMN}, and {_shown(node.args[0])} compares text")
+        check_count(column, "the column of on")
+        if self.dimensions is not None and column > self.dimensions:
+            raise ValueError(f"on names column {column}, but there are {self.dimensions} columns")
+        return On(operand, column - 1)
 
     def argument(self, node: ast.expr, what: str, per_column: bool) -> Any:
         """A number, or a list of numbers, one per dimension."""

@@ -14,6 +14,7 @@ STRING_KERNELS: dict[str, type[AbstractKernel]] = {
     entry.word: entry.kind for entry in _IN_EXPRESSIONS if entry.points == Points.STRINGS
 }
 NORMALISED = "normalised"  # takes a kernel, not numbers
+ON = "on"  # takes a kernel and the number of a column
 NUMBERS = "numbers"
 TEXT = "text"
 # Functions of a kernel that are not kernels, and that someone may write nevertheless.
@@ -26,6 +27,8 @@ def kernel_class(name: str, called: bool = False) -> type[AbstractKernel]:
         return (KERNELS | STRING_KERNELS)[name]
     if name == NORMALISED:
         raise ValueError(NO_OPERAND)
+    if name == ON:
+        raise ValueError(NO_COLUMN)
     if called and name == "exp":
         raise ValueError(
             "exp of a kernel is a kernel, but not one that an expression can write: use "
@@ -41,12 +44,13 @@ def kernel_class(name: str, called: bool = False) -> type[AbstractKernel]:
 
 def _hint(name: str) -> str:
     """The kernels of names like this one, or else all of them."""
-    near = difflib.get_close_matches(name.lower(), [*KERNELS, *STRING_KERNELS, NORMALISED], n=3)
+    near = difflib.get_close_matches(name.lower(), [*KERNELS, *STRING_KERNELS, NORMALISED, ON], n=3)
     if near:
         return f"did you mean {' or '.join(near)}?"
     return f"the kernels are {', '.join(KERNELS)}, and of text spectrum, mismatch, ..."
 
 
+NO_COLUMN = "on takes one kernel and the number of a column, as in on(rbf, 2)"
 NO_OPERAND = "normalised takes one kernel, as in normalised(spectrum(3))"
 
 

@@ -65,6 +65,12 @@ class AbstractBase(abc.ABC):
     ) -> Float[np.ndarray, " p"]:
         """Parameters to start from; `multiplies` says that other factors fit already."""
 
+    def moved(
+        self, theta: Float[np.ndarray, " p"], rng: np.random.Generator, column: Column
+    ) -> Float[np.ndarray, " p"]:
+        """Other parameters near some that fitted already."""
+        return theta + padded(self.wobbles) * rng.normal(size=theta.shape)
+
     def mean_square(self, theta: Float[np.ndarray, " p"]) -> float:
         """About how large k(x, x) is over a standardised column."""
         return 1.0
@@ -135,7 +141,7 @@ class OfPeriodic(AbstractBase):
     parameters = 2
     centres = (0.0, -1.0)
     deviations = (1.0, 3.0)
-    # The evidence has a narrow maximum in the period.
+    # The evidence has a narrow maximum in the period, and others at its multiples.
     wobbles = (0.3, 0.0)
 
     def kernel(self, theta, centre=0.0, scale=1.0):
@@ -143,6 +149,16 @@ class OfPeriodic(AbstractBase):
 
     def draw(self, rng, column, multiplies):
         return np.array([rng.normal(0, 0.5), self._log_period(rng, column)])
+
+    def moved(self, theta, rng, column):
+        """Half of the time with half the period, or that of another peak."""
+        moved = super().moved(theta, rng, column)
+        which = rng.uniform()
+        if which < 0.25:
+            moved[1] -= math.log(2)
+        elif which < 0.5:
+            moved[1] = self._log_period(rng, column)
+        return moved
 
     def _log_period(self, rng: np.random.Generator, column: Column) -> float:
         """Mostly that of a peak of the periodogram, the highest ones most often."""
@@ -176,6 +192,12 @@ class OfShiftedLinear(AbstractBase):
             end = column.low if rng.uniform() < 0.5 else column.high
             return np.array([end + rng.normal(0, 0.3)])
         return np.array([rng.normal(0, 1.0)])
+
+    def moved(
+        self, theta: Float[np.ndarray, " p"], rng: np.random.Generator, column: Column
+    ) -> Float[np.ndarray, " p"]:
+        """Other parameters near some that fitted already."""
+        return theta + padded(self.wobbles) * rng.normal(size=theta.shape)
 
     def mean_square(self, theta):
         return 1.0 + float(theta[0]) ** 2

@@ -1,5 +1,6 @@
 """Greedy search for a kernel: sums and products of named kernels, chosen by their evidence."""
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -144,6 +145,7 @@ def compositional_search(
     search = Search(
         jnp.asarray(data.X[rows]),
         jnp.asarray(data.y[rows]),
+        data.units.of_target,
         grammar,
         starts,
         steps,
@@ -229,7 +231,7 @@ def spread_rows(x: Float[np.ndarray, " n"], most: int, rng: np.random.Generator)
     if n <= most:
         return np.arange(n)
     edges = np.linspace(0, n, most + 1).astype(int)
-    chosen = [rng.integers(low, high) for low, high in zip(edges[:-1], edges[1:])]
+    chosen = [rng.integers(low, high) for low, high in itertools.pairwise(edges)]
     return np.sort(np.argsort(x, kind="stable")[chosen])
 
 

@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float
@@ -81,10 +80,15 @@ Shown = Callable[[Sequence[Candidate], str], Iterable[Candidate]]
 
 @dataclasses.dataclass
 class Search:
-    """What stays the same over a search, and all that was fitted so far."""
+    """What stays the same over a search, and all that was fitted so far.
+
+    X and y are standardised; the scores are those of y times `unit`, as a density of y in its own
+    units is.
+    """
 
     X: Float[Array, "n d"]
     y: Float[Array, " n"]
+    unit: float
     grammar: Grammar
     starts: int
     steps: int
@@ -148,10 +152,12 @@ class Search:
         return self._note(fits, kept=False)
 
     def _jobs(self, parents: Sequence[Fit]) -> list[tuple[Candidate, Fit]]:
-        """The new neighbours of each parent, with it."""
+        """Each parent once more, and its new neighbours, with it."""
         seen = {fit.structure for fit in self.fits}
         jobs = []
         for parent in parents:
+            # From other starts as well: what was learned first may be a lesser maximum.
+            jobs.append((dataclasses.replace(parent.candidate, step="other starts"), parent))
             for candidate in self.grammar.neighbours(parent.structure):
                 if candidate.structure not in seen:
                     seen.add(candidate.structure)
@@ -192,7 +198,7 @@ class Search:
     def _fit(self, candidate: Candidate, model: CompositionModel, steps: int) -> Fit:
         """A model with its scores."""
         score = scored(model, self.X, self.y)
-        evidence = float(score.log_evidence)
+        evidence = float(score.log_evidence) - len(self.y) * math.log(self.unit)
         parameters = count_of_parameters(candidate.structure)
         criterion = -2 * evidence + parameters * math.log(len(self.y))
         sound = math.isfinite(criterion)

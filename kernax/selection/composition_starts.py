@@ -55,13 +55,16 @@ class Draws:
     ) -> Float[np.ndarray, " p"]:
         """Those of the parent, or of a new factor."""
         base = BY_WORD[heir.factor.word]
+        column = self.columns[heir.factor.column]
         if heir.origin is None:
-            return padded(base.draw(self.rng, self.columns[heir.factor.column], multiplies))
-        wobbles = padded(base.wobbles)
-        return parent.theta[heir.origin] + moved * wobbles * self.rng.normal(size=wobbles.shape)
+            return padded(base.draw(self.rng, column, multiplies))
+        inherited = parent.theta[heir.origin]
+        return base.moved(inherited, self.rng, column) if moved else inherited
 
 
-def columns_of(X: Float[np.ndarray, "n d"], *targets: Float[np.ndarray, " n"]) -> tuple[Column, ...]:
+def columns_of(
+    X: Float[np.ndarray, "n d"], *targets: Float[np.ndarray, " n"]
+) -> tuple[Column, ...]:
     """What is known of each column, with the leading periods that each of the targets has there."""
     return tuple(_column(x, targets) for x in X.T)
 

@@ -107,9 +107,7 @@ class _Range:
         return f" of {self.name}" if self.name else ""
 
 
-def _columns(
-    X: Float[np.ndarray, "n d"], units: Units, names: Sequence[str]
-) -> tuple[_Range, ...]:
+def _columns(X: Float[np.ndarray, "n d"], units: Units, names: Sequence[str]) -> tuple[_Range, ...]:
     """The range of each column."""
     ranges = []
     for place, x in enumerate(X.T):
@@ -118,9 +116,7 @@ def _columns(
         places = np.unique(x) * scale + centre
         spacing = float(np.median(np.diff(places))) if len(places) > 1 else 0.0
         name = names[place] if len(names) > 1 else ""
-        ranges.append(
-            _Range(name, float(places[0]), float(places[-1]), spacing, centre, scale)
-        )
+        ranges.append(_Range(name, float(places[0]), float(places[-1]), spacing, centre, scale))
     return tuple(ranges)
 
 
@@ -171,7 +167,7 @@ def _length(factor: AbstractKernel, column: _Range) -> str:
 
 
 def _lengthscale(factor: AbstractKernel, column: _Range) -> float:
-    return float(getattr(factor, "lengthscale")) * column.scale
+    return float(factor.lengthscale) * column.scale  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _variation(factor: AbstractKernel, column: _Range) -> str:

@@ -25,9 +25,7 @@ from kernax.selection.weak_priors import FLOOR
 
 _KINDS = {base.word: 1 + place for place, base in enumerate(BASES)}  # 0 is no factor
 _CENTRES = np.array([padded(()), *(padded(base.centres) for base in BASES)])
-_PRECISIONS = np.array(
-    [padded(()), *(padded(np.array(base.deviations) ** -2.0) for base in BASES)]
-)
+_PRECISIONS = np.array([padded(()), *(padded(np.array(base.deviations) ** -2.0) for base in BASES)])
 # Of the logarithm of the scale of a term of a standardised target: within e^6 of its variance.
 _DEVIATION_OF_SCALE = 3.0
 
