@@ -1,5 +1,5 @@
-"""Does a search for a kernel find what a series is made of, and forecast as well as a kernel written
-by hand? `python -m benchmarks.composition`.
+"""Does a search for a kernel forecast as well as a kernel written by hand? `python -m
+benchmarks.composition`.
 
 Airline passengers (log, 96 months to learn from, 48 to forecast) and CO2 over Mauna Loa, in the
 version that statsmodels carries (the months before 1992, and ten years after) and in that of CDIAC

@@ -133,10 +133,12 @@ def sentence(term: AbstractKernel, columns: Sequence[_Range]) -> str:
 
 
 def _factors(term: AbstractKernel) -> tuple[AbstractKernel, ...]:
-    """The factors of a scaled product."""
+    """The factors of a product, scaled or of scaled factors."""
     if isinstance(term, Scaled):
         return _factors(term.kernel)
-    return term.terms if isinstance(term, Product) else (term,)
+    if isinstance(term, Product):
+        return tuple(factor for part in term.terms for factor in _factors(part))
+    return (term,)
 
 
 def _phrase(factors: Sequence[AbstractKernel], column: _Range) -> str:
@@ -198,4 +200,4 @@ def number(value: float) -> str:
     """Three significant digits, or all digits of a larger whole part."""
     if abs(value) >= 100:
         return f"{value:.0f}"
-    return f"{value:#.3g}"
+    return f"{value:#.3g}".rstrip(".")
