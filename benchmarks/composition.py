@@ -17,6 +17,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -47,7 +48,8 @@ def co2_of_statsmodels() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Years, parts per million, and which months are known: as examples/forecast_co2.py has it."""
     from statsmodels.datasets import co2
 
-    series = co2.load_pandas().data["co2"].resample("MS").mean().dropna()
+    table: Any = co2.load_pandas().data
+    series = table["co2"].resample("MS").mean().dropna()
     years = np.asarray(series.index.year + (series.index.month - 0.5) / 12, float)
     return years, series.to_numpy(float), years < 1992
 

@@ -403,7 +403,7 @@ class Failing(Search):
 def test_a_candidate_without_a_score_never_wins_and_is_counted():
     X, y = jnp.asarray(SERIES[:, None]), jnp.asarray(np.sin(SERIES))
     rng, shown = np.random.default_rng(0), lambda jobs, label: jobs
-    search = Failing(X, y, 1.0, GRAMMAR, 1, 1, rng, (), shown)
+    search = Failing(X, y, 1.0, (), GRAMMAR, 1, 1, rng, shown)
     best = search.run(depth=1, beam=1)
     row = search.rounds[-1]
     assert "shifted_linear" not in written(best.structure)

@@ -17,15 +17,21 @@ from kernax.selection.composition import Composition, compositional_search, tabl
 from kernax.selection.sentences import Units, components_of
 
 AUTO = "auto"
-ANY_OF_NUMBERS = "1.0*rbf"  # what the columns are checked against before the search
 _WORDS = {kind: word for word, kind in KERNELS.items()}
 
 
-def check_auto(plan: Plan) -> None:
-    """Raises ValueError unless a Gaussian process of numbers is to be learned."""
+def with_kernel_of_numbers(kernel: str) -> str:
+    """The expression, or one of numbers that the columns are checked against before a search."""
+    return "rbf" if kernel == AUTO else kernel
+
+
+def check_auto(kernel: str, plan: Plan) -> None:
+    """Raises ValueError for a search where no Gaussian process of numbers is to be learned."""
+    if kernel != AUTO:
+        return
     if plan.model != GP:
         raise ValueError(
-            f"--kernel auto searches by the evidence of a Gaussian process of numbers, and the "
+            "--kernel auto searches by the evidence of a Gaussian process of numbers, and the "
             f"model here is {plan.model}: write a kernel such as '1.0*rbf + 0.1*linear'"
         )
     if plan.is_latent:
@@ -36,8 +42,13 @@ def check_auto(plan: Plan) -> None:
         )
 
 
-def searched(console: Console, parts: Split, seed: int) -> str:
-    """The expression of the kernel that a search finds; prints its rounds and its components."""
+def written_or_found(console: Console, kernel: str, parts: Split, seed: int) -> str:
+    """The expression, or that of the kernel that a search finds.
+
+    Prints the rounds of a search, its components and the expression.
+    """
+    if kernel != AUTO:
+        return kernel
     target = standards_of_target(parts.y, parts.inputs.target)
     y = target.standardised(parts.y)
     columns = parts.inputs.columns

@@ -183,12 +183,12 @@ class _Reader:
         if len(node.args) != 2 or node.keywords:
             raise ValueError(NO_COLUMN)
         operand = _Reader(1, per_column=False).read(node.args[0], depth + 1)
-        column = node.args[1].value if isinstance(node.args[1], ast.Constant) else None
+        place = node.args[1].value if isinstance(node.args[1], ast.Constant) else None
         if not isinstance(operand, AbstractKernel):
             raise ValueError(f"{NO_COLUMN}, but is given {_shown(node.args[0])}")
         if TEXT in compared(operand):
             raise ValueError(f"{NO_COLUMN}, and {_shown(node.args[0])} compares text")
-        check_count(column, "the column of on")
+        column = check_count(place, "the column of on")
         if self.dimensions is not None and column > self.dimensions:
             raise ValueError(f"on names column {column}, but there are {self.dimensions} columns")
         return On(operand, column - 1)

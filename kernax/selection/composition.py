@@ -43,8 +43,8 @@ class Composition(eqx.Module):
     kernel: AbstractKernel
     noise: Float[Array, ""] = positive()
     mean: Float[Array, ""] = real()
-    components: tuple[Component, ...] = eqx.field(static=True)
-    rounds: tuple[Round, ...] = eqx.field(static=True)
+    components: tuple[Component, ...] = eqx.field(static=True, default=())
+    rounds: tuple[Round, ...] = eqx.field(static=True, default=())
 
     def __str__(self) -> str:
         return "\n".join([*table_of(self.rounds), *self.sentences()])
@@ -127,34 +127,23 @@ def compositional_search(
     of another kind.
     """
     check_key(key)
-    counts = {
-        "depth": depth,
-        "beam": beam,
-        "starts": starts,
-        "steps": steps,
-        "max_terms": max_terms,
-        "max_factors": max_factors,
-    }
-    for name, value in counts.items():
-        check_count(value, name)
+    counts = {"depth": depth, "beam": beam, "starts": starts, "steps": steps}
+    _check_counts(counts | {"max_terms": max_terms, "max_factors": max_factors})
     check_count(max_rows, "max_rows", _LEAST_ROWS)
     data = _Data.of(X, y, names)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
     grammar = _grammar(bases, data, max_terms, max_factors)
     rows = spread_rows(data.X[:, 0], max_rows, rng)
-    search = Search(
-        jnp.asarray(data.X[rows]),
-        jnp.asarray(data.y[rows]),
-        data.units.of_target,
-        grammar,
-        starts,
-        steps,
-        rng,
-        data.names if data.X.shape[1] > 1 else (),
-        shown=_bars if progress else _no_bars,
-    )
+    shown = _bars if progress else _no_bars
+    search = Search(*data.of_rows(rows), grammar, starts, steps, rng, shown)
     best = search.run(depth, beam)
     return _closed(data, search, best, steps, throw)
+
+
+def _check_counts(counts: dict[str, Any]) -> None:
+    """Raises ValueError, by name, for what is no positive integer."""
+    for name, value in counts.items():
+        check_count(value, name)
 
 
 class _Data(eqx.Module):
@@ -165,6 +154,17 @@ class _Data(eqx.Module):
     units: Units
     names: tuple[str, ...]
     varying: tuple[int, ...]
+
+    @property
+    def shown_names(self) -> tuple[str, ...]:
+        """The names of the columns, where there are several."""
+        return self.names if len(self.names) > 1 else ()
+
+    def of_rows(self, rows: np.ndarray) -> tuple[Array, Array, float, tuple[str, ...]]:
+        """Some rows, the unit of the targets, and the names: what a search is about."""
+        X = jnp.asarray(self.X[rows])
+        y = jnp.asarray(self.y[rows])
+        return X, y, self.units.of_target, self.shown_names
 
     @staticmethod
     def of(X: Any, y: Any, names: Sequence[str] | None) -> "_Data":
@@ -186,28 +186,36 @@ class _Data(eqx.Module):
 def _standardised(X: np.ndarray, y: np.ndarray, names: Sequence[str] | None) -> _Data:
     """Columns and targets of mean 0 and deviation 1; a constant column is zero."""
     wide = X.astype(float)
-    centres = wide.mean(0)
-    spreads = wide.std(0)
-    varying = spreads > _SPREAD * np.abs(wide).max(0)
-    scales = np.where(varying, spreads, 1.0)
-    level = float(y.astype(float).mean())
-    spread = float(y.astype(float).std())
-    if not spread > _SPREAD * np.abs(y).max():
-        raise ValueError("y is constant: there is nothing to explain")
+    varying = _varies(wide)
     if not varying.any():
         raise ValueError("all columns of X are constant: there is nothing to explain y by")
-    given = tuple(f"x{j}" for j in range(X.shape[1])) if names is None else tuple(names)
-    if len(given) != X.shape[1]:
-        raise ValueError(f"names must be {X.shape[1]}, one for each column, but are {len(given)}")
-    units = Units(tuple(centres), tuple(scales), level, spread)
-    standard = ((wide - centres) / scales).astype(X.dtype)
+    target = y.astype(float)
+    if not _varies(target):
+        raise ValueError("y is constant: there is nothing to explain")
+    centres = wide.mean(0)
+    scales = np.where(varying, wide.std(0), 1.0)
+    level = target.mean()
+    units = Units(tuple(centres), tuple(scales), float(level), float(target.std()))
     return _Data(
-        standard,
-        ((y - level) / spread).astype(X.dtype),
+        ((wide - centres) / scales).astype(X.dtype),
+        ((target - level) / units.of_target).astype(X.dtype),
         units,
-        given,
+        _names(names, X.shape[1]),
         tuple(np.flatnonzero(varying).tolist()),
     )
+
+
+def _varies(values: np.ndarray) -> np.ndarray:
+    """Whether numbers along the first axis differ by more than rounding."""
+    return values.std(0) > _SPREAD * np.abs(values).max(0)
+
+
+def _names(names: Sequence[str] | None, columns: int) -> tuple[str, ...]:
+    """A name for each column. Raises ValueError for another number of them."""
+    given = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(names)
+    if len(given) != columns:
+        raise ValueError(f"names must be {columns}, one for each column, but are {len(given)}")
+    return given
 
 
 def _grammar(bases: Any, data: _Data, max_terms: int, max_factors: int) -> Grammar:
@@ -302,7 +310,7 @@ def kernel_of(structure: Structure, values: Values, units: Units) -> AbstractKer
 def _scaled_product(factors: Sequence[AbstractKernel], scale: float) -> AbstractKernel:
     """`scale k_1 k_2 ...`, and the constant `scale` of no factors."""
     if not factors:
-        return Constant(scale)
+        return Constant(jnp.asarray(scale))
     return scale * (factors[0] if len(factors) == 1 else Product(*factors))
 
 

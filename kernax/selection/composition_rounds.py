@@ -89,11 +89,11 @@ class Search:
     X: Float[Array, "n d"]
     y: Float[Array, " n"]
     unit: float
+    names: tuple[str, ...]
     grammar: Grammar
     starts: int
     steps: int
     rng: np.random.Generator
-    names: tuple[str, ...]
     shown: Shown
     fits: list[Fit] = dataclasses.field(default_factory=list)
     rounds: list[Round] = dataclasses.field(default_factory=list)

@@ -21,17 +21,23 @@ def leading_periods(
     places = np.unique(x)
     if len(places) < _DEGREE + 2:
         return []
-    span = places[-1] - places[0]
-    shortest = 2 * np.median(np.diff(places))
-    steps = int(_OVERSAMPLING * span * (1 / shortest - 2 / span))
-    frequencies = np.linspace(2 / span, 1 / shortest, min(max(steps, 3), _MOST_FREQUENCIES))
-    centred = (x - places[0]) / span
+    frequencies = _frequencies(places)
+    centred = (x - places[0]) / (places[-1] - places[0])
     residual = y - np.polyval(np.polyfit(centred, y, _DEGREE), centred)
     powers = _powers(x - x.mean(), residual, frequencies)
     inner = powers[1:-1]
     peaks = 1 + np.flatnonzero((inner > powers[:-2]) & (inner >= powers[2:]))
     highest = peaks[np.argsort(-powers[peaks], kind="stable")][:count]
     return (1 / frequencies[highest]).tolist()
+
+
+def _frequencies(places: Float[np.ndarray, " n"]) -> Float[np.ndarray, " f"]:
+    """Of periods between two spacings and half of the range, several within a peak's width."""
+    span = places[-1] - places[0]
+    lowest = 2 / span
+    highest = 1 / (2 * np.median(np.diff(places)))
+    count = int(_OVERSAMPLING * span * (highest - lowest))
+    return np.linspace(lowest, highest, min(max(count, 3), _MOST_FREQUENCIES))
 
 
 def _powers(

@@ -7,6 +7,8 @@ A product is read as its periodic or its widest factor, which the others modify 
 import dataclasses
 from collections.abc import Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -79,7 +81,7 @@ def components_of(
     found = []
     for place, term in enumerate(terms):
         process = component(solution.value, place) if len(terms) > 1 else solution.value
-        values = np.asarray(process.mean.values(X), float)
+        values = np.asarray(jax.vmap(process.mean)(jnp.asarray(X)), float)
         share = float(np.var(values)) / variance
         found.append(Component(sentence(term, columns), share))
     deviation = units.of_target * np.sqrt(noise)

@@ -175,5 +175,7 @@ def scored(model: CompositionModel, X: Float[Array, "n d"], y: Float[Array, " n"
     solution = condition(GaussianProcess(model.kernel), X, y, model.noise, throw=False)
     sound = (solution.result == RESULTS.successful) & (solution.stats["jitter"] == 0)
     evidence = jnp.where(sound, solution.stats["log_evidence"], jnp.nan)
-    residuals = model.noise * solution.value.mean.coefficients
+    # K a + noise a = y, so that y less the mean K a is noise a.
+    expansion: Any = solution.value.mean
+    residuals = model.noise * expansion.coefficients
     return Score(evidence, residuals, model.noise)
