@@ -22,6 +22,7 @@ from kernax.selection.sentences import Units, components_of, number
 from kernax.selection.sum_of_products import (
     Values,
     count_of_parameters,
+    evidence_loss,
     model_of,
     scored,
 )
@@ -191,6 +192,20 @@ def test_its_evidence_and_gradient_are_those_of_the_expression():
     assert_close(a, b)
     for one, other in zip(of_a, of_b):
         assert_close(one, other, TOLERANCE["gradient"])
+
+
+def test_the_priors_are_normal_in_what_is_there_and_keep_the_noise_from_zero():
+    structure = ((PER,), (LIN,))
+    values = values_for(structure)
+    X, y = jnp.asarray(points(7, 1)), jnp.arange(7, dtype=DTYPE) / 3
+    model = model_of(structure, values, DTYPE)
+    evidence = kernax.log_marginal_likelihood(model.kernel, X, y, model.noise)
+    theta, scales = values.theta, values.log_scales
+    # Of the logarithms of lengthscale and period, of the location, and of two scales.
+    penalty = theta[0, 0, 0] ** 2 + ((theta[0, 0, 1] + 1) / 3) ** 2 + (theta[1, 0, 0] / 2) ** 2
+    penalty += np.sum((scales[:2] / 3) ** 2)
+    expected = (penalty / 2 + 1e-4 * math.e - evidence) / 7
+    assert_close(evidence_loss(model, X, y), expected)
 
 
 @needs_x64

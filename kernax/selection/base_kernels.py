@@ -115,14 +115,18 @@ class OfMatern52(_OfLengthscale):
 
 
 class OfRationalQuadratic(AbstractBase):
-    """Logarithms of its lengthscale and of alpha."""
+    """Logarithms of its lengthscale and of alpha.
+
+    The prior of alpha is narrow: below a tenth its lengthscales spread over many powers of ten, and
+    mean nothing in words.
+    """
 
     word = "rational_quadratic"
     kind = RationalQuadratic
     family = "local"
     parameters = 2
     centres = (0.0, 0.0)
-    deviations = (2.0, 1.5)
+    deviations = (2.0, 0.7)
     wobbles = (0.3, 0.3)
 
     def kernel(self, theta, centre=0.0, scale=1.0):

@@ -205,7 +205,7 @@ def _standardised(X: np.ndarray, y: np.ndarray, names: Sequence[str] | None) -> 
     )
 
 
-def _varies(values: np.ndarray) -> np.ndarray:
+def _varies(values: np.ndarray) -> Any:
     """Whether numbers along the first axis differ by more than rounding."""
     return values.std(0) > _SPREAD * np.abs(values).max(0)
 

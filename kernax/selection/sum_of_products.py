@@ -154,7 +154,7 @@ def _penalty(model: CompositionModel) -> Float[Array, ""]:
     centres = jnp.asarray(_CENTRES, dtype)[kernel.kinds]
     precisions = jnp.asarray(_PRECISIONS, dtype)[kernel.kinds]
     of_theta = jnp.sum(precisions * (kernel.theta - centres) ** 2)
-    of_scales = jnp.sum(kernel.active * (kernel.log_scales / _DEVIATION_OF_SCALE) ** 2)
+    of_scales = jnp.sum(jnp.where(kernel.active, kernel.log_scales / _DEVIATION_OF_SCALE, 0) ** 2)
     return (of_theta + of_scales) / 2 + FLOOR * jnp.exp(-model.log_noise)
 
 
