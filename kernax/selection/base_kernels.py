@@ -88,10 +88,22 @@ def _log_length(rng: np.random.Generator, column: Column, multiplies: bool) -> f
     return _log_uniform(rng, column.spacing, column.span)
 
 
-class _OfLengthscale(AbstractBase):
-    """A stationary kernel of one parameter, the logarithm of its lengthscale."""
+class _Local(AbstractBase):
+    """A stationary kernel whose first parameter is the logarithm of its lengthscale."""
 
     family = "local"
+
+    def moved(self, theta, rng, column):
+        """Four times in ten with a longer lengthscale, which leaves something to what is new."""
+        moved = super().moved(theta, rng, column)
+        if rng.uniform() < 0.4:
+            moved[0] = _log_uniform(rng, math.exp(moved[0]), column.span)
+        return moved
+
+
+class _OfLengthscale(_Local):
+    """One of a lengthscale alone."""
+
     parameters = 1
     centres = (0.0,)
     deviations = (2.0,)
@@ -114,19 +126,14 @@ class OfMatern52(_OfLengthscale):
     kind = Matern52
 
 
-class OfRationalQuadratic(AbstractBase):
-    """Logarithms of its lengthscale and of alpha.
-
-    The prior of alpha is narrow: below a tenth its lengthscales spread over many powers of ten, and
-    mean nothing in words.
-    """
+class OfRationalQuadratic(_Local):
+    """Logarithms of its lengthscale and of alpha."""
 
     word = "rational_quadratic"
     kind = RationalQuadratic
-    family = "local"
     parameters = 2
     centres = (0.0, 0.0)
-    deviations = (2.0, 0.7)
+    deviations = (2.0, 1.5)
     wobbles = (0.3, 0.3)
 
     def kernel(self, theta, centre=0.0, scale=1.0):
@@ -167,7 +174,7 @@ class OfPeriodic(AbstractBase):
     def _log_period(self, rng: np.random.Generator, column: Column) -> float:
         """Mostly that of a peak of the periodogram, the highest ones most often."""
         if column.periods and rng.uniform() < 0.8:
-            place = min(rng.geometric(0.6), len(column.periods)) - 1
+            place = min(rng.geometric(0.4), len(column.periods)) - 1
             return math.log(column.periods[place])
         return _log_uniform(rng, 3 * column.spacing, column.span / 2)
 

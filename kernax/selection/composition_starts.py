@@ -75,7 +75,7 @@ def _column(x: Float[np.ndarray, " n"], targets: tuple[np.ndarray, ...]) -> Colu
     low = float(places[0])
     high = float(places[-1])
     spacing = float(np.median(np.diff(places))) if len(places) > 1 else 0.0
-    periods = []
-    for target in targets:
-        periods += leading_periods(x, target, _PERIODS)
-    return Column(spacing, high - low, low, high, tuple(periods))
+    peaks = [leading_periods(x, target, _PERIODS) for target in targets]
+    # The highest peak of each target first.
+    ranked = [of_one[rank] for rank in range(_PERIODS) for of_one in peaks if rank < len(of_one)]
+    return Column(spacing, high - low, low, high, tuple(ranked))
