@@ -55,6 +55,7 @@ from kernax.selection.batches import batched
 from kernax.selection.callbacks import Callback
 from kernax.selection.checkpoints import Checkpoint
 from kernax.selection.comparison import Selection, select
+from kernax.selection.composition import Composition, compositional_search
 from kernax.selection.cross_validation import (
     CrossValidatedLoss,
     CrossValidation,
@@ -125,6 +126,7 @@ __all__ = [
     "cross_validate", "CrossValidation", "CrossValidatedLoss", "k_folds", "time_folds", "Folds",
     "grid", "random_search", "select", "Selection", "Table",
     "regularisation_path", "alignment", "aligned_sum",
+    "compositional_search", "Composition",
     # files
     "save", "load",
     # rooms

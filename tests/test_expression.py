@@ -55,6 +55,9 @@ def assert_same(text, kernel, rng, dimensions=None):
         ("1/2*rbf", 0.5 * kx.RBF()),
         ("rbf +\n matern12", kx.RBF() + kx.Matern12()),
         ("normalised(rbf + linear)*2", 2.0 * kx.Normalised(kx.RBF() + kx.Linear())),
+        ("shifted_linear(-2)", kx.ShiftedLinear(-2.0)),
+        ("2*on(rbf(3), 2) + linear", 2.0 * kx.On(kx.RBF(3.0), 1) + kx.Linear()),
+        ("on(rbf + periodic, 1)", kx.On(kx.RBF() + kx.Periodic(), 0)),
     ],
 )
 def test_a_text_means_the_kernel_built_by_hand(text, kernel, rng):
@@ -163,6 +166,13 @@ def test_every_parameter_of_a_parsed_kernel_is_learnable():
         ("rbf // 2", "no meaning"),
         ("rbf % 2", "no meaning"),
         ("rbf @ linear", "no meaning"),
+        ("on(rbf)", "on takes one kernel and the number of a column"),
+        ("on", "on takes one kernel and the number of a column"),
+        ("on(2, 1)", "on takes one kernel and the number of a column"),
+        ("on(rbf, 0)", "the column of on must be a positive integer"),
+        ("on(rbf, rbf)", "the column of on must be a positive integer"),
+        ("on(rbf, 4)", "on names column 4, but there are 3 columns"),
+        ("on(spectrum(2), 1)", "compares text"),
         ("rbf**0.5", "degree must be a positive integer"),
         ("rbf**0", "degree must be a positive integer"),
         ("rbf**-1", "degree must be a positive integer"),

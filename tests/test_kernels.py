@@ -70,6 +70,13 @@ def test_polynomials_are_those_of_scikit_learn():
     assert_close(gram(kernax.Polynomial(1, 0.0)), gram(kernax.Linear()))
 
 
+def test_a_shifted_linear_kernel_is_the_inner_product_from_its_location():
+    location = np.array([0.4, -1.2])
+    theirs = (X.astype(float) - location) @ (Z.astype(float) - location).T
+    assert_close(gram(kernax.ShiftedLinear(location)), theirs)
+    assert_close(gram(kernax.ShiftedLinear()), gram(kernax.Linear()))
+
+
 def test_periodic_in_one_dimension_is_that_of_scikit_learn():
     """K4."""
     from sklearn.gaussian_process.kernels import ExpSineSquared

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from kernax.cli import options
 from kernax.cli.answers import answer_columns, summary
+from kernax.cli.auto import check_auto, with_kernel_of_numbers, written_or_found
 from kernax.cli.classify import classify
 from kernax.cli.cluster import Clusters
 from kernax.cli.cluster import cluster as find_clusters
@@ -107,6 +108,9 @@ def fit(
     which is fast, ep or variational, both for two classes and counts. It learns
     from its approximate evidence, in the same stages as classifiers.
 
+    --kernel auto searches for a kernel of numbers, a sum of products, by the
+    evidence, and says in words and as an expression what it found.
+
     Columns that are not all numbers become numbers, and a line says how. Words
     of few kinds get a column of 0 and 1 for each; empty cells, NA and ? the
     median of their column, beside a column that says which they were; dates
@@ -126,16 +130,16 @@ def fit(
         _check_options(seed, restarts, threads, rows)
         _check_files(data, plot, out)
         whole = read_table(data, target, ignore or ())
-        table = compared_columns(whole, kernel, tokens)
+        table = compared_columns(whole, with_kernel_of_numbers(kernel), tokens)
         plan = plan_for(table.target, model, likelihood, inference, restarts)
+        check_auto(kernel, plan)
         parts = plan.split(table, seed, tokens or Tokens.LETTERS, rows)
-        names |= parameter_names(kernel_of(parts, kernel), "kernel.")
         console = _console()
-        if plan.reason:
-            console.print(plan.reason, markup=False)
-        _print_split(console, data, whole, parts)
+        _print_split(console, plan, data, whole, parts)
         with linear_algebra_threads(len(parts.y), threads):
             _print_cost(console, plan, len(parts.y))
+            kernel = written_or_found(console, kernel, parts, seed)
+            names |= parameter_names(kernel_of(parts, kernel), "kernel.")
             report = learn(parts, kernel, plan, restarts, seed, not no_priors)
         _deliver(console, report, parts, out, plot)
 
@@ -165,8 +169,13 @@ def _deliver(
         console.print(f"picture: {plot}", markup=False)
 
 
-def _print_split(console: Console, data: Path, table: Table, parts: Split) -> None:
-    """The inputs, the numbers of rows to learn from and held out, and the columns not used."""
+def _print_split(console: Console, plan: Plan, data: Path, table: Table, parts: Split) -> None:
+    """Why the model is what it is, the inputs, how many rows are learned from and held out.
+
+    Also the columns not used.
+    """
+    if plan.reason:
+        console.print(plan.reason, markup=False)
     of_all = f" of {len(parts.y) + parts.unused}" if parts.unused else ""
     console.print(
         f"{data}: {table.count} rows, {_inputs_in_words(parts)}; "

@@ -17,8 +17,10 @@ import numpy as np
 from kernax.cli.vocabulary import (
     NO_COLUMN,
     NO_OPERAND,
+    NO_PLACE,
     NORMALISED,
     OF_COLUMN,
+    ON,
     TEXT,
     bare_text,
     compared,
@@ -53,12 +55,13 @@ def parse_kernel(
     """The kernel that a text describes.
 
     Names: rbf, matern12, matern32, matern52, matern, rational_quadratic, gamma_exponential,
-    periodic, cosine, linear, polynomial, constant, and for text spectrum, blended_spectrum,
-    all_substrings, mismatch, subsequence, all_subsequences. A name stands alone or is called with
-    numbers or lists of numbers, in the order of the kernel's fields or by keyword; `normalised` is
-    called with an expression, `text` with the name of a column in quotes and the expression of a
-    string kernel, which becomes `On(kernel, name)`. Operators: `+`, `*`, `**` with an integer, `/`
-    by a number, parentheses. A bare number in a sum is a constant.
+    periodic, cosine, linear, shifted_linear, polynomial, constant, and for text spectrum,
+    blended_spectrum, all_substrings, mismatch, subsequence, all_subsequences. A name stands alone
+    or is called with numbers or lists of numbers, in the order of the kernel's fields or by
+    keyword; `normalised` is called with an expression, `on` with an expression and the number of a
+    column, from 1 on, `text` with the name of a column in quotes and the expression of a string
+    kernel, which becomes `On(kernel, name)`. Operators: `+`, `*`, `**` with an integer, `/` by a
+    number, parentheses. A bare number in a sum is a constant.
 
     Arguments:
         text: the expression, at most 1000 characters.
@@ -159,6 +162,8 @@ class _Reader:
             return self.normalised(node, depth)
         if name == OF_COLUMN:
             return self.of_column(node, depth)
+        if name == ON:
+            return self.on_column(node, depth)
         return self.kernel(name, self.arguments(name, node))
 
     def arguments(self, name: str, node: ast.Call) -> dict[str, Any]:
@@ -198,6 +203,21 @@ class _Reader:
         if compared(operand) != {TEXT} or text_names(operand):
             raise ValueError(f"{NO_COLUMN}, but is given {_shown(node.args[1])}")
         return On(operand, name)
+
+    def on_column(self, node: ast.Call, depth: int) -> AbstractKernel:
+        """The first argument of a call, a kernel, on the column of the second; the first is 1."""
+        if len(node.args) != 2 or node.keywords:
+            raise ValueError(NO_PLACE)
+        operand = _Reader(1, per_column=False).read(node.args[0], depth + 1)
+        place = node.args[1].value if isinstance(node.args[1], ast.Constant) else None
+        if not isinstance(operand, AbstractKernel):
+            raise ValueError(f"{NO_PLACE}, but is given {_shown(node.args[0])}")
+        if TEXT in compared(operand):
+            raise ValueError(f"{NO_PLACE}, and {_shown(node.args[0])} compares text")
+        column = check_count(place, "the column of on")
+        if self.dimensions is not None and column > self.dimensions:
+            raise ValueError(f"on names column {column}, but there are {self.dimensions} columns")
+        return On(operand, column - 1)
 
     def argument(self, node: ast.expr, what: str, per_column: bool) -> Any:
         """A number, or a list of numbers, one per dimension."""

@@ -63,7 +63,7 @@ Target = Annotated[
 Kernel = Annotated[
     str,
     typer.Option(
-        help="Such as '2.0*rbf + linear', 'matern52(lengthscale=3)', 'normalised(spectrum(3))'."
+        help="Such as '2.0*rbf + linear', 'normalised(spectrum(3))', or auto to search for one."
     ),
 ]
 Count = Annotated[int, typer.Option(metavar="K", help="How many clusters.")]

@@ -16,6 +16,7 @@ STRING_KERNELS: dict[str, type[AbstractKernel]] = {
 }
 NORMALISED = "normalised"  # takes a kernel, not numbers
 OF_COLUMN = "text"  # takes the name of a column and a string kernel
+ON = "on"  # takes a kernel and the number of a column
 NUMBERS = "numbers"
 TEXT = "text"
 # Functions of a kernel that are not kernels, and that someone may write nevertheless.
@@ -43,17 +44,18 @@ def kernel_class(name: str, called: bool = False) -> type[AbstractKernel]:
 
 def _hint(name: str) -> str:
     """The kernels of names like this one, or else all of them."""
-    near = difflib.get_close_matches(name.lower(), [*KERNELS, *STRING_KERNELS, NORMALISED], n=3)
+    near = difflib.get_close_matches(name.lower(), [*KERNELS, *STRING_KERNELS, *_FORMS], n=3)
     if near:
         return f"did you mean {' or '.join(near)}?"
     return f"the kernels are {', '.join(KERNELS)}, and of text spectrum, mismatch, ..."
 
 
+NO_PLACE = "on takes one kernel and the number of a column, as in on(rbf, 2)"
 NO_OPERAND = "normalised takes one kernel, as in normalised(spectrum(3))"
 NO_COLUMN = (
     "text takes the name of a column in quotes and a string kernel, as in text('name', spectrum(3))"
 )
-_FORMS = {NORMALISED: NO_OPERAND, OF_COLUMN: NO_COLUMN}
+_FORMS = {NORMALISED: NO_OPERAND, OF_COLUMN: NO_COLUMN, ON: NO_PLACE}
 
 
 def compared(kernel: AbstractKernel) -> frozenset[str]:

@@ -109,7 +109,7 @@ def _advice(verb: str, dtype: Any) -> str:
     return advice + (", or float32" if dtype == jnp.float64 else "")
 
 
-def available_memory(devices: Iterable[jax.Device]) -> int:
+def available_memory(devices: Iterable[Any]) -> int:
     """Bytes free on all of the devices; on a CPU, in the machine."""
     total = 0
     for device in devices:

@@ -25,7 +25,7 @@ from kernax.kernels.combinators import (
     PolynomialOf,
     Warped,
 )
-from kernax.kernels.dot_product import BilinearForm, Linear, Polynomial, Tanh
+from kernax.kernels.dot_product import BilinearForm, Linear, Polynomial, ShiftedLinear, Tanh
 from kernax.kernels.entry import Entry, Points
 from kernax.kernels.features import GaussianBasis, PolynomialBasis, SigmoidBasis
 from kernax.kernels.gradients import FisherKernel, TangentKernel
@@ -122,6 +122,12 @@ FAMILIES: dict[str, tuple[Entry, ...]] = {
     ),
     "Kernels of inner products": (
         Entry(Linear, Points.VECTORS, lambda: [Linear()], in_expressions=True),
+        Entry(
+            ShiftedLinear,
+            Points.VECTORS,
+            lambda: [ShiftedLinear(0.4), ShiftedLinear([0.4, -1.2])],
+            in_expressions=True,
+        ),
         Entry(
             Polynomial,
             Points.VECTORS,

@@ -26,6 +26,22 @@ class Linear(AbstractKernel):
         return dot(x, z)
 
 
+class ShiftedLinear(AbstractKernel):
+    """`(x - location) . (z - location)`: linear functions that are zero at the location.
+
+    In units of x, a scalar or one number per dimension. As a factor of a product it lets the size
+    of the other factor grow linearly with the distance from the location (Duvenaud et al. 2013).
+    """
+
+    location: Float[Array, "*d"] = real(default=0.0)
+
+    mirrors: ClassVar[bool] = True
+
+    def __call__(self, x, z):
+        x, z = vectors(x, z, self.location)
+        return dot(x - self.location, z - self.location)
+
+
 class Polynomial(AbstractKernel):
     """`(x . z + offset)^degree`, degree a positive integer, offset >= 0.
 

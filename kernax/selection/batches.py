@@ -22,6 +22,7 @@ from kernax.selection.bar import bar_of
 _PIECES = 50  # how often the bar is redrawn
 _SHARE = 0.5  # of an accelerator's free memory that the members computed together may take
 _AXIS = "members"
+Devices = Sequence[Any]  # of jax.Device, which type checkers take for a variable
 
 
 def batched(
@@ -29,7 +30,7 @@ def batched(
     *,
     in_axes: int | tuple[int | None, ...] = 0,
     batch_size: int | None = None,
-    devices: Sequence[jax.Device] | None = None,
+    devices: Devices | None = None,
     progress: bool = False,
 ) -> Callable[..., Any]:
     """`function` over the leading axes of its arguments, as `jax.vmap(function)`, for many fits.
@@ -94,7 +95,7 @@ class _Layout(eqx.Module):
     """Where members are computed, None for where they are, and how many together."""
 
     batch_size: int = eqx.field(static=True)
-    devices: tuple[jax.Device, ...] | None = eqx.field(static=True)
+    devices: tuple[Any, ...] | None = eqx.field(static=True)
 
     @property
     def shares(self) -> int:
@@ -102,7 +103,7 @@ class _Layout(eqx.Module):
         return 1 if self.devices is None else len(self.devices)
 
 
-def _checked_devices(devices: Any) -> tuple[jax.Device, ...] | None:
+def _checked_devices(devices: Any) -> tuple[Any, ...] | None:
     """The devices to spread members over. Raises ValueError for what is none."""
     if devices is None:
         return None
@@ -114,7 +115,7 @@ def _checked_devices(devices: Any) -> tuple[jax.Device, ...] | None:
     return given
 
 
-def _usual_batch_size(fit: "_Fit", members: PyTree, devices: tuple[jax.Device, ...] | None) -> int:
+def _usual_batch_size(fit: "_Fit", members: PyTree, devices: tuple[Any, ...] | None) -> int:
     """One on a CPU, elsewhere as many members as the memory of a device has room for."""
     first = (devices or jax.devices())[0]
     if first.platform == "cpu":
@@ -172,7 +173,7 @@ def _members_within(free: int, fit: _Fit, members: PyTree) -> int:
     def arrays_of(constants: PyTree, member: PyTree) -> PyTree:
         return eqx.filter(eqx.combine(constants, rest)(member), eqx.is_array)
 
-    memory = jax.jit(arrays_of).lower(constants, one).compile().memory_analysis()
+    memory: Any = jax.jit(arrays_of).lower(constants, one).compile().memory_analysis()
     held = memory.temp_size_in_bytes + memory.output_size_in_bytes + memory.argument_size_in_bytes
     return max(1, free // max(1, held))
 

@@ -1,7 +1,7 @@
 """Searching the parameters of a model on a grid, or at random, all candidates in one program."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -15,7 +15,7 @@ from kernax.core.intervals import Interval
 from kernax.core.numerics import is_concrete
 from kernax.core.parameters import Entry, check_count, ends_like, entry_ending, parameters
 from kernax.core.solution import RESULTS, Solution, finish
-from kernax.selection.batches import batched
+from kernax.selection.batches import Devices, batched
 from kernax.selection.table import Table
 
 Model = TypeVar("Model")
@@ -27,7 +27,7 @@ def grid(
     values: Mapping[str, Any],
     *,
     args: tuple = (),
-    devices: Sequence[jax.Device] | None = None,
+    devices: Devices | None = None,
     progress: bool = False,
     throw: bool = True,
 ) -> Solution[Model]:
@@ -74,7 +74,7 @@ def random_search(
     *,
     key: Key[Array, ""],
     args: tuple = (),
-    devices: Sequence[jax.Device] | None = None,
+    devices: Devices | None = None,
     progress: bool = False,
     throw: bool = True,
 ) -> Solution[Model]:

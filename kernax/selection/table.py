@@ -1,5 +1,6 @@
 """Results as a table: arrays by name, as text, and for pandas."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -18,7 +19,7 @@ class Table(eqx.Module):
         names: of the rows, if they have any.
     """
 
-    columns: dict[str, Array | np.ndarray]
+    columns: Mapping[str, Array | np.ndarray]
     names: tuple[str, ...] | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):

@@ -1,0 +1,104 @@
+"""`kernax fit --kernel auto`: a kernel that is searched for, as an expression and in words."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from rich.console import Console
+
+from kernax.cli.job import Split
+from kernax.cli.plan import Plan
+from kernax.cli.vocabulary import KERNELS, ON
+from kernax.core.kernel import AbstractKernel, Constant, Product, Scaled, Sum
+from kernax.kernels import On
+from kernax.preparation import GP, Inputs, standards_of_target
+from kernax.selection.composition import Composition, compositional_search, table_of
+from kernax.selection.sentences import Units, components_of
+
+AUTO = "auto"
+_WORDS = {kind: word for word, kind in KERNELS.items()}
+
+
+def with_kernel_of_numbers(kernel: str) -> str:
+    """The expression, or one of numbers that the columns are checked against before a search."""
+    return "rbf" if kernel == AUTO else kernel
+
+
+def check_auto(kernel: str, plan: Plan) -> None:
+    """Raises ValueError for a search where no Gaussian process of numbers is to be learned."""
+    if kernel != AUTO:
+        return
+    if plan.model != GP:
+        raise ValueError(
+            "--kernel auto searches by the evidence of a Gaussian process of numbers, and the "
+            f"model here is {plan.model}: write a kernel such as '1.0*rbf + 0.1*linear'"
+        )
+    if plan.is_latent:
+        raise ValueError(
+            "--kernel auto searches by the evidence of a Gaussian process of numbers, and the "
+            f"likelihood here is {plan.likelihood}: write a kernel such as '1.0*rbf', or pass "
+            "--likelihood gaussian where classes are numbers"
+        )
+
+
+def written_or_found(console: Console, kernel: str, parts: Split, seed: int) -> str:
+    """The expression, or that of the kernel that a search finds.
+
+    Prints the rounds of a search, its components and the expression.
+    """
+    if kernel != AUTO:
+        return kernel
+    target = standards_of_target(parts.y, parts.inputs.target)
+    y = target.standardised(parts.y)
+    columns = parts.inputs.columns
+    key = jax.random.key(seed)
+    solution = compositional_search(parts.X, y, key=key, names=columns, progress=True)
+    found = solution.value
+    units = _units(parts.inputs, float(target.centre), float(target.scale))
+    in_words = _sentences(found, parts.X, y, units, columns)
+    for line in (*table_of(found.rounds), "found:", *in_words):
+        console.print(line, markup=False)
+    for name in solution.stats["left_out"]:
+        console.print(f"column {name!r} is constant, and was left out", markup=False)
+    text = expression_of(found.kernel)
+    console.print(f"--kernel '{text}'", markup=False)
+    return text
+
+
+def _units(inputs: Inputs, level: float, of_target: float) -> Units:
+    """How standardised columns and targets are turned into those of the table."""
+    standards = inputs.standards
+    return Units(
+        tuple(standards.centre.tolist()), tuple(standards.scale.tolist()), level, of_target
+    )
+
+
+def _sentences(
+    found: Composition, X: np.ndarray, y: np.ndarray, units: Units, columns: Sequence[str]
+) -> list[str]:
+    """The components in the units of the table, what explains most first."""
+    components = components_of(found.kernel, float(found.noise), X, y, units, columns)
+    return dataclasses.replace(found, components=tuple(components)).sentences()
+
+
+def expression_of(kernel: AbstractKernel) -> str:
+    """A sum of products of kernels of numbers as an expression that `parse_kernel` reads."""
+    if isinstance(kernel, Sum):
+        return " + ".join(map(expression_of, kernel.terms))
+    if isinstance(kernel, Product):
+        return "*".join(map(expression_of, kernel.terms))
+    if isinstance(kernel, Scaled):
+        return f"{_number(kernel.scale)}*{expression_of(kernel.kernel)}"
+    if isinstance(kernel, On):
+        return f"{ON}({expression_of(kernel.kernel)}, {kernel.where + 1})"
+    if isinstance(kernel, Constant):
+        return _number(kernel.value)
+    fields = [field.name for field in dataclasses.fields(kernel)]
+    values = [f"{name}={_number(getattr(kernel, name))}" for name in fields]
+    return f"{_WORDS[type(kernel)]}({', '.join(values)})"
+
+
+def _number(value: jax.Array) -> str:
+    """Six significant digits."""
+    return f"{float(value):.6g}"

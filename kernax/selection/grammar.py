@@ -1,0 +1,167 @@
+"""Sums of products of named kernels as structures without parameters, and what is one step away.
+
+`a*(b + c)` is written as `a*b + a*c`: every structure is a sum of products in an order of its own,
+so that two structures are the same if and only if they are equal (Lloyd et al. 2014, section 4).
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Factor:
+    """A base kernel, by its word, on one column of the points."""
+
+    word: str
+    column: int = 0
+
+
+# The product of no factor is a constant.
+Term = tuple[Factor, ...]
+Structure = tuple[Term, ...]
+CONSTANT: Term = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Heir:
+    """A factor, and the place in the parent, a term and a factor, whose parameters it starts from.
+
+    None is a factor that is new.
+    """
+
+    factor: Factor
+    origin: tuple[int, int] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class HeirTerm:
+    """A product of factors, and the term of the parent whose scale it starts from; None is new."""
+
+    factors: tuple[Heir, ...]
+    origin: int | None = None
+
+    @property
+    def term(self) -> Term:
+        return tuple(heir.factor for heir in self.factors)
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A structure one step away from a parent, its terms and factors in order, and the step."""
+
+    terms: tuple[HeirTerm, ...]
+    step: str
+
+    @property
+    def structure(self) -> Structure:
+        return tuple(term.term for term in self.terms)
+
+
+@dataclasses.dataclass(frozen=True)
+class Grammar:
+    """Which sums of products there are.
+
+    Attributes:
+        alphabet: the base kernels, each on each of its columns.
+        most_alike: how many factors of a family a product may hold for one column, by the words of
+            the bases: `{"rbf": ("local", 1), "rational_quadratic": ("local", 1)}` allows one of
+            the two. A product of two RBFs is one RBF.
+        most_terms, most_factors: the sizes of sums and products.
+    """
+
+    alphabet: tuple[Factor, ...]
+    most_alike: Mapping[str, tuple[str, int]]
+    most_terms: int
+    most_factors: int
+
+    def neighbours(self, structure: Structure) -> list[Candidate]:
+        """The structures one step away, each once.
+
+        The steps are those of Duvenaud et al. (2013, section 3), for base kernels B and B': a term
+        B added, a term multiplied by B, a B replaced by a B' of the same column; and back (Lloyd
+        et al. 2014): a term or a factor left out.
+        """
+        inherited = inheriting(structure)
+        found: dict[Structure, Candidate] = {structure: Candidate(inherited, "unchanged")}
+        for terms, step in self._steps(inherited):
+            candidate = Candidate(_in_order(terms), step)
+            if self.allows(candidate.structure):
+                found.setdefault(candidate.structure, candidate)
+        del found[structure]
+        return list(found.values())
+
+    def allows(self, structure: Structure) -> bool:
+        """Whether it is small enough, and no part of it can be merged with another."""
+        repeated = Counter(structure)
+        return (
+            0 < len(structure) <= self.most_terms
+            and all(self._allows_term(term) for term in structure)
+            and all(count <= self._most_of(term) for term, count in repeated.items())
+        )
+
+    def _allows_term(self, term: Term) -> bool:
+        """Whether a product is small enough, and of different factors."""
+        families = Counter((self.most_alike[f.word][0], f.column) for f in term)
+        most = dict(self.most_alike.values())
+        return len(term) <= self.most_factors and all(
+            count <= most[family] for (family, _), count in families.items()
+        )
+
+    def _most_of(self, term: Term) -> int:
+        """How often a product may stand in a sum: twice, at two lengthscales, if it has any."""
+        return 2 if any(self.most_alike[factor.word][0] == "local" for factor in term) else 1
+
+    def _steps(self, terms: tuple[HeirTerm, ...]) -> Iterator[tuple[list[HeirTerm], str]]:
+        """Terms after each step, in any order, and the step in words."""
+        for factor in self.alphabet:
+            yield [*terms, HeirTerm((Heir(factor),))], f"+ {factor.word}"
+        yield [*terms, HeirTerm(())], "+ constant"
+        for place, term in enumerate(terms):
+            others = [*terms[:place], *terms[place + 1 :]]
+            yield others, "- a term"
+            for changed, step in self._changed(term):
+                yield [*others, changed], step
+
+    def _changed(self, term: HeirTerm) -> Iterator[tuple[HeirTerm, str]]:
+        """A term after each step that changes it."""
+        for factor in self.alphabet:
+            yield HeirTerm((*term.factors, Heir(factor)), term.origin), f"* {factor.word}"
+        for place, heir in enumerate(term.factors):
+            others = (*term.factors[:place], *term.factors[place + 1 :])
+            yield HeirTerm(others, term.origin), "- a factor"
+            for factor in self.alphabet:
+                if factor.column == heir.factor.column:
+                    step = f"{heir.factor.word} -> {factor.word}"
+                    yield HeirTerm((*others, Heir(factor)), term.origin), step
+
+
+def inheriting(structure: Structure) -> tuple[HeirTerm, ...]:
+    """The same structure, each part of which starts from itself."""
+    terms = []
+    for i, term in enumerate(structure):
+        heirs = [Heir(factor, (i, j)) for j, factor in enumerate(term)]
+        terms.append(HeirTerm(tuple(heirs), i))
+    return tuple(terms)
+
+
+def _in_order(terms: Sequence[HeirTerm]) -> tuple[HeirTerm, ...]:
+    """Factors and terms in the order of their names; constants come first."""
+    in_order = []
+    for term in terms:
+        factors = sorted(term.factors, key=lambda heir: heir.factor)
+        in_order.append(dataclasses.replace(term, factors=tuple(factors)))
+    return tuple(sorted(in_order, key=lambda term: term.term))
+
+
+def written(structure: Structure, columns: Sequence[str] = ()) -> str:
+    """The structure as text, such as `linear + periodic*rbf`; `rbf[age]` where there are names."""
+    return " + ".join(_product(term, columns) for term in structure)
+
+
+def _product(term: Term, columns: Sequence[str]) -> str:
+    """A product as text."""
+    if not term:
+        return "constant"
+    words = [f.word + (f"[{columns[f.column]}]" if columns else "") for f in term]
+    return "*".join(words)

@@ -1,0 +1,58 @@
+"""Periods that a series of numbers may have: the evidence has a narrow maximum around each."""
+
+import numpy as np
+from jaxtyping import Float
+
+_OVERSAMPLING = 4  # frequencies within the width of a peak
+_DEGREE = 3  # of the polynomial that is taken out first, as a trend looks like a long period
+_MOST_FREQUENCIES = 2000
+
+
+def leading_periods(
+    x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], count: int
+) -> list[float]:
+    """The periods of the highest peaks of the periodogram of y over x, the highest first.
+
+    Each frequency is fitted by least squares, so that x need not be evenly spaced (Lomb 1976). A
+    cubic polynomial is taken out first. Periods lie between two median spacings of x and half of
+    its range; there are fewer than `count` if there are fewer peaks, and none for fewer than five
+    different x.
+    """
+    places = np.unique(x)
+    if len(places) < _DEGREE + 2:
+        return []
+    frequencies = _frequencies(places)
+    centred = (x - places[0]) / (places[-1] - places[0])
+    residual = y - np.polyval(np.polyfit(centred, y, _DEGREE), centred)
+    powers = _powers(x - x.mean(), residual, frequencies)
+    inner = powers[1:-1]
+    peaks = 1 + np.flatnonzero((inner > powers[:-2]) & (inner >= powers[2:]))
+    highest = peaks[np.argsort(-powers[peaks], kind="stable")][:count]
+    return (1 / frequencies[highest]).tolist()
+
+
+def _frequencies(places: Float[np.ndarray, " n"]) -> Float[np.ndarray, " f"]:
+    """Of periods between two spacings and half of the range, several within a peak's width."""
+    span = places[-1] - places[0]
+    lowest = 2 / span
+    highest = 1 / (2 * np.median(np.diff(places)))
+    count = int(_OVERSAMPLING * span * (highest - lowest))
+    return np.linspace(lowest, highest, min(max(count, 3), _MOST_FREQUENCIES))
+
+
+def _powers(
+    x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], frequencies: Float[np.ndarray, " f"]
+) -> Float[np.ndarray, " f"]:
+    """By how much the squares of y fall when a sine and a cosine of each frequency are fitted."""
+    angles = 2 * np.pi * frequencies[:, None] * x
+    sines = np.sin(angles)
+    cosines = np.cos(angles)
+    ss = np.sum(sines * sines, 1)
+    cc = np.sum(cosines * cosines, 1)
+    sc = np.sum(sines * cosines, 1)
+    sy = sines @ y
+    cy = cosines @ y
+    determinant = ss * cc - sc**2
+    # Where both are nearly the same function, there is nothing to fit.
+    safe = np.where(determinant > 1e-9 * ss * cc, determinant, np.inf)
+    return (cc * sy**2 - 2 * sc * sy * cy + ss * cy**2) / safe
