@@ -67,9 +67,13 @@ def as_arrays(tree: PyTree) -> PyTree:
 def _as_jax_array(leaf: Any) -> Any:
     """An array of NumPy or a float as one of JAX, any other leaf unchanged."""
     _check_precision(leaf)
-    if isinstance(leaf, (float, np.floating)) or eqx.is_inexact_array(leaf):
+    if isinstance(leaf, float):
         return as_floats(leaf)
-    return jnp.asarray(leaf) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        leaf = jnp.asarray(leaf)
+    if getattr(leaf, "weak_type", False):
+        return lax.convert_element_type(leaf, leaf.dtype)
+    return leaf
 
 
 def _check_precision(value: Any) -> None:

@@ -4,13 +4,13 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import jax
 import numpy as np
 import optax
 from jax.tree_util import Partial
 from jaxtyping import Array
 
-from kernax.core.parameters import Rebuild, Trainable, as_floats, unconstrain
+from kernax.core.boundary import as_arrays
+from kernax.core.parameters import Rebuild, Trainable, unconstrain
 from kernax.core.solution import Solution
 from kernax.selection.callbacks import Callback
 from kernax.selection.checkpoints import Checkpoint
@@ -95,7 +95,7 @@ def minimise(
     check_validation(validation)
     watching = watchers(progress, callback, checkpoint)
     theta, rebuild = unconstrained(model, trainable)
-    args, validation = strongly_typed((args, validation))
+    args, validation = as_arrays((args, validation))
     problem = Problem(loss, rebuild, theta, args, optimiser, validation)
     search = Search(Partial(start, problem), Partial(advance, problem), Partial(close, problem))
     call = Call("minimise", loss, [model], rebuild.free, optimiser, steps, args, validation)
@@ -140,8 +140,3 @@ def unconstrained(model: Any, trainable: Trainable | None) -> tuple[dict[str, Ar
             "kernax.fields.positive() or real()"
         )
     return theta, rebuild
-
-
-def strongly_typed(args: Any) -> Any:
-    """Python floats as arrays, so that another value does not compile again."""
-    return jax.tree.map(lambda leaf: as_floats(leaf) if isinstance(leaf, float) else leaf, args)

@@ -12,7 +12,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Key, PyTree
 
 from kernax.core.batching import one_by_one
-from kernax.core.boundary import check_key
+from kernax.core.boundary import as_arrays, check_key
 from kernax.core.parameters import Rebuild, Trainable, check_count, unconstrain
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution
@@ -21,7 +21,7 @@ from kernax.selection.checkpoints import Checkpoint
 from kernax.selection.ending import ended
 from kernax.selection.identity import Call
 from kernax.selection.learning import learned, watchers
-from kernax.selection.minimise import check_task, strongly_typed, unconstrained
+from kernax.selection.minimise import check_task, unconstrained
 from kernax.selection.progress import Search
 from kernax.selection.steps import Problem, State, advance, close, start
 from kernax.selection.validation import Validation, check_validation
@@ -69,7 +69,7 @@ def multi_start(
     watching = watchers(progress, callback, checkpoint)
     _check_starts(models)
     members = _stacked(models, trainable)
-    args, validation = strongly_typed((args, validation))
+    args, validation = as_arrays((args, validation))
     problem = _Shared(loss, args, optimiser, validation), members
     search = Search(Partial(_start, *problem), Partial(_advance, *problem), Partial(_end, *problem))
     free = members.rebuild.free
