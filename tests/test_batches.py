@@ -189,6 +189,21 @@ def test_a_bar_counts_every_member_once(size, capsys):
 
 
 @needs_x64
+@pytest.mark.parametrize("size", [3, 17, 50, 120])
+def test_a_bar_computes_no_member_more_than_fills_up_the_last_piece(size):
+    """A batch size far above the number of members, as that of an accelerator's memory may be."""
+    computed = []
+
+    def counted(x):
+        jax.debug.callback(lambda value: computed.append(np.size(value)), x)
+        return 2 * x
+
+    kernax.batched(counted, batch_size=1000, progress=True)(jnp.arange(float(size)))
+    jax.effects_barrier()
+    assert size <= sum(computed) < 2 * size
+
+
+@needs_x64
 def test_what_is_the_same_in_all_members_is_given_once():
     fit = lambda X, y, ridge: kernax.kernel_ridge(RBF, X, y, ridge, throw=False).value.norm
     X, y, _ = SETS[0]
@@ -240,6 +255,15 @@ def test_as_many_members_are_computed_together_as_memory_has_room_for():
 # Stacks of data sets.
 
 
+@needs_x64
+def test_a_data_set_that_holds_nan_fails_alone():
+    broken = (SETS[1][0], np.where(np.arange(LENGTHS[1]) == 3, np.nan, SETS[1][1]))
+    sets = kernax.stack_datasets([SETS[0], broken, SETS[2]])
+    solutions = kernax.batched(ridge)(sets.X, sets.y, sets.weights)
+    failed = np.flatnonzero(solutions.result != kernax.RESULTS.successful)
+    np.testing.assert_array_equal(failed, [1])
+
+
 def test_data_sets_keep_their_rows_and_are_padded_by_their_first_row():
     sets = kernax.stack_datasets(SETS, length=13)
     assert sets.X.shape == (3, 13, 2)
@@ -286,6 +310,10 @@ def test_mixed_points_of_strings_are_padded_alike():
             r"the X of datasets\[1\] holds another kind of points",
         ),
         (lambda: kernax.stack_datasets(SETS, length=11), "length must be an integer >= 12"),
+        (
+            lambda: kernax.stack_datasets([SETS[0], ((NEW.astype("f4")), NEW[:, 0])]),
+            "give all the same shape and dtype",
+        ),
         (lambda: kernax.batched(ridge, in_axes=1), "in_axes must be 0, or a tuple"),
         (lambda: kernax.batched(ridge, in_axes=(None,)), "in_axes must be 0, or a tuple"),
         (lambda: kernax.batched(ridge, batch_size=0), "batch_size must be a positive integer"),

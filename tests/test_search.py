@@ -206,6 +206,10 @@ def test_a_candidate_that_fails_is_not_chosen():
     found = kernax.select(candidates, error, X, Y, FOLDS)
     assert found.chosen == "constant"
     assert np.isnan(found.mean[0])
+    none = kernax.Selection(("a", "b"), jnp.full((2, 3), jnp.nan), jnp.ones(()))
+    assert str(none).endswith("no candidate has a finite mean loss")
+    with pytest.raises(ValueError, match="no candidate has a finite mean loss"):
+        _ = none.chosen
 
 
 @pytest.mark.slow
@@ -286,6 +290,8 @@ def drawn(ranges):
             "loss must return one number, but that of 'a' does not",
         ),
         (lambda: kernax.Table({"a": Y, "b": jnp.ones(3)}), "columns must have one length"),
+        (lambda: kernax.Table({}), "at least one column"),
+        (lambda: kernax.Table({"a": np.array(["x"])}), "columns must hold numbers, but 'a'"),
         (lambda: kernax.Table({"a": jnp.ones(2)}).sorted_by("b"), "there is no column 'b'"),
     ],
 )  # fmt: skip

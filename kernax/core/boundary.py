@@ -187,13 +187,16 @@ def as_point(x: PyTree) -> PyTree:
     )
 
 
-def as_stack(X: PyTree, name: str) -> PyTree:
-    """A stack of points: as `as_point`, with one leading axis n >= 1 on every leaf, and finite."""
+def as_stack(X: PyTree, name: str, *, finite: bool = True) -> PyTree:
+    """A stack of points: as `as_point`, with one leading axis n >= 1 on every leaf, and finite,
+    unless that is left to whatever takes it.
+    """
     X = jax.tree.map(
         lambda leaf: leaf if is_encoded(leaf) else _as_leaf(leaf, 1), X, is_leaf=_is_atom
     )
     _check_shapes([leaf.shape for leaf in jax.tree.leaves(X)], name)
-    check_finite(X, name)
+    if finite:
+        check_finite(X, name)
     return X
 
 
@@ -336,15 +339,16 @@ def as_noise(noise: ArrayLike, n: int, dtype: Any) -> Array:
     return array
 
 
-def as_targets(y: ArrayLike, n: int, dtype: Any, name: str = "y") -> Array:
-    """Targets `(n,)` or `(n, outputs)` in the data's dtype, finite."""
+def as_targets(y: ArrayLike, n: int, dtype: Any, name: str = "y", *, finite: bool = True) -> Array:
+    """Targets `(n,)` or `(n, outputs)` in the data's dtype, and finite, if that is asked for."""
     targets = _as_array(y, name).astype(dtype)
     if targets.ndim not in (1, 2) or len(targets) != n:
         raise ValueError(
             f"{name} must have shape ({n},) or ({n}, outputs) to go with {n} points, but has shape "
             f"{targets.shape}"
         )
-    check_finite(targets, name)
+    if finite:
+        check_finite(targets, name)
     return targets
 
 

@@ -44,8 +44,9 @@ def loss_surface(
         first, second: (a,) and (b,), the values of the parameters, increasing; those along the
             horizontal axis first.
         losses: (a, b), such as `stats["losses"]` of `kernax.grid`.
-        path: (steps, 2), the values of both parameters at each step, such as a callback of
-            `minimise` records. Rows of NaN, for steps that were not taken, are left out.
+        path: (steps, 2), the values of both parameters at the start and at each step, such as a
+            callback of `minimise` records, which sees the best so far. Rows of NaN, for steps that
+            were not taken, are left out.
         names: of the parameters.
         log: whether the axes are logarithmic, both or each.
         loss: the name of the losses, for the colour bar.

@@ -39,7 +39,8 @@ def batched(
     after the other, so that none waits for a slower one and memory is that of one; on an
     accelerator as many together as fit into its memory, where all take as many steps as the
     slowest. Several devices share the members evenly. A member that fails ends with NaN and a
-    status of its own, where the fit has `throw=False`; without, it raises for all.
+    status of its own, where the fit has `throw=False`; without, it raises for all. Under `jit` and
+    over several devices leave it to the status: where a check raises on one of them, others wait.
 
     Arguments:
         function: of one member, such as `lambda X, y, w: kernax.kernel_ridge(kernel, X, y, 0.1,
@@ -76,7 +77,7 @@ def batched(
         layout = _Layout(batch_size or _usual_batch_size(fit, members, chosen), chosen)
         if progress:
             return _in_pieces(fit, members, layout, size)
-        return _run(fit, members, layout)
+        return _first(size, _run(fit, members, layout))
 
     return of_batches
 
@@ -180,7 +181,7 @@ def _members_within(free: int, fit: _Fit, members: PyTree) -> int:
 
 @eqx.filter_jit
 def _run(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
-    """The results of all members."""
+    """The results of all members, and of copies of the last that fill up the shares of devices."""
     if layout.devices is None:
         arrays, rest = _on_one_device(fit, members, layout.batch_size)
     else:
@@ -222,7 +223,18 @@ def _on_devices(fit: _Fit, members: PyTree, layout: _Layout) -> tuple[PyTree, Py
     arrays = jax.shard_map(of_share, mesh=mesh, in_specs=in_specs, out_specs=over)(
         shared, constants
     )
-    return _members_at(arrays, np.arange(size)), besides[-1]
+    return arrays, besides[-1]
+
+
+def _first(size: int, results: PyTree) -> PyTree:
+    """The results of so many members, without those of the copies that filled up a share.
+
+    Not in the program of the members: there devices would wait for one another, and where a check
+    at run time raises on one of them the others would wait for ever.
+    """
+    return jax.tree.map(
+        lambda leaf: leaf[:size] if eqx.is_array(leaf) and len(leaf) > size else leaf, results
+    )
 
 
 def _members_at(members: PyTree, places: np.ndarray) -> PyTree:
@@ -242,7 +254,8 @@ def _in_pieces(fit: _Fit, members: PyTree, layout: _Layout, size: int) -> Any:
             "progress=True needs concrete values: leave it out under jit, grad and vmap"
         )
     length = -(-size // _PIECES)
-    length += -length % (layout.shares * layout.batch_size)
+    of_each_device = -(-size // layout.shares)
+    length += -length % (layout.shares * min(layout.batch_size, of_each_device))
     pieces = _padded(np.arange(size), length).reshape(-1, length)
     results = []
     with bar_of("fitting", size) as show:
@@ -251,5 +264,5 @@ def _in_pieces(fit: _Fit, members: PyTree, layout: _Layout, size: int) -> Any:
             results.append(eqx.partition(jax.block_until_ready(out), eqx.is_array))
             show(min(size, len(results) * length), size)
     parts, rests = zip(*results)
-    joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:size], *parts)
-    return eqx.combine(joined, rests[0])
+    joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    return _first(size, eqx.combine(joined, rests[0]))

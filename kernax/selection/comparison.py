@@ -39,8 +39,15 @@ class Selection(eqx.Module):
 
     @property
     def chosen(self) -> str:
-        """The name of the best candidate."""
+        """The name of the best candidate. Raises ValueError where all of them failed."""
+        if not self._is_any_known:
+            raise ValueError("no candidate has a finite mean loss: look at fits that fail")
         return self.names[int(self.best)]
+
+    @property
+    def _is_any_known(self) -> bool:
+        """Whether some candidate did not fail."""
+        return bool(jnp.any(jnp.isfinite(self.mean)))
 
     @property
     def difference(self) -> Float[Array, " c"]:
@@ -70,8 +77,10 @@ class Selection(eqx.Module):
         return Table(columns, self.names).sorted_by("loss")
 
     def __str__(self) -> str:
-        others = [name for name, good in zip(self.names, self.as_good) if good]
-        others.remove(self.chosen)
+        if not self._is_any_known:
+            return f"{self.table}\nno candidate has a finite mean loss"
+        good = [name for name, is_good in zip(self.names, self.as_good) if is_good]
+        others = [name for name in good if name != self.chosen]
         tie = f", and within one standard error of it {', '.join(others)}" if others else ""
         return f"{self.table}\nbest: {self.chosen}{tie}"
 

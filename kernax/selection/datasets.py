@@ -5,6 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
@@ -36,7 +37,8 @@ def stack_datasets(datasets: Sequence[Any], *, length: int | None = None) -> Dat
         solutions = kernax.batched(fit)(sets.X, sets.y, sets.weights)
 
     Every learner of kernax leaves rows of weight zero out exactly, so that each member is what its
-    data set alone would give.
+    data set alone would give. Which ones failed, such as one that holds NaN, says the status:
+    `np.flatnonzero(solutions.result != kernax.RESULTS.successful)`.
 
     Arguments:
         datasets: pairs (X, y) or triples (X, y, weights), all with the same kind of points and
@@ -76,12 +78,14 @@ def _checked(dataset: Any, name: str) -> _Dataset:
             f"{name} must be a pair (X, y), or (X, y, weights), but is of type "
             f"{type(dataset).__name__}"
         )
-    X = as_stack(dataset[0], f"the X of {name}")
+    X = as_stack(dataset[0], f"the X of {name}", finite=False)
     n = count(X)
     dtype = dtype_of(X)
-    y = as_targets(dataset[1], n, dtype, f"the y of {name}")
-    weights = dataset[2] if len(dataset) == 3 else None
-    return _Dataset(X, y, as_weights(weights, n, dtype).values)
+    y = as_targets(dataset[1], n, dtype, f"the y of {name}", finite=False)
+    if len(dataset) == 2 or dataset[2] is None:
+        ones = jnp.asarray(np.ones(n, dtype))  # without a program for each n
+        return _Dataset(X, y, ones)
+    return _Dataset(X, y, as_weights(dataset[2], n, dtype).values)
 
 
 def _check_alike(dataset: _Dataset, first: _Dataset, name: str) -> None:
@@ -91,7 +95,10 @@ def _check_alike(dataset: _Dataset, first: _Dataset, name: str) -> None:
     found = _shapes_of_rows(dataset)
     expected = _shapes_of_rows(first)
     if found != expected:
-        raise ValueError(f"{name} has rows of {found}, but datasets[0] has rows of {expected}")
+        raise ValueError(
+            f"{name} has rows of {found}, but datasets[0] has rows of {expected}: give all the "
+            "same shape and dtype"
+        )
 
 
 def _shapes_of_rows(dataset: _Dataset) -> str:

@@ -23,6 +23,14 @@ class Table(eqx.Module):
     names: tuple[str, ...] | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
+        if not self.columns:
+            raise ValueError("a table must have at least one column")
+        for name, column in self.columns.items():
+            if column.dtype.kind not in "biuf":
+                raise ValueError(
+                    f"columns must hold numbers, but {name!r} is of {column.dtype}: names of rows "
+                    "are `names`"
+                )
         lengths = {name: jnp.shape(column)[:1] for name, column in self.columns.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"columns must have one length, but have {lengths}")
