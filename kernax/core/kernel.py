@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.numerics import squared_distance
+from kernax.core.numerics import is_concrete, squared_distance
 from kernax.core.parameters import check_intervals, integer, nonnegative
 from kernax.core.powers import times_power_of_two
 
@@ -34,7 +34,7 @@ class Invariance(enum.IntEnum):
 
 
 def _of_numpy(leaf: Any) -> Any:
-    if eqx.is_inexact_array(leaf) and not isinstance(leaf, jax.core.Tracer):
+    if eqx.is_inexact_array(leaf) and is_concrete(leaf):
         return np.asarray(leaf)
     return leaf
 
