@@ -5,9 +5,10 @@ import pytest
 import sklearn.gaussian_process
 from conftest import needs_x64
 from sklearn.gaussian_process import kernels as theirs
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import kernax
 import kernax.sklearn as ours
 
 pytestmark = [
@@ -71,3 +72,13 @@ def test_the_evidence_of_classes_is_at_least_what_scikit_learn_finds(waves):
     assert found > b.log_marginal_likelihood_value_ - 1e-4
     # Their integral of the sigmoid is by five error functions.
     np.testing.assert_allclose(a.predict_proba(X), b.predict_proba(X), atol=5e-3)
+
+
+def test_processes_of_a_grid_compute_with_the_digits_of_its_kernels(waves):
+    X, y = waves
+    kernels = [kernax.RBF(0.7), 0.3 * kernax.RBF(1.1) + 0.1 * kernax.Linear()]
+    search = GridSearchCV(ours.KernelRidge(kernel=kernels[0]), {"kernel": kernels}, cv=2)
+    here = search.fit(X, y).cv_results_["mean_test_score"]
+    # Processes of joblib start without JAX's 64-bit mode.
+    there = search.set_params(n_jobs=2).fit(X, y).cv_results_["mean_test_score"]
+    np.testing.assert_allclose(there, here, rtol=1e-12)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.numerics import squared_distance
+from kernax.core.numerics import is_concrete, squared_distance
 from kernax.core.parameters import check_intervals, integer, nonnegative
 from kernax.core.powers import times_power_of_two
 
@@ -31,6 +31,19 @@ class Invariance(enum.IntEnum):
     NONE = 0
     STATIONARY = 1  # translations
     HOMOGENEOUS = 2  # translations and rotations: a function of |x - z| alone
+
+
+def _of_numpy(leaf: Any) -> Any:
+    if eqx.is_inexact_array(leaf) and is_concrete(leaf):
+        return np.asarray(leaf)
+    return leaf
+
+
+def _of_jax(leaf: Any) -> Any:
+    """An array of JAX where that has the precision of the leaf."""
+    is_of_numpy = eqx.is_inexact_array_like(leaf) and isinstance(leaf, np.ndarray)
+    holds = is_of_numpy and jax.dtypes.canonicalize_dtype(leaf.dtype) == leaf.dtype
+    return jnp.asarray(leaf) if holds else leaf
 
 
 class AbstractKernel(eqx.Module):
@@ -56,6 +69,14 @@ class AbstractKernel(eqx.Module):
 
     def __check_init__(self):
         check_intervals(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Fields with arrays of NumPy, which keep their digits in a process without float64."""
+        return jax.tree.map(_of_numpy, dict(vars(self)))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in jax.tree.map(_of_jax, state).items():
+            object.__setattr__(self, name, value)
 
     @property
     def invariance(self) -> Invariance:
