@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.expansion import KernelExpansion
 from kernax.core.factors import direct_accuracy, rounding_of_entries
@@ -22,6 +22,7 @@ from kernax.core.solution import (
     Solution,
     finish,
     first_that_holds,
+    void_unless_known,
 )
 from kernax.core.task import check_task
 from kernax.supervised.ridge import (
@@ -83,16 +84,10 @@ def _ridge_path(task, ridges, bias):
     known = stopped((systems.with_jitter(factors.jitter), a, b, task.columns))
     residuals = _residuals(*known, bias=bias)
     result = _results(systems, factors, a, b, residuals)
-    void = (result == RESULTS.nonfinite) | (result == RESULTS.not_psd)
-    a, b = (jnp.where(_along_last(void, found), jnp.nan, found) for found in (a, b))
+    a, b = jax.vmap(void_unless_known, (-1, 0), -1)((a, b), result)
     shape = (*task.y.shape, len(ridges))
     value = KernelExpansion(task.kernel, task.X, a.reshape(shape), b.reshape(shape[1:]))
     return Solution(value, result, {"residual": residuals, "jitter": factors.jitter})
-
-
-def _along_last(of_ridges: Bool[Array, " r"], found: Array) -> Bool[Array, "*_ r"]:
-    """What is known of each ridge, for each number of a stack whose last axis they are."""
-    return jnp.broadcast_to(of_ridges, found.shape)
 
 
 def _solved(
