@@ -52,6 +52,7 @@ from kernax.online.perceptron import kernel_perceptron
 from kernax.scale.random_features import random_fourier_features
 from kernax.selection.alignment import aligned_sum, alignment
 from kernax.selection.batches import batched
+from kernax.selection.bootstrap import Bootstrap, bootstrap
 from kernax.selection.callbacks import Callback
 from kernax.selection.checkpoints import Checkpoint
 from kernax.selection.comparison import Selection, select
@@ -124,7 +125,7 @@ __all__ = [
     "batched", "stack_datasets", "Datasets",
     # choosing
     "cross_validate", "CrossValidation", "CrossValidatedLoss", "k_folds", "time_folds", "Folds",
-    "grid", "random_search", "select", "Selection", "Table",
+    "grid", "random_search", "select", "Selection", "Table", "bootstrap", "Bootstrap",
     "regularisation_path", "alignment", "aligned_sum",
     "compositional_search", "Composition",
     # files

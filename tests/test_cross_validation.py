@@ -6,8 +6,17 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
-from conftest import TOLERANCE, X64, assert_close, check_derivatives, needs_x64, untyped
+from conftest import (
+    TOLERANCE,
+    X64,
+    assert_close,
+    check_derivatives,
+    needs_x64,
+    real_data,
+    untyped,
+)
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import KFold, TimeSeriesSplit, cross_val_score
 
@@ -219,3 +228,77 @@ def test_a_fit_that_fails_spoils_no_other_fold():
     for scores in cross_validate(fit, score, X, large, k_folds(N, N)).scores:
         assert np.isfinite(scores[1])
         assert np.all(np.isnan(np.delete(scores, 1)))
+
+
+# Nested cross-validation.
+
+
+def model_ridge(model, X, y, weights):
+    options = {"weights": weights, "throw": False}
+    return kernax.kernel_ridge(model.kernel, X, y, model.ridge, **options).value
+
+
+def squared(f, X, y, weights):
+    return jnp.average((f.values(X) - y) ** 2, weights=weights)
+
+
+INNER = kernax.CrossValidatedLoss(model_ridge, squared)
+
+
+def learned(X, y, weights, start, optimiser, steps):
+    """What is fitted with parameters learned on folds of these rows, and the loss of these."""
+    folds = k_folds(len(y), 3)
+    solution = kernax.minimise(
+        INNER, start, optimiser, steps, args=(X, y, folds, weights), throw=False
+    )
+    return model_ridge(solution.value, X, y, weights), solution.stats["loss"]
+
+
+def both_errors(fitted, X, y, weights):
+    """On rows that nothing was learned from, and the one that was minimised."""
+    f, inner = fitted
+    return squared(f, X, y, weights), inner
+
+
+@needs_x64
+def test_nested_folds_are_one_program_and_do_not_count_the_rows_that_pad():
+    """Against a loop over outer folds of their own rows alone, whose numbers differ."""
+    start, optimiser = kernax.Model(kernax.RBF(2.0), 0.5), optax.adam(0.1)
+    traces = []
+
+    def fit(X, y, weights):
+        traces.append(len(y))
+        return learned(X, y, weights, start, optimiser, 3)
+
+    weights = np.where(np.arange(N) % 5 == 2, 2.0, 1.0)
+    folds = k_folds(N, 4)
+    nested = jax.jit(
+        lambda y: cross_validate(fit, both_errors, X, y, folds, weights=weights).scores
+    )
+    outer, inner = nested(Y)
+    nested(2 * Y)
+    assert traces == [18]
+    sizes = set()
+    for i, (learn, score) in enumerate(rows_of_folds(folds)):
+        sizes.add(len(learn))
+        fitted = learned(X[learn], Y[learn], weights[learn], start, optimiser, 3)
+        expected = both_errors(fitted, X[score], Y[score], weights[score])
+        assert_close((outer[i], inner[i]), expected, 1e-8)
+    assert sizes == {17, 18}
+
+
+@needs_x64
+@pytest.mark.slow
+def test_nested_errors_are_larger_than_those_that_were_minimised():
+    """13 lengthscales of 90 patients: of six random sets of these, in the mean."""
+    heart = real_data("heart_scale")
+    patients, labels = (heart[name].astype(float) for name in "Xy")
+    start, optimiser = kernax.Model(kernax.RBF(np.full(13, 4.0)), 1.0), optax.adam(0.1)
+    fit = lambda X, y, weights: learned(X, y, weights, start, optimiser, 40)
+
+    def errors(X, y):
+        return cross_validate(fit, both_errors, X, y, k_folds(90, 5)).mean
+
+    rows = np.stack([np.random.default_rng(i).permutation(270)[:90] for i in range(6)])
+    outer, inner = kernax.batched(errors)(patients[rows], labels[rows])
+    assert np.mean(outer) > 1.1 * np.mean(inner), (outer, inner)

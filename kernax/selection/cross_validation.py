@@ -142,6 +142,19 @@ class CrossValidatedLoss(eqx.Module):
         kernax.random_search(loss, start, ranges, 200, key=key, args=(X, y, folds))
         kernax.minimise(loss, start, optimiser, 30, args=(X, y, folds))
 
+    The least loss is optimistic, since parameters were chosen by it. The error of the choice itself
+    is that of nested cross-validation, where each outer fold chooses on inner folds of its own; the
+    weights keep rows out that only pad the outer fold:
+
+        def choose(X, y, weights):
+            args = (X, y, kernax.k_folds(len(y), 3), weights)
+            model = kernax.minimise(loss, start, optimiser, 30, args=args, throw=False).value
+            return fit(model, X, y, weights)
+
+        kernax.cross_validate(choose, error, X, y, folds)
+
+    Inner folds in the order of the rows: have the rows in a random order, or give them a key.
+
     Attributes:
         fit: `fit(model, X, y, weights)`, whatever is to be scored. With `throw=False` a fit that
             fails makes a loss of NaN.

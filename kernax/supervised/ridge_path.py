@@ -22,6 +22,7 @@ from kernax.core.solution import (
     Solution,
     finish,
     first_that_holds,
+    void_unless_known,
 )
 from kernax.core.task import check_task
 from kernax.supervised.ridge import (
@@ -83,6 +84,7 @@ def _ridge_path(task, ridges, bias):
     known = stopped((systems.with_jitter(factors.jitter), a, b, task.columns))
     residuals = _residuals(*known, bias=bias)
     result = _results(systems, factors, a, b, residuals)
+    a, b = jax.vmap(void_unless_known, (-1, 0), -1)((a, b), result)
     shape = (*task.y.shape, len(ridges))
     value = KernelExpansion(task.kernel, task.X, a.reshape(shape), b.reshape(shape[1:]))
     return Solution(value, result, {"residual": residuals, "jitter": factors.jitter})

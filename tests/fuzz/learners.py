@@ -5,6 +5,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+from problems import LARGEST, TINY
 
 import kernax
 from kernax.core.solution import RESULTS
@@ -93,6 +94,55 @@ def leave_one_out(problem, kernel, points, form):
     return _silent(
         residuals=kernax.leave_one_out(kernel, points, problem["y"], problem["ridge"], **options)
     )
+
+
+def generalised_cross_validation(problem, kernel, points, form):
+    options = {"weights": _weights(problem, form), "bias": form.bias}
+    value = kernax.generalised_cross_validation(
+        kernel, points, problem["y"], problem["ridge"], **options
+    )
+    return _silent(value=value)
+
+
+def _ridges_around(problem):
+    """The ridge of the problem, after a larger and before a smaller one, whatever they do."""
+    ridge = jnp.asarray(problem["ridge"])
+    return jnp.stack([jnp.minimum(30 * ridge, LARGEST), ridge, jnp.maximum(ridge / 1000, TINY)])
+
+
+def ridge_path(problem, kernel, points, form):
+    targets = jnp.stack([jnp.asarray(problem["y"]), jnp.asarray(problem["signs"])], 1)
+    options = {"weights": _weights(problem, form), "bias": form.bias}
+    return _of_second(
+        kernax.ridge_path(kernel, points, targets, _ridges_around(problem), throw=False, **options)
+    )
+
+
+def leave_one_out_path(problem, kernel, points, form):
+    options = {"weights": _weights(problem, form), "bias": form.bias}
+    residuals = kernax.leave_one_out_path(
+        kernel, points, problem["y"], _ridges_around(problem), **options
+    )
+    return _silent(residuals=residuals[:, 1])
+
+
+def kernel_logistic_on_a_path(problem, kernel, points, form):
+    options = {"weights": _weights(problem, form), "bias": form.bias}
+
+    def fit(ridge, start):
+        return kernax.kernel_logistic(
+            kernel, points, problem["signs"], ridge, start=start, throw=False, **options
+        )
+
+    return _of_second(kernax.regularisation_path(fit, _ridges_around(problem)))
+
+
+def _of_second(path) -> dict:
+    """The second solution of a path, as if it were alone."""
+    f = path.value
+    value = type(f)(f.kernel, f.points, f.coefficients[..., 1], f.bias[..., 1])
+    result, stats = jax.tree.map(lambda of_ridges: of_ridges[1], (path.result, path.stats))
+    return _expansion(type(path)(value, result, stats))
 
 
 def condition(problem, kernel, points, form):
@@ -523,6 +573,9 @@ LEARNERS: dict[str, Callable] = {
     "kernel_ridge in features": ridge_in_features,
     "solve": solve,
     "leave_one_out": leave_one_out,
+    "generalised_cross_validation": generalised_cross_validation,
+    "ridge_path": ridge_path,
+    "leave_one_out_path": leave_one_out_path,
     "condition": condition,
     "log_marginal_likelihood": log_marginal_likelihood,
     **{f"laplace of {name}": partial(laplace, likelihood=name) for name in LIKELIHOODS},
@@ -532,6 +585,7 @@ LEARNERS: dict[str, Callable] = {
     "variational of StudentT": variational_of_outliers,
     "sgpr": sgpr,
     "kernel_logistic": kernel_logistic,
+    "kernel_logistic on a path": kernel_logistic_on_a_path,
     "kernel_softmax": kernel_softmax,
     "svm": partial(svm, solver=SMO),
     "svm by gradients": partial(svm, solver=GRADIENTS),

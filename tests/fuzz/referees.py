@@ -149,6 +149,36 @@ def leave_one_out(problem, K, out, form) -> Figures:
     return {"error": (np.max(np.abs(out["residuals"] - (y - f))), bound)}
 
 
+def generalised_cross_validation(problem, K, out, form) -> Figures:
+    # The fit of every unit vector: its diagonal is what `N - tr H` adds up, without a difference.
+    n, weights, y, ridge = form.n, problem["weights"], problem["y"], problem["ridge"]
+    kept = weights > 0
+    T = np.where(kept[:, None] & kept[None], weights[:, None] * K, 0)
+    T[np.arange(n), np.arange(n)] += np.where(kept, ridge, 1)
+    targets = np.concatenate([np.diag(weights), (weights * y)[:, None], weights[:, None]], 1)
+    both = solved(T[None], targets[None])[0]
+    fits, one = both[:, :-1], both[:, -1]
+    if form.bias:
+        fits = fits - one[:, None] * (np.sum(fits, 0) / np.sum(one))[None]
+    safe = np.where(kept, weights, 1)
+    left_out = np.where(kept, ridge * np.diagonal(fits) / safe, 0)
+    left = np.sum(weights - kept) + np.sum(left_out)
+    residuals = np.where(kept, ridge * fits[:, n] / safe, 0)
+    N = np.sum(weights)
+    value = N * np.sum(weights * residuals**2) / left**2
+    digits = 2 * EPS**0.25 + _unspoken(*weighed(problem, K, ridge, form)[::3], form)
+    size = np.max(np.abs(residuals))
+    # Targets that are constant leave rounding alone.
+    of_residuals = digits * size + 64 * n * EPS * np.max(np.abs(y))
+    of_left = digits * np.sum(np.abs(left_out)) + 4 * n * EPS * np.sum(np.abs(weights - kept))
+    of_ratio = 4 * ratio(of_left, np.abs(left)) * size**2
+    bound = (N / left) ** 2 * (of_residuals * (2 * size + of_residuals) + of_ratio) + TINY
+    if form.route != "eager" and not np.isfinite(bound):
+        bound = np.inf  # singular, also to the widest floats
+        value = out["value"]
+    return {"error": (abs(out["value"] - value), bound)}
+
+
 def _unspoken(M, slack, form) -> float:
     """The relative error that a warning would tell of, of verbs that have no status, where it
     cannot be heard.
@@ -509,9 +539,13 @@ REFEREES: dict[str, Callable[..., Figures]] = {
     "kernel_ridge in features": ridge_in_features,
     "solve": solve,
     "leave_one_out": leave_one_out,
+    "generalised_cross_validation": generalised_cross_validation,
+    "ridge_path": partial(kernel_ridge, bar=DENSE),
+    "leave_one_out_path": leave_one_out,
     "condition": condition,
     "log_marginal_likelihood": log_marginal_likelihood,
     "kernel_logistic": partial(smooth, loss="Logistic"),
+    "kernel_logistic on a path": partial(smooth, loss="Logistic"),
     "kernel_softmax": kernel_softmax,
     "svm": _machines(_svm, SMO.tol),
     "svm by gradients": _machines(_svm, SMO.tol),
