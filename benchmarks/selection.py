@@ -88,8 +88,7 @@ def _of_ridges(X, y, folds, scales, ridges, rounds):
 
 def _of_machines(X, y, folds, scales, prices, rounds):
     def shares(functions, X, y, weights):
-        values = jax.vmap(lambda f: f.values(X))(functions)
-        return jnp.mean(values * y > 0, 1, dtype=y.dtype)
+        return jnp.mean(functions.values(X) * y[:, None] > 0, 0, dtype=y.dtype)
 
     def accuracies(scale):
         def fit(X, y, weights):
@@ -98,7 +97,7 @@ def _of_machines(X, y, folds, scales, prices, rounds):
             def next_machine(price, start):
                 return kx.svm(kernel, X, y, price, start=start, throw=False)
 
-            return kx.path(next_machine, jnp.asarray(prices)).value
+            return kx.regularisation_path(next_machine, jnp.asarray(prices)).value
 
         return kx.cross_validate(fit, shares, X, y, folds).mean
 

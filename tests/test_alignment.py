@@ -2,6 +2,8 @@
 input.
 """
 
+from typing import Any
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -112,7 +114,7 @@ def test_the_aligned_sum_solves_the_programme_of_scipy(data):
     grams = [H @ np.asarray(kernax.gram(kernel, X[rows])) @ H for kernel in kernels]
     flat = np.stack([K.ravel() for K in grams], 1)
     expected, _ = nnls(flat, np.outer(H @ y[rows], H @ y[rows]).ravel())
-    found = kernax.aligned_sum(kernels, X, y, weights=weights)
+    found: Any = kernax.aligned_sum(kernels, X, y, weights=weights)
     scales = np.array([term.scale for term in found.terms])
     np.testing.assert_allclose(scales, expected / expected.sum(), rtol=1e-8, atol=1e-12)
     assert np.any(scales == 0)
@@ -178,5 +180,6 @@ def test_learned_weights_of_columns_beat_equal_ones_where_half_of_the_columns_ar
             f = kernax.kernel_ridge(model.kernel, X, y, model.ridge, bias=True).value
             errors[name] = float(jnp.mean((f.values(X_new) - y_new) ** 2))
         assert errors["all"] < 0.9 * errors["ridge"]
-        scales = [float(term.scale) for term in kernax.aligned_sum(kernels, X, y).terms]
+        found: Any = kernax.aligned_sum(kernels, X, y)
+        scales = [float(term.scale) for term in found.terms]
         assert sum(scales[:8]) > 0.9

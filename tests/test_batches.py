@@ -1,5 +1,7 @@
 """Many fits in one program: each member is what its own data set alone would give."""
 
+from typing import Any
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -172,7 +174,8 @@ def test_how_members_are_computed_changes_no_result(settings, devices):
     usual = kernax.batched(ridge)(sets.X, sets.y, sets.weights)
     other = kernax.batched(ridge, devices=devices, **settings)(sets.X, sets.y, sets.weights)
     assert isinstance(other.value, kernax.KernelExpansion)
-    assert other.value.kernel.lengthscale.shape == (3,)
+    kernel: Any = other.value.kernel
+    assert kernel.lengthscale.shape == (3,)
     assert_close(other.value.coefficients, usual.value.coefficients, TOLERANCE["solve"])
     assert np.all(other.result == kernax.RESULTS.successful)
 

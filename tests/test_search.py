@@ -1,5 +1,7 @@
 """Grids, random search and comparisons of learners, against loops over single fits."""
 
+from typing import Any
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -98,7 +100,8 @@ def test_a_random_search_draws_inside_its_ranges_and_keeps_the_best():
     assert scales.max() < 5.0
     assert np.all((table.columns["ridge"] > 1e-3) & (table.columns["ridge"] < 1.0))
     best = int(jnp.argmin(table.columns["loss"]))
-    assert_close(found.value.kernel.lengthscale, scales[best])
+    kernel: Any = found.value.kernel
+    assert_close(kernel.lengthscale, scales[best])
     alone = LOSS(found.value, X, Y, FOLDS)
     assert_close(found.stats["loss"], alone)
     again = kernax.random_search(LOSS, START, ranges, 40, key=KEY, args=(X, Y, FOLDS))

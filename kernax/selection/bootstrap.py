@@ -1,6 +1,6 @@
 """The bootstrap: how much what is learned would vary if other rows had been seen."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -13,7 +13,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 from kernax.core import boundary
 from kernax.core.numerics import is_concrete
 from kernax.core.parameters import check_count
-from kernax.selection.batches import batched
+from kernax.selection.batches import Devices, batched
 
 Bounds = tuple[PyTree[Array], PyTree[Array]]
 
@@ -153,7 +153,7 @@ def bootstrap(
     key: PRNGKeyArray,
     weights: ArrayLike | None = None,
     jackknife: bool = False,
-    devices: Sequence[jax.Device] | None = None,
+    devices: Devices | None = None,
     progress: bool = False,
 ) -> Bootstrap:
     """A statistic of what is learned from all rows, and from rows drawn with replacement.
