@@ -60,6 +60,9 @@ VERBS = {
     "leave_one_out_path": lambda X, y, w: kernax.leave_one_out_path(
         RBF, X, y, np.ones(4), weights=w, bias=True
     ),
+    "generalised_cross_validation": lambda X, y, w: kernax.generalised_cross_validation(
+        RBF, X, y, 0.1, weights=w, bias=True
+    ),
     "herding": lambda X, y, w: kernax.samples.herding(RBF, X, 50, weights=w, throw=False),
     "thin": lambda X, y, w: kernax.samples.thin(RBF, X, 3, key=jax.random.key(0), throw=False),
     "eigenpairs": lambda X, y, w: kernax.eigenpairs(RBF, X, 5),

@@ -325,12 +325,20 @@ def test_transformers_return_the_table_that_was_asked_for(table, library):
         (ours.SVC(kernel=2 * theirs.WhiteKernel() + theirs.RBF()), "another noise_level"),
         (ours.SVC(kernel=theirs.ExpSineSquared()), "kernax.Periodic"),
         (ours.SVC(kernel=theirs.PairwiseKernel()), "no counterpart"),
+        (ours.SVC(class_weight={"tru": 2.0}), "not in class_weight"),
     ],
 )
 def test_a_mistake_is_named_and_the_way_out_as_well(table, estimator, words):
     X, y, _ = table
     with pytest.raises(ValueError, match=words):
         estimator.fit(X, y > 0)
+
+
+def test_weights_that_leave_one_class_are_refused_by_its_name(table):
+    X, y, _ = table
+    labels = np.where(y > 0, "high", "low")
+    with pytest.raises(ValueError, match="all rows of positive sample_weight are of class 'low'"):
+        ours.SVC().fit(X, labels, np.where(labels == "high", 0.0, 1.0))
 
 
 def test_importing_kernax_does_not_import_scikit_learn():

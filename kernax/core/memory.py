@@ -28,6 +28,7 @@ _MATRICES = {
     "leave_one_out": 5.0,
     "ridge_path": 3.6,
     "leave_one_out_path": 5.0,
+    "generalised_cross_validation": 5.0,
     "eigenpairs": 2.1,
     "kernel_pca": 3.1,
     "kernel_cca": 9.5,

@@ -25,21 +25,29 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         if len(self.classes_) < 2:
             raise ValueError(
                 f"{type(self).__name__} needs at least two classes, but y holds one class: "
-                f"{self.classes_[0]!r}"
+                f"{str(self.classes_[0])!r}"
             )
+        if sample_weight is not None:
+            self._check_weighted(places[np.asarray(sample_weight) > 0])
         return X, places, sample_weight
+
+    def _check_weighted(self, places: np.ndarray) -> None:
+        """Raises ValueError where the rows of positive weight are all of one class."""
+        present = np.unique(places)
+        if len(present) == 1:
+            raise ValueError(
+                f"{type(self).__name__} needs at least two classes, but all rows of positive "
+                f"sample_weight are of class {str(self.classes_[present[0]])!r}"
+            )
 
     def _rows_of_classes(self, X: Any, weights: Any, places: np.ndarray, learn: Any) -> Rows:
         """Rows to fit, their weights multiplied by those of their classes; sets `class_weight_`."""
         self.class_weight_ = np.ones(len(self.classes_))
         if self.class_weight is None:
             return self._rows(X, weights, learn)
-        numbered = self.class_weight
-        if isinstance(numbered, dict):
-            names = list(self.classes_)
-            numbered = {names.index(name): w for name, w in numbered.items() if name in names}
-        numbers = np.arange(len(self.classes_))
-        self.class_weight_ = compute_class_weight(numbered, classes=numbers, y=places)
+        labels = self.classes_[places]
+        of_classes = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
+        self.class_weight_ = of_classes
         return self._rows(X, weights, learn, self.class_weight_[places].astype(self._dtype))
 
     def _columns(self, places: np.ndarray) -> np.ndarray:

@@ -332,7 +332,7 @@ def generalised_cross_validation(
     has no residuals. Weights are repetitions. One value for each output; differentiable like the
     fit. NaN, and warnings, as in `leave_one_out`.
     """
-    task = check_task("leave_one_out", kernel, X, y, weights, in_features=True)
+    task = check_task("generalised_cross_validation", kernel, X, y, weights, in_features=True)
     ridge = task.scalar(ridge, "ridge", POSITIVE)
     solution = _generalised_cross_validation(task, ridge, bool(bias))
     return residuals_or_warning(solution, "generalised_cross_validation")
