@@ -113,7 +113,7 @@ def test_what_is_kept_of_a_parent_says_where_it_stood_there():
 
 @needs_x64
 def test_structures_are_written_with_the_columns_where_there_are_several():
-    structure = (CONSTANT, (Factor("zero_mean_periodic", 1), Factor("rbf", 0)))
+    structure = (CONSTANT, (Factor("rbf", 0), Factor("zero_mean_periodic", 1)))
     assert written(structure) == "constant + rbf*zero_mean_periodic"
     assert written(structure, ("age", "dose")) == "constant + rbf[age]*zero_mean_periodic[dose]"
 
