@@ -215,6 +215,7 @@ _BESSEL = [1 / math.factorial(j + 1) ** 2 for j in range(8)]  # of (I_0(2 sqrt(u
 _TAIL = [math.prod(range(1, 2 * j, 2)) ** 2 / math.factorial(j) for j in range(10)]
 
 
+@jax.custom_jvp
 def _about_zero(sines: Float[Array, " d"], lengthscale: Float[Array, "*d"]) -> Float[Array, " d"]:
     """`(exp(-2 b sines^2) - m) / (1 - m)` with `m = exp(-b) I_0(b)`, `b = 1 / lengthscale^2`."""
     is_long = lengthscale > _LONG
@@ -224,6 +225,18 @@ def _about_zero(sines: Float[Array, " d"], lengthscale: Float[Array, "*d"]) -> F
     mean = _mean_over_period(safe)
     plain = (jnp.exp(-2 * (sines / safe) ** 2) - mean) / (1 - mean)
     return jnp.where(is_long, by_series, plain)
+
+
+@_about_zero.defjvp
+def _about_zero_jvp(primals, tangents):
+    # One product for each argument: their adjoints are then one sum over pairs each, where the
+    # chain rule sums for each place in which the lengthscale stands.
+    sines, lengthscale = primals
+    of_sines = lambda values: _about_zero.fun(values, lengthscale)
+    of_lengthscale = lambda values: _about_zero.fun(sines, values)
+    value, slope = jax.jvp(of_sines, (sines,), (jnp.ones_like(sines),))
+    _, growth = jax.jvp(of_lengthscale, (lengthscale,), (jnp.ones_like(lengthscale),))
+    return value, slope * tangents[0] + growth * tangents[1]
 
 
 def _mean_over_period(lengthscale: Float[Array, "*d"]) -> Float[Array, "*d"]:
