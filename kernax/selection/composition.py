@@ -95,10 +95,12 @@ def compositional_search(
 
     Every candidate starts from the parameters of its parent; those of what is new are drawn:
     lengthscales between the spacing and the range of a column, periods mostly from peaks of the
-    periodogram of what the parent leaves. All candidates run in one program, whose structure is
-    data, by L-BFGS under weak priors, columns and targets standardised inside. A candidate whose
-    covariance has no Cholesky factor without jitter, or whose loss is not finite, has no score and
-    never wins.
+    periodogram of what the parent leaves. Seasons are about zero, as those of Lloyd et al. are, so
+    that a trend cannot hide in the constant of a `Periodic`.
+
+    All candidates run in one program, whose structure is data, by L-BFGS under weak priors, columns
+    and targets standardised inside. A candidate whose covariance has no Cholesky factor without
+    jitter, or whose loss is not finite, has no score and never wins.
 
     Arguments:
         X, y: points (n, d), or (n,) in one dimension, and targets (n,).
