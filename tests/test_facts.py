@@ -26,6 +26,7 @@ FACTS = {
     "RBF with a lengthscale per dimension": (kernax.RBF(ARD), True, False),
     "Matern12 with a lengthscale per dimension": (kernax.Matern12(ARD), True, False),
     "Periodic": (PERIODIC, True, False),
+    "ZeroMeanPeriodic": (kernax.ZeroMeanPeriodic(), True, False),
     "Cosine": (kernax.Cosine(1.7), True, False),
     "SpectralMixture": (MIXTURE, True, False),
     "Linear": (LINEAR, False, False),

@@ -88,15 +88,32 @@ def test_periodic_in_one_dimension_is_that_of_scikit_learn():
 # Closed forms in numpy
 
 
+def fourier_series(lengthscale, t):
+    """The Fourier series of `exp((cos(2 pi t) - 1) / lengthscale^2)` without its constant, 1 at 0.
+
+    Its coefficients are modified Bessel functions (Abramowitz & Stegun 1964, eq. 9.6.34).
+    """
+    from scipy.special import ive
+
+    orders = np.arange(1, 300)
+    weights = ive(orders, np.float64(lengthscale) ** -2)
+    return np.cos(2 * np.pi * np.multiply.outer(t, orders)) @ weights / np.sum(weights)
+
+
 def closed_forms():
     x, z = X[:, None].astype(float), Z[None].astype(float)
     t, dots = x - z, (x * z).sum(-1)
     factor = np.array([[1.0, 0.2, 0.1], [0.3, -0.5, 0.7]])
     rbf = np.exp(-(t**2).sum(-1) / 2)
+    sides = list(enumerate(zip(ARD, (1.7, 2.9))))
     return {
         "Periodic": (
             kernax.Periodic(ARD, np.array([1.7, 2.9])),
             np.exp(-2 * (np.sin(np.pi * t / [1.7, 2.9]) ** 2 / ARD**2).sum(-1)),
+        ),
+        "ZeroMeanPeriodic": (
+            kernax.ZeroMeanPeriodic(ARD, np.array([1.7, 2.9])),
+            np.prod([fourier_series(size, t[..., d] / period) for d, (size, period) in sides], 0),
         ),
         "Cosine": (
             kernax.Cosine(np.array([1.7, 2.9])),
@@ -350,6 +367,61 @@ def test_the_periodic_kernel_is_positive_semidefinite_on_a_grid_of_the_plane():
     grid = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
     K = np.asarray(kernax.gram(kernax.Periodic(1.0, 1.0), grid))
     assert np.linalg.eigvalsh(K)[0] >= (-1e-10 if X64 else -1e-5)
+
+
+# Both sides of 0.1 and of the root of two, where its formulas change.
+LENGTHSCALES = np.array([0.03, 0.099, 0.101, 0.4, 1.0, 1.41, 1.42, 3.0, 40.0, 1e3], DTYPE)
+LAGS = np.linspace(-0.9, 1.3, 23).astype(DTYPE)
+
+
+def about_zero(lengthscale, t):
+    """The kernel of period one along a line, between t and 0."""
+    return kernax.ZeroMeanPeriodic(lengthscale, jnp.ones((), DTYPE))(t[None], jnp.zeros(1, DTYPE))
+
+
+def test_the_zero_mean_periodic_kernel_is_the_fourier_series_without_its_constant():
+    of_lags = jax.vmap(about_zero, (None, 0))
+    values = jax.jit(jax.vmap(of_lags, (0, None)))(LENGTHSCALES, LAGS)
+    expected = np.stack([fourier_series(size, LAGS.astype(float)) for size in LENGTHSCALES])
+    assert_close(np.asarray(values), expected, 1e-13 if X64 else 3e-6)
+
+
+def test_its_derivative_in_the_lengthscale_has_no_cancellation_at_either_end():
+    slope = jax.vmap(jax.grad(about_zero), (None, 0))
+    slopes = jax.jit(jax.vmap(slope, (0, None)))(LENGTHSCALES, LAGS)
+    for lengthscale, found in zip(LENGTHSCALES.astype(float), np.asarray(slopes)):
+        step = 1e-3 * lengthscale
+        ahead, behind = (fourier_series(lengthscale + h, LAGS.astype(float)) for h in (step, -step))
+        expected = (ahead - behind) / (2 * step)
+        # Of the differences; at the longest lengthscale the series itself has lost digits.
+        accuracy = 1e-5 if X64 else 2e-5
+        rounding = 1e-14 / step
+        np.testing.assert_allclose(
+            found, expected, rtol=0, atol=accuracy * np.max(np.abs(expected)) + rounding
+        )
+
+
+def test_the_mean_of_the_zero_mean_periodic_kernel_over_a_period_is_zero():
+    places = np.arange(64) / 64 * 2.5
+    for lengthscale in (0.3, 1.0, 5.0):
+        points = places[:, None].astype(DTYPE)
+        K = gram(kernax.ZeroMeanPeriodic(lengthscale, 2.5), points, points[:3])
+        # The trapezoid rule is exact for the harmonics below 64.
+        assert np.max(np.abs(np.mean(K, 0))) < (1e-14 if X64 else 1e-6)
+
+
+def test_its_limits_are_the_cosine_and_the_periodic_kernel():
+    X1, Z1 = X[:, :1], Z[:, :1]
+    for lengthscale in (1e8, 1e15):
+        assert_close(
+            gram(kernax.ZeroMeanPeriodic(lengthscale, 1.7), X1, Z1),
+            gram(kernax.Cosine(1.7), X1, Z1),
+        )
+        assert np.isfinite(jax.grad(about_zero)(jnp.asarray(lengthscale, DTYPE), LAGS[3]))
+    lengthscale = 1e-6
+    short = gram(kernax.ZeroMeanPeriodic(lengthscale, 1.7), X1, X1)
+    limit = gram(kernax.Periodic(lengthscale, 1.7), X1, X1)
+    assert np.max(np.abs(short - limit)) < lengthscale
 
 
 def test_the_cosine_kernel_is_positive_semidefinite_of_rank_two_in_the_plane():

@@ -52,6 +52,7 @@ from kernax.kernels.stationary import (
     Periodic,
     RationalQuadratic,
     SpectralMixture,
+    ZeroMeanPeriodic,
 )
 from kernax.kernels.subsequences import AllSubsequences, Subsequence
 from kernax.kernels.subset_trees import SubsetTree
@@ -109,6 +110,12 @@ FAMILIES: dict[str, tuple[Entry, ...]] = {
             Periodic,
             Points.VECTORS,
             lambda: [Periodic([0.8, 1.5], [1.7, 2.9])],
+            in_expressions=True,
+        ),
+        Entry(
+            ZeroMeanPeriodic,
+            Points.VECTORS,
+            lambda: [ZeroMeanPeriodic([0.8, 1.5], [1.7, 2.9])],
             in_expressions=True,
         ),
         Entry(Cosine, Points.VECTORS, lambda: [Cosine([1.7, 2.9])], in_expressions=True),

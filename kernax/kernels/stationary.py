@@ -6,11 +6,12 @@ Spectral densities S are over cycles per unit of x: `k(x, z) = integral S(w) exp
 dw`. GPML is Rasmussen & Williams, Gaussian Processes for Machine Learning, 2006.
 """
 
+import math
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammaln
+from jax.scipy.special import gammaln, i0e
 from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.functionals import has_derivatives
@@ -180,6 +181,83 @@ class Periodic(AbstractKernel):
         x, z = vectors(x, z, self.lengthscale, self.period)
         sines = jnp.sin(jnp.pi * ((x - z) / self.period))
         return jnp.exp(-2 * jnp.sum((sines / self.lengthscale) ** 2))
+
+
+class ZeroMeanPeriodic(AbstractKernel):
+    """`prod_d (p_d - m_d) / (1 - m_d)`: `Periodic` without its constant, periodic about zero.
+
+    p_d is `Periodic` along dimension d, and `m = exp(-b) I_0(b)`, `b = 1 / lengthscale^2`, is its
+    mean over a period, the zeroth coefficient of its Fourier series, which has no negative ones.
+    What is left is positive semidefinite, 1 at x = z, and integrates to zero over each period, so
+    that sums with it leave level and trend to other terms. Its limit at long lengthscales is a
+    product of cosines, at short ones `Periodic`. See Lloyd et al., "Automatic construction and
+    natural-language description of nonparametric regression models", 2014, section 2.
+    """
+
+    lengthscale: Float[Array, "*d"] = positive(default=1.0)
+    period: Float[Array, "*d"] = positive(default=1.0)
+
+    keeps: ClassVar[Invariance] = Invariance.STATIONARY
+
+    def __call__(self, x, z):
+        x, z = vectors(x, z, self.lengthscale, self.period)
+        sines = jnp.sin(jnp.pi * ((x - z) / self.period))
+        return jnp.prod(_about_zero(sines, self.lengthscale))
+
+
+# From this lengthscale on series replace numerator and denominator, which both tend to zero, and
+# below the other one the asymptotic series of i0e, whose derivative cancels (Abramowitz & Stegun
+# 1964, eq. 9.7.1).
+_LONG = 2**0.5
+_SHORT = 0.1
+_EXPM1 = [1 / math.factorial(j + 1) for j in range(15)]  # of (exp(u) - 1) / u, in u
+_BESSEL = [1 / math.factorial(j + 1) ** 2 for j in range(8)]  # of (I_0(2 sqrt(u)) - 1) / u, in u
+_TAIL = [math.prod(range(1, 2 * j, 2)) ** 2 / math.factorial(j) for j in range(10)]
+
+
+@jax.custom_jvp
+def _about_zero(sines: Float[Array, " d"], lengthscale: Float[Array, "*d"]) -> Float[Array, " d"]:
+    """`(exp(-2 b sines^2) - m) / (1 - m)` with `m = exp(-b) I_0(b)`, `b = 1 / lengthscale^2`."""
+    is_long = lengthscale > _LONG
+    small = jnp.where(is_long, lengthscale, _LONG) ** -2
+    by_series = _fluctuation(1 - 2 * sines**2, small) / _fluctuation(jnp.ones_like(small), small)
+    safe = jnp.where(is_long, 1, lengthscale)
+    mean = _mean_over_period(safe)
+    plain = (jnp.exp(-2 * (sines / safe) ** 2) - mean) / (1 - mean)
+    return jnp.where(is_long, by_series, plain)
+
+
+@_about_zero.defjvp
+def _about_zero_jvp(primals, tangents):
+    # One product for each argument: their adjoints are then one sum over pairs each, where the
+    # chain rule sums for each place in which the lengthscale stands.
+    sines, lengthscale = primals
+    of_sines = lambda values: _about_zero.fun(values, lengthscale)
+    of_lengthscale = lambda values: _about_zero.fun(sines, values)
+    value, slope = jax.jvp(of_sines, (sines,), (jnp.ones_like(sines),))
+    _, growth = jax.jvp(of_lengthscale, (lengthscale,), (jnp.ones_like(lengthscale),))
+    return value, slope * tangents[0] + growth * tangents[1]
+
+
+def _mean_over_period(lengthscale: Float[Array, "*d"]) -> Float[Array, "*d"]:
+    """`exp(-b) I_0(b)`, `b = 1 / lengthscale^2`."""
+    is_short = lengthscale < _SHORT
+    short = jnp.where(is_short, lengthscale, _SHORT)
+    asymptotic = short / math.sqrt(2 * math.pi) * _polynomial(_TAIL, short**2 / 8)
+    return jnp.where(is_short, asymptotic, i0e(jnp.where(is_short, 1, lengthscale) ** -2))
+
+
+def _fluctuation(cosine: Array, b: Array) -> Array:
+    """`(exp(b cosine) - I_0(b)) / b`, which is the cosine at b = 0."""
+    return cosine * _polynomial(_EXPM1, b * cosine) - b / 4 * _polynomial(_BESSEL, b * b / 4)
+
+
+def _polynomial(coefficients: list[float], u: Array) -> Array:
+    """`sum_j coefficients_j u^j`, by Horner's rule."""
+    total = jnp.zeros_like(u)
+    for coefficient in reversed(coefficients):
+        total = total * u + coefficient
+    return total
 
 
 class Cosine(AbstractKernel):

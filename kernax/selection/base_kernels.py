@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kernax.core.kernel import AbstractKernel
-from kernax.kernels import RBF, Matern52, Periodic, RationalQuadratic, ShiftedLinear
+from kernax.kernels import RBF, Matern52, RationalQuadratic, ShiftedLinear, ZeroMeanPeriodic
 
 MOST_PARAMETERS = 2
 
@@ -143,11 +143,15 @@ class OfRationalQuadratic(_Local):
         return np.array([_log_length(rng, column, multiplies), rng.normal(0, 0.5)])
 
 
-class OfPeriodic(AbstractBase):
-    """Logarithms of its lengthscale, which has no unit, and of its period."""
+class OfZeroMeanPeriodic(AbstractBase):
+    """Logarithms of its lengthscale, which has no unit, and of its period.
 
-    word = "periodic"
-    kind = Periodic
+    About zero: the constant that `Periodic` contains would take the trend into the season, as a
+    product with it varies without any period.
+    """
+
+    word = "zero_mean_periodic"
+    kind = ZeroMeanPeriodic
     family = "periodic"
     parameters = 2
     centres = (0.0, -1.0)
@@ -156,7 +160,7 @@ class OfPeriodic(AbstractBase):
     wobbles = (0.3, 0.0)
 
     def kernel(self, theta, centre=0.0, scale=1.0):
-        return Periodic(jnp.exp(theta[0]), scale * jnp.exp(theta[1]))
+        return ZeroMeanPeriodic(jnp.exp(theta[0]), scale * jnp.exp(theta[1]))
 
     def draw(self, rng, column, multiplies):
         return np.array([rng.normal(0, 0.5), self._log_period(rng, column)])
@@ -204,19 +208,13 @@ class OfShiftedLinear(AbstractBase):
             return np.array([end + rng.normal(0, 0.3)])
         return np.array([rng.normal(0, 1.0)])
 
-    def moved(
-        self, theta: Float[np.ndarray, " p"], rng: np.random.Generator, column: Column
-    ) -> Float[np.ndarray, " p"]:
-        """Other parameters near some that fitted already."""
-        return theta + padded(self.wobbles) * rng.normal(size=theta.shape)
-
     def mean_square(self, theta):
         return 1.0 + float(theta[0]) ** 2
 
 
 BASES: tuple[AbstractBase, ...] = (
     OfRBF(),
-    OfPeriodic(),
+    OfZeroMeanPeriodic(),
     OfShiftedLinear(),
     OfRationalQuadratic(),
     OfMatern52(),

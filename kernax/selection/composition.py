@@ -15,14 +15,14 @@ from kernax.core.boundary import as_stack, as_targets, check_key
 from kernax.core.kernel import AbstractKernel, Constant, Product, Sum
 from kernax.core.parameters import check_count, positive, real
 from kernax.core.solution import RESULTS, Solution, finish
-from kernax.kernels import RBF, On, Periodic, RationalQuadratic, ShiftedLinear
+from kernax.kernels import RBF, On, RationalQuadratic, ShiftedLinear, ZeroMeanPeriodic
 from kernax.selection.base_kernels import BASES, BY_KIND, BY_WORD
 from kernax.selection.composition_rounds import Fit, Round, Search, polished
 from kernax.selection.grammar import Factor, Grammar, Structure, written
 from kernax.selection.sentences import Component, Units, components_of
 from kernax.selection.sum_of_products import CompositionModel, Values, scored
 
-_OF_ONE_COLUMN = (RBF, Periodic, ShiftedLinear, RationalQuadratic)
+_OF_ONE_COLUMN = (RBF, ZeroMeanPeriodic, ShiftedLinear, RationalQuadratic)
 _OF_SEVERAL = (RBF, ShiftedLinear)
 _LEAST_ROWS = 10
 _SPREAD = 1e-12  # of a column, relative to its size: less is constant
@@ -95,17 +95,19 @@ def compositional_search(
 
     Every candidate starts from the parameters of its parent; those of what is new are drawn:
     lengthscales between the spacing and the range of a column, periods mostly from peaks of the
-    periodogram of what the parent leaves. All candidates run in one program, whose structure is
-    data, by L-BFGS under weak priors, columns and targets standardised inside. A candidate whose
-    covariance has no Cholesky factor without jitter, or whose loss is not finite, has no score and
-    never wins.
+    periodogram of what the parent leaves. Seasons are about zero, as those of Lloyd et al. are, so
+    that a trend cannot hide in the constant of a `Periodic`.
+
+    All candidates run in one program, whose structure is data, by L-BFGS under weak priors, columns
+    and targets standardised inside. A candidate whose covariance has no Cholesky factor without
+    jitter, or whose loss is not finite, has no score and never wins.
 
     Arguments:
         X, y: points (n, d), or (n,) in one dimension, and targets (n,).
         key: draws the starts, and the rows.
-        bases: kernel classes among RBF, Periodic, ShiftedLinear, RationalQuadratic and Matern52,
-            each on each column by `On`. None is the first four for one column, and RBF and
-            ShiftedLinear for several.
+        bases: kernel classes among RBF, ZeroMeanPeriodic, ShiftedLinear, RationalQuadratic and
+            Matern52, each on each column by `On`. None is the first four for one column, and RBF
+            and ShiftedLinear for several.
         depth: the most rounds.
         beam: how many structures a round expands, 1 being greedy.
         starts: of each candidate. After a few steps the best start of the best candidates goes on.

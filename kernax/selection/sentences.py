@@ -16,7 +16,7 @@ from kernax.core.kernel import AbstractKernel, Constant, Product, Scaled, terms_
 from kernax.gp.parts import component
 from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition
-from kernax.kernels import On, Periodic, RationalQuadratic, ShiftedLinear
+from kernax.kernels import On, Periodic, RationalQuadratic, ShiftedLinear, ZeroMeanPeriodic
 
 _TREND = 0.25  # of the range of a column: longer lengthscales are trends
 _SHORT = 3.0  # median spacings: shorter lengthscales are of short range
@@ -145,7 +145,7 @@ def _factors(term: AbstractKernel) -> tuple[AbstractKernel, ...]:
 
 def _phrase(factors: Sequence[AbstractKernel], column: _Range) -> str:
     """The factors of one column in words."""
-    periodic = [factor for factor in factors if isinstance(factor, Periodic)]
+    periodic = [factor for factor in factors if isinstance(factor, (Periodic, ZeroMeanPeriodic))]
     lines = [factor for factor in factors if isinstance(factor, ShiftedLinear)]
     local = [factor for factor in factors if factor not in (*periodic, *lines)]
     changes = [_growth(line, column) for line in lines]
