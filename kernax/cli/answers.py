@@ -1,5 +1,7 @@
 """Predictions as columns, and predictors in words: for `kernax predict` and `kernax describe`."""
 
+import csv
+import io
 from collections.abc import Iterable
 from typing import Any
 
@@ -187,3 +189,18 @@ def vectors(predictor: ClassPredictor) -> str:
 def relevant(predictor: Regressor) -> str:
     """How many of the rows that a machine was fitted to it stands on."""
     return f"{int(predictor.model.count)} rows are relevance vectors"
+
+
+def as_csv(columns: dict[str, list[str]]) -> str:
+    """Columns of cells as the text of a CSV file with a header."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values()))
+    return text.getvalue()
+
+
+def cells_of(column: np.ndarray) -> list[str]:
+    """Text unchanged, and numbers with all their digits."""
+    as_text = repr if column.dtype.kind == "f" else str
+    return [as_text(cell) for cell in column.tolist()]

@@ -3,8 +3,6 @@
 An error in the input is one line on stderr and exit code 2; a failed solve has exit code 1.
 """
 
-import csv
-import io
 from pathlib import Path
 
 import equinox as eqx
@@ -14,7 +12,7 @@ import typer
 from rich.console import Console
 
 from kernax.cli import options
-from kernax.cli.answers import answer_columns, summary
+from kernax.cli.answers import answer_columns, as_csv, cells_of, summary
 from kernax.cli.auto import check_auto, with_kernel_of_numbers, written_or_found
 from kernax.cli.classify import classify
 from kernax.cli.cluster import Clusters
@@ -271,7 +269,7 @@ def predict(
         _check_threads(threads)
         if out is not None:
             check_writable(out, "--out", data, model)
-        text = _as_csv(_predictions(load_predictor(model), data, keep or [], interval, threads))
+        text = as_csv(_predictions(load_predictor(model), data, keep or [], interval, threads))
         if out is None:
             typer.echo(text, nl=False)
         else:
@@ -294,16 +292,7 @@ def _predictions(
         columns = answer_columns(predictor, points, interval)
     _check_predictions(data, columns, kept)
     repeated = {name: list(cells) for name, cells in kept.items()}
-    return repeated | {name: _cells(column) for name, column in columns.items()}
-
-
-def _as_csv(columns: dict[str, list[str]]) -> str:
-    """Columns of cells as the text of a CSV file with a header."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values()))
-    return text.getvalue()
+    return repeated | {name: cells_of(column) for name, column in columns.items()}
 
 
 def _check_predictions(
@@ -384,7 +373,7 @@ def _write_clusters(out: Path, found: Clusters, kept: dict[str, tuple[str, ...]]
     """Writes the columns to keep, and the number of the cluster of each row, from 1 on."""
     columns = {name: list(cells) for name, cells in kept.items()}
     columns[CLUSTER] = [str(label + 1) for label in found.labels]
-    text = _as_csv(columns)
+    text = as_csv(columns)
     write_whole(out, lambda path: path.write_text(text, encoding="utf-8"))
 
 
@@ -394,9 +383,3 @@ def _check_kept(kept: dict[str, tuple[str, ...]], data: Path) -> None:
         raise ValueError(
             f"--keep {CLUSTER}: that is the name of what is written: rename the column in {data}"
         )
-
-
-def _cells(column: np.ndarray) -> list[str]:
-    """Text unchanged, and numbers with all their digits."""
-    as_text = repr if column.dtype.kind == "f" else str
-    return [as_text(cell) for cell in column.tolist()]
