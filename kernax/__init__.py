@@ -14,6 +14,7 @@ from kernax import (
     metrics,
     online,
     plot,
+    preparation,
     priors,
     samples,
     solvers,
@@ -132,7 +133,7 @@ __all__ = [
     "save", "load",
     # rooms
     "bases", "calibration", "conformal", "errors", "fields", "files", "functionals", "likelihoods",
-    "losses", "metrics", "online", "plot", "priors", "samples", "solvers", "strings", "testing",
-    "trees",
+    "losses", "metrics", "online", "plot", "preparation", "priors", "samples", "solvers", "strings",
+    "testing", "trees",
 ]  # fmt: skip
 __all__ += kernels.__all__  # pyright: ignore[reportUnsupportedDunderAll]

@@ -17,8 +17,8 @@ PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 
 def public_names():
     """Every name that users import, and what it names: the flat ones, and those of each room."""
-    for name in kernax.__all__:
-        thing = getattr(kernax, name)
+    for name in (*kernax.__all__, "sklearn"):
+        thing = getattr(kernax, name, None) or importlib.import_module(f"kernax.{name}")
         if isinstance(thing, ModuleType):
             yield from ((f"{name}.{inner}", getattr(thing, inner)) for inner in thing.__all__)
         else:

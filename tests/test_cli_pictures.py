@@ -14,8 +14,9 @@ from kernax.preparation import (
     LOGISTIC,
     RIDGE,
     SVM,
-    Classifier,
+    ClassPredictor,
     Inputs,
+    Number,
     Regressor,
     standards_of_columns,
     standards_of_target,
@@ -29,7 +30,7 @@ def split(rng, d, y, classes=()):
     """Twelve rows to learn from and four held out."""
     names = tuple("abc"[:d])
     X = rng.normal(size=(16, d))
-    inputs = Inputs(names, "$t", standards_of_columns(X, names))
+    inputs = Inputs(tuple(map(Number, names)), "$t", standards_of_columns(X, names))
     return Split(X[:12], y[:12], X[12:], y[12:], inputs, classes)
 
 
@@ -51,7 +52,7 @@ def classes(rng, d, count, kind):
     shape = (count,) if count > 2 else ()
     coefficients = jnp.asarray(rng.normal(size=(12, *shape)))
     function = KernelExpansion(KERNEL, jnp.asarray(parts.X), coefficients, jnp.zeros(shape))
-    return parts, Classifier(parts.inputs, kind, function, 1.0, names)
+    return parts, ClassPredictor(parts.inputs, kind, function, 1.0, names)
 
 
 def texts_of(path, parts, predictor):
