@@ -53,8 +53,12 @@ def test_classes_are_refused_for_the_default_model_and_for_a_process(classes):
     assert_refused(run(*arguments, "--model", "gp"), "the likelihood here is bernoulli")
 
 
-def test_a_column_of_text_is_refused_as_for_any_kernel_of_numbers(season):
-    assert_refused(run("fit", season, "--target", "y", "--kernel", "auto"), "'kind'")
+def test_a_column_of_text_is_refused_as_for_any_kernel_of_numbers(tmp_path):
+    path = tmp_path / "notes.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = [(i / 4, f"what was seen on day {i}", i % 7) for i in range(40)]
+        csv.writer(file).writerows([("place", "note", "y"), *rows])
+    assert_refused(run("fit", path, "--target", "y", "--kernel", "auto"), "'note'")
 
 
 @pytest.mark.slow

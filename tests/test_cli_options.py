@@ -304,7 +304,7 @@ def test_a_disk_that_fills_up_is_said_with_the_name_that_was_given(
     def full(*_):
         raise OSError(28, "No space left on device", "elsewhere")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "fsync", full)
     model = tmp_path / "model"
     result = run(
         "fit",
