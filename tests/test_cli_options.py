@@ -322,7 +322,7 @@ def test_a_disk_that_fills_up_is_said_with_the_name_that_was_given(
     assert result.exit_code == 2
     assert result.stderr == f"error: {model}: No space left on device\n"
     with pytest.raises(OSError, match="model"):
-        write_whole(model, lambda unfinished: unfinished.write_bytes(b""))
+        write_whole(model, full)
 
 
 def test_notes_call_parameters_by_the_names_of_the_expression(patients, monkeypatch):
