@@ -391,6 +391,19 @@ def test_batched_shares_members_between_devices(settings):
 
 
 @ON_EIGHT
+def test_a_gradient_that_a_member_takes_is_its_own():
+    """Catches a gradient in a constant, such as a start, that is summed over the devices."""
+
+    def step(w):
+        start = jnp.zeros(2)
+        loss = lambda theta: minus_evidence(kernax.RBF(jnp.exp(theta)), w)
+        return start - 0.1 * jax.grad(loss)(start)
+
+    shared = kernax.batched(step, devices=jax.devices())(WEIGHTS)
+    assert_agree(shared, jax.vmap(step)(WEIGHTS))
+
+
+@ON_EIGHT
 def test_the_gradient_in_what_all_members_share_is_summed_over_devices():
     def total(scale, devices):
         kernel = kernax.RBF(scale)

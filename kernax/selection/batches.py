@@ -16,7 +16,6 @@ from kernax.core.boundary import as_arrays
 from kernax.core.memory import available_memory
 from kernax.core.numerics import is_concrete
 from kernax.core.parameters import check_count
-from kernax.core.sharding import varying_alike
 from kernax.selection.bar import bar_of
 
 _PIECES = 50  # how often the bar is redrawn
@@ -211,18 +210,19 @@ def _on_devices(fit: _Fit, members: PyTree, layout: _Layout) -> tuple[PyTree, Py
     besides = []
 
     def of_share(share: PyTree, constants: PyTree) -> PyTree:
-        # Constants are the same on all devices, members are not: see `varying_alike`.
-        share, constants = varying_alike((share, constants))
         arrays, other = _on_one_device(eqx.combine(constants, rest), share, layout.batch_size)
         besides.append(other)
         return arrays
 
     mesh = Mesh(np.array(layout.devices), (_AXIS,), axis_types=(AxisType.Auto,))
     over = PartitionSpec(_AXIS)
-    in_specs = (over, PartitionSpec())
-    arrays = jax.shard_map(of_share, mesh=mesh, in_specs=in_specs, out_specs=over)(
-        shared, constants
+    # Without a record of what varies over devices: with it, a gradient that a member takes in
+    # something that is the same in all members, such as where learning starts, would be the sum
+    # over devices.
+    on_shares = jax.shard_map(
+        of_share, mesh=mesh, in_specs=(over, PartitionSpec()), out_specs=over, check_vma=False
     )
+    arrays = on_shares(shared, constants)
     return arrays, besides[-1]
 
 
