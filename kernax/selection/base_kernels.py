@@ -117,11 +117,15 @@ class _OfLengthscale(_Local):
 
 
 class OfRBF(_OfLengthscale):
+    """Logarithm of its lengthscale."""
+
     word = "rbf"
     kind = RBF
 
 
 class OfMatern52(_OfLengthscale):
+    """Logarithm of its lengthscale."""
+
     word = "matern52"
     kind = Matern52
 

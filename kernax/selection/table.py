@@ -81,4 +81,6 @@ class Table(eqx.Module):
 
 def _shown(cell: Any) -> str:
     """A number with six digits, a truth value as a word."""
-    return ("yes" if cell else "no") if cell.dtype == bool else f"{cell:.6g}"
+    if cell.dtype == bool:
+        return "yes" if cell else "no"
+    return f"{cell:.6g}"
