@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import statsmodels
 from conftest import assert_refused, needs_x32
 from typer.testing import CliRunner
 
@@ -146,6 +145,7 @@ def test_prices_of_cars_are_predicted_better_with_words_and_holes_than_without(t
     """UCI's automobiles: of 25 columns 15 are words, or numbers with empty cells. Measured over six
     seeds: errors of 2693 without them on average, and 2189 with them, smaller in each.
     """
+    statsmodels = pytest.importorskip("statsmodels", reason="the table of cars is of statsmodels")
     source = Path(statsmodels.__file__).parent / "gam/tests/results/autos.csv"
     if not source.exists():
         pytest.skip("this version of statsmodels does not come with the table of cars")
