@@ -85,6 +85,11 @@ class KernelEstimator(BaseEstimator):
     def _is_precomputed(self) -> bool:
         return isinstance(self._given_kernel, str) and self._given_kernel == PRECOMPUTED
 
+    @property
+    def _is_learned(self) -> bool:
+        """Whether the kernel is learned before the fit."""
+        return getattr(self, "learn", None) is not None
+
     @contextlib.contextmanager
     def _computing(self) -> Iterator[None]:
         """In the precision of the rows that were fitted."""

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from kernax.scale.random_features import random_fourier_features
 from kernax.sklearn.base import KernelEstimator
@@ -107,6 +108,7 @@ class RandomFourierFeatures(KernelFeatures):
 
     def transform(self, X):
         """The features of rows (m, n_components)."""
+        check_is_fitted(self)
         return self._vectorised(X, self.map_, "phi")[:, : self.n_components]
 
     @property

@@ -18,6 +18,8 @@ def check_learn(estimator: Any, sample_weight: Any) -> None:
     name = type(estimator).__name__
     if learn != known:
         raise ValueError(f"learn must be {known!r} or None for {name}, but is {learn!r}")
+    if not estimator._is_learned:
+        return
     if sample_weight is not None:
         raise ValueError(f"learn={known!r} takes no sample_weight: leave out one of them")
     if estimator._is_precomputed:

@@ -88,7 +88,7 @@ class KernelLogisticClassifier(LogOddsClassifier):
     def _kernel_to_fit(self, kernel, points, places, weights):
         """With `learn=` that of the smallest log loss on folds; sets `alpha_`."""
         self.alpha_ = self.alpha
-        if self.learn is None:
+        if not self._is_learned:
             return kernel
         start = Model(kernel, self.alpha)
         choice = learn_classifier(start, points, jnp.asarray(self._columns(places)), places)

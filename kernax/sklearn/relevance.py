@@ -4,6 +4,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from kernax.core.likelihoods import Categorical
 from kernax.core.losses import Bernoulli
@@ -64,6 +65,7 @@ class RelevanceVectorRegressor(_RelevanceMachine, KernelRegressor):
         """Means (m,), and with `return_std` standard deviations of targets, noise included."""
         if not return_std:
             return self._values(X)
+        check_is_fitted(self)
         mean, variance = self._vectorised(X, self.machine_, "predict")
         return mean, np.sqrt(variance)
 
@@ -102,4 +104,5 @@ class RelevanceVectorClassifier(_RelevanceMachine, KernelClassifier):
 
     def predict_proba(self, X):
         """Probabilities (m, classes), integrated over the weights of the vectors."""
+        check_is_fitted(self)
         return of_both(self._vectorised(X, self.machine_, "probability"))

@@ -49,7 +49,7 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
     def _kernel_to_fit(self, kernel, points, y, weights):
         """With `learn=` that of the smallest leave-one-out error; sets `alpha_`."""
         self.alpha_ = self.alpha
-        if self.learn is None:
+        if not self._is_learned:
             return kernel
         if y.ndim != 1:
             raise ValueError("learn='leave_one_out' takes one column of targets")

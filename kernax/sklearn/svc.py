@@ -89,7 +89,7 @@ class SVC(SupportVectors, KernelClassifier):
     def _kernel_to_fit(self, kernel, points, places, weights):
         """With `learn=` that of the smallest log loss on folds; sets `C_`."""
         self.C_ = self.C
-        if self.learn is None:
+        if not self._is_learned:
             return kernel
         start = MachineModel(kernel, self.C)
         choice = learn_classifier(start, points, jnp.asarray(self._columns(places)), places)
