@@ -38,6 +38,7 @@ def rows(n):
     return X, np.sin(X[:, 0]) + 0.3 * rng.normal(size=n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", SIZES)
 def test_ridge_on_either_side_of_a_size_is_that_of_scikit_learn(n):
     """As many rows are predicted as were learned from, so that these are padded as well."""
@@ -49,6 +50,7 @@ def test_ridge_on_either_side_of_a_size_is_that_of_scikit_learn(n):
     np.testing.assert_allclose(a.dual_coef_, b.dual_coef_, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", SIZES)
 def test_a_machine_on_either_side_of_a_size_is_that_of_scikit_learn(n):
     X, y = rows(n)
