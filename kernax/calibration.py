@@ -1,7 +1,8 @@
 """Probabilities from decision values, such as those of `kernax.svm_leave_one_out`: Platt's sigmoid
-and isotonic regression, and what they return.
+and isotonic regression, and what they return. Of several classes: those of pairs, coupled.
 """
 
 from kernax.supervised.calibration import Isotonic, Platt, isotonic, platt
+from kernax.supervised.coupling import pairwise_coupling
 
-__all__ = ["platt", "isotonic", "Platt", "Isotonic"]
+__all__ = ["platt", "isotonic", "pairwise_coupling", "Platt", "Isotonic"]

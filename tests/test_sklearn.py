@@ -19,7 +19,9 @@ import sklearn.kernel_ridge
 import sklearn.svm
 from conftest import needs_x64
 from sklearn.compose import ColumnTransformer
+from sklearn.datasets import load_iris
 from sklearn.gaussian_process import kernels as theirs
+from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -214,8 +216,28 @@ def test_probabilities_of_a_machine_rise_with_its_decisions(table):
     assert (np.diff(plus[order]) >= 0).all()
     assert plus.min() < 0.4 < 0.6 < plus.max()
     assert not hasattr(ours.SVC(), "predict_proba")
-    with pytest.raises(ValueError, match="probability=True is for two classes"):
-        ours.SVC(probability=True).fit(X, np.digitize(y, [-0.4, 0.4]))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # scikit-learn's of probability=True
+def test_probabilities_of_several_classes_are_close_to_scikit_learns_on_rows_not_seen():
+    """Not quite as sharp: machines of five folds have smaller values, and steeper sigmoids."""
+    X, y = load_iris(return_X_y=True)
+    losses = []
+    for seed in range(3):
+        rows = np.random.default_rng(seed).permutation(150)
+        known = rows[:90]
+        new = rows[90:]
+        machine = ours.SVC(probability=True).fit(X[known], y[known])
+        other = sklearn.svm.SVC(probability=True, random_state=seed).fit(X[known], y[known])
+        p = machine.predict_proba(X[new])
+        q = other.predict_proba(X[new])
+        assert_equal(p.sum(axis=1), 1.0)
+        assert_equal(machine.predict_log_proba(X[new]), np.log(p))
+        assert np.mean(np.argmax(p, axis=1) == np.argmax(q, axis=1)) > 0.95
+        losses.append([log_loss(y[new], p), log_loss(y[new], q)])
+    of_ours, of_theirs = np.mean(losses, axis=0)
+    # 0.1413 and 0.1394 over twenty such splits; 1.07 times theirs on standardised wine.
+    assert of_ours < 1.05 * of_theirs
 
 
 def test_batches_teach_a_perceptron_what_one_pass_does(table):

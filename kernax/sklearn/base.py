@@ -1,7 +1,7 @@
 """What all estimators share: X as points, `kernel=` as a kernel, and the precision of the data."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -21,10 +21,10 @@ from kernax.core.kernel import AbstractKernel
 from kernax.kernels.integers import Precomputed
 from kernax.kernels.texts import Strings, encode
 from kernax.sklearn.kernels import PRECOMPUTED, Numbers, gamma_of, resolved
+from kernax.sklearn.learning import check_learn
 from kernax.sklearn.rows import Rows, padded, padded_size, with_padding
 
 FLOATS = (np.float64, np.float32)
-Learn = Callable[[AbstractKernel, PyTree], AbstractKernel]
 NO_TARGETS = "no_validation"  # scikit-learn's word for it
 _LETTERS = 8  # texts are padded to multiples of so many letters
 
@@ -60,6 +60,9 @@ class KernelEstimator(BaseEstimator):
     stood for.
     """
 
+    _learns_by: str | None = None  # what `learn=` may be beside None
+    _not_precomputed = ""  # why there is no kernel="precomputed", where there is none
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self._is_precomputed
@@ -82,6 +85,11 @@ class KernelEstimator(BaseEstimator):
     def _is_precomputed(self) -> bool:
         return isinstance(self._given_kernel, str) and self._given_kernel == PRECOMPUTED
 
+    @property
+    def _is_learned(self) -> bool:
+        """Whether the kernel is learned before the fit."""
+        return getattr(self, "learn", None) is not None
+
     @contextlib.contextmanager
     def _computing(self) -> Iterator[None]:
         """In the precision of the rows that were fitted."""
@@ -92,6 +100,9 @@ class KernelEstimator(BaseEstimator):
         self, X: Any, y: Any = NO_TARGETS, sample_weight: Any = None, **checks: Any
     ) -> tuple:
         """X, y and the weights (None where there are none) to fit, as scikit-learn checks them."""
+        if self._is_precomputed and self._not_precomputed:
+            raise ValueError(f"kernel='precomputed' {self._not_precomputed}")
+        check_learn(self, sample_weight)
         self._of_texts = are_texts(X)
         unsupervised = isinstance(y, str) and y == NO_TARGETS
         if self._of_texts:
@@ -141,21 +152,30 @@ class KernelEstimator(BaseEstimator):
         coef0 = getattr(self, "coef0", None)
         return Numbers(self.gamma_, 3 if degree is None else degree, 1 if coef0 is None else coef0)
 
-    def _rows(
-        self, X: Any, weights: Any = None, learn: Learn | None = None, factors: Any = None
-    ) -> Rows:
-        """Rows to fit, as verbs take them, in the precision of the data.
+    def _fit(self, X: Any, targets: Any, weights: Any, factors: Any = None) -> Any:
+        """Fits what was checked, in the precision of the data; returns the estimator.
 
-        `learn(kernel, points)` returns the kernel to go on with. The weights are multiplied by
-        factors, if any, of which gamma knows nothing.
+        The weights are multiplied by factors, if any, of which gamma and learning know nothing.
         """
         points = self._points(X, weights)
         with self._computing():
-            if learn is not None:
-                self.kernel_ = learn(self.kernel_, jax.tree.map(jnp.asarray, points))
+            stack = jax.tree.map(jnp.asarray, points)
+            self.kernel_ = self._kernel_to_fit(self.kernel_, stack, targets, weights)
             if factors is not None:
                 weights = factors if weights is None else weights * factors
-            return Rows.of(self.kernel_, points, _num_samples(X), weights, self._dtype)
+            rows = Rows.of(self.kernel_, points, _num_samples(X), weights, self._dtype)
+            self._fit_rows(rows, X, targets)
+        return self
+
+    def _kernel_to_fit(
+        self, kernel: AbstractKernel, points: PyTree, targets: Any, weights: Any, /
+    ) -> AbstractKernel:
+        """The kernel as given; an estimator with `learn=` learns it here, and what goes with it."""
+        return kernel
+
+    def _fit_rows(self, rows: Rows, X: Any, targets: Any, /) -> None:
+        """Calls the verb, and sets the attributes."""
+        raise NotImplementedError
 
     def _new_points(self, X: Any) -> tuple[PyTree, int, Any]:
         """Rows to predict: points, padded, how many, and X as it was checked."""
@@ -180,6 +200,14 @@ class KernelEstimator(BaseEstimator):
         with self._computing():
             function = self._at(X, with_padding(self.function_))
             return np.asarray(function.values(points))[:n]
+
+    def _vectorised(self, X: Any, fitted: Any, method: str) -> Any:
+        """A method of what was fitted at each of the rows of X, in NumPy."""
+        points, n, X = self._new_points(X)
+        with self._computing():
+            points = jax.tree.map(jnp.asarray, points)
+            values = jax.vmap(getattr(self._at(X, fitted), method))(points)
+            return jax.tree.map(lambda value: np.asarray(value)[:n], values)
 
     def _at(self, X: Any, fitted: Any) -> Any:
         """What was fitted, for rows of X: a precomputed kernel knows the new rows from there."""

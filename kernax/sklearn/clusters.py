@@ -1,18 +1,21 @@
 """Clusters."""
 
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
 import jax
 import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.utils import check_random_state
 
-from kernax.sklearn.base import KernelEstimator
+from kernax.sklearn.targets import KernelOfRows
 from kernax.unsupervised.kernel_kmeans import kernel_kmeans
 from kernax.unsupervised.spectral_clustering import spectral_clustering
 
 _ROUNDINGS = {"kmeans": "kmeans", "discretize": "discrete"}
 
 
-class _Clusters(ClusterMixin, KernelEstimator):
+class _Clusters(ClusterMixin, KernelOfRows):
     """What both kinds of clusters check."""
 
     def _check_number(self, n):
@@ -23,6 +26,7 @@ class _Clusters(ClusterMixin, KernelEstimator):
         return jax.random.key(check_random_state(self.random_state).randint(2**31 - 1))
 
 
+@dataclass(eq=False, repr=False)
 class KernelKMeans(_Clusters):
     """`kernax.kernel_kmeans`, with the arguments of `sklearn.cluster.KMeans` and a kernel.
 
@@ -39,55 +43,38 @@ class KernelKMeans(_Clusters):
     output is that of the nearest cluster), `kernel_`.
     """
 
-    def __init__(
-        self,
-        n_clusters=8,
-        *,
-        kernel="rbf",
-        gamma="scale",
-        degree=3,
-        coef0=1,
-        n_init=10,
-        max_iter=1000,
-        random_state=None,
-    ):
-        self.n_clusters = n_clusters
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_clusters: int = 8
+    _: KW_ONLY
+    kernel: Any = "rbf"
+    gamma: float | str | None = "scale"
+    degree: int = 3
+    coef0: float = 1
+    n_init: int = 10
+    max_iter: int = 1000
+    random_state: Any = None
 
-    def fit(self, X, y=None, sample_weight=None):
-        """Finds clusters of the rows of X; y is not looked at."""
-        X, _, weights = self._checked(X, sample_weight=sample_weight)
-        self._check_number(len(X))
-        rows = self._rows(X, weights)
-        with self._computing():
-            solution = kernel_kmeans(
-                rows.given_kernel,
-                rows.given,
-                self.n_clusters,
-                key=self._key(),
-                weights=rows.weights,
-                starts=self.n_init,
-                max_steps=self.max_iter,
-            )
-            self.function_ = rows.restored(solution.value.function)
-        self.labels_ = np.argmax(np.asarray(solution.value.memberships), 1)[: rows.n].astype(
-            np.int32
+    def _fit_rows(self, rows, X, targets):
+        self._check_number(rows.n)
+        solution = kernel_kmeans(
+            rows.given_kernel,
+            rows.given,
+            self.n_clusters,
+            key=self._key(),
+            weights=rows.weights,
+            starts=self.n_init,
+            max_steps=self.max_iter,
         )
+        self.function_ = rows.restored(solution.value.function)
+        self.labels_ = _labels(solution, rows)
         self.inertia_ = float(solution.stats["objective"])
         self.n_iter_ = max(1, int(solution.stats["steps"]))
-        return self
 
     def predict(self, X):
         """The nearest cluster of each row (m,)."""
         return np.argmax(self._values(X), axis=1).astype(np.int32)
 
 
+@dataclass(eq=False, repr=False)
 class SpectralClustering(_Clusters):
     """`kernax.spectral_clustering` with the arguments of `sklearn.cluster.SpectralClustering`.
 
@@ -105,61 +92,45 @@ class SpectralClustering(_Clusters):
     Attributes: `labels_`, `clusters_` (`SpectralClusters`), `kernel_`.
     """
 
-    def __init__(
-        self,
-        n_clusters=8,
-        *,
-        eigen_solver=None,
-        n_components=None,
-        random_state=None,
-        n_init=10,
-        gamma=1.0,
-        affinity="rbf",
-        eigen_tol="auto",
-        assign_labels="kmeans",
-        degree=3,
-        coef0=1,
-        n_jobs=None,
-        verbose=False,
-    ):
-        self.n_clusters = n_clusters
-        self.eigen_solver = eigen_solver
-        self.n_components = n_components
-        self.random_state = random_state
-        self.n_init = n_init
-        self.gamma = gamma
-        self.affinity = affinity
-        self.eigen_tol = eigen_tol
-        self.assign_labels = assign_labels
-        self.degree = degree
-        self.coef0 = coef0
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    n_clusters: int = 8
+    _: KW_ONLY
+    eigen_solver: Any = None
+    n_components: int | None = None
+    random_state: Any = None
+    n_init: int = 10
+    gamma: float | str | None = 1.0
+    affinity: Any = "rbf"
+    eigen_tol: Any = "auto"
+    assign_labels: str = "kmeans"
+    degree: int = 3
+    coef0: float = 1
+    n_jobs: int | None = None
+    verbose: bool = False
 
     @property
     def _given_kernel(self):
         return self.affinity
 
-    def fit(self, X, y=None, sample_weight=None):
-        """Finds clusters of the rows of X; y is not looked at."""
+    def _fit_rows(self, rows, X, targets):
+        self._check_number(rows.n)
         if self.assign_labels not in _ROUNDINGS:
             raise ValueError(
                 f"assign_labels must be one of {tuple(_ROUNDINGS)}, but is {self.assign_labels!r}"
             )
-        X, _, weights = self._checked(X, sample_weight=sample_weight)
-        self._check_number(len(X))
-        rows = self._rows(X, weights)
-        with self._computing():
-            solution = spectral_clustering(
-                rows.given_kernel,
-                rows.given,
-                self.n_clusters,
-                key=self._key(),
-                weights=rows.weights,
-                rounding=_ROUNDINGS[self.assign_labels],
-                starts=self.n_init,
-            )
-            self.clusters_ = rows.restored(solution.value)
-        memberships = np.asarray(solution.value.memberships)
-        self.labels_ = np.argmax(memberships, axis=1)[: rows.n].astype(np.int32)
-        return self
+        solution = spectral_clustering(
+            rows.given_kernel,
+            rows.given,
+            self.n_clusters,
+            key=self._key(),
+            weights=rows.weights,
+            rounding=_ROUNDINGS[self.assign_labels],
+            starts=self.n_init,
+        )
+        self.clusters_ = rows.restored(solution.value)
+        self.labels_ = _labels(solution, rows)
+
+
+def _labels(solution, rows):
+    """The cluster of each row (n,)."""
+    memberships = np.asarray(solution.value.memberships)
+    return np.argmax(memberships, axis=1)[: rows.n].astype(np.int32)

@@ -1,17 +1,21 @@
 """Kernel principal components."""
 
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
 from kernax.core.expansion import KernelExpansion
-from kernax.sklearn.base import KernelEstimator
+from kernax.sklearn.features import KernelFeatures
 from kernax.sklearn.ridge import KernelRidge
+from kernax.sklearn.targets import KernelOfRows
 from kernax.unsupervised.principal_components import kernel_pca
 
 
-class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimator):
+@dataclass(eq=False, repr=False)
+class KernelPCA(KernelFeatures, KernelOfRows):
     """`kernax.kernel_pca` with the arguments of `sklearn.decomposition.KernelPCA`.
 
     Arguments:
@@ -29,70 +33,42 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
     `KernelExpansion` with an output for each), `X_fit_`, `kernel_`.
     """
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        kernel="linear",
-        gamma=None,
-        degree=3,
-        coef0=1,
-        alpha=1.0,
-        fit_inverse_transform=False,
-        eigen_solver="auto",
-        tol=0,
-        max_iter=None,
-        iterated_power="auto",
-        remove_zero_eig=False,
-        random_state=None,
-        copy_X=True,
-        n_jobs=None,
-    ):
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.alpha = alpha
-        self.fit_inverse_transform = fit_inverse_transform
-        self.eigen_solver = eigen_solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.iterated_power = iterated_power
-        self.remove_zero_eig = remove_zero_eig
-        self.random_state = random_state
-        self.copy_X = copy_X
-        self.n_jobs = n_jobs
+    n_components: int | None = None
+    _: KW_ONLY
+    kernel: Any = "linear"
+    gamma: float | str | None = None
+    degree: int = 3
+    coef0: float = 1
+    alpha: Any = 1.0
+    fit_inverse_transform: bool = False
+    eigen_solver: Any = "auto"
+    tol: float = 0
+    max_iter: int | None = None
+    iterated_power: Any = "auto"
+    remove_zero_eig: bool = False
+    random_state: Any = None
+    copy_X: bool = True
+    n_jobs: int | None = None
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
-    def fit(self, X, y=None, sample_weight=None):
-        """Finds the components of the rows of X; y is not looked at."""
+    def _fit_rows(self, rows, X, targets):
         if self.fit_inverse_transform and self._is_precomputed:
             raise ValueError("fit_inverse_transform=True needs X, not kernel='precomputed'")
-        X, _, weights = self._checked(X, sample_weight=sample_weight)
-        rows = self._rows(X, weights)
         every = self.n_components is None
-        with self._computing():
-            solution = kernel_pca(
-                rows.given_kernel,
-                rows.given,
-                rows.size if every else min(self.n_components, rows.n),
-                weights=rows.weights,
-            )
-            kept = self._kept(solution.value)
-            function = rows.restored(solution.value.function)
-            self.function_ = _some_outputs(function, kept, _signs(function, weights)[kept])
-        total = rows.n if weights is None else weights.sum()
-        self.eigenvalues_ = np.asarray(solution.value.variances)[kept] * total
+        solution = kernel_pca(
+            rows.given_kernel,
+            rows.given,
+            rows.size if every else min(self.n_components, rows.n),
+            weights=rows.weights,
+        )
+        kept = self._kept(solution.value)
+        function = rows.restored(solution.value.function)
+        weights = rows.own_weights
+        self.function_ = _some_outputs(function, kept, _signs(function, weights)[kept])
+        self.eigenvalues_ = np.asarray(solution.value.variances)[kept] * weights.sum()
         coefficients = np.asarray(self.function_.coefficients)
         self.eigenvectors_ = coefficients * np.sqrt(self.eigenvalues_)
         self.X_fit_ = X
         self._set_inverse(X, weights)
-        return self
 
     def _kept(self, components):
         """Which components are kept."""
@@ -134,8 +110,7 @@ def _signs(function, weights):
     of one it is scikit-learn's convention, and a row repeated counts as one.
     """
     coefficients = np.asarray(function.coefficients)
-    if weights is not None:
-        coefficients = coefficients / np.where(weights > 0, weights, np.inf)[:, None]
+    coefficients = coefficients / np.where(weights > 0, weights, np.inf)[:, None]
     largest = np.argmax(np.abs(coefficients), axis=0)
     return np.where(np.take_along_axis(coefficients, largest[None], 0)[0] < 0, -1.0, 1.0)
 

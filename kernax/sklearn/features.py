@@ -1,18 +1,21 @@
 """Explicit features that approximate a kernel."""
 
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from kernax.scale.random_features import random_fourier_features
 from kernax.sklearn.base import KernelEstimator
 from kernax.unsupervised.mercer import empirical_features
 
 
-class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimator):
-    """A transformer in the precision of its data."""
+class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimator):
+    """Outputs of a function as features, in the precision of the data."""
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -20,7 +23,8 @@ class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         return tags
 
 
-class Nystroem(_Features):
+@dataclass(eq=False, repr=False)
+class Nystroem(KernelFeatures):
     """`kernax.empirical_features` of random rows, with the arguments of scikit-learn's class.
 
     Arguments:
@@ -35,39 +39,29 @@ class Nystroem(_Features):
     `KernelExpansion` with an output for each feature), `kernel_`.
     """
 
-    def __init__(
-        self,
-        kernel="rbf",
-        *,
-        gamma=None,
-        coef0=None,
-        degree=None,
-        n_components=100,
-        random_state=None,
-        n_jobs=None,
-    ):
-        self.kernel = kernel
-        self.gamma = gamma
-        self.coef0 = coef0
-        self.degree = degree
-        self.n_components = n_components
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    kernel: Any = "rbf"
+    _: KW_ONLY
+    gamma: float | str | None = None
+    coef0: float | None = None
+    degree: int | None = None
+    n_components: int = 100
+    random_state: Any = None
+    n_jobs: int | None = None
 
     def fit(self, X, y=None):
         """Chooses rows of X; y is not looked at."""
         X, _, _ = self._checked(X)
-        rows = self._rows(X)
+        return self._fit(X, None, None)
+
+    def _fit_rows(self, rows, X, targets):
         chosen = check_random_state(self.random_state).permutation(rows.n)[: self.n_components]
-        with self._computing():
-            few = rows.some(chosen)
-            given = jax.tree.map(lambda leaf: leaf[: few.n], few.given)
-            function = empirical_features(few.given_kernel, given)
-            self.function_ = rows.restored(function)
+        few = rows.some(chosen)
+        given = jax.tree.map(lambda leaf: leaf[: few.n], few.given)
+        function = empirical_features(few.given_kernel, given)
+        self.function_ = rows.restored(function)
         self.component_indices_ = chosen
         self.components_ = None if self._of_texts else X[chosen]
         self.normalization_ = np.asarray(self.function_.coefficients)
-        return self
 
     def transform(self, X):
         """The features of rows (m, features)."""
@@ -78,7 +72,8 @@ class Nystroem(_Features):
         return len(self.component_indices_)
 
 
-class RandomFourierFeatures(_Features):
+@dataclass(eq=False, repr=False)
+class RandomFourierFeatures(KernelFeatures):
     """`kernax.random_fourier_features`: cosines and sines, as scikit-learn's `RBFSampler`.
 
     Arguments:
@@ -93,11 +88,11 @@ class RandomFourierFeatures(_Features):
     `FeatureMap`, itself a kernel), `kernel_`.
     """
 
-    def __init__(self, *, kernel="rbf", gamma=1.0, n_components=100, random_state=None):
-        self.kernel = kernel
-        self.gamma = gamma
-        self.n_components = n_components
-        self.random_state = random_state
+    _: KW_ONLY
+    kernel: Any = "rbf"
+    gamma: float | str | None = 1.0
+    n_components: int | None = 100
+    random_state: Any = None
 
     def fit(self, X, y=None):
         """Draws frequencies for the columns of X; y is not looked at."""
@@ -113,9 +108,8 @@ class RandomFourierFeatures(_Features):
 
     def transform(self, X):
         """The features of rows (m, n_components)."""
-        points, n, _ = self._new_points(X)
-        with self._computing():
-            return np.asarray(jax.vmap(self.map_.phi)(jnp.asarray(points)))[:n, : self.n_components]
+        check_is_fitted(self)
+        return self._vectorised(X, self.map_, "phi")[:, : self.n_components]
 
     @property
     def _n_features_out(self):

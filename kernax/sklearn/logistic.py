@@ -1,6 +1,7 @@
 """Kernel logistic regression, and the import vector machine, which is one on few points."""
 
-from functools import partial
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +9,7 @@ from scipy.special import expit, softmax
 
 from kernax.core.model import Model
 from kernax.selection.classification import learn_classifier
-from kernax.sklearn.learning import CROSS_VALIDATION, check_learn
+from kernax.sklearn.learning import CROSS_VALIDATION
 from kernax.sklearn.targets import KernelClassifier, of_both
 from kernax.sparse.import_vectors import import_vector_machine
 from kernax.supervised.logistic import kernel_logistic
@@ -36,6 +37,7 @@ class LogOddsClassifier(KernelClassifier):
         return np.log(self.predict_proba(X))
 
 
+@dataclass(eq=False, repr=False)
 class KernelLogisticClassifier(LogOddsClassifier):
     """`kernax.kernel_logistic` of two classes, `kernax.kernel_softmax` of several.
 
@@ -54,61 +56,47 @@ class KernelLogisticClassifier(LogOddsClassifier):
     `kernel_`, `alpha_`, `n_iter_`.
     """
 
-    def __init__(
-        self,
-        alpha=1.0,
-        *,
-        kernel="rbf",
-        gamma="scale",
-        degree=3,
-        coef0=1,
-        fit_intercept=True,
-        class_weight=None,
-        max_iter=100,
-        learn=None,
-    ):
-        self.alpha = alpha
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.max_iter = max_iter
-        self.learn = learn
+    alpha: Any = 1.0
+    _: KW_ONLY
+    kernel: Any = "rbf"
+    gamma: float | str | None = "scale"
+    degree: int = 3
+    coef0: float = 1
+    fit_intercept: bool = True
+    class_weight: Any = None
+    max_iter: int = 100
+    learn: str | None = None
 
-    def fit(self, X, y, sample_weight=None):
-        """Fits labels y (n,)."""
-        learns = check_learn(self, CROSS_VALIDATION, sample_weight)
-        X, places, weights = self._checked_labels(X, y, sample_weight)
-        self.alpha_ = self.alpha
-        learn = partial(self._learned, places=places) if learns else None
-        rows = self._rows_of_classes(X, weights, places, learn)
+    _learns_by = CROSS_VALIDATION
+
+    def _fit_rows(self, rows, X, places):
         verb = kernel_logistic if len(self.classes_) == 2 else kernel_softmax
-        with self._computing():
-            solution = verb(
-                rows.given_kernel,
-                rows.given,
-                rows.column(self._signs_or_columns(places)),
-                self.alpha_,
-                weights=rows.weights,
-                bias=self.fit_intercept,
-                max_steps=self.max_iter,
-            )
-            self.function_ = rows.restored(solution.value)
+        solution = verb(
+            rows.given_kernel,
+            rows.given,
+            rows.column(self._signs_or_columns(places)),
+            self.alpha_,
+            weights=rows.weights,
+            bias=self.fit_intercept,
+            max_steps=self.max_iter,
+        )
+        self.function_ = rows.restored(solution.value)
         self.n_iter_ = max(1, int(solution.stats["steps"]))
         self.dual_coef_ = np.asarray(self.function_.coefficients)
         self.intercept_ = np.asarray(self.function_.bias)
-        return self
 
-    def _learned(self, kernel, points, places):
-        """The kernel of the smallest log loss on folds; sets `alpha_`."""
+    def _kernel_to_fit(self, kernel, points, places, weights):
+        """With `learn=` that of the smallest log loss on folds; sets `alpha_`."""
+        self.alpha_ = self.alpha
+        if not self._is_learned:
+            return kernel
         start = Model(kernel, self.alpha)
         choice = learn_classifier(start, points, jnp.asarray(self._columns(places)), places)
         self.alpha_ = float(choice.kept.model.ridge)
         return choice.kept.model.kernel
 
 
+@dataclass(eq=False, repr=False)
 class ImportVectorClassifier(LogOddsClassifier):
     """`kernax.import_vector_machine`: kernel logistic regression on few of the rows.
 
@@ -123,46 +111,29 @@ class ImportVectorClassifier(LogOddsClassifier):
     `machine_` (`ImportVectors`), `function_`, `classes_`, `kernel_`.
     """
 
-    def __init__(
-        self,
-        alpha=1.0,
-        *,
-        kernel="rbf",
-        gamma="scale",
-        degree=3,
-        coef0=1,
-        fit_intercept=True,
-        class_weight=None,
-        tol=1e-3,
-        max_vectors=100,
-    ):
-        self.alpha = alpha
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.tol = tol
-        self.max_vectors = max_vectors
+    alpha: Any = 1.0
+    _: KW_ONLY
+    kernel: Any = "rbf"
+    gamma: float | str | None = "scale"
+    degree: int = 3
+    coef0: float = 1
+    fit_intercept: bool = True
+    class_weight: Any = None
+    tol: float = 1e-3
+    max_vectors: int = 100
 
-    def fit(self, X, y, sample_weight=None):
-        """Fits labels y (n,)."""
-        X, places, weights = self._checked_labels(X, y, sample_weight)
-        rows = self._rows_of_classes(X, weights, places, None)
-        with self._computing():
-            solution = import_vector_machine(
-                rows.given_kernel,
-                rows.given,
-                rows.column(self._signs_or_columns(places)),
-                self.alpha,
-                weights=rows.weights,
-                bias=self.fit_intercept,
-                max_vectors=self.max_vectors,
-                rtol=self.tol,
-            )
-            self.import_ = solution.value.indices
-            self.machine_ = rows.restored(solution.value)
+    def _fit_rows(self, rows, X, places):
+        solution = import_vector_machine(
+            rows.given_kernel,
+            rows.given,
+            rows.column(self._signs_or_columns(places)),
+            self.alpha,
+            weights=rows.weights,
+            bias=self.fit_intercept,
+            max_vectors=self.max_vectors,
+            rtol=self.tol,
+        )
+        self.import_ = solution.value.indices
+        self.machine_ = rows.restored(solution.value)
         self.function_ = self.machine_.function
         self.import_vectors_ = None if self._of_texts else X[self.import_]
-        return self

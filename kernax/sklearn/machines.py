@@ -1,13 +1,15 @@
 """Support vector machines: for numbers, and for one class."""
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
-from sklearn.base import OutlierMixin, RegressorMixin
+from sklearn.base import OutlierMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from kernax.core.solution import RESULTS, finish
-from kernax.sklearn.base import KernelEstimator
+from kernax.sklearn.targets import KernelOfRows, KernelRegressor
 from kernax.supervised.smo import SMO
 from kernax.supervised.svm import one_class_svm, support_vector_regression
 
@@ -48,7 +50,7 @@ class SupportVectors:
             self.support_vectors_ = X[order]
 
 
-class _OneFunction(SupportVectors, KernelEstimator):
+class _OneFunction(SupportVectors):
     """A machine that is one function."""
 
     def _set_function(self, solution, rows, X):
@@ -62,7 +64,8 @@ class _OneFunction(SupportVectors, KernelEstimator):
         self.intercept_ = np.asarray(function.bias)[None]
 
 
-class SVR(RegressorMixin, _OneFunction):
+@dataclass(eq=False, repr=False)
+class SVR(_OneFunction, KernelRegressor):
     """`kernax.support_vector_regression` with the arguments of `sklearn.svm.SVR`.
 
     Solved to a millionth of `tol`, LIBSVM's tolerance; `shrinking`, `cache_size` and `verbose`
@@ -72,57 +75,39 @@ class SVR(RegressorMixin, _OneFunction):
     `function_`, `kernel_`.
     """
 
-    def __init__(
-        self,
-        *,
-        kernel="rbf",
-        degree=3,
-        gamma="scale",
-        coef0=0.0,
-        tol=0.001,
-        C=1.0,
-        epsilon=0.1,
-        shrinking=True,
-        cache_size=200,
-        verbose=False,
-        max_iter=-1,
-    ):
-        self.kernel = kernel
-        self.degree = degree
-        self.gamma = gamma
-        self.coef0 = coef0
-        self.tol = tol
-        self.C = C
-        self.epsilon = epsilon
-        self.shrinking = shrinking
-        self.cache_size = cache_size
-        self.verbose = verbose
-        self.max_iter = max_iter
+    _: KW_ONLY
+    kernel: Any = "rbf"
+    degree: int = 3
+    gamma: float | str | None = "scale"
+    coef0: float = 0.0
+    tol: float = 0.001
+    C: float = 1.0
+    epsilon: float = 0.1
+    shrinking: bool = True
+    cache_size: float = 200
+    verbose: bool = False
+    max_iter: int = -1
 
-    def fit(self, X, y, sample_weight=None):
-        """Fits numbers y (n,)."""
-        X, y, weights = self._checked(X, y, sample_weight, y_numeric=True)
-        rows = self._rows(X, weights)
-        with self._computing():
-            solution = support_vector_regression(
-                rows.given_kernel,
-                rows.given,
-                rows.column(y.astype(self._dtype)),
-                self.C,
-                self.epsilon,
-                weights=rows.weights,
-                solver=solver_of(self),
-                throw=False,
-            )
-            self._set_function(solution, rows, X)
-        return self
+    def _fit_rows(self, rows, X, y):
+        solution = support_vector_regression(
+            rows.given_kernel,
+            rows.given,
+            rows.column(y),
+            self.C,
+            self.epsilon,
+            weights=rows.weights,
+            solver=solver_of(self),
+            throw=False,
+        )
+        self._set_function(solution, rows, X)
 
     def predict(self, X):
         """Numbers (m,)."""
         return self._values(X)
 
 
-class OneClassSVM(OutlierMixin, _OneFunction):
+@dataclass(eq=False, repr=False)
+class OneClassSVM(_OneFunction, OutlierMixin, KernelOfRows):
     """`kernax.one_class_svm` with the arguments of `sklearn.svm.OneClassSVM`.
 
     Solved to a millionth of `tol`, LIBSVM's tolerance; `shrinking`, `cache_size` and `verbose`
@@ -131,47 +116,29 @@ class OneClassSVM(OutlierMixin, _OneFunction):
     Attributes: those of `SVR`, and `offset_`.
     """
 
-    def __init__(
-        self,
-        *,
-        kernel="rbf",
-        degree=3,
-        gamma="scale",
-        coef0=0.0,
-        tol=0.001,
-        nu=0.5,
-        shrinking=True,
-        cache_size=200,
-        verbose=False,
-        max_iter=-1,
-    ):
-        self.kernel = kernel
-        self.degree = degree
-        self.gamma = gamma
-        self.coef0 = coef0
-        self.tol = tol
-        self.nu = nu
-        self.shrinking = shrinking
-        self.cache_size = cache_size
-        self.verbose = verbose
-        self.max_iter = max_iter
+    _: KW_ONLY
+    kernel: Any = "rbf"
+    degree: int = 3
+    gamma: float | str | None = "scale"
+    coef0: float = 0.0
+    tol: float = 0.001
+    nu: float = 0.5
+    shrinking: bool = True
+    cache_size: float = 200
+    verbose: bool = False
+    max_iter: int = -1
 
-    def fit(self, X, y=None, sample_weight=None):
-        """Learns where the rows of X lie; y is not looked at."""
-        X, _, weights = self._checked(X, sample_weight=sample_weight)
-        rows = self._rows(X, weights)
-        with self._computing():
-            solution = one_class_svm(
-                rows.given_kernel,
-                rows.given,
-                self.nu,
-                weights=rows.weights,
-                solver=solver_of(self),
-                throw=False,
-            )
-            self._set_function(solution, rows, X)
+    def _fit_rows(self, rows, X, targets):
+        solution = one_class_svm(
+            rows.given_kernel,
+            rows.given,
+            self.nu,
+            weights=rows.weights,
+            solver=solver_of(self),
+            throw=False,
+        )
+        self._set_function(solution, rows, X)
         self.offset_ = -self.intercept_
-        return self
 
     def decision_function(self, X):
         """Positive inside of the region, negative outside, (m,).

@@ -1,5 +1,8 @@
 """The kernel perceptron, which learns from one batch of rows after another."""
 
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,10 +15,11 @@ from kernax.online.rules import Perceptron
 from kernax.online.stream import run
 from kernax.selection.rows import rows_of
 from kernax.sklearn.rows import padded, padded_size
-from kernax.sklearn.targets import KernelClassifier
+from kernax.sklearn.targets import LabelEstimator
 
 
-class KernelPerceptron(KernelClassifier):
+@dataclass(eq=False, repr=False)
+class KernelPerceptron(LabelEstimator):
     """`kernax.online.Perceptron` in the space of a kernel, within a budget of points.
 
     Of several classes there is one for each against the rest. There is no `sample_weight`: a stream
@@ -35,28 +39,18 @@ class KernelPerceptron(KernelClassifier):
     class), `n_iter_`, `t_` (rows seen), `classes_`, `kernel_`.
     """
 
-    def __init__(
-        self,
-        *,
-        kernel="rbf",
-        gamma="scale",
-        degree=3,
-        coef0=1,
-        eta0=1.0,
-        max_iter=50,
-        budget=500,
-        shuffle=True,
-        random_state=0,
-    ):
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.eta0 = eta0
-        self.max_iter = max_iter
-        self.budget = budget
-        self.shuffle = shuffle
-        self.random_state = random_state
+    _: KW_ONLY
+    kernel: Any = "rbf"
+    gamma: float | str | None = "scale"
+    degree: int = 3
+    coef0: float = 1
+    eta0: float = 1.0
+    max_iter: int = 50
+    budget: int = 500
+    shuffle: bool = True
+    random_state: Any = 0
+
+    _not_precomputed = "is not for a stream, whose rows are not known"
 
     def fit(self, X, y):
         """Passes over rows and labels y (n,), from the start."""
@@ -89,8 +83,6 @@ class KernelPerceptron(KernelClassifier):
 
     def _begin(self, X):
         """Functions that are zero."""
-        if self._is_precomputed:
-            raise ValueError("kernel='precomputed' is not for a stream, whose rows are not known")
         self._points(X)
         self._states = None
         self.t_ = 0

@@ -1,10 +1,11 @@
 """Gaussian processes for classes."""
 
-from functools import partial
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from kernax.core.likelihoods import Categorical
 from kernax.core.losses import Bernoulli
@@ -17,6 +18,7 @@ from kernax.sklearn.targets import KernelClassifier, of_both
 _WAYS = ("one_vs_rest", "softmax")
 
 
+@dataclass(eq=False, repr=False)
 class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
     """`kernax.laplace` with the arguments of scikit-learn's class of this name.
 
@@ -39,50 +41,31 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
     `log_marginal_likelihood_value_`.
     """
 
-    def __init__(
-        self,
-        kernel=None,
-        *,
-        optimizer="fmin_l_bfgs_b",
-        n_restarts_optimizer=0,
-        max_iter_predict=100,
-        warm_start=False,
-        copy_X_train=True,
-        random_state=None,
-        multi_class="one_vs_rest",
-        n_jobs=None,
-        learn="evidence",
-    ):
-        self.kernel = kernel
-        self.optimizer = optimizer
-        self.n_restarts_optimizer = n_restarts_optimizer
-        self.max_iter_predict = max_iter_predict
-        self.warm_start = warm_start
-        self.copy_X_train = copy_X_train
-        self.random_state = random_state
-        self.multi_class = multi_class
-        self.n_jobs = n_jobs
-        self.learn = learn
+    kernel: Any = None
+    _: KW_ONLY
+    optimizer: Any = "fmin_l_bfgs_b"
+    n_restarts_optimizer: int = 0
+    max_iter_predict: int = 100
+    warm_start: bool = False
+    copy_X_train: bool = True
+    random_state: Any = None
+    multi_class: str = "one_vs_rest"
+    n_jobs: int | None = None
+    learn: str | None = "evidence"
 
-    def fit(self, X, y, sample_weight=None):
-        """Fits labels y (n,), with powers of their likelihoods as weights."""
-        if self.multi_class not in _WAYS:
-            raise ValueError(f"multi_class must be one of {_WAYS}, but is {self.multi_class!r}")
-        X, places, weights = self._checked_labels(X, y, sample_weight)
-        learns = self._learns(sample_weight)
-        columns = self._targets(places)
-        rows = self._rows(X, weights, partial(self._learned, columns=columns) if learns else None)
+    def _fit_rows(self, rows, X, places):
+        """Fits labels with powers of their likelihoods as weights."""
         if self._noise:
             raise ValueError("WhiteKernel is noise of numbers: classes have none")
-        with self._computing():
-            found = [self._posterior(rows, targets) for targets in columns]
+        found = [self._posterior(rows, targets) for targets in self._targets(places)]
         self.posterior_ = found[0] if len(found) == 1 else tuple(found)
         self.log_marginal_likelihood_value_ = float(np.mean([p.log_evidence for p in found]))
         self.kernel_ = self._shown(self.kernel_, 1.0)
-        return self
 
     def _targets(self, places):
         """What each process is fitted to: signs (n,), or of all classes at once one-hot (n, c)."""
+        if self.multi_class not in _WAYS:
+            raise ValueError(f"multi_class must be one of {_WAYS}, but is {self.multi_class!r}")
         if len(self.classes_) == 2:
             return [self._signs(places)]
         columns = self._columns(places)
@@ -102,8 +85,11 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
         )
         return rows.restored(solution.value)
 
-    def _learned(self, kernel, points, columns):
-        """The kernel of the largest mean evidence of all processes."""
+    def _kernel_to_fit(self, kernel, points, places, weights):
+        """With `learn=` that of the largest mean evidence of all processes."""
+        if not self._is_learned:
+            return kernel
+        columns = self._targets(places)
         start = LatentModel(kernel, self._likelihood(columns[0]))
         free = self._free(start)
 
@@ -115,16 +101,11 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
 
     def predict_proba(self, X):
         """Probabilities (m, classes)."""
-        points, n, X = self._new_points(X)
-        several = isinstance(self.posterior_, tuple)
-        posteriors = self.posterior_ if several else (self.posterior_,)
-        with self._computing():
-            points = jax.tree.map(jnp.asarray, points)
-            found = [
-                np.asarray(jax.vmap(self._at(X, posterior).probability)(points))[:n]
-                for posterior in posteriors
-            ]
-        return of_both(np.stack(found, axis=1) if several else found[0])
+        check_is_fitted(self)
+        if not isinstance(self.posterior_, tuple):
+            return of_both(self._vectorised(X, self.posterior_, "probability"))
+        found = [self._vectorised(X, process, "probability") for process in self.posterior_]
+        return of_both(np.stack(found, axis=1))
 
     def predict(self, X):
         """Labels (m,): of the largest probability."""

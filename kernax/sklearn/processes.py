@@ -1,6 +1,7 @@
 """Gaussian processes for numbers."""
 
-from functools import partial
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,7 +18,7 @@ from kernax.gp.regression import condition
 from kernax.kernels import RBF
 from kernax.selection.regression import ProcessModel, learn_process
 from kernax.sklearn.base import KernelEstimator
-from kernax.sklearn.learning import EVIDENCE, check_learn
+from kernax.sklearn.learning import EVIDENCE
 from kernax.sklearn.translation import is_free, written_back
 
 
@@ -39,20 +40,20 @@ def _check_ending(solution):
 class ProcessEstimator(KernelEstimator):
     """What both kinds of processes share: which kernel is learned, from where, and what of it."""
 
+    _learns_by = EVIDENCE
+    _not_precomputed = (
+        "says nothing of k(x, x) of new rows, without which there is no variance: KernelRidge has "
+        "the same mean"
+    )
+
     @property
     def _given_kernel(self):
         return 1.0 * RBF(1.0) if self.kernel is None else self.kernel
 
-    def _learns(self, sample_weight):
+    @property
+    def _is_learned(self):
         """Whether parameters are learned: not those of the default kernel, as in scikit-learn."""
-        if self._is_precomputed:
-            raise ValueError(
-                "kernel='precomputed' says nothing of k(x, x) of new rows, without which there is "
-                "no variance: KernelRidge has the same mean"
-            )
-        if self.optimizer is None or self.kernel is None:
-            return check_learn(self, EVIDENCE) and False
-        return check_learn(self, EVIDENCE, sample_weight)
+        return not (self.learn is None or self.optimizer is None or self.kernel is None)
 
     def _free(self, start):
         """Which parameters are learned: those of scikit-learn's kernels that are not fixed."""
@@ -69,6 +70,7 @@ class ProcessEstimator(KernelEstimator):
         return written_back(self.kernel, kernel, noise_ratio)
 
 
+@dataclass(eq=False, repr=False)
 class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimator):
     """`kernax.condition` with the arguments of scikit-learn's class of this name.
 
@@ -92,57 +94,38 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
     `alpha_` (the coefficients), `noise_`, `X_train_`, `y_train_`.
     """
 
-    def __init__(
-        self,
-        kernel=None,
-        *,
-        alpha=1e-10,
-        optimizer="fmin_l_bfgs_b",
-        n_restarts_optimizer=0,
-        normalize_y=False,
-        copy_X_train=True,
-        n_targets=None,
-        random_state=None,
-        learn="evidence",
-    ):
-        self.kernel = kernel
-        self.alpha = alpha
-        self.optimizer = optimizer
-        self.n_restarts_optimizer = n_restarts_optimizer
-        self.normalize_y = normalize_y
-        self.copy_X_train = copy_X_train
-        self.n_targets = n_targets
-        self.random_state = random_state
-        self.learn = learn
+    kernel: Any = None
+    _: KW_ONLY
+    alpha: Any = 1e-10
+    optimizer: Any = "fmin_l_bfgs_b"
+    n_restarts_optimizer: int = 0
+    normalize_y: bool = False
+    copy_X_train: bool = True
+    n_targets: int | None = None
+    random_state: Any = None
+    learn: str | None = "evidence"
 
     def fit(self, X, y, sample_weight=None):
         """Fits numbers y, (n,) or (n, outputs), with powers of their likelihoods as weights."""
         X, y, weights = self._checked(X, y, sample_weight, multi_output=True, y_numeric=True)
-        learns = self._learns(sample_weight)
-        y = self._normalised(y.astype(self._dtype))
-        self._white = None
-        rows = self._rows(X, weights, partial(self._learned, y=y) if learns else None)
-        if self._white is None:
-            self._white = self._noise
+        return self._fit(X, self._normalised(y.astype(self._dtype)), weights)
+
+    def _fit_rows(self, rows, X, y):
         self.noise_ = self.alpha + self._white
         self._condition(rows, y)
         self.X_train_ = X
         self.y_train_ = y
         ratio = self._white / self._noise if self._noise else 1.0
         self.kernel_ = self._shown(self.kernel_, ratio)
-        return self
 
     def _condition(self, rows, y):
         """The posterior of the rows."""
-        with self._computing():
-            prior = GaussianProcess(rows.given_kernel)
-            noise = self.noise_ if np.ndim(self.noise_) == 0 else rows.column(self.noise_)
-            targets = rows.column(y)
-            solution = condition(
-                prior, rows.given, targets, noise, weights=rows.weights, throw=False
-            )
-            _check_ending(solution)
-            self.process_ = rows.restored(solution.value)
+        prior = GaussianProcess(rows.given_kernel)
+        noise = self.noise_ if np.ndim(self.noise_) == 0 else rows.column(self.noise_)
+        targets = rows.column(y)
+        solution = condition(prior, rows.given, targets, noise, weights=rows.weights, throw=False)
+        _check_ending(solution)
+        self.process_ = rows.restored(solution.value)
         self.log_marginal_likelihood_value_ = float(solution.stats["log_evidence"])
         self.alpha_ = np.asarray(self.process_.mean.coefficients)[: rows.n]
 
@@ -156,8 +139,11 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
             self._y_std = np.where(deviation > 0, deviation, 1).astype(y.dtype)
         return (y - self._y_mean) / self._y_std
 
-    def _learned(self, kernel, points, y):
-        """The kernel of the largest evidence; sets the noise of the `WhiteKernel`s."""
+    def _kernel_to_fit(self, kernel, points, y, weights):
+        """With `learn=` that of the largest evidence; sets the noise of the `WhiteKernel`s."""
+        self._white = self._noise
+        if not self._is_learned:
+            return kernel
         if np.ndim(self.alpha) != 0:
             raise ValueError("learn='evidence' takes one alpha for all rows: or pass learn=None")
         start = ProcessModel(kernel, self.alpha + self._noise)

@@ -1,21 +1,23 @@
 """Kernel ridge regression."""
 
-from functools import partial
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.base import MultiOutputMixin
 
 from kernax.core.expansion import KernelExpansion
 from kernax.core.model import Model
 from kernax.selection.regression import learn_ridge
-from kernax.sklearn.base import KernelEstimator
-from kernax.sklearn.learning import LEAVE_ONE_OUT, check_learn, standardised
+from kernax.sklearn.learning import LEAVE_ONE_OUT, standardised
+from kernax.sklearn.targets import KernelRegressor
 from kernax.supervised.ridge import kernel_ridge
 
 
-class KernelRidge(MultiOutputMixin, RegressorMixin, KernelEstimator):
+@dataclass(eq=False, repr=False)
+class KernelRidge(MultiOutputMixin, KernelRegressor):
     """`kernax.kernel_ridge` with the arguments of `sklearn.kernel_ridge.KernelRidge`.
 
     Arguments:
@@ -29,38 +31,26 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, KernelEstimator):
     Attributes: `dual_coef_`, `X_fit_`, `function_` (a `KernelExpansion`), `kernel_`, `alpha_`.
     """
 
-    def __init__(
-        self,
-        alpha=1,
-        *,
-        kernel="linear",
-        gamma=None,
-        degree=3,
-        coef0=1,
-        learn=None,
-    ):
-        self.alpha = alpha
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.learn = learn
+    alpha: Any = 1
+    _: KW_ONLY
+    kernel: Any = "linear"
+    gamma: float | str | None = None
+    degree: int = 3
+    coef0: float = 1
+    learn: str | None = None
 
-    def fit(self, X, y, sample_weight=None):
-        """Fits numbers y, (n,) or (n, outputs)."""
-        learns = check_learn(self, LEAVE_ONE_OUT, sample_weight)
-        X, y, weights = self._checked(X, y, sample_weight, multi_output=True, y_numeric=True)
-        y = y.astype(self._dtype)
-        self.alpha_ = self.alpha
-        rows = self._rows(X, weights, partial(self._learned, y=y) if learns else None)
-        with self._computing():
-            self.function_ = rows.restored(self._fitted(rows, y))
+    _learns_by = LEAVE_ONE_OUT
+
+    def _fit_rows(self, rows, X, y):
+        self.function_ = rows.restored(self._fitted(rows, y))
         self.X_fit_ = X
         self.dual_coef_ = np.asarray(self.function_.coefficients)
-        return self
 
-    def _learned(self, kernel, points, y):
-        """The kernel of the smallest leave-one-out error; sets `alpha_`."""
+    def _kernel_to_fit(self, kernel, points, y, weights):
+        """With `learn=` that of the smallest leave-one-out error; sets `alpha_`."""
+        self.alpha_ = self.alpha
+        if not self._is_learned:
+            return kernel
         if y.ndim != 1:
             raise ValueError("learn='leave_one_out' takes one column of targets")
         start = Model(kernel, self.alpha)

@@ -104,6 +104,11 @@ class Rows:
         """The points without their padding."""
         return jax.tree.map(lambda leaf: leaf[: self.n], self.points)
 
+    @property
+    def own_weights(self) -> np.ndarray:
+        """The weights without those of the padding, one where there are none."""
+        return np.ones(self.n) if self.weights is None else np.asarray(self.weights)[: self.n]
+
     def column(self, y: np.ndarray) -> np.ndarray:
         """Targets of all rows."""
         return padded(y, self.size)
@@ -112,8 +117,7 @@ class Rows:
         """Some of the rows, by their numbers."""
         size = padded_size(len(rows))
         places = padded(rows, size)
-        weights = np.ones(self.n) if self.weights is None else self.weights
-        chosen = weights[places]
+        chosen = self.own_weights[places]
         chosen[len(rows) :] = 0
         points = jax.tree.map(lambda leaf: leaf[places], self.points)
         given = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[places]), self.given)

@@ -1,8 +1,10 @@
 """The support vector classifier."""
 
 import itertools
-from functools import partial
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from sklearn.utils.metaestimators import available_if
@@ -10,10 +12,12 @@ from sklearn.utils.multiclass import _ovr_decision_function
 
 from kernax.core.expansion import KernelExpansion
 from kernax.selection.classification import MachineModel, learn_classifier
-from kernax.sklearn.learning import CROSS_VALIDATION, check_learn
+from kernax.sklearn.learning import CROSS_VALIDATION
 from kernax.sklearn.machines import SupportVectors, solver_of, value_of
+from kernax.sklearn.rows import padded, padded_size
 from kernax.sklearn.targets import KernelClassifier, of_both
 from kernax.supervised.calibration import platt, svm_leave_one_out
+from kernax.supervised.coupling import pairwise_coupling
 from kernax.supervised.svm import svm
 
 
@@ -23,6 +27,12 @@ def _has_probabilities(estimator) -> bool:
     raise AttributeError("predict_proba is not available when probability=False")
 
 
+def _of_pair(places, pair):
+    """The rows of two classes."""
+    return np.flatnonzero(np.isin(places, pair))
+
+
+@dataclass(eq=False, repr=False)
 class SVC(SupportVectors, KernelClassifier):
     """`kernax.svm` with the arguments of `sklearn.svm.SVC`: one machine for each pair of classes.
 
@@ -31,8 +41,9 @@ class SVC(SupportVectors, KernelClassifier):
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
             or of `sklearn.gaussian_process.kernels`, or "precomputed".
         gamma, degree, coef0: of kernels by name, as in scikit-learn.
-        probability: of two classes: Platt's sigmoid of the leave-one-out decision values, by which
-            `predict_proba` is exact about what it has not seen, and takes no cross-validation.
+        probability: for `predict_proba`: Platt's sigmoid of the leave-one-out decision values,
+            which takes no cross-validation; of several classes one for each pair, coupled by
+            `kernax.calibration.pairwise_coupling`.
         learn: "cross_validation" learns the kernel's parameters and C by the log loss on folds,
             from those given; None takes them as they are.
         tol: machines are solved to a millionth of it.
@@ -44,82 +55,47 @@ class SVC(SupportVectors, KernelClassifier):
     one for two classes), `kernel_`, `C_`.
     """
 
-    def __init__(
-        self,
-        *,
-        C=1.0,
-        kernel="rbf",
-        degree=3,
-        gamma="scale",
-        coef0=0.0,
-        shrinking=True,
-        probability=False,
-        tol=0.001,
-        cache_size=200,
-        class_weight=None,
-        verbose=False,
-        max_iter=-1,
-        decision_function_shape="ovr",
-        break_ties=False,
-        random_state=None,
-        learn=None,
-    ):
-        self.C = C
-        self.kernel = kernel
-        self.degree = degree
-        self.gamma = gamma
-        self.coef0 = coef0
-        self.shrinking = shrinking
-        self.probability = probability
-        self.tol = tol
-        self.cache_size = cache_size
-        self.class_weight = class_weight
-        self.verbose = verbose
-        self.max_iter = max_iter
-        self.decision_function_shape = decision_function_shape
-        self.break_ties = break_ties
-        self.random_state = random_state
-        self.learn = learn
+    _: KW_ONLY
+    C: float = 1.0
+    kernel: Any = "rbf"
+    degree: int = 3
+    gamma: float | str | None = "scale"
+    coef0: float = 0.0
+    shrinking: bool = True
+    probability: bool = False
+    tol: float = 0.001
+    cache_size: float = 200
+    class_weight: Any = None
+    verbose: bool = False
+    max_iter: int = -1
+    decision_function_shape: str = "ovr"
+    break_ties: bool = False
+    random_state: Any = None
+    learn: str | None = None
 
-    def fit(self, X, y, sample_weight=None):
-        """Fits labels y (n,)."""
-        learns = check_learn(self, CROSS_VALIDATION, sample_weight)
-        X, places, weights = self._checked_labels(X, y, sample_weight)
-        self._check_probability()
-        self.C_ = self.C
-        learn = partial(self._learned, places=places) if learns else None
-        rows = self._rows_of_classes(X, weights, places, learn)
-        with self._computing():
-            self.function_ = rows.restored(self._fitted(rows, places))
-            if self.probability:
-                self.sigmoid_ = self._sigmoid(rows, places)
+    _learns_by = CROSS_VALIDATION
+
+    def _fit_rows(self, rows, X, places):
+        self.n_iter_ = np.empty(0, np.int32)
+        two = len(self.classes_) == 2
+        tasks = [(rows, self._signs(places))] if two else self._tasks(rows, places)
+        machines = [self._machine(few, signs) for few, signs in tasks]
+        function = machines[0] if two else self._joined(machines, rows, places)
+        self.function_ = rows.restored(function)
+        if self.probability:
+            self.sigmoids_ = tuple(self._sigmoid(few, signs) for few, signs in tasks)
         self._set_attributes(X, places)
-        return self
 
-    def _check_probability(self):
-        if self.probability and len(self.classes_) > 2:
-            raise ValueError(
-                "probability=True is for two classes: KernelLogisticClassifier and "
-                "GaussianProcessClassifier have probabilities of several"
-            )
-
-    def _learned(self, kernel, points, places):
-        """The kernel of the smallest log loss on folds; sets `C_`."""
+    def _kernel_to_fit(self, kernel, points, places, weights):
+        """With `learn=` that of the smallest log loss on folds; sets `C_`."""
+        self.C_ = self.C
+        if not self._is_learned:
+            return kernel
         start = MachineModel(kernel, self.C)
         choice = learn_classifier(start, points, jnp.asarray(self._columns(places)), places)
         model = choice.kept.model
         self.C_ = float(model.C)
         return model.kernel
-
-    def _fitted(self, rows, places):
-        """A function with an output for each pair, positive for the first of them.
-
-        Of two classes it is one output, positive for the second.
-        """
-        self.n_iter_ = np.empty(0, np.int32)
-        if len(self.classes_) == 2:
-            return self._machine(rows, self._signs(places))
-        return self._pairs(rows, places)
 
     def _machine(self, rows, signs):
         solution = svm(
@@ -134,23 +110,31 @@ class SVC(SupportVectors, KernelClassifier):
         self.n_iter_ = np.append(self.n_iter_, max(1, int(solution.stats["steps"])))
         return value_of(self, solution, "SVC")
 
-    def _pairs(self, rows, places):
-        """Each machine is learned from the rows of its two classes."""
-        pairs = list(itertools.combinations(range(len(self.classes_)), 2))
-        coefficients = np.zeros((rows.size, len(pairs)), self._dtype)
-        biases = np.zeros(len(pairs), self._dtype)
-        for number, (first, second) in enumerate(pairs):
-            chosen = np.flatnonzero((places == first) | (places == second))
-            signs = np.where(places[chosen] == first, 1, -1).astype(self._dtype)
-            machine = self._machine(rows.some(chosen), signs)
-            coefficients[chosen, number] = np.asarray(machine.coefficients)[: len(chosen)]
-            biases[number] = machine.bias
-        columns = jnp.asarray(coefficients)
-        return KernelExpansion(rows.given_kernel, rows.given, columns, jnp.asarray(biases))
+    def _pairs(self):
+        """The places in `classes_` of every two classes."""
+        return list(itertools.combinations(range(len(self.classes_)), 2))
 
-    def _sigmoid(self, rows, places):
+    def _tasks(self, rows, places):
+        """For each pair the rows of its two classes, and +1 for the first of them."""
+        chosen = [_of_pair(places, pair) for pair in self._pairs()]
+        signs = [
+            np.where(places[some] == first, 1, -1).astype(self._dtype)
+            for some, (first, _) in zip(chosen, self._pairs())
+        ]
+        return [(rows.some(some), sign) for some, sign in zip(chosen, signs)]
+
+    def _joined(self, machines, rows, places):
+        """One function with an output for each pair, positive for the first of its classes."""
+        coefficients = np.zeros((rows.size, len(machines)), self._dtype)
+        for number, (machine, pair) in enumerate(zip(machines, self._pairs())):
+            chosen = _of_pair(places, pair)
+            coefficients[chosen, number] = np.asarray(machine.coefficients)[: len(chosen)]
+        biases = jnp.stack([machine.bias for machine in machines])
+        return KernelExpansion(rows.given_kernel, rows.given, jnp.asarray(coefficients), biases)
+
+    def _sigmoid(self, rows, signs):
         """From decision values to probabilities, by those of rows left out."""
-        signs = rows.column(self._signs(places))
+        signs = rows.column(signs)
         values = svm_leave_one_out(
             rows.given_kernel,
             rows.given,
@@ -178,7 +162,7 @@ class SVC(SupportVectors, KernelClassifier):
             return coefficients[self.support_].T
         count = len(self.classes_)
         dual = np.zeros((count - 1, len(self.support_)), self._dtype)
-        for number, (first, second) in enumerate(itertools.combinations(range(count), 2)):
+        for number, (first, second) in enumerate(self._pairs()):
             values = coefficients[self.support_, number]
             of_support = places[self.support_]
             dual[second - 1, of_support == first] = values[of_support == first]
@@ -215,18 +199,29 @@ class SVC(SupportVectors, KernelClassifier):
     def _votes(self, values):
         """How many of the pairs are for each class."""
         votes = np.zeros((len(values), len(self.classes_)))
-        pairs = itertools.combinations(range(len(self.classes_)), 2)
-        for (first, second), value in zip(pairs, values.T):
+        for (first, second), value in zip(self._pairs(), values.T):
             votes[:, first] += value > 0
             votes[:, second] += value <= 0
         return votes
 
     @available_if(_has_probabilities)
     def predict_proba(self, X):
-        """Probabilities (m, 2), where `probability=True`."""
+        """Probabilities (m, classes), where `probability=True`."""
         values = self._values(X)
+        columns = values.reshape(len(values), -1).T
         with self._computing():
-            return of_both(np.asarray(self.sigmoid_(values)))
+            found = zip(self.sigmoids_, columns)
+            of_pairs = [np.asarray(sigmoid(column)) for sigmoid, column in found]
+            return of_both(of_pairs[0]) if values.ndim == 1 else self._coupled(of_pairs)
+
+    def _coupled(self, of_pairs):
+        """Probabilities of all classes from those of the first of each pair."""
+        m = len(of_pairs[0])
+        r = np.zeros((m, len(self.classes_), len(self.classes_)), self._dtype)
+        for (first, second), value in zip(self._pairs(), of_pairs):
+            r[:, first, second] = value
+            r[:, second, first] = 1 - value
+        return np.asarray(jax.vmap(pairwise_coupling)(jnp.asarray(padded(r, padded_size(m)))))[:m]
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X):

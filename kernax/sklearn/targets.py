@@ -1,20 +1,39 @@
-"""Labels as numbers, and values as labels."""
+"""What is fitted to: numbers, labels, or rows alone."""
 
 from typing import Any
 
 import numpy as np
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import get_tags
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from kernax.sklearn.base import KernelEstimator
-from kernax.sklearn.rows import Rows
 
 
-class KernelClassifier(ClassifierMixin, KernelEstimator):
-    """A classifier with a kernel; labels may be of any kind."""
+class KernelRegressor(RegressorMixin, KernelEstimator):
+    """A regressor with a kernel."""
 
-    class_weight: Any = None
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fits numbers y (n,), or (n, outputs) where there may be several."""
+        several = get_tags(self).target_tags.multi_output
+        checks = {"multi_output": several, "y_numeric": True}
+        X, y, weights = self._checked(X, y, sample_weight, **checks)
+        return self._fit(X, y.astype(self._dtype), weights)
+
+
+class KernelOfRows(KernelEstimator):
+    """An estimator with a kernel that has no targets."""
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Fits the rows of X; y is not looked at."""
+        X, _, weights = self._checked(X, sample_weight=sample_weight)
+        return self._fit(X, None, weights)
+
+
+class LabelEstimator(ClassifierMixin, KernelEstimator):
+    """An estimator with a kernel whose targets are labels of any kind."""
+
     classes_: np.ndarray
 
     def _checked_labels(self, X: Any, y: Any, sample_weight: Any) -> tuple:
@@ -40,16 +59,6 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
                 f"sample_weight are of class {str(self.classes_[present[0]])!r}"
             )
 
-    def _rows_of_classes(self, X: Any, weights: Any, places: np.ndarray, learn: Any) -> Rows:
-        """Rows to fit, their weights multiplied by those of their classes; sets `class_weight_`."""
-        self.class_weight_ = np.ones(len(self.classes_))
-        if self.class_weight is None:
-            return self._rows(X, weights, learn)
-        labels = self.classes_[places]
-        of_classes = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
-        self.class_weight_ = of_classes
-        return self._rows(X, weights, learn, self.class_weight_[places].astype(self._dtype))
-
     def _columns(self, places: np.ndarray) -> np.ndarray:
         """One-hot, (n, classes)."""
         return (places[:, None] == np.arange(len(self.classes_))).astype(self._dtype)
@@ -66,6 +75,23 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         """The labels of values: of their sign (m,), or of the largest (m, classes)."""
         places = (values > 0).astype(int) if values.ndim == 1 else np.argmax(values, axis=1)
         return self.classes_[places]
+
+
+class KernelClassifier(LabelEstimator):
+    """A classifier with a kernel."""
+
+    class_weight: Any = None
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fits labels y (n,); weights of rows are multiplied by those of their classes."""
+        X, places, weights = self._checked_labels(X, y, sample_weight)
+        self.class_weight_ = np.ones(len(self.classes_))
+        if self.class_weight is None:
+            return self._fit(X, places, weights)
+        labels = self.classes_[places]
+        of_classes = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
+        self.class_weight_ = of_classes
+        return self._fit(X, places, weights, of_classes[places].astype(self._dtype))
 
 
 def of_both(plus: np.ndarray) -> np.ndarray:
