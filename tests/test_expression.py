@@ -264,7 +264,7 @@ def test_what_is_no_kernel_is_refused_in_one_sentence(text, words):
     message = str(refused.value)
     assert words in message
     assert "\n" not in message
-    assert len(message) < 280  # four lines of a terminal
+    assert len(message) < 250
 
 
 @pytest.mark.parametrize(

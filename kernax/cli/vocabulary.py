@@ -47,7 +47,7 @@ def _hint(name: str) -> str:
     near = difflib.get_close_matches(name.lower(), [*KERNELS, *STRING_KERNELS, *_FORMS], n=3)
     if near:
         return f"did you mean {' or '.join(near)}?"
-    return f"the kernels are {', '.join(KERNELS)}, and of text spectrum, mismatch, ..."
+    return f"the kernels are {', '.join(KERNELS)}; of text spectrum, ..."
 
 
 NO_PLACE = "on takes one kernel and the number of a column, as in on(rbf, 2)"

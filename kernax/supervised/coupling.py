@@ -27,8 +27,9 @@ def pairwise_coupling(r: ArrayLike) -> Float[Array, " c"]:
 
 @compiled
 def _coupled(r):
-    # The objective is p' Q p. It vanishes for positive p alone, whose sum is not zero, so that
-    # Q + 1 1' is positive definite, and p is the multiple of (Q + 1 1')^-1 1 of sum one.
+    # The objective is p' Q p. It vanishes only where no two entries of p have opposite signs, and
+    # there the sum is not zero, so that Q + 1 1' is positive definite, and p is the multiple of
+    # (Q + 1 1')^-1 1 of sum one.
     Q = jnp.diag(jnp.sum(r * r, axis=0)) - r * r.T
     p = jax.scipy.linalg.solve(Q + 1, jnp.ones_like(r, shape=len(r)), assume_a="pos")
     # The minimum is not negative (theorem 2 there), and its rounding should not be.
