@@ -1,5 +1,6 @@
 """What all estimators share: X as points, `kernel=` as a kernel, and the precision of the data."""
 
+import abc
 import contextlib
 from collections.abc import Iterator
 from typing import Any
@@ -152,31 +153,6 @@ class KernelEstimator(BaseEstimator):
         coef0 = getattr(self, "coef0", None)
         return Numbers(self.gamma_, 3 if degree is None else degree, 1 if coef0 is None else coef0)
 
-    def _fit(self, X: Any, targets: Any, weights: Any, factors: Any = None) -> Any:
-        """Fits what was checked, in the precision of the data; returns the estimator.
-
-        The weights are multiplied by factors, if any, of which gamma and learning know nothing.
-        """
-        points = self._points(X, weights)
-        with self._computing():
-            stack = jax.tree.map(jnp.asarray, points)
-            self.kernel_ = self._kernel_to_fit(self.kernel_, stack, targets, weights)
-            if factors is not None:
-                weights = factors if weights is None else weights * factors
-            rows = Rows.of(self.kernel_, points, _num_samples(X), weights, self._dtype)
-            self._fit_rows(rows, X, targets)
-        return self
-
-    def _kernel_to_fit(
-        self, kernel: AbstractKernel, points: PyTree, targets: Any, weights: Any, /
-    ) -> AbstractKernel:
-        """The kernel as given; an estimator with `learn=` learns it here, and what goes with it."""
-        return kernel
-
-    def _fit_rows(self, rows: Rows, X: Any, targets: Any, /) -> None:
-        """Calls the verb, and sets the attributes."""
-        raise NotImplementedError
-
     def _new_points(self, X: Any) -> tuple[PyTree, int, Any]:
         """Rows to predict: points, padded, how many, and X as it was checked."""
         check_is_fitted(self)
@@ -223,6 +199,35 @@ class KernelEstimator(BaseEstimator):
             return Precomputed.from_blocks(node.K, cross, likely)
 
         return jax.tree.map(extended, fitted, is_leaf=lambda node: isinstance(node, Precomputed))
+
+
+class RowsEstimator(KernelEstimator, abc.ABC):
+    """An estimator with a kernel that a verb fits to all rows at once."""
+
+    def _fit(self, X: Any, targets: Any, weights: Any, factors: Any = None) -> Any:
+        """Fits what was checked, in the precision of the data; returns the estimator.
+
+        The weights are multiplied by factors, if any, of which gamma and learning know nothing.
+        """
+        points = self._points(X, weights)
+        with self._computing():
+            stack = jax.tree.map(jnp.asarray, points)
+            self.kernel_ = self._kernel_to_fit(self.kernel_, stack, targets, weights)
+            if factors is not None:
+                weights = factors if weights is None else weights * factors
+            rows = Rows.of(self.kernel_, points, _num_samples(X), weights, self._dtype)
+            self._fit_rows(rows, X, targets)
+        return self
+
+    def _kernel_to_fit(
+        self, kernel: AbstractKernel, points: PyTree, targets: Any, weights: Any, /
+    ) -> AbstractKernel:
+        """The kernel as given; an estimator with `learn=` learns it here, and what goes with it."""
+        return kernel
+
+    @abc.abstractmethod
+    def _fit_rows(self, rows: Rows, X: Any, targets: Any, /) -> None:
+        """Calls the verb, and sets the attributes."""
 
 
 def _is_module(value: Any) -> bool:

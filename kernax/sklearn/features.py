@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from kernax.scale.random_features import random_fourier_features
-from kernax.sklearn.base import KernelEstimator
+from kernax.sklearn.base import KernelEstimator, RowsEstimator
 from kernax.unsupervised.mercer import empirical_features
 
 
@@ -24,7 +24,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEs
 
 
 @dataclass(eq=False, repr=False)
-class Nystroem(KernelFeatures):
+class Nystroem(KernelFeatures, RowsEstimator):
     """`kernax.empirical_features` of random rows, with the arguments of scikit-learn's class.
 
     Arguments:

@@ -17,7 +17,7 @@ from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition
 from kernax.kernels import RBF
 from kernax.selection.regression import ProcessModel, learn_process
-from kernax.sklearn.base import KernelEstimator
+from kernax.sklearn.base import RowsEstimator
 from kernax.sklearn.learning import EVIDENCE
 from kernax.sklearn.translation import is_free, written_back
 
@@ -37,7 +37,7 @@ def _check_ending(solution):
     finish(solution, True, "GaussianProcessRegressor: a larger alpha may help.")
 
 
-class ProcessEstimator(KernelEstimator):
+class ProcessEstimator(RowsEstimator):
     """What both kinds of processes share: which kernel is learned, from where, and what of it."""
 
     _learns_by = EVIDENCE

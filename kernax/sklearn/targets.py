@@ -8,10 +8,10 @@ from sklearn.utils import get_tags
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from kernax.sklearn.base import KernelEstimator
+from kernax.sklearn.base import KernelEstimator, RowsEstimator
 
 
-class KernelRegressor(RegressorMixin, KernelEstimator):
+class KernelRegressor(RegressorMixin, RowsEstimator):
     """A regressor with a kernel."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
@@ -22,7 +22,7 @@ class KernelRegressor(RegressorMixin, KernelEstimator):
         return self._fit(X, y.astype(self._dtype), weights)
 
 
-class KernelOfRows(KernelEstimator):
+class KernelOfRows(RowsEstimator):
     """An estimator with a kernel that has no targets."""
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -77,7 +77,7 @@ class LabelEstimator(ClassifierMixin, KernelEstimator):
         return self.classes_[places]
 
 
-class KernelClassifier(LabelEstimator):
+class KernelClassifier(LabelEstimator, RowsEstimator):
     """A classifier with a kernel."""
 
     class_weight: Any = None
