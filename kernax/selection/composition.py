@@ -20,7 +20,7 @@ from kernax.selection.base_kernels import BASES, BY_KIND, BY_WORD
 from kernax.selection.composition_rounds import Fit, Round, Search, polished
 from kernax.selection.grammar import Factor, Grammar, Structure, written
 from kernax.selection.sentences import Component, Units, components_of
-from kernax.selection.sum_of_products import CompositionModel, Values, scored
+from kernax.selection.sum_of_products import CompositionModel, Values, model_of, scored
 
 _OF_ONE_COLUMN = (RBF, ZeroMeanPeriodic, ShiftedLinear, RationalQuadratic)
 _OF_SEVERAL = (RBF, ShiftedLinear)
@@ -111,10 +111,10 @@ def compositional_search(
         depth: the most rounds.
         beam: how many structures a round expands, 1 being greedy.
         starts: of each candidate. After a few steps the best start of the best candidates goes on.
-        steps: of L-BFGS, for these and at the end.
+        steps: of L-BFGS, for these, and at the end where rows were drawn.
         max_terms, max_factors: the largest sum, and the largest product in it.
-        max_rows: to search on; of more rows, so many are drawn, spread over the first column. The
-            parameters of the best structure are learned on all rows at the end.
+        max_rows: to search on; of more rows, so many are drawn, spread over the first column, and
+            the parameters of the best structure are learned on all rows at the end.
         names: of the columns, for the sentences.
         progress: draw a bar for each round on standard error (needs `rich`).
         throw: raise `NonFiniteError` where no candidate has a score.
@@ -246,10 +246,13 @@ def spread_rows(x: Float[np.ndarray, " n"], most: int, rng: np.random.Generator)
 
 
 def _closed(data: _Data, search: Search, best: Fit, steps: int, throw: bool) -> Solution:
-    """The best structure learned on all rows, in the units of the data."""
+    """The best structure in the units of the data, learned on all rows if the search saw fewer."""
     X = jnp.asarray(data.X)
     y = jnp.asarray(data.y)
-    model, _ = polished(best, X, y, steps)
+    if len(search.y) < len(y):
+        model = polished(best, X, y, steps)
+    else:
+        model = model_of(best.structure, best.values, X.dtype)
     score = scored(model, X, y)
     sound = math.isfinite(float(score.log_evidence)) and math.isfinite(best.criterion)
     kernel = kernel_of(best.structure, Values.of(model), data.units)

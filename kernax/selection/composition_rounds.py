@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import optax
@@ -233,8 +232,8 @@ class Search:
 
 def polished(
     fit: Fit, X: Float[Array, "n d"], y: Float[Array, " n"], steps: int
-) -> tuple[CompositionModel, Any]:
-    """The model of a fit after more steps on other rows, and how they ended."""
+) -> CompositionModel:
+    """The model of a fit after more steps on other rows."""
     model = model_of(fit.structure, fit.values, X.dtype)
     solution = minimise(evidence_loss, model, _OPTIMISER, steps, args=(X, y), throw=False)
-    return solution.value, solution.result
+    return solution.value
