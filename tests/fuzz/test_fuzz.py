@@ -43,7 +43,11 @@ REFEREES = (
     | sparse.REFEREES
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.optimised, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+if not X64:
+    # In the precision of most users, with their optimisations. In float64 without: compilation is
+    # most of the time, and takes a third of it.
+    pytestmark.append(pytest.mark.optimised)
 
 
 def count(form: Form) -> int:
