@@ -18,7 +18,8 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Two processes at a time: several threads of each would wait for each other, spinning.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Thousands of small programs: these flags, of this version, take three fifths off their compilation.
+# Thousands of small programs: these flags, of this version, take three fifths off their
+# compilation.
 QUICK_FLAGS = (
     "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
     " --xla_cpu_parallel_codegen_split_count=1"

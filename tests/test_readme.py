@@ -36,8 +36,10 @@ def test_blocks_of_python_keep_their_lines():
 @pytest.mark.slow
 @needs_x64
 def test_the_python_of_the_readme_runs_from_top_to_bottom(tmp_path):
-    """In the precision of a user's process, in an empty folder; a warning is an error. Nothing in it
-    is measured, and most of its time is compilation: without optimisations it takes half.
+    """In the precision of a user's process, in an empty folder; a warning is an error.
+
+    Nothing in it is measured, and most of its time is compilation: without optimisations it takes
+    half.
     """
     program = tmp_path / "README.py"
     program.write_text(python_of(README.read_text(encoding="utf-8")))
