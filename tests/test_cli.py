@@ -181,12 +181,27 @@ BAD_TABLES = [
     ("x,x,y\n1,1,2\n", "two columns called 'x'"),
     ("x,y,y\n1,1,2\n", "two columns called 'y'"),
     (",y\n0,1\n1,2\n", "column 1 of"),
-    ("x,y\n" + FOUR + "5,six\n", "line 6, column 'y': 'six' is not a number"),
+    ("x,y\n" + FOUR + "5,six\n", "line 6, column 'y': 'six' is not a number\n"),
+    (
+        "x,y\n" + FOUR + "5,six\n6,7\n7,oh\n8,\n",
+        "line 6, column 'y': 'six' is not a number; likewise in line 8 ('oh')\n",
+    ),
+    (
+        "x,y\n" + FOUR + "".join(f"{x},b{x}\n" for x in range(9)),
+        "'b0' is not a number; likewise in line 7 ('b1'), line 8 ('b2'), line 9 ('b3'), "
+        "line 10 ('b4') and 4 more lines",
+    ),
     ("x,y\n" + FOUR + "5,1_0\n", "'1_0' is not a number"),
     (
-        "x;y\n1;2\n2,5;3\n",
+        'x,y\n1,2\n"2,5",3\n"1,234",3\n4,1\n',
+        "line 3, column 'x': '2,5' is not a number: write a point before decimals, and nothing "
+        "between thousands; likewise in line 4 ('1,234') (mend",
+    ),
+    (
+        "x;y\n1.5;2\n2,5;3\n3;4\n4;1\n",
         "line 3, column 'x': '2,5' is not a number: write a point before decimals",
     ),
+    ("x;y\n1,5;2\n1.234,5;3\n2,5;2\n4;1\n", "line 3, column 'x': '1.234,5' is not a number: "),
     ('x,"a\nb",y\n1,2,3\n1,2,oh\n', "line 4, column 'y': 'oh'"),
     ('x,z,y\n1,2,3\n"\n1\n",2,oh\n', "line 5, column 'y': 'oh'"),
     ("x,y\n\n" + FOUR + "\n\n5,six\n", "line 9, column 'y'"),
@@ -195,11 +210,12 @@ BAD_TABLES = [
     ("x,y\n1," + "z" * 500 + "\n", "zzz...' is not a number"),
     ("x,y\n" + FOUR + "1,2,3\n", "line 6: there are 3 cells, but the header has 2"),
     ("x,y\n1,2\n2\n3,4\n", "line 3: there are 1 cell, but the header has 2"),
-    ("x,y\n1,2\n2,\n3,4\n", "line 3, column 'y': the cell is empty"),
+    ("x,y\n1,2\n2\n3,4\n4,5,6\n", "the header has 2; likewise in line 5 (3 cells)\n"),
     (
-        "x,y\n1,2\n,\n3,4\n",
-        "line 3, column 'y': the cell is empty",
-    ),  # else predictions would be fewer than rows
+        "x,y\n1,2\n2,\n3,4\n,\n",
+        "2 rows of numbers, but at least 4 are needed: 2 rows have an empty 'y' and were left out",
+    ),
+    ("x,y\n1,\n2,NA\n", "all cells of the target 'y' are empty"),
     ("x,y\n,1\nnan,2\nNA,3\n?,4\n", "all cells of column 'x' are empty (leave the column out: "),
     ("x,y\n1,2\ninf,3\n", "line 3, column 'x': 'inf' is not a finite number"),
     ("x,y\n1,2\n1,-inf\n", "line 3, column 'y': '-inf' is not a finite number"),

@@ -141,25 +141,31 @@ BAD = [
     ("svm", ["u"] * 8, "holds one class only, 'u'"),
     ("logistic", ["3"] * 8, "holds one class only, '3'"),
     ("svm", ["u", "v"] * 4 + ["w"], "line 10, column 'kind': class 'w' has a single row"),
+    ("svm", ["u", "v"] * 4 + ["w", "z"], "hold out are needed; likewise in line 11 ('z')\n"),
     ("svm", [f"c{i}" for i in range(8)], "holds 8 classes in 8 rows: is this a regression?"),
-    (None, [*map(str, range(7)), "n/a"], "is this a regression?; "),
+    (None, [*map(str, range(7)), "oh"], "is this a regression?; "),
     (
         "logistic",
         [*["1", "2"] * 4, "0.5"],
         "line 10, column 'kind': '0.5' is a fraction, no class: is this a regression?",
     ),
-    ("svm", ["u", "v", "", "u"], "line 4, column 'kind': the cell is empty"),
+    (
+        "svm",
+        ["u", "v", "", "u"],
+        "3 rows of classes, but at least 4 are needed: 1 row has an empty 'kind' and was left out",
+    ),
     ("svm", ["1", "2", "inf", "1"], "line 4, column 'kind': 'inf' is not a finite number"),
     ("svm", ["u", "v", "u"], "3 rows of classes, but at least 4"),
     (
         "gp",
-        ["0.1", "n/a", "0.2", "0.3"],
-        "line 3, column 'kind': 'n/a' is not a number\n",
+        ["0.1", "oh", "0.2", "0.3"],
+        "line 3, column 'kind': 'oh' is not a number\n",
     ),  # numbers with a mistake, no classes
     (
         "ridge",
         ["u", "v", "u", "v"],
-        "line 2, column 'kind': 'u' is not a number (--model logistic or svm takes classes)",
+        "'u' is not a number; likewise in line 3 ('v'), line 4 ('u') and line 5 ('v') (--model "
+        "logistic or svm takes classes)",
     ),
 ]
 

@@ -99,6 +99,78 @@ def test_each_decision_is_said_once_and_kept_for_new_rows(shop, tmp_path, unlear
     assert_refused(run("predict", file, words), "line 2, column 'size': 'L' is not a number")
 
 
+def test_rows_without_a_target_are_left_out_and_counted(tmp_path, unlearned):
+    """A batch of words, then numbers, where NA is as empty as it is among inputs."""
+    rows = [(i, "uv"[i % 2], i % 3) for i in range(12)]
+    holes = [(12, "", ""), (13, "", "NA"), (14, " ", "?")]
+    data = write(tmp_path / "holes.csv", ["x", "kind", "size"], rows + holes)
+    numbers = ("--target", "size", "--model", "ridge", "--ignore", "kind")
+    result = run("fit", data, *numbers)
+    assert result.exit_code == 0, result.stderr
+    said = result.stdout.splitlines()
+    assert said[0].endswith("12 rows, 1 input column; learning from 9 rows, 3 held out")
+    assert said[1] == "3 rows have an empty 'size' and were left out"
+    assert [*read_table(data, "kind").target.cells] == [row[1] for row in rows]
+    one = write(tmp_path / "one.csv", ["x", "kind", "size"], rows + holes[:1])
+    assert "1 row has an empty 'size' and was left out\n" in run("fit", one, *numbers).stdout
+
+
+@pytest.fixture
+def german(tmp_path, rng):
+    """Decimal commas, in the target as well, with a hole; `b` has whole numbers alone."""
+    a = rng.normal(size=40).round(3)
+    b = rng.integers(0, 9, 40)
+    y = (np.sin(a) + b + 0.01).round(3)
+    comma = lambda number: str(number).replace(".", ",")
+    lines = [f"{comma(p)};{q};{comma(r)}" for p, q, r in zip(a, b, y)]
+    path = tmp_path / "german.csv"
+    path.write_text("\n".join(["a;b;y", *lines, ";3;1,5"]) + "\n")
+    return path
+
+
+def test_decimal_commas_are_read_as_the_same_table_with_points_is(german, tmp_path, unlearned):
+    english = tmp_path / "english.csv"
+    english.write_text(german.read_text().replace(",", ".").replace(";", ","))
+    file = tmp_path / "model"
+    options = ("--target", "y", "--model", "ridge", "--out", file)
+    theirs = run("fit", english, *options)
+    result = run("fit", german, *options)
+    assert result.exit_code == 0, result.stderr
+    said = result.stdout.splitlines()
+    assert re.fullmatch(r"decimal commas of 'y' were read: (\d+),(\d+) is \1\.\2", said[1])
+    assert re.fullmatch(r"decimal commas of 'a' were read: (-?\d+),(\d+) is \1\.\2", said[2])
+    assert [said[0].replace("german", "english"), *said[3:]] == theirs.stdout.splitlines()
+    assert "'a': numbers, written with decimal commas" in run("describe", file).stdout
+    predictions = run("predict", file, german)
+    assert predictions.stderr == ""
+    assert run("predict", file, english).stdout == predictions.stdout
+
+
+def test_new_rows_are_read_with_the_decimal_commas_that_were_learned_from(
+    german, tmp_path, unlearned
+):
+    """What a comma or a point says is not guessed where it may be said in two ways."""
+    file = tmp_path / "model"
+    assert run("fit", german, "--target", "y", "--model", "ridge", "--out", file).exit_code == 0
+    new = tmp_path / "new.csv"
+
+    def predicted(text):
+        new.write_text(text)
+        return run("predict", file, new)
+
+    usual = predicted("a;b\n1,234;2\n1;3\n")
+    assert usual.exit_code == 0, usual.stderr
+    assert predicted('a,b\n"1,234",2\n1,3\n').stdout == usual.stdout
+    assert predicted("a,b\n1.234,2\n1,3\n").stdout == usual.stdout
+    assert_refused(
+        predicted("a;b\n1.234;2\n1;3\n2.5;3\n"),
+        "line 2, column 'a': '1.234' has a point, but the model was fitted to numbers with decimal "
+        "commas; likewise in line 4 ('2.5')",
+    )
+    noted = predicted("a;b\n1,234;2\n1;3,5\n")
+    assert noted.stderr == "note: decimal commas of 'b' were read: 3,5 is 3.5\n"
+
+
 def test_string_kernels_take_the_columns_that_they_name_or_add_up_over_free_texts(tmp_path, rng):
     letters = lambda: "".join(rng.choice(list("ACGT"), 8))
     rows = [(letters(), letters(), "uv"[i % 2], i % 5, i) for i in range(12)]
@@ -138,6 +210,9 @@ def test_groups_are_found_in_categories_and_filled_numbers(tmp_path):
     assert "2 categories of 'kind' became columns: u, v\n" in result.stdout
     assert "1 empty cell of 'x' was filled with its median" in result.stdout
     assert "mean kind=u" in result.stdout
+    texts = ("--kernel", "normalised(spectrum(1))")
+    result = run("cluster", data, "--clusters", 2, *texts)
+    assert "the kernel compares text alone, and does not use 'x'\n" in result.stdout
 
 
 @pytest.mark.slow

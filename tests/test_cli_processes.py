@@ -173,10 +173,11 @@ def test_counts_are_scored_beside_a_constant_rate_and_predicted_with_intervals(
 BAD = [
     (["--likelihood", "poisson"], ["1", "-2"], "line 3, column 'kind': '-2' is no count: --like"),
     (["--likelihood", "negative-binomial"], ["1", "2.5"], "'2.5' is no count: --likelihood negat"),
+    (["--likelihood", "poisson"], ["1", "-2", "0.5"], "1, 2, ...; likewise in line 4 ('0.5')"),
     (["--likelihood", "poisson"], ["1", "many"], "line 3, column 'kind': 'many' is not a number"),
     (["--likelihood", "poisson"], ["3", "3"], "is constant"),
     (["--likelihood", "probit"], ["1", "0.5"], "'0.5' is a fraction, no class"),
-    (["--likelihood", "gaussian"], ["u", "v"], "'u' is not a number (--model logistic or svm"),
+    (["--likelihood", "gaussian"], ["u", "v"], " and 3 more lines (--model logistic or svm"),
     (
         ["--likelihood", "poisson", "--model", "ridge"],
         ["1", "2"],

@@ -28,6 +28,7 @@ from kernax.preparation import (
     kind_of,
     learned_inputs,
 )
+from kernax.preparation.cells import announcement_of_commas, with_decimal_commas
 from kernax.preparation.inputs import inputs_from_notes
 
 pytestmark = needs_x64  # once: cells are read by NumPy, in float64 whatever the mode
@@ -62,6 +63,38 @@ def test_missing_numbers_are_the_median_of_the_rows_to_learn_from_and_a_column_s
     assert encoder.announcement(cells) == (
         "1 empty cell of 'c' was filled with its median 3, and 'c missing' says which"
     )
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ("3,14 -2,5 1,5e3 ,5 7 NA", "3.14 -2.5 1.5e3 .5 7 NA"),
+        ("1,5 2.5", None),  # a comma or a point may be between thousands
+        ("1,234,567 1,234", "1,234,567 1.234"),  # of which the first is refused
+        ("1 2", None),
+        ("u v 1,5", None),
+    ],
+)
+def test_commas_are_read_before_decimals_where_nothing_else_can_be_meant(cells, expected):
+    before = column(*cells.split())
+    after = with_decimal_commas(before)
+    assert after.cells == tuple((expected or cells).split())
+    assert after.as_written == before
+    assert (announcement_of_commas(after) is None) == (expected is None)
+
+
+def test_commas_that_may_be_between_thousands_are_asked_about():
+    assert announcement_of_commas(with_decimal_commas(column("1,234", "12,345"))) == (
+        "decimal commas of 'c' were read: 1,234 is 1.234 (if such commas are between thousands, "
+        "leave them out)"
+    )
+
+
+def test_text_is_compared_as_it_is_written():
+    cells = with_decimal_commas(column("1,5", "2,5"))
+    inputs = learned_inputs([cells], "y", np.arange(2), texts=["c"])
+    assert inputs.texts[0].alphabet == tuple(",125")
+    assert inputs.announcements([cells]) == ()
 
 
 def test_words_of_few_kinds_are_a_column_each_and_missing_ones_are_a_kind_of_their_own():
@@ -175,6 +208,11 @@ REFUSED = [
     (["31.01.21", "01.02.21"] * 4, "'31.01.21' looks like a date, of which these are read: year-"),
     (["2020-01-01", "", "2020-01-03"], "line 3, column 'c': the cell is empty, and dates are not"),
     (["1", "2", "3", "x"], "line 5, column 'c': 'x' is not a number"),
+    (["1", "2", "3", "x", "", "z"], "'x' is not a number; likewise in line 7, column 'c' ('z')"),
+    (
+        ["2020-01-01", "", "2020-01-03", "NA"],
+        "fill them in; likewise in line 5, column 'c' ('NA')",
+    ),
     (["1,5", "2,5"], "'1,5' is not a number: write a point before decimals"),
     (["1", "inf", ""], "line 3, column 'c': 'inf' is not a finite number"),
     (["", "NA"], "all cells of column 'c' are empty"),

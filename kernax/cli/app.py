@@ -22,7 +22,7 @@ from kernax.cli.console import (
     check_writable,
     one_line_errors,
     print_clusters,
-    print_lines,
+    print_inputs,
     print_parameters,
     print_report,
     title_of,
@@ -46,7 +46,7 @@ from kernax.cli.table import (
 from kernax.core.archive import write_whole
 from kernax.files import load_predictor, save_predictor
 from kernax.preparation import Predictor, Tokens
-from kernax.preparation.cells import listed, plural, quoted
+from kernax.preparation.cells import plural, quoted
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -114,7 +114,8 @@ def fit(
     median of their column, beside a column that says which they were; dates
     the days since the first, and their place in the year, the week and the day
     where the rows show it. Medians, categories and means are those of the rows
-    to learn from.
+    to learn from. Rows whose target is empty are left out. Decimal commas are
+    read where cells are parted by semicolons or tabs.
 
     String kernels compare columns of text, by the letters or the words that
     cells share; cells may be empty. They are spectrum(k), blended_spectrum(k),
@@ -180,12 +181,7 @@ def _print_split(console: Console, plan: Plan, data: Path, table: Table, parts: 
         f"learning from {len(parts.y)}{of_all} rows, {len(parts.y_held_out)} held out",
         markup=False,
     )
-    print_lines(console, parts.inputs.announcements(table.inputs))
-    unused = [name for name in table.columns if name not in parts.inputs.names]
-    if unused:
-        console.print(
-            f"the kernel compares text alone, and does not use {listed(unused)}", markup=False
-        )
+    print_inputs(console, table, parts.inputs)
     if not one_per_column(parts):
         console.print(
             "fewer than 20 rows a column to learn from: lengthscales are shared by all columns"
@@ -257,8 +253,8 @@ def predict(
 
     Columns are found by their names, in any order; others are ignored, unless
     --keep repeats them. They are prepared as those that were learned from:
-    the same medians, categories and first day. Letters, words and categories
-    that were not in the rows learned from match nothing.
+    the same medians, categories, first day and decimal commas. Letters, words
+    and categories that were not in the rows learned from match nothing.
 
     A Gaussian process of numbers or counts adds the ends of a central interval
     that holds the target with probability 0.95, or --interval. Of classes it
@@ -285,7 +281,7 @@ def _predictions(
 ) -> dict[str, list[str]]:
     """The columns to write: those to keep, and the predictions."""
     inputs = predictor.inputs
-    rows, kept = read_columns(data, inputs.names, keep)
+    rows, kept = read_columns(data, inputs.names, keep, inputs.commas)
     inputs.warn_of_strangers(rows)
     points = inputs.points(rows)
     with linear_algebra_threads(len(rows[0].cells), threads):

@@ -18,6 +18,8 @@ from kernax.cli.job import Report
 from kernax.cli.table import Table
 from kernax.core.archive import check_place
 from kernax.errors import MemoryBudgetError, SolveError
+from kernax.preparation import Inputs
+from kernax.preparation.cells import listed
 
 PICTURES = (".png", ".pdf", ".svg")
 
@@ -116,7 +118,7 @@ def print_clusters(console: Console, data: Path, found: Clusters, table: Table) 
     """Prints how many rows each cluster has, and what is typical of it."""
     header, rows = summary(found, table)
     console.print(f"{data}: {table.count} rows compared by {found.inputs}", markup=False)
-    print_lines(console, found.inputs.announcements(table.inputs))
+    print_inputs(console, table, found.inputs)
     shown = RichTable(header[0], title="clusters", title_justify="left")
     for name in header[1:]:
         shown.add_column(Text(name), justify="right")
@@ -124,6 +126,16 @@ def print_clusters(console: Console, data: Path, found: Clusters, table: Table) 
         shown.add_row(*map(Text, row))
     console.print(shown)
     console.print(found.remark, markup=False)
+
+
+def print_inputs(console: Console, table: Table, inputs: Inputs) -> None:
+    """Prints what was decided about rows and columns, and which columns are not used."""
+    print_lines(console, (*table.announcements, *inputs.announcements(table.inputs)))
+    unused = [name for name in table.columns if name not in inputs.names]
+    if unused:
+        console.print(
+            f"the kernel compares text alone, and does not use {listed(unused)}", markup=False
+        )
 
 
 def print_lines(console: Console, lines: Iterable[str]) -> None:

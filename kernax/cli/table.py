@@ -6,12 +6,27 @@ import dataclasses
 import difflib
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from kernax.preparation.cells import Column, listed, plural, quoted, shortened
+import numpy as np
+
+from kernax.preparation.cells import (
+    Column,
+    and_more,
+    announcement_of_commas,
+    as_number,
+    check_cells,
+    is_missing,
+    listed,
+    plural,
+    quoted,
+    shortened,
+    with_decimal_commas,
+)
 
 LEAST_ROWS = 4  # three to learn from, one to hold out
+_MORE_SHOWN = 4  # lines with a mistake, after the first
 CLUSTER = "cluster"  # the column that `kernax cluster` writes
 
 
@@ -19,12 +34,14 @@ CLUSTER = "cluster"  # the column that `kernax cluster` writes
 class Table:
     """A table: the columns that are inputs, and the one to predict.
 
-    `texts` are the names of the inputs that string kernels compare.
+    `texts` are the names of the inputs that string kernels compare; `left_out` is how many rows of
+    the file have an empty target, and are not in the table.
     """
 
     inputs: tuple[Column, ...]
     target: Column
     texts: tuple[str, ...] = ()
+    left_out: int = 0
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -36,24 +53,59 @@ class Table:
         """The number of rows."""
         return len(self.inputs[0].cells)
 
+    @property
+    def announcements(self) -> tuple[str, ...]:
+        """What was decided about the rows and the cells of the target, in a line each."""
+        lines = (self.announcement_of_rows, announcement_of_commas(self.target))
+        return tuple(line for line in lines if line is not None)
+
+    @property
+    def announcement_of_rows(self) -> str | None:
+        """How many rows were left out; None where all were kept."""
+        if not self.left_out:
+            return None
+        rows = plural(self.left_out, "row")
+        verbs = ("has", "was") if self.left_out == 1 else ("have", "were")
+        return f"{rows} {verbs[0]} an empty {quoted(self.target.name)} and {verbs[1]} left out"
+
 
 def read_table(path: Path, target: str, ignore: Sequence[str] = ()) -> Table:
     """Reads a CSV file with a header; comma, semicolon or tab, UTF-8.
 
-    Every column but the target and the ignored ones is an input.
+    Every column but the target and the ignored ones is an input. Rows whose target is empty are
+    left out. Where commas do not part the cells, they may stand before decimals.
 
     Raises:
         ValueError: one sentence with the line of the file in which the error is: lines are counted
             as an editor counts them.
     """
-    with _open(path) as records:
-        header = _header(path, records)
+    with _open(path) as file:
+        header = _header(file)
         _check_columns(path, target, ignore, header)
-        rows = [_row(path, header, line, cells) for line, cells in records]
+        rows = _rows(file, header)
     if not rows:
         raise ValueError(f"{path} has 0 rows of numbers, but at least {LEAST_ROWS} are needed")
     names = [name for name in header if name != target and name not in ignore]
-    return Table(_columns(rows, header, names), _column(rows, header.index(target)))
+    y = _column(file, rows, header, target)
+    return _with_targets(Table(_columns(file, rows, header, names), y))
+
+
+def _with_targets(table: Table) -> Table:
+    """The rows whose target is not empty.
+
+    NA, ? and the like are empty among numbers, as they are in other columns, but may name a class.
+    """
+    target = table.target
+    are_numbers = target.known.first_text is None
+    empty = [is_missing(cell) if are_numbers else not cell for cell in target.cells]
+    if all(empty):
+        raise ValueError(
+            f"{target.file}: all cells of the target {quoted(target.name)} are empty: there is "
+            "nothing to learn"
+        )
+    kept = np.flatnonzero(np.logical_not(empty))
+    inputs = tuple(column.rows(kept) for column in table.inputs)
+    return Table(inputs, target.rows(kept), left_out=sum(empty))
 
 
 def read_inputs(
@@ -63,46 +115,82 @@ def read_inputs(
 
     Raises ValueError as `read_table` does.
     """
-    with _open(path) as records:
-        header = _header(path, records)
+    with _open(path) as file:
+        header = _header(file)
         for option, names in (("--ignore", ignore), ("--keep", keep)):
             for name in names:
                 _check_name(path, name, header, option)
-        rows = [_row(path, header, line, cells) for line, cells in records]
+        rows = _rows(file, header)
     names = [name for name in header if name not in ignore]
     if not rows or not names:
         raise ValueError(f"{path} has no rows, or no columns that are not ignored")
     kept = {name: _cells_as_written(rows, header.index(name)) for name in keep}
-    return Table(_columns(rows, header, names), Column(CLUSTER, (), ())), kept
+    return Table(_columns(file, rows, header, names), Column(CLUSTER, (), ())), kept
 
 
 def read_columns(
-    path: Path, wanted: tuple[str, ...], keep: Sequence[str] = ()
+    path: Path, wanted: tuple[str, ...], keep: Sequence[str] = (), commas: Collection[str] = ()
 ) -> tuple[tuple[Column, ...], dict[str, tuple[str, ...]]]:
     """The columns of these names, of rows to predict; and columns to repeat, as they are written.
 
+    Arguments:
+        commas: the names of columns whose numbers the model knows with decimal commas. They are
+            read in this way whatever parts the cells.
+
     Raises ValueError as `read_table` does, and for every column that is missing.
     """
-    with _open(path) as records:
-        header = _header(path, records)
+    with _open(path) as file:
+        header = _header(file)
         _check_model_columns(path, wanted, header)
         for name in keep:
             _check_name(path, name, header, "--keep")
-        rows = [_row(path, header, line, cells) for line, cells in records]
+        rows = _rows(file, header)
     if not rows:
         raise ValueError(f"{path} has no rows of numbers below its header")
     kept = {name: _cells_as_written(rows, header.index(name)) for name in keep}
-    return _columns(rows, header, wanted), kept
+    columns = []
+    for column in _columns(file, rows, header, wanted):
+        learned_with_commas = column.name in commas
+        columns.append(_as_learned(column, file) if learned_with_commas else column)
+    return tuple(columns), kept
+
+
+def _as_learned(column: Column, file: "_File") -> Column:
+    """A column whose numbers the model knows with decimal commas.
+
+    Where commas part the cells, numbers may as well have points. Elsewhere a point may stand
+    between thousands, and is refused.
+    """
+    if file.delimiter != ",":
+        point = "{cell} has a point, but the model was fitted to numbers with decimal commas"
+        has_point = lambda cell: "." in cell and as_number(cell) is not None
+        check_cells(column.as_written, lambda cell: point if has_point(cell) else None)
+    return with_decimal_commas(column)
+
+
+@dataclasses.dataclass(frozen=True)
+class _File:
+    """A file that is being read.
+
+    Attributes:
+        records: those that are not blank, each with the line of the file on which it starts.
+    """
+
+    path: Path
+    delimiter: str
+    records: Iterator[tuple[int, list[str]]]
 
 
 @contextlib.contextmanager
-def _open(path: Path) -> Iterator[Iterator[tuple[int, list[str]]]]:
-    """The records of a file. Raises ValueError where it cannot be read."""
+def _open(path: Path) -> Iterator[_File]:
+    """A file and its records. Raises ValueError where it cannot be read."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder, not a CSV file")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            yield _records(path, file.read())
+            text = file.read()
+            delimiter = _delimiter(text)
+            yield _File(path, delimiter, _records(path, text, delimiter))
     except FileNotFoundError:
         raise ValueError(f"there is no file {path}") from None
     except OSError as problem:
@@ -113,7 +201,7 @@ def _open(path: Path) -> Iterator[Iterator[tuple[int, list[str]]]]:
         ) from None
 
 
-def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+def _records(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The records that are not blank, each with the line of the file on which it starts.
 
     A record `""` is not blank: it has one cell, which is empty.
@@ -122,7 +210,7 @@ def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
         raise ValueError(f"{path} is empty: a header and rows of numbers are needed")
     line = 1
     try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
         for cells in reader:
             if len(cells) > 1 or cells == [""] or any(cell.strip() for cell in cells):
                 yield line, cells
@@ -144,13 +232,13 @@ def _delimiter(text: str) -> str:
     return max(",;\t", key=names)
 
 
-def _header(path: Path, records: Iterator[tuple[int, list[str]]]) -> list[str]:
+def _header(file: _File) -> list[str]:
     """The names in the first record."""
-    first = next(records, None)
+    first = next(file.records, None)
     if first is None:
-        raise ValueError(f"{path} is empty: a header and rows of numbers are needed")
+        raise ValueError(f"{file.path} is empty: a header and rows of numbers are needed")
     names = [name.strip() for name in first[1]]
-    _check_header(path, names)
+    _check_header(file.path, names)
     return names
 
 
@@ -204,23 +292,36 @@ def _check_name(path: Path, name: str, header: list[str], option: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Cell:
-    """The text of a cell, the name of its column, and its place in the file."""
+    """The text of a cell, and the line of the file in which it begins."""
 
     text: str
-    name: str
-    place: str
+    line: int
 
 
-def _row(path: Path, header: list[str], line: int, cells: list[str]) -> list[_Cell]:
-    """The cells of a record that begins on a line, one for each name in the header."""
-    if len(cells) != len(header):
+def _rows(file: _File, header: list[str]) -> list[list[_Cell]]:
+    """The cells of all records. Raises ValueError for records of more or fewer than the header."""
+    rows = []
+    wrong = []
+    for line, cells in file.records:
+        rows.append(_row(line, cells))
+        if len(cells) != len(header):
+            wrong.append((line, plural(len(cells), "cell")))
+    if wrong:
+        (first, count), *others = wrong
+        shown = [f"line {line} ({cells})" for line, cells in others[:_MORE_SHOWN]]
+        likewise = f"; likewise in {and_more(shown, len(others), 'line')}" if others else ""
         raise ValueError(
-            f"{path}, line {line}: there are {plural(len(cells), 'cell')}, but the header has "
-            f"{len(header)}"
+            f"{file.path}, line {first}: there are {count}, but the header has {len(header)}"
+            f"{likewise}"
         )
+    return rows
+
+
+def _row(line: int, cells: list[str]) -> list[_Cell]:
+    """The cells of a record that begins on a line."""
     row = []
-    for name, cell in zip(header, cells):
-        row.append(_Cell(cell, name, f"{path}, line {line}, column {quoted(name)}"))
+    for cell in cells:
+        row.append(_Cell(cell, line))
         line += len(re.findall("\r\n|\r|\n", cell))  # a quoted cell may have several lines
     return row
 
@@ -231,14 +332,21 @@ def _cells_as_written(rows: list[list[_Cell]], place: int) -> tuple[str, ...]:
 
 
 def _columns(
-    rows: list[list[_Cell]], header: list[str], names: Sequence[str]
+    file: _File, rows: list[list[_Cell]], header: list[str], names: Sequence[str]
 ) -> tuple[Column, ...]:
     """The columns of these names, in this order."""
-    return tuple(_column(rows, header.index(name)) for name in names)
+    return tuple(_column(file, rows, header, name) for name in names)
 
 
-def _column(rows: list[list[_Cell]], place: int) -> Column:
-    """A column, its cells without spaces at either end."""
+def _column(file: _File, rows: list[list[_Cell]], header: list[str], name: str) -> Column:
+    """A column, its cells without spaces at either end.
+
+    A comma in a number is before its decimals unless commas part the cells: then it may as well be
+    between thousands, and is refused.
+    """
+    place = header.index(name)
     cells = [row[place] for row in rows]
     texts = tuple(cell.text.strip() for cell in cells)
-    return Column(cells[0].name, texts, tuple(cell.place for cell in cells))
+    lines = tuple(f"line {cell.line}" for cell in cells)
+    column = Column(name, texts, lines, str(file.path))
+    return column if file.delimiter == "," else with_decimal_commas(column)

@@ -1,12 +1,22 @@
 """The target column as numbers to predict, or as the names of classes."""
 
 import collections
+import dataclasses
 
 import numpy as np
 from jaxtyping import Float
 
 from kernax.cli.table import LEAST_ROWS, Table
-from kernax.preparation.cells import Column, as_number, number, plural, quoted
+from kernax.preparation.cells import (
+    Column,
+    as_number,
+    check_cells,
+    no_empty_cell,
+    no_number,
+    plural,
+    quoted,
+)
+from kernax.preparation.cells import numbers as numbers_in
 
 _MOST_CLASSES = 50
 
@@ -15,11 +25,11 @@ def numbers(table: Table) -> Float[np.ndarray, " n"]:
     """The target of a regression. Raises ValueError for text, at its place, and for a constant."""
     target = table.target
     try:
-        y = np.array([number(cell, place) for cell, place in zip(target.cells, target.places)])
+        y = numbers_in(target)
     except ValueError as problem:
         advice = " (--model logistic or svm takes classes)" if _are_classes(table) else ""
         raise ValueError(f"{problem}{advice}") from None
-    _check_rows(len(y), "numbers")
+    _check_rows(table, "numbers")
     if y.min() == y.max():
         raise ValueError(
             f"target column {target.name!r} is constant: it is {y[0]:g} in every row, so there is "
@@ -29,13 +39,17 @@ def numbers(table: Table) -> Float[np.ndarray, " n"]:
 
 
 def check_counts(target: Column, likelihood: str) -> None:
-    """Raises ValueError, with its place, for a cell that is no whole number of zero or more."""
-    for cell, place in zip(target.cells, target.places):
-        value = number(cell, place)
-        if value < 0 or value != round(value):
-            raise ValueError(
-                f"{place}: {quoted(cell)} is no count: --likelihood {likelihood} takes 0, 1, 2, ..."
-            )
+    """Raises ValueError, with their places, for cells that hold no whole number >= 0."""
+    no_count = f"{{cell}} is no count: --likelihood {likelihood} takes 0, 1, 2, ..."
+
+    def problem(cell: str) -> str | None:
+        if no_number(cell):
+            return no_number(cell)
+        value = float(cell)
+        is_count = value >= 0 and value == round(value)
+        return None if is_count else no_count
+
+    check_cells(target, problem)
 
 
 def why_classes(target: Column, consequence: str) -> str | None:
@@ -63,23 +77,16 @@ def labels(table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
     rows, and for a class of a single row.
     """
     target = table.target
-    _check_no_cell_is_empty(target)
+    check_cells(target, no_empty_cell)
     if target.first_text:
         names = target.cells
         classes = tuple(sorted(set(names)))
     else:
         names = _whole(target)
         classes = tuple(sorted(set(names), key=float))
-    _check_rows(len(names), "classes")
+    _check_rows(table, "classes")
     _check_classes(target, names, classes)
     return np.array(names), classes
-
-
-def _check_no_cell_is_empty(target: Column) -> None:
-    """Raises ValueError, with its place, for an empty cell."""
-    for cell, place in zip(target.cells, target.places):
-        if not cell:
-            raise ValueError(f"{place}: the cell is empty: remove such rows, or fill them in")
 
 
 def _check_classes(target: Column, names: tuple[str, ...], classes: tuple[str, ...]) -> None:
@@ -95,21 +102,14 @@ def _check_classes(target: Column, names: tuple[str, ...], classes: tuple[str, .
             f"{what} holds {len(classes)} classes in {plural(len(names), 'row')}: is this a "
             f"regression?{text}"
         )
-    _check_no_class_has_a_single_row(target, names, classes)
+    _check_no_class_has_a_single_row(dataclasses.replace(target, cells=names))
 
 
-def _check_no_class_has_a_single_row(
-    target: Column, names: tuple[str, ...], classes: tuple[str, ...]
-) -> None:
-    """Raises ValueError, with the place of the row, for a class of a single row."""
-    counts = collections.Counter(names)
-    for name in classes:
-        if counts[name] == 1:
-            place = target.places[names.index(name)]
-            raise ValueError(
-                f"{place}: class {quoted(name)} has a single row: one to learn from and one to "
-                "hold out are needed"
-            )
+def _check_no_class_has_a_single_row(target: Column) -> None:
+    """Raises ValueError, with the places of the rows, for classes of a single row."""
+    counts = collections.Counter(target.cells)
+    single = "class {cell} has a single row: one to learn from and one to hold out are needed"
+    check_cells(target, lambda name: single if counts[name] == 1 else None)
 
 
 def _are_classes(table: Table) -> bool:
@@ -123,21 +123,25 @@ def _are_classes(table: Table) -> bool:
 
 def _whole(target: Column) -> tuple[str, ...]:
     """Whole numbers in one spelling: 1, 1.0 and 1e0 are the same class."""
-    names = []
-    for cell, place in zip(target.cells, target.places):
-        value = number(cell, place)
-        if value != round(value):
-            raise ValueError(
-                f"{place}: {quoted(cell)} is a fraction, no class: is this a regression? --model "
-                "gp or ridge takes numbers"
-            )
-        names.append(f"{value + 0.0:.15g}")
-    return tuple(names)
+    check_cells(target, _no_whole_number)
+    return tuple(f"{float(cell) + 0.0:.15g}" for cell in target.cells)
 
 
-def _check_rows(count: int, what: str) -> None:
+def _no_whole_number(cell: str) -> str | None:
+    """Why a cell is no class that is a number, for `check_cells`; None where it is one."""
+    if no_number(cell):
+        return no_number(cell)
+    if float(cell) == round(float(cell)):
+        return None
+    return "{cell} is a fraction, no class: is this a regression? --model gp or ridge takes numbers"
+
+
+def _check_rows(table: Table, what: str) -> None:
     """Raises ValueError for too few rows."""
+    count = table.count
     if count < LEAST_ROWS:
+        left_out = table.announcement_of_rows
         raise ValueError(
             f"there are {plural(count, 'row')} of {what}, but at least {LEAST_ROWS} are needed"
+            + (f": {left_out}" if left_out else "")
         )

@@ -3,22 +3,36 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 _MISSING = frozenset(("", "?", "na", "n/a", "nan", "null"))
 _SHOWN = 30  # names in a message
+_MORE_SHOWN = 4  # cells with a mistake, after the first
+_EMPTY = "the cell is empty: remove such rows, or fill them in"
+_COMMA_BEFORE_DECIMALS = re.compile(r"[+-]?(?:\d+,\d*|,\d+)(?:[eE][+-]?\d+)?")
+_COMMA_BETWEEN_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """The cells of a column as they are written, and the place of each, for messages."""
+    """The cells of a column as they are written, and the place of each, for messages.
+
+    Attributes:
+        places: of the cells, such as `line 2` where there is a file.
+        file: its name; without one, places are whole.
+        written: the cells as they are written, where `cells` have points in place of decimal
+            commas.
+    """
 
     name: str
     cells: tuple[str, ...]
     places: tuple[str, ...]
+    file: str = ""
+    written: tuple[str, ...] | None = None
 
     @staticmethod
     def of_numbers(name: str, values: Iterable[float]) -> "Column":
@@ -29,9 +43,9 @@ class Column:
     @functools.cached_property
     def first_text(self) -> str | None:
         """The place and text of the first cell that is no number; None if all are, or are empty."""
-        for cell, place in zip(self.cells, self.places):
+        for row, cell in enumerate(self.cells):
             if _is_text(cell):
-                return f"{place}: {quoted(cell)} is not a number"
+                return f"{self.place(row)}: {quoted(cell)} is not a number"
         return None
 
     @functools.cached_property
@@ -49,10 +63,31 @@ class Column:
         """How many cells that are not missing are numbers, or are meant to be."""
         return sum(as_number(cell) is not None or _has_comma(cell) for cell in self.present)
 
+    @property
+    def known(self) -> "Column":
+        """The rows whose cells are not missing."""
+        return self.rows(np.flatnonzero([not is_missing(cell) for cell in self.cells]))
+
+    @property
+    def as_written(self) -> "Column":
+        """The same with the commas that were read as points."""
+        if self.written is None:
+            return self
+        return dataclasses.replace(self, cells=self.written, written=None)
+
+    def place(self, row: int) -> str:
+        """Where a cell stands, with its file and its column."""
+        short = self.places[row]
+        return f"{self.file}, {short}, column {quoted(self.name)}" if self.file else short
+
     def rows(self, chosen: Int[np.ndarray, " m"]) -> "Column":
         """Some of the rows, by their indices."""
         cells = tuple(self.cells[row] for row in chosen)
-        return Column(self.name, cells, tuple(self.places[row] for row in chosen))
+        places = tuple(self.places[row] for row in chosen)
+        written = self.written
+        if written is not None:
+            written = tuple(written[row] for row in chosen)
+        return Column(self.name, cells, places, self.file, written)
 
 
 def is_missing(cell: str) -> bool:
@@ -60,18 +95,113 @@ def is_missing(cell: str) -> bool:
     return cell.strip().lower() in _MISSING
 
 
-def number(cell: str, place: str) -> float:
-    """The number in a cell. Raises ValueError, with the place of the cell, where there is none."""
+def numbers(column: Column, missing: float | None = None) -> Float[np.ndarray, " n"]:
+    """The numbers in the cells of a column, and a number for those that are missing, if given.
+
+    Raises ValueError, with their places, for cells without one.
+    """
+
+    def problem(cell: str) -> str | None:
+        return None if missing is not None and is_missing(cell) else no_number(cell)
+
+    check_cells(column, problem)
+    values = [missing if missing is not None and is_missing(c) else float(c) for c in column.cells]
+    return np.array(values, float)
+
+
+def no_number(cell: str) -> str | None:
+    """Why a cell is no finite number, for `check_cells`; None where it is one."""
     if not cell.strip():
-        raise ValueError(f"{place}: the cell is empty: remove such rows, or fill them in")
+        return _EMPTY
     value = as_number(cell)
     if value is None:
-        raise ValueError(f"{place}: {quoted(cell)} is not a number{_hint_on_commas(cell)}")
+        return f"{{cell}} is not a number{_hint_on_commas(cell)}"
     if not math.isfinite(value):
-        raise ValueError(
-            f"{place}: {quoted(cell)} is not a finite number: remove such rows, or fill them in"
-        )
-    return value
+        return "{cell} is not a finite number: remove such rows, or fill them in"
+    return None
+
+
+def no_empty_cell(cell: str) -> str | None:
+    """Why an empty cell is refused, for `check_cells`; None for any other."""
+    return None if cell else _EMPTY
+
+
+def check_cells(column: Column, problem: Callable[[str], str | None]) -> None:
+    """Raises ValueError for cells with a problem: the first, and others with the same one.
+
+    Arguments:
+        problem: what is wrong with a cell, with `{cell}` where its text is to stand; None for a
+            cell that is right.
+    """
+    message = message_of_cells(column, problem)
+    if message is not None:
+        raise ValueError(message)
+
+
+def message_of_cells(column: Column, problem: Callable[[str], str | None]) -> str | None:
+    """What `check_cells` raises, as text; None where all cells are right."""
+    found = [(row, what) for row, cell in enumerate(column.cells) if (what := problem(cell))]
+    if not found:
+        return None
+    first, what = found[0]
+    others = [row for row, other in found[1:] if other == what]
+    sentence = what.replace("{cell}", quoted(column.cells[first]))
+    return f"{column.place(first)}: {sentence}{_likewise(column, others)}"
+
+
+def _likewise(column: Column, rows: Sequence[int]) -> str:
+    """A clause on more cells with the same mistake: the first few, and how many more."""
+    if not rows:
+        return ""
+    shown = []
+    for row in rows[:_MORE_SHOWN]:
+        cell = column.cells[row]
+        shown.append(f"{column.places[row]} ({quoted(cell)})" if cell else column.places[row])
+    return f"; likewise in {and_more(shown, len(rows), 'line')}"
+
+
+def and_more(shown: Sequence[str], count: int, noun: str) -> str:
+    """The first of so many things, and the number of the others: `a, b and 3 more lines`."""
+    if count > len(shown):
+        more = count - len(shown)
+        return f"{', '.join(shown)} and {more} more {noun if more == 1 else noun + 's'}"
+    *others, last = shown
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def with_decimal_commas(column: Column) -> Column:
+    """A column with points in place of decimal commas, where its numbers are written with them.
+
+    They are where some cells hold a comma before decimals, no cell holds a point, and no more than
+    half are something else, which are mistakes. Other columns are returned as they are.
+    """
+    commas = sum(_is_decimal_comma(cell) for cell in column.present)
+    whole = sum(as_number(cell) is not None for cell in column.present)
+    if not commas or 2 * (commas + whole) < len(column.present):
+        return column
+    if any("." in cell and as_number(cell) is not None for cell in column.present):
+        return column
+    cells = tuple(c.replace(",", ".") if _is_decimal_comma(c) else c for c in column.cells)
+    return dataclasses.replace(column, cells=cells, written=column.cells)
+
+
+def _is_decimal_comma(cell: str) -> bool:
+    """Whether a cell is a number with a comma before its decimals."""
+    return _COMMA_BEFORE_DECIMALS.fullmatch(cell) is not None
+
+
+def announcement_of_commas(column: Column) -> str | None:
+    """Says that decimal commas were read; None where there were none."""
+    if column.written is None:
+        return None
+    written = [cell for cell in column.written if _is_decimal_comma(cell)]
+    if not written:
+        return None
+    cell = written[0]
+    line = f"decimal commas of {quoted(column.name)} were read: {cell} is {cell.replace(',', '.')}"
+    if all(map(_COMMA_BETWEEN_THOUSANDS.fullmatch, written)):
+        return f"{line} (if such commas are between thousands, leave them out)"
+    return line
 
 
 def _hint_on_commas(cell: str) -> str:

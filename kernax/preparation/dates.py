@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from kernax.preparation.cells import Column, is_missing, quoted
+from kernax.preparation.cells import Column, check_cells, message_of_cells, quoted
 from kernax.preparation.encoders import AbstractEncoder
 
 _DAY = 86400.0
@@ -143,18 +143,16 @@ def _recurs(cycle: str, days: Float[np.ndarray, " n"]) -> bool:
 
 def _dates(column: Column, form: str) -> list[datetime.datetime]:
     """The date in each cell. Raises ValueError, with its place, where there is none."""
-    dates = [date_in(cell, form) for cell in column.cells]
-    for date, cell, place in zip(dates, column.cells, column.places):
-        if date is None:
-            raise ValueError(f"{place}: {no_date(cell, form)}")
+    check_cells(column, lambda cell: None if date_in(cell, form) else no_date(cell, form))
+    dates = (date_in(cell, form) for cell in column.cells)
     return [date for date in dates if date is not None]
 
 
 def no_date(cell: str, form: str) -> str:
-    """Says that a cell is no date."""
+    """Says that a cell is no date, for `check_cells`."""
     if not cell:
         return "the cell is empty, and dates are not filled in: remove such rows, or fill them in"
-    return f"{quoted(cell)} is no date written as {form}"
+    return f"{{cell}} is no date written as {form}"
 
 
 def _of_year(date: datetime.datetime) -> float:
@@ -183,7 +181,7 @@ def unclear_dates(column: Column) -> str | None:
     """
     forms = forms_of(column.present)
     if len(forms) > 1:
-        place = column.places[column.cells.index(column.present[0])]
+        place = column.place(column.cells.index(column.present[0]))
         either = " or ".join(forms)
         return f"{place}: {quoted(column.present[0])} may be {either}: write year-month-day"
     if forms:
@@ -202,12 +200,16 @@ def _read(cells: tuple[str, ...], form: str) -> list[datetime.datetime | None]:
     return [date_in(cell, form) for cell in cells]
 
 
-def _first_unclear(column: Column, usual: str | None) -> str:
-    """Names the first cell that is not written as the others, or as no date is that is read."""
-    pairs = [pair for pair in zip(column.cells, column.places) if not is_missing(pair[0])]
+def _first_unclear(column: Column, usual: str | None) -> str | None:
+    """Names cells that are not written as the others, or one that is as no date is that is read."""
+    known = column.known
     if usual is None:
-        cell, place = pairs[0]
+        cell = quoted(known.cells[0])
         orders = ", ".join(FORMATS)
-        return f"{place}: {quoted(cell)} looks like a date, of which these are read: {orders}"
-    cell, place = next(pair for pair in pairs if date_in(pair[0], usual) is None)
-    return f"{place}: {no_date(cell, usual)}, as others of the column are"
+        return f"{known.place(0)}: {cell} looks like a date, of which these are read: {orders}"
+
+    def problem(cell: str) -> str | None:
+        is_date = date_in(cell, usual) is not None
+        return None if is_date else f"{no_date(cell, usual)}, as others of the column are"
+
+    return message_of_cells(known, problem)

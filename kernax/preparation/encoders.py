@@ -22,7 +22,7 @@ from kernax.preparation.cells import (
     Column,
     as_number,
     is_missing,
-    number,
+    numbers,
     plural,
     quoted,
     shortened,
@@ -131,7 +131,7 @@ class Number(AbstractEncoder):
         return (self.name,)
 
     def encoded(self, column):
-        return np.array(list(map(number, column.cells, column.places)), float)[:, None]
+        return numbers(column)[:, None]
 
     def announcement(self, column):
         if _NAME_OF_NAMES.fullmatch(self.name) and _are_names(column.cells):
@@ -169,8 +169,8 @@ class FilledNumber(AbstractEncoder):
 
     @classmethod
     def learned(cls, column, rows):
-        known = [number(*pair) for pair in _present(column.rows(rows))]
-        if not known:
+        known = numbers(column.rows(rows).known)
+        if not len(known):
             raise ValueError(
                 f"all cells of {column.name!r} are empty in the rows to learn from: leave the "
                 "column out"
@@ -188,9 +188,7 @@ class FilledNumber(AbstractEncoder):
 
     def encoded(self, column):
         missing = np.array([is_missing(cell) for cell in column.cells], float)
-        pairs = zip(column.cells, column.places)
-        filled = [self.median if is_missing(cell) else number(cell, at) for cell, at in pairs]
-        return np.stack([np.array(filled, float), missing], 1)
+        return np.stack([numbers(column, self.median), missing], 1)
 
     def announcement(self, column):
         cells = plural(column.missing, "empty cell")
@@ -203,11 +201,6 @@ class FilledNumber(AbstractEncoder):
     @property
     def remark(self):
         return f"empty cells are filled with {self.median:.6g}, and {self.columns[1]!r} says which"
-
-
-def _present(column: Column) -> list[tuple[str, str]]:
-    """The cells that are not missing, and their places."""
-    return [pair for pair in zip(column.cells, column.places) if not is_missing(pair[0])]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from kernax.errors import FeaturelessWarning
-from kernax.preparation.cells import Column
+from kernax.preparation.cells import Column, announcement_of_commas
 from kernax.preparation.encoders import AbstractEncoder, Number, Text, Tokens, learned_text
 from kernax.preparation.kinds import KINDS, kind_of
 from kernax.preparation.standards import Standards, standards_of_columns
@@ -23,11 +23,13 @@ class Inputs:
         encoders: one for each column of the table that is used.
         target: the name of the target.
         standards: means and deviations of the d columns of numbers that encoders make.
+        commas: the names of columns whose numbers were written with decimal commas.
     """
 
     encoders: tuple[AbstractEncoder, ...]
     target: str
     standards: Standards
+    commas: tuple[str, ...] = ()
 
     def __post_init__(self):
         for array in (self.standards.centre, self.standards.scale):
@@ -81,25 +83,36 @@ class Inputs:
 
     def announcements(self, columns: Sequence[Column]) -> tuple[str, ...]:
         """What was decided on each column, in a line each; nothing for numbers as they are."""
-        pairs = zip(self.encoders, self._own(columns))
-        lines = (encoder.announcement(column) for encoder, column in pairs)
+        lines = []
+        for encoder, column in zip(self.encoders, self._own(columns)):
+            lines += [announcement_of_commas(column), encoder.announcement(column)]
         return tuple(line for line in lines if line is not None)
 
     def remarks(self) -> tuple[str, ...]:
         """What is done with the cells of each column, in a line each; nothing for numbers."""
-        lines = ((encoder.name, encoder.remark) for encoder in self.encoders)
+        lines = [(name, "numbers, written with decimal commas") for name in self.commas]
+        lines += [(encoder.name, encoder.remark) for encoder in self.encoders]
         return tuple(f"{name!r}: {remark}" for name, remark in lines if remark is not None)
 
     def warn_of_strangers(self, columns: Sequence[Column]) -> None:
-        """Warns of cells that hold nothing that was learned from: tokens, categories."""
+        """Warns of cells that hold nothing that was learned from: tokens, categories; and of
+        decimal commas in columns that had none.
+        """
         for encoder, column in zip(self.encoders, self._own(columns)):
+            commas = announcement_of_commas(column)
+            if commas is not None and column.name not in self.commas:
+                warnings.warn(commas, UserWarning, stacklevel=2)
             for line in encoder.strangers(column):
                 warnings.warn(line, FeaturelessWarning, stacklevel=2)
 
     def _own(self, columns: Sequence[Column]) -> list[Column]:
-        """The column of each encoder."""
+        """The column of each encoder, of text as it is written."""
         by_name = {column.name: column for column in columns}
-        return [by_name[name] for name in self.names]
+        own = []
+        for encoder in self.encoders:
+            column = by_name[encoder.name]
+            own.append(column.as_written if isinstance(encoder, Text) else column)
+        return own
 
     def __str__(self) -> str:
         others = [encoder.name for encoder in self.encoders if not isinstance(encoder, Text)]
@@ -114,6 +127,7 @@ class Inputs:
             "target": self.target,
             "centre": self.standards.centre.tolist(),
             "scale": self.standards.scale.tolist(),
+            "commas": list(self.commas),
         }
 
 
@@ -146,13 +160,16 @@ def learned_inputs(
     is empty in all the rows to learn from.
     """
     encoders = []
+    commas = []
     for column in columns:
         if column.name in texts:
-            encoders.append(learned_text(column.name, column.rows(rows).cells, tokens))
+            cells = column.as_written.rows(rows).cells
+            encoders.append(learned_text(column.name, cells, tokens))
         else:
             encoders.append(kind_of(column).learned(column, rows))
+            commas += [] if column.written is None else [column.name]
     X = _joined(encoders, [column.rows(rows) for column in columns])
-    return Inputs(tuple(encoders), target, _standards(encoders, X))
+    return Inputs(tuple(encoders), target, _standards(encoders, X), tuple(commas))
 
 
 def _standards(encoders: Sequence[AbstractEncoder], X: Float[np.ndarray, "n d"]) -> Standards:
@@ -166,7 +183,8 @@ def _standards(encoders: Sequence[AbstractEncoder], X: Float[np.ndarray, "n d"])
 def inputs_from_notes(notes: dict[str, Any]) -> Inputs:
     """The inverse of `Inputs.notes`. Raises KeyError, TypeError or ValueError for other notes.
 
-    Notes from before there were encoders name columns of numbers, and one of text.
+    Notes from before there were encoders name columns of numbers, and one of text; those from
+    before decimal commas were read say nothing of them.
     """
     centre = np.asarray(notes["centre"], float)
     scale = np.asarray(notes["scale"], float)
@@ -176,7 +194,8 @@ def inputs_from_notes(notes: dict[str, Any]) -> Inputs:
         encoders = _of_numbers_and_text(notes)
     if not (np.all(np.isfinite(centre)) and np.all((scale > 0) & (scale < np.inf))):
         raise ValueError("means and deviations must be finite, and deviations positive")
-    return Inputs(encoders, str(notes["target"]), Standards(centre, scale))
+    commas = tuple(map(str, notes.get("commas", ())))
+    return Inputs(encoders, str(notes["target"]), Standards(centre, scale), commas)
 
 
 def _encoder_from_notes(notes: dict[str, Any]) -> AbstractEncoder:

@@ -1,6 +1,6 @@
 """Which encoder a column takes, and why some columns take none."""
 
-from kernax.preparation.cells import Column, is_missing, number, plural
+from kernax.preparation.cells import Column, check_cells, is_missing, numbers, plural
 from kernax.preparation.dates import Date, no_date, unclear_dates
 from kernax.preparation.encoders import (
     MOST_CATEGORIES,
@@ -26,7 +26,7 @@ def kind_of(column: Column) -> type[AbstractEncoder]:
     if not column.present:
         raise ValueError(f"all cells of column {column.name!r} are empty")
     if is_mostly_numbers(column):
-        _check_numbers(column)
+        numbers(column.known)
     else:
         _check_dates(column)
     suitable = next((kind for kind in OF_NUMBERS if kind.suits(column)), None)
@@ -40,23 +40,13 @@ def is_mostly_numbers(column: Column) -> bool:
     return 2 * column.numeric >= len(column.present)
 
 
-def _check_numbers(column: Column) -> None:
-    """Raises ValueError, with its place, for a cell that is neither a number nor missing."""
-    for cell, place in zip(column.cells, column.places):
-        if not is_missing(cell):
-            number(cell, place)
-
-
 def _check_dates(column: Column) -> None:
     """Raises ValueError, with its place, for a date that is not clear, or missing."""
     unclear = unclear_dates(column)
     if unclear is not None:
         raise ValueError(unclear)
-    if not Date.suits(column):
-        return
-    for cell, place in zip(column.cells, column.places):
-        if is_missing(cell):
-            raise ValueError(f"{place}: {no_date('', '')}")
+    if Date.suits(column):
+        check_cells(column, lambda cell: no_date("", "") if is_missing(cell) else None)
 
 
 def _too_many_words(column: Column) -> str:
