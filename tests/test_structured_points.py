@@ -11,8 +11,6 @@ from conftest import needs_x64
 
 import kernax
 
-pytestmark = pytest.mark.optimised
-
 DTYPE = jnp.result_type(float)
 TEXTS = ["banana", "bandana", "ana", "cabana", "nab", "cab", "abba", "dab"]
 PARSES = [
