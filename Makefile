@@ -26,10 +26,12 @@ demo: .venv/demo
 
 # The suite, once in each precision, each in its own processes; then what takes longer, which CI runs as well. For the sake of
 # compilation the tests do without XLA's optimisations, but for those that are there to see them.
+# Annotated shapes are checked in the first pass alone.
 test: .venv/test
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest
-	JAX_ENABLE_X64=0 $(BIN)/python -m pytest
+	JAX_ENABLE_X64=0 JAXTYPING_DISABLE=1 $(BIN)/python -m pytest
 
+slow: export JAXTYPING_DISABLE = 1
 slow: .venv/test .venv/notebooks
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m "slow and not optimised"
 	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m "slow and not optimised"
