@@ -21,7 +21,7 @@ import samples
 import sparse
 import streams
 import vectors
-from conftest import X64
+from conftest import X64, needs_x32
 from learners import LEARNERS, VALUES
 from problems import FORMS, STRUCTURES, Form, draw, drawn
 from referees import widened
@@ -203,15 +203,10 @@ def again(learner: str, seed: int, name: str, number: int) -> tuple[dict, np.nda
 
 # Compilation is most of the time, and takes a third without optimisations. One form has them, in
 # the precision of most users.
-OPTIMISED = "batch"
+ROUTES = ["eager", "loop", pytest.param("batch", marks=[needs_x32, pytest.mark.optimised])]
 
 
-def marked(name: str):
-    optimised = name == OPTIMISED and not X64
-    return pytest.param(name, marks=pytest.mark.optimised) if optimised else name
-
-
-@pytest.mark.parametrize("name", [marked(name) for name in FORMS])
+@pytest.mark.parametrize("name", ROUTES)
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_a_success_keeps_what_it_promises(learner, name):
     lines, successes = report(learner, SEED, name, count(FORMS[name]))
