@@ -246,13 +246,10 @@ def spread_rows(x: Float[np.ndarray, " n"], most: int, rng: np.random.Generator)
 
 
 def _closed(data: _Data, search: Search, best: Fit, steps: int, throw: bool) -> Solution:
-    """The best structure in the units of the data, learned on all rows if the search saw fewer."""
+    """The best structure in the units of the data."""
     X = jnp.asarray(data.X)
     y = jnp.asarray(data.y)
-    if len(search.y) < len(y):
-        model = polished(best, X, y, steps)
-    else:
-        model = model_of(best.structure, best.values, X.dtype)
+    model = _on_all_rows(search, best, X, y, steps)
     score = scored(model, X, y)
     sound = math.isfinite(float(score.log_evidence)) and math.isfinite(best.criterion)
     kernel = kernel_of(best.structure, Values.of(model), data.units)
@@ -270,6 +267,13 @@ def _closed(data: _Data, search: Search, best: Fit, steps: int, throw: bool) -> 
     result = RESULTS.successful if sound else RESULTS.nonfinite
     solution = Solution(value, result, _stats(search, data))
     return finish(solution, throw, "compositional_search: no candidate has a finite evidence.")
+
+
+def _on_all_rows(search: Search, best: Fit, X: Array, y: Array, steps: int) -> CompositionModel:
+    """The best model, learned on all rows if the search saw fewer."""
+    if len(search.y) < len(y):
+        return polished(best, X, y, steps)
+    return model_of(best.structure, best.values, X.dtype)
 
 
 def _in_words(structure: Structure, model: CompositionModel, data: _Data) -> list[Component]:
