@@ -212,9 +212,12 @@ def test_predictions_are_integrals_over_the_latent_value(verb):
 @needs_x64
 @pytest.mark.slow
 @each
-@pytest.mark.parametrize("name", sorted(OBSERVED.keys() - {"Probit"}))  # whose are in the next test
+@pytest.mark.parametrize("name", sorted(OBSERVED.keys() - {"Probit"}))
 def test_gradients_of_the_evidence_are_those_of_differences(verb, name):
-    """In the kernel, the mean, the points, the weights and the likelihood, all at once."""
+    """In the kernel, the mean, the points, the weights and the likelihood, all at once.
+
+    Those of a probit, which compile for a minute, are in the next test, in the kernel and the mean.
+    """
     likelihood, y = OBSERVED[name]
 
     def of(scales, points, weights, likelihood):

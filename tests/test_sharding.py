@@ -2,8 +2,8 @@
 gradients of differences.
 
 One device is enough to see what varies over a mesh and what does not: ridge is tested so in the
-quick tier. The slow tier traces every learner over eight, and runs one of each family, in a process
-of its own.
+quick tier. The slow tier traces every learner over eight, and runs some of them, in a process of its
+own.
 """
 
 import os
@@ -299,7 +299,7 @@ STEPS = {  # without a derivative
 ON_EIGHT = pytest.mark.skipif(
     jax.device_count() < 8, reason="runs on eight devices, by way of the last test"
 )
-RUN = (  # of the slow ones; the others, of the same families, are traced
+RUN = (  # of the slow ones; the others are traced alone
     "evidence",
     "solve",
     "ridge in features",
