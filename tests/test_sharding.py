@@ -2,8 +2,8 @@
 gradients of differences.
 
 One device is enough to see what varies over a mesh and what does not: ridge is tested so in the
-quick tier. The slow tier traces every learner over eight, and runs some of them, in a process of its
-own.
+quick tier. The slow tier traces every learner over eight, and runs some of them, in a process
+of its own.
 """
 
 import os
