@@ -24,8 +24,7 @@ demo: .venv/demo
 	$(BIN)/kernax fit demo/rings.csv --target place --plot demo/rings.png
 	$(BIN)/python examples/forecast_co2.py demo/co2.png
 
-# The suite, once in each precision, each in its own processes; then what takes longer, which CI runs as well. For the sake of
-# compilation the tests do without XLA's optimisations, but for those that are there to see them.
+# The suite, once in each precision, each in its own processes; then what takes longer, which CI runs as well.
 # Annotated shapes are checked in the first pass alone.
 test: .venv/test
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest
@@ -33,10 +32,8 @@ test: .venv/test
 
 slow: export JAXTYPING_DISABLE = 1
 slow: .venv/test .venv/notebooks
-	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m "slow and not optimised"
-	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m "slow and not optimised"
-	XLA_FLAGS= JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m "slow and optimised"
-	XLA_FLAGS= JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m "slow and optimised"
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m slow
+	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m slow
 
 # Runs the notebooks and keeps what they show.
 notebooks: .venv/notebooks

@@ -584,7 +584,6 @@ def test_few_features_are_solved_as_such():
 
 @needs_x64
 @pytest.mark.slow
-@pytest.mark.optimised
 def test_handwritten_digits_give_the_published_evidence_and_errors():
     """USPS 3 against 5, probit, log lengthscale 2.85, log deviation 2.35."""
     data = real_data("usps_3v5")

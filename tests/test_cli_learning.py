@@ -204,7 +204,6 @@ def split_of(name, seed, rows, held_out) -> Split:
 
 
 @pytest.mark.slow
-@pytest.mark.optimised  # hundreds of fits run, rather than compile
 @pytest.mark.parametrize(
     ("name", "gain"), [("heart_scale", -0.005), ("ripley", 0.01), ("banana", 0.1)]
 )

@@ -499,7 +499,6 @@ CHOICES = {
 
 
 @pytest.mark.slow
-@pytest.mark.optimised
 @needs_x64
 @pytest.mark.parametrize("name", CHOICES)
 def test_on_real_data_it_is_as_good_as_an_svm_with_half_the_vectors(name):

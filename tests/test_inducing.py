@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import TOLERANCE, X64, check_derivatives, needs_x64, real_data, untyped
+from conftest import FUSED, TOLERANCE, X64, check_derivatives, needs_x64, real_data, untyped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
@@ -456,17 +456,16 @@ def test_what_does_not_fit_is_refused(call, words):
 
 
 @pytest.mark.slow
-@pytest.mark.optimised
 def test_memory_is_of_n_m():
     """Value and gradient: n = 20000 and m = 50, of which n x n would be 3.2 GB in float64."""
     n, m = 20_000, 50
     shapes = [jax.ShapeDtypeStruct(shape, DTYPE) for shape in ((n, 2), (n,), (m, 2))]
     of = lambda X, y, Z: kernax.sgpr_bound(KERNEL, X, y, NOISE, Z)
-    program = jax.jit(jax.value_and_grad(of, (0, 2))).lower(*shapes).compile()
+    program = jax.jit(jax.value_and_grad(of, (0, 2))).lower(*shapes).compile(compiler_options=FUSED)
     held = program.memory_analysis().temp_size_in_bytes / (n * m * shapes[0].dtype.itemsize)
     assert held < 8, held
     choose = lambda X: kernax.inducing_points(KERNEL, X, m).value
-    program = jax.jit(choose).lower(shapes[0]).compile()
+    program = jax.jit(choose).lower(shapes[0]).compile(compiler_options=FUSED)
     held = program.memory_analysis().temp_size_in_bytes / (n * m * shapes[0].dtype.itemsize)
     assert held < 3, held
 

@@ -17,8 +17,6 @@ from kernax.core.losses import Logistic
 from kernax.errors import MaxStepsError
 from kernax.supervised import logistic as room
 
-pytestmark = pytest.mark.optimised
-
 DTYPE = jnp.result_type(float)
 RBF = kernax.RBF(0.9)
 CLOSE = {"atol": 1e-7 if X64 else 3e-3}

@@ -34,7 +34,6 @@ def kinds(notebook):
 
 @needs_x64  # each sets its own precision; once is enough
 @pytest.mark.slow
-@pytest.mark.optimised  # machines of thousands of points run, rather than compile
 @pytest.mark.filterwarnings(
     "ignore::DeprecationWarning"
 )  # of the notebook machinery, not of what it runs

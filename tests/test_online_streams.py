@@ -399,7 +399,6 @@ def test_a_state_of_another_learner_or_of_other_points_is_refused():
 
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.optimised
 def test_an_average_of_gradient_steps_reaches_the_risk_of_batch_logistic_regression():
     """NORMA with the logistic loss and the rate of Pegasos, on svmguide1 scaled as in its guide:
     five passes with room for 300 of 3089 points, and the mean losses of `kernel_logistic`, on the

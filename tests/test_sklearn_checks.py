@@ -18,7 +18,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 
-SMALL = {"KernelPerceptron": {"max_iter": 10}}
+# A fit costs the places it may take, used or not.
+SMALL = {
+    "KernelPerceptron": {"max_iter": 10},
+    "ImportVectorClassifier": {"max_vectors": 50},
+    "RelevanceVectorClassifier": {"max_vectors": 32},
+    "RelevanceVectorRegressor": {"max_vectors": 64},
+}
 EQUIVALENCE = "check_sample_weight_equivalence_on_dense_data"
 
 

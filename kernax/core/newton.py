@@ -156,19 +156,21 @@ def _one_step(problem: AbstractConvexProblem, bar: float, now: _Progress) -> _Pr
     # coefficients that K maps to zero. Elsewhere the misfit may rise, but F falls.
     in_full = now.misfit.within(bar) | ~(at_zero < 0)
     length = _length(slope, at_zero, skip=in_full)
-    return _judged(now, problem, problem.at(now.point.x + length * direction), in_full)
+    # A step shortened to the rounding of Newton's own is along a gradient that is rounding.
+    must_help = in_full | (length <= eps_of(direction))
+    return _judged(now, problem, problem.at(now.point.x + length * direction), must_help)
 
 
 def _judged(
-    now: _Progress, problem: AbstractConvexProblem, point: Iterate, in_full: Bool[Array, ""]
+    now: _Progress, problem: AbstractConvexProblem, point: Iterate, must_help: Bool[Array, ""]
 ) -> _Progress:
-    """The point that a step leads to, or that before it where the misfit of a full step rises."""
+    """The point a step leads to, or that before it where the misfit must fall and rises."""
     misfit = problem.misfit(point)
     finite = _is_finite(point, misfit)
     left = misfit.relative()
     left_before = now.misfit.relative()
-    worse = in_full & ~(left < left_before)
-    slow = in_full & ~(left < left_before / 2)
+    worse = must_help & ~(left < left_before)
+    slow = must_help & ~(left < left_before / 2)
     point, misfit = chosen(worse | ~finite, (now.point, now.misfit), (point, misfit))
     return _Progress(point, misfit, now.steps + 1, slow, finite)
 

@@ -21,7 +21,7 @@ import samples
 import sparse
 import streams
 import vectors
-from conftest import X64, needs_x32
+from conftest import OPTIMISED, X64, needs_x32
 from learners import LEARNERS, VALUES
 from problems import FORMS, STRUCTURES, Form, draw, drawn
 from referees import widened
@@ -68,7 +68,8 @@ def mapped(function, form: Form, *arguments):
         if form.route == "loop"
         else lambda f, a: jax.vmap(f)(*a)
     )
-    return jax.jit(lambda *stacks: over(function, stacks))(*arguments)
+    options = OPTIMISED if form is FORMS["batch"] else None
+    return jax.jit(lambda *stacks: over(function, stacks), compiler_options=options)(*arguments)
 
 
 def stacked(problems: list[dict]) -> dict:
@@ -203,8 +204,7 @@ def again(learner: str, seed: int, name: str, number: int) -> tuple[dict, np.nda
 
 # Compilation is most of the time, and takes a third without optimisations. One form has them, in
 # the precision of most users, and is left out in the other.
-AS_USERS_HAVE_IT = pytest.param("batch", marks=[needs_x32, pytest.mark.optimised])
-NAMES = [AS_USERS_HAVE_IT if name == "batch" else name for name in FORMS]
+NAMES = [pytest.param(name, marks=needs_x32) if name == "batch" else name for name in FORMS]
 
 
 @pytest.mark.parametrize("name", NAMES)

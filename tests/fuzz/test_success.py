@@ -12,8 +12,6 @@ from problems import EPS, FORMS, drawn
 from referees import SLOPES, WIDE, norm, solved, widened
 from test_fuzz import SEED, count, matrices, outcomes, violations
 
-pytestmark = pytest.mark.optimised
-
 FORM = FORMS["loop"]
 FITS = {  # of each learner: its loss, its targets, and the largest curvature
     "kernel_logistic": ("Logistic", "signs", 0.25),
