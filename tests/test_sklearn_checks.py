@@ -1,5 +1,6 @@
 """scikit-learn's own checks of estimators, and what is learned by gradients, which take longer."""
 
+import jax
 import numpy as np
 import pytest
 import sklearn.gaussian_process
@@ -58,6 +59,37 @@ def test_the_leave_one_out_error_teaches_ridge_a_better_kernel(waves):
     scores = [cross_val_score(ridge, X, y, cv=3).mean() for ridge in (given, learned)]
     assert scores[1] > scores[0] + 0.1
     assert learned.fit(X, y).alpha_ != 1
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        ours.GaussianProcessRegressor(1.0 * kernax.RBF(0.3), alpha=0.1, normalize_y=True),
+        ours.GaussianProcessClassifier(1.0 * kernax.RBF(0.3)),
+    ],
+    ids=lambda process: type(process).__name__,
+)
+def test_rows_that_count_twice_or_not_teach_a_process_what_copies_do(waves, process):
+    X, y = waves
+    y = y if isinstance(process, ours.GaussianProcessRegressor) else y > 0
+    counts = np.arange(80) % 3
+    weighted = process.fit(X, y, sample_weight=counts).kernel_
+    copied = process.fit(np.repeat(X, counts, 0), np.repeat(y, counts)).kernel_
+    # Steps of L-BFGS end where the loss is flat to rounding.
+    for a, b in zip(jax.tree.leaves(weighted), jax.tree.leaves(copied), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4)
+
+
+def test_rows_without_a_weight_teach_ridge_nothing(waves):
+    X, y = waves
+    ridge = ours.KernelRidge(kernel=kernax.RBF(0.5), learn="leave_one_out")
+    weights = np.where(np.arange(80) < 60, 2.0, 0.0)
+    y_with_errors = np.where(weights > 0, y, 1e3)
+    weighted = ridge.fit(X, y_with_errors, sample_weight=weights)
+    lengthscale, alpha = weighted.kernel_.lengthscale, weighted.alpha_
+    alone = ridge.fit(X[:60], y[:60])
+    np.testing.assert_allclose(lengthscale, alone.kernel_.lengthscale, rtol=1e-4)
+    np.testing.assert_allclose(alpha, 2 * alone.alpha_, rtol=1e-3)
 
 
 @pytest.mark.parametrize("kind", [ours.SVC, ours.KernelLogisticClassifier])

@@ -162,7 +162,12 @@ def evidence_loss(
 
 
 def learn_evidence(
-    start: LatentModel, X: PyTree, targets: Array, *, trainable: Trainable | None = None
+    start: LatentModel,
+    X: PyTree,
+    targets: Array,
+    *,
+    weights: Array | None = None,
+    trainable: Trainable | None = None,
 ) -> Solution[LatentModel]:
     """Maximises the approximate evidence over what is trainable, by L-BFGS, from one start.
 
@@ -171,21 +176,26 @@ def learn_evidence(
         X: points.
         targets: those of several processes with one model, whose evidences are summed: (p, n), or
             one-hot columns (p, n, c).
+        weights: (n,) >= 0, powers of the likelihoods of the rows.
         trainable: as for `minimise`; None is everything that is not at the end of its interval.
 
     Returns and raises what `minimise` does.
     """
     free = interior(start) if trainable is None else trainable
-    return minimise(_summed_loss, start, _LBFGS, _STEPS, args=(X, targets), trainable=free)
+    args = (X, targets, weights)
+    return minimise(_summed_loss, start, _LBFGS, _STEPS, args=args, trainable=free)
 
 
-def _summed_loss(model: LatentModel, X: PyTree, targets: Array) -> Array:
-    """Minus the log evidence of all processes, for each row."""
+def _summed_loss(
+    model: LatentModel, X: PyTree, targets: Array, weights: Array | None
+) -> Float[Array, ""]:
+    """Minus the log evidence of all processes, for each row by weight."""
 
     def of_one(y: Array) -> Array:
-        return posterior_of(model, X, y, throw=False).value.log_evidence
+        return posterior_of(model, X, y, weights, throw=False).value.log_evidence
 
-    return -jnp.sum(lax.map(of_one, targets)) / targets.shape[1]
+    rows = targets.shape[1] if weights is None else jnp.sum(weights)
+    return -jnp.sum(lax.map(of_one, targets)) / rows
 
 
 def fold_losses(model: LatentModel, X: PyTree, y: Array, fold: Folds) -> Float[Array, " v"]:

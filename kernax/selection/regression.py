@@ -52,18 +52,31 @@ def fitted(
     return condition(GaussianProcess(model.kernel), X, y, model.noise)
 
 
-def leave_one_out_loss(model: Model, X: PyTree, y: Array) -> Array:
-    """The mean squared leave-one-out residual, in closed form."""
-    return jnp.mean(leave_one_out(model.kernel, X, y, model.ridge) ** 2)
+def leave_one_out_loss(
+    model: Model, X: PyTree, y: Array, weights: Array | None = None
+) -> Float[Array, ""]:
+    """The mean squared leave-one-out residual, in closed form.
+
+    A row is left out with all of its weight, which counts in the mean.
+    """
+    residuals = leave_one_out(model.kernel, X, y, model.ridge, weights=weights)
+    return jnp.average(residuals**2, weights=weights)
 
 
-def evidence_loss(model: ProcessModel, X: PyTree, y: Array, priors: WeakPriors | None) -> Array:
-    """Minus the log marginal likelihood, for each row.
+def evidence_loss(
+    model: ProcessModel,
+    X: PyTree,
+    y: Array,
+    priors: WeakPriors | None,
+    weights: Array | None = None,
+) -> Float[Array, ""]:
+    """Minus the log marginal likelihood, for each row by weight.
 
     With the log density of the priors if there are any.
     """
     penalty = 0.0 if priors is None else priors.penalty(model)
-    return (penalty - log_marginal_likelihood(model.kernel, X, y, model.noise)) / len(y)
+    evidence = log_marginal_likelihood(model.kernel, X, y, model.noise, weights=weights)
+    return (penalty - evidence) / (len(y) if weights is None else jnp.sum(weights))
 
 
 def learn_ridge(
@@ -71,6 +84,7 @@ def learn_ridge(
     X: PyTree,
     y: Array,
     *,
+    weights: Array | None = None,
     starts: int = 1,
     key: Key[Array, ""],
     progress: bool = False,
@@ -82,13 +96,15 @@ def learn_ridge(
     Arguments:
         start: where to start; what is at the end of its interval is not learned.
         X, y: points, and standardised targets (n,).
+        weights: (n,) >= 0, of the rows; two is a row repeated, and left out with its copy.
         starts: how many starts to learn from: this one, and random ones around it.
         key: draws the random ones.
         progress: as for `minimise`.
 
     Returns and raises what `minimise`, or `multi_start` for several starts, does.
     """
-    return _learned(leave_one_out_loss, start, _STEPS_OF_RIDGE, (X, y), starts, key, progress)
+    args = (X, y, weights)
+    return _learned(leave_one_out_loss, start, _STEPS_OF_RIDGE, args, starts, key, progress)
 
 
 def learn_process(
@@ -96,6 +112,7 @@ def learn_process(
     X: PyTree,
     y: Array,
     *,
+    weights: Array | None = None,
     with_priors: bool = True,
     starts: int = 1,
     key: Key[Array, ""],
@@ -109,7 +126,7 @@ def learn_process(
     that is not at the end of its interval. Other arguments are those of `learn_ridge`.
     """
     priors = weak_priors_around(start, floored=["noise"]) if with_priors else None
-    args = (X, y, priors)
+    args = (X, y, priors, weights)
     return _learned(evidence_loss, start, _STEPS_OF_PROCESS, args, starts, key, progress, trainable)
 
 

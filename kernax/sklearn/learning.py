@@ -20,13 +20,14 @@ def check_learn(estimator: Any, sample_weight: Any) -> None:
         raise ValueError(f"learn must be {known!r} or None for {name}, but is {learn!r}")
     if not estimator._is_learned:
         return
-    if sample_weight is not None:
+    if sample_weight is not None and known == CROSS_VALIDATION:
         raise ValueError(f"learn={known!r} takes no sample_weight: leave out one of them")
     if estimator._is_precomputed:
         raise ValueError(f"learn={known!r} has nothing to learn in kernel='precomputed'")
 
 
-def standardised(y: np.ndarray) -> np.ndarray:
-    """Targets of mean zero and standard deviation one, as learners expect them."""
-    deviation = y.std()
-    return (y - y.mean()) / (deviation if deviation > 0 else 1)
+def standardised(y: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Targets of mean zero and standard deviation one by weight, as learners expect them."""
+    mean = np.average(y, weights=weights)
+    deviation = np.sqrt(np.average((y - mean) ** 2, weights=weights))
+    return (y - mean) / (deviation if deviation > 0 else 1)

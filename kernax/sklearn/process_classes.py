@@ -97,7 +97,8 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
             return free(path, value) if path.startswith("kernel") else False
 
         targets = jnp.asarray(np.stack(columns))
-        return learn_evidence(start, points, targets, trainable=learned).value.kernel
+        solution = learn_evidence(start, points, targets, weights=weights, trainable=learned)
+        return solution.value.kernel
 
     def predict_proba(self, X):
         """Probabilities (m, classes)."""

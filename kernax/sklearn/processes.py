@@ -108,7 +108,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
     def fit(self, X, y, sample_weight=None):
         """Fits numbers y, (n,) or (n, outputs), with powers of their likelihoods as weights."""
         X, y, weights = self._checked(X, y, sample_weight, multi_output=True, y_numeric=True)
-        return self._fit(X, self._normalised(y.astype(self._dtype)), weights)
+        return self._fit(X, self._normalised(y.astype(self._dtype), weights), weights)
 
     def _fit_rows(self, rows, X, y):
         self.noise_ = self.alpha + self._white
@@ -129,13 +129,13 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         self.log_marginal_likelihood_value_ = float(solution.stats["log_evidence"])
         self.alpha_ = np.asarray(self.process_.mean.coefficients)[: rows.n]
 
-    def _normalised(self, y):
+    def _normalised(self, y, weights):
         """Targets to learn; sets what predictions are brought back by."""
         self._y_mean = np.zeros(y.shape[1:], y.dtype)
         self._y_std = np.ones(y.shape[1:], y.dtype)
         if self.normalize_y:
-            self._y_mean = y.mean(axis=0)
-            deviation = y.std(axis=0)
+            self._y_mean = np.average(y, axis=0, weights=weights)
+            deviation = np.sqrt(np.average((y - self._y_mean) ** 2, axis=0, weights=weights))
             self._y_std = np.where(deviation > 0, deviation, 1).astype(y.dtype)
         return (y - self._y_mean) / self._y_std
 
@@ -152,6 +152,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
             start,
             points,
             y,
+            weights=weights,
             with_priors=False,
             starts=1 + self.n_restarts_optimizer,
             key=jax.random.key(seed),

@@ -55,7 +55,8 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
             raise ValueError("learn='leave_one_out' takes one column of targets")
         start = Model(kernel, self.alpha)
         key = jax.random.key(0)
-        model = learn_ridge(start, points, standardised(y), key=key).value
+        y = standardised(y, weights)
+        model = learn_ridge(start, points, y, weights=weights, key=key).value
         self.alpha_ = float(model.ridge)
         return model.kernel
 

@@ -397,6 +397,14 @@ def isotonic(problem, kernel, points, form):
     return _silent(probabilities=value(problem["values"]))
 
 
+def pairwise_coupling(problem, kernel, points, form):
+    """Of four classes, whose pairs have the first decision values as log odds."""
+    pairs = jnp.triu_indices(4, 1)
+    first = jax.nn.sigmoid(problem["values"][:6])
+    r = jnp.zeros_like(first, shape=(4, 4)).at[pairs].set(first).T.at[pairs].set(1 - first).T
+    return _silent(r=r, probabilities=kernax.calibration.pairwise_coupling(r))
+
+
 def eigenpairs(problem, kernel, points, form):
     values, functions = kernax.eigenpairs(kernel, points, COMPONENTS)
     return _silent(eigenvalues=values, coefficients=functions.coefficients)
@@ -602,6 +610,7 @@ LEARNERS: dict[str, Callable] = {
     "Winnow of a stream": winnow_of_a_stream,
     "platt": platt,
     "isotonic": isotonic,
+    "pairwise_coupling": pairwise_coupling,
     "eigenpairs": eigenpairs,
     "empirical_features": empirical_features,
     "kernel_pca": kernel_pca,

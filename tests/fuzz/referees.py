@@ -467,6 +467,17 @@ def isotonic(problem, K, out, form) -> Figures:
     }
 
 
+def pairwise_coupling(problem, K, out, form) -> Figures:
+    """The conditions of the minimum: `Q p` has equal entries (Wu, Lin & Weng 2004, eq. 19)."""
+    r, p = out["r"], out["probabilities"]
+    Q = np.diag(np.sum(r * r, 0)) - r * r.T
+    return {
+        "slopes": (np.ptp(Q @ p), 64 * EPS),
+        "sum": (abs(np.sum(p) - 1), 8 * EPS),
+        "range": (np.max(np.abs(p - 0.5)), 0.5),
+    }
+
+
 def eigenpairs(problem, K, out, form) -> Figures:
     figures, largest = {}, _of_the_kernel(problem, K, form) * form.n
     for i, (value, c) in enumerate(zip(out["eigenvalues"] * form.n, out["coefficients"].T)):
@@ -559,6 +570,7 @@ REFEREES: dict[str, Callable[..., Figures]] = {
     "kernel_perceptron": kernel_perceptron,
     "platt": platt,
     "isotonic": isotonic,
+    "pairwise_coupling": pairwise_coupling,
     "eigenpairs": eigenpairs,
     "empirical_features": empirical_features,
     "maximum_mean_discrepancy": maximum_mean_discrepancy,
