@@ -12,6 +12,7 @@ from conftest import DTYPE, TOLERANCE, X64, assert_close, matrix, needs_x64
 import kernax
 from kernax.cli.auto import expression_of
 from kernax.cli.expression import parse_kernel
+from kernax.selection import composition
 from kernax.selection.base_kernels import BASES, Column
 from kernax.selection.composition import kernel_of, spread_rows
 from kernax.selection.composition_rounds import Search
@@ -486,3 +487,18 @@ def test_a_constant_column_is_left_out_and_columns_have_kernels_of_their_own():
     assert "of a that varies over" in words or "variation of a over" in words
     assert "a linear trend of c" in words
     assert "of b" not in words
+
+
+@needs_x64
+def test_a_column_that_is_constant_among_the_rows_that_are_drawn_is_left_out():
+    """It was a logarithm of zero."""
+    x = np.linspace(-2, 2, 60)
+    rare = (np.arange(60) == 17).astype(float)
+    settings = {"max_rows": 20, "depth": 1, "starts": 1, "steps": 2}
+    solution = kernax.compositional_search(
+        np.column_stack([x, rare]), np.sin(2 * x), key=KEY, **settings
+    )
+    assert solution.stats["left_out"] == ("x1",)
+    alone = composition._Data.of(rare, np.sin(2 * x), None)
+    with pytest.raises(ValueError, match="among the 10 rows that were drawn"):
+        alone.searched_on(np.arange(10))

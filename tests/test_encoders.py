@@ -171,6 +171,13 @@ def test_dates_in_one_of_several_orders_are_days(form):
     np.testing.assert_allclose(X[:2, 0], [0, days], rtol=1e-12)
 
 
+def test_fractions_of_a_second_are_fractions_of_a_day():
+    """Rows a millisecond apart are not the same."""
+    cells = [f"2021-03-01 12:30:59{fraction}" for fraction in ("", ".001", ".5", ".500000123")]
+    _, X = learned(column(*cells))
+    np.testing.assert_allclose(86400 * X[:, 0], [0, 1e-3, 0.5, 0.5], atol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("start", "step", "count", "cycles"),
     [

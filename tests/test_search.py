@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import assert_close, check_derivatives, needs_x64, real_data
+from conftest import assert_close, check_derivatives, needs_x64, real_data, untyped
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import GridSearchCV
 
@@ -282,6 +282,14 @@ def drawn(ranges):
         (
             lambda: kernax.grid(lambda model: model.kernel.lengthscale, START, {"ridge": [1.0]}),
             r"loss must return a scalar, but returns shape \(2,\)",
+        ),
+        (
+            lambda: untyped(kernax.grid)(None, START, {"ridge": [1.0]}),
+            "loss must be a function of a model",
+        ),
+        (
+            lambda: untyped(kernax.grid)(LOSS, START, {"ridge": [1.0]}, args=X),
+            "args must be a tuple of what loss takes",
         ),
         (lambda: kernax.select({}, error, X, Y, FOLDS), "candidates must be a dictionary"),
         (

@@ -32,6 +32,9 @@ import kernax.sklearn as ours
 pytestmark = needs_x64  # estimators choose their precision by the data
 
 
+WORDS = kernax.Spectrum(2)
+
+
 @pytest.fixture(scope="module")
 def table():
     rng = np.random.default_rng(0)
@@ -354,6 +357,54 @@ def test_a_mistake_is_named_and_the_way_out_as_well(table, estimator, words):
     X, y, _ = table
     with pytest.raises(ValueError, match=words):
         estimator.fit(X, y > 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda X, y: ours.KernelRidge(alpha=[1.0, 2.0]).fit(X, y), "each of 1 outputs"),
+        (lambda X, y: ours.KernelRidge(alpha=[1.0]).fit(X, np.tile(y[:, None], 3)), "3 outputs"),
+        (
+            lambda X, y: ours.GaussianProcessRegressor(alpha=np.ones(9)).fit(X, y),
+            "each of 40 rows",
+        ),
+        (lambda X, y: ours.KernelRidge(kernel=WORDS).fit(["a b"] * 5, y[:4]), "inconsistent"),
+        (lambda X, y: ours.RandomFourierFeatures().fit(["a b"] * 5), "Nystroem"),
+        (lambda X, y: ours.RandomFourierFeatures(n_components=0).fit(X), "n_components"),
+        (
+            lambda X, y: ours.KernelPCA(2, kernel=WORDS, fit_inverse_transform=True).fit(["a b"]),
+            "needs numbers X, not texts",
+        ),
+        (
+            lambda X, y: ours.KernelPerceptron().fit(X, y > 0).partial_fit(X, (y > 0)[:-1]),
+            r"shape \(40,\)",
+        ),
+    ],
+)
+def test_what_is_not_of_one_length_or_kind_is_refused(table, call, words):
+    """Missing values were copies of the first, and others were left out in silence."""
+    X, y, _ = table
+    with pytest.raises(ValueError, match=words):
+        call(X, y)
+
+
+def test_a_process_is_conditioned_with_the_noise_that_its_kernel_was_learned_with(table):
+    """A learned noise below alpha was raised to alpha again."""
+    X, y, _ = table
+    fitted = ours.GaussianProcessRegressor(1.0 * kernax.RBF(1.0), alpha=0.5).fit(X, y)
+    assert fitted.noise_ < 0.1
+    evidence = kernax.log_marginal_likelihood(fitted.kernel_, X, y, fitted.noise_)
+    np.testing.assert_allclose(fitted.log_marginal_likelihood_value_, evidence, rtol=1e-8)
+
+
+def test_the_evidence_of_a_theta_is_that_of_the_weighted_rows(table):
+    X, y, _ = table
+    kernel = theirs.RBF(1.0) + theirs.WhiteKernel(0.1)
+    process = ours.GaussianProcessRegressor(kernel, alpha=0.05, learn=None)
+    fitted = process.fit(X, y, np.arange(40) % 3)
+    again = fitted.log_marginal_likelihood(fitted.kernel_.theta)
+    np.testing.assert_allclose(again, fitted.log_marginal_likelihood_value_, rtol=1e-8)
+    assert fitted.noise_ == 0.15
 
 
 def test_weights_that_leave_one_class_are_refused_by_its_name(table):

@@ -76,6 +76,14 @@ def test_a_stage_is_kept_if_it_is_better_by_more_than_its_standard_error_than_th
     )
 
 
+def test_a_stage_that_can_be_computed_is_kept_after_one_that_cannot():
+    """NaN is not more than its standard error."""
+    written = Stage("written", "written", np.array([1.0, np.nan, 1.0]))
+    learned = Stage("learned", "learned", np.ones(3))
+    assert last_that_pays([written, learned]).kept is learned
+    assert last_that_pays([learned, written]).kept is learned
+
+
 def test_a_quarter_of_each_class_is_held_out_but_never_all_of_one():
     names = np.array(["u"] * 8 + ["v"] * 2 + ["w"])
     held_out = held_out_of_each(names, 0.25)

@@ -352,28 +352,30 @@ def as_targets(y: ArrayLike, n: int, dtype: Any, name: str = "y", *, finite: boo
     return targets
 
 
-def as_weights(weights: ArrayLike | None, n: int, dtype: Any) -> AbstractWeights:
+def as_weights(
+    weights: ArrayLike | None, n: int, dtype: Any, name: str = "weights"
+) -> AbstractWeights:
     """Non-negative weights `(n,)`, not all zero, in the data's dtype; ones for None."""
     if weights is None:
         return UnitWeights(n, np.dtype(dtype))
-    array = _as_array(weights, "weights").astype(dtype)
+    array = _as_array(weights, name).astype(dtype)
     if array.shape != (n,):
         raise ValueError(
-            f"weights must have shape ({n},), one per point, but have shape {array.shape}"
+            f"{name} must have shape ({n},), one per point, but have shape {array.shape}"
         )
     if not is_concrete(array):
         some = jnp.any(array != 0)
         return PointWeights(jnp.where(some, NONNEGATIVE.guarded(array), jnp.nan))
-    check_finite(array, "weights")
-    _check_weights(np.asarray(array))
+    check_finite(array, name)
+    _check_weights(np.asarray(array), name)
     return PointWeights(array)
 
 
-def _check_weights(values: np.ndarray) -> None:
+def _check_weights(values: np.ndarray, name: str) -> None:
     """Raises ValueError for a negative weight, or if all are zero."""
     if values.min() < 0:
         raise ValueError(
-            f"weights must not be negative, but weights[{values.argmin()}] is {values.min():g}"
+            f"{name} must not be negative, but weights[{values.argmin()}] is {values.min():g}"
         )
     if not values.any():
-        raise ValueError("weights must not all be zero: no point is left to fit")
+        raise ValueError(f"{name} must not all be zero: no point is left to fit")

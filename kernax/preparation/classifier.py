@@ -118,18 +118,12 @@ class Classifier(eqx.Module):
                 "labels are no arrays: jit or vmap classifier.index, whose entries are places in "
                 "classifier.classes, or take classifier.labels(X)"
             )
-        return self._labels_at(np.asarray(index)[None])[0]
+        return labels_at(self.classes, np.asarray(index)[None])[0]
 
     def labels(self, X: PyTree) -> np.ndarray:
         """The labels (m,) that are predicted at a stack of m points. Raises ValueError for NaN."""
         X = _point_of_arrays(self.function, X)
-        return np.array(self._labels_at(np.asarray(_indices(self, X))))
-
-    def _labels_at(self, indices: np.ndarray) -> list[Label]:
-        """The labels of these indices."""
-        if np.any(indices < 0):
-            raise ValueError("a value is NaN, from which no class can be predicted")
-        return [self.classes[index] for index in indices]
+        return np.array(labels_at(self.classes, np.asarray(_indices(self, X))))
 
     def probability(self, x: PyTree) -> Float[Array, " c"]:
         """The probability of each class at a point, in the order of `classes`.
@@ -157,6 +151,13 @@ class Classifier(eqx.Module):
         probability = function.probability(point)
         both = jnp.stack([1 - probability, probability]) if probability.ndim == 0 else probability
         return jnp.log(both)
+
+
+def labels_at(classes: tuple[Label, ...], indices: np.ndarray) -> list[Label]:
+    """The labels of these indices. Raises ValueError for -1, which stands for NaN."""
+    if np.any(indices < 0):
+        raise ValueError("a value is NaN, from which no class can be predicted")
+    return [classes[index] for index in indices]
 
 
 @eqx.filter_jit

@@ -17,7 +17,8 @@ _DAY = 86400.0
 _LEAST = {"year": 1, "month": 1, "day": 1, "hour": 0, "minute": 0, "second": 0}
 _MONTHS = [name.lower() for name in calendar.month_abbr][1:]
 _NAME = r"(?P<name>[A-Za-z]{3,9})\.?"
-_TIME = r"(?:(?:T| +)(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.\d+)?)?)?Z?"
+_SECONDS = r"(?P<second>\d{2})(?:\.(?P<fraction>\d+))?"
+_TIME = rf"(?:(?:T| +)(?P<hour>\d{{1,2}}):(?P<minute>\d{{2}})(?::{_SECONDS})?)?Z?"
 # The orders in which dates are written, by the words for them in messages.
 FORMATS = {
     "year-month-day": r"(?P<year>\d{4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})",
@@ -44,10 +45,11 @@ def date_in(cell: str, form: str) -> datetime.datetime | None:
         parts["month"] = _number_of_month(parts.pop("name"))
     if "quarter" in parts:
         parts["month"] = str(3 * int(parts.pop("quarter")) - 2)
+    microseconds = int(parts.pop("fraction", "0").ljust(6, "0")[:6])
     written = (int(parts.get(name, least)) for name, least in _LEAST.items())
     year, month, day, hour, minute, second = written
     try:
-        return datetime.datetime(year, month, day, hour, minute, second)
+        return datetime.datetime(year, month, day, hour, minute, second, microseconds)
     except ValueError:  # the 30th of February
         return None
 
@@ -165,7 +167,8 @@ def _of_week(date: datetime.datetime) -> float:
 
 
 def _of_day(date: datetime.datetime) -> float:
-    return (date.hour * 3600 + date.minute * 60 + date.second) / _DAY
+    seconds = date.hour * 3600 + date.minute * 60 + date.second
+    return (seconds + date.microsecond / 1e6) / _DAY
 
 
 _PHASES = {"year": _of_year, "week": _of_week, "day": _of_day}

@@ -106,8 +106,11 @@ class Inputs:
                 warnings.warn(line, FeaturelessWarning, stacklevel=2)
 
     def _own(self, columns: Sequence[Column]) -> list[Column]:
-        """The column of each encoder, of text as it is written."""
+        """The column of each encoder, of text as it is written. Raises ValueError for none."""
         by_name = {column.name: column for column in columns}
+        lacking = [encoder.name for encoder in self.encoders if encoder.name not in by_name]
+        if lacking:
+            raise ValueError(f"there is no column {lacking[0]!r}, which was learned from")
         own = []
         for encoder in self.encoders:
             column = by_name[encoder.name]

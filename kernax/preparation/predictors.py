@@ -19,7 +19,7 @@ from kernax.gp.approximation import ApproximatePosterior
 from kernax.gp.classes import CategoricalPosterior
 from kernax.gp.posterior import without_observations
 from kernax.gp.process import GaussianProcess
-from kernax.preparation.classifier import Classifier
+from kernax.preparation.classifier import Classifier, index_of, labels_at
 from kernax.preparation.counts import quantile_of_counts
 from kernax.preparation.inputs import Inputs, inputs_from_notes
 from kernax.preparation.standards import Standards
@@ -202,9 +202,10 @@ class ClassPredictor:
         return _by_rows(self.value, points)
 
     def decide(self, values: Float[np.ndarray, "n *c"]) -> np.ndarray:
-        """The names of the classes (n,) that values predict."""
-        places = (values > 0).astype(int) if values.ndim == 1 else values.argmax(1)
-        return np.array(self.classes)[places]
+        """The names of the classes (n,) that values predict. Raises ValueError for NaN."""
+        return np.array(
+            labels_at(self.classes, np.asarray(jax.vmap(index_of)(jnp.asarray(values))))
+        )
 
     def log_probabilities(self, values: Float[np.ndarray, "n *c"]) -> Float[np.ndarray, "n c"]:
         """Log probabilities of all classes for values of any classifier but `SVM`."""

@@ -149,7 +149,7 @@ def standards_of_target(y: Float[np.ndarray, " n"], name: str) -> Standards:
     Raises ValueError, with its name, where the deviation is zero, or over- or underflows.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        scale = np.asarray(y.std())
+        scale = np.asarray(0.0 if y.min() == y.max() else y.std())
     _check_size(name, float(scale))
     return Standards(np.asarray(y.mean()), scale)
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from kernax.core.kernel import AbstractKernel
 from kernax.kernels import RBF, Matern52, RationalQuadratic, ShiftedLinear, ZeroMeanPeriodic
@@ -232,8 +232,3 @@ def padded(values: Any) -> Float[np.ndarray, " p"]:
     row = np.zeros(MOST_PARAMETERS)
     row[: len(values)] = values
     return row
-
-
-def kernels_of(theta: Float[Array, " p"]) -> list[AbstractKernel]:
-    """Every base kernel of these parameters, in standardised units."""
-    return [base.kernel(theta) for base in BASES]

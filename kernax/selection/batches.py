@@ -117,10 +117,16 @@ def _checked_devices(devices: Any) -> tuple[Any, ...] | None:
 
 def _usual_batch_size(fit: "_Fit", members: PyTree, devices: tuple[Any, ...] | None) -> int:
     """One on a CPU, elsewhere as many members as the memory of a device has room for."""
-    first = (devices or jax.devices())[0]
+    first = (devices or _devices_of(members))[0]
     if first.platform == "cpu":
         return 1
     return _members_within(int(_SHARE * available_memory([first])), fit, members)
+
+
+def _devices_of(members: PyTree) -> list[Any]:
+    """Where arrays are; under a transformation, where JAX computes."""
+    (leaf, *_) = jax.tree.leaves(members)
+    return list(leaf.devices()) if is_concrete(leaf) else jax.devices()
 
 
 class _Fit(eqx.Module):
@@ -166,16 +172,20 @@ def _size_of(members: PyTree) -> int:
 
 
 def _members_within(free: int, fit: _Fit, members: PyTree) -> int:
-    """How many members hold that many bytes together, at least one."""
-    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), members)
-    constants, rest = eqx.partition(fit, eqx.is_array)
-
-    def arrays_of(constants: PyTree, member: PyTree) -> PyTree:
-        return eqx.filter(eqx.combine(constants, rest)(member), eqx.is_array)
-
-    memory: Any = jax.jit(arrays_of).lower(constants, one).compile().memory_analysis()
+    """A power of two of members that hold at most that many bytes together, at least one."""
+    one = jax.tree.map(lambda leaf: leaf[0], members)
+    lowered: Any = _arrays_of_one.lower(fit, one)  # pyright: ignore[reportFunctionMemberAccess]
+    memory = lowered.compile().compiled.memory_analysis()
     held = memory.temp_size_in_bytes + memory.output_size_in_bytes + memory.argument_size_in_bytes
-    return max(1, free // max(1, held))
+    together = min(max(1, free // max(1, held)), _size_of(members))
+    # In few sizes: free memory changes, and every size is a program.
+    return 1 << (together.bit_length() - 1)
+
+
+@eqx.filter_jit
+def _arrays_of_one(fit: _Fit, member: PyTree) -> PyTree:
+    """What one member returns."""
+    return eqx.filter(fit(member), eqx.is_array)
 
 
 @eqx.filter_jit

@@ -1,5 +1,6 @@
 """Greedy search for a kernel: sums and products of named kernels, chosen by their evidence."""
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Sequence
@@ -121,9 +122,9 @@ def compositional_search(
 
     Returns:
         A `Solution` with a `Composition`, in the units of X and y. Stats: `structures`, all
-        candidates as text, `log_evidence` and `criterion` of each (NaN for those that failed),
-        `steps` of the optimiser in all, `failed`, how many candidates have no score, and
-        `left_out`, the columns that are constant.
+        candidates as text, `log_evidence` and `criterion` of each on the rows that were searched
+        on (NaN for those that failed), `steps` of the optimiser in all, `failed`, how many
+        candidates have no score, and `left_out`, the columns that are constant there.
 
     Raises ValueError for fewer than ten rows, targets or columns that are all constant, and bases
     of another kind.
@@ -134,8 +135,9 @@ def compositional_search(
     check_count(max_rows, "max_rows", _LEAST_ROWS)
     data = _Data.of(X, y, names)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
-    grammar = _grammar(bases, data, max_terms, max_factors)
     rows = spread_rows(data.X[:, 0], max_rows, rng)
+    data = data.searched_on(rows)
+    grammar = _grammar(bases, data, max_terms, max_factors)
     shown = _bars if progress else _no_bars
     search = Search(*data.of_rows(rows), grammar, starts, steps, rng, shown)
     best = search.run(depth, beam)
@@ -167,6 +169,20 @@ class _Data(eqx.Module):
         X = jnp.asarray(self.X[rows])
         y = jnp.asarray(self.y[rows])
         return X, y, self.units.of_target, self.shown_names
+
+    def searched_on(self, rows: np.ndarray) -> "_Data":
+        """The same, without the columns that do not vary among some rows.
+
+        Raises ValueError where none does.
+        """
+        here = np.ptp(self.X[rows], axis=0) > 0
+        varying = tuple(column for column in self.varying if here[column])
+        if not varying:
+            raise ValueError(
+                f"all columns of X are constant among the {len(rows)} rows that were drawn: a "
+                "larger max_rows"
+            )
+        return dataclasses.replace(self, varying=varying)
 
     @staticmethod
     def of(X: Any, y: Any, names: Sequence[str] | None) -> "_Data":
@@ -249,9 +265,8 @@ def _closed(data: _Data, search: Search, best: Fit, steps: int, throw: bool) -> 
     """The best structure in the units of the data."""
     X = jnp.asarray(data.X)
     y = jnp.asarray(data.y)
-    model = _on_all_rows(search, best, X, y, steps)
-    score = scored(model, X, y)
-    sound = math.isfinite(float(score.log_evidence)) and math.isfinite(best.criterion)
+    model, is_sound = _on_all_rows(search, best, X, y, steps)
+    sound = is_sound and math.isfinite(best.criterion)
     kernel = kernel_of(best.structure, Values.of(model), data.units)
     noise = float(model.noise) * data.units.of_target**2
     components = ()
@@ -266,14 +281,32 @@ def _closed(data: _Data, search: Search, best: Fit, steps: int, throw: bool) -> 
     )
     result = RESULTS.successful if sound else RESULTS.nonfinite
     solution = Solution(value, result, _stats(search, data))
-    return finish(solution, throw, "compositional_search: no candidate has a finite evidence.")
+    return finish(solution, throw, f"compositional_search: {_why(best)} has a finite evidence.")
 
 
-def _on_all_rows(search: Search, best: Fit, X: Array, y: Array, steps: int) -> CompositionModel:
-    """The best model, learned on all rows if the search saw fewer."""
+def _why(best: Fit) -> str:
+    """What fails where there is no kernel."""
+    found = math.isfinite(best.criterion)
+    return "no kernel of the best structure, on all rows," if found else "no candidate"
+
+
+def _on_all_rows(
+    search: Search, best: Fit, X: Array, y: Array, steps: int
+) -> tuple[CompositionModel, bool]:
+    """The best model, learned on all rows if the search saw fewer, and whether it has a score.
+
+    The model as the search found it where the one learned has none.
+    """
+    found = model_of(best.structure, best.values, X.dtype)
     if len(search.y) < len(y):
-        return polished(best, X, y, steps)
-    return model_of(best.structure, best.values, X.dtype)
+        learned = polished(best, X, y, steps)
+        if _has_a_score(learned, X, y):
+            return learned, True
+    return found, _has_a_score(found, X, y)
+
+
+def _has_a_score(model: CompositionModel, X: Array, y: Array) -> bool:
+    return math.isfinite(float(scored(model, X, y).log_evidence))
 
 
 def _in_words(structure: Structure, model: CompositionModel, data: _Data) -> list[Component]:

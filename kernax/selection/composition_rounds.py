@@ -62,7 +62,7 @@ class Round:
         log_evidence, criterion: its log evidence, and its BIC, `-2 log evidence + k log n` for k
             parameters.
         candidates, failed: how many were fitted, and how many of them have no score.
-        kept: whether it was better than the best of all rounds before it.
+        kept: whether it was better than all before it by the gain that a round must bring.
     """
 
     step: str

@@ -85,7 +85,7 @@ def _checked(dataset: Any, name: str) -> _Dataset:
     if len(dataset) == 2 or dataset[2] is None:
         ones = jnp.asarray(np.ones(n, dtype))  # without a program for each n
         return _Dataset(X, y, ones)
-    return _Dataset(X, y, as_weights(dataset[2], n, dtype).values)
+    return _Dataset(X, y, as_weights(dataset[2], n, dtype, f"the weights of {name}").values)
 
 
 def _check_alike(dataset: _Dataset, first: _Dataset, name: str) -> None:

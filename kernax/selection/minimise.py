@@ -106,28 +106,28 @@ def check_task(loss: Any, optimiser: Any, steps: Any, args: Any, trainable: Any)
     """Raises ValueError for arguments of the wrong kind, before anything is traced."""
     if not isinstance(steps, (int, np.integer)) or steps < 1:
         raise ValueError(f"steps must be a positive integer, but is {steps!r}")
-    if not callable(loss):
-        raise ValueError(
-            f"loss must be a function of a model, but is of type {type(loss).__name__}"
-        )
     if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
         raise ValueError(
             f"optimiser must be one of optax, such as optax.adam(0.1), called, but is {optimiser!r}"
         )
-    _check_args(args, trainable)
-
-
-def _check_args(args: Any, trainable: Any) -> None:
-    """Raises ValueError for what is no tuple of arguments, or no choice of parameters."""
-    if not isinstance(args, tuple):
-        raise ValueError(
-            "args must be a tuple of what loss takes after the model, but is of type "
-            f"{type(args).__name__}"
-        )
+    check_loss(loss, args)
     if trainable is not None and not callable(trainable):
         raise ValueError(
             "trainable must be a function of a path and a value, but is of type "
             f"{type(trainable).__name__}"
+        )
+
+
+def check_loss(loss: Any, args: Any) -> None:
+    """Raises ValueError for what is no function, or no tuple of its arguments."""
+    if not callable(loss):
+        raise ValueError(
+            f"loss must be a function of a model, but is of type {type(loss).__name__}"
+        )
+    if not isinstance(args, tuple):
+        raise ValueError(
+            "args must be a tuple of what loss takes after the model, but is of type "
+            f"{type(args).__name__}"
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Key, PyTree
+from jaxtyping import Array, ArrayLike, Float, Key, PyTree
 
 from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel
@@ -69,13 +69,15 @@ def evidence_loss(
     y: Array,
     priors: WeakPriors | None,
     weights: Array | None = None,
+    known_noise: ArrayLike = 0.0,
 ) -> Float[Array, ""]:
     """Minus the log marginal likelihood, for each row by weight.
 
-    With the log density of the priors if there are any.
+    With the log density of the priors if there are any. The known noise is added to the model's.
     """
     penalty = 0.0 if priors is None else priors.penalty(model)
-    evidence = log_marginal_likelihood(model.kernel, X, y, model.noise, weights=weights)
+    noise = model.noise + known_noise
+    evidence = log_marginal_likelihood(model.kernel, X, y, noise, weights=weights)
     return (penalty - evidence) / (len(y) if weights is None else jnp.sum(weights))
 
 
@@ -113,6 +115,7 @@ def learn_process(
     y: Array,
     *,
     weights: Array | None = None,
+    known_noise: ArrayLike = 0.0,
     with_priors: bool = True,
     starts: int = 1,
     key: Key[Array, ""],
@@ -122,11 +125,12 @@ def learn_process(
     """Maximises the evidence over the kernel's parameters and the noise, by L-BFGS.
 
     `with_priors` adds weak priors around the start and keeps the noise away from zero
-    (`weak_priors_around`). `trainable` says what is learned, as for `minimise`; None is everything
-    that is not at the end of its interval. Other arguments are those of `learn_ridge`.
+    (`weak_priors_around`). `known_noise` is a variance beside the model's. `trainable` says what is
+    learned, as for `minimise`; None is everything that is not at the end of its interval. Other
+    arguments are those of `learn_ridge`.
     """
     priors = weak_priors_around(start, floored=["noise"]) if with_priors else None
-    args = (X, y, priors, weights)
+    args = (X, y, priors, weights, known_noise)
     return _learned(evidence_loss, start, _STEPS_OF_PROCESS, args, starts, key, progress, trainable)
 
 

@@ -16,6 +16,7 @@ from kernax.core.numerics import is_concrete
 from kernax.core.parameters import Entry, check_count, ends_like, entry_ending, parameters
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.selection.batches import Devices, batched
+from kernax.selection.minimise import check_loss
 from kernax.selection.table import Table
 
 Model = TypeVar("Model")
@@ -57,12 +58,13 @@ def grid(
 
     Raises ValueError for ends of no parameter or of several, and values outside of its interval.
     """
+    check_loss(loss, args)
     axes = _axes(model, values)
     shape = tuple(len(axis) for axis in axes.values())
     places = [place.ravel() for place in np.indices(shape)]
     candidates = {path: axis[place] for (path, axis), place in zip(axes.items(), places)}
     search = batched(_Candidate(loss), in_axes=(0, None, None), devices=devices, progress=progress)
-    losses = search(candidates, model, tuple(args))
+    losses = search(candidates, model, args)
     return _best(model, candidates, losses, shape, throw, "grid")
 
 
@@ -93,11 +95,12 @@ def random_search(
     Returns:
         A `Solution` as `grid` does, with `losses` (count,).
     """
+    check_loss(loss, args)
     check_count(count, "count")
     check_key(key)
     candidates = _drawn(model, ranges, count, key)
     search = batched(_Candidate(loss), in_axes=(0, None, None), devices=devices, progress=progress)
-    losses = search(candidates, model, tuple(args))
+    losses = search(candidates, model, args)
     return _best(model, candidates, losses, (count,), throw, "random_search")
 
 

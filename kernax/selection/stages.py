@@ -135,13 +135,20 @@ def last_that_pays(stages: Sequence[Stage]) -> Choice:
     kept = stages[0]
     comparisons = []
     for stage in stages[1:]:
-        # Row by row, so that rows which are hard for both stages do not count as noise.
-        gains = kept.losses - stage.losses
-        error = gains.std(ddof=1) / np.sqrt(len(gains))
-        comparison = Comparison(float(gains.mean()), float(error))
+        comparison = _compared(kept, stage)
         comparisons.append(comparison)
         kept = stage if comparison.keeps else kept
     return Choice(kept, tuple(stages), tuple(comparisons))
+
+
+def _compared(kept: Stage, stage: Stage) -> Comparison:
+    """What a stage gains. One that can be computed is better than one that cannot."""
+    if np.isfinite(stage.losses).all() and not np.isfinite(kept.losses).all():
+        return Comparison(np.inf, 0.0)
+    # Row by row, so that rows which are hard for both stages do not count as noise.
+    gains = kept.losses - stage.losses
+    error = gains.std(ddof=1) / np.sqrt(len(gains))
+    return Comparison(float(gains.mean()), float(error))
 
 
 def choose(

@@ -163,7 +163,6 @@ class Score(eqx.Module):
 
     log_evidence: Float[Array, ""]
     residuals: Float[Array, " n"]
-    noise: Float[Array, ""]
 
 
 @compiled
@@ -178,4 +177,4 @@ def scored(model: CompositionModel, X: Float[Array, "n d"], y: Float[Array, " n"
     # K a + noise a = y, so that y less the mean K a is noise a.
     expansion: Any = solution.value.mean
     residuals = model.noise * expansion.coefficients
-    return Score(evidence, residuals, model.noise)
+    return Score(evidence, residuals)

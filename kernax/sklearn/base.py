@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import (
     _check_sample_weight,
     _num_samples,
@@ -111,6 +112,7 @@ class KernelEstimator(BaseEstimator):
             self.n_features_in_ = 1
             if not unsupervised:
                 y = validate_data(self, y=y, reset=False, **checks)
+                check_consistent_length(X, y)
             self._dtype = np.dtype(float)
         else:
             found = validate_data(self, X, y, dtype=FLOATS, **checks)

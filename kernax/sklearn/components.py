@@ -51,8 +51,9 @@ class KernelPCA(KernelFeatures, KernelOfRows):
     n_jobs: int | None = None
 
     def _fit_rows(self, rows, X, targets):
-        if self.fit_inverse_transform and self._is_precomputed:
-            raise ValueError("fit_inverse_transform=True needs X, not kernel='precomputed'")
+        if self.fit_inverse_transform and (self._is_precomputed or self._of_texts):
+            given = "kernel='precomputed'" if self._is_precomputed else "texts"
+            raise ValueError(f"fit_inverse_transform=True needs numbers X, not {given}")
         every = self.n_components is None
         solution = kernel_pca(
             rows.given_kernel,

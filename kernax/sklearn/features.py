@@ -9,6 +9,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from kernax.core.parameters import check_count
 from kernax.scale.random_features import random_fourier_features
 from kernax.sklearn.base import KernelEstimator, RowsEstimator
 from kernax.unsupervised.mercer import empirical_features
@@ -50,6 +51,7 @@ class Nystroem(KernelFeatures, RowsEstimator):
 
     def fit(self, X, y=None):
         """Chooses rows of X; y is not looked at."""
+        check_count(self.n_components, "n_components")
         X, _, _ = self._checked(X)
         return self._fit(X, None, None)
 
@@ -91,12 +93,17 @@ class RandomFourierFeatures(KernelFeatures):
     _: KW_ONLY
     kernel: Any = "rbf"
     gamma: float | str | None = 1.0
-    n_components: int | None = 100
+    n_components: int = 100
     random_state: Any = None
+
+    _not_precomputed = "has no spectral density"
 
     def fit(self, X, y=None):
         """Draws frequencies for the columns of X; y is not looked at."""
+        check_count(self.n_components, "n_components")
         X, _, _ = self._checked(X)
+        if self._of_texts:
+            raise ValueError("X must hold numbers, but holds texts: Nystroem takes them")
         self._points(X)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         with self._computing():

@@ -1,8 +1,6 @@
-"""`learn=`: what may be learned by what, and the targets to learn from."""
+"""`learn=`: what may be learned by what."""
 
 from typing import Any
-
-import numpy as np
 
 EVIDENCE = "evidence"
 LEAVE_ONE_OUT = "leave_one_out"
@@ -24,10 +22,3 @@ def check_learn(estimator: Any, sample_weight: Any) -> None:
         raise ValueError(f"learn={known!r} takes no sample_weight: leave out one of them")
     if estimator._is_precomputed:
         raise ValueError(f"learn={known!r} has nothing to learn in kernel='precomputed'")
-
-
-def standardised(y: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Targets of mean zero and standard deviation one by weight, as learners expect them."""
-    mean = np.average(y, weights=weights)
-    deviation = np.sqrt(np.average((y - mean) ** 2, weights=weights))
-    return (y - mean) / (deviation if deviation > 0 else 1)

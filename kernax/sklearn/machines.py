@@ -18,9 +18,9 @@ from kernax.supervised.svm import one_class_svm, support_vector_regression
 _FINER = 1e-6
 
 
-def solver_of(estimator) -> SMO:
-    """The solver, with the tolerance of the estimator and its bound on steps."""
-    most = estimator.max_iter
+def solver_of(estimator, capped: bool = True) -> SMO:
+    """The solver, with the tolerance of the estimator and its bound on steps, or without."""
+    most = estimator.max_iter if capped else -1
     finer = _FINER if estimator._dtype == np.float64 else 1
     return SMO(tol=float(finer * estimator.tol), max_steps=None if most == -1 else int(most))
 

@@ -56,7 +56,7 @@ class KernelPerceptron(LabelEstimator):
         """Passes over rows and labels y (n,), from the start."""
         X, places, _ = self._checked_labels(X, y, None)
         self._begin(X)
-        points = self._encoded(X)
+        points, *_ = self._new_points(X)
         orders = check_random_state(self.random_state)
         for epoch in range(self.max_iter):
             order = orders.permutation(len(places)) if self.shuffle else np.arange(len(places))
@@ -72,8 +72,10 @@ class KernelPerceptron(LabelEstimator):
             X, y, _ = self._checked(X, y)
             self._begin(X)
             self.n_iter_ = 1
-        points = self._encoded(X) if first else self._new_points(X)[0]
+        points, n, X = self._new_points(X)
         y = np.asarray(y)
+        if y.shape != (n,):
+            raise ValueError(f"y must have shape ({n},), a label for each row, but has {y.shape}")
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise ValueError(f"y holds {unknown[0]!r}, which is none of the classes told at first")
@@ -86,9 +88,6 @@ class KernelPerceptron(LabelEstimator):
         self._points(X)
         self._states = None
         self.t_ = 0
-
-    def _encoded(self, X):
-        return self._new_points(X)[0]
 
     def _learner(self):
         return DualLearner(Perceptron(self.eta0), self.kernel_, RemoveOldest(self.budget))

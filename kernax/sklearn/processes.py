@@ -16,6 +16,7 @@ from kernax.errors import ConditionWarning
 from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition
 from kernax.kernels import RBF
+from kernax.preparation.standards import Standards, standards_of
 from kernax.selection.regression import ProcessModel, learn_process
 from kernax.sklearn.base import RowsEstimator
 from kernax.sklearn.learning import EVIDENCE
@@ -111,12 +112,20 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         return self._fit(X, self._normalised(y.astype(self._dtype), weights), weights)
 
     def _fit_rows(self, rows, X, y):
-        self.noise_ = self.alpha + self._white
+        self._check_alpha(rows.n)
         self._condition(rows, y)
         self.X_train_ = X
         self.y_train_ = y
         ratio = self._white / self._noise if self._noise else 1.0
         self.kernel_ = self._shown(self.kernel_, ratio)
+
+    def _check_alpha(self, n):
+        """Raises ValueError unless alpha is a number, or one for each row."""
+        if np.shape(self.alpha) not in ((), (n,)):
+            raise ValueError(
+                f"alpha must be a number, or one for each of {n} rows, but has shape "
+                f"{np.shape(self.alpha)}"
+            )
 
     def _condition(self, rows, y):
         """The posterior of the rows."""
@@ -131,34 +140,43 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
 
     def _normalised(self, y, weights):
         """Targets to learn; sets what predictions are brought back by."""
-        self._y_mean = np.zeros(y.shape[1:], y.dtype)
-        self._y_std = np.ones(y.shape[1:], y.dtype)
+        outputs = y.shape[1:]
+        standards = Standards(np.zeros(outputs), np.ones(outputs))
         if self.normalize_y:
-            self._y_mean = np.average(y, axis=0, weights=weights)
-            deviation = np.sqrt(np.average((y - self._y_mean) ** 2, axis=0, weights=weights))
-            self._y_std = np.where(deviation > 0, deviation, 1).astype(y.dtype)
-        return (y - self._y_mean) / self._y_std
+            standards = standards_of(y, weights)
+        self._y_mean = np.asarray(standards.centre, y.dtype)
+        self._y_std = np.asarray(standards.scale, y.dtype)
+        return standards.standardised(y)
 
     def _kernel_to_fit(self, kernel, points, y, weights):
-        """With `learn=` that of the largest evidence; sets the noise of the `WhiteKernel`s."""
+        """With `learn=` that of the largest evidence; sets `noise_`, and how much of it is new.
+
+        That of `WhiteKernel`s comes on top of alpha; where there are none the noise starts at
+        alpha, and may become smaller.
+        """
+        self._weights = weights
         self._white = self._noise
+        self.noise_ = self.alpha + self._noise
         if not self._is_learned:
             return kernel
         if np.ndim(self.alpha) != 0:
             raise ValueError("learn='evidence' takes one alpha for all rows: or pass learn=None")
-        start = ProcessModel(kernel, self.alpha + self._noise)
+        known = self.alpha if self._noise else 0.0
+        start = ProcessModel(kernel, self._noise or self.alpha)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         model = learn_process(
             start,
             points,
             y,
             weights=weights,
+            known_noise=known,
             with_priors=False,
             starts=1 + self.n_restarts_optimizer,
             key=jax.random.key(seed),
             trainable=self._free(start),
         ).value
-        self._white = max(float(model.noise) - self.alpha, 0.0)
+        self.noise_ = known + float(model.noise)
+        self._white = max(self.noise_ - self.alpha, 0.0)
         return model.kernel
 
     def predict(self, X, return_std=False, return_cov=False):
@@ -179,7 +197,8 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
                 return mean, self._in_units(np.sqrt(variance), self._y_std)
             if return_cov:
                 covariance = np.asarray(gram(process.covariance, points))[:n, :n]
-                return mean, self._in_units(covariance + self._white * np.eye(n), self._y_std**2)
+                white = self._white * np.eye(n, dtype=self._dtype)
+                return mean, self._in_units(covariance + white, self._y_std**2)
         return mean
 
     def _in_units(self, values, units):
@@ -205,5 +224,5 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         if not isinstance(self.kernel, TheirKernel):
             raise ValueError("theta is that of a kernel of scikit-learn: learn_process has others")
         other = GaussianProcessRegressor(self.kernel_.clone_with_theta(theta), alpha=self.alpha)
-        other.set_params(learn=None).fit(self.X_train_, self.y_train_)
+        other.set_params(learn=None).fit(self.X_train_, self.y_train_, self._weights)
         return other.log_marginal_likelihood_value_

@@ -10,8 +10,9 @@ from sklearn.base import MultiOutputMixin
 
 from kernax.core.expansion import KernelExpansion
 from kernax.core.model import Model
+from kernax.preparation.standards import standards_of
 from kernax.selection.regression import learn_ridge
-from kernax.sklearn.learning import LEAVE_ONE_OUT, standardised
+from kernax.sklearn.learning import LEAVE_ONE_OUT
 from kernax.sklearn.targets import KernelRegressor
 from kernax.supervised.ridge import kernel_ridge
 
@@ -55,13 +56,14 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
             raise ValueError("learn='leave_one_out' takes one column of targets")
         start = Model(kernel, self.alpha)
         key = jax.random.key(0)
-        y = standardised(y, weights)
+        y = standards_of(y, weights).standardised(y)
         model = learn_ridge(start, points, y, weights=weights, key=key).value
         self.alpha_ = float(model.ridge)
         return model.kernel
 
     def _fitted(self, rows, y):
         """The function; where alpha is one number for each output, a fit for each."""
+        self._check_alpha(y)
 
         def of_one(ridge, y):
             y = rows.column(y)
@@ -73,6 +75,15 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
         coefficients = jnp.stack([function.coefficients for function in functions], 1)
         bias = jnp.stack([function.bias for function in functions])
         return KernelExpansion(rows.given_kernel, rows.given, coefficients, bias)
+
+    def _check_alpha(self, y):
+        """Raises ValueError unless alpha is a number, or one for each output."""
+        outputs = y.shape[1:] or (1,)
+        if np.shape(self.alpha_) not in ((), outputs):
+            raise ValueError(
+                f"alpha must be a number, or one for each of {outputs[0]} outputs, but has shape "
+                f"{np.shape(self.alpha_)}"
+            )
 
     def predict(self, X):
         """Numbers, (m,) or (m, outputs)."""

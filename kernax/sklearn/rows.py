@@ -100,17 +100,14 @@ class Rows:
         return padded_size(self.n)
 
     @property
-    def own(self) -> PyTree:
-        """The points without their padding."""
-        return jax.tree.map(lambda leaf: leaf[: self.n], self.points)
-
-    @property
     def own_weights(self) -> np.ndarray:
         """The weights without those of the padding, one where there are none."""
         return np.ones(self.n) if self.weights is None else np.asarray(self.weights)[: self.n]
 
     def column(self, y: np.ndarray) -> np.ndarray:
-        """Targets of all rows."""
+        """Targets of all rows. Raises ValueError for another number of them."""
+        if len(y) != self.n:
+            raise ValueError(f"there are {self.n} rows, but {len(y)} values for them")
         return padded(y, self.size)
 
     def some(self, rows: np.ndarray) -> "Rows":

@@ -42,8 +42,8 @@ class SVC(SupportVectors, KernelClassifier):
             or of `sklearn.gaussian_process.kernels`, or "precomputed".
         gamma, degree, coef0: of kernels by name, as in scikit-learn.
         probability: for `predict_proba`: Platt's sigmoid of the leave-one-out decision values,
-            which takes no cross-validation; of several classes one for each pair, coupled by
-            `kernax.calibration.pairwise_coupling`.
+            which takes no cross-validation, nor heeds `max_iter`; of several classes one for each
+            pair, coupled by `kernax.calibration.pairwise_coupling`.
         learn: "cross_validation" learns the kernel's parameters and C by the log loss on folds,
             from those given; None takes them as they are.
         tol: machines are solved to a millionth of it.
@@ -141,7 +141,7 @@ class SVC(SupportVectors, KernelClassifier):
             signs,
             self.C_,
             weights=rows.weights,
-            solver=solver_of(self),
+            solver=solver_of(self, capped=False),
         )
         return platt(values, signs, weights=rows.weights).value
 
