@@ -22,7 +22,6 @@ pytestmark = [
 # A fit costs the places it may take, used or not.
 SMALL = {
     "KernelPerceptron": {"max_iter": 10},
-    "ImportVectorClassifier": {"max_vectors": 50},
     "RelevanceVectorClassifier": {"max_vectors": 32},
     "RelevanceVectorRegressor": {"max_vectors": 64},
 }
