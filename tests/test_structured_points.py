@@ -138,11 +138,9 @@ LEARNERS = {
 
 
 QUICK = {("strings", "ridge"), ("mixed", "ridge")}  # the others take long to compile
-# Strings through every learner, and through each one more kind of points.
-OTHERS = [kind for kind in POINTS if kind != "strings"]
-PAIRS = [("strings", learner) for learner in LEARNERS] + [
-    (OTHERS[place % len(OTHERS)], learner) for place, learner in enumerate(LEARNERS)
-]
+# Kinds of points take turns: each is met by several learners, and each learner meets one.
+KINDS = list(POINTS)
+PAIRS = [(KINDS[place % len(KINDS)], learner) for place, learner in enumerate(LEARNERS)]
 CASES = [
     pytest.param(kind, learner, marks=[] if (kind, learner) in QUICK else pytest.mark.slow)
     for kind, learner in sorted({*PAIRS, *QUICK})
