@@ -202,8 +202,8 @@ def again(learner: str, seed: int, name: str, number: int) -> tuple[dict, np.nda
     return problem, None if gram is None else gram["K"], out
 
 
-# Compilation is most of the time, and takes a third without optimisations. One form has them. It
-# and calls one by one are there in the precision of most users.
+# Compilation is most of the time, and takes a third without optimisations. One form has them;
+# it and calls one by one run in the precision of most users alone.
 IN_FLOAT32 = ("batch", "eager")
 NAMES = [pytest.param(name, marks=needs_x32) if name in IN_FLOAT32 else name for name in FORMS]
 
