@@ -404,7 +404,7 @@ def test_the_evidence_of_a_theta_is_that_of_the_weighted_rows(table):
     fitted = process.fit(X, y, np.arange(40) % 3)
     again = fitted.log_marginal_likelihood(fitted.kernel_.theta)
     np.testing.assert_allclose(again, fitted.log_marginal_likelihood_value_, rtol=1e-8)
-    assert fitted.noise_ == 0.15
+    assert fitted.noise_ == pytest.approx(0.15)
 
 
 def test_weights_that_leave_one_class_are_refused_by_its_name(table):
