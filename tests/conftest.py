@@ -114,8 +114,9 @@ def assert_close(a, b, tolerance=TOLERANCE["value"]):
 
 
 def check_derivatives(function, arguments, *, rtol, atol, step=1e-5):
-    """The linearised function along a random direction against central differences, and its
-    transpose, the reverse derivative, against itself: all in one program.
+    """The slope along a random direction against central differences, and the gradient against
+    that slope. The slope is that of the linearised function, and the gradient its transpose, so
+    that one program has both.
     """
     rng = np.random.default_rng(0)
     normal = lambda tree: jax.tree.map(

@@ -260,6 +260,26 @@ def test_as_many_members_are_computed_together_as_memory_has_room_for():
     assert available_memory(jax.devices()) > 2**26
 
 
+def test_weights_of_a_data_set_are_refused_by_its_place():
+    X, y, weights = SETS[1]
+    with pytest.raises(ValueError, match=r"the weights of datasets\[1\] must not be negative"):
+        kernax.stack_datasets([SETS[0], (X, y, -weights)])
+
+
+@needs_x64
+def test_how_many_members_fit_is_found_under_a_transformation_and_of_keys():
+    points = jnp.zeros((7, 10, 2))
+    fit = lambda scale: _Fit(lambda X: kernax.gram(kernax.RBF(scale), X), (None,))
+
+    def traced(points, scale):
+        assert _members_within(10**9, fit(scale), (points,)) == 4
+        return jnp.sum(points) * scale
+
+    jax.vmap(jax.grad(traced), (None, 0))(points, jnp.ones(2))
+    keys = jax.random.split(KEY, 3)
+    assert _members_within(10**9, _Fit(jax.random.normal, (None,)), (keys,)) == 2
+
+
 # Stacks of data sets.
 
 

@@ -98,6 +98,10 @@ def test_a_constant_column_keeps_its_scale_and_one_that_over_or_underflows_is_na
             standards_of_target(np.array(values), "y")
     with pytest.raises(ValueError, match="column 'y' cannot be standardised"):
         standards_of_target(np.ones(3), "y")
+    rounded = np.full(40, 0.007)
+    assert rounded.std() > 0
+    with pytest.raises(ValueError, match="column 'y' cannot be standardised"):
+        standards_of_target(rounded, "y")
 
 
 def test_columns_of_classes_are_in_the_order_that_is_given_and_a_stranger_is_named():
@@ -156,6 +160,10 @@ def test_classes_are_decided_by_sign_or_largest_value_and_probabilities_agree(X,
         np.testing.assert_allclose(p.sum(1), 1, rtol=1e-5)
         np.testing.assert_array_equal(predictor.decide(values), np.asarray(classes)[p.argmax(1)])
         assert np.mean(predictor.decide(values) == names) > 0.6
+        with pytest.raises(ValueError, match="a value is NaN"):
+            predictor.decide(np.full_like(values, np.nan))
+        with pytest.raises(ValueError, match="there is no column"):
+            inputs.points(table(X)[1:])
     machine, _ = classifier(inputs, X, SVM, ("u", "v"))
     assert isinstance(machine.model, kx.KernelExpansion)
     assert machine.support.shape == (n,)

@@ -20,6 +20,7 @@ import sklearn.svm
 from conftest import needs_x64
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import kernels as theirs
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -395,6 +396,30 @@ def test_a_process_is_conditioned_with_the_noise_that_its_kernel_was_learned_wit
     assert fitted.noise_ < 0.1
     evidence = kernax.log_marginal_likelihood(fitted.kernel_, X, y, fitted.noise_)
     np.testing.assert_allclose(fitted.log_marginal_likelihood_value_, evidence, rtol=1e-8)
+
+
+def test_probabilities_are_there_where_the_solver_ended_early(table):
+    """The machines without a row were to end as early, and raised."""
+    X, y, _ = table
+    machine = ours.SVC(probability=True, max_iter=3)
+    with pytest.warns(ConvergenceWarning, match="max_iter=3"):
+        machine.fit(X, y > 0)
+    np.testing.assert_allclose(machine.predict_proba(X).sum(1), 1)
+
+
+def test_constant_targets_keep_their_unit_whatever_their_mean_rounds_to(table):
+    X, _, _ = table
+    y = np.full(40, 0.007)
+    assert y.std() > 0
+    process = ours.GaussianProcessRegressor(normalize_y=True, alpha=0.1)
+    _, deviation = process.fit(X, y).predict(X + 100, return_std=True)
+    np.testing.assert_allclose(deviation, 1)
+
+
+def test_covariances_have_the_precision_of_the_data(table):
+    X, y, _ = (part.astype(np.float32) for part in table)
+    _, covariance = ours.GaussianProcessRegressor(alpha=0.1).fit(X, y).predict(X, return_cov=True)
+    assert covariance.dtype == np.float32
 
 
 def test_the_evidence_of_a_theta_is_that_of_the_weighted_rows(table):

@@ -203,9 +203,8 @@ class ClassPredictor:
 
     def decide(self, values: Float[np.ndarray, "n *c"]) -> np.ndarray:
         """The names of the classes (n,) that values predict. Raises ValueError for NaN."""
-        return np.array(
-            labels_at(self.classes, np.asarray(jax.vmap(index_of)(jnp.asarray(values))))
-        )
+        indices = jax.vmap(index_of)(jnp.asarray(values))
+        return np.array(labels_at(self.classes, np.asarray(indices)))
 
     def log_probabilities(self, values: Float[np.ndarray, "n *c"]) -> Float[np.ndarray, "n c"]:
         """Log probabilities of all classes for values of any classifier but `SVM`."""

@@ -55,6 +55,15 @@ def encoded(texts: Any, alphabet: tuple[str, ...] | None) -> Strings:
     return encode(texts, alphabet, unknown="gap", length=length)
 
 
+def check_one_or_each(alpha: Any, count: int, of: str) -> None:
+    """Raises ValueError unless alpha is a number, or one for each of so many rows or outputs."""
+    if np.shape(alpha) not in ((), (count,)):
+        raise ValueError(
+            f"alpha must be a number, or one for each of {count} {of}, but has shape "
+            f"{np.shape(alpha)}"
+        )
+
+
 class KernelEstimator(BaseEstimator):
     """An estimator with a kernel.
 

@@ -18,7 +18,7 @@ from kernax.gp.regression import condition
 from kernax.kernels import RBF
 from kernax.preparation.standards import Standards, standards_of
 from kernax.selection.regression import ProcessModel, learn_process
-from kernax.sklearn.base import RowsEstimator
+from kernax.sklearn.base import RowsEstimator, check_one_or_each
 from kernax.sklearn.learning import EVIDENCE
 from kernax.sklearn.translation import is_free, written_back
 
@@ -112,20 +112,12 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         return self._fit(X, self._normalised(y.astype(self._dtype), weights), weights)
 
     def _fit_rows(self, rows, X, y):
-        self._check_alpha(rows.n)
+        check_one_or_each(self.alpha, rows.n, "rows")
         self._condition(rows, y)
         self.X_train_ = X
         self.y_train_ = y
         ratio = self._white / self._noise if self._noise else 1.0
         self.kernel_ = self._shown(self.kernel_, ratio)
-
-    def _check_alpha(self, n):
-        """Raises ValueError unless alpha is a number, or one for each row."""
-        if np.shape(self.alpha) not in ((), (n,)):
-            raise ValueError(
-                f"alpha must be a number, or one for each of {n} rows, but has shape "
-                f"{np.shape(self.alpha)}"
-            )
 
     def _condition(self, rows, y):
         """The posterior of the rows."""

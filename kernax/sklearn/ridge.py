@@ -12,6 +12,7 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.model import Model
 from kernax.preparation.standards import standards_of
 from kernax.selection.regression import learn_ridge
+from kernax.sklearn.base import check_one_or_each
 from kernax.sklearn.learning import LEAVE_ONE_OUT
 from kernax.sklearn.targets import KernelRegressor
 from kernax.supervised.ridge import kernel_ridge
@@ -63,7 +64,7 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
 
     def _fitted(self, rows, y):
         """The function; where alpha is one number for each output, a fit for each."""
-        self._check_alpha(y)
+        check_one_or_each(self.alpha_, 1 if y.ndim == 1 else y.shape[1], "outputs")
 
         def of_one(ridge, y):
             y = rows.column(y)
@@ -75,15 +76,6 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
         coefficients = jnp.stack([function.coefficients for function in functions], 1)
         bias = jnp.stack([function.bias for function in functions])
         return KernelExpansion(rows.given_kernel, rows.given, coefficients, bias)
-
-    def _check_alpha(self, y):
-        """Raises ValueError unless alpha is a number, or one for each output."""
-        outputs = y.shape[1:] or (1,)
-        if np.shape(self.alpha_) not in ((), outputs):
-            raise ValueError(
-                f"alpha must be a number, or one for each of {outputs[0]} outputs, but has shape "
-                f"{np.shape(self.alpha_)}"
-            )
 
     def predict(self, X):
         """Numbers, (m,) or (m, outputs)."""
