@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import DTYPE, X64, check_derivatives, needs_x64, real_data
+from conftest import DTYPE, TOLERANCE, X64, check_derivatives, needs_x64, real_data
 from scipy.optimize import nnls
 
 import kernax
@@ -43,6 +43,23 @@ def test_alignment_is_the_cosine_of_two_matrices_of_repeated_rows(centred, data)
         ours = kernax.alignment(RBF, X, Y, centred=centred, weights=weights)
         expected = by_hand(RBF, X[rows], Y[rows], centred)
         np.testing.assert_allclose(ours, expected, rtol=1e-12 if X64 else 1e-4)
+
+
+@pytest.mark.parametrize("far", [1e3, 1e8 if X64 else 1e4])
+def test_a_row_of_weight_zero_does_not_choose_the_units(far, data):
+    """Beside it everything else was rounding, and the alignment NaN."""
+    X, y, weights = data
+    weights = np.append(weights, 0).astype(DTYPE)
+    X_far = np.vstack([X, np.full((1, 3), far, DTYPE)])
+    y_far = np.append(y, -far).astype(DTYPE)
+    expected = kernax.alignment(kernax.Linear(), X, y, weights=weights[:-1])
+    found = kernax.alignment(kernax.Linear(), X_far, y_far, weights=weights)
+    np.testing.assert_allclose(found, expected, rtol=TOLERANCE["value"])
+    kernels = kernax.Linear(), kernax.Polynomial(2, 1.0)
+    alone = kernax.aligned_sum(kernels, X, y, weights=weights[:-1])
+    beside = kernax.aligned_sum(kernels, X_far, y_far, weights=weights)
+    for a, b in zip(alone.terms, beside.terms):
+        np.testing.assert_allclose(a.scale, b.scale, atol=TOLERANCE["solve"])
 
 
 @needs_x64
@@ -131,6 +148,8 @@ def test_targets_or_kernels_that_say_nothing_are_refused(data):
     assert np.isfinite(kernax.alignment(RBF, X, np.ones(N), centred=False))
     with pytest.raises(ValueError, match="kernels must hold at least one kernel"):
         kernax.aligned_sum([], X, y)
+    with pytest.raises(ValueError, match="kernels must vary with the targets, but none does"):
+        kernax.aligned_sum([kernax.Constant(1.0)], X, y)
     with pytest.raises(ValueError, match=r"y must have shape \(18,\)"):
         kernax.alignment(RBF, X, y[:3])
     assert np.isnan(kernax.alignment(kernax.Constant(1.1), X, y))

@@ -112,6 +112,13 @@ def test_a_run_that_a_callback_ended_stays_ended(tmp_path):
     chex.assert_trees_all_equal(learn(tmp_path / "run"), first)
 
 
+def test_a_run_that_a_callback_ended_at_its_last_step_stays_ended(tmp_path):
+    first = learn(tmp_path / "run", steps=4, callback=lambda seen: bool(seen.stats["steps"] == 4))
+    again = learn(tmp_path / "run", steps=9)
+    assert again.stats["steps"] == 4
+    chex.assert_trees_all_equal(again.value, first.value)
+
+
 @pytest.mark.parametrize("options", [{}, {"optimiser": LBFGS}], ids=["adam", "lbfgs"])
 def test_more_steps_go_on_where_fewer_ended_and_fewer_are_refused(options, tmp_path):
     """To the last bit here; in principle the programs differ in the length of one array."""

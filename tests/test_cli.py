@@ -228,6 +228,7 @@ BAD_TABLES = [
     ("x,y\n1,2\0\n", "line"),
     (b"x,y\n1,\xff\n", "not text in UTF-8: byte 6"),
     ("x,y\n" + "1" * 200_000 + ",2\n", "field larger than field limit"),
+    ('x,y\n"' + "0,1\n" * 40_000, "line 2: field larger than field limit"),
 ]
 
 

@@ -86,6 +86,16 @@ def test_texts_are_grouped_by_a_string_kernel_with_a_typical_one_of_each(tmp_pat
     assert picture.exists()
 
 
+def test_more_groups_than_colours_are_drawn(blobs, tmp_path):
+    """The picture was refused when all was computed, and nothing was written."""
+    path, _ = blobs
+    out, picture = tmp_path / "clusters.csv", tmp_path / "many.png"
+    result = run(path, "--clusters", 12, "--ignore", "noise", "--out", out, "--plot", picture)
+    assert result.exit_code == 0, result.stderr
+    assert len({row["cluster"] for row in read(out)}) == 12
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_what_cannot_be_grouped_is_refused_in_one_line(blobs, tmp_path):
     path, _ = blobs
     assert_refused(run(path, "--clusters", 99), "clusters must be at most 45")

@@ -236,6 +236,8 @@ def test_labels_of_any_kind_give_identical_decisions(data):
         (y > 0).astype(int).astype(object),
         words,
         words.astype(object),
+        np.array([*(y > 0)], object),
+        words.astype(np.dtypes.StringDType()),
     ):
         encoded, classes = signs(labels)
         np.testing.assert_array_equal(encoded, y)
@@ -251,6 +253,7 @@ def test_labels_of_any_kind_give_identical_decisions(data):
     [
         (np.array([0.5, 1.3]), "labels must be classes, but hold fractions"),
         (np.array([1, 1]), "1 class: 1"),
+        (np.array([], int), "labels hold no class: one_hot"),
         (np.array(["a", "b", "c"]), "3 classes: 'a', 'b', 'c': one_hot takes any number"),
         (np.ones((2, 2)), r"labels must have shape \(n,\)"),
         (np.array([1, "a"], object), "labels must be all of one kind"),

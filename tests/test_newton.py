@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, needs_x64
+from conftest import DTYPE, TOLERANCE, X64, needs_x64
 from jax.test_util import check_grads
 from jaxtyping import Array, Float
 
@@ -143,6 +143,18 @@ def test_newton_reports_a_cap_and_a_nan():
     x, result, _ = newton(Problem(broken, jnp.array([1.0])))
     assert result == RESULTS.nonfinite
     assert jnp.all(jnp.isfinite(x))
+
+
+def with_a_hole(x):
+    return parabola(x) + jnp.sum(0 * jnp.log(jnp.abs(x - 1)))
+
+
+def test_a_point_that_is_close_enough_is_a_success_though_the_next_one_is_nan():
+    start = 1 + 0.1 * jnp.finfo(DTYPE).eps ** 0.5
+    x, result, stats = newton(Problem(with_a_hole, jnp.array([start])))
+    assert result == RESULTS.successful
+    assert stats["steps"] == 1
+    np.testing.assert_allclose(x, start)
 
 
 def test_a_gradient_whose_floor_is_above_the_tolerance_ends_inaccurate_and_soon():

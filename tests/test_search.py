@@ -243,7 +243,7 @@ def test_a_table_is_text_and_a_frame_of_pandas():
     assert len(table) == 3
     assert str(table).splitlines()[1].split()[0] == "0.3"
     long = kernax.Table({"x": jnp.arange(21)}, tuple(map(str, range(21))))
-    assert str(long).splitlines()[-1] == "... and 1 more rows"
+    assert str(long).splitlines()[-1] == "... and 1 more row"
     assert "more rows" not in str(kernax.Table({"x": jnp.arange(20)}))
 
 

@@ -13,6 +13,7 @@ import pytest
 import sklearn.base
 import sklearn.cluster
 import sklearn.decomposition
+import sklearn.exceptions
 import sklearn.gaussian_process
 import sklearn.kernel_approximation
 import sklearn.kernel_ridge
@@ -396,6 +397,74 @@ def test_a_process_is_conditioned_with_the_noise_that_its_kernel_was_learned_wit
     assert fitted.noise_ < 0.1
     evidence = kernax.log_marginal_likelihood(fitted.kernel_, X, y, fitted.noise_)
     np.testing.assert_allclose(fitted.log_marginal_likelihood_value_, evidence, rtol=1e-8)
+
+
+def test_a_learned_noise_does_not_depend_on_where_it_started_and_is_part_of_the_deviations(table):
+    """From scikit-learn's default of alpha nothing was learned, and only what was learned above
+    alpha was part of the deviations.
+    """
+    _, _, X_new = table
+    rng = np.random.default_rng(1)
+    X = np.linspace(0, 6, 60)[:, None]
+    y = np.sin(X[:, 0]) + 0.4 * rng.normal(size=60)
+    fits = [
+        ours.GaussianProcessRegressor(kernax.RBF(1.0), alpha=alpha).fit(X, y)
+        for alpha in (1e-10, 0.1, 1.0)
+    ]
+    for fit in fits:
+        assert fit.noise_ == pytest.approx(fits[0].noise_, rel=1e-3)
+        assert 0.3**2 < fit.noise_ < 0.5**2
+        latent = jax.vmap(fit.process_.variance)(X_new[:, :1])
+        _, deviation = fit.predict(X_new[:, :1], return_std=True)
+        np.testing.assert_allclose(deviation**2, latent + fit.noise_, rtol=1e-8)
+
+
+def test_alpha_may_be_zero_or_a_list_and_is_named_where_it_is_wrong(table):
+    X, y, X_new = table
+    kernel = 1.0 * theirs.RBF(1.0)
+    exact = ours.GaussianProcessRegressor(kernel, alpha=0).fit(X, y)
+    assert exact.noise_ < 1e-300
+    np.testing.assert_allclose(exact.predict(X), y, rtol=1e-4, atol=1e-4)
+    each = ours.GaussianProcessRegressor(kernel, alpha=[0.1] * 40, learn=None).fit(X, y)
+    one = ours.GaussianProcessRegressor(kernel, alpha=0.1, learn=None).fit(X, y)
+    assert_equal(each.predict(X_new), one.predict(X_new))
+    for alpha, words in ((-1.0, "alpha must be >= 0"), ([0.1] * 3, "alpha must be a number, or")):
+        with pytest.raises(ValueError, match=words):
+            ours.GaussianProcessRegressor(kernel, alpha=alpha).fit(X, y)
+
+
+def test_ridge_learns_for_the_targets_that_it_fits(table):
+    """It learned for centred ones, and fitted those with an offset worse than before."""
+    X, y, _ = table
+    y = y + 100
+    given = {"kernel": kernax.RBF(4.3), "alpha": 5.7e-6}
+
+    def error(fit):
+        return np.mean(kernax.leave_one_out(fit.kernel_, X, y, fit.alpha_) ** 2)
+
+    written = ours.KernelRidge(**given).fit(X, y)
+    learned = ours.KernelRidge(**given, learn="leave_one_out").fit(X, y)
+    assert error(learned) < error(written)
+
+
+def test_log_probabilities_keep_their_digits_where_probabilities_are_one(table):
+    X, _, _ = table
+    labels = X[:, 0] > 0
+    far = np.full((1, 3), 1e3)
+    linear = ours.KernelLogisticClassifier(kernel="linear").fit(X, labels)
+    odds = linear.decision_function(far)[0]
+    assert odds > 40
+    assert_equal(linear.predict_log_proba(far)[0], [-odds, 0.0])
+    machine = ours.SVC(kernel="linear", probability=True).fit(X, labels)
+    log_p = machine.predict_log_proba(10 * far)[0]
+    assert np.isfinite(log_p).all()
+    assert log_p[0] < -800
+    np.testing.assert_allclose(machine.predict_proba(X), np.exp(machine.predict_log_proba(X)))
+
+
+def test_an_inverse_transform_needs_a_fit(table):
+    with pytest.raises(sklearn.exceptions.NotFittedError):
+        ours.KernelPCA(2, fit_inverse_transform=True).inverse_transform(np.ones((1, 2)))
 
 
 def test_probabilities_are_there_where_the_solver_ended_early(table):

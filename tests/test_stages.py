@@ -84,6 +84,14 @@ def test_a_stage_that_can_be_computed_is_kept_after_one_that_cannot():
     assert last_that_pays([learned, written]).kept is learned
 
 
+def test_a_stage_that_cannot_be_computed_is_infinitely_worse():
+    """It was worse by nan."""
+    sound = Stage("sound", "sound", np.ones(3))
+    failed = Stage("failed", "failed", np.full(3, np.inf))
+    (comparison,) = last_that_pays([sound, failed]).comparisons
+    assert str(comparison) == "worse by inf, standard error 0.0000: not kept"
+
+
 def test_a_quarter_of_each_class_is_held_out_but_never_all_of_one():
     names = np.array(["u"] * 8 + ["v"] * 2 + ["w"])
     held_out = held_out_of_each(names, 0.25)

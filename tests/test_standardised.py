@@ -294,6 +294,14 @@ def test_a_posterior_gives_its_own_probability_where_points_are_standardised_ins
 
 
 @needs_x64
+def test_the_value_of_a_standardised_posterior_is_the_mean_of_its_latent_function(X, y):
+    f = standardised_fit(laplace, X, np.sign(y), target=False)
+    latent = f.function.process.mean(standards_of(X).standardised(X[3]))
+    np.testing.assert_allclose(f(X[3]), latent, rtol=1e-8)
+    np.testing.assert_allclose(f.values(X[3:5])[0], latent, rtol=1e-8)
+
+
+@needs_x64
 @pytest.mark.slow
 def test_processes_of_several_classes_and_sparse_machines_give_their_own_probabilities(X, y):
     Z = standards_of(X).standardised(X)

@@ -45,7 +45,7 @@ from kernax.cli.table import (
 )
 from kernax.core.archive import write_whole
 from kernax.files import load_predictor, save_predictor
-from kernax.preparation import Predictor, Tokens
+from kernax.preparation import Column, Predictor, Tokens
 from kernax.preparation.cells import plural, quoted
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -286,22 +286,27 @@ def _predictions(
     points = inputs.points(rows)
     with linear_algebra_threads(len(rows[0].cells), threads):
         columns = answer_columns(predictor, points, interval)
-    _check_predictions(data, columns, kept)
+    _check_predictions(rows[0], columns)
+    _check_names(data, columns, kept)
     repeated = {name: list(cells) for name, cells in kept.items()}
     return repeated | {name: cells_of(column) for name, column in columns.items()}
 
 
-def _check_predictions(
-    data: Path, columns: dict[str, np.ndarray], kept: dict[str, tuple[str, ...]]
-) -> None:
-    """Raises ValueError for predictions that are not finite, and for two columns of one name."""
+def _check_predictions(first: Column, columns: dict[str, np.ndarray]) -> None:
+    """Raises ValueError, with the place of the row in a column, for predictions not finite."""
     figures = np.stack([column for column in columns.values() if column.dtype.kind == "f"])
     wrong = np.flatnonzero(~np.all(np.isfinite(figures), 0))
     if len(wrong):
         raise ValueError(
-            f"{data}: row {wrong[0] + 1} is too far from what the model has seen: its prediction "
-            "overflows"
+            f"{first.file}, {first.places[wrong[0]]}: the row is too far from what the model has "
+            "seen: its prediction overflows"
         )
+
+
+def _check_names(
+    data: Path, columns: dict[str, np.ndarray], kept: dict[str, tuple[str, ...]]
+) -> None:
+    """Raises ValueError for two columns of one name."""
     for name in kept:
         if name in columns:
             raise ValueError(
@@ -357,12 +362,12 @@ def cluster(
             found = find_clusters(table, kernel, tokens, clusters, method, seed)
         console = _console()
         print_clusters(console, data, found, table)
-        if plot is not None:
-            draw_clusters(plot, found)
-            console.print(f"picture: {plot}", markup=False)
         if out is not None:
             _write_clusters(out, found, kept)
             console.print(f"clusters: {out}", markup=False)
+        if plot is not None:
+            draw_clusters(plot, found)
+            console.print(f"picture: {plot}", markup=False)
 
 
 def _write_clusters(out: Path, found: Clusters, kept: dict[str, tuple[str, ...]]) -> None:

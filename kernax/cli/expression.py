@@ -25,12 +25,12 @@ from kernax.cli.vocabulary import (
     bare_text,
     compared,
     kernel_class,
-    short,
     text_names,
 )
 from kernax.core.kernel import NO_POWER, AbstractKernel, Constant, parts_of
 from kernax.core.parameters import check_count
 from kernax.kernels import Normalised, On
+from kernax.preparation.cells import short
 
 _OPERATORS = {
     ast.Add: operator.add,

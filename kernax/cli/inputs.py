@@ -1,7 +1,6 @@
 """Columns of a table as inputs: those that a kernel compares, and the kernel for them."""
 
 import dataclasses
-import difflib
 import functools
 import shlex
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.kernels import On
 from kernax.preparation import Category, Column, Date, Inputs, Text, Tokens, kind_of
 from kernax.preparation import learned_inputs as inputs_of_columns
-from kernax.preparation.cells import listed, quoted
+from kernax.preparation.cells import did_you_mean, listed, quoted
 from kernax.preparation.dates import unclear_dates
 from kernax.preparation.kinds import is_mostly_numbers
 
@@ -70,11 +69,9 @@ def _texts(table: Table, kernel: AbstractKernel) -> tuple[str, ...]:
         return _texts_of_words(table)
     for name in named:
         if name not in table.columns:
-            near = difflib.get_close_matches(name, table.columns, n=1, cutoff=0.5)
-            hint = f"did you mean {quoted(near[0])}? " if near else ""
             raise ValueError(
-                f"text({quoted(name)}, ...): there is no such input: {hint}inputs are "
-                f"{listed(table.columns)}"
+                f"text({quoted(name)}, ...): there is no such input: "
+                f"{did_you_mean(name, table.columns)}inputs are {listed(table.columns)}"
             )
     return tuple(name for name in table.columns if name in named)
 

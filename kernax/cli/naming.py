@@ -8,11 +8,12 @@ import equinox as eqx
 import jax
 from jaxtyping import PyTree
 
-from kernax.cli.vocabulary import KERNELS, NORMALISED, STRING_KERNELS, short
+from kernax.cli.vocabulary import KERNELS, NORMALISED, STRING_KERNELS
 from kernax.core.description import describe
 from kernax.core.kernel import AbstractKernel, Power, Product, Scaled, Sum
 from kernax.core.parameters import interior
 from kernax.kernels import Normalised, On
+from kernax.preparation.cells import short
 
 _WORDS = {kind: name for name, kind in (KERNELS | STRING_KERNELS).items()}
 _WORDS[Normalised] = NORMALISED

@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import dataclasses
-import difflib
 import io
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -13,11 +12,12 @@ import numpy as np
 
 from kernax.preparation.cells import (
     Column,
-    and_more,
     announcement_of_commas,
     as_number,
     check_cells,
+    did_you_mean,
     is_missing,
+    likewise,
     listed,
     plural,
     quoted,
@@ -26,7 +26,6 @@ from kernax.preparation.cells import (
 )
 
 LEAST_ROWS = 4  # three to learn from, one to hold out
-_MORE_SHOWN = 4  # lines with a mistake, after the first
 CLUSTER = "cluster"  # the column that `kernax cluster` writes
 
 
@@ -227,7 +226,10 @@ def _delimiter(text: str) -> str:
 
     def names(delimiter: str) -> int:
         records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-        return len(next(filter(None, records), []))
+        try:
+            return len(next(filter(None, records), []))
+        except csv.Error:  # a quote that does not end: whoever reads the records says where
+            return 0
 
     return max(",;\t", key=names)
 
@@ -282,11 +284,9 @@ def _check_model_columns(path: Path, wanted: tuple[str, ...], header: list[str])
 def _check_name(path: Path, name: str, header: list[str], option: str) -> None:
     """Raises ValueError, with the most similar name, for a column that is not there."""
     if name not in header:
-        near = difflib.get_close_matches(name, header, n=1, cutoff=0.5)
-        hint = f"did you mean {quoted(near[0])}? " if near else ""
         raise ValueError(
-            f"{option}: {path} has no column {quoted(name)}: {hint}its columns are "
-            f"{shortened(header)}"
+            f"{option}: {path} has no column {quoted(name)}: {did_you_mean(name, header)}its "
+            f"columns are {shortened(header)}"
         )
 
 
@@ -308,11 +308,9 @@ def _rows(file: _File, header: list[str]) -> list[list[_Cell]]:
             wrong.append((line, plural(len(cells), "cell")))
     if wrong:
         (first, count), *others = wrong
-        shown = [f"line {line} ({cells})" for line, cells in others[:_MORE_SHOWN]]
-        likewise = f"; likewise in {and_more(shown, len(others), 'line')}" if others else ""
+        more = likewise([f"line {line} ({cells})" for line, cells in others])
         raise ValueError(
-            f"{file.path}, line {first}: there are {count}, but the header has {len(header)}"
-            f"{likewise}"
+            f"{file.path}, line {first}: there are {count}, but the header has {len(header)}{more}"
         )
     return rows
 

@@ -124,7 +124,7 @@ def _are_classes(table: Table) -> bool:
 def _whole(target: Column) -> tuple[str, ...]:
     """Whole numbers in one spelling: 1, 1.0 and 1e0 are the same class."""
     check_cells(target, _no_whole_number)
-    return tuple(f"{float(cell) + 0.0:.15g}" for cell in target.cells)
+    return tuple(f"{float(cell) + 0.0:.0f}" for cell in target.cells)
 
 
 def _no_whole_number(cell: str) -> str | None:

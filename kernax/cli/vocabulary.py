@@ -6,6 +6,7 @@ from kernax.core.kernel import AbstractKernel, Constant, parts_of
 from kernax.kernels import KERNELS as REGISTERED
 from kernax.kernels import On
 from kernax.kernels.entry import Points
+from kernax.preparation.cells import short
 
 _IN_EXPRESSIONS = [entry for entry in REGISTERED if entry.in_expressions]
 KERNELS: dict[str, type[AbstractKernel]] = {
@@ -86,8 +87,3 @@ def bare_text(kernel: AbstractKernel) -> bool:
         return False
     inner = parts_of(kernel)
     return any(map(bare_text, inner)) if inner else TEXT in compared(kernel)
-
-
-def short(text: str) -> str:
-    """A text cut to 40 letters, for messages."""
-    return text if len(text) <= 40 else text[:37] + "..."

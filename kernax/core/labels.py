@@ -60,14 +60,14 @@ def _array_of(labels: Any) -> np.ndarray:
     array = np.asarray(labels)
     if array.dtype.kind != "O" or array.ndim != 1 or _all_are(str, array):
         return array
-    if _all_are(numbers.Real, array):
+    if _all_are((numbers.Real, np.bool_), array):
         return np.array(array.tolist())  # numbers in a column of objects, as tables have them
     raise ValueError("labels must be all of one kind, numbers or strings, but are mixed")
 
 
-def _all_are(kind: type, labels: np.ndarray) -> bool:
-    """Whether all labels are instances of a type."""
-    return all(isinstance(label, kind) for label in labels)
+def _all_are(kinds: type | tuple[type, ...], labels: np.ndarray) -> bool:
+    """Whether all labels are instances of a type, or of one of several."""
+    return all(isinstance(label, kinds) for label in labels)
 
 
 def _check_no_columns(labels: np.ndarray) -> None:
@@ -82,7 +82,7 @@ def _check_no_columns(labels: np.ndarray) -> None:
 
 def _check_discrete(labels: np.ndarray) -> None:
     """Raises ValueError for labels that are dates or the like, or numbers that are not whole."""
-    if labels.dtype.kind not in "biufUSO":
+    if labels.dtype.kind not in "biufUSOT":
         raise ValueError(
             f"labels must be numbers, strings or booleans, but are of type {labels.dtype}"
         )
@@ -210,5 +210,7 @@ def _check_present(present: Any, every: bool) -> None:
 
 def _named(classes: list[Any]) -> str:
     """How many classes there are, and the first of them, for a message."""
+    if not classes:
+        return "no class"
     shown = ", ".join(map(repr, classes[:5])) + (", ..." if len(classes) > 5 else "")
     return f"{len(classes)} class{'' if len(classes) == 1 else 'es'}: {shown}"

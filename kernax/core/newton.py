@@ -139,8 +139,8 @@ def newton(
 def _ending(end: _Progress, is_close: Bool[Array, ""]) -> Any:
     """How Newton's method ended, from its last step and from how close the point is."""
     endings = (
-        (~end.finite, RESULTS.nonfinite),
         (is_close, RESULTS.successful),
+        (~end.finite, RESULTS.nonfinite),
         (end.stuck, RESULTS.inaccurate),
     )
     return first_that_holds(endings, RESULTS.max_steps_reached)
@@ -230,8 +230,8 @@ def _length(slope: Callable[[Array], Array], at_zero: Array, skip: Array) -> Flo
 
     def go_on(now: _Bracket) -> Array:
         at_t = now.tried.value
-        fits = jnp.where(now.tries == 0, at_t <= first_bar, abs(at_t) <= later_bar)
-        return ~(skip | fits) & (now.tries < 80)  # false for NaN
+        fits = jnp.where(now.tries == 0, at_t <= first_bar, abs(at_t) <= later_bar)  # not NaN
+        return ~(skip | fits) & (now.tries < 80)
 
     start = _Bracket.of(slope, at_zero)
     return while_loop(go_on, partial(_narrowed, slope), start).tried.t

@@ -10,9 +10,9 @@ from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
 from kernax.gp.process import GaussianProcess
 from kernax.plot.style import (
-    COLOURS,
     DOT,
     INK,
+    colour_of,
     columns,
     quieten,
     square_axes,
@@ -61,7 +61,7 @@ def kernel_profile(
 def _draw_samples(ax: "Axes", x: np.ndarray, samples: np.ndarray) -> None:
     """A line for each of the samples (draws, n)."""
     for i, sample in enumerate(samples):
-        ax.plot(x, sample, color=COLOURS[i % len(COLOURS)], linewidth=1.2)
+        ax.plot(x, sample, color=colour_of(i), linewidth=1.2)
     title_axes(ax, "draws from the prior")
 
 

@@ -12,14 +12,15 @@ from kernax.core.losses import Hinge, Logistic, Squared, SquaredHinge
 from kernax.core.parameters import check_count
 from kernax.plot.components import two_columns
 from kernax.plot.style import (
-    COLOURS,
     INK,
-    MARKERS,
     check_names,
+    colour_of,
     columns,
     dot_size,
+    labels_of,
     legend_above,
     legend_inside,
+    marker_of,
     name_axes,
     plain,
     quieten,
@@ -69,7 +70,7 @@ def decision_regions(
     """
     check_names(names, "of the two inputs")
     points = two_columns(X)
-    labels = _labels(labels, len(points))
+    labels = labels_of(labels, len(points))
     classes = list(np.unique(labels)) if classes is None else list(classes)
     _check_classes(labels, classes)
     ax = square_axes() if ax is None else ax
@@ -104,9 +105,8 @@ def _draw_classes(
     style: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.5, "zorder": 3}
     for i, name in enumerate(classes):
         of_class = points[labels == name]
-        marker = MARKERS[i % len(MARKERS)]
-        text = plain(str(name))
-        ax.scatter(*of_class.T, s=size, color=_colour(i), marker=marker, label=text, **style)
+        mark = {"color": colour_of(i), "marker": marker_of(i), "label": plain(str(name))}
+        ax.scatter(*of_class.T, s=size, **mark, **style)
 
 
 def _draw_rings(ax: "Axes", points: np.ndarray, chosen: np.ndarray, name: str) -> None:
@@ -143,7 +143,7 @@ def losses_over_margin(*, ax: "Axes | None" = None) -> "Axes":
     dashes = {"squared hinge": (0, (5, 2.5))}
     for i, (name, loss) in enumerate(_convex_losses(m).items()):
         dash = dashes.get(name, "-")
-        ax.plot(m, loss, ls=dash, lw=1.8, color=_colour(i), zorder=3 + i, label=name)
+        ax.plot(m, loss, ls=dash, lw=1.8, color=colour_of(i), zorder=3 + i, label=name)
     ax.set(xlim=(-3, 3), ylim=(-0.1, 6))
     name_axes(ax, "margin y f(x)", "loss")
     quieten(ax)
@@ -187,7 +187,7 @@ def values_of_classes(
     """
     check_count(bins, "bins")
     (values,) = columns(values=values)
-    labels = _labels(labels, len(values))
+    labels = labels_of(labels, len(values))
     ax = wide_axes() if ax is None else ax
     groups = {label: values[labels == label] for label in np.unique(labels)}
     _draw_histograms(ax, groups, _edges_around_zero(values, bins))
@@ -201,7 +201,7 @@ def values_of_classes(
 def _draw_histograms(ax: "Axes", groups: dict[Any, np.ndarray], edges: np.ndarray) -> None:
     """Stacked bars of the number of values between the edges, in a colour for each group."""
     texts = [f"{plain(str(label))} ({len(group)})" for label, group in groups.items()]
-    colours = [_colour(i) for i in range(len(groups))]
+    colours = [colour_of(i) for i in range(len(groups))]
     style: dict[str, Any] = {"alpha": 0.75, "edgecolor": "white", "linewidth": 0.6}
     bars = list(groups.values())
     ax.hist(bars, edges.tolist(), stacked=True, color=colours, label=texts, **style)
@@ -262,7 +262,7 @@ def _tint(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], place: np.ndarray, co
     """Every point of a grid in the colour of its class; `count` is the number of classes."""
     from matplotlib.colors import ListedColormap
 
-    tints = ListedColormap([_colour(i) for i in range(count)])
+    tints = ListedColormap([colour_of(i) for i in range(count)])
     limits: dict[str, Any] = {"vmin": -0.5, "vmax": count - 0.5}
     style: dict[str, Any] = {"alpha": 0.16, "rasterized": True, "linewidth": 0}
     ax.pcolormesh(*grid, place, cmap=tints, shading="nearest", **limits, **style)
@@ -274,16 +274,6 @@ def _draw_margins(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], values: np.nd
     ax.contour(*grid, values, levels=[-1.0, 1.0], colors=[INK], **style)
 
 
-def _labels(labels: Any, n: int) -> np.ndarray:
-    """Labels as an array (n,). Raises ValueError for another shape."""
-    labels = np.asarray(labels)
-    if labels.shape != (n,):
-        raise ValueError(
-            f"labels must have shape ({n},), one per point, but have shape {labels.shape}"
-        )
-    return labels
-
-
 def _mask(chosen: ArrayLike, n: int, name: str) -> np.ndarray:
     """Booleans as an array (n,). Raises ValueError for another shape and other values."""
     mask = np.asarray(chosen)
@@ -293,11 +283,6 @@ def _mask(chosen: ArrayLike, n: int, name: str) -> np.ndarray:
             f"{mask.shape}"
         )
     return mask
-
-
-def _colour(i: int) -> str:
-    """The colour of the i-th class."""
-    return COLOURS[i % len(COLOURS)]
 
 
 def _size(n: int) -> float:

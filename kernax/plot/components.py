@@ -11,11 +11,13 @@ from jaxtyping import Array, ArrayLike
 from kernax.plot.style import (
     COLOURS,
     INK,
-    MARKERS,
     check_names,
+    colour_of,
     columns,
     dot_size,
+    labels_of,
     legend_inside,
+    marker_of,
     name_axes,
     plain,
     quieten,
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
 _GRID = 120  # places along each axis at which a function is evaluated
 _LEVELS = 13  # bands of a field
-_MOST_GROUPS = 10  # labels with a colour of their own
 
 
 def component_fields(
@@ -79,11 +80,12 @@ def embedding(
     Arguments:
         points: shape (n, 2), such as `f.values(X)` of two kernel principal components, or two
             columns of the embedding of spectral clustering.
-        labels: (n,), numbers or words, at most ten different ones; default, one colour.
+        labels: (n,), numbers or words; default, one colour. Beyond ten different ones, colours
+            come again with another mark.
         names: of the two axes.
         ax: matplotlib axes to draw on; default, the axes of a new square figure.
 
-    Raises ValueError for other shapes, points that are not finite, and more labels.
+    Raises ValueError for other shapes, and points that are not finite.
     """
     check_names(names, "of the two components")
     points = two_columns(points)
@@ -144,27 +146,14 @@ def _draw_groups(ax: "Axes", points: np.ndarray, labels: Any) -> None:
     if labels is None:
         ax.scatter(*points.T, color=INK, **style)
         return
-    labels = _checked_labels(labels, len(points))
+    labels = labels_of(labels, len(points))
     for i, name in enumerate(np.unique(labels)):
         of_group = points[labels == name]
-        text = plain(str(name))
-        ax.scatter(*of_group.T, color=COLOURS[i], marker=MARKERS[i], label=text, **style)
+        mark = {"color": colour_of(i), "marker": marker_of(i), "label": plain(str(name))}
+        ax.scatter(*of_group.T, **mark, **style)
 
 
 def _dots(n: int) -> dict[str, Any]:
     """How n dots are drawn."""
     size = dot_size(n, total=2000.0, least=6.0, most=26.0)
     return {"s": size, "edgecolors": "white", "linewidths": 0.4, "zorder": 3}
-
-
-def _checked_labels(labels: Any, n: int) -> np.ndarray:
-    """Labels as an array (n,). Raises ValueError for another shape, and for too many."""
-    labels = np.asarray(labels)
-    if labels.shape != (n,):
-        raise ValueError(
-            f"labels must have shape ({n},), one per point, but have shape {labels.shape}"
-        )
-    count = len(np.unique(labels))
-    if count > _MOST_GROUPS:
-        raise ValueError(f"labels may be {_MOST_GROUPS} different ones at most, but are {count}")
-    return labels

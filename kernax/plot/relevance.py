@@ -11,8 +11,8 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.parameters import check_count
 from kernax.kernels import On
 from kernax.plot.style import (
-    COLOURS,
     INK,
+    colour_of,
     legend_above,
     plain,
     quieten,
@@ -181,7 +181,7 @@ def _draw_bars(ax: "Axes", terms: dict[str, np.ndarray]) -> None:
             rows,
             np.nan_to_num(values),
             0.92 * thick,
-            color=COLOURS[i % len(COLOURS)],
+            color=colour_of(i),
             hatch=_HATCHES[i % len(_HATCHES)],
             edgecolor="white",
             linewidth=0,

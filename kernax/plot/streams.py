@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from kernax.plot.style import (
-    COLOURS,
     INK,
+    colour_of,
     columns,
     legend_inside,
     name_axes,
@@ -42,7 +42,7 @@ def mistakes_over_time(
     curves = _checked(mistakes)
     ax = wide_axes() if ax is None else ax
     for i, (name, wrong) in enumerate(curves.items()):
-        colour = COLOURS[i % len(COLOURS)]
+        colour = colour_of(i)
         seen = 1 + np.arange(len(wrong))
         ax.plot(seen, np.cumsum(wrong), lw=1.6, color=colour, label=plain(name))
         ax.set_xlim(1, len(wrong))

@@ -3,7 +3,7 @@
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import ArrayLike
@@ -35,6 +35,26 @@ _SMALL = 8.3  # points, the size of small letters
 _WIDTH_OF_A_LETTER = 0.56  # of the default font, as a share of its size
 # A group has a shape besides its colour, so that a picture can be read without colours.
 MARKERS = ("o", "D", "s", "^", "v", "P", "X", "<", ">", "p")
+
+
+def colour_of(i: int) -> str:
+    """The colour of the i-th of several groups; beyond ten they come again."""
+    return COLOURS[i % len(COLOURS)]
+
+
+def marker_of(i: int) -> str:
+    """The shape of the i-th group: where colours come again, each with another one."""
+    return MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]
+
+
+def labels_of(labels: Any, n: int) -> np.ndarray:
+    """Labels as an array (n,). Raises ValueError for another shape."""
+    labels = np.asarray(labels)
+    if labels.shape != (n,):
+        raise ValueError(
+            f"labels must have shape ({n},), one per point, but have shape {labels.shape}"
+        )
+    return labels
 
 
 def columns(**values: ArrayLike) -> tuple[np.ndarray, ...]:

@@ -1,6 +1,7 @@
 """Cells of a table as they are written: what is a number, what is missing, where a cell stands."""
 
 import dataclasses
+import difflib
 import functools
 import math
 import re
@@ -42,7 +43,9 @@ class Column:
 
     @functools.cached_property
     def first_text(self) -> str | None:
-        """The place and text of the first cell that is no number; None if all are, or are empty."""
+        """The place and text of the first cell that is no number, such as NA; None if all are, or
+        are empty.
+        """
         for row, cell in enumerate(self.cells):
             if _is_text(cell):
                 return f"{self.place(row)}: {quoted(cell)} is not a number"
@@ -144,29 +147,29 @@ def message_of_cells(column: Column, problem: Callable[[str], str | None]) -> st
     if not found:
         return None
     first, what = found[0]
-    others = [row for row, other in found[1:] if other == what]
+    others = [_place_and_text(column, row) for row, other in found[1:] if other == what]
     sentence = what.replace("{cell}", quoted(column.cells[first]))
-    return f"{column.place(first)}: {sentence}{_likewise(column, others)}"
+    return f"{column.place(first)}: {sentence}{likewise(others)}"
 
 
-def _likewise(column: Column, rows: Sequence[int]) -> str:
-    """A clause on more cells with the same mistake: the first few, and how many more."""
-    if not rows:
+def _place_and_text(column: Column, row: int) -> str:
+    """The line of a cell, and what it holds, if anything."""
+    cell = column.cells[row]
+    return f"{column.places[row]} ({quoted(cell)})" if cell else column.places[row]
+
+
+def likewise(places: Sequence[str]) -> str:
+    """A clause on more places with the same mistake: `; likewise in a, b and 3 more lines`.
+
+    The first few are named; nothing for no places.
+    """
+    if not places:
         return ""
-    shown = []
-    for row in rows[:_MORE_SHOWN]:
-        cell = column.cells[row]
-        shown.append(f"{column.places[row]} ({quoted(cell)})" if cell else column.places[row])
-    return f"; likewise in {and_more(shown, len(rows), 'line')}"
-
-
-def and_more(shown: Sequence[str], count: int, noun: str) -> str:
-    """The first of so many things, and the number of the others: `a, b and 3 more lines`."""
-    if count > len(shown):
-        more = count - len(shown)
-        return f"{', '.join(shown)} and {more} more {noun if more == 1 else noun + 's'}"
+    shown = list(places[:_MORE_SHOWN])
+    if len(places) > len(shown):
+        shown.append(plural(len(places) - len(shown), "more line"))
     *others, last = shown
-    return f"{', '.join(others)} and {last}" if others else last
+    return f"; likewise in {', '.join(others)} and {last}" if others else f"; likewise in {last}"
 
 
 def with_decimal_commas(column: Column) -> Column:
@@ -246,6 +249,17 @@ def shortened(names: Sequence[str]) -> str:
     return f"{shown}, ..." if len(names) > _SHOWN else shown
 
 
+def did_you_mean(name: str, names: Sequence[str]) -> str:
+    """`did you mean 'weight'? ` for the most similar of some names; nothing where none is."""
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean {quoted(near[0])}? " if near else ""
+
+
 def quoted(text: str) -> str:
     """A text in quotes on one line, cut to 40 letters."""
-    return repr(text if len(text) <= 40 else text[:37] + "...")
+    return repr(short(text))
+
+
+def short(text: str) -> str:
+    """A text cut to 40 letters, for messages."""
+    return text if len(text) <= 40 else text[:37] + "..."

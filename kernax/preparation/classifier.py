@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from kernax.core.expansion import KernelExpansion
-from kernax.core.labels import one_hot, signs
+from kernax.core.labels import one_hot
 from kernax.core.numerics import is_concrete
 from kernax.core.solution import Solution
 from kernax.gp.approximation import ApproximatePosterior
@@ -141,7 +141,7 @@ class Classifier(eqx.Module):
         if self.calibration is not None:
             return _calibrated(self.calibration, decision_value(function, point))
         if isinstance(function, (ApproximatePosterior, CategoricalPosterior)) or self.log_odds:
-            return _log_probabilities(decision_value(function, point))
+            return log_probabilities_of(decision_value(function, point))
         if not hasattr(function, "probability"):
             raise ValueError(
                 "values that are no log odds have no probability: pass calibration=, such as "
@@ -226,7 +226,7 @@ def index_of(value: Float[Array, "*c"]) -> Int[Array, ""]:
     return jnp.where(jnp.any(jnp.isnan(value)), -1, best)
 
 
-def _log_probabilities(value: Float[Array, "*c"]) -> Float[Array, " c"]:
+def log_probabilities_of(value: Float[Array, "*c"]) -> Float[Array, " c"]:
     """Of log odds of the second of two classes, or of a value for each of several."""
     odds = jnp.stack([jnp.zeros_like(value), value]) if value.ndim == 0 else value
     return jax.nn.log_softmax(odds)
@@ -235,7 +235,7 @@ def _log_probabilities(value: Float[Array, "*c"]) -> Float[Array, " c"]:
 def _calibrated(calibration: Any, value: Float[Array, "*c"]) -> Float[Array, " c"]:
     """Log probabilities of calibrated decision values."""
     if value.ndim == 0 and isinstance(calibration, Platt):
-        return _log_probabilities(calibration.log_odds(value))
+        return log_probabilities_of(calibration.log_odds(value))
     if value.ndim == 0:
         probability = calibration(value)
         return jnp.log(jnp.stack([1 - probability, probability]))
@@ -280,8 +280,9 @@ def fit_classes(
     whatever `fit` raises.
     """
     Y, classes = one_hot(labels)
+    signs = 2 * Y - 1
     if len(classes) == 2:
-        y, classes = signs(labels)
+        y = signs[:, 1]
     else:
-        y = 2 * Y - 1 if one_vs_rest else Y
+        y = signs if one_vs_rest else Y
     return Classifier(fit(X, y, weights), tuple(classes), calibration, log_odds)

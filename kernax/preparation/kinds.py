@@ -53,7 +53,8 @@ def _too_many_words(column: Column) -> str:
     """Why words are no categories."""
     words = len(set(column.present))
     rows = len(column.present)
-    first = f"{column.first_text}, and {column.name!r} holds {plural(words, 'different text')} in"
+    different = plural(words, "different text")
+    first = f"{column.known.first_text}, and {column.name!r} holds {different} in"
     if words == rows:
         return f"{first} as many rows, which tell rows apart and not groups of them"
     most = MOST_CATEGORIES if words > MOST_CATEGORIES else "half as many as rows"

@@ -19,7 +19,12 @@ from kernax.gp.approximation import ApproximatePosterior
 from kernax.gp.classes import CategoricalPosterior
 from kernax.gp.posterior import without_observations
 from kernax.gp.process import GaussianProcess
-from kernax.preparation.classifier import Classifier, index_of, labels_at
+from kernax.preparation.classifier import (
+    Classifier,
+    index_of,
+    labels_at,
+    log_probabilities_of,
+)
 from kernax.preparation.counts import quantile_of_counts
 from kernax.preparation.inputs import Inputs, inputs_from_notes
 from kernax.preparation.standards import Standards
@@ -208,8 +213,7 @@ class ClassPredictor:
 
     def log_probabilities(self, values: Float[np.ndarray, "n *c"]) -> Float[np.ndarray, "n c"]:
         """Log probabilities of all classes for values of any classifier but `SVM`."""
-        odds = np.stack([np.zeros_like(values), values], 1) if values.ndim == 1 else values
-        return odds - np.logaddexp.reduce(odds, 1, keepdims=True)
+        return np.asarray(jax.vmap(log_probabilities_of)(jnp.asarray(values)))
 
     def notes(self) -> dict[str, Any]:
         """All fields but the model, as values that JSON can hold."""

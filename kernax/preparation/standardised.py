@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.solution import Solution
+from kernax.gp.approximation import ApproximatePosterior
 from kernax.gp.process import GaussianProcess
 from kernax.preparation.standards import Standards, standards_of
 
@@ -19,7 +20,8 @@ class Standardised(eqx.Module):
 
     Attributes:
         function: what was fitted to standardised points and targets: an expansion, a
-            `GaussianProcess`, a posterior, or any function of a point.
+            `GaussianProcess`, an `ApproximatePosterior`, whose value is the mean of its latent
+            function, or any function of a point.
         inputs: of the columns of points; None leaves points as they are, such as strings.
         target: of the target, () or (outputs,); None leaves values as they are, such as log odds.
 
@@ -89,7 +91,9 @@ class Standardised(eqx.Module):
 
 
 def _value_of(function: Any) -> Callable:
-    """The function whose value is to be restored: of a process, its mean."""
+    """The function whose value is to be restored: of a process or a posterior, its mean."""
+    if isinstance(function, ApproximatePosterior):
+        return function.process.mean
     return function.mean if isinstance(function, GaussianProcess) else function
 
 
@@ -128,8 +132,8 @@ def standardised_fit(
     """
     inputs = standards_of(X, weights) if _are_columns(X) else None
     of_target = standards_of(y, weights) if target else None
-    points = X if inputs is None else inputs.standardised(_as_array(X))
-    targets = y if of_target is None else of_target.standardised(_as_array(y))
+    points = X if inputs is None else inputs.standardised(_array_of(X))
+    targets = y if of_target is None else of_target.standardised(_array_of(y))
     return Standardised(fit(points, targets, weights), inputs, of_target)
 
 
@@ -138,6 +142,6 @@ def _are_columns(X: Any) -> bool:
     return not isinstance(X, (eqx.Module, tuple, dict)) and np.ndim(X) == 2
 
 
-def _as_array(values: Any) -> Any:
+def _array_of(values: Any) -> Any:
     """Lists and tables as arrays of NumPy."""
     return values if isinstance(values, jax.Array) else np.asarray(values)

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kernax.core.boundary import as_weights
 from kernax.core.numerics import is_concrete
@@ -68,17 +68,22 @@ def standards_of(values: ArrayLike, weights: ArrayLike | None = None) -> Standar
     Raises ValueError for other shapes, bad weights, values that are not finite, and for a deviation
     that over- or underflows; where values are traced, such standards are NaN.
     """
+    shape = np.shape(values)
+    if len(shape) not in (1, 2) or not shape[0]:
+        raise ValueError(f"values must have shape (n,) or (n, d), n >= 1, but have shape {shape}")
+    columns = [f"column {number} of the values" for number in range(shape[-1])]
+    return _standards(values, weights, ["values"] if len(shape) == 1 else columns)
+
+
+def _standards(values: ArrayLike, weights: ArrayLike | None, names: Sequence[str]) -> Standards:
+    """The standards of values (n,) or (n, d); the names, in messages, are those of the columns."""
     xp: Any = np if _are_of_numpy(values, weights) else jnp
     array = _as_floats(values, xp)
-    if array.ndim not in (1, 2) or not len(array):
-        raise ValueError(
-            f"values must have shape (n,) or (n, d), n >= 1, but have shape {array.shape}"
-        )
     w = _column_of_weights(weights, array, xp)
     centre, scale = _moments(array, w, xp)
     known = (scale > 0) & (scale < np.inf) & xp.isfinite(centre)
     if is_concrete(known):
-        _check_all(np.atleast_1d(np.asarray(known)), array.ndim)
+        _check_all(np.atleast_1d(np.asarray(known)), names)
     return Standards(centre, xp.where(known, scale, np.nan))
 
 
@@ -120,44 +125,24 @@ def _column_of_weights(weights: ArrayLike | None, values: Any, xp: Any) -> Any:
     return w.reshape(-1, *[1] * (values.ndim - 1))
 
 
-def _check_all(known: np.ndarray, ndim: int) -> None:
+def _check_all(known: Bool[np.ndarray, " d"], names: Sequence[str]) -> None:
     """Raises ValueError for a column whose deviation is no positive number."""
     if not known.all():
-        which = "values" if ndim == 1 else f"column {int(known.argmin())} of the values"
         raise ValueError(
-            f"{which} cannot be standardised: the numbers are not finite, too large, or too close "
-            "together"
+            f"{names[int(known.argmin())]} cannot be standardised: the numbers are not finite, too "
+            "large, or too close together"
         )
 
 
 def standards_of_columns(X: Float[np.ndarray, "n d"], names: Sequence[str]) -> Standards:
-    """The means and the deviations (with divisor n) of the columns; one for a constant column.
-
-    Raises ValueError, with the name of the column, for a deviation that over- or underflows.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        constant = X.min(0) == X.max(0)
-        scale = np.where(constant, 1.0, X.std(0))
-    for name, size in zip(names, scale):
-        _check_size(name, size)
-    return Standards(X.mean(0), scale)
+    """`standards_of` columns whose names are those in a message."""
+    return _standards(X, None, [f"column {name!r}" for name in names])
 
 
 def standards_of_target(y: Float[np.ndarray, " n"], name: str) -> Standards:
-    """The mean and the deviation (with divisor n) of a target.
-
-    Raises ValueError, with its name, where the deviation is zero, or over- or underflows.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        scale = np.asarray(0.0 if y.min() == y.max() else y.std())
-    _check_size(name, float(scale))
-    return Standards(np.asarray(y.mean()), scale)
-
-
-def _check_size(name: str, size: float) -> None:
-    """Raises ValueError for a deviation by which nothing can be divided."""
-    if not 0 < size < np.inf:
+    """`standards_of` a target, which has a name. Raises ValueError for a constant one as well."""
+    if np.all(y == y[0]):
         raise ValueError(
-            f"column {name!r} cannot be standardised: its numbers are too large, or too close "
-            "together"
+            f"column {name!r} cannot be standardised: it is constant, with nothing to predict"
         )
+    return _standards(y, None, [f"column {name!r}"])

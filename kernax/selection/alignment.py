@@ -6,7 +6,7 @@ from functools import partial
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax.core.kernel import AbstractKernel, Scaled, Sum
 from kernax.core.numerics import eps_of, is_concrete, matmul, positive_or_one, stopped
@@ -99,9 +99,20 @@ def _square_of_targets(Y: Float[Array, "n p"], task: Task) -> Float[Array, ""]:
     return jnp.sum(matmul(Y.T, task.weights.times(Y)) ** 2)
 
 
+def _unit_of_gram(K: Float[Array, "n n"], task: Task) -> Array:
+    """The exponent of the largest number of K among points that are not removed."""
+    present = task.weights.values > 0
+    return _unit(K, present[:, None] & present[None, :])
+
+
+def _unit(values: Float[Array, "n m"], present: Bool[Array, "n #m"]) -> Array:
+    """The exponent of the largest of the values that are present."""
+    return exponent_of(jnp.max(jnp.where(present, jnp.abs(values), 0)))
+
+
 def _prepared(K: Float[Array, "n n"], task: Task, centred: bool) -> Float[Array, "n n"]:
     """K, centred or not, in units of its largest number."""
-    K = times_power_of_two(K, -exponent_of(jnp.max(jnp.abs(K))))
+    K = times_power_of_two(K, -_unit_of_gram(K, task))
     if not centred:
         return K
     p = shares(task.weights)
@@ -111,7 +122,8 @@ def _prepared(K: Float[Array, "n n"], task: Task, centred: bool) -> Float[Array,
 
 def _targets(task: Task, centred: bool) -> Float[Array, "n p"]:
     """Y, centred or not, in units of its largest number."""
-    Y = times_power_of_two(task.columns, -exponent_of(jnp.max(jnp.abs(task.columns))))
+    unit = _unit(task.columns, (task.weights.values > 0)[:, None])
+    Y = times_power_of_two(task.columns, -unit)
     return Y - matmul(shares(task.weights), Y)[None, :] if centred else Y
 
 
@@ -144,7 +156,7 @@ def aligned_sum(
 
     The weights of kernels have no derivative here. All Gram matrices are held at once.
 
-    Raises ValueError as `alignment` does, and for no kernels.
+    Raises ValueError as `alignment` does, for no kernels, and where none varies with the targets.
     """
     kernels = tuple(kernels)
     if not kernels:
@@ -152,6 +164,11 @@ def aligned_sum(
     tasks = [check_task("gram", kernel, X, y, weights) for kernel in kernels]
     _check_targets_differ(tasks[0], centred=True)
     shares_of_kernels = _aligned(tuple(tasks))
+    if is_concrete(shares_of_kernels) and not np.all(np.isfinite(shares_of_kernels)):
+        raise ValueError(
+            "kernels must vary with the targets, but none does: each is constant over X, or its "
+            "alignment with y is not positive"
+        )
     return Sum(*(Scaled(k, m) for k, m in zip(kernels, shares_of_kernels)))
 
 
@@ -160,7 +177,7 @@ def _aligned(tasks):
     """The weights of the kernels."""
     task = tasks[0]
     grams = [stopped(each).gram().as_matrix() for each in tasks]
-    units = jnp.stack([exponent_of(jnp.max(jnp.abs(K))) for K in grams])
+    units = jnp.stack([_unit_of_gram(K, task) for K in grams])
     grams = [_prepared(K, task, True) for K in grams]
     Y = _targets(task, True)
     M = jnp.stack([jnp.stack([_product(K, L, task) for L in grams]) for K in grams])

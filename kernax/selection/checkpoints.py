@@ -145,7 +145,7 @@ class Keeper(NamedTuple):
 
     def _written(self, reached: Reached) -> bool:
         """Writes where learning stands; it never ends it."""
-        was_ended = reached.over and reached.step < self.steps
+        was_ended = reached.stopped or (reached.over and reached.step < self.steps)
         progress = _Progress(self.steps, reached.step, was_ended)
         texts = {
             "identity": json.dumps(self.identity._asdict()),
@@ -182,7 +182,8 @@ def _like(leaf: jax.Array, array: np.ndarray) -> jax.Array:
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(leaf))
     if array.dtype != leaf.dtype:
-        array = np.frombuffer(array.tobytes(), leaf.dtype).reshape(leaf.shape)
+        array = np.frombuffer(array.tobytes(), leaf.dtype)
+        array = array.reshape(*leaf.shape[:-1], -1) if leaf.ndim else array.reshape(())
     if array.shape != leaf.shape:
         array = _lengthened(array, np.array(leaf))
     return jax.device_put(array, leaf.sharding) if leaf.committed else jnp.asarray(array)

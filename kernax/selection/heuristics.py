@@ -30,7 +30,8 @@ def median_lengthscale(X: ArrayLike, *, per_dimension: bool = False) -> Float[Ar
     places = np.linspace(0, n - 1, min(n, _MOST)).astype(int)
     rows = np.asarray(points, float)[places]
     upper = np.triu_indices(len(rows), 1)
-    gaps = [np.abs(column[:, None] - column)[upper] for column in rows.T]
+    # One column at a time: of many, all gaps together would be gigabytes.
+    gaps = (np.abs(column[:, None] - column)[upper] for column in rows.T)
     if per_dimension:
         medians = [_median(gap) * np.sqrt(d) for gap in gaps]
         return jnp.asarray(medians, points.dtype)

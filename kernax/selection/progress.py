@@ -24,11 +24,12 @@ class Search(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """A state, at which step it is, and whether learning is over."""
+    """A state, at which step it is, whether learning is over, and whether an observer ended it."""
 
     state: Any
     step: int
     over: bool
+    stopped: bool = False
 
 
 class Observer(NamedTuple):
@@ -54,8 +55,8 @@ def run(search: Search, reached: Reached, steps: int, observers: Sequence[Observ
         reached = Reached(state, int(state.step.max()), over)
         for observer in observers:
             if reached.over or until % observer.every == 0:
-                over = observer.told(reached) or reached.over
-                reached = reached._replace(over=over)
+                stopped = observer.told(reached) or reached.stopped
+                reached = reached._replace(over=reached.over or stopped, stopped=stopped)
     return reached
 
 

@@ -143,7 +143,9 @@ def last_that_pays(stages: Sequence[Stage]) -> Choice:
 
 def _compared(kept: Stage, stage: Stage) -> Comparison:
     """What a stage gains. One that can be computed is better than one that cannot."""
-    if np.isfinite(stage.losses).all() and not np.isfinite(kept.losses).all():
+    if not np.isfinite(stage.losses).all():
+        return Comparison(-np.inf, 0.0)
+    if not np.isfinite(kept.losses).all():
         return Comparison(np.inf, 0.0)
     # Row by row, so that rows which are hard for both stages do not count as noise.
     gains = kept.losses - stage.losses

@@ -76,7 +76,9 @@ class Table(eqx.Module):
         widths = [max(map(len, column)) for column in zip(*cells)]
         lines = ["  ".join(map(str.rjust, row, widths)) for row in cells]
         hidden = len(self) - _SHOWN
-        return "\n".join(lines + [f"... and {hidden} more rows"] * (hidden > 0))
+        if hidden > 0:
+            lines.append(f"... and {hidden} more row{'' if hidden == 1 else 's'}")
+        return "\n".join(lines)
 
 
 def _shown(cell: Any) -> str:

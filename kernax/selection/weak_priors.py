@@ -38,7 +38,7 @@ class WeakPriors(eqx.Module):
 
     def penalty(self, model: Any) -> Float[Array, ""]:
         """Minus the log density of a model of the same structure."""
-        total = jnp.zeros(())
+        total: Any = 0.0
         for entry in parameters(model):
             if entry.path in self.floored:
                 total += jnp.sum(FLOOR / entry.value)
@@ -77,5 +77,6 @@ def weak_priors_around(
             continue
         one_of_many = of_each is not None and np.ndim(entry.value) > 0
         centres[entry.path] = entry.interval.unconstrain(entry.value)
-        deviations[entry.path] = jnp.asarray(of_each if one_of_many else deviation)
+        size = of_each if one_of_many else deviation
+        deviations[entry.path] = jnp.asarray(size, jnp.result_type(entry.value))
     return WeakPriors(centres, deviations, tuple(floored))

@@ -48,7 +48,7 @@ def are_texts(X: Any) -> bool:
 def encoded(texts: Any, alphabet: tuple[str, ...] | None) -> Strings:
     """Texts as points; letters that an alphabet lacks match nothing."""
     texts = list(texts)
-    longest = max(1, *map(len, texts)) if len(texts) > 1 else max(1, len(texts[0]))
+    longest = max(1, *map(len, texts))
     length = -(-longest // _LETTERS) * _LETTERS
     if alphabet is None:
         alphabet = tuple(sorted(set().union(*texts))) or ("",)

@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 from kernax.core.expansion import KernelExpansion
 from kernax.sklearn.features import KernelFeatures
@@ -95,6 +96,7 @@ class KernelPCA(KernelFeatures, KernelOfRows):
 
     def inverse_transform(self, X):
         """Rows whose projections are nearly those of X (m, components)."""
+        check_is_fitted(self)
         if not self.fit_inverse_transform:
             raise NotFittedError("inverse_transform needs fit_inverse_transform=True")
         return self._inverse.predict(X)

@@ -5,12 +5,12 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import log_softmax, softmax
 
 from kernax.core.model import Model
 from kernax.selection.classification import learn_classifier
 from kernax.sklearn.learning import CROSS_VALIDATION
-from kernax.sklearn.targets import KernelClassifier, of_both
+from kernax.sklearn.targets import KernelClassifier
 from kernax.sparse.import_vectors import import_vector_machine
 from kernax.supervised.logistic import kernel_logistic
 from kernax.supervised.softmax import kernel_softmax
@@ -29,12 +29,16 @@ class LogOddsClassifier(KernelClassifier):
 
     def predict_proba(self, X):
         """Probabilities (m, classes)."""
-        values = self._values(X)
-        return of_both(expit(values)) if values.ndim == 1 else softmax(values, axis=1)
+        return softmax(self._exponents(X), axis=1)
 
     def predict_log_proba(self, X):
-        """Logarithms of `predict_proba`."""
-        return np.log(self.predict_proba(X))
+        """Logarithms of `predict_proba`, which keep their digits where those are zero or one."""
+        return log_softmax(self._exponents(X), axis=1)
+
+    def _exponents(self, X):
+        """A value for each class (m, classes), whose softmax are the probabilities."""
+        values = self._values(X)
+        return np.stack([np.zeros_like(values), values], axis=1) if values.ndim == 1 else values
 
 
 @dataclass(eq=False, repr=False)

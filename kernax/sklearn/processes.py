@@ -22,6 +22,8 @@ from kernax.sklearn.base import RowsEstimator, check_one_or_each
 from kernax.sklearn.learning import EVIDENCE
 from kernax.sklearn.translation import is_free, written_back
 
+_SHARE_OF_NOISE = 0.1  # of the variance of targets, where learning begins
+
 
 def _check_ending(solution):
     """Raises where the solve failed, and warns where rounding leaves few digits of it.
@@ -80,10 +82,11 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
             `1.0 * RBF(1.0)`, which is not learned. The noise of a `WhiteKernel` is noise of the
             targets: it is part of the deviations of predictions, as it is there, and `alpha` is
             not.
-        alpha: the variance of the noise, a number or one for each row.
+        alpha: the variance of the noise, >= 0, a number or one for each row.
         learn: "evidence" learns the kernel's parameters by gradients of the evidence; None takes
             them as they are, as `optimizer=None` does. Of other kernels than scikit-learn's the
-            noise is learned as well, from alpha.
+            noise is learned as well, from alpha or a tenth of the variance of y, whichever is
+            larger: it takes the place of alpha, and is part of the deviations of predictions.
         optimizer: None for `learn=None`; otherwise it has no effect.
         n_restarts_optimizer: how many random starts there are beside the kernel as given.
         normalize_y: predict in units in which y has mean zero and variance one.
@@ -112,7 +115,6 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         return self._fit(X, self._normalised(y.astype(self._dtype), weights), weights)
 
     def _fit_rows(self, rows, X, y):
-        check_one_or_each(self.alpha, rows.n, "rows")
         self._condition(rows, y)
         self.X_train_ = X
         self.y_train_ = y
@@ -143,18 +145,17 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
     def _kernel_to_fit(self, kernel, points, y, weights):
         """With `learn=` that of the largest evidence; sets `noise_`, and how much of it is new.
 
-        That of `WhiteKernel`s comes on top of alpha; where there are none the noise starts at
-        alpha, and may become smaller.
+        That of `WhiteKernel`s comes on top of alpha; that of kernels of kernax takes its place.
         """
+        alpha = self._checked_alpha(len(y))
         self._weights = weights
         self._white = self._noise
-        self.noise_ = self.alpha + self._noise
+        self.noise_ = alpha + self._noise
         if not self._is_learned:
             return kernel
-        if np.ndim(self.alpha) != 0:
+        if alpha.ndim:
             raise ValueError("learn='evidence' takes one alpha for all rows: or pass learn=None")
-        known = self.alpha if self._noise else 0.0
-        start = ProcessModel(kernel, self._noise or self.alpha)
+        known, start = self._start(kernel, float(alpha), y, weights)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         model = learn_process(
             start,
@@ -167,9 +168,28 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
             key=jax.random.key(seed),
             trainable=self._free(start),
         ).value
-        self.noise_ = known + float(model.noise)
-        self._white = max(self.noise_ - self.alpha, 0.0)
+        self._white = float(model.noise)
+        self.noise_ = known + self._white
         return model.kernel
+
+    def _start(self, kernel, alpha, y, weights):
+        """The noise that is known, and the model to learn from, with what is added to it."""
+        if self._noise:
+            return alpha, ProcessModel(kernel, self._noise)
+        if isinstance(self.kernel, TheirKernel):
+            # Not learned: nothing is added to alpha, in the least number that has a logarithm.
+            return alpha, ProcessModel(kernel, float(np.finfo(self._dtype).tiny))
+        # Far below the true noise the evidence has a maximum without any.
+        variance = np.mean(np.asarray(standards_of(y, weights).scale) ** 2)
+        return 0.0, ProcessModel(kernel, max(alpha, _SHARE_OF_NOISE * float(variance)))
+
+    def _checked_alpha(self, n):
+        """Alpha as an array, one or (n,). Raises ValueError for another shape, or below zero."""
+        check_one_or_each(self.alpha, n, "rows")
+        alpha = np.asarray(self.alpha, self._dtype)
+        if not (np.all(alpha >= 0) and np.all(np.isfinite(alpha))):
+            raise ValueError(f"alpha must be >= 0 and finite, but is {self.alpha}")
+        return alpha
 
     def predict(self, X, return_std=False, return_cov=False):
         """Means (m,), or (m, outputs), of the targets without noise.

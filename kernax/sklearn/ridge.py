@@ -57,7 +57,8 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
             raise ValueError("learn='leave_one_out' takes one column of targets")
         start = Model(kernel, self.alpha)
         key = jax.random.key(0)
-        y = standards_of(y, weights).standardised(y)
+        # In a unit of its own, but not centred: what is fitted has no bias.
+        y = y / np.asarray(standards_of(y, weights).scale, y.dtype)
         model = learn_ridge(start, points, y, weights=weights, key=key).value
         self.alpha_ = float(model.ridge)
         return model.kernel

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import log_softmax, softmax
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import _ovr_decision_function
 
@@ -15,7 +16,7 @@ from kernax.selection.classification import MachineModel, learn_classifier
 from kernax.sklearn.learning import CROSS_VALIDATION
 from kernax.sklearn.machines import SupportVectors, solver_of, value_of
 from kernax.sklearn.rows import padded, padded_size
-from kernax.sklearn.targets import KernelClassifier, of_both
+from kernax.sklearn.targets import KernelClassifier
 from kernax.supervised.calibration import platt, svm_leave_one_out
 from kernax.supervised.coupling import pairwise_coupling
 from kernax.supervised.svm import svm
@@ -207,12 +208,19 @@ class SVC(SupportVectors, KernelClassifier):
     @available_if(_has_probabilities)
     def predict_proba(self, X):
         """Probabilities (m, classes), where `probability=True`."""
-        values = self._values(X)
-        columns = values.reshape(len(values), -1).T
+        if len(self.classes_) == 2:
+            return softmax(self._exponents(X), axis=1)
+        columns = self._values(X).T
         with self._computing():
             found = zip(self.sigmoids_, columns)
-            of_pairs = [np.asarray(sigmoid(column)) for sigmoid, column in found]
-            return of_both(of_pairs[0]) if values.ndim == 1 else self._coupled(of_pairs)
+            return self._coupled([np.asarray(sigmoid(column)) for sigmoid, column in found])
+
+    def _exponents(self, X):
+        """Zero and the log odds of the second class (m, 2), of two classes."""
+        values = self._values(X)
+        with self._computing():
+            odds = np.asarray(self.sigmoids_[0].log_odds(values))
+        return np.stack([np.zeros_like(odds), odds], axis=1)
 
     def _coupled(self, of_pairs):
         """Probabilities of all classes from those of the first of each pair."""
@@ -226,4 +234,6 @@ class SVC(SupportVectors, KernelClassifier):
     @available_if(_has_probabilities)
     def predict_log_proba(self, X):
         """Logarithms of `predict_proba`."""
+        if len(self.classes_) == 2:
+            return log_softmax(self._exponents(X), axis=1)
         return np.log(self.predict_proba(X))
