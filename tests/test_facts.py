@@ -1,11 +1,13 @@
 """What a kernel knows about itself, and what it refuses to be."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import X64, needs_x64
 
 import kernax
+from kernax.core.kernel import as_kernel
 
 DTYPE = np.float64 if X64 else np.float32
 X = np.random.default_rng(0).normal(size=(5, 2)).astype(DTYPE)
@@ -201,6 +203,21 @@ def test_what_is_not_a_kernel_is_refused_with_a_reason(what):
 
 
 @needs_x64
+def test_a_text_is_no_kernel_and_the_message_says_what_to_write():
+    with pytest.raises(ValueError, match="the text 'rbf': write kernax"):
+        as_kernel("rbf")
+
+
+def test_a_kernel_is_printed_with_its_numbers_and_also_while_tracing():
+    """Of two kernels in a grid one could not see which is which."""
+    kernel = 3.0 * kernax.RBF([0.5, 2.0]) + kernax.Linear()
+    printed = "Sum(terms=(Scaled(kernel=RBF(lengthscale=[0.5, 2.0]), scale=3.0), Linear()))"
+    assert repr(kernel) == printed
+    shown = []
+    jax.jit(lambda kernel: shown.append(repr(kernel)))(kernel)
+    assert shown[0].startswith("Sum(")
+
+
 def test_what_lies_at_the_edge_is_allowed():
     for kernel in (
         0.0 * RBF,

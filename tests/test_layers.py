@@ -45,6 +45,7 @@ CORE = (
         "implicit",
         "krylov",
         "stacks",
+        "threads",
     ),
     ("operators", "solves"),
     ("boundary", "kernel", "losses", "description", "foreign"),

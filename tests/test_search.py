@@ -300,6 +300,20 @@ def drawn(ranges):
             lambda: kernax.select({"a": lambda *_: 0}, lambda *_: jnp.asarray(Y), X, Y, FOLDS),
             "loss must return one number, but that of 'a' does not",
         ),
+        (
+            lambda: untyped(kernax.cross_validate)(None, None, X, Y, 5),
+            "folds must come from k_folds or time_folds, .* of type int",
+        ),
+        (
+            lambda: kernax.cross_validate(
+                lambda X, y, w: kernax.kernel_ridge(START.kernel, X, y, 0.1, weights=w),
+                lambda *_: 0,
+                X,
+                Y,
+                FOLDS,
+            ),
+            "fit must return what is scored: the .value of its Solution",
+        ),
         (lambda: kernax.Table({"a": Y, "b": jnp.ones(3)}), "columns must have one length"),
         (lambda: kernax.Table({}), "at least one column"),
         (lambda: kernax.Table({"a": np.array(["x"])}), "columns must hold numbers, but 'a'"),

@@ -20,13 +20,14 @@ import sklearn.kernel_ridge
 import sklearn.svm
 from conftest import needs_x64
 from sklearn.compose import ColumnTransformer
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_diabetes, load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import kernels as theirs
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import kernax
 import kernax.sklearn as ours
@@ -462,6 +463,91 @@ def test_log_probabilities_keep_their_digits_where_probabilities_are_one(table):
     np.testing.assert_allclose(machine.predict_proba(X), np.exp(machine.predict_log_proba(X)))
 
 
+def test_a_machine_that_rounding_keeps_from_its_tolerance_is_as_good_as_theirs():
+    """On columns of very different sizes it raised, with a relative gap of 2e-9."""
+    X, y = (part[::4] for part in load_wine(return_X_y=True))
+    machine = ours.SVC(kernel="linear", C=10.0).fit(X, y)
+    theirs_alone = sklearn.svm.SVC(kernel="linear", C=10.0).fit(X, y)
+    assert machine.score(X, y) >= theirs_alone.score(X, y)
+
+
+def test_a_machine_far_from_its_solution_says_so(table):
+    X, y, _ = table
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=5\), with a relative duality gap of 0"):
+        ours.SVR(max_iter=5).fit(X, y)
+
+
+def test_the_default_process_learns_the_kernel_that_theirs_does():
+    X, y = load_diabetes(return_X_y=True)
+    given = {"alpha": 0.5, "normalize_y": True}
+    process = ours.GaussianProcessRegressor(**given).fit(X[:80], y[:80])
+    other = sklearn.gaussian_process.GaussianProcessRegressor(**given).fit(X[:80], y[:80])
+    kernels: list[Any] = [process.kernel_, other.kernel_]
+    np.testing.assert_allclose(kernels[0].theta, kernels[1].theta, rtol=1e-3)
+    assert_equal(process.predict(X[80:]), other.predict(X[80:]), 1e-3)
+
+
+def test_what_is_fixed_is_not_learned_by_ridge_either(table):
+    X, y, _ = table
+    kernel = theirs.ConstantKernel(1.0) * theirs.RBF(3.0, "fixed")
+    ridge = ours.KernelRidge(kernel=kernel, learn="leave_one_out").fit(X, y)
+    values = {path: value for path, value, *_ in kernax.describe(ridge.kernel_).rows}
+    assert [value for path, value in values.items() if "length" in path] == ["3"]
+    assert ridge.alpha_ != 1
+
+
+def test_a_kernel_without_parameters_is_fitted_as_it_is():
+    texts = ["ash tree", "oak tree", "elm tree", "stone", "iron stone", "sand stone"]
+    kernel = kernax.Normalised(WORDS)
+    process = ours.GaussianProcessClassifier(kernel).fit(texts, [0, 0, 0, 1, 1, 1])
+    np.testing.assert_array_equal(process.predict(["fir tree", "lime stone"]), [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda X: ours.SVC(kernel=WORDS).fit([None, "ab"] * 3, [0, 1] * 3), "row 0 is None"),
+        (
+            lambda X: ours.SVC(kernel=WORDS).fit(pd.DataFrame({"s": ["a", "b"]}), [0, 1]),
+            "a list or a column of texts for a string kernel: frame",
+        ),
+        (lambda X: ours.SVC().fit(["ab", "cd"], [0, 1]), "kernel='rbf' does not compare"),
+        (lambda X: ours.KernelRidge(alpha=-1).fit(X, X[:, 0]), "alpha must be >= 0"),
+        (lambda X: ours.ImportVectorClassifier(alpha=0).fit(X, X[:, 0] > 0), "alpha must be > 0"),
+        (
+            lambda X: ours.GaussianProcessRegressor(optimizer=print).fit(X, X[:, 0]),
+            "optimizer must be 'fmin_l_bfgs_b' or None",
+        ),
+        (
+            lambda X: ours.GaussianProcessClassifier(theirs.RBF() + theirs.WhiteKernel()).fit(
+                X, X[:, 0] > 0
+            ),
+            "classes have none",
+        ),
+    ],
+)
+def test_mistakes_are_named_as_the_estimator_calls_them(table, call, words):
+    with pytest.raises(ValueError, match=words):
+        call(table[0])
+
+
+def test_fits_of_few_rows_take_one_thread_of_linear_algebra(table, monkeypatch):
+    """Several spin where other processes use their cores: 12 s instead of 0.15."""
+    X, y, _ = table
+    threads = []
+
+    def condition(*args, **kwargs):
+        pools = threadpool_info()
+        threads.extend(pool["num_threads"] for pool in pools if pool["user_api"] == "blas")
+        return kernax.condition(*args, **kwargs)
+
+    monkeypatch.setattr("kernax.sklearn.processes.condition", condition)
+    with threadpool_limits(2, user_api="blas"):
+        ours.GaussianProcessRegressor(learn=None, alpha=0.1).fit(X, y)
+    assert threads
+    assert set(threads) == {1}
+
+
 def test_an_inverse_transform_needs_a_fit(table):
     with pytest.raises(sklearn.exceptions.NotFittedError):
         ours.KernelPCA(2, fit_inverse_transform=True).inverse_transform(np.ones((1, 2)))
@@ -480,7 +566,7 @@ def test_constant_targets_keep_their_unit_whatever_their_mean_rounds_to(table):
     X, _, _ = table
     y = np.full(40, 0.007)
     assert y.std() > 0
-    process = ours.GaussianProcessRegressor(normalize_y=True, alpha=0.1)
+    process = ours.GaussianProcessRegressor(normalize_y=True, alpha=0.1, learn=None)
     _, deviation = process.fit(X, y).predict(X + 100, return_std=True)
     np.testing.assert_allclose(deviation, 1)
 

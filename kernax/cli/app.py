@@ -34,7 +34,7 @@ from kernax.cli.job import Report, Split, kernel_of, one_per_column
 from kernax.cli.naming import parameter_names, parameter_rows
 from kernax.cli.picture import draw, draw_clusters
 from kernax.cli.plan import Plan, plan_for
-from kernax.cli.resources import compiled_programs, expected_cost, linear_algebra_threads
+from kernax.cli.resources import compiled_programs, expected_cost
 from kernax.cli.table import (
     CLUSTER,
     LEAST_ROWS,
@@ -44,6 +44,7 @@ from kernax.cli.table import (
     read_table,
 )
 from kernax.core.archive import write_whole
+from kernax.core.threads import linear_algebra_threads
 from kernax.files import load_predictor, save_predictor
 from kernax.preparation import Column, Predictor, Tokens
 from kernax.preparation.cells import plural, quoted

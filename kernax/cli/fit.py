@@ -33,17 +33,30 @@ def fit(
     as_written = _scored(_regressor(start, parts, model), parts)
     solution = _learned(start, parts, restarts, seed, with_priors)
     learned = _regressor(solution.value, parts, model)
+    measures = ("RMSE",) if model == RIDGE else ("RMSE", "NLPD")
+    after = _scored(learned, parts)
+    no_gain = _remark_on_no_gain(measures[-1], as_written[-1], after[-1])
     return Report(
         title=_title(parts, model),
-        measures=("RMSE",) if model == RIDGE else ("RMSE", "NLPD"),
+        measures=measures,
         scores={
             "mean of the target": _scores_of_mean(parts, model),
             f"{model} as written": as_written,
-            f"{model} learned": _scored(learned, parts),
+            f"{model} learned": after,
         },
         parameters=_rows_of_parameters(solution.value, parts, model),
         predictor=learned,
-        remarks=_remarks(solution, learned, restarts),
+        remarks=(*no_gain, *_remarks(solution, learned, restarts)),
+    )
+
+
+def _remark_on_no_gain(measure: str, as_written: str, learned: str) -> tuple[str, ...]:
+    """Says that held-out rows are predicted worse after learning; nothing where they are not."""
+    if float(learned) <= float(as_written):
+        return ()
+    return (
+        f"the held-out rows did not gain by learning: {measure} {as_written} as written, {learned} "
+        "learned, which is saved",
     )
 
 

@@ -1,7 +1,6 @@
-"""The resources that commands use: threads of linear algebra, time, and compiled programs."""
+"""The resources that commands use: memory and time, and compiled programs."""
 
 import contextlib
-import importlib
 import math
 import os
 import sys
@@ -13,30 +12,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from threadpoolctl import threadpool_limits
 
 from kernax.preparation import GP, RIDGE
 from kernax.preparation.cells import plural
 
-_ONE_THREAD = 1000  # rows up to which a second thread waits longer than it computes
 _LARGEST = 2**29  # bytes of compiled programs that are kept
-
-
-@contextlib.contextmanager
-def linear_algebra_threads(rows: int, threads: int | None) -> Iterator[None]:
-    """Limits the threads of BLAS and LAPACK.
-
-    The default is one thread up to 1000 rows, and the library's own number for more. OpenBLAS's
-    threads wait for each other by spinning. Where another process uses their cores, a factorisation
-    of 300 rows waits longer than it computes: twenty steps of learning took 18 s of processor time
-    instead of 0.1.
-    """
-    # Loads the library that jaxlib calls, because limits apply to loaded libraries only.
-    importlib.import_module("scipy.linalg.cython_lapack")
-    if threads is None and rows <= _ONE_THREAD:
-        threads = 1
-    with threadpool_limits(threads, user_api="blas"):
-        yield
 
 
 # For each model the number of n x n matrices in memory at once, and of products of two of them that

@@ -33,6 +33,18 @@ class Invariance(enum.IntEnum):
     HOMOGENEOUS = 2  # translations and rotations: a function of |x - z| alone
 
 
+_MOST_PRINTED = 8  # numbers of an array
+
+
+def _as_printed(leaf: Any) -> Any:
+    """A known number, or a few of them, with six digits; anything else as it is."""
+    is_known = eqx.is_inexact_array(leaf) and is_concrete(leaf)
+    if not is_known or leaf.size > _MOST_PRINTED:
+        return leaf
+    digits = [float(f"{value:.6g}") for value in np.ravel(leaf)]
+    return np.reshape(digits, leaf.shape).tolist()
+
+
 def _of_numpy(leaf: Any) -> Any:
     if eqx.is_inexact_array(leaf) and is_concrete(leaf):
         return np.asarray(leaf)
@@ -69,6 +81,9 @@ class AbstractKernel(eqx.Module):
 
     def __check_init__(self):
         check_intervals(self)
+
+    def __repr__(self) -> str:
+        return eqx.tree_pformat(jax.tree.map(_as_printed, self))
 
     def __getstate__(self) -> dict[str, Any]:
         """Fields with arrays of NumPy, which keep their digits in a process without float64."""
@@ -299,7 +314,8 @@ def as_kernel(kernel: Any) -> AbstractKernel:
         raise ValueError(
             f"kernel must be a kernel, but is {came}: call it, as in {kernel.__name__}(...)"
         )
-    raise ValueError(
-        f"kernel must be a kernel, such as RBF(), but is {came}: wrap a function with "
-        "Custom(lambda _, x, z: ...)"
-    )
+    if callable(kernel):
+        came = f"{came}: wrap a function with Custom(lambda _, x, z: ...)"
+    elif isinstance(kernel, str):
+        came = f"the text {kernel!r}: write kernax.RBF(1.0)"
+    raise ValueError(f"kernel must be a kernel, such as RBF(), but is {came}")

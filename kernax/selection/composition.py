@@ -37,7 +37,8 @@ class Composition(eqx.Module):
 
     Attributes:
         components: what each term of the kernel, in its order, and the noise means, in words, and
-            which share of the variance of the targets it explains.
+            the variance of its part of the posterior mean as a share of that of the targets. Parts
+            vary together, so that shares need not add up to one.
         rounds: the best candidate of each round.
     """
 

@@ -12,6 +12,7 @@ from jaxtyping import Array, ArrayLike, PyTree
 
 from kernax.core.boundary import as_stack, as_weights, count, dtype_of
 from kernax.core.numerics import is_concrete
+from kernax.core.solution import Solution
 from kernax.selection.folds import Folds
 from kernax.selection.rows import rows_of
 
@@ -89,6 +90,8 @@ def cross_validate(
         learn = _Part.of(X, y, of_rows, fold.learn, fold.learn_weights)
         left_out = _Part.of(X, y, of_rows, fold.score, fold.score_weights)
         fitted = fit(learn.X, learn.y, learn.weights)
+        if isinstance(fitted, Solution):
+            raise ValueError("fit must return what is scored: the .value of its Solution")
         return score(fitted, left_out.X, left_out.y, left_out.weights)
 
     return CrossValidation(_of_each(scored, folds))
@@ -117,8 +120,13 @@ class _Part(eqx.Module):
         return _Part(rows_of(X, rows), y[rows], weights[rows] * known.astype(weights.dtype))
 
 
-def _check_rows(folds: Folds, n: int) -> None:
-    """Raises ValueError for one fold, and for folds of other rows."""
+def _check_rows(folds: Any, n: int) -> None:
+    """Raises ValueError for what is no folds, for one fold, and for folds of other rows."""
+    if not isinstance(folds, Folds):
+        raise ValueError(
+            "folds must come from k_folds or time_folds, such as k_folds(n, 5), but are of type "
+            f"{type(folds).__name__}"
+        )
     if folds.learn.ndim != 2:
         raise ValueError("folds must have a first axis: those of k_folds and time_folds do")
     if not is_concrete(folds.learn, folds.score):

@@ -89,6 +89,7 @@ def learn_ridge(
     weights: Array | None = None,
     starts: int = 1,
     key: Key[Array, ""],
+    trainable: Trainable | None = None,
     progress: bool = False,
 ) -> Solution[Model]:
     """Minimises the mean squared leave-one-out residual over the kernel and the ridge.
@@ -101,12 +102,16 @@ def learn_ridge(
         weights: (n,) >= 0, of the rows; two is a row repeated, and left out with its copy.
         starts: how many starts to learn from: this one, and random ones around it.
         key: draws the random ones.
+        trainable: says what is learned, as for `minimise`; None is everything that is not at the
+            end of its interval.
         progress: as for `minimise`.
 
     Returns and raises what `minimise`, or `multi_start` for several starts, does.
     """
     args = (X, y, weights)
-    return _learned(leave_one_out_loss, start, _STEPS_OF_RIDGE, args, starts, key, progress)
+    return _learned(
+        leave_one_out_loss, start, _STEPS_OF_RIDGE, args, starts, key, progress, trainable
+    )
 
 
 def learn_process(
@@ -125,9 +130,8 @@ def learn_process(
     """Maximises the evidence over the kernel's parameters and the noise, by L-BFGS.
 
     `with_priors` adds weak priors around the start and keeps the noise away from zero
-    (`weak_priors_around`). `known_noise` is a variance beside the model's. `trainable` says what is
-    learned, as for `minimise`; None is everything that is not at the end of its interval. Other
-    arguments are those of `learn_ridge`.
+    (`weak_priors_around`). `known_noise` is a variance beside the model's. The other arguments are
+    those of `learn_ridge`.
     """
     priors = weak_priors_around(start, floored=["noise"]) if with_priors else None
     args = (X, y, priors, weights, known_noise)

@@ -2,6 +2,10 @@
 
 Change `from sklearn.svm import SVC` into `from kernax.sklearn import SVC` and keep the rest of a
 pipeline. This room needs scikit-learn, and `import kernax` does not import it.
+
+What differs: rows of weight two are two rows everywhere, so that gamma="scale" is that of the
+weighted rows; bounds of scikit-learn's kernels have no effect unless they are "fixed"; X is dense;
+rows on the boundary of a `OneClassSVM` are inside; several classes of a process share one kernel.
 """
 
 from kernax.sklearn.clusters import KernelKMeans, SpectralClustering

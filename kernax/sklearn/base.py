@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 from sklearn.base import BaseEstimator
+from sklearn.gaussian_process.kernels import Kernel as TheirKernel
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -20,11 +21,20 @@ from sklearn.utils.validation import (
 )
 
 from kernax.core.kernel import AbstractKernel
+from kernax.core.parameters import Trainable, interior
+from kernax.core.threads import linear_algebra_threads
 from kernax.kernels.integers import Precomputed
 from kernax.kernels.texts import Strings, encode
-from kernax.sklearn.kernels import PRECOMPUTED, Numbers, gamma_of, resolved
+from kernax.sklearn.kernels import (
+    PRECOMPUTED,
+    Numbers,
+    compares_texts,
+    gamma_of,
+    resolved,
+)
 from kernax.sklearn.learning import check_learn
 from kernax.sklearn.rows import Rows, padded, padded_size, with_padding
+from kernax.sklearn.translation import is_free
 
 FLOATS = (np.float64, np.float32)
 NO_TARGETS = "no_validation"  # scikit-learn's word for it
@@ -45,6 +55,27 @@ def are_texts(X: Any) -> bool:
     return len(X) > 0 and all(isinstance(text, str) for text in X)
 
 
+def _check_texts(X: Any, are_all: bool, kernel: Any) -> None:
+    """Raises ValueError for X that only nearly is a list of texts, and a kernel of the other kind.
+
+    Arguments:
+        are_all: whether X is a list of texts.
+    """
+    of_texts = isinstance(kernel, AbstractKernel) and compares_texts(kernel)
+    if are_all and not isinstance(kernel, AbstractKernel):
+        raise ValueError(
+            f"X holds texts, which kernel={kernel!r} does not compare: a string kernel does, such "
+            "as kernax.Normalised(kernax.Spectrum(3))"
+        )
+    if are_all or not of_texts:
+        return
+    if np.ndim(X) == 2:
+        raise ValueError("X must be a list or a column of texts for a string kernel: frame['name']")
+    for row, text in enumerate(X):
+        if not isinstance(text, str):
+            raise ValueError(f"X must hold texts for a string kernel, but row {row} is {text!r}")
+
+
 def encoded(texts: Any, alphabet: tuple[str, ...] | None) -> Strings:
     """Texts as points; letters that an alphabet lacks match nothing."""
     texts = list(texts)
@@ -62,6 +93,13 @@ def check_one_or_each(alpha: Any, count: int, of: str) -> None:
             f"alpha must be a number, or one for each of {count} {of}, but has shape "
             f"{np.shape(alpha)}"
         )
+
+
+def check_penalty(alpha: Any, allows_zero: bool = False) -> None:
+    """Raises ValueError unless alpha is positive, or zero where that is allowed."""
+    values = np.asarray(alpha, float)
+    if not (np.all(np.isfinite(values)) and np.all(values >= 0 if allows_zero else values > 0)):
+        raise ValueError(f"alpha must be {'>= 0' if allows_zero else '> 0'}, but is {alpha!r}")
 
 
 class KernelEstimator(BaseEstimator):
@@ -101,6 +139,19 @@ class KernelEstimator(BaseEstimator):
         """Whether the kernel is learned before the fit."""
         return getattr(self, "learn", None) is not None
 
+    def _free(self, start: Any) -> Trainable:
+        """Which parameters of a model are learned: those of scikit-learn's kernels not "fixed"."""
+        inside = interior(start)
+        kernel = self._given_kernel
+        if not isinstance(kernel, TheirKernel):
+            return inside
+        free = is_free(kernel, self.n_features_in_)
+
+        def learned(path: str, value: Any) -> Any:
+            return inside(path, value) & free.get(path, not path.startswith("kernel"))
+
+        return learned
+
     @contextlib.contextmanager
     def _computing(self) -> Iterator[None]:
         """In the precision of the rows that were fitted."""
@@ -115,6 +166,7 @@ class KernelEstimator(BaseEstimator):
             raise ValueError(f"kernel='precomputed' {self._not_precomputed}")
         check_learn(self, sample_weight)
         self._of_texts = are_texts(X)
+        _check_texts(X, self._of_texts, self._given_kernel)
         unsupervised = isinstance(y, str) and y == NO_TARGETS
         if self._of_texts:
             X = list(X)
@@ -221,7 +273,7 @@ class RowsEstimator(KernelEstimator, abc.ABC):
         The weights are multiplied by factors, if any, of which gamma and learning know nothing.
         """
         points = self._points(X, weights)
-        with self._computing():
+        with self._computing(), linear_algebra_threads(_num_samples(X)):
             stack = jax.tree.map(jnp.asarray, points)
             self.kernel_ = self._kernel_to_fit(self.kernel_, stack, targets, weights)
             if factors is not None:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from kernax.core.parameters import check_count
 from kernax.scale.random_features import random_fourier_features
-from kernax.sklearn.base import KernelEstimator, RowsEstimator
+from kernax.sklearn.base import KernelEstimator, RowsEstimator, are_texts
 from kernax.unsupervised.mercer import empirical_features
 
 
@@ -101,9 +101,9 @@ class RandomFourierFeatures(KernelFeatures):
     def fit(self, X, y=None):
         """Draws frequencies for the columns of X; y is not looked at."""
         check_count(self.n_components, "n_components")
-        X, _, _ = self._checked(X)
-        if self._of_texts:
+        if are_texts(X):
             raise ValueError("X must hold numbers, but holds texts: Nystroem takes them")
+        X, _, _ = self._checked(X)
         self._points(X)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         with self._computing():

@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Array
 from sklearn.gaussian_process.kernels import Kernel as TheirKernel
 
-from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.core.kernel import AbstractKernel, as_kernel, parts_of
 from kernax.kernels import (
+    KERNELS,
     RBF,
     Custom,
     Linear,
@@ -21,6 +22,7 @@ from kernax.kernels import (
     Normalised,
     Tanh,
 )
+from kernax.kernels.entry import Points
 from kernax.sklearn.translation import Parts, translated
 
 PRECOMPUTED = "precomputed"
@@ -89,6 +91,15 @@ def resolved(kernel: Any, numbers: Numbers, columns: int, dtype: Any) -> Parts:
     else:
         parts = Parts(as_kernel(kernel))
     return parts._replace(kernel=of_dtype(parts.kernel, dtype))
+
+
+_OF_TEXTS = tuple(entry.kind for entry in KERNELS if entry.points == Points.STRINGS)
+
+
+def compares_texts(kernel: AbstractKernel) -> bool:
+    """Whether a kernel is a string kernel, or holds one."""
+    inner = parts_of(kernel)
+    return any(map(compares_texts, inner)) if inner else isinstance(kernel, _OF_TEXTS)
 
 
 def _of_name(name: str, numbers: Numbers) -> AbstractKernel:

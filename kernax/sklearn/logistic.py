@@ -9,6 +9,7 @@ from scipy.special import log_softmax, softmax
 
 from kernax.core.model import Model
 from kernax.selection.classification import learn_classifier
+from kernax.sklearn.base import check_penalty
 from kernax.sklearn.learning import CROSS_VALIDATION
 from kernax.sklearn.targets import KernelClassifier
 from kernax.sparse.import_vectors import import_vector_machine
@@ -91,6 +92,7 @@ class KernelLogisticClassifier(LogOddsClassifier):
 
     def _kernel_to_fit(self, kernel, points, places, weights):
         """With `learn=` that of the smallest log loss on folds; sets `alpha_`."""
+        check_penalty(self.alpha)
         self.alpha_ = self.alpha
         if not self._is_learned:
             return kernel
@@ -127,6 +129,7 @@ class ImportVectorClassifier(LogOddsClassifier):
     max_vectors: int = 100
 
     def _fit_rows(self, rows, X, places):
+        check_penalty(self.alpha)
         solution = import_vector_machine(
             rows.given_kernel,
             rows.given,

@@ -9,8 +9,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from kernax.core.likelihoods import Categorical
 from kernax.core.losses import Bernoulli
+from kernax.core.parameters import parameters
 from kernax.gp.laplace import laplace
 from kernax.gp.process import GaussianProcess
+from kernax.kernels import RBF
 from kernax.selection.latent import LatentModel, learn_evidence
 from kernax.sklearn.processes import ProcessEstimator
 from kernax.sklearn.targets import KernelClassifier, of_both
@@ -26,14 +28,15 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
     than scikit-learn's.
 
     Arguments:
-        kernel: a kernel of kernax or of `sklearn.gaussian_process.kernels`, a name, or None for
-            `1.0 * RBF(1.0)`, which is not learned. A `WhiteKernel` is refused.
+        kernel: a kernel of kernax or of `sklearn.gaussian_process.kernels`, of which "fixed"
+            parameters are not learned and other bounds have no effect; a name; or None for
+            `1.0 * RBF(1.0)`, which is not learned, as in scikit-learn. A `WhiteKernel` is refused.
         learn: "evidence" learns the kernel's parameters by gradients of Laplace's evidence; None
             takes them as they are, as `optimizer=None` does.
         max_iter_predict: steps of Newton's method, at most.
         multi_class: of several classes: "one_vs_rest", a process for each class against the rest,
             all with one kernel, or "softmax", one model of all classes.
-        optimizer: None for `learn=None`; otherwise it has no effect.
+        optimizer: None for `learn=None`, or "fmin_l_bfgs_b".
         n_restarts_optimizer, warm_start, copy_X_train, random_state, n_jobs: taken, and without
             effect.
 
@@ -53,10 +56,12 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
     n_jobs: int | None = None
     learn: str | None = "evidence"
 
+    @property
+    def _given_kernel(self):
+        return 1.0 * RBF(1.0) if self.kernel is None else self.kernel
+
     def _fit_rows(self, rows, X, places):
         """Fits labels with powers of their likelihoods as weights."""
-        if self._noise:
-            raise ValueError("WhiteKernel is noise of numbers: classes have none")
         found = [self._posterior(rows, targets) for targets in self._targets(places)]
         self.posterior_ = found[0] if len(found) == 1 else tuple(found)
         self.log_marginal_likelihood_value_ = float(np.mean([p.log_evidence for p in found]))
@@ -87,7 +92,9 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
 
     def _kernel_to_fit(self, kernel, points, places, weights):
         """With `learn=` that of the largest mean evidence of all processes."""
-        if not self._is_learned:
+        if self._noise:
+            raise ValueError("WhiteKernel is noise of numbers: classes have none")
+        if not self._is_learned or self.kernel is None:
             return kernel
         columns = self._targets(places)
         start = LatentModel(kernel, self._likelihood(columns[0]))
@@ -96,6 +103,8 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
         def learned(path, value):
             return free(path, value) if path.startswith("kernel") else False
 
+        if not any(np.any(learned(entry.path, entry.value)) for entry in parameters(start)):
+            return kernel
         targets = jnp.asarray(np.stack(columns))
         solution = learn_evidence(start, points, targets, weights=weights, trainable=learned)
         return solution.value.kernel

@@ -6,22 +6,23 @@ from typing import Any
 import jax
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.gaussian_process.kernels import RBF as TheirRBF
+from sklearn.gaussian_process.kernels import ConstantKernel
 from sklearn.gaussian_process.kernels import Kernel as TheirKernel
 from sklearn.utils import check_random_state
 
 from kernax.core.gram import gram
-from kernax.core.parameters import interior
 from kernax.core.solution import RESULTS, finish, warn
 from kernax.errors import ConditionWarning
 from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition
-from kernax.kernels import RBF
 from kernax.preparation.standards import Standards, standards_of
 from kernax.selection.regression import ProcessModel, learn_process
-from kernax.sklearn.base import RowsEstimator, check_one_or_each
+from kernax.sklearn.base import RowsEstimator, check_one_or_each, check_penalty
 from kernax.sklearn.learning import EVIDENCE
-from kernax.sklearn.translation import is_free, written_back
+from kernax.sklearn.translation import written_back
 
+_OPTIMISER = "fmin_l_bfgs_b"  # scikit-learn's word for it
 _SHARE_OF_NOISE = 0.1  # of the variance of targets, where learning begins
 
 
@@ -50,27 +51,21 @@ class ProcessEstimator(RowsEstimator):
     )
 
     @property
-    def _given_kernel(self):
-        return 1.0 * RBF(1.0) if self.kernel is None else self.kernel
-
-    @property
     def _is_learned(self):
-        """Whether parameters are learned: not those of the default kernel, as in scikit-learn."""
-        return not (self.learn is None or self.optimizer is None or self.kernel is None)
-
-    def _free(self, start):
-        """Which parameters are learned: those of scikit-learn's kernels that are not fixed."""
-        inside = interior(start)
-        if not isinstance(self.kernel, TheirKernel):
-            return inside
-        free = is_free(self.kernel, self.n_features_in_)
-        return lambda path, value: inside(path, value) & free.get(path, False)
+        """Whether parameters are learned."""
+        if self.optimizer not in (None, _OPTIMISER):
+            raise ValueError(
+                f"optimizer must be {_OPTIMISER!r} or None, but is {self.optimizer!r}: kernels of "
+                "kernax are learned by any optimiser with kernax.minimise"
+            )
+        return not (self.learn is None or self.optimizer is None)
 
     def _shown(self, kernel, noise_ratio):
         """The kernel with what was learned: of scikit-learn or of kernax, as the given one is."""
-        if not isinstance(self.kernel, TheirKernel):
+        given = self._given_kernel
+        if not isinstance(given, TheirKernel):
             return kernel
-        return written_back(self.kernel, kernel, noise_ratio)
+        return written_back(given, kernel, noise_ratio)
 
 
 @dataclass(eq=False, repr=False)
@@ -78,16 +73,16 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
     """`kernax.condition` with the arguments of scikit-learn's class of this name.
 
     Arguments:
-        kernel: a kernel of kernax or of `sklearn.gaussian_process.kernels`, a name, or None for
-            `1.0 * RBF(1.0)`, which is not learned. The noise of a `WhiteKernel` is noise of the
-            targets: it is part of the deviations of predictions, as it is there, and `alpha` is
-            not.
+        kernel: a kernel of kernax or of `sklearn.gaussian_process.kernels`, of which "fixed"
+            parameters are not learned and other bounds have no effect; a name; or None for
+            scikit-learn's `1.0 * RBF(1.0)`. The noise of a `WhiteKernel` is noise of the targets:
+            it is part of the deviations of predictions, as it is there, and `alpha` is not.
         alpha: the variance of the noise, >= 0, a number or one for each row.
         learn: "evidence" learns the kernel's parameters by gradients of the evidence; None takes
             them as they are, as `optimizer=None` does. Of other kernels than scikit-learn's the
             noise is learned as well, from alpha or a tenth of the variance of y, whichever is
             larger: it takes the place of alpha, and is part of the deviations of predictions.
-        optimizer: None for `learn=None`; otherwise it has no effect.
+        optimizer: None for `learn=None`, or "fmin_l_bfgs_b".
         n_restarts_optimizer: how many random starts there are beside the kernel as given.
         normalize_y: predict in units in which y has mean zero and variance one.
         copy_X_train: taken, and without effect.
@@ -108,6 +103,10 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
     n_targets: int | None = None
     random_state: Any = None
     learn: str | None = "evidence"
+
+    @property
+    def _given_kernel(self):
+        return ConstantKernel() * TheirRBF() if self.kernel is None else self.kernel
 
     def fit(self, X, y, sample_weight=None):
         """Fits numbers y, (n,) or (n, outputs), with powers of their likelihoods as weights."""
@@ -176,7 +175,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         """The noise that is known, and the model to learn from, with what is added to it."""
         if self._noise:
             return alpha, ProcessModel(kernel, self._noise)
-        if isinstance(self.kernel, TheirKernel):
+        if isinstance(self._given_kernel, TheirKernel):
             # Not learned: nothing is added to alpha, in the least number that has a logarithm.
             return alpha, ProcessModel(kernel, float(np.finfo(self._dtype).tiny))
         # Far below the true noise the evidence has a maximum without any.
@@ -187,8 +186,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         """Alpha as an array, one or (n,). Raises ValueError for another shape, or below zero."""
         check_one_or_each(self.alpha, n, "rows")
         alpha = np.asarray(self.alpha, self._dtype)
-        if not (np.all(alpha >= 0) and np.all(np.isfinite(alpha))):
-            raise ValueError(f"alpha must be >= 0 and finite, but is {self.alpha}")
+        check_penalty(alpha, allows_zero=True)
         return alpha
 
     def predict(self, X, return_std=False, return_cov=False):
@@ -233,7 +231,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         """The log evidence: of what was fitted, or of a theta of a kernel of scikit-learn."""
         if theta is None:
             return self.log_marginal_likelihood_value_
-        if not isinstance(self.kernel, TheirKernel):
+        if not isinstance(self._given_kernel, TheirKernel):
             raise ValueError("theta is that of a kernel of scikit-learn: learn_process has others")
         other = GaussianProcessRegressor(self.kernel_.clone_with_theta(theta), alpha=self.alpha)
         other.set_params(learn=None).fit(self.X_train_, self.y_train_, self._weights)

@@ -12,7 +12,7 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.model import Model
 from kernax.preparation.standards import standards_of
 from kernax.selection.regression import learn_ridge
-from kernax.sklearn.base import check_one_or_each
+from kernax.sklearn.base import check_one_or_each, check_penalty
 from kernax.sklearn.learning import LEAVE_ONE_OUT
 from kernax.sklearn.targets import KernelRegressor
 from kernax.supervised.ridge import kernel_ridge
@@ -50,6 +50,7 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
 
     def _kernel_to_fit(self, kernel, points, y, weights):
         """With `learn=` that of the smallest leave-one-out error; sets `alpha_`."""
+        check_penalty(self.alpha, allows_zero=True)
         self.alpha_ = self.alpha
         if not self._is_learned:
             return kernel
@@ -59,7 +60,8 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
         key = jax.random.key(0)
         # In a unit of its own, but not centred: what is fitted has no bias.
         y = y / np.asarray(standards_of(y, weights).scale, y.dtype)
-        model = learn_ridge(start, points, y, weights=weights, key=key).value
+        free = self._free(start)
+        model = learn_ridge(start, points, y, weights=weights, key=key, trainable=free).value
         self.alpha_ = float(model.ridge)
         return model.kernel
 

@@ -1,0 +1,26 @@
+"""How many threads the linear algebra takes: BLAS and LAPACK, which JAX calls on a CPU."""
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+
+_ONE_THREAD = 1000  # rows up to which a second thread waits longer than it computes
+
+
+@contextlib.contextmanager
+def linear_algebra_threads(rows: int, threads: int | None = None) -> Iterator[None]:
+    """Limits the threads of BLAS and LAPACK (needs `threadpoolctl`).
+
+    The default is one thread up to 1000 rows, and the library's own number for more. OpenBLAS's
+    threads wait for each other by spinning. Where another process uses their cores, a factorisation
+    of 300 rows waits longer than it computes: twenty steps of learning took 18 s of processor time
+    instead of 0.1.
+    """
+    from threadpoolctl import threadpool_limits
+
+    # Loads the library that jaxlib calls, because limits apply to loaded libraries only.
+    importlib.import_module("scipy.linalg.cython_lapack")
+    if threads is None and rows <= _ONE_THREAD:
+        threads = 1
+    with threadpool_limits(threads, user_api="blas"):
+        yield
