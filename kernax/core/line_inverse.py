@@ -100,15 +100,14 @@ class Smoothed(eqx.Module):
     @staticmethod
     def of(system: Along, y: Float[Array, "n p"]) -> "Smoothed":
         """The filter of `kalman`, and its recursions back."""
-        found = Gains.of(system.chain, system.weights, system.shift)
-        of = Filter.of(system.chain, system.weights, found)
+        of = filter_of(system)
         states = of.states(y)
         v = y - at_points(of.seen, states)
         later = of.later(v)
         information = of.information()
         inverse, posterior = of.diagonals(information, system.shift)
         return Smoothed(
-            explained=found.explained(system.chain, of.shares),
+            explained=of.explained(),
             states=states,
             later=later,
             information=information,
