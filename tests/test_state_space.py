@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import pytest
-from conftest import DTYPE, assert_close, needs_x64
+from conftest import DTYPE, assert_close, needs_x32, needs_x64
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -253,7 +253,7 @@ def test_observations_without_noise_are_met_and_copies_of_them_take_jitter():
     assert_close(jax.vmap(exact.value.mean)(points), y, 1e-4)
     assert exact.stats["jitter"] == 0
     with pytest.warns(ConditionWarning):
-        copies = kernax.condition(process, points.at[3].set(2), y, 0.0, solver=LINE)
+        copies = kernax.condition(process, points.at[3].set(2), y.at[3].set(y[2]), 0.0, solver=LINE)
     assert copies.stats["jitter"] > 0
 
 
@@ -283,3 +283,39 @@ def test_a_term_of_a_sum_is_found_again():
         return part.mean(NEW[3]), part.variance(NEW[3])
 
     assert_close(jnp.array(term(LINE)), jnp.array(term(DENSE)), 1e-9)
+
+
+def matern_evidence(x, y, noise):
+    """That of Matern 3/2 with lengthscale one, by NumPy in double precision."""
+    r = np.sqrt(3) * np.abs(x[:, None] - x[None, :]).astype(float)
+    C = (1 + r) * np.exp(-r) + noise * np.eye(len(x))
+    sign, determinant = np.linalg.slogdet(C)
+    assert sign == 1
+    return -(y @ np.linalg.solve(C, y) + determinant + len(x) * np.log(2 * np.pi)) / 2
+
+
+@needs_x32
+@pytest.mark.parametrize(("gap", "noise"), [(0.05, 1e-2), (0.01, 1e-4), (1e-5, 1e-4)])
+def test_in_single_precision_the_rounding_says_how_far_the_evidence_may_be_off(gap, noise):
+    rng = np.random.default_rng(0)
+    x = np.cumsum(rng.exponential(gap, 400)).astype(np.float32)
+    y = (np.sin(x) + np.sqrt(noise) * rng.normal(size=400)).astype(np.float32)
+    process = kernax.GaussianProcess(kernax.Matern32())
+    stats = compiled_condition(process, x[:, None], y, noise).stats
+    off = abs(float(stats["log_evidence"]) - matern_evidence(x, y.astype(float), noise))
+    assert stats["jitter"] == 0
+    assert off <= 3 * float(stats["rounding"]) + 1e-6 * abs(float(stats["log_evidence"]))
+
+
+@needs_x32
+def test_points_too_close_for_single_precision_do_not_count_as_solved():
+    x = (1e-6 * jnp.arange(20_000.0))[:, None]
+    y = jax.random.normal(jax.random.key(0), (20_000,))
+    solution = compiled_condition(kernax.GaussianProcess(kernax.Matern32()), x, y, 1e-4)
+    assert solution.result == kernax.RESULTS.inaccurate
+    assert solution.stats["rounding"] > 1
+
+
+@eqx.filter_jit
+def compiled_condition(process, x, y, noise):
+    return kernax.condition(process, x, y, noise, solver=LINE, throw=False)

@@ -17,15 +17,16 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import lineax as lx
-from jaxtyping import Array, Bool, Float, Int
+from jax import lax
+from jaxtyping import Array, Bool, Float
 
 from kernax.core.factors import (
     AbstractDirectFactor,
     factorise,
     range_of_jitter,
 )
-from kernax.core.line import LineForm, harmonics_along_line, unsorted
-from kernax.core.numerics import dot, eps_of, matmul, positive_or_one, stopped
+from kernax.core.line import Line, LineForm, harmonics_along_line
+from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.parameters import check_count
 from kernax.core.sharding import scan, while_loop
 from kernax.core.solvers import (
@@ -57,8 +58,8 @@ class Gains(eqx.Module):
         def step(explained, at):
             A, w, d = at
             explained = around(A, explained)
-            q = start - matmul(explained, h)
-            s = w * dot(h, q) + d
+            q = start - jnp.sum(explained * h[None, :], 1)
+            s = w * jnp.sum(h * q) + d
             return explained + outer(q, w / s * q), Gains(q, s)
 
         nothing = jnp.zeros_like(chain.stationary)
@@ -202,12 +203,12 @@ class KalmanFactor(AbstractDirectFactor):
     """`S K S + diag(d)`, S the square roots of weights w, by the filter of `W K + diag(d)`.
 
     Attributes:
-        order: where the points stand along the line, the first one first.
+        line: where the points stand.
         roots: the diagonal of S, of the sorted points.
     """
 
     filter: Filter
-    order: Int[Array, " n"]
+    line: Line
     roots: Float[Array, " n"]
     jitter: Float[Array, ""]
     exists: Bool[Array, ""]
@@ -220,7 +221,7 @@ class KalmanFactor(AbstractDirectFactor):
         of = self.filter
         inside = roots * of.smoothed(of.innovations(columns / positive_or_one(roots)))
         alone = columns / of.variances[:, None]
-        return unsorted(self.order, jnp.where(roots > 0, inside, alone)).reshape(B.shape)
+        return self.line.unsorted(jnp.where(roots > 0, inside, alone)).reshape(B.shape)
 
     def solve_and_report(self, B):
         states = jnp.asarray(len(self.filter.observation))
@@ -239,7 +240,7 @@ class KalmanFactor(AbstractDirectFactor):
     def inverse_diagonal(self):
         of = self.filter
         diagonal, _ = of.diagonals(of.information(), jnp.zeros_like(of.variances))
-        return unsorted(self.order, self._known(diagonal))
+        return self.line.unsorted(self._known(diagonal))
 
     def log_determinant(self):
         return jnp.sum(jnp.log(self._known(self.filter.variances)))
@@ -252,7 +253,7 @@ class KalmanFactor(AbstractDirectFactor):
         information = of.information()
         of_states = information[:-1] * of.explained()[1:]
         inverse, _ = of.diagonals(information, jnp.zeros_like(of.variances))
-        squares = jnp.sum(of_states**2) + jnp.sum((inverse * diagonal[self.order]) ** 2)
+        squares = jnp.sum(of_states**2) + jnp.sum((inverse * diagonal[self.line.order]) ** 2)
         return self._known(2 * eps_of(diagonal) * jnp.sqrt(squares))
 
     def rounding_of_inverse(self, diagonal):
@@ -265,7 +266,7 @@ class KalmanFactor(AbstractDirectFactor):
 
     def _sorted(self, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
         """The rows in the order of the line, NaN where there is no factor."""
-        return self._known(B[self.order])
+        return self._known(B[self.line.order])
 
     def _known(self, B: Array) -> Array:
         return jnp.where(self.exists, B, jnp.nan)
@@ -300,11 +301,13 @@ def _(operator: LineForm, scale: Float[Array, ""] | None = None) -> KalmanFactor
     order = operator.gram.order
     weights = operator.weights.values[order]
     diagonal = operator.diagonal()[order]
-    matrix = _Matrix(operator.gram.chain(), weights, operator.shift[order], diagonal)
+    matrix = lax.optimization_barrier(
+        _Matrix(operator.gram.chain(), weights, operator.shift[order], diagonal)
+    )
     end = _with_jitter(matrix, jnp.mean(diagonal) if scale is None else scale)
     return KalmanFactor(
         filter=Filter.of(matrix.chain, weights, end.found),
-        order=order,
+        line=operator.gram.line,
         roots=operator.weights.times_roots(jnp.ones_like(weights))[order],
         jitter=end.jitter,
         exists=end.exists,

@@ -27,11 +27,13 @@ class Line(eqx.Module):
 
     Attributes:
         order: where they stand in the stack, the first one first.
+        ranks: which one along the line each point of the stack is.
         column: the coordinate along the line.
         harmonics: how many terms a kernel that is a series has.
     """
 
     order: Int[Array, " n"]
+    ranks: Int[Array, " n"]
     column: int = eqx.field(static=True)
     harmonics: int = eqx.field(static=True)
 
@@ -41,21 +43,30 @@ class Line(eqx.Module):
         places = stopped(points[:, column])
         if is_concrete(places):
             order = np.argsort(np.asarray(places), kind="stable")
+            ranks = jnp.asarray(np.argsort(order))
+            order = jnp.asarray(order)
         else:
             # XLA would sort constants while it compiles, which takes a thousand times as long.
             places = lax.optimization_barrier(places)
-            order = lax.cond(
-                jnp.all(jnp.diff(places) >= 0),
-                lambda places: jnp.arange(len(places)),
-                jnp.argsort,
-                places,
-            )
-        return Line(jnp.asarray(order), column, harmonics)
+            is_sorted = jnp.all(jnp.diff(places) >= 0)
+            order, ranks = lax.cond(is_sorted, _as_they_stand, _sorted, places)
+        return Line(order, ranks, column, harmonics)
+
+    def unsorted(self, values: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
+        """Values of sorted points in the order of the stack."""
+        return values[self.ranks]
 
 
-def unsorted(order: Int[Array, " n"], values: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
-    """Values of sorted points in the order of the stack."""
-    return jnp.zeros_like(values).at[order].set(values, unique_indices=True)
+def _as_they_stand(places: Float[Array, " n"]) -> tuple[Array, Array]:
+    """Order and ranks of points that are sorted."""
+    numbers = jnp.arange(len(places))
+    return numbers, numbers
+
+
+def _sorted(places: Float[Array, " n"]) -> tuple[Array, Array]:
+    """Order and ranks of points that are not."""
+    order = jnp.argsort(places)
+    return order, jnp.argsort(order)
 
 
 class LineGram(AbstractGram):
@@ -94,7 +105,7 @@ class LineGram(AbstractGram):
 
     def mv(self, vector):
         columns = vector.reshape(len(vector), -1)[self.order]
-        product = unsorted(self.order, _product(self.chain(), columns))
+        product = self.line.unsorted(_product(self.chain(), columns))
         return product.reshape(vector.shape)
 
     def careful_mv(self, vector):
@@ -188,9 +199,10 @@ class LineForm(lx.AbstractLinearOperator):
 tell_lineax(LineForm, of_one_stack=True)
 
 
-# From so many points on the line is faster than Cholesky's factor, for few states.
+# On two cores the line is faster than Cholesky's factor from some hundred points on (9 states: 2.5
+# against 13 ms at 1000): below, answers stay those of the matrix to the last bit.
 _MANY_POINTS = 1000
-_FEW_STATES = 6
+_FEW_STATES = 10
 
 
 @functools.singledispatch

@@ -14,7 +14,7 @@ from kernax.core.inverse import (
 )
 from kernax.core.kalman import Filter, Gains, KalmanFactor, at_points, outer
 from kernax.core.linalg import WeightedSystem, weighted_solve
-from kernax.core.line import LineGram, unsorted
+from kernax.core.line import Line, LineGram
 from kernax.core.numerics import dot, matmul, safe_sqrt, stopped
 from kernax.core.solvers import JitteredCholesky
 from kernax.core.state_space import Chain
@@ -65,13 +65,21 @@ class Slopes(eqx.Module):
     shift: Float[Array, " n"]
     data: Float[Array, "n p"]
 
-    def along(self, system: Along, y: Float[Array, "n p"]) -> Float[Array, ""]:
+    def along(self, chain: Chain) -> Float[Array, ""]:
+        """The inner product with what a chain is made of."""
+        of_start = dot(self.start, chain.start) + self.variance * dot(
+            chain.observation, chain.start
+        )
+        return dot(self.transitions, chain.transitions) + of_start
+
+    def beside(self, system: WeightedSystem, y: Float[Array, "n p"]) -> Float[Array, ""]:
         """The inner product with a system and data, of which these are the derivatives."""
-        of_chain = dot(self.transitions, system.chain.transitions)
-        start = system.chain.start
-        of_start = dot(self.start, start) + self.variance * dot(system.chain.observation, start)
-        of_points = dot(self.weights, system.weights) + dot(self.shift, system.shift)
-        return of_chain + of_start + of_points + dot(self.data, y)
+        # Not with sorted weights: the derivative of sorting would be a loop over all points.
+        gram = line_gram(system)
+        of_weights = dot(gram.line.unsorted(self.weights), system.weights.values)
+        of_shift = dot(gram.line.unsorted(self.shift), system.shift)
+        of_data = dot(gram.line.unsorted(self.data), y)
+        return self.along(gram.chain()) + of_weights + of_shift + of_data
 
 
 class Smoothed(eqx.Module):
@@ -157,13 +165,12 @@ def _of_transitions(system: Along, now: Smoothed, a: Float[Array, "n p"]) -> Flo
 
 @terms_of_density.register
 def _(factor: KalmanFactor, system: WeightedSystem, y: Float[Array, "n p"]):
-    order = factor.order
-    slopes_there = slopes(Along.of(system.with_jitter(factor)), y[order])
+    found = slopes(Along.of(system.with_jitter(factor)), y[factor.line.order])
     known = jnp.where(factor.exists, 1, jnp.nan)
 
     def terms(system: WeightedSystem, y: Array) -> tuple[Array, Array]:
         # All of it stands in the second term.
-        of_density = slopes_there.along(Along.of(system.with_jitter(factor)), y[order])
+        of_density = found.beside(system.with_jitter(factor), y)
         return jnp.zeros_like(of_density), -2 * known.astype(y.dtype) * of_density
 
     return terms
@@ -208,11 +215,10 @@ class LineInverse(AbstractInverse):
 
     def trace_with(self, system):
         # To first order about the system of which this is the inverse.
-        along = self.along
-        nothing = jnp.zeros_like(along.shift)[:, None]
-        found = slopes(along, nothing)
-        difference = found.along(Along.of(system), nothing) - found.along(along, nothing)
-        return len(along.shift) - 2 * difference
+        own = self.system.with_jitter(self.factor)
+        nothing = jnp.zeros_like(own.shift)[:, None]
+        found = slopes(Along.of(own), nothing)
+        return len(own.shift) - 2 * (found.beside(system, nothing) - found.beside(own, nothing))
 
     def _transposed(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
         """`T^T A`."""
@@ -225,7 +231,7 @@ class LineInverse(AbstractInverse):
         of = filter_of(along)
         found = jnp.stack(of.diagonals(of.information(), along.shift))
         found = jnp.where(self.factor.exists, found, jnp.nan)
-        inverse, of_product = unsorted(self.factor.order, found.T).T
+        inverse, of_product = self.factor.line.unsorted(found.T).T
         return inverse, of_product
 
 
@@ -244,19 +250,19 @@ class LineExplanation(AbstractExplanation):
     shares: Float[Array, " n"]
     weights: Float[Array, " n"]
     shift: Float[Array, " n"]
-    order: Array
+    line: Line
 
     def of_row(self, row):
-        return self.filter.innovations(row[self.order][:, None])[:, 0]
+        return self.filter.innovations(row[self.line.order][:, None])[:, 0]
 
     def lacking(self, values, normal):
         # With positive weights `W (K W + D)^-1 (f + S^-1 sqrt(D) z)`: of one without, nothing.
         present = self.weights > 0
         scale = safe_sqrt(self.shift / jnp.where(present, self.weights, 1))
-        observed = values[self.order] + scale[:, None] * normal[self.order]
+        observed = values[self.line.order] + scale[:, None] * normal[self.line.order]
         innovations = self.filter.innovations(observed)
         solved = self.filter.smoothed(innovations)
-        return unsorted(self.order, self.weights[:, None] * solved)
+        return self.line.unsorted(self.weights[:, None] * solved)
 
 
 @explanation_of.register
@@ -268,5 +274,5 @@ def _(factor: KalmanFactor, system: WeightedSystem) -> LineExplanation:
         shares=found.shares,
         weights=along.weights,
         shift=along.shift,
-        order=factor.order,
+        line=factor.line,
     )
