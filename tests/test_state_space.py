@@ -8,13 +8,19 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import pytest
-from conftest import DTYPE, assert_close, needs_x32, needs_x64
+from conftest import DTYPE, TOLERANCE, assert_close, needs_x32, needs_x64
 from hypothesis import given
 from hypothesis import strategies as st
 
 import kernax
+from kernax.core.factors import factorise
+from kernax.core.inverse import inverse_of
+from kernax.core.kalman import KalmanFactor
+from kernax.core.linalg import WeightedSystem
+from kernax.core.line import Line, LineGram
 from kernax.core.sharding import compiled
 from kernax.core.state_space import columns_of, state_space_of
+from kernax.core.weights import PointWeights
 from kernax.errors import ConditionWarning
 from kernax.solvers import JitteredCholesky, StateSpace
 
@@ -73,6 +79,38 @@ def test_the_line_gives_the_answers_of_the_whole_matrix_without_weights():
     expected = answers(KERNELS["a sum"], None, DENSE)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
         assert_close(a, b, 1e-8)
+
+
+def test_a_factor_along_a_line_answers_as_every_factor_does():
+    points = jnp.asarray(X[:12], DTYPE)
+    gram = LineGram(kernax.Matern32(), points, Line.of(points, 0, 0))
+    weights = PointWeights(jnp.asarray(WEIGHTS[:12], DTYPE))
+    shift = weights.shift_of(jnp.asarray(0.2, DTYPE))
+    form = gram.symmetric_form(weights, shift)
+    factor = factorise(form)
+    assert isinstance(factor, KalmanFactor)
+    assert factor.result == kernax.RESULTS.successful
+    A = np.asarray(form.as_matrix(), float)
+    inverse = np.linalg.inv(A)
+    columns = jnp.asarray(RNG.normal(size=(12, 2)), DTYPE)
+    tolerance = TOLERANCE["solve"]
+    assert_close(factor.solve(columns), inverse @ columns, tolerance)
+    assert_close(factor.inverse(), inverse, tolerance)
+    assert_close(factor.inverse_diagonal(), np.diagonal(inverse), tolerance)
+    assert_close(factor.log_determinant(), np.linalg.slogdet(A)[1], tolerance)
+    white = factor.whitened(columns)
+    assert_close(white.T @ white, columns.T @ inverse @ columns, tolerance)
+    with pytest.raises(ValueError, match="no update"):
+        factor.updated(columns[:, 0])
+    system = WeightedSystem(gram, weights, shift)
+    T = np.asarray(weights.values)[:, None] * np.asarray(gram.as_matrix()) + np.diag(shift)
+    P = inverse_of(factor, system)
+    assert_close(P.as_matrix(), np.linalg.inv(T), tolerance)
+    assert_close(P.transposed_mv(columns), np.linalg.inv(T).T @ columns, tolerance)
+    assert_close(P.diagonal(), np.diagonal(np.linalg.inv(T)), tolerance)
+    K_P = np.asarray(gram.as_matrix()) @ np.linalg.inv(T)
+    assert_close(P.diagonal_of_product(system), np.diagonal(K_P), tolerance)
+    assert_close(P.trace_with(system), 12.0, tolerance)
 
 
 APART = np.delete(np.arange(N), [40, 41, 42])[:60]
