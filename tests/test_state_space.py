@@ -17,7 +17,7 @@ from kernax.core.factors import factorise
 from kernax.core.inverse import inverse_of
 from kernax.core.kalman import KalmanFactor
 from kernax.core.linalg import WeightedSystem
-from kernax.core.line import Line, LineGram
+from kernax.core.line import LineGram, OrderAlongLine
 from kernax.core.sharding import compiled
 from kernax.core.state_space import columns_of, state_space_of
 from kernax.core.weights import PointWeights
@@ -83,7 +83,7 @@ def test_the_line_gives_the_answers_of_the_whole_matrix_without_weights():
 
 def test_a_factor_along_a_line_answers_as_every_factor_does():
     points = jnp.asarray(X[:12], DTYPE)
-    gram = LineGram(kernax.Matern32(), points, Line.of(points, 0, 0))
+    gram = LineGram(kernax.Matern32(), points, OrderAlongLine.of(points, 0, 0))
     weights = PointWeights(jnp.asarray(WEIGHTS[:12], DTYPE))
     shift = weights.shift_of(jnp.asarray(0.2, DTYPE))
     form = gram.symmetric_form(weights, shift)
@@ -308,6 +308,15 @@ def test_draws_of_the_posterior_have_its_mean_and_variance():
     off = np.mean(values, 1) - jax.vmap(posterior.mean)(NEW[2:10])
     assert np.max(np.abs(off) / np.sqrt(variance)) < 0.1
     np.testing.assert_allclose(np.var(values, 1), variance, rtol=0.15)
+
+
+def test_a_posterior_along_a_line_is_saved_and_loaded(tmp_path):
+    points = jnp.asarray(X[:12], DTYPE)
+    process = kernax.GaussianProcess(kernax.Matern32())
+    posterior = kernax.condition(process, points, points[:, 0], 0.1, solver=LINE).value
+    kernax.save(tmp_path / "posterior", posterior)
+    loaded = kernax.load(tmp_path / "posterior")
+    assert loaded.variance(points[3]) == posterior.variance(points[3])
 
 
 @needs_x64

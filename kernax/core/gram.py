@@ -18,7 +18,7 @@ from kernax.core.boundary import as_scalar, count, dtype_of
 from kernax.core.features import low_rank_gram
 from kernax.core.intervals import NONNEGATIVE
 from kernax.core.kernel import AbstractKernel
-from kernax.core.line import Line, LineGram
+from kernax.core.line import LineGram, OrderAlongLine
 from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete, matmul
 from kernax.core.operators import AbstractGram, DenseGram, WeightedForm, tell_lineax
@@ -126,7 +126,7 @@ class Layout(eqx.Module):
 
     block_size: int | None = eqx.field(static=True, default=None)
     in_features: bool = eqx.field(static=True, default=False)
-    line: Line | None = None
+    line: OrderAlongLine | None = None
 
     @property
     def is_dense(self) -> bool:

@@ -25,7 +25,7 @@ from kernax.core.factors import (
     factorise,
     range_of_jitter,
 )
-from kernax.core.line import Line, LineForm, harmonics_along_line
+from kernax.core.line import LineForm, OrderAlongLine, harmonics_along_line
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.parameters import check_count
 from kernax.core.sharding import scan, while_loop
@@ -66,7 +66,7 @@ class Gains(eqx.Module):
         return scan(step, nothing, (chain.transitions, weights, shift))[1]
 
 
-class Filter(eqx.Module):
+class KalmanFilter(eqx.Module):
     """The filter of `W K + diag(d)` at n sorted points, of m states.
 
     Attributes:
@@ -85,13 +85,13 @@ class Filter(eqx.Module):
     variances: Float[Array, " n"]
 
     @staticmethod
-    def of(chain: Chain, weights: Float[Array, " n"], found: Gains) -> "Filter":
+    def of(chain: Chain, weights: Float[Array, " n"], found: Gains) -> "KalmanFilter":
         """That of gains which are known."""
         seen = matmul(chain.observation, chain.transitions)
         shares = weights / found.variances
         scaled = shares[:, None] * found.gains
         kept = chain.transitions - scaled[:, :, None] * seen[:, None, :]
-        return Filter(chain.observation, seen, kept, found.gains, shares, found.variances)
+        return KalmanFilter(chain.observation, seen, kept, found.gains, shares, found.variances)
 
     def states(self, Y: Float[Array, "n p"]) -> Float[Array, "n m p"]:
         """The means x of the states at each point, given the data up to the point before, there:
@@ -207,8 +207,8 @@ class KalmanFactor(AbstractDirectFactor):
         roots: the diagonal of S, of the sorted points.
     """
 
-    filter: Filter
-    line: Line
+    filter: KalmanFilter
+    line: OrderAlongLine
     roots: Float[Array, " n"]
     jitter: Float[Array, ""]
     exists: Bool[Array, ""]
@@ -306,7 +306,7 @@ def _(operator: LineForm, scale: Float[Array, ""] | None = None) -> KalmanFactor
     )
     end = _with_jitter(matrix, jnp.mean(diagonal) if scale is None else scale)
     return KalmanFactor(
-        filter=Filter.of(matrix.chain, weights, end.found),
+        filter=KalmanFilter.of(matrix.chain, weights, end.found),
         line=operator.gram.line,
         roots=operator.weights.times_roots(jnp.ones_like(weights))[order],
         jitter=end.jitter,

@@ -22,7 +22,7 @@ from kernax.core.state_space import Chain, columns_of, state_space_of
 from kernax.core.weights import AbstractWeights
 
 
-class Line(eqx.Module):
+class OrderAlongLine(eqx.Module):
     """Points in their order along a line.
 
     Attributes:
@@ -38,7 +38,7 @@ class Line(eqx.Module):
     harmonics: int = eqx.field(static=True)
 
     @staticmethod
-    def of(points: Float[Array, "n d"], column: int, harmonics: int) -> "Line":
+    def of(points: Float[Array, "n d"], column: int, harmonics: int) -> "OrderAlongLine":
         """That of a stack. Points that are known are sorted here, not in the compiled program."""
         places = stopped(points[:, column])
         if is_concrete(places):
@@ -50,7 +50,7 @@ class Line(eqx.Module):
             places = lax.optimization_barrier(places)
             is_sorted = jnp.all(jnp.diff(places) >= 0)
             order, ranks = lax.cond(is_sorted, _as_they_stand, _sorted, places)
-        return Line(order, ranks, column, harmonics)
+        return OrderAlongLine(order, ranks, column, harmonics)
 
     def unsorted(self, values: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
         """Values of sorted points in the order of the stack."""
@@ -78,7 +78,7 @@ class LineGram(AbstractGram):
 
     kernel: AbstractKernel
     points: Float[Array, "n d"]
-    line: Line
+    line: OrderAlongLine
 
     @property
     def order(self) -> Int[Array, " n"]:
@@ -213,7 +213,7 @@ def harmonics_along_line(solver: Any) -> int | None:
 
 def line_for(
     kernel: AbstractKernel, X: PyTree, solver: lx.AbstractLinearSolver | None
-) -> Line | None:
+) -> OrderAlongLine | None:
     """The line for a kernel and points, where the solver needs one, or where none is given and the
     line is faster than the matrix; else None.
 
@@ -229,7 +229,7 @@ def line_for(
     if model is None or not columns:
         return None
     states = eqx.filter_eval_shape(model.observation).shape[0]
-    return Line.of(X, min(columns), 0) if states <= _FEW_STATES else None
+    return OrderAlongLine.of(X, min(columns), 0) if states <= _FEW_STATES else None
 
 
 def _columns(kernel: AbstractKernel, X: PyTree) -> frozenset[int]:
@@ -238,7 +238,7 @@ def _columns(kernel: AbstractKernel, X: PyTree) -> frozenset[int]:
     return columns_of(kernel, X.shape[1]) if is_array else frozenset()
 
 
-def _found(kernel: AbstractKernel, X: PyTree, harmonics: int) -> Line:
+def _found(kernel: AbstractKernel, X: PyTree, harmonics: int) -> OrderAlongLine:
     """Raises ValueError that says what there is no line for."""
     if state_space_of(kernel, harmonics) is None:
         raise ValueError(
@@ -253,4 +253,4 @@ def _found(kernel: AbstractKernel, X: PyTree, harmonics: int) -> Line:
             f"StateSpace needs points along one line, but X is {shape} and "
             f"{type(kernel).__name__} looks at more than one column: On(kernel, column) picks one"
         )
-    return Line.of(X, min(columns), harmonics)
+    return OrderAlongLine.of(X, min(columns), harmonics)

@@ -12,9 +12,9 @@ from kernax.core.inverse import (
     inverse_of,
     terms_of_density,
 )
-from kernax.core.kalman import Filter, Gains, KalmanFactor, at_points, outer
+from kernax.core.kalman import Gains, KalmanFactor, KalmanFilter, at_points, outer
 from kernax.core.linalg import WeightedSystem, weighted_solve
-from kernax.core.line import Line, LineGram
+from kernax.core.line import LineGram, OrderAlongLine
 from kernax.core.numerics import dot, matmul, safe_sqrt, stopped
 from kernax.core.solvers import JitteredCholesky
 from kernax.core.state_space import Chain
@@ -41,9 +41,11 @@ def line_gram(system: WeightedSystem) -> LineGram:
     return gram
 
 
-def filter_of(along: Along) -> Filter:
+def filter_of(along: Along) -> KalmanFilter:
     """The filter, with its derivatives."""
-    return Filter.of(along.chain, along.weights, Gains.of(along.chain, along.weights, along.shift))
+    return KalmanFilter.of(
+        along.chain, along.weights, Gains.of(along.chain, along.weights, along.shift)
+    )
 
 
 class Slopes(eqx.Module):
@@ -246,11 +248,11 @@ class LineExplanation(AbstractExplanation):
     The shares and the arrays in `filter` are those of sorted points.
     """
 
-    filter: Filter
+    filter: KalmanFilter
     shares: Float[Array, " n"]
     weights: Float[Array, " n"]
     shift: Float[Array, " n"]
-    line: Line
+    line: OrderAlongLine
 
     def of_row(self, row):
         return self.filter.innovations(row[self.line.order][:, None])[:, 0]

@@ -14,7 +14,7 @@ from kernax.core.features import has_few_features
 from kernax.core.gram import Layout, checked_block, gram_of_prepared, operator_of_prepared
 from kernax.core.intervals import Interval
 from kernax.core.kernel import AbstractKernel
-from kernax.core.line import Line, line_for
+from kernax.core.line import OrderAlongLine, line_for
 from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete
 from kernax.core.operators import AbstractGram
@@ -166,7 +166,11 @@ def check_task(
 
 
 def _layout(
-    kernel: AbstractKernel, X: PyTree, block_size: Any, in_features: bool, line: Line | None
+    kernel: AbstractKernel,
+    X: PyTree,
+    block_size: Any,
+    in_features: bool,
+    line: OrderAlongLine | None,
 ) -> Layout:
     """How K is held. Raises ValueError for a block size that is none."""
     block_size = checked_block(block_size)
