@@ -21,6 +21,7 @@ NAMES = (
     "ridge",
     "batch",
     "evidence",
+    "line",
     "inducing",
     "processes",
     "classification",

@@ -1,12 +1,14 @@
 """What solves the linear systems and quadratic programmes of the learners: their argument `solver`.
 
 `JitteredCholesky` and `ConjugateGradient` are linear solvers, as any of lineax's that solves
-positive semidefinite systems. `SMO` and `ProjectedGradient` solve the dual of a support vector
-machine, a `BoxProblem`; another such solver is a class derived from `AbstractDualSolver`.
-`SequentialEvidence` and `EvidenceIteration` find the functions of a relevance vector machine.
+positive semidefinite systems; `StateSpace` is one for points along a line. `SMO` and
+`ProjectedGradient` solve the dual of a support vector machine, a `BoxProblem`; another such solver
+is a class derived from `AbstractDualSolver`. `SequentialEvidence` and `EvidenceIteration` find the
+functions of a relevance vector machine.
 """
 
 from kernax.core.conjugate_gradient import ConjugateGradient
+from kernax.core.kalman import StateSpace
 from kernax.core.solvers import JitteredCholesky
 from kernax.sparse.iteration import EvidenceIteration
 from kernax.sparse.sequential import SequentialEvidence
@@ -19,6 +21,7 @@ from kernax.supervised.smo import SMO
 __all__ = [
     "JitteredCholesky",
     "ConjugateGradient",
+    "StateSpace",
     "SMO",
     "ProjectedGradient",
     "AbstractDualSolver",

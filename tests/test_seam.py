@@ -23,6 +23,7 @@ from kernax.core.gram import (
 )
 from kernax.core.inverse import inverse_of
 from kernax.core.linalg import WeightedSystem, weighted_solve, without_border
+from kernax.core.line import LineGram, OrderAlongLine
 from kernax.core.low_rank import LowRankFactor
 from kernax.core.operators import DenseGram, LowRankGram, ScaledGram
 from kernax.core.solvers import JitteredCholesky, factor_by
@@ -48,6 +49,7 @@ GRAMS = {
     "blocked": BlockedGram(LINEAR, X, 5),
     "few features": operator_of_prepared(LINEAR, X, Layout(in_features=True)),
     "low rank and a diagonal": LowRankGram(FEATURES, REMAINDER),
+    "along a line": LineGram(kernax.On(kernax.Matern32(), 1), X, OrderAlongLine.of(X, 1, 0)),
     "scaled": ScaledGram(DenseGram(DENSE), jnp.asarray(2.5, DTYPE)),
     "of lineax": as_gram(lx.MatrixLinearOperator(DENSE, lx.positive_semidefinite_tag)),
     "a function": as_gram(FOREIGN),

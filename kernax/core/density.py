@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float
 
+from kernax.core import line_inverse as line_inverse  # which registers it with `inverse`
 from kernax.core.factors import AbstractFactor, CholeskyFactor, cholesky_factor, factorise
-from kernax.core.inverse import inverse_of
+from kernax.core.inverse import inverse_of, terms_of_density
 from kernax.core.linalg import WeightedSystem, unit_of
 from kernax.core.numerics import matmul, split_by_tangent, stopped
 from kernax.core.operators import DenseGram, is_finite
@@ -109,21 +110,16 @@ def _log_density(system, y, factor):
 
 @_log_density.def_jvp
 def _log_density_jvp(primals, tangents):
-    # d log|T| = tr(P dT). With b = P^T y and a = W b, d(y.P W y) = 2 a.dy + b.dW y - b.dT a (P W is
-    # symmetric). Both are the derivatives of expressions linear in T, W and y, with P, a and b held
-    # fixed, of which JAX takes care; P and b are functions of the primals, so that the second
-    # derivative is exact as well.
+    # The derivatives of expressions that JAX takes care of, linear in T, W and y for most factors.
+    # What they hold fixed is a function of the primals, so that the second derivative is exact.
     system, y, factor = primals
-    P = inverse_of(factor, system)
-    b = P.transposed_mv(y)
-    a = system.weights.times(b)
+    terms = terms_of_density(factor, system, y)
     moving, known = split_by_tangent(primals[:2], tangents[:2])
 
     def linear(moving):
         system, y = eqx.combine(moving, known)
-        system = system.with_jitter(factor)
-        of_system = jnp.sum(b * (system.weights.times(y) - system.apply(a)))
-        return _density(system, P.trace_with(system), of_system + jnp.sum(a * y), y.shape[1])
+        determinant, square = terms(system, y)
+        return _density(system.with_jitter(factor), determinant, square, y.shape[1])
 
     _, tangent = eqx.filter_jvp(linear, (moving,), (tangents[:2],))
     return _log_density(*primals), tangent

@@ -18,6 +18,7 @@ from kernax.core.boundary import as_scalar, count, dtype_of
 from kernax.core.features import low_rank_gram
 from kernax.core.intervals import NONNEGATIVE
 from kernax.core.kernel import AbstractKernel
+from kernax.core.line import LineGram, OrderAlongLine
 from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete, matmul
 from kernax.core.operators import AbstractGram, DenseGram, WeightedForm, tell_lineax
@@ -118,24 +119,27 @@ def _with_ridge(gram: AbstractGram, ridge: Float[Array, ""]) -> lx.AbstractLinea
 
 
 class Layout(eqx.Module):
-    """How a Gram matrix is held: whole, in blocks of rows, or by few features.
+    """How a Gram matrix is held: whole, in blocks of rows, by few features, or along a line.
 
     Blocks are computed for each product. The layout is chosen once, before anything is compiled.
     """
 
     block_size: int | None = eqx.field(static=True, default=None)
     in_features: bool = eqx.field(static=True, default=False)
+    line: OrderAlongLine | None = None
 
     @property
     def is_dense(self) -> bool:
         """Whether n^2 numbers are held."""
-        return self.block_size is None and not self.in_features
+        return self.block_size is None and not self.in_features and self.line is None
 
 
 def operator_of_prepared(kernel: AbstractKernel, X: PyTree, layout: Layout) -> AbstractGram:
     """The Gram matrix of a kernel and points from `prepare`, held as the layout says."""
     if layout.block_size is not None:
         return BlockedGram(kernel, X, layout.block_size)
+    if layout.line is not None:
+        return LineGram(kernel, X, layout.line)
     of_stack = low_rank_gram(kernel) if layout.in_features else None
     return DenseGram(gram_of_prepared(kernel, X)) if of_stack is None else of_stack(X)
 

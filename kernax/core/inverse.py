@@ -4,7 +4,8 @@ diagonal, and its trace with another system, from which the derivative of `log |
 
 import abc
 import functools
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -127,6 +128,57 @@ def _(factor: LowRankFactor, system: WeightedSystem) -> LowRankInverse:
     weighted = system.weights.times(features)
     solved, _, _ = weighted_solve(system, weighted, JitteredCholesky(), factor=stopped(factor))
     return LowRankInverse(solved, features, _diagonal_part(system))
+
+
+Terms = Callable[[WeightedSystem, Array], tuple[Array, Array]]
+
+
+@functools.singledispatch
+def terms_of_density(factor: AbstractFactor, system: WeightedSystem, y: Float[Array, "n p"]) -> Any:
+    """A function (`Terms`) of a system and data, whose derivatives at those given are those of `log
+    |T|` and of `y.P W y`, P = T^-1, which is summed over the columns of y.
+
+    What it holds fixed is a function of the system and of y, differentiable to every order.
+    """
+    # d log|T| = tr(P dT). With b = P^T y and a = W b, d(y.P W y) = 2 a.dy + b.dW y - b.dT a (P W is
+    # symmetric). Both are the derivatives of expressions linear in T, W and y.
+    P = inverse_of(factor, system)
+    b = P.transposed_mv(y)
+    a = system.weights.times(b)
+
+    def terms(system: WeightedSystem, y: Array) -> tuple[Array, Array]:
+        system = system.with_jitter(factor)
+        of_system = jnp.sum(b * (system.weights.times(y) - system.apply(a)))
+        return P.trace_with(system), of_system + jnp.sum(a * y)
+
+    return terms
+
+
+class AbstractExplanation(eqx.Module):
+    """`explained(x, z) = k(x, X) P W k(X, z)`, P = T^-1, what observations at X explain of a
+    covariance, as `sum_i shares_i u_i(x) u_i(z)`, and the numbers u of a point.
+    """
+
+    shares: eqx.AbstractVar[Float[Array, " n"]]
+
+    @abc.abstractmethod
+    def of_row(self, row: Float[Array, " n"]) -> Float[Array, " n"]:
+        """`u`, from `k(X, x)`."""
+
+    @abc.abstractmethod
+    def lacking(self, values: Float[Array, "n p"], normal: Float[Array, "n p"]) -> Array:
+        """`S M^-1 (S f + sqrt(D) z)`, S = sqrt(W), M = S K S + D, of values f at X and standard
+        normal numbers z (n, p): by so much of k(X, x) a draw of the prior differs from a posterior
+        draw that is zero at X.
+        """
+
+
+@functools.singledispatch
+def explanation_of(factor: AbstractFactor, system: WeightedSystem) -> AbstractExplanation | None:
+    """What observations explain, differentiable in the system, for factors that are not of
+    Cholesky's kind; None where none is known.
+    """
+    return None
 
 
 @eqx.filter_custom_jvp

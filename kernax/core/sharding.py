@@ -67,7 +67,7 @@ def for_loop(count: int, step: Callable, start: Any, first: int = 0) -> Any:
     return lax.fori_loop(first, count, alike, start)
 
 
-def scan(step: Callable, start: Any, xs: Any) -> tuple[Any, Any]:
+def scan(step: Callable, start: Any, xs: Any, *, reverse: bool = False) -> tuple[Any, Any]:
     """`lax.scan` over a state, parts of which may be the same on all devices."""
     start, xs = varying_alike((start, xs))
 
@@ -75,4 +75,4 @@ def scan(step: Callable, start: Any, xs: Any) -> tuple[Any, Any]:
         after, out = step(state, x)
         return varying_alike((after, state))[0], out
 
-    return lax.scan(alike, start, xs)
+    return lax.scan(alike, start, xs, reverse=reverse)

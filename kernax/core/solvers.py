@@ -59,6 +59,21 @@ def _(solver) -> bool:
 
 
 @functools.singledispatch
+def knows_determinant(solver: lx.AbstractLinearSolver) -> bool:
+    """Whether the factor that a solver makes knows its determinant, as densities need."""
+    return False
+
+
+def check_knows_determinant(solver: Any) -> None:
+    """Raises ValueError for what is neither None nor a solver that knows the determinant."""
+    if solver is not None and not knows_determinant(solver):
+        raise ValueError(
+            "solver must be None or one of kernax.solvers that knows the determinant of the "
+            f"matrix, such as JitteredCholesky() or StateSpace(), but is {solver!r}"
+        )
+
+
+@functools.singledispatch
 def word_for_inaccuracy(solver: lx.AbstractLinearSolver) -> Any:
     """The result of a solve that claims success and leaves more than that."""
     return RESULTS.inaccurate
@@ -159,5 +174,6 @@ class JitteredCholesky(AbstractSymmetricSolver):
 
 
 @needs_whole_matrix.register
+@knows_determinant.register
 def _(solver: JitteredCholesky) -> bool:
     return True

@@ -5,6 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import lineax as lx
 import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
@@ -13,6 +14,7 @@ from kernax.core.features import has_few_features
 from kernax.core.gram import Layout, checked_block, gram_of_prepared, operator_of_prepared
 from kernax.core.intervals import Interval
 from kernax.core.kernel import AbstractKernel
+from kernax.core.line import OrderAlongLine, line_for
 from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete
 from kernax.core.operators import AbstractGram
@@ -133,6 +135,8 @@ def check_task(
     block_size: Any = None,
     in_features: bool = False,
     holds_gram: bool = True,
+    along_line: bool = False,
+    solver: lx.AbstractLinearSolver | None = None,
 ) -> Task:
     """The task of a verb.
 
@@ -144,6 +148,8 @@ def check_task(
         block_size: rows of K computed at a time, for what is never to hold it.
         in_features: whether a kernel of few explicit features may be represented by them.
         holds_gram: False for a verb that never asks for K.
+        along_line: whether points along a line may be represented by states.
+        solver: where that was chosen by the user, who may want just that or something else.
 
     Raises:
         ValueError: what does not fit, by name. MemoryBudgetError: K would not fit into memory.
@@ -152,17 +158,24 @@ def check_task(
     n = count(X)
     dtype = dtype_of(X)
     y, checked_weights = check_targets(y, weights, n, dtype, targets=targets, one_column=one_column)
-    layout = _layout(kernel, X, block_size, in_features)
+    line = line_for(kernel, X, solver) if along_line else None
+    layout = _layout(kernel, X, block_size, in_features, line)
     if layout.is_dense and holds_gram:
         check_memory(X, verb=verb, columns=1 if y.ndim == 1 else y.shape[1])
     return Task(kernel, X, y, checked_weights, layout)
 
 
-def _layout(kernel: AbstractKernel, X: PyTree, block_size: Any, in_features: bool) -> Layout:
+def _layout(
+    kernel: AbstractKernel,
+    X: PyTree,
+    block_size: Any,
+    in_features: bool,
+    line: OrderAlongLine | None,
+) -> Layout:
     """How K is held. Raises ValueError for a block size that is none."""
     block_size = checked_block(block_size)
     by_features = in_features and block_size is None and has_few_features(kernel, X)
-    return Layout(block_size, by_features)
+    return Layout(block_size, by_features, None if by_features else line)
 
 
 def may_be_positive(value: Any) -> bool:

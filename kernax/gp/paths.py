@@ -22,6 +22,7 @@ from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solves import solve_lower, solve_lower_transposed
 from kernax.gp.posterior import (
     AbstractPosterior,
+    ExplainedPosteriorKernel,
     FeaturePosteriorKernel,
     InducedPosteriorKernel,
     PosteriorKernel,
@@ -222,6 +223,11 @@ def _are_finite(arrays: PyTree) -> Bool[Array, ""]:
     return jnp.all(jnp.array(each))
 
 
+_Updatable = (
+    PosteriorKernel | WeightedPosteriorKernel | InducedPosteriorKernel | ExplainedPosteriorKernel
+)
+
+
 def _draw(
     kernel: AbstractKernel,
     stand_in: AbstractKernel | None,
@@ -231,7 +237,7 @@ def _draw(
     """Draws from `GP(0, kernel)`; the draws of the innermost prior are those of its stand-in."""
     if isinstance(kernel, FeaturePosteriorKernel):
         return _draw_in_features(kernel, request, key)
-    if isinstance(kernel, (PosteriorKernel, WeightedPosteriorKernel, InducedPosteriorKernel)):
+    if isinstance(kernel, _Updatable):
         return _updated(kernel, stand_in, request, key)
     if without_observations(kernel) is not kernel:
         raise ValueError(
@@ -254,7 +260,7 @@ def _draw_in_features(
 
 
 def _updated(
-    kernel: PosteriorKernel | WeightedPosteriorKernel | InducedPosteriorKernel,
+    kernel: _Updatable,
     stand_in: AbstractKernel | None,
     request: DrawRequest,
     key: Key[Array, ""],
@@ -269,6 +275,8 @@ def _updated(
     noise = normal.reshape(flat.shape)
     if isinstance(kernel, InducedPosteriorKernel):
         lacking = _lacking_values(kernel, flat, noise)
+    elif isinstance(kernel, ExplainedPosteriorKernel):
+        lacking = -kernel.explanation.lacking(flat, noise)
     else:
         lacking = _lacking_observations(kernel, flat, noise)
     coefficients = jnp.moveaxis(lacking.reshape(values.shape), 0, -1)

@@ -1,5 +1,6 @@
 """The covariance of a process once values at some points are known: a kernel like any other."""
 
+import abc
 import functools
 from typing import Any
 
@@ -12,7 +13,7 @@ from kernax.core.boundary import cast, check_one_point
 from kernax.core.density import cholesky
 from kernax.core.factors import AbstractFactor, CholeskyFactor
 from kernax.core.features import Features, explicit_features
-from kernax.core.inverse import low_rank
+from kernax.core.inverse import AbstractExplanation, explanation_of, low_rank
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem
 from kernax.core.low_rank import LowRankFactor, factor_beside_identity
@@ -31,11 +32,20 @@ class AbstractPosterior(AbstractKernel):
 
     prior: eqx.AbstractVar[AbstractKernel]
     points: eqx.AbstractVar[PyTree]
+
+    @property
+    @abc.abstractmethod
+    def dtype(self) -> Any:
+        """The precision it was computed in."""
+
+
+class AbstractTriangularPosterior(AbstractPosterior):
+    """One by a Cholesky factor."""
+
     lower: eqx.AbstractVar[Float[Array, "m m"]]
 
     @property
-    def dtype(self) -> Any:
-        """The precision it was computed in."""
+    def dtype(self):
         return self.lower.dtype
 
 
@@ -69,7 +79,7 @@ def _(kernel: AbstractPosterior, x: PyTree) -> PyTree:
     return cast(x, kernel.dtype)
 
 
-class PosteriorKernel(AbstractPosterior):
+class PosteriorKernel(AbstractTriangularPosterior):
     """`k(x, z) - v(x).v(z)`, `v(x) = L^-1 k(X, x)`, where all weights are one.
 
     Attributes:
@@ -94,7 +104,7 @@ class PosteriorKernel(AbstractPosterior):
         return solve_lower(self.lower, _row(self, x))
 
 
-class WeightedPosteriorKernel(AbstractPosterior):
+class WeightedPosteriorKernel(AbstractTriangularPosterior):
     """`k(x, z) - v(x).v(z)`, `v(x) = L^-1 S k(X, x)`, S the square roots of the weights.
 
     Attributes:
@@ -130,7 +140,7 @@ class WeightedPosteriorKernel(AbstractPosterior):
         return v, row - matmul(v, self.cross)
 
 
-class FeaturePosteriorKernel(AbstractPosterior):
+class FeaturePosteriorKernel(AbstractTriangularPosterior):
     """`u(x).u(z)`, `u(x) = L^-1 phi(x)`, for a prior `phi(x).phi(z)` of few features.
 
     This is Bayesian linear regression (Rasmussen & Williams 2006, eq. 2.11).
@@ -160,7 +170,7 @@ def _(kernel: FeaturePosteriorKernel) -> Features | None:
     return None if phi is None else lambda x: solve_lower(kernel.lower, phi(x))
 
 
-class InducedPosteriorKernel(AbstractPosterior):
+class InducedPosteriorKernel(AbstractTriangularPosterior):
     """`k(x, z) - u(x).u(z) + v(x).v(z)`, `u(x) = L^-1 k(Z, x)`, `v(x) = root^T u(x)`, where the
     values at inducing points have the distribution `N(L m, L root root^T L^T)`.
 
@@ -187,6 +197,33 @@ class InducedPosteriorKernel(AbstractPosterior):
         return u, matmul(u, self.root)
 
 
+class ExplainedPosteriorKernel(AbstractPosterior):
+    """`k(x, z) - sum_i shares_i u_i(x) u_i(z)`, u of an explanation by a factor of any kind.
+
+    Attributes:
+        prior: the kernel k.
+        points: X, a stack of n points.
+        explanation: what observations at X explain.
+    """
+
+    prior: AbstractKernel = data()
+    points: PyTree = data()
+    explanation: AbstractExplanation = data()
+
+    @property
+    def dtype(self):
+        return self.explanation.shares.dtype
+
+    def __call__(self, x, z):
+        u = self._explained(x)
+        v = u if z is x else self._explained(z)
+        return self.prior(x, z) - dot(self.explanation.shares * u, v)
+
+    def _explained(self, x: PyTree) -> Float[Array, " n"]:
+        """u(x)."""
+        return self.explanation.of_row(_row(self, x))
+
+
 def _row(kernel: AbstractPosterior, x: PyTree) -> Float[Array, " n"]:
     """k(X, x), of the prior."""
     return jax.vmap(lambda point: kernel.prior(point, x))(kernel.points)
@@ -205,7 +242,12 @@ def posterior_kernel(
     Differentiable in the prior, the points and the system. NaN where the result says that the
     factor does not exist or is not finite.
     """
-    raise ValueError(f"condition needs a factor of Cholesky's, not a {type(factor).__name__}")
+    explanation = explanation_of(factor, system)
+    if explanation is None:
+        raise ValueError(f"condition needs a factor of Cholesky's, not a {type(factor).__name__}")
+    arrays, rest = eqx.partition(explanation, eqx.is_inexact_array)
+    known = eqx.combine(void_unless_known(arrays, result), rest)
+    return ExplainedPosteriorKernel(prior, points, known)
 
 
 @posterior_kernel.register

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import lineax as lx
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_noise, cast
@@ -10,7 +11,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, weighted_solve
 from kernax.core.sharding import compiled
 from kernax.core.solution import MOST_NATS, Solution, finish, warn_of_rounding
-from kernax.core.solvers import JitteredCholesky
+from kernax.core.solvers import JitteredCholesky, check_knows_determinant
 from kernax.core.task import check_task, may_be_positive
 from kernax.gp.means import FixedMean, mean_beside, means_at, updated_mean
 from kernax.gp.posterior import posterior_kernel
@@ -24,6 +25,7 @@ def condition(
     noise: ArrayLike,
     *,
     weights: ArrayLike | None = None,
+    solver: lx.AbstractLinearSolver | None = None,
     throw: bool = True,
 ) -> Solution[GaussianProcess]:
     """The process given `y_i = f(x_i) + e_i`, `e_i ~ N(0, noise)`: another process.
@@ -41,6 +43,10 @@ def condition(
             changes nothing, and the evidence is finite for weights of zero and one only.
         weights: (n,) >= 0, powers of the likelihood: two is the observation repeated, zero the
             observation removed.
+        solver: one of `kernax.solvers` that knows the determinant: `JitteredCholesky()` factorises
+            the matrix, `StateSpace()` takes O(n) along a line. By default the line is taken on a
+            CPU from 1000 points on, where points have one column and the kernel a model of few
+            states.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
@@ -58,8 +64,16 @@ def condition(
         MemoryBudgetError: the dense matrix would not fit.
     """
     check_process(process)
+    check_knows_determinant(solver)
     task = check_task(
-        "condition", process.covariance, X, y, weights, in_features=may_be_positive(noise)
+        "condition",
+        process.covariance,
+        X,
+        y,
+        weights,
+        in_features=solver is None and may_be_positive(noise),
+        along_line=True,
+        solver=solver,
     )
     noise = as_noise(noise, task.n, task.dtype)
     solution = _condition(task, cast(process.mean, task.dtype), noise)
@@ -98,6 +112,7 @@ def log_marginal_likelihood(
     *,
     weights: ArrayLike | None = None,
     mean: Callable | ArrayLike = 0.0,
+    solver: lx.AbstractLinearSolver | None = None,
 ) -> Float[Array, ""]:
     """`log N(y | m(X), C)`, `C = K + noise I`: the evidence of a kernel, a noise and a mean.
 
@@ -115,8 +130,16 @@ def log_marginal_likelihood(
 
     Raises ValueError for bad shapes or values.
     """
+    check_knows_determinant(solver)
     task = check_task(
-        "log_marginal_likelihood", kernel, X, y, weights, in_features=may_be_positive(noise)
+        "log_marginal_likelihood",
+        kernel,
+        X,
+        y,
+        weights,
+        in_features=solver is None and may_be_positive(noise),
+        along_line=True,
+        solver=solver,
     )
     noise = as_noise(noise, task.n, task.dtype)
     solution = _evidence(task, cast(mean_beside(kernel, mean), task.dtype), noise)

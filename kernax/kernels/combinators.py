@@ -30,6 +30,7 @@ from kernax.core.kernel import (
 from kernax.core.numerics import safe_sqrt
 from kernax.core.parameters import as_floats, data, nonnegative, positive
 from kernax.core.preparation import check_points
+from kernax.core.state_space import AbstractStateSpace, columns_of, state_space_of
 
 
 def _strong(parameters: PyTree) -> PyTree:
@@ -253,6 +254,17 @@ def _(kernel: On) -> Features | None:
 def _(kernel: On) -> LowRank | None:
     inner = low_rank_gram(kernel.kernel)
     return None if inner is None else lambda X: inner(jax.vmap(kernel.part)(X))
+
+
+@state_space_of.register
+def _(kernel: On, harmonics: int) -> AbstractStateSpace | None:
+    return state_space_of(kernel.kernel, harmonics)
+
+
+@columns_of.register
+def _(kernel: On, dim: int) -> frozenset[int]:
+    places = kernel.part(jnp.arange(dim)).tolist() if dim else []
+    return frozenset(places[place] for place in columns_of(kernel.kernel, len(places)))
 
 
 @terms_of.register

@@ -1,0 +1,280 @@
+"""The inverse of a system along a line, and the derivative of its log density, in O(n)."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from kernax.core.inverse import (
+    AbstractExplanation,
+    AbstractInverse,
+    explanation_of,
+    inverse_of,
+    terms_of_density,
+)
+from kernax.core.kalman import Gains, KalmanFactor, KalmanFilter, at_points, outer
+from kernax.core.linalg import WeightedSystem, weighted_solve
+from kernax.core.line import LineGram, OrderAlongLine
+from kernax.core.numerics import dot, matmul, safe_sqrt, stopped
+from kernax.core.solvers import JitteredCholesky
+from kernax.core.state_space import Chain
+
+
+class Along(eqx.Module):
+    """A system along a line, its parts those of the sorted points."""
+
+    chain: Chain
+    weights: Float[Array, " n"]
+    shift: Float[Array, " n"]
+
+    @staticmethod
+    def of(system: WeightedSystem) -> "Along":
+        gram = line_gram(system)
+        order = gram.order
+        return Along(gram.chain(), system.weights.values[order], system.shift[order])
+
+
+def line_gram(system: WeightedSystem) -> LineGram:
+    """The Gram matrix of a system whose factor is along a line."""
+    gram = system.gram
+    assert isinstance(gram, LineGram)
+    return gram
+
+
+def filter_of(along: Along) -> KalmanFilter:
+    """The filter, with its derivatives."""
+    return KalmanFilter.of(
+        along.chain, along.weights, Gains.of(along.chain, along.weights, along.shift)
+    )
+
+
+class Slopes(eqx.Module):
+    """The derivative of `-1/2 (p log |T| + y.P W y)` in what a system along a line is made of.
+
+    Attributes:
+        transitions: (n, m, m).
+        start: in `P h`, (m,).
+        variance: in `h.P h`, ().
+        weights: (n,).
+        shift: (n,).
+        data: (n, p).
+    """
+
+    transitions: Float[Array, "n m m"]
+    start: Float[Array, " m"]
+    variance: Float[Array, ""]
+    weights: Float[Array, " n"]
+    shift: Float[Array, " n"]
+    data: Float[Array, "n p"]
+
+    def along(self, chain: Chain) -> Float[Array, ""]:
+        """The inner product with what a chain is made of."""
+        of_start = dot(self.start, chain.start) + self.variance * dot(
+            chain.observation, chain.start
+        )
+        return dot(self.transitions, chain.transitions) + of_start
+
+    def beside(self, system: WeightedSystem, y: Float[Array, "n p"]) -> Float[Array, ""]:
+        """The inner product with a system and data, of which these are the derivatives."""
+        # Not with sorted weights: the derivative of sorting would be a loop over all points.
+        gram = line_gram(system)
+        of_weights = dot(gram.line.unsorted(self.weights), system.weights.values)
+        of_shift = dot(gram.line.unsorted(self.shift), system.shift)
+        of_data = dot(gram.line.unsorted(self.data), y)
+        return self.along(gram.chain()) + of_weights + of_shift + of_data
+
+
+class Smoothed(eqx.Module):
+    """What a smoothing pass finds at each point.
+
+    Attributes:
+        explained: F of the point before, (n, m, m).
+        states: x, the mean of the states at the point before, (n, m, p).
+        later: r, what the data after each point say of the states there, (n, m, p).
+        information: N, how much they say, (n, m, m).
+        b: `P^T y`, (n, p).
+        inverse: the diagonal of P, (n,).
+        posterior: that of `K P`, (n,).
+        informed: `N q w / s`, (n, m).
+    """
+
+    explained: Float[Array, "n m m"]
+    states: Float[Array, "n m p"]
+    later: Float[Array, "n m p"]
+    information: Float[Array, "n m m"]
+    b: Float[Array, "n p"]
+    inverse: Float[Array, " n"]
+    posterior: Float[Array, " n"]
+    informed: Float[Array, "n m"]
+
+    @staticmethod
+    def of(system: Along, y: Float[Array, "n p"]) -> "Smoothed":
+        """The filter of `kalman`, and its recursions back."""
+        of = filter_of(system)
+        states = of.states(y)
+        v = y - at_points(of.seen, states)
+        later = of.later(v)
+        information = of.information()
+        inverse, posterior = of.diagonals(information, system.shift)
+        return Smoothed(
+            explained=of.explained(),
+            states=states,
+            later=later,
+            information=information,
+            b=(v - at_points(of.gains, later)) / of.variances[:, None],
+            inverse=inverse,
+            posterior=posterior,
+            informed=at_points(of.shares[:, None] * of.gains, information),
+        )
+
+
+def slopes(system: Along, y: Float[Array, "n p"]) -> Slopes:
+    """By one smoothing pass. P has a part in the covariance of each point with itself and with
+    those after it, and in no other.
+    """
+    now = Smoothed.of(system, y)
+    w = system.weights
+    p = y.shape[1]
+    a = w[:, None] * now.b
+    of_later = at_points(a, jnp.swapaxes(now.later, 1, 2)) + p * now.informed
+    squares = jnp.sum(now.b**2, 1)
+    of_shift = (w * squares - p * now.inverse) / 2
+    return Slopes(
+        transitions=_of_transitions(system, now, a),
+        start=jnp.sum(of_later, 0),
+        variance=dot(w, of_shift),
+        weights=-(system.shift * squares + p * now.posterior) / 2,
+        shift=of_shift,
+        data=-a,
+    )
+
+
+def _of_transitions(system: Along, now: Smoothed, a: Float[Array, "n p"]) -> Float[Array, "n m m"]:
+    """`r x^T - (r r^T - p N) A F`, r and N what the points from one on say of the states there.
+
+    It is that of Koopman & Shephard 1992, "Exact score for time series models in state space form",
+    for `Q = P - A P A^T`, whose terms that cancel are left out.
+    """
+    h = system.chain.observation
+    r = now.later + h[None, :, None] * a[:, None, :]
+    crossed = h[None, :, None] * now.informed[:, None, :]
+    own = (system.weights * now.inverse)[:, None, None] * outer(h, h)[None]
+    N = now.information - crossed - jnp.swapaxes(crossed, 1, 2) + own
+    net = matmul(r, jnp.swapaxes(r, 1, 2)) - a.shape[1] * N
+    carried = matmul(system.chain.transitions, now.explained)
+    return matmul(r, jnp.swapaxes(now.states, 1, 2)) - matmul(net, carried)
+
+
+@terms_of_density.register
+def _(factor: KalmanFactor, system: WeightedSystem, y: Float[Array, "n p"]):
+    found = slopes(Along.of(system.with_jitter(factor)), y[factor.line.order])
+    known = jnp.where(factor.exists, 1, jnp.nan)
+
+    def terms(system: WeightedSystem, y: Array) -> tuple[Array, Array]:
+        # All of it stands in the second term.
+        of_density = found.beside(system.with_jitter(factor), y)
+        return jnp.zeros_like(of_density), -2 * known.astype(y.dtype) * of_density
+
+    return terms
+
+
+class LineInverse(AbstractInverse):
+    """`P = T^-1` of a system along a line.
+
+    Attributes:
+        system: T, without jitter.
+        factor: of T with jitter, a constant to derivatives.
+    """
+
+    system: WeightedSystem
+    factor: KalmanFactor
+
+    @property
+    def along(self) -> Along:
+        """T, with jitter."""
+        return Along.of(self.system.with_jitter(self.factor))
+
+    def as_matrix(self):
+        return self.mv(jnp.diag(jnp.ones_like(self.system.shift)))
+
+    def mv(self, B):
+        return weighted_solve(self.system, B, JitteredCholesky(), factor=self.factor)[0]
+
+    def transposed_mv(self, B):
+        fixed = stopped(self.system.with_jitter(self.factor))
+        return lax.custom_linear_solve(
+            self._transposed,
+            B,
+            lambda _, B: fixed.solve_transposed(self.factor, B),
+            lambda _, B: fixed.solve(self.factor, B),
+        )
+
+    def diagonal(self):
+        return self._diagonals()[0]
+
+    def diagonal_of_product(self, system):
+        return self._diagonals()[1]
+
+    def trace_with(self, system):
+        # To first order about the system of which this is the inverse.
+        own = self.system.with_jitter(self.factor)
+        nothing = jnp.zeros_like(own.shift)[:, None]
+        found = slopes(Along.of(own), nothing)
+        return len(own.shift) - 2 * (found.beside(system, nothing) - found.beside(own, nothing))
+
+    def _transposed(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`T^T A`."""
+        system = self.system.with_jitter(self.factor)
+        return system.gram.mv(system.weights.times(A)) + system.shift[:, None] * A
+
+    def _diagonals(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Those of P and of `K P`."""
+        along = self.along
+        of = filter_of(along)
+        found = jnp.stack(of.diagonals(of.information(), along.shift))
+        found = jnp.where(self.factor.exists, found, jnp.nan)
+        inverse, of_product = self.factor.line.unsorted(found.T).T
+        return inverse, of_product
+
+
+@inverse_of.register
+def _(factor: KalmanFactor, system: WeightedSystem) -> LineInverse:
+    return LineInverse(system, stopped(factor))
+
+
+class LineExplanation(AbstractExplanation):
+    """By the innovations of k(X, x): `sum_i w_i / s_i v_i(x) v_i(z)`, smooth in a weight at zero.
+
+    The shares and the arrays in `filter` are those of sorted points.
+    """
+
+    filter: KalmanFilter
+    shares: Float[Array, " n"]
+    weights: Float[Array, " n"]
+    shift: Float[Array, " n"]
+    line: OrderAlongLine
+
+    def of_row(self, row):
+        return self.filter.innovations(row[self.line.order][:, None])[:, 0]
+
+    def lacking(self, values, normal):
+        # With positive weights `W (K W + D)^-1 (f + S^-1 sqrt(D) z)`: of one without, nothing.
+        present = self.weights > 0
+        scale = safe_sqrt(self.shift / jnp.where(present, self.weights, 1))
+        observed = values[self.line.order] + scale[:, None] * normal[self.line.order]
+        innovations = self.filter.innovations(observed)
+        solved = self.filter.smoothed(innovations)
+        return self.line.unsorted(self.weights[:, None] * solved)
+
+
+@explanation_of.register
+def _(factor: KalmanFactor, system: WeightedSystem) -> LineExplanation:
+    along = Along.of(system.with_jitter(factor))
+    found = filter_of(along)
+    return LineExplanation(
+        filter=found,
+        shares=found.shares,
+        weights=along.weights,
+        shift=along.shift,
+        line=factor.line,
+    )

@@ -1,0 +1,368 @@
+"""Gaussian processes along a line, as state-space models: the same answers as by Cholesky's factor
+of the whole matrix, in O(n).
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+import pytest
+from conftest import DTYPE, TOLERANCE, assert_close, needs_x32, needs_x64
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kernax
+from kernax.core.factors import factorise
+from kernax.core.inverse import inverse_of
+from kernax.core.kalman import KalmanFactor
+from kernax.core.linalg import WeightedSystem
+from kernax.core.line import LineGram, OrderAlongLine
+from kernax.core.sharding import compiled
+from kernax.core.state_space import columns_of, state_space_of
+from kernax.core.weights import PointWeights
+from kernax.errors import ConditionWarning
+from kernax.solvers import JitteredCholesky, StateSpace
+
+LINE = StateSpace()
+DENSE = JitteredCholesky()
+KERNELS = {
+    "matern 1/2": kernax.Matern12(1.3),
+    "matern 3/2": kernax.Matern32([0.7]),
+    "matern 5/2": kernax.Matern52(1.1),
+    "cosine": kernax.Cosine(2.3),
+    "periodic": kernax.Periodic(0.9, 3.1),
+    "periodic about zero": kernax.ZeroMeanPeriodic(0.9, 3.1),
+    "a sum": 2.0 * kernax.Matern32(0.7) + kernax.Matern52(3.0) + 0.3,
+    "a product": kernax.Matern12(3.0) * kernax.Cosine(1.7),
+    "a power": kernax.Matern32(2.0) ** 2,
+}
+N = 300
+RNG = np.random.default_rng(0)
+X = RNG.uniform(0, 20, (N, 1))
+X[40:43] = X[7]  # copies
+Y = np.sin(X[:, 0]) + 0.3 * RNG.normal(size=N)
+NOISE = RNG.uniform(0.05, 0.2, N)
+WEIGHTS = RNG.integers(0, 3, N).astype(float)
+NEW = jnp.concatenate([jnp.linspace(-3.0, 23.0, 12), jnp.asarray(X[7])])[
+    :, None
+]  # beyond both ends
+
+
+@compiled
+def answers(kernel, weights, solver):
+    """The evidence, and the posterior at new points."""
+    process = kernax.GaussianProcess(kernel, 0.2)
+    solution = kernax.condition(process, X, Y, NOISE, weights=weights, solver=solver, throw=False)
+    posterior = solution.value
+    at = jax.vmap(lambda x: (posterior.mean(x), posterior.variance(x)))(NEW)
+    cross = posterior.covariance(NEW[0], NEW[1])
+    evidence = kernax.log_marginal_likelihood(
+        kernel, X, Y, NOISE, weights=weights, mean=0.2, solver=solver
+    )
+    return evidence, solution.stats["log_evidence"], at, cross
+
+
+@needs_x64
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_line_gives_the_answers_of_the_whole_matrix(name):
+    """Points in no order, copies, weights of 0, 1 and 2, a noise for each point."""
+    found = answers(KERNELS[name], WEIGHTS, LINE)
+    expected = answers(KERNELS[name], WEIGHTS, DENSE)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
+        assert_close(a, b, 1e-8)
+
+
+@needs_x64
+def test_the_line_gives_the_answers_of_the_whole_matrix_without_weights():
+    found = answers(KERNELS["a sum"], None, LINE)
+    expected = answers(KERNELS["a sum"], None, DENSE)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
+        assert_close(a, b, 1e-8)
+
+
+def test_a_factor_along_a_line_answers_as_every_factor_does():
+    points = jnp.asarray(X[:12], DTYPE)
+    gram = LineGram(kernax.Matern32(), points, OrderAlongLine.of(points, 0, 0))
+    weights = PointWeights(jnp.asarray(WEIGHTS[:12], DTYPE))
+    shift = weights.shift_of(jnp.asarray(0.2, DTYPE))
+    form = gram.symmetric_form(weights, shift)
+    factor = factorise(form)
+    assert isinstance(factor, KalmanFactor)
+    assert factor.result == kernax.RESULTS.successful
+    A = np.asarray(form.as_matrix(), float)
+    inverse = np.linalg.inv(A)
+    columns = jnp.asarray(RNG.normal(size=(12, 2)), DTYPE)
+    tolerance = TOLERANCE["solve"]
+    assert_close(factor.solve(columns), inverse @ columns, tolerance)
+    assert_close(factor.inverse(), inverse, tolerance)
+    assert_close(factor.inverse_diagonal(), np.diagonal(inverse), tolerance)
+    assert_close(factor.log_determinant(), np.linalg.slogdet(A)[1], tolerance)
+    white = factor.whitened(columns)
+    assert_close(white.T @ white, columns.T @ inverse @ columns, tolerance)
+    with pytest.raises(ValueError, match="no update"):
+        factor.updated(columns[:, 0])
+    system = WeightedSystem(gram, weights, shift)
+    T = np.asarray(weights.values)[:, None] * np.asarray(gram.as_matrix()) + np.diag(shift)
+    P = inverse_of(factor, system)
+    assert_close(P.as_matrix(), np.linalg.inv(T), tolerance)
+    assert_close(P.transposed_mv(columns), np.linalg.inv(T).T @ columns, tolerance)
+    assert_close(P.diagonal(), np.diagonal(np.linalg.inv(T)), tolerance)
+    K_P = np.asarray(gram.as_matrix()) @ np.linalg.inv(T)
+    assert_close(P.diagonal_of_product(system), np.diagonal(K_P), tolerance)
+    assert_close(P.trace_with(system), 12.0, tolerance)
+
+
+APART = np.delete(np.arange(N), [40, 41, 42])[:60]
+
+
+def evidence_of(solver):
+    def evidence(arguments):
+        kernel, X, y, noise, weights = arguments
+        return kernax.log_marginal_likelihood(kernel, X, y, noise, weights=weights, solver=solver)
+
+    return evidence
+
+
+@needs_x64
+@pytest.mark.parametrize("name", ["matern 1/2", "matern 5/2", "periodic", "a sum", "a product"])
+def test_the_gradient_of_the_evidence_is_that_of_the_whole_matrix(name):
+    """In the kernel, points, two columns of targets, noises, and weights, which may be zero."""
+    y = np.stack([Y, np.cos(X[:, 0])], 1)
+    arrays = [jnp.asarray(values[APART]) for values in (X, y, NOISE, WEIGHTS)]
+    arguments = (KERNELS[name], *arrays)
+    found = eqx.filter_jit(eqx.filter_grad(evidence_of(LINE)))(arguments)
+    expected = eqx.filter_jit(eqx.filter_grad(evidence_of(DENSE)))(arguments)
+    assert len(jax.tree.leaves(found)) >= 5
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
+        assert_close(a, b, 1e-6)
+
+
+@needs_x64
+def test_the_second_derivative_of_the_evidence_is_that_of_the_whole_matrix():
+    def curvature(solver):
+        def of_log(theta):
+            kernel = jnp.exp(theta[0]) * kernax.Matern32(jnp.exp(theta[1]))
+            arguments = kernel, X[APART], Y[APART], jnp.exp(theta[2]), None
+            return evidence_of(solver)(arguments)
+
+        return jax.jit(jax.hessian(of_log))(jnp.array([0.2, -0.3, -2.0]))
+
+    assert_close(curvature(LINE), curvature(DENSE), 1e-6)
+
+
+@needs_x64
+def test_the_derivative_of_the_posterior_is_right_also_in_a_weight_of_zero():
+    few = APART[:20]
+    assert np.any(WEIGHTS[few] == 0)
+
+    def posterior(solver):
+        def at(lengthscale, weights, noise):
+            process = kernax.GaussianProcess(kernax.Matern32(lengthscale))
+            found = kernax.condition(
+                process, X[few], Y[few], noise, weights=weights, solver=solver, throw=False
+            ).value
+            return found.mean(NEW[3]) + found.variance(NEW[4])
+
+        arguments = jnp.asarray(0.7), jnp.asarray(WEIGHTS[few]), jnp.asarray(0.1)
+        return jax.jit(jax.grad(at, (0, 1, 2)))(*arguments)
+
+    for a, b in zip(jax.tree.leaves(posterior(LINE)), jax.tree.leaves(posterior(DENSE))):
+        assert_close(a, b, 1e-7)
+
+
+@needs_x64
+@pytest.mark.parametrize("name", KERNELS)
+@given(step=st.floats(0, 30))
+def test_the_covariance_of_the_states_is_the_kernel(name, step):
+    kernel = KERNELS[name]
+    covariance = _covariance(kernel, jnp.asarray(step))
+    np.testing.assert_allclose(covariance, kernel(jnp.array([step]), jnp.zeros(1)), atol=1e-12)
+
+
+@eqx.filter_jit
+def _covariance(kernel, step):
+    model = state_space_of(kernel, 16)
+    h = model.observation()
+    return h @ model.transition(step) @ model.stationary() @ h
+
+
+def test_one_program_serves_all_values_and_a_batch_of_them():
+    traces = []
+
+    @jax.jit
+    def evidence(lengthscale, y):
+        traces.append(0)
+        kernel = kernax.Matern32(lengthscale)
+        return kernax.log_marginal_likelihood(kernel, X[:30], y, 0.1, solver=LINE)
+
+    y = jnp.asarray(Y[:30], DTYPE)
+    scales = jnp.asarray([0.5, 1.0, 2.0], DTYPE)
+    alone = [evidence(scale, y) for scale in scales]
+    assert len(traces) == 1
+    assert_close(jax.vmap(evidence, (0, None))(scales, y), jnp.stack(alone), 1e-5)
+    one = kernax.log_marginal_likelihood(kernax.Matern32(2.0), X[:30], y, 0.1, solver=LINE)
+    assert_close(one, alone[2], 1e-5)
+
+
+def test_points_of_one_column_of_several_are_a_line():
+    both = jnp.asarray(RNG.normal(size=(20, 2)), DTYPE)
+    y = both[:, 0]
+    kernel = kernax.On(kernax.Matern12(), -1) * kernax.On(kernax.Cosine(), [1]) + 0.5
+    assert columns_of(kernel, 2) == {1}
+    found = kernax.log_marginal_likelihood(kernel, both, y, 0.1, solver=LINE)
+    assert_close(found, kernax.log_marginal_likelihood(kernel, both, y, 0.1), 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "columns", "words"),
+    [
+        (kernax.RBF(), 1, "RBF has none that is known"),
+        (kernax.Matern32() + kernax.Linear(), 1, "Sum has none that is known"),
+        (kernax.Matern32(), 2, "X is .*2.* looks at more than one column"),
+        (kernax.On(kernax.Matern32(), 0) + kernax.On(kernax.Matern32(), 1), 2, "one column"),
+        (kernax.Matern32([1.0, 2.0]), 2, "has none that is known"),
+    ],
+)
+def test_what_is_no_line_is_refused_with_words(kernel, columns, words):
+    points = jnp.ones((5, columns), DTYPE)
+    with pytest.raises(ValueError, match=words):
+        kernax.log_marginal_likelihood(kernel, points, points[:, 0], 0.1, solver=LINE)
+    with pytest.raises(ValueError, match=words):
+        kernax.condition(
+            kernax.GaussianProcess(kernel), points, points[:, 0], 0.1, solver=LINE, throw=False
+        )
+
+
+def test_a_solver_that_knows_no_determinant_is_refused():
+    arguments = kernax.Matern32(), jnp.ones((5, 1), DTYPE), jnp.ones(5, DTYPE), 0.1
+    with pytest.raises(ValueError, match="solver must be None or one of"):
+        kernax.log_marginal_likelihood(*arguments, solver=lx.CG(1e-6, 1e-6))
+    with pytest.raises(ValueError, match="StateSpace solves for points along a line"):
+        kernax.kernel_ridge(*arguments, solver=LINE)
+
+
+def test_a_series_that_is_cut_off_too_early_fails_instead_of_being_slightly_wrong():
+    arguments = jnp.asarray(X[:20], DTYPE), jnp.asarray(Y[:20], DTYPE), 0.1
+    process = kernax.GaussianProcess(kernax.Periodic(0.9, 3.1))
+    short = kernax.condition(process, *arguments, solver=StateSpace(harmonics=2), throw=False)
+    assert short.result == kernax.RESULTS.nonfinite
+    assert jnp.isnan(short.stats["log_evidence"])
+    with pytest.raises(ValueError, match="harmonics"):
+        StateSpace(harmonics=0)
+
+
+def test_many_points_take_the_line_by_themselves_and_few_do_not():
+    points = jnp.linspace(0, 10, 1000, dtype=DTYPE)[:, None]
+    y = jnp.sin(points[:, 0])
+    process = kernax.GaussianProcess(kernax.Matern32())
+    many = kernax.condition(process, points, y, 0.1)
+    assert many.stats["states"] == 2
+    few = kernax.condition(process, points[:20], y[:20], 0.1)
+    assert "states" not in few.stats
+    series = kernax.GaussianProcess(kernax.Periodic())  # of more states than are worth it
+    assert "states" not in jax.eval_shape(
+        lambda y: kernax.condition(series, points, y, 0.1, throw=False).stats, y
+    )
+
+
+@needs_x64
+@pytest.mark.parametrize("verb", ["condition", "log_marginal_likelihood"])
+def test_memory_is_linear_in_the_number_of_points(verb):
+    n = 20_000
+    points = jnp.linspace(0, 10, n)[:, None]
+
+    def value(y):
+        kernel = kernax.Matern32()
+        if verb == "log_marginal_likelihood":
+            return kernax.log_marginal_likelihood(kernel, points, y, 0.1)
+        process = kernax.GaussianProcess(kernel)
+        return kernax.condition(process, points, y, 0.1, throw=False).stats["log_evidence"]
+
+    analysis = jax.jit(jax.grad(value)).lower(points[:, 0]).compile().memory_analysis()
+    assert analysis.temp_size_in_bytes < 150 * 8 * n
+
+
+def test_observations_without_noise_are_met_and_copies_of_them_take_jitter():
+    points = jnp.arange(6, dtype=DTYPE)[:, None]
+    y = jnp.cos(points[:, 0])
+    process = kernax.GaussianProcess(kernax.Matern32())
+    exact = kernax.condition(process, points, y, 0.0, solver=LINE)
+    assert_close(jax.vmap(exact.value.mean)(points), y, 1e-4)
+    assert exact.stats["jitter"] == 0
+    with pytest.warns(ConditionWarning):
+        copies = kernax.condition(process, points.at[3].set(2), y.at[3].set(y[2]), 0.0, solver=LINE)
+    assert copies.stats["jitter"] > 0
+
+
+@needs_x64
+def test_draws_of_the_posterior_have_its_mean_and_variance():
+    few = APART[:15]
+    process = kernax.GaussianProcess(kernax.Matern52(1.1))
+    posterior = kernax.condition(
+        process, X[few], Y[few], NOISE[few], weights=WEIGHTS[few], solver=LINE
+    ).value
+    paths = kernax.pathwise_sample(posterior, key=jax.random.key(0), count=4000, features=400)
+    values = jax.vmap(paths)(NEW[2:10])
+    variance = jax.vmap(posterior.variance)(NEW[2:10])
+    off = np.mean(values, 1) - jax.vmap(posterior.mean)(NEW[2:10])
+    assert np.max(np.abs(off) / np.sqrt(variance)) < 0.1
+    np.testing.assert_allclose(np.var(values, 1), variance, rtol=0.15)
+
+
+def test_a_posterior_along_a_line_is_saved_and_loaded(tmp_path):
+    points = jnp.asarray(X[:12], DTYPE)
+    process = kernax.GaussianProcess(kernax.Matern32())
+    posterior = kernax.condition(process, points, points[:, 0], 0.1, solver=LINE).value
+    kernax.save(tmp_path / "posterior", posterior)
+    loaded = kernax.load(tmp_path / "posterior")
+    assert loaded.variance(points[3]) == posterior.variance(points[3])
+
+
+@needs_x64
+def test_a_term_of_a_sum_is_found_again():
+    few = APART[:15]
+
+    def term(solver):
+        process = kernax.GaussianProcess(kernax.Matern52(1.1) + kernax.Cosine(2.0))
+        posterior = kernax.condition(process, X[few], Y[few], NOISE[few], solver=solver).value
+        part = kernax.component(posterior, 1)
+        return part.mean(NEW[3]), part.variance(NEW[3])
+
+    assert_close(jnp.array(term(LINE)), jnp.array(term(DENSE)), 1e-9)
+
+
+def matern_evidence(x, y, noise):
+    """That of Matern 3/2 with lengthscale one, by NumPy in double precision."""
+    r = np.sqrt(3) * np.abs(x[:, None] - x[None, :]).astype(float)
+    C = (1 + r) * np.exp(-r) + noise * np.eye(len(x))
+    sign, determinant = np.linalg.slogdet(C)
+    assert sign == 1
+    return -(y @ np.linalg.solve(C, y) + determinant + len(x) * np.log(2 * np.pi)) / 2
+
+
+@needs_x32
+@pytest.mark.parametrize(("gap", "noise"), [(0.05, 1e-2), (0.01, 1e-4), (1e-5, 1e-4)])
+def test_in_single_precision_the_rounding_says_how_far_the_evidence_may_be_off(gap, noise):
+    rng = np.random.default_rng(0)
+    x = np.cumsum(rng.exponential(gap, 400)).astype(np.float32)
+    y = (np.sin(x) + np.sqrt(noise) * rng.normal(size=400)).astype(np.float32)
+    process = kernax.GaussianProcess(kernax.Matern32())
+    stats = compiled_condition(process, x[:, None], y, noise).stats
+    off = abs(float(stats["log_evidence"]) - matern_evidence(x, y.astype(float), noise))
+    assert stats["jitter"] == 0
+    assert off <= 3 * float(stats["rounding"]) + 1e-6 * abs(float(stats["log_evidence"]))
+
+
+@needs_x32
+def test_points_too_close_for_single_precision_do_not_count_as_solved():
+    x = (1e-6 * jnp.arange(20_000.0))[:, None]
+    y = jax.random.normal(jax.random.key(0), (20_000,))
+    solution = compiled_condition(kernax.GaussianProcess(kernax.Matern32()), x, y, 1e-4)
+    assert solution.result == kernax.RESULTS.inaccurate
+    assert solution.stats["rounding"] > 1
+
+
+@eqx.filter_jit
+def compiled_condition(process, x, y, noise):
+    return kernax.condition(process, x, y, noise, solver=LINE, throw=False)
