@@ -9,15 +9,18 @@ _ONE_THREAD = 1000  # rows up to which a second thread waits longer than it comp
 
 @contextlib.contextmanager
 def linear_algebra_threads(rows: int, threads: int | None = None) -> Iterator[None]:
-    """Limits the threads of BLAS and LAPACK (needs `threadpoolctl`).
+    """Limits the threads of BLAS and LAPACK where `threadpoolctl` is installed.
 
     The default is one thread up to 1000 rows, and the library's own number for more. OpenBLAS's
     threads wait for each other by spinning. Where another process uses their cores, a factorisation
     of 300 rows waits longer than it computes: twenty steps of learning took 18 s of processor time
     instead of 0.1.
     """
-    from threadpoolctl import threadpool_limits
-
+    try:
+        from threadpoolctl import threadpool_limits
+    except ModuleNotFoundError:
+        yield
+        return
     # Loads the library that jaxlib calls, because limits apply to loaded libraries only.
     importlib.import_module("scipy.linalg.cython_lapack")
     if threads is None and rows <= _ONE_THREAD:

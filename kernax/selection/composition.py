@@ -16,6 +16,7 @@ from kernax.core.boundary import as_stack, as_targets, check_key
 from kernax.core.kernel import AbstractKernel, Constant, Product, Sum
 from kernax.core.parameters import check_count, positive, real
 from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.threads import linear_algebra_threads
 from kernax.kernels import RBF, On, RationalQuadratic, ShiftedLinear, ZeroMeanPeriodic
 from kernax.selection.base_kernels import BASES, BY_KIND, BY_WORD
 from kernax.selection.composition_rounds import Fit, Round, Search, polished
@@ -141,7 +142,8 @@ def compositional_search(
     grammar = _grammar(bases, data, max_terms, max_factors)
     shown = _bars if progress else _no_bars
     search = Search(*data.of_rows(rows), grammar, starts, steps, rng, shown)
-    best = search.run(depth, beam)
+    with linear_algebra_threads(len(rows)):
+        best = search.run(depth, beam)
     return _closed(data, search, best, steps, throw)
 
 
