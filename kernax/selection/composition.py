@@ -76,7 +76,7 @@ def compositional_search(
     key: Key[Array, ""],
     bases: Sequence[type[AbstractKernel]] | None = None,
     depth: int = 8,
-    beam: int = 1,
+    beam: int = 2,
     starts: int = 4,
     steps: int = 40,
     max_terms: int = 5,
@@ -112,7 +112,8 @@ def compositional_search(
             Matern52, each on each column by `On`. None is the first four for one column, and RBF
             and ShiftedLinear for several.
         depth: the most rounds.
-        beam: how many structures a round expands, 1 being greedy.
+        beam: how many structures a round expands; one is greedy, and ends in a worse kernel where
+            the best structure of an early round leads to none of the good ones.
         starts: of each candidate. After a few steps the best start of the best candidates goes on.
         steps: of L-BFGS, for these, and at the end where rows were drawn.
         max_terms, max_factors: the largest sum, and the largest product in it.
