@@ -301,6 +301,12 @@ def drawn(ranges):
             "loss must return one number, but that of 'a' does not",
         ),
         (
+            lambda: kernax.cross_validate(
+                lambda *_: 0, lambda *_: 0, X, np.where(np.arange(N) == 3, np.nan, Y), FOLDS
+            ),
+            "y must be finite, but row 3 is nan",
+        ),
+        (
             lambda: untyped(kernax.cross_validate)(None, None, X, Y, 5),
             "folds must come from k_folds or time_folds, .* of type int",
         ),

@@ -53,6 +53,15 @@ def waves():
     return X, y
 
 
+@pytest.mark.parametrize("kind", [ours.SVC, ours.KernelLogisticClassifier])
+def test_folds_leave_what_is_fixed_as_it_is(waves, kind):
+    X, y = waves
+    kernel = theirs.ConstantKernel(2.0) * theirs.RBF(1.5, "fixed")
+    fitted = kind(kernel=kernel, learn="cross_validation").fit(X, y > 0)
+    values = {path: value for path, value, *_ in kernax.describe(fitted.kernel_).rows}
+    assert [value for path, value in values.items() if "length" in path] == ["1.5"]
+
+
 def test_the_leave_one_out_error_teaches_ridge_a_better_kernel(waves):
     X, y = waves
     given = ours.KernelRidge(kernel="rbf", gamma=5.0)

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PyTree
 from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel
 from kernax.core.model import Model
-from kernax.core.parameters import positive
+from kernax.core.parameters import Trainable, positive
 from kernax.core.solution import RESULTS, Solution
 from kernax.selection.folds import Folds
 from kernax.selection.rows import rows_of
@@ -138,6 +138,7 @@ def learn_classifier(
     Y: Array,
     labels: np.ndarray,
     *,
+    trainable: Trainable | None = None,
     progress: Callable[[Sequence[Folds]], Iterable[Folds]] = iter,
 ) -> Choice:
     """Learns a kernel and a penalty from the log loss on folds, in stages.
@@ -149,7 +150,17 @@ def learn_classifier(
         X: points.
         Y: their classes in one-hot columns (n, c).
         labels: the same as names or numbers (n,), by which folds are balanced.
-        progress: as for `choose`.
+        trainable, progress: as for `choose`.
     """
     losses_of = calibrated_losses if isinstance(start, MachineModel) else log_losses
-    return choose(start, X, Y, labels, fold_loss, fold_values, losses_of, progress=progress)
+    return choose(
+        start,
+        X,
+        Y,
+        labels,
+        fold_loss,
+        fold_values,
+        losses_of,
+        trainable=trainable,
+        progress=progress,
+    )

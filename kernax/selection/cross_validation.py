@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, ArrayLike, PyTree
+from jaxtyping import Array, ArrayLike, Bool, PyTree
 
 from kernax.core.boundary import as_stack, as_weights, count, dtype_of
 from kernax.core.numerics import is_concrete
@@ -84,7 +84,9 @@ def cross_validate(
     if not y.ndim or len(y) != n:
         raise ValueError(f"y must have n = {n} rows, as X has, but has shape {y.shape}")
     _check_rows(folds, n)
-    of_rows = as_weights(weights, n, dtype_of(X)).values
+    checked = as_weights(weights, n, dtype_of(X))
+    _check_finite(y, checked.kept())
+    of_rows = checked.values
 
     def scored(fold: Folds) -> PyTree[Array]:
         learn = _Part.of(X, y, of_rows, fold.learn, fold.learn_weights)
@@ -118,6 +120,16 @@ class _Part(eqx.Module):
     def of(X: PyTree, y: Array, weights: Array, rows: Array, known: Array) -> "_Part":
         """The rows of these indices, which are known with these weights."""
         return _Part(rows_of(X, rows), y[rows], weights[rows] * known.astype(weights.dtype))
+
+
+def _check_finite(y: Array, kept: Bool[np.ndarray, " n"] | None) -> None:
+    """Raises ValueError, with the row, for targets that are known not to be finite."""
+    if kept is None or not is_concrete(y) or not jnp.issubdtype(y.dtype, jnp.inexact):
+        return
+    finite = np.isfinite(np.asarray(y)).reshape(len(y), -1).all(1)
+    wrong = np.flatnonzero(kept & ~finite)
+    if len(wrong):
+        raise ValueError(f"y must be finite, but row {wrong[0]} is {y[wrong[0]]}")
 
 
 def _check_rows(folds: Any, n: int) -> None:

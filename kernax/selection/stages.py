@@ -20,7 +20,7 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.intervals import POSITIVE
-from kernax.core.parameters import interior, parameters
+from kernax.core.parameters import Trainable, interior, parameters
 from kernax.selection.folds import Folds, count_off, leaving_out
 from kernax.selection.minimise import minimise
 from kernax.selection.rows import rows_of
@@ -164,6 +164,7 @@ def choose(
     *,
     shared: str = "penalty, scales",
     with_priors: bool = True,
+    trainable: Trainable | None = None,
     progress: Callable[[Sequence[Folds]], Iterable[Folds]] = iter,
 ) -> Choice:
     """Learns all stages, each from where the last one ended, and says which is kept.
@@ -177,16 +178,20 @@ def choose(
         losses_of: of the values of all rows, each from the fold that scored it, (n,).
         shared: what the first stage learns beside a common lengthscale, in words.
         with_priors: whether weak priors hold each stage near where it starts.
+        trainable: says what is learned, as for `minimise`; None is everything that is not at the
+            end of its interval.
         progress: goes through a list of jobs of about the same length, such as
             `rich.progress.track`.
     """
-    names = ["as written", f"{shared} and a common lengthscale"]
-    if any(entry.interval == POSITIVE and np.ndim(entry.value) > 0 for entry in parameters(start)):
-        names.append("a lengthscale for each column")
+    names = _names_of_stages(start, shared)
     outer = count_off(labels, OUTER)
     jobs = [_folds_among(labels, outer != fold) for fold in range(OUTER)]
     jobs.append(_folds_among(labels, outer >= 0))
-    learned = lambda folds: _learned_in_stages(start, len(names), X, Y, folds, loss, with_priors)
+    free = interior(start) if trainable is None else trainable
+
+    def learned(folds: Folds) -> list[Any]:
+        return _learned_in_stages(start, len(names), X, Y, folds, loss, with_priors, free)
+
     *runs, final = [learned(folds) for folds in progress(jobs)]
     stages = []
     for place, name in enumerate(names):
@@ -194,6 +199,14 @@ def choose(
         scored = _values_of_all(models, X, Y, outer, values)
         stages.append(Stage(name, final[place], np.asarray(losses_of(scored, Y))))
     return last_that_pays(stages)
+
+
+def _names_of_stages(start: Any, shared: str) -> list[str]:
+    """The stages in words; the last is there where a model has a lengthscale for each column."""
+    names = ["as written", f"{shared} and a common lengthscale"]
+    if any(entry.interval == POSITIVE and np.ndim(entry.value) > 0 for entry in parameters(start)):
+        names.append("a lengthscale for each column")
+    return names
 
 
 def _values_of_all(
@@ -227,7 +240,14 @@ def _priors_of_stage(model: Any, place: int, with_priors: bool) -> WeakPriors:
 
 
 def _learned_in_stages(
-    start: Any, count: int, X: Any, Y: Array, folds: Folds, loss: Loss, with_priors: bool
+    start: Any,
+    count: int,
+    X: Any,
+    Y: Array,
+    folds: Folds,
+    loss: Loss,
+    with_priors: bool,
+    free: Trainable,
 ) -> list[Any]:
     """The model of each stage.
 
@@ -239,7 +259,7 @@ def _learned_in_stages(
         together = Together(jnp.asarray(place == 1), priors.centres)
         args = (X, Y, folds, priors, together)
         solution = minimise(
-            loss, models[-1], _OPTIMISER, _STEPS, args=args, trainable=interior(start), throw=False
+            loss, models[-1], _OPTIMISER, _STEPS, args=args, trainable=free, throw=False
         )
         models.append(solution.value)
     return models

@@ -97,7 +97,9 @@ class KernelLogisticClassifier(LogOddsClassifier):
         if not self._is_learned:
             return kernel
         start = Model(kernel, self.alpha)
-        choice = learn_classifier(start, points, jnp.asarray(self._columns(places)), places)
+        columns = jnp.asarray(self._columns(places))
+        free = self._free(start)
+        choice = learn_classifier(start, points, columns, places, trainable=free)
         self.alpha_ = float(choice.kept.model.ridge)
         return choice.kept.model.kernel
 

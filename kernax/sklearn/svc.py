@@ -93,7 +93,9 @@ class SVC(SupportVectors, KernelClassifier):
         if not self._is_learned:
             return kernel
         start = MachineModel(kernel, self.C)
-        choice = learn_classifier(start, points, jnp.asarray(self._columns(places)), places)
+        columns = jnp.asarray(self._columns(places))
+        free = self._free(start)
+        choice = learn_classifier(start, points, columns, places, trainable=free)
         model = choice.kept.model
         self.C_ = float(model.C)
         return model.kernel
