@@ -328,7 +328,7 @@ def test_predictions_that_overflow_are_refused(smooth, tmp_path):
     )
     result = runner.invoke(app, ["predict", str(tmp_path / "m"), str(far)])
     assert result.exit_code == 2
-    assert_one_line(result.stderr, "row 1 is too far")
+    assert_one_line(result.stderr, "far.csv, line 2: the row is too far")
 
 
 def test_column_names_are_never_read_as_markup_or_mathematics(tmp_path, rng):
