@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from kernax.cli import classify as classes
 from kernax.cli.app import app
+from kernax.cli.fit import remark_on_no_gain
 from kernax.cli.job import Split, split_rows
 from kernax.cli.plan import Plan
 from kernax.cli.table import Table
@@ -151,6 +152,13 @@ def test_scores_of_classes_are_those_of_a_second_computation_from_the_same_split
         )
         > 2e-4
     )
+
+
+def test_learning_that_does_not_help_the_held_out_rows_says_so():
+    assert remark_on_no_gain("NLPD", "4.8000", "4.8000") == ()
+    assert remark_on_no_gain("RMSE", "4.8", "4.7") == ()
+    (line,) = remark_on_no_gain("NLPD", "-0.1", "0.2")
+    assert line.startswith("the held-out rows did not gain by learning: NLPD -0.1 as written, 0.2")
 
 
 @pytest.mark.slow

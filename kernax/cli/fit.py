@@ -35,7 +35,7 @@ def fit(
     learned = _regressor(solution.value, parts, model)
     measures = ("RMSE",) if model == RIDGE else ("RMSE", "NLPD")
     after = _scored(learned, parts)
-    no_gain = _remark_on_no_gain(measures[-1], as_written[-1], after[-1])
+    no_gain = remark_on_no_gain(measures[-1], as_written[-1], after[-1])
     return Report(
         title=_title(parts, model),
         measures=measures,
@@ -50,7 +50,7 @@ def fit(
     )
 
 
-def _remark_on_no_gain(measure: str, as_written: str, learned: str) -> tuple[str, ...]:
+def remark_on_no_gain(measure: str, as_written: str, learned: str) -> tuple[str, ...]:
     """Says that held-out rows are predicted worse after learning; nothing where they are not."""
     if float(learned) <= float(as_written):
         return ()

@@ -30,7 +30,7 @@ from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.parameters import check_count
 from kernax.core.sharding import scan, while_loop
 from kernax.core.solvers import (
-    AbstractSymmetricSolver,
+    AbstractFactorSolver,
     knows_determinant,
     needs_whole_matrix,
     refuse_options,
@@ -329,7 +329,7 @@ def _with_jitter(matrix: _Matrix, scale: Float[Array, ""]) -> _Attempt:
     return while_loop(go_on, again, matrix.attempt(jnp.zeros_like(scale)))
 
 
-class StateSpace(AbstractSymmetricSolver):
+class StateSpace(AbstractFactorSolver):
     """Points along one line and a kernel that has a state-space model, in O(n).
 
     The kernels are Matern12, Matern32 and Matern52, Cosine, Periodic and ZeroMeanPeriodic, whose
@@ -358,11 +358,6 @@ class StateSpace(AbstractSymmetricSolver):
         factor = factorise(operator)
         assert isinstance(factor, KalmanFactor)
         return factor
-
-    def compute(self, state: KalmanFactor, vector: Array, options: dict[str, Any]):
-        result = lx.RESULTS.where(state.exists, lx.RESULTS.successful, lx.RESULTS.singular)
-        solution, (_, stats) = state.solve_and_report(vector[:, None])
-        return solution[:, 0], result, stats
 
 
 @needs_whole_matrix.register

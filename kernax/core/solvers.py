@@ -30,6 +30,15 @@ class AbstractSymmetricSolver(lx.AbstractLinearSolver):
         return True
 
 
+class AbstractFactorSolver(AbstractSymmetricSolver):
+    """One whose state, which `init` makes, is a factor."""
+
+    def compute(self, state: AbstractFactor, vector: Array, options: dict[str, Any]):
+        result = lx.RESULTS.where(state.exists, lx.RESULTS.successful, lx.RESULTS.singular)
+        solution, (_, stats) = state.solve_and_report(vector[:, None])
+        return solution[:, 0], result, stats
+
+
 def refuse_options(solver: lx.AbstractLinearSolver, options: dict[str, Any]) -> None:
     """Raises ValueError for options, which would be ignored, of a solver that has none."""
     if options:
@@ -154,7 +163,7 @@ def factor_by(
     return SolverFactor(solver=solver, state=state, options=options)
 
 
-class JitteredCholesky(AbstractSymmetricSolver):
+class JitteredCholesky(AbstractFactorSolver):
     """`factorise` as a lineax solver: Cholesky, with jitter on the diagonal only where the plain
     factorisation fails.
 
@@ -166,11 +175,6 @@ class JitteredCholesky(AbstractSymmetricSolver):
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> AbstractFactor:
         refuse_options(self, options)
         return factorise(operator)
-
-    def compute(self, state: AbstractFactor, vector: Array, options: dict[str, Any]):
-        result = lx.RESULTS.where(state.exists, lx.RESULTS.successful, lx.RESULTS.singular)
-        solution, (_, stats) = state.solve_and_report(vector[:, None])
-        return solution[:, 0], result, stats
 
 
 @needs_whole_matrix.register

@@ -11,7 +11,7 @@ from kernax.core.model import Model
 from kernax.selection.classification import learn_classifier
 from kernax.sklearn.base import check_penalty
 from kernax.sklearn.learning import CROSS_VALIDATION
-from kernax.sklearn.targets import KernelClassifier
+from kernax.sklearn.targets import KernelClassifier, exponents_of
 from kernax.sparse.import_vectors import import_vector_machine
 from kernax.supervised.logistic import kernel_logistic
 from kernax.supervised.softmax import kernel_softmax
@@ -30,16 +30,11 @@ class LogOddsClassifier(KernelClassifier):
 
     def predict_proba(self, X):
         """Probabilities (m, classes)."""
-        return softmax(self._exponents(X), axis=1)
+        return softmax(exponents_of(self._values(X)), axis=1)
 
     def predict_log_proba(self, X):
         """Logarithms of `predict_proba`, which keep their digits where those are zero or one."""
-        return log_softmax(self._exponents(X), axis=1)
-
-    def _exponents(self, X):
-        """A value for each class (m, classes), whose softmax are the probabilities."""
-        values = self._values(X)
-        return np.stack([np.zeros_like(values), values], axis=1) if values.ndim == 1 else values
+        return log_softmax(exponents_of(self._values(X)), axis=1)
 
 
 @dataclass(eq=False, repr=False)

@@ -16,7 +16,7 @@ from kernax.selection.classification import MachineModel, learn_classifier
 from kernax.sklearn.learning import CROSS_VALIDATION
 from kernax.sklearn.machines import SupportVectors, solver_of, value_of
 from kernax.sklearn.rows import padded, padded_size
-from kernax.sklearn.targets import KernelClassifier
+from kernax.sklearn.targets import KernelClassifier, exponents_of
 from kernax.supervised.calibration import platt, svm_leave_one_out
 from kernax.supervised.coupling import pairwise_coupling
 from kernax.supervised.svm import svm
@@ -221,8 +221,7 @@ class SVC(SupportVectors, KernelClassifier):
         """Zero and the log odds of the second class (m, 2), of two classes."""
         values = self._values(X)
         with self._computing():
-            odds = np.asarray(self.sigmoids_[0].log_odds(values))
-        return np.stack([np.zeros_like(odds), odds], axis=1)
+            return exponents_of(np.asarray(self.sigmoids_[0].log_odds(values)))
 
     def _coupled(self, of_pairs):
         """Probabilities of all classes from those of the first of each pair."""

@@ -99,3 +99,11 @@ def of_both(plus: np.ndarray) -> np.ndarray:
     if plus.ndim == 2:
         return plus / plus.sum(axis=1, keepdims=True)
     return np.stack([1 - plus, plus], axis=1)
+
+
+def exponents_of(values: np.ndarray) -> np.ndarray:
+    """A value for each class (m, classes), whose softmax are the probabilities.
+
+    Of two classes from the log odds of the second (m,).
+    """
+    return np.stack([np.zeros_like(values), values], axis=1) if values.ndim == 1 else values
