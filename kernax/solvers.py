@@ -1,7 +1,9 @@
 """What solves the linear systems and quadratic programmes of the learners: their argument `solver`.
 
 `JitteredCholesky` and `ConjugateGradient` are linear solvers, as any of lineax's that solves
-positive semidefinite systems; `StateSpace` is one for points along a line. `SMO` and
+positive semidefinite systems; `StateSpace` is one for points along a line. `PivotedCholesky` and
+`NystromPreconditioner` make conjugate gradients faster, another `AbstractPreconditioner` is a class
+of your own, and `StochasticLanczos` estimates the determinant beside them. `SMO` and
 `ProjectedGradient` solve the dual of a support vector machine, a `BoxProblem`; another such solver
 is a class derived from `AbstractDualSolver`. `SequentialEvidence` and `EvidenceIteration` find the
 functions of a relevance vector machine.
@@ -9,6 +11,12 @@ functions of a relevance vector machine.
 
 from kernax.core.conjugate_gradient import ConjugateGradient
 from kernax.core.kalman import StateSpace
+from kernax.core.lanczos import StochasticLanczos
+from kernax.core.preconditioners import (
+    AbstractPreconditioner,
+    NystromPreconditioner,
+    PivotedCholesky,
+)
 from kernax.core.solvers import JitteredCholesky
 from kernax.sparse.iteration import EvidenceIteration
 from kernax.sparse.sequential import SequentialEvidence
@@ -21,6 +29,10 @@ from kernax.supervised.smo import SMO
 __all__ = [
     "JitteredCholesky",
     "ConjugateGradient",
+    "PivotedCholesky",
+    "NystromPreconditioner",
+    "AbstractPreconditioner",
+    "StochasticLanczos",
     "StateSpace",
     "SMO",
     "ProjectedGradient",

@@ -11,7 +11,7 @@ import pytest
 from conftest import TOLERANCE, X64, needs_x64
 
 import kernax
-from kernax.core.pairs import _pairs_at_once
+from kernax.core.pairs import pairs_at_once
 from kernax.errors import MemoryBudgetError, NonFiniteError
 
 KERNEL = 2.0 * kernax.RBF(1.5) + kernax.Linear()
@@ -141,9 +141,9 @@ def costly(parameters, x, z):
 @needs_x64
 def test_a_costly_kernel_is_blocked_by_what_its_trace_shows_and_a_plain_one_is_not():
     X = jnp.ones((2000, 64))
-    assert _pairs_at_once(kernax.RBF(), X, X) == 2000**2
-    assert _pairs_at_once(KERNEL * kernax.Matern32(), X[:, :3], X[:, :3]) == 2000**2
-    pairs = _pairs_at_once(kernax.Custom(costly, jnp.array(0.1)), X, X)
+    assert pairs_at_once(kernax.RBF(), X, X) == 2000**2
+    assert pairs_at_once(KERNEL * kernax.Matern32(), X[:, :3], X[:, :3]) == 2000**2
+    pairs = pairs_at_once(kernax.Custom(costly, jnp.array(0.1)), X, X)
     assert 1 <= pairs <= 3 * 2**14 // (64 * 64) + 1
 
 
@@ -171,9 +171,9 @@ def test_features_of_points_are_no_reason_to_make_tiles():
     too many to be held.
     """
     X = jax.tree.map(jnp.asarray, kernax.strings.encode(["ACGT" * 5, "TTGA"] * 20, "ACGT"))
-    assert _pairs_at_once(kernax.Spectrum(7), X, X) == 40**2
+    assert pairs_at_once(kernax.Spectrum(7), X, X) == 40**2
     many = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((100000, *leaf.shape[1:]), leaf.dtype), X)
-    assert _pairs_at_once(kernax.Spectrum(7), many, many) == (2**26 // 4**7) ** 2
+    assert pairs_at_once(kernax.Spectrum(7), many, many) == (2**26 // 4**7) ** 2
 
 
 def test_kernels_that_round_a_pair_differently_either_way_have_symmetric_matrices():

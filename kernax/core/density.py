@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float
 
-from kernax.core import line_inverse as line_inverse  # which registers it with `inverse`
+from kernax.core import krylov_inverse as krylov_inverse  # which register with `inverse`
+from kernax.core import line_inverse as line_inverse
 from kernax.core.factors import AbstractFactor, CholeskyFactor, cholesky_factor, factorise
 from kernax.core.inverse import inverse_of, terms_of_density
 from kernax.core.linalg import WeightedSystem, unit_of
@@ -22,24 +23,29 @@ from kernax.core.numerics import matmul, split_by_tangent, stopped
 from kernax.core.operators import DenseGram, is_finite
 from kernax.core.powers import times_power_of_two
 from kernax.core.solution import RESULTS
+from kernax.core.solvers import factor_by
 from kernax.core.solves import solve_lower
 
 
-def factor_of(system: WeightedSystem) -> tuple[AbstractFactor, Any, dict[str, Array]]:
+def factor_of(
+    system: WeightedSystem, solver: lx.AbstractLinearSolver | None = None
+) -> tuple[AbstractFactor, Any, dict[str, Array]]:
     """The factor of `S K S + diag(noise)`, S = sqrt(W), that the functions below take; without a
-    derivative.
+    derivative. It is what the solver makes of that, by default what suits it.
 
     Also the result, and stats: the `jitter` that was added to the diagonal, and the `rounding` of
     what was factorised.
     """
     form = stopped(system.symmetric_form())
-    factor = factorise(form)
+    factor = factorise(form) if solver is None else factor_by(solver, form)
     diagonal = lx.diagonal(form)
     finite = jnp.all(jnp.isfinite(diagonal)) & is_finite(system.gram)
     result = RESULTS.where(finite, factor.result, RESULTS.nonfinite)
     result = RESULTS.where(factor.exists, RESULTS.successful, result)
-    rounding = factor.rounding(diagonal + factor.jitter)
-    return factor, result, {"jitter": factor.jitter, "rounding": rounding}
+    stats = {"jitter": factor.jitter} | factor.figures()
+    if factor.knows_determinant:
+        stats = stats | {"rounding": factor.rounding(diagonal + factor.jitter)}
+    return factor, result, stats
 
 
 def rounding_of_inverse(system: WeightedSystem, factor: AbstractFactor) -> Float[Array, ""]:
@@ -100,11 +106,8 @@ def _log_density(system, y, factor):
     system = system.with_jitter(factor)
     data = system.weights.times_roots(y)
     unit = unit_of(data)
-    white = factor.whitened(times_power_of_two(data, -unit))
-    # In units of their own: squares leave the range of floats first.
-    unit_of_white = unit_of(white)
-    squares = jnp.sum(times_power_of_two(white, -unit_of_white) ** 2, 0, keepdims=True)
-    square = jnp.sum(times_power_of_two(squares, 2 * (unit + unit_of_white)))
+    squares, exponent = factor.squares(times_power_of_two(data, -unit))
+    square = jnp.sum(times_power_of_two(squares[None, :], exponent + 2 * unit))
     return _density(system, factor.log_determinant(), square, y.shape[1])
 
 

@@ -17,10 +17,11 @@ import lineax as lx
 import numpy as np
 from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.batching import one_by_one
 from kernax.core.numerics import eps_of, matmul, positive_or_one
+from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import while_loop
 from kernax.core.solution import RESULTS
 
@@ -63,6 +64,23 @@ class AbstractFactor(eqx.Module):
 
         A sum of its squares loses no digits, as `B^T solve(B)` may, whose terms cancel.
         """
+
+    def squares(self, B: Float[Array, "n p"]) -> tuple[Float[Array, " p"], Int[Array, "1 p"]]:
+        """`b.M^-1 b` of each column, as numbers and the powers of two that they are multiplied by:
+        squares leave the range of floats first.
+        """
+        white = self.whitened(B)
+        unit = exponent_of(jnp.max(jnp.abs(white), axis=0, keepdims=True))
+        return jnp.sum(times_power_of_two(white, -unit) ** 2, 0), 2 * unit
+
+    @property
+    def knows_determinant(self) -> bool:
+        """Whether `log_determinant` has an answer."""
+        return True
+
+    def figures(self) -> dict[str, Array]:
+        """What else is to be told about the factor, for the stats."""
+        return {}
 
     @abc.abstractmethod
     def inverse(self) -> Float[Array, "n n"]:

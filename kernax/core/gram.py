@@ -25,6 +25,7 @@ from kernax.core.operators import AbstractGram, DenseGram, WeightedForm, tell_li
 from kernax.core.pairs import pairs_of
 from kernax.core.parameters import check_count
 from kernax.core.preparation import diagonal_of, prepare_stacks, warn_of_featureless_points
+from kernax.core.tiles import product_by_tiles
 from kernax.core.weights import UnitWeights
 from kernax.errors import NonFiniteError
 
@@ -46,7 +47,7 @@ def gram(
         MemoryBudgetError: the matrix is larger than the memory at hand.
     """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
-    K, diagonals = _checked(kernel, X, Z, checked_block(block_size))
+    K, diagonals = _checked(kernel, X, Z, checked_block(block_size, count(X)))
     for stack, diagonal in zip((X, Z), diagonals):
         warn_of_featureless_points(kernel, stack, diagonal)
     return K
@@ -84,12 +85,14 @@ def gram_operator(
     Z: PyTree | None = None,
     *,
     ridge: ArrayLike | None = None,
-    block_size: int | None = None,
+    block_size: int | str | None = None,
 ) -> lx.AbstractLinearOperator:
     """The Gram matrix as a lineax operator: `K` (n, n), `K + ridge I`, or `k(x_i, z_j)` (n, m).
 
-    Without `block_size` it holds the dense matrix. With it, products compute that many rows at a
-    time, forward and backward: memory is O(block_size n) in both. The operator of one stack is
+    Without `block_size` it holds the dense matrix. With it, products compute tiles of at most
+    `block_size` rows in all at a time, forward and backward: memory is O(block_size n) in both, and
+    on a CPU no more than fits its caches. "auto" holds the matrix of up to 8192 points, and none
+    beyond. The operator of one stack is
     tagged as positive semidefinite for lineax, and has, held or not: products with one column or
     many (`mv`), `diagonal()`, `rows(places)`, `columns_product(places, values)`,
     `submatrix(places)`. That of two stacks has a transpose.
@@ -97,7 +100,7 @@ def gram_operator(
     Raises as `gram` does, and ValueError for a ridge beside two stacks.
     """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
-    block_size = checked_block(block_size)
+    block_size = checked_block(block_size, max(count(X), count(X if Z is None else Z)))
     if Z is None:
         operator = operator_of_prepared(kernel, X, Layout(block_size))
         if ridge is None:
@@ -144,16 +147,22 @@ def operator_of_prepared(kernel: AbstractKernel, X: PyTree, layout: Layout) -> A
     return DenseGram(gram_of_prepared(kernel, X)) if of_stack is None else of_stack(X)
 
 
-def checked_block(block_size: Any) -> int | None:
-    """None, or a positive Python integer; else ValueError."""
-    return None if block_size is None else check_count(block_size, "block_size")
+_MOST_HELD = 8192  # points, of which "auto" holds the matrix: half a GiB in float64
+_ROWS_AT_ONCE = 128
+
+
+def checked_block(block_size: Any, n: int) -> int | None:
+    """None, or a positive Python integer; else ValueError. For "auto" what suits n points."""
+    if isinstance(block_size, str) and block_size == "auto":
+        return None if n <= _MOST_HELD else _ROWS_AT_ONCE
+    hint = ', or "auto"'
+    return None if block_size is None else check_count(block_size, "block_size", hint=hint)
 
 
 class BlockedGram(AbstractGram):
-    """The Gram matrix of a stack; each product computes `block_size` rows at a time and keeps none.
+    """The Gram matrix of a stack; each product computes tiles of it and keeps none.
 
-    Each block is computed again in the backward pass, so that its memory too is O(block_size n).
-    The diagonal is `k(x, x)`, as in `gram`: within a row the distance of a point to itself would be
+    At most `block_size n` numbers are held at a time, in the backward pass as well. The diagonal is `k(x, x)`, as in `gram`: within a row the distance of a point to itself would be
     rounded like any other.
     """
 
@@ -174,7 +183,10 @@ class BlockedGram(AbstractGram):
         return count(self.points)
 
     def mv(self, vector):
-        return self.columns_product(jnp.arange(count(self.points)), vector)
+        columns = jnp.asarray(vector).reshape(len(vector), -1)
+        most_pairs = self.block_size * count(self.points)
+        product = product_by_tiles(self.kernel, self.points, columns, most_pairs)
+        return product.reshape(vector.shape)
 
     def careful_mv(self, vector):
         return self.mv(vector)

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jax import lax
+from jaxtyping import Array, Float, PyTree
 
 from kernax.core.batching import one_by_one
 from kernax.core.factors import AbstractFactor
@@ -154,16 +155,42 @@ def terms_of_density(factor: AbstractFactor, system: WeightedSystem, y: Float[Ar
     return terms
 
 
+def solve_transposed(
+    system: WeightedSystem, factor: AbstractFactor, B: Float[Array, "n p"]
+) -> Float[Array, "n p"]:
+    """`T^-T B`, by a factor of it with jitter, differentiable to every order in the system and B."""
+    system = system.with_jitter(factor)
+    fixed = stopped(system)
+    factor = stopped(factor)
+
+    def multiply(A: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        return system.gram.mv(system.weights.times(A)) + system.shift[:, None] * A
+
+    return lax.custom_linear_solve(
+        multiply,
+        B,
+        lambda _, B: fixed.solve_transposed(factor, B),
+        lambda _, B: fixed.solve(factor, B),
+    )
+
+
 class AbstractExplanation(eqx.Module):
     """`explained(x, z) = k(x, X) P W k(X, z)`, P = T^-1, what observations at X explain of a
-    covariance, as `sum_i shares_i u_i(x) u_i(z)`, and the numbers u of a point.
+    covariance, by what is computed of each point.
     """
 
-    shares: eqx.AbstractVar[Float[Array, " n"]]
+    @property
+    @abc.abstractmethod
+    def dtype(self) -> Any:
+        """The precision it was computed in."""
 
     @abc.abstractmethod
-    def of_row(self, row: Float[Array, " n"]) -> Float[Array, " n"]:
-        """`u`, from `k(X, x)`."""
+    def of_row(self, row: Float[Array, " n"]) -> PyTree:
+        """What is needed of a point x, from `k(X, x)`."""
+
+    @abc.abstractmethod
+    def product(self, u: PyTree, v: PyTree) -> Float[Array, ""]:
+        """`explained(x, z)`, from what is needed of both."""
 
     @abc.abstractmethod
     def lacking(self, values: Float[Array, "n p"], normal: Float[Array, "n p"]) -> Array:

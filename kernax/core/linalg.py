@@ -15,7 +15,7 @@ from kernax.core.boundary import as_targets
 from kernax.core.factors import AbstractFactor
 from kernax.core.foreign import as_gram
 from kernax.core.numerics import beside, matmul, positive_or_one, split_by_tangent, stopped
-from kernax.core.operators import AbstractGram
+from kernax.core.operators import AbstractGram, WeightedForm
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, Suspect, finish, void_unless_known
@@ -58,8 +58,8 @@ class WeightedSystem(eqx.Module):
         return self.weights.times(self.gram.mv(A)) + self.shift[:, None] * A
 
     def solve(self, factor: AbstractFactor, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """`T^-1 B`, by a factor of M."""
-        return self.solve_and_report(factor, B)[0]
+        """`T^-1 B`, by a factor of M; NaN where that fails."""
+        return _known(*self.solve_and_report(factor, B))
 
     def solve_and_report(
         self, factor: AbstractFactor, B: Float[Array, "n p"]
@@ -70,9 +70,9 @@ class WeightedSystem(eqx.Module):
     def solve_transposed(
         self, factor: AbstractFactor, B: Float[Array, "n p"]
     ) -> Float[Array, "n p"]:
-        """`T^-T B`."""
+        """`T^-T B`; NaN where that fails."""
         inner = factor.solve_and_report
-        return self.weights.solve_transposed(inner, self.gram.mv, self.shift, B)[0]
+        return _known(*self.weights.solve_transposed(inner, self.gram.mv, self.shift, B))
 
     def residual_and_size(
         self, A: Float[Array, "n p"], rhs: Float[Array, "n p"], known: ArrayLike = 0
@@ -91,6 +91,11 @@ class WeightedSystem(eqx.Module):
         off = rhs - known - self.weights.times(multiply(A)) - self.shift[:, None] * A
         size = jnp.linalg.norm(rhs, axis=0)
         return off, positive_or_one(size)
+
+
+def _known(solution: Array, report: tuple[Any, dict[str, Array]]) -> Array:
+    """A solution, if that is what it is."""
+    return jnp.where(report[0] == RESULTS.successful, solution, jnp.nan)
 
 
 def unit_of(columns: Array) -> Array:
@@ -268,13 +273,21 @@ def solve(
     rhs = as_targets(rhs, operator.in_size(), operator.in_structure().dtype, "rhs")
     solver = JitteredCholesky() if solver is None else solver
     suspect = Suspect("the operator", operator.in_size(), operator.as_matrix)
-    return finish(_solve(as_gram(operator), rhs, solver, options), throw, suspect=suspect)
+    return finish(_solve(_system_of(operator), rhs, solver, options), throw, suspect=suspect)
+
+
+def _system_of(operator: lx.AbstractLinearOperator) -> WeightedSystem:
+    """The system of an operator; with its diagonal apart, where that is known."""
+    if isinstance(operator, WeightedForm) and not operator.weights.removes:
+        return WeightedSystem(operator.gram, operator.weights, operator.shift)
+    gram = as_gram(operator)
+    n = gram.in_size()
+    dtype = gram.in_structure().dtype
+    return WeightedSystem(gram, UnitWeights(n, dtype), jnp.zeros(n, dtype))
 
 
 @compiled
-def _solve(gram, rhs, solver, options):
-    weights = UnitWeights(gram.in_size(), rhs.dtype)
-    system = WeightedSystem.of(gram, weights, jnp.zeros_like(rhs, shape=()))
+def _solve(system, rhs, solver, options):
     value, result, stats = weighted_solve(
         system, rhs.reshape(len(rhs), -1), solver, options=options
     )

@@ -2,7 +2,6 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float
 
 from kernax.core.inverse import (
@@ -10,6 +9,7 @@ from kernax.core.inverse import (
     AbstractInverse,
     explanation_of,
     inverse_of,
+    solve_transposed,
     terms_of_density,
 )
 from kernax.core.kalman import Gains, KalmanFactor, KalmanFilter, at_points, outer
@@ -201,13 +201,7 @@ class LineInverse(AbstractInverse):
         return weighted_solve(self.system, B, JitteredCholesky(), factor=self.factor)[0]
 
     def transposed_mv(self, B):
-        fixed = stopped(self.system.with_jitter(self.factor))
-        return lax.custom_linear_solve(
-            self._transposed,
-            B,
-            lambda _, B: fixed.solve_transposed(self.factor, B),
-            lambda _, B: fixed.solve(self.factor, B),
-        )
+        return solve_transposed(self.system, self.factor, B)
 
     def diagonal(self):
         return self._diagonals()[0]
@@ -221,11 +215,6 @@ class LineInverse(AbstractInverse):
         nothing = jnp.zeros_like(own.shift)[:, None]
         found = slopes(Along.of(own), nothing)
         return len(own.shift) - 2 * (found.beside(system, nothing) - found.beside(own, nothing))
-
-    def _transposed(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """`T^T A`."""
-        system = self.system.with_jitter(self.factor)
-        return system.gram.mv(system.weights.times(A)) + system.shift[:, None] * A
 
     def _diagonals(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Those of P and of `K P`."""
@@ -254,8 +243,15 @@ class LineExplanation(AbstractExplanation):
     shift: Float[Array, " n"]
     line: OrderAlongLine
 
+    @property
+    def dtype(self):
+        return self.shares.dtype
+
     def of_row(self, row):
         return self.filter.innovations(row[self.line.order][:, None])[:, 0]
+
+    def product(self, u, v):
+        return dot(self.shares * u, v)
 
     def lacking(self, values, normal):
         # With positive weights `W (K W + D)^-1 (f + S^-1 sqrt(D) z)`: of one without, nothing.

@@ -52,7 +52,7 @@ def pairs_of(
 def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> Pairs:
     """`k(x_i, x_j)`, symmetric, with the exact diagonal."""
     n = count(X)
-    at_once = _pairs_at_once(kernel, X, X, block_size)
+    at_once = pairs_at_once(kernel, X, X, block_size)
     whole = at_once >= n * n
     K = all_pairs(kernel, X, X) if whole else _by_mirrored_tiles(kernel, X, math.isqrt(at_once))
     _check_scalar(kernel, K)
@@ -68,7 +68,7 @@ def _matrix(
 ) -> Float[Array, "n m"]:
     """`k(x_i, z_j)`, all pairs together or by rows."""
     m = count(Z)
-    at_once = _pairs_at_once(kernel, X, Z, block_size)
+    at_once = pairs_at_once(kernel, X, Z, block_size)
     if at_once >= count(X) * m:
         K = all_pairs(kernel, X, Z)
     else:
@@ -168,7 +168,7 @@ def _symmetric(K: Array, mirrored: bool) -> Array:
     return lax.platform_dependent(K, cpu=lambda K: K, default=larger) if mirrored else larger(K)
 
 
-def _pairs_at_once(
+def pairs_at_once(
     kernel: AbstractKernel, X: PyTree, Z: PyTree, block_size: int | None = None
 ) -> int:
     """How many pairs to compute together: `block_size` rows, or as many as fit a fixed budget.

@@ -246,11 +246,12 @@ MOST_NATS = 0.01  # of rounding that a log evidence may have without a warning
 
 
 def warn_of_rounding(solution: Solution, most: float, affected: str, hint: str) -> None:
-    """A ConditionWarning where `stats["rounding"]` is above `most`, unless there was jitter.
+    """A ConditionWarning where `stats["rounding"]`, if any, is above `most`, unless there was
+    jitter.
 
     Then `finish` has warned already.
     """
-    rounding = solution.stats["rounding"]
+    rounding = solution.stats.get("rounding", 0.0)
     jitter = solution.stats["jitter"]
     if not is_concrete(rounding, jitter):
         return

@@ -1,5 +1,6 @@
 """Linear solvers: lineax's and ours, all of which give a factor."""
 
+import abc
 import functools
 from typing import Any
 
@@ -78,8 +79,24 @@ def check_knows_determinant(solver: Any) -> None:
     if solver is not None and not knows_determinant(solver):
         raise ValueError(
             "solver must be None or one of kernax.solvers that knows the determinant of the "
-            f"matrix, such as JitteredCholesky() or StateSpace(), but is {solver!r}"
+            "matrix, such as JitteredCholesky(), StateSpace(), or ConjugateGradient with "
+            f"determinant=StochasticLanczos(key), but is {solver!r}"
         )
+
+
+def check_makes_factor(solver: Any) -> None:
+    """Raises ValueError for what is neither None nor a solver of this package."""
+    if solver is not None and not isinstance(solver, AbstractFactorSolver):
+        raise ValueError(
+            "solver must be None or one of kernax.solvers, such as JitteredCholesky(), "
+            f"StateSpace() or ConjugateGradient(), but is {solver!r}"
+        )
+
+
+def block_size_for(solver: Any) -> str | None:
+    """How K is held for a solver: whole where that needs all of it, else as suits the points."""
+    works_by_products = solver is not None and not needs_whole_matrix(solver)
+    return "auto" if works_by_products else None
 
 
 @functools.singledispatch
@@ -88,15 +105,8 @@ def word_for_inaccuracy(solver: lx.AbstractLinearSolver) -> Any:
     return RESULTS.inaccurate
 
 
-class SolverFactor(AbstractFactor):
-    """A linear solver of lineax and what it made of a matrix: it solves, and knows nothing else."""
-
-    solver: lx.AbstractLinearSolver
-    state: Any
-    options: dict[str, Any]
-
-    jitter: float = 0.0
-    exists: bool = True
+class AbstractIterativeFactor(AbstractFactor):
+    """A matrix and how systems with it are solved by its products. It knows no inverse."""
 
     @property
     def is_direct(self):
@@ -104,18 +114,6 @@ class SolverFactor(AbstractFactor):
 
     def solve(self, B):
         return self.solve_and_report(B.reshape(len(B), -1))[0].reshape(B.shape)
-
-    def solve_and_report(self, B):
-        def column(b):
-            x, result, stats = self.solver.compute(self.state, b, self.options)
-            known = {name: jnp.asarray(value) for name, value in stats.items() if value is not None}
-            return x, result, known
-
-        X, results, stats = jax.vmap(column, 1, (1, 0, 0))(B)
-        failed = jnp.argmax(results != lx.RESULTS.successful)
-        first_failure = jax.tree.map(lambda leaf: leaf[failed], results)
-        largest = {name: jnp.max(value) for name, value in stats.items()}
-        return X, (promoted(first_failure), largest)
 
     def whitened(self, B):
         raise ValueError(self._refusal("root of the inverse"))
@@ -126,17 +124,56 @@ class SolverFactor(AbstractFactor):
     def inverse_diagonal(self):
         raise ValueError(self._refusal("diagonal of the inverse"))
 
-    def log_determinant(self):
-        raise ValueError(self._refusal("determinant"))
-
-    def rounding(self, diagonal):
-        return rounding_of_entries(self.solve, diagonal)
-
     def rounding_of_inverse(self, diagonal):
         return rounding_of_entries(self.solve, diagonal)
 
     def updated(self, v, sign=1.0):
         raise ValueError(self._refusal("update"))
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """That of the solver, for messages."""
+
+    def _refusal(self, what: str) -> str:
+        return f"{self.name} knows no {what}: use JitteredCholesky()"
+
+
+def ending_of_columns(results: Any) -> Any:
+    """The first failure among the results of several columns, as a word of `RESULTS`."""
+    failed = jnp.argmax(results != lx.RESULTS.successful)
+    return promoted(jax.tree.map(lambda leaf: leaf[failed], results))
+
+
+class SolverFactor(AbstractIterativeFactor):
+    """A linear solver of lineax and what it made of a matrix: it solves, and knows nothing else."""
+
+    solver: lx.AbstractLinearSolver
+    state: Any
+    options: dict[str, Any]
+
+    jitter: float = 0.0
+    exists: bool = True
+
+    @property
+    def name(self):
+        return type(self.solver).__name__
+
+    def solve_and_report(self, B):
+        def column(b):
+            x, result, stats = self.solver.compute(self.state, b, self.options)
+            known = {name: jnp.asarray(value) for name, value in stats.items() if value is not None}
+            return x, result, known
+
+        X, results, stats = jax.vmap(column, 1, (1, 0, 0))(B)
+        largest = {name: jnp.max(value) for name, value in stats.items()}
+        return X, (ending_of_columns(results), largest)
+
+    def log_determinant(self):
+        raise ValueError(self._refusal("determinant"))
+
+    def rounding(self, diagonal):
+        return rounding_of_entries(self.solve, diagonal)
 
     def accurate_residual(self, dtype):
         return accurate_residual(self.solver, dtype)
@@ -144,10 +181,6 @@ class SolverFactor(AbstractFactor):
     @property
     def word_for_inaccuracy(self):
         return word_for_inaccuracy(self.solver)
-
-    def _refusal(self, what: str) -> str:
-        name = type(self.solver).__name__
-        return f"{name} knows no {what}: use JitteredCholesky()"
 
 
 def factor_by(

@@ -7,9 +7,14 @@ from typing import Any, TypeVar
 import equinox as eqx
 
 from kernax.core import draws, expansion, functionals, likelihoods, losses, model, priors
+from kernax.core.conjugate_gradient import Iteration
+from kernax.core.gram import BlockedGram
 from kernax.core.kalman import KalmanFilter
+from kernax.core.krylov_inverse import KrylovExplanation
 from kernax.core.line import OrderAlongLine
 from kernax.core.line_inverse import LineExplanation
+from kernax.core.operators import DenseGram
+from kernax.core.preconditioners import Preconditioner
 from kernax.errors import KernaxFileError
 from kernax.gp import classes, inducing_normal, means, parts, paths, posterior, process
 from kernax.gp.approximation import ApproximatePosterior
@@ -144,6 +149,7 @@ def own_classes() -> dict[str, type]:
         if inspect.isclass(cls) and issubclass(cls, eqx.Module) and cls.__module__ == room.__name__
     )
     own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
+    own += [BlockedGram, DenseGram, Iteration, KrylovExplanation, Preconditioner]
     own += [ApproximatePosterior, ImportVectors, KalmanFilter, LineExplanation, OrderAlongLine]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
     own += [RelevanceVectors, Subsample]

@@ -11,7 +11,12 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, weighted_solve
 from kernax.core.sharding import compiled
 from kernax.core.solution import MOST_NATS, Solution, finish, warn_of_rounding
-from kernax.core.solvers import JitteredCholesky, check_knows_determinant
+from kernax.core.solvers import (
+    JitteredCholesky,
+    block_size_for,
+    check_knows_determinant,
+    check_makes_factor,
+)
 from kernax.core.task import check_task, may_be_positive
 from kernax.gp.means import FixedMean, mean_beside, means_at, updated_mean
 from kernax.gp.posterior import posterior_kernel
@@ -64,7 +69,7 @@ def condition(
         MemoryBudgetError: the dense matrix would not fit.
     """
     check_process(process)
-    check_knows_determinant(solver)
+    check_makes_factor(solver)
     task = check_task(
         "condition",
         process.covariance,
@@ -74,9 +79,10 @@ def condition(
         in_features=solver is None and may_be_positive(noise),
         along_line=True,
         solver=solver,
+        block_size=block_size_for(solver),
     )
     noise = as_noise(noise, task.n, task.dtype)
-    solution = _condition(task, cast(process.mean, task.dtype), noise)
+    solution = _condition(task, cast(process.mean, task.dtype), noise, solver)
     hint = f"condition with {task.kernel_name}: {_advice(process)}."
     warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
     return finish(solution, throw, hint, suspect=task.suspect())
@@ -91,15 +97,16 @@ def _advice(process: GaussianProcess) -> str:
 
 
 @compiled
-def _condition(task, mean, noise):
+def _condition(task, mean, noise, solver):
     """The posterior process, with the log evidence among its stats."""
     system = WeightedSystem.of(task.gram(), task.weights, noise)
     targets = task.columns - means_at(mean, task)
-    factor, _, stats = factor_of(system)
+    factor, _, stats = factor_of(system, solver)
     rhs = task.weights.times(targets)
     a, result, solved = weighted_solve(system, rhs, JitteredCholesky(), factor=factor)
     stats = _of_all_columns(stats, targets) | solved
-    stats = stats | {"log_evidence": log_density(system, targets, factor)}
+    if factor.knows_determinant:
+        stats = stats | {"log_evidence": log_density(system, targets, factor)}
     posterior = posterior_kernel(factor, task.kernel, task.X, system, result)
     return Solution(GaussianProcess(posterior, updated_mean(mean, task, a)), result, stats)
 
@@ -140,24 +147,29 @@ def log_marginal_likelihood(
         in_features=solver is None and may_be_positive(noise),
         along_line=True,
         solver=solver,
+        block_size=block_size_for(solver),
     )
     noise = as_noise(noise, task.n, task.dtype)
-    solution = _evidence(task, cast(mean_beside(kernel, mean), task.dtype), noise)
+    solution = _evidence(task, cast(mean_beside(kernel, mean), task.dtype), noise, solver)
     hint = "log_marginal_likelihood: more noise makes it exact."
     warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
     return finish(solution, throw=False, hint=hint).value
 
 
 @compiled
-def _evidence(task, mean, noise):
+def _evidence(task, mean, noise, solver):
     """The log evidence, with the result and stats of the factorisation."""
     system = WeightedSystem.of(task.gram(), task.weights, noise)
     targets = task.columns - means_at(mean, task)
-    factor, result, stats = factor_of(system)
+    factor, result, stats = factor_of(system, solver)
     stats = _of_all_columns(stats, targets)
     return Solution(log_density(system, targets, factor), result, stats)
 
 
+_OF_EVIDENCE = ("rounding", "standard_error")
+
+
 def _of_all_columns(stats: dict[str, Array], targets: Float[Array, "n p"]) -> dict[str, Array]:
-    """Stats with the rounding of the sum over outputs, each of which is off alike."""
-    return stats | {"rounding": targets.shape[1] * stats["rounding"]}
+    """Stats with the errors of the sum over outputs, each of which is off alike."""
+    summed = {name: targets.shape[1] * stats[name] for name in _OF_EVIDENCE if name in stats}
+    return stats | summed

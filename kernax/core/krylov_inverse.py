@@ -1,0 +1,97 @@
+"""What is asked of the inverse of a system that is solved by products alone."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kernax.core.conjugate_gradient import Iteration, KrylovFactor
+from kernax.core.inverse import (
+    AbstractExplanation,
+    explanation_of,
+    solve_transposed,
+    terms_of_density,
+)
+from kernax.core.linalg import WeightedSystem
+from kernax.core.numerics import dot, safe_sqrt, stopped
+from kernax.core.operators import AbstractGram
+from kernax.core.preconditioners import Preconditioner
+from kernax.core.weights import PointWeights, UnitWeights
+
+
+@terms_of_density.register
+def _(factor: KrylovFactor, system: WeightedSystem, y: Float[Array, "n p"]):
+    # As for any inverse P = T^-1, but that tr(P dT) is the mean of (P^T L z).dT L^-T z over the
+    # vectors z by which the determinant was estimated. All columns are solved for together.
+    left, right = stopped(factor.probing())
+    p = y.shape[1]
+    solved = solve_transposed(system, factor, jnp.concatenate([y, left], 1))
+    b = solved[:, :p]
+    u = solved[:, p:]
+    a = system.weights.times(b)
+
+    def terms(system: WeightedSystem, y: Array) -> tuple[Array, Array]:
+        images = system.apply(jnp.concatenate([a, right], 1))
+        of_system = jnp.sum(b * (system.weights.times(y) - images[:, :p]))
+        trace = jnp.sum(u * images[:, p:]) / u.shape[1]
+        return trace, of_system + jnp.sum(a * y)
+
+    return terms
+
+
+class KrylovExplanation(AbstractExplanation):
+    """`k(x, X) W P^T k(X, z)`, by a solve for each point.
+
+    Attributes:
+        gram: K.
+        weights: (n,), None where all are one.
+        shift: of the diagonal, (n,).
+        preconditioner: a constant to derivatives.
+        iteration: when the solves stop.
+    """
+
+    gram: AbstractGram
+    weights: Float[Array, " n"] | None
+    shift: Float[Array, " n"]
+    preconditioner: Preconditioner | None
+    iteration: Iteration
+
+    @property
+    def dtype(self):
+        return self.shift.dtype
+
+    @property
+    def system(self) -> WeightedSystem:
+        """`T = W K + diag(shift)`."""
+        if self.weights is None:
+            weights = UnitWeights(len(self.shift), self.dtype)
+        else:
+            weights = PointWeights(self.weights)
+        return WeightedSystem(self.gram, weights, self.shift)
+
+    def of_row(self, row):
+        return row, self._solved(row[:, None])[:, 0]
+
+    def product(self, u, v):
+        return dot(u[0], v[1])
+
+    def lacking(self, values, normal):
+        weights = self.system.weights.values
+        scale = safe_sqrt(self.shift / jnp.where(weights > 0, weights, 1))
+        return self._solved(values + scale[:, None] * normal)
+
+    def _solved(self, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`W P^T B`."""
+        system = self.system
+        form = stopped(system.symmetric_form())
+        factor = KrylovFactor.of(form, self.preconditioner, self.iteration)
+        return system.weights.times(solve_transposed(system, factor, B))
+
+
+@explanation_of.register
+def _(factor: KrylovFactor, system: WeightedSystem) -> KrylovExplanation:
+    return KrylovExplanation(
+        gram=system.gram,
+        weights=system.weights.values if system.weights.removes else None,
+        shift=system.shift,
+        preconditioner=stopped(factor.preconditioner),
+        iteration=factor.iteration,
+    )

@@ -1,0 +1,364 @@
+"""Large systems by products alone: preconditioned conjugate gradients, and evidence by stochastic
+Lanczos quadrature, held to the answers of Cholesky's factor.
+"""
+
+import chex
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+import pytest
+import scipy.linalg
+from conftest import DTYPE, X64, assert_close, check_derivatives, needs_x64
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kernax
+from kernax.core.gram import BlockedGram, gram_operator
+from kernax.core.lanczos import AbstractLanczos, log_determinant_by_probes
+from kernax.core.operators import WeightedForm
+from kernax.core.sharding import compiled
+from kernax.core.weights import PointWeights
+from kernax.errors import MaxStepsError
+from kernax.solvers import (
+    ConjugateGradient,
+    JitteredCholesky,
+    NystromPreconditioner,
+    PivotedCholesky,
+    StochasticLanczos,
+)
+
+KEY = jax.random.key(0)
+N = 64
+RNG = np.random.default_rng(0)
+X = RNG.uniform(0, 3, (N, 2)).astype(DTYPE)
+X[40:43] = X[7]  # copies
+Y = (np.sin(X.sum(1)) + 0.1 * RNG.normal(size=N)).astype(DTYPE)
+WEIGHTS = RNG.integers(0, 3, N).astype(DTYPE)
+NEW = jnp.asarray(RNG.uniform(0, 3, (5, 2)), DTYPE)
+KERNEL = 1.3 * kernax.Matern32(0.7)
+NOISE = 0.1
+PRECONDITIONERS = {
+    "none": None,
+    "nystrom": NystromPreconditioner(KEY),
+    "pivots": PivotedCholesky(KEY, block=8),
+    "all pivots": PivotedCholesky(KEY, rank=N),
+}
+
+
+class Hadamard(AbstractLanczos):
+    """Probes `z` with `mean z z^T = I`, of which every trace is exact."""
+
+    steps: int = eqx.field(static=True, default=N)
+
+    def signs(self, n, dtype):
+        return jnp.asarray(scipy.linalg.hadamard(n), dtype)
+
+
+def exact(preconditioner=None):
+    """A solver whose only errors are rounding and its tolerance."""
+    return ConjugateGradient(preconditioner=preconditioner, determinant=Hadamard())
+
+
+@compiled
+def answers(kernel, weights, noise, solver):
+    """The evidence, the posterior at new points, and draws of it."""
+    process = kernax.GaussianProcess(kernel, 0.2)
+    solution = kernax.condition(process, X, Y, noise, weights=weights, solver=solver, throw=False)
+    posterior = solution.value
+    at = jax.vmap(lambda x: (posterior.mean(x), posterior.variance(x)))(NEW)
+    cross = posterior.covariance(NEW[0], NEW[1])
+    paths = kernax.pathwise_sample(posterior, key=KEY, count=2, features=20, throw=False)
+    at_points = jax.tree.leaves((at, cross, jax.vmap(paths)(NEW)))
+    return solution.stats["log_evidence"], jnp.concatenate([jnp.ravel(a) for a in at_points])
+
+
+@pytest.mark.parametrize("name", PRECONDITIONERS)
+def test_answers_by_products_are_those_of_cholesky(name):
+    """Points in no order, copies, weights of 0, 1 and 2."""
+    weights = WEIGHTS if name == "pivots" else None
+    found = answers(KERNEL, weights, NOISE, exact(PRECONDITIONERS[name]))
+    expected = answers(KERNEL, weights, NOISE, JitteredCholesky())
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
+        assert_close(a, b, 1e-8 if X64 else 2e-3)
+
+
+@needs_x64
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["unit", "weighted"])
+def test_gradients_by_products_are_those_of_cholesky(weights):
+    """In the kernel, the noise, the targets and the weights, those of zero as well."""
+
+    def evidence(theta, solver):
+        scale, noise, y, w = theta
+        kernel = scale * kernax.Matern32(0.7 * scale)
+        w = None if weights is None else w
+        return kernax.log_marginal_likelihood(kernel, X, y, noise, weights=w, solver=solver)
+
+    theta = (1.2, 0.1, jnp.asarray(Y), jnp.asarray(WEIGHTS))
+    gradient = jax.jit(jax.grad(evidence))
+    found = gradient(theta, exact(PRECONDITIONERS["pivots"]))
+    expected = gradient(theta, JitteredCholesky())
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
+        assert_close(a, b, 1e-6)
+
+
+@needs_x64
+@pytest.mark.slow
+def test_hessians_by_products_are_those_of_cholesky():
+    def evidence(theta, solver):
+        kernel = theta[0] * kernax.Matern32(theta[1])
+        return kernax.log_marginal_likelihood(kernel, X, Y, theta[2], solver=solver)
+
+    theta = jnp.asarray([1.3, 0.7, 0.1])
+    hessian = jax.jit(jax.hessian(evidence))
+    found = hessian(theta, exact(PRECONDITIONERS["pivots"]))
+    assert_close(found, hessian(theta, JitteredCholesky()), 1e-6)
+
+
+@needs_x64
+def test_predictions_by_products_are_differentiable():
+    def predicted(scale, noise, y):
+        process = kernax.GaussianProcess(scale * kernax.Matern32(0.7))
+        solver = ConjugateGradient(1e-13, preconditioner=PivotedCholesky(KEY, block=8))
+        posterior = kernax.condition(process, X, y, noise, solver=solver, throw=False).value
+        return jax.vmap(posterior.mean)(NEW), jax.vmap(posterior.variance)(NEW)
+
+    check_derivatives(predicted, (1.3, 0.1, Y), rtol=1e-5, atol=1e-7)
+
+
+@needs_x64
+def test_the_standard_error_of_a_log_determinant_is_right():
+    """L10, over 20 keys; and twice the same bits from one key."""
+    Q, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(100, 100)))
+    K = jnp.asarray(Q @ np.diag(np.arange(1.0, 101)) @ Q.T)
+    truth = np.sum(np.log(np.arange(1.0, 101)))
+
+    @jax.jit
+    def estimate(key):
+        signs = StochasticLanczos(key, probes=64).signs(100, K.dtype)
+        return log_determinant_by_probes(lambda v: K @ v, signs, 30)
+
+    found = [estimate(key) for key in jax.random.split(KEY, 20)]
+    off = np.array([abs(one.value - truth) for one in found])
+    errors = np.array([one.standard_error for one in found])
+    assert np.sum(off <= 3 * errors) >= 18
+    assert np.all(off <= 5 * errors)
+    assert 0.4 < np.sqrt(np.mean(off**2) / np.mean(errors**2)) < 1.6
+    assert estimate(KEY).value == estimate(KEY).value
+    whole = log_determinant_by_probes(lambda v: K @ v, jnp.asarray(Q), 100)
+    by_probe = np.sum((Q.T @ scipy.linalg.logm(np.asarray(K))) * Q.T, 1)
+    np.testing.assert_allclose(whole.value, np.mean(by_probe), rtol=1e-8)
+
+
+@needs_x64
+def test_too_few_steps_of_lanczos_show_in_the_standard_error():
+    """Of signs on a diagonal matrix there is no sampling error, and all of it is truncation."""
+    values = jnp.asarray(np.logspace(0, 4, 100))
+    signs = StochasticLanczos(KEY).signs(100, values.dtype)
+    for steps in (4, 8, 16):
+        found = log_determinant_by_probes(lambda v: values * v, signs, steps)
+        off = abs(found.value - jnp.sum(jnp.log(values)))
+        assert off <= 3 * found.standard_error
+
+
+def test_a_multiple_of_the_identity_has_the_determinant_of_its_first_step():
+    """Lanczos's method ends there: the next vector is zero."""
+    signs = StochasticLanczos(KEY).signs(10, DTYPE)
+    found = log_determinant_by_probes(lambda v: 3 * v, signs, 5)
+    np.testing.assert_allclose(found.value, 10 * np.log(3), rtol=1e-6)
+
+
+@needs_x64
+def test_a_preconditioner_makes_the_standard_error_smaller():
+    def errors(preconditioner):
+        solver = ConjugateGradient(
+            preconditioner=preconditioner, determinant=StochasticLanczos(KEY, steps=40)
+        )
+        process = kernax.GaussianProcess(KERNEL)
+        stats = kernax.condition(process, X, Y, 0.01, solver=solver).stats
+        truth = kernax.log_marginal_likelihood(KERNEL, X, Y, 0.01)
+        return abs(stats["log_evidence"] - truth), stats["standard_error"]
+
+    off, plain = errors(None)
+    assert off < 4 * plain
+    off, near = errors(PivotedCholesky(KEY, rank=48, block=8))
+    assert off < 4 * near
+    assert 3 * near < plain
+
+
+@pytest.mark.parametrize("name", ["nystrom", "pivots"])
+def test_a_preconditioner_saves_steps_and_changes_no_solution(name):
+    operator = kernax.gram_operator(KERNEL, X, ridge=1e-2, block_size=8)
+    plain = kernax.solve(operator, Y, ConjugateGradient())
+    fewer = kernax.solve(operator, Y, ConjugateGradient(preconditioner=PRECONDITIONERS[name]))
+    assert 1.5 * int(fewer.stats["steps"]) < int(plain.stats["steps"])
+    assert_close(fewer.value, plain.value, 1e-7 if X64 else 5e-3)
+
+
+def test_all_pivots_leave_hardly_a_step():
+    operator = kernax.gram_operator(KERNEL, X, ridge=1e-2)
+    solver = ConjugateGradient(preconditioner=PRECONDITIONERS["all pivots"])
+    assert kernax.solve(operator, Y, solver).stats["steps"] <= 10
+
+
+@needs_x64
+def test_pivots_stop_where_less_than_the_shift_is_left():
+    """The rank that is needed, not the one that is allowed."""
+
+    def features(noise):
+        weights = PointWeights(jnp.ones(N))
+        form = WeightedForm(BlockedGram(KERNEL, jnp.asarray(X), 8), weights, jnp.full(N, noise))
+        F, _ = PivotedCholesky(KEY, rank=N, block=8).features(form)
+        return F, np.trace(kernax.gram(KERNEL, X) - F @ F.T)
+
+    for noise in (1.0, 1e-2):
+        F, left = features(noise)
+        assert left <= N * noise
+    few = np.sum(np.any(np.asarray(features(1.0)[0]) != 0, 0))
+    assert few < np.sum(np.any(np.asarray(F) != 0, 0)) <= N
+
+
+def test_one_trace_serves_all_keys_noises_and_targets():
+    @jax.jit
+    @chex.assert_max_traces(n=1)
+    def solved(key, noise, y):
+        solver = ConjugateGradient(
+            preconditioner=PivotedCholesky(key), determinant=StochasticLanczos(key)
+        )
+        return kernax.log_marginal_likelihood(KERNEL, X, y, noise, solver=solver)
+
+    for i in range(3):
+        solved(jax.random.key(i), 0.1 + 0.1 * i, Y + i)
+
+
+@needs_x64
+def test_a_batch_of_gradients_is_the_loop():
+    def gradient(scale):
+        def evidence(scale):
+            kernel = kernax.Matern32(scale)
+            return kernax.log_marginal_likelihood(kernel, X, Y, NOISE, solver=exact())
+
+        return jax.grad(evidence)(scale)
+
+    scales = jnp.asarray([0.5, 0.9])
+    batch = jax.jit(jax.vmap(gradient))(scales)
+    assert_close(batch, jnp.stack([jax.jit(gradient)(scale) for scale in scales]), 1e-8)
+
+
+@needs_x64
+def test_a_removed_point_changes_nothing_and_a_doubled_one_is_two():
+    weights = np.ones(N)
+    weights[:5] = 0
+    weights[5:9] = 2
+    rows = np.repeat(np.arange(N), weights.astype(int))
+    solver = ConjugateGradient(1e-12, preconditioner=PivotedCholesky(KEY, block=8))
+    process = kernax.GaussianProcess(KERNEL)
+    weighted = kernax.condition(process, X, Y, NOISE, weights=weights, solver=solver).value
+    repeated = kernax.condition(process, X[rows], Y[rows], NOISE, solver=solver).value
+    for f in ("mean", "variance"):
+        a = jax.vmap(getattr(weighted, f))(NEW)
+        assert_close(a, jax.vmap(getattr(repeated, f))(NEW), 1e-8)
+
+
+def test_a_process_conditioned_by_products_goes_through_a_file(tmp_path):
+    solver = ConjugateGradient(preconditioner=PivotedCholesky(KEY, block=8))
+    process = kernax.GaussianProcess(KERNEL)
+    for weights in (None, WEIGHTS):
+        posterior = kernax.condition(process, X, Y, NOISE, weights=weights, solver=solver).value
+        kernax.save(tmp_path / "process", posterior)
+        loaded = kernax.load(tmp_path / "process")
+        np.testing.assert_array_equal(loaded.variance(NEW[0]), posterior.variance(NEW[0]))
+
+
+def test_solves_that_do_not_end_leave_no_number():
+    """Neither an evidence, nor a variance, nor a gradient, and a status that says so."""
+    few = ConjugateGradient(max_steps=2, determinant=StochasticLanczos(KEY))
+    process = kernax.GaussianProcess(KERNEL)
+    assert jnp.isnan(kernax.log_marginal_likelihood(KERNEL, X, Y, 1e-3, solver=few))
+    gradient = jax.grad(
+        lambda scale: kernax.log_marginal_likelihood(scale * KERNEL, X, Y, 1e-3, solver=few)
+    )
+    assert jnp.isnan(gradient(1.0))
+    solution = kernax.condition(process, X, Y, 1e-3, solver=few, throw=False)
+    assert solution.result == kernax.RESULTS.max_steps_reached
+    assert jnp.isnan(solution.value.variance(NEW[0]))
+    with pytest.raises(MaxStepsError, match="condition"):
+        kernax.condition(process, X, Y, 1e-3, solver=few)
+
+
+@given(
+    st.sampled_from(["nystrom", "pivots"]),
+    st.floats(-4, 4),
+    st.floats(-8, 1),
+    st.floats(-2, 1),
+    st.integers(0, 3),
+)
+def test_no_success_leaves_a_residual_that_an_independent_computation_does_not_confirm(
+    name, scale, noise, lengthscale, seed
+):
+    size = 10.0**scale
+    result, x, kernel, ridge = fuzzed(
+        PRECONDITIONERS[name], size, size * 10.0**noise, 10.0**lengthscale, seed
+    )
+    rng = np.random.default_rng(seed)
+    b = rng.normal(size=N)
+    K = np.asarray(kernax.gram(kernel, jnp.asarray(X)), float) + float(ridge) * np.eye(N)
+    if result == kernax.RESULTS.successful:
+        b = b.astype(DTYPE).astype(float)
+        left = np.linalg.norm(b - K @ np.asarray(x, float)) / np.linalg.norm(b)
+        tolerance = ConjugateGradient().tolerance(DTYPE)
+        # In float32 the entries of K themselves are rounded: by the residual's own products.
+        assert left <= 3 * tolerance + 20 * np.finfo(DTYPE).eps * N
+
+
+def fuzzed(preconditioner, size, ridge, lengthscale, seed):
+    b = np.random.default_rng(seed).normal(size=N).astype(DTYPE)
+    return _fuzzed(preconditioner, *(jnp.asarray(v, DTYPE) for v in (size, ridge, lengthscale)), b)
+
+
+@jax.jit
+def _solved(preconditioner, size, ridge, lengthscale, b):
+    kernel = size * kernax.Matern32(lengthscale)
+    operator = gram_operator(kernel, X, ridge=ridge)
+    solver = ConjugateGradient(preconditioner=preconditioner)
+    solution = kernax.solve(operator, b, solver, throw=False)
+    return solution.result, solution.value, kernel
+
+
+def _fuzzed(preconditioner, size, ridge, lengthscale, b):
+    return *_solved(preconditioner, size, ridge, lengthscale, b), ridge
+
+
+@pytest.mark.parametrize(
+    ("solver", "words"),
+    [
+        (ConjugateGradient(), "ConjugateGradient with determinant=StochasticLanczos"),
+        (lx.CG(1e-5, 1e-5), "solver must be None or one of"),
+    ],
+)
+def test_an_evidence_needs_a_solver_that_knows_the_determinant(solver, words):
+    with pytest.raises(ValueError, match=words):
+        kernax.log_marginal_likelihood(KERNEL, X, Y, NOISE, solver=solver)
+
+
+def test_bad_arguments_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"one of kernax\.solvers, such as"):
+        kernax.condition(kernax.GaussianProcess(KERNEL), X, Y, NOISE, solver=lx.CG(1e-5, 1e-5))
+    with pytest.raises(ValueError, match="rank must be a positive integer, but is 0"):
+        PivotedCholesky(KEY, rank=0)
+    with pytest.raises(ValueError, match="probes must be an integer >= 2, but is 1"):
+        StochasticLanczos(KEY, probes=1)
+    solver = ConjugateGradient(preconditioner=PivotedCholesky(KEY))
+    operator = lx.MatrixLinearOperator(jnp.eye(3), lx.positive_semidefinite_tag)
+    with pytest.raises(ValueError, match="PivotedCholesky is for Gram matrices"):
+        lx.linear_solve(operator, jnp.ones(3), solver)
+    with pytest.raises(ValueError, match=r"block_size must be a positive integer, .*or \"auto\""):
+        kernax.gram_operator(KERNEL, X, block_size="some")
+
+
+def test_without_matfree_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matfree", None)
+    solver = ConjugateGradient(determinant=StochasticLanczos(KEY, probes=3, steps=2))
+    with pytest.raises(ImportError, match=r"pip install 'kernax-toolkit\[scale\]'"):
+        kernax.log_marginal_likelihood(KERNEL, X, Y, NOISE, solver=solver)
