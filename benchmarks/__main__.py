@@ -22,6 +22,7 @@ NAMES = (
     "batch",
     "evidence",
     "line",
+    "large",
     "inducing",
     "processes",
     "classification",

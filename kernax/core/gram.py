@@ -162,8 +162,8 @@ def checked_block(block_size: Any, n: int) -> int | None:
 class BlockedGram(AbstractGram):
     """The Gram matrix of a stack; each product computes tiles of it and keeps none.
 
-    At most `block_size n` numbers are held at a time, in the backward pass as well. The diagonal is `k(x, x)`, as in `gram`: within a row the distance of a point to itself would be
-    rounded like any other.
+    At most `block_size n` numbers are held at a time, in the backward pass as well. The diagonal is
+    `k(x, x)`, as in `gram`: the distance of a point to itself would be rounded like any other.
     """
 
     kernel: AbstractKernel

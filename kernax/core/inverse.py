@@ -158,7 +158,7 @@ def terms_of_density(factor: AbstractFactor, system: WeightedSystem, y: Float[Ar
 def solve_transposed(
     system: WeightedSystem, factor: AbstractFactor, B: Float[Array, "n p"]
 ) -> Float[Array, "n p"]:
-    """`T^-T B`, by a factor of it with jitter, differentiable to every order in the system and B."""
+    """`T^-T B`, by a factor of T with jitter; differentiable to every order in the system and B."""
     system = system.with_jitter(factor)
     fixed = stopped(system)
     factor = stopped(factor)
