@@ -1,13 +1,15 @@
 """What solves the linear systems and quadratic programmes of the learners: their argument `solver`.
 
 `JitteredCholesky` and `ConjugateGradient` are linear solvers, as any of lineax's that solves
-positive semidefinite systems; `StateSpace` is one for points along a line. `SMO` and
+positive semidefinite systems; `StateSpace` is one for points along a line, `Grid`
+one for points on a grid. `SMO` and
 `ProjectedGradient` solve the dual of a support vector machine, a `BoxProblem`; another such solver
 is a class derived from `AbstractDualSolver`. `SequentialEvidence` and `EvidenceIteration` find the
 functions of a relevance vector machine.
 """
 
 from kernax.core.conjugate_gradient import ConjugateGradient
+from kernax.core.grid_factor import Grid
 from kernax.core.kalman import StateSpace
 from kernax.core.solvers import JitteredCholesky
 from kernax.sparse.iteration import EvidenceIteration
@@ -22,6 +24,7 @@ __all__ = [
     "JitteredCholesky",
     "ConjugateGradient",
     "StateSpace",
+    "Grid",
     "SMO",
     "ProjectedGradient",
     "AbstractDualSolver",

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float
 
-from kernax.core import line_inverse as line_inverse  # which registers it with `inverse`
+from kernax.core import grid_inverse as grid_inverse  # which registers it with `inverse`
+from kernax.core import line_inverse as line_inverse  # likewise
 from kernax.core.factors import AbstractFactor, CholeskyFactor, cholesky_factor, factorise
 from kernax.core.inverse import inverse_of, terms_of_density
 from kernax.core.linalg import WeightedSystem, unit_of

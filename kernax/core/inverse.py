@@ -9,10 +9,12 @@ from typing import Any, cast
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jax import lax
+from jaxtyping import Array, Float, PyTree
 
 from kernax.core.batching import one_by_one
 from kernax.core.factors import AbstractFactor
+from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, weighted_solve
 from kernax.core.low_rank import LowRankFactor
 from kernax.core.numerics import matmul, split_by_tangent, stopped
@@ -105,6 +107,38 @@ class LowRankInverse(AbstractInverse):
         return inside + jnp.sum(self.diagonal() * _diagonal_part(system))
 
 
+class AbstractSolvedInverse(AbstractInverse):
+    """One that is never held: products with it are solutions.
+
+    Attributes:
+        system: T, without jitter.
+        factor: of T with jitter, a constant to derivatives.
+    """
+
+    system: eqx.AbstractVar[WeightedSystem]
+    factor: eqx.AbstractVar[AbstractFactor]
+
+    def as_matrix(self):
+        return self.mv(jnp.diag(jnp.ones_like(self.system.shift)))
+
+    def mv(self, B):
+        return weighted_solve(self.system, B, JitteredCholesky(), factor=self.factor)[0]
+
+    def transposed_mv(self, B):
+        fixed = stopped(self.system.with_jitter(self.factor))
+        return lax.custom_linear_solve(
+            self._transposed,
+            B,
+            lambda _, B: fixed.solve_transposed(self.factor, B),
+            lambda _, B: fixed.solve(self.factor, B),
+        )
+
+    def _transposed(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`T^T A`."""
+        system = self.system.with_jitter(self.factor)
+        return system.gram.mv(system.weights.times(A)) + system.shift[:, None] * A
+
+
 def low_rank(system: WeightedSystem) -> LowRankGram:
     """The Gram matrix of a system that has a factor of low rank."""
     return cast(LowRankGram, system.gram)
@@ -155,18 +189,29 @@ def terms_of_density(factor: AbstractFactor, system: WeightedSystem, y: Float[Ar
 
 
 class AbstractExplanation(eqx.Module):
-    """`explained(x, z) = k(x, X) P W k(X, z)`, P = T^-1, what observations at X explain of a
-    covariance, as `sum_i shares_i u_i(x) u_i(z)`, and the numbers u of a point.
+    """What observations at X explain of a covariance k, by a factor of `W K + diag(shift)`, of
+    which P is the inverse.
     """
 
-    shares: eqx.AbstractVar[Float[Array, " n"]]
+    @property
+    @abc.abstractmethod
+    def dtype(self) -> Any:
+        """The precision it was computed in."""
 
     @abc.abstractmethod
-    def of_row(self, row: Float[Array, " n"]) -> Float[Array, " n"]:
-        """`u`, from `k(X, x)`."""
+    def explained(
+        self, kernel: AbstractKernel, X: PyTree, x: PyTree, z: PyTree
+    ) -> Float[Array, ""]:
+        """`k(x, X) P W k(X, z)`, for the kernel and the points of the system."""
 
     @abc.abstractmethod
-    def lacking(self, values: Float[Array, "n p"], normal: Float[Array, "n p"]) -> Array:
+    def lacking(
+        self,
+        kernel: AbstractKernel,
+        X: PyTree,
+        values: Float[Array, "n p"],
+        normal: Float[Array, "n p"],
+    ) -> Array:
         """`S M^-1 (S f + sqrt(D) z)`, S = sqrt(W), M = S K S + D, of values f at X and standard
         normal numbers z (n, p): by so much of k(X, x) a draw of the prior differs from a posterior
         draw that is zero at X.

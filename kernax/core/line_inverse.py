@@ -1,22 +1,22 @@
 """The inverse of a system along a line, and the derivative of its log density, in O(n)."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float
 
 from kernax.core.inverse import (
     AbstractExplanation,
-    AbstractInverse,
+    AbstractSolvedInverse,
     explanation_of,
     inverse_of,
     terms_of_density,
 )
 from kernax.core.kalman import Gains, KalmanFactor, KalmanFilter, at_points, outer
-from kernax.core.linalg import WeightedSystem, weighted_solve
+from kernax.core.linalg import WeightedSystem
+from kernax.core.kernel import AbstractKernel
 from kernax.core.line import LineGram, OrderAlongLine
 from kernax.core.numerics import dot, matmul, safe_sqrt, stopped
-from kernax.core.solvers import JitteredCholesky
 from kernax.core.state_space import Chain
 
 
@@ -178,7 +178,7 @@ def _(factor: KalmanFactor, system: WeightedSystem, y: Float[Array, "n p"]):
     return terms
 
 
-class LineInverse(AbstractInverse):
+class LineInverse(AbstractSolvedInverse):
     """`P = T^-1` of a system along a line.
 
     Attributes:
@@ -194,21 +194,6 @@ class LineInverse(AbstractInverse):
         """T, with jitter."""
         return Along.of(self.system.with_jitter(self.factor))
 
-    def as_matrix(self):
-        return self.mv(jnp.diag(jnp.ones_like(self.system.shift)))
-
-    def mv(self, B):
-        return weighted_solve(self.system, B, JitteredCholesky(), factor=self.factor)[0]
-
-    def transposed_mv(self, B):
-        fixed = stopped(self.system.with_jitter(self.factor))
-        return lax.custom_linear_solve(
-            self._transposed,
-            B,
-            lambda _, B: fixed.solve_transposed(self.factor, B),
-            lambda _, B: fixed.solve(self.factor, B),
-        )
-
     def diagonal(self):
         return self._diagonals()[0]
 
@@ -221,11 +206,6 @@ class LineInverse(AbstractInverse):
         nothing = jnp.zeros_like(own.shift)[:, None]
         found = slopes(Along.of(own), nothing)
         return len(own.shift) - 2 * (found.beside(system, nothing) - found.beside(own, nothing))
-
-    def _transposed(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """`T^T A`."""
-        system = self.system.with_jitter(self.factor)
-        return system.gram.mv(system.weights.times(A)) + system.shift[:, None] * A
 
     def _diagonals(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Those of P and of `K P`."""
@@ -254,10 +234,16 @@ class LineExplanation(AbstractExplanation):
     shift: Float[Array, " n"]
     line: OrderAlongLine
 
-    def of_row(self, row):
-        return self.filter.innovations(row[self.line.order][:, None])[:, 0]
+    @property
+    def dtype(self):
+        return self.shares.dtype
 
-    def lacking(self, values, normal):
+    def explained(self, kernel, X, x, z):
+        u = self._innovations(kernel, X, x)
+        v = u if z is x else self._innovations(kernel, X, z)
+        return dot(self.shares * u, v)
+
+    def lacking(self, kernel, X, values, normal):
         # With positive weights `W (K W + D)^-1 (f + S^-1 sqrt(D) z)`: of one without, nothing.
         present = self.weights > 0
         scale = safe_sqrt(self.shift / jnp.where(present, self.weights, 1))
@@ -265,6 +251,13 @@ class LineExplanation(AbstractExplanation):
         innovations = self.filter.innovations(observed)
         solved = self.filter.smoothed(innovations)
         return self.line.unsorted(self.weights[:, None] * solved)
+
+    def _innovations(
+        self, kernel: AbstractKernel, X: Float[Array, "n d"], x: Float[Array, " d"]
+    ) -> Float[Array, " n"]:
+        """v(x), of k(X, x)."""
+        row = jax.vmap(lambda point: kernel(point, x))(X)
+        return self.filter.innovations(row[self.line.order][:, None])[:, 0]
 
 
 @explanation_of.register

@@ -78,7 +78,7 @@ def check_knows_determinant(solver: Any) -> None:
     if solver is not None and not knows_determinant(solver):
         raise ValueError(
             "solver must be None or one of kernax.solvers that knows the determinant of the "
-            f"matrix, such as JitteredCholesky() or StateSpace(), but is {solver!r}"
+            f"matrix, such as JitteredCholesky(), StateSpace() or Grid(), but is {solver!r}"
         )
 
 
@@ -101,6 +101,10 @@ class SolverFactor(AbstractFactor):
     @property
     def is_direct(self):
         return False
+
+    @property
+    def word_for_none(self):
+        return RESULTS.not_psd
 
     def solve(self, B):
         return self.solve_and_report(B.reshape(len(B), -1))[0].reshape(B.shape)

@@ -198,7 +198,7 @@ class InducedPosteriorKernel(AbstractTriangularPosterior):
 
 
 class ExplainedPosteriorKernel(AbstractPosterior):
-    """`k(x, z) - sum_i shares_i u_i(x) u_i(z)`, u of an explanation by a factor of any kind.
+    """`k(x, z) - e(x, z)`, e an explanation by a factor of any kind.
 
     Attributes:
         prior: the kernel k.
@@ -212,16 +212,10 @@ class ExplainedPosteriorKernel(AbstractPosterior):
 
     @property
     def dtype(self):
-        return self.explanation.shares.dtype
+        return self.explanation.dtype
 
     def __call__(self, x, z):
-        u = self._explained(x)
-        v = u if z is x else self._explained(z)
-        return self.prior(x, z) - dot(self.explanation.shares * u, v)
-
-    def _explained(self, x: PyTree) -> Float[Array, " n"]:
-        """u(x)."""
-        return self.explanation.of_row(_row(self, x))
+        return self.prior(x, z) - self.explanation.explained(self.prior, self.points, x, z)
 
 
 def _row(kernel: AbstractPosterior, x: PyTree) -> Float[Array, " n"]:

@@ -1,0 +1,210 @@
+"""The inverse of a system on a grid, the derivative of its log density, and what observations there
+explain.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kernax.core.grid import GridGram, ProductGrid
+from kernax.core.grid_factor import GridFactor
+from kernax.core.inverse import (
+    AbstractExplanation,
+    AbstractSolvedInverse,
+    explanation_of,
+    inverse_of,
+)
+from kernax.core.kernel import AbstractKernel
+from kernax.core.linalg import WeightedSystem, weighted_solve
+from kernax.core.numerics import dot, matmul, positive_or_one, safe_sqrt, split_by_tangent, stopped
+from kernax.core.sharding import scan
+from kernax.core.solvers import JitteredCholesky
+from kernax.core.weights import AbstractWeights, PointWeights, UnitWeights
+
+
+def grid_gram(system: WeightedSystem) -> GridGram:
+    """The Gram matrix of a system whose factor is on a grid."""
+    gram = system.gram
+    assert isinstance(gram, GridGram)
+    return gram
+
+
+class GridInverse(AbstractSolvedInverse):
+    """`P = T^-1` of a system on a grid. Its diagonals and its trace with other systems have no
+    derivative in the system of which it is the inverse: there is a ValueError.
+
+    Attributes:
+        system: T, without jitter.
+        factor: of T with jitter, a constant to derivatives.
+    """
+
+    system: WeightedSystem
+    factor: GridFactor
+
+    def diagonal(self):
+        return _diagonals(self.system, self.factor)[0]
+
+    def diagonal_of_product(self, system):
+        return _diagonals(self.system, self.factor)[1]
+
+    def trace_with(self, system):
+        return _trace_with_gram(self.system, self.factor, grid_gram(system)) + dot(
+            self.diagonal(), system.shift
+        )
+
+
+@inverse_of.register
+def _(factor: GridFactor, system: WeightedSystem) -> GridInverse:
+    return GridInverse(system, stopped(factor))
+
+
+_REFUSAL = (
+    "on a grid the evidence has first derivatives only: take solver=JitteredCholesky() for second "
+    "ones"
+)
+
+
+@eqx.filter_custom_jvp
+def _diagonals(
+    system: WeightedSystem, factor: GridFactor
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """Those of P and of `K P`."""
+    inverse = factor.inverse_diagonal()
+    shift = system.with_jitter(factor).shift
+    of_product = 1 - shift * inverse
+    eliminated = factor.eliminated
+    if eliminated is not None:
+        # Where w = 0, K P is the covariance given the data, over d.
+        grid = factor.grid
+        V = eliminated.covariance
+        scaled = eliminated.roots[:, None] * V
+        posterior = jnp.diagonal(V) - jnp.sum(scaled * eliminated.by_outer(scaled), 0)
+        of_weighted = posterior[len(grid.missing) :] / shift[grid.weighted]
+        of_product = of_product.at[grid.weighted].set(of_weighted)
+    return inverse, of_product
+
+
+@_diagonals.def_jvp
+def _diagonals_jvp(primals, tangents):
+    raise ValueError(_REFUSAL)
+
+
+@eqx.filter_custom_jvp
+def _trace_with_gram(
+    system: WeightedSystem, factor: GridFactor, other: GridGram
+) -> Float[Array, ""]:
+    """`tr(P W L)` of another Gram matrix L on the grid."""
+    return _linear_in_gram(factor, other)
+
+
+@_trace_with_gram.def_jvp
+def _trace_with_gram_jvp(primals, tangents):
+    _, factor, other = primals
+    if any(leaf is not None for leaf in jax.tree.leaves(tangents[0])):
+        raise ValueError(_REFUSAL)
+    moving, known = split_by_tangent(other, tangents[2])
+
+    def of(moving):
+        return _linear_in_gram(factor, eqx.combine(moving, known))
+
+    return eqx.filter_jvp(of, (moving,), (tangents[2],))
+
+
+def _linear_in_gram(factor: GridFactor, other: GridGram) -> Float[Array, ""]:
+    """`tr(P W L)`, P W = A^-1 - A^-1 U G U^T A^-1 on all cells."""
+    matrix = other.whole()
+    found = factor.whole.trace_with(matrix)
+    if factor.eliminated is not None:
+
+        @jax.checkpoint
+        def step(total, blocks):
+            identity, G = blocks
+            product = matrix.mv(factor.columns(identity))
+            return total + jnp.sum(factor.columns(G) * product), None
+
+        found = found - scan(step, jnp.zeros_like(found), factor.pairs_of_columns())[0]
+    return jnp.where(factor.exists, found, jnp.nan)
+
+
+class GridExplanation(AbstractExplanation):
+    """By the factor of the whole grid, along whose axes k(X, x) is a product, and what it takes
+    back for cells that are missing or weighted.
+
+    Attributes:
+        factor: of M.
+        weights: w, None where they are one.
+        shift: d, (n,), without jitter.
+    """
+
+    factor: GridFactor
+    weights: Float[Array, " n"] | None
+    shift: Float[Array, " n"]
+
+    @property
+    def dtype(self):
+        return self.shift.dtype
+
+    def system(self, kernel: AbstractKernel, X: Float[Array, "n d"]) -> WeightedSystem:
+        """T, without jitter."""
+        weights = UnitWeights(len(self.shift), self.dtype)
+        if self.weights is not None:
+            weights = PointWeights(self.weights)
+        return WeightedSystem(self.factor.grid.gram(kernel, X), weights, self.shift)
+
+    def explained(self, kernel, X, x, z):
+        return _explained(self.system(kernel, X), self.factor, x, z, same=z is x)
+
+    def lacking(self, kernel, X, values, normal):
+        system = self.system(kernel, X)
+        shift = system.with_jitter(self.factor).shift
+        noise = system.weights.times_roots(safe_sqrt(shift)[:, None] * normal)
+        rhs = system.weights.times(values) + noise
+        return weighted_solve(system, rhs, JitteredCholesky(), factor=stopped(self.factor))[0]
+
+
+@explanation_of.register
+def _(factor: GridFactor, system: WeightedSystem) -> GridExplanation:
+    weights = system.weights.values if system.weights.removes else None
+    return GridExplanation(stopped(factor), weights, system.shift)
+
+
+@eqx.filter_custom_jvp
+def _explained(system, factor, x, z, *, same):
+    gram = grid_gram(system)
+    left = factor.whole.half(gram.rows_along_axes(x))
+    right = left if same else factor.whole.half(gram.rows_along_axes(z))
+    found = factor.whole.between(left, right)
+    eliminated = factor.eliminated
+    if eliminated is not None:
+        at_left = factor.whole.solved(left)[factor.special]
+        at_right = at_left if same else factor.whole.solved(right)[factor.special]
+        found = found - dot(at_left, matmul(eliminated.correction(), at_right))
+    return jnp.where(factor.exists, found, jnp.nan)
+
+
+@_explained.def_jvp
+def _explained_jvp(primals, tangents, *, same):
+    # The value is one sum of squares; the derivative that of the solution with k(X, z).
+    system, factor, _, _ = primals
+    moving = (primals[0], primals[2], primals[3])
+    of_moving = (tangents[0], tangents[2], tangents[3])
+    moving, known = split_by_tangent(moving, of_moving)
+
+    def of(moving):
+        system, x, z = eqx.combine(moving, known)
+        gram = grid_gram(system)
+        row = _row(gram, x)
+        other = _row(gram, z)
+        rhs = system.weights.times(other)[:, None]
+        return dot(row, weighted_solve(system, rhs, JitteredCholesky(), factor=factor)[0][:, 0])
+
+    _, tangent = eqx.filter_jvp(of, (moving,), (of_moving,))
+    return _explained(*primals, same=same), tangent
+
+
+def _row(gram: GridGram, x: Float[Array, " d"]) -> Float[Array, " n"]:
+    """k(X, x)."""
+    return jax.vmap(lambda point: gram.kernel(point, x))(gram.points)
