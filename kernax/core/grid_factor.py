@@ -15,17 +15,17 @@ where w = 0 and d = 1 at missing cells. Nothing is divided by a weight.
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.batching import one_by_one
 from kernax.core.factors import AbstractFactor, direct_accuracy, factorise, range_of_jitter
-from kernax.core.grid import GridForm, ProductGrid, grid_for
-from kernax.core.numerics import eps_of, matmul, stopped
+from kernax.core.grid import GridForm, ProductGrid
+from kernax.core.gridding import grid_for
+from kernax.core.numerics import matmul, stopped
 from kernax.core.parameters import check_count
-from kernax.core.sharding import scan, while_loop
+from kernax.core.sharding import while_loop
 from kernax.core.solution import RESULTS
 from kernax.core.solvers import (
     AbstractFactorSolver,
@@ -35,9 +35,7 @@ from kernax.core.solvers import (
 )
 from kernax.core.solves import solve_lower, solve_lower_transposed
 from kernax.core.structure import structure_for
-from kernax.core.whole import AbstractWholeFactor
-
-_COLUMNS_AT_ONCE = 2**22  # numbers
+from kernax.core.whole import AbstractWhole, AbstractWholeFactor, placed
 
 
 class Eliminated(eqx.Module):
@@ -93,17 +91,6 @@ class Eliminated(eqx.Module):
         return sum(2 * jnp.sum(jnp.log(jnp.diagonal(L))) for L in (self.inner, self.outer))
 
 
-def blocks_of_columns(G: Float[Array, "m k"], rows: int) -> Float[Array, "b m c"]:
-    """The columns of a matrix in blocks of which a product with so many rows may be held; zero
-    columns fill the last one.
-    """
-    m, k = G.shape
-    at_once = max(1, min(k, _COLUMNS_AT_ONCE // rows))
-    blocks = -(-k // at_once)
-    filled = jnp.zeros((m, blocks * at_once), G.dtype).at[:, :k].set(G)
-    return jnp.moveaxis(filled.reshape(m, blocks, at_once), 1, 0)
-
-
 class GridFactor(AbstractFactor):
     """`S K S + diag(d)` of points on a grid.
 
@@ -139,11 +126,6 @@ class GridFactor(AbstractFactor):
         """The cells that are missing or weighted."""
         return self.grid.special
 
-    def placed(self, values: Float[Array, "m p"]) -> Float[Array, "N p"]:
-        """`U values`."""
-        nothing = jnp.zeros_like(values, shape=(self.grid.size, values.shape[1]))
-        return nothing.at[self.special].set(values)
-
     def solve(self, B):
         columns = B.reshape(len(B), -1)
         inside = self.grid.in_cells(self._known(columns))
@@ -166,7 +148,7 @@ class GridFactor(AbstractFactor):
         assert self.eliminated is not None
         solved = self.eliminated.by_outer(off)
         back = self.eliminated.by_inner(self.eliminated.roots[:, None] * solved)
-        found = self.whole.solve(without + self.placed(predicted + back))
+        found = self.whole.solve(without + self._placed(predicted + back))
         return found.at[self.special].set(solved)
 
     def solve_and_report(self, B):
@@ -178,7 +160,7 @@ class GridFactor(AbstractFactor):
             return self.whole.whitened(inside)
         # Of all data that may stand at s those predicted there leave the square of the others.
         without, predicted, off = self._parts(inside)
-        white = self.whole.whitened(without + self.placed(predicted))
+        white = self.whole.whitened(without + self._placed(predicted))
         return jnp.concatenate([white, solve_lower(self.eliminated.outer, off)])
 
     def inverse(self):
@@ -188,31 +170,13 @@ class GridFactor(AbstractFactor):
         diagonal = self.whole.inverse_diagonal()
         if self.eliminated is not None:
             inverse = self.eliminated.by_outer(jnp.eye(len(self.special), dtype=diagonal.dtype))
-            diagonal = diagonal - self._removed()
+            removed, _ = self.whole.between_columns(self.special, self.eliminated.correction())
+            diagonal = diagonal - removed
             diagonal = diagonal.at[self.special].set(jnp.diagonal(inverse))
         return self._known(self.grid.of_points(diagonal))
 
-    def pairs_of_columns(self) -> tuple[Array, Array]:
-        """The columns of the identity and of G in blocks; see `correction` and `columns`."""
-        assert self.eliminated is not None
-        identity = jnp.eye(len(self.special), dtype=self.jitter.dtype)
-        return tuple(
-            blocks_of_columns(G, self.grid.size) for G in (identity, self.eliminated.correction())
-        )
-
-    def columns(self, G: Float[Array, "m c"]) -> Float[Array, "N c"]:
-        """`A^-1 U G`."""
-        return self.whole.solve(self.placed(G))
-
-    def _removed(self) -> Float[Array, " N"]:
-        """The diagonal of `A^-1 U G U^T A^-1`."""
-
-        def step(total, blocks):
-            identity, G = blocks
-            return total + jnp.sum(self.columns(identity) * self.columns(G), 1), None
-
-        nothing = jnp.zeros(self.grid.size, self.jitter.dtype)
-        return scan(step, nothing, self.pairs_of_columns())[0]
+    def _placed(self, values: Float[Array, "m p"]) -> Float[Array, "N p"]:
+        return placed(self.special, values, self.grid.size)
 
     def log_determinant(self):
         found = self.whole.log_determinant()
@@ -242,18 +206,28 @@ def _(operator: GridForm, scale: Float[Array, ""] | None = None) -> GridFactor:
     return GridFactor(operator.gram.grid, *parts)
 
 
-class _Attempt(eqx.Module):
-    whole: AbstractWholeFactor
-    jitter: Float[Array, ""]
-
-
 def _parts_of_factor(
     operator: GridForm, scale: Float[Array, ""]
 ) -> tuple[AbstractWholeFactor, Eliminated | None, Array, Array]:
     operator = stopped(operator)
-    grid = operator.gram.grid
-    matrix = operator.gram.whole()
     noise, is_same = _noise_of(operator)
+    end = _with_jitter(operator.gram.whole(), noise, scale)
+    exists = end.whole.exists & is_same
+    if not len(operator.gram.grid.special):
+        return end.whole, None, end.jitter, exists
+    eliminated = _eliminated(operator, end.whole, noise, end.jitter)
+    return end.whole, eliminated, end.jitter, exists & eliminated.exists
+
+
+class _Attempt(eqx.Module):
+    """The factor of a whole grid with some jitter."""
+
+    whole: AbstractWholeFactor
+    jitter: Float[Array, ""]
+
+
+def _with_jitter(matrix: AbstractWhole, noise: Array, scale: Float[Array, ""]) -> _Attempt:
+    """The first attempt that succeeds, as `factorise` says."""
     first, most = range_of_jitter(scale)
     can_grow = jnp.isfinite(scale) & (first > 0)
 
@@ -267,12 +241,7 @@ def _parts_of_factor(
         larger = jnp.minimum(10 * now.jitter, most)
         return attempt(jnp.where(now.jitter > 0, larger, first))
 
-    end = while_loop(go_on, again, attempt(jnp.zeros_like(scale)))
-    exists = end.whole.exists & is_same
-    if not len(grid.special):
-        return end.whole, None, end.jitter, exists
-    eliminated = _eliminated(operator, end.whole, noise, end.jitter)
-    return end.whole, eliminated, end.jitter, exists & eliminated.exists
+    return while_loop(go_on, again, attempt(jnp.zeros_like(scale)))
 
 
 def _noise_of(operator: GridForm) -> tuple[Float[Array, ""], Bool[Array, ""]]:
@@ -291,14 +260,7 @@ def _eliminated(
     weights = operator.weights.times_roots(jnp.ones_like(operator.shift))[grid.weighted]
     roots = jnp.concatenate([missing, weights])
     shift = jnp.concatenate([missing + 1, operator.shift[grid.weighted] + jitter])
-    identity = jnp.eye(len(special), dtype=noise.dtype)
-
-    def rows(block):
-        nothing = jnp.zeros_like(noise, shape=(grid.size, block.shape[1]))
-        return whole.solve(nothing.at[special].set(block))[special]
-
-    blocks = jax.lax.map(rows, blocks_of_columns(identity, grid.size))
-    C = jnp.moveaxis(blocks, 0, 1).reshape(len(special), -1)[:, : len(special)]
+    C = whole.inverse_at(special)
     return Eliminated.of((C + C.T) / 2, noise + jitter, roots, shift)
 
 

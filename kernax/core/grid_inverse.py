@@ -2,14 +2,12 @@
 explain.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.core.grid import GridGram, ProductGrid
+from kernax.core.grid import GridGram
 from kernax.core.grid_factor import GridFactor
 from kernax.core.inverse import (
     AbstractExplanation,
@@ -19,10 +17,9 @@ from kernax.core.inverse import (
 )
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, weighted_solve
-from kernax.core.numerics import dot, matmul, positive_or_one, safe_sqrt, split_by_tangent, stopped
-from kernax.core.sharding import scan
+from kernax.core.numerics import dot, matmul, safe_sqrt, split_by_tangent, stopped
 from kernax.core.solvers import JitteredCholesky
-from kernax.core.weights import AbstractWeights, PointWeights, UnitWeights
+from kernax.core.weights import PointWeights, UnitWeights
 
 
 def grid_gram(system: WeightedSystem) -> GridGram:
@@ -51,9 +48,7 @@ class GridInverse(AbstractSolvedInverse):
         return _diagonals(self.system, self.factor)[1]
 
     def trace_with(self, system):
-        return _trace_with_gram(self.system, self.factor, grid_gram(system)) + dot(
-            self.diagonal(), system.shift
-        )
+        return _trace(self.system, self.factor, system)
 
 
 @inverse_of.register
@@ -93,39 +88,37 @@ def _diagonals_jvp(primals, tangents):
 
 
 @eqx.filter_custom_jvp
-def _trace_with_gram(
-    system: WeightedSystem, factor: GridFactor, other: GridGram
-) -> Float[Array, ""]:
-    """`tr(P W L)` of another Gram matrix L on the grid."""
-    return _linear_in_gram(factor, other)
+def _trace(system: WeightedSystem, factor: GridFactor, other: WeightedSystem) -> Float[Array, ""]:
+    """`tr(P R)` of another system R of the same weights on the grid."""
+    return _linear(factor, other)
 
 
-@_trace_with_gram.def_jvp
-def _trace_with_gram_jvp(primals, tangents):
+@_trace.def_jvp
+def _trace_jvp(primals, tangents):
     _, factor, other = primals
     if any(leaf is not None for leaf in jax.tree.leaves(tangents[0])):
         raise ValueError(_REFUSAL)
     moving, known = split_by_tangent(other, tangents[2])
 
     def of(moving):
-        return _linear_in_gram(factor, eqx.combine(moving, known))
+        return _linear(factor, eqx.combine(moving, known))
 
     return eqx.filter_jvp(of, (moving,), (tangents[2],))
 
 
-def _linear_in_gram(factor: GridFactor, other: GridGram) -> Float[Array, ""]:
-    """`tr(P W L)`, P W = A^-1 - A^-1 U G U^T A^-1 on all cells."""
-    matrix = other.whole()
-    found = factor.whole.trace_with(matrix)
-    if factor.eliminated is not None:
-
-        @jax.checkpoint
-        def step(total, blocks):
-            identity, G = blocks
-            product = matrix.mv(factor.columns(identity))
-            return total + jnp.sum(factor.columns(G) * product), None
-
-        found = found - scan(step, jnp.zeros_like(found), factor.pairs_of_columns())[0]
+def _linear(factor: GridFactor, other: WeightedSystem) -> Float[Array, ""]:
+    """`tr(P W L) + tr(P diag(shift))`, where `P W = A^-1 - A^-1 U G U^T A^-1` on all cells."""
+    matrix = grid_gram(other).whole()
+    trace = factor.whole.trace_with(matrix)
+    diagonal = factor.whole.inverse_diagonal()
+    eliminated = factor.eliminated
+    if eliminated is not None:
+        G = eliminated.correction()
+        removed, correction = factor.whole.between_columns(factor.special, G, matrix)
+        trace = trace - correction
+        inverse = eliminated.by_outer(jnp.eye(len(G), dtype=G.dtype))
+        diagonal = (diagonal - removed).at[factor.special].set(jnp.diagonal(inverse))
+    found = trace + dot(factor.grid.of_points(diagonal), other.shift)
     return jnp.where(factor.exists, found, jnp.nan)
 
 
@@ -188,7 +181,7 @@ def _explained(system, factor, x, z, *, same):
 @_explained.def_jvp
 def _explained_jvp(primals, tangents, *, same):
     # The value is one sum of squares; the derivative that of the solution with k(X, z).
-    system, factor, _, _ = primals
+    factor = primals[1]
     moving = (primals[0], primals[2], primals[3])
     of_moving = (tangents[0], tangents[2], tangents[3])
     moving, known = split_by_tangent(moving, of_moving)

@@ -8,13 +8,21 @@ for structured Gaussian process models", chapter 5): products and solutions take
 import functools
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.numerics import eps_of, matmul
+from kernax.core.numerics import dot, eps_of, matmul
+from kernax.core.sharding import scan
 from kernax.core.solution import RESULTS
-from kernax.core.whole import AbstractWhole, AbstractWholeFactor, Rows
+from kernax.core.whole import (
+    AbstractWhole,
+    AbstractWholeFactor,
+    Rows,
+    blocks_of_columns,
+    placed,
+)
 
 
 def outer_product(vectors: Rows) -> Float[Array, " N"]:
@@ -33,6 +41,10 @@ def along_axes(matrices: tuple[Array, ...], V: Float[Array, "N p"]) -> Float[Arr
         V = jnp.einsum("ij,jkp->kip", A, turned, precision=lax.Precision.HIGHEST)
         V = V.reshape(-1, p)
     return V
+
+
+def _products_of_rows(A: Float[Array, "m a"], B: Float[Array, "m b"]) -> Float[Array, "m ab"]:
+    return (A[:, :, None] * B[:, None, :]).reshape(len(A), -1)
 
 
 def contracted(tensor: Float[Array, " N"], vectors: Rows) -> Float[Array, ""]:
@@ -128,6 +140,45 @@ class KroneckerFactor(AbstractWholeFactor):
         pairs = zip(self.vectors, matrix.matrices)
         return contracted(1 / self.spectrum, tuple(jnp.sum(Q * matmul(L, Q), 0) for Q, L in pairs))
 
+    def _rows(self, cells: Int[Array, " m"]) -> tuple[Float[Array, "m _"], ...]:
+        """The rows of the eigenvectors of each axis at some cells."""
+        places = jnp.unravel_index(cells, [len(of) for of in self.values])
+        return tuple(Q[at] for Q, at in zip(self.vectors, places))
+
+    def inverse_at(self, cells):
+        # Q D Q^T at the cells: over the places along the first axis a sum of products.
+        first, *others = self._rows(cells)
+        rest = functools.reduce(_products_of_rows, others, jnp.ones_like(first[:, :1]))
+
+        def step(total, at):
+            column, slice_of_D = at
+            inside = matmul(rest * slice_of_D[None, :], rest.T)
+            return total + column[:, None] * inside * column[None, :], None
+
+        nothing = jnp.zeros_like(first, shape=(len(cells), len(cells)))
+        D = (1 / self.spectrum).reshape(first.shape[1], -1)
+        return scan(step, nothing, (first.T, D))[0]
+
+    def between_columns(self, cells, G, matrix=None):
+        N = len(self.spectrum)
+        D = 1 / self.spectrum[:, None]
+        pairs = zip(self.vectors, () if matrix is None else matrix.matrices)
+        turned = tuple(matmul(Q.T, matmul(L, Q)) for Q, L in pairs)
+
+        @jax.checkpoint
+        def step(sums, blocks):
+            # A^-1 U and A^-1 U G in the basis of the eigenvectors.
+            halves = [D * along_axes(self._turned, placed(cells, of, N)) for of in blocks]
+            left, right = (along_axes(self.vectors, half) for half in halves)
+            diagonal = sums[0] + jnp.sum(left * right, 1)
+            if matrix is None:
+                return (diagonal, sums[1]), None
+            return (diagonal, sums[1] + dot(halves[1], along_axes(turned, halves[0]))), None
+
+        identity = jnp.eye(len(cells), dtype=G.dtype)
+        start = jnp.zeros(N, G.dtype), jnp.zeros((), G.dtype)
+        return scan(step, start, tuple(blocks_of_columns(of, N) for of in (identity, G)))[0]
+
     def half(self, rows):
         return tuple(matmul(row, Q) for row, Q in zip(rows, self.vectors))
 
@@ -142,11 +193,8 @@ class KroneckerFactor(AbstractWholeFactor):
         # Each eigenvalue of an axis is off by eps of the largest one there, independently; it moves
         # log |A| by that times the sum of D and the other eigenvalues over its slice.
         D = (1 / self.spectrum).reshape([len(of) for of in self.values])
-        axes = range(len(self.values))
-        squares = [
-            jnp.sum((of[-1] * self._slopes(D, axis)) ** 2) for axis, of in zip(axes, self.values)
-        ]
-        return 2 * eps_of(D) * jnp.sqrt(jnp.sum(jnp.array(squares)))
+        moved = [of[-1] * self._slopes(D, axis) for axis, of in enumerate(self.values)]
+        return 2 * eps_of(D) * jnp.linalg.norm(jnp.concatenate(moved))
 
     def _slopes(self, D: Array, axis: int) -> Array:
         """The derivative of `log |A|` in the eigenvalues of an axis."""

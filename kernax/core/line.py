@@ -36,7 +36,9 @@ class OrderAlongLine(AbstractStructure):
     harmonics: int = eqx.field(static=True)
 
     @staticmethod
-    def of(points: Float[Array, "n d"], column: int, harmonics: int) -> "OrderAlongLine":
+    def of(
+        points: Float[Array | np.ndarray, "n d"], column: int, harmonics: int
+    ) -> "OrderAlongLine":
         """That of a stack. Points that are known are sorted here, not in the compiled program."""
         places = stopped(points[:, column])
         if is_concrete(places):

@@ -13,8 +13,8 @@ from kernax.core.inverse import (
     terms_of_density,
 )
 from kernax.core.kalman import Gains, KalmanFactor, KalmanFilter, at_points, outer
-from kernax.core.linalg import WeightedSystem
 from kernax.core.kernel import AbstractKernel
+from kernax.core.linalg import WeightedSystem
 from kernax.core.line import LineGram, OrderAlongLine
 from kernax.core.numerics import dot, matmul, safe_sqrt, stopped
 from kernax.core.state_space import Chain

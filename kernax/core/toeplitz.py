@@ -1,61 +1,29 @@
 """Matrices whose entries depend on `i - j` alone, as those of a stationary kernel at equally spaced
 points do.
 
-A predictor a of order p, `a_0 = 1`, found by the recursion of Levinson and Durbin (Golub & Van Loan
-2013, section 4.7), gives the inverse by the formula of Gohberg and Semencul, `T^-1 = (L(a) L(a)^T -
-L(b) L(b)^T) / v` with lower triangular Toeplitz matrices L and `b = (0, a_m-1, ..., a_1)`, and
-products with it by Fourier transforms. The recursion ends where a predictor of lower order than m -
-1 is the one of all higher orders.
+A predictor a of order p, `a_0 = 1`, see `levinson`, gives the inverse by the formula of Gohberg and
+Semencul, `T^-1 = (L(a) L(a)^T - L(b) L(b)^T) / v` with lower triangular Toeplitz matrices L and `b
+= (0, a_m-1, ..., a_1)`, and products with it by Fourier transforms.
 """
 
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from kernax.core.levinson import convolved, correlated, correlated_with, fast_length, predictor
 from kernax.core.numerics import dot, eps_of
-from kernax.core.sharding import while_loop
+from kernax.core.sharding import scan, while_loop
 from kernax.core.solution import RESULTS
-from kernax.core.whole import AbstractWhole, AbstractWholeFactor
-
-
-def fast_length(least: int) -> int:
-    """The smallest `2^i 3^j 5^k` that is at least so much: transforms of that length are fast."""
-    found = 1
-    while found < least:
-        found *= 2
-    odd = (3**j * 5**k for j in range(4) for k in range(3))
-    for factor in odd:
-        power = factor
-        while power < least:
-            power *= 2
-        found = min(found, power)
-    return found
-
-
-def convolved(a: Float[Array, " p"], V: Float[Array, "m k"]) -> Float[Array, "m k"]:
-    """`sum_j a_j V_i-j`, the product with L(a)."""
-    return _by_transforms(a, V, adjoint=False)
-
-
-def correlated(a: Float[Array, " p"], V: Float[Array, "m k"]) -> Float[Array, "m k"]:
-    """`sum_j a_j V_i+j`, the product with L(a)^T."""
-    return _by_transforms(a, V, adjoint=True)
-
-
-def correlated_with(a: Float[Array, " p"], V: Float[Array, "p k"]) -> Float[Array, "p k"]:
-    """`sum_j a_i+j V_j`."""
-    return convolved(a[::-1], V)[::-1]
-
-
-def _by_transforms(a: Float[Array, " p"], V: Float[Array, "m k"], adjoint: bool) -> Array:
-    length = fast_length(len(a) + len(V) - 1)
-    of_a = jnp.fft.rfft(a, length)
-    of_a = jnp.conj(of_a) if adjoint else of_a
-    product = of_a[None, :] * jnp.fft.rfft(V.T, length)
-    return jnp.fft.irfft(product, length)[:, : len(V)].T
+from kernax.core.whole import (
+    AbstractWhole,
+    AbstractWholeFactor,
+    blocks_of_columns,
+    placed,
+)
 
 
 class ToeplitzMatrix(AbstractWhole):
@@ -83,7 +51,7 @@ class ToeplitzMatrix(AbstractWhole):
 
     def factorised(self, noise):
         column = self.column.at[0].add(noise)
-        end = _predictor(column, min(self.order, len(column) - 1))
+        end = predictor(column, min(self.order, len(column) - 1))
         finite = jnp.all(jnp.isfinite(column)) & jnp.isfinite(end.variance)
         return ToeplitzFactor(
             column=column,
@@ -94,101 +62,6 @@ class ToeplitzMatrix(AbstractWhole):
             remainder=end.remainder,
             positive=finite & (end.variance > eps_of(column) * column[0]),
         )
-
-
-class _Recursion(eqx.Module):
-    """The recursion after some orders.
-
-    Attributes:
-        predictor: a, zero beyond its order, (p + 1,).
-        reflections: of each order from one on, (p,).
-        variances: of the error of each predictor, from order zero on, (p + 1,); NaN beyond.
-        order: of the predictor.
-        variance: of its error.
-        remainder: see `_remainder`.
-    """
-
-    predictor: Float[Array, " p1"]
-    reflections: Float[Array, " p"]
-    variances: Float[Array, " p1"]
-    order: Int[Array, ""]
-    variance: Float[Array, ""]
-    remainder: Float[Array, ""]
-
-
-_FIRST = 32  # orders before the first look at what is left
-
-
-def _predictor(column: Float[Array, " m"], most: int) -> _Recursion:
-    """That of the lowest order 32, 64, ... that is as good as one of order m - 1, or of `most`."""
-    dtype = column.dtype
-    start = _Recursion(
-        predictor=jnp.zeros(most + 1, dtype).at[0].set(1),
-        reflections=jnp.zeros(most, dtype),
-        variances=jnp.full(most + 1, jnp.nan, dtype).at[0].set(column[0]),
-        order=jnp.asarray(0),
-        variance=column[0],
-        remainder=jnp.asarray(jnp.inf, dtype),
-    )
-
-    def goes_on(now: _Recursion) -> Array:
-        possible = (now.order < most) & (now.variance > eps_of(dtype) * column[0])
-        return possible & (now.remainder > eps_of(dtype))
-
-    def twice(now: _Recursion) -> _Recursion:
-        last = jnp.minimum(jnp.maximum(_FIRST, 2 * now.order), most)
-        now = while_loop(lambda now: now.order < last, step, now)
-        return eqx.tree_at(lambda now: now.remainder, now, _remainder(column, now))
-
-    backwards = jnp.concatenate([column[: most + 1][::-1], jnp.zeros(most, dtype)])
-
-    def step(now: _Recursion) -> _Recursion:
-        return _next_order(now, backwards)
-
-    if most == 0:
-        return eqx.tree_at(lambda now: now.remainder, start, jnp.zeros((), dtype))
-    return while_loop(goes_on, twice, start)
-
-
-def _next_order(now: _Recursion, backwards: Float[Array, " b"]) -> _Recursion:
-    """`backwards` is the column from lag p to lag zero, before p zeros."""
-    a = now.predictor
-    size = len(a)
-    k = now.order + 1
-    lags = lax.dynamic_slice(backwards, (size - 1 - k,), (size,))
-    reflection = -dot(a, lags) / now.variance
-    turned = lax.dynamic_slice(
-        jnp.concatenate([a[::-1], jnp.zeros_like(a)]), (size - 1 - k,), (size,)
-    )
-    variance = now.variance * (1 - reflection**2)
-    return _Recursion(
-        predictor=a + reflection * turned,
-        reflections=now.reflections.at[k - 1].set(reflection),
-        variances=now.variances.at[k].set(variance),
-        order=k,
-        variance=variance,
-        remainder=now.remainder,
-    )
-
-
-def _remainder(column: Float[Array, " m"], now: _Recursion) -> Float[Array, ""]:
-    """How far the matrix is from the one of which the predictor is that of all higher orders,
-    relatively: a bound of the eigenvalues of `A^-1/2 (T - A) A^-1/2`.
-
-    A has the lags of T up to order p, and beyond it those that the predictor continues, by which
-    `r_k = sum_j a_j t_k-j` would vanish. The symbol of T - A is `2 Re(r / a)`, that of A is `v /
-    |a|^2`, and so the bound is `2 |a| |r| / v` at the worst frequency. Of the r_k those within
-    rounding of their sums count as zero.
-    """
-    a = now.predictor
-    m = len(column)
-    length = fast_length(2 * m)
-    of_a = jnp.fft.rfft(a, length)
-    r = jnp.fft.irfft(of_a * jnp.fft.rfft(column, length), length)[:m]
-    slight = 8 * eps_of(column) * jnp.linalg.norm(a) * jnp.linalg.norm(column)
-    beyond = jnp.arange(m) > now.order
-    r = jnp.where(beyond & (jnp.abs(r) > slight), r, 0)
-    return 2 * jnp.max(jnp.abs(of_a) * jnp.abs(jnp.fft.rfft(r, length))) / now.variance
 
 
 _MOST_NATS = 0.01
@@ -319,6 +192,47 @@ class ToeplitzFactor(AbstractWholeFactor):
     def trace_with(self, matrix: ToeplitzMatrix):
         sums = self._sums_over_diagonals()
         return dot(sums, matrix.column[: len(sums)])
+
+    def inverse_at(self, cells):
+        p = len(self.reflections)
+
+        def row(cell):
+            # Columns of the inverse vanish more than p rows away.
+            near = cells - cell + p
+            inside = (near >= 0) & (near <= 2 * p)
+            return jnp.where(inside, self._column_near(cell)[jnp.clip(near, 0, 2 * p)], 0)
+
+        return lax.map(row, cells)
+
+    def _column_near(self, j: Int[Array, ""]) -> Float[Array, " w"]:
+        """The rows j - p to j + p of column j of T^-1; of those that are not there, anything."""
+        a = self.predictor
+        p = len(a) - 1
+        rows = jnp.arange(p + 1) + j - p
+        length = fast_length(3 * p + 1)
+        own = jnp.fft.rfft(jnp.where(rows >= 0, a[::-1], 0), length)
+        found = jnp.fft.irfft(own * jnp.fft.rfft(a, length), length)[: 2 * p + 1]
+        # Of L(b) L(b)^T only what is in the last p rows, for columns there.
+        start = jnp.minimum(len(self.column) - j, p + 1)
+        inner = lax.dynamic_slice(jnp.concatenate([a, jnp.zeros_like(a[1:])]), (start,), (p,))
+        last = convolved(a[:0:-1], inner[:, None])[:, 0]
+        before = lax.dynamic_slice(found, (start,), (p,))
+        found = lax.dynamic_update_slice(found, before - last, (start,))
+        return found / self._variance
+
+    def between_columns(self, cells, G, matrix=None):
+        m = len(self.column)
+
+        @jax.checkpoint
+        def step(sums, blocks):
+            left, right = (self._solved(placed(cells, of, m)) for of in blocks)
+            diagonal = sums[0] + jnp.sum(left * right, 1)
+            trace = sums[1] if matrix is None else sums[1] + dot(right, matrix.mv(left))
+            return (diagonal, trace), None
+
+        identity = jnp.eye(len(cells), dtype=G.dtype)
+        start = jnp.zeros(m, G.dtype), jnp.zeros((), G.dtype)
+        return scan(step, start, tuple(blocks_of_columns(of, m) for of in (identity, G)))[0]
 
     def half(self, rows):
         (row,) = rows

@@ -6,7 +6,8 @@ import abc
 from typing import Any
 
 import equinox as eqx
-from jaxtyping import Array, Bool, Float
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
 
 Rows = tuple[Float[Array, " _"], ...]
 
@@ -74,8 +75,20 @@ class AbstractWholeFactor(eqx.Module):
         """That of `A^-1`."""
 
     @abc.abstractmethod
+    def inverse_at(self, cells: Int[Array, " m"]) -> Float[Array, "m m"]:
+        """`U^T A^-1 U`, U the columns of the identity at some cells."""
+
+    @abc.abstractmethod
     def trace_with(self, matrix: Any) -> Float[Array, ""]:
         """`tr(A^-1 L)` of another matrix of the same kind, differentiable in that."""
+
+    @abc.abstractmethod
+    def between_columns(
+        self, cells: Int[Array, " m"], G: Float[Array, "m m"], matrix: Any | None = None
+    ) -> tuple[Float[Array, " N"], Float[Array, ""]]:
+        """The diagonal of `B = A^-1 U G U^T A^-1`, G symmetric, and `tr(B L)` of another matrix of
+        the same kind, differentiable in that; zero for None.
+        """
 
     @abc.abstractmethod
     def half(self, rows: Rows) -> Rows:
@@ -94,3 +107,23 @@ class AbstractWholeFactor(eqx.Module):
         """How far rounding, and whatever else was left out, moves the log density of data drawn
         from N(0, A), in nats.
         """
+
+
+_COLUMNS_AT_ONCE = 2**22  # numbers
+
+
+def placed(cells: Int[Array, " m"], values: Float[Array, "m p"], size: int) -> Float[Array, "N p"]:
+    """`U values`."""
+    nothing = jnp.zeros_like(values, shape=(size, values.shape[1]))
+    return nothing.at[cells].set(values)
+
+
+def blocks_of_columns(G: Float[Array, "m k"], rows: int) -> Float[Array, "b m c"]:
+    """The columns of a matrix in blocks of which a product with so many rows may be held; zero
+    columns fill the last one.
+    """
+    m, k = G.shape
+    at_once = max(1, min(k, _COLUMNS_AT_ONCE // rows))
+    blocks = -(-k // at_once)
+    filled = jnp.zeros((m, blocks * at_once), G.dtype).at[:, :k].set(G)
+    return jnp.moveaxis(filled.reshape(m, blocks, at_once), 1, 0)

@@ -209,7 +209,7 @@ class On(AbstractKernel):
         """`x[where]`."""
         return self._dimensions(x) if hasattr(x, "shape") else self._one_of(x)
 
-    def _dimensions(self, x: Array) -> Array:
+    def _dimensions(self, x: Array | np.ndarray) -> Any:
         """Some dimensions of a vector. Raises ValueError unless it has them."""
         if isinstance(self.where, slice):
             places = self.where
@@ -264,7 +264,7 @@ def _(kernel: On, harmonics: int) -> AbstractStateSpace | None:
 
 @columns_of.register
 def _(kernel: On, dim: int) -> frozenset[int]:
-    places = kernel.part(jnp.arange(dim)).tolist() if dim else []
+    places = kernel.part(np.arange(dim)).tolist() if dim else []
     return frozenset(places[place] for place in columns_of(kernel.kernel, len(places)))
 
 
