@@ -2,6 +2,8 @@
 answers as by Cholesky's factor of the whole matrix.
 """
 
+import warnings
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -280,7 +282,7 @@ LONG = 0.1 * np.arange(700)[:, None]
 def test_a_predictor_of_few_terms_is_as_good_as_one_of_all():
     y = np.sin(LONG[:, 0]) + 0.3 * RNG.normal(size=700)
     found = kernax.condition(kernax.GaussianProcess(RBF(0.6)), LONG, y, 0.1, solver=GRID)
-    assert found.stats["order"] == 128
+    assert found.stats["order"] == 256
     expected = evidence_of(LONG, DENSE)(RBF(0.6), y, 0.1)
     assert_close(found.stats["log_evidence"], expected, 1e-10)
 
@@ -369,11 +371,6 @@ def squares_between(x, lengthscale):
     return ((x[:, None] - x[None, :]) / lengthscale) ** 2
 
 
-@compiled
-def conditioned(process, X, y, noise, solver):
-    return kernax.condition(process, X, y, noise, solver=solver, throw=False)
-
-
 @needs_x32
 @pytest.mark.parametrize("noise", [1e-1, 1e-2, 1e-3])
 @pytest.mark.parametrize("lengthscale", [0.2, 1.0])
@@ -388,13 +385,20 @@ def test_in_single_precision_the_rounding_says_how_far_the_evidence_may_be_off(
     K = np.exp(-s / 2)
     y = rng.multivariate_normal(np.zeros(400), K + noise * np.eye(400)).astype(np.float32)
     process = kernax.GaussianProcess(RBF(lengthscale))
-    solution = kernax.condition(process, X, y, noise, solver=GRID, throw=False)
+    with warnings.catch_warnings(action="ignore", category=ConditionWarning):
+        solution = kernax.condition(process, X, y, noise, solver=GRID, throw=False)
     stats = solution.stats
     if solution.result != kernax.RESULTS.successful or stats["jitter"] > 0:
         return
     expected = evidence_in_double(K, y.astype(float), noise)
     off = abs(float(stats["log_evidence"]) - expected)
     assert off <= 3 * float(stats["rounding"]) + 1e-6 * abs(expected)
+
+
+def conditioned(kernel, X, y, noise):
+    with warnings.catch_warnings(action="ignore", category=ConditionWarning):
+        process = kernax.GaussianProcess(kernel)
+        return kernax.condition(process, X, y, noise, solver=Grid(order=64), throw=False)
 
 
 @pytest.mark.parametrize("dim", [1, 2])
@@ -408,9 +412,7 @@ def test_no_solve_is_called_a_success_whose_residual_is_large(dim):
     for _ in range(40):
         lengthscale, scale, noise = 10 ** rng.uniform([-1, -6, -12], [3, 6, 2])
         kernel = scale * RBF(lengthscale)
-        solution = kernax.condition(
-            kernax.GaussianProcess(kernel), X, y, noise, solver=Grid(order=64), throw=False
-        )
+        solution = conditioned(kernel, X, y, noise)
         words.add(str(solution.result))
         if solution.result != kernax.RESULTS.successful:
             continue

@@ -42,13 +42,16 @@ class GridInverse(AbstractSolvedInverse):
     factor: GridFactor
 
     def diagonal(self):
-        return _diagonals(self.system, self.factor)[0]
+        return self._diagonals()[0]
 
     def diagonal_of_product(self, system):
-        return _diagonals(self.system, self.factor)[1]
+        return self._diagonals()[1]
 
     def trace_with(self, system):
-        return _trace(self.system, self.factor, system)
+        return _linear(_held_fixed(self.factor, self.system), system)
+
+    def _diagonals(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        return _diagonals(stopped(self.system), _held_fixed(self.factor, self.system))
 
 
 @inverse_of.register
@@ -56,13 +59,22 @@ def _(factor: GridFactor, system: WeightedSystem) -> GridInverse:
     return GridInverse(system, stopped(factor))
 
 
-_REFUSAL = (
-    "on a grid the evidence has first derivatives only: take solver=JitteredCholesky() for second "
-    "ones"
-)
-
-
 @eqx.filter_custom_jvp
+def _held_fixed(factor, system):
+    """The factor of a system, whose own derivative is not known: where the system moves as well,
+    for a second derivative, there is an exception in place of a wrong one.
+    """
+    return factor
+
+
+@_held_fixed.def_jvp
+def _held_fixed_jvp(primals, tangents):
+    raise ValueError(
+        "on a grid the evidence has first derivatives only: take solver=JitteredCholesky() for "
+        "second ones"
+    )
+
+
 def _diagonals(
     system: WeightedSystem, factor: GridFactor
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
@@ -80,30 +92,6 @@ def _diagonals(
         of_weighted = posterior[len(grid.missing) :] / shift[grid.weighted]
         of_product = of_product.at[grid.weighted].set(of_weighted)
     return inverse, of_product
-
-
-@_diagonals.def_jvp
-def _diagonals_jvp(primals, tangents):
-    raise ValueError(_REFUSAL)
-
-
-@eqx.filter_custom_jvp
-def _trace(system: WeightedSystem, factor: GridFactor, other: WeightedSystem) -> Float[Array, ""]:
-    """`tr(P R)` of another system R of the same weights on the grid."""
-    return _linear(factor, other)
-
-
-@_trace.def_jvp
-def _trace_jvp(primals, tangents):
-    _, factor, other = primals
-    if any(leaf is not None for leaf in jax.tree.leaves(tangents[0])):
-        raise ValueError(_REFUSAL)
-    moving, known = split_by_tangent(other, tangents[2])
-
-    def of(moving):
-        return _linear(factor, eqx.combine(moving, known))
-
-    return eqx.filter_jvp(of, (moving,), (tangents[2],))
 
 
 def _linear(factor: GridFactor, other: WeightedSystem) -> Float[Array, ""]:

@@ -7,9 +7,14 @@ from typing import Any, TypeVar
 import equinox as eqx
 
 from kernax.core import draws, expansion, functionals, likelihoods, losses, model, priors
+from kernax.core.grid import ProductGrid
+from kernax.core.grid_factor import Eliminated, GridFactor
+from kernax.core.grid_inverse import GridExplanation
 from kernax.core.kalman import KalmanFilter
+from kernax.core.kronecker import KroneckerFactor
 from kernax.core.line import OrderAlongLine
 from kernax.core.line_inverse import LineExplanation
+from kernax.core.toeplitz import ToeplitzFactor
 from kernax.errors import KernaxFileError
 from kernax.gp import classes, inducing_normal, means, parts, paths, posterior, process
 from kernax.gp.approximation import ApproximatePosterior
@@ -145,6 +150,7 @@ def own_classes() -> dict[str, type]:
     )
     own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
     own += [ApproximatePosterior, ImportVectors, KalmanFilter, LineExplanation, OrderAlongLine]
+    own += [GridExplanation, GridFactor, Eliminated, ProductGrid, KroneckerFactor, ToeplitzFactor]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
     own += [RelevanceVectors, Subsample]
     own += [Classifier, Isotonic, Platt, Standardised, Standards]
