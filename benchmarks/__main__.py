@@ -22,6 +22,7 @@ NAMES = (
     "batch",
     "evidence",
     "line",
+    "grid",
     "inducing",
     "processes",
     "classification",

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from kernax.core.columns import factors_over_columns, groups_of_columns
 from kernax.core.grid import ProductGrid
@@ -21,32 +21,37 @@ def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: 
     """
     points = _known_points(X, weights)
     groups = [tuple(sorted(group)) for group in groups_of_columns(kernel, points.shape[1])]
-    _check_groups(kernel, groups)
     is_line = len(groups) == 1
     if is_line:
-        _check_stationary(kernel)
+        _check_stationary(kernel, points.shape[1])
         axes, numbers = _line(points[:, groups[0][0]], most)
     else:
         axes, numbers = _axes(points, groups, most)
-    sizes = tuple(map(len, axes))
-    cells = np.ravel_multi_index(numbers, sizes)
-    missing = _missing(cells, math.prod(sizes), most)
+    cells = np.ravel_multi_index(numbers, [len(places) for places in axes])
+    missing = _missing(cells, math.prod(len(places) for places in axes))
     weighted = cells[:0] if weights is None else np.flatnonzero(weights != 1)
     _check_special(len(points), len(missing), len(weighted), most)
-    stacks = [np.repeat(points[:1], len(places), 0) for places in axes]
-    for stack, group, places in zip(stacks, groups, axes):
-        stack[:, group] = places
-    step = (axes[0][-1, 0] - axes[0][0, 0]) / (len(axes[0]) - 1) if is_line else None
     return ProductGrid(
-        axes=tuple(map(jnp.asarray, stacks)),
+        axes=tuple(_as_points(points[:1], *pair) for pair in zip(groups, axes)),
         columns=tuple(groups),
         cells=jnp.asarray(cells),
         missing=jnp.asarray(missing),
         weighted=jnp.asarray(weighted),
-        step=None if step is None else jnp.asarray(step),
+        step=_step(axes[0]) if is_line else None,
         order=order,
         in_order=len(missing) == 0 and bool(np.all(np.diff(cells) == 1)),
     )
+
+
+def _as_points(point: np.ndarray, group: tuple[int, ...], places: np.ndarray) -> Array:
+    """Places along some columns as points, whose other columns are those of one of them."""
+    stack = np.repeat(point, len(places), 0)
+    stack[:, group] = places
+    return jnp.asarray(stack)
+
+
+def _step(places: np.ndarray) -> Array:
+    return jnp.asarray((places[-1, 0] - places[0, 0]) / (len(places) - 1))
 
 
 def _known_points(X: PyTree, weights: Any) -> np.ndarray:
@@ -62,16 +67,7 @@ def _known_points(X: PyTree, weights: Any) -> np.ndarray:
     return np.asarray(X)
 
 
-_LONGEST_AXIS = 10_000
-
-
-def _check_groups(kernel: AbstractKernel, groups: list[tuple[int, ...]]) -> None:
-    if len(groups) == 1 and len(groups[0]) > 1:
-        raise ValueError(
-            f"Grid needs a kernel that is a product over columns of the points, but "
-            f"{type(kernel).__name__} takes all {len(groups[0])} together: products of kernels "
-            "On(kernel, column), and RBF and Periodic of any columns, are such"
-        )
+_LONGEST_AXIS = 10_000  # of which all pairs are held, and their eigenvectors
 
 
 def _axes(
@@ -105,7 +101,7 @@ def _axes(
     return axes, numbers
 
 
-def _missing(cells: np.ndarray, size: int, most: int) -> np.ndarray:
+def _missing(cells: np.ndarray, size: int) -> np.ndarray:
     """The cells without a point. Raises ValueError for two points in one cell."""
     points = np.bincount(cells, minlength=size)
     if points.max() > 1:
@@ -129,9 +125,17 @@ def _check_special(points: int, missing: int, weighted: int, most: int) -> None:
         raise ValueError("Grid needs some point of weight one, but there is none")
 
 
-def _check_stationary(kernel: AbstractKernel) -> None:
-    """Raises ValueError for a kernel that is not known to be stationary along a single column."""
-    factors = factors_over_columns(kernel, 1)
+def _check_stationary(kernel: AbstractKernel, dim: int) -> None:
+    """Raises ValueError for a kernel that is no product over columns, and along a single one not
+    known to be stationary.
+    """
+    if dim > 1:
+        raise ValueError(
+            f"Grid needs a kernel that is a product over columns of the points, but "
+            f"{type(kernel).__name__} takes all {dim} together: products of kernels "
+            "On(kernel, column), and RBF and Periodic of any columns, are such"
+        )
+    factors = factors_over_columns(kernel, dim)
     if not all(factor.kernel.is_stationary for factor in factors):
         raise ValueError(
             f"Grid needs a stationary kernel along a single column, but {type(kernel).__name__} "

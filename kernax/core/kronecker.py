@@ -122,8 +122,7 @@ class KroneckerFactor(AbstractWholeFactor):
         return tuple(Q.T for Q in self.vectors)
 
     def solve(self, B):
-        inside = along_axes(self._turned, B) / self.spectrum[:, None]
-        return along_axes(self.vectors, inside)
+        return along_axes(self.vectors, self._in_basis(B))
 
     def whitened(self, B):
         return along_axes(self._turned, B) / jnp.sqrt(self.spectrum)[:, None]
@@ -161,23 +160,25 @@ class KroneckerFactor(AbstractWholeFactor):
 
     def between_columns(self, cells, G, matrix=None):
         N = len(self.spectrum)
-        D = 1 / self.spectrum[:, None]
         pairs = zip(self.vectors, () if matrix is None else matrix.matrices)
         turned = tuple(matmul(Q.T, matmul(L, Q)) for Q, L in pairs)
 
         @jax.checkpoint
         def step(sums, blocks):
-            # A^-1 U and A^-1 U G in the basis of the eigenvectors.
-            halves = [D * along_axes(self._turned, placed(cells, of, N)) for of in blocks]
+            diagonal, trace = sums
+            halves = [self._in_basis(placed(cells, of, N)) for of in blocks]
             left, right = (along_axes(self.vectors, half) for half in halves)
-            diagonal = sums[0] + jnp.sum(left * right, 1)
-            if matrix is None:
-                return (diagonal, sums[1]), None
-            return (diagonal, sums[1] + dot(halves[1], along_axes(turned, halves[0]))), None
+            if turned:
+                trace = trace + dot(halves[1], along_axes(turned, halves[0]))
+            return (diagonal + jnp.sum(left * right, 1), trace), None
 
         identity = jnp.eye(len(cells), dtype=G.dtype)
         start = jnp.zeros(N, G.dtype), jnp.zeros((), G.dtype)
         return scan(step, start, tuple(blocks_of_columns(of, N) for of in (identity, G)))[0]
+
+    def _in_basis(self, B: Float[Array, "N p"]) -> Float[Array, "N p"]:
+        """`A^-1 B` in the basis of the eigenvectors."""
+        return along_axes(self._turned, B) / self.spectrum[:, None]
 
     def half(self, rows):
         return tuple(matmul(row, Q) for row, Q in zip(rows, self.vectors))

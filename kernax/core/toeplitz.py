@@ -209,16 +209,14 @@ class ToeplitzFactor(AbstractWholeFactor):
         a = self.predictor
         p = len(a) - 1
         rows = jnp.arange(p + 1) + j - p
-        length = fast_length(3 * p + 1)
-        own = jnp.fft.rfft(jnp.where(rows >= 0, a[::-1], 0), length)
-        found = jnp.fft.irfft(own * jnp.fft.rfft(a, length), length)[: 2 * p + 1]
+        own = jnp.concatenate([jnp.where(rows >= 0, a[::-1], 0), jnp.zeros_like(a[1:])])
+        found = convolved(a, own[:, None])[:, 0]
         # Of L(b) L(b)^T only what is in the last p rows, for columns there.
         start = jnp.minimum(len(self.column) - j, p + 1)
         inner = lax.dynamic_slice(jnp.concatenate([a, jnp.zeros_like(a[1:])]), (start,), (p,))
         last = convolved(a[:0:-1], inner[:, None])[:, 0]
         before = lax.dynamic_slice(found, (start,), (p,))
-        found = lax.dynamic_update_slice(found, before - last, (start,))
-        return found / self._variance
+        return lax.dynamic_update_slice(found, before - last, (start,)) / self._variance
 
     def between_columns(self, cells, G, matrix=None):
         m = len(self.column)
