@@ -1,7 +1,7 @@
 """How long does the evidence of a Gaussian process take on a grid, with its gradient?
 
-An image of 256 x 256 pixels, RBF with a lengthscale for each axis, also with 200 pixels missing, and
-10^6 regular times, RBF, 40 times a lengthscale, float64: the value and the gradient in the
+An image of 256 x 256 pixels, RBF with a lengthscale for each axis, also with some pixels missing,
+and 10^6 regular times, RBF, 40 times a lengthscale, float64: the value and the gradient in the
 logarithms of the lengthscales, the variance and the noise. At small n the peer is Cholesky's factor
 of the whole matrix.
 """

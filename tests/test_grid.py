@@ -345,6 +345,25 @@ def test_draws_of_the_posterior_have_its_mean_and_variance(dim):
     np.testing.assert_allclose(np.var(values, 1), variance, rtol=0.15)
 
 
+@needs_x64
+def test_a_term_of_a_sum_is_found_again():
+    few = np.argsort(POINTS[1][:, 0])[40:100]
+    X, y, weights = POINTS[1][few], Y[few], WEIGHTS[few]
+
+    def term(lengthscale, solver):
+        process = kernax.GaussianProcess(RBF(lengthscale) + kernax.Cosine(2.0))
+        posterior = kernax.condition(
+            process, X, y, 0.1, weights=weights, solver=solver, throw=False
+        ).value
+        part = kernax.component(posterior, 1)
+        return part.mean(NEW[1][1]) + part.variance(NEW[1][2])
+
+    both = [
+        jax.value_and_grad(term)(jnp.asarray(0.6), solver) for solver in (Grid(most=300), DENSE)
+    ]
+    assert_close(jnp.array(both[0]), jnp.array(both[1]), 1e-8)
+
+
 @pytest.mark.parametrize("dim", [1, 2])
 def test_a_posterior_on_a_grid_is_saved_and_loaded(tmp_path, dim):
     X = EVEN if dim == 1 else grid([0.0, 1.0, 3.0], [0.0, 1.0]).astype(DTYPE)

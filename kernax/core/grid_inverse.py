@@ -2,10 +2,13 @@
 explain.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from kernax.core.grid import GridGram
 from kernax.core.grid_factor import GridFactor
@@ -115,31 +118,39 @@ class GridExplanation(AbstractExplanation):
     back for cells that are missing or weighted.
 
     Attributes:
-        factor: of M.
+        gram: K.
         weights: w, None where they are one.
         shift: d, (n,), without jitter.
+        factor: of M.
     """
 
-    factor: GridFactor
+    gram: GridGram
     weights: Float[Array, " n"] | None
     shift: Float[Array, " n"]
+    factor: GridFactor
 
     @property
     def dtype(self):
         return self.shift.dtype
 
-    def system(self, kernel: AbstractKernel, X: Float[Array, "n d"]) -> WeightedSystem:
+    @property
+    def system(self) -> WeightedSystem:
         """T, without jitter."""
         weights = UnitWeights(len(self.shift), self.dtype)
         if self.weights is not None:
             weights = PointWeights(self.weights)
-        return WeightedSystem(self.factor.grid.gram(kernel, X), weights, self.shift)
+        return WeightedSystem(self.gram, weights, self.shift)
 
     def explained(self, kernel, X, x, z):
-        return _explained(self.system(kernel, X), self.factor, x, z, same=z is x)
+        if jax.tree.structure(kernel) == jax.tree.structure(self.gram.kernel):
+            return _explained(self.system, self.factor, x, z, same=z is x)
+        # A covariance with the values of K, such as that of one term of a sum.
+        left = _row(kernel, X, x)
+        right = left if z is x else _row(kernel, X, z)
+        return _between_rows(self.system, self.factor, left, right)
 
     def lacking(self, kernel, X, values, normal):
-        system = self.system(kernel, X)
+        system = self.system
         shift = system.with_jitter(self.factor).shift
         noise = system.weights.times_roots(safe_sqrt(shift)[:, None] * normal)
         rhs = system.weights.times(values) + noise
@@ -149,11 +160,17 @@ class GridExplanation(AbstractExplanation):
 @explanation_of.register
 def _(factor: GridFactor, system: WeightedSystem) -> GridExplanation:
     weights = system.weights.values if system.weights.removes else None
-    return GridExplanation(stopped(factor), weights, system.shift)
+    return GridExplanation(grid_gram(system), weights, system.shift, stopped(factor))
+
+
+def _row(kernel: AbstractKernel, X: PyTree, x: PyTree) -> Float[Array, " n"]:
+    """k(X, x)."""
+    return jax.vmap(lambda point: kernel(point, x))(X)
 
 
 @eqx.filter_custom_jvp
 def _explained(system, factor, x, z, *, same):
+    """`k(x, X) P W k(X, z)`, of rows that are products over the axes."""
     gram = grid_gram(system)
     left = factor.whole.half(gram.rows_along_axes(x))
     right = left if same else factor.whole.half(gram.rows_along_axes(z))
@@ -168,24 +185,40 @@ def _explained(system, factor, x, z, *, same):
 
 @_explained.def_jvp
 def _explained_jvp(primals, tangents, *, same):
-    # The value is one sum of squares; the derivative that of the solution with k(X, z).
-    factor = primals[1]
-    moving = (primals[0], primals[2], primals[3])
-    of_moving = (tangents[0], tangents[2], tangents[3])
-    moving, known = split_by_tangent(moving, of_moving)
-
-    def of(moving):
-        system, x, z = eqx.combine(moving, known)
+    def of(system, x, z):
         gram = grid_gram(system)
-        row = _row(gram, x)
-        other = _row(gram, z)
-        rhs = system.weights.times(other)[:, None]
-        return dot(row, weighted_solve(system, rhs, JitteredCholesky(), factor=factor)[0][:, 0])
+        left, right = (_row(gram.kernel, gram.points, point) for point in (x, z))
+        return _by_solution(system, primals[1], left, right)
 
-    _, tangent = eqx.filter_jvp(of, (moving,), (of_moving,))
-    return _explained(*primals, same=same), tangent
+    return _explained(*primals, same=same), _tangent(of, primals, tangents)
 
 
-def _row(gram: GridGram, x: Float[Array, " d"]) -> Float[Array, " n"]:
-    """k(X, x)."""
-    return jax.vmap(lambda point: gram.kernel(point, x))(gram.points)
+@eqx.filter_custom_jvp
+def _between_rows(system, factor, left, right):
+    """`l . P W r` of any rows, by whitened ones."""
+    rows = jnp.stack([left, right], 1)
+    white = factor.whitened(system.weights.times_roots(rows))
+    return dot(white[:, 0], white[:, 1])
+
+
+@_between_rows.def_jvp
+def _between_rows_jvp(primals, tangents):
+    def of(system, left, right):
+        return _by_solution(system, primals[1], left, right)
+
+    return _between_rows(*primals), _tangent(of, primals, tangents)
+
+
+def _by_solution(
+    system: WeightedSystem, factor: GridFactor, left: Float[Array, " n"], right: Float[Array, " n"]
+) -> Float[Array, ""]:
+    """`l . P W r`, differentiable to every order; as a value it may lose digits."""
+    rhs = system.weights.times(right)[:, None]
+    return dot(left, weighted_solve(system, rhs, JitteredCholesky(), factor=factor)[0][:, 0])
+
+
+def _tangent(of: Callable, primals: Any, tangents: Any) -> Array:
+    """That of a function of the system and of what follows the factor."""
+    primals, tangents = ((*of_all[:1], *of_all[2:]) for of_all in (primals, tangents))
+    moving, known = split_by_tangent(primals, tangents)
+    return eqx.filter_jvp(lambda moving: of(*eqx.combine(moving, known)), (moving,), (tangents,))[1]

@@ -24,13 +24,11 @@ def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: 
     is_line = len(groups) == 1
     if is_line:
         _check_stationary(kernel, points.shape[1])
-        axes, numbers = _line(points[:, groups[0][0]], most)
-    else:
-        axes, numbers = _axes(points, groups, most)
-    cells = np.ravel_multi_index(numbers, [len(places) for places in axes])
-    missing = _missing(cells, math.prod(len(places) for places in axes))
-    weighted = cells[:0] if weights is None else np.flatnonzero(weights != 1)
-    _check_special(len(points), len(missing), len(weighted), most)
+    axes, numbers = _line(points[:, 0], most) if is_line else _axes(points, groups, most)
+    sizes = [len(places) for places in axes]
+    cells = np.ravel_multi_index(numbers, sizes)
+    missing = _missing(cells, math.prod(sizes))
+    weighted = _weighted(weights, len(points), len(missing), most)
     return ProductGrid(
         axes=tuple(_as_points(points[:1], *pair) for pair in zip(groups, axes)),
         columns=tuple(groups),
@@ -39,8 +37,13 @@ def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: 
         weighted=jnp.asarray(weighted),
         step=_step(axes[0]) if is_line else None,
         order=order,
-        in_order=len(missing) == 0 and bool(np.all(np.diff(cells) == 1)),
+        in_order=_is_in_order(cells, missing),
     )
+
+
+def _is_in_order(cells: np.ndarray, missing: np.ndarray) -> bool:
+    """Whether points are the cells one after the other."""
+    return not len(missing) and bool(np.all(np.diff(cells) == 1))
 
 
 def _as_points(point: np.ndarray, group: tuple[int, ...], places: np.ndarray) -> Array:
@@ -92,13 +95,17 @@ def _axes(
                 f"{', '.join(map(str, groups[: len(axes)]))}, and Grid takes at most {most} cells "
                 "that are missing"
             )
+    _check_lengths(groups, axes)
+    return axes, numbers
+
+
+def _check_lengths(groups: list[tuple[int, ...]], axes: list[np.ndarray]) -> None:
     for group, places in zip(groups, axes):
-        if len(axes) > 1 and len(places) > _LONGEST_AXIS:
+        if len(places) > _LONGEST_AXIS:
             raise ValueError(
                 f"Grid factorises a matrix for each axis, but columns {group} have {len(places)} "
                 f"places, more than {_LONGEST_AXIS}"
             )
-    return axes, numbers
 
 
 def _missing(cells: np.ndarray, size: int) -> np.ndarray:
@@ -113,16 +120,19 @@ def _missing(cells: np.ndarray, size: int) -> np.ndarray:
     return np.flatnonzero(points == 0)
 
 
-def _check_special(points: int, missing: int, weighted: int, most: int) -> None:
-    if missing + weighted > most:
+def _weighted(weights: Any, points: int, missing: int, most: int) -> np.ndarray:
+    """The points of weights other than one. Raises ValueError for too many of them."""
+    weighted = np.flatnonzero(np.zeros(points) if weights is None else weights != 1)
+    if missing + len(weighted) > most:
         raise ValueError(
             f"Grid takes at most {most} cells that are missing or have a weight other than one, "
-            f"but there are {missing} missing and {weighted} weighted: Grid(most=...) takes more, "
-            "in time and memory that grow with their square; leave rows or columns with many of "
-            "them away, or use another solver"
+            f"but there are {missing} missing and {len(weighted)} weighted: Grid(most=...) takes "
+            "more, in time and memory that grow with their square; leave rows or columns with many "
+            "of them away, or use another solver"
         )
-    if weighted == points:
+    if len(weighted) == points:
         raise ValueError("Grid needs some point of weight one, but there is none")
+    return weighted
 
 
 def _check_stationary(kernel: AbstractKernel, dim: int) -> None:
@@ -152,7 +162,7 @@ def _line(column: np.ndarray, most: int) -> tuple[list[np.ndarray], list[np.ndar
     if not len(gaps):
         raise ValueError("Grid needs two different points or more along a single column")
     # Single steps tell their length best all together.
-    step = np.mean(gaps[gaps < 1.5 * np.median(gaps)], dtype=float)
+    step = np.mean(gaps[gaps < 1.5 * np.min(gaps)], dtype=float)
     numbers = np.concatenate([[0], np.cumsum(np.rint(gaps / step).astype(int))])
     size = int(numbers[-1]) + 1
     places = np.linspace(float(known[0]), float(known[-1]), size)

@@ -160,8 +160,7 @@ class KroneckerFactor(AbstractWholeFactor):
 
     def between_columns(self, cells, G, matrix=None):
         N = len(self.spectrum)
-        pairs = zip(self.vectors, () if matrix is None else matrix.matrices)
-        turned = tuple(matmul(Q.T, matmul(L, Q)) for Q, L in pairs)
+        turned = () if matrix is None else self._turned_around(matrix)
 
         @jax.checkpoint
         def step(sums, blocks):
@@ -175,6 +174,10 @@ class KroneckerFactor(AbstractWholeFactor):
         identity = jnp.eye(len(cells), dtype=G.dtype)
         start = jnp.zeros(N, G.dtype), jnp.zeros((), G.dtype)
         return scan(step, start, tuple(blocks_of_columns(of, N) for of in (identity, G)))[0]
+
+    def _turned_around(self, matrix: KroneckerMatrix) -> tuple[Array, ...]:
+        """Another matrix in the basis of the eigenvectors."""
+        return tuple(matmul(Q.T, matmul(L, Q)) for Q, L in zip(self.vectors, matrix.matrices))
 
     def _in_basis(self, B: Float[Array, "N p"]) -> Float[Array, "N p"]:
         """`A^-1 B` in the basis of the eigenvectors."""

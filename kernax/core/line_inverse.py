@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from kernax.core.inverse import (
     AbstractExplanation,
@@ -252,9 +252,7 @@ class LineExplanation(AbstractExplanation):
         solved = self.filter.smoothed(innovations)
         return self.line.unsorted(self.weights[:, None] * solved)
 
-    def _innovations(
-        self, kernel: AbstractKernel, X: Float[Array, "n d"], x: Float[Array, " d"]
-    ) -> Float[Array, " n"]:
+    def _innovations(self, kernel: AbstractKernel, X: PyTree, x: PyTree) -> Float[Array, " n"]:
         """v(x), of k(X, x)."""
         row = jax.vmap(lambda point: kernel(point, x))(X)
         return self.filter.innovations(row[self.line.order][:, None])[:, 0]

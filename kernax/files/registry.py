@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import equinox as eqx
 
 from kernax.core import draws, expansion, functionals, likelihoods, losses, model, priors
-from kernax.core.grid import ProductGrid
+from kernax.core.grid import GridGram, ProductGrid
 from kernax.core.grid_factor import Eliminated, GridFactor
 from kernax.core.grid_inverse import GridExplanation
 from kernax.core.kalman import KalmanFilter
@@ -150,7 +150,8 @@ def own_classes() -> dict[str, type]:
     )
     own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
     own += [ApproximatePosterior, ImportVectors, KalmanFilter, LineExplanation, OrderAlongLine]
-    own += [GridExplanation, GridFactor, Eliminated, ProductGrid, KroneckerFactor, ToeplitzFactor]
+    own += [GridExplanation, GridFactor, GridGram, Eliminated, ProductGrid]
+    own += [KroneckerFactor, ToeplitzFactor]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
     own += [RelevanceVectors, Subsample]
     own += [Classifier, Isotonic, Platt, Standardised, Standards]
