@@ -23,6 +23,7 @@ NAMES = (
     "evidence",
     "line",
     "large",
+    "grid",
     "inducing",
     "processes",
     "classification",

@@ -1,15 +1,17 @@
 """What solves the linear systems and quadratic programmes of the learners: their argument `solver`.
 
 `JitteredCholesky` and `ConjugateGradient` are linear solvers, as any of lineax's that solves
-positive semidefinite systems; `StateSpace` is one for points along a line. `PivotedCholesky` and
-`NystromPreconditioner` make conjugate gradients faster, another `AbstractPreconditioner` is a class
-of your own, and `StochasticLanczos` estimates the determinant beside them. `SMO` and
+positive semidefinite systems; `StateSpace` is one for points along a line, `Grid` one for points on
+a grid. `PivotedCholesky` and `NystromPreconditioner` make conjugate gradients faster, another
+`AbstractPreconditioner` is a class of your own, and `StochasticLanczos` estimates the determinant
+beside them. `SMO` and
 `ProjectedGradient` solve the dual of a support vector machine, a `BoxProblem`; another such solver
 is a class derived from `AbstractDualSolver`. `SequentialEvidence` and `EvidenceIteration` find the
 functions of a relevance vector machine.
 """
 
 from kernax.core.conjugate_gradient import ConjugateGradient
+from kernax.core.grid_factor import Grid
 from kernax.core.kalman import StateSpace
 from kernax.core.lanczos import StochasticLanczos
 from kernax.core.preconditioners import (
@@ -34,6 +36,7 @@ __all__ = [
     "AbstractPreconditioner",
     "StochasticLanczos",
     "StateSpace",
+    "Grid",
     "SMO",
     "ProjectedGradient",
     "AbstractDualSolver",

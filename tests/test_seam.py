@@ -21,6 +21,8 @@ from kernax.core.gram import (
     gram_operator,
     operator_of_prepared,
 )
+from kernax.core.grid import GridGram
+from kernax.core.gridding import grid_for
 from kernax.core.inverse import inverse_of
 from kernax.core.linalg import WeightedSystem, weighted_solve, without_border
 from kernax.core.line import LineGram, OrderAlongLine
@@ -44,12 +46,28 @@ FOREIGN = lx.FunctionLinearOperator(
     lambda v: DENSE @ v, jax.ShapeDtypeStruct((N,), DTYPE), lx.positive_semidefinite_tag
 )
 
+CELLS = np.stack(np.meshgrid([0.0, 0.4, 1.0], [0.1, 0.2, 0.5, 0.9]), -1).reshape(-1, 2)
+
+
+TIMES = np.array([5, 1, 6, 7, 8, 9, 10, 11, 12, 4, 0, 3])[:, None]  # one of them missing
+
+
+def grid_gram(kernel, points):
+    points = points.astype(DTYPE)
+    kernel = jax.tree.map(lambda leaf: leaf.astype(DTYPE), kernel)
+    return GridGram(kernel, jnp.asarray(points), grid_for(kernel, points, None, 10, 10))
+
+
 GRAMS = {
     "dense": DenseGram(DENSE),
     "blocked": BlockedGram(LINEAR, X, 5),
     "few features": operator_of_prepared(LINEAR, X, Layout(in_features=True)),
     "low rank and a diagonal": LowRankGram(FEATURES, REMAINDER),
     "along a line": LineGram(kernax.On(kernax.Matern32(), 1), X, OrderAlongLine.of(X, 1, 0)),
+    "on a grid": grid_gram(kernax.RBF([0.7, 0.5]), CELLS),
+    "at regular times": grid_gram(
+        kernax.RBF(0.7), np.arange(13)[[5, 1, *range(6, 13), 4, 0, 3], None]
+    ),
     "scaled": ScaledGram(DenseGram(DENSE), jnp.asarray(2.5, DTYPE)),
     "of lineax": as_gram(lx.MatrixLinearOperator(DENSE, lx.positive_semidefinite_tag)),
     "a function": as_gram(FOREIGN),

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float
 
-from kernax.core import krylov_inverse as krylov_inverse  # which register with `inverse`
+from kernax.core import grid_inverse as grid_inverse  # which register with `inverse`
+from kernax.core import krylov_inverse as krylov_inverse
 from kernax.core import line_inverse as line_inverse
 from kernax.core.factors import AbstractFactor, CholeskyFactor, cholesky_factor, factorise
 from kernax.core.inverse import inverse_of, terms_of_density

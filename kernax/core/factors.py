@@ -110,9 +110,14 @@ class AbstractFactor(eqx.Module):
         """How a solve ended whose residual is larger, a word of `RESULTS`."""
 
     @property
+    @abc.abstractmethod
+    def word_for_none(self) -> Any:
+        """Why there is no factor, where there is none, a word of `RESULTS`."""
+
+    @property
     def result(self) -> Any:
-        """Whether there is a factor: `successful` or `not_psd`."""
-        return RESULTS.where(jnp.asarray(self.exists), RESULTS.successful, RESULTS.not_psd)
+        """Whether there is a factor: `successful`, or why not."""
+        return RESULTS.where(jnp.asarray(self.exists), RESULTS.successful, self.word_for_none)
 
     @abc.abstractmethod
     def rounding(self, diagonal: Float[Array, " n"]) -> Float[Array, ""]:
@@ -132,6 +137,10 @@ class AbstractDirectFactor(AbstractFactor):
     @property
     def is_direct(self):
         return True
+
+    @property
+    def word_for_none(self):
+        return RESULTS.not_psd
 
     def accurate_residual(self, dtype):
         return direct_accuracy(dtype)

@@ -18,13 +18,13 @@ from kernax.core.boundary import as_scalar, count, dtype_of
 from kernax.core.features import low_rank_gram
 from kernax.core.intervals import NONNEGATIVE
 from kernax.core.kernel import AbstractKernel
-from kernax.core.line import LineGram, OrderAlongLine
 from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete, matmul
 from kernax.core.operators import AbstractGram, DenseGram, WeightedForm, tell_lineax
 from kernax.core.pairs import pairs_of
 from kernax.core.parameters import check_count
 from kernax.core.preparation import diagonal_of, prepare_stacks, warn_of_featureless_points
+from kernax.core.structure import AbstractStructure
 from kernax.core.tiles import product_by_tiles
 from kernax.core.weights import UnitWeights
 from kernax.errors import NonFiniteError
@@ -122,27 +122,28 @@ def _with_ridge(gram: AbstractGram, ridge: Float[Array, ""]) -> lx.AbstractLinea
 
 
 class Layout(eqx.Module):
-    """How a Gram matrix is held: whole, in blocks of rows, by few features, or along a line.
+    """How a Gram matrix is held: whole, in blocks of rows, by few features, or by a structure such
+    as a line or a grid.
 
     Blocks are computed for each product. The layout is chosen once, before anything is compiled.
     """
 
     block_size: int | None = eqx.field(static=True, default=None)
     in_features: bool = eqx.field(static=True, default=False)
-    line: OrderAlongLine | None = None
+    structure: AbstractStructure | None = None
 
     @property
     def is_dense(self) -> bool:
         """Whether n^2 numbers are held."""
-        return self.block_size is None and not self.in_features and self.line is None
+        return self.block_size is None and not self.in_features and self.structure is None
 
 
 def operator_of_prepared(kernel: AbstractKernel, X: PyTree, layout: Layout) -> AbstractGram:
     """The Gram matrix of a kernel and points from `prepare`, held as the layout says."""
     if layout.block_size is not None:
         return BlockedGram(kernel, X, layout.block_size)
-    if layout.line is not None:
-        return LineGram(kernel, X, layout.line)
+    if layout.structure is not None:
+        return layout.structure.gram(kernel, X)
     of_stack = low_rank_gram(kernel) if layout.in_features else None
     return DenseGram(gram_of_prepared(kernel, X)) if of_stack is None else of_stack(X)
 

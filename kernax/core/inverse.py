@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.batching import one_by_one
 from kernax.core.factors import AbstractFactor
+from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, weighted_solve
 from kernax.core.low_rank import LowRankFactor
 from kernax.core.numerics import matmul, split_by_tangent, stopped
@@ -106,6 +107,46 @@ class LowRankInverse(AbstractInverse):
         return inside + jnp.sum(self.diagonal() * _diagonal_part(system))
 
 
+def solve_transposed(
+    system: WeightedSystem, factor: AbstractFactor, B: Float[Array, "n p"]
+) -> Float[Array, "n p"]:
+    """`T^-T B`, by a factor of T with jitter; differentiable to every order in the system and B."""
+    system = system.with_jitter(factor)
+    fixed = stopped(system)
+    factor = stopped(factor)
+
+    def multiply(A: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        return system.gram.mv(system.weights.times(A)) + system.shift[:, None] * A
+
+    return lax.custom_linear_solve(
+        multiply,
+        B,
+        lambda _, B: fixed.solve_transposed(factor, B),
+        lambda _, B: fixed.solve(factor, B),
+    )
+
+
+class AbstractSolvedInverse(AbstractInverse):
+    """One that is never held: products with it are solutions.
+
+    Attributes:
+        system: T, without jitter.
+        factor: of T with jitter, a constant to derivatives.
+    """
+
+    system: eqx.AbstractVar[WeightedSystem]
+    factor: eqx.AbstractVar[AbstractFactor]
+
+    def as_matrix(self):
+        return self.mv(jnp.diag(jnp.ones_like(self.system.shift)))
+
+    def mv(self, B):
+        return weighted_solve(self.system, B, JitteredCholesky(), factor=self.factor)[0]
+
+    def transposed_mv(self, B):
+        return solve_transposed(self.system, self.factor, B)
+
+
 def low_rank(system: WeightedSystem) -> LowRankGram:
     """The Gram matrix of a system that has a factor of low rank."""
     return cast(LowRankGram, system.gram)
@@ -155,28 +196,9 @@ def terms_of_density(factor: AbstractFactor, system: WeightedSystem, y: Float[Ar
     return terms
 
 
-def solve_transposed(
-    system: WeightedSystem, factor: AbstractFactor, B: Float[Array, "n p"]
-) -> Float[Array, "n p"]:
-    """`T^-T B`, by a factor of T with jitter; differentiable to every order in the system and B."""
-    system = system.with_jitter(factor)
-    fixed = stopped(system)
-    factor = stopped(factor)
-
-    def multiply(A: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        return system.gram.mv(system.weights.times(A)) + system.shift[:, None] * A
-
-    return lax.custom_linear_solve(
-        multiply,
-        B,
-        lambda _, B: fixed.solve_transposed(factor, B),
-        lambda _, B: fixed.solve(factor, B),
-    )
-
-
 class AbstractExplanation(eqx.Module):
-    """`explained(x, z) = k(x, X) P W k(X, z)`, P = T^-1, what observations at X explain of a
-    covariance, by what is computed of each point.
+    """What observations at X explain of a covariance k, by a factor of `W K + diag(shift)`, of
+    which P is the inverse.
     """
 
     @property
@@ -185,15 +207,19 @@ class AbstractExplanation(eqx.Module):
         """The precision it was computed in."""
 
     @abc.abstractmethod
-    def of_row(self, row: Float[Array, " n"]) -> PyTree:
-        """What is needed of a point x, from `k(X, x)`."""
+    def explained(
+        self, kernel: AbstractKernel, X: PyTree, x: PyTree, z: PyTree
+    ) -> Float[Array, ""]:
+        """`k(x, X) P W k(X, z)`, for the kernel and the points of the system."""
 
     @abc.abstractmethod
-    def product(self, u: PyTree, v: PyTree) -> Float[Array, ""]:
-        """`explained(x, z)`, from what is needed of both."""
-
-    @abc.abstractmethod
-    def lacking(self, values: Float[Array, "n p"], normal: Float[Array, "n p"]) -> Array:
+    def lacking(
+        self,
+        kernel: AbstractKernel,
+        X: PyTree,
+        values: Float[Array, "n p"],
+        normal: Float[Array, "n p"],
+    ) -> Array:
         """`S M^-1 (S f + sqrt(D) z)`, S = sqrt(W), M = S K S + D, of values f at X and standard
         normal numbers z (n, p): by so much of k(X, x) a draw of the prior differs from a posterior
         draw that is zero at X.

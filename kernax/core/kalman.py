@@ -25,7 +25,7 @@ from kernax.core.factors import (
     factorise,
     range_of_jitter,
 )
-from kernax.core.line import LineForm, OrderAlongLine, harmonics_along_line
+from kernax.core.line import LineForm, OrderAlongLine, line_for
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.parameters import check_count
 from kernax.core.sharding import scan, while_loop
@@ -36,6 +36,7 @@ from kernax.core.solvers import (
     refuse_options,
 )
 from kernax.core.state_space import Chain
+from kernax.core.structure import structure_for
 
 
 class Gains(eqx.Module):
@@ -366,6 +367,6 @@ def _(solver: StateSpace) -> bool:
     return True
 
 
-@harmonics_along_line.register
-def _(solver: StateSpace) -> int | None:
-    return solver.harmonics
+@structure_for.register
+def _(solver: StateSpace, kernel, X, weights) -> OrderAlongLine:
+    return line_for(kernel, X, solver.harmonics)

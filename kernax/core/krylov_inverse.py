@@ -1,7 +1,8 @@
 """What is asked of the inverse of a system that is solved by products alone."""
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from kernax.core.conjugate_gradient import Iteration, KrylovFactor
 from kernax.core.inverse import (
@@ -10,6 +11,7 @@ from kernax.core.inverse import (
     solve_transposed,
     terms_of_density,
 )
+from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem
 from kernax.core.numerics import dot, safe_sqrt, stopped
 from kernax.core.operators import AbstractGram
@@ -67,13 +69,12 @@ class KrylovExplanation(AbstractExplanation):
             weights = PointWeights(self.weights)
         return WeightedSystem(self.gram, weights, self.shift)
 
-    def of_row(self, row):
-        return row, self._solved(row[:, None])[:, 0]
+    def explained(self, kernel, X, x, z):
+        row = _row(kernel, X, x)
+        other = row if z is x else _row(kernel, X, z)
+        return dot(row, self._solved(other[:, None])[:, 0])
 
-    def product(self, u, v):
-        return dot(u[0], v[1])
-
-    def lacking(self, values, normal):
+    def lacking(self, kernel, X, values, normal):
         weights = self.system.weights.values
         scale = safe_sqrt(self.shift / jnp.where(weights > 0, weights, 1))
         return self._solved(values + scale[:, None] * normal)
@@ -84,6 +85,11 @@ class KrylovExplanation(AbstractExplanation):
         form = stopped(system.symmetric_form())
         factor = KrylovFactor.of(form, self.preconditioner, self.iteration)
         return system.weights.times(solve_transposed(system, factor, B))
+
+
+def _row(kernel: AbstractKernel, X: PyTree, x: PyTree) -> Float[Array, " n"]:
+    """`k(X, x)`."""
+    return jax.vmap(lambda point: kernel(point, x))(X)
 
 
 @explanation_of.register

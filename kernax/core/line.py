@@ -1,8 +1,5 @@
 """Gram matrices of points along a line, whose products take O(n)."""
 
-import functools
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -19,10 +16,11 @@ from kernax.core.pairs import pairs_of
 from kernax.core.preparation import diagonal_of
 from kernax.core.sharding import scan
 from kernax.core.state_space import Chain, columns_of, state_space_of
+from kernax.core.structure import AbstractStructure, structure_for
 from kernax.core.weights import AbstractWeights
 
 
-class OrderAlongLine(eqx.Module):
+class OrderAlongLine(AbstractStructure):
     """Points in their order along a line.
 
     Attributes:
@@ -38,7 +36,9 @@ class OrderAlongLine(eqx.Module):
     harmonics: int = eqx.field(static=True)
 
     @staticmethod
-    def of(points: Float[Array, "n d"], column: int, harmonics: int) -> "OrderAlongLine":
+    def of(
+        points: Float[Array | np.ndarray, "n d"], column: int, harmonics: int
+    ) -> "OrderAlongLine":
         """That of a stack. Points that are known are sorted here, not in the compiled program."""
         places = stopped(points[:, column])
         if is_concrete(places):
@@ -51,6 +51,12 @@ class OrderAlongLine(eqx.Module):
             is_sorted = jnp.all(jnp.diff(places) >= 0)
             order, ranks = lax.cond(is_sorted, _as_they_stand, _sorted, places)
         return OrderAlongLine(order, ranks, column, harmonics)
+
+    def gram(self, kernel, X):
+        return LineGram(kernel, X, self)
+
+    def check_noise(self, noise):
+        pass
 
     def unsorted(self, values: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
         """Values of sorted points in the order of the stack."""
@@ -205,25 +211,10 @@ _MANY_POINTS = 1000
 _FEW_STATES = 10
 
 
-@functools.singledispatch
-def harmonics_along_line(solver: Any) -> int | None:
-    """How many harmonics a solver takes that needs points along a line; None for other solvers."""
-    return None
-
-
-def line_for(
-    kernel: AbstractKernel, X: PyTree, solver: lx.AbstractLinearSolver | None
-) -> OrderAlongLine | None:
-    """The line for a kernel and points, where the solver needs one, or where none is given and the
-    line is faster than the matrix; else None.
-
-    Raises ValueError where the solver needs one and there is none.
-    """
-    harmonics = harmonics_along_line(solver)
-    if harmonics is not None:
-        return _found(kernel, X, harmonics)
+@structure_for.register(type(None))
+def _(solver: None, kernel, X, weights) -> OrderAlongLine | None:
     # An accelerator takes longer for each step of a recursion than for many points at once.
-    if solver is not None or count(X) < _MANY_POINTS or jax.default_backend() != "cpu":
+    if count(X) < _MANY_POINTS or jax.default_backend() != "cpu":
         return None
     model = state_space_of(kernel, 0)
     columns = _columns(kernel, X)
@@ -235,12 +226,12 @@ def line_for(
 
 def _columns(kernel: AbstractKernel, X: PyTree) -> frozenset[int]:
     """The columns that may be the line, of vectors."""
-    is_array = eqx.is_array(X) and X.ndim == 2
+    is_array = isinstance(X, np.ndarray | jax.Array) and X.ndim == 2
     return columns_of(kernel, X.shape[1]) if is_array else frozenset()
 
 
-def _found(kernel: AbstractKernel, X: PyTree, harmonics: int) -> OrderAlongLine:
-    """Raises ValueError that says what there is no line for."""
+def line_for(kernel: AbstractKernel, X: PyTree, harmonics: int) -> OrderAlongLine:
+    """The line for a kernel and points. Raises ValueError that says what there is no line for."""
     if state_space_of(kernel, harmonics) is None:
         raise ValueError(
             f"StateSpace needs a kernel that has a state-space model, but {type(kernel).__name__} "
@@ -249,7 +240,7 @@ def _found(kernel: AbstractKernel, X: PyTree, harmonics: int) -> OrderAlongLine:
         )
     columns = _columns(kernel, X)
     if not columns:
-        shape = jnp.shape(X) if eqx.is_array(X) else type(X).__name__
+        shape = jnp.shape(X) if isinstance(X, np.ndarray | jax.Array) else type(X).__name__
         raise ValueError(
             f"StateSpace needs points along one line, but X is {shape} and "
             f"{type(kernel).__name__} looks at more than one column: On(kernel, column) picks one"

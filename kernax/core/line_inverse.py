@@ -1,22 +1,22 @@
 """The inverse of a system along a line, and the derivative of its log density, in O(n)."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from kernax.core.inverse import (
     AbstractExplanation,
-    AbstractInverse,
+    AbstractSolvedInverse,
     explanation_of,
     inverse_of,
-    solve_transposed,
     terms_of_density,
 )
 from kernax.core.kalman import Gains, KalmanFactor, KalmanFilter, at_points, outer
-from kernax.core.linalg import WeightedSystem, weighted_solve
+from kernax.core.kernel import AbstractKernel
+from kernax.core.linalg import WeightedSystem
 from kernax.core.line import LineGram, OrderAlongLine
 from kernax.core.numerics import dot, matmul, safe_sqrt, stopped
-from kernax.core.solvers import JitteredCholesky
 from kernax.core.state_space import Chain
 
 
@@ -178,7 +178,7 @@ def _(factor: KalmanFactor, system: WeightedSystem, y: Float[Array, "n p"]):
     return terms
 
 
-class LineInverse(AbstractInverse):
+class LineInverse(AbstractSolvedInverse):
     """`P = T^-1` of a system along a line.
 
     Attributes:
@@ -193,15 +193,6 @@ class LineInverse(AbstractInverse):
     def along(self) -> Along:
         """T, with jitter."""
         return Along.of(self.system.with_jitter(self.factor))
-
-    def as_matrix(self):
-        return self.mv(jnp.diag(jnp.ones_like(self.system.shift)))
-
-    def mv(self, B):
-        return weighted_solve(self.system, B, JitteredCholesky(), factor=self.factor)[0]
-
-    def transposed_mv(self, B):
-        return solve_transposed(self.system, self.factor, B)
 
     def diagonal(self):
         return self._diagonals()[0]
@@ -247,13 +238,12 @@ class LineExplanation(AbstractExplanation):
     def dtype(self):
         return self.shares.dtype
 
-    def of_row(self, row):
-        return self.filter.innovations(row[self.line.order][:, None])[:, 0]
-
-    def product(self, u, v):
+    def explained(self, kernel, X, x, z):
+        u = self._innovations(kernel, X, x)
+        v = u if z is x else self._innovations(kernel, X, z)
         return dot(self.shares * u, v)
 
-    def lacking(self, values, normal):
+    def lacking(self, kernel, X, values, normal):
         # With positive weights `W (K W + D)^-1 (f + S^-1 sqrt(D) z)`: of one without, nothing.
         present = self.weights > 0
         scale = safe_sqrt(self.shift / jnp.where(present, self.weights, 1))
@@ -261,6 +251,11 @@ class LineExplanation(AbstractExplanation):
         innovations = self.filter.innovations(observed)
         solved = self.filter.smoothed(innovations)
         return self.line.unsorted(self.weights[:, None] * solved)
+
+    def _innovations(self, kernel: AbstractKernel, X: PyTree, x: PyTree) -> Float[Array, " n"]:
+        """v(x), of k(X, x)."""
+        row = jax.vmap(lambda point: kernel(point, x))(X)
+        return self.filter.innovations(row[self.line.order][:, None])[:, 0]
 
 
 @explanation_of.register

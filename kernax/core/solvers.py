@@ -79,7 +79,7 @@ def check_knows_determinant(solver: Any) -> None:
     if solver is not None and not knows_determinant(solver):
         raise ValueError(
             "solver must be None or one of kernax.solvers that knows the determinant of the "
-            "matrix, such as JitteredCholesky(), StateSpace(), or ConjugateGradient with "
+            "matrix, such as JitteredCholesky(), StateSpace(), Grid(), or ConjugateGradient with "
             f"determinant=StochasticLanczos(key), but is {solver!r}"
         )
 
@@ -111,6 +111,10 @@ class AbstractIterativeFactor(AbstractFactor):
     @property
     def is_direct(self):
         return False
+
+    @property
+    def word_for_none(self):
+        return RESULTS.not_psd
 
     def solve(self, B):
         return self.solve_and_report(B.reshape(len(B), -1))[0].reshape(B.shape)

@@ -9,17 +9,25 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
-from kernax.core.boundary import as_numbers, as_scalar, as_targets, as_weights, count, dtype_of
+from kernax.core.boundary import (
+    as_noise,
+    as_numbers,
+    as_scalar,
+    as_targets,
+    as_weights,
+    count,
+    dtype_of,
+)
 from kernax.core.features import has_few_features
 from kernax.core.gram import Layout, checked_block, gram_of_prepared, operator_of_prepared
 from kernax.core.intervals import Interval
 from kernax.core.kernel import AbstractKernel
-from kernax.core.line import OrderAlongLine, line_for
 from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete
 from kernax.core.operators import AbstractGram
 from kernax.core.preparation import prepare
 from kernax.core.solution import Suspect
+from kernax.core.structure import AbstractStructure, structure_for
 from kernax.core.weights import AbstractWeights
 
 Targets = Callable[[Any, int, Any, AbstractWeights], Array]
@@ -80,6 +88,13 @@ class Task(eqx.Module):
         """Another argument, several numbers (r,)."""
         return as_numbers(values, self.dtype, name, interval)
 
+    def noise(self, value: Any) -> Array:
+        """The variance of the noise, a number or one for each point, which K may be held for."""
+        noise = as_noise(value, self.n, self.dtype)
+        if self.layout.structure is not None:
+            self.layout.structure.check_noise(noise)
+        return noise
+
     def check_at_most_points(self, number: int, name: str, hint: str = "") -> None:
         """Raises ValueError for more than there are points of positive weight."""
         kept = self.weights.kept()
@@ -135,7 +150,7 @@ def check_task(
     block_size: Any = None,
     in_features: bool = False,
     holds_gram: bool = True,
-    along_line: bool = False,
+    in_structure: bool = False,
     solver: lx.AbstractLinearSolver | None = None,
 ) -> Task:
     """The task of a verb.
@@ -148,21 +163,33 @@ def check_task(
         block_size: rows of K computed at a time, for what is never to hold it.
         in_features: whether a kernel of few explicit features may be represented by them.
         holds_gram: False for a verb that never asks for K.
-        along_line: whether points along a line may be represented by states.
+        in_structure: whether a structure of the points, such as a line or a grid, may be used.
         solver: where that was chosen by the user, who may want just that or something else.
 
     Raises:
         ValueError: what does not fit, by name. MemoryBudgetError: K would not fit into memory.
     """
+    given = X
     kernel, X = prepare(kernel, X)
     n = count(X)
     dtype = dtype_of(X)
     y, checked_weights = check_targets(y, weights, n, dtype, targets=targets, one_column=one_column)
-    line = line_for(kernel, X, solver) if along_line else None
-    layout = _layout(kernel, X, block_size, in_features, line)
+    structure = None
+    if in_structure:
+        values = None if weights is None else _known(weights, checked_weights.values)
+        structure = structure_for(solver, kernel, _known(given, X), values)
+    layout = _layout(kernel, X, block_size, in_features, structure)
     if layout.is_dense and holds_gram:
         check_memory(X, verb=verb, columns=1 if y.ndim == 1 else y.shape[1])
     return Task(kernel, X, y, checked_weights, layout)
+
+
+def _known(given: Any, checked: PyTree) -> PyTree:
+    """An array that was checked, as one of NumPy if it is known: under `jit` JAX traces constants
+    as well.
+    """
+    is_known = eqx.is_array(checked) and is_concrete(given)
+    return np.asarray(given).astype(checked.dtype) if is_known else checked
 
 
 def _layout(
@@ -170,12 +197,12 @@ def _layout(
     X: PyTree,
     block_size: Any,
     in_features: bool,
-    line: OrderAlongLine | None,
+    structure: AbstractStructure | None,
 ) -> Layout:
     """How K is held. Raises ValueError for a block size that is none."""
     block_size = checked_block(block_size, count(X))
     by_features = in_features and block_size is None and has_few_features(kernel, X)
-    return Layout(block_size, by_features, None if by_features else line)
+    return Layout(block_size, by_features, None if by_features else structure)
 
 
 def may_be_positive(value: Any) -> bool:

@@ -9,12 +9,17 @@ import equinox as eqx
 from kernax.core import draws, expansion, functionals, likelihoods, losses, model, priors
 from kernax.core.conjugate_gradient import Iteration
 from kernax.core.gram import BlockedGram
+from kernax.core.grid import GridGram, ProductGrid
+from kernax.core.grid_factor import Eliminated, GridFactor
+from kernax.core.grid_inverse import GridExplanation
 from kernax.core.kalman import KalmanFilter
+from kernax.core.kronecker import KroneckerFactor
 from kernax.core.krylov_inverse import KrylovExplanation
 from kernax.core.line import OrderAlongLine
 from kernax.core.line_inverse import LineExplanation
 from kernax.core.operators import DenseGram
 from kernax.core.preconditioners import Preconditioner
+from kernax.core.toeplitz import ToeplitzFactor
 from kernax.errors import KernaxFileError
 from kernax.gp import classes, inducing_normal, means, parts, paths, posterior, process
 from kernax.gp.approximation import ApproximatePosterior
@@ -151,6 +156,8 @@ def own_classes() -> dict[str, type]:
     own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
     own += [BlockedGram, DenseGram, Iteration, KrylovExplanation, Preconditioner]
     own += [ApproximatePosterior, ImportVectors, KalmanFilter, LineExplanation, OrderAlongLine]
+    own += [GridExplanation, GridFactor, GridGram, Eliminated, ProductGrid]
+    own += [KroneckerFactor, ToeplitzFactor]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
     own += [RelevanceVectors, Subsample]
     own += [Classifier, Isotonic, Platt, Standardised, Standards]

@@ -198,7 +198,7 @@ class InducedPosteriorKernel(AbstractTriangularPosterior):
 
 
 class ExplainedPosteriorKernel(AbstractPosterior):
-    """`k(x, z) - explained(x, z)`, explained by a factor of any kind.
+    """`k(x, z) - e(x, z)`, e an explanation by a factor of any kind.
 
     Attributes:
         prior: the kernel k.
@@ -215,13 +215,7 @@ class ExplainedPosteriorKernel(AbstractPosterior):
         return self.explanation.dtype
 
     def __call__(self, x, z):
-        u = self._explained(x)
-        v = u if z is x else self._explained(z)
-        return self.prior(x, z) - self.explanation.product(u, v)
-
-    def _explained(self, x: PyTree) -> PyTree:
-        """What the explanation needs of x."""
-        return self.explanation.of_row(_row(self, x))
+        return self.prior(x, z) - self.explanation.explained(self.prior, self.points, x, z)
 
 
 def _row(kernel: AbstractPosterior, x: PyTree) -> Float[Array, " n"]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import lineax as lx
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import as_noise, cast
+from kernax.core.boundary import cast
 from kernax.core.density import factor_of, log_density
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, weighted_solve
@@ -77,11 +77,11 @@ def condition(
         y,
         weights,
         in_features=solver is None and may_be_positive(noise),
-        along_line=True,
+        in_structure=True,
         solver=solver,
         block_size=block_size_for(solver),
     )
-    noise = as_noise(noise, task.n, task.dtype)
+    noise = task.noise(noise)
     solution = _condition(task, cast(process.mean, task.dtype), noise, solver)
     hint = f"condition with {task.kernel_name}: {_advice(process)}."
     warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
@@ -145,11 +145,11 @@ def log_marginal_likelihood(
         y,
         weights,
         in_features=solver is None and may_be_positive(noise),
-        along_line=True,
+        in_structure=True,
         solver=solver,
         block_size=block_size_for(solver),
     )
-    noise = as_noise(noise, task.n, task.dtype)
+    noise = task.noise(noise)
     solution = _evidence(task, cast(mean_beside(kernel, mean), task.dtype), noise, solver)
     hint = "log_marginal_likelihood: more noise makes it exact."
     warn_of_rounding(solution, MOST_NATS, "the evidence", hint)

@@ -17,6 +17,7 @@ from jax import lax
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.boundary import as_stack
+from kernax.core.columns import ColumnFactor, factors_over_columns
 from kernax.core.features import Features, LowRank, explicit_features, low_rank_gram
 from kernax.core.functions import as_module
 from kernax.core.kernel import (
@@ -208,7 +209,7 @@ class On(AbstractKernel):
         """`x[where]`."""
         return self._dimensions(x) if hasattr(x, "shape") else self._one_of(x)
 
-    def _dimensions(self, x: Array) -> Array:
+    def _dimensions(self, x: Array | np.ndarray) -> Any:
         """Some dimensions of a vector. Raises ValueError unless it has them."""
         if isinstance(self.where, slice):
             places = self.where
@@ -263,8 +264,19 @@ def _(kernel: On, harmonics: int) -> AbstractStateSpace | None:
 
 @columns_of.register
 def _(kernel: On, dim: int) -> frozenset[int]:
-    places = kernel.part(jnp.arange(dim)).tolist() if dim else []
+    places = kernel.part(np.arange(dim)).tolist() if dim else []
     return frozenset(places[place] for place in columns_of(kernel.kernel, len(places)))
+
+
+@factors_over_columns.register
+def _(kernel: On, dim: int) -> tuple[ColumnFactor, ...]:
+    places = kernel.part(np.arange(dim)).tolist()
+    return tuple(
+        ColumnFactor(
+            frozenset(places[place] for place in factor.columns), On(factor.kernel, kernel.where)
+        )
+        for factor in factors_over_columns(kernel.kernel, len(places))
+    )
 
 
 @terms_of.register

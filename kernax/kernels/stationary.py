@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln, i0e
 from jaxtyping import Array, ArrayLike, Float
 
+from kernax.core.columns import factors_over_columns, one_for_each_column
 from kernax.core.functionals import has_derivatives
 from kernax.core.kernel import AbstractKernel, AbstractStationary, Invariance
 from kernax.core.numerics import dot, matern, matern_of_any_order, safe_power, vectors
@@ -333,3 +334,7 @@ class SpectralMixture(AbstractSpectral):
                 f"a SpectralMixture of means {q, d} needs dim = {d} and count >= {q}, but got "
                 f"{dim} and {count}"
             )
+
+
+for _kernel in (RBF, Periodic, ZeroMeanPeriodic):  # products over the columns of points
+    factors_over_columns.register(_kernel)(one_for_each_column)

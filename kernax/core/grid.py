@@ -1,0 +1,223 @@
+"""Points on a grid, whole or with cells missing, and Gram matrices whose products take O(N log N)
+or O(N sum n_a) there.
+"""
+
+import functools
+import math
+import operator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array, Float, Int
+
+from kernax.core.boundary import count, dtype_of
+from kernax.core.columns import factors_over_columns
+from kernax.core.kernel import AbstractKernel
+from kernax.core.kronecker import KroneckerMatrix
+from kernax.core.operators import AbstractGram, DenseGram, WeightedForm, tell_lineax
+from kernax.core.pairs import pairs_of
+from kernax.core.preparation import diagonal_of
+from kernax.core.structure import AbstractStructure
+from kernax.core.toeplitz import ToeplitzMatrix
+from kernax.core.weights import AbstractWeights
+from kernax.core.whole import AbstractWhole, Rows
+
+
+class ProductGrid(AbstractStructure):
+    """Where n points stand on a grid of N cells: all combinations of the places along each axis,
+    the last of which moves fastest. An axis is one column of the points, or some together.
+
+    Attributes:
+        axes: the places along each axis as points (m, d), whose other columns stand still.
+        columns: those of each axis.
+        cells: the cell of each point.
+        missing: the cells without a point.
+        weighted: the points of weights other than one.
+        step: between places along one axis where they are at equal distances; else None.
+        order: the most terms of a predictor, see `Grid`.
+    """
+
+    axes: tuple[Float[Array, "_ d"], ...]
+    columns: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    cells: Int[Array, " n"]
+    missing: Int[Array, " k"]
+    weighted: Int[Array, " j"]
+    step: Float[Array, ""] | None
+    order: int = eqx.field(static=True)
+    in_order: bool = eqx.field(static=True)
+
+    def gram(self, kernel, X):
+        return GridGram(kernel, X, self)
+
+    def check_noise(self, noise):
+        if jnp.ndim(noise):
+            raise ValueError(
+                f"noise must be one number for Grid(), but has shape {jnp.shape(noise)}: an "
+                "observation of other noise is one of another weight, noise / its noise"
+            )
+
+    @property
+    def size(self) -> int:
+        """N."""
+        return math.prod(len(places) for places in self.axes)
+
+    @property
+    def special(self) -> Int[Array, " m"]:
+        """The cells where the matrix is not that of the whole grid: missing ones, then weighted."""
+        return jnp.concatenate([self.missing, self.cells[self.weighted]])
+
+    @property
+    def ordinary(self) -> Array:
+        """Which points have a weight of one."""
+        return jnp.ones(len(self.cells), bool).at[self.weighted].set(False)
+
+    def in_cells(self, values: Float[Array, "n p"]) -> Float[Array, "N p"]:
+        """Values of points in their cells, zero in the others."""
+        if self.in_order:
+            return values
+        nothing = jnp.zeros_like(values, shape=(self.size, values.shape[1]))
+        return nothing.at[self.cells].set(values, unique_indices=True)
+
+    def of_points(self, values: Float[Array, "N *p"]) -> Float[Array, "n *p"]:
+        """Values of cells, for each point."""
+        return values if self.in_order else values[self.cells]
+
+    def kernels(self, kernel: AbstractKernel) -> list[list[AbstractKernel]]:
+        """The kernels whose product is that of an axis, for each of them."""
+        found: list[list[AbstractKernel]] = [[] for _ in self.columns]
+        for factor in factors_over_columns(kernel, self.axes[0].shape[1]):
+            # A constant goes with the first axis.
+            axis = next(i for i, columns in enumerate(self.columns) if factor.columns <= {*columns})
+            found[axis].append(factor.kernel)
+        return found
+
+
+class GridGram(AbstractGram):
+    """The Gram matrix of a kernel at points on a grid, never held; `rows` and `submatrix` are
+    computed by the kernel itself.
+    """
+
+    kernel: AbstractKernel
+    points: Float[Array, "n d"]
+    grid: ProductGrid
+
+    def whole(self) -> AbstractWhole:
+        """That of all cells."""
+        grid = self.grid
+        kernels = grid.kernels(self.kernel)
+        if grid.step is None:
+            return KroneckerMatrix(tuple(map(_of_axis, kernels, grid.axes)))
+        # From zero on, where lags are exact.
+        places = grid.axes[0]
+        lags = grid.step * jnp.arange(len(places), dtype=places.dtype)
+        at_lags = places.at[:, grid.columns[0][0]].set(lags)
+        return ToeplitzMatrix(_row_of_axis(kernels[0], at_lags, at_lags[0]), grid.order)
+
+    def rows_along_axes(self, x: Float[Array, " d"]) -> Rows:
+        """k(cell, x) of all cells, as a product over the axes."""
+        found = []
+        for kernels, places, columns in zip(
+            self.grid.kernels(self.kernel), self.grid.axes, self.grid.columns
+        ):
+            chosen = jnp.asarray(columns)
+            found.append(_row_of_axis(kernels, places, places[0].at[chosen].set(x[chosen])))
+        return tuple(found)
+
+    @property
+    def is_held(self):
+        return False
+
+    @property
+    def is_dense(self):
+        return False
+
+    @property
+    def width(self):
+        return count(self.points)
+
+    def mv(self, vector):
+        columns = self.grid.in_cells(vector.reshape(len(vector), -1))
+        return self.grid.of_points(self.whole().mv(columns)).reshape(vector.shape)
+
+    def careful_mv(self, vector):
+        return self.mv(vector)
+
+    def squares_in_products(self, vector):
+        columns = self.grid.in_cells(vector[:, None] ** 2)
+        return self.grid.of_points(self.whole().squared().mv(columns))[:, 0]
+
+    def diagonal(self):
+        return diagonal_of(self.kernel, self.points)
+
+    def rows(self, places):
+        part = self.points[places]
+        K = pairs_of(self.kernel, part, self.points).matrix
+        return K.at[jnp.arange(len(places)), places].set(diagonal_of(self.kernel, part))
+
+    def columns_product(self, places, values):
+        return self.mv(jnp.zeros_like(values, shape=len(self.points)).at[places].set(values))
+
+    def submatrix(self, places):
+        return pairs_of(self.kernel, self.points[places], None).matrix
+
+    def held(self):
+        return DenseGram(self.as_matrix())
+
+    def symmetric_form(self, weights, shift):
+        return GridForm(self, weights, shift)
+
+    def as_matrix(self):
+        return pairs_of(self.kernel, self.points, None).matrix
+
+    def in_structure(self):
+        return jax.ShapeDtypeStruct((count(self.points),), dtype_of(self.points))
+
+
+def _of_axis(kernels: list[AbstractKernel], places: Float[Array, "m d"]) -> Float[Array, "m m"]:
+    ones = jnp.ones_like(places, shape=(len(places), len(places)))
+    matrices = [pairs_of(kernel, places, None).matrix for kernel in kernels]
+    return functools.reduce(operator.mul, matrices, ones)
+
+
+def _row_of_axis(
+    kernels: list[AbstractKernel], places: Float[Array, "m d"], x: Float[Array, " d"]
+) -> Float[Array, " m"]:
+    rows = [jax.vmap(lambda place, k=kernel: k(place, x))(places) for kernel in kernels]
+    return functools.reduce(operator.mul, rows, jnp.ones_like(places[:, 0]))
+
+
+class GridForm(lx.AbstractLinearOperator):
+    """`S K S + diag(shift)`, S = sqrt(W), of points on a grid."""
+
+    gram: GridGram
+    weights: AbstractWeights
+    shift: Float[Array, " n"]
+
+    @property
+    def dense(self) -> WeightedForm:
+        """The same matrix, of which nothing is known but its products."""
+        return WeightedForm(self.gram, self.weights, self.shift)
+
+    def mv(self, vector):
+        return self.dense.mv(vector)
+
+    def as_matrix(self):
+        return self.dense.as_matrix()
+
+    def diagonal(self) -> Float[Array, " n"]:
+        """The diagonal, without computing the matrix."""
+        return self.dense.diagonal()
+
+    def transpose(self):
+        return self
+
+    def in_structure(self):
+        return self.dense.in_structure()
+
+    def out_structure(self):
+        return self.in_structure()
+
+
+tell_lineax(GridForm, of_one_stack=True)

@@ -1,0 +1,181 @@
+"""Finds the grid on which points stand, before anything is compiled."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from kernax.core.columns import factors_over_columns, groups_of_columns
+from kernax.core.grid import ProductGrid
+from kernax.core.kernel import AbstractKernel
+from kernax.core.numerics import eps_of, is_concrete
+
+
+def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: int) -> ProductGrid:
+    """The grid on which points stand, with at most `most` cells that are missing or weighted.
+
+    Raises ValueError that says what is missing.
+    """
+    points = _known_points(X, weights)
+    groups = [tuple(sorted(group)) for group in groups_of_columns(kernel, points.shape[1])]
+    is_line = len(groups) == 1
+    if is_line:
+        _check_stationary(kernel, points.shape[1])
+    axes, numbers = _line(points[:, 0], most) if is_line else _axes(points, groups, most)
+    sizes = [len(places) for places in axes]
+    cells = np.ravel_multi_index(numbers, sizes)
+    missing = _missing(cells, math.prod(sizes))
+    weighted = _weighted(weights, len(points), len(missing), most)
+    return ProductGrid(
+        axes=tuple(_as_points(points[:1], *pair) for pair in zip(groups, axes)),
+        columns=tuple(groups),
+        cells=jnp.asarray(cells),
+        missing=jnp.asarray(missing),
+        weighted=jnp.asarray(weighted),
+        step=_step(axes[0]) if is_line else None,
+        order=order,
+        in_order=_is_in_order(cells, missing),
+    )
+
+
+def _is_in_order(cells: np.ndarray, missing: np.ndarray) -> bool:
+    """Whether points are the cells one after the other."""
+    return not len(missing) and bool(np.all(np.diff(cells) == 1))
+
+
+def _as_points(point: np.ndarray, group: tuple[int, ...], places: np.ndarray) -> Array:
+    """Places along some columns as points, whose other columns are those of one of them."""
+    stack = np.repeat(point, len(places), 0)
+    stack[:, group] = places
+    return jnp.asarray(stack)
+
+
+def _step(places: np.ndarray) -> Array:
+    return jnp.asarray((places[-1, 0] - places[0, 0]) / (len(places) - 1))
+
+
+def _known_points(X: PyTree, weights: Any) -> np.ndarray:
+    if not isinstance(X, np.ndarray | jax.Array) or X.ndim != 2:
+        shape = X.shape if isinstance(X, np.ndarray | jax.Array) else type(X).__name__
+        raise ValueError(f"Grid needs points that are vectors, X of shape (n, d), but X is {shape}")
+    for name, value in (("X", X), ("weights", weights)):
+        if not is_concrete(value):
+            raise ValueError(
+                f"Grid finds the grid before anything is compiled, but {name} is traced: pass it "
+                "from outside of jit, grad and vmap, so that the function closes over it"
+            )
+    return np.asarray(X)
+
+
+_LONGEST_AXIS = 10_000  # of which all pairs are held, and their eigenvectors
+
+
+def _axes(
+    points: np.ndarray, groups: list[tuple[int, ...]], most: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The places along each axis (m, columns), and which of them each point has."""
+    axes = []
+    numbers = []
+    for group in groups:
+        if len(group) == 1:
+            places, inverse = np.unique(points[:, group[0]], return_inverse=True)
+            places = places[:, None]
+        else:
+            places, inverse = np.unique(points[:, group], axis=0, return_inverse=True)
+        axes.append(places)
+        numbers.append(inverse.reshape(-1))
+        size = math.prod(map(len, axes))
+        if size > len(points) + most:
+            along = " x ".join(str(len(places)) for places in axes)
+            raise ValueError(
+                f"X is no grid: {len(points)} points have {along} places along columns "
+                f"{', '.join(map(str, groups[: len(axes)]))}, and Grid takes at most {most} cells "
+                "that are missing"
+            )
+    _check_lengths(groups, axes)
+    return axes, numbers
+
+
+def _check_lengths(groups: list[tuple[int, ...]], axes: list[np.ndarray]) -> None:
+    for group, places in zip(groups, axes):
+        if len(places) > _LONGEST_AXIS:
+            raise ValueError(
+                f"Grid factorises a matrix for each axis, but columns {group} have {len(places)} "
+                f"places, more than {_LONGEST_AXIS}"
+            )
+
+
+def _missing(cells: np.ndarray, size: int) -> np.ndarray:
+    """The cells without a point. Raises ValueError for two points in one cell."""
+    points = np.bincount(cells, minlength=size)
+    if points.max() > 1:
+        first, second, *_ = np.flatnonzero(cells == points.argmax())
+        raise ValueError(
+            f"X is no grid: points {first} and {second} are the same; give one of them weight 2, "
+            "and the mean of both targets"
+        )
+    return np.flatnonzero(points == 0)
+
+
+def _weighted(weights: Any, points: int, missing: int, most: int) -> np.ndarray:
+    """The points of weights other than one. Raises ValueError for too many of them."""
+    weighted = np.flatnonzero(np.zeros(points) if weights is None else weights != 1)
+    if missing + len(weighted) > most:
+        raise ValueError(
+            f"Grid takes at most {most} cells that are missing or have a weight other than one, "
+            f"but there are {missing} missing and {len(weighted)} weighted: Grid(most=...) takes "
+            "more, in time and memory that grow with their square; leave rows or columns with many "
+            "of them away, or use another solver"
+        )
+    if len(weighted) == points:
+        raise ValueError("Grid needs some point of weight one, but there is none")
+    return weighted
+
+
+def _check_stationary(kernel: AbstractKernel, dim: int) -> None:
+    """Raises ValueError for a kernel that is no product over columns, and along a single one not
+    known to be stationary.
+    """
+    if dim > 1:
+        raise ValueError(
+            f"Grid needs a kernel that is a product over columns of the points, but "
+            f"{type(kernel).__name__} takes all {dim} together: products of kernels "
+            "On(kernel, column), and RBF and Periodic of any columns, are such"
+        )
+    factors = factors_over_columns(kernel, dim)
+    if not all(factor.kernel.is_stationary for factor in factors):
+        raise ValueError(
+            f"Grid needs a stationary kernel along a single column, but {type(kernel).__name__} "
+            "is not known to be one"
+        )
+
+
+def _line(column: np.ndarray, most: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Equal steps along one column (m, 1), those that are missing included, and the place of each
+    point.
+    """
+    known, inverse = np.unique(column, return_inverse=True)
+    gaps = np.diff(known)
+    if not len(gaps):
+        raise ValueError("Grid needs two different points or more along a single column")
+    # Single steps tell their length best all together.
+    step = np.mean(gaps[gaps < 1.5 * np.min(gaps)], dtype=float)
+    numbers = np.concatenate([[0], np.cumsum(np.rint(gaps / step).astype(int))])
+    size = int(numbers[-1]) + 1
+    places = np.linspace(float(known[0]), float(known[-1]), size)
+    off = np.max(np.abs(places[numbers] - known))
+    if off > 4 * eps_of(column.dtype) * np.max(np.abs(known)):
+        raise ValueError(
+            "Grid needs points at equal distances along a single column, but X is off by up to "
+            f"{off:g} from steps of {step:g}"
+        )
+    if size > len(column) + most:
+        raise ValueError(
+            f"X has {len(known)} of the {size} equal steps along its column, and Grid takes at "
+            f"most {most} that are missing"
+        )
+    places[numbers] = known
+    return [places.astype(column.dtype)[:, None]], [numbers[inverse.reshape(-1)]]

@@ -1,0 +1,452 @@
+"""Gaussian processes on grids and at regular times, by the structure of their matrices: the same
+answers as by Cholesky's factor of the whole matrix.
+"""
+
+import warnings
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import DTYPE, TOLERANCE, assert_close, needs_x32, needs_x64
+
+import kernax
+from kernax.core.columns import groups_of_columns
+from kernax.core.factors import factorise
+from kernax.core.grid import GridGram
+from kernax.core.grid_factor import GridFactor
+from kernax.core.gridding import grid_for
+from kernax.core.inverse import inverse_of
+from kernax.core.linalg import WeightedSystem
+from kernax.core.sharding import compiled
+from kernax.core.weights import PointWeights
+from kernax.errors import ConditionWarning
+from kernax.solvers import Grid, JitteredCholesky, StateSpace
+
+GRID = Grid()
+DENSE = JitteredCholesky()
+On = kernax.On
+RBF = kernax.RBF
+ON_A_GRID = {
+    "one lengthscale for each column": 1.7 * RBF([0.7, 0.5, 2.0]),
+    "a product": 0.5 * On(kernax.Matern52(1.1), 0) * On(RBF([0.5, 0.9]), [1, 2]) ** 2,
+    "columns together": On(kernax.Matern32(1.2), [2, 0]) * On(kernax.Periodic(0.9, 3.1), 1),
+    "a sum along a column": (On(RBF(), 0) + 0.3 * On(kernax.Linear(), 0)) * On(RBF(0.6), [1, 2]),
+}
+ALONG_A_COLUMN = {
+    "rbf": RBF([0.4]),
+    "rational quadratic": 2.0 * kernax.RationalQuadratic(0.5, 1.3) + 0.2,
+    "spectral mixture": kernax.SpectralMixture([1.0, 0.5], [[0.0], [0.4]], [[0.2], [0.1]]),
+    "a product": RBF(2.0) * kernax.Cosine(1.7) * kernax.Matern12(9.0),
+}
+RNG = np.random.default_rng(0)
+
+
+def grid(*places):
+    cells = np.stack(np.meshgrid(*places, indexing="ij"), -1).reshape(-1, len(places))
+    return cells[RNG.permutation(len(cells))]
+
+
+GAPS = [5, 17, 200, 211]  # rows that are not there
+CELLS = grid(np.sort(RNG.uniform(0, 3, 5)), np.linspace(-1, 2, 6), RNG.normal(size=10))
+TIMES = grid(3.0 + 0.1 * np.arange(300))
+POINTS = {3: np.delete(CELLS, GAPS, 0), 1: np.delete(TIMES, GAPS, 0)}
+N = len(POINTS[1])
+Y = np.sin(POINTS[3].sum(1)) + 0.3 * RNG.normal(size=N)
+WEIGHTS = np.ones(N)
+WEIGHTS[[3, 50, 77]] = [0.5, 2, 3]
+WEIGHTS[100:108] = 0
+NEW = {3: grid([0.3, 1.9], [0.4], [-0.2, 0.1]), 1: grid([-0.3, 3.31, 9.2, 36.0])}
+NEW = {dim: np.concatenate([new, POINTS[dim][[7, 100]]]) for dim, new in NEW.items()}
+CASES = [(3, name) for name in ON_A_GRID] + [(1, name) for name in ALONG_A_COLUMN]
+
+
+def kernel_of(dim, name):
+    return ON_A_GRID[name] if dim == 3 else ALONG_A_COLUMN[name]
+
+
+def answers(dim, kernel, weights, solver):
+    """The evidence, and the posterior at new points."""
+    X, new = POINTS[dim], jnp.asarray(NEW[dim])
+    many = np.stack([Y, np.cos(X[:, 0])], 1)
+
+    @compiled
+    def of(kernel, noise, y):
+        process = kernax.GaussianProcess(kernel, 0.2)
+        solution = kernax.condition(process, X, y, noise, weights=weights, solver=solver)
+        posterior = solution.value
+        at = jax.vmap(lambda x: (posterior.mean(x), posterior.variance(x)))(new)
+        cross = posterior.covariance(new[0], new[1])
+        evidence = kernax.log_marginal_likelihood(
+            kernel, X, y, noise, weights=weights, mean=0.2, solver=solver
+        )
+        return evidence, solution.stats["log_evidence"], at, cross
+
+    return of(kernel, 0.05, many)
+
+
+@needs_x64
+@pytest.mark.parametrize(("dim", "name"), CASES)
+def test_a_grid_gives_the_answers_of_the_whole_matrix(dim, name):
+    """Rows in no order, some missing, weights of 0, 1/2, 2 and 3, two outputs."""
+    found = answers(dim, kernel_of(dim, name), WEIGHTS, GRID)
+    expected = answers(dim, kernel_of(dim, name), WEIGHTS, DENSE)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
+        assert_close(a, b, 1e-8)
+
+
+def evidence_of(X, solver, weights=None):
+    def evidence(kernel, y, noise):
+        return kernax.log_marginal_likelihood(kernel, X, y, noise, weights=weights, solver=solver)
+
+    return evidence
+
+
+@needs_x64
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+@pytest.mark.parametrize(("dim", "name"), [CASES[1], CASES[2], CASES[4], CASES[6]])
+def test_the_gradient_of_the_evidence_is_that_of_the_whole_matrix(dim, name, weights):
+    """In the kernel, the targets and the noise."""
+    arguments = kernel_of(dim, name), jnp.asarray(Y), jnp.asarray(0.05)
+
+    def gradient(solver):
+        of = evidence_of(POINTS[dim], solver, weights)
+        return eqx.filter_jit(eqx.filter_grad(lambda arguments: of(*arguments)))(arguments)
+
+    found = jax.tree.leaves(gradient(GRID))
+    expected = jax.tree.leaves(gradient(DENSE))
+    assert len(found) >= 3
+    for a, b in zip(found, expected):
+        assert_close(a, b, 1e-6)
+
+
+@needs_x64
+@pytest.mark.parametrize("dim", [1, 3])
+def test_the_derivative_of_the_posterior_is_that_of_the_whole_matrix(dim):
+    def posterior(solver):
+        def at(lengthscale, noise, x):
+            process = kernax.GaussianProcess(RBF(lengthscale))
+            found = kernax.condition(
+                process, POINTS[dim], Y, noise, weights=WEIGHTS, solver=solver, throw=False
+            ).value
+            return found.mean(x) + found.variance(x)
+
+        arguments = jnp.asarray(0.7), jnp.asarray(0.1), jnp.asarray(NEW[dim][1])
+        return jax.jit(jax.grad(at, (0, 1, 2)))(*arguments)
+
+    for a, b in zip(jax.tree.leaves(posterior(GRID)), jax.tree.leaves(posterior(DENSE))):
+        assert_close(a, b, 1e-7)
+
+
+def test_second_derivatives_of_the_evidence_are_refused_not_wrong():
+    y = jnp.asarray(Y[:20], DTYPE)
+    X = np.linspace(0, 1, 20, dtype=DTYPE)[:, None]
+    of_noise = lambda noise: evidence_of(X, GRID)(RBF(), y, noise)
+    with pytest.raises(ValueError, match="first derivatives only"):
+        jax.hessian(of_noise)(jnp.asarray(0.1, DTYPE))
+
+
+FACTORS = [
+    (
+        grid([0.0, 0.4, 1.1], [0.3, 0.5, 0.9, 2.0])[:-1],
+        1.3 * On(kernax.Matern32(), 0) * On(RBF(), 1),
+    ),
+    (grid(1 + 0.3 * np.arange(12))[1:], RBF(0.6)),
+]
+
+
+@pytest.mark.parametrize(("points", "kernel"), FACTORS)
+def test_a_factor_on_a_grid_answers_as_every_factor_does(points, kernel):
+    points = points.astype(DTYPE)
+    n = len(points)
+    values = np.array([1, 2, 0, 1, 1, 0.5, 1, 1, 1, 1, 1]).astype(DTYPE)
+    gram = GridGram(kernel, jnp.asarray(points), grid_for(kernel, points, values, 20, 20))
+    weights = PointWeights(jnp.asarray(values))
+    shift = weights.shift_of(jnp.asarray(0.2, DTYPE))
+    form = gram.symmetric_form(weights, shift)
+    factor = factorise(form)
+    assert isinstance(factor, GridFactor)
+    assert factor.result == kernax.RESULTS.successful
+    A = np.asarray(form.as_matrix(), float)
+    inverse = np.linalg.inv(A)
+    columns = jnp.asarray(RNG.normal(size=(n, 2)), DTYPE)
+    tolerance = TOLERANCE["solve"]
+    assert_close(factor.solve(columns), inverse @ columns, tolerance)
+    assert_close(factor.inverse(), inverse, tolerance)
+    assert_close(factor.inverse_diagonal(), np.diagonal(inverse), tolerance)
+    assert_close(factor.log_determinant(), np.linalg.slogdet(A)[1], tolerance)
+    white = factor.whitened(columns)
+    assert_close(white.T @ white, columns.T @ inverse @ columns, tolerance)
+    with pytest.raises(ValueError, match="no update"):
+        factor.updated(columns[:, 0])
+    system = WeightedSystem(gram, weights, shift)
+    T = np.asarray(weights.values)[:, None] * np.asarray(gram.as_matrix()) + np.diag(shift)
+    P = inverse_of(factor, system)
+    assert_close(P.as_matrix(), np.linalg.inv(T), tolerance)
+    assert_close(P.transposed_mv(columns), np.linalg.inv(T).T @ columns, tolerance)
+    assert_close(P.diagonal(), np.diagonal(np.linalg.inv(T)), tolerance)
+    K_P = np.asarray(gram.as_matrix()) @ np.linalg.inv(T)
+    assert_close(P.diagonal_of_product(system), np.diagonal(K_P), tolerance)
+    assert_close(P.trace_with(system), float(n), tolerance)
+
+
+def test_one_program_serves_all_values_and_a_batch_of_them_and_of_their_gradients():
+    X = grid(np.linspace(0, 1, 5), np.linspace(0, 1, 6)).astype(DTYPE)[1:]
+    traces = []
+
+    @jax.jit
+    @jax.value_and_grad
+    def evidence(lengthscale, y):
+        traces.append(0)
+        return evidence_of(X, GRID)(RBF(lengthscale), y, 0.1)
+
+    y = jnp.asarray(Y[:29], DTYPE)
+    scales = jnp.asarray([0.3, 0.5, 1.0], DTYPE)
+    alone = [evidence(scale, y) for scale in scales]
+    assert len(traces) == 1
+    together = jax.vmap(evidence, (0, None))(scales, y)
+    for a, b in zip(together, zip(*alone)):
+        assert_close(a, jnp.stack(b), 1e-3 if np.float32 == DTYPE else 1e-8)
+    assert_close(evidence_of(X, GRID)(RBF(1.0), y, 0.1), alone[2][0], 1e-4)
+
+
+@needs_x64
+def test_a_weight_of_two_is_the_point_repeated_and_of_zero_the_point_removed():
+    X = grid(np.linspace(0, 1, 5), np.linspace(0, 1, 6))
+    y = np.sin(3 * X[:, 0]) + X[:, 1]
+    weights = np.ones(30)
+    weights[4], weights[9] = 2, 0
+    found = evidence_of(X, GRID, weights)(RBF(0.4), y, 0.1)
+    places = [i for i in range(30) for _ in range(int(weights[i]))]
+    expected = evidence_of(X[places], DENSE)(RBF(0.4), y[places], 0.1)
+    assert_close(found, expected, 1e-10)
+    removed = evidence_of(np.delete(X, 9, 0), GRID, np.delete(weights, 9))
+    assert_close(removed(RBF(0.4), np.delete(y, 9), 0.1), expected, 1e-10)
+
+
+def test_groups_of_columns_are_those_that_no_factor_joins():
+    kernel = On(RBF(), [0, 3]) * On(kernax.Matern32(), [1, 4]) * On(RBF(), [0]) + 0.0 * RBF()
+    assert groups_of_columns(kernel, 5) == (frozenset(range(5)),)
+    kernel = 2.0 * On(RBF([1.0, 2.0]), [0, 3]) * On(kernax.Matern32(), [1, 4])
+    assert groups_of_columns(kernel, 6) == tuple(map(frozenset, ([0], [1, 4], [2], [3], [5])))
+
+
+CELL = np.ones((6, 2), DTYPE)
+EVEN = np.arange(6, dtype=DTYPE)[:, None]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "X", "solver", "words"),
+    [
+        (kernax.Matern32(), CELL, GRID, "Matern32 takes all 2 together"),
+        (RBF() + kernax.Linear(), CELL, GRID, "Sum takes all 2 together"),
+        (RBF(), CELL, GRID, "points 0 and 1 are the same"),
+        (RBF(), np.diag(np.arange(1.0, 7)).astype(DTYPE), Grid(most=5), "X is no grid: 6 points"),
+        (kernax.Linear(), EVEN, GRID, "needs a stationary kernel"),
+        (RBF(), EVEN**2, GRID, "at equal distances"),
+        (RBF(), EVEN[[0, 1, 2, 5]], Grid(most=1), "4 of the 6 equal steps"),
+        (RBF(), EVEN[:1], GRID, "two different points"),
+    ],
+)
+def test_what_is_no_grid_is_refused_with_words(kernel, X, solver, words):
+    with pytest.raises(ValueError, match=words):
+        evidence_of(X, solver)(kernel, X[:, 0], 0.1)
+    process = kernax.GaussianProcess(kernel)
+    with pytest.raises(ValueError, match=words):
+        kernax.condition(process, X, X[:, 0], 0.1, solver=solver, throw=False)
+
+
+def test_arguments_that_must_be_known_or_one_number_are_refused_otherwise():
+    y = jnp.asarray(EVEN[:, 0])
+    with pytest.raises(ValueError, match="but X is traced"):
+        jax.jit(lambda X: evidence_of(X, GRID)(RBF(), y, 0.1))(EVEN)
+    with pytest.raises(ValueError, match="but weights is traced"):
+        jax.jit(lambda weights: evidence_of(EVEN, GRID, weights)(RBF(), y, 0.1))(y)
+    with pytest.raises(ValueError, match=r"one number for Grid\(\), but has shape \(6,\)"):
+        evidence_of(EVEN, GRID)(RBF(), y, jnp.full(6, 0.1, DTYPE))
+    with pytest.raises(ValueError, match="5 weighted: Grid"):
+        evidence_of(EVEN, Grid(most=3), y)(RBF(), y, 0.1)
+    with pytest.raises(ValueError, match="some point of weight one"):
+        evidence_of(EVEN, GRID, 2 * jnp.ones(6, DTYPE))(RBF(), y, 0.1)
+    with pytest.raises(ValueError, match="Grid solves for points on a grid"):
+        kernax.kernel_ridge(RBF(), EVEN, y, 0.1, solver=GRID)
+    with pytest.raises(ValueError, match="order must be a positive integer"):
+        Grid(order=0)
+
+
+LONG = 0.1 * np.arange(700)[:, None]
+
+
+@needs_x64
+def test_a_predictor_of_few_terms_is_as_good_as_one_of_all():
+    y = np.sin(LONG[:, 0]) + 0.3 * RNG.normal(size=700)
+    found = kernax.condition(kernax.GaussianProcess(RBF(0.6)), LONG, y, 0.1, solver=GRID)
+    assert found.stats["order"] == 256
+    expected = evidence_of(LONG, DENSE)(RBF(0.6), y, 0.1)
+    assert_close(found.stats["log_evidence"], expected, 1e-10)
+
+
+def test_a_predictor_of_too_few_terms_fails_instead_of_being_slightly_wrong():
+    X = LONG.astype(DTYPE)
+    process = kernax.GaussianProcess(RBF(0.6))
+    short = kernax.condition(process, X, np.sin(X[:, 0]), 0.1, solver=Grid(order=20), throw=False)
+    assert short.result == kernax.RESULTS.max_steps_reached
+    assert jnp.isnan(short.stats["log_evidence"])
+    # A correlation that comes back long after it has gone.
+    late = kernax.GaussianProcess(kernax.Periodic(0.05, 60.0))
+    found = kernax.condition(late, X, np.sin(X[:, 0]), 0.1, solver=Grid(order=128), throw=False)
+    assert found.result == kernax.RESULTS.max_steps_reached
+
+
+@needs_x64
+@pytest.mark.parametrize("what", ["image", "times"])
+def test_memory_is_linear_in_the_number_of_points(what):
+    places = np.linspace(0, 10, 100)
+    X = grid(places, places) if what == "image" else np.arange(10_000.0)[:, None]
+    y = jnp.sin(X[:, 0])
+
+    def value(y, noise):
+        return evidence_of(X, GRID)(RBF(), y, noise)
+
+    analysis = jax.jit(jax.grad(value, (0, 1))).lower(y, 0.1).compile().memory_analysis()
+    assert analysis.temp_size_in_bytes < 60 * 8 * len(X)
+
+
+def test_observations_without_noise_are_met_and_those_too_close_take_jitter():
+    X = grid(np.arange(4), np.arange(3)).astype(DTYPE)
+    y = jnp.cos(X[:, 0]) + X[:, 1]
+    process = kernax.GaussianProcess(RBF())
+    exact = kernax.condition(process, X, y, 0.0, solver=GRID)
+    assert_close(jax.vmap(exact.value.mean)(X), y, 1e-3)
+    assert exact.stats["jitter"] == 0
+    with pytest.warns(ConditionWarning):
+        close = kernax.condition(process, X / 1000, 0 * y, 0.0, solver=GRID)
+    assert close.stats["jitter"] > 0
+    line = np.arange(12, dtype=DTYPE)[:, None]
+    met = kernax.condition(process, line, y, 0.0, solver=GRID)
+    assert_close(jax.vmap(met.value.mean)(line), y, 1e-3)
+
+
+@needs_x64
+@pytest.mark.parametrize("dim", [1, 2])
+def test_draws_of_the_posterior_have_its_mean_and_variance(dim):
+    X = np.arange(15.0)[:, None] / 3 if dim == 1 else grid(np.arange(4.0), np.arange(4.0))[1:]
+    weights = np.ones(15)
+    weights[[2, 5]] = [0, 2]
+    process = kernax.GaussianProcess(RBF(1.1))
+    posterior = kernax.condition(process, X, X[:, 0], 0.1, weights=weights, solver=GRID).value
+    paths = kernax.pathwise_sample(posterior, key=jax.random.key(0), count=4000, features=400)
+    new = jnp.asarray(X[:6] + 0.3)
+    values = jax.vmap(paths)(new)
+    variance = jax.vmap(posterior.variance)(new)
+    off = np.mean(values, 1) - jax.vmap(posterior.mean)(new)
+    assert np.max(np.abs(off) / np.sqrt(variance)) < 0.1
+    np.testing.assert_allclose(np.var(values, 1), variance, rtol=0.15)
+
+
+@needs_x64
+def test_a_term_of_a_sum_is_found_again():
+    few = np.argsort(POINTS[1][:, 0])[40:100]
+    X, y, weights = POINTS[1][few], Y[few], WEIGHTS[few]
+
+    def term(lengthscale, solver):
+        process = kernax.GaussianProcess(RBF(lengthscale) + kernax.Cosine(2.0))
+        posterior = kernax.condition(
+            process, X, y, 0.1, weights=weights, solver=solver, throw=False
+        ).value
+        part = kernax.component(posterior, 1)
+        return part.mean(NEW[1][1]) + part.variance(NEW[1][2])
+
+    both = [
+        jax.value_and_grad(term)(jnp.asarray(0.6), solver) for solver in (Grid(most=300), DENSE)
+    ]
+    assert_close(jnp.array(both[0]), jnp.array(both[1]), 1e-8)
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_a_posterior_on_a_grid_is_saved_and_loaded(tmp_path, dim):
+    X = EVEN if dim == 1 else grid([0.0, 1.0, 3.0], [0.0, 1.0]).astype(DTYPE)
+    weights = np.array([1, 1, 0, 1, 1, 2], DTYPE)
+    process = kernax.GaussianProcess(RBF())
+    posterior = kernax.condition(
+        process, X, X[:, 0], 0.1, weights=weights if dim == 2 else None, solver=GRID
+    ).value
+    kernax.save(tmp_path / "posterior", posterior)
+    loaded = kernax.load(tmp_path / "posterior")
+    assert loaded.variance(X[3]) == posterior.variance(X[3])
+
+
+def evidence_in_double(K, y, noise):
+    """By NumPy."""
+    C = K + noise * np.eye(len(K))
+    sign, determinant = np.linalg.slogdet(C)
+    assert sign == 1
+    return -(y @ np.linalg.solve(C, y) + determinant + len(y) * np.log(2 * np.pi)) / 2
+
+
+def squares_between(x, lengthscale):
+    x = x.astype(float)
+    return ((x[:, None] - x[None, :]) / lengthscale) ** 2
+
+
+@needs_x32
+@pytest.mark.parametrize("noise", [1e-1, 1e-2, 1e-3])
+@pytest.mark.parametrize("lengthscale", [0.2, 1.0])
+@pytest.mark.parametrize("dim", [1, 2])
+def test_in_single_precision_the_rounding_says_how_far_the_evidence_may_be_off(
+    dim, lengthscale, noise
+):
+    rng = np.random.default_rng(0)
+    X = grid(0.05 * np.arange(400)) if dim == 1 else grid(0.1 * np.arange(20), 0.1 * np.arange(20))
+    X = X.astype(np.float32)
+    s = sum(squares_between(X[:, i], lengthscale) for i in range(dim))
+    K = np.exp(-s / 2)
+    y = rng.multivariate_normal(np.zeros(400), K + noise * np.eye(400)).astype(np.float32)
+    process = kernax.GaussianProcess(RBF(lengthscale))
+    with warnings.catch_warnings(action="ignore", category=ConditionWarning):
+        solution = kernax.condition(process, X, y, noise, solver=GRID, throw=False)
+    stats = solution.stats
+    if solution.result != kernax.RESULTS.successful or stats["jitter"] > 0:
+        return
+    expected = evidence_in_double(K, y.astype(float), noise)
+    off = abs(float(stats["log_evidence"]) - expected)
+    assert off <= 3 * float(stats["rounding"]) + 1e-6 * abs(expected)
+
+
+def conditioned(kernel, X, y, noise):
+    with warnings.catch_warnings(action="ignore", category=ConditionWarning):
+        process = kernax.GaussianProcess(kernel)
+        return kernax.condition(process, X, y, noise, solver=Grid(order=64), throw=False)
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_no_solve_is_called_a_success_whose_residual_is_large(dim):
+    """Over lengthscales, scales and noises of many orders of magnitude."""
+    rng = np.random.default_rng(1)
+    X = np.arange(144)[:, None] if dim == 1 else grid(np.arange(12), np.arange(12))
+    X = X.astype(DTYPE)
+    y = rng.normal(size=144).astype(DTYPE)
+    words = set()
+    for _ in range(40):
+        lengthscale, scale, noise = 10 ** rng.uniform([-1, -6, -12], [3, 6, 2])
+        kernel = scale * RBF(lengthscale)
+        solution = conditioned(kernel, X, y, noise)
+        words.add(str(solution.result))
+        if solution.result != kernax.RESULTS.successful:
+            continue
+        s = sum(squares_between(X[:, i], lengthscale) for i in range(dim))
+        C = scale * np.exp(-s / 2)
+        C += np.diag(np.full(144, float(noise) + float(solution.stats["jitter"])))
+        a = np.asarray(solution.value.mean.coefficients, float)
+        residual = np.linalg.norm(C @ a - y) / np.linalg.norm(y)
+        assert residual < 2 * np.finfo(DTYPE).eps ** (1 / 3)
+    assert len(words) > 1
+
+
+@needs_x64
+def test_a_line_with_states_and_one_by_its_predictor_agree():
+    y = np.sin(LONG[:, 0])
+    kernel = kernax.Matern52(0.6)
+    found = evidence_of(LONG, GRID)(kernel, y, 0.1)
+    assert_close(found, evidence_of(LONG, StateSpace())(kernel, y, 0.1), 1e-9)
