@@ -47,7 +47,7 @@ CORE = (
         "stacks",
         "threads",
     ),
-    ("operators", "solves"),
+    ("operators", "solves", "standard_normals"),
     ("boundary", "kernel", "losses", "description", "foreign"),
     ("eigenproblem",),
     (
@@ -62,7 +62,7 @@ CORE = (
         "pairs",
         "priors",
     ),
-    ("line",),
+    ("line", "spectra"),
     ("gram", "factors", "quadrature", "quasi_random", "functionals", "draws"),
     ("task", "solvers", "low_rank", "stein"),
     ("linalg", "conjugate_gradient", "kalman"),
