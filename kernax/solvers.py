@@ -1,6 +1,6 @@
 """What solves the linear systems and quadratic programmes of the learners: their argument `solver`.
 
-`JitteredCholesky` and `ConjugateGradient` are linear solvers, as any of lineax's that solves
+`JitteredCholesky`, `ConjugateGradient` and `SketchAndProject` are linear solvers, as any of lineax's that solves
 positive semidefinite systems; `StateSpace` is one for points along a line. `SMO` and
 `ProjectedGradient` solve the dual of a support vector machine, a `BoxProblem`; another such solver
 is a class derived from `AbstractDualSolver`. `SequentialEvidence` and `EvidenceIteration` find the
@@ -9,6 +9,7 @@ functions of a relevance vector machine.
 
 from kernax.core.conjugate_gradient import ConjugateGradient
 from kernax.core.kalman import StateSpace
+from kernax.core.sketch_and_project import SketchAndProject
 from kernax.core.solvers import JitteredCholesky
 from kernax.sparse.iteration import EvidenceIteration
 from kernax.sparse.sequential import SequentialEvidence
@@ -21,6 +22,7 @@ from kernax.supervised.smo import SMO
 __all__ = [
     "JitteredCholesky",
     "ConjugateGradient",
+    "SketchAndProject",
     "StateSpace",
     "SMO",
     "ProjectedGradient",

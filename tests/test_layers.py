@@ -65,7 +65,7 @@ CORE = (
     ("line", "spectra"),
     ("gram", "factors", "quadrature", "quasi_random", "functionals", "draws"),
     ("task", "solvers", "low_rank", "stein"),
-    ("linalg", "conjugate_gradient", "kalman"),
+    ("linalg", "conjugate_gradient", "sketch_and_project", "kalman"),
     ("inverse", "refinement"),
     ("line_inverse",),
     ("density", "newton", "softmax_hessian"),
