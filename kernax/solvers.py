@@ -1,10 +1,10 @@
 """What solves the linear systems and quadratic programmes of the learners: their argument `solver`.
 
-`JitteredCholesky`, `ConjugateGradient` and `SketchAndProject` are linear solvers, as any of lineax's that solves
-positive semidefinite systems; `StateSpace` is one for points along a line. `SMO` and
-`ProjectedGradient` solve the dual of a support vector machine, a `BoxProblem`; another such solver
-is a class derived from `AbstractDualSolver`. `SequentialEvidence` and `EvidenceIteration` find the
-functions of a relevance vector machine.
+`JitteredCholesky`, `ConjugateGradient` and `SketchAndProject` are linear solvers, as any of
+lineax's that solves positive semidefinite systems; `StateSpace` is one for points along a line.
+`SMO` and `ProjectedGradient` solve the dual of a support vector machine, a `BoxProblem`; another
+such solver is a class derived from `AbstractDualSolver`. `SequentialEvidence` and
+`EvidenceIteration` find the functions of a relevance vector machine.
 """
 
 from kernax.core.conjugate_gradient import ConjugateGradient

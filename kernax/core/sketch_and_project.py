@@ -117,23 +117,28 @@ class _Iterate(eqx.Module):
     residual: Float[Array, "n p"]
     last: _Direction
     best: Float[Array, "n p"]
-    lengths: Float[Array, " p"]
+    lengths: Float[Array, "1 p"]
     sweeps: Int[Array, ""]
-    stuck: Bool[Array, " p"]
+    stuck: Bool[Array, "1 p"]
     key: PRNGKeyArray
 
     @staticmethod
     def at_zero(B: Float[Array, "n p"], key: PRNGKeyArray) -> "_Iterate":
         """Before the first sweep."""
         zero = jnp.zeros_like(B)
-        nowhere = jnp.zeros(B.shape[1], bool)
+        nowhere = jnp.zeros((1, B.shape[1]), bool)
         none = _Direction(zero, zero)
         return _Iterate(zero, B, none, zero, _lengths(B), jnp.zeros((), jnp.int32), nowhere, key)
 
 
-def _lengths(V: Float[Array, "n p"]) -> Float[Array, " p"]:
+def _products(U: Float[Array, "n p"], V: Float[Array, "n p"]) -> Float[Array, "1 p"]:
+    """The product of each column with the other."""
+    return jnp.sum(U * V, 0, keepdims=True)
+
+
+def _lengths(V: Float[Array, "n p"]) -> Float[Array, "1 p"]:
     """The length of each column."""
-    return jnp.sqrt(jnp.sum(V**2, 0))
+    return jnp.sqrt(_products(V, V))
 
 
 def _swept(
@@ -171,26 +176,31 @@ def _step(system: BlockedSystem, block: int, now: _Iterate) -> _Iterate:
     key, of_order = jax.random.split(now.key)
     order = jax.random.permutation(of_order, len(now.X))
     swept = _swept(system, now.residual, order, block)
-    along = jnp.sum(swept.change * now.last.image, 0)
-    change = swept.change - along * now.last.change
-    image = swept.image - along * now.last.image
-    square = jnp.sum(change * image, 0)
+    direction, known = _conjugate(swept, now.last)
+    length = _products(direction.change, now.residual)
+    return _Iterate(
+        X=now.X + length * direction.change,
+        residual=now.residual - length * direction.image,
+        last=direction,
+        best=now.best,
+        lengths=now.lengths,
+        sweeps=now.sweeps + 1,
+        stuck=now.stuck | ~known,
+        key=key,
+    )
+
+
+def _conjugate(new: _Direction, last: _Direction) -> tuple[_Direction, Bool[Array, "1 p"]]:
+    """The part d of a direction for which `d.M e = 0`, e the last one, scaled to `d.M d = 1`, and
+    whether that is known; zero where it is not positive to rounding.
+    """
+    along = _products(new.change, last.image)
+    change = new.change - along * last.change
+    image = new.image - along * last.image
+    square = _products(change, image)
     known = square > 10 * eps_of(change) * _lengths(change) * _lengths(image)
     unit = jnp.where(known, 1 / jnp.sqrt(jnp.where(known, square, 1)), 0)
-    direction = _Direction(unit * change, unit * image)
-    length = jnp.sum(direction.change * now.residual, 0)
-    return eqx.tree_at(
-        lambda now: (now.X, now.residual, now.last, now.sweeps, now.stuck, now.key),
-        now,
-        (
-            now.X + length * direction.change,
-            now.residual - length * direction.image,
-            direction,
-            now.sweeps + 1,
-            now.stuck | ~known,
-            key,
-        ),
-    )
+    return _Direction(unit * change, unit * image), known
 
 
 def _verified(system: BlockedSystem, B: Float[Array, "n p"], now: _Iterate) -> _Iterate:
@@ -222,14 +232,9 @@ class SketchAndProject(AbstractSymmetricSolver):
     Yang, Derezinski & Udell 2024, whose ASkotch solves blocks approximately and takes Nesterov's
     steps).
 
-    A sweep computes every entry of K once, as a step of `ConjugateGradient` does, and besides `n
-    block^2 / 3` operations for the factors. It holds `block^2` entries, and what one product of the
-    operator holds. It takes far fewer sweeps where K has many large eigenvalues, up to some multiple
-    of the block's size, above a tail that is not far from the ridge: there conjugate gradients take
-    one step for each. Where the ridge is so small that the tail has a large condition number, both
-    are slow. Where K has a few large eigenvalues only, or A is well conditioned, a few dozen steps
-    of conjugate gradients do, and cost less than the factors; up to some 10000 points Cholesky
-    is faster than either.
+    A sweep computes every entry of K once, as a step of `ConjugateGradient` does, and takes `n
+    block^2 / 3` operations for the factors besides. It holds `block^2` entries, and what a product
+    of the operator holds.
 
     Nothing depends on the units of A and b. Columns of b share the blocks. The residual is computed
     anew every five sweeps and at the end, so that the true one decides. Where rounding leaves half
@@ -282,13 +287,13 @@ class SketchAndProject(AbstractSymmetricSolver):
         number of sweeps.
         """
         # Everything is brought to size one, so that no square below leaves the range of floats.
-        largest = positive_or_one(jnp.max(jnp.abs(B), 0))
-        size = largest * positive_or_one(_lengths(B / largest))
+        largest = positive_or_one(jnp.max(jnp.abs(B), 0, keepdims=True))
+        size = positive_or_one(_lengths(B / largest))
         scale = positive_or_one(system.mean_diagonal())
-        last = self._iterate(system.times(1 / scale), B / largest / (size / largest), key)
-        best = last.best * (size / largest) / scale * largest
-        sweeps = jnp.broadcast_to(last.sweeps, last.lengths.shape)
-        return best, last.lengths, last.stuck, sweeps
+        last = self._iterate(system.times(1 / scale), B / largest / size, key)
+        best = last.best * size / scale * largest
+        sweeps = jnp.broadcast_to(last.sweeps, B.shape[1])
+        return best, last.lengths[0], last.stuck[0], sweeps
 
     def _iterate(
         self, system: BlockedSystem, B: Float[Array, "n p"], key: PRNGKeyArray
