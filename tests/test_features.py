@@ -103,6 +103,46 @@ def test_the_gradient_of_a_machine_in_features_is_that_of_the_machine():
     np.testing.assert_allclose(primal, dual, rtol=1e-6)
 
 
+CLASSES = np.digitize(y, [-0.7, 0.7])
+
+
+@needs_x64
+@pytest.mark.parametrize(
+    ("weights", "bias"),
+    [(WEIGHTS, True), pytest.param(None, False, marks=pytest.mark.slow)],
+)
+def test_softmax_in_features_is_softmax(weights, bias):
+    one_hot = np.eye(3)[CLASSES]
+    primal, dual = (
+        kernax.kernel_softmax(kernel, X, one_hot, 0.1, weights=weights, bias=bias)
+        for kernel in (MAP, DUAL)
+    )
+    assert primal.stats["features"] == 6
+    assert "features" not in dual.stats
+    np.testing.assert_allclose(values(primal), values(dual), atol=100 * TOLERANCE["value"])
+
+
+@pytest.mark.slow
+@needs_x64
+def test_the_gradient_of_softmax_in_features_is_that_of_softmax():
+    def size(kernel, ridge, weights):
+        solution = kernax.kernel_softmax(
+            kernel, X, np.eye(3)[CLASSES], ridge, weights=weights, throw=False
+        )
+        return jnp.sum(solution.value.coefficients**2)
+
+    (ridge, weights), expected = (
+        jax.grad(size, (1, 2))(kernel, 0.1, WEIGHTS) for kernel in (MAP, DUAL)
+    )
+    np.testing.assert_allclose(ridge, expected[0], rtol=1e-6)
+    np.testing.assert_allclose(weights, expected[1], atol=1e-6)
+
+
+def test_softmax_of_many_features_times_classes_is_solved_by_points():
+    solution = kernax.kernel_softmax(MAP, X[:8], np.eye(3, dtype=DTYPE)[np.arange(8) % 3], 1.0)
+    assert "features" not in solution.stats
+
+
 @needs_x64
 def test_principal_components_by_products_with_features_are_principal_components():
     few = kernax.FeatureMap(kernax.bases.GaussianBasis(CENTRES, 0.8))
