@@ -1,13 +1,12 @@
 """What solves the linear systems and quadratic programmes of the learners: their argument `solver`.
 
-`JitteredCholesky` and `ConjugateGradient` are linear solvers, as any of lineax's that solves
-positive semidefinite systems; `StateSpace` is one for points along a line, `Grid` one for points on
-a grid. `PivotedCholesky` and `NystromPreconditioner` make conjugate gradients faster, another
-`AbstractPreconditioner` is a class of your own, and `StochasticLanczos` estimates the determinant
-beside them. `SMO` and
-`ProjectedGradient` solve the dual of a support vector machine, a `BoxProblem`; another such solver
-is a class derived from `AbstractDualSolver`. `SequentialEvidence` and `EvidenceIteration` find the
-functions of a relevance vector machine.
+`JitteredCholesky`, `ConjugateGradient` and `SketchAndProject` are linear solvers, as any of
+lineax's that solves positive semidefinite systems; `StateSpace` is one for points along a line,
+`Grid` one for points on a grid. `PivotedCholesky` and `NystromPreconditioner` make conjugate
+gradients faster, another `AbstractPreconditioner` is a class of your own, and `StochasticLanczos`
+estimates the determinant beside them. `SMO` and `ProjectedGradient` solve the dual of a support
+vector machine, a `BoxProblem`; another such solver is a class derived from `AbstractDualSolver`.
+`SequentialEvidence` and `EvidenceIteration` find the functions of a relevance vector machine.
 """
 
 from kernax.core.conjugate_gradient import ConjugateGradient
@@ -19,6 +18,7 @@ from kernax.core.preconditioners import (
     NystromPreconditioner,
     PivotedCholesky,
 )
+from kernax.core.sketch_and_project import SketchAndProject
 from kernax.core.solvers import JitteredCholesky
 from kernax.sparse.iteration import EvidenceIteration
 from kernax.sparse.sequential import SequentialEvidence
@@ -35,6 +35,7 @@ __all__ = [
     "NystromPreconditioner",
     "AbstractPreconditioner",
     "StochasticLanczos",
+    "SketchAndProject",
     "StateSpace",
     "Grid",
     "SMO",

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
-from conftest import TOLERANCE, needs_x64
+from conftest import FUSED, TOLERANCE, needs_x64
 
 import kernax
+from kernax.core.operators import LowRankGram
 
 DTYPE = jnp.result_type(float)
 rng = np.random.default_rng(0)
@@ -68,6 +69,115 @@ def test_logistic_regression_in_features_is_logistic_regression():
     )
     assert primal.stats["features"] == 6
     np.testing.assert_allclose(values(primal), values(dual), atol=100 * TOLERANCE["value"])
+
+
+SIGNS = np.sign(y)
+MACHINES = {
+    "svm": lambda kernel: kernax.svm(kernel, X, SIGNS, 2.0, weights=WEIGHTS),
+    "svr": lambda kernel: kernax.support_vector_regression(kernel, X, y, 2.0, 0.1),
+    "one class": lambda kernel: kernax.one_class_svm(kernel, X, 0.3),
+    "hinge": lambda kernel: kernax.regularised_risk(
+        kernel, X, SIGNS, kernax.losses.Hinge(), 0.5, bias=True
+    ),
+    "huber": lambda kernel: kernax.regularised_risk(kernel, X, y, kernax.losses.Huber(0.3), 0.5),
+}
+
+
+@needs_x64
+@pytest.mark.parametrize("name", MACHINES)
+def test_machines_and_risks_in_features_are_the_same_functions(name):
+    """Machines to their tolerance, of 1e-3."""
+    primal, dual = (MACHINES[name](kernel) for kernel in (MAP, DUAL))
+    assert primal.stats["features"] == 6
+    assert "features" not in dual.stats
+    atol = 100 * TOLERANCE["value"] if name == "huber" else 5e-3
+    np.testing.assert_allclose(values(primal), values(dual), atol=atol)
+
+
+@needs_x64
+def test_the_gradient_of_a_machine_in_features_is_that_of_the_machine():
+    def total(kernel, C):
+        return jnp.sum(jax.vmap(kernax.svm(kernel, X, SIGNS, C, throw=False).value)(X) ** 2)
+
+    primal, dual = (jax.grad(total, 1)(kernel, 0.5) for kernel in (MAP, DUAL))
+    np.testing.assert_allclose(primal, dual, rtol=1e-6)
+
+
+CLASSES = np.digitize(y, [-0.7, 0.7])
+
+
+@needs_x64
+@pytest.mark.parametrize(
+    ("weights", "bias"),
+    [(WEIGHTS, True), pytest.param(None, False, marks=pytest.mark.slow)],
+)
+def test_softmax_in_features_is_softmax(weights, bias):
+    one_hot = np.eye(3)[CLASSES]
+    primal, dual = (
+        kernax.kernel_softmax(kernel, X, one_hot, 0.1, weights=weights, bias=bias)
+        for kernel in (MAP, DUAL)
+    )
+    assert primal.stats["features"] == 6
+    assert "features" not in dual.stats
+    np.testing.assert_allclose(values(primal), values(dual), atol=100 * TOLERANCE["value"])
+
+
+@pytest.mark.slow
+@needs_x64
+def test_the_gradient_of_softmax_in_features_is_that_of_softmax():
+    def size(kernel, ridge, weights):
+        solution = kernax.kernel_softmax(
+            kernel, X, np.eye(3)[CLASSES], ridge, weights=weights, throw=False
+        )
+        return jnp.sum(solution.value.coefficients**2)
+
+    (ridge, weights), expected = (
+        jax.grad(size, (1, 2))(kernel, 0.1, WEIGHTS) for kernel in (MAP, DUAL)
+    )
+    np.testing.assert_allclose(ridge, expected[0], rtol=1e-6)
+    np.testing.assert_allclose(weights, expected[1], atol=1e-6)
+
+
+def test_softmax_of_many_features_times_classes_is_solved_by_points():
+    solution = kernax.kernel_softmax(MAP, X[:8], np.eye(3, dtype=DTYPE)[np.arange(8) % 3], 1.0)
+    assert "features" not in solution.stats
+
+
+@needs_x64
+def test_principal_components_by_products_with_features_are_principal_components():
+    few = kernax.FeatureMap(kernax.bases.GaussianBasis(CENTRES, 0.8))
+    primal = kernax.kernel_pca(few, X, 2, truncated=True)
+    dual = kernax.kernel_pca(DUAL, X, 2, truncated=False)
+    np.testing.assert_allclose(primal.value.variances, dual.value.variances, rtol=1e-8)
+    np.testing.assert_allclose(values(primal), values(dual), atol=1e-6)
+
+
+@needs_x64
+@pytest.mark.parametrize("name", ["svm", "huber", "kernel_pca"])
+def test_in_features_no_program_holds_the_gram_matrix(name):
+    n = 3500
+    many = jnp.asarray(np.random.default_rng(1).normal(size=(n, 2)))
+    signs = np.where(np.arange(n) % 2, 1.0, -1.0)
+    solver = kernax.solvers.SMO(working_set=100)
+    fits = {
+        "svm": lambda X: kernax.svm(MAP, X, signs, 1.0, solver=solver, throw=False),
+        "huber": lambda X: kernax.regularised_risk(
+            MAP, X, signs, kernax.losses.Huber(1.0), 1.0, throw=False
+        ),
+        "kernel_pca": lambda X: kernax.kernel_pca(MAP, X, 2, throw=False),
+    }
+    fit = lambda X: jax.tree.leaves(fits[name](X).value)
+    program = jax.jit(fit).lower(many).compile(FUSED)
+    # Measured: 1 to 11 MB; K alone would be 98.
+    assert program.memory_analysis().temp_size_in_bytes < n * n * 8 / 4
+
+
+def test_squares_in_products_of_few_features_are_those_of_the_matrix():
+    features = np.random.default_rng(2).normal(size=(30, 4)).astype(DTYPE)
+    gram = LowRankGram(jnp.asarray(features), jnp.arange(30, dtype=DTYPE))
+    v = jnp.asarray(np.random.default_rng(3).normal(size=30).astype(DTYPE))
+    expected = np.sum((np.asarray(gram.as_matrix()) * np.asarray(v)) ** 2, 1)
+    np.testing.assert_allclose(gram.squares_in_products(v), expected, rtol=1e-5)
 
 
 @needs_x64

@@ -127,12 +127,9 @@ def weighted_solve(
 
 @eqx.filter_custom_jvp
 def _weighted_solve(system, rhs, factor, options, *, solver):
-    def solved(system, rhs, factor, options):
-        return _solved(system, rhs, factor, options, solver)
-
     if system.gram.is_held:
-        return one_by_one(solved, system, rhs, factor, options)
-    return solved(system, rhs, factor, options)
+        return one_by_one(_solved, system, rhs, factor, options, solver)
+    return _solved(system, rhs, factor, options, solver)
 
 
 def _solved(system, rhs, factor, options, solver):

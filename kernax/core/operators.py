@@ -182,7 +182,12 @@ class LowRankGram(AbstractGram):
         return of_features + self.remainder * vector
 
     def squares_in_products(self, vector):
-        return DenseGram(self.as_matrix()).squares_in_products(vector)
+        # sum_j (f_i.f_j v_j)^2 = f_i.(F^T V^2 F) f_i, and what the remainder adds where j = i.
+        squares = vector**2
+        inside = matmul(self.features.T, squares[:, None] * self.features)
+        of_features = jnp.sum(matmul(self.features, inside) * self.features, 1)
+        own = jnp.sum(self.features**2, 1)
+        return of_features + ((own + self.remainder) ** 2 - own**2) * squares
 
     def diagonal(self):
         return jnp.sum(self.features**2, 1) + self.remainder

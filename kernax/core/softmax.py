@@ -23,7 +23,7 @@ from kernax.core.misfit import (
 from kernax.core.newton import AbstractConvexProblem, Iterate, minimum
 from kernax.core.numerics import matmul, stopped
 from kernax.core.operators import AbstractGram, is_finite
-from kernax.core.softmax_hessian import HessianInverse, hessian, sum_of_others
+from kernax.core.softmax_hessian import hessian, hessian_inverse, sum_of_others
 from kernax.core.solution import RESULTS, void_unless_known
 
 
@@ -98,7 +98,7 @@ class _SoftmaxRisk(AbstractConvexProblem):
         # d_b, and sums of zero over the points. W has constants in its kernel, so that d_b is fixed
         # up to one, and sums to zero.
         P = jax.nn.softmax(self._function(point))
-        inverse = HessianInverse(self.gram.as_matrix(), P, self.ridge, self.weights, most_left)
+        inverse = hessian_inverse(self.gram, P, self.ridge, self.weights, most_left)
         if not self.bias:
             return _balanced(jnp.append(inverse(left), jnp.zeros_like(point.x[-1:]), 0))
 

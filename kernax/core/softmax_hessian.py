@@ -2,7 +2,10 @@
 of it.
 """
 
+import abc
+import functools
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +14,7 @@ from jaxtyping import Array, Float
 
 from kernax.core.factors import cholesky_factor
 from kernax.core.numerics import matmul, stopped
-from kernax.core.operators import DenseGram
+from kernax.core.operators import AbstractGram, DenseGram, LowRankGram
 from kernax.core.refinement import refined
 
 
@@ -37,29 +40,18 @@ def _likeliest(P):
     return jax.nn.one_hot(jnp.argmax(P, 1), P.shape[1], dtype=P.dtype)
 
 
-class HessianInverse:
+class AbstractHessianInverse(abc.ABC):
     """`(W K + ridge I)^-1`, differentiable in everything through the products it inverts.
 
     NaN where more than the share `most_left` of the right-hand side is left.
     """
 
-    def __init__(self, K, P, ridge, weights, most_left):
-        # With D_c = w P_c and E_c = D_c^1/2 (ridge + D_c^1/2 K D_c^1/2)^-1 D_c^1/2, which is (ridge
-        # + D_c K)^-1 D_c, the system ridge a_c + D_c (K a_c - q) = r_c, q = sum_c P_c K a_c, is
-        # closed by ridge (sum_c E_c) q = sum_c w P_c K (...) r_c.
-        self.args = (K, P, ridge, weights)
-        self.most_left = most_left
-        K, P, ridge, weights = stopped(self.args)
-        self.roots = jnp.sqrt(weights[:, None] * P)
+    args: tuple[Any, Array, Array, Array]  # K, the probabilities P, the ridge, the weights
+    most_left: float
 
-        def block(root):
-            A = root[:, None] * K * root[None, :] + ridge * jnp.eye(len(K), dtype=K.dtype)
-            return cholesky_factor(DenseGram(A)).inverse()
-
-        self.inverses = lax.map(block, self.roots.T)
-        of_roots = jnp.sum(self.roots.T[:, :, None] * self.inverses * self.roots.T[:, None, :], 0)
-        removed = jnp.where(weights > 0, 0, 1).astype(K.dtype)
-        self.total = cholesky_factor(DenseGram(ridge * of_roots + jnp.diag(removed)))
+    @abc.abstractmethod
+    def _roughly_solved(self, r: Float[Array, "n c"]) -> Float[Array, "n c"]:
+        """The solution, to a digit or two at least."""
 
     def __call__(self, r: Float[Array, "n c"]) -> Float[Array, "n c"]:
         return lax.custom_linear_solve(
@@ -75,23 +67,46 @@ class HessianInverse:
     def _solved(self, r):
         # For small ridges the sum over the classes is so close to singular that in float32 the
         # second digit may be lost.
-        K, P, ridge, weights = stopped(self.args)
-        return refined(self._roughly_solved, lambda a: _apply(K, P, ridge, weights, a), r)
+        fixed = stopped(self.args)
+        return refined(self._roughly_solved, lambda a: _apply(*fixed, a), r)
 
     def _solved_transposed(self, r):
-        K, P, ridge, weights = stopped(self.args)
+        gram, P, ridge, weights = stopped(self.args)
         W = partial(hessian, P, weights)
 
         def roughly(r):
             inside, _ = self._solved(W(r))
-            outside = r - matmul(K, inside)
+            outside = r - gram.mv(inside)
             return outside / ridge
 
-        return refined(roughly, lambda a: ridge * a + matmul(K, W(a)), r)
+        return refined(roughly, lambda a: ridge * a + gram.mv(W(a)), r)
+
+
+class HessianInverse(AbstractHessianInverse):
+    """That of a K of n^2 numbers, by factors of size n for each class and one for all."""
+
+    def __init__(self, gram, P, ridge, weights, most_left):
+        # With D_c = w P_c and E_c = D_c^1/2 (ridge + D_c^1/2 K D_c^1/2)^-1 D_c^1/2, which is (ridge
+        # + D_c K)^-1 D_c, the system ridge a_c + D_c (K a_c - q) = r_c, q = sum_c P_c K a_c, is
+        # closed by ridge (sum_c E_c) q = sum_c w P_c K (...) r_c.
+        self.args = (DenseGram(gram.as_matrix()), P, ridge, weights)
+        self.most_left = most_left
+        gram, P, ridge, weights = stopped(self.args)
+        K = gram.matrix
+        self.roots = jnp.sqrt(weights[:, None] * P)
+
+        def block(root):
+            A = root[:, None] * K * root[None, :] + ridge * jnp.eye(len(K), dtype=K.dtype)
+            return cholesky_factor(DenseGram(A)).inverse()
+
+        self.inverses = lax.map(block, self.roots.T)
+        of_roots = jnp.sum(self.roots.T[:, :, None] * self.inverses * self.roots.T[:, None, :], 0)
+        removed = jnp.where(weights > 0, 0, 1).astype(K.dtype)
+        self.total = cholesky_factor(DenseGram(ridge * of_roots + jnp.diag(removed)))
 
     def _roughly_solved(self, r):
-        K, P, _, weights = stopped(self.args)
-        q = self.total.solve(weights * jnp.sum(P * matmul(K, self._alone(r)), 1))
+        gram, P, _, weights = stopped(self.args)
+        q = self.total.solve(weights * jnp.sum(P * gram.mv(self._alone(r)), 1))
         # Which leaves the step of D instead of W <= D: shorter, but downhill too.
         q = jnp.where(self.total.exists, q, 0)
         return self._alone(r + weights[:, None] * P * q[:, None])
@@ -100,14 +115,55 @@ class HessianInverse:
         """`(ridge + D_c K)^-1 r_c` for each class, `D^1/2 M^-1 D^-1/2 r`; where D is zero the row
         reads `ridge a = r`.
         """
-        K, _, ridge, _ = stopped(self.args)
+        gram, _, ridge, _ = stopped(self.args)
         on = self.roots > 0
         bare = jnp.where(on, 0, r / ridge)
-        rest = jnp.where(
-            on, (r - self.roots**2 * matmul(K, bare)) / jnp.where(on, self.roots, 1), 0
-        )
+        rest = jnp.where(on, (r - self.roots**2 * gram.mv(bare)) / jnp.where(on, self.roots, 1), 0)
         return bare + self.roots * jax.vmap(matmul)(self.inverses, rest.T).T
 
 
-def _apply(K, P, ridge, weights, a):
-    return ridge * a + hessian(P, weights, matmul(K, a))
+class HessianInverseOfFeatures(AbstractHessianInverse):
+    """That of `K = F F^T` of D features, by one factor of size D times the number of classes."""
+
+    def __init__(self, gram, P, ridge, weights, most_left):
+        # u = F^T a solves (ridge + F^T W F) u = F^T r, where W couples the classes, and a is (r - W
+        # F u) / ridge.
+        self.args = (gram, P, ridge, weights)
+        self.most_left = most_left
+        gram, P, ridge, weights = stopped(self.args)
+        F = gram.features
+        others = sum_of_others(P)
+        classes = jnp.arange(P.shape[1])
+
+        def block(pair):
+            i, j = pair
+            of_both = jnp.where(i == j, others[:, i], -P[:, j])
+            return matmul(F.T, (weights * P[:, i] * of_both)[:, None] * F)
+
+        pairs = (jnp.repeat(classes, len(classes)), jnp.tile(classes, len(classes)))
+        blocks = lax.map(block, pairs).reshape(len(classes), len(classes), *F.T.shape[:1], -1)
+        curvature = blocks.transpose(0, 2, 1, 3).reshape(len(classes) * F.shape[1], -1)
+        identity = jnp.eye(len(curvature), dtype=F.dtype)
+        self.inside = cholesky_factor(DenseGram(curvature + ridge * identity))
+
+    def _roughly_solved(self, r):
+        gram, P, ridge, weights = stopped(self.args)
+        F = gram.features
+        of_features = matmul(F.T, r)
+        u = self.inside.solve(of_features.T.reshape(-1)).reshape(of_features.T.shape).T
+        return (r - hessian(P, weights, matmul(F, u))) / ridge
+
+
+@functools.singledispatch
+def hessian_inverse(gram: AbstractGram, P, ridge, weights, most_left) -> AbstractHessianInverse:
+    """`(W K + ridge I)^-1` of a K however held, W the Hessian at the probabilities P."""
+    return HessianInverse(gram, P, ridge, weights, most_left)
+
+
+@hessian_inverse.register
+def _(gram: LowRankGram, P, ridge, weights, most_left) -> AbstractHessianInverse:
+    return HessianInverseOfFeatures(gram, P, ridge, weights, most_left)
+
+
+def _apply(gram, P, ridge, weights, a):
+    return ridge * a + hessian(P, weights, gram.mv(a))

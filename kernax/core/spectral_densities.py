@@ -1,18 +1,21 @@
 """Kernels by their spectra: eigenfunctions (Mercer) and, if stationary, densities (Bochner)."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.scipy.special import gammainc, gammaln
+from jax.scipy.stats import norm
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kernax.core.kernel import AbstractKernel, AbstractStationary
 from kernax.core.numerics import floored, positive_or_one, quadrature_size, trapezoid_nodes, vectors
+from kernax.core.standard_normals import NormalDraw, normal_draw
 
 
 class Eigenpairs(NamedTuple):
@@ -20,6 +23,86 @@ class Eigenpairs(NamedTuple):
 
     values: Float[Array, " count"]
     functions: Callable
+
+
+class SpectralPart(NamedTuple):
+    """Part of a spectrum, a mixture of normal distributions: frequencies are `centre + deviation z`
+    with z standard normal, and centre and deviation are functions of further normal numbers.
+
+    Attributes:
+        weight: the integral over this part, ().
+        columns: the entries of a point whose frequencies are not zero.
+        further: how many standard normal numbers, beside z, a frequency takes.
+        law: centres and deviations, (count, columns) each, of further numbers (count, further).
+        share: how many frequencies this part is to have, relative to others.
+        is_fixed: whether all frequencies are one and the same, so that one of them is enough.
+        is_symmetric: whether w and -w are equally likely.
+    """
+
+    weight: Float[Array, ""]
+    columns: tuple[int, ...]
+    further: int
+    law: Callable[[Array], tuple[Array, Array]]
+    share: float = 1.0
+    is_fixed: bool = False
+    is_symmetric: bool = True
+
+
+Frequencies = tuple[Float[Array, "count dim"], Float[Array, " count"]]
+
+
+def frequencies_of_parts(
+    parts: Sequence[SpectralPart],
+    count: int,
+    dim: int,
+    *,
+    key: PRNGKeyArray,
+    draw: str = "independent",
+) -> Frequencies:
+    """Frequencies of all parts, at most `count`, and their weights, which sum to those of the
+    parts. Smooth in the parts for a fixed key: which part a frequency belongs to is not drawn.
+
+    Raises ValueError for fewer frequencies than parts, or an unknown draw.
+    """
+    vectors_of = normal_draw(draw)
+    if count < len(parts):
+        raise ValueError(
+            f"count must be at least {len(parts)}, one frequency for every term of the spectrum, "
+            f"but is {count}"
+        )
+    counts = _counts(parts, count)
+    keys = jax.random.split(key, len(parts))
+    drawn = [_of_part(*each, dim, vectors_of) for each in zip(parts, counts, keys)]
+    frequencies, weights = zip(*drawn)
+    return jnp.concatenate(frequencies), jnp.concatenate(weights)
+
+
+def _counts(parts: Sequence[SpectralPart], count: int) -> list[int]:
+    """How many frequencies each part has: one where that is enough, the others by their shares."""
+    moving = [part.share for part in parts if not part.is_fixed]
+    left = count - len(parts)
+    total = sum(moving)
+    shares = [0.0 if part.is_fixed else left * part.share / total for part in parts]
+    counts = [int(share) for share in shares]
+    missing = left - sum(counts) if moving else 0
+    # The largest fractions first, and of equal ones the first.
+    by_fraction = sorted(range(len(parts)), key=lambda i: (counts[i] - shares[i], i))
+    chosen = by_fraction[:missing]
+    return [1 + number + (i in chosen) for i, number in enumerate(counts)]
+
+
+def _of_part(
+    part: SpectralPart, count: int, key: PRNGKeyArray, dim: int, vectors_of: NormalDraw
+) -> Frequencies:
+    """Frequencies of one part, and their equal weights."""
+    dtype = part.weight.dtype
+    columns = len(part.columns)
+    normal = vectors_of(key, count, columns, part.further, dtype)
+    centres, deviations = part.law(normal[:, columns:])
+    inside = centres + deviations * normal[:, :columns]
+    places = np.asarray(part.columns, int)
+    frequencies = jnp.zeros((count, dim), dtype).at[:, places].set(inside)
+    return frequencies, jnp.broadcast_to(part.weight / count, (count,))
 
 
 class AbstractSpectral(AbstractKernel):
@@ -34,14 +117,20 @@ class AbstractSpectral(AbstractKernel):
         """`S(w)` at one frequency; its unit is that of k times the volume of d units of x."""
 
     @abc.abstractmethod
+    def spectral_parts(self, dim: int) -> tuple[SpectralPart, ...]:
+        """S in d dimensions as a sum of mixtures of normal distributions, from which frequencies
+        are drawn. Raises ValueError for parameters of another dimension.
+        """
+
     def sample_frequencies(
-        self, count: int, dim: int, *, key: PRNGKeyArray
+        self, count: int, dim: int, *, key: PRNGKeyArray, draw: str = "independent"
     ) -> tuple[Float[Array, "count dim"], Float[Array, " count"]]:
         """Frequencies w_i, drawn from S, and weights a_i that sum to `k(x, x)`.
 
         `sum_i a_i cos(2 pi w_i.(x - z))` has the mean k(x, z). Both are differentiable in the
-        kernel's parameters, the key held fixed.
+        kernel's parameters, the key held fixed. `draw` is that of `random_fourier_features`.
         """
+        return frequencies_of_parts(self.spectral_parts(dim), count, dim, key=key, draw=draw)
 
 
 class AbstractScaleMixture(AbstractStationary, AbstractSpectral):
@@ -55,22 +144,30 @@ class AbstractScaleMixture(AbstractStationary, AbstractSpectral):
     def unit_density(self, f: Float[Array, ""], dim: int) -> Float[Array, ""]:
         """The spectral density for lengthscale 1 in `dim` dimensions, at `f = |w|^2`."""
 
+    @property
     @abc.abstractmethod
-    def sample_precisions(self, count: int, key: PRNGKeyArray) -> Float[Array, " count"]:
-        """Draws of tau, differentiable in the kernel's parameters."""
+    def further(self) -> int:
+        """How many standard normal numbers a precision is a function of."""
+
+    @abc.abstractmethod
+    def precisions(self, normal: Float[Array, "count m"]) -> Float[Array, " count"]:
+        """tau as a function of standard normal numbers, differentiable in the parameters."""
 
     def spectral_density(self, w):
         w, _ = vectors(w, w, self.lengthscale)
         lengthscale = jnp.broadcast_to(floored(self.lengthscale), w.shape)
         return jnp.prod(lengthscale) * self.unit_density(jnp.sum((lengthscale * w) ** 2), len(w))
 
-    def sample_frequencies(self, count, dim, *, key):
-        of_precisions, of_directions = jax.random.split(key)
-        normal = jax.random.normal(of_directions, (count, dim), self.lengthscale.dtype)
-        lengthscale = _lengthscales_for(normal[0], self.lengthscale)
-        tau = self.sample_precisions(count, of_precisions)
-        frequencies = jnp.sqrt(tau)[:, None] * normal / (2 * jnp.pi * lengthscale)
-        return frequencies, jnp.full_like(tau, 1 / count)
+    def spectral_parts(self, dim):
+        lengthscale = _lengthscales_for(jnp.zeros(dim, self.lengthscale.dtype), self.lengthscale)
+
+        def law(normal):
+            tau = self.precisions(normal)
+            deviations = jnp.sqrt(tau)[:, None] / (2 * jnp.pi * lengthscale)
+            return jnp.zeros_like(deviations), deviations
+
+        weight = jnp.ones_like(lengthscale, shape=())
+        return (SpectralPart(weight, tuple(range(dim)), self.further, law),)
 
 
 def _lengthscales_for(x: Float[Array, " d"], lengthscale: Array) -> Float[Array, "1 d"]:
@@ -79,14 +176,16 @@ def _lengthscales_for(x: Float[Array, " d"], lengthscale: Array) -> Float[Array,
     return jnp.broadcast_to(floored(lengthscale), (1, len(x)))
 
 
-def gamma_draws(alpha: Array, count: int, key: PRNGKeyArray) -> Float[Array, " count"]:
-    """Draws from Gamma(alpha, 1), never zero, smooth in alpha for a fixed key.
+def gamma_quantiles(alpha: Array, normal: Float[Array, " count"]) -> Float[Array, " count"]:
+    """The quantiles of Gamma(alpha, 1) at the probabilities of standard normal numbers, never zero:
+    draws from it that are smooth in alpha.
 
-    They are its quantiles at uniform numbers. `jax.random.gamma` accepts or rejects, so that its
-    draws jump as alpha moves, and its derivative is not that of a draw.
+    `jax.random.gamma` accepts or rejects, so that its draws jump as alpha moves, and its derivative
+    is not that of a draw.
     """
     limits = jnp.finfo(alpha.dtype)
-    log_u = jnp.log(jax.random.uniform(key, (count,), alpha.dtype, minval=limits.eps))
+    # Above that, F is one to rounding, and no number has that probability.
+    log_u = jnp.minimum(norm.logcdf(normal), -2 * limits.eps)
     lowest = jnp.log(limits.tiny * 8)
     # Newton's method for t = log v with log F(v) = log u: concave in t, so that from a bound on the
     # left it never oversteps. The bound is F(v) <= v^alpha / Gamma(alpha + 1).

@@ -14,6 +14,7 @@ from kernax.core.functionals import OfFunctionals
 from kernax.core.kernel import Constant, Power, Product, Scaled, Sum
 from kernax.core.stein import SteinKernel
 from kernax.kernels import draws as draws  # which registers them with core
+from kernax.kernels import spectra as spectra  # likewise
 from kernax.kernels import state_spaces as state_spaces  # likewise
 from kernax.kernels.combinators import (
     Centred,

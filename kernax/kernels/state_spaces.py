@@ -121,26 +121,26 @@ def _(kernel: Cosine, harmonics: int) -> AbstractStateSpace | None:
 
 @state_space_of.register
 def _(kernel: Periodic, harmonics: int) -> AbstractStateSpace | None:
-    series = _series(kernel, harmonics)
+    series = fourier_series(kernel, harmonics)
     if series is None:
         return None
     mean, variances, frequencies = series
     rest = jnp.abs(1 - mean - jnp.sum(variances))
-    states = (ConstantState(mean), Oscillators(frequencies, _if_complete(variances, rest)))
+    states = (ConstantState(mean), Oscillators(frequencies, if_complete(variances, rest)))
     return SumOfStates(states)
 
 
 @state_space_of.register
 def _(kernel: ZeroMeanPeriodic, harmonics: int) -> AbstractStateSpace | None:
-    series = _series(kernel, harmonics)
+    series = fourier_series(kernel, harmonics)
     if series is None:
         return None
     mean, variances, frequencies = series
     variances = variances / (1 - mean)
-    return Oscillators(frequencies, _if_complete(variances, jnp.abs(1 - jnp.sum(variances))))
+    return Oscillators(frequencies, if_complete(variances, jnp.abs(1 - jnp.sum(variances))))
 
 
-def _series(
+def fourier_series(
     kernel: Periodic | ZeroMeanPeriodic, harmonics: int
 ) -> tuple[Float[Array, ""], Float[Array, " j"], Float[Array, " j"]] | None:
     """The mean of `exp(b (cos(2 pi t / period) - 1))`, `b = 1 / lengthscale^2`, over a period, `2
@@ -161,6 +161,6 @@ def _series(
     return 1 + jnp.mean(values), variances, 2 * jnp.pi / period * j
 
 
-def _if_complete(variances: Float[Array, " j"], rest: Float[Array, ""]) -> Float[Array, " j"]:
+def if_complete(variances: Float[Array, " j"], rest: Float[Array, ""]) -> Float[Array, " j"]:
     """The coefficients of a series, NaN where what is cut off is more than rounding."""
     return jnp.where(rest < eps_of(variances) ** (2 / 3), variances, jnp.nan)

@@ -22,8 +22,9 @@ from kernax.core.parameters import interval, positive, real
 from kernax.core.spectral_densities import (
     AbstractScaleMixture,
     AbstractSpectral,
-    gamma_draws,
+    SpectralPart,
     gamma_mean,
+    gamma_quantiles,
 )
 
 
@@ -44,8 +45,12 @@ class RBF(AbstractScaleMixture):
     def unit_density(self, f, dim):
         return (2 * jnp.pi) ** (dim / 2) * jnp.exp(-2 * jnp.pi**2 * f)
 
-    def sample_precisions(self, count, key):
-        return jnp.ones(count, self.lengthscale.dtype)
+    @property
+    def further(self):
+        return 0
+
+    def precisions(self, normal):
+        return jnp.ones(len(normal), self.lengthscale.dtype)
 
 
 class AbstractMatern(AbstractScaleMixture):
@@ -61,12 +66,15 @@ class AbstractMatern(AbstractScaleMixture):
         size = gammaln(nu + dim / 2) - gammaln(nu) + dim / 2 * jnp.log(2 * jnp.pi / nu)
         return jnp.exp(size - (nu + dim / 2) * jnp.log1p(2 * jnp.pi**2 * f / nu))
 
-    def sample_precisions(self, count, key):
-        dtype = self.lengthscale.dtype
+    @property
+    def further(self):
+        return round(2 * self.nu) if isinstance(self.nu, float) else 1
+
+    def precisions(self, normal):
         if isinstance(self.nu, float):  # half-integers: squares of 2 nu normal numbers
-            squares = jax.random.normal(key, (count, round(2 * self.nu)), dtype) ** 2
-            return 2 * self.nu / jnp.maximum(jnp.sum(squares, 1), jnp.finfo(dtype).tiny)
-        return self.nu / gamma_draws(self.nu, count, key)
+            squares = jnp.sum(normal**2, 1)
+            return 2 * self.nu / jnp.maximum(squares, jnp.finfo(squares.dtype).tiny)
+        return self.nu / gamma_quantiles(self.nu, normal[:, 0])
 
 
 class Matern12(AbstractMatern):
@@ -145,8 +153,12 @@ class RationalQuadratic(AbstractScaleMixture):
         mean = gamma_mean(self.alpha, dim / 2, 8 * jnp.pi**2 * self.alpha * f)
         return (2 * jnp.pi * self.alpha) ** (dim / 2) * mean
 
-    def sample_precisions(self, count, key):
-        return gamma_draws(self.alpha, count, key) / self.alpha
+    @property
+    def further(self):
+        return 1
+
+    def precisions(self, normal):
+        return gamma_quantiles(self.alpha, normal[:, 0]) / self.alpha
 
 
 class GammaExponential(AbstractStationary):
@@ -315,25 +327,23 @@ class SpectralMixture(AbstractSpectral):
         bell = lambda centres: jax.scipy.stats.norm.pdf(w[None, :], centres, self.scales)
         return dot(self.weights, jnp.prod((bell(self.means) + bell(-self.means)) / 2, 1))
 
-    def sample_frequencies(self, count, dim, *, key):
+    def spectral_parts(self, dim):
         q, d = self.means.shape
-        self._check_sample(count, dim)
-        # The Gaussians take turns: drawing one at random would have no derivative in the weights.
-        part = jnp.arange(count) % q
-        of_signs, of_directions = jax.random.split(key)
-        signs = jax.random.rademacher(of_signs, (count, d), self.means.dtype)
-        normal = jax.random.normal(of_directions, (count, d), self.means.dtype)
-        shares = self.weights / jnp.bincount(part, length=q).astype(self.weights.dtype)
-        return signs * self.means[part] + self.scales[part] * normal, shares[part]
+        if dim != d:
+            raise ValueError(f"a SpectralMixture of means {q, d} needs dim = {d}, but got {dim}")
+        return tuple(self._part(i) for i in range(q))
 
-    def _check_sample(self, count: int, dim: int) -> None:
-        """Raises ValueError for another dimension, or fewer frequencies than Gaussians."""
-        q, d = self.means.shape
-        if dim != d or count < q:
-            raise ValueError(
-                f"a SpectralMixture of means {q, d} needs dim = {d} and count >= {q}, but got "
-                f"{dim} and {count}"
-            )
+    def _part(self, i: int) -> SpectralPart:
+        """One of the Gaussians, mirrored along every dimension."""
+        mean = self.means[i]
+        scale = self.scales[i]
+        d = len(mean)
+
+        def law(normal):
+            signs = jnp.where(normal < 0, -1, 1).astype(mean.dtype)
+            return signs * mean[None, :], jnp.broadcast_to(scale[None, :], normal.shape)
+
+        return SpectralPart(self.weights[i], tuple(range(d)), d, law)
 
 
 for _kernel in (RBF, Periodic, ZeroMeanPeriodic):  # products over the columns of points

@@ -1,19 +1,17 @@
 """Random features: a kernel replaced by a scalar product of vectors that has it as its mean."""
 
-from typing import Any
-
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kernax.core.boundary import check_key, dtype_of
 from kernax.core.features import FeatureMap
-from kernax.core.kernel import AbstractKernel, Scaled, Sum
-from kernax.core.numerics import matmul, safe_sqrt, vectors
+from kernax.core.kernel import AbstractKernel
+from kernax.core.numerics import is_concrete, matmul, safe_sqrt, vectors
 from kernax.core.parameters import check_count, data
 from kernax.core.preparation import prepare_stacks
-from kernax.core.spectral_densities import AbstractSpectral
+from kernax.core.spectra import spectrum
+from kernax.core.spectral_densities import frequencies_of_parts
 
 
 class FourierFeatures(eqx.Module):
@@ -36,30 +34,45 @@ class FourierFeatures(eqx.Module):
 
 
 def random_fourier_features(
-    kernel: AbstractKernel, count: int, dim: int, *, key: PRNGKeyArray
+    kernel: AbstractKernel,
+    count: int,
+    dim: int,
+    *,
+    key: PRNGKeyArray,
+    draw: str = "independent",
 ) -> FeatureMap:
     """`sum_i a_i cos(2 pi w_i.(x - z))` in place of `k(x, z)`, frequencies w_i drawn from its
     spectral density (Bochner).
 
-    Exact at x = z, unbiased elsewhere, with a standard error of at most `k(x, x) / sqrt(count)`
-    (Rahimi & Recht 2007, with the pair of a cosine and a sine in place of a random phase). The T
-    terms of a sum or a `SpectralMixture` share the frequencies evenly: there it is at most `sqrt(T
-    sum_t k_t(x, x)^2 / count)`.
+    Exact at x = z, unbiased elsewhere. Independent draws have a standard error of at most `k(x, x)
+    / sqrt(count)` (Rahimi & Recht 2007, with the pair of a cosine and a sine in place of a random
+    phase). The T terms of a sum or a `SpectralMixture`, and all pairs of terms of a product of
+    such, share the frequencies evenly: there it is at most `sqrt(T sum_t k_t(x, x)^2 / count)`.
 
     Arguments:
-        kernel: one with a spectral density (RBF, Matern12, Matern32, Matern52, Matern,
-            RationalQuadratic, SpectralMixture), or sums and non-negative multiples of such.
-        count: how many frequencies: phi has `2 count` features.
+        kernel: one with a spectral density: RBF, Matern12, Matern32, Matern52, Matern,
+            RationalQuadratic, SpectralMixture; Cosine, Constant, and along one column Periodic and
+            ZeroMeanPeriodic, whose terms are exact and take one frequency each; or sums, products,
+            integer powers and non-negative multiples of such, also `On` some columns.
+        count: how many frequencies, at most: phi has two features for each.
         dim: the dimension d of the points.
         key: the frequencies depend on it and on the kernel, smoothly on the latter.
+        draw: how the normal vectors behind the frequencies depend on each other:
+            - "independent";
+            - "orthogonal", each d in turn (Yu et al. 2016): a smaller error for pairs of points
+              that are close, and the more so the larger d;
+            - "quasi_random", from a scrambled Sobol sequence (Avron, Sindhwani, Yang & Mahoney
+              2016): a much smaller error in few dimensions, and never much larger. Best with
+              powers of two.
+            The error of either is estimated by repetition with several keys.
 
     Returns:
         A `FeatureMap`, itself a kernel; `jax.vmap(features.phi)(X)` are the features (n, 2 count).
         Its frequencies are data: they are not learned. To learn the parameters of `kernel`, build
         the map inside the loss, with one fixed key.
 
-    Raises ValueError for any other kernel, a lengthscale of another dimension, or fewer frequencies
-    than terms.
+    Raises ValueError for any other kernel, a lengthscale of another dimension or too short for the
+    harmonics of a periodic kernel, an unknown draw, or fewer frequencies than terms.
     """
     for name, value in (("count", count), ("dim", dim)):
         check_count(value, name)
@@ -67,39 +80,11 @@ def random_fourier_features(
     # All parts in one dtype.
     one_point = jnp.zeros((1, dim), dtype_of(kernel))
     kernel, _, _ = prepare_stacks(kernel, one_point)
-    frequencies, weights = _frequencies(kernel, count, dim, key)
-    return FeatureMap(FourierFeatures(frequencies, weights))
-
-
-def _frequencies(kernel: Any, count: int, dim: int, key: Array) -> tuple[Array, Array]:
-    if isinstance(kernel, AbstractSpectral):
-        return kernel.sample_frequencies(count, dim, key=key)
-    if isinstance(kernel, Scaled):
-        frequencies, weights = _frequencies(kernel.kernel, count, dim, key)
-        return frequencies, kernel.scale * weights
-    if isinstance(kernel, Sum):
-        return _frequencies_of_sum(kernel.terms, count, dim, key)
-    raise ValueError(
-        f"{type(kernel).__name__} has no spectral density here: random Fourier features are for "
-        "RBF, Matern12, Matern32, "
-        "Matern52, Matern, RationalQuadratic and SpectralMixture, and for sums and multiples of "
-        "these"
-    )
-
-
-def _equal_shares(count: int, terms: int) -> list[int]:
-    """How many of `count` frequencies each term has; the first ones have the remainder."""
-    return [count // terms + (i < count % terms) for i in range(terms)]
-
-
-def _frequencies_of_sum(terms: tuple, count: int, dim: int, key: Array) -> tuple[Array, Array]:
-    if count < len(terms):
+    parts = spectrum(kernel, dim)
+    frequencies, weights = frequencies_of_parts(parts, count, dim, key=key, draw=draw)
+    if is_concrete(weights) and not jnp.all(jnp.isfinite(weights)):
         raise ValueError(
-            f"count must be at least {len(terms)}, one frequency for every term of a sum, but is "
-            f"{count}"
+            "kernel has a periodic term whose lengthscale is too short for its harmonics, of which "
+            "there are 24: from 0.3 on they are enough"
         )
-    shares = _equal_shares(count, len(terms))
-    keys = jax.random.split(key, len(terms))
-    parts = [_frequencies(term, share, dim, k) for term, share, k in zip(terms, shares, keys)]
-    frequencies, weights = zip(*parts)
-    return jnp.concatenate(frequencies), jnp.concatenate(weights)
+    return FeatureMap(FourierFeatures(frequencies, weights))

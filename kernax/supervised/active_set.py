@@ -111,7 +111,8 @@ class ActiveSystem(eqx.Module):
 
         K_FF is factorised, the only step of cubic cost, in the smallest of the sizes n, n/2, n/4,
         ... that holds it. On a CPU every member of a batch has a size of its own, on accelerators
-        all have that of the largest.
+        all have that of the largest. In d features K_FF is singular for more than d points: four
+        times as many are the largest size, and of more the solution is NaN.
         """
         r = rhs[:-1]
         r_bias = rhs[-1]
@@ -131,7 +132,10 @@ def _solve_in_the_smallest_size(
     """`K_FF^-1` times each column on the free points, and zero elsewhere."""
     operator, free = matrix
     operands = (operator, free, jnp.argsort(~free), columns)
-    return in_smallest_size(_solve_among_the_first, _sizes(len(free)), jnp.sum(free), *operands)
+    sizes = _sizes(_most_free(len(free), operator.width))
+    needed = jnp.sum(free)
+    solved = in_smallest_size(_solve_among_the_first, sizes, needed, *operands)
+    return jnp.where(needed <= sizes[-1], solved, jnp.nan)
 
 
 def _solve_among_the_first(
@@ -160,6 +164,11 @@ def _padded_matrix(
     mean = jnp.sum(inside * jnp.diagonal(K)) / jnp.maximum(jnp.sum(inside), 1)
     filler = jnp.diag((1 - inside) * positive_or_one(mean))
     return inside[:, None] * K * inside[None, :] + filler, mean
+
+
+def _most_free(n: int, width: int) -> int:
+    """How many points may be free: all, or of a K of few features as many as make it singular."""
+    return n if width >= n else min(n, max(4 * width, _SMALLEST))
 
 
 def _sizes(n: int) -> list[int]:

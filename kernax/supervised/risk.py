@@ -22,7 +22,7 @@ from kernax.core.parameters import check_stopping
 from kernax.core.preparation import guarded
 from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish
-from kernax.core.task import check_task
+from kernax.core.task import check_task, may_be_positive
 from kernax.supervised.dual import dual_of_loss, size_of_targets
 from kernax.supervised.dual_solver import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machine import machine
@@ -67,7 +67,9 @@ def regularised_risk(
     Returns:
         A `Solution` whose `value` is a `KernelExpansion`, differentiable in the kernel, X, y, the
         loss's parameters, ridge and weights. Stats: `steps`, `objective` and the relative
-        `residual`, or those of `svm`, whose primal and dual are 1/ridge times the above.
+        `residual`, or those of `svm`, whose primal and dual are 1/ridge times the above; and the
+        number of `features` of a kernel of fewer explicit ones than points, in which K is never
+        held.
 
     Raises:
         ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError: the solve
@@ -85,6 +87,7 @@ def regularised_risk(
         weights,
         targets=partial(as_targets_of, loss),
         one_column="one fit for each column, or jax.vmap over them",
+        in_features=may_be_positive(ridge),
     )
     ridge = task.scalar(ridge, "ridge", NONNEGATIVE if smooth else POSITIVE)
     guarded_loss = guarded(cast(loss, task.dtype))
@@ -124,7 +127,7 @@ def _of_smooth_loss(task, loss, ridge, bias, rtol, max_steps):
     gram = task.gram()
     mode = newton_fit(gram, task.y, loss, ridge, task.weights, bias, rtol=rtol, max_steps=max_steps)
     expansion = KernelExpansion(task.kernel, task.X, mode.coefficients, mode.bias)
-    return Solution(expansion, mode.result, mode.stats)
+    return Solution(expansion, mode.result, mode.stats | task.figures(gram))
 
 
 @compiled
@@ -132,6 +135,8 @@ def _of_piecewise_linear_loss(task, loss, ridge, bias, solver):
     """By the dual, which is that of a support vector machine."""
     y = task.y
     scale = jnp.ones((), y.dtype) if loss.targets == "signs" else size_of_targets(y, bias)
-    problem = dual_of_loss(task.gram(), loss, y, task.weights.values / ridge, bias, scale)
+    gram = task.gram()
+    problem = dual_of_loss(gram, loss, y, task.weights.values / ridge, bias, scale)
     coefficients, b, result, stats = machine(problem, solver)
-    return Solution(KernelExpansion(task.kernel, task.X, coefficients, b), result, stats)
+    function = KernelExpansion(task.kernel, task.X, coefficients, b)
+    return Solution(function, result, stats | task.figures(gram))

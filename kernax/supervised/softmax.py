@@ -4,10 +4,12 @@ of them.
 
 from functools import partial
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
 from kernax.core.expansion import KernelExpansion
+from kernax.core.features import explicit_features
 from kernax.core.intervals import POSITIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_one_hot
@@ -15,7 +17,7 @@ from kernax.core.parameters import check_stopping
 from kernax.core.sharding import compiled
 from kernax.core.softmax import softmax_fit
 from kernax.core.solution import Solution, finish
-from kernax.core.task import check_task
+from kernax.core.task import Task, check_task
 
 
 def kernel_softmax(
@@ -34,28 +36,47 @@ def kernel_softmax(
     softmax_c(f(x) + b)`.
 
     Damped Newton with the full Hessian over all classes (Rasmussen & Williams 2006, algorithm 3.3,
-    without its square roots of zero), about `classes + 1` factorisations of size n a step. The
-    biases sum to zero. With two classes and `f = f_2 - f_1` this is `kernel_logistic` with half the
-    ridge.
+    without its square roots of zero), about `classes + 1` factorisations of size n a step; for a
+    kernel of few explicit features, such as a `FeatureMap`, one of size features times classes,
+    where that is at most twice the number of points, and K is never held. The biases sum to zero.
+    With two classes and `f = f_2 - f_1` this is `kernel_logistic` with half the ridge.
 
     Arguments and errors are those of `kernel_logistic`, but for Y, (n, classes), a one in each row:
     `one_hot(labels)`, with a point of positive weight in each class if there is a bias; and ridge >
     0. The `value` has coefficients (n, classes), which sum to zero over the classes.
     """
     check_stopping(rtol, max_steps)
-    task = check_task(
-        "kernel_softmax", kernel, X, Y, weights, targets=partial(as_one_hot, every=bool(bias))
+    checked = partial(
+        check_task,
+        "kernel_softmax",
+        kernel,
+        X,
+        Y,
+        weights,
+        targets=partial(as_one_hot, every=bool(bias)),
     )
+    task = checked(in_features=explicit_features(kernel) is not None)
+    if task.layout.in_features and not _are_worth_it(task):
+        task = checked()
     ridge = task.scalar(ridge, "ridge", POSITIVE)
     solution = _kernel_softmax(task, ridge, bool(bias), rtol, max_steps)
     hint = f"kernel_softmax with {task.kernel_name}: a larger ridge may help."
     return finish(solution, throw, hint)
 
 
+def _are_worth_it(task: Task) -> bool:
+    """Whether one factor of features times classes takes no longer than those of all points, one
+    for each class and one more, with their inverses.
+    """
+    width = eqx.filter_eval_shape(lambda task: task.gram().features, task).shape[1]
+    return width * task.y.shape[1] <= 2 * task.n
+
+
 @compiled
 def _kernel_softmax(task, ridge, bias, rtol, max_steps):
+    gram = task.gram()
     mode = softmax_fit(
-        task.gram(),
+        gram,
         task.y,
         jnp.zeros_like(task.y),
         ridge,
@@ -65,4 +86,4 @@ def _kernel_softmax(task, ridge, bias, rtol, max_steps):
         max_steps=max_steps,
     )
     function = KernelExpansion(task.kernel, task.X, mode.coefficients, mode.bias)
-    return Solution(function, mode.result, mode.stats)
+    return Solution(function, mode.result, mode.stats | task.figures(gram))

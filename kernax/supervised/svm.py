@@ -89,6 +89,8 @@ def svm(
           solver's `tol` of. Errors of f below 16 eps count as zero in the gap: times a large C they
           alone may exceed the objective.
         - the numbers of `support`, `bounded` and `free` vectors, and of `steps`.
+        - the number of `features` of a kernel of fewer explicit ones than points, such as a
+            `FeatureMap`: then K is never held, but for the part of a working set.
         - `indefinite`: whether a K that is held has `K_ij^2 > K_ii K_jj` for some pair. A
           ConditionWarning then names its smallest eigenvalue.
 
@@ -103,7 +105,16 @@ def svm(
             where they cancel (for a linear kernel, centre the points).
         NonFiniteError, MemoryBudgetError.
     """
-    task = check_task("svm", kernel, X, y, weights, targets=as_signs, block_size=block_size)
+    task = check_task(
+        "svm",
+        kernel,
+        X,
+        y,
+        weights,
+        targets=as_signs,
+        block_size=block_size,
+        in_features=True,
+    )
     C = task.scalar(C, "C", PENALTY)
     solver = as_dual_solver(solver, SMO())
     near = coefficients_of(start, task)
@@ -155,7 +166,15 @@ def support_vector_regression(
     strictly inside the tube (Drucker et al. 1997; Smola & Schoelkopf 2004). Differentiable in y and
     epsilon as well.
     """
-    task = check_task("support_vector_regression", kernel, X, y, weights, block_size=block_size)
+    task = check_task(
+        "support_vector_regression",
+        kernel,
+        X,
+        y,
+        weights,
+        block_size=block_size,
+        in_features=True,
+    )
     C = task.scalar(C, "C", PENALTY)
     epsilon = task.scalar(epsilon, "epsilon", NONNEGATIVE)
     solver = as_dual_solver(solver, SMO())
@@ -194,7 +213,9 @@ def one_class_svm(
 
     Arguments, stats and errors are those of `svm`; nu is in (0, 1].
     """
-    task = check_task("one_class_svm", kernel, X, None, weights, block_size=block_size)
+    task = check_task(
+        "one_class_svm", kernel, X, None, weights, block_size=block_size, in_features=True
+    )
     nu = task.scalar(nu, "nu", _FRACTION)
     solver = as_dual_solver(solver, SMO())
     return _finished(_one_class_svm(task, nu, solver), throw, "one_class_svm", task)
@@ -285,6 +306,7 @@ def _machines(
     columns = (task.y.T, None if start is None else start.T)  # transposing a vector does nothing
     beta, bias, result, stats = fit(columns) if task.y.ndim == 1 else _fit_each(fit, columns)
     stats["indefinite"] = seen_indefinite(stopped(operator))
+    stats = stats | task.figures(operator)
     return Solution(KernelExpansion(task.kernel, task.X, beta, bias), result, stats)
 
 

@@ -92,7 +92,8 @@ def kernel_pca(
         block_size: rows of K computed at a time, which is then never held.
         truncated: compute the leading components only, by block Lanczos, instead of all by LAPACK;
             needs `3 (components + 4) < n`. The default is to do so for more than 3000 points, or
-            with a `block_size`.
+            with a `block_size`; there products with a kernel of fewer explicit features than
+            points, such as a `FeatureMap`, are with those, and K is never held.
         max_steps: products of K with `components + 4` columns, at most, where it is truncated.
         throw: raise on failure; otherwise look at `result`.
 
@@ -107,7 +108,15 @@ def kernel_pca(
         ValueError: bad shapes or values. NotPSDError: K has a negative eigenvalue.
         NonFiniteError, MaxStepsError, BreakdownError, MemoryBudgetError.
     """
-    task = check_task("kernel_pca", kernel, X, None, weights, block_size=block_size)
+    task = check_task(
+        "kernel_pca",
+        kernel,
+        X,
+        None,
+        weights,
+        block_size=block_size,
+        in_features=truncated is not False,
+    )
     components = check_count(components, "components")
     n = count(task.X)
     if components > n:

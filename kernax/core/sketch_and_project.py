@@ -1,0 +1,369 @@
+"""Blocks of a linear system, drawn at random and solved exactly one after the other."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from kernax.core.boundary import check_key
+from kernax.core.factors import cholesky_factor
+from kernax.core.foreign import ForeignGram, as_gram
+from kernax.core.numerics import eps_of, matmul, positive_or_one
+from kernax.core.operators import AbstractGram, DenseGram, ScaledGram, WeightedForm
+from kernax.core.parameters import check_count
+from kernax.core.sharding import for_loop, while_loop
+from kernax.core.solution import RESULTS
+from kernax.core.solvers import (
+    AbstractSymmetricSolver,
+    accurate_residual,
+    refuse_options,
+    word_for_inaccuracy,
+)
+
+_SWEEPS = 5  # between two residuals that are computed anew
+
+
+class BlockedSystem(eqx.Module):
+    """`M = S K S + diag(shift)`, parts of which are computed from K.
+
+    Attributes:
+        gram: K.
+        roots: the diagonal of S.
+        shift: the shift.
+    """
+
+    gram: AbstractGram
+    roots: Float[Array, " n"]
+    shift: Float[Array, " n"]
+
+    @staticmethod
+    def of(operator: lx.AbstractLinearOperator) -> "BlockedSystem":
+        """The parts of an operator. Raises ValueError for one that has no parts but products."""
+        if isinstance(operator, WeightedForm):
+            inside = BlockedSystem.of(operator.gram)
+            roots = operator.weights.times_roots(jnp.ones_like(operator.shift))
+            shift = operator.weights.times(inside.shift) + operator.shift
+            return BlockedSystem(inside.gram, roots * inside.roots, shift)
+        if isinstance(operator, ForeignGram):
+            return BlockedSystem.of(operator.operator)
+        gram = as_gram(operator)
+        if isinstance(gram, ForeignGram):
+            raise ValueError(
+                f"SketchAndProject needs blocks of the matrix, but {type(operator).__name__} has "
+                "products only: use kernax.gram_operator, or ConjugateGradient()"
+            )
+        ones = jnp.ones(gram.in_size(), gram.in_structure().dtype)
+        return BlockedSystem(gram, ones, jnp.zeros_like(ones))
+
+    def times(self, gain: Float[Array, ""]) -> "BlockedSystem":
+        """`gain M`."""
+        return BlockedSystem(ScaledGram(self.gram, gain), self.roots, gain * self.shift)
+
+    def mv(self, X: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`M X`."""
+        roots = self.roots[:, None]
+        return roots * self.gram.mv(roots * X) + self.shift[:, None] * X
+
+    def mean_diagonal(self) -> Float[Array, ""]:
+        """The mean of the diagonal."""
+        return jnp.mean(self.roots**2 * self.gram.diagonal() + self.shift)
+
+    def block(self, places: Int[Array, " m"]) -> Float[Array, "m m"]:
+        """`M[places][:, places]`."""
+        roots = self.roots[places]
+        inside = roots[:, None] * self.gram.submatrix(places) * roots[None, :]
+        return inside + jnp.diag(self.shift[places])
+
+    def columns_product(
+        self, places: Int[Array, " m"], U: Float[Array, "m p"]
+    ) -> Float[Array, "n p"]:
+        """`M[:, places] U`."""
+        inside = self.roots[places][:, None] * U
+        if self.gram.is_held:
+            product = matmul(self.gram.rows(places).T, inside)
+        else:
+            product = self.gram.columns_product(places, inside)
+        own = self.shift[places][:, None] * U
+        return (self.roots[:, None] * product).at[places].add(own)
+
+
+class _Direction(eqx.Module):
+    """A change D of X, and `M D`; of zeros where there is none."""
+
+    change: Float[Array, "n p"]
+    image: Float[Array, "n p"]
+
+
+class _Iterate(eqx.Module):
+    """All columns after some sweeps.
+
+    Attributes:
+        X: the solution so far.
+        residual: by recurrence, which may drift away from the true one.
+        last: the last direction, of which `d.M d` is one or zero.
+        best: the columns whose true residuals were smallest.
+        lengths: of those residuals.
+        sweeps: how many there were, for each column alike.
+        stuck: whether no further sweep is of use to a column.
+        key: for the order of the points.
+    """
+
+    X: Float[Array, "n p"]
+    residual: Float[Array, "n p"]
+    last: _Direction
+    best: Float[Array, "n p"]
+    lengths: Float[Array, "1 p"]
+    sweeps: Int[Array, ""]
+    stuck: Bool[Array, "1 p"]
+    key: PRNGKeyArray
+
+    @staticmethod
+    def at_zero(B: Float[Array, "n p"], key: PRNGKeyArray) -> "_Iterate":
+        """Before the first sweep."""
+        zero = jnp.zeros_like(B)
+        nowhere = jnp.zeros((1, B.shape[1]), bool)
+        none = _Direction(zero, zero)
+        return _Iterate(zero, B, none, zero, _lengths(B), jnp.zeros((), jnp.int32), nowhere, key)
+
+
+def _products(U: Float[Array, "n p"], V: Float[Array, "n p"]) -> Float[Array, "1 p"]:
+    """The product of each column with the other."""
+    return jnp.sum(U * V, 0, keepdims=True)
+
+
+def _lengths(V: Float[Array, "n p"]) -> Float[Array, "1 p"]:
+    """The length of each column."""
+    return jnp.sqrt(_products(V, V))
+
+
+def _swept(
+    system: BlockedSystem, residual: Float[Array, "n p"], order: Int[Array, " n"], block: int
+) -> _Direction:
+    """The change of X by one pass through the points in some order, block by block: each solves its
+    own equations, given what those before it have done.
+
+    It minimises `1/2 x.M x - b.x` over the coefficients of each block in turn.
+    """
+    n = len(order)
+    blocks = -(-n // block)
+    size = -(-n // blocks)
+
+    def solve_block(i: Array, now: _Direction) -> _Direction:
+        # The last block begins early enough to be a whole one.
+        places = jax.lax.dynamic_slice(order, (jnp.minimum(i * size, n - size),), (size,))
+        matrix = system.block(places)
+        factor = cholesky_factor(DenseGram(matrix))
+        U = factor.solve(residual[places] - now.image[places])
+        U = jnp.where(factor.exists, U, 0)  # of a matrix that is not positive definite
+        image = now.image + system.columns_product(places, U)
+        return _Direction(now.change.at[places].add(U), image)
+
+    zero = jnp.zeros_like(residual)
+    return for_loop(blocks, solve_block, _Direction(zero, zero))
+
+
+def _step(system: BlockedSystem, block: int, now: _Iterate) -> _Iterate:
+    """One sweep, made conjugate to the direction before, and the best step along it.
+
+    The step of a sweep alone lies in the span of both, so that the error in the norm of M is no
+    larger than without.
+    """
+    key, of_order = jax.random.split(now.key)
+    order = jax.random.permutation(of_order, len(now.X))
+    swept = _swept(system, now.residual, order, block)
+    direction, known = _conjugate(swept, now.last)
+    length = _products(direction.change, now.residual)
+    return _Iterate(
+        X=now.X + length * direction.change,
+        residual=now.residual - length * direction.image,
+        last=direction,
+        best=now.best,
+        lengths=now.lengths,
+        sweeps=now.sweeps + 1,
+        stuck=now.stuck | ~known,
+        key=key,
+    )
+
+
+def _conjugate(new: _Direction, last: _Direction) -> tuple[_Direction, Bool[Array, "1 p"]]:
+    """The part d of a direction for which `d.M e = 0`, e the last one, scaled to `d.M d = 1`, and
+    whether that is known; zero where it is not positive to rounding.
+    """
+    along = _products(new.change, last.image)
+    change = new.change - along * last.change
+    image = new.image - along * last.image
+    square = _products(change, image)
+    known = square > 10 * eps_of(change) * _lengths(change) * _lengths(image)
+    unit = jnp.where(known, 1 / jnp.sqrt(jnp.where(known, square, 1)), 0)
+    return _Direction(unit * change, unit * image), known
+
+
+def _verified(system: BlockedSystem, B: Float[Array, "n p"], now: _Iterate) -> _Iterate:
+    """The same iterate with its true residual."""
+    true = B - system.mv(now.X)
+    lengths = _lengths(true)
+    # Where rounding has left half of it, more sweeps leave as much. True for NaN.
+    drifted = ~(_lengths(true - now.residual) <= lengths / 2) & (lengths != 0)
+    better = lengths < now.lengths
+    return eqx.tree_at(
+        lambda now: (now.residual, now.best, now.lengths, now.stuck),
+        now,
+        (
+            true,
+            jnp.where(better, now.X, now.best),
+            jnp.where(better, lengths, now.lengths),
+            now.stuck | drifted,
+        ),
+    )
+
+
+class SketchAndProject(AbstractSymmetricSolver):
+    """Blocks of points, drawn at random without replacement, whose equations are solved exactly in
+    turn, until `|b - A x| <= rtol |b|` in the 2-norm.
+
+    Each sweep through all blocks is made conjugate to the one before, with the best step along it,
+    which accelerates as Nesterov's method does but has no parameters. Solving the equations of a
+    block is a projection by the sketch that picks it (Gower & Richtarik 2015; Rathore, Frangella,
+    Yang, Derezinski & Udell 2024, whose ASkotch solves blocks approximately and takes Nesterov's
+    steps).
+
+    A sweep computes every entry of K once, as a step of `ConjugateGradient` does, and takes `n
+    block^2 / 3` operations for the factors besides. It holds `block^2` entries, and what a product
+    of the operator holds.
+
+    Nothing depends on the units of A and b. Columns of b share the blocks. The residual is computed
+    anew every five sweeps and at the end, so that the true one decides. Where rounding leaves half
+    of it, or a direction has no curvature, the value is the best iterate, and the result
+    `breakdown` unless its residual is within twice rtol. `stats["steps"]` counts the sweeps.
+
+    Attributes:
+        key: draws the order of the points. Another key gives another solution within rtol.
+        block: how many points are solved for together; default ten times the root of n.
+        rtol: relative residual at which to stop; default eps^(2/3), 4e-11 in float64 and 2e-5 in
+            float32.
+        max_steps: sweeps, at most; default 300.
+
+    It needs blocks of the matrix: a dense one, or `gram_operator`, with a `block_size` or without.
+    """
+
+    key: PRNGKeyArray
+    block: int | None = eqx.field(default=None, static=True, kw_only=True)
+    rtol: float | None = eqx.field(default=None, static=True, kw_only=True)
+    max_steps: int = eqx.field(default=300, static=True, kw_only=True)
+
+    def __check_init__(self):
+        check_key(self.key)
+        check_count(self.max_steps, "max_steps")
+        if self.block is not None:
+            check_count(self.block, "block")
+
+    def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> BlockedSystem:
+        if not lx.is_positive_semidefinite(operator):
+            raise ValueError(
+                "SketchAndProject needs an operator tagged lineax.positive_semidefinite_tag"
+            )
+        refuse_options(self, options)
+        return BlockedSystem.of(operator)
+
+    def compute(self, state: BlockedSystem, vector: Array, options: dict[str, Any]):
+        arrays, rest = eqx.partition((state, self.key), eqx.is_array)
+
+        def solved(arrays, B):
+            system, key = eqx.combine(arrays, rest)
+            return self._columns(system, B, key)
+
+        best, lengths, stuck, sweeps = _sharing_blocks(solved)(arrays, vector)
+        return best, self._result(lengths, stuck, vector.dtype), {"steps": sweeps}
+
+    def _columns(
+        self, system: BlockedSystem, B: Float[Array, "n p"], key: PRNGKeyArray
+    ) -> tuple[Array, Array, Array, Array]:
+        """The best solution of each column, its relative residual, whether it is stuck, and the
+        number of sweeps.
+        """
+        # Everything is brought to size one, so that no square below leaves the range of floats.
+        largest = positive_or_one(jnp.max(jnp.abs(B), 0, keepdims=True))
+        size = positive_or_one(_lengths(B / largest))
+        scale = positive_or_one(system.mean_diagonal())
+        last = self._iterate(system.times(1 / scale), B / largest / size, key)
+        best = last.best * size / scale * largest
+        sweeps = jnp.broadcast_to(last.sweeps, B.shape[1])
+        return best, last.lengths[0], last.stuck[0], sweeps
+
+    def _iterate(
+        self, system: BlockedSystem, B: Float[Array, "n p"], key: PRNGKeyArray
+    ) -> _Iterate:
+        """The last iterate for `M X = B`, of columns of length one."""
+        tolerance = self.tolerance(B.dtype)
+        block = self._block(len(B))
+
+        def several_sweeps(start: _Iterate) -> _Iterate:
+            def go_on(now: _Iterate) -> Array:
+                below_cap = (now.sweeps < self.max_steps) & (now.sweeps < start.sweeps + _SWEEPS)
+                open_columns = (_lengths(now.residual) > tolerance) & ~now.stuck
+                return jnp.any(open_columns) & below_cap
+
+            end = while_loop(go_on, lambda now: _step(system, block, now), start)
+            return _verified(system, B, end)
+
+        def unfinished(now: _Iterate) -> Array:
+            open_columns = (now.lengths > tolerance) & ~now.stuck
+            return jnp.any(open_columns) & (now.sweeps < self.max_steps)
+
+        return while_loop(unfinished, several_sweeps, _Iterate.at_zero(B, key))
+
+    def _block(self, n: int) -> int:
+        """The size of blocks: factors then take as long as an entry of K for each pair of points,
+        about.
+        """
+        return min(n, int(10 * np.sqrt(n)) if self.block is None else self.block)
+
+    def _result(self, lengths: Array, stuck: Array, dtype: Any) -> Any:
+        """The word for how the iteration ended."""
+        ended = lx.RESULTS.where(stuck, lx.RESULTS.breakdown, lx.RESULTS.max_steps_reached)
+        close = lengths <= jnp.where(stuck, 2, 1) * self.tolerance(dtype)
+        return lx.RESULTS.where(close, lx.RESULTS.successful, ended)
+
+    def tolerance(self, dtype) -> float:
+        """The relative residual that counts as solved in a dtype."""
+        return eps_of(dtype) ** (2 / 3) if self.rtol is None else self.rtol
+
+
+def _sharing_blocks(solved: Any) -> Any:
+    """`solved(arrays, B)` as a function of one vector b, that of all at once under a `vmap` over b
+    alone.
+    """
+
+    def of_one(arrays, b):
+        best, *rest = solved(arrays, b[:, None])
+        return best[:, 0], *(figure[0] for figure in rest)
+
+    call = custom_vmap(of_one)
+
+    @call.def_vmap
+    def _(size, batched, arrays, vectors):
+        of_arrays, of_vectors = batched
+        if any(jax.tree.leaves(of_arrays)):
+            axes = jax.tree.map(lambda yes: 0 if yes else None, (of_arrays, of_vectors))
+            out = jax.vmap(of_one, axes, axis_size=size)(arrays, vectors)
+        else:
+            best, *rest = solved(arrays, vectors.T)
+            out = (best.T, *rest)
+        return out, (True,) * 4
+
+    return call
+
+
+@accurate_residual.register
+def _(solver: SketchAndProject, dtype: Any) -> float:
+    return 2 * solver.tolerance(dtype)
+
+
+@word_for_inaccuracy.register
+def _(solver: SketchAndProject) -> Any:
+    return RESULTS.breakdown
