@@ -30,6 +30,7 @@ from kernax.core.labels import one_hot, signs
 from kernax.core.linalg import solve
 from kernax.core.model import Model
 from kernax.core.parameters import unconstrain
+from kernax.core.pivots import inducing_points
 from kernax.core.solution import RESULTS, Solution
 from kernax.core.spectral_densities import AbstractSpectral
 from kernax.files import load, save
@@ -37,7 +38,6 @@ from kernax.gp.approximation import ApproximatePosterior
 from kernax.gp.classes import CategoricalPosterior
 from kernax.gp.expectation_propagation import expectation_propagation
 from kernax.gp.held_out import HeldOut, leave_one_out_predictions
-from kernax.gp.inducing import inducing_points
 from kernax.gp.inducing_normal import InducingNormal
 from kernax.gp.laplace import laplace
 from kernax.gp.means import ConstantMean, LinearMean

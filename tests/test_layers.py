@@ -64,12 +64,12 @@ CORE = (
     ),
     ("line",),
     ("gram", "factors", "quadrature", "quasi_random", "functionals", "draws"),
-    ("task", "solvers", "low_rank", "stein"),
+    ("task", "solvers", "low_rank", "stein", "pivots"),
     ("linalg", "conjugate_gradient", "kalman"),
     ("inverse", "refinement"),
     ("line_inverse",),
     ("density", "newton", "softmax_hessian"),
-    ("misfit",),
+    ("misfit", "centres"),
     ("modes", "softmax", "expansion"),
 )
 
