@@ -50,6 +50,9 @@ from kernax.gp.sparse_variational import svgp, svgp_bound
 from kernax.gp.variational import variational
 from kernax.kernels import *
 from kernax.online.perceptron import kernel_perceptron
+from kernax.scale.choice import choose_centres
+from kernax.scale.falkon import falkon
+from kernax.scale.nystrom import nystrom
 from kernax.scale.random_features import random_fourier_features
 from kernax.selection.alignment import aligned_sum, alignment
 from kernax.selection.batches import batched
@@ -100,6 +103,8 @@ __all__ = [
     "gram", "gram_diagonal", "gram_operator", "solve",
     # features from data, and random ones
     "empirical_features", "eigenpairs", "random_fourier_features",
+    # centres that stand for many points
+    "choose_centres", "nystrom", "falkon",
     # what verbs return
     "KernelExpansion", "kernel_distance", "Solution", "RESULTS",
     # learners
