@@ -17,6 +17,7 @@ from kernax import (
     preparation,
     priors,
     samples,
+    scale,
     solvers,
     strings,
     testing,
@@ -138,7 +139,7 @@ __all__ = [
     "save", "load",
     # rooms
     "bases", "calibration", "conformal", "errors", "fields", "files", "functionals", "likelihoods",
-    "losses", "metrics", "online", "plot", "preparation", "priors", "samples", "solvers", "strings",
-    "testing", "trees",
+    "losses", "metrics", "online", "plot", "preparation", "priors", "samples", "scale", "solvers",
+    "strings", "testing", "trees",
 ]  # fmt: skip
 __all__ += kernels.__all__  # pyright: ignore[reportUnsupportedDunderAll]

@@ -1,17 +1,16 @@
 """Smooth risks over centres, for more points than a matrix of all of them allows (FALKON)."""
 
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
+from jaxtyping import ArrayLike, PRNGKeyArray, PyTree
 
 from kernax.core.boundary import cast, count
-from kernax.core.centres import factor_of_gram, wide
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import gram_of_prepared
 from kernax.core.implicit import implicit
 from kernax.core.intervals import POSITIVE
 from kernax.core.kernel import AbstractKernel
@@ -19,16 +18,19 @@ from kernax.core.labels import as_targets_of
 from kernax.core.losses import AbstractSmoothLoss, Squared, check_convex
 from kernax.core.memory import check_memory
 from kernax.core.numerics import eps_of, stopped
-from kernax.core.powers import exponent_of, times_power_of_two
+from kernax.core.parameters import check_stopping
+from kernax.core.powers import times_power_of_two
 from kernax.core.preparation import guarded
 from kernax.core.sharding import compiled, while_loop
-from kernax.core.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
+from kernax.core.solution import Solution, finish
 from kernax.core.task import check_task
 from kernax.scale.choice import checked_centres
+from kernax.scale.chunks import Chunks
+from kernax.scale.fit_of_chunks import Options, falkon_of_chunks
 from kernax.scale.normal_equations import solve_normal_equations
-from kernax.scale.preconditioner import places_of_sample, size_of_sample
-from kernax.scale.risk import Minimum, Risk, minimise
-from kernax.scale.rows import ArrayRows, rows_of_tile
+from kernax.scale.preconditioner import size_of_sample
+from kernax.scale.problem import Plan, Problem, solution_of, unit_of_targets
+from kernax.scale.rows import rows_of_tile
 
 _SQUARED = Squared()
 
@@ -36,7 +38,7 @@ _SQUARED = Squared()
 def falkon(
     kernel: AbstractKernel,
     X: PyTree,
-    y: ArrayLike,
+    y: ArrayLike | None,
     ridge: ArrayLike,
     centres: PyTree | int,
     *,
@@ -45,6 +47,7 @@ def falkon(
     key: PRNGKeyArray | None = None,
     rtol: float | None = None,
     max_steps: int = 500,
+    progress: bool = False,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
     """Minimises `sum_i w_i L(y_i, f(x_i)) + ridge/2 |f|^2` over the functions `f = sum_j a_j k(.,
@@ -60,7 +63,11 @@ def falkon(
 
     Arguments:
         kernel: any kernel; its parameters are cast to the dtype of X.
-        X: a stack of n points.
+        X: a stack of n points; or `kernax.scale.Chunks`, rows that are read again in every pass,
+            with `y=None` and no weights beside it. Then nothing is differentiated, and kernel,
+            ridge and centres are known numbers. A pass is for the rows themselves, one for the
+            gradient, one for each product and, of other losses, one for each line search; of
+            squares of at most 2000 centres in float64 four passes are usual.
         y: targets (n,); for squares also (n, outputs), which share every product.
         ridge: > 0, as in `kernel_ridge`: no factor n is hidden in it.
         centres: a stack of m points, such as those of `choose_centres`; or their number, of points
@@ -71,6 +78,7 @@ def falkon(
         rtol: the largest residual that is accepted. By default the iteration stops at sqrt(eps) /
             16, and accepts sqrt(eps) where no step lowers it further.
         max_steps: of conjugate gradients in all, products with K_nm and its transpose.
+        progress: draw a bar of each pass over chunks, on standard error; needs `rich`.
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion` over the centres, differentiable in the
@@ -82,39 +90,55 @@ def falkon(
         float32, of a float64 system where that is on.
 
     Raises:
-        ValueError: bad shapes or values, a loss that is not smooth or not convex.
+        ValueError: bad shapes or values, a loss that is not smooth or not convex, what can be read
+            only once.
         NotPSDError, NonFiniteError, MaxStepsError, BreakdownError: the solve failed; the last one
             where a ridge is too small for the precision.
         MemoryBudgetError: m x m numbers do not fit.
     """
     _check_loss(loss)
+    check_stopping(rtol, max_steps)
     quadratic = isinstance(loss, Squared)
+    one_column = None if quadratic else "one fit for each column, or jax.vmap over them"
+    options = Options(rtol, max_steps, bool(progress))
+    hint = "falkon: a larger ridge, or centres further apart, may help."
+    if isinstance(X, Chunks):
+        _refuse_beside_chunks(y, weights)
+        solution = falkon_of_chunks(kernel, X, ridge, centres, loss, key, one_column, options)
+        return finish(solution, throw, hint)
+    _refuse_iterators(X)
+    targets = partial(as_targets_of, loss)
     task = check_task(
-        "falkon",
-        kernel,
-        X,
-        y,
-        weights,
-        targets=partial(as_targets_of, loss),
-        one_column=None if quadratic else "one fit for each column, or jax.vmap over them",
-        holds_gram=False,
+        "falkon", kernel, X, y, weights, targets=targets, one_column=one_column, holds_gram=False
     )
     Z = checked_centres(task.kernel, task.X, centres, key)
     check_memory(Z, verb="falkon")
     ridge = task.scalar(ridge, "ridge", POSITIVE)
+    sample = size_of_sample(task.n, count(Z), quadratic, task.dtype)
+    plan = Plan(rows_of_tile(count(Z)), sample, rtol, max_steps)
     guarded_loss = guarded(cast(loss, task.dtype))
-    plan = Plan(
-        tile=rows_of_tile(count(Z)),
-        sample=size_of_sample(task.n, count(Z), quadratic, task.dtype),
-        rtol=rtol,
-        max_steps=max_steps,
-    )
-    problem = _Problem(
-        task.kernel, Z, task.X, task.columns, task.weights.values, guarded_loss, ridge
-    )
-    solution = _falkon(problem, plan, task.y.ndim == 1)
-    hint = f"falkon with {task.kernel_name}: a larger ridge, or centres further apart, may help."
-    return finish(solution, throw, hint)
+    columns = task.columns
+    problem = Problem(task.kernel, Z, task.X, columns, task.weights.values, guarded_loss, ridge)
+    return finish(_falkon(problem, plan, task.y.ndim == 1), throw, hint)
+
+
+def _refuse_beside_chunks(y: Any, weights: Any) -> None:
+    """Raises ValueError for targets or weights beside chunks, which hold them."""
+    if y is not None or weights is not None:
+        name = "weights" if y is None else "y"
+        raise ValueError(
+            f"{name} must be None where X is Chunks, which hold (X, y) or (X, y, weights)"
+        )
+
+
+def _refuse_iterators(X: Any) -> None:
+    """Raises ValueError for what can be read only once."""
+    if isinstance(X, Iterator):
+        raise ValueError(
+            f"X must be a stack of points, but is a {type(X).__name__}, which can be read only "
+            "once: pass kernax.scale.Chunks of a list of chunks (X, y), or of the function that "
+            "makes the iterator, and y=None"
+        )
 
 
 def _check_loss(loss: Any) -> None:
@@ -124,90 +148,33 @@ def _check_loss(loss: Any) -> None:
     check_convex("falkon", loss)
 
 
-class Plan(NamedTuple):
-    """What is decided before anything is compiled.
-
-    Attributes:
-        tile: rows of K_nm at a time.
-        sample: rows that the preconditioner is made of; None for all.
-        rtol, max_steps: when to stop.
-    """
-
-    tile: int
-    sample: int | None
-    rtol: float | None
-    max_steps: int
-
-
-class _Problem(eqx.Module):
-    """All that the minimiser depends on."""
-
-    kernel: AbstractKernel
-    Z: PyTree
-    X: PyTree
-    y: Float[Array, "n p"]
-    weights: Float[Array, " n"]
-    loss: AbstractSmoothLoss
-    ridge: Float[Array, ""]
-
-    def risk(self, plan: Plan) -> tuple[Risk, Any, Array]:
-        """F, how the factor of K_mm ended, and its jitter."""
-        rows = ArrayRows(self.kernel, self.Z, self.X, self.y, self.weights, tile=plan.tile)
-        places = None
-        if plan.sample is not None:
-            places = places_of_sample(len(self.y), plan.sample)
-        sample = None if places is None else rows.at(places)
-        dtype = wide(self.y.dtype)
-        K = gram_of_prepared(cast(self.kernel, dtype), cast(self.Z, dtype))
-        at = factor_of_gram(K, beside=self.y.dtype)
-        jittered = K + at.jitter * jnp.eye(len(K), dtype=dtype)
-        ridge = self.ridge.astype(dtype)
-        lower = stopped(at.lower)
-        eps = eps_of(self.y)
-        risk = Risk(rows, sample, self.loss, ridge, jittered, lower, eps=eps)
-        return risk, at.result, at.jitter
-
-
 @compiled
 def _falkon(problem, plan, one_column):
     """The expansion that minimises the risk."""
-    unit = jnp.zeros((1, problem.y.shape[1]), jnp.int32)
-    if isinstance(problem.loss, Squared):
-        # In units of the targets no square leaves the range of floats.
-        unit = exponent_of(jnp.max(abs(problem.y), 0, keepdims=True))
-        y = times_power_of_two(problem.y, -unit)
-        problem = eqx.tree_at(lambda problem: problem.y, problem, y)
-    a, result, stats, _ = implicit(
-        partial(_solved, plan=plan), partial(_one_step, plan=plan), problem
-    )
-    a = times_power_of_two(a, unit).astype(problem.y.dtype)
-    a = void_unless_known(a, result)
-    a = a[:, 0] if one_column else a
-    bias = jnp.zeros_like(a, shape=a.shape[1:])
-    return Solution(KernelExpansion(problem.kernel, problem.Z, a, bias), result, stats)
+    unit = unit_of_targets(problem.loss, jnp.max(abs(problem.y), 0))
+    y = times_power_of_two(problem.y, -unit)
+    problem = eqx.tree_at(lambda problem: problem.y, problem, y)
+    solve, step = partial(_solved, plan=plan), partial(_one_step, plan=plan)
+    *end, _ = implicit(solve, step, problem)
+    dtype = problem.y.dtype
+    return solution_of(tuple(end), problem.kernel, problem.Z, unit, dtype, one_column)
 
 
-def _solved(problem: _Problem, plan: Plan) -> tuple:
+def _solved(problem: Problem, plan: Plan) -> tuple:
     """The minimum, and what it was solved with."""
-    risk, result, jitter = problem.risk(plan)
-    end = minimise(risk, (len(risk.gram), problem.y.shape[1]), plan.rtol, plan.max_steps)
-    return end.a, _ending(result, end), end.stats | {"jitter": jitter}, end.P
+    end = problem.centred(plan).minimum(problem.y.shape[1], plan)
+    return end.a, end.result, end.stats, end.P
 
 
-def _ending(of_factor: Any, end: Minimum) -> Any:
-    """The result, given that of the factor of K_mm."""
-    return first_that_holds(((of_factor != RESULTS.successful, of_factor),), end.result)
-
-
-def _one_step(end: tuple, problem: _Problem, plan: Plan) -> tuple:
+def _one_step(end: tuple, problem: Problem, plan: Plan) -> tuple:
     """The minimum after one more of Newton's steps, whose derivative is that of the minimum."""
     a, result, stats, P = end
-    risk, _, _ = problem.risk(plan)
+    risk = problem.centred(plan).risk
     gradient, _ = risk.gradient(a)
     fixed = stopped(P)
 
     def solve(multiply, b):
-        tolerance = jnp.asarray(jnp.finfo(b.dtype).eps ** (2 / 3), b.dtype)
+        tolerance = jnp.asarray(eps_of(b) ** (2 / 3), b.dtype)
         d, _ = solve_normal_equations(multiply, fixed, b, tolerance, plan.max_steps, while_loop)
         return d
 

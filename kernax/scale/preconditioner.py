@@ -68,15 +68,15 @@ class Preconditioner(eqx.Module):
 # The Hessian of all rows takes n m^2 operations at the speed of matrix products. For squares it
 # saves some twelve products with K_nm; of other losses there is one for each of Newton's steps.
 _MOST_CENTRES = {True: 2000, False: 300}
-_ROWS_A_CENTRE = 4
-_LEAST_ROWS = 4096
+ROWS_A_CENTRE = 4
+LEAST_ROWS = 4096
 
 
 def size_of_sample(n: int, m: int, quadratic: bool, dtype: Any) -> int | None:
     """How many of n rows the Hessian is made of for m centres; None for all."""
     if dtype == jnp.float64 and m <= _MOST_CENTRES[quadratic]:
         return None
-    return min(n, max(_LEAST_ROWS, _ROWS_A_CENTRE * m))
+    return min(n, max(LEAST_ROWS, ROWS_A_CENTRE * m))
 
 
 def places_of_sample(n: int, size: int) -> Int[np.ndarray, " size"]:

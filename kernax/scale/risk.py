@@ -25,11 +25,11 @@ _ROWS_OF_SQUARE = 1024  # at a time, in matrix products
 
 
 def _gradient_part(tile: Tile, known: Any) -> Any:
-    """`K^T g` with `g = w L'(y, f)`, and the sum of `w L`."""
+    """`K^T g` with `g = w L'(y, f)`, and the sum of `w L`, of each column."""
     loss, a = known
     f = tile.values(a)
     g = tile.weighted(loss.derivative(tile.y, f))
-    return tile.pulled(g), jnp.sum(tile.weighted(loss(tile.y, f)))
+    return tile.pulled(g), jnp.sum(tile.weighted(loss(tile.y, f)), 0)
 
 
 def _product_part(tile: Tile, known: Any) -> Any:
@@ -79,7 +79,7 @@ class Point(eqx.Module):
 
     a: Float[Array, "m p"]
     gradient: Float[Array, "m p"]
-    losses: Float[Array, ""]  # `sum w L`
+    losses: Float[Array, " p"]  # `sum w L` of each column
     P: Preconditioner
     left: Float[Array, ""]  # the length of Newton's step from here, relative to `Risk.size`
 
@@ -109,7 +109,7 @@ class Risk(eqx.Module):
         """Whether F is, so that one Newton step leads to its minimum."""
         return isinstance(self.loss, Squared)
 
-    def gradient(self, a: Float[Array, "m p"]) -> tuple[Float[Array, "m p"], Float[Array, ""]]:
+    def gradient(self, a: Float[Array, "m p"]) -> tuple[Float[Array, "m p"], Float[Array, " p"]]:
         """F'(a), and the sum of the losses."""
         pulled, losses = self.rows.total(_gradient_part, (self.loss, a))
         return pulled + self.ridge * matmul(self.gram, a), losses
@@ -189,10 +189,11 @@ def minimise(risk: Risk, shape: tuple[int, int], rtol: float | None, max_steps: 
         (~point.P.exists, RESULTS.not_psd),
         (~(end.finite & jnp.isfinite(point.left)), RESULTS.nonfinite),
         (point.left <= method.bar, RESULTS.successful),
+        (end.products >= max_steps, RESULTS.max_steps_reached),
         (end.stuck, RESULTS.inaccurate),
     )
     result = first_that_holds(endings, RESULTS.max_steps_reached)
-    norm = jnp.sum(point.a * matmul(risk.gram, point.a))
+    norm = jnp.sum(point.a * matmul(risk.gram, point.a), 0)
     objective = point.losses + risk.ridge / 2 * norm
     stats = {"steps": end.steps, "products": end.products}
     stats |= {"residual": point.left, "objective": objective}

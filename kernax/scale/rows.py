@@ -111,9 +111,11 @@ class ArrayRows(AbstractRows):
     def at(self, places: Any) -> "ArrayRows":
         """Some of the rows."""
         X = jax.tree.map(lambda leaf: leaf[places], self.X)
-        return ArrayRows(
-            self.kernel, self.Z, X, self.y[places], self.weights[places], tile=self.tile
-        )
+        return self.of(X, self.y[places], self.weights[places])
+
+    def of(self, X: PyTree, y: Float[Array, "r p"], weights: Float[Array, " r"]) -> "ArrayRows":
+        """Other rows for the same kernel and centres."""
+        return ArrayRows(self.kernel, self.Z, X, y, weights, tile=self.tile)
 
 
 def _in_tiles(rows: PyTree, n: int, most: int) -> PyTree:
