@@ -23,6 +23,7 @@ NAMES = (
     "evidence",
     "line",
     "inducing",
+    "falkon",
     "processes",
     "classification",
     "matrix_free",

@@ -67,7 +67,7 @@ class Preconditioner(eqx.Module):
 
 # The Hessian of all rows takes n m^2 operations at the speed of matrix products. For squares it
 # saves some twelve products with K_nm; of other losses there is one for each of Newton's steps.
-_MOST_CENTRES = {True: 2000, False: 300}
+_MOST_CENTRES = {True: 4000, False: 300}
 ROWS_A_CENTRE = 4
 LEAST_ROWS = 4096
 
