@@ -25,6 +25,7 @@ NAMES = (
     "large",
     "grid",
     "inducing",
+    "falkon",
     "processes",
     "classification",
     "matrix_free",

@@ -17,6 +17,7 @@ from kernax import (
     preparation,
     priors,
     samples,
+    scale,
     solvers,
     strings,
     testing,
@@ -30,6 +31,7 @@ from kernax.core.labels import one_hot, signs
 from kernax.core.linalg import solve
 from kernax.core.model import Model
 from kernax.core.parameters import unconstrain
+from kernax.core.pivots import inducing_points
 from kernax.core.solution import RESULTS, Solution
 from kernax.core.spectral_densities import AbstractSpectral
 from kernax.files import load, save
@@ -37,7 +39,6 @@ from kernax.gp.approximation import ApproximatePosterior
 from kernax.gp.classes import CategoricalPosterior
 from kernax.gp.expectation_propagation import expectation_propagation
 from kernax.gp.held_out import HeldOut, leave_one_out_predictions
-from kernax.gp.inducing import inducing_points
 from kernax.gp.inducing_normal import InducingNormal
 from kernax.gp.laplace import laplace
 from kernax.gp.means import ConstantMean, LinearMean
@@ -50,6 +51,9 @@ from kernax.gp.sparse_variational import svgp, svgp_bound
 from kernax.gp.variational import variational
 from kernax.kernels import *
 from kernax.online.perceptron import kernel_perceptron
+from kernax.scale.choice import choose_centres
+from kernax.scale.falkon import falkon
+from kernax.scale.nystrom import nystrom
 from kernax.scale.random_features import random_fourier_features
 from kernax.selection.alignment import aligned_sum, alignment
 from kernax.selection.batches import batched
@@ -100,6 +104,8 @@ __all__ = [
     "gram", "gram_diagonal", "gram_operator", "solve",
     # features from data, and random ones
     "empirical_features", "eigenpairs", "random_fourier_features",
+    # centres that stand for many points
+    "choose_centres", "nystrom", "falkon",
     # what verbs return
     "KernelExpansion", "kernel_distance", "Solution", "RESULTS",
     # learners
@@ -133,7 +139,7 @@ __all__ = [
     "save", "load",
     # rooms
     "bases", "calibration", "conformal", "errors", "fields", "files", "functionals", "likelihoods",
-    "losses", "metrics", "online", "plot", "preparation", "priors", "samples", "solvers", "strings",
-    "testing", "trees",
+    "losses", "metrics", "online", "plot", "preparation", "priors", "samples", "scale", "solvers",
+    "strings", "testing", "trees",
 ]  # fmt: skip
 __all__ += kernels.__all__  # pyright: ignore[reportUnsupportedDunderAll]

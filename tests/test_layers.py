@@ -36,6 +36,7 @@ CORE = (
     ("numerics", "powers", "intervals", "functions", "sharding"),
     (
         "archive",
+        "bar",
         "parameters",
         "solution",
         "batching",
@@ -70,13 +71,13 @@ CORE = (
     ("grid",),
     ("gridding",),
     ("gram", "factors", "quadrature", "quasi_random", "functionals", "draws"),
-    ("task", "solvers", "low_rank", "stein"),
+    ("task", "solvers", "low_rank", "stein", "pivots"),
     ("preconditioners",),
     ("linalg", "conjugate_gradient", "sketch_and_project", "kalman", "grid_factor"),
     ("inverse", "refinement"),
     ("line_inverse", "grid_inverse", "krylov_inverse"),
     ("density", "newton", "softmax_hessian"),
-    ("misfit",),
+    ("misfit", "centres"),
     ("modes", "softmax", "expansion"),
 )
 

@@ -12,6 +12,7 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, Key, PyTree
 
 from kernax.core.boundary import cast, check_key, count
+from kernax.core.centres import factor_at
 from kernax.core.intervals import Interval
 from kernax.core.losses import AbstractLikelihood
 from kernax.core.numerics import chosen, stopped
@@ -20,7 +21,7 @@ from kernax.core.sharding import compiled, while_loop
 from kernax.core.solution import RESULTS, Solution, finish, first_that_holds
 from kernax.core.task import Task
 from kernax.gp.approximation import ApproximatePosterior, check_observations
-from kernax.gp.inducing import NormalAtInducing, check_inducing_points, factor_at, process_of
+from kernax.gp.inducing import NormalAtInducing, check_inducing_points, process_of
 from kernax.gp.inducing_normal import (
     Batch,
     BatchMarginals,

@@ -12,11 +12,11 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, PartitionSpec
 from jaxtyping import PyTree
 
+from kernax.core.bar import bar_of
 from kernax.core.boundary import as_arrays
 from kernax.core.memory import available_memory
 from kernax.core.numerics import is_concrete
 from kernax.core.parameters import check_count
-from kernax.selection.bar import bar_of
 
 _PIECES = 50  # how often the bar is redrawn
 _SHARE = 0.5  # of an accelerator's free memory that the members computed together may take

@@ -1,0 +1,67 @@
+"""The factor of the Gram matrix of a few points that stand for many: inducing points, centres."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.density import cholesky
+from kernax.core.factors import CholeskyFactor, cholesky_factor, range_of_jitter
+from kernax.core.gram import gram_of_prepared
+from kernax.core.kernel import AbstractKernel
+from kernax.core.numerics import eps_of, stopped
+from kernax.core.operators import DenseGram
+from kernax.core.solution import RESULTS
+
+
+def wide(dtype: Any) -> Any:
+    """The precision of matrices of a few points and of sums over many: float64 where it is on."""
+    return np.promote_types(dtype, jnp.result_type(float))
+
+
+class FactorAtPoints(eqx.Module):
+    """The Cholesky factor L of `k(Z, Z) + jitter I`, (m, m), and whether there is one.
+
+    Jitter is only there where k(Z, Z) is singular to working precision.
+    """
+
+    lower: Float[Array, "m m"]
+    jitter: Float[Array, ""]
+    result: Any
+
+
+def factor_at(kernel: AbstractKernel, Z: PyTree) -> FactorAtPoints:
+    """L, differentiable."""
+    return factor_of_gram(gram_of_prepared(kernel, Z))
+
+
+def factor_of_gram(K: Float[Array, "m m"], beside: Any = None) -> FactorAtPoints:
+    """L for `K = k(Z, Z)`, differentiable.
+
+    `beside` is the precision of `k(Z, x)`, where that is less than that of K. Then jitter is there
+    where k(Z, Z) is singular to that precision: `L^-1 k(Z, x)` divides the rounding of k(Z, x) by
+    the smallest pivots.
+    """
+    factor = cholesky_factor(DenseGram(stopped(K)))
+    if beside is not None and eps_of(beside) > eps_of(K):
+        factor = _for_precision(stopped(K), factor, beside)
+    finite = jnp.all(jnp.isfinite(K))
+    result = RESULTS.where(finite, factor.result, RESULTS.nonfinite)
+    return FactorAtPoints(cholesky(K, factor), factor.jitter, result)
+
+
+def _for_precision(K: Float[Array, "m m"], factor: CholeskyFactor, dtype: Any) -> CholeskyFactor:
+    """The factor, or that with the jitter of a lower precision where a pivot is its rounding."""
+    diagonal = jnp.diagonal(K)
+    first, _ = range_of_jitter(jnp.mean(diagonal).astype(dtype))
+    sound = jnp.all(jnp.diagonal(factor.lower) ** 2 > eps_of(dtype) * diagonal)
+    jitter = jnp.maximum(first.astype(K.dtype), factor.jitter)
+
+    def again(K):
+        jittered = cholesky_factor(DenseGram(K + jitter * jnp.eye(len(K), dtype=K.dtype)))
+        return CholeskyFactor(jittered.packed, jittered.jitter + jitter, jittered.exists)
+
+    return lax.cond(sound, lambda K: factor, again, K)

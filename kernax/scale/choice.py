@@ -1,0 +1,207 @@
+"""Which points are centres: drawn alike, by leverage scores, or by greedy pivots."""
+
+import abc
+import functools
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
+
+from kernax.core.boundary import as_scalar, as_stack, cast, check_key, dtype_of
+from kernax.core.boundary import count as size_of
+from kernax.core.factors import cholesky_factor
+from kernax.core.gram import gram_of_prepared
+from kernax.core.intervals import POSITIVE
+from kernax.core.kernel import AbstractKernel
+from kernax.core.numerics import eps_of, is_concrete, stopped
+from kernax.core.operators import DenseGram
+from kernax.core.parameters import check_count
+from kernax.core.pivots import inducing_points
+from kernax.core.preparation import check_points, diagonal_of, prepare
+from kernax.core.sharding import compiled
+from kernax.core.solution import warn
+from kernax.core.solves import solve_lower
+from kernax.errors import ConditionWarning
+
+
+class AbstractChoice(eqx.Module):
+    """How centres are chosen among points."""
+
+    @abc.abstractmethod
+    def places(self, kernel: AbstractKernel, X: PyTree, number: int, key: PRNGKeyArray) -> Any:
+        """The places of at most `number` different points in X."""
+
+
+class Uniform(AbstractChoice):
+    """Every point alike, without repetition."""
+
+    def places(self, kernel, X, number, key):
+        return jax.random.permutation(key, size_of(X))[:number]
+
+
+_UNIFORM = Uniform()
+
+
+class GreedyPivots(AbstractChoice):
+    """Each where most of the variance is left by those before: see `inducing_points`.
+
+    It takes O(n number^2) operations and O(n number) memory. No key has a part in it.
+    """
+
+    def places(self, kernel, X, number, key):
+        return inducing_points(kernel, X, number).stats["places"]
+
+
+class LeverageScores(AbstractChoice):
+    """By ridge leverage scores `l_i = (K (K + ridge I)^-1)_ii`, a point as often as it is hard to
+    represent by others (Rudi, Calandriello, Carratino & Rosasco 2018, algorithm 1, BLESS).
+
+    Scores of a large ridge are known: all alike. From there the ridge falls by a factor of four at
+    a time; at each, candidates are drawn uniformly, more of them the smaller the ridge, and their
+    scores estimated by the points drawn for the ridge before. It takes O(number^2 / ridge)
+    operations at most, whatever n is.
+
+    Attributes:
+        ridge: that of the fit, in units of k.
+    """
+
+    ridge: ArrayLike
+
+    def places(self, kernel, X, number, key):
+        ridge = as_scalar(self.ridge, dtype_of(X), "ridge", POSITIVE)
+        if not is_concrete(kernel, X, ridge):
+            raise ValueError(
+                "LeverageScores draws as many points as scores ask for, and needs values that are "
+                "known: choose centres outside of jit, or Uniform()"
+            )
+        return _by_scores(*stopped((kernel, X)), float(ridge), number, key)
+
+
+def choose_centres(
+    kernel: AbstractKernel,
+    X: PyTree,
+    number: int,
+    *,
+    key: PRNGKeyArray,
+    by: AbstractChoice = _UNIFORM,
+) -> PyTree:
+    """A stack of `number` different points of X, for `nystrom`, `falkon` or `sgpr`.
+
+    Arguments:
+        kernel: any kernel.
+        X: a stack of n points of any kind.
+        number: how many; n at most.
+        by: `Uniform()`, `LeverageScores(ridge)`, `GreedyPivots()`, which may stop at fewer, or your
+            own.
+
+    Raises ValueError for bad points or numbers.
+    """
+    check_key(key)
+    kernel, X = prepare(kernel, X)
+    number = check_count(number, "number")
+    if number > size_of(X):
+        raise ValueError(f"number must be at most {size_of(X)}, that of points, but is {number}")
+    if not isinstance(by, AbstractChoice):
+        raise ValueError(f"by must be a choice such as Uniform(), but is {by!r}")
+    places = by.places(kernel, X, number, key)
+    return jax.tree.map(lambda leaf: leaf[places], X)
+
+
+def checked_centres(
+    kernel: AbstractKernel, X: PyTree, centres: Any, key: PRNGKeyArray | None
+) -> PyTree:
+    """Centres as a stack in the dtype of X: those given, or points of X.
+
+    Warns of more centres than points, which say no more than all points do.
+    """
+    n = size_of(X)
+    if isinstance(centres, (int, np.integer)) and not isinstance(centres, bool):
+        if key is None:
+            raise ValueError(
+                f"centres is a number, {centres}, and they are drawn: pass key=jax.random.key(0), "
+                "or a stack of points"
+            )
+        _warn_of_many(centres, n)
+        by = functools.partial(choose_centres, kernel, X, key=key)
+        return by(min(check_count(centres, "centres"), n))
+    Z = as_stack(centres, "centres")
+    check_points(kernel, Z)
+    _warn_of_many(size_of(Z), n)
+    return cast(Z, dtype_of(X))
+
+
+def _warn_of_many(number: int, n: int) -> None:
+    if number > n:
+        warn(
+            f"there are {number} centres for {n} points, of which all would do: pass fewer centres",
+            ConditionWarning,
+        )
+
+
+_LEAST = 16  # points at first
+_FALL = 4.0  # of the ridge, from one level to the next
+_CANDIDATES = 4.0  # a candidate is drawn for each quarter of `variance / ridge`
+_DRAWN = 2.0  # points for each of the effective dimension
+
+
+def _by_scores(
+    kernel: AbstractKernel, X: PyTree, ridge: float, number: int, key: PRNGKeyArray
+) -> Int[Array, " number"]:
+    """The places that BLESS draws: `number` of its last candidates."""
+    n = size_of(X)
+    dtype = dtype_of(X)
+    variance = float(jnp.max(diagonal_of(kernel, X)))
+    key, first = jax.random.split(key)
+    places = jax.random.permutation(first, n)[: min(n, _LEAST)]
+    shares = jnp.full(len(places), len(places) / n, dtype)
+    now = n * variance / _LEAST  # a ridge of which every point has the same score
+    while True:
+        now = max(now / _FALL, ridge)
+        last = now <= ridge
+        key, of_candidates, of_draws = jax.random.split(key, 3)
+        wanted = _CANDIDATES * n * variance / now
+        most = _bucket(max(wanted, _CANDIDATES * number if last else 0), n)
+        candidates = jax.random.permutation(of_candidates, n)[:most]
+        at = jnp.asarray(now, dtype)
+        scores = _scores(kernel, _at(X, places), shares, _at(X, candidates), at)
+        dimension = float(jnp.mean(scores)) * n
+        size = number if last else _bucket(_DRAWN * dimension, min(len(candidates), number))
+        chosen = _without_repetition(of_draws, scores, size)
+        places = candidates[chosen]
+        if last:
+            return places
+        share = jnp.minimum(1, size * scores[chosen] / jnp.sum(scores))
+        shares = share * (len(candidates) / n)
+
+
+def _bucket(wanted: float, most: int) -> int:
+    """A power of two of at least so many, or the most: few programs are compiled."""
+    return min(most, 2 ** max(4, math.ceil(math.log2(max(wanted, 1)))))
+
+
+def _at(X: PyTree, places: Any) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[places], X)
+
+
+@compiled
+def _scores(kernel, points, shares, candidates, ridge):
+    """`(k(x, x) - k(x, J) (K_JJ + ridge A)^-1 k(J, x)) / ridge`, for points J of which each was
+    drawn with the probability A_jj (Rudi et al. 2018, equation 3).
+    """
+    K = gram_of_prepared(kernel, points) + ridge * jnp.diag(shares)
+    factor = cholesky_factor(DenseGram(K))
+    explained = solve_lower(factor.lower, gram_of_prepared(kernel, points, candidates))
+    left = diagonal_of(kernel, candidates) - jnp.sum(explained**2, 0)
+    # A score is at most one, and that of a point explained entirely is rounding.
+    return jnp.clip(left / ridge, eps_of(left), 1)
+
+
+def _without_repetition(key: PRNGKeyArray, scores: Float[Array, " r"], size: int) -> Array:
+    """Places drawn one after the other by their scores (Efraimidis & Spirakis 2006)."""
+    return jax.lax.top_k(
+        jnp.log(scores) + jax.random.gumbel(key, scores.shape, scores.dtype), size
+    )[1]

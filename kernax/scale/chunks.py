@@ -1,0 +1,116 @@
+"""Data that is read chunk by chunk, as often as it is needed, and never held whole."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernax.core.parameters import check_count
+
+Chunk = tuple  # (X, y) or (X, y, weights)
+
+
+class Chunks:
+    """Rows in chunks `(X, y)` or `(X, y, weights)`, which can be read again and again.
+
+    Arguments:
+        source: a list of chunks, anything else that can be iterated several times, or a function
+            without arguments that begins anew. The chunks have one size; those that are smaller,
+            such as the last one, are filled up with rows of weight zero, so that one program serves
+            all. A fit reads every chunk in each pass: see `falkon`.
+
+    Raises ValueError for an iterator or a generator, which can be read only once.
+    """
+
+    def __init__(self, source: Any):
+        if isinstance(source, Iterator):
+            name = type(source).__name__
+            raise ValueError(
+                f"chunks are read several times, but a {name} can be read only once: pass the "
+                "function that makes it, Chunks(lambda: ...), or a list"
+            )
+        if not callable(source) and not isinstance(source, Iterable):
+            raise ValueError(
+                f"source must be an iterable of chunks (X, y), or a function that returns one, but "
+                f"is {source!r}"
+            )
+        self._source = source
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return iter(self._source() if callable(self._source) else self._source)
+
+    @staticmethod
+    def of_arrays(X: Any, y: Any, weights: Any = None, *, rows: int = 2**16) -> "Chunks":
+        """Rows of arrays such as NumPy's memory maps, which are read `rows` at a time."""
+        rows = check_count(rows, "rows")
+        arrays = [X, y] if weights is None else [X, y, weights]
+        lengths = [len(array) for array in arrays]
+        if len(set(lengths)) != 1 or not lengths[0]:
+            came = ", ".join(map(str, lengths))
+            raise ValueError(f"X, y and weights must have one length >= 1, but have {came}")
+
+        def read() -> Iterator[Chunk]:
+            for start in range(0, lengths[0], rows):
+                yield tuple(np.asarray(array[start : start + rows]) for array in arrays)
+
+        return Chunks(read)
+
+    @staticmethod
+    def of_parquet(
+        path: str | Path | Sequence[str | Path],
+        inputs: Sequence[str],
+        target: str | Sequence[str],
+        weights: str | None = None,
+        *,
+        rows: int = 2**16,
+        dtype: Any = np.float64,
+    ) -> "Chunks":
+        """Columns of one or several Parquet files, by name, `rows` at a time.
+
+        Needs pyarrow (`pip install "kernax-toolkit[stream]"`).
+
+        Raises ValueError for columns that are not there, ModuleNotFoundError without pyarrow.
+        """
+        parquet = _pyarrow_parquet()
+        rows = check_count(rows, "rows")
+        paths = [path] if isinstance(path, str | Path) else list(path)
+        several = not isinstance(target, str)
+        columns = [*inputs, *(target if several else [target]), *([weights] if weights else [])]
+        for each in paths:
+            _check_columns(parquet, each, columns)
+
+        def of_batch(batch: Any) -> Chunk:
+            number = lambda name: batch[name].to_numpy(zero_copy_only=False).astype(dtype)
+            X = np.stack([number(name) for name in inputs], 1)
+            y = np.stack([number(name) for name in target], 1) if several else number(target)
+            return (X, y, number(weights)) if weights else (X, y)
+
+        def read() -> Iterator[Chunk]:
+            for each in paths:
+                with parquet.ParquetFile(each) as file:
+                    for batch in file.iter_batches(batch_size=rows, columns=columns):
+                        yield of_batch(batch)
+
+        return Chunks(read)
+
+
+def _pyarrow_parquet() -> Any:
+    """pyarrow's module. Raises ModuleNotFoundError that says how to install it."""
+    try:
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            'Parquet files are read by pyarrow: pip install "kernax-toolkit[stream]"'
+        ) from None
+    return pyarrow.parquet
+
+
+def _check_columns(parquet: Any, path: Any, columns: Sequence[str]) -> None:
+    """Raises ValueError for columns that a file does not have."""
+    known = parquet.read_schema(path).names
+    missing = [name for name in columns if name not in known]
+    if missing:
+        raise ValueError(
+            f"{Path(path).name} has no column {', '.join(missing)}: it has {', '.join(known)}"
+        )

@@ -1,0 +1,183 @@
+"""Smooth risks over centres, for more points than a matrix of all of them allows (FALKON)."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import ArrayLike, PRNGKeyArray, PyTree
+
+from kernax.core.boundary import cast, count
+from kernax.core.expansion import KernelExpansion
+from kernax.core.implicit import implicit
+from kernax.core.intervals import POSITIVE
+from kernax.core.kernel import AbstractKernel
+from kernax.core.labels import as_targets_of
+from kernax.core.losses import AbstractSmoothLoss, Squared, check_convex
+from kernax.core.memory import check_memory
+from kernax.core.numerics import eps_of, stopped
+from kernax.core.parameters import check_stopping
+from kernax.core.powers import times_power_of_two
+from kernax.core.preparation import guarded
+from kernax.core.sharding import compiled, while_loop
+from kernax.core.solution import Solution, finish
+from kernax.core.task import check_task
+from kernax.scale.choice import checked_centres
+from kernax.scale.chunks import Chunks
+from kernax.scale.fit_of_chunks import Options, falkon_of_chunks
+from kernax.scale.normal_equations import solve_normal_equations
+from kernax.scale.preconditioner import size_of_sample
+from kernax.scale.problem import Plan, Problem, solution_of, unit_of_targets
+from kernax.scale.rows import rows_of_tile
+
+_SQUARED = Squared()
+
+
+def falkon(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike | None,
+    ridge: ArrayLike,
+    centres: PyTree | int,
+    *,
+    loss: AbstractSmoothLoss = _SQUARED,
+    weights: ArrayLike | None = None,
+    key: PRNGKeyArray | None = None,
+    rtol: float | None = None,
+    max_steps: int = 500,
+    progress: bool = False,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """Minimises `sum_i w_i L(y_i, f(x_i)) + ridge/2 |f|^2` over the functions `f = sum_j a_j k(.,
+    z_j)` of m centres z.
+
+    For squares, `(K_nm^T W K_nm + ridge K_mm) a = K_nm^T W y` (Rudi, Carratino & Rosasco 2017),
+    the `kernel_ridge` of the kernel that `nystrom` makes of these centres; other smooth losses by
+    Newton's method with a line search (Marteau-Ferey, Bach & Rudi 2019 for losses like `Logistic`).
+    K_nm, n x m, is never held: conjugate gradients take products over its rows, computed anew a
+    tile at a time. They are preconditioned by the Hessian of all rows, or of a sample of them
+    whatever the centres are: O(n m) memory is never needed, O(m^2) is. A bias is a `Constant` added
+    to the kernel.
+
+    Arguments:
+        kernel: any kernel; its parameters are cast to the dtype of X.
+        X: a stack of n points; or `kernax.scale.Chunks`, rows that are read again in every pass,
+            with `y=None` and no weights beside it. Then nothing is differentiated, and kernel,
+            ridge and centres are known numbers. A pass is for the rows themselves, one for the
+            gradient, one for each product and, of other losses, one for each line search; of
+            squares of at most 4000 centres in float64 five passes are usual.
+        y: targets (n,); for squares also (n, outputs), which share every product.
+        ridge: > 0, as in `kernel_ridge`: no factor n is hidden in it.
+        centres: a stack of m points, such as those of `choose_centres`; or their number, of points
+            of X that are drawn by `key`.
+        loss: smooth and convex; its parameters may be learned.
+        weights: (n,) >= 0. Two is the point repeated, zero the point removed, both exactly.
+        key: for a number of centres.
+        rtol: the largest residual that is accepted. By default the iteration stops at sqrt(eps) /
+            16, and accepts sqrt(eps) where no step lowers it further.
+        max_steps: of conjugate gradients in all, products with K_nm and its transpose.
+        progress: draw a bar of each pass over chunks, on standard error; needs `rich`.
+
+    Returns:
+        A `Solution` whose `value` is a `KernelExpansion` over the centres, differentiable in the
+        kernel, X, the centres, y, the loss's parameters, ridge and weights, to any order, in memory
+        as above. Stats: Newton `steps`, `products`, `jitter` of K_mm, the `objective`, and
+        `residual`: the length of the step of Newton's method that is left, in the norm `sum_i w_i
+        L''_i d(x_i)^2 + ridge |d|^2` (that of the sample, where there is one), relative to that of
+        the targets, `sum_i w_i y_i^2` for squares. It is computed anew from the solution; in
+        float32, of a float64 system where that is on.
+
+    Raises:
+        ValueError: bad shapes or values, a loss that is not smooth or not convex, what can be read
+            only once.
+        NotPSDError, NonFiniteError, MaxStepsError, BreakdownError: the solve failed; the last one
+            where a ridge is too small for the precision.
+        MemoryBudgetError: m x m numbers do not fit.
+    """
+    _check_loss(loss)
+    check_stopping(rtol, max_steps)
+    quadratic = isinstance(loss, Squared)
+    one_column = None if quadratic else "one fit for each column, or jax.vmap over them"
+    options = Options(rtol, max_steps, bool(progress))
+    hint = "falkon: a larger ridge, or centres further apart, may help."
+    if isinstance(X, Chunks):
+        _refuse_beside_chunks(y, weights)
+        solution = falkon_of_chunks(kernel, X, ridge, centres, loss, key, one_column, options)
+        return finish(solution, throw, hint)
+    _refuse_iterators(X)
+    targets = partial(as_targets_of, loss)
+    task = check_task(
+        "falkon", kernel, X, y, weights, targets=targets, one_column=one_column, holds_gram=False
+    )
+    Z = checked_centres(task.kernel, task.X, centres, key)
+    check_memory(Z, verb="falkon")
+    ridge = task.scalar(ridge, "ridge", POSITIVE)
+    sample = size_of_sample(task.n, count(Z), quadratic, task.dtype)
+    plan = Plan(rows_of_tile(count(Z)), sample, rtol, max_steps)
+    guarded_loss = guarded(cast(loss, task.dtype))
+    columns = task.columns
+    problem = Problem(task.kernel, Z, task.X, columns, task.weights.values, guarded_loss, ridge)
+    return finish(_falkon(problem, plan, task.y.ndim == 1), throw, hint)
+
+
+def _refuse_beside_chunks(y: Any, weights: Any) -> None:
+    """Raises ValueError for targets or weights beside chunks, which hold them."""
+    if y is not None or weights is not None:
+        name = "weights" if y is None else "y"
+        raise ValueError(
+            f"{name} must be None where X is Chunks, which hold (X, y) or (X, y, weights)"
+        )
+
+
+def _refuse_iterators(X: Any) -> None:
+    """Raises ValueError for what can be read only once."""
+    if isinstance(X, Iterator):
+        raise ValueError(
+            f"X must be a stack of points, but is a {type(X).__name__}, which can be read only "
+            "once: pass kernax.scale.Chunks of a list of chunks (X, y), or of the function that "
+            "makes the iterator, and y=None"
+        )
+
+
+def _check_loss(loss: Any) -> None:
+    """Raises ValueError unless it is a convex smooth loss of a number."""
+    if not isinstance(loss, AbstractSmoothLoss) or loss.targets == "classes":
+        raise ValueError(f"loss must be smooth, such as kernax.losses.Logistic(), but is {loss!r}")
+    check_convex("falkon", loss)
+
+
+@compiled
+def _falkon(problem, plan, one_column):
+    """The expansion that minimises the risk."""
+    unit = unit_of_targets(problem.loss, jnp.max(abs(problem.y), 0))
+    y = times_power_of_two(problem.y, -unit)
+    problem = eqx.tree_at(lambda problem: problem.y, problem, y)
+    solve, step = partial(_solved, plan=plan), partial(_one_step, plan=plan)
+    *end, _ = implicit(solve, step, problem)
+    dtype = problem.y.dtype
+    return solution_of(tuple(end), problem.kernel, problem.Z, unit, dtype, one_column)
+
+
+def _solved(problem: Problem, plan: Plan) -> tuple:
+    """The minimum, and what it was solved with."""
+    end = problem.centred(plan).minimum(problem.y.shape[1], plan)
+    return end.a, end.result, end.stats, end.P
+
+
+def _one_step(end: tuple, problem: Problem, plan: Plan) -> tuple:
+    """The minimum after one more of Newton's steps, whose derivative is that of the minimum."""
+    a, result, stats, P = end
+    risk = problem.centred(plan).risk
+    gradient, _ = risk.gradient(a)
+    fixed = stopped(P)
+
+    def solve(multiply, b):
+        tolerance = jnp.asarray(eps_of(b) ** (2 / 3), b.dtype)
+        d, _ = solve_normal_equations(multiply, fixed, b, tolerance, plan.max_steps, while_loop)
+        return d
+
+    multiply = lambda V: risk.product(a, V)
+    d = lax.custom_linear_solve(multiply, gradient, solve, symmetric=True)
+    return a - d, result, stats, P

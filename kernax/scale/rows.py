@@ -1,0 +1,146 @@
+"""Sums over the rows of `K_nm = k(X, Z)`, a tile of them at a time, none of which is kept.
+
+Whoever minimises a risk over centres Z needs sums over rows only: the gradient, products with the
+Hessian, slopes along a step. `AbstractRows` gives them, whether the rows are in memory or come in
+chunks, and runs the loops around them: compiled in memory, by Python where each sum reads a file.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.boundary import count
+from kernax.core.centres import wide
+from kernax.core.gram import gram_of_prepared
+from kernax.core.kernel import AbstractKernel
+from kernax.core.numerics import matmul
+from kernax.core.sharding import scan, while_loop
+
+
+class Tile(eqx.Module):
+    """Some rows: `k(x_i, Z)`, their targets and weights; a weight of zero is no row."""
+
+    cross: Float[Array, "t m"]
+    y: Float[Array, "t p"]
+    weights: Float[Array, " t"]
+
+    def values(self, a: Float[Array, "m p"]) -> Float[Array, "t p"]:
+        """`K a`."""
+        return matmul(self.cross, a.astype(self.cross.dtype))
+
+    def pulled(self, V: Float[Array, "t p"]) -> Float[Array, "m p"]:
+        """`K^T V`."""
+        return matmul(self.cross.T, V)
+
+    def weighted(self, values: Float[Array, "t p"]) -> Float[Array, "t p"]:
+        """`W values`; a value that is not finite is none where its weight is zero."""
+        weights = self.weights[:, None]
+        return weights * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)
+
+
+# What is added up over tiles, or how a state goes on with one; and what it knows beside them.
+Part = Callable[[Tile, Any], PyTree]
+Step = Callable[[Any, Tile, Any], Any]
+
+
+class AbstractRows(eqx.Module):
+    """Rows of `k(X, Z)` with targets and weights."""
+
+    @abc.abstractmethod
+    def fold(self, step: Step, start: Any, known: PyTree, tile: int | None = None) -> Any:
+        """`step(state, tile, known)` of one tile after the other, of `tile` rows where given."""
+
+    @abc.abstractmethod
+    def shape_of(self, part: Part, known: PyTree) -> PyTree:
+        """The shapes of what a part of a tile is."""
+
+    @abc.abstractmethod
+    def repeat(self, go_on: Callable, step: Callable, state: Any) -> Any:
+        """`step` of a state, again and again while `go_on` holds of it."""
+
+    def total(self, part: Part, known: PyTree, tile: int | None = None) -> PyTree:
+        """The sum of `part(tile, known)` over all tiles, in the precision of `wide`."""
+        shapes = self.shape_of(part, known)
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, wide(leaf.dtype)), shapes)
+        return self.fold(jtu.Partial(_added, part), nothing, known, tile)
+
+
+def _added(part: Part, total: PyTree, tile: Tile, known: PyTree) -> PyTree:
+    """A sum with one part more."""
+    add = lambda total, leaf: total + leaf.astype(total.dtype)
+    return jax.tree.map(add, total, part(tile, known))
+
+
+class ArrayRows(AbstractRows):
+    """Rows in memory. Each tile is computed again in the backward pass: memory is O(tile m)."""
+
+    kernel: AbstractKernel
+    Z: PyTree
+    X: PyTree
+    y: Float[Array, "n p"]
+    weights: Float[Array, " n"]
+    tile: int = eqx.field(static=True)
+
+    def fold(self, step, start, known, tile=None):
+        parts = _in_tiles((self.X, self.y, self.weights), count(self.X), tile or self.tile)
+
+        def with_tile(state, at):
+            return step(state, self._tile(at), known), None
+
+        # Only a sum is differentiated, whose state is not kept.
+        return scan(jax.checkpoint(with_tile), start, parts)[0]
+
+    def _tile(self, at: tuple) -> Tile:
+        X, y, weights = at
+        return Tile(gram_of_prepared(self.kernel, X, self.Z), y, weights)
+
+    def shape_of(self, part, known):
+        one = jax.tree.map(lambda leaf: leaf[:1], (self.X, self.y, self.weights))
+        return eqx.filter_eval_shape(lambda known: part(self._tile(one), known), known)
+
+    def repeat(self, go_on, step, state):
+        # JAX hashes functions, and a method hashes the arrays of its module.
+        return while_loop(lambda now: go_on(now), step, state)
+
+    def at(self, places: Any) -> "ArrayRows":
+        """Some of the rows."""
+        X = jax.tree.map(lambda leaf: leaf[places], self.X)
+        return self.of(X, self.y[places], self.weights[places])
+
+    def of(self, X: PyTree, y: Float[Array, "r p"], weights: Float[Array, " r"]) -> "ArrayRows":
+        """Other rows for the same kernel and centres."""
+        return ArrayRows(self.kernel, self.Z, X, y, weights, tile=self.tile)
+
+
+def _in_tiles(rows: PyTree, n: int, most: int) -> PyTree:
+    """Stacks cut into tiles of one size of at most `most`, (tiles, size, ...); what is missing at
+    the end has weight zero: the last array is that of weights.
+    """
+    tiles = -(-n // most)
+    size = -(-n // tiles)
+    missing = tiles * size - n
+    X, y, weights = rows
+    if missing:
+        again = lambda leaf: jnp.concatenate([leaf, leaf[:missing]])
+        X, y = jax.tree.map(again, (X, y))
+        weights = jnp.append(weights, jnp.zeros(missing, weights.dtype))
+    cut = lambda leaf: leaf.reshape(tiles, size, *leaf.shape[1:])
+    return jax.tree.map(cut, (X, y, weights))
+
+
+# Numbers that a tile may hold: on a CPU what its caches hold, elsewhere what keeps it busy. The
+# times of a product differ little from 128 to 2048 rows for 2000 centres.
+_IN_TILE = {"cpu": 2**19}
+_IN_LARGE_TILE = 2**26
+
+
+def rows_of_tile(m: int) -> int:
+    """How many rows to compute together for m centres."""
+    numbers = _IN_TILE.get(jax.default_backend(), _IN_LARGE_TILE)
+    return max(64, min(4096, numbers // m))

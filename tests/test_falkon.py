@@ -1,0 +1,334 @@
+"""FALKON: risks over centres, in memory that does not grow with n m: values, gradients, jit, vmap,
+weights, traces, bad input, precision.
+"""
+
+import sys
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import DTYPE, X64, assert_close, matrix, needs_x64, untyped
+
+import kernax
+import kernax.scale.fit_of_chunks as of_chunks
+import kernax.scale.rows as rows_module
+from kernax.errors import ConditionWarning, MaxStepsError
+from kernax.losses import Absolute, Huber, Logistic, Poisson, Squared, SquaredHinge
+
+RNG = np.random.default_rng(0)
+N, M = 300, 12
+X = RNG.normal(size=(N, 2)).astype(DTYPE)
+Z = X[:M] + DTYPE(0.01)
+Y = (np.sin(2 * X[:, 0]) + 0.1 * RNG.normal(size=N)).astype(DTYPE)
+WEIGHTS = RNG.integers(0, 3, N).astype(DTYPE)
+KERNEL = 1.3 * kernax.RBF(1.2)
+NEW = RNG.normal(size=(5, 2)).astype(DTYPE)
+RIDGE = 0.1
+# Of values, whose square is what the residual bounds: measured 4e-10 and 7e-5.
+VALUES = 1e-7 if X64 else 1e-3
+module = sys.modules["kernax.scale.falkon"]  # behind the function of that name
+
+
+def targets_of(loss):
+    if loss.targets == "signs":
+        return np.sign(Y)
+    return np.round(np.exp(Y)).astype(DTYPE) if loss.targets == "counts" else Y
+
+
+def by_numpy(y, weights=None, ridge=RIDGE):
+    """Of squares, the values at new points, by dense matrices."""
+    w = np.ones(N) if weights is None else np.asarray(weights, float)
+    K, within = matrix(KERNEL, X, Z), matrix(KERNEL, Z)
+    a = np.linalg.solve(K.T @ (w[:, None] * K) + ridge * within, K.T @ (w * y))
+    return matrix(KERNEL, NEW, Z) @ a
+
+
+def step_left(solution, ridge, loss, y, weights=None):
+    """The length of Newton's step from a solution, in the norm of the Hessian, relative to that of
+    the targets, by NumPy.
+
+    K_mm has the jitter that the solution reports.
+    """
+    w = np.ones(N) if weights is None else np.asarray(weights, float)
+    f = solution.value
+    K, within = matrix(f.kernel, X, f.points), matrix(f.kernel, f.points)
+    within = within + float(solution.stats["jitter"]) * np.eye(len(within))
+    a = np.asarray(f.coefficients, float)
+    y = np.asarray(y, float)
+    values, nothing = K @ a, np.zeros(N)
+    slope, at_zero = (np.asarray(loss.derivative(*of), float) for of in ((y, values), (y, nothing)))
+    h, h_at_zero = (np.asarray(loss.curvature(*of), float) for of in ((y, values), (y, nothing)))
+    penalty = np.sqrt(ridge) * np.linalg.cholesky(within).T
+    root = np.linalg.qr(np.concatenate([np.sqrt(w * h)[:, None] * K, penalty]), mode="r")
+    gradient = K.T @ (w * slope) + ridge * within @ a
+    size = np.sqrt(np.sum(w * at_zero**2) / (np.sum(w * h_at_zero) / np.sum(w)))
+    return np.linalg.norm(np.linalg.solve(root.T, gradient)) / size
+
+
+@pytest.fixture(params=["all rows", "a sample"])
+def rows(request, monkeypatch):
+    """Tiles of which the last is not full; the Hessian of all rows, or of few."""
+    sample = 60 if request.param == "a sample" else None
+    monkeypatch.setattr(module, "rows_of_tile", lambda m: 128)
+    if sample or X64:
+        monkeypatch.setattr(module, "size_of_sample", lambda *_: sample)
+    return request.param
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+def test_of_squares_it_is_the_solution_of_the_normal_equations(rows, weights):
+    found = kernax.falkon(KERNEL, X, Y, RIDGE, Z, weights=weights)
+    assert_close(found.value.values(NEW), by_numpy(Y, weights), VALUES)
+    assert found.stats["products"] <= (40 if rows == "a sample" else 20)
+
+
+@needs_x64
+def test_it_is_ridge_regression_with_nystroms_kernel():
+    found = kernax.falkon(KERNEL, X, Y, RIDGE, Z)
+    same = kernax.kernel_ridge(kernax.nystrom(KERNEL, X, Z), X, Y, RIDGE)
+    assert_close(found.value.values(NEW), same.value.values(NEW), VALUES)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Huber(0.3), SquaredHinge(), Poisson()])
+def test_of_other_losses_it_is_the_minimum(rows, loss):
+    y = targets_of(loss)
+    found = kernax.falkon(KERNEL, X, y, RIDGE, Z, loss=loss, weights=WEIGHTS)
+    assert step_left(found, RIDGE, loss, y, WEIGHTS) < (1e-8 if X64 else 1e-3)
+
+
+def test_weights_repeat_and_remove_points_exactly():
+    repeated = np.repeat(np.arange(N), WEIGHTS.astype(int))
+    weighted = kernax.falkon(KERNEL, X, Y, RIDGE, Z, weights=WEIGHTS)
+    plain = kernax.falkon(KERNEL, X[repeated], Y[repeated], RIDGE, Z)
+    assert_close(weighted.value.values(NEW), plain.value.values(NEW), VALUES)
+    wrong = np.where(WEIGHTS == 0, 1e3, Y)
+    removed = kernax.falkon(KERNEL, X, wrong, RIDGE, Z, weights=WEIGHTS)
+    assert_close(removed.value.coefficients, weighted.value.coefficients, VALUES)
+
+
+def test_several_outputs_are_one_fit():
+    both = np.stack([Y, -2 * Y], 1)
+    found = kernax.falkon(KERNEL, X, both, RIDGE, Z).value
+    assert found.coefficients.shape == (M, 2)
+    alone = kernax.falkon(KERNEL, X, Y, RIDGE, Z).value
+    assert_close(
+        found.values(NEW), np.stack([alone.values(NEW), -2 * alone.values(NEW)], 1), VALUES
+    )
+
+
+def dense(arguments, loss):
+    """The mean square at new points, of the minimum by dense matrices; differentiable."""
+    scale, ridge, X, Z, y, w = arguments
+    kernel = kernax.RBF(scale)
+    K, within = kernax.gram(kernel, X, Z), kernax.gram(kernel, Z)
+    a = jnp.zeros(M)
+    for _ in range(1 if isinstance(loss, Squared) else 10):
+        f = K @ a
+        gradient = K.T @ (w * loss.derivative(y, f)) + ridge * within @ a
+        H = K.T @ ((w * loss.curvature(y, f))[:, None] * K) + ridge * within
+        a = a - jnp.linalg.solve(H, gradient)
+    return jnp.mean((kernax.gram(kernel, NEW, Z) @ a) ** 2)
+
+
+def fitted(arguments, loss):
+    scale, ridge, X, Z, y, w = arguments
+    kernel = kernax.RBF(scale)
+    found = kernax.falkon(kernel, X, y, ridge, Z, weights=w, loss=loss, throw=False).value
+    return jnp.mean(found.values(NEW) ** 2)
+
+
+@needs_x64
+@pytest.mark.parametrize("loss", [Squared(), Logistic()])
+def test_the_gradient_is_that_of_dense_matrices_in_all_arguments(rows, loss):
+    """Weights of zero as well; and of a batch, and the second derivative in the lengthscale."""
+    arrays = (X, Z, targets_of(loss), WEIGHTS)
+    arguments = (jnp.asarray(1.2), jnp.asarray(RIDGE), *map(jnp.asarray, arrays))
+    gradient = jax.jit(jax.grad(fitted), static_argnums=1)
+    expected = jax.jit(jax.grad(dense), static_argnums=1)(arguments, loss)
+    for a, b in zip(gradient(arguments, loss), expected):
+        assert_close(a, b, 1e-6)  # of the root's tolerance, 1e-9, in a system of condition 1e3
+    if rows == "all rows" and isinstance(loss, Squared):
+        of_scale = lambda scale, f: f((scale, *arguments[1:]), loss)
+        scales = jnp.array([0.9, 1.2])
+        batch = jax.jit(jax.vmap(jax.grad(lambda scale: of_scale(scale, fitted))))(scales)
+        assert_close(batch[1], expected[0], 1e-6)
+        slope = jax.jit(jax.grad(lambda scale: of_scale(scale, fitted)))
+        second = jax.jit(jax.grad(jax.grad(lambda scale: of_scale(scale, fitted))))(scales[0])
+        assert_close(second, (slope(0.9 + 1e-4) - slope(0.9 - 1e-4)) / 2e-4, 1e-5)
+
+
+def test_one_program_serves_all_values_and_a_batch_of_them():
+    once = jax.jit(chex.assert_max_traces(lambda y, ridge: of(y, ridge), n=1))
+
+    def of(y, ridge):
+        return kernax.falkon(KERNEL, X, y, ridge, Z, throw=False).value.values(NEW)
+
+    ridges = jnp.asarray([0.1, 1.0], DTYPE)
+    alone = [once(jnp.asarray(Y), ridge) for ridge in ridges]
+    assert_close(jax.vmap(of, (None, 0))(jnp.asarray(Y), ridges), jnp.stack(alone), VALUES)
+
+
+def test_memory_does_not_grow_with_the_product_of_points_and_centres():
+    n, m = 100_000, 100
+    points = jnp.zeros((n, 2), DTYPE)
+
+    def value(y):
+        return kernax.falkon(KERNEL, points, y, RIDGE, points[:m], throw=False).value(points[0])
+
+    analysis = jax.jit(jax.grad(value)).lower(points[:, 0]).compile().memory_analysis()
+    assert analysis.temp_size_in_bytes < 0.4 * n * m * np.dtype(DTYPE).itemsize
+
+
+def test_centres_that_coincide_take_jitter_and_are_right():
+    with pytest.warns(ConditionWarning):
+        found = kernax.falkon(KERNEL, X, Y, RIDGE, np.concatenate([Z, Z]))
+    assert_close(found.value.values(NEW), by_numpy(Y), 1e-6 if X64 else 3e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
+@pytest.mark.parametrize("ridge", [1e2, 1e-2, 1e-6, 1e-10])
+def test_no_success_leaves_more_than_it_says(ridge, scale):
+    """Over ridges that float32 cannot carry, and units of the targets."""
+    found = kernax.falkon(KERNEL, X, DTYPE(scale) * Y, ridge, Z, throw=False)
+    left = step_left(found, ridge, Squared(), DTYPE(scale) * Y)
+    if found.result == kernax.RESULTS.successful:
+        assert left <= (2e-7 if X64 else 3e-3)
+    else:
+        assert not X64 or ridge < 1e-6
+        assert found.result in (kernax.RESULTS.inaccurate, kernax.RESULTS.max_steps_reached)
+
+
+def test_too_few_steps_fail_and_say_so(monkeypatch):
+    monkeypatch.setattr(module, "size_of_sample", lambda *_: 30)
+    with pytest.raises(MaxStepsError, match="falkon"):
+        kernax.falkon(KERNEL, X, Y, 1e-3, Z, max_steps=1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"ridge": 0.0}, "ridge must be in"),
+        ({"loss": Absolute()}, "loss must be smooth"),
+        ({"loss": "squares"}, "loss must be smooth"),
+        ({"centres": 5}, "pass key="),
+        ({"y": Y[:-1]}, "y must have shape"),
+        ({"y": np.stack([np.sign(Y)] * 2, 1), "loss": Logistic()}, "one fit for each column"),
+        ({"rtol": 0.0}, "rtol must be"),
+        ({"max_steps": 0}, "max_steps must be"),
+    ],
+)
+def test_bad_arguments_are_refused_with_words(changed, words):
+    arguments = {"y": Y, "ridge": RIDGE, "centres": Z} | changed
+    with pytest.raises(ValueError, match=words):
+        untyped(kernax.falkon)(KERNEL, X, **arguments)
+
+
+def chunks_of(y, weights=None):
+    """Of 70 rows, the last one smaller."""
+    return kernax.scale.Chunks.of_arrays(X, y, weights, rows=70)
+
+
+@pytest.mark.parametrize("loss", [Squared(), Logistic()])
+def test_of_chunks_it_is_the_same_fit(rows, loss, monkeypatch):
+    monkeypatch.setattr(of_chunks, "LEAST_ROWS", 60)
+    monkeypatch.setattr(of_chunks, "ROWS_A_CENTRE", 1)
+    monkeypatch.setattr(of_chunks, "size_of_sample", module.size_of_sample)
+    y = targets_of(loss)
+    found = kernax.falkon(KERNEL, chunks_of(y, WEIGHTS), None, RIDGE, Z, loss=loss)
+    same = kernax.falkon(KERNEL, X, y, RIDGE, Z, loss=loss, weights=WEIGHTS)
+    assert found.stats["points"] == N
+    assert_close(found.value.values(NEW), same.value.values(NEW), VALUES)
+    assert_close(found.stats["objective"], same.stats["objective"], 10 * VALUES)
+
+
+def test_chunks_of_several_outputs_a_list_and_a_function_and_centres_that_are_drawn():
+    both = np.stack([Y, -2 * Y], 1)
+    parts = [(X[start : start + 100], both[start : start + 100]) for start in range(0, N, 100)]
+    found = kernax.falkon(KERNEL, kernax.scale.Chunks(parts), None, RIDGE, Z).value
+    same = kernax.falkon(KERNEL, X, both, RIDGE, Z).value
+    assert_close(found.values(NEW), same.values(NEW), VALUES)
+    made = kernax.scale.Chunks(lambda: (part for part in parts))
+    drawn = kernax.falkon(KERNEL, made, None, RIDGE, M, key=jax.random.key(0)).value
+    places = [int(np.flatnonzero((z == X).all(1))[0]) for z in np.asarray(drawn.points)]
+    assert len(set(places)) == M
+
+
+def test_a_memory_map_is_read_in_parts(tmp_path):
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    chunks = kernax.scale.Chunks.of_arrays(mapped, Y, rows=100)
+    assert [len(part[0]) for part in chunks] == [100, 100, 100]
+    found = kernax.falkon(KERNEL, chunks, None, RIDGE, Z).value
+    assert_close(found.values(NEW), by_numpy(Y), VALUES)
+
+
+def test_a_parquet_file_is_read_in_parts(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    from pyarrow import table
+
+    columns = {"a": X[:, 0], "b": X[:, 1], "y": Y, "w": WEIGHTS, "name": ["x"] * N}
+    parquet.write_table(table(columns), tmp_path / "rows.parquet", row_group_size=130)
+    read = kernax.scale.Chunks.of_parquet
+    path = tmp_path / "rows.parquet"
+    chunks = read(path, ["a", "b"], "y", "w", rows=100, dtype=DTYPE)
+    found = kernax.falkon(KERNEL, chunks, None, RIDGE, Z).value
+    assert_close(found.values(NEW), by_numpy(Y, WEIGHTS), VALUES)
+    with pytest.raises(ValueError, match="no column c: it has a, b, y"):
+        read(path, ["a", "c"], "y")
+
+
+def test_parquet_without_pyarrow_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install"):
+        kernax.scale.Chunks.of_parquet("rows.parquet", ["a"], "y")
+
+
+def test_a_pass_over_chunks_compiles_once(monkeypatch):
+    """Chunks of one size, and a last one that is filled up."""
+    traces = []
+    fold = rows_module.ArrayRows.fold
+
+    def counted(self, *arguments):
+        traces.append(len(self.y))
+        return fold(self, *arguments)
+
+    monkeypatch.setattr(rows_module.ArrayRows, "fold", counted)
+    jax.clear_caches()
+    solution = kernax.falkon(KERNEL, chunks_of(Y), None, RIDGE, Z)
+    assert solution.stats["points"] == N
+    assert set(traces) <= {70, N, 75}
+    assert len(traces) <= 5  # sizes, gradients, products, squares: one program each
+
+
+def test_the_passes_are_shown(capsys):
+    kernax.falkon(KERNEL, chunks_of(Y), None, RIDGE, Z, progress=True)
+    assert "5/5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: kernax.scale.Chunks(part for part in [(X, Y)]), "a generator can be read only"),
+        (lambda: kernax.scale.Chunks(5), "source must be an iterable"),
+        (lambda: kernax.scale.Chunks.of_arrays(X, Y[:-1]), "one length"),
+        (lambda: fit_of(part for part in [(X, Y)]), "X must be a stack .* generator"),
+        (lambda: fit_of(kernax.scale.Chunks([])), "no chunk"),
+        (lambda: fit_of(kernax.scale.Chunks([X])), "a chunk must be"),
+        (lambda: fit_of(kernax.scale.Chunks([(X[:3], Y[:3]), (X, Y)])), "larger than the first"),
+        (lambda: fit_of(kernax.scale.Chunks([(X, Y), (X[:, :1], Y)])), "of one kind"),
+        (lambda: fit_of(kernax.scale.Chunks([(X, Y), (X * np.nan, Y)])), "X holds NaN"),
+        (lambda: fit_of(chunks_of(Y, np.zeros(N))), "weights must not all be zero"),
+        (lambda: fit_of(chunks_of(Y), Y), "y must be None"),
+        (lambda: fit_of(chunks_of(Y), centres=5), "pass key="),
+        (lambda: jax.jit(lambda ridge: fit_of(chunks_of(Y), ridge=ridge))(0.1), "outside of jit"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_words(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def fit_of(X, y=None, ridge=RIDGE, centres=Z):
+    return untyped(kernax.falkon)(KERNEL, X, y, ridge, centres)

@@ -1,0 +1,125 @@
+"""Nystroem's features, and which points are centres: values, gradients, jit, copies, bad input."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import (
+    DTYPE,
+    TOLERANCE,
+    X64,
+    assert_close,
+    check_derivatives,
+    matrix,
+    needs_x64,
+    untyped,
+)
+
+import kernax
+from kernax.errors import ConditionWarning
+from kernax.scale.choice import GreedyPivots, LeverageScores, Uniform
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(40, 3)).astype(DTYPE)
+Z = RNG.normal(size=(6, 3)).astype(DTYPE)
+KERNEL = 1.3 * kernax.RBF(0.9)
+KEY = jax.random.key(0)
+
+
+def features(map_, points):
+    return np.asarray(jax.jit(jax.vmap(map_.phi))(points), float)
+
+
+def test_the_kernel_is_what_is_left_of_it_in_the_span_of_the_centres():
+    """`K_XZ K_ZZ^-1 K_ZX`, by NumPy."""
+    map_ = kernax.nystrom(KERNEL, X, Z)
+    C = matrix(KERNEL, X, Z)
+    expected = C @ np.linalg.solve(matrix(KERNEL, Z), C.T)
+    F = features(map_, X)
+    assert_close(F @ F.T, expected, TOLERANCE["solve"])
+    assert_close(matrix(map_, X), expected, TOLERANCE["solve"])
+
+
+def test_points_that_come_twice_make_finite_features_and_a_warning():
+    """A01. Jitter of sqrt(eps) in float64, 10 eps in float32 bounds the error."""
+    D = np.random.default_rng(0).normal(size=(3, 5)).astype(DTYPE)
+    twice = np.concatenate([D, D])
+    with pytest.warns(ConditionWarning, match="singular"):
+        map_ = kernax.nystrom(kernax.RBF(), twice, twice)
+    F = features(map_, twice)
+    assert np.all(np.isfinite(F))
+    assert np.max(np.abs(F @ F.T - matrix(kernax.RBF(), twice))) <= (1e-8 if X64 else 2e-6)
+    with pytest.warns(ConditionWarning, match="singular"):
+        kernax.nystrom(kernax.RBF(), twice, 6, key=KEY)
+
+
+def test_all_points_as_centres_are_exact_and_more_are_warned_of():
+    """A01."""
+    D = np.random.default_rng(0).normal(size=(6, 5)).astype(DTYPE)
+    F = features(kernax.nystrom(kernax.RBF(), D, 6, key=KEY), D)
+    assert_close(F @ F.T, matrix(kernax.RBF(), D), 1e-8 if X64 else 1e-5)
+    with pytest.warns(ConditionWarning, match="9 centres for 6 points"):
+        kernax.nystrom(kernax.RBF(), D, np.random.default_rng(1).normal(size=(9, 5)))
+    with pytest.warns(ConditionWarning, match="7 centres for 6 points"):
+        of_all = kernax.nystrom(kernax.RBF(), D, 7, key=KEY)
+    F = features(of_all, D)
+    assert_close(F @ F.T, matrix(kernax.RBF(), D), 1e-8 if X64 else 1e-5)
+
+
+@needs_x64
+def test_learners_of_few_features_take_it_and_its_derivative():
+    def error(scale, Z):
+        map_ = kernax.nystrom(kernax.RBF(scale), X, Z)
+        f = kernax.kernel_ridge(map_, X, X[:, 0], 0.1, throw=False).value
+        return jnp.sum(f.values(X[:5]) ** 2)
+
+    check_derivatives(error, (jnp.asarray(0.9), jnp.asarray(Z)), rtol=1e-5, atol=1e-7)
+    assert kernax.kernel_ridge(kernax.nystrom(KERNEL, X, Z), X, X[:, 0], 0.1).stats["features"] == 6
+
+
+@needs_x64
+def test_it_is_saved_and_loaded(tmp_path):
+    map_ = kernax.nystrom(KERNEL, X, Z)
+    kernax.save(tmp_path / "map", map_)
+    assert kernax.load(tmp_path / "map")(X[0], X[1]) == map_(X[0], X[1])
+
+
+@needs_x64
+@pytest.mark.parametrize("by", [Uniform(), GreedyPivots(), LeverageScores(0.1)])
+def test_centres_are_different_points_of_the_stack(by):
+    chosen = kernax.choose_centres(KERNEL, X, 10, key=KEY, by=by)
+    assert chosen.shape == (10, 3)
+    places = [int(np.flatnonzero((z == X).all(1))[0]) for z in np.asarray(chosen)]
+    assert len(set(places)) == 10
+
+
+@needs_x64
+def test_leverage_scores_prefer_what_is_far_from_the_rest():
+    """A cluster of 2000 points and 20 outliers: the mean share of outliers found by ten draws."""
+    rng = np.random.default_rng(0)
+    outliers = rng.normal(size=(20, 2)) * 40
+    points = np.concatenate([rng.normal(size=(2000, 2)) * 0.3, outliers])
+    kernel = kernax.RBF(1.0)
+    found = []
+    for seed in range(4):
+        chosen = kernax.choose_centres(
+            kernel, points, 60, key=jax.random.key(seed), by=LeverageScores(0.1)
+        )
+        found.append(np.sum(np.linalg.norm(np.asarray(chosen), axis=1) > 5))
+    assert np.mean(found) > 15  # drawn alike it would be 0.6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (lambda: kernax.nystrom(KERNEL, X, 5), "pass key="),
+        (lambda: kernax.nystrom(KERNEL, X, 0, key=KEY), "centres must be"),
+        (lambda: kernax.nystrom(KERNEL, X, np.full((2, 3), np.nan)), "centres holds NaN"),
+        (lambda: kernax.choose_centres(KERNEL, X, 41, key=KEY), "at most 40"),
+        (lambda: untyped(kernax.choose_centres)(KERNEL, X, 4, key=3), "key must be"),
+        (lambda: untyped(kernax.choose_centres)(KERNEL, X, 4, key=KEY, by="greedy"), "by must be"),
+    ],
+)
+def test_what_makes_no_centres_is_refused_with_words(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        arguments()
