@@ -88,7 +88,8 @@ class Eliminated(eqx.Module):
 
     def log_determinant(self) -> Float[Array, ""]:
         """`log |C| + log |R|`."""
-        return sum(2 * jnp.sum(jnp.log(jnp.diagonal(L))) for L in (self.inner, self.outer))
+        diagonals = jnp.concatenate([jnp.diagonal(L) for L in (self.inner, self.outer)])
+        return 2 * jnp.sum(jnp.log(diagonals))
 
 
 class GridFactor(AbstractFactor):
@@ -202,8 +203,14 @@ class GridFactor(AbstractFactor):
 @factorise.register
 def _(operator: GridForm, scale: Float[Array, ""] | None = None) -> GridFactor:
     scale = jnp.mean(operator.diagonal()) if scale is None else scale
-    parts = one_by_one(_parts_of_factor, operator, scale)
-    return GridFactor(operator.gram.grid, *parts)
+    whole, eliminated, jitter, exists = one_by_one(_parts_of_factor, operator, scale)
+    return GridFactor(
+        grid=operator.gram.grid,
+        whole=whole,
+        eliminated=eliminated,
+        jitter=jitter,
+        exists=exists,
+    )
 
 
 def _parts_of_factor(

@@ -158,13 +158,15 @@ def _line(column: np.ndarray, most: int) -> tuple[list[np.ndarray], list[np.ndar
     point.
     """
     known, inverse = np.unique(column, return_inverse=True)
-    gaps = np.diff(known)
-    if not len(gaps):
+    if len(known) < 2:
         raise ValueError("Grid needs two different points or more along a single column")
-    # Single steps tell their length best all together.
-    step = np.mean(gaps[gaps < 1.5 * np.min(gaps)], dtype=float)
-    numbers = np.concatenate([[0], np.cumsum(np.rint(gaps / step).astype(int))])
+    numbers, step = _numbered(known)
     size = int(numbers[-1]) + 1
+    if size > len(column) + most:
+        raise ValueError(
+            f"X has {len(known)} of {size} equal steps of {step:g} along its column, and Grid "
+            f"takes at most {most} that are missing"
+        )
     places = np.linspace(float(known[0]), float(known[-1]), size)
     off = np.max(np.abs(places[numbers] - known))
     if off > 4 * eps_of(column.dtype) * np.max(np.abs(known)):
@@ -172,10 +174,13 @@ def _line(column: np.ndarray, most: int) -> tuple[list[np.ndarray], list[np.ndar
             "Grid needs points at equal distances along a single column, but X is off by up to "
             f"{off:g} from steps of {step:g}"
         )
-    if size > len(column) + most:
-        raise ValueError(
-            f"X has {len(known)} of the {size} equal steps along its column, and Grid takes at "
-            f"most {most} that are missing"
-        )
     places[numbers] = known
     return [places.astype(column.dtype)[:, None]], [numbers[inverse.reshape(-1)]]
+
+
+def _numbered(known: np.ndarray) -> tuple[np.ndarray, float]:
+    """How many steps after the first one each of several ascending numbers is, and the step."""
+    gaps = np.diff(known)
+    # Single steps tell their length best all together.
+    step = np.mean(gaps[gaps < 1.5 * np.min(gaps)], dtype=float)
+    return np.concatenate([[0], np.cumsum(np.rint(gaps / step).astype(int))]), step

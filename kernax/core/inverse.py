@@ -135,7 +135,7 @@ class AbstractSolvedInverse(AbstractInverse):
     """
 
     system: eqx.AbstractVar[WeightedSystem]
-    factor: eqx.AbstractVar[AbstractFactor]
+    factor: eqx.AbstractVar[Any]
 
     def as_matrix(self):
         return self.mv(jnp.diag(jnp.ones_like(self.system.shift)))

@@ -77,7 +77,9 @@ class KroneckerMatrix(AbstractWhole):
         spectrum = outer_product(values) + noise
         least = eps_of(noise) * jnp.mean(spectrum)
         positive = jnp.all(jnp.array(sound)) & (jnp.min(spectrum) > least)
-        return KroneckerFactor(tuple(Q for _, Q in pairs), values, noise, positive)
+        return KroneckerFactor(
+            vectors=tuple(Q for _, Q in pairs), values=values, noise=noise, positive=positive
+        )
 
 
 def _slack(values: Float[Array, " m"]) -> float:

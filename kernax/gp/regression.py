@@ -49,9 +49,9 @@ def condition(
         weights: (n,) >= 0, powers of the likelihood: two is the observation repeated, zero the
             observation removed.
         solver: one of `kernax.solvers` that knows the determinant: `JitteredCholesky()` factorises
-            the matrix, `StateSpace()` takes O(n) along a line. By default the line is taken on a
-            CPU from 1000 points on, where points have one column and the kernel a model of few
-            states.
+            the matrix, `StateSpace()` takes O(n) along a line, `Grid()` O(n log n) at regular times
+            and `O(n sum n_a)` on grids. By default the line is taken on a CPU from 1000 points on,
+            where points have one column and the kernel a model of few states.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
