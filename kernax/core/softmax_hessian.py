@@ -67,8 +67,8 @@ class AbstractHessianInverse(abc.ABC):
     def _solved(self, r):
         # For small ridges the sum over the classes is so close to singular that in float32 the
         # second digit may be lost.
-        fixed = stopped(self.args)
-        return refined(self._roughly_solved, lambda a: _apply(*fixed, a), r)
+        gram, P, ridge, weights = stopped(self.args)
+        return refined(self._roughly_solved, lambda a: _apply(gram, P, ridge, weights, a), r)
 
     def _solved_transposed(self, r):
         gram, P, ridge, weights = stopped(self.args)
