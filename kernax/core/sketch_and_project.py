@@ -233,8 +233,16 @@ class SketchAndProject(AbstractSymmetricSolver):
     steps).
 
     A sweep computes every entry of K once, as a step of `ConjugateGradient` does, and takes `n
-    block^2 / 3` operations for the factors besides. It holds `block^2` entries, and what a product
-    of the operator holds.
+    block^2 / 3` operations for the factors besides. Where rows of K are computed for each product,
+    it took about twice as long as a step; where K is held, ten to twenty times as long. It holds
+    `block^2` entries, and what a product of the operator holds.
+
+    It wins where K has many large eigenvalues, for each of which conjugate gradients take a step:
+    of kin40k and elevators with a ridge of 1e-2 it reached in 15 to 44 sweeps what plain conjugate
+    gradients did not in 400 steps. Where A is well conditioned, or has only a few large
+    eigenvalues, a few dozen steps of those are cheaper. Where the ridge is tiny (1e-4 there) it is
+    slow as well: 100 sweeps left 2e-2 on kin40k. Where a Cholesky factor fits into memory, up to
+    some 10000 points, that is faster than either.
 
     Nothing depends on the units of A and b. Columns of b share the blocks. The residual is computed
     anew every five sweeps and at the end, so that the true one decides. Where rounding leaves half

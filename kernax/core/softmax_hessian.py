@@ -67,8 +67,8 @@ class AbstractHessianInverse(abc.ABC):
     def _solved(self, r):
         # For small ridges the sum over the classes is so close to singular that in float32 the
         # second digit may be lost.
-        fixed = stopped(self.args)
-        return refined(self._roughly_solved, lambda a: _apply(*fixed, a), r)
+        gram, P, ridge, weights = stopped(self.args)
+        return refined(self._roughly_solved, lambda a: _apply(gram, P, ridge, weights, a), r)
 
     def _solved_transposed(self, r):
         gram, P, ridge, weights = stopped(self.args)
@@ -131,19 +131,8 @@ class HessianInverseOfFeatures(AbstractHessianInverse):
         self.args = (gram, P, ridge, weights)
         self.most_left = most_left
         gram, P, ridge, weights = stopped(self.args)
-        F = gram.features
-        others = sum_of_others(P)
-        classes = jnp.arange(P.shape[1])
-
-        def block(pair):
-            i, j = pair
-            of_both = jnp.where(i == j, others[:, i], -P[:, j])
-            return matmul(F.T, (weights * P[:, i] * of_both)[:, None] * F)
-
-        pairs = (jnp.repeat(classes, len(classes)), jnp.tile(classes, len(classes)))
-        blocks = lax.map(block, pairs).reshape(len(classes), len(classes), *F.T.shape[:1], -1)
-        curvature = blocks.transpose(0, 2, 1, 3).reshape(len(classes) * F.shape[1], -1)
-        identity = jnp.eye(len(curvature), dtype=F.dtype)
+        curvature = _curvature_of_features(gram.features, P, weights)
+        identity = jnp.eye(len(curvature), dtype=P.dtype)
         self.inside = cholesky_factor(DenseGram(curvature + ridge * identity))
 
     def _roughly_solved(self, r):
@@ -152,6 +141,22 @@ class HessianInverseOfFeatures(AbstractHessianInverse):
         of_features = matmul(F.T, r)
         u = self.inside.solve(of_features.T.reshape(-1)).reshape(of_features.T.shape).T
         return (r - hessian(P, weights, matmul(F, u))) / ridge
+
+
+def _curvature_of_features(F: Float[Array, "n d"], P, weights) -> Float[Array, "m m"]:
+    """`F^T W F` over all features and classes, m of both, the features of a class in a row."""
+    others = sum_of_others(P)
+    d = F.shape[1]
+    c = P.shape[1]
+
+    def block(pair):
+        i, j = pair
+        of_both = jnp.where(i == j, others[:, i], -P[:, j])
+        return matmul(F.T, (weights * P[:, i] * of_both)[:, None] * F)
+
+    classes = jnp.arange(c)
+    blocks = lax.map(block, (jnp.repeat(classes, c), jnp.tile(classes, c)))
+    return blocks.reshape(c, c, d, d).transpose(0, 2, 1, 3).reshape(c * d, c * d)
 
 
 @functools.singledispatch

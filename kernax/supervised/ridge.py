@@ -59,7 +59,8 @@ def kernel_ridge(
         weights: (n,) >= 0. Two is the point repeated, zero the point removed, both exactly and with
             the right derivative.
         solver: one of `kernax.solvers`, or any lineax solver for positive semidefinite operators.
-            Default `JitteredCholesky()`, or `ConjugateGradient()` when `block_size` is given. For a
+            Default `JitteredCholesky()`, or `ConjugateGradient()` when `block_size` is given; where
+            that takes hundreds of steps, `SketchAndProject(key)` may take tens of sweeps. For a
             kernel of fewer explicit features than points, such as a `FeatureMap`, the default
             solves a system of the size of the features, and never holds K.
         options: of the solver, as lineax takes them, such as a preconditioner.
