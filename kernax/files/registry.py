@@ -34,7 +34,8 @@ from kernax.online import (
 from kernax.preparation.classifier import Classifier
 from kernax.preparation.standardised import Standardised
 from kernax.preparation.standards import Standards
-from kernax.scale import nystrom, random_features
+from kernax.scale import random_features
+from kernax.scale.nystrom import NystromFeatures
 from kernax.sparse.import_vectors import ImportVectors
 from kernax.sparse.relevance_vectors import RelevanceVectors
 from kernax.supervised.calibration import Isotonic, Platt
@@ -133,7 +134,6 @@ def own_classes() -> dict[str, type]:
         posterior,
         priors,
         process,
-        nystrom,
         random_features,
         *(basis, budgets, dual, linear, primal, recursive, rules, support),
         *(adagrad, dual_adagrad, multiplicative, sparse, winnow),
@@ -147,7 +147,7 @@ def own_classes() -> dict[str, type]:
     own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
     own += [ApproximatePosterior, ImportVectors, KalmanFilter, LineExplanation, OrderAlongLine]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
-    own += [RelevanceVectors, Subsample]
+    own += [NystromFeatures, RelevanceVectors, Subsample]
     own += [Classifier, Isotonic, Platt, Standardised, Standards]
     return {cls.__name__: cls for cls in own}
 
