@@ -1,7 +1,6 @@
 """Which points are centres: drawn alike, by leverage scores, or by greedy pivots."""
 
 import abc
-import functools
 import math
 from typing import Any, NamedTuple
 
@@ -78,7 +77,8 @@ class LeverageScores(AbstractChoice):
                 "LeverageScores draws as many points as scores ask for, and needs values that are "
                 "known: choose centres outside of jit, or Uniform()"
             )
-        return _by_scores(*stopped((kernel, X)), float(ridge), number, key)
+        kernel, X = stopped((kernel, X))
+        return _by_scores(kernel, X, float(ridge), number, key)
 
 
 def choose_centres(
@@ -125,9 +125,9 @@ def checked_centres(
                 f"centres is a number, {centres}, and they are drawn: pass key=jax.random.key(0), "
                 "or a stack of points"
             )
-        _warn_of_many(centres, n)
-        by = functools.partial(choose_centres, kernel, X, key=key)
-        return by(min(check_count(centres, "centres"), n))
+        number = check_count(centres, "centres")
+        _warn_of_many(number, n)
+        return choose_centres(kernel, X, min(number, n), key=key)
     Z = as_stack(centres, "centres")
     check_points(kernel, Z)
     _warn_of_many(size_of(Z), n)
