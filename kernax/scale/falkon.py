@@ -67,7 +67,7 @@ def falkon(
             with `y=None` and no weights beside it. Then nothing is differentiated, and kernel,
             ridge and centres are known numbers. A pass is for the rows themselves, one for the
             gradient, one for each product and, of other losses, one for each line search; of
-            squares of at most 4000 centres in float64 five passes are usual.
+            squares of at most 4000 centres in float64 five to seven passes are usual.
         y: targets (n,); for squares also (n, outputs), which share every product.
         ridge: > 0, as in `kernel_ridge`: no factor n is hidden in it.
         centres: a stack of m points, such as those of `choose_centres`; or their number, of points
