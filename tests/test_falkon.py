@@ -61,7 +61,8 @@ def step_left(solution, ridge, loss, y, weights=None):
     slope, at_zero = (np.asarray(loss.derivative(*of), float) for of in ((y, values), (y, nothing)))
     h, h_at_zero = (np.asarray(loss.curvature(*of), float) for of in ((y, values), (y, nothing)))
     penalty = np.sqrt(ridge) * np.linalg.cholesky(within).T
-    root = np.linalg.qr(np.concatenate([np.sqrt(w * h)[:, None] * K, penalty]), mode="r")
+    both = np.concatenate([np.sqrt(w * h)[:, None] * K, penalty])
+    root = np.asarray(np.linalg.qr(both, mode="r"))
     gradient = K.T @ (w * slope) + ridge * within @ a
     size = np.sqrt(np.sum(w * at_zero**2) / (np.sum(w * h_at_zero) / np.sum(w)))
     return np.linalg.norm(np.linalg.solve(root.T, gradient)) / size
@@ -332,3 +333,12 @@ def test_what_cannot_be_read_is_refused_with_words(call, words):
 
 def fit_of(X, y=None, ridge=RIDGE, centres=Z):
     return untyped(kernax.falkon)(KERNEL, X, y, ridge, centres)
+
+
+@needs_x64
+def test_single_precision_data_have_their_small_matrices_in_double():
+    single = [array.astype(np.float32) for array in (X, Y, Z)]
+    found = kernax.falkon(KERNEL, single[0], single[1], 1e-3, single[2])
+    assert found.value.coefficients.dtype == np.float32
+    exact = by_numpy(Y, ridge=1e-3)
+    assert_close(found.value.values(NEW.astype(np.float32)), exact, 1e-3)

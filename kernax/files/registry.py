@@ -44,7 +44,8 @@ from kernax.online import (
 from kernax.preparation.classifier import Classifier
 from kernax.preparation.standardised import Standardised
 from kernax.preparation.standards import Standards
-from kernax.scale import nystrom, random_features
+from kernax.scale import random_features
+from kernax.scale.nystrom import NystromFeatures
 from kernax.sparse.import_vectors import ImportVectors
 from kernax.sparse.relevance_vectors import RelevanceVectors
 from kernax.supervised.calibration import Isotonic, Platt
@@ -143,7 +144,6 @@ def own_classes() -> dict[str, type]:
         posterior,
         priors,
         process,
-        nystrom,
         random_features,
         *(basis, budgets, dual, linear, primal, recursive, rules, support),
         *(adagrad, dual_adagrad, multiplicative, sparse, winnow),
@@ -160,7 +160,7 @@ def own_classes() -> dict[str, type]:
     own += [GridExplanation, GridFactor, GridGram, Eliminated, ProductGrid]
     own += [KroneckerFactor, ToeplitzFactor]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
-    own += [RelevanceVectors, Subsample]
+    own += [NystromFeatures, RelevanceVectors, Subsample]
     own += [Classifier, Isotonic, Platt, Standardised, Standards]
     return {cls.__name__: cls for cls in own}
 

@@ -1,9 +1,8 @@
 """Which points are centres: drawn alike, by leverage scores, or by greedy pivots."""
 
 import abc
-import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -78,7 +77,8 @@ class LeverageScores(AbstractChoice):
                 "LeverageScores draws as many points as scores ask for, and needs values that are "
                 "known: choose centres outside of jit, or Uniform()"
             )
-        return _by_scores(*stopped((kernel, X)), float(ridge), number, key)
+        kernel, X = stopped((kernel, X))
+        return _by_scores(kernel, X, float(ridge), number, key)
 
 
 def choose_centres(
@@ -125,9 +125,9 @@ def checked_centres(
                 f"centres is a number, {centres}, and they are drawn: pass key=jax.random.key(0), "
                 "or a stack of points"
             )
-        _warn_of_many(centres, n)
-        by = functools.partial(choose_centres, kernel, X, key=key)
-        return by(min(check_count(centres, "centres"), n))
+        number = check_count(centres, "centres")
+        _warn_of_many(number, n)
+        return choose_centres(kernel, X, min(number, n), key=key)
     Z = as_stack(centres, "centres")
     check_points(kernel, Z)
     _warn_of_many(size_of(Z), n)
@@ -153,29 +153,55 @@ def _by_scores(
 ) -> Int[Array, " number"]:
     """The places that BLESS draws: `number` of its last candidates."""
     n = size_of(X)
-    dtype = dtype_of(X)
-    variance = float(jnp.max(diagonal_of(kernel, X)))
+    whole = n * float(jnp.max(diagonal_of(kernel, X)))
     key, first = jax.random.split(key)
     places = jax.random.permutation(first, n)[: min(n, _LEAST)]
-    shares = jnp.full(len(places), len(places) / n, dtype)
-    now = n * variance / _LEAST  # a ridge of which every point has the same score
-    while True:
+    drawn = _Drawn(places, jnp.full(len(places), len(places) / n, dtype_of(X)))
+    # Of a ridge that large every point has the same score.
+    now = max(whole / _LEAST, _FALL * ridge)
+    while now > ridge:
         now = max(now / _FALL, ridge)
-        last = now <= ridge
-        key, of_candidates, of_draws = jax.random.split(key, 3)
-        wanted = _CANDIDATES * n * variance / now
-        most = _bucket(max(wanted, _CANDIDATES * number if last else 0), n)
-        candidates = jax.random.permutation(of_candidates, n)[:most]
-        at = jnp.asarray(now, dtype)
-        scores = _scores(kernel, _at(X, places), shares, _at(X, candidates), at)
-        dimension = float(jnp.mean(scores)) * n
-        size = number if last else _bucket(_DRAWN * dimension, min(len(candidates), number))
-        chosen = _without_repetition(of_draws, scores, size)
-        places = candidates[chosen]
-        if last:
-            return places
-        share = jnp.minimum(1, size * scores[chosen] / jnp.sum(scores))
-        shares = share * (len(candidates) / n)
+        key, of_level = jax.random.split(key)
+        at_least = number if now <= ridge else 0
+        wanted = _CANDIDATES * max(whole / now, at_least)
+        drawn = _next_drawn(kernel, X, drawn, now, (_bucket(wanted, n), at_least, number), of_level)
+    return drawn.places
+
+
+class _Drawn(NamedTuple):
+    """Points that were drawn, and with which probabilities they came among them."""
+
+    places: Int[Array, " m"]
+    shares: Float[Array, " m"]
+
+
+def _next_drawn(
+    kernel: AbstractKernel,
+    X: PyTree,
+    before: _Drawn,
+    ridge: float,
+    sizes: tuple[int, int, int],
+    key: PRNGKeyArray,
+) -> _Drawn:
+    """Those of a smaller ridge; `sizes` are of the candidates, and of what is drawn: at least, and
+    at most.
+    """
+    n = size_of(X)
+    of_candidates, at_least, at_most = sizes
+    for_candidates, for_draws = jax.random.split(key)
+    candidates = jax.random.permutation(for_candidates, n)[:of_candidates]
+    at = jnp.asarray(ridge, before.shares.dtype)
+    scores = _scores(kernel, _at(X, before.places), before.shares, _at(X, candidates), at)
+    size = _bucket(_DRAWN * n * float(jnp.mean(scores)), min(len(candidates), at_most))
+    chosen = _without_repetition(for_draws, scores, max(size, at_least))
+    return _Drawn(candidates[chosen], _shares(scores, chosen, len(candidates) / n))
+
+
+def _shares(
+    scores: Float[Array, " r"], chosen: Int[Array, " m"], of_candidates: float
+) -> Float[Array, " m"]:
+    """The probabilities with which points came among those drawn."""
+    return jnp.minimum(1, len(chosen) * scores[chosen] / jnp.sum(scores)) * of_candidates
 
 
 def _bucket(wanted: float, most: int) -> int:

@@ -35,10 +35,11 @@ class Chunks:
                 f"source must be an iterable of chunks (X, y), or a function that returns one, but "
                 f"is {source!r}"
             )
-        self._source = source
+        self._source: Any = source
 
     def __iter__(self) -> Iterator[Chunk]:
-        return iter(self._source() if callable(self._source) else self._source)
+        source: Any = self._source() if callable(self._source) else self._source
+        return iter(source)
 
     @staticmethod
     def of_arrays(X: Any, y: Any, weights: Any = None, *, rows: int = 2**16) -> "Chunks":

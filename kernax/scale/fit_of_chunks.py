@@ -21,11 +21,12 @@ from kernax.core.parameters import check_count
 from kernax.core.powers import times_power_of_two
 from kernax.core.preparation import prepare_stacks
 from kernax.core.solution import Solution
+from kernax.core.weights import AbstractWeights
 from kernax.scale.chunks import Chunks
 from kernax.scale.preconditioner import LEAST_ROWS, ROWS_A_CENTRE, size_of_sample
 from kernax.scale.problem import Centred, Plan, solution_of, unit_of_targets
 from kernax.scale.rows import ArrayRows, rows_of_tile
-from kernax.scale.streamed import StreamedRows, drawn, not_shown, survey
+from kernax.scale.streamed import Shown, StreamedRows, Survey, drawn, not_shown, survey
 
 
 class Options(NamedTuple):
@@ -36,6 +37,11 @@ class Options(NamedTuple):
     progress: bool
 
 
+def what_for_columns(loss: AbstractSmoothLoss) -> str | None:
+    """What to do with several columns of targets; None for squares, which take them together."""
+    return None if isinstance(loss, Squared) else "one fit for each column, or jax.vmap over them"
+
+
 def falkon_of_chunks(
     kernel: AbstractKernel,
     chunks: Chunks,
@@ -43,7 +49,6 @@ def falkon_of_chunks(
     centres: Any,
     loss: AbstractSmoothLoss,
     key: Any,
-    one_column: str | None,
     options: Options,
 ) -> Solution[KernelExpansion]:
     """`falkon` of chunks."""
@@ -54,24 +59,43 @@ def falkon_of_chunks(
         )
     Z = _centres(chunks, centres, key)
     check_memory(Z, verb="falkon")
-    check = partial(_checked_targets, loss, one_column)
+    keep = max(LEAST_ROWS, ROWS_A_CENTRE * count(Z))
     with _shown(options.progress) as show:
-        keep = max(LEAST_ROWS, ROWS_A_CENTRE * count(Z))
-        found = survey(chunks, kernel, check, keep, show)
-        dtype = found.largest.dtype
-        kernel, Z, _ = prepare_stacks(kernel, cast(Z, dtype))
-        loss = cast(loss, dtype)
-        size = size_of_sample(found.n, count(Z), isinstance(loss, Squared), dtype)
-        plan = Plan(rows_of_tile(count(Z)), size, options.rtol, options.max_steps)
-        unit = unit_of_targets(loss, found.largest)
-        X, y, weights = found.sample
-        within = ArrayRows(kernel, Z, X, times_power_of_two(y, -unit), weights, tile=plan.tile)
-        rows = StreamedRows(chunks, found, within, unit, check, show)
-        sample = None if size is None else within
-        at = as_scalar(ridge, dtype, "ridge", POSITIVE)
-        end = Centred.of(rows, within, sample, loss, at).minimum(y.shape[1], plan)
-    parts = end.a, end.result, end.stats | {"points": jnp.asarray(found.n)}
-    return solution_of(parts, kernel, Z, unit, dtype, found.outputs is None)
+        found = survey(chunks, kernel, partial(_checked_targets, loss), keep, show)
+        at = as_scalar(ridge, found.largest.dtype, "ridge", POSITIVE)
+        return _surveyed(chunks, found, kernel, Z, loss, at, options, show)
+
+
+def _surveyed(
+    chunks: Chunks,
+    found: Survey,
+    kernel: AbstractKernel,
+    Z: PyTree,
+    loss: AbstractSmoothLoss,
+    ridge: Array,
+    options: Options,
+    show: Shown,
+) -> Solution[KernelExpansion]:
+    """The fit, once all chunks were read."""
+    dtype = ridge.dtype
+    kernel, Z, _ = prepare_stacks(kernel, cast(Z, dtype))
+    loss = cast(loss, dtype)
+    plan = _plan(found, count(Z), loss, options)
+    unit = unit_of_targets(loss, found.largest)
+    X, y, weights = found.sample
+    within = ArrayRows(kernel, Z, X, times_power_of_two(y, -unit), weights, tile=plan.tile)
+    rows = StreamedRows(chunks, found, within, unit, partial(_checked_targets, loss), show)
+    sample = None if plan.sample is None else within
+    end = Centred.of(rows, within, sample, loss, ridge).minimum(y.shape[1], plan)
+    stats = end.stats | {"points": jnp.asarray(found.n)}
+    return solution_of((end.a, end.result, stats), kernel, Z, unit, dtype, found.outputs is None)
+
+
+def _plan(found: Survey, m: int, loss: AbstractSmoothLoss, options: Options) -> Plan:
+    """What is decided before the first sum."""
+    quadratic = isinstance(loss, Squared)
+    size = size_of_sample(found.n, m, quadratic, found.largest.dtype)
+    return Plan(rows_of_tile(m), size, options.rtol, options.max_steps)
 
 
 def _centres(chunks: Chunks, centres: Any, key: Any) -> PyTree:
@@ -88,13 +112,14 @@ def _centres(chunks: Chunks, centres: Any, key: Any) -> PyTree:
 
 
 def _checked_targets(
-    loss: AbstractSmoothLoss, one_column: str | None, y: Any, n: int, dtype: Any, weights: Any
+    loss: AbstractSmoothLoss, y: Any, n: int, dtype: Any, weights: AbstractWeights
 ) -> Array:
     """Targets of a chunk. Raises ValueError for several columns where there may be one."""
     signs = {"both_signs": False} if loss.targets == "signs" else {}
     columns = as_targets_of(loss, y, n, dtype, weights, **signs)
-    if one_column is not None and columns.ndim != 1:
-        raise ValueError(f"y must have shape ({n},), but has shape {columns.shape}: {one_column}")
+    instead = what_for_columns(loss)
+    if instead is not None and columns.ndim != 1:
+        raise ValueError(f"y must have shape ({n},), but has shape {columns.shape}: {instead}")
     return columns
 
 

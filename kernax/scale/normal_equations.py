@@ -9,7 +9,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.scale.preconditioner import Preconditioner
 
-Repeat = Callable  # `while_loop`, or the same by Python
 Multiply = Callable[[Float[Array, "m p"]], Float[Array, "m p"]]
 
 
@@ -31,12 +30,12 @@ def solve_normal_equations(
     b: Float[Array, "m p"],
     rtol: Float[Array, "..."],
     max_steps: Int[Array, ""] | int,
-    repeat: Repeat,
+    repeat: Callable,
 ) -> tuple[Float[Array, "m p"], Int[Array, ""]]:
     """x with `|b - A x| <= rtol |b|` in the norm of `P^-1`, by the recurrence; and the steps.
 
     The norm of P^-1 is that in which the error `A^-1 (b - A x)` is measured by A itself, where P is
-    A. Whoever needs the true residual computes it.
+    A. `repeat` is `while_loop`, or the same by Python. Whoever needs the true residual computes it.
     """
     z = P.solve(b)
     square = jnp.sum(b * z, 0)

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from kernax.core.factors import cholesky_factor
 from kernax.core.numerics import eps_of, matmul
 from kernax.core.operators import DenseGram
+from kernax.core.sharding import compiled
 from kernax.core.solves import solve_lower, solve_lower_transposed
 
 
@@ -26,6 +27,7 @@ class Preconditioner(eqx.Module):
     exists: Bool[Array, ""]
 
     @staticmethod
+    @compiled
     def of_square(
         square: Float[Array, "m m"], lower: Float[Array, "m m"], ridge: Float[Array, ""]
     ) -> "Preconditioner":
@@ -35,6 +37,7 @@ class Preconditioner(eqx.Module):
         )
 
     @staticmethod
+    @compiled
     def of_whitened(
         square: Float[Array, "m m"], lower: Float[Array, "m m"], ridge: Float[Array, ""]
     ) -> "Preconditioner":
@@ -46,20 +49,24 @@ class Preconditioner(eqx.Module):
         factor = cholesky_factor(DenseGram((square + square.T) / 2 + diagonal))
         return Preconditioner(lower, factor.lower, factor.exists)
 
+    @compiled
     def whitened(self, g: Float[Array, "m p"]) -> Float[Array, "m p"]:
         """A v with `|v|^2 = g.P^-1 g`."""
         return solve_lower(self.inner, solve_lower(self.lower, g))
 
+    @compiled
     def solve(self, g: Float[Array, "m p"]) -> Float[Array, "m p"]:
         """`P^-1 g`."""
         inside = solve_lower_transposed(self.inner, self.whitened(g))
         return solve_lower_transposed(self.lower, inside)
 
+    @compiled
     def length(self, a: Float[Array, "m p"]) -> Float[Array, " p"]:
         """`sqrt(a.P a)` of each column."""
         inside = matmul(jnp.tril(self.lower).T, a)
         return jnp.linalg.norm(matmul(jnp.tril(self.inner).T, inside), axis=0)
 
+    @compiled
     def length_of_step(self, g: Float[Array, "m p"]) -> Float[Array, " p"]:
         """`sqrt(d.P d)` of `d = P^-1 g`, of each column."""
         return jnp.linalg.norm(self.whitened(g), axis=0)

@@ -184,20 +184,11 @@ def minimise(risk: Risk, shape: tuple[int, int], rtol: float | None, max_steps: 
     start = method.start(shape)
     end = risk.rows.repeat(method.go_on, method.step, start)
     point = end.point
-    endings = (
-        (~jnp.all(jnp.isfinite(point.gradient)), RESULTS.nonfinite),
-        (~point.P.exists, RESULTS.not_psd),
-        (~(end.finite & jnp.isfinite(point.left)), RESULTS.nonfinite),
-        (point.left <= method.bar, RESULTS.successful),
-        (end.products >= max_steps, RESULTS.max_steps_reached),
-        (end.stuck, RESULTS.inaccurate),
-    )
-    result = first_that_holds(endings, RESULTS.max_steps_reached)
     norm = jnp.sum(point.a * matmul(risk.gram, point.a), 0)
     objective = point.losses + risk.ridge / 2 * norm
     stats = {"steps": end.steps, "products": end.products}
     stats |= {"residual": point.left, "objective": objective}
-    return Minimum(point.a, point.P, result, stats)
+    return Minimum(point.a, point.P, method.ending(end), stats)
 
 
 def _tolerances(risk: Risk, rtol: float | None) -> tuple[float, float]:
@@ -238,6 +229,19 @@ class _Newton(eqx.Module):
     def go_on(self, now: _Progress) -> Bool[Array, ""]:
         more = (now.steps < _MOST_NEWTON_STEPS) & (now.products < self.max_steps)
         return (now.point.left > self.goal) & ~now.stuck & now.finite & more
+
+    def ending(self, end: _Progress) -> Any:
+        """How it ended, from the last point alone where that is close."""
+        point = end.point
+        endings = (
+            (~jnp.all(jnp.isfinite(point.gradient)), RESULTS.nonfinite),
+            (~point.P.exists, RESULTS.not_psd),
+            (~(end.finite & jnp.isfinite(point.left)), RESULTS.nonfinite),
+            (point.left <= self.bar, RESULTS.successful),
+            (end.products >= self.max_steps, RESULTS.max_steps_reached),
+            (end.stuck, RESULTS.inaccurate),
+        )
+        return first_that_holds(endings, RESULTS.max_steps_reached)
 
     def step(self, now: _Progress) -> _Progress:
         """One step: as exact as it is of use, shortened where F would rise."""

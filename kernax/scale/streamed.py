@@ -156,7 +156,9 @@ class StreamedRows(AbstractRows):
     def fold(self, step, start, known, tile=None):
         state = start
         for chunk in shown(self.chunks, self.surveyed.chunks, self.show):
-            state = _folded(self._rows(chunk), step, state, known, tile)
+            # Waited for, so that no more than one chunk is in memory, and no two programs wait for
+            # each other's threads.
+            state = jax.block_until_ready(_folded(self._rows(chunk), step, state, known, tile))
         return state
 
     def _rows(self, chunk: Any) -> ArrayRows:
@@ -177,7 +179,7 @@ class StreamedRows(AbstractRows):
 
     def repeat(self, go_on, step, state):
         while bool(go_on(state)):
-            state = step(state)
+            state = jax.block_until_ready(step(state))
         return state
 
 
