@@ -122,6 +122,14 @@ def _is_defined_again(old: Any, new: Any) -> bool:
     )
 
 
+def _of_solvers() -> list[type]:
+    """What posteriors hold of the structures and solvers that they were found by."""
+    by_products = [BlockedGram, DenseGram, Iteration, KrylovExplanation, Preconditioner]
+    along_line = [KalmanFilter, LineExplanation, OrderAlongLine]
+    on_grid = [GridExplanation, GridFactor, GridGram, Eliminated, ProductGrid]
+    return [*by_products, *along_line, *on_grid, KroneckerFactor, ToeplitzFactor]
+
+
 @functools.cache
 def own_classes() -> dict[str, type]:
     """The classes of kernax that files may name."""
@@ -155,10 +163,8 @@ def own_classes() -> dict[str, type]:
         if inspect.isclass(cls) and issubclass(cls, eqx.Module) and cls.__module__ == room.__name__
     )
     own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
-    own += [BlockedGram, DenseGram, Iteration, KrylovExplanation, Preconditioner]
-    own += [ApproximatePosterior, ImportVectors, KalmanFilter, LineExplanation, OrderAlongLine]
-    own += [GridExplanation, GridFactor, GridGram, Eliminated, ProductGrid]
-    own += [KroneckerFactor, ToeplitzFactor]
+    own += _of_solvers()
+    own += [ApproximatePosterior, ImportVectors]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
     own += [NystromFeatures, RelevanceVectors, Subsample]
     own += [Classifier, Isotonic, Platt, Standardised, Standards]
