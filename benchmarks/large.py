@@ -89,7 +89,7 @@ def _weights(X, y, preconditioner):
 
 def _lanczos():
     return ConjugateGradient(
-        rtol=1e-2, preconditioner=PivotedCholesky(KEY), determinant=StochasticLanczos(KEY)
+        rtol=1e-2, preconditioner=PivotedCholesky(KEY), determinant=StochasticLanczos(key=KEY)
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree
@@ -224,6 +225,11 @@ class AbstractExplanation(eqx.Module):
         normal numbers z (n, p): by so much of k(X, x) a draw of the prior differs from a posterior
         draw that is zero at X.
         """
+
+
+def row_at(kernel: AbstractKernel, X: PyTree, x: PyTree) -> Float[Array, " n"]:
+    """`k(X, x)`, of which an explanation is made."""
+    return jax.vmap(lambda point: kernel(point, x))(X)
 
 
 @functools.singledispatch

@@ -1,17 +1,16 @@
 """What is asked of the inverse of a system that is solved by products alone."""
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from kernax.core.conjugate_gradient import Iteration, KrylovFactor
 from kernax.core.inverse import (
     AbstractExplanation,
     explanation_of,
+    row_at,
     solve_transposed,
     terms_of_density,
 )
-from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem
 from kernax.core.numerics import dot, safe_sqrt, stopped
 from kernax.core.operators import AbstractGram
@@ -70,8 +69,8 @@ class KrylovExplanation(AbstractExplanation):
         return WeightedSystem(self.gram, weights, self.shift)
 
     def explained(self, kernel, X, x, z):
-        row = _row(kernel, X, x)
-        other = row if z is x else _row(kernel, X, z)
+        row = row_at(kernel, X, x)
+        other = row if z is x else row_at(kernel, X, z)
         return dot(row, self._solved(other[:, None])[:, 0])
 
     def lacking(self, kernel, X, values, normal):
@@ -85,11 +84,6 @@ class KrylovExplanation(AbstractExplanation):
         form = stopped(system.symmetric_form())
         factor = KrylovFactor.of(form, self.preconditioner, self.iteration)
         return system.weights.times(solve_transposed(system, factor, B))
-
-
-def _row(kernel: AbstractKernel, X: PyTree, x: PyTree) -> Float[Array, " n"]:
-    """`k(X, x)`."""
-    return jax.vmap(lambda point: kernel(point, x))(X)
 
 
 @explanation_of.register

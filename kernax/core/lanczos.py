@@ -76,13 +76,16 @@ def log_determinant_by_probes(
     lengths = jnp.sum(Z**2, 0)
     values = lengths * _first_entry_of_logarithm(T)
     sampling = jnp.var(values, ddof=1) / Z.shape[1]
-    at_quarters = [
-        jnp.mean(lengths * _first_entry_of_logarithm(T[:, :fewer, :fewer]))
-        for fewer in (max(1, steps // 2), max(1, (3 * steps) // 4))
-    ]
+
+    def after(fewer: int) -> Float[Array, ""]:
+        return jnp.mean(lengths * _first_entry_of_logarithm(T[:, :fewer, :fewer]))
+
     whole = jnp.mean(values)
-    exact = steps == len(Z)
-    truncation = jnp.zeros_like(whole) if exact else _error_of_limit(*at_quarters, whole)
+    if steps == len(Z):
+        return Estimate(whole, jnp.sqrt(sampling))
+    half = after(max(1, steps // 2))
+    three_quarters = after(max(1, (3 * steps) // 4))
+    truncation = _error_of_limit(half, three_quarters, whole)
     return Estimate(whole, jnp.sqrt(sampling + truncation**2))
 
 

@@ -1,7 +1,6 @@
 """The inverse of a system along a line, and the derivative of its log density, in O(n)."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
@@ -10,6 +9,7 @@ from kernax.core.inverse import (
     AbstractSolvedInverse,
     explanation_of,
     inverse_of,
+    row_at,
     terms_of_density,
 )
 from kernax.core.kalman import Gains, KalmanFactor, KalmanFilter, at_points, outer
@@ -254,7 +254,7 @@ class LineExplanation(AbstractExplanation):
 
     def _innovations(self, kernel: AbstractKernel, X: PyTree, x: PyTree) -> Float[Array, " n"]:
         """v(x), of k(X, x)."""
-        row = jax.vmap(lambda point: kernel(point, x))(X)
+        row = row_at(kernel, X, x)
         return self.filter.innovations(row[self.line.order][:, None])[:, 0]
 
 

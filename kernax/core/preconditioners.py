@@ -154,7 +154,8 @@ class NystromPreconditioner(AbstractPreconditioner):
 
 
 def _thin_svd(A: Float[Array, "n r"]) -> tuple[Array, Array, Array]:
-    return jnp.linalg.svd(A, full_matrices=False)
+    U, values, rows = jnp.linalg.svd(A, full_matrices=False)
+    return U, values, rows
 
 
 def _divided_by_root(columns: Float[Array, "n r"], A: Float[Array, "r r"]) -> Float[Array, "n r"]:
