@@ -93,19 +93,19 @@ class _Tiles(eqx.Module):
 
         def step(product, pairs):
             rows, columns, counts = pairs
-            out = [of_pair(rows[q], columns[q], counts[q]) for q in range(_TOGETHER)]
-            to_rows, to_columns = jax.tree.map(lambda *a: jnp.stack(a), *out)
+            to_rows, to_columns = jax.vmap(of_pair)(rows, columns, counts)
             return product.at[rows].add(to_rows).at[columns].add(to_columns), None
 
-        pairs = _pairs_of_blocks(len(self.values))
+        rows, columns, counts = _pairs_of_blocks(len(self.values))
+        pairs = (rows, columns, counts.astype(self.values.dtype))
         return scan(step, jnp.zeros_like(self.values), pairs)[0]
 
     def _of_pair(self, row: Array, column: Array, counts: Array) -> tuple[Array, Array]:
         """`K_ij v_j` and `K_ij^T v_i`; zero for a pair that does not count."""
         tile = all_pairs(self.kernel, _block(self.parts, row), _block(self.parts, column))
-        to_rows = _times(self.values[column], tile, 1)
-        to_columns = _times(self.values[row], tile, 0)
-        return jnp.where(counts, to_rows, 0), jnp.where(counts, to_columns, 0)
+        to_rows = _times(counts * self.values[column], tile, 1)
+        to_columns = _times(counts * self.values[row], tile, 0)
+        return to_rows, to_columns
 
 
 def _block(parts: PyTree, i: Array) -> PyTree:
