@@ -38,7 +38,7 @@ from kernax.cli.naming import parameter_names, parameter_rows
 from kernax.cli.picture import draw, draw_clusters
 from kernax.cli.plan import Plan, plan_for
 from kernax.cli.resources import compiled_programs, expected_cost
-from kernax.cli.route import FEW_ROWS, RouteName, Way, way_for
+from kernax.cli.route import RouteName, Way, way_for
 from kernax.cli.table import (
     CLUSTER,
     Table,
@@ -116,9 +116,9 @@ def fit(
     evidence, and says in words and as an expression what it found.
 
     More than 10000 rows are not fitted by one matrix of all pairs: a kernel of
-    numbers, or of two classes by logistic regression, is learned from 2000 of
-    them, and all are then fitted over 1000 of them as centres, in memory and
-    time that grow with the rows alone. Along one column, processes whose kernel
+    numbers is learned from 2000 of them, of two classes by logistic regression
+    from 600, and all are then fitted over 1000 of them as centres, in memory
+    and time that grow with the rows alone. Along one column, processes whose kernel
     has a state-space model, such as matern52, learn from all, exactly. Other
     models learn from 3000 rows. --route and --centres decide otherwise.
 
@@ -149,7 +149,7 @@ def fit(
         parts = plan.split(table, seed, tokens or Tokens.LETTERS, rows)
         way = way_for(plan, parts, kernel, route, centres)
         if way.name == RouteName.ROWS:
-            parts = plan.split(table, seed, tokens or Tokens.LETTERS, FEW_ROWS)
+            parts = plan.split(table, seed, tokens or Tokens.LETTERS, way.rows)
         console = _console()
         _print_split(console, plan, data, whole, parts)
         with linear_algebra_threads(len(parts.y), threads):

@@ -36,7 +36,7 @@ def fit_over_centres(
     """Learns a kernel from some rows, fits it to all over half of the centres and all of them, and
     scores each. Needs 64-bit mode.
     """
-    some = _some(parts)
+    some = _some(parts, plan)
     if plan.likelihood.of_classes:
         report = classify(some, kernel, plan, priors)
     else:
@@ -55,9 +55,9 @@ def fit_over_centres(
     )
 
 
-def _some(parts: Split) -> Split:
+def _some(parts: Split, plan: Plan) -> Split:
     """The rows that the kernel is learned from: the first ones, in the proportion of classes."""
-    most = few_of(len(parts.y))
+    most = few_of(len(parts.y), plan)
     rows = first_of_each(parts.y, most) if parts.classes else np.arange(most)
     return dataclasses.replace(parts, X=rows_of(parts.X, rows), y=parts.y[rows])
 

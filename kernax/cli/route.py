@@ -10,6 +10,7 @@ from kernax.preparation import GP, LOGISTIC, RIDGE
 from kernax.scale.recommend import in_bytes, in_time
 from kernax.scale.routes import CENTRES, INDUCING
 from kernax.scale.size import MOST_WHOLE, centres_for, expected, is_along_line, is_for_whole
+from kernax.selection.stages import MOST_ROWS
 
 FEW_ROWS = 3000  # to learn from, where a model has no way to learn from all
 
@@ -24,11 +25,12 @@ class RouteName(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """How rows are fitted, and why, in words; `centres` is their number."""
+    """How rows are fitted, and why, in words; over how many centres, or to how many rows alone."""
 
     name: RouteName
     words: tuple[str, ...] = ()
     centres: int = 0
+    rows: int = 0
 
 
 def way_for(
@@ -49,7 +51,7 @@ def way_for(
     if name == RouteName.CENTRES:
         return _over_centres(plan, parts, kernel, centres)
     if name == RouteName.ROWS:
-        return Way(name, _words_of_rows(parts, why_none))
+        return Way(name, _words_of_rows(parts, why_none), rows=FEW_ROWS)
     return Way(name, _words_of_line(plan, parts, kernel))
 
 
@@ -105,16 +107,16 @@ def _over_centres(plan: Plan, parts: Split, kernel: str, centres: int | None) ->
     number = min(centres or centres_for(n, route), n - 1)
     cost = expected(kernel_of(parts, kernel), n, len(parts.inputs.columns), number, route)
     words = (
-        f"{n} rows: the kernel is learned from {min(n, few_of(n))} of them, drawn at random, then "
+        f"{n} rows: the kernel is learned from {few_of(n, plan)} of them, drawn at random, then "
         f"all are fitted over {number} of them as centres, in about {in_bytes(cost.held)} and "
         f"{in_time(cost.seconds)}; --centres M takes another number",
     )
     return Way(RouteName.CENTRES, words, number)
 
 
-_LEARN = 2000  # rows, of which the matrix is whole
+_OF_NUMBERS = 2000  # rows, of which the matrix is whole
 
 
-def few_of(n: int) -> int:
+def few_of(n: int, plan: Plan) -> int:
     """How many of n rows a kernel is learned from before all are fitted over centres."""
-    return min(n, _LEARN)
+    return min(n, MOST_ROWS if plan.likelihood.of_classes else _OF_NUMBERS)

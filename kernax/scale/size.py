@@ -22,7 +22,7 @@ def is_along_line(kernel: AbstractKernel, X: PyTree) -> bool:
     return structure_for(None, kernel, X, None) is not None
 
 
-def is_for_whole(X: PyTree, most: int = MOST_WHOLE) -> bool:
+def is_for_whole(X: PyTree, most: int) -> bool:
     """Whether parameters can be learned from all points: `most` of them, and as many as fit into
     memory.
     """
