@@ -3,6 +3,8 @@
 An error in the input is one line on stderr and exit code 2; a failed solve has exit code 1.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import equinox as eqx
@@ -146,10 +148,8 @@ def fit(
         table = compared_columns(whole, with_kernel_of_numbers(kernel), tokens)
         plan = plan_for(table.target, model, likelihood, inference, restarts)
         check_auto(kernel, plan)
-        parts = plan.split(table, seed, tokens or Tokens.LETTERS, rows)
-        way = way_for(plan, parts, kernel, route, centres)
-        if way.name == RouteName.ROWS:
-            parts = plan.split(table, seed, tokens or Tokens.LETTERS, way.rows)
+        split = partial(plan.split, table, seed, tokens or Tokens.LETTERS)
+        parts, way = _parts_and_way(split, rows, partial(_way, plan, kernel, route, centres))
         console = _console()
         _print_split(console, plan, data, whole, parts)
         with linear_algebra_threads(len(parts.y), threads):
@@ -158,6 +158,22 @@ def fit(
             names |= parameter_names(kernel_of(parts, kernel), "kernel.")
             report = learn(parts, kernel, plan, restarts, seed, not no_priors, way)
         _deliver(console, report, parts, out, plot)
+
+
+def _way(
+    plan: Plan, kernel: str, route: RouteName | None, centres: int | None, parts: Split
+) -> Way:
+    """Which way the rows to learn from are fitted."""
+    return way_for(plan, parts, kernel, route, centres)
+
+
+def _parts_and_way(
+    split: Callable[[int | None], Split], rows: int | None, way_of: Callable[[Split], Way]
+) -> tuple[Split, Way]:
+    """The rows to learn from, fewer where the way is to take some of them alone, and the way."""
+    parts = split(rows)
+    way = way_of(parts)
+    return (split(way.rows) if way.name == RouteName.ROWS else parts), way
 
 
 def _console() -> Console:

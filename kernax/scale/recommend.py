@@ -46,7 +46,7 @@ class Recommendation(NamedTuple):
     def __str__(self) -> str:
         head = (
             f"{self.n} points ({self.d},), {in_bytes(self.memory)} of memory, accuracy "
-            f"{self.accuracy:g}; times without compilation, right within a factor of three or so"
+            f"{self.accuracy:g}; times without compilation, right within a factor of three or so, more on a busy machine"
         )
         lines = [head]
         for place, route in enumerate(self.routes):
@@ -101,7 +101,7 @@ def recommend(
 
     Sizes and times are a model: `condition` and its like for one column of targets, temporaries and
     results of their programs, and operations at the rates of this device. Steps of conjugate
-    gradients are taken to be 60, sweeps of `SketchAndProject` 40; the less the noise, the more it
+    gradients are taken to be 30, sweeps of `SketchAndProject` 40; the less the noise, the more it
     takes. Nothing is known here of X and y: which error centres leave is measured on rows held out.
 
     Arguments:

@@ -157,7 +157,7 @@ def _line(problem: Problem, rates: Rates) -> Route:
         return _none(LINE, call, f"{name} looks at more than one column")
     held = (5 * states**2 + 10 * states + 20) * problem.n * problem.size
     # Forth and back, for the solution, the residual and the evidence.
-    seconds = problem.n * (6 / rates.steps + 5e-7)
+    seconds = problem.n * (12 / rates.steps + 1e-6)
     return _exact(problem, LINE, call, held, seconds)
 
 
@@ -176,7 +176,7 @@ def _grid(problem: Problem, rates: Rates) -> Route:
 
 # Steps to a residual of eps^(2/3) that a preconditioner of 2 sqrt(n) columns leaves, for noise of a
 # hundredth to a tenth of the variance: from some tens to some hundreds.
-_STEPS = 60
+_STEPS = 30
 
 
 def _rank(n: int) -> int:
@@ -189,7 +189,7 @@ def _products(problem: Problem, rates: Rates) -> Route:
     rank = _rank(n)
     held = (4.4 * n * rank + 2**21) * problem.size
     # The factor twice, as the preconditioner orthogonalises it; two products with it a step.
-    of_factor = 8 * n * rank**2 + 8 * _STEPS * n * rank
+    of_factor = 4 * n * rank**2 + 4 * _STEPS * n * rank
     seconds = _STEPS * n**2 / rates.pairs + of_factor / rates.products
     solver = "ConjugateGradient(preconditioner=kernax.solvers.PivotedCholesky(key))"
     gives = "mean, variances by a solve each; evidence with determinant=StochasticLanczos(key)"
@@ -239,7 +239,7 @@ def _inducing(problem: Problem, rates: Rates) -> Route:
     route = _of_centres(problem, INDUCING, call)
     held = (_OF_INDUCING[problem.size] * n * m + 8 * m**2) * problem.size
     qr = 1 if problem.size == 8 else _QR
-    seconds = (2 + 2 * qr) * n * m**2 / rates.products + 2 * n * m / rates.pairs
+    seconds = (7 + 2 * qr) * n * m**2 / rates.products + 2 * n * m / rates.pairs
     gives = "mean, variance, a lower bound of the evidence"
     return (
         route if route.impossible else route._replace(gives=gives, held=int(held), seconds=seconds)
@@ -258,7 +258,7 @@ def _centres(problem: Problem, rates: Rates) -> Route:
     in_hessian = problem.size == 8 and m <= 4000
     hessian = 2 * (n if in_hessian else 4 * m) * m**2 / rates.products
     passes = 5 if in_hessian else 15
-    seconds = hessian + passes * 2 * n * m / rates.pairs + 4 * m**3 / rates.factors
+    seconds = 0.6 * (hessian + passes * 2 * n * m / rates.pairs + 4 * m**3 / rates.factors)
     return (
         route if route.impossible else route._replace(gives="mean", held=int(held), seconds=seconds)
     )
