@@ -3,7 +3,6 @@
 An error in the input is one line on stderr and exit code 2; a failed solve has exit code 1.
 """
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -40,7 +39,7 @@ from kernax.cli.naming import parameter_names, parameter_rows
 from kernax.cli.picture import draw, draw_clusters
 from kernax.cli.plan import Plan, plan_for
 from kernax.cli.resources import compiled_programs, expected_cost
-from kernax.cli.route import RouteName, Way, way_for
+from kernax.cli.route import RouteName, Way, rows_and_way
 from kernax.cli.table import (
     CLUSTER,
     Table,
@@ -149,7 +148,7 @@ def fit(
         plan = plan_for(table.target, model, likelihood, inference, restarts)
         check_auto(kernel, plan)
         split = partial(plan.split, table, seed, tokens or Tokens.LETTERS)
-        parts, way = _parts_and_way(split, rows, partial(_way, plan, kernel, route, centres))
+        parts, way = rows_and_way(plan, split, rows, kernel, route, centres)
         console = _console()
         _print_split(console, plan, data, whole, parts)
         with linear_algebra_threads(len(parts.y), threads):
@@ -158,22 +157,6 @@ def fit(
             names |= parameter_names(kernel_of(parts, kernel), "kernel.")
             report = learn(parts, kernel, plan, restarts, seed, not no_priors, way)
         _deliver(console, report, parts, out, plot)
-
-
-def _way(
-    plan: Plan, kernel: str, route: RouteName | None, centres: int | None, parts: Split
-) -> Way:
-    """Which way the rows to learn from are fitted."""
-    return way_for(plan, parts, kernel, route, centres)
-
-
-def _parts_and_way(
-    split: Callable[[int | None], Split], rows: int | None, way_of: Callable[[Split], Way]
-) -> tuple[Split, Way]:
-    """The rows to learn from, fewer where the way is to take some of them alone, and the way."""
-    parts = split(rows)
-    way = way_of(parts)
-    return (split(way.rows) if way.name == RouteName.ROWS else parts), way
 
 
 def _console() -> Console:

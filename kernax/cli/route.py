@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+from collections.abc import Callable
 
 from kernax.cli.auto import AUTO
 from kernax.cli.job import Split, kernel_of
@@ -31,6 +32,20 @@ class Way:
     words: tuple[str, ...] = ()
     centres: int = 0
     rows: int = 0
+
+
+def rows_and_way(
+    plan: Plan,
+    split: Callable[[int | None], Split],
+    rows: int | None,
+    kernel: str,
+    asked: RouteName | None,
+    centres: int | None,
+) -> tuple[Split, Way]:
+    """The rows to learn from, fewer where that is the way, and the way."""
+    parts = split(rows)
+    way = way_for(plan, parts, kernel, asked, centres)
+    return (split(way.rows) if way.name == RouteName.ROWS else parts), way
 
 
 def way_for(

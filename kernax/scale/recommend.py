@@ -46,7 +46,8 @@ class Recommendation(NamedTuple):
     def __str__(self) -> str:
         head = (
             f"{self.n} points ({self.d},), {in_bytes(self.memory)} of memory, accuracy "
-            f"{self.accuracy:g}; times without compilation, right within a factor of three or so, more on a busy machine"
+            f"{self.accuracy:g}; times without compilation, right within a factor of three or so, "
+            "less so on a busy machine"
         )
         lines = [head]
         for place, route in enumerate(self.routes):
