@@ -26,6 +26,7 @@ NAMES = (
     "grid",
     "inducing",
     "falkon",
+    "recommend",
     "processes",
     "classification",
     "matrix_free",

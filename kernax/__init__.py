@@ -55,6 +55,7 @@ from kernax.scale.choice import choose_centres
 from kernax.scale.falkon import falkon
 from kernax.scale.nystrom import nystrom
 from kernax.scale.random_features import random_fourier_features
+from kernax.scale.recommend import recommend
 from kernax.selection.alignment import aligned_sum, alignment
 from kernax.selection.batches import batched
 from kernax.selection.bootstrap import Bootstrap, bootstrap
@@ -105,7 +106,7 @@ __all__ = [
     # features from data, and random ones
     "empirical_features", "eigenpairs", "random_fourier_features",
     # centres that stand for many points
-    "choose_centres", "nystrom", "falkon",
+    "choose_centres", "nystrom", "falkon", "recommend",
     # what verbs return
     "KernelExpansion", "kernel_distance", "Solution", "RESULTS",
     # learners

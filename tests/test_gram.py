@@ -234,7 +234,7 @@ def test_a_matrix_that_cannot_fit_is_refused_with_the_way_out():
     for call, words in (
         (
             lambda: kernax.gram(kernax.RBF(), X),
-            "149 GiB needed by gram .* available; take fewer points",
+            "149 GiB needed by gram .* available; use kernax.gram_operator.*, or take fewer points",
         ),
         (
             lambda: kernax.kernel_ridge(kernax.RBF(), X, X[:, 0], 1.0),

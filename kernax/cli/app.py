@@ -3,6 +3,7 @@
 An error in the input is one line on stderr and exit code 2; a failed solve has exit code 1.
 """
 
+from functools import partial
 from pathlib import Path
 
 import equinox as eqx
@@ -14,6 +15,7 @@ from rich.console import Console
 from kernax.cli import options
 from kernax.cli.answers import answer_columns, as_csv, cells_of, summary
 from kernax.cli.auto import check_auto, with_kernel_of_numbers, written_or_found
+from kernax.cli.checks import check_centres, check_options, check_seed, check_threads
 from kernax.cli.classify import classify
 from kernax.cli.cluster import Clusters
 from kernax.cli.cluster import cluster as find_clusters
@@ -23,6 +25,7 @@ from kernax.cli.console import (
     one_line_errors,
     print_clusters,
     print_inputs,
+    print_lines,
     print_parameters,
     print_report,
     title_of,
@@ -31,13 +34,14 @@ from kernax.cli.counts import count
 from kernax.cli.fit import fit as regress
 from kernax.cli.inputs import compared_columns
 from kernax.cli.job import Report, Split, kernel_of, one_per_column
+from kernax.cli.many import fit_over_centres
 from kernax.cli.naming import parameter_names, parameter_rows
 from kernax.cli.picture import draw, draw_clusters
 from kernax.cli.plan import Plan, plan_for
 from kernax.cli.resources import compiled_programs, expected_cost
+from kernax.cli.route import RouteName, Way, rows_and_way
 from kernax.cli.table import (
     CLUSTER,
-    LEAST_ROWS,
     Table,
     read_columns,
     read_inputs,
@@ -68,6 +72,8 @@ def fit(
     tokens: options.Counted = None,
     ignore: options.Ignored = None,
     rows: options.Rows = None,
+    route: options.Route = None,
+    centres: options.Centres = None,
     plot: options.Plot = None,
     out: options.Out = None,
     restarts: options.Restarts = 1,
@@ -110,6 +116,13 @@ def fit(
     --kernel auto searches for a kernel of numbers, a sum of products, by the
     evidence, and says in words and as an expression what it found.
 
+    More than 10000 rows are not fitted by one matrix of all pairs: a kernel of
+    numbers is learned from 2000 of them, of two classes by logistic regression
+    from 600, and all are then fitted over 1000 of them as centres, in memory
+    and time that grow with the rows alone. Along one column, processes whose kernel
+    has a state-space model, such as matern52, learn from all, exactly. Other
+    models learn from 3000 rows. --route and --centres decide otherwise.
+
     Columns that are not all numbers become numbers, and a line says how. Words
     of few kinds get a column of 0 and 1 for each; empty cells, NA and ? the
     median of their column, beside a column that says which they were; dates
@@ -127,20 +140,22 @@ def fit(
     without, each column of free text adds its own.
     """
     with one_line_errors() as names, jax.enable_x64(True), compiled_programs(keep=not no_cache):
-        _check_options(seed, restarts, threads, rows)
+        check_options(seed, restarts, threads, rows)
+        check_centres(centres)
         _check_files(data, plot, out)
         whole = read_table(data, target, ignore or ())
         table = compared_columns(whole, with_kernel_of_numbers(kernel), tokens)
         plan = plan_for(table.target, model, likelihood, inference, restarts)
         check_auto(kernel, plan)
-        parts = plan.split(table, seed, tokens or Tokens.LETTERS, rows)
+        split = partial(plan.split, table, seed, tokens or Tokens.LETTERS)
+        parts, way = rows_and_way(plan, split, rows, kernel, route, centres)
         console = _console()
         _print_split(console, plan, data, whole, parts)
         with linear_algebra_threads(len(parts.y), threads):
-            _print_cost(console, plan, len(parts.y))
+            _print_cost(console, plan, len(parts.y), way)
             kernel = written_or_found(console, kernel, parts, seed)
             names |= parameter_names(kernel_of(parts, kernel), "kernel.")
-            report = learn(parts, kernel, plan, restarts, seed, not no_priors)
+            report = learn(parts, kernel, plan, restarts, seed, not no_priors, way)
         _deliver(console, report, parts, out, plot)
 
 
@@ -149,8 +164,11 @@ def _console() -> Console:
     return Console(highlight=False, soft_wrap=True)
 
 
-def _print_cost(console: Console, plan: Plan, rows: int) -> None:
-    """What learning from all rows will take, if it takes long."""
+def _print_cost(console: Console, plan: Plan, rows: int, way: Way) -> None:
+    """Which way is taken, or what learning from all rows will take, if it takes long."""
+    if way.words:
+        print_lines(console, way.words)
+        return
     cost = None if plan.is_latent else expected_cost(plan.model, rows)
     if cost:
         console.print(cost)
@@ -201,29 +219,17 @@ def _inputs_in_words(parts: Split) -> str:
     return " and ".join(inputs)
 
 
-def learn(parts: Split, kernel: str, plan: Plan, restarts: int, seed: int, priors: bool) -> Report:
+def learn(
+    parts: Split, kernel: str, plan: Plan, restarts: int, seed: int, priors: bool, way: Way
+) -> Report:
     """Fits a classifier, a model of counts, or a regressor."""
+    if way.name == RouteName.CENTRES:
+        return fit_over_centres(parts, kernel, plan, restarts, seed, priors, way.centres)
     if plan.likelihood.of_classes:
         return classify(parts, kernel, plan, priors)
     if plan.likelihood.of_counts:
         return count(parts, kernel, plan, priors)
     return regress(parts, kernel, plan.model, restarts, seed, priors)
-
-
-def _check_options(seed: int, restarts: int, threads: int | None, rows: int | None) -> None:
-    """Raises ValueError for numbers out of range."""
-    _check_seed(seed)
-    if not 1 <= restarts <= 1000:
-        raise ValueError(f"--restarts must be between 1 and 1000, but is {restarts}")
-    if rows is not None and rows < LEAST_ROWS:
-        raise ValueError(f"--rows must be at least {LEAST_ROWS}, but is {rows}")
-    _check_threads(threads)
-
-
-def _check_seed(seed: int) -> None:
-    """Raises ValueError for a negative seed."""
-    if seed < 0:
-        raise ValueError(f"--seed must not be negative, but is {seed}")
 
 
 def _check_files(data: Path, plot: Path | None, out: Path | None) -> None:
@@ -232,12 +238,6 @@ def _check_files(data: Path, plot: Path | None, out: Path | None) -> None:
         check_picture(plot, data)
     if out is not None:
         check_writable(out, "--out", data, plot, needs="safetensors")
-
-
-def _check_threads(threads: int | None) -> None:
-    """Raises ValueError for fewer threads than one."""
-    if threads is not None and threads < 1:
-        raise ValueError(f"--threads must be at least 1, but is {threads}")
 
 
 @app.command()
@@ -263,7 +263,7 @@ def predict(
     vector machine its decision values.
     """
     with one_line_errors(), jax.enable_x64(True), compiled_programs(keep=not no_cache):
-        _check_threads(threads)
+        check_threads(threads)
         if out is not None:
             check_writable(out, "--out", data, model)
         text = as_csv(_predictions(load_predictor(model), data, keep or [], interval, threads))
@@ -352,8 +352,8 @@ def cluster(
     compare a column of text.
     """
     with one_line_errors(), jax.enable_x64(True), compiled_programs(keep=not no_cache):
-        _check_threads(threads)
-        _check_seed(seed)
+        check_threads(threads)
+        check_seed(seed)
         _check_files(data, plot, None)
         if out is not None:
             check_writable(out, "--out", data, plot)

@@ -46,7 +46,7 @@ def classify(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> Report
     model = plan.model
     start = _start(parts, kernel, plan)
     written = _classifier(start, parts, model)
-    as_written = _scored(written, parts)
+    as_written = scores_of_classifier(written, parts)
     chosen, remarks = _learned(start, parts, with_priors)
     learned = _classifier(chosen, parts, model)
     return Report(
@@ -55,7 +55,7 @@ def classify(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> Report
         scores={
             "most frequent class": _scores_of_frequencies(parts, model),
             f"{model} as written": as_written,
-            f"{model} learned": _scored(learned, parts),
+            f"{model} learned": scores_of_classifier(learned, parts),
         },
         parameters=_rows_of_parameters(chosen, parts, model),
         predictor=learned,
@@ -178,7 +178,7 @@ def _measures(parts: Split, model: str) -> tuple[str, ...]:
     return tuple(measures)
 
 
-def _scored(classifier: ClassPredictor, parts: Split) -> tuple[str, ...]:
+def scores_of_classifier(classifier: ClassPredictor, parts: Split) -> tuple[str, ...]:
     """The scores of a classifier on the held-out rows."""
     values = classifier.values(parts.X_held_out)
     if not np.all(np.isfinite(values)):

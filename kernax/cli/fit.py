@@ -30,11 +30,11 @@ def fit(
     """
     written = kernel_of(parts, kernel)
     start = Model(written) if model == RIDGE else ProcessModel(written)
-    as_written = _scored(_regressor(start, parts, model), parts)
+    as_written = scores_of_regressor(_regressor(start, parts, model), parts)
     solution = _learned(start, parts, restarts, seed, with_priors)
     learned = _regressor(solution.value, parts, model)
     measures = ("RMSE",) if model == RIDGE else ("RMSE", "NLPD")
-    after = _scored(learned, parts)
+    after = scores_of_regressor(learned, parts)
     no_gain = remark_on_no_gain(measures[-1], as_written[-1], after[-1])
     return Report(
         title=_title(parts, model),
@@ -122,7 +122,7 @@ def _regressor(model: Model | ProcessModel, parts: Split, kind: str) -> Regresso
     return Regressor(parts.inputs, GP, function, float(model.noise), target)
 
 
-def _scored(regressor: Regressor, parts: Split) -> tuple[str, ...]:
+def scores_of_regressor(regressor: Regressor, parts: Split) -> tuple[str, ...]:
     """The scores of a regressor on the held-out rows."""
     mean, deviation = regressor.at(parts.X_held_out)
     figures = mean if deviation is None else np.append(mean, deviation)

@@ -10,6 +10,7 @@ import jax
 import typer
 
 from kernax.cli.cluster import KMEANS, SPECTRAL
+from kernax.cli.route import RouteName
 from kernax.preparation import GP, IVM, LOGISTIC, RIDGE, RVM, SVM, Tokens
 from kernax.selection.latent import Inference, Likelihood
 
@@ -117,6 +118,21 @@ Rows = Annotated[
         metavar="N",
         help="Learn from N of the rows, drawn at random.",
         show_default="three quarters",
+    ),
+]
+Route = Annotated[
+    RouteName | None,
+    typer.Option(
+        help="How many rows are fitted: by one matrix, over centres, or some of them alone.",
+        show_default="whole up to 10000 rows",
+    ),
+]
+Centres = Annotated[
+    int | None,
+    typer.Option(
+        metavar="M",
+        help="Fit all rows over M of them as centres.",
+        show_default="1000, for more than 10000 rows",
     ),
 ]
 Plot = Annotated[

@@ -41,12 +41,12 @@ def factor_at(kernel: AbstractKernel, Z: PyTree) -> FactorAtPoints:
 def factor_of_gram(K: Float[Array, "m m"], beside: Any = None) -> FactorAtPoints:
     """L for `K = k(Z, Z)`, differentiable.
 
-    `beside` is the precision of `k(Z, x)`, where that is less than that of K. Then jitter is there
-    where k(Z, Z) is singular to that precision: `L^-1 k(Z, x)` divides the rounding of k(Z, x) by
-    the smallest pivots.
+    `beside` is the precision of `k(Z, x)`, where products of `L^-1 k(Z, x)` are wanted, which
+    divide the rounding of k(Z, x) by the smallest pivots. Then jitter is there where k(Z, Z) is
+    singular to that precision, or where that is the one of K, nearly so.
     """
     factor = cholesky_factor(DenseGram(stopped(K)))
-    if beside is not None and eps_of(beside) > eps_of(K):
+    if beside is not None:
         factor = _for_precision(stopped(K), factor, beside)
     finite = jnp.all(jnp.isfinite(K))
     result = RESULTS.where(finite, factor.result, RESULTS.nonfinite)
@@ -57,7 +57,9 @@ def _for_precision(K: Float[Array, "m m"], factor: CholeskyFactor, dtype: Any) -
     """The factor, or that with the jitter of a lower precision where a pivot is its rounding."""
     diagonal = jnp.diagonal(K)
     first, _ = range_of_jitter(jnp.mean(diagonal).astype(dtype))
-    sound = jnp.all(jnp.diagonal(factor.lower) ** 2 > eps_of(dtype) * diagonal)
+    # Sums of n products round by some eps, and are divided by pivots once or twice.
+    least = eps_of(dtype) if eps_of(dtype) > eps_of(K) else eps_of(dtype) ** (2 / 3)
+    sound = jnp.all(jnp.diagonal(factor.lower) ** 2 > least * diagonal)
     jitter = jnp.maximum(first.astype(K.dtype), factor.jitter)
 
     def again(K):

@@ -58,14 +58,43 @@ _MATRICES = {
 }
 _OF_EACH_COLUMN = {"kernel_softmax": 1.15, "laplace of several classes": 3.8}
 _MORE_IN_FLOAT32 = {"sgpr": 1.0, "sgpr_bound": 1.0}  # whose factor is that of a QR
-# These take block_size.
-_BLOCKED = (
-    "import_vector_machine",
-    "kernel_ridge",
-    "svm",
-    "support_vector_regression",
-    "one_class_svm",
-)
+# What of the verbs needs no such matrix, in place of each; the others know of nothing but fewer
+# points. `m` is a number of centres, and `key` a key.
+_IN_FEATURES = "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in m features"
+_IN_BLOCKS = "block_size=... (a number of rows) for a fit that holds blocks"
+_OVER_CENTRES = "kernax.falkon(kernel, X, y, ridge, m, key=key{}) for a fit over m centres"
+_SVGP = "kernax.svgp(process, X, y, likelihood, Z, ...) through inducing points Z"
+_PRODUCTS = "solver=ConjugateGradient(preconditioner=PivotedCholesky(key){}) of kernax.solvers"
+_LINE = "StateSpace() along a line"
+_INSTEAD = {
+    "gram": 'kernax.gram_operator(kernel, X, block_size="auto") for products that hold none of it',
+    "kernel_perceptron": _IN_FEATURES,
+    "svm": f"{_IN_FEATURES}, or {_IN_BLOCKS}",
+    "support_vector_regression": f"{_IN_FEATURES}, or {_IN_BLOCKS}",
+    "one_class_svm": f"{_IN_FEATURES}, or {_IN_BLOCKS}",
+    "import_vector_machine": _IN_BLOCKS,
+    "regularised_risk of a piecewise linear loss": _IN_FEATURES,
+    "kernel_ridge": 'block_size=... (a number of rows, or "auto") for a matrix-free solve, or '
+    + _OVER_CENTRES.format(""),
+    "kernel_logistic": _OVER_CENTRES.format(", loss=kernax.losses.Logistic()"),
+    "kernel_softmax": _IN_FEATURES,
+    "regularised_risk": _OVER_CENTRES.format(", loss=loss"),
+    "condition": f"{_PRODUCTS.format('')}, {_LINE}, or kernax.sgpr(process, X, y, noise, Z) "
+    "through inducing points Z",
+    "log_marginal_likelihood": _PRODUCTS.format(", determinant=StochasticLanczos(key)")
+    + f", {_LINE}, or kernax.sgpr_bound(kernel, X, y, noise, Z) through inducing points Z",
+    "leave_one_out": _IN_FEATURES,
+    "generalised_cross_validation": _IN_FEATURES,
+    "kernel_pca": _IN_FEATURES,
+    "kernel_kmeans": _IN_FEATURES,
+    "herding": _IN_BLOCKS,
+    "laplace": _IN_FEATURES,
+    "expectation_propagation": _SVGP,
+    "variational": _SVGP,
+    "sample": "kernax.pathwise_sample(process, key=key, count=..., point=x) for functions",
+}
+# Of these `recommend` compares the ways there are.
+_COMPARED = ("condition", "log_marginal_likelihood", "kernel_ridge")
 _SMALL = 2**30  # bytes that any machine has: for less, the check is left out
 
 
@@ -107,10 +136,12 @@ def _named(matrices: float, n: int, m: int) -> str:
 
 def _advice(verb: str, dtype: Any) -> str:
     """What to do if a verb's matrices do not fit."""
-    advice = "take fewer points"
-    if verb in _BLOCKED:
-        advice = "use block_size=... (a number of rows) for a matrix-free solve"
-    return advice + (", or float32" if dtype == jnp.float64 else "")
+    instead = _INSTEAD.get(verb)
+    fewer = "take fewer points" + (", or float32" if dtype == jnp.float64 else "")
+    if instead is None:
+        return fewer
+    compared = "; kernax.recommend(kernel, n, d) compares these" if verb in _COMPARED else ""
+    return f"use {instead}, or {fewer}{compared}"
 
 
 def available_memory(devices: Iterable[Any]) -> int:

@@ -1,4 +1,4 @@
-"""Learners and features for many points: over centres, in chunks, by random features."""
+"""Fits of many points: over centres, in chunks, by random features; and which way to take."""
 
 from kernax.scale.choice import (
     AbstractChoice,
@@ -11,15 +11,22 @@ from kernax.scale.chunks import Chunks
 from kernax.scale.falkon import falkon
 from kernax.scale.nystrom import nystrom
 from kernax.scale.random_features import random_fourier_features
+from kernax.scale.rates import Rates
+from kernax.scale.recommend import Recommendation, recommend
+from kernax.scale.routes import Route
 
 __all__ = [
     "AbstractChoice",
     "Chunks",
     "GreedyPivots",
     "LeverageScores",
+    "Rates",
+    "Recommendation",
+    "Route",
     "Uniform",
     "choose_centres",
     "falkon",
     "nystrom",
     "random_fourier_features",
+    "recommend",
 ]

@@ -39,7 +39,7 @@ def kernel_ridge(
     bias: bool = False,
     solver: lx.AbstractLinearSolver | None = None,
     options: dict[str, Any] | None = None,
-    block_size: int | None = None,
+    block_size: int | str | None = None,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
     """Minimises `1/2 sum_i w_i (y_i - f(x_i))^2 + ridge/2 |f|^2` over the functions of a kernel.
@@ -65,7 +65,7 @@ def kernel_ridge(
             solves a system of the size of the features, and never holds K.
         options: of the solver, as lineax takes them, such as a preconditioner.
         block_size: rows of K computed at a time by a matrix-free solver, which never holds K:
-            memory O(block_size n), in the backward pass as well.
+            memory O(block_size n), in the backward pass as well; or "auto", as in `gram_operator`.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:

@@ -1,0 +1,110 @@
+"""`kernax fit` for many rows: a kernel learned from some of them, then all fitted over centres."""
+
+import dataclasses
+from collections.abc import Iterable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from kernax.cli.classify import classify, scores_of_classifier
+from kernax.cli.fit import fit, scores_of_regressor
+from kernax.cli.job import Report, Split
+from kernax.cli.plan import Plan
+from kernax.cli.route import few_of
+from kernax.preparation import (
+    GP,
+    ClassPredictor,
+    Predictor,
+    Regressor,
+    columns_of_classes,
+)
+from kernax.selection.classification import signs_of_columns
+from kernax.selection.over_centres import (
+    logistic_over_centres,
+    process_over_centres,
+    ridge_over_centres,
+)
+from kernax.selection.rows import first_of_each, rows_of
+
+
+def fit_over_centres(
+    parts: Split, kernel: str, plan: Plan, restarts: int, seed: int, priors: bool, centres: int
+) -> Report:
+    """Learns a kernel from some rows, fits it to all over half of the centres and all of them, and
+    scores each. Needs 64-bit mode.
+    """
+    some = _some(parts, plan)
+    if plan.likelihood.of_classes:
+        report = classify(some, kernel, plan, priors)
+    else:
+        report = fit(some, kernel, plan.model, restarts, seed, priors)
+    scores = {_of_rows(name, len(some.y)): row for name, row in report.scores.items()}
+    predictor = report.predictor
+    for number in _with_a_bar(sorted({max(1, centres // 2), centres})):
+        predictor = _fitted(report.predictor, parts, number, seed)
+        scores[f"{plan.model}, {len(parts.y)} rows, {number} centres"] = _scored(predictor, parts)
+    remark = _on_centres(report.measures[0], list(scores.values()), centres)
+    return dataclasses.replace(
+        report,
+        scores=scores,
+        predictor=predictor,
+        remarks=(*report.remarks, *remark),
+    )
+
+
+def _some(parts: Split, plan: Plan) -> Split:
+    """The rows that the kernel is learned from: the first ones, in the proportion of classes."""
+    most = few_of(len(parts.y), plan)
+    rows = first_of_each(parts.y, most) if parts.classes else np.arange(most)
+    return dataclasses.replace(parts, X=rows_of(parts.X, rows), y=parts.y[rows])
+
+
+def _of_rows(name: str, rows: int) -> str:
+    """The name of a score, with the number of rows where there is a fit."""
+    is_fit = name.endswith(("written", "learned"))
+    return f"{name}, {rows} rows" if is_fit else name
+
+
+def _with_a_bar(jobs: list[int]) -> Iterable[int]:
+    """The numbers of centres, with a progress bar on stderr."""
+    return track(jobs, "fitting over centres", console=Console(stderr=True), transient=True)
+
+
+def _fitted(learned: Predictor, parts: Split, centres: int, seed: int) -> Predictor:
+    """A predictor with the kernel of another, fitted to all rows over centres."""
+    X = jnp.asarray(parts.X)
+    key = jax.random.key(seed)
+    if isinstance(learned, ClassPredictor):
+        signs = jnp.asarray(signs_of_columns(columns_of_classes(parts.y, parts.classes)))
+        fitted = logistic_over_centres(learned.kernel, X, signs, learned.penalty, centres, key=key)
+        return dataclasses.replace(learned, model=fitted)
+    assert isinstance(learned, Regressor)
+    over = process_over_centres if learned.kind == GP else ridge_over_centres
+    y = jnp.asarray(learned.target.standardised(parts.y))
+    return dataclasses.replace(
+        learned, model=over(learned.kernel, X, y, learned.noise, centres, key=key)
+    )
+
+
+def _scored(predictor: Predictor, parts: Split) -> tuple[str, ...]:
+    """The scores on the held-out rows."""
+    if isinstance(predictor, ClassPredictor):
+        return scores_of_classifier(predictor, parts)
+    assert isinstance(predictor, Regressor)
+    return scores_of_regressor(predictor, parts)
+
+
+def _on_centres(measure: str, rows: list[tuple[str, ...]], centres: int) -> tuple[str, ...]:
+    """What twice the centres changed on the held-out rows."""
+    if centres < 2:
+        return ()
+    half = float(rows[-2][0])
+    whole = float(rows[-1][0])
+    return (
+        f"expect {measure} {rows[-1][0]} of rows like those held out; {centres // 2} centres had "
+        f"{rows[-2][0]}, {abs(whole - half) / abs(half):.1%} apart: where that is much, more "
+        "centres help",
+    )

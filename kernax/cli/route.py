@@ -1,0 +1,137 @@
+"""Which way `kernax fit` takes for tables of many rows, as asked for or by their number."""
+
+import dataclasses
+import enum
+from collections.abc import Callable
+
+from kernax.cli.auto import AUTO
+from kernax.cli.job import Split, kernel_of
+from kernax.cli.plan import Plan
+from kernax.preparation import GP, LOGISTIC, RIDGE
+from kernax.scale.recommend import in_bytes, in_time
+from kernax.scale.routes import CENTRES, INDUCING
+from kernax.scale.size import MOST_WHOLE, centres_for, expected, is_along_line, is_for_whole
+from kernax.selection.stages import MOST_ROWS
+
+FEW_ROWS = 3000  # to learn from, where a model has no way to learn from all
+
+
+class RouteName(enum.StrEnum):
+    """The ways to fit many rows."""
+
+    WHOLE = "whole"
+    CENTRES = "centres"
+    ROWS = "rows"
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """How rows are fitted, and why, in words; over how many centres, or to how many rows alone."""
+
+    name: RouteName
+    words: tuple[str, ...] = ()
+    centres: int = 0
+    rows: int = 0
+
+
+def rows_and_way(
+    plan: Plan,
+    split: Callable[[int | None], Split],
+    rows: int | None,
+    kernel: str,
+    asked: RouteName | None,
+    centres: int | None,
+) -> tuple[Split, Way]:
+    """The rows to learn from, fewer where that is the way, and the way."""
+    parts = split(rows)
+    way = way_for(plan, parts, kernel, asked, centres)
+    return (split(way.rows) if way.name == RouteName.ROWS else parts), way
+
+
+def way_for(
+    plan: Plan, parts: Split, kernel: str, asked: RouteName | None, centres: int | None
+) -> Way:
+    """The way for the rows to learn from.
+
+    Raises ValueError for centres asked of a model that has none.
+    """
+    wanted = RouteName.CENTRES if asked is None and centres is not None else asked
+    why_none = _why_no_centres(plan, parts, kernel)
+    if wanted == RouteName.CENTRES and why_none:
+        option = "--route centres" if asked else f"--centres {centres}"
+        raise ValueError(f"{option}: {why_none}")
+    if centres is not None and wanted != RouteName.CENTRES:
+        raise ValueError(f"--centres {centres} goes with --route centres, not with {asked}")
+    name = wanted or _by_size(plan, parts, kernel, why_none)
+    if name == RouteName.CENTRES:
+        return _over_centres(plan, parts, kernel, centres)
+    if name == RouteName.ROWS:
+        return Way(name, _words_of_rows(parts, why_none), rows=FEW_ROWS)
+    return Way(name, _words_of_line(plan, parts, kernel))
+
+
+def _by_size(plan: Plan, parts: Split, kernel: str, why_none: str | None) -> RouteName:
+    """The way that nobody asked for."""
+    if kernel != AUTO and _is_line(plan, parts, kernel):
+        return RouteName.WHOLE
+    if is_for_whole(parts.X, MOST_WHOLE):
+        return RouteName.WHOLE
+    return RouteName.ROWS if why_none else RouteName.CENTRES
+
+
+def _is_line(plan: Plan, parts: Split, kernel: str) -> bool:
+    """Whether rows are observations of a process along a line."""
+    is_process = plan.model == GP and not plan.is_latent
+    return is_process and is_along_line(kernel_of(parts, kernel), parts.X)
+
+
+def _why_no_centres(plan: Plan, parts: Split, kernel: str) -> str | None:
+    """Why a model cannot be fitted over centres; None where it can."""
+    if kernel == AUTO:
+        return "a search for a kernel takes the whole matrix of each"
+    if parts.inputs.texts:
+        return "kernels of text are not fitted over centres here"
+    if plan.is_latent or plan.model not in (GP, RIDGE, LOGISTIC):
+        name = "gp of classes or counts" if plan.is_latent else plan.model
+        return f"{name} is not fitted over centres: gp and ridge of numbers and logistic are"
+    if len(parts.classes) > 2:
+        return f"{len(parts.classes)} classes are not fitted over centres, two are"
+    return None
+
+
+def _words_of_rows(parts: Split, why_none: str | None) -> tuple[str, ...]:
+    """What is said where only some of the rows are learned from."""
+    because = f": {why_none}" if why_none else ""
+    return (
+        f"{FEW_ROWS} of {len(parts.y)} rows, drawn at random, are learned from{because}; "
+        "--rows N learns from another number",
+    )
+
+
+def _words_of_line(plan: Plan, parts: Split, kernel: str) -> tuple[str, ...]:
+    """What is said of a line of many rows."""
+    if len(parts.y) <= FEW_ROWS or kernel == AUTO or not _is_line(plan, parts, kernel):
+        return ()
+    return ("one column and a kernel with a state-space model: fitted along the line, exactly",)
+
+
+def _over_centres(plan: Plan, parts: Split, kernel: str, centres: int | None) -> Way:
+    """The way over centres, with what it is expected to take."""
+    n = len(parts.y)
+    route = INDUCING if plan.model == GP else CENTRES
+    number = min(centres or centres_for(n, route), n - 1)
+    cost = expected(kernel_of(parts, kernel), n, len(parts.inputs.columns), number, route)
+    words = (
+        f"{n} rows: the kernel is learned from {few_of(n, plan)} of them, drawn at random, then "
+        f"all are fitted over {number} of them as centres, in about {in_bytes(cost.held)} and "
+        f"{in_time(cost.seconds)}; --centres M takes another number",
+    )
+    return Way(RouteName.CENTRES, words, number)
+
+
+_OF_NUMBERS = 2000  # rows, of which the matrix is whole
+
+
+def few_of(n: int, plan: Plan) -> int:
+    """How many of n rows a kernel is learned from before all are fitted over centres."""
+    return min(n, MOST_ROWS if plan.likelihood.of_classes else _OF_NUMBERS)

@@ -1,0 +1,171 @@
+"""Which way to fit so many points: what it will hold, how long it takes, how exact it is."""
+
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from kernax.core.kernel import AbstractKernel
+from kernax.core.memory import available_memory
+from kernax.core.parameters import check_count
+from kernax.core.preparation import prepare
+from kernax.scale.rates import Rates, measured_rates
+from kernax.scale.routes import Problem, Route, routes_of, states_of
+
+PATIENCE = 60.0  # seconds
+
+
+class Recommendation(NamedTuple):
+    """Routes, the recommended one first, then the other possible ones, then those that are not.
+
+    Attributes:
+        routes: each a `Route`: its `name`, the `call` to make, what that `gives`, the bytes `held`,
+            `seconds`, its `error` in words and as the number `relative`, why it is `impossible`
+            and what it takes for `given`, or None.
+        n, d, memory, accuracy: what was asked.
+        rates: what this device does in a second.
+    """
+
+    routes: tuple[Route, ...]
+    n: int
+    d: int
+    memory: int
+    accuracy: float
+    rates: Rates
+
+    @property
+    def best(self) -> Route:
+        """The recommended route. Raises ValueError where none is possible."""
+        best = self.routes[0]
+        if best.impossible or best.given:
+            raise ValueError(f"no route is possible:\n{self}")
+        return best
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.n} points ({self.d},), {in_bytes(self.memory)} of memory, accuracy "
+            f"{self.accuracy:g}; times without compilation, right within a factor of three or so, "
+            "less so on a busy machine"
+        )
+        lines = [head]
+        for place, route in enumerate(self.routes):
+            lines += _lines_of(route, recommended=place == 0)
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _lines_of(route: Route, *, recommended: bool) -> list[str]:
+    """A route in words."""
+    mark = "->" if recommended and not route.impossible and not route.given else "  "
+    if route.impossible:
+        return [f"{mark} {route.name}: not possible, {route.impossible}"]
+    given = f", if {route.given}" if route.given else ""
+    return [
+        f"{mark} {route.name}{given}: {in_bytes(route.held)}, {in_time(route.seconds)}; "
+        f"{route.error}",
+        f"       {route.call}",
+        f"       gives {route.gives}",
+    ]
+
+
+def in_bytes(size: int) -> str:
+    """Bytes in words."""
+    if size < 2**30:
+        return f"{math.ceil(size / 2**20)} MiB"
+    return f"{size / 2**30:.1f} GiB"
+
+
+def in_time(seconds: float) -> str:
+    """Seconds in words."""
+    if seconds < 120:
+        return f"{seconds:.2g} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h"
+
+
+def recommend(
+    kernel: AbstractKernel,
+    n: int,
+    d: int,
+    *,
+    memory: float | int | None = None,
+    accuracy: float = 0.02,
+    dtype: Any = None,
+    rates: Rates | None = None,
+) -> Recommendation:
+    """Which way to fit n points (d,) by a kernel: the most exact route of those that take up to a
+    minute, or where none does the fastest; then all others, and why some are not possible.
+
+    Sizes and times are a model: `condition` and its like for one column of targets, temporaries and
+    results of their programs, and operations at the rates of this device. Steps of conjugate
+    gradients are taken to be 30, sweeps of `SketchAndProject` 40; the less the noise, the more it
+    takes. Nothing is known here of X and y: which error centres leave is measured on rows held out.
+
+    Arguments:
+        kernel: any kernel of vectors, with parameters of about the right size.
+        n, d: how many points, of how many columns.
+        memory: bytes that may be held; default what is free on the device now.
+        accuracy: which relative error beside the exact fit is allowed. Solvers iterate to
+            eps^(2/3). Over m centres, or m random frequencies, it is taken to be `1 / sqrt(m)`,
+            which holds for kernel values of random features, and as a rate for centres (Rudi,
+            Camoriano & Rosasco 2015): smooth kernels of few columns need far fewer.
+        dtype: of the points; default that of JAX's floats.
+        rates: what to compute with in place of measured rates: the same answer on any machine.
+
+    Returns:
+        A `Recommendation`, which prints as a table. `best.call` is the code to run, with `kernax`,
+        `kernel`, `X`, `y`, `noise` and `key`; other verbs take the same: `kernel_ridge` where
+        `condition` does, `falkon(..., loss=Logistic())` for classes.
+
+    Raises ValueError for a kernel of other points, and numbers that are not positive.
+    """
+    n = check_count(n, "n")
+    d = check_count(d, "d")
+    dtype = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
+    memory = _checked_memory(memory)
+    if not 0 < accuracy < 1:
+        raise ValueError(f"accuracy must be in (0, 1), but is {accuracy!r}")
+    kernel, X = prepare(kernel, jnp.ones((1, d), dtype))
+    eqx.filter_eval_shape(kernel, X[0], X[0])  # which refuses a kernel of other points
+    if rates is None:
+        rates = measured_rates(kernel, d, dtype, states_of(kernel, d))
+    problem = Problem(kernel, n, d, dtype, float(accuracy))
+    routes = [_judged(route, memory, accuracy) for route in routes_of(problem, rates)]
+    ordered = tuple(sorted(routes, key=_place))
+    return Recommendation(ordered, n, d, memory, float(accuracy), rates)
+
+
+def _checked_memory(memory: float | int | None) -> int:
+    """Bytes: those given, or those free."""
+    if memory is None:
+        return available_memory(jax.devices()[:1])
+    if not memory > 0:
+        raise ValueError(f"memory must be a positive number of bytes, but is {memory!r}")
+    return int(memory)
+
+
+def _judged(route: Route, memory: int, accuracy: float) -> Route:
+    """The route, or why it cannot be taken."""
+    if route.impossible:
+        return route
+    if route.held > memory:
+        why = f"it holds {in_bytes(route.held)}, of {in_bytes(memory)} there are"
+        return route._replace(impossible=why)
+    if route.relative > accuracy * (1 + 1e-6):
+        return route._replace(impossible=f"its relative error is {route.relative:.0e}")
+    return route
+
+
+def _place(route: Route) -> tuple:
+    """Where a route stands in the order."""
+    if route.impossible:
+        return (3,)
+    if route.given:
+        return 2, route.seconds
+    if route.seconds <= PATIENCE:
+        return 0, route.relative, route.seconds
+    return 1, route.seconds

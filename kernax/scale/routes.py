@@ -1,0 +1,280 @@
+"""The ways to fit n points: what each computes, what it holds, how long it takes, how exact it is.
+
+Times are operations divided by `Rates`, without compilation. Sizes are those of the compiled
+programs: temporaries and results, of one column of targets.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from kernax.core.columns import groups_of_columns
+from kernax.core.features import low_rank_gram
+from kernax.core.kernel import AbstractKernel
+from kernax.core.memory import matrices_of
+from kernax.core.numerics import eps_of
+from kernax.core.spectra import spectrum
+from kernax.core.state_space import columns_of, state_space_of
+from kernax.scale.rates import Rates
+from kernax.scale.rows import rows_of_tile
+
+WHOLE = "whole matrix"
+FEATURES = "explicit features"
+LINE = "state space"
+GRID = "grid"
+PRODUCTS = "conjugate gradients"
+BLOCKS = "sketch and project"
+INDUCING = "inducing points"
+CENTRES = "falkon"
+RANDOM = "random features"
+
+_HARMONICS = 16  # terms of a periodic kernel along a line
+_PROCESS = "mean, variance, evidence"
+
+
+class Problem(NamedTuple):
+    """What is to be fitted: a kernel, n points (d,), their precision, the error to allow."""
+
+    kernel: AbstractKernel
+    n: int
+    d: int
+    dtype: Any
+    accuracy: float
+
+    @property
+    def centres(self) -> int:
+        """How many centres, or frequencies, have an error of `1 / sqrt(m)`."""
+        return math.ceil(self.accuracy**-2 * (1 - 1e-9))
+
+    @property
+    def size(self) -> int:
+        """Bytes of a number."""
+        return jnp.dtype(self.dtype).itemsize
+
+
+class Route(NamedTuple):
+    """One way to fit, or why there is none.
+
+    Attributes:
+        name: in words.
+        call: what to type.
+        gives: what comes of it.
+        held: bytes at one time, beside X and y.
+        seconds: without compilation.
+        error: beside the exact fit, in words.
+        relative: the same as a number, which `accuracy` is compared with.
+        impossible: why it cannot be taken; None where it can.
+        given: what has to be true of X, which n and d do not say; None for nothing.
+    """
+
+    name: str
+    call: str
+    gives: str = ""
+    held: int = 0
+    seconds: float = math.nan
+    error: str = ""
+    relative: float = math.nan
+    impossible: str | None = None
+    given: str | None = None
+
+
+def states_of(kernel: AbstractKernel, d: int) -> int:
+    """How many states the model of a kernel has along a line of points (d,); 0 for none."""
+    model = state_space_of(kernel, _HARMONICS)
+    if model is None or not columns_of(kernel, d):
+        return 0
+    return eqx.filter_eval_shape(model.observation).shape[0]
+
+
+def routes_of(problem: Problem, rates: Rates) -> tuple[Route, ...]:
+    """All routes, in the order of their exactness."""
+    makers = (_whole, _features, _line, _grid, _products, _blocks, _inducing, _centres, _random)
+    return tuple(maker(problem, rates) for maker in makers)
+
+
+def _condition(process: str, solver: str = "") -> str:
+    """The call of `condition`."""
+    given = f", solver=kernax.solvers.{solver}" if solver else ""
+    return f"kernax.condition(kernax.GaussianProcess({process}), X, y, noise{given})"
+
+
+def _whole(problem: Problem, rates: Rates) -> Route:
+    n = problem.n
+    held = matrices_of("condition", problem.dtype) * n**2 * problem.size
+    seconds = n**3 / 3 / rates.factors + 2 * n**2 / rates.pairs
+    call = _condition("kernel", "JitteredCholesky()")
+    return _exact(problem, WHOLE, call, held, seconds)
+
+
+def _exact(problem: Problem, name: str, call: str, held: float | int, seconds: float) -> Route:
+    """A route that leaves rounding alone."""
+    relative = float(eps_of(problem.dtype))
+    return Route(name, call, _PROCESS, int(held), seconds, "exact to rounding", relative)
+
+
+# Numbers that the factor of n x D features holds, for each of them: a QR in float64 and float32.
+_OF_FEATURES = {8: 7.0, 4: 5.8}
+_OF_INDUCING = {8: 3.7, 4: 4.7}
+# A QR of tall matrices reaches this part of the speed of products, twice as many operations.
+_QR = 4.0
+
+
+def _of_features(problem: Problem, rates: Rates, width: int) -> tuple[float, float]:
+    """Bytes and seconds of a fit in so many features."""
+    numbers = problem.n * width
+    held = _OF_FEATURES[problem.size] * numbers * problem.size
+    return held, 4 * _QR * numbers * width / rates.products + numbers / rates.pairs
+
+
+def _features(problem: Problem, rates: Rates) -> Route:
+    call = _condition("kernel")
+    of_stack = low_rank_gram(problem.kernel)
+    name = type(problem.kernel).__name__
+    if of_stack is None:
+        return _none(FEATURES, call, f"{name} is no product of few explicit features")
+    points = jax.ShapeDtypeStruct((problem.n, problem.d), problem.dtype)
+    width = eqx.filter_eval_shape(of_stack, points).features.shape[1]
+    if width >= problem.n:
+        return _none(FEATURES, call, f"{width} features are no fewer than {problem.n} points")
+    return _exact(problem, FEATURES, call, *_of_features(problem, rates, width))
+
+
+def _none(name: str, call: str, why: str) -> Route:
+    """A route that does not exist."""
+    return Route(name, call, impossible=why)
+
+
+def _line(problem: Problem, rates: Rates) -> Route:
+    call = _condition("kernel", "StateSpace()")
+    name = type(problem.kernel).__name__
+    if state_space_of(problem.kernel, _HARMONICS) is None:
+        return _none(LINE, call, f"{name} has no state-space model")
+    states = states_of(problem.kernel, problem.d)
+    if not states:
+        return _none(LINE, call, f"{name} looks at more than one column")
+    held = (5 * states**2 + 10 * states + 20) * problem.n * problem.size
+    # Forth and back, for the solution, the residual and the evidence.
+    seconds = problem.n * (12 / rates.steps + 1e-6)
+    return _exact(problem, LINE, call, held, seconds)
+
+
+def _grid(problem: Problem, rates: Rates) -> Route:
+    call = _condition("kernel", "Grid()")
+    axes = len(groups_of_columns(problem.kernel, problem.d))
+    if axes < 2:
+        return _none(GRID, call, f"{type(problem.kernel).__name__} is no product over columns")
+    n = problem.n
+    side = math.ceil(n ** (1 / axes))
+    held = (20 * n + 10 * axes * side**2) * problem.size
+    seconds = axes * 10 * side**3 / rates.factors + 20 * axes * n * side / rates.products
+    route = _exact(problem, GRID, call, held, seconds)
+    return route._replace(given=f"the rows of X are a grid of {axes} axes")
+
+
+# Steps to a residual of eps^(2/3) that a preconditioner of 2 sqrt(n) columns leaves, for noise of a
+# hundredth to a tenth of the variance: from some tens to some hundreds.
+_STEPS = 30
+
+
+def _rank(n: int) -> int:
+    """Columns of the pivoted Cholesky factor, in blocks of 32."""
+    return 32 * math.ceil(2 * math.sqrt(n) / 32)
+
+
+def _products(problem: Problem, rates: Rates) -> Route:
+    n = problem.n
+    rank = _rank(n)
+    held = (4.4 * n * rank + 2**21) * problem.size
+    # The factor twice, as the preconditioner orthogonalises it; two products with it a step.
+    of_factor = 4 * n * rank**2 + 4 * _STEPS * n * rank
+    seconds = _STEPS * n**2 / rates.pairs + of_factor / rates.products
+    solver = "ConjugateGradient(preconditioner=kernax.solvers.PivotedCholesky(key))"
+    gives = "mean, variances by a solve each; evidence with determinant=StochasticLanczos(key)"
+    relative, words = _tolerance(problem)
+    call = _condition("kernel", solver)
+    words = f"{words}; standard error of the evidence in its stats"
+    return Route(PRODUCTS, call, gives, int(held), seconds, words, relative)
+
+
+def _tolerance(problem: Problem) -> tuple[float, str]:
+    """That of iterative solvers."""
+    relative = float(eps_of(problem.dtype) ** (2 / 3))
+    return relative, f"relative residual of {relative:.0e}"
+
+
+_SWEEPS = 40
+
+
+def _blocks(problem: Problem, rates: Rates) -> Route:
+    n = problem.n
+    block = min(n, math.ceil(10 * math.sqrt(n)))
+    held = (4 * block**2 + 30 * n) * problem.size
+    factors = n * block**2 / 3 / rates.factors
+    seconds = _SWEEPS * (2 * n**2 / rates.pairs + factors)
+    call = (
+        "kernax.kernel_ridge(kernel, X, y, noise, solver=kernax.solvers.SketchAndProject(key), "
+        'block_size="auto")'
+    )
+    relative, words = _tolerance(problem)
+    return Route(BLOCKS, call, "mean", int(held), seconds, words, relative)
+
+
+def _of_centres(problem: Problem, name: str, call: str) -> Route:
+    """A route over m centres, as yet without its size and time."""
+    m = problem.centres
+    if m >= problem.n:
+        return _none(name, call, f"{m} centres are no fewer than {problem.n} points")
+    words = f"that of {m} centres: about 1/sqrt(m) for rough kernels, far less for smooth ones"
+    return Route(name, call, error=words, relative=1 / math.sqrt(m))
+
+
+def _inducing(problem: Problem, rates: Rates) -> Route:
+    n = problem.n
+    m = problem.centres
+    centres = f"kernax.choose_centres(kernel, X, {m}, key=key)"
+    call = f"kernax.sgpr(kernax.GaussianProcess(kernel), X, y, noise, {centres})"
+    route = _of_centres(problem, INDUCING, call)
+    held = (_OF_INDUCING[problem.size] * n * m + 8 * m**2) * problem.size
+    qr = 1 if problem.size == 8 else _QR
+    seconds = (7 + 2 * qr) * n * m**2 / rates.products + 2 * n * m / rates.pairs
+    gives = "mean, variance, a lower bound of the evidence"
+    return (
+        route if route.impossible else route._replace(gives=gives, held=int(held), seconds=seconds)
+    )
+
+
+def _centres(problem: Problem, rates: Rates) -> Route:
+    n = problem.n
+    m = problem.centres
+    call = f"kernax.falkon(kernel, X, y, noise, {m}, key=key)"
+    route = _of_centres(problem, CENTRES, call)
+    wide = 8 if jax.config.jax_enable_x64 else 4  # pyright: ignore
+    tile = 4 * rows_of_tile(m) * m
+    held = 7 * m**2 * wide + (16 * n + tile) * problem.size
+    # The Hessian of all rows, where there is one, then products with rows computed anew.
+    in_hessian = problem.size == 8 and m <= 4000
+    hessian = 2 * (n if in_hessian else 4 * m) * m**2 / rates.products
+    passes = 5 if in_hessian else 15
+    seconds = 0.6 * (hessian + passes * 2 * n * m / rates.pairs + 4 * m**3 / rates.factors)
+    return (
+        route if route.impossible else route._replace(gives="mean", held=int(held), seconds=seconds)
+    )
+
+
+def _random(problem: Problem, rates: Rates) -> Route:
+    count = problem.centres
+    features = f"kernax.random_fourier_features(kernel, {count}, {problem.d}, key=key)"
+    call = _condition(features)
+    try:
+        terms = len(spectrum(problem.kernel, problem.d))
+    except ValueError:
+        name = type(problem.kernel).__name__
+        return _none(RANDOM, call, f"{name} has no spectral density that is known")
+    if max(2 * count, terms) >= problem.n:
+        return _none(RANDOM, call, f"{2 * count} features are no fewer than {problem.n} points")
+    held, seconds = _of_features(problem, rates, 2 * count)
+    error = f"kernel values by {count} frequencies: a standard error of 1/sqrt({count})"
+    return Route(RANDOM, call, _PROCESS, int(held), seconds, error, count**-0.5)

@@ -1,0 +1,201 @@
+"""Verbs whose matrices do not fit name another way, and that way is there."""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import needs_x32, needs_x64
+
+import kernax
+from kernax.core import memory
+from kernax.errors import MemoryBudgetError
+from kernax.likelihoods import Bernoulli
+from kernax.losses import Absolute, Huber, Logistic
+from kernax.samples import herding
+from kernax.solvers import ConjugateGradient, PivotedCholesky, StochasticLanczos
+
+KEY = jax.random.key(0)
+RBF = kernax.RBF()
+N, M = 512, 12
+# A dense matrix in float64 takes 2 MiB; n x m numbers take 48 kiB.
+BYTES = 2**20
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, 2))
+    return X, np.sin(X[:, 0]), np.sign(X[:, 0] + X[:, 1])
+
+
+@pytest.fixture
+def little_memory(monkeypatch):
+    monkeypatch.setattr(memory, "_SMALL", 0)
+    monkeypatch.setattr(memory, "available_memory", lambda devices: BYTES)
+
+
+def in_features(X):
+    return kernax.nystrom(RBF, X, M, key=KEY)
+
+
+def one_hot(signs):
+    return np.stack([signs > 0, signs <= 0], 1).astype(float)
+
+
+PRIOR = kernax.GaussianProcess(RBF)
+FAST = ConjugateGradient(preconditioner=PivotedCholesky(KEY))
+WITH_EVIDENCE = ConjugateGradient(
+    preconditioner=PivotedCholesky(KEY), determinant=StochasticLanczos(KEY)
+)
+# What is refused, words of the way out, and that way; of points, numbers and signs.
+WAYS = {
+    "gram": (
+        lambda X, y, s: kernax.gram(RBF, X),
+        'gram_operator(kernel, X, block_size="auto")',
+        lambda X, y, s: kernax.gram_operator(RBF, X, block_size=64).mv(jnp.asarray(y)),
+    ),
+    "kernel_ridge": (
+        lambda X, y, s: kernax.kernel_ridge(RBF, X, y, 0.1),
+        "kernax.falkon(kernel, X, y, ridge, m, key=key) for",
+        lambda X, y, s: kernax.falkon(RBF, X, y, 0.1, M, key=KEY),
+    ),
+    "condition": (
+        lambda X, y, s: kernax.condition(PRIOR, X, y, 0.1),
+        "solver=ConjugateGradient(preconditioner=PivotedCholesky(key))",
+        lambda X, y, s: kernax.sgpr(PRIOR, X, y, 0.1, X[:M]),
+    ),
+    "log_marginal_likelihood": (
+        lambda X, y, s: kernax.log_marginal_likelihood(RBF, X, y, 0.1),
+        "(preconditioner=PivotedCholesky(key), determinant=StochasticLanczos(key))",
+        lambda X, y, s: kernax.sgpr_bound(RBF, X, y, 0.1, X[:M]),
+    ),
+    "kernel_logistic": (
+        lambda X, y, s: kernax.kernel_logistic(RBF, X, s, 0.1),
+        "kernax.falkon(kernel, X, y, ridge, m, key=key, loss=kernax.losses.Logistic())",
+        lambda X, y, s: kernax.falkon(RBF, X, s, 0.1, M, key=KEY, loss=Logistic()),
+    ),
+    "regularised_risk": (
+        lambda X, y, s: kernax.regularised_risk(RBF, X, y, Huber(), 0.1),
+        "kernax.falkon(kernel, X, y, ridge, m, key=key, loss=loss)",
+        lambda X, y, s: kernax.falkon(RBF, X, y, 0.1, M, key=KEY, loss=Huber()),
+    ),
+    "regularised_risk of a piecewise linear loss": (
+        lambda X, y, s: kernax.regularised_risk(RBF, X, y, Absolute(), 0.1),
+        "kernax.nystrom(kernel, X, m, key=key) as the kernel",
+        lambda X, y, s: kernax.regularised_risk(in_features(X), X, y, Absolute(), 1.0),
+    ),
+    "svm": (
+        lambda X, y, s: kernax.svm(RBF, X, s, 1.0),
+        "kernax.nystrom(kernel, X, m, key=key) as the kernel",
+        lambda X, y, s: kernax.svm(in_features(X), X, s, 1.0),
+    ),
+    "kernel_pca": (
+        lambda X, y, s: kernax.kernel_pca(RBF, X, 2),
+        "kernax.nystrom(kernel, X, m, key=key) as the kernel",
+        lambda X, y, s: kernax.kernel_pca(in_features(X), X, 2),
+    ),
+    "kernel_kmeans": (
+        lambda X, y, s: kernax.kernel_kmeans(RBF, X, 2, key=KEY),
+        "kernax.nystrom(kernel, X, m, key=key) as the kernel",
+        lambda X, y, s: kernax.kernel_kmeans(in_features(X), X, 2, key=KEY),
+    ),
+    "kernel_softmax": (
+        lambda X, y, s: kernax.kernel_softmax(RBF, X, one_hot(s), 0.1),
+        "kernax.nystrom(kernel, X, m, key=key) as the kernel",
+        lambda X, y, s: kernax.kernel_softmax(in_features(X), X, one_hot(s), 0.1),
+    ),
+    "leave_one_out": (
+        lambda X, y, s: kernax.leave_one_out(RBF, X, y, 0.1),
+        "kernax.nystrom(kernel, X, m, key=key) as the kernel",
+        lambda X, y, s: kernax.leave_one_out(in_features(X), X, y, 0.1),
+    ),
+    "generalised_cross_validation": (
+        lambda X, y, s: kernax.generalised_cross_validation(RBF, X, y, 0.1),
+        "kernax.nystrom(kernel, X, m, key=key) as the kernel",
+        lambda X, y, s: kernax.generalised_cross_validation(in_features(X), X, y, 0.1),
+    ),
+    "laplace": (
+        lambda X, y, s: kernax.laplace(PRIOR, X, s, Bernoulli()),
+        "kernax.nystrom(kernel, X, m, key=key) as the kernel",
+        lambda X, y, s: kernax.laplace(kernax.GaussianProcess(in_features(X)), X, s, Bernoulli()),
+    ),
+    "variational": (
+        lambda X, y, s: kernax.variational(PRIOR, X, s, Bernoulli()),
+        "kernax.svgp(process, X, y, likelihood, Z, ...)",
+        lambda X, y, s: kernax.svgp(
+            PRIOR, X, s, Bernoulli(), X[:M], optimiser=None, steps=5, key=KEY
+        ),
+    ),
+    "herding": (
+        lambda X, y, s: herding(RBF, X, 4),
+        "block_size=...",
+        lambda X, y, s: herding(RBF, X, 4, block_size=16),
+    ),
+    "sample": (
+        lambda X, y, s: PRIOR.sample(X, key=KEY),
+        "kernax.pathwise_sample(process, key=key, count=..., point=x)",
+        lambda X, y, s: kernax.pathwise_sample(PRIOR, key=KEY, count=2, point=X[0]),
+    ),
+}
+
+
+@needs_x64
+@pytest.mark.parametrize("verb", WAYS)
+def test_a_refusal_names_the_verb_and_the_way_out(verb, data, little_memory):
+    dense, words, _ = WAYS[verb]
+    with pytest.raises(MemoryBudgetError) as refused:
+        dense(*data)
+    assert f"needed by {verb} for " in str(refused.value)
+    assert words in str(refused.value)
+    assert "take fewer points, or float32" in str(refused.value)
+
+
+@needs_x64
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", WAYS)
+def test_the_way_out_works_in_the_memory_that_there_is(verb, data, little_memory):
+    """Catches an advice that is refused in its turn."""
+    value = WAYS[verb][2](*data)
+    leaves = [leaf for leaf in jax.tree.leaves(value) if hasattr(leaf, "dtype")]
+    assert all(
+        np.all(np.isfinite(leaf)) for leaf in leaves if np.issubdtype(leaf.dtype, np.floating)
+    )
+
+
+@needs_x64
+@pytest.mark.slow
+def test_conjugate_gradients_take_the_place_of_the_whole_matrix(data, monkeypatch):
+    """Their limit of points to hold K for lies above the number here, and is lowered."""
+    from kernax.core import gram
+
+    X, y, _ = data
+    exact = kernax.condition(PRIOR, X, y, 0.1)
+    monkeypatch.setattr(gram, "_MOST_HELD", N - 1)
+    monkeypatch.setattr(memory, "_SMALL", 0)
+    monkeypatch.setattr(memory, "available_memory", lambda devices: BYTES)
+    fast = kernax.condition(PRIOR, X, y, 0.1, solver=FAST)
+    difference = fast.value.mean.coefficients - exact.value.mean.coefficients
+    assert float(jnp.max(abs(difference))) < 1e-7 * float(jnp.max(abs(y)))
+    evidence = kernax.log_marginal_likelihood(RBF, X, y, 0.1, solver=WITH_EVIDENCE)
+    known = float(exact.stats["log_evidence"])
+    assert abs(float(evidence) - known) < 0.02 * abs(known)
+
+
+@needs_x32
+def test_a_refusal_takes_less_than_a_second():
+    """J04: nothing is allocated or compiled before."""
+    X = np.zeros((200_000, 2), np.float32)
+    kernax.gram(RBF, X[:2])
+    for call in (
+        lambda: kernax.gram(RBF, X),
+        lambda: kernax.condition(PRIOR, X, X[:, 0], 0.1),
+        lambda: kernax.kernel_ridge(RBF, X, X[:, 0], 0.1),
+    ):
+        with pytest.raises(MemoryBudgetError, match=r"GiB needed .*available; use"):
+            call()
+        begin = time.perf_counter()
+        with pytest.raises(MemoryBudgetError):
+            call()
+        assert time.perf_counter() - begin < 1
