@@ -78,6 +78,7 @@ def _fitted(learned: Predictor, parts: Split, centres: int, seed: int) -> Predic
     X = jnp.asarray(parts.X)
     key = jax.random.key(seed)
     if isinstance(learned, ClassPredictor):
+        assert learned.penalty is not None  # as every classifier by logistic regression has
         signs = jnp.asarray(signs_of_columns(columns_of_classes(parts.y, parts.classes)))
         fitted = logistic_over_centres(learned.kernel, X, signs, learned.penalty, centres, key=key)
         return dataclasses.replace(learned, model=fitted)
