@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.lanczos import AbstractLanczos, Estimate, log_determinant_by_probes
 from kernax.core.numerics import chosen, eps_of, matmul, stopped
+from kernax.core.operators import WeightedForm
 from kernax.core.preconditioners import AbstractPreconditioner, Preconditioner, shift_of
 from kernax.core.sharding import while_loop
 from kernax.core.solution import RESULTS
@@ -32,7 +33,7 @@ class _Best(eqx.Module):
     """The iterate whose true residual was smallest."""
 
     x: Float[Array, " n"]
-    residual: Float[Array, ""]  # its length
+    residual: Float[Array, ""]  # its size
 
 
 class _Iterate(eqx.Module):
@@ -49,12 +50,22 @@ class _Iterate(eqx.Module):
 
 
 class _System(eqx.Module):
-    """`A x = b` with |b| = 1, and what it is solved with."""
+    """`A x = b` with |b| = 1, what it is solved with, and what a residual is compared with.
+
+    Attributes:
+        measure: what of a residual counts, a linear function.
+        goal: the length of that at which to stop.
+    """
 
     multiply: Multiply
     precondition: Multiply
+    measure: Multiply
     b: Float[Array, " n"]
-    tolerance: float
+    goal: Float[Array, ""]
+
+    def size(self, residual: Float[Array, " n"]) -> Float[Array, ""]:
+        """The length of what counts."""
+        return _length(self.measure(residual))
 
     def at_zero(self) -> _Iterate:
         """Before the first step."""
@@ -65,7 +76,7 @@ class _System(eqx.Module):
             residual=b,
             preconditioned=first,
             direction=first,
-            best=_Best(jnp.zeros_like(b), _length(b)),
+            best=_Best(jnp.zeros_like(b), self.size(b)),
             norm=jnp.zeros_like(b, shape=()),
             steps=jnp.zeros((), jnp.int32),
             stuck=jnp.asarray(False),
@@ -96,25 +107,25 @@ class _System(eqx.Module):
     def verified(self, now: _Iterate) -> _Iterate:
         """The same iterate with its true residual."""
         true = self.b - self.multiply(now.x)
-        length = _length(true)
+        size = self.size(true)
         preconditioned = self.precondition(true)
         return _Iterate(
             x=now.x,
             residual=true,
             preconditioned=preconditioned,
             direction=now.direction + (preconditioned - now.preconditioned),
-            best=_better(_Best(now.x, length), now.best),
+            best=_better(_Best(now.x, size), now.best),
             norm=now.norm,
             steps=now.steps,
-            stuck=now.stuck | self._has_drifted(now, length),
+            stuck=now.stuck | self._has_drifted(now, size),
         )
 
-    def _has_drifted(self, now: _Iterate, length: Array) -> Bool[Array, ""]:
-        """Whether only the residual by recurrence has reached the tolerance, and the true one, of
-        that length, has not fallen by half.
+    def _has_drifted(self, now: _Iterate, size: Array) -> Bool[Array, ""]:
+        """Whether only the residual by recurrence has reached the goal, and the true one, of that
+        size, has not fallen by half.
         """
-        drifted = (_length(now.residual) <= self.tolerance) & (length > self.tolerance)
-        return drifted & ~(length < now.best.residual / 2)
+        drifted = (self.size(now.residual) <= self.goal) & (size > self.goal)
+        return drifted & ~(size < now.best.residual / 2)
 
 
 def _rounding(norm: Float[Array, ""], v: Float[Array, " n"]) -> Float[Array, ""]:
@@ -144,7 +155,11 @@ class Iteration(eqx.Module):
         return eps_of(dtype) ** (2 / 3) if self.rtol is None else self.rtol
 
     def solve(
-        self, multiply: Multiply, precondition: Multiply, vector: Float[Array, " n"]
+        self,
+        multiply: Multiply,
+        precondition: Multiply,
+        measure: Multiply,
+        vector: Float[Array, " n"],
     ) -> tuple[Array, Any, dict[str, Array]]:
         """The solution, lineax's word for how it ended, and the number of steps."""
         # Both are brought to size one, so that no square below leaves the range of floats.
@@ -153,9 +168,10 @@ class Iteration(eqx.Module):
         b = vector / largest / length
         curvature = _positive(jnp.abs(matmul(b, multiply(b))))
         scaled = lambda v: multiply(v) / curvature
-        last = self._iterate(_System(scaled, precondition, b, self.tolerance(b.dtype)))
+        goal = self.tolerance(b.dtype) * _length(measure(b))
+        last = self._iterate(_System(scaled, precondition, measure, b, goal))
         x = last.best.x * length / curvature * largest
-        return x, self._result(last, vector.dtype), {"steps": last.steps}
+        return x, _result(last, goal), {"steps": last.steps}
 
     def _iterate(self, system: _System) -> _Iterate:
         """The last iterate, its residual verified every ten steps."""
@@ -163,21 +179,22 @@ class Iteration(eqx.Module):
         def ten_steps(start: _Iterate) -> _Iterate:
             def go_on(now: _Iterate):
                 below_cap = (now.steps < self.max_steps) & (now.steps < start.steps + 10)
-                return (_length(now.residual) > system.tolerance) & below_cap & ~now.stuck
+                return (system.size(now.residual) > system.goal) & below_cap & ~now.stuck
 
             return system.verified(while_loop(go_on, system.step, start))
 
         def unfinished(now: _Iterate):
-            above = now.best.residual > system.tolerance
+            above = now.best.residual > system.goal
             return above & (now.steps < self.max_steps) & ~now.stuck
 
         return while_loop(unfinished, ten_steps, system.at_zero())
 
-    def _result(self, last: _Iterate, dtype: Any) -> Any:
-        """The word for how the iteration ended."""
-        ended = lx.RESULTS.where(last.stuck, lx.RESULTS.breakdown, lx.RESULTS.max_steps_reached)
-        close = last.best.residual <= jnp.where(last.stuck, 2, 1) * self.tolerance(dtype)
-        return lx.RESULTS.where(close, lx.RESULTS.successful, ended)
+
+def _result(last: _Iterate, goal: Array) -> Any:
+    """The word for how an iteration ended."""
+    ended = lx.RESULTS.where(last.stuck, lx.RESULTS.breakdown, lx.RESULTS.max_steps_reached)
+    close = last.best.residual <= jnp.where(last.stuck, 2, 1) * goal
+    return lx.RESULTS.where(close, lx.RESULTS.successful, ended)
 
 
 def _positive(size: Array) -> Array:
@@ -240,7 +257,7 @@ class KrylovFactor(AbstractIterativeFactor):
 
     def solve_and_report(self, B):
         def column(b):
-            return self.iteration.solve(self.operator.mv, self._preconditioned, b)
+            return self.iteration.solve(self.operator.mv, self._preconditioned, self._measured, b)
 
         X, results, stats = jax.vmap(column, 1, (1, 0, 0))(B)
         return X, (ending_of_columns(results), {"steps": jnp.max(stats["steps"])})
@@ -287,6 +304,14 @@ class KrylovFactor(AbstractIterativeFactor):
         # What `squares` leaves out, r.M^-1 r, of data as large as those of N(0, M).
         least = jnp.min(shift_of(self.operator))
         return self.iteration.tolerance(diagonal.dtype) ** 2 * jnp.sum(diagonal) / least
+
+    def _measured(self, residual: Float[Array, " n"]) -> Float[Array, " n"]:
+        """`S r`, with the roots of weights: the residual of `T a = b` as written, of which this is
+        the symmetric form.
+        """
+        if isinstance(self.operator, WeightedForm):
+            return self.operator.weights.times_roots(residual)
+        return residual
 
     def _preconditioned(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
         return v if self.preconditioner is None else self.preconditioner.solve(v)
