@@ -15,7 +15,7 @@ from rich.console import Console
 from kernax.cli import options
 from kernax.cli.answers import answer_columns, as_csv, cells_of, summary
 from kernax.cli.auto import check_auto, with_kernel_of_numbers, written_or_found
-from kernax.cli.checks import check_centres, check_options, check_seed, check_threads
+from kernax.cli.checks import check_options, check_seed, check_threads
 from kernax.cli.classify import classify
 from kernax.cli.cluster import Clusters
 from kernax.cli.cluster import cluster as find_clusters
@@ -38,8 +38,8 @@ from kernax.cli.many import fit_over_centres
 from kernax.cli.naming import parameter_names, parameter_rows
 from kernax.cli.picture import draw, draw_clusters
 from kernax.cli.plan import Plan, plan_for
-from kernax.cli.resources import compiled_programs, expected_cost
-from kernax.cli.route import RouteName, Way, rows_and_way
+from kernax.cli.resources import compiled_programs
+from kernax.cli.route import RouteName, Way, cost_in_words, rows_and_way
 from kernax.cli.table import (
     CLUSTER,
     Table,
@@ -140,38 +140,39 @@ def fit(
     without, each column of free text adds its own.
     """
     with one_line_errors() as names, jax.enable_x64(True), compiled_programs(keep=not no_cache):
-        check_options(seed, restarts, threads, rows)
-        check_centres(centres)
+        check_options(seed, restarts, threads, rows, centres)
         _check_files(data, plot, out)
-        whole = read_table(data, target, ignore or ())
-        table = compared_columns(whole, with_kernel_of_numbers(kernel), tokens)
+        whole, table = _tables(data, target, ignore, kernel, tokens)
         plan = plan_for(table.target, model, likelihood, inference, restarts)
         check_auto(kernel, plan)
         split = partial(plan.split, table, seed, tokens or Tokens.LETTERS)
         parts, way = rows_and_way(plan, split, rows, kernel, route, centres)
         console = _console()
         _print_split(console, plan, data, whole, parts)
+        print_lines(console, cost_in_words(plan, parts, way))
         with linear_algebra_threads(len(parts.y), threads):
-            _print_cost(console, plan, len(parts.y), way)
             kernel = written_or_found(console, kernel, parts, seed)
-            names |= parameter_names(kernel_of(parts, kernel), "kernel.")
+            names |= _names_of(parts, kernel)
             report = learn(parts, kernel, plan, restarts, seed, not no_priors, way)
         _deliver(console, report, parts, out, plot)
+
+
+def _tables(
+    data: Path, target: str, ignore: list[str] | None, kernel: str, tokens: Tokens | None
+) -> tuple[Table, Table]:
+    """The table as it was read, and with the columns that the kernel compares."""
+    whole = read_table(data, target, ignore or ())
+    return whole, compared_columns(whole, with_kernel_of_numbers(kernel), tokens)
+
+
+def _names_of(parts: Split, kernel: str) -> dict[str, str]:
+    """What the parameters of the kernel are called."""
+    return parameter_names(kernel_of(parts, kernel), "kernel.")
 
 
 def _console() -> Console:
     """A console that neither colours numbers nor breaks lines."""
     return Console(highlight=False, soft_wrap=True)
-
-
-def _print_cost(console: Console, plan: Plan, rows: int, way: Way) -> None:
-    """Which way is taken, or what learning from all rows will take, if it takes long."""
-    if way.words:
-        print_lines(console, way.words)
-        return
-    cost = None if plan.is_latent else expected_cost(plan.model, rows)
-    if cost:
-        console.print(cost)
 
 
 def _deliver(

@@ -3,7 +3,9 @@
 from kernax.cli.table import LEAST_ROWS
 
 
-def check_options(seed: int, restarts: int, threads: int | None, rows: int | None) -> None:
+def check_options(
+    seed: int, restarts: int, threads: int | None, rows: int | None, centres: int | None
+) -> None:
     """Raises ValueError for numbers out of range."""
     check_seed(seed)
     if not 1 <= restarts <= 1000:
@@ -11,10 +13,6 @@ def check_options(seed: int, restarts: int, threads: int | None, rows: int | Non
     if rows is not None and rows < LEAST_ROWS:
         raise ValueError(f"--rows must be at least {LEAST_ROWS}, but is {rows}")
     check_threads(threads)
-
-
-def check_centres(centres: int | None) -> None:
-    """Raises ValueError for fewer centres than two."""
     if centres is not None and centres < 2:
         raise ValueError(f"--centres must be at least 2, but is {centres}")
 

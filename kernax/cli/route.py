@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kernax.cli.auto import AUTO
 from kernax.cli.job import Split, kernel_of
 from kernax.cli.plan import Plan
+from kernax.cli.resources import expected_cost
 from kernax.preparation import GP, LOGISTIC, RIDGE
 from kernax.scale.recommend import in_bytes, in_time
 from kernax.scale.routes import CENTRES, INDUCING
@@ -130,6 +131,14 @@ def _over_centres(plan: Plan, parts: Split, kernel: str, centres: int | None) ->
 
 
 _OF_NUMBERS = 2000  # rows, of which the matrix is whole
+
+
+def cost_in_words(plan: Plan, parts: Split, way: Way) -> tuple[str, ...]:
+    """Which way is taken, or what learning from all rows will take, if it takes long."""
+    if way.words:
+        return way.words
+    cost = None if plan.is_latent else expected_cost(plan.model, len(parts.y))
+    return (cost,) if cost else ()
 
 
 def few_of(n: int, plan: Plan) -> int:

@@ -362,18 +362,18 @@ class ConjugateGradient(AbstractFactorSolver):
         """`log |M| = log |L L^T| + log |L^-1 M L^-T|`, the latter estimated."""
         if self.determinant is None:
             return None
-        operator = stopped(operator)
         z = self.determinant.signs(operator.in_size(), operator.in_structure().dtype)
-        steps = self.determinant.steps
-        if near is None:
-            return Determinant(log_determinant_by_probes(operator.mv, z, steps), z)
+        multiply = _whitened(stopped(operator), near)
+        left = log_determinant_by_probes(multiply, z, self.determinant.steps)
+        known = 0.0 if near is None else near.log_determinant()
+        return Determinant(Estimate(known + left.value, left.standard_error), z)
 
-        def left(v: Array) -> Array:
-            return near.solve_root(operator.mv(near.solve_root_transposed(v)))
 
-        found = log_determinant_by_probes(left, z, steps)
-        value = near.log_determinant() + found.value
-        return Determinant(Estimate(value, found.standard_error), z)
+def _whitened(operator: lx.AbstractLinearOperator, near: Preconditioner | None) -> Multiply:
+    """The product with `L^-1 M L^-T`."""
+    if near is None:
+        return operator.mv
+    return lambda v: near.solve_root(operator.mv(near.solve_root_transposed(v)))
 
 
 @accurate_residual.register

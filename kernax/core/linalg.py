@@ -168,9 +168,8 @@ def _verdict(word: Any, A: Array, residual: Array, factor: AbstractFactor) -> An
     """The result of all columns. Whatever a solver says, it has succeeded only if the true residual
     says so too.
     """
-    result = RESULTS.where(word == RESULTS.singular, RESULTS.not_psd, word)
-    claimed = result == RESULTS.successful
-    result = RESULTS.where(claimed & ~jnp.all(jnp.isfinite(A)), RESULTS.not_psd, result)
+    unsound = (word == RESULTS.successful) & ~jnp.all(jnp.isfinite(A))
+    result = RESULTS.where((word == RESULTS.singular) | unsound, RESULTS.not_psd, word)
     claimed = result == RESULTS.successful
     large = residual > factor.accurate_residual(A.dtype)
     result = RESULTS.where(claimed & large, factor.word_for_inaccuracy, result)

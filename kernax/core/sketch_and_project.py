@@ -156,15 +156,18 @@ def _swept(
     def solve_block(i: Array, now: _Direction) -> _Direction:
         # The last block begins early enough to be a whole one.
         places = jax.lax.dynamic_slice(order, (jnp.minimum(i * size, n - size),), (size,))
-        matrix = system.block(places)
-        factor = cholesky_factor(DenseGram(matrix))
-        U = factor.solve(residual[places] - now.image[places])
-        U = jnp.where(factor.exists, U, 0)  # of a matrix that is not positive definite
+        U = _solved(system.block(places), residual[places] - now.image[places])
         image = now.image + system.columns_product(places, U)
         return _Direction(now.change.at[places].add(U), image)
 
     zero = jnp.zeros_like(residual)
     return for_loop(blocks, solve_block, _Direction(zero, zero))
+
+
+def _solved(matrix: Float[Array, "b b"], rhs: Float[Array, "b p"]) -> Float[Array, "b p"]:
+    """`A^-1 B`; zero where A is not positive definite."""
+    factor = cholesky_factor(DenseGram(matrix))
+    return jnp.where(factor.exists, factor.solve(rhs), 0)
 
 
 def _step(system: BlockedSystem, block: int, now: _Iterate) -> _Iterate:

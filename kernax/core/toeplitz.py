@@ -26,6 +26,12 @@ from kernax.core.whole import (
 )
 
 
+def _circulant(column: Float[Array, " m"], length: int) -> Float[Array, " length"]:
+    """The column of a circulant matrix whose first m rows and columns are the Toeplitz matrix."""
+    between = jnp.zeros(length - 2 * len(column) + 1, column.dtype)
+    return jnp.concatenate([column, between, column[:0:-1]])
+
+
 class ToeplitzMatrix(AbstractWhole):
     """`K_ij = t_|i-j|`.
 
@@ -40,9 +46,8 @@ class ToeplitzMatrix(AbstractWhole):
     def mv(self, V):
         # As a part of a circulant matrix, whose eigenvalues are the transform of its column.
         m = len(self.column)
-        length = fast_length(2 * m - 1)
-        between = jnp.zeros(length - 2 * m + 1, self.column.dtype)
-        around = jnp.concatenate([self.column, between, self.column[:0:-1]])
+        around = _circulant(self.column, fast_length(2 * m - 1))
+        length = len(around)
         product = jnp.fft.rfft(around)[None, :] * jnp.fft.rfft(V.T, length)
         return jnp.fft.irfft(product, length)[:, :m].T
 

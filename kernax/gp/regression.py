@@ -83,17 +83,17 @@ def condition(
     )
     noise = task.noise(noise)
     solution = _condition(task, cast(process.mean, task.dtype), noise, solver)
-    hint = f"condition with {task.kernel_name}: {_advice(process)}."
+    hint = _advice(process, task.kernel_name)
     warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
     return finish(solution, throw, hint, suspect=task.suspect())
 
 
-def _advice(process: GaussianProcess) -> str:
+def _advice(process: GaussianProcess, kernel: str) -> str:
     """What to do about a failure."""
-    advice = "more noise or rescaled inputs may help"
+    advice = f"condition with {kernel}: more noise or rescaled inputs may help"
     if isinstance(process.mean, FixedMean):
-        return advice
-    return f"{advice}, and the mean must be finite at every point"
+        return f"{advice}."
+    return f"{advice}, and the mean must be finite at every point."
 
 
 @compiled
