@@ -24,6 +24,7 @@ from kernax.core.operators import AbstractGram, DenseGram, WeightedForm, tell_li
 from kernax.core.pairs import pairs_of
 from kernax.core.parameters import check_count
 from kernax.core.preparation import diagonal_of, prepare_stacks, warn_of_featureless_points
+from kernax.core.sharding import is_varying
 from kernax.core.structure import AbstractStructure
 from kernax.core.tiles import product_by_tiles
 from kernax.core.weights import UnitWeights
@@ -184,6 +185,10 @@ class BlockedGram(AbstractGram):
         return count(self.points)
 
     def mv(self, vector):
+        if is_varying((self.kernel, self.points, vector)):
+            # There JAX (0.10.2) mistakes which results of the loop over tiles vary, where it
+            # transposes a linear solve.
+            return self.columns_product(jnp.arange(count(self.points)), vector)
         columns = jnp.asarray(vector).reshape(len(vector), -1)
         most_pairs = self.block_size * count(self.points)
         product = product_by_tiles(self.kernel, self.points, columns, most_pairs)

@@ -28,6 +28,12 @@ def varying_alike(tree: Any) -> Any:
     )
 
 
+def is_varying(tree: Any) -> bool:
+    """Whether any array varies over an axis of a mesh."""
+    leaves = jax.tree.leaves(tree)
+    return any(_axes(leaf) for leaf in leaves if isinstance(leaf, jax.core.Tracer))
+
+
 def _axes(array: Any) -> frozenset:
     """The mesh axes over which an array varies."""
     return jax.typeof(array).mat.varying
