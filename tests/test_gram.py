@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, needs_x64
+from conftest import TOLERANCE, X64, assert_close, needs_x64
 
 import kernax
 from kernax.core.pairs import pairs_at_once
@@ -354,3 +354,24 @@ def test_a_matrix_that_is_made_symmetric_holds_no_transposition():
     lowered = jax.jit(lambda X: kernax.gram(kernel, X)).lower(X).as_text()
     assert "maximum" in lowered
     assert "transpose" not in lowered
+
+
+@needs_x64
+@pytest.mark.parametrize(("n", "block_size"), [(8, 2), (9, 2), (7, 2), (13, 4), (7, 14)])
+def test_tiles_that_fit_and_tiles_that_are_filled_give_the_dense_product(n, block_size, rng):
+    """A batch of gradients in the lengthscale, the points and the vectors: with the last tile whole
+    or filled up, and an even or an odd number of tiles above the diagonal.
+    """
+    X, V = rng.normal(size=(n, 3)), rng.normal(size=(n, 2))
+
+    def total(lengthscale, X, V, block_size):
+        operator = kernax.gram_operator(kernax.RBF(lengthscale), X, block_size=block_size)
+        return jnp.sum(jnp.sin(operator.mv(V)))
+
+    def gradients(block_size):
+        gradient = jax.value_and_grad(total, (0, 1, 2))
+        batch = jax.vmap(lambda scale: gradient(scale, X, V, block_size))
+        return jax.jit(batch)(jnp.asarray([0.7, 1.5]))
+
+    for a, b in zip(*map(jax.tree.leaves, (gradients(block_size), gradients(None)))):
+        assert_close(a, b, 1e-10)

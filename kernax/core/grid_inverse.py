@@ -8,7 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from kernax.core.grid import GridGram
 from kernax.core.grid_factor import GridFactor
@@ -17,8 +17,8 @@ from kernax.core.inverse import (
     AbstractSolvedInverse,
     explanation_of,
     inverse_of,
+    row_at,
 )
-from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, weighted_solve
 from kernax.core.numerics import dot, matmul, safe_sqrt, split_by_tangent, stopped
 from kernax.core.solvers import JitteredCholesky
@@ -145,8 +145,8 @@ class GridExplanation(AbstractExplanation):
         if jax.tree.structure(kernel) == jax.tree.structure(self.gram.kernel):
             return _explained(self.system, self.factor, x, z, same=z is x)
         # A covariance with the values of K, such as that of one term of a sum.
-        left = _row(kernel, X, x)
-        right = left if z is x else _row(kernel, X, z)
+        left = row_at(kernel, X, x)
+        right = left if z is x else row_at(kernel, X, z)
         return _between_rows(self.system, self.factor, left, right)
 
     def lacking(self, kernel, X, values, normal):
@@ -161,11 +161,6 @@ class GridExplanation(AbstractExplanation):
 def _(factor: GridFactor, system: WeightedSystem) -> GridExplanation:
     weights = system.weights.values if system.weights.removes else None
     return GridExplanation(grid_gram(system), weights, system.shift, stopped(factor))
-
-
-def _row(kernel: AbstractKernel, X: PyTree, x: PyTree) -> Float[Array, " n"]:
-    """k(X, x)."""
-    return jax.vmap(lambda point: kernel(point, x))(X)
 
 
 @eqx.filter_custom_jvp
@@ -187,7 +182,7 @@ def _explained(system, factor, x, z, *, same):
 def _explained_jvp(primals, tangents, *, same):
     def of(system, x, z):
         gram = grid_gram(system)
-        left, right = (_row(gram.kernel, gram.points, point) for point in (x, z))
+        left, right = (row_at(gram.kernel, gram.points, point) for point in (x, z))
         return _by_solution(system, primals[1], left, right)
 
     return _explained(*primals, same=same), _tangent(of, primals, tangents)

@@ -48,10 +48,12 @@ def condition(
             changes nothing, and the evidence is finite for weights of zero and one only.
         weights: (n,) >= 0, powers of the likelihood: two is the observation repeated, zero the
             observation removed.
-        solver: one of `kernax.solvers` that knows the determinant: `JitteredCholesky()` factorises
-            the matrix, `StateSpace()` takes O(n) along a line, `Grid()` O(n log n) at regular times
-            and `O(n sum n_a)` on grids. By default the line is taken on a CPU from 1000 points on,
-            where points have one column and the kernel a model of few states.
+        solver: one of `kernax.solvers`: `JitteredCholesky()` factorises the matrix, `StateSpace()`
+            takes O(n) along a line, `Grid()` O(n log n) at regular times and `O(n sum n_a)` on
+            grids. `ConjugateGradient(...)` needs products alone, and holds no matrix beyond 8192
+            points; each variance and each draw is a solve of its own. By default the line is taken
+            on a CPU from 1000 points on, where points have one column and the kernel a model of few
+            states.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
@@ -61,11 +63,12 @@ def condition(
         `residual` of the solve, and `rounding`, an estimate of the rounding error of the log
         evidence, in nats, for targets that are likely under the process. Above 0.01 there is a
         ConditionWarning. Near one the factorised matrix differs too much from `C`, as happens with
-        copies of points and hardly any noise.
+        copies of points and hardly any noise. Conjugate gradients tell their `steps`, and
+        `log_evidence` and its `standard_error` where they have a `determinant`.
 
     Raises:
         ValueError: bad shapes or values.
-        NotPSDError, NonFiniteError, BreakdownError: the solve failed.
+        NotPSDError, NonFiniteError, BreakdownError, MaxStepsError: the solve failed.
         MemoryBudgetError: the dense matrix would not fit.
     """
     check_process(process)
@@ -129,9 +132,11 @@ def log_marginal_likelihood(
     `log N(S r | 0, S K S + noise I) + 1/2 sum (1 - w) log(2 pi noise)`. Several outputs are summed.
 
     Its derivative (eq. 5.9) costs about three factorisations, for any number of hyperparameters.
-    NaN if there is no Cholesky factor. There is a warning if jitter was needed, or if the rounding
-    error is above 0.01, though not inside `jit`, `grad` or `vmap`; `condition(...).stats` holds
-    both, `jitter` and `rounding`, everywhere. Rounding acts like noise of variance eps * variance:
+    By `ConjugateGradient` with a `determinant` it is an estimate, and so is its derivative, both a
+    function of the key; `condition(...).stats["standard_error"]` tells how good. NaN if there is no
+    Cholesky factor, or a solve does not end. There is a warning if jitter was needed, or if the
+    rounding error is above 0.01, though not inside `jit`, `grad` or `vmap`; `condition(...).stats`
+    holds both, `jitter` and `rounding`, everywhere. Rounding acts like noise of variance eps * variance:
     in float32 a prior variance of 1e5 times the noise costs several per cent of the evidence. A
     `mean` that takes a large trend out avoids it.
 
