@@ -101,7 +101,7 @@ def gram_operator(
     Raises as `gram` does, and ValueError for a ridge beside two stacks.
     """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
-    block_size = checked_block(block_size, max(count(X), count(X if Z is None else Z)))
+    block_size = checked_block(block_size, max(map(count, (X, X if Z is None else Z))))
     if Z is None:
         operator = operator_of_prepared(kernel, X, Layout(block_size))
         if ridge is None:

@@ -9,14 +9,13 @@ import operator
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import lineax as lx
 from jaxtyping import Array, Float, Int
 
 from kernax.core.boundary import count, dtype_of
 from kernax.core.columns import factors_over_columns
 from kernax.core.kernel import AbstractKernel
 from kernax.core.kronecker import KroneckerMatrix
-from kernax.core.operators import AbstractGram, DenseGram, WeightedForm, tell_lineax
+from kernax.core.operators import AbstractGram, AbstractStructuredForm, DenseGram
 from kernax.core.pairs import pairs_of
 from kernax.core.preparation import diagonal_of
 from kernax.core.structure import AbstractStructure
@@ -188,36 +187,9 @@ def _row_of_axis(
     return functools.reduce(operator.mul, rows, jnp.ones_like(places[:, 0]))
 
 
-class GridForm(lx.AbstractLinearOperator):
+class GridForm(AbstractStructuredForm):
     """`S K S + diag(shift)`, S = sqrt(W), of points on a grid."""
 
     gram: GridGram
     weights: AbstractWeights
     shift: Float[Array, " n"]
-
-    @property
-    def dense(self) -> WeightedForm:
-        """The same matrix, of which nothing is known but its products."""
-        return WeightedForm(self.gram, self.weights, self.shift)
-
-    def mv(self, vector):
-        return self.dense.mv(vector)
-
-    def as_matrix(self):
-        return self.dense.as_matrix()
-
-    def diagonal(self) -> Float[Array, " n"]:
-        """The diagonal, without computing the matrix."""
-        return self.dense.diagonal()
-
-    def transpose(self):
-        return self
-
-    def in_structure(self):
-        return self.dense.in_structure()
-
-    def out_structure(self):
-        return self.in_structure()
-
-
-tell_lineax(GridForm, of_one_stack=True)

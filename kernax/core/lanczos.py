@@ -77,16 +77,23 @@ def log_determinant_by_probes(
     values = lengths * _first_entry_of_logarithm(T)
     sampling = jnp.var(values, ddof=1) / Z.shape[1]
 
+    whole = jnp.mean(values)
+    truncation = 0.0 if steps == len(Z) else _truncation(T, lengths, whole)
+    return Estimate(whole, jnp.sqrt(sampling + truncation**2))
+
+
+def _truncation(
+    T: Float[Array, "count k k"], lengths: Float[Array, " count"], whole: Float[Array, ""]
+) -> Float[Array, ""]:
+    """How far the quadrature may be from its limit, as two quarters of the steps tell."""
+
     def after(fewer: int) -> Float[Array, ""]:
         return jnp.mean(lengths * _first_entry_of_logarithm(T[:, :fewer, :fewer]))
 
-    whole = jnp.mean(values)
-    if steps == len(Z):
-        return Estimate(whole, jnp.sqrt(sampling))
+    steps = T.shape[1]
     half = after(max(1, steps // 2))
     three_quarters = after(max(1, (3 * steps) // 4))
-    truncation = _error_of_limit(half, three_quarters, whole)
-    return Estimate(whole, jnp.sqrt(sampling + truncation**2))
+    return _error_of_limit(half, three_quarters, whole)
 
 
 def _error_of_limit(first: Array, second: Array, third: Array) -> Float[Array, ""]:

@@ -3,7 +3,6 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import lineax as lx
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
@@ -11,7 +10,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from kernax.core.boundary import count, dtype_of
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import dot, is_concrete, matmul, stopped
-from kernax.core.operators import AbstractGram, DenseGram, WeightedForm, tell_lineax
+from kernax.core.operators import AbstractGram, AbstractStructuredForm, DenseGram
 from kernax.core.pairs import pairs_of
 from kernax.core.preparation import diagonal_of
 from kernax.core.sharding import scan
@@ -170,39 +169,12 @@ def _product(chain: Chain, V: Float[Array, "n p"]) -> Float[Array, "n p"]:
     return before + dot(h, start) * V + after
 
 
-class LineForm(lx.AbstractLinearOperator):
+class LineForm(AbstractStructuredForm):
     """`S K S + diag(shift)`, S = sqrt(W), of points along a line."""
 
     gram: LineGram
     weights: AbstractWeights
     shift: Float[Array, " n"]
-
-    @property
-    def dense(self) -> WeightedForm:
-        """The same matrix, of which nothing is known but its products."""
-        return WeightedForm(self.gram, self.weights, self.shift)
-
-    def mv(self, vector):
-        return self.dense.mv(vector)
-
-    def as_matrix(self):
-        return self.dense.as_matrix()
-
-    def diagonal(self) -> Float[Array, " n"]:
-        """The diagonal, without computing the matrix."""
-        return self.dense.diagonal()
-
-    def transpose(self):
-        return self
-
-    def in_structure(self):
-        return self.dense.in_structure()
-
-    def out_structure(self):
-        return self.in_structure()
-
-
-tell_lineax(LineForm, of_one_stack=True)
 
 
 # On two cores the line is faster than Cholesky's factor from some hundred points on (9 states: 2.5

@@ -7,7 +7,9 @@ arrays.
 """
 
 import abc
+from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -310,6 +312,40 @@ class WeightedForm(lx.AbstractLinearOperator):
         return self.in_structure()
 
 
+class AbstractStructuredForm(lx.AbstractLinearOperator):
+    """`S K S + diag(shift)`, S = sqrt(W), where K has a structure that `factorise` knows by the
+    class.
+    """
+
+    gram: eqx.AbstractVar[Any]
+    weights: eqx.AbstractVar[AbstractWeights]
+    shift: eqx.AbstractVar[Float[Array, " n"]]
+
+    @property
+    def dense(self) -> WeightedForm:
+        """The same matrix, of which nothing is known but its products."""
+        return WeightedForm(self.gram, self.weights, self.shift)
+
+    def mv(self, vector):
+        return self.dense.mv(vector)
+
+    def as_matrix(self):
+        return self.dense.as_matrix()
+
+    def diagonal(self) -> Float[Array, " n"]:
+        """The diagonal, without computing the matrix."""
+        return self.dense.diagonal()
+
+    def transpose(self):
+        return self
+
+    def in_structure(self):
+        return self.dense.in_structure()
+
+    def out_structure(self):
+        return self.in_structure()
+
+
 # What no Gram matrix is known to be.
 _NEVER = (
     lx.is_diagonal,
@@ -346,3 +382,4 @@ def _tell_structure(operator: type[lx.AbstractLinearOperator], of_one_stack: boo
 
 tell_lineax(AbstractGram, of_one_stack=True)
 tell_lineax(WeightedForm, of_one_stack=True)
+tell_lineax(AbstractStructuredForm, of_one_stack=True)

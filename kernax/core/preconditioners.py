@@ -136,13 +136,11 @@ class NystromPreconditioner(AbstractPreconditioner):
 
     def features(self, form):
         n = form.in_size()
-        rank = _rank(self.rank, n)
-        normal = jax.random.normal(self.key, (n, rank), form.shift.dtype)
+        normal = jax.random.normal(self.key, (n, _rank(self.rank, n)), form.shift.dtype)
         W, _ = one_by_one(jnp.linalg.qr, normal)
-        weights = form.weights
         # In units of the diagonal its squares stay in the range of floats.
         unit = positive_or_one(jnp.max(form.diagonal()))
-        sketch = weights.times_roots(form.gram.mv(weights.times_roots(W))) / unit
+        sketch = _times_gram(form, W) / unit
         # A shift that is taken off again afterwards, as rounding may make W^T A W indefinite.
         shift = eps_of(sketch) * jnp.linalg.norm(sketch)
         sketch = sketch + shift * W
@@ -151,6 +149,11 @@ class NystromPreconditioner(AbstractPreconditioner):
         U, singular, _ = one_by_one(_thin_svd, columns)
         values = jnp.maximum(singular**2 - shift, 0)
         return U * jnp.sqrt(unit * values)[None, :], unit * values[-1]
+
+
+def _times_gram(form: WeightedForm, W: Float[Array, "n r"]) -> Float[Array, "n r"]:
+    """`S K S W`."""
+    return form.weights.times_roots(form.gram.mv(form.weights.times_roots(W)))
 
 
 def _thin_svd(A: Float[Array, "n r"]) -> tuple[Array, Array, Array]:

@@ -1,6 +1,7 @@
 """Products with Gram matrices that are never held, in tiles that stay in a cache."""
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -96,8 +97,7 @@ class _Tiles(eqx.Module):
             to_rows, to_columns = jax.vmap(of_pair)(rows, columns, counts)
             return product.at[rows].add(to_rows).at[columns].add(to_columns), None
 
-        rows, columns, counts = _pairs_of_blocks(len(self.values))
-        pairs = (rows, columns, counts.astype(self.values.dtype))
+        pairs = _pairs_of_blocks(len(self.values), self.values.dtype)
         return scan(step, jnp.zeros_like(self.values), pairs)[0]
 
     def _of_pair(self, row: Array, column: Array, counts: Array) -> tuple[Array, Array]:
@@ -120,9 +120,9 @@ def _times(values: Float[Array, "p m"], tile: Float[Array, "a b"], axis: int) ->
     return lax.dot_general(values, tile, dimensions, precision=lax.Precision.HIGHEST)
 
 
-def _pairs_of_blocks(blocks: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _pairs_of_blocks(blocks: int, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows and columns of the tiles above the diagonal, as many together as are computed at a time,
-    and whether they count: the last ones stand for nothing.
+    and one for each, zero for the last ones that stand for nothing.
     """
     rows, columns = np.triu_indices(blocks, 1)
     steps = -(-len(rows) // _TOGETHER)
@@ -132,5 +132,5 @@ def _pairs_of_blocks(blocks: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return (
         np.resize(rows, size).reshape(shape),
         np.resize(columns, size).reshape(shape),
-        counts.reshape(shape),
+        counts.reshape(shape).astype(dtype),
     )

@@ -136,9 +136,9 @@ def log_marginal_likelihood(
     function of the key; `condition(...).stats["standard_error"]` tells how good. NaN if there is no
     Cholesky factor, or a solve does not end. There is a warning if jitter was needed, or if the
     rounding error is above 0.01, though not inside `jit`, `grad` or `vmap`; `condition(...).stats`
-    holds both, `jitter` and `rounding`, everywhere. Rounding acts like noise of variance eps * variance:
-    in float32 a prior variance of 1e5 times the noise costs several per cent of the evidence. A
-    `mean` that takes a large trend out avoids it.
+    holds both, `jitter` and `rounding`, everywhere. Rounding acts like noise of variance eps *
+    variance: in float32 a prior variance of 1e5 times the noise costs several per cent of the
+    evidence. A `mean` that takes a large trend out avoids it.
 
     Raises ValueError for bad shapes or values.
     """
