@@ -2,6 +2,7 @@
 answers as by Cholesky's factor of the whole matrix.
 """
 
+import contextlib
 import warnings
 
 import equinox as eqx
@@ -18,6 +19,7 @@ from kernax.core.grid import GridGram
 from kernax.core.grid_factor import GridFactor
 from kernax.core.gridding import grid_for
 from kernax.core.inverse import inverse_of
+from kernax.core.kronecker import KroneckerMatrix
 from kernax.core.linalg import WeightedSystem
 from kernax.core.sharding import compiled
 from kernax.core.weights import PointWeights
@@ -257,6 +259,24 @@ def test_what_is_no_grid_is_refused_with_words(kernel, X, solver, words):
         kernax.condition(process, X, X[:, 0], 0.1, solver=solver, throw=False)
 
 
+def test_points_off_equal_steps_by_rounding_are_taken_and_by_more_of_a_step_are_refused():
+    # Where numbers are so large that the last digit of one is about sqrt(eps) of a step.
+    start = 2**12 if np.float32 == DTYPE else 2**26
+    X = start + np.arange(12, dtype=DTYPE)[:, None]
+    last_digit = np.spacing(X[5, 0])
+    y = np.cos(X[:, 0])
+    X[5] += last_digit
+    found = evidence_of(X, GRID)(RBF(), y, 0.1)
+    assert_close(found, evidence_of(X, DENSE)(RBF(), y, 0.1), 4 * last_digit)
+    X[5] += 2 * last_digit
+    with pytest.raises(ValueError, match="too much for steps of 1: take the numbers of the steps"):
+        evidence_of(X, GRID)(RBF(), y, 0.1)
+    # Steps of .625, of which two are .6875 and one .5.
+    coarse = (1e6 + 0.0625 * np.array([0, 10, 21, 29, 40]))[:, None].astype(DTYPE)
+    with pytest.raises(ValueError, match=r"off by up to|too much for steps"):
+        evidence_of(coarse, GRID)(RBF(0.5), y[:5], 0.1)
+
+
 def test_arguments_that_must_be_known_or_one_number_are_refused_otherwise():
     y = jnp.asarray(EVEN[:, 0])
     with pytest.raises(ValueError, match="but X is traced"):
@@ -328,6 +348,33 @@ def test_observations_without_noise_are_met_and_those_too_close_take_jitter():
     assert_close(jax.vmap(met.value.mean)(line), y, 1e-3)
 
 
+def test_times_too_close_for_their_noise_take_jitter_and_have_an_evidence():
+    """Beyond a variance within rounding of zero the predictors of higher orders are noise, and that
+    of the last order may seem sound.
+    """
+    X = 0.01 * np.arange(100, dtype=DTYPE)[:, None]
+    y = np.sin(5 * X[:, 0])
+    with pytest.warns(ConditionWarning):
+        close = kernax.condition(kernax.GaussianProcess(RBF()), X, y, 0.0, solver=GRID)
+    assert close.stats["jitter"] > 0
+    jittered = evidence_of(X, DENSE)(RBF(), y, close.stats["jitter"])
+    assert_close(close.stats["log_evidence"], jittered, 1e-2)
+
+
+def test_memory_of_what_is_known_of_missing_cells_is_linear_where_the_first_axis_is_short():
+    sizes = [2, 60, 60]
+    factor = KroneckerMatrix(tuple(jnp.eye(size, dtype=DTYPE) for size in sizes)).prepared()
+    cells = jnp.arange(100)
+
+    def known(noise):
+        return factor.factorised(noise).inverse_at(cells)
+
+    assert_close(known(jnp.asarray(1.0, DTYPE)), np.eye(100) / 2)
+    analysis = jax.jit(known).lower(jnp.ones((), DTYPE)).compile().memory_analysis()
+    # By the first axis it is 50 numbers for each cell.
+    assert analysis.temp_size_in_bytes < 12 * factor.values[0].itemsize * np.prod(sizes)
+
+
 @needs_x64
 @pytest.mark.parametrize("dim", [1, 2])
 def test_draws_of_the_posterior_have_its_mean_and_variance(dim):
@@ -377,12 +424,20 @@ def test_a_posterior_on_a_grid_is_saved_and_loaded(tmp_path, dim):
     assert loaded.variance(X[3]) == posterior.variance(X[3])
 
 
-def evidence_in_double(K, y, noise):
+def ignoring_conditions():
+    return warnings.catch_warnings(action="ignore", category=ConditionWarning)
+
+
+def evidence_in_double(K, y, noise, weights):
     """By NumPy."""
-    C = K + noise * np.eye(len(K))
+    kept = weights > 0
+    roots = np.sqrt(weights[kept])
+    C = roots[:, None] * K[np.ix_(kept, kept)] * roots + noise * np.eye(kept.sum())
     sign, determinant = np.linalg.slogdet(C)
     assert sign == 1
-    return -(y @ np.linalg.solve(C, y) + determinant + len(y) * np.log(2 * np.pi)) / 2
+    r = roots * y[kept]
+    normal = -(r @ np.linalg.solve(C, r) + determinant + len(r) * np.log(2 * np.pi)) / 2
+    return normal + np.sum(1 - weights[kept]) * np.log(2 * np.pi * noise) / 2
 
 
 def squares_between(x, lengthscale):
@@ -390,58 +445,104 @@ def squares_between(x, lengthscale):
     return ((x[:, None] - x[None, :]) / lengthscale) ** 2
 
 
+GRIDS = {1: grid(0.05 * np.arange(400)), 2: grid(0.1 * np.arange(20), 0.1 * np.arange(20))}
+GRIDS = {dim: X.astype(np.float32) for dim, X in GRIDS.items()}
+
+
+def errors_of_evidence(X, lengthscale, noise, weights=None):
+    """The root mean square error of the log evidence of likely targets, and what the rounding said;
+    None where a solve failed or took jitter.
+    """
+    rng = np.random.default_rng(0)
+    n = len(X)
+    K = np.exp(-sum(squares_between(column, lengthscale) for column in X.T) / 2)
+    w = np.ones(n) if weights is None else weights.astype(float)
+    process = kernax.GaussianProcess(RBF(np.float32(lengthscale)))
+    errors = []
+    for y in rng.multivariate_normal(np.zeros(n), K + noise * np.eye(n), 4).astype(np.float32):
+        with ignoring_conditions():
+            solution = kernax.condition(
+                process, X, y, noise, weights=weights, solver=GRID, throw=False
+            )
+        stats = solution.stats
+        if solution.result != kernax.RESULTS.successful or stats["jitter"] > 0:
+            return None
+        expected = evidence_in_double(K, y.astype(float), float(np.float32(noise)), w)
+        errors.append(float(stats["log_evidence"]) - expected)
+    return np.sqrt(np.mean(np.square(errors))), float(stats["rounding"]), 1e-6 * abs(expected)
+
+
 @needs_x32
 @pytest.mark.parametrize("noise", [1e-1, 1e-2, 1e-3])
 @pytest.mark.parametrize("lengthscale", [0.2, 1.0])
+@pytest.mark.parametrize("with_others", [False, True])
 @pytest.mark.parametrize("dim", [1, 2])
 def test_in_single_precision_the_rounding_says_how_far_the_evidence_may_be_off(
-    dim, lengthscale, noise
+    dim, with_others, lengthscale, noise
 ):
-    rng = np.random.default_rng(0)
-    X = grid(0.05 * np.arange(400)) if dim == 1 else grid(0.1 * np.arange(20), 0.1 * np.arange(20))
-    X = X.astype(np.float32)
-    s = sum(squares_between(X[:, i], lengthscale) for i in range(dim))
-    K = np.exp(-s / 2)
-    y = rng.multivariate_normal(np.zeros(400), K + noise * np.eye(400)).astype(np.float32)
-    process = kernax.GaussianProcess(RBF(lengthscale))
-    with warnings.catch_warnings(action="ignore", category=ConditionWarning):
-        solution = kernax.condition(process, X, y, noise, solver=GRID, throw=False)
-    stats = solution.stats
-    if solution.result != kernax.RESULTS.successful or stats["jitter"] > 0:
-        return
-    expected = evidence_in_double(K, y.astype(float), noise)
-    off = abs(float(stats["log_evidence"]) - expected)
-    assert off <= 3 * float(stats["rounding"]) + 1e-6 * abs(expected)
+    """With cells that are missing and weighted, and without."""
+    X = GRIDS[dim]
+    weights = None
+    if with_others:
+        X = np.delete(X, GAPS, 0)
+        weights = np.ones(len(X), np.float32)
+        weights[[3, 50, 77, 78, 200]] = [0.5, 2, 300, 1e4, 0]
+    errors = errors_of_evidence(X, lengthscale, noise, weights)
+    assert errors is not None
+    off, rounding, slight = errors
+    assert off <= 3 * rounding + slight
+    assert rounding <= 30 * max(off, slight)
 
 
-def conditioned(kernel, X, y, noise):
-    with warnings.catch_warnings(action="ignore", category=ConditionWarning):
-        process = kernax.GaussianProcess(kernel)
-        return kernax.condition(process, X, y, noise, solver=Grid(order=64), throw=False)
+@needs_x32
+@pytest.mark.parametrize("dim", [1, 2])
+def test_the_rounding_counts_what_cancels_at_cells_of_large_weights(dim):
+    weights = np.ones(400, np.float32)
+    weights[50:60] = 1e6
+    errors = errors_of_evidence(GRIDS[dim], 0.2, 1e4, weights)
+    assert errors is not None
+    off, rounding, slight = errors
+    assert off <= 3 * rounding + slight
+    assert rounding <= 30 * max(off, slight)
+
+
+def points_and_problem(rng, dim):
+    """Points at steps, from zero or from anywhere, and the lengthscale, variance and noise."""
+    step, first, scale, relative, absolute = 10 ** rng.uniform(
+        [-3, -3, -3, -9, -6], [3, 6, 6, 0, 0]
+    )
+    places = np.arange(144 if dim == 1 else 12) * step + rng.choice([0, first])
+    lengthscale = step * 10 ** rng.uniform(-1, 1.5)
+    noise = rng.choice([0, absolute, scale * relative])
+    return grid(*[places.astype(DTYPE)] * dim), np.asarray([lengthscale, scale, noise], DTYPE)
 
 
 @pytest.mark.parametrize("dim", [1, 2])
 def test_no_solve_is_called_a_success_whose_residual_is_large(dim):
-    """Over lengthscales, scales and noises of many orders of magnitude."""
+    """Over places, lengthscales, variances and noises of many orders of magnitude; by the matrix of
+    the places as they are.
+    """
     rng = np.random.default_rng(1)
-    X = np.arange(144)[:, None] if dim == 1 else grid(np.arange(12), np.arange(12))
-    X = X.astype(DTYPE)
-    y = rng.normal(size=144).astype(DTYPE)
-    words = set()
-    for _ in range(40):
-        lengthscale, scale, noise = 10 ** rng.uniform([-1, -6, -12], [3, 6, 2])
-        kernel = scale * RBF(lengthscale)
-        solution = conditioned(kernel, X, y, noise)
-        words.add(str(solution.result))
-        if solution.result != kernax.RESULTS.successful:
+    eps = np.finfo(DTYPE).eps
+    words = []
+    for _ in range(60):
+        X, (lengthscale, scale, noise) = points_and_problem(rng, dim)
+        y = rng.normal(size=144).astype(DTYPE)
+        process = kernax.GaussianProcess(scale * RBF(lengthscale))
+        solution = None  # where places are too close for the digits of their numbers
+        with contextlib.suppress(ValueError), ignoring_conditions():
+            solution = kernax.condition(process, X, y, noise, solver=GRID, throw=False)
+        words.append(None if solution is None else str(solution.result))
+        if solution is None or solution.result != kernax.RESULTS.successful:
             continue
-        s = sum(squares_between(X[:, i], lengthscale) for i in range(dim))
-        C = scale * np.exp(-s / 2)
-        C += np.diag(np.full(144, float(noise) + float(solution.stats["jitter"])))
+        K = float(scale) * np.exp(-sum(squares_between(x, float(lengthscale)) for x in X.T) / 2)
         a = np.asarray(solution.value.mean.coefficients, float)
-        residual = np.linalg.norm(C @ a - y) / np.linalg.norm(y)
-        assert residual < 2 * np.finfo(DTYPE).eps ** (1 / 3)
-    assert len(words) > 1
+        off = K @ a + (float(noise) + float(solution.stats["jitter"])) * a - y
+        # Entries of K are rounded.
+        rounding = 4 * eps * np.linalg.norm(K @ np.abs(a))
+        assert np.linalg.norm(off) < 2 * eps ** (1 / 3) * np.linalg.norm(y) + rounding
+    assert words.count(str(kernax.RESULTS.successful)) > 20
+    assert len({*words}) > 2
 
 
 @needs_x64

@@ -9,6 +9,7 @@ import operator
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Int
 
 from kernax.core.boundary import count, dtype_of
@@ -19,7 +20,7 @@ from kernax.core.operators import AbstractGram, AbstractStructuredForm, DenseGra
 from kernax.core.pairs import pairs_of
 from kernax.core.preparation import diagonal_of
 from kernax.core.structure import AbstractStructure
-from kernax.core.toeplitz import ToeplitzMatrix
+from kernax.core.toeplitz import PlaceOffsets, ToeplitzMatrix
 from kernax.core.weights import AbstractWeights
 from kernax.core.whole import AbstractWhole, Rows
 
@@ -35,7 +36,9 @@ class ProductGrid(AbstractStructure):
         missing: the cells without a point.
         weighted: the points of weights other than one.
         step: between places along one axis where they are at equal distances; else None.
+        offsets: how far each of those is off, (m,); None where none is.
         order: the most terms of a predictor, see `Grid`.
+        in_order: whether the points are all cells, one after the other.
     """
 
     axes: tuple[Float[Array, "_ d"], ...]
@@ -44,6 +47,7 @@ class ProductGrid(AbstractStructure):
     missing: Int[Array, " k"]
     weighted: Int[Array, " j"]
     step: Float[Array, ""] | None
+    offsets: Float[Array, " m"] | None
     order: int = eqx.field(static=True)
     in_order: bool = eqx.field(static=True)
 
@@ -109,10 +113,17 @@ class GridGram(AbstractGram):
         if grid.step is None:
             return KroneckerMatrix(tuple(map(_of_axis, kernels, grid.axes)))
         # From zero on, where lags are exact.
-        places = grid.axes[0]
-        lags = grid.step * jnp.arange(len(places), dtype=places.dtype)
-        at_lags = places.at[:, grid.columns[0][0]].set(lags)
-        return ToeplitzMatrix(_row_of_axis(kernels[0], at_lags, at_lags[0]), grid.order)
+        lags = grid.step * jnp.arange(grid.size, dtype=grid.step.dtype)
+
+        def at(lags: Float[Array, " m"]) -> Float[Array, " m"]:
+            points = grid.axes[0].at[:, grid.columns[0][0]].set(lags)
+            return _row_of_axis(kernels[0], points, lax.stop_gradient(points[0]))
+
+        if grid.offsets is None:
+            return ToeplitzMatrix(at(lags), grid.order)
+        column, slopes = jax.jvp(at, (lags,), (jnp.ones_like(lags),))
+        offsets = PlaceOffsets(grid.offsets, slopes.at[0].set(0))
+        return ToeplitzMatrix(column, grid.order, offsets)
 
     def rows_along_axes(self, x: Float[Array, " d"]) -> Rows:
         """k(cell, x) of all cells, as a product over the axes."""

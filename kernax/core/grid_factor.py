@@ -23,7 +23,7 @@ from kernax.core.batching import one_by_one
 from kernax.core.factors import AbstractFactor, direct_accuracy, factorise, range_of_jitter
 from kernax.core.grid import GridForm, ProductGrid
 from kernax.core.gridding import grid_for
-from kernax.core.numerics import matmul, stopped
+from kernax.core.numerics import eps_of, matmul, stopped
 from kernax.core.parameters import check_count
 from kernax.core.sharding import while_loop
 from kernax.core.solution import RESULTS
@@ -35,7 +35,7 @@ from kernax.core.solvers import (
 )
 from kernax.core.solves import solve_lower, solve_lower_transposed
 from kernax.core.structure import structure_for
-from kernax.core.whole import AbstractWhole, AbstractWholeFactor, placed
+from kernax.core.whole import AbstractPrepared, AbstractWholeFactor, placed
 
 
 class Eliminated(eqx.Module):
@@ -90,6 +90,14 @@ class Eliminated(eqx.Module):
         """`log |C| + log |R|`."""
         diagonals = jnp.concatenate([jnp.diagonal(L) for L in (self.inner, self.outer)])
         return 2 * jnp.sum(jnp.log(diagonals))
+
+    def rounding(self) -> Float[Array, ""]:
+        """How far rounding moves `log |C| + log |R|`."""
+        # An error dC moves it by tr(G dC), with V in R; entries are off by eps of the diagonal,
+        # independently.
+        sizes = jnp.linalg.norm(self.inner, axis=1)
+        G = self.correction()
+        return 2 * eps_of(G) * jnp.linalg.norm(sizes[:, None] * G * sizes[None, :])
 
 
 class GridFactor(AbstractFactor):
@@ -186,7 +194,10 @@ class GridFactor(AbstractFactor):
         return self._known(found)
 
     def rounding(self, diagonal):
-        return self._known(self.whole.rounding())
+        found = self.whole.rounding()
+        if self.eliminated is not None:
+            found = found + self.eliminated.rounding()
+        return self._known(found)
 
     def rounding_of_inverse(self, diagonal):
         return self.rounding(diagonal)
@@ -218,37 +229,47 @@ def _parts_of_factor(
 ) -> tuple[AbstractWholeFactor, Eliminated | None, Array, Array]:
     operator = stopped(operator)
     noise, is_same = _noise_of(operator)
-    end = _with_jitter(operator.gram.whole(), noise, scale)
-    exists = end.whole.exists & is_same
-    if not len(operator.gram.grid.special):
-        return end.whole, None, end.jitter, exists
-    eliminated = _eliminated(operator, end.whole, noise, end.jitter)
-    return end.whole, eliminated, end.jitter, exists & eliminated.exists
-
-
-class _Attempt(eqx.Module):
-    """The factor of a whole grid with some jitter."""
-
-    whole: AbstractWholeFactor
-    jitter: Float[Array, ""]
-
-
-def _with_jitter(matrix: AbstractWhole, noise: Array, scale: Float[Array, ""]) -> _Attempt:
-    """The first attempt that succeeds, as `factorise` says."""
+    prepared = operator.gram.whole().prepared()
     first, most = range_of_jitter(scale)
-    can_grow = jnp.isfinite(scale) & (first > 0)
+    can_grow = prepared.is_sound & jnp.isfinite(scale) & (first > 0)
 
-    def attempt(jitter):
-        return _Attempt(matrix.factorised(noise + jitter), jitter)
+    def attempt(jitter: Float[Array, ""]) -> _Attempt:
+        return _attempt(operator, prepared, noise, jitter)
 
     def go_on(now: _Attempt) -> Array:
-        return ~now.whole.positive & (now.jitter < most) & can_grow
+        return ~now.is_positive & (now.jitter < most) & can_grow
 
     def again(now: _Attempt) -> _Attempt:
         larger = jnp.minimum(10 * now.jitter, most)
         return attempt(jnp.where(now.jitter > 0, larger, first))
 
-    return while_loop(go_on, again, attempt(jnp.zeros_like(scale)))
+    end = while_loop(go_on, again, attempt(jnp.zeros_like(scale)))
+    return end.whole, end.eliminated, end.jitter, end.whole.exists & end.is_positive & is_same
+
+
+class _Attempt(eqx.Module):
+    """A factor with some jitter, as `factorise` says.
+
+    Attributes:
+        is_positive: whether no more jitter is needed.
+    """
+
+    whole: AbstractWholeFactor
+    eliminated: Eliminated | None
+    jitter: Float[Array, ""]
+    is_positive: Bool[Array, ""]
+
+
+def _attempt(
+    operator: GridForm, prepared: AbstractPrepared, noise: Array, jitter: Float[Array, ""]
+) -> _Attempt:
+    whole = prepared.factorised(noise + jitter)
+    if not len(operator.gram.grid.special):
+        return _Attempt(whole, None, jitter, whole.is_positive)
+    eliminated = _eliminated(operator, whole, noise, jitter)
+    # Of a predictor that is left incomplete nothing is known of the cells, whatever the jitter.
+    is_positive = whole.is_positive & (eliminated.exists | ~whole.exists)
+    return _Attempt(whole, eliminated, jitter, is_positive)
 
 
 def _noise_of(operator: GridForm) -> tuple[Float[Array, ""], Bool[Array, ""]]:
@@ -276,15 +297,20 @@ class Grid(AbstractFactorSolver):
     at equal distances along one column and a stationary kernel, in `O(n log n)`.
 
     The rows of X, in any order, are the combinations of the places along each axis, which is one
-    column, or several that the kernel takes together; equal numbers are one place. RBF, Periodic
-    and ZeroMeanPeriodic are products over columns, as are products, scales and powers of kernels
-    On(kernel, columns), such as `On(Matern52(), 0) * On(RBF(), [1, 2])`; a sum is one over all
-    columns of its terms. `X` and `weights` must be known: functions that are compiled or
-    differentiated close over them. Rows that are missing or of weight zero are left out exactly,
-    and any weight is taken, each at the cost of a solution, and of a row of an m x m matrix.
-    Second derivatives of the evidence are refused.
+    column, or several that the kernel takes together. Equal numbers are one place, and numbers that
+    differ in their last digit are two: round them first. RBF, Periodic and ZeroMeanPeriodic are
+    products over columns, as are products, scales and powers of kernels On(kernel, columns), such
+    as `On(Matern52(), 0) * On(RBF(), [1, 2])`; a sum is one over all columns of its terms. `X` and
+    `weights` must be known: functions that are compiled or differentiated close over them. Rows
+    that are missing or of weight zero are left out exactly, and any weight is taken, each at the
+    cost of a solution, and of a row of an m x m matrix. Second derivatives of the evidence are
+    refused.
 
-    Along one column the factor is a predictor of each value from the `order` before it, at most.
+    Along one column points may be off equal steps by the rounding of their numbers, if that is at
+    most `2 sqrt(eps)` of a step. The solution is that of the points as they are, to first order in
+    this, and the evidence that of equal steps, of which `rounding` says how far it may be off.
+
+    There the factor is a predictor of each value from the `order` before it, at most.
     Its order is found, in `stats["order"]`; where this is not enough, `max_steps_reached`. Kernels
     whose values hardly decay, and little noise, need many: some 25 lengthscales of an RBF.
 

@@ -167,13 +167,13 @@ def _(factor: GridFactor, system: WeightedSystem) -> GridExplanation:
 def _explained(system, factor, x, z, *, same):
     """`k(x, X) P W k(X, z)`, of rows that are products over the axes."""
     gram = grid_gram(system)
-    left = factor.whole.half(gram.rows_along_axes(x))
-    right = left if same else factor.whole.half(gram.rows_along_axes(z))
-    found = factor.whole.between(left, right)
+    left = factor.whole.prepared_row(gram.rows_along_axes(x))
+    right = left if same else factor.whole.prepared_row(gram.rows_along_axes(z))
+    found = factor.whole.inner_product(left, right)
     eliminated = factor.eliminated
     if eliminated is not None:
-        at_left = factor.whole.solved(left)[factor.special]
-        at_right = at_left if same else factor.whole.solved(right)[factor.special]
+        at_left = factor.whole.solve_row(left)[factor.special]
+        at_right = at_left if same else factor.whole.solve_row(right)[factor.special]
         found = found - dot(at_left, matmul(eliminated.correction(), at_right))
     return jnp.where(factor.exists, found, jnp.nan)
 

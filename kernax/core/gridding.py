@@ -24,7 +24,11 @@ def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: 
     is_line = len(groups) == 1
     if is_line:
         _check_stationary(kernel, points.shape[1])
-    axes, numbers = _line(points[:, 0], most) if is_line else _axes(points, groups, most)
+    offsets = None
+    if is_line:
+        axes, numbers, offsets = _line(points[:, 0], most)
+    else:
+        axes, numbers = _axes(points, groups, most)
     sizes = [len(places) for places in axes]
     cells = np.ravel_multi_index(numbers, sizes)
     missing = _missing(cells, math.prod(sizes))
@@ -36,6 +40,7 @@ def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: 
         missing=jnp.asarray(missing),
         weighted=jnp.asarray(weighted),
         step=_step(axes[0]) if is_line else None,
+        offsets=None if offsets is None else jnp.asarray(offsets),
         order=order,
         in_order=_is_in_order(cells, missing),
     )
@@ -153,9 +158,11 @@ def _check_stationary(kernel: AbstractKernel, dim: int) -> None:
         )
 
 
-def _line(column: np.ndarray, most: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Equal steps along one column (m, 1), those that are missing included, and the place of each
-    point.
+def _line(
+    column: np.ndarray, most: int
+) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray | None]:
+    """Equal steps along one column (m, 1), those that are missing included, the place of each
+    point, and how far each place is off; None where none is.
     """
     known, inverse = np.unique(column, return_inverse=True)
     if len(known) < 2:
@@ -168,14 +175,34 @@ def _line(column: np.ndarray, most: int) -> tuple[list[np.ndarray], list[np.ndar
             f"takes at most {most} that are missing"
         )
     places = np.linspace(float(known[0]), float(known[-1]), size)
-    off = np.max(np.abs(places[numbers] - known))
-    if off > 4 * eps_of(column.dtype) * np.max(np.abs(known)):
+    offsets = np.zeros(size)
+    offsets[numbers] = known - places[numbers]
+    _check_offsets(np.max(np.abs(offsets)), step, known)
+    places[numbers] = known
+    return (
+        [places.astype(column.dtype)[:, None]],
+        [numbers[inverse.reshape(-1)]],
+        offsets.astype(column.dtype) if np.any(offsets) else None,
+    )
+
+
+def _check_offsets(off: float, step: float, known: np.ndarray) -> None:
+    """Raises ValueError for points that are not at equal distances but for the rounding of their
+    numbers, or for which that is too much of a step.
+    """
+    eps = eps_of(known.dtype)
+    if off > 4 * eps * np.max(np.abs(known)):
         raise ValueError(
             "Grid needs points at equal distances along a single column, but X is off by up to "
             f"{off:g} from steps of {step:g}"
         )
-    places[numbers] = known
-    return [places.astype(column.dtype)[:, None]], [numbers[inverse.reshape(-1)]]
+    # The matrix is right to first order in the offsets: squares of this are rounding.
+    if off > 2 * math.sqrt(eps) * step:
+        raise ValueError(
+            "Grid needs points at equal distances along a single column, but the numbers of X are "
+            f"rounded by up to {off:g}, too much for steps of {step:g}: take the numbers of the "
+            "steps, np.rint((X - X[0]) / step) in float64, as points, and lengthscales in steps"
+        )
 
 
 def _numbered(known: np.ndarray) -> tuple[np.ndarray, float]:

@@ -17,6 +17,7 @@ from kernax.core.numerics import dot, eps_of, matmul
 from kernax.core.sharding import scan
 from kernax.core.solution import RESULTS
 from kernax.core.whole import (
+    AbstractPrepared,
     AbstractWhole,
     AbstractWholeFactor,
     Rows,
@@ -69,21 +70,43 @@ class KroneckerMatrix(AbstractWhole):
     def squared(self):
         return KroneckerMatrix(tuple(K**2 for K in self.matrices))
 
-    def factorised(self, noise):
+    def prepared(self):
         pairs = [jnp.linalg.eigh(K, symmetrize_input=False) for K in self.matrices]
-        values = tuple(jnp.maximum(of, 0) for of, _ in pairs)
         # An eigenvalue is off by eps of the largest one.
         sound = [of[0] >= -_slack(of) * of[-1] for of, _ in pairs]  # false for NaN
-        spectrum = outer_product(values) + noise
-        least = eps_of(noise) * jnp.mean(spectrum)
-        positive = jnp.all(jnp.array(sound)) & (jnp.min(spectrum) > least)
-        return KroneckerFactor(
-            vectors=tuple(Q for _, Q in pairs), values=values, noise=noise, positive=positive
+        return KroneckerEigenpairs(
+            vectors=tuple(Q for _, Q in pairs),
+            values=tuple(jnp.maximum(of, 0) for of, _ in pairs),
+            is_sound=jnp.all(jnp.array(sound)),
         )
 
 
 def _slack(values: Float[Array, " m"]) -> float:
     return 10 * eps_of(values) * len(values)
+
+
+class KroneckerEigenpairs(AbstractPrepared):
+    """`Q L Q^T`.
+
+    Attributes:
+        vectors: the eigenvectors of each axis, as columns.
+        values: its eigenvalues, none of them negative.
+        is_sound: whether those that were negative are so by rounding alone.
+    """
+
+    vectors: tuple[Float[Array, "_ _"], ...]
+    values: tuple[Float[Array, " _"], ...]
+    is_sound: Bool[Array, ""]
+
+    def factorised(self, noise):
+        spectrum = outer_product(self.values) + noise
+        least = eps_of(noise) * jnp.mean(spectrum)
+        return KroneckerFactor(
+            vectors=self.vectors,
+            values=self.values,
+            noise=noise,
+            is_positive=self.is_sound & (jnp.min(spectrum) > least),
+        )
 
 
 class KroneckerFactor(AbstractWholeFactor):
@@ -97,11 +120,11 @@ class KroneckerFactor(AbstractWholeFactor):
     vectors: tuple[Float[Array, "_ _"], ...]
     values: tuple[Float[Array, " _"], ...]
     noise: Float[Array, ""]
-    positive: Bool[Array, ""]
+    is_positive: Bool[Array, ""]
 
     @property
     def exists(self):
-        return self.positive
+        return self.is_positive
 
     @property
     def is_direct(self):
@@ -147,18 +170,22 @@ class KroneckerFactor(AbstractWholeFactor):
         return tuple(Q[at] for Q, at in zip(self.vectors, places))
 
     def inverse_at(self, cells):
-        # Q D Q^T at the cells: over the places along the first axis a sum of products.
-        first, *others = self._rows(cells)
-        rest = functools.reduce(_products_of_rows, others, jnp.ones_like(first[:, :1]))
+        # Q D Q^T at the cells: over the places along the longest axis a sum of products, in which
+        # the products of rows along the others have the fewest numbers.
+        others = list(self._rows(cells))
+        sizes = [len(of) for of in self.values]
+        axis = sizes.index(max(sizes))
+        longest = others.pop(axis)
+        rest = functools.reduce(_products_of_rows, others, jnp.ones_like(longest[:, :1]))
 
         def step(total, at):
             column, slice_of_D = at
             inside = matmul(rest * slice_of_D[None, :], rest.T)
             return total + column[:, None] * inside * column[None, :], None
 
-        nothing = jnp.zeros_like(first, shape=(len(cells), len(cells)))
-        D = (1 / self.spectrum).reshape(first.shape[1], -1)
-        return scan(step, nothing, (first.T, D))[0]
+        nothing = jnp.zeros_like(longest, shape=(len(cells), len(cells)))
+        D = jnp.moveaxis((1 / self.spectrum).reshape(sizes), axis, 0)
+        return scan(step, nothing, (longest.T, D.reshape(sizes[axis], -1)))[0]
 
     def between_columns(self, cells, G, matrix=None):
         N = len(self.spectrum)
@@ -185,14 +212,14 @@ class KroneckerFactor(AbstractWholeFactor):
         """`A^-1 B` in the basis of the eigenvectors."""
         return along_axes(self._turned, B) / self.spectrum[:, None]
 
-    def half(self, rows):
+    def prepared_row(self, rows):
         return tuple(matmul(row, Q) for row, Q in zip(rows, self.vectors))
 
-    def between(self, left, right):
+    def inner_product(self, left, right):
         return contracted(1 / self.spectrum, tuple(u * v for u, v in zip(left, right)))
 
-    def solved(self, half):
-        inside = outer_product(half) / self.spectrum
+    def solve_row(self, row):
+        inside = outer_product(row) / self.spectrum
         return along_axes(self.vectors, inside[:, None])[:, 0]
 
     def rounding(self):

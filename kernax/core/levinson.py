@@ -86,20 +86,26 @@ _FIRST = 32  # orders before the first look at what is left
 
 
 def predictor(column: Float[Array, " m"], most: int) -> Recursion:
-    """That of the lowest order 32, 64, ... that is as good as one of order m - 1, or of `most`."""
+    """That of the lowest order 32, 64, ... that is as good as one of order m - 1, or of `most`; of
+    the first order whose variance is within rounding of zero, if there is one.
+    """
     eps = eps_of(column)
     backwards = jnp.concatenate([column[: most + 1][::-1], jnp.zeros(most, column.dtype)])
 
     def step(now: Recursion) -> Recursion:
         return _next_order(now, backwards)
 
+    def is_regular(now: Recursion) -> Array:
+        # Within rounding of zero a variance is no number to divide by: the reflections beyond it
+        # may be of any size, and so may later variances.
+        return now.variance > eps * column[0]
+
     def goes_on(now: Recursion) -> Array:
-        possible = (now.order < most) & (now.variance > eps * column[0])
-        return possible & (now.remainder > eps)
+        return (now.order < most) & is_regular(now) & (now.remainder > eps)
 
     def twice(now: Recursion) -> Recursion:
         last = jnp.minimum(jnp.maximum(_FIRST, 2 * now.order), most)
-        now = while_loop(lambda now: now.order < last, step, now)
+        now = while_loop(lambda now: (now.order < last) & is_regular(now), step, now)
         return eqx.tree_at(lambda now: now.remainder, now, remainder_of(column, now))
 
     return while_loop(goes_on, twice, Recursion.of_order_zero(column, most))

@@ -65,7 +65,7 @@ _IN_BLOCKS = "block_size=... (a number of rows) for a fit that holds blocks"
 _OVER_CENTRES = "kernax.falkon(kernel, X, y, ridge, m, key=key{}) for a fit over m centres"
 _SVGP = "kernax.svgp(process, X, y, likelihood, Z, ...) through inducing points Z"
 _PRODUCTS = "solver=ConjugateGradient(preconditioner=PivotedCholesky(key){}) of kernax.solvers"
-_LINE = "StateSpace() along a line"
+_LINE = "StateSpace() along a line, Grid() on a grid or at regular times"
 _INSTEAD = {
     "gram": 'kernax.gram_operator(kernel, X, block_size="auto") for products that hold none of it',
     "kernel_perceptron": _IN_FEATURES,

@@ -4,6 +4,11 @@ points do.
 A predictor a of order p, `a_0 = 1`, see `levinson`, gives the inverse by the formula of Gohberg and
 Semencul, `T^-1 = (L(a) L(a)^T - L(b) L(b)^T) / v` with lower triangular Toeplitz matrices L and `b
 = (0, a_m-1, ..., a_1)`, and products with it by Fourier transforms.
+
+Floats are hardly ever at equal distances: `0.1 i` is off by its rounding, whose share of a step
+grows with i. To first order in the offsets of the points from equal steps their matrix is `T + O D
+- D O`, O the diagonal matrix of offsets and D the antisymmetric Toeplitz matrix of the slopes of
+the kernel. Products and residuals are those of that matrix, and the inverse is that of T.
 """
 
 from typing import Any
@@ -11,6 +16,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
@@ -19,6 +25,7 @@ from kernax.core.numerics import dot, eps_of
 from kernax.core.sharding import scan, while_loop
 from kernax.core.solution import RESULTS
 from kernax.core.whole import (
+    AbstractPrepared,
     AbstractWhole,
     AbstractWholeFactor,
     blocks_of_columns,
@@ -26,46 +33,85 @@ from kernax.core.whole import (
 )
 
 
-def _circulant(column: Float[Array, " m"], length: int) -> Float[Array, " length"]:
-    """The column of a circulant matrix whose first m rows and columns are the Toeplitz matrix."""
-    between = jnp.zeros(length - 2 * len(column) + 1, column.dtype)
-    return jnp.concatenate([column, between, column[:0:-1]])
+def _product(
+    column: Float[Array, " m"], V: Float[Array, "m k"], sign: float = 1.0
+) -> Float[Array, "m k"]:
+    """That of V and the Toeplitz matrix of which this is the first column, and `sign` times it the
+    first row but for their first number.
+    """
+    # As a part of a circulant matrix, whose eigenvalues are the transform of its column.
+    m = len(column)
+    length = fast_length(2 * m - 1)
+    between = jnp.zeros(length - 2 * m + 1, column.dtype)
+    around = jnp.concatenate([column, between, sign * column[:0:-1]])
+    product = jnp.fft.rfft(around)[None, :] * jnp.fft.rfft(V.T, length)
+    return jnp.fft.irfft(product, length)[:, :m].T
 
 
-class ToeplitzMatrix(AbstractWhole):
-    """`K_ij = t_|i-j|`.
+class PlaceOffsets(eqx.Module):
+    """What points that are nearly at equal distances add to a Toeplitz matrix: `E = O D - D O`.
+
+    Attributes:
+        values: the diagonal of O, how far each point is off.
+        slopes: the first column of D, the derivative of the kernel in the lag; zero at lag zero.
+    """
+
+    values: Float[Array, " m"]
+    slopes: Float[Array, " m"]
+
+    def mv(self, V: Float[Array, "m k"]) -> Float[Array, "m k"]:
+        """`E V`."""
+        values = self.values[:, None]
+        return values * self._times_slopes(V) - self._times_slopes(values * V)
+
+    def _times_slopes(self, V: Float[Array, "m k"]) -> Float[Array, "m k"]:
+        return _product(self.slopes, V, -1.0)
+
+    def one_sided(self, V: Float[Array, "m k"]) -> Float[Array, "m k"]:
+        """`D O V`."""
+        return self._times_slopes(self.values[:, None] * V)
+
+
+class ToeplitzMatrix(AbstractWhole, AbstractPrepared):
+    """`K_ij = t_|i-j|`, and what the offsets of the points add to it.
 
     Attributes:
         column: t, the first one.
         order: the most terms of a predictor.
+        offsets: None for points at equal distances.
     """
 
     column: Float[Array, " m"]
     order: int = eqx.field(static=True)
+    offsets: PlaceOffsets | None = None
 
     def mv(self, V):
-        # As a part of a circulant matrix, whose eigenvalues are the transform of its column.
-        m = len(self.column)
-        around = _circulant(self.column, fast_length(2 * m - 1))
-        length = len(around)
-        product = jnp.fft.rfft(around)[None, :] * jnp.fft.rfft(V.T, length)
-        return jnp.fft.irfft(product, length)[:, :m].T
+        product = _product(self.column, V)
+        return product if self.offsets is None else product + self.offsets.mv(V)
 
     def squared(self):
         return ToeplitzMatrix(self.column**2, self.order)
 
+    def prepared(self):
+        return self
+
+    @property
+    def is_sound(self):
+        return jnp.all(jnp.isfinite(self.column))
+
     def factorised(self, noise):
-        column = self.column.at[0].add(noise)
+        matrix = ToeplitzMatrix(self.column.at[0].add(noise), self.order, self.offsets)
+        column = matrix.column
         end = predictor(column, min(self.order, len(column) - 1))
-        finite = jnp.all(jnp.isfinite(column)) & jnp.isfinite(end.variance)
+        is_finite = matrix.is_sound & jnp.isfinite(end.variance)
         return ToeplitzFactor(
-            column=column,
+            matrix=matrix,
             predictor=end.predictor,
             reflections=end.reflections,
             variances=jnp.where(jnp.isnan(end.variances), end.variance, end.variances),
             order=end.order,
             remainder=end.remainder,
-            positive=finite & (end.variance > eps_of(column) * column[0]),
+            is_positive=is_finite & (end.variance > eps_of(column) * column[0]),
         )
 
 
@@ -76,7 +122,7 @@ class ToeplitzFactor(AbstractWholeFactor):
     """The inverse of T by a predictor.
 
     Attributes:
-        column: the first one of T.
+        matrix: T, and what offsets add to it.
         predictor: a, (p + 1,).
         reflections: of each order from one on, (p,).
         variances: v of each order from zero on, (p + 1,).
@@ -84,21 +130,25 @@ class ToeplitzFactor(AbstractWholeFactor):
         remainder: how far T may be from the matrix that is inverted, relatively.
     """
 
-    column: Float[Array, " m"]
+    matrix: ToeplitzMatrix
     predictor: Float[Array, " p1"]
     reflections: Float[Array, " p"]
     variances: Float[Array, " p1"]
     order: Int[Array, ""]
     remainder: Float[Array, ""]
-    positive: Bool[Array, ""]
+    is_positive: Bool[Array, ""]
 
     @property
     def exists(self):
-        return self.positive & (self._left_out() <= _MOST_NATS)
+        return self.is_positive & (self._left_out() <= _MOST_NATS)
 
     def _left_out(self) -> Array:
         """What the remainder may do to the log density of likely data, in nats."""
-        return len(self.column) * self.remainder / 2
+        return self._size * self.remainder / 2
+
+    @property
+    def _size(self) -> int:
+        return len(self.matrix.column)
 
     @property
     def is_direct(self):
@@ -106,7 +156,7 @@ class ToeplitzFactor(AbstractWholeFactor):
 
     @property
     def word_for_none(self):
-        return RESULTS.where(self.positive, RESULTS.max_steps_reached, RESULTS.not_psd)
+        return RESULTS.where(self.is_positive, RESULTS.max_steps_reached, RESULTS.not_psd)
 
     def figures(self) -> dict[str, Any]:
         return {"order": self.order}
@@ -116,14 +166,10 @@ class ToeplitzFactor(AbstractWholeFactor):
         """v, NaN where there is no factor."""
         return jnp.where(self.exists, self.variances[-1], jnp.nan)
 
-    @property
-    def _matrix(self) -> ToeplitzMatrix:
-        return ToeplitzMatrix(self.column, len(self.reflections))
-
     def solve(self, B):
         first = self._solved(B)
-        # Transforms leave an error of eps of the largest number everywhere.
-        return first + self._solved(B - self._matrix.mv(first))
+        # Transforms leave an error of eps of the largest number everywhere, and there are offsets.
+        return first + self._solved(B - self.matrix.mv(first))
 
     def _solved(self, B: Float[Array, "m k"]) -> Float[Array, "m k"]:
         """By the formula of Gohberg and Semencul, of which b sees only the last p rows."""
@@ -141,7 +187,7 @@ class ToeplitzFactor(AbstractWholeFactor):
     def _of_rows(self, variances: Float[Array, " p1"]) -> Float[Array, " m"]:
         """The variance of the prediction error of each row."""
         known = jnp.where(self.exists, variances, jnp.nan)
-        rest = len(self.column) - len(known)
+        rest = self._size - len(known)
         return jnp.concatenate([known, jnp.broadcast_to(known[-1], (rest,))])
 
     def _errors(self, B: Float[Array, "m k"]) -> Float[Array, "m k"]:
@@ -172,7 +218,7 @@ class ToeplitzFactor(AbstractWholeFactor):
         return jnp.sum(jnp.log(self._of_rows(self.variances)))
 
     def inverse_diagonal(self):
-        m = len(self.column)
+        m = self._size
         squares = self.predictor**2
         nothing = jnp.zeros(m, squares.dtype)
         steps = nothing.at[: len(squares)].set(squares)
@@ -191,7 +237,7 @@ class ToeplitzFactor(AbstractWholeFactor):
         plain = jnp.fft.irfft(jnp.conj(of_a) * of_a, length)[:size]
         # sum_r r a_r a_r+k
         moments = jnp.fft.irfft(jnp.conj(jnp.fft.rfft(lags * a, length)) * of_a, length)[:size]
-        sums = ((len(self.column) - lags) * plain - 2 * moments) / self._variance
+        sums = ((self._size - lags) * plain - 2 * moments) / self._variance
         return sums * jnp.where(lags > 0, 2, 1).astype(a.dtype)
 
     def trace_with(self, matrix: ToeplitzMatrix):
@@ -217,14 +263,14 @@ class ToeplitzFactor(AbstractWholeFactor):
         own = jnp.concatenate([jnp.where(rows >= 0, a[::-1], 0), jnp.zeros_like(a[1:])])
         found = convolved(a, own[:, None])[:, 0]
         # Of L(b) L(b)^T only what is in the last p rows, for columns there.
-        start = jnp.minimum(len(self.column) - j, p + 1)
+        start = jnp.minimum(self._size - j, p + 1)
         inner = lax.dynamic_slice(jnp.concatenate([a, jnp.zeros_like(a[1:])]), (start,), (p,))
         last = convolved(a[:0:-1], inner[:, None])[:, 0]
         before = lax.dynamic_slice(found, (start,), (p,))
         return lax.dynamic_update_slice(found, before - last, (start,)) / self._variance
 
     def between_columns(self, cells, G, matrix=None):
-        m = len(self.column)
+        m = self._size
 
         @jax.checkpoint
         def step(sums, blocks):
@@ -237,18 +283,30 @@ class ToeplitzFactor(AbstractWholeFactor):
         start = jnp.zeros(m, G.dtype), jnp.zeros((), G.dtype)
         return scan(step, start, tuple(blocks_of_columns(of, m) for of in (identity, G)))[0]
 
-    def half(self, rows):
+    def prepared_row(self, rows):
         (row,) = rows
         return self.whitened(row[:, None])[:, 0], row
 
-    def between(self, left, right):
+    def inner_product(self, left, right):
         return dot(left[0], right[0])
 
-    def solved(self, half):
-        return self.solve(half[1][:, None])[:, 0]
+    def solve_row(self, row):
+        return self.solve(row[1][:, None])[:, 0]
 
     def rounding(self):
         # An error of eps in a lag is the same along its diagonal.
         sums = self._sums_over_diagonals()
-        slopes = sums * self.column[: len(sums)]
-        return 2 * eps_of(sums) * jnp.linalg.norm(slopes) + self._left_out()
+        slopes = sums * self.matrix.column[: len(sums)]
+        found = 2 * eps_of(sums) * jnp.linalg.norm(slopes) + self._left_out()
+        return found if self.matrix.offsets is None else found + self._of_offsets()
+
+    def _of_offsets(self) -> Float[Array, ""]:
+        """What the offsets do to the log density of likely data: its standard deviation."""
+        # Half of |T^-1/2 E T^-1/2|_F^2 = tr(T^-1 E T^-1 E), which for independent offsets is twice
+        # the sum of o_i^2 (T^-1)_ii (D^T T^-1 D)_ii. Of the last the sum over all i is the mean of
+        # |T^-1/2 D O z|^2 over vectors z of random signs (Hutchinson 1990), one here.
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], (self._size, 1))
+        offsets = self.matrix.offsets
+        assert offsets is not None
+        image = self.whitened(offsets.one_sided(jnp.asarray(signs, offsets.values.dtype)))
+        return jnp.sqrt(jnp.mean(self.inverse_diagonal())) * jnp.linalg.norm(image)

@@ -26,23 +26,39 @@ class AbstractWhole(eqx.Module):
         """The matrix of the squares of the entries."""
 
     @abc.abstractmethod
+    def prepared(self) -> "AbstractPrepared":
+        """What factors of `K + noise I` of any noise share."""
+
+
+class AbstractPrepared(eqx.Module):
+    """What factors of `K + noise I` of any noise share, without a derivative.
+
+    Attributes:
+        is_sound: whether there may be a factor, for some noise.
+    """
+
+    is_sound: eqx.AbstractVar[Bool[Array, ""]]
+
+    @abc.abstractmethod
     def factorised(self, noise: Float[Array, ""]) -> "AbstractWholeFactor":
-        """The factor of `K + noise I`, without a derivative."""
+        """The factor of `K + noise I`."""
 
 
 class AbstractWholeFactor(eqx.Module):
     """What solves with `A = K + noise I`, on all cells of a grid.
 
     Attributes:
-        positive: whether A is positive definite to working precision.
+        is_positive: whether A is positive definite to working precision.
     """
 
-    positive: eqx.AbstractVar[Bool[Array, ""]]
+    is_positive: eqx.AbstractVar[Bool[Array, ""]]
 
     @property
     @abc.abstractmethod
     def exists(self) -> Bool[Array, ""]:
-        """Whether A is positive definite and the factor one of A."""
+        """Whether A is positive definite, and this is its factor: one that was left incomplete is
+        that of another matrix.
+        """
 
     @property
     @abc.abstractmethod
@@ -91,16 +107,18 @@ class AbstractWholeFactor(eqx.Module):
         """
 
     @abc.abstractmethod
-    def half(self, rows: Rows) -> Rows:
-        """What `between` and `solved` take of a product r over the axes of vectors along them."""
+    def prepared_row(self, rows: Rows) -> Rows:
+        """What `inner_product` and `solve_row` take of a vector r of all cells that is the product
+        of vectors along the axes.
+        """
 
     @abc.abstractmethod
-    def between(self, left: Rows, right: Rows) -> Float[Array, ""]:
-        """`r . A^-1 s`, from the halves of r and s."""
+    def inner_product(self, left: Rows, right: Rows) -> Float[Array, ""]:
+        """`r . A^-1 s`, of r and s as `prepared_row` returns them."""
 
     @abc.abstractmethod
-    def solved(self, half: Rows) -> Float[Array, " N"]:
-        """`A^-1 r`, from the half of r."""
+    def solve_row(self, row: Rows) -> Float[Array, " N"]:
+        """`A^-1 r`, of r as `prepared_row` returns it."""
 
     @abc.abstractmethod
     def rounding(self) -> Float[Array, ""]:

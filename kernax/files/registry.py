@@ -19,7 +19,7 @@ from kernax.core.line import OrderAlongLine
 from kernax.core.line_inverse import LineExplanation
 from kernax.core.operators import DenseGram
 from kernax.core.preconditioners import Preconditioner
-from kernax.core.toeplitz import ToeplitzFactor
+from kernax.core.toeplitz import PlaceOffsets, ToeplitzFactor, ToeplitzMatrix
 from kernax.errors import KernaxFileError
 from kernax.gp import classes, inducing_normal, means, parts, paths, posterior, process
 from kernax.gp.approximation import ApproximatePosterior
@@ -127,7 +127,8 @@ def _of_solvers() -> list[type]:
     by_products = [BlockedGram, DenseGram, Iteration, KrylovExplanation, Preconditioner]
     along_line = [KalmanFilter, LineExplanation, OrderAlongLine]
     on_grid = [GridExplanation, GridFactor, GridGram, Eliminated, ProductGrid]
-    return [*by_products, *along_line, *on_grid, KroneckerFactor, ToeplitzFactor]
+    of_factors = [KroneckerFactor, ToeplitzFactor, ToeplitzMatrix, PlaceOffsets]
+    return [*by_products, *along_line, *on_grid, *of_factors]
 
 
 @functools.cache
