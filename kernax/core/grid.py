@@ -35,8 +35,8 @@ class ProductGrid(AbstractStructure):
         cells: the cell of each point.
         missing: the cells without a point.
         weighted: the points of weights other than one.
-        step: between places along one axis where they are at equal distances; else None.
-        offsets: how far each of those is off, (m,); None where none is.
+        lags: of places at equal distances along one axis from the first, (m,); else None.
+        offsets: how far each of those places is off, (m,); None where none is.
         order: the most terms of a predictor, see `Grid`.
         in_order: whether the points are all cells, one after the other.
     """
@@ -46,7 +46,7 @@ class ProductGrid(AbstractStructure):
     cells: Int[Array, " n"]
     missing: Int[Array, " k"]
     weighted: Int[Array, " j"]
-    step: Float[Array, ""] | None
+    lags: Float[Array, " m"] | None
     offsets: Float[Array, " m"] | None
     order: int = eqx.field(static=True)
     in_order: bool = eqx.field(static=True)
@@ -110,18 +110,16 @@ class GridGram(AbstractGram):
         """That of all cells."""
         grid = self.grid
         kernels = grid.kernels(self.kernel)
-        if grid.step is None:
+        if grid.lags is None:
             return KroneckerMatrix(tuple(map(_of_axis, kernels, grid.axes)))
-        # From zero on, where lags are exact.
-        lags = grid.step * jnp.arange(grid.size, dtype=grid.step.dtype)
 
         def at(lags: Float[Array, " m"]) -> Float[Array, " m"]:
             points = grid.axes[0].at[:, grid.columns[0][0]].set(lags)
             return _row_of_axis(kernels[0], points, lax.stop_gradient(points[0]))
 
         if grid.offsets is None:
-            return ToeplitzMatrix(at(lags), grid.order)
-        column, slopes = jax.jvp(at, (lags,), (jnp.ones_like(lags),))
+            return ToeplitzMatrix(at(grid.lags), grid.order)
+        column, slopes = jax.jvp(at, (grid.lags,), (jnp.ones_like(grid.lags),))
         offsets = PlaceOffsets(grid.offsets, slopes.at[0].set(0))
         return ToeplitzMatrix(column, grid.order, offsets)
 

@@ -1,7 +1,7 @@
 """Finds the grid on which points stand, before anything is compiled."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +24,11 @@ def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: 
     is_line = len(groups) == 1
     if is_line:
         _check_stationary(kernel, points.shape[1])
-    offsets = None
+    lags = offsets = None
     if is_line:
-        axes, numbers, offsets = _line(points[:, 0], most)
+        line = _line(points[:, 0], most)
+        axes, numbers = [line.places], [line.numbers]
+        lags, offsets = jnp.asarray(line.lags), line.offsets
     else:
         axes, numbers = _axes(points, groups, most)
     sizes = [len(places) for places in axes]
@@ -39,7 +41,7 @@ def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: 
         cells=jnp.asarray(cells),
         missing=jnp.asarray(missing),
         weighted=jnp.asarray(weighted),
-        step=_step(axes[0]) if is_line else None,
+        lags=lags,
         offsets=None if offsets is None else jnp.asarray(offsets),
         order=order,
         in_order=_is_in_order(cells, missing),
@@ -56,10 +58,6 @@ def _as_points(point: np.ndarray, group: tuple[int, ...], places: np.ndarray) ->
     stack = np.repeat(point, len(places), 0)
     stack[:, group] = places
     return jnp.asarray(stack)
-
-
-def _step(places: np.ndarray) -> Array:
-    return jnp.asarray((places[-1, 0] - places[0, 0]) / (len(places) - 1))
 
 
 def _known_points(X: PyTree, weights: Any) -> np.ndarray:
@@ -158,12 +156,24 @@ def _check_stationary(kernel: AbstractKernel, dim: int) -> None:
         )
 
 
-def _line(
-    column: np.ndarray, most: int
-) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray | None]:
-    """Equal steps along one column (m, 1), those that are missing included, the place of each
-    point, and how far each place is off; None where none is.
+class _Line(NamedTuple):
+    """Equal steps along one column, those that are missing included.
+
+    Attributes:
+        places: (m, 1), as they are known.
+        numbers: which of them each point has.
+        lags: of equal steps from the first one, (m,).
+        offsets: how far each place is off, (m,); None where none is.
     """
+
+    places: np.ndarray
+    numbers: np.ndarray
+    lags: np.ndarray
+    offsets: np.ndarray | None
+
+
+def _line(column: np.ndarray, most: int) -> _Line:
+    """Raises ValueError for numbers that are not at equal steps."""
     known, inverse = np.unique(column, return_inverse=True)
     if len(known) < 2:
         raise ValueError("Grid needs two different points or more along a single column")
@@ -174,15 +184,20 @@ def _line(
             f"X has {len(known)} of {size} equal steps of {step:g} along its column, and Grid "
             f"takes at most {most} that are missing"
         )
-    places = np.linspace(float(known[0]), float(known[-1]), size)
+    # From the first one on: rounding of places would be as large as the offsets.
+    distances = known.astype(float) - float(known[0])
+    lags = distances[-1] / (size - 1) * np.arange(size)
     offsets = np.zeros(size)
-    offsets[numbers] = known - places[numbers]
+    offsets[numbers] = distances - lags[numbers]
     _check_offsets(np.max(np.abs(offsets)), step, known)
+    places = known[0] + lags
     places[numbers] = known
-    return (
-        [places.astype(column.dtype)[:, None]],
-        [numbers[inverse.reshape(-1)]],
-        offsets.astype(column.dtype) if np.any(offsets) else None,
+    dtype = column.dtype
+    return _Line(
+        places=places.astype(dtype)[:, None],
+        numbers=numbers[inverse.reshape(-1)],
+        lags=lags.astype(dtype),
+        offsets=offsets.astype(dtype) if np.any(offsets) else None,
     )
 
 
