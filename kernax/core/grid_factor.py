@@ -68,8 +68,8 @@ class Eliminated(eqx.Module):
 
     @property
     def exists(self) -> Bool[Array, ""]:
-        """Whether both factors do."""
-        return jnp.all(jnp.isfinite(self.inner)) & jnp.all(jnp.isfinite(self.outer))
+        """Whether both factors do, with pivots that are more than rounding."""
+        return _is_regular(self.inner) & _is_regular(self.outer)
 
     def by_inner(self, B: Float[Array, "m *p"]) -> Float[Array, "m *p"]:
         """`C^-1 B`."""
@@ -98,6 +98,11 @@ class Eliminated(eqx.Module):
         sizes = jnp.linalg.norm(self.inner, axis=1)
         G = self.correction()
         return 2 * eps_of(G) * jnp.linalg.norm(sizes[:, None] * G * sizes[None, :])
+
+
+def _is_regular(L: Float[Array, "m m"]) -> Bool[Array, ""]:
+    """Whether a lower factor has no pivot within rounding of zero, nor NaN."""
+    return jnp.all(jnp.diagonal(L) ** 2 > eps_of(L) * jnp.sum(L**2, 1))
 
 
 class GridFactor(AbstractFactor):
