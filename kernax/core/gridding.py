@@ -24,25 +24,19 @@ def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: 
     is_line = len(groups) == 1
     if is_line:
         _check_stationary(kernel, points.shape[1])
-    lags = offsets = None
-    if is_line:
-        line = _line(points[:, 0], most)
-        axes, numbers = [line.places], [line.numbers]
-        lags, offsets = jnp.asarray(line.lags), line.offsets
-    else:
-        axes, numbers = _axes(points, groups, most)
-    sizes = [len(places) for places in axes]
-    cells = np.ravel_multi_index(numbers, sizes)
+    found = _line(points[:, 0], most) if is_line else _axes(points, groups, most)
+    sizes = [len(places) for places in found.axes]
+    cells = np.ravel_multi_index(found.numbers, sizes)
     missing = _missing(cells, math.prod(sizes))
     weighted = _weighted(weights, len(points), len(missing), most)
     return ProductGrid(
-        axes=tuple(_as_points(points[:1], *pair) for pair in zip(groups, axes)),
+        axes=tuple(_as_points(points[:1], *pair) for pair in zip(groups, found.axes)),
         columns=tuple(groups),
         cells=jnp.asarray(cells),
         missing=jnp.asarray(missing),
         weighted=jnp.asarray(weighted),
-        lags=lags,
-        offsets=None if offsets is None else jnp.asarray(offsets),
+        lags=_array_or_none(found.lags),
+        offsets=_array_or_none(found.offsets),
         order=order,
         in_order=_is_in_order(cells, missing),
     )
@@ -58,6 +52,26 @@ def _as_points(point: np.ndarray, group: tuple[int, ...], places: np.ndarray) ->
     stack = np.repeat(point, len(places), 0)
     stack[:, group] = places
     return jnp.asarray(stack)
+
+
+def _array_or_none(numbers: np.ndarray | None) -> Array | None:
+    return None if numbers is None else jnp.asarray(numbers)
+
+
+class _Found(NamedTuple):
+    """Where points stand.
+
+    Attributes:
+        axes: the places along each axis (m, columns), as they are known.
+        numbers: which of them each point has, for each axis.
+        lags: along a single column, those of equal steps from the first place, (m,).
+        offsets: how far each place is off these, (m,); None where none is.
+    """
+
+    axes: list[np.ndarray]
+    numbers: list[np.ndarray]
+    lags: np.ndarray | None = None
+    offsets: np.ndarray | None = None
 
 
 def _known_points(X: PyTree, weights: Any) -> np.ndarray:
@@ -76,10 +90,8 @@ def _known_points(X: PyTree, weights: Any) -> np.ndarray:
 _LONGEST_AXIS = 10_000  # of which all pairs are held, and their eigenvectors
 
 
-def _axes(
-    points: np.ndarray, groups: list[tuple[int, ...]], most: int
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The places along each axis (m, columns), and which of them each point has."""
+def _axes(points: np.ndarray, groups: list[tuple[int, ...]], most: int) -> _Found:
+    """The places along each axis. Raises ValueError for points that are no grid."""
     axes = []
     numbers = []
     for group in groups:
@@ -99,7 +111,7 @@ def _axes(
                 "that are missing"
             )
     _check_lengths(groups, axes)
-    return axes, numbers
+    return _Found(axes, numbers)
 
 
 def _check_lengths(groups: list[tuple[int, ...]], axes: list[np.ndarray]) -> None:
@@ -156,24 +168,10 @@ def _check_stationary(kernel: AbstractKernel, dim: int) -> None:
         )
 
 
-class _Line(NamedTuple):
-    """Equal steps along one column, those that are missing included.
-
-    Attributes:
-        places: (m, 1), as they are known.
-        numbers: which of them each point has.
-        lags: of equal steps from the first one, (m,).
-        offsets: how far each place is off, (m,); None where none is.
+def _line(column: np.ndarray, most: int) -> _Found:
+    """Equal steps along one column, those that are missing included. Raises ValueError for numbers
+    that are not at equal steps.
     """
-
-    places: np.ndarray
-    numbers: np.ndarray
-    lags: np.ndarray
-    offsets: np.ndarray | None
-
-
-def _line(column: np.ndarray, most: int) -> _Line:
-    """Raises ValueError for numbers that are not at equal steps."""
     known, inverse = np.unique(column, return_inverse=True)
     if len(known) < 2:
         raise ValueError("Grid needs two different points or more along a single column")
@@ -184,21 +182,30 @@ def _line(column: np.ndarray, most: int) -> _Line:
             f"X has {len(known)} of {size} equal steps of {step:g} along its column, and Grid "
             f"takes at most {most} that are missing"
         )
-    # From the first one on: rounding of places would be as large as the offsets.
-    distances = known.astype(float) - float(known[0])
-    lags = distances[-1] / (size - 1) * np.arange(size)
-    offsets = np.zeros(size)
-    offsets[numbers] = distances - lags[numbers]
+    lags, offsets = _of_equal_steps(known, numbers)
     _check_offsets(np.max(np.abs(offsets)), step, known)
     places = known[0] + lags
     places[numbers] = known
     dtype = column.dtype
-    return _Line(
-        places=places.astype(dtype)[:, None],
-        numbers=numbers[inverse.reshape(-1)],
+    return _Found(
+        axes=[places.astype(dtype)[:, None]],
+        numbers=[numbers[inverse.reshape(-1)]],
         lags=lags.astype(dtype),
         offsets=offsets.astype(dtype) if np.any(offsets) else None,
     )
+
+
+def _of_equal_steps(known: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lags of equal steps from the first to the last of some known places, of which each has a
+    number of steps, and how far each place is off, zero where it is not known.
+    """
+    # From the first one on: rounding of places would be as large as the offsets.
+    distances = known.astype(float) - float(known[0])
+    steps = int(numbers[-1])
+    lags = distances[-1] / steps * np.arange(steps + 1)
+    offsets = np.zeros(steps + 1)
+    offsets[numbers] = distances - lags[numbers]
+    return lags, offsets
 
 
 def _check_offsets(off: float, step: float, known: np.ndarray) -> None:
