@@ -32,7 +32,6 @@ def write(path, header, rows):
 def few_are_many(monkeypatch):
     """More than 100 rows are many, and 60 few."""
     monkeypatch.setattr(size, "MOST_WHOLE", 100)
-    monkeypatch.setattr(route, "MOST_WHOLE", 100)
     monkeypatch.setattr(route, "_OF_NUMBERS", 60)
     monkeypatch.setattr(route, "MOST_ROWS", 60)
     monkeypatch.setattr(route, "FEW_ROWS", 60)

@@ -34,12 +34,12 @@ from kernax.cli.counts import count
 from kernax.cli.fit import fit as regress
 from kernax.cli.inputs import compared_columns
 from kernax.cli.job import Report, Split, kernel_of, one_per_column
-from kernax.cli.many import fit_over_centres
+from kernax.cli.many import over_centres, rows_to_learn_from
 from kernax.cli.naming import parameter_names, parameter_rows
 from kernax.cli.picture import draw, draw_clusters
 from kernax.cli.plan import Plan, plan_for
 from kernax.cli.resources import compiled_programs
-from kernax.cli.route import RouteName, Way, cost_in_words, rows_and_way
+from kernax.cli.route import RouteName, cost_in_words, rows_and_way
 from kernax.cli.table import (
     CLUSTER,
     Table,
@@ -150,10 +150,14 @@ def fit(
         console = _console()
         _print_split(console, plan, data, whole, parts)
         print_lines(console, cost_in_words(plan, parts, way))
-        with linear_algebra_threads(len(parts.y), threads):
-            kernel = written_or_found(console, kernel, parts, seed)
-            names |= _names_of(parts, kernel)
-            report = learn(parts, kernel, plan, restarts, seed, not no_priors, way)
+        few = rows_to_learn_from(parts, plan) if way.name == RouteName.CENTRES else parts
+        with linear_algebra_threads(len(few.y), threads):
+            kernel = written_or_found(console, kernel, few, seed)
+            names |= _names_of(few, kernel)
+            report = learn(few, kernel, plan, restarts, seed, not no_priors)
+        if way.name == RouteName.CENTRES:
+            with linear_algebra_threads(len(parts.y), threads):
+                report = over_centres(report, few, parts, plan.model, seed, way.centres)
         _deliver(console, report, parts, out, plot)
 
 
@@ -220,12 +224,8 @@ def _inputs_in_words(parts: Split) -> str:
     return " and ".join(inputs)
 
 
-def learn(
-    parts: Split, kernel: str, plan: Plan, restarts: int, seed: int, priors: bool, way: Way
-) -> Report:
+def learn(parts: Split, kernel: str, plan: Plan, restarts: int, seed: int, priors: bool) -> Report:
     """Fits a classifier, a model of counts, or a regressor."""
-    if way.name == RouteName.CENTRES:
-        return fit_over_centres(parts, kernel, plan, restarts, seed, priors, way.centres)
     if plan.likelihood.of_classes:
         return classify(parts, kernel, plan, priors)
     if plan.likelihood.of_counts:

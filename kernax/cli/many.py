@@ -9,9 +9,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from kernax.cli.classify import classify, scores_of_classifier
-from kernax.cli.fit import fit, scores_of_regressor
-from kernax.cli.job import Report, Split
+from kernax.cli.classify import LOG_LOSS, scores_of_classifier
+from kernax.cli.fit import scores_of_regressor
+from kernax.cli.job import Report, Split, in_digits
 from kernax.cli.plan import Plan
 from kernax.cli.route import few_of
 from kernax.preparation import (
@@ -30,36 +30,28 @@ from kernax.selection.over_centres import (
 from kernax.selection.rows import first_of_each, rows_of
 
 
-def fit_over_centres(
-    parts: Split, kernel: str, plan: Plan, restarts: int, seed: int, priors: bool, centres: int
-) -> Report:
-    """Learns a kernel from some rows, fits it to all over half of the centres and all of them, and
-    scores each. Needs 64-bit mode.
-    """
-    some = _some(parts, plan)
-    if plan.likelihood.of_classes:
-        report = classify(some, kernel, plan, priors)
-    else:
-        report = fit(some, kernel, plan.model, restarts, seed, priors)
-    scores = {_of_rows(name, len(some.y)): row for name, row in report.scores.items()}
-    predictor = report.predictor
-    for number in _with_a_bar(sorted({max(1, centres // 2), centres})):
-        predictor = _fitted(report.predictor, parts, number, seed)
-        scores[f"{plan.model}, {len(parts.y)} rows, {number} centres"] = _scored(predictor, parts)
-    remark = _on_centres(report.measures[0], list(scores.values()), centres)
-    return dataclasses.replace(
-        report,
-        scores=scores,
-        predictor=predictor,
-        remarks=(*report.remarks, *remark),
-    )
-
-
-def _some(parts: Split, plan: Plan) -> Split:
+def rows_to_learn_from(parts: Split, plan: Plan) -> Split:
     """The rows that the kernel is learned from: the first ones, in the proportion of classes."""
     most = few_of(len(parts.y), plan)
     rows = first_of_each(parts.y, most) if parts.classes else np.arange(most)
     return dataclasses.replace(parts, X=rows_of(parts.X, rows), y=parts.y[rows])
+
+
+def over_centres(
+    report: Report, few: Split, parts: Split, model: str, seed: int, centres: int
+) -> Report:
+    """What was learned from few rows, with its kernel fitted to all over half of the centres and
+    all of them, and the scores of each. Needs 64-bit mode.
+    """
+    scores = {_of_rows(name, len(few.y)): row for name, row in report.scores.items()}
+    predictor = report.predictor
+    for number in _with_a_bar(sorted({max(1, centres // 2), centres})):
+        predictor = _fitted(report.predictor, parts, number, seed)
+        scores[f"{model}, {len(parts.y)} rows, {number} centres"] = _scored(predictor, parts)
+    remark = _on_centres(report.measures, list(scores.values()), centres)
+    return dataclasses.replace(
+        report, scores=scores, predictor=predictor, remarks=(*report.remarks, *remark)
+    )
 
 
 def _of_rows(name: str, rows: int) -> str:
@@ -90,7 +82,7 @@ def _fitted(learned: Predictor, parts: Split, centres: int, seed: int) -> Predic
     )
 
 
-def _scored(predictor: Predictor, parts: Split) -> tuple[str, ...]:
+def _scored(predictor: Predictor, parts: Split) -> tuple[float, ...]:
     """The scores on the held-out rows."""
     if isinstance(predictor, ClassPredictor):
         return scores_of_classifier(predictor, parts)
@@ -98,14 +90,15 @@ def _scored(predictor: Predictor, parts: Split) -> tuple[str, ...]:
     return scores_of_regressor(predictor, parts)
 
 
-def _on_centres(measure: str, rows: list[tuple[str, ...]], centres: int) -> tuple[str, ...]:
-    """What twice the centres changed on the held-out rows."""
+def _on_centres(
+    measures: tuple[str, ...], rows: list[tuple[float, ...]], centres: int
+) -> tuple[str, ...]:
+    """What to expect of new rows, and what twice the centres changed on those held out."""
     if centres < 2:
         return ()
-    half = float(rows[-2][0])
-    whole = float(rows[-1][0])
+    place = measures.index(LOG_LOSS) if LOG_LOSS in measures else len(measures) - 1
+    half, whole = (in_digits(measures[place], row[place]) for row in rows[-2:])
     return (
-        f"expect {measure} {rows[-1][0]} of rows like those held out; {centres // 2} centres had "
-        f"{rows[-2][0]}, {abs(whole - half) / abs(half):.1%} apart: where that is much, more "
-        "centres help",
+        f"expect {measures[place]} {whole} of rows like those held out; {centres // 2} centres had "
+        f"{half}: where that is much more, more centres help",
     )

@@ -7,11 +7,19 @@ from collections.abc import Callable
 from kernax.cli.auto import AUTO
 from kernax.cli.job import Split, kernel_of
 from kernax.cli.plan import Plan
-from kernax.cli.resources import expected_cost
+from kernax.cli.resources import expected_cost, seconds_of_learning
+from kernax.core.losses import Logistic, Squared
 from kernax.preparation import GP, LOGISTIC, RIDGE
 from kernax.scale.recommend import in_bytes, in_time
 from kernax.scale.routes import CENTRES, INDUCING
-from kernax.scale.size import MOST_WHOLE, centres_for, expected, is_along_line, is_for_whole
+from kernax.scale.size import (
+    centres_for,
+    held_over,
+    is_along_line,
+    is_for_whole,
+    problem_of,
+    seconds_over,
+)
 from kernax.selection.stages import MOST_ROWS
 
 FEW_ROWS = 3000  # to learn from, where a model has no way to learn from all
@@ -75,7 +83,7 @@ def _by_size(plan: Plan, parts: Split, kernel: str, why_none: str | None) -> Rou
     """The way that nobody asked for."""
     if kernel != AUTO and _is_line(plan, parts, kernel):
         return RouteName.WHOLE
-    if is_for_whole(parts.X, MOST_WHOLE):
+    if is_for_whole(parts.X):
         return RouteName.WHOLE
     return RouteName.ROWS if why_none else RouteName.CENTRES
 
@@ -119,13 +127,18 @@ def _words_of_line(plan: Plan, parts: Split, kernel: str) -> tuple[str, ...]:
 def _over_centres(plan: Plan, parts: Split, kernel: str, centres: int | None) -> Way:
     """The way over centres, with what it is expected to take."""
     n = len(parts.y)
+    d = len(parts.inputs.columns)
     route = INDUCING if plan.model == GP else CENTRES
-    number = min(centres or centres_for(n, route), n - 1)
-    cost = expected(kernel_of(parts, kernel), n, len(parts.inputs.columns), number, route)
+    loss = Logistic() if plan.likelihood.of_classes else Squared()
+    written = kernel_of(parts, kernel)
+    number = min(centres or centres_for(written, n, d, route), n - 1)
+    problem = problem_of(written, n, d, number)
+    few = few_of(n, plan)
     words = (
-        f"{n} rows: the kernel is learned from {few_of(n, plan)} of them, drawn at random, then "
-        f"all are fitted over {number} of them as centres, in about {in_bytes(cost.held)} and "
-        f"{in_time(cost.seconds)}; --centres M takes another number",
+        f"{n} rows: the kernel is learned from {few} of them, drawn at random, in about "
+        f"{in_time(seconds_of_learning(plan.model, few))}, then all are fitted over {number} of "
+        f"them as centres, in about {in_bytes(held_over(problem, route))} and "
+        f"{in_time(seconds_over(problem, route, loss))}; --centres M takes another number",
     )
     return Way(RouteName.CENTRES, words, number)
 
