@@ -236,14 +236,16 @@ def test_rows_without_weight_are_no_centres_and_teach_nothing(table):
 
 
 def test_texts_and_rows_too_many_to_be_padded_are_fitted_over_centres(table):
-    texts = ["ash tree", "an elm", "the oak", "oak and ash"] * 3
+    trees = ("ash", "elm", "oak", "fir", "yew", "box")
+    texts = [f"{size} {tree}" for tree in trees for size in ("a small", "the tall")]
     ridge = ours.KernelRidge(0.1, kernel=WORDS, n_centres=4, random_state=0)
     assert ridge.fit(texts, np.arange(12.0)).predict(["an oak"]).shape == (1,)
     assert len(ridge.X_fit_) == 4
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1100, 2)).astype(np.float32)
-    many = ours.KernelRidge(0.1, kernel="rbf", n_centres=60, random_state=0).fit(X, np.sin(X[:, 0]))
-    assert many.score(X, np.sin(X[:, 0])) > 0.99
+    rough = ours.KernelRidge(0.1, kernel="matern12", n_centres=60, random_state=0)
+    many = rough.fit(X, np.sin(X[:, 0]))
+    assert many.score(X, np.sin(X[:, 0])) > 0.95  # measured: 0.975
     assert many.dual_coef_.dtype == np.float32
 
 

@@ -34,12 +34,12 @@ from kernax.cli.counts import count
 from kernax.cli.fit import fit as regress
 from kernax.cli.inputs import compared_columns
 from kernax.cli.job import Report, Split, kernel_of, one_per_column
-from kernax.cli.many import over_centres, rows_to_learn_from
+from kernax.cli.many import fitted_to_all
 from kernax.cli.naming import parameter_names, parameter_rows
 from kernax.cli.picture import draw, draw_clusters
 from kernax.cli.plan import Plan, plan_for
 from kernax.cli.resources import compiled_programs
-from kernax.cli.route import RouteName, cost_in_words, rows_and_way
+from kernax.cli.route import cost_in_words, rows_and_way
 from kernax.cli.table import (
     CLUSTER,
     Table,
@@ -145,20 +145,15 @@ def fit(
         whole, table = _tables(data, target, ignore, kernel, tokens)
         plan = plan_for(table.target, model, likelihood, inference, restarts)
         check_auto(kernel, plan)
-        split = partial(plan.split, table, seed, tokens or Tokens.LETTERS)
-        parts, way = rows_and_way(plan, split, rows, kernel, route, centres)
+        split = partial(plan.split, table, seed, tokens)
+        parts, few, way = rows_and_way(plan, split, rows, kernel, route, centres)
         console = _console()
-        _print_split(console, plan, data, whole, parts)
+        _print_split(console, plan, data, whole, parts, few)
         print_lines(console, cost_in_words(plan, parts, way))
-        few = rows_to_learn_from(parts, plan) if way.name == RouteName.CENTRES else parts
         with linear_algebra_threads(len(few.y), threads):
-            kernel = written_or_found(console, kernel, few, seed)
-            names |= _names_of(few, kernel)
+            kernel = _kernel_to_learn(console, names, kernel, few, seed)
             report = learn(few, kernel, plan, restarts, seed, not no_priors)
-        if way.name == RouteName.CENTRES:
-            with linear_algebra_threads(len(parts.y), threads):
-                report = over_centres(report, few, parts, plan.model, seed, way.centres)
-        _deliver(console, report, parts, out, plot)
+        _deliver(console, fitted_to_all(report, few, parts, way, seed, threads), parts, out, plot)
 
 
 def _tables(
@@ -169,9 +164,15 @@ def _tables(
     return whole, compared_columns(whole, with_kernel_of_numbers(kernel), tokens)
 
 
-def _names_of(parts: Split, kernel: str) -> dict[str, str]:
-    """What the parameters of the kernel are called."""
-    return parameter_names(kernel_of(parts, kernel), "kernel.")
+def _kernel_to_learn(
+    console: Console, names: dict[str, str], kernel: str, parts: Split, seed: int
+) -> str:
+    """The expression, or that of the kernel that a search finds; adds what its parameters are
+    called to the names.
+    """
+    kernel = written_or_found(console, kernel, parts, seed)
+    names |= parameter_names(kernel_of(parts, kernel), "kernel.")
+    return kernel
 
 
 def _console() -> Console:
@@ -192,7 +193,9 @@ def _deliver(
         console.print(f"picture: {plot}", markup=False)
 
 
-def _print_split(console: Console, plan: Plan, data: Path, table: Table, parts: Split) -> None:
+def _print_split(
+    console: Console, plan: Plan, data: Path, table: Table, parts: Split, few: Split
+) -> None:
     """Why the model is what it is, the inputs, how many rows are learned from and held out.
 
     Also the columns not used.
@@ -206,7 +209,7 @@ def _print_split(console: Console, plan: Plan, data: Path, table: Table, parts: 
         markup=False,
     )
     print_inputs(console, table, parts.inputs)
-    if not one_per_column(parts):
+    if not one_per_column(few):
         console.print(
             "fewer than 20 rows a column to learn from: lengthscales are shared by all columns"
         )

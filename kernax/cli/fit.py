@@ -54,7 +54,8 @@ def remark_on_no_gain(measure: str, as_written: float, learned: float) -> tuple[
     """Says that held-out rows are predicted worse after learning; nothing where they are not, in
     the digits that are printed.
     """
-    before, after = in_digits(measure, as_written), in_digits(measure, learned)
+    before = in_digits(measure, as_written)
+    after = in_digits(measure, learned)
     if learned <= as_written or before == after:
         return ()
     return (

@@ -5,15 +5,14 @@ from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from rich.console import Console
 from rich.progress import track
 
 from kernax.cli.classify import LOG_LOSS, scores_of_classifier
 from kernax.cli.fit import scores_of_regressor
 from kernax.cli.job import Report, Split, in_digits
-from kernax.cli.plan import Plan
-from kernax.cli.route import few_of
+from kernax.cli.route import RouteName, Way
+from kernax.core.threads import linear_algebra_threads
 from kernax.preparation import (
     GP,
     ClassPredictor,
@@ -27,28 +26,24 @@ from kernax.selection.over_centres import (
     process_over_centres,
     ridge_over_centres,
 )
-from kernax.selection.rows import first_of_each, rows_of
 
 
-def rows_to_learn_from(parts: Split, plan: Plan) -> Split:
-    """The rows that the kernel is learned from: the first ones, in the proportion of classes."""
-    most = few_of(len(parts.y), plan)
-    rows = first_of_each(parts.y, most) if parts.classes else np.arange(most)
-    return dataclasses.replace(parts, X=rows_of(parts.X, rows), y=parts.y[rows])
-
-
-def over_centres(
-    report: Report, few: Split, parts: Split, model: str, seed: int, centres: int
+def fitted_to_all(
+    report: Report, few: Split, parts: Split, way: Way, seed: int, threads: int | None
 ) -> Report:
-    """What was learned from few rows, with its kernel fitted to all over half of the centres and
-    all of them, and the scores of each. Needs 64-bit mode.
+    """What was learned from few rows; on the way over centres with its kernel fitted to all rows,
+    over half of the centres and all of them, and the scores of each. Needs 64-bit mode.
     """
+    if way.name != RouteName.CENTRES:
+        return report
     scores = {_of_rows(name, len(few.y)): row for name, row in report.scores.items()}
     predictor = report.predictor
-    for number in _with_a_bar(sorted({max(1, centres // 2), centres})):
-        predictor = _fitted(report.predictor, parts, number, seed)
-        scores[f"{model}, {len(parts.y)} rows, {number} centres"] = _scored(predictor, parts)
-    remark = _on_centres(report.measures, list(scores.values()), centres)
+    with linear_algebra_threads(len(parts.y), threads):
+        for number in _with_a_bar(sorted({max(1, way.centres // 2), way.centres})):
+            predictor = _fitted(report.predictor, parts, number, seed)
+            name = f"{predictor.kind}, {len(parts.y)} rows, {number} centres"
+            scores[name] = _scored(predictor, parts)
+    remark = _on_centres(report.measures, list(scores.values()), way.centres)
     return dataclasses.replace(
         report, scores=scores, predictor=predictor, remarks=(*report.remarks, *remark)
     )

@@ -4,6 +4,8 @@ import dataclasses
 import enum
 from collections.abc import Callable
 
+import numpy as np
+
 from kernax.cli.auto import AUTO
 from kernax.cli.job import Split, kernel_of
 from kernax.cli.plan import Plan
@@ -20,6 +22,7 @@ from kernax.scale.size import (
     problem_of,
     seconds_over,
 )
+from kernax.selection.rows import first_of_each, rows_of
 from kernax.selection.stages import MOST_ROWS
 
 FEW_ROWS = 3000  # to learn from, where a model has no way to learn from all
@@ -50,11 +53,23 @@ def rows_and_way(
     kernel: str,
     asked: RouteName | None,
     centres: int | None,
-) -> tuple[Split, Way]:
-    """The rows to learn from, fewer where that is the way, and the way."""
+) -> tuple[Split, Split, Way]:
+    """The rows to fit, fewer where that is the way; those to learn the kernel from; and the way."""
     parts = split(rows)
     way = way_for(plan, parts, kernel, asked, centres)
-    return (split(way.rows) if way.name == RouteName.ROWS else parts), way
+    parts = split(way.rows) if way.name == RouteName.ROWS else parts
+    return parts, _rows_to_learn_from(parts, plan, way), way
+
+
+def _rows_to_learn_from(parts: Split, plan: Plan, way: Way) -> Split:
+    """The rows that the kernel is learned from: all, or on the way over centres the first ones, in
+    the proportion of classes.
+    """
+    if way.name != RouteName.CENTRES:
+        return parts
+    most = few_of(len(parts.y), plan)
+    rows = first_of_each(parts.y, most) if parts.classes else np.arange(most)
+    return dataclasses.replace(parts, X=rows_of(parts.X, rows), y=parts.y[rows])
 
 
 def way_for(

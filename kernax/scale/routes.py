@@ -246,13 +246,15 @@ def _inducing(problem: Problem, rates: Rates) -> Route:
 
 def held_by_inducing_points(problem: Problem) -> int:
     """Bytes of `sgpr` of m inducing points."""
-    n, m = problem.n, problem.centres
+    n = problem.n
+    m = problem.centres
     return int((_OF_INDUCING[problem.size] * n * m + 8 * m**2) * problem.size)
 
 
 def seconds_of_inducing_points(problem: Problem, rates: Rates) -> float:
     """Of `sgpr` of m inducing points."""
-    n, m = problem.n, problem.centres
+    n = problem.n
+    m = problem.centres
     qr = 1 if problem.size == 8 else _QR
     return (7 + 2 * qr) * n * m**2 / rates.products + 2 * n * m / rates.pairs
 
@@ -266,7 +268,8 @@ def _centres(problem: Problem, rates: Rates) -> Route:
 
 def held_over_centres(problem: Problem) -> int:
     """Bytes of `falkon` over m centres."""
-    n, m = problem.n, problem.centres
+    n = problem.n
+    m = problem.centres
     matrices = matrices_of("falkon", problem.dtype) * m**2 * jnp.dtype(wide(problem.dtype)).itemsize
     return int(matrices + (16 * n + 4 * rows_of_tile(m) * m) * problem.size)
 
@@ -279,7 +282,8 @@ _HESSIANS = {True: 1, False: 8}
 
 def seconds_over_centres(problem: Problem, rates: Rates, loss: AbstractSmoothLoss) -> float:
     """Of `falkon` over m centres."""
-    n, m = problem.n, problem.centres
+    n = problem.n
+    m = problem.centres
     quadratic = isinstance(loss, Squared)
     sample = size_of_sample(n, m, quadratic, problem.dtype)
     hessians = _HESSIANS[quadratic]
