@@ -82,13 +82,14 @@ class Contender:
 
 @dataclass(frozen=True)
 class Bar:
-    """`figure` of the case's first contender is to be at most `limit`, times that of `against` if a
-    contender is named.
+    """`figure` of the case's first contender is to be at most `limit`, and at least `least`, times
+    that of `against` if a contender is named.
     """
 
     limit: float
     against: str | None = None
     figure: str = "seconds"
+    least: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ def _judge(bar: Bar, rows: list[Row]) -> Verdict:
     if bar.against is not None:
         other = next(getattr(row, bar.figure) for row in rows if row.contender == bar.against)
         value = value / other if other else None
-    return Verdict(bar, value, None if value is None else value <= bar.limit)
+    return Verdict(bar, value, None if value is None else bar.least <= value <= bar.limit)
 
 
 def results(module: Any, quick: bool) -> Iterator[tuple[Case, list[Row], list[Verdict]]]:

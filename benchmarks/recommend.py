@@ -46,7 +46,7 @@ def cases(quick):
                         Contender("kernax", lambda call=call: call),
                         Contender("cost model", lambda route=route: Predicted(route.seconds)),
                     ],
-                    [Bar(3.0, "cost model")],
+                    [Bar(3.0, "cost model", least=1 / 3)],
                     None,
                     3,
                 )

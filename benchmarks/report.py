@@ -125,4 +125,5 @@ def _sentence(verdict: Verdict, quick: bool) -> str:
     if quick:
         outcome = "not judged in a quick run"
     shown = "" if value is None else f"{value * unit:.3g}, "
-    return f"bar: {bar.figure} <= {bar.limit * unit:g}{suffix}: {shown}{outcome}"
+    least = f"{bar.least * unit:.3g} <= " if bar.least else ""
+    return f"bar: {least}{bar.figure} <= {bar.limit * unit:g}{suffix}: {shown}{outcome}"

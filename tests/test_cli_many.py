@@ -2,15 +2,19 @@
 
 import csv
 import io
+import os
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import assert_refused, needs_x32
+from threadpoolctl import threadpool_info, threadpool_limits
 from typer.testing import CliRunner
 
 from kernax.cli import route
 from kernax.cli.app import app
+from kernax.cli.job import Report
 from kernax.scale import size
 
 pytestmark = needs_x32  # once: the command line sets its own precision
@@ -32,7 +36,6 @@ def write(path, header, rows):
 def few_are_many(monkeypatch):
     """More than 100 rows are many, and 60 few."""
     monkeypatch.setattr(size, "MOST_WHOLE", 100)
-    monkeypatch.setattr(route, "MOST_WHOLE", 100)
     monkeypatch.setattr(route, "_OF_NUMBERS", 60)
     monkeypatch.setattr(route, "MOST_ROWS", 60)
     monkeypatch.setattr(route, "FEW_ROWS", 60)
@@ -66,7 +69,8 @@ def test_numbers_of_many_rows_are_fitted_over_centres_and_it_says_so(
     result = run("fit", data, "--target", "height", *chosen)
     assert result.exit_code == 0, result.stderr
     assert "learning from 300 rows, 100 held out" in result.stdout
-    assert "300 rows: the kernel is learned from 60 of them, drawn at random" in result.stdout
+    said = "300 rows: the kernel is learned from 60 of them, drawn at random, in about "
+    assert said in result.stdout
     assert "all are fitted over 40 of them as centres, in about " in result.stdout
     found = scores(result.stdout)
     some, half, whole = (
@@ -80,7 +84,9 @@ def test_numbers_of_many_rows_are_fitted_over_centres_and_it_says_so(
     assert whole < some < found["mean of the target"]
     assert whole <= half
     assert whole < 0.36  # the noise is 0.3
-    assert f"expect RMSE {whole:g}" in result.stdout
+    expected = "expect NLPD " if model == "gp" else f"expect RMSE {whole:g} "
+    assert expected in result.stdout
+    assert "of rows like those held out; 20 centres had " in result.stdout
     predicted = run("predict", saved, data)
     assert predicted.exit_code == 0, predicted.stderr
     rows = list(csv.DictReader(io.StringIO(predicted.stdout)))
@@ -102,6 +108,7 @@ def test_two_classes_of_many_rows_are_told_apart_over_centres(waves, tmp_path, f
     assert result.exit_code == 0, result.stderr
     assert "300 rows: the kernel is learned from 60 of them" in result.stdout
     assert "fitted over 150 of them as centres" in result.stdout
+    assert "expect log loss 0." in result.stdout
     found = scores(result.stdout)
     assert found["logistic, 300 rows, 150 centres"] > 0.9
     rows = list(csv.DictReader(io.StringIO(run("predict", saved, data).stdout)))
@@ -167,3 +174,37 @@ def test_below_the_limit_nothing_is_said_of_ways(waves, monkeypatch):
     result = run("fit", waves[0], "--target", "height")
     assert "centres" not in result.stdout
     assert "drawn at random" not in result.stdout
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one thread is all there are")
+def test_a_kernel_is_learned_from_few_rows_on_one_thread_however_many_there_are(
+    tmp_path, monkeypatch, rng
+):
+    """Folds of a few hundred rows on two threads of OpenBLAS take many times as long, and never
+    end on a busy machine.
+    """
+    threads = {}
+
+    def seen(name, what):
+        def call(*_):
+            threads[name] = {
+                pool["num_threads"]
+                for pool in threadpool_info()
+                if "scipy.libs" in pool["filepath"]
+            }
+            if name == "fit":
+                raise ValueError("about to fit")
+            return what
+
+        return call
+
+    monkeypatch.setattr("kernax.cli.app.learn", seen("learn", Report("", (), {}, (), Any)))
+    monkeypatch.setattr("kernax.cli.many._fitted", seen("fit", None))
+    rows = [(*x, "up" if x[0] > 0 else "down") for x in rng.normal(size=(2000, 2)).round(4)]
+    data = write(tmp_path / "many.csv", ["a", "b", "kind"], rows)
+    with threadpool_limits(2, user_api="blas"):
+        result = run("fit", data, "--target", "kind", "--centres", 50)
+    assert result.stderr.endswith("error: about to fit\n")  # after the bar
+    if threads["learn"] == set():
+        pytest.skip("the BLAS of this SciPy is not an OpenBLAS of its own")
+    assert threads == {"learn": {1}, "fit": {2}}

@@ -251,18 +251,16 @@ def test_large_fits_say_what_they_will_take_before_they_begin(tmp_path, stopped,
     monkeypatch.setattr(resources, "_WORTH_SAYING", 10)
     data = write(tmp_path / "many.csv", ["x", "y"], [(i, i * i) for i in range(20)])
     result = run("fit", data, "--target", "y")
-    assert (
-        "an exact fit to 15 rows takes about 0.0 GiB of memory and 1 minute a start; --rows 10 "
-        "learns" in result.stdout
-    )
+    assert "an exact fit to 15 rows takes about 1 MiB of memory and " in result.stdout
+    assert " s a start; --rows 10 learns from that many, drawn at random" in result.stdout
     assert "an exact fit" not in run("fit", data, "--target", "y", "--rows", "10").stdout
 
 
 def test_the_expected_cost_grows_with_the_square_and_the_cube(monkeypatch):
     monkeypatch.setattr(resources, "_seconds_of_a_product", lambda: 0.01)
     assert resources.expected_cost("gp", 3000) is None
-    assert "about 17.9 GiB of memory and 2 hours a start" in resources.expected_cost("gp", 20000)
-    assert "about 4.5 GiB of memory and 16 minutes a start" in resources.expected_cost("gp", 10000)
+    assert "about 17.9 GiB of memory and 2 h a start" in resources.expected_cost("gp", 20000)
+    assert "about 4.5 GiB of memory and 16 min a start" in resources.expected_cost("gp", 10000)
 
 
 def test_a_matrix_that_does_not_fit_is_answered_with_what_a_command_can_do(patients, monkeypatch):

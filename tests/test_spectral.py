@@ -380,6 +380,33 @@ def test_features_refuse_a_bad_key_and_points_of_another_dimension():
         features(jnp.zeros(3, DTYPE), jnp.zeros(3, DTYPE))
 
 
+def test_features_of_points_far_from_zero_are_those_of_points_near_it_by_an_origin():
+    """Catches angles of so many turns that float32 loses them: off by 0.05 at 10^6."""
+    far = (X + 1e6).astype(DTYPE)  # whose own rounding is part of the points
+    centre = far.mean(0)
+    near = far - centre  # exact: of numbers within a factor of two
+    key = jax.random.key(0)
+    at_zero = kernax.random_fourier_features(kernax.RBF(ARD), 200, 2, key=key)
+    at_points = kernax.random_fourier_features(kernax.RBF(ARD), 200, 2, key=key, origin=centre)
+    expected = kernax.gram(at_zero, near)
+    np.testing.assert_allclose(kernax.gram(at_points, far), expected, atol=2e-6)
+    if not X64:
+        assert np.max(np.abs(kernax.gram(at_zero, far) - expected)) > 1e-2
+
+
+@needs_x64
+def test_an_origin_of_another_shape_or_without_a_place_is_refused():
+    for origin, words in (
+        (np.zeros(3), r"origin must have shape \(2,\), but has shape \(3,\)"),
+        (0.0, r"origin must have shape \(2,\), but has shape \(\)"),
+        (np.array([0.0, np.nan]), "origin must be finite"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            untyped(kernax.random_fourier_features)(
+                kernax.RBF(), 4, 2, key=jax.random.key(0), origin=origin
+            )
+
+
 # composed kernels, and how frequencies depend on each other
 
 PRODUCT = kernax.RBF(ARD) * kernax.On(kernax.Matern32(2.0), 0)

@@ -34,12 +34,12 @@ from kernax.cli.counts import count
 from kernax.cli.fit import fit as regress
 from kernax.cli.inputs import compared_columns
 from kernax.cli.job import Report, Split, kernel_of, one_per_column
-from kernax.cli.many import fit_over_centres
+from kernax.cli.many import fitted_to_all
 from kernax.cli.naming import parameter_names, parameter_rows
 from kernax.cli.picture import draw, draw_clusters
 from kernax.cli.plan import Plan, plan_for
 from kernax.cli.resources import compiled_programs
-from kernax.cli.route import RouteName, Way, cost_in_words, rows_and_way
+from kernax.cli.route import cost_in_words, rows_and_way
 from kernax.cli.table import (
     CLUSTER,
     Table,
@@ -145,16 +145,15 @@ def fit(
         whole, table = _tables(data, target, ignore, kernel, tokens)
         plan = plan_for(table.target, model, likelihood, inference, restarts)
         check_auto(kernel, plan)
-        split = partial(plan.split, table, seed, tokens or Tokens.LETTERS)
-        parts, way = rows_and_way(plan, split, rows, kernel, route, centres)
+        split = partial(plan.split, table, seed, tokens)
+        parts, few, way = rows_and_way(plan, split, rows, kernel, route, centres)
         console = _console()
-        _print_split(console, plan, data, whole, parts)
+        _print_split(console, plan, data, whole, parts, few)
         print_lines(console, cost_in_words(plan, parts, way))
-        with linear_algebra_threads(len(parts.y), threads):
-            kernel = written_or_found(console, kernel, parts, seed)
-            names |= _names_of(parts, kernel)
-            report = learn(parts, kernel, plan, restarts, seed, not no_priors, way)
-        _deliver(console, report, parts, out, plot)
+        with linear_algebra_threads(len(few.y), threads):
+            kernel = _kernel_to_learn(console, names, kernel, few, seed)
+            report = learn(few, kernel, plan, restarts, seed, not no_priors)
+        _deliver(console, fitted_to_all(report, few, parts, way, seed, threads), parts, out, plot)
 
 
 def _tables(
@@ -165,9 +164,15 @@ def _tables(
     return whole, compared_columns(whole, with_kernel_of_numbers(kernel), tokens)
 
 
-def _names_of(parts: Split, kernel: str) -> dict[str, str]:
-    """What the parameters of the kernel are called."""
-    return parameter_names(kernel_of(parts, kernel), "kernel.")
+def _kernel_to_learn(
+    console: Console, names: dict[str, str], kernel: str, parts: Split, seed: int
+) -> str:
+    """The expression, or that of the kernel that a search finds; adds what its parameters are
+    called to the names.
+    """
+    kernel = written_or_found(console, kernel, parts, seed)
+    names |= parameter_names(kernel_of(parts, kernel), "kernel.")
+    return kernel
 
 
 def _console() -> Console:
@@ -188,7 +193,9 @@ def _deliver(
         console.print(f"picture: {plot}", markup=False)
 
 
-def _print_split(console: Console, plan: Plan, data: Path, table: Table, parts: Split) -> None:
+def _print_split(
+    console: Console, plan: Plan, data: Path, table: Table, parts: Split, few: Split
+) -> None:
     """Why the model is what it is, the inputs, how many rows are learned from and held out.
 
     Also the columns not used.
@@ -202,7 +209,7 @@ def _print_split(console: Console, plan: Plan, data: Path, table: Table, parts: 
         markup=False,
     )
     print_inputs(console, table, parts.inputs)
-    if not one_per_column(parts):
+    if not one_per_column(few):
         console.print(
             "fewer than 20 rows a column to learn from: lengthscales are shared by all columns"
         )
@@ -220,12 +227,8 @@ def _inputs_in_words(parts: Split) -> str:
     return " and ".join(inputs)
 
 
-def learn(
-    parts: Split, kernel: str, plan: Plan, restarts: int, seed: int, priors: bool, way: Way
-) -> Report:
+def learn(parts: Split, kernel: str, plan: Plan, restarts: int, seed: int, priors: bool) -> Report:
     """Fits a classifier, a model of counts, or a regressor."""
-    if way.name == RouteName.CENTRES:
-        return fit_over_centres(parts, kernel, plan, restarts, seed, priors, way.centres)
     if plan.likelihood.of_classes:
         return classify(parts, kernel, plan, priors)
     if plan.likelihood.of_counts:

@@ -33,6 +33,7 @@ from kernax.selection.stages import LEAST_OF_A_CLASS, MOST_ROWS
 from kernax.sparse.import_vectors import import_vector_machine
 from kernax.sparse.relevance import relevance_vector_machine
 
+LOG_LOSS = "log loss"
 _MOST_VECTORS = 300  # import vectors
 
 _Learned = Model | MachineModel | LatentModel
@@ -115,7 +116,7 @@ def _learned(start: _Learned, parts: Split, with_priors: bool) -> tuple[_Learned
     Y = jnp.asarray(columns_of_classes(names, parts.classes))
     choice = learn_classifier(start, X, Y, names, progress=with_a_bar)
     is_machine = isinstance(start, MachineModel)
-    measure = "log loss, through Platt's sigmoid," if is_machine else "log loss"
+    measure = f"{LOG_LOSS}, through Platt's sigmoid," if is_machine else LOG_LOSS
     return choice.kept.model, choice.account(measure)
 
 
@@ -172,13 +173,13 @@ def _measures(parts: Split, model: str) -> tuple[str, ...]:
     """The names of the scores of a model."""
     measures = ["accuracy"]
     if model != SVM:
-        measures.append("log loss")
+        measures.append(LOG_LOSS)
     if len(parts.classes) == 2:
         measures.append("AUC")
     return tuple(measures)
 
 
-def scores_of_classifier(classifier: ClassPredictor, parts: Split) -> tuple[str, ...]:
+def scores_of_classifier(classifier: ClassPredictor, parts: Split) -> tuple[float, ...]:
     """The scores of a classifier on the held-out rows."""
     values = classifier.values(parts.X_held_out)
     if not np.all(np.isfinite(values)):
@@ -188,7 +189,7 @@ def scores_of_classifier(classifier: ClassPredictor, parts: Split) -> tuple[str,
     return _scores(parts, classifier.kind, values)
 
 
-def _scores_of_frequencies(parts: Split, model: str) -> tuple[str, ...]:
+def _scores_of_frequencies(parts: Split, model: str) -> tuple[float, ...]:
     """The scores of a constant prediction: the frequencies of the classes to learn from."""
     logarithms = np.log(columns_of_classes(parts.y, parts.classes).mean(0))
     everywhere = np.ones(len(parts.y_held_out))
@@ -197,7 +198,7 @@ def _scores_of_frequencies(parts: Split, model: str) -> tuple[str, ...]:
     return _scores(parts, model, everywhere[:, None] * logarithms)
 
 
-def _scores(parts: Split, model: str, values: Float[np.ndarray, "n *c"]) -> tuple[str, ...]:
+def _scores(parts: Split, model: str, values: Float[np.ndarray, "n *c"]) -> tuple[float, ...]:
     """The scores that `_measures` names, of values at the held-out rows."""
     Y = columns_of_classes(parts.y_held_out, parts.classes)
     y = signs_of_columns(Y) if len(parts.classes) == 2 else Y
@@ -206,4 +207,4 @@ def _scores(parts: Split, model: str, values: Float[np.ndarray, "n *c"]) -> tupl
         found.append(log_loss(y, values))
     if len(parts.classes) == 2:
         found.append(area_under_curve(y, values))
-    return tuple(f"{score:.4f}" for score in found)
+    return tuple(map(float, found))

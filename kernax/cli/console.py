@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from kernax.cli.cluster import Clusters, summary
-from kernax.cli.job import Report
+from kernax.cli.job import Report, in_digits
 from kernax.cli.table import Table
 from kernax.core.archive import check_place
 from kernax.errors import MemoryBudgetError, SolveError
@@ -107,7 +107,7 @@ def print_report(console: Console, report: Report) -> None:
     for measure in report.measures:
         scores.add_column(measure, justify="right")
     for name, row in report.scores.items():
-        scores.add_row(name, *row)
+        scores.add_row(name, *map(in_digits, report.measures, row))
     console.print(scores)
     title = title_of("learned", report.predictor.inputs.columns)
     print_parameters(console, report.parameters, title)

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from kernax.cli.job import Report, Split, kernel_of
+from kernax.cli.job import RMSE, Report, Split, kernel_of
 from kernax.cli.latent import evidences, learned_latent
 from kernax.cli.naming import parameter_rows
 from kernax.cli.plan import Plan
@@ -34,7 +34,7 @@ def count(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> Report:
     return Report(
         title=f"held-out RMSE, in units of {parts.inputs.target}, and mean negative log "
         "probability",
-        measures=("RMSE", "NLPD"),
+        measures=(RMSE, "NLPD"),
         scores={
             "constant rate": _scores_of_constant(start, parts),
             "gp as written": as_written,
@@ -53,7 +53,7 @@ def _regressor(model: LatentModel, parts: Split) -> CountRegressor:
     return CountRegressor(parts.inputs, GP, posterior, str(model.inference))
 
 
-def _scored(regressor: CountRegressor, parts: Split) -> tuple[str, ...]:
+def _scored(regressor: CountRegressor, parts: Split) -> tuple[float, ...]:
     """The scores of a regressor on the held-out rows."""
     mean, _ = regressor.at(parts.X_held_out)
     logarithms = regressor.log_densities(parts.X_held_out, parts.y_held_out)
@@ -64,14 +64,13 @@ def _scored(regressor: CountRegressor, parts: Split) -> tuple[str, ...]:
     return _scores(parts, mean, logarithms)
 
 
-def _scores_of_constant(start: LatentModel, parts: Split) -> tuple[str, ...]:
+def _scores_of_constant(start: LatentModel, parts: Split) -> tuple[float, ...]:
     """The scores of the mean of the rows to learn from, as the rate of all."""
     logarithms = constant_log_densities(start, jnp.asarray(parts.y_held_out))
     mean = np.full(len(parts.y_held_out), parts.y.mean())
     return _scores(parts, mean, np.asarray(logarithms))
 
 
-def _scores(parts: Split, mean: np.ndarray, logarithms: np.ndarray) -> tuple[str, ...]:
+def _scores(parts: Split, mean: np.ndarray, logarithms: np.ndarray) -> tuple[float, ...]:
     """Root mean square error, and the mean negative log probability."""
-    error = f"{root_mean_square_error(parts.y_held_out, mean):.5g}"
-    return error, f"{-logarithms.mean():.4f}"
+    return float(root_mean_square_error(parts.y_held_out, mean)), -float(logarithms.mean())

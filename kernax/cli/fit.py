@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kernax.cli.answers import relevant
-from kernax.cli.job import Report, Split, kernel_of
+from kernax.cli.job import RMSE, Report, Split, in_digits, kernel_of
 from kernax.cli.naming import parameter_rows
 from kernax.core.model import Model
 from kernax.core.solution import Solution
@@ -33,7 +33,7 @@ def fit(
     as_written = scores_of_regressor(_regressor(start, parts, model), parts)
     solution = _learned(start, parts, restarts, seed, with_priors)
     learned = _regressor(solution.value, parts, model)
-    measures = ("RMSE",) if model == RIDGE else ("RMSE", "NLPD")
+    measures = (RMSE,) if model == RIDGE else (RMSE, "NLPD")
     after = scores_of_regressor(learned, parts)
     no_gain = remark_on_no_gain(measures[-1], as_written[-1], after[-1])
     return Report(
@@ -50,12 +50,16 @@ def fit(
     )
 
 
-def remark_on_no_gain(measure: str, as_written: str, learned: str) -> tuple[str, ...]:
-    """Says that held-out rows are predicted worse after learning; nothing where they are not."""
-    if float(learned) <= float(as_written):
+def remark_on_no_gain(measure: str, as_written: float, learned: float) -> tuple[str, ...]:
+    """Says that held-out rows are predicted worse after learning; nothing where they are not, in
+    the digits that are printed.
+    """
+    before = in_digits(measure, as_written)
+    after = in_digits(measure, learned)
+    if learned <= as_written or before == after:
         return ()
     return (
-        f"the held-out rows did not gain by learning: {measure} {as_written} as written, {learned} "
+        f"the held-out rows did not gain by learning: {measure} {before} as written, {after} "
         "learned, which is saved",
     )
 
@@ -122,7 +126,7 @@ def _regressor(model: Model | ProcessModel, parts: Split, kind: str) -> Regresso
     return Regressor(parts.inputs, GP, function, float(model.noise), target)
 
 
-def scores_of_regressor(regressor: Regressor, parts: Split) -> tuple[str, ...]:
+def scores_of_regressor(regressor: Regressor, parts: Split) -> tuple[float, ...]:
     """The scores of a regressor on the held-out rows."""
     mean, deviation = regressor.at(parts.X_held_out)
     figures = mean if deviation is None else np.append(mean, deviation)
@@ -133,7 +137,7 @@ def scores_of_regressor(regressor: Regressor, parts: Split) -> tuple[str, ...]:
     return _scores(parts, mean, deviation)
 
 
-def _scores_of_mean(parts: Split, model: str) -> tuple[str, ...]:
+def _scores_of_mean(parts: Split, model: str) -> tuple[float, ...]:
     """The scores of predicting the mean of the rows to learn from, with their deviation."""
     target = _units(parts)
     rows = len(parts.y_held_out)
@@ -141,10 +145,10 @@ def _scores_of_mean(parts: Split, model: str) -> tuple[str, ...]:
     return _scores(parts, np.full(rows, target.centre), deviation)
 
 
-def _scores(parts: Split, mean: np.ndarray, deviation: np.ndarray | None) -> tuple[str, ...]:
+def _scores(parts: Split, mean: np.ndarray, deviation: np.ndarray | None) -> tuple[float, ...]:
     """Root mean square error, and the negative log predictive density where there is one."""
-    error = f"{root_mean_square_error(parts.y_held_out, mean):.5g}"
+    error = float(root_mean_square_error(parts.y_held_out, mean))
     if deviation is None:
         return (error,)
     density = negative_log_predictive_density(parts.y_held_out, mean, np.square(deviation))
-    return error, f"{density:.4f}"
+    return error, float(density)

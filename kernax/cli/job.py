@@ -12,6 +12,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.preparation import Inputs, Predictor, Tokens, standards_of_target
 from kernax.selection.rows import first_of_each, held_out_of_each, rows_of
 
+RMSE = "RMSE"
 _HELD_OUT = 0.25
 
 
@@ -42,10 +43,15 @@ class Report:
 
     title: str
     measures: tuple[str, ...]
-    scores: dict[str, tuple[str, ...]]
+    scores: dict[str, tuple[float, ...]]
     parameters: tuple[tuple[str, ...], ...]
     predictor: Predictor
     remarks: tuple[str, ...] = ()
+
+
+def in_digits(measure: str, score: float) -> str:
+    """A score as it is printed: errors in the target's own units by significant digits."""
+    return f"{score:.5g}" if measure == RMSE else f"{score:.4f}"
 
 
 def split_numbers(table: Table, seed: int, tokens: Tokens, most: int | None = None) -> Split:

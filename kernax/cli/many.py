@@ -5,15 +5,14 @@ from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from kernax.cli.classify import classify, scores_of_classifier
-from kernax.cli.fit import fit, scores_of_regressor
-from kernax.cli.job import Report, Split
-from kernax.cli.plan import Plan
-from kernax.cli.route import few_of
+from kernax.cli.classify import LOG_LOSS, scores_of_classifier
+from kernax.cli.fit import scores_of_regressor
+from kernax.cli.job import Report, Split, in_digits
+from kernax.cli.route import RouteName, Way
+from kernax.core.threads import linear_algebra_threads
 from kernax.preparation import (
     GP,
     ClassPredictor,
@@ -27,39 +26,27 @@ from kernax.selection.over_centres import (
     process_over_centres,
     ridge_over_centres,
 )
-from kernax.selection.rows import first_of_each, rows_of
 
 
-def fit_over_centres(
-    parts: Split, kernel: str, plan: Plan, restarts: int, seed: int, priors: bool, centres: int
+def fitted_to_all(
+    report: Report, few: Split, parts: Split, way: Way, seed: int, threads: int | None
 ) -> Report:
-    """Learns a kernel from some rows, fits it to all over half of the centres and all of them, and
-    scores each. Needs 64-bit mode.
+    """What was learned from few rows; on the way over centres with its kernel fitted to all rows,
+    over half of the centres and all of them, and the scores of each. Needs 64-bit mode.
     """
-    some = _some(parts, plan)
-    if plan.likelihood.of_classes:
-        report = classify(some, kernel, plan, priors)
-    else:
-        report = fit(some, kernel, plan.model, restarts, seed, priors)
-    scores = {_of_rows(name, len(some.y)): row for name, row in report.scores.items()}
+    if way.name != RouteName.CENTRES:
+        return report
+    scores = {_of_rows(name, len(few.y)): row for name, row in report.scores.items()}
     predictor = report.predictor
-    for number in _with_a_bar(sorted({max(1, centres // 2), centres})):
-        predictor = _fitted(report.predictor, parts, number, seed)
-        scores[f"{plan.model}, {len(parts.y)} rows, {number} centres"] = _scored(predictor, parts)
-    remark = _on_centres(report.measures[0], list(scores.values()), centres)
+    with linear_algebra_threads(len(parts.y), threads):
+        for number in _with_a_bar(sorted({max(1, way.centres // 2), way.centres})):
+            predictor = _fitted(report.predictor, parts, number, seed)
+            name = f"{predictor.kind}, {len(parts.y)} rows, {number} centres"
+            scores[name] = _scored(predictor, parts)
+    remark = _on_centres(report.measures, list(scores.values()), way.centres)
     return dataclasses.replace(
-        report,
-        scores=scores,
-        predictor=predictor,
-        remarks=(*report.remarks, *remark),
+        report, scores=scores, predictor=predictor, remarks=(*report.remarks, *remark)
     )
-
-
-def _some(parts: Split, plan: Plan) -> Split:
-    """The rows that the kernel is learned from: the first ones, in the proportion of classes."""
-    most = few_of(len(parts.y), plan)
-    rows = first_of_each(parts.y, most) if parts.classes else np.arange(most)
-    return dataclasses.replace(parts, X=rows_of(parts.X, rows), y=parts.y[rows])
 
 
 def _of_rows(name: str, rows: int) -> str:
@@ -90,7 +77,7 @@ def _fitted(learned: Predictor, parts: Split, centres: int, seed: int) -> Predic
     )
 
 
-def _scored(predictor: Predictor, parts: Split) -> tuple[str, ...]:
+def _scored(predictor: Predictor, parts: Split) -> tuple[float, ...]:
     """The scores on the held-out rows."""
     if isinstance(predictor, ClassPredictor):
         return scores_of_classifier(predictor, parts)
@@ -98,14 +85,15 @@ def _scored(predictor: Predictor, parts: Split) -> tuple[str, ...]:
     return scores_of_regressor(predictor, parts)
 
 
-def _on_centres(measure: str, rows: list[tuple[str, ...]], centres: int) -> tuple[str, ...]:
-    """What twice the centres changed on the held-out rows."""
+def _on_centres(
+    measures: tuple[str, ...], rows: list[tuple[float, ...]], centres: int
+) -> tuple[str, ...]:
+    """What to expect of new rows, and what twice the centres changed on those held out."""
     if centres < 2:
         return ()
-    half = float(rows[-2][0])
-    whole = float(rows[-1][0])
+    place = measures.index(LOG_LOSS) if LOG_LOSS in measures else len(measures) - 1
+    half, whole = (in_digits(measures[place], row[place]) for row in rows[-2:])
     return (
-        f"expect {measure} {rows[-1][0]} of rows like those held out; {centres // 2} centres had "
-        f"{rows[-2][0]}, {abs(whole - half) / abs(half):.1%} apart: where that is much, more "
-        "centres help",
+        f"expect {measures[place]} {whole} of rows like those held out; {centres // 2} centres had "
+        f"{half}: where that is much more, more centres help",
     )

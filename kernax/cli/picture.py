@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from kernax.cli.cluster import Clusters
-from kernax.cli.job import Report, Split
+from kernax.cli.job import Report, Split, in_digits
 from kernax.core.archive import write_whole
 from kernax.preparation import GP, SVM, ClassPredictor, CountRegressor, Regressor
 from kernax.unsupervised.principal_components import kernel_pca
@@ -34,7 +34,8 @@ def _title(report: Report, parts: Split) -> str:
     from kernax.plot import score_title
 
     *_, learned = report.scores.values()
-    return score_title(dict(zip(report.measures, learned)), len(parts.y_held_out))
+    printed = map(in_digits, report.measures, learned)
+    return score_title(dict(zip(report.measures, printed)), len(parts.y_held_out))
 
 
 def draw_clusters(path: Path, found: Clusters) -> None:

@@ -29,8 +29,12 @@ class Plan:
         """Whether it is a process whose observations are not normal."""
         return self.model == GP and self.likelihood != Likelihood.GAUSSIAN
 
-    def split(self, table: Table, seed: int, tokens: Tokens, most: int | None) -> Split:
-        """Rows to learn from and rows held out. Raises ValueError for targets of another kind."""
+    def split(self, table: Table, seed: int, counted: Tokens | None, most: int | None) -> Split:
+        """Rows to learn from and rows held out; of text what is counted, by default letters.
+
+        Raises ValueError for targets of another kind.
+        """
+        tokens = counted or Tokens.LETTERS
         if self.likelihood.of_counts:
             return split_counts(table, seed, tokens, most, self.likelihood)
         if not self.likelihood.of_classes:

@@ -1,7 +1,6 @@
 """The resources that commands use: memory and time, and compiled programs."""
 
 import contextlib
-import math
 import os
 import sys
 import time
@@ -13,31 +12,35 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from kernax.preparation import GP, RIDGE
-from kernax.preparation.cells import plural
+from kernax.preparation import GP, LOGISTIC, RIDGE
+from kernax.scale.recommend import in_bytes, in_time
+from kernax.scale.size import MATRICES
 
 _LARGEST = 2**29  # bytes of compiled programs that are kept
 
 
-# For each model the number of n x n matrices in memory at once, and of products of two of them that
-# take as long as learning. Each step of L-BFGS takes about 1.3 evaluations, with gradients, of the
-# evidence (1.2 products) or of the leave-one-out error (3.8).
-_COSTS = {GP: (6, 60 * 1.3 * 1.2), RIDGE: (6, 20 * 1.3 * 3.8)}
+# Products of two n x n matrices that take as long as learning. Each step of L-BFGS takes about 1.3
+# evaluations, with gradients, of the evidence (1.2 products) or of the leave-one-out error (3.8).
+# Logistic regression learns on folds of few rows, each of which takes long beside its operations.
+_PRODUCTS = {GP: 60 * 1.3 * 1.2, RIDGE: 20 * 1.3 * 3.8, LOGISTIC: 4000.0}
+_WHOLE = (GP, RIDGE)  # which learn from all rows
 _WORTH_SAYING = 3000  # rows
 
 
 def expected_cost(model: str, rows: int) -> str | None:
     """A sentence on the memory and time that learning takes, roughly; None where it is little."""
-    if model not in _COSTS or rows <= _WORTH_SAYING:
+    if model not in _WHOLE or rows <= _WORTH_SAYING:
         return None
-    matrices, products = _COSTS[model]
-    memory = 8 * matrices * rows**2
-    seconds = products * rows**3 * _seconds_of_a_product() / _PRODUCT**3
     return (
-        f"an exact fit to {rows} rows takes about {memory / 2**30:.1f} GiB of memory and "
-        f"{_duration(seconds)} a start; --rows {_WORTH_SAYING} learns from that many, drawn at "
-        "random"
+        f"an exact fit to {rows} rows takes about {in_bytes(8 * MATRICES * rows**2)} of memory and "
+        f"{in_time(seconds_of_learning(model, rows))} a start; --rows {_WORTH_SAYING} learns from "
+        "that many, drawn at random"
     )
+
+
+def seconds_of_learning(model: str, rows: int) -> float:
+    """How long learning from so many rows takes, roughly."""
+    return _PRODUCTS[model] * rows**3 * _seconds_of_a_product() / _PRODUCT**3
 
 
 _PRODUCT = 1000  # rows and columns of the matrices whose product is timed
@@ -52,13 +55,6 @@ def _seconds_of_a_product() -> float:
         jax.block_until_ready(square @ square)
         times.append(time.perf_counter() - begin)
     return min(times[1:])
-
-
-def _duration(seconds: float) -> str:
-    """A time in words, in minutes or hours."""
-    if seconds < 3600:
-        return plural(math.ceil(seconds / 60), "minute")
-    return plural(round(seconds / 3600), "hour")
 
 
 def _settings_of_cache(keep: bool) -> dict[str, Any]:

@@ -4,14 +4,25 @@ import dataclasses
 import enum
 from collections.abc import Callable
 
+import numpy as np
+
 from kernax.cli.auto import AUTO
 from kernax.cli.job import Split, kernel_of
 from kernax.cli.plan import Plan
-from kernax.cli.resources import expected_cost
+from kernax.cli.resources import expected_cost, seconds_of_learning
+from kernax.core.losses import Logistic, Squared
 from kernax.preparation import GP, LOGISTIC, RIDGE
 from kernax.scale.recommend import in_bytes, in_time
 from kernax.scale.routes import CENTRES, INDUCING
-from kernax.scale.size import MOST_WHOLE, centres_for, expected, is_along_line, is_for_whole
+from kernax.scale.size import (
+    centres_for,
+    held_over,
+    is_along_line,
+    is_for_whole,
+    problem_of,
+    seconds_over,
+)
+from kernax.selection.rows import first_of_each, rows_of
 from kernax.selection.stages import MOST_ROWS
 
 FEW_ROWS = 3000  # to learn from, where a model has no way to learn from all
@@ -42,11 +53,23 @@ def rows_and_way(
     kernel: str,
     asked: RouteName | None,
     centres: int | None,
-) -> tuple[Split, Way]:
-    """The rows to learn from, fewer where that is the way, and the way."""
+) -> tuple[Split, Split, Way]:
+    """The rows to fit, fewer where that is the way; those to learn the kernel from; and the way."""
     parts = split(rows)
     way = way_for(plan, parts, kernel, asked, centres)
-    return (split(way.rows) if way.name == RouteName.ROWS else parts), way
+    parts = split(way.rows) if way.name == RouteName.ROWS else parts
+    return parts, _rows_to_learn_from(parts, plan, way), way
+
+
+def _rows_to_learn_from(parts: Split, plan: Plan, way: Way) -> Split:
+    """The rows that the kernel is learned from: all, or on the way over centres the first ones, in
+    the proportion of classes.
+    """
+    if way.name != RouteName.CENTRES:
+        return parts
+    most = few_of(len(parts.y), plan)
+    rows = first_of_each(parts.y, most) if parts.classes else np.arange(most)
+    return dataclasses.replace(parts, X=rows_of(parts.X, rows), y=parts.y[rows])
 
 
 def way_for(
@@ -75,7 +98,7 @@ def _by_size(plan: Plan, parts: Split, kernel: str, why_none: str | None) -> Rou
     """The way that nobody asked for."""
     if kernel != AUTO and _is_line(plan, parts, kernel):
         return RouteName.WHOLE
-    if is_for_whole(parts.X, MOST_WHOLE):
+    if is_for_whole(parts.X):
         return RouteName.WHOLE
     return RouteName.ROWS if why_none else RouteName.CENTRES
 
@@ -119,13 +142,18 @@ def _words_of_line(plan: Plan, parts: Split, kernel: str) -> tuple[str, ...]:
 def _over_centres(plan: Plan, parts: Split, kernel: str, centres: int | None) -> Way:
     """The way over centres, with what it is expected to take."""
     n = len(parts.y)
+    d = len(parts.inputs.columns)
     route = INDUCING if plan.model == GP else CENTRES
-    number = min(centres or centres_for(n, route), n - 1)
-    cost = expected(kernel_of(parts, kernel), n, len(parts.inputs.columns), number, route)
+    loss = Logistic() if plan.likelihood.of_classes else Squared()
+    written = kernel_of(parts, kernel)
+    number = min(centres or centres_for(written, n, d, route), n - 1)
+    problem = problem_of(written, n, d, number)
+    few = few_of(n, plan)
     words = (
-        f"{n} rows: the kernel is learned from {few_of(n, plan)} of them, drawn at random, then "
-        f"all are fitted over {number} of them as centres, in about {in_bytes(cost.held)} and "
-        f"{in_time(cost.seconds)}; --centres M takes another number",
+        f"{n} rows: the kernel is learned from {few} of them, drawn at random, in about "
+        f"{in_time(seconds_of_learning(plan.model, few))}, then all are fitted over {number} of "
+        f"them as centres, in about {in_bytes(held_over(problem, route))} and "
+        f"{in_time(seconds_over(problem, route, loss))}; --centres M takes another number",
     )
     return Way(RouteName.CENTRES, words, number)
 

@@ -1,34 +1,40 @@
 """Random features: a kernel replaced by a scalar product of vectors that has it as its mean."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from kernax.core.boundary import check_key, dtype_of
+from kernax.core.boundary import as_point, check_key, dtype_of
 from kernax.core.features import FeatureMap
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import is_concrete, matmul, safe_sqrt, vectors
-from kernax.core.parameters import check_count, data
+from kernax.core.parameters import check_count, data, shown
 from kernax.core.preparation import prepare_stacks
 from kernax.core.spectra import spectrum
 from kernax.core.spectral_densities import frequencies_of_parts
 
 
 class FourierFeatures(eqx.Module):
-    """`phi(x) = sqrt(weights) [cos(2 pi w_i.x), sin(2 pi w_i.x)]`, the cosines first: a vector of
-    two features per frequency.
+    """`phi(x) = sqrt(weights) [cos(2 pi w_i.(x - c)), sin(2 pi w_i.(x - c))]`, the cosines first: a
+    vector of two features per frequency.
 
     Attributes:
         frequencies: w (count, d), in cycles per unit of x.
         weights: (count,) >= 0; `phi(x).phi(x)` is their sum.
+        origin: c (d,), which products of features depend on by rounding alone.
     """
 
     frequencies: Float[Array, "count d"] = data()
     weights: Float[Array, " count"] = data()
+    origin: Float[Array, " d"] = data()
 
     def __call__(self, x):
-        x, _ = vectors(x, x, self.frequencies[0])
-        angles = 2 * jnp.pi * matmul(self.frequencies, x)
+        x, _ = vectors(x, x, self.origin)
+        # Subtracted first: the rounding of an angle grows with its size, and whole turns are lost.
+        angles = 2 * jnp.pi * matmul(self.frequencies, x - self.origin)
         roots = safe_sqrt(self.weights)
         return jnp.concatenate([roots * jnp.cos(angles), roots * jnp.sin(angles)])
 
@@ -40,6 +46,7 @@ def random_fourier_features(
     *,
     key: PRNGKeyArray,
     draw: str = "independent",
+    origin: ArrayLike | None = None,
 ) -> FeatureMap:
     """`sum_i a_i cos(2 pi w_i.(x - z))` in place of `k(x, z)`, frequencies w_i drawn from its
     spectral density (Bochner).
@@ -65,6 +72,8 @@ def random_fourier_features(
               2016): a much smaller error in few dimensions, and never much larger. Best with
               powers of two.
             The error of either is estimated by repetition with several keys.
+        origin: (dim,), a point near those of X, such as their mean; default zero. Angles of points
+            far from it lose digits, in float32 some `1e-7 |x - origin| / lengthscale` of a turn.
 
     Returns:
         A `FeatureMap`, itself a kernel; `jax.vmap(features.phi)(X)` are the features (n, 2 count).
@@ -72,7 +81,8 @@ def random_fourier_features(
         the map inside the loss, with one fixed key.
 
     Raises ValueError for any other kernel, a lengthscale of another dimension or too short for the
-    harmonics of a periodic kernel, an unknown draw, or fewer frequencies than terms.
+    harmonics of a periodic kernel, an unknown draw, fewer frequencies than terms, or an origin of
+    another shape.
     """
     for name, value in (("count", count), ("dim", dim)):
         check_count(value, name)
@@ -80,6 +90,7 @@ def random_fourier_features(
     # All parts in one dtype.
     one_point = jnp.zeros((1, dim), dtype_of(kernel))
     kernel, _, _ = prepare_stacks(kernel, one_point)
+    centre = _as_origin(origin, dim, dtype_of(one_point))
     parts = spectrum(kernel, dim)
     frequencies, weights = frequencies_of_parts(parts, count, dim, key=key, draw=draw)
     if is_concrete(weights) and not jnp.all(jnp.isfinite(weights)):
@@ -87,4 +98,16 @@ def random_fourier_features(
             "kernel has a periodic term whose lengthscale is too short for its harmonics, of which "
             "there are 24: from 0.3 on they are enough"
         )
-    return FeatureMap(FourierFeatures(frequencies, weights))
+    return FeatureMap(FourierFeatures(frequencies, weights, centre))
+
+
+def _as_origin(origin: ArrayLike | None, dim: int, dtype: Any) -> Float[Array, " d"]:
+    """A point as given; zero for none. Raises ValueError for another shape, NaN and inf."""
+    if origin is None:
+        return jnp.zeros(dim, dtype)
+    centre = jnp.asarray(as_point(origin)).astype(dtype)
+    if centre.shape != (dim,):
+        raise ValueError(f"origin must have shape ({dim},), but has shape {centre.shape}")
+    if is_concrete(centre) and not jnp.all(jnp.isfinite(centre)):
+        raise ValueError(f"origin must be finite, but is {shown(np.asarray(centre))}")
+    return centre

@@ -38,7 +38,7 @@ class Rates(NamedTuple):
     steps: float = 0.0
 
 
-def measured_rates(kernel: AbstractKernel, d: int, dtype: Any, states: int) -> Rates:
+def measured_rates(kernel: AbstractKernel, d: int, dtype: Any, states: int = 0) -> Rates:
     """The rates of this device for a kernel of points (d,), with so many states along a line.
 
     Takes a second at most, most of it compilation, and less for a kernel of the same class.

@@ -80,7 +80,7 @@ def in_bytes(size: int) -> str:
 
 def in_time(seconds: float) -> str:
     """Seconds in words."""
-    if seconds < 120:
+    if seconds < 99.5:
         return f"{seconds:.2g} s"
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
@@ -110,9 +110,9 @@ def recommend(
         n, d: how many points, of how many columns.
         memory: bytes that may be held; default what is free on the device now.
         accuracy: which relative error beside the exact fit is allowed. Solvers iterate to
-            eps^(2/3). Over m centres, or m random frequencies, it is taken to be `1 / sqrt(m)`,
-            which holds for kernel values of random features, and as a rate for centres (Rudi,
-            Camoriano & Rosasco 2015): smooth kernels of few columns need far fewer.
+            eps^(2/3). Over m centres it is taken to be `1 / sqrt(m)`, which is a rate (Rudi,
+            Camoriano & Rosasco 2015): smooth kernels of few columns need far fewer. In random
+            features it is the standard error of kernel values.
         dtype: of the points; default that of JAX's floats.
         rates: what to compute with in place of measured rates: the same answer on any machine.
 
@@ -133,7 +133,7 @@ def recommend(
     eqx.filter_eval_shape(kernel, X[0], X[0])  # which refuses a kernel of other points
     if rates is None:
         rates = measured_rates(kernel, d, dtype, states_of(kernel, d))
-    problem = Problem(kernel, n, d, dtype, float(accuracy))
+    problem = Problem(kernel, n, d, dtype, math.ceil(accuracy**-2 * (1 - 1e-9)))
     routes = [_judged(route, memory, accuracy) for route in routes_of(problem, rates)]
     ordered = tuple(sorted(routes, key=_place))
     return Recommendation(ordered, n, d, memory, float(accuracy), rates)

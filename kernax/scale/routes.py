@@ -5,19 +5,25 @@ programs: temporaries and results, of one column of targets.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from kernax.core.centres import wide
 from kernax.core.columns import groups_of_columns
 from kernax.core.features import low_rank_gram
 from kernax.core.kernel import AbstractKernel
+from kernax.core.losses import AbstractSmoothLoss, Squared
 from kernax.core.memory import matrices_of
 from kernax.core.numerics import eps_of
 from kernax.core.spectra import spectrum
+from kernax.core.spectral_densities import SpectralPart
 from kernax.core.state_space import columns_of, state_space_of
+from kernax.scale.preconditioner import size_of_sample
 from kernax.scale.rates import Rates
 from kernax.scale.rows import rows_of_tile
 
@@ -31,23 +37,19 @@ INDUCING = "inducing points"
 CENTRES = "falkon"
 RANDOM = "random features"
 
+_SQUARED = Squared()
 _HARMONICS = 16  # terms of a periodic kernel along a line
 _PROCESS = "mean, variance, evidence"
 
 
 class Problem(NamedTuple):
-    """What is to be fitted: a kernel, n points (d,), their precision, the error to allow."""
+    """What is to be fitted: a kernel, n points (d,), their precision, over how many centres."""
 
     kernel: AbstractKernel
     n: int
     d: int
     dtype: Any
-    accuracy: float
-
-    @property
-    def centres(self) -> int:
-        """How many centres, or frequencies, have an error of `1 / sqrt(m)`."""
-        return math.ceil(self.accuracy**-2 * (1 - 1e-9))
+    centres: int
 
     @property
     def size(self) -> int:
@@ -222,59 +224,108 @@ def _blocks(problem: Problem, rates: Rates) -> Route:
     return Route(BLOCKS, call, "mean", int(held), seconds, words, relative)
 
 
-def _of_centres(problem: Problem, name: str, call: str) -> Route:
-    """A route over m centres, as yet without its size and time."""
+def _of_centres(problem: Problem, route: Route) -> Route:
+    """A route over m centres with its error, or none where there are as many as points."""
     m = problem.centres
     if m >= problem.n:
-        return _none(name, call, f"{m} centres are no fewer than {problem.n} points")
+        why = f"{m} centres are no fewer than {problem.n} points"
+        return _none(route.name, route.call, why)
     words = f"that of {m} centres: about 1/sqrt(m) for rough kernels, far less for smooth ones"
-    return Route(name, call, error=words, relative=1 / math.sqrt(m))
+    return route._replace(error=words, relative=1 / math.sqrt(m))
 
 
 def _inducing(problem: Problem, rates: Rates) -> Route:
-    n = problem.n
     m = problem.centres
     centres = f"kernax.choose_centres(kernel, X, {m}, key=key)"
     call = f"kernax.sgpr(kernax.GaussianProcess(kernel), X, y, noise, {centres})"
-    route = _of_centres(problem, INDUCING, call)
-    held = (_OF_INDUCING[problem.size] * n * m + 8 * m**2) * problem.size
-    qr = 1 if problem.size == 8 else _QR
-    seconds = (7 + 2 * qr) * n * m**2 / rates.products + 2 * n * m / rates.pairs
     gives = "mean, variance, a lower bound of the evidence"
-    return (
-        route if route.impossible else route._replace(gives=gives, held=int(held), seconds=seconds)
-    )
+    held = held_by_inducing_points(problem)
+    seconds = seconds_of_inducing_points(problem, rates)
+    return _of_centres(problem, Route(INDUCING, call, gives, held, seconds))
+
+
+def held_by_inducing_points(problem: Problem) -> int:
+    """Bytes of `sgpr` of m inducing points."""
+    n = problem.n
+    m = problem.centres
+    return int((_OF_INDUCING[problem.size] * n * m + 8 * m**2) * problem.size)
+
+
+def seconds_of_inducing_points(problem: Problem, rates: Rates) -> float:
+    """Of `sgpr` of m inducing points."""
+    n = problem.n
+    m = problem.centres
+    qr = 1 if problem.size == 8 else _QR
+    return (7 + 2 * qr) * n * m**2 / rates.products + 2 * n * m / rates.pairs
 
 
 def _centres(problem: Problem, rates: Rates) -> Route:
+    call = f"kernax.falkon(kernel, X, y, noise, {problem.centres}, key=key)"
+    held = held_over_centres(problem)
+    seconds = seconds_over_centres(problem, rates, _SQUARED)
+    return _of_centres(problem, Route(CENTRES, call, "mean", held, seconds))
+
+
+def held_over_centres(problem: Problem) -> int:
+    """Bytes of `falkon` over m centres."""
     n = problem.n
     m = problem.centres
-    call = f"kernax.falkon(kernel, X, y, noise, {m}, key=key)"
-    route = _of_centres(problem, CENTRES, call)
-    wide = 8 if jax.config.jax_enable_x64 else 4  # pyright: ignore
-    tile = 4 * rows_of_tile(m) * m
-    held = 7 * m**2 * wide + (16 * n + tile) * problem.size
-    # The Hessian of all rows, where there is one, then products with rows computed anew.
-    in_hessian = problem.size == 8 and m <= 4000
-    hessian = 2 * (n if in_hessian else 4 * m) * m**2 / rates.products
-    passes = 5 if in_hessian else 15
-    seconds = 0.6 * (hessian + passes * 2 * n * m / rates.pairs + 4 * m**3 / rates.factors)
-    return (
-        route if route.impossible else route._replace(gives="mean", held=int(held), seconds=seconds)
-    )
+    matrices = matrices_of("falkon", problem.dtype) * m**2 * jnp.dtype(wide(problem.dtype)).itemsize
+    return int(matrices + (16 * n + 4 * rows_of_tile(m) * m) * problem.size)
+
+
+# Of a fit over centres: products with K_nm beside the Hessians, and Hessians. Squares take one of
+# each row, or products instead; other losses some Newton steps, each with a line search.
+_PASSES = {(True, True): 5, (True, False): 15, (False, True): 30, (False, False): 60}
+_HESSIANS = {True: 1, False: 8}
+
+
+def seconds_over_centres(problem: Problem, rates: Rates, loss: AbstractSmoothLoss) -> float:
+    """Of `falkon` over m centres."""
+    n = problem.n
+    m = problem.centres
+    quadratic = isinstance(loss, Squared)
+    sample = size_of_sample(n, m, quadratic, problem.dtype)
+    hessians = _HESSIANS[quadratic]
+    of_hessians = hessians * (2 * (sample or n) * m**2 / rates.products)
+    of_factors = hessians * 4 * m**3 / rates.factors
+    of_passes = _PASSES[quadratic, sample is None] * 2 * n * m / rates.pairs
+    return 0.6 * (of_hessians + of_passes + of_factors)
 
 
 def _random(problem: Problem, rates: Rates) -> Route:
-    count = problem.centres
-    features = f"kernax.random_fourier_features(kernel, {count}, {problem.d}, key=key)"
-    call = _condition(features)
+    name = type(problem.kernel).__name__
+    call = _in_random_features(problem.centres, problem.d)
     try:
-        terms = len(spectrum(problem.kernel, problem.d))
+        parts = spectrum(problem.kernel, problem.d)
     except ValueError:
-        name = type(problem.kernel).__name__
         return _none(RANDOM, call, f"{name} has no spectral density that is known")
-    if max(2 * count, terms) >= problem.n:
+    if not all(math.isfinite(part.weight) for part in parts):
+        return _none(RANDOM, call, "a periodic term has more harmonics than are known")
+    count, relative = _frequencies(parts, problem)
+    call = _in_random_features(count, problem.d)
+    if 2 * count >= problem.n:
         return _none(RANDOM, call, f"{2 * count} features are no fewer than {problem.n} points")
     held, seconds = _of_features(problem, rates, 2 * count)
-    error = f"kernel values by {count} frequencies: a standard error of 1/sqrt({count})"
-    return Route(RANDOM, call, _PROCESS, int(held), seconds, error, count**-0.5)
+    error = f"kernel values by {count} frequencies: a standard error of {relative:.1g} of k(x, x)"
+    return Route(RANDOM, call, _PROCESS, int(held), seconds, error, relative)
+
+
+def _in_random_features(count: int, d: int) -> str:
+    """The call of a fit in so many random frequencies."""
+    return _condition(f"kernax.random_fourier_features(kernel, {count}, {d}, key=key)")
+
+
+def _frequencies(parts: Sequence[SpectralPart], problem: Problem) -> tuple[int, float]:
+    """How many frequencies have a standard error of `k(x, x) / sqrt(m)`, and the error they have.
+
+    `sqrt(T sum_t k_t(x, x)^2 / count)` for the T terms that are drawn, which share the frequencies;
+    terms of a known frequency take one each, and have no error.
+    """
+    drawn = np.array([float(part.weight) for part in parts if not part.is_fixed])
+    whole = sum(float(part.weight) for part in parts)
+    fixed = len(parts) - len(drawn)
+    variance = len(drawn) * np.sum(drawn**2) / whole**2 if whole else 0.0
+    count = max(len(drawn), math.ceil(problem.centres * variance * (1 - 1e-9)))
+    rounding = float(eps_of(problem.dtype))
+    return fixed + count, max(rounding, math.sqrt(variance / max(count, 1)))

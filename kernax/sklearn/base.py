@@ -23,6 +23,7 @@ from sklearn.utils.validation import (
 from kernax.core.kernel import AbstractKernel
 from kernax.core.parameters import Trainable, interior
 from kernax.core.threads import linear_algebra_threads
+from kernax.errors import MemoryBudgetError
 from kernax.kernels.integers import Precomputed
 from kernax.kernels.texts import Strings, encode
 from kernax.sklearn.kernels import (
@@ -267,13 +268,16 @@ class KernelEstimator(BaseEstimator):
 class RowsEstimator(KernelEstimator, abc.ABC):
     """An estimator with a kernel that a verb fits to all rows at once."""
 
+    _instead = ""  # what to take for more rows than a matrix of all of them allows
+
     def _fit(self, X: Any, targets: Any, weights: Any, factors: Any = None) -> Any:
         """Fits what was checked, in the precision of the data; returns the estimator.
 
         The weights are multiplied by factors, if any, of which gamma and learning know nothing.
         """
         points = self._points(X, weights)
-        with self._computing(), linear_algebra_threads(_num_samples(X)):
+        threads = linear_algebra_threads(_num_samples(X))
+        with self._computing(), threads, self._or_instead():
             stack = jax.tree.map(jnp.asarray, points)
             self.kernel_ = self._kernel_to_fit(self.kernel_, stack, targets, weights)
             if factors is not None:
@@ -281,6 +285,19 @@ class RowsEstimator(KernelEstimator, abc.ABC):
             rows = Rows.of(self.kernel_, points, _num_samples(X), weights, self._dtype)
             self._fit_rows(rows, X, targets)
         return self
+
+    @contextlib.contextmanager
+    def _or_instead(self) -> Iterator[None]:
+        """Where a matrix of all rows does not fit into memory, names what an estimator can do."""
+        try:
+            yield
+        except MemoryBudgetError as problem:
+            needed, _, _ = str(problem).partition(";")
+            features = (
+                "make_pipeline(kernax.sklearn.Nystroem(kernel, n_components=1000), "
+                f"{type(self).__name__}(kernel='linear'))"
+            )
+            raise MemoryBudgetError(f"{needed}; take {self._instead or features}") from None
 
     def _kernel_to_fit(
         self, kernel: AbstractKernel, points: PyTree, targets: Any, weights: Any, /

@@ -49,6 +49,8 @@ class Nystroem(KernelFeatures, RowsEstimator):
     random_state: Any = None
     n_jobs: int | None = None
 
+    _instead = "fewer n_components"
+
     def fit(self, X, y=None):
         """Chooses rows of X; y is not looked at."""
         check_count(self.n_components, "n_components")
@@ -85,9 +87,11 @@ class RandomFourierFeatures(KernelFeatures):
         n_components: the number of features: a cosine and a sine for each frequency, of which
             an odd number leaves the last one out.
         random_state: draws the frequencies.
+        draw: how: "independent", "orthogonal" or "quasi_random", as for
+            `kernax.random_fourier_features`.
 
-    Attributes: `frequencies_` (n_components / 2, columns), in cycles per unit of X, `map_` (a
-    `FeatureMap`, itself a kernel), `kernel_`.
+    Features are of rows less their mean. Attributes: `frequencies_` (n_components / 2, columns), in
+    cycles per unit of X, `map_` (a `FeatureMap`, itself a kernel), `kernel_`.
     """
 
     _: KW_ONLY
@@ -95,6 +99,7 @@ class RandomFourierFeatures(KernelFeatures):
     gamma: float | str | None = 1.0
     n_components: int = 100
     random_state: Any = None
+    draw: str = "independent"
 
     _not_precomputed = "has no spectral density"
 
@@ -108,7 +113,12 @@ class RandomFourierFeatures(KernelFeatures):
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         with self._computing():
             self.map_ = random_fourier_features(
-                self.kernel_, -(-self.n_components // 2), X.shape[1], key=jax.random.key(seed)
+                self.kernel_,
+                -(-self.n_components // 2),
+                X.shape[1],
+                key=jax.random.key(seed),
+                draw=self.draw,
+                origin=np.mean(X, 0, dtype=float).astype(X.dtype),
             )
         self.frequencies_ = np.asarray(self.map_.phi.frequencies)
         return self

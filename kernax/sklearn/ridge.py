@@ -9,10 +9,12 @@ import numpy as np
 from sklearn.base import MultiOutputMixin
 
 from kernax.core.expansion import KernelExpansion
+from kernax.core.losses import Squared
 from kernax.core.model import Model
 from kernax.preparation.standards import standards_of
 from kernax.selection.regression import learn_ridge
 from kernax.sklearn.base import check_one_or_each, check_penalty
+from kernax.sklearn.centres import check_centres, drawn_centres, fitted_over_centres, rows_at
 from kernax.sklearn.learning import LEAVE_ONE_OUT
 from kernax.sklearn.targets import KernelRegressor
 from kernax.supervised.ridge import kernel_ridge
@@ -29,8 +31,12 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
         gamma, degree, coef0: of kernels by name, as in scikit-learn.
         learn: "leave_one_out" learns the kernel's parameters and alpha by the leave-one-out error,
             from those given; None takes them as they are.
+        n_centres: how many rows the function stands on, in memory that grows with their square and
+            not with that of all rows (`kernax.falkon`); None for all.
+        random_state: draws these rows.
 
-    Attributes: `dual_coef_`, `X_fit_`, `function_` (a `KernelExpansion`), `kernel_`, `alpha_`.
+    Attributes: `dual_coef_`, `X_fit_` (the rows that the function stands on), `function_` (a
+    `KernelExpansion`), `kernel_`, `alpha_`.
     """
 
     alpha: Any = 1
@@ -40,17 +46,27 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
     degree: int = 3
     coef0: float = 1
     learn: str | None = None
+    n_centres: int | None = None
+    random_state: Any = None
 
     _learns_by = LEAVE_ONE_OUT
+    _instead = "n_centres=1000 for a fit of all rows over a thousand of them"
 
     def _fit_rows(self, rows, X, y):
-        self.function_ = rows.restored(self._fitted(rows, y))
-        self.X_fit_ = X
+        if self.n_centres is None:
+            self.function_ = rows.restored(self._fitted(rows, y))
+            self.X_fit_ = X
+        else:
+            centres = drawn_centres(rows, self.n_centres, self.random_state)
+            solution = fitted_over_centres(rows, y, self.alpha_, centres, Squared())
+            self.function_ = rows.restored(solution.value)
+            self.X_fit_ = rows_at(X, centres)
         self.dual_coef_ = np.asarray(self.function_.coefficients)
 
     def _kernel_to_fit(self, kernel, points, y, weights):
         """With `learn=` that of the smallest leave-one-out error; sets `alpha_`."""
-        check_penalty(self.alpha, allows_zero=True)
+        check_centres(self)
+        check_penalty(self.alpha, allows_zero=self.n_centres is None)
         self.alpha_ = self.alpha
         if not self._is_learned:
             return kernel

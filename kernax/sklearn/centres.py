@@ -1,0 +1,55 @@
+"""Fits over some of the rows as centres, for tables too long for a matrix of all of them."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Int
+from sklearn.utils import check_random_state
+
+from kernax.core.expansion import KernelExpansion
+from kernax.core.losses import AbstractSmoothLoss
+from kernax.core.parameters import check_count
+from kernax.core.solution import Solution
+from kernax.scale.falkon import falkon
+from kernax.sklearn.rows import Rows
+
+
+def check_centres(estimator: Any) -> None:
+    """Raises ValueError for `n_centres` that are no number, or of no points."""
+    if estimator.n_centres is None:
+        return
+    check_count(estimator.n_centres, "n_centres")
+    if estimator._is_precomputed:
+        raise ValueError("n_centres takes points, and kernel='precomputed' has none")
+    if np.ndim(estimator.alpha):
+        raise ValueError(
+            f"alpha must be one number with n_centres, but has shape {np.shape(estimator.alpha)}"
+        )
+
+
+def drawn_centres(rows: Rows, number: int, random_state: Any) -> Int[np.ndarray, " m"]:
+    """Which rows are centres, each as likely as any other of positive weight."""
+    there = np.flatnonzero(rows.own_weights > 0)
+    return there[check_random_state(random_state).permutation(len(there))[:number]]
+
+
+def fitted_over_centres(
+    rows: Rows,
+    y: np.ndarray,
+    ridge: Any,
+    centres: Int[np.ndarray, " m"],
+    loss: AbstractSmoothLoss,
+    **given: Any,
+) -> Solution[KernelExpansion]:
+    """What `falkon` fits to targets of all rows."""
+    Z = jax.tree.map(lambda leaf: leaf[centres], rows.given)
+    targets = rows.column(y)
+    return falkon(
+        rows.given_kernel, rows.given, targets, ridge, Z, loss=loss, weights=rows.weights, **given
+    )
+
+
+def rows_at(X: Any, places: Int[np.ndarray, " m"]) -> Any:
+    """Some rows of what was given: an array, or a list of texts."""
+    return X[places] if isinstance(X, np.ndarray) else [X[place] for place in places]
