@@ -212,6 +212,28 @@ def test_a_preconditioner_makes_the_standard_error_smaller():
     assert 3 * near < plain
 
 
+def test_a_residual_that_is_rounding_ends_soon_and_is_no_success():
+    """In float32, where all that is left is what the products themselves are off."""
+    points = np.linspace(0, 1, 400, dtype=np.float32)[:, None]
+    operator = kernax.gram_operator(kernax.Matern32(2.0), points, ridge=1e-4)
+    solution = kernax.solve(operator, np.sin(6 * points[:, 0]), ConjugateGradient(), throw=False)
+    assert solution.result == kernax.RESULTS.breakdown
+    assert 100 < solution.stats["steps"] < 400  # measured: 210, and 1000 without an end of its own
+    assert 2 * ConjugateGradient().tolerance(np.float32) < solution.stats["residual"] < 0.1
+
+
+@needs_x64
+def test_a_hard_system_whose_residual_stands_for_long_is_solved():
+    """At a condition of 1e10 some hundred steps in a row may gain nothing."""
+    Q, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(60, 60)))
+    A = jnp.asarray((Q * np.logspace(0, -10, 60)) @ Q.T)
+    b = A @ np.random.default_rng(5).normal(size=60)
+    operator = lx.MatrixLinearOperator(A, lx.positive_semidefinite_tag)
+    solution = kernax.solve(operator, b, ConjugateGradient(max_steps=20000))
+    assert solution.stats["steps"] > 1000  # measured: 4218
+    assert solution.stats["residual"] < 2 * ConjugateGradient().tolerance(float)
+
+
 @pytest.mark.parametrize("name", ["nystrom", "pivots"])
 def test_a_preconditioner_saves_steps_and_changes_no_solution(name):
     operator = kernax.gram_operator(KERNEL, X, ridge=1e-2, block_size=8)
