@@ -45,7 +45,9 @@ class StochasticLanczos(AbstractLanczos):
         key: the signs depend on it.
         probes: how many vectors.
         steps: of Lanczos's method from each, at least four; n numbers of memory for each of these
-            and each vector.
+            and each vector. With a preconditioner and a noise of a tenth of the variance 12 leave
+            less than the signs do (n = 3000), of a hundredth 24; what they leave is in the
+            standard error.
     """
 
     key: Key[Array, ""]
