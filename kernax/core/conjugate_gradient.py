@@ -316,16 +316,16 @@ class ConjugateGradient(AbstractFactorSolver):
         refuse_options(self, options)
         near = None if self.preconditioner is None else self.preconditioner.made_of(operator)
         operator = lx.linearise(operator)
-        return KrylovFactor.of(operator, near, self.iteration, self._determinant(operator, near))
+        return KrylovFactor.of(operator, near, self._iteration, self._determinant(operator, near))
 
     @property
-    def iteration(self) -> Iteration:
+    def _iteration(self) -> Iteration:
         """When it stops."""
         return Iteration(self.rtol, self.max_steps)
 
     def tolerance(self, dtype: Any) -> float:
         """The relative residual that counts as solved in a dtype."""
-        return self.iteration.tolerance(dtype)
+        return self._iteration.tolerance(dtype)
 
     def _determinant(
         self, operator: lx.AbstractLinearOperator, near: Preconditioner | None
@@ -349,7 +349,7 @@ def _whitened(operator: lx.AbstractLinearOperator, near: Preconditioner | None) 
 
 @accurate_residual.register
 def _(solver: ConjugateGradient, dtype: Any) -> float:
-    return solver.iteration.accurate_residual(dtype)
+    return Iteration(solver.rtol, solver.max_steps).accurate_residual(dtype)
 
 
 @knows_determinant.register

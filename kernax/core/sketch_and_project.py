@@ -284,7 +284,7 @@ class SketchAndProject(AbstractSymmetricSolver):
             check_count(self.block, "block")
 
     @property
-    def iteration(self) -> Iteration:
+    def _iteration(self) -> Iteration:
         """When it stops."""
         return Iteration(self.rtol, self.max_steps)
 
@@ -304,7 +304,7 @@ class SketchAndProject(AbstractSymmetricSolver):
             return self._columns(system, B, key)
 
         best, lengths, stuck, sweeps = _sharing_blocks(solved)(arrays, vector)
-        result = self.iteration.ending(lengths, stuck, self.tolerance(vector.dtype))
+        result = self._iteration.ending(lengths, stuck, self.tolerance(vector.dtype))
         return best, result, {"steps": sweeps}
 
     def _columns(
@@ -324,7 +324,7 @@ class SketchAndProject(AbstractSymmetricSolver):
             block=self._block(len(B)),
             goal=jnp.asarray(self.tolerance(B.dtype), B.dtype),
         )
-        last = self.iteration.run(method, _VERIFIED_EVERY)
+        last = self._iteration.run(method, _VERIFIED_EVERY)
         X = last.best.x * size / scale * largest
         steps = jnp.broadcast_to(last.steps, B.shape[1])
         return X, last.best.residual[0], last.stuck[0], steps
@@ -337,7 +337,7 @@ class SketchAndProject(AbstractSymmetricSolver):
 
     def tolerance(self, dtype) -> float:
         """The relative residual that counts as solved in a dtype."""
-        return self.iteration.tolerance(dtype)
+        return self._iteration.tolerance(dtype)
 
 
 def _sharing_blocks(solved: Any) -> Any:
@@ -367,7 +367,7 @@ def _sharing_blocks(solved: Any) -> Any:
 
 @accurate_residual.register
 def _(solver: SketchAndProject, dtype: Any) -> float:
-    return solver.iteration.accurate_residual(dtype)
+    return Iteration(solver.rtol, solver.max_steps).accurate_residual(dtype)
 
 
 @word_for_inaccuracy.register
