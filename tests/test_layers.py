@@ -71,7 +71,7 @@ CORE = (
     ("grid",),
     ("gridding",),
     ("gram", "factors", "quadrature", "quasi_random", "functionals", "draws"),
-    ("task", "solvers", "low_rank", "stein", "pivots"),
+    ("task", "solvers", "low_rank", "stein", "pivots", "iteration"),
     ("preconditioners",),
     ("linalg", "conjugate_gradient", "sketch_and_project", "kalman", "grid_factor"),
     ("inverse", "refinement"),

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
+from kernax.core.iteration import AbstractIterate, AbstractMethod, Best, Iteration
 from kernax.core.lanczos import AbstractLanczos, Estimate, log_determinant_by_probes
-from kernax.core.numerics import chosen, eps_of, matmul, stopped
+from kernax.core.numerics import chosen, eps_of, matmul, positive_or_one, stopped
 from kernax.core.operators import WeightedForm
+from kernax.core.parameters import check_stopping
 from kernax.core.preconditioners import AbstractPreconditioner, Preconditioner, shift_of
-from kernax.core.sharding import while_loop
 from kernax.core.solution import RESULTS
 from kernax.core.solvers import (
     AbstractFactorSolver,
@@ -28,28 +29,39 @@ from kernax.core.solvers import (
 
 Multiply = Callable[[Array], Array]
 
-
-class _Best(eqx.Module):
-    """The iterate whose true residual was smallest."""
-
-    x: Float[Array, " n"]
-    residual: Float[Array, ""]  # its size
+_VERIFIED_EVERY = 10  # steps
+# Steps in which a residual that is no more than rounding has to fall by half: of a hard system it
+# may rise for some dozens.
+_PATIENCE = 100
 
 
-class _Iterate(eqx.Module):
+class _Progress(eqx.Module):
+    """When the best true residual had last fallen by half, and its size then."""
+
+    residual: Float[Array, ""]
+    steps: Int[Array, ""]
+
+    def after(self, residual: Float[Array, ""], steps: Int[Array, ""]) -> "_Progress":
+        """That with the best residual after some more steps."""
+        halved = residual < self.residual / 2
+        return chosen(halved, _Progress(residual, steps), self)
+
+
+class _Iterate(AbstractIterate):
     """Conjugate gradients after some steps."""
 
     x: Float[Array, " n"]
-    residual: Float[Array, " n"]  # by recurrence, which may drift away from the true one
+    residual: Float[Array, " n"]
     preconditioned: Float[Array, " n"]  # `M^-1` times that
     direction: Float[Array, " n"]
-    best: _Best
+    best: Best
+    progress: _Progress
     norm: Float[Array, ""]  # of A, from below: the largest |A v| / |v| so far
     steps: Int[Array, ""]
-    stuck: Bool[Array, ""]  # whether no further step is of use
+    stuck: Bool[Array, ""]
 
 
-class _System(eqx.Module):
+class _System(AbstractMethod):
     """`A x = b` with |b| = 1, what it is solved with, and what a residual is compared with.
 
     Attributes:
@@ -63,32 +75,34 @@ class _System(eqx.Module):
     b: Float[Array, " n"]
     goal: Float[Array, ""]
 
-    def size(self, residual: Float[Array, " n"]) -> Float[Array, ""]:
-        """The length of what counts."""
+    def size(self, residual):
         return _length(self.measure(residual))
 
     def at_zero(self) -> _Iterate:
-        """Before the first step."""
         b = self.b
         first = self.precondition(b)
+        none = jnp.zeros((), jnp.int32)
         return _Iterate(
             x=jnp.zeros_like(b),
             residual=b,
             preconditioned=first,
             direction=first,
-            best=_Best(jnp.zeros_like(b), self.size(b)),
+            best=Best(jnp.zeros_like(b), self.size(b)),
+            progress=_Progress(self.size(b), none),
             norm=jnp.zeros_like(b, shape=()),
-            steps=jnp.zeros((), jnp.int32),
+            steps=none,
             stuck=jnp.asarray(False),
         )
 
     def step(self, now: _Iterate) -> _Iterate:
-        """One step of conjugate gradients; none where A is not positive along the direction."""
+        # None where A is not positive along the direction.
         image = self.multiply(now.direction)
         slope = matmul(now.direction, image)
         norm = jnp.maximum(now.norm, _length(image) / _length(now.direction))
         before = matmul(now.residual, now.preconditioned)
-        stuck = ~(slope > _rounding(norm, now.direction)) | ~(before > 0)
+        # The error that rounding leaves in `v.A v`.
+        rounding = _rounding(norm, now.direction) * _length(now.direction)
+        stuck = ~(slope > rounding) | ~(before > 0)
         step = jnp.where(stuck, 0, before / jnp.where(stuck, 1, slope))
         residual = jnp.where(stuck, now.residual, now.residual - step * image)
         preconditioned = self.precondition(residual)
@@ -99,25 +113,30 @@ class _System(eqx.Module):
             preconditioned=preconditioned,
             direction=preconditioned + turn * now.direction,
             best=now.best,
+            progress=now.progress,
             norm=norm,
             steps=now.steps + 1,
             stuck=stuck,
         )
 
     def verified(self, now: _Iterate) -> _Iterate:
-        """The same iterate with its true residual."""
         true = self.b - self.multiply(now.x)
         size = self.size(true)
         preconditioned = self.precondition(true)
+        best = now.best.or_better(Best(now.x, size))
+        progress = now.progress.after(best.residual, now.steps)
+        stands = now.steps - progress.steps >= _PATIENCE
+        is_rounding = _length(true) <= _rounding(now.norm, now.x)
         return _Iterate(
             x=now.x,
             residual=true,
             preconditioned=preconditioned,
             direction=now.direction + (preconditioned - now.preconditioned),
-            best=_better(_Best(now.x, size), now.best),
+            best=best,
+            progress=progress,
             norm=now.norm,
             steps=now.steps,
-            stuck=now.stuck | self._has_drifted(now, size),
+            stuck=now.stuck | self._has_drifted(now, size) | (stands & is_rounding),
         )
 
     def _has_drifted(self, now: _Iterate, size: Array) -> Bool[Array, ""]:
@@ -129,77 +148,13 @@ class _System(eqx.Module):
 
 
 def _rounding(norm: Float[Array, ""], v: Float[Array, " n"]) -> Float[Array, ""]:
-    """The error that rounding leaves in `v.A v`: ten times `eps |A| |v|^2`."""
-    return 10 * eps_of(v) * norm * matmul(v, v)
-
-
-def _better(one: _Best, other: _Best) -> _Best:
-    """The one with the smaller residual."""
-    smaller = one.residual < other.residual
-    return chosen(smaller, one, other)
+    """The error that rounding leaves in `A v`: ten times `eps |A| |v|`."""
+    return 10 * eps_of(v) * norm * _length(v)
 
 
 def _length(v: Float[Array, " n"]) -> Float[Array, ""]:
     """`|v|`."""
     return jnp.sqrt(matmul(v, v))
-
-
-class Iteration(eqx.Module):
-    """When conjugate gradients stop: at a relative residual, or after so many steps."""
-
-    rtol: float | None = eqx.field(static=True)
-    max_steps: int = eqx.field(static=True)
-
-    def tolerance(self, dtype: Any) -> float:
-        """The relative residual that counts as solved in a dtype."""
-        return eps_of(dtype) ** (2 / 3) if self.rtol is None else self.rtol
-
-    def solve(
-        self,
-        multiply: Multiply,
-        precondition: Multiply,
-        measure: Multiply,
-        vector: Float[Array, " n"],
-    ) -> tuple[Array, Any, dict[str, Array]]:
-        """The solution, lineax's word for how it ended, and the number of steps."""
-        # Both are brought to size one, so that no square below leaves the range of floats.
-        largest = _positive(jnp.max(jnp.abs(vector)))
-        length = _positive(_length(vector / largest))
-        b = vector / largest / length
-        curvature = _positive(jnp.abs(matmul(b, multiply(b))))
-        scaled = lambda v: multiply(v) / curvature
-        goal = self.tolerance(b.dtype) * _length(measure(b))
-        last = self._iterate(_System(scaled, precondition, measure, b, goal))
-        x = last.best.x * length / curvature * largest
-        return x, _result(last, goal), {"steps": last.steps}
-
-    def _iterate(self, system: _System) -> _Iterate:
-        """The last iterate, its residual verified every ten steps."""
-
-        def ten_steps(start: _Iterate) -> _Iterate:
-            def go_on(now: _Iterate):
-                below_cap = (now.steps < self.max_steps) & (now.steps < start.steps + 10)
-                return (system.size(now.residual) > system.goal) & below_cap & ~now.stuck
-
-            return system.verified(while_loop(go_on, system.step, start))
-
-        def unfinished(now: _Iterate):
-            above = now.best.residual > system.goal
-            return above & (now.steps < self.max_steps) & ~now.stuck
-
-        return while_loop(unfinished, ten_steps, system.at_zero())
-
-
-def _result(last: _Iterate, goal: Array) -> Any:
-    """The word for how an iteration ended."""
-    ended = lx.RESULTS.where(last.stuck, lx.RESULTS.breakdown, lx.RESULTS.max_steps_reached)
-    close = last.best.residual <= jnp.where(last.stuck, 2, 1) * goal
-    return lx.RESULTS.where(close, lx.RESULTS.successful, ended)
-
-
-def _positive(size: Array) -> Array:
-    """A size to divide by: one where it is zero."""
-    return jnp.where(size == 0, 1, size)
 
 
 class Determinant(eqx.Module):
@@ -256,19 +211,8 @@ class KrylovFactor(AbstractIterativeFactor):
         return self.determinant is not None
 
     def solve_and_report(self, B):
-        def column(b):
-            return self.iteration.solve(self.operator.mv, self._preconditioned, self._measured, b)
-
-        X, results, stats = jax.vmap(column, 1, (1, 0, 0))(B)
-        return X, (ending_of_columns(results), {"steps": jnp.max(stats["steps"])})
-
-    def squares(self, B):
-        # With r = B - M X, B.M^-1 B = (B + r).X + r.M^-1 r, of which the last is left out: it is of
-        # second order in r.
-        X, (ending, _) = self.solve_and_report(B)
-        r = B - jax.vmap(self.operator.mv, 1, 1)(X)
-        known = jnp.where(ending == RESULTS.successful, 1, jnp.nan)
-        return known * jnp.sum((B + r) * X, 0), jnp.zeros((1, B.shape[1]), jnp.int32)
+        X, results, steps = jax.vmap(self._column, 1, (1, 0, 0))(B)
+        return X, (ending_of_columns(results), {"steps": jnp.max(steps)})
 
     def log_determinant(self):
         if self.determinant is None:
@@ -294,16 +238,35 @@ class KrylovFactor(AbstractIterativeFactor):
         return of_left, jax.vmap(self.preconditioner.solve_root_transposed, 1, 1)(z)
 
     def accurate_residual(self, dtype):
-        return 2 * self.iteration.tolerance(dtype)
+        return self.iteration.accurate_residual(dtype)
 
     @property
     def word_for_inaccuracy(self):
         return RESULTS.breakdown
 
     def rounding(self, diagonal):
-        # What `squares` leaves out, r.M^-1 r, of data as large as those of N(0, M).
+        # What is left out of the squares, r.M^-1 r, of data as large as those of N(0, M).
         least = jnp.min(shift_of(self.operator))
         return self.iteration.tolerance(diagonal.dtype) ** 2 * jnp.sum(diagonal) / least
+
+    def _column(self, vector: Float[Array, " n"]) -> tuple[Array, Any, Array]:
+        """`M^-1 b`, lineax's word for how that ended, and the number of steps."""
+        # Both are brought to size one, so that no square below leaves the range of floats.
+        largest = positive_or_one(jnp.max(jnp.abs(vector)))
+        length = positive_or_one(_length(vector / largest))
+        b = vector / largest / length
+        curvature = positive_or_one(jnp.abs(matmul(b, self.operator.mv(b))))
+        goal = self.iteration.tolerance(b.dtype) * _length(self._measured(b))
+        system = _System(
+            multiply=lambda v: self.operator.mv(v) / curvature,
+            precondition=self._preconditioned,
+            measure=self._measured,
+            b=b,
+            goal=goal,
+        )
+        last = self.iteration.run(system, _VERIFIED_EVERY)
+        x = last.best.x * length / curvature * largest
+        return x, self.iteration.ending(last.best.residual, last.stuck, goal), last.steps
 
     def _measured(self, residual: Float[Array, " n"]) -> Float[Array, " n"]:
         """`S r`, with the roots of weights: the residual of `T a = b` as written, of which this is
@@ -321,11 +284,12 @@ class ConjugateGradient(AbstractFactorSolver):
     """Conjugate gradients (Hestenes & Stiefel 1952) until `|b - A x| <= rtol |b|` in the 2-norm.
 
     Nothing depends on the units of A and b. The residual is computed anew every ten steps and at
-    the end, so that the true one decides. Where A is not positive along a direction, or where the
-    residual falls by recurrence only, the value is the best iterate, and the result `breakdown`
-    unless its residual is within twice rtol. Rounding leaves some `eps |A| |x| / |b|`, in float32
-    and with 10000 points often 1e-3: an rtol of 1e-2 is right there, where the default one would
-    take all steps. `stats["steps"]` counts them.
+    the end, so that the true one decides. The value is the best iterate, and the result `breakdown`
+    unless its residual is within twice rtol, where A is not positive along a direction, where the
+    residual falls by recurrence only, and where it is no more than ten times `eps |A| |x|`, which
+    is what rounding leaves, and has not fallen by half for 100 steps. In float32 and with 10000
+    points that is often 1e-3 of |b|: an rtol of 1e-2 is right there, and the default one out of
+    reach. `stats["steps"]` counts the steps.
 
     Attributes:
         rtol: relative residual at which to stop; default eps^(2/3), 4e-11 in float64 and 2e-5 in
@@ -341,6 +305,9 @@ class ConjugateGradient(AbstractFactorSolver):
     preconditioner: AbstractPreconditioner | None = None
     determinant: AbstractLanczos | None = None
 
+    def __check_init__(self):
+        check_stopping(self.rtol, self.max_steps)
+
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> KrylovFactor:
         if not lx.is_positive_semidefinite(operator):
             raise ValueError(
@@ -349,12 +316,16 @@ class ConjugateGradient(AbstractFactorSolver):
         refuse_options(self, options)
         near = None if self.preconditioner is None else self.preconditioner.made_of(operator)
         operator = lx.linearise(operator)
-        iteration = Iteration(self.rtol, self.max_steps)
-        return KrylovFactor.of(operator, near, iteration, self._determinant(operator, near))
+        return KrylovFactor.of(operator, near, self._iteration, self._determinant(operator, near))
+
+    @property
+    def _iteration(self) -> Iteration:
+        """When it stops."""
+        return Iteration(self.rtol, self.max_steps)
 
     def tolerance(self, dtype: Any) -> float:
         """The relative residual that counts as solved in a dtype."""
-        return Iteration(self.rtol, self.max_steps).tolerance(dtype)
+        return self._iteration.tolerance(dtype)
 
     def _determinant(
         self, operator: lx.AbstractLinearOperator, near: Preconditioner | None
@@ -378,7 +349,7 @@ def _whitened(operator: lx.AbstractLinearOperator, near: Preconditioner | None) 
 
 @accurate_residual.register
 def _(solver: ConjugateGradient, dtype: Any) -> float:
-    return 2 * solver.tolerance(dtype)
+    return Iteration(solver.rtol, solver.max_steps).accurate_residual(dtype)
 
 
 @knows_determinant.register

@@ -89,44 +89,74 @@ def root_of_covariance(covariance: Float[Array, "c c"]) -> Float[Array, "c c"]:
 
 
 def log_density(
-    system: WeightedSystem, y: Float[Array, "n p"], factor: AbstractFactor
+    system: WeightedSystem,
+    y: Float[Array, "n p"],
+    factor: AbstractFactor,
+    solution: Float[Array, "n p"] | None = None,
 ) -> Float[Array, ""]:
     """`log N(S y | 0, S K S + diag(noise)) + 1/2 sum (1 - w) log(2 pi noise)`, summed over the
     columns of y; S = sqrt(W).
 
     Weights are powers of the likelihood: two is the observation repeated, zero the observation
     removed. With `P = T^-1` and `a = P W y` it is `-1/2 (log |T| + y.a) - 1/2 sum (w log 2 pi - (1
-    - w) log noise)`. Its value takes `y.a` as the squares of whitened data, which do not cancel.
-    NaN where there is no factor.
+    - w) log noise)`. Its value takes `y.a` as the squares of whitened data, which do not cancel, or
+    from a solution where the factor knows none. NaN where there is no factor.
+
+    Arguments:
+        solution: a, where it is known, which saves a factor that iterates a solve.
     """
-    return _log_density(system, y, stopped(factor))
+    factor = stopped(factor)
+    square = None
+    if solution is not None and not factor.is_direct:
+        square = stopped(_square_by(system.with_jitter(factor), y, solution))
+    return _log_density(system, y, factor, square)
 
 
 @eqx.filter_custom_jvp
-def _log_density(system, y, factor):
+def _log_density(system, y, factor, square):
     system = system.with_jitter(factor)
+    if square is None:
+        square = _square(system, y, factor)
+    return _density(system, factor.log_determinant(), square, y.shape[1])
+
+
+def _square(system: WeightedSystem, y: Float[Array, "n p"], factor: AbstractFactor) -> Array:
+    """`y.a`."""
+    if not factor.is_direct:
+        return _square_by(system, y, system.solve(factor, system.weights.times(y)))
     data = system.weights.times_roots(y)
     unit = unit_of(data)
     squares, exponent = factor.squares(times_power_of_two(data, -unit))
-    square = jnp.sum(times_power_of_two(squares[None, :], exponent + 2 * unit))
-    return _density(system, factor.log_determinant(), square, y.shape[1])
+    return jnp.sum(times_power_of_two(squares[None, :], exponent + 2 * unit))
+
+
+def _square_by(system: WeightedSystem, y: Float[Array, "n p"], a: Float[Array, "n p"]) -> Array:
+    """`y.a` by an a that is near."""
+    # With a = S x and W y - T a = S r it is y.a + x.r + r.M^-1 r, of which the last is left out: it
+    # is of second order in how far a is off.
+    weights = system.weights
+    off = weights.times(y) - system.apply(a)
+    return jnp.sum(y * a) + jnp.sum(weights.over_roots(a) * weights.over_roots(off))
 
 
 @_log_density.def_jvp
 def _log_density_jvp(primals, tangents):
     # The derivatives of expressions that JAX takes care of, linear in T, W and y for most factors.
     # What they hold fixed is a function of the primals, so that the second derivative is exact.
-    system, y, factor = primals
+    system, y, factor, _ = primals
     terms = terms_of_density(factor, system, y)
     moving, known = split_by_tangent(primals[:2], tangents[:2])
 
     def linear(moving):
         system, y = eqx.combine(moving, known)
         determinant, square = terms(system, y)
-        return _density(system.with_jitter(factor), determinant, square, y.shape[1])
+        density = _density(system.with_jitter(factor), determinant, square, y.shape[1])
+        return density, square
 
-    _, tangent = eqx.filter_jvp(linear, (moving,), (tangents[:2],))
-    return _log_density(*primals), tangent
+    (_, square), (tangent, _) = eqx.filter_jvp(linear, (moving,), (tangents[:2],))
+    # Where it takes a solve, the value is made of the one that the derivative takes.
+    square = None if factor.is_direct else stopped(square)
+    return _log_density(system, y, factor, square), tangent
 
 
 def log_determinant(system: WeightedSystem, factor: AbstractFactor) -> Float[Array, ""]:

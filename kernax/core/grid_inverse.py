@@ -20,9 +20,8 @@ from kernax.core.inverse import (
     row_at,
 )
 from kernax.core.linalg import WeightedSystem, weighted_solve
-from kernax.core.numerics import dot, matmul, safe_sqrt, split_by_tangent, stopped
+from kernax.core.numerics import dot, matmul, split_by_tangent, stopped
 from kernax.core.solvers import JitteredCholesky
-from kernax.core.weights import PointWeights, UnitWeights
 
 
 def grid_gram(system: WeightedSystem) -> GridGram:
@@ -129,17 +128,8 @@ class GridExplanation(AbstractExplanation):
     shift: Float[Array, " n"]
     factor: GridFactor
 
-    @property
-    def dtype(self):
-        return self.shift.dtype
-
-    @property
-    def system(self) -> WeightedSystem:
-        """T, without jitter."""
-        weights = UnitWeights(len(self.shift), self.dtype)
-        if self.weights is not None:
-            weights = PointWeights(self.weights)
-        return WeightedSystem(self.gram, weights, self.shift)
+    def own_factor(self):
+        return self.factor
 
     def explained(self, kernel, X, x, z):
         if jax.tree.structure(kernel) == jax.tree.structure(self.gram.kernel):
@@ -149,18 +139,10 @@ class GridExplanation(AbstractExplanation):
         right = left if z is x else row_at(kernel, X, z)
         return _between_rows(self.system, self.factor, left, right)
 
-    def lacking(self, kernel, X, values, normal):
-        system = self.system
-        shift = system.with_jitter(self.factor).shift
-        noise = system.weights.times_roots(safe_sqrt(shift)[:, None] * normal)
-        rhs = system.weights.times(values) + noise
-        return weighted_solve(system, rhs, JitteredCholesky(), factor=stopped(self.factor))[0]
-
 
 @explanation_of.register
 def _(factor: GridFactor, system: WeightedSystem) -> GridExplanation:
-    weights = system.weights.values if system.weights.removes else None
-    return GridExplanation(grid_gram(system), weights, system.shift, stopped(factor))
+    return GridExplanation(grid_gram(system), system.weights.given, system.shift, stopped(factor))
 
 
 @eqx.filter_custom_jvp

@@ -18,9 +18,10 @@ from kernax.core.factors import AbstractFactor
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, weighted_solve
 from kernax.core.low_rank import LowRankFactor
-from kernax.core.numerics import matmul, split_by_tangent, stopped
+from kernax.core.numerics import matmul, safe_sqrt, split_by_tangent, stopped
 from kernax.core.operators import LowRankGram
 from kernax.core.solvers import JitteredCholesky
+from kernax.core.weights import weights_of
 
 
 class AbstractInverse(eqx.Module):
@@ -108,10 +109,27 @@ class LowRankInverse(AbstractInverse):
         return inside + jnp.sum(self.diagonal() * _diagonal_part(system))
 
 
+def solve(
+    system: WeightedSystem, factor: AbstractFactor, B: Float[Array, "n p"]
+) -> Float[Array, "n p"]:
+    """`T^-1 B`, by a factor of T with jitter; differentiable to every order in the system and B.
+    NaN where that fails.
+    """
+    system = system.with_jitter(factor)
+    fixed = stopped(system)
+    factor = stopped(factor)
+    return lax.custom_linear_solve(
+        system.apply,
+        B,
+        lambda _, B: fixed.solve(factor, B),
+        lambda _, B: fixed.solve_transposed(factor, B),
+    )
+
+
 def solve_transposed(
     system: WeightedSystem, factor: AbstractFactor, B: Float[Array, "n p"]
 ) -> Float[Array, "n p"]:
-    """`T^-T B`, by a factor of T with jitter; differentiable to every order in the system and B."""
+    """`T^-T B`, likewise."""
     system = system.with_jitter(factor)
     fixed = stopped(system)
     factor = stopped(factor)
@@ -198,14 +216,33 @@ def terms_of_density(factor: AbstractFactor, system: WeightedSystem, y: Float[Ar
 
 
 class AbstractExplanation(eqx.Module):
-    """What observations at X explain of a covariance k, by a factor of `W K + diag(shift)`, of
+    """What observations at X explain of a covariance k, by a factor of `T = W K + diag(shift)`, of
     which P is the inverse.
+
+    Attributes:
+        gram: K.
+        weights: w, None where they are one.
+        shift: (n,).
     """
 
-    @property
+    gram: eqx.AbstractVar[Any]
+    weights: eqx.AbstractVar[Float[Array, " n"] | None]
+    shift: eqx.AbstractVar[Float[Array, " n"]]
+
     @abc.abstractmethod
+    def own_factor(self) -> AbstractFactor:
+        """That of T, which may add jitter; a constant to derivatives."""
+
+    @property
     def dtype(self) -> Any:
         """The precision it was computed in."""
+        return self.shift.dtype
+
+    @property
+    def system(self) -> WeightedSystem:
+        """T, without jitter."""
+        weights = weights_of(self.weights, len(self.shift), self.dtype)
+        return WeightedSystem(self.gram, weights, self.shift)
 
     @abc.abstractmethod
     def explained(
@@ -213,18 +250,18 @@ class AbstractExplanation(eqx.Module):
     ) -> Float[Array, ""]:
         """`k(x, X) P W k(X, z)`, for the kernel and the points of the system."""
 
-    @abc.abstractmethod
     def lacking(
-        self,
-        kernel: AbstractKernel,
-        X: PyTree,
-        values: Float[Array, "n p"],
-        normal: Float[Array, "n p"],
-    ) -> Array:
-        """`S M^-1 (S f + sqrt(D) z)`, S = sqrt(W), M = S K S + D, of values f at X and standard
+        self, values: Float[Array, "n p"], normal: Float[Array, "n p"]
+    ) -> Float[Array, "n p"]:
+        """`P (W f + S sqrt(D) z)`, S = sqrt(W) and D = diag(shift), of values f at X and standard
         normal numbers z (n, p): by so much of k(X, x) a draw of the prior differs from a posterior
         draw that is zero at X.
         """
+        system = self.system
+        factor = self.own_factor()
+        scale = safe_sqrt(system.with_jitter(factor).shift)
+        noise = system.weights.times_roots(scale[:, None] * normal)
+        return solve(system, factor, system.weights.times(values) + noise)
 
 
 def row_at(kernel: AbstractKernel, X: PyTree, x: PyTree) -> Float[Array, " n"]:

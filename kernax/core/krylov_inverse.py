@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.core.conjugate_gradient import Iteration, KrylovFactor
+from kernax.core.conjugate_gradient import KrylovFactor
 from kernax.core.inverse import (
     AbstractExplanation,
     explanation_of,
@@ -11,11 +11,11 @@ from kernax.core.inverse import (
     solve_transposed,
     terms_of_density,
 )
+from kernax.core.iteration import Iteration
 from kernax.core.linalg import WeightedSystem
-from kernax.core.numerics import dot, safe_sqrt, stopped
+from kernax.core.numerics import dot, stopped
 from kernax.core.operators import AbstractGram
 from kernax.core.preconditioners import Preconditioner
-from kernax.core.weights import PointWeights, UnitWeights
 
 
 @terms_of_density.register
@@ -43,8 +43,8 @@ class KrylovExplanation(AbstractExplanation):
 
     Attributes:
         gram: K.
-        weights: (n,), None where all are one.
-        shift: of the diagonal, (n,).
+        weights: w, None where they are one.
+        shift: (n,).
         preconditioner: a constant to derivatives.
         iteration: when the solves stop.
     """
@@ -55,42 +55,22 @@ class KrylovExplanation(AbstractExplanation):
     preconditioner: Preconditioner | None
     iteration: Iteration
 
-    @property
-    def dtype(self):
-        return self.shift.dtype
-
-    @property
-    def system(self) -> WeightedSystem:
-        """`T = W K + diag(shift)`."""
-        if self.weights is None:
-            weights = UnitWeights(len(self.shift), self.dtype)
-        else:
-            weights = PointWeights(self.weights)
-        return WeightedSystem(self.gram, weights, self.shift)
+    def own_factor(self):
+        form = stopped(self.system.symmetric_form())
+        return KrylovFactor.of(form, self.preconditioner, self.iteration)
 
     def explained(self, kernel, X, x, z):
         row = row_at(kernel, X, x)
         other = row if z is x else row_at(kernel, X, z)
-        return dot(row, self._solved(other[:, None])[:, 0])
-
-    def lacking(self, kernel, X, values, normal):
-        weights = self.system.weights.values
-        scale = safe_sqrt(self.shift / jnp.where(weights > 0, weights, 1))
-        return self._solved(values + scale[:, None] * normal)
-
-    def _solved(self, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """`W P^T B`."""
-        system = self.system
-        form = stopped(system.symmetric_form())
-        factor = KrylovFactor.of(form, self.preconditioner, self.iteration)
-        return system.weights.times(solve_transposed(system, factor, B))
+        solved = solve_transposed(self.system, self.own_factor(), other[:, None])
+        return dot(row, self.system.weights.times(solved)[:, 0])
 
 
 @explanation_of.register
 def _(factor: KrylovFactor, system: WeightedSystem) -> KrylovExplanation:
     return KrylovExplanation(
         gram=system.gram,
-        weights=system.weights.values if system.weights.removes else None,
+        weights=system.weights.given,
         shift=system.shift,
         preconditioner=stopped(factor.preconditioner),
         iteration=factor.iteration,

@@ -15,6 +15,8 @@ from kernax.core.parameters import check_count
 
 Multiply = Callable[[Float[Array, " n"]], Float[Array, " n"]]
 
+_FEWEST_STEPS = 4  # of which the parts differ by which a quadrature is judged
+
 
 class AbstractLanczos(eqx.Module):
     """`log |M|`, and traces of products with `M^-1`, by vectors z with `E[z z^T] = I`.
@@ -42,7 +44,10 @@ class StochasticLanczos(AbstractLanczos):
     Attributes:
         key: the signs depend on it.
         probes: how many vectors.
-        steps: of Lanczos's method from each; n numbers of memory for each of these and each vector.
+        steps: of Lanczos's method from each, at least four; n numbers of memory for each of these
+            and each vector. With a preconditioner and a noise of a tenth of the variance 12 leave
+            less than the signs do (n = 3000), of a hundredth 24; what they leave is in the
+            standard error.
     """
 
     key: Key[Array, ""]
@@ -51,7 +56,7 @@ class StochasticLanczos(AbstractLanczos):
 
     def __check_init__(self):
         check_count(self.probes, "probes", 2)
-        check_count(self.steps, "steps")
+        check_count(self.steps, "steps", _FEWEST_STEPS)
 
     def signs(self, n, dtype):
         return jax.random.rademacher(self.key, (n, self.probes), dtype)
@@ -69,7 +74,8 @@ def log_determinant_by_probes(
 ) -> Estimate:
     """`log |M|` of a positive definite M; NaN where it is not.
 
-    The error counts what the quadrature is off as well, as two quarters of the steps tell.
+    The error counts what the quadrature is off as well, as two quarters of the steps tell; of fewer
+    than four steps, which are not all, it is infinite.
     """
     steps = min(steps, len(Z))
     T = jax.vmap(lambda z: _tridiagonal(multiply, z, steps), 1)(Z)
@@ -91,9 +97,9 @@ def _truncation(
         return jnp.mean(lengths * _first_entry_of_logarithm(T[:, :fewer, :fewer]))
 
     steps = T.shape[1]
-    half = after(max(1, steps // 2))
-    three_quarters = after(max(1, (3 * steps) // 4))
-    return _error_of_limit(half, three_quarters, whole)
+    if steps < _FEWEST_STEPS:
+        return jnp.full_like(whole, jnp.inf)
+    return _error_of_limit(after(steps // 2), after((3 * steps) // 4), whole)
 
 
 def _error_of_limit(first: Array, second: Array, third: Array) -> Float[Array, ""]:
@@ -102,7 +108,7 @@ def _error_of_limit(first: Array, second: Array, third: Array) -> Float[Array, "
     """
     last = jnp.abs(third - second)
     before = jnp.abs(second - first)
-    ratio = jnp.minimum(last / positive_or_one(before), 0.9)
+    ratio = jnp.where(last < 0.9 * before, last / positive_or_one(before), 0.9)
     return last * jnp.maximum(1, ratio / (1 - ratio))
 
 

@@ -15,8 +15,8 @@ from kernax.core.inverse import (
 from kernax.core.kalman import Gains, KalmanFactor, KalmanFilter, at_points, outer
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem
-from kernax.core.line import LineGram, OrderAlongLine
-from kernax.core.numerics import dot, matmul, safe_sqrt, stopped
+from kernax.core.line import LineGram
+from kernax.core.numerics import dot, matmul, stopped
 from kernax.core.state_space import Chain
 
 
@@ -225,47 +225,46 @@ def _(factor: KalmanFactor, system: WeightedSystem) -> LineInverse:
 class LineExplanation(AbstractExplanation):
     """By the innovations of k(X, x): `sum_i w_i / s_i v_i(x) v_i(z)`, smooth in a weight at zero.
 
-    The shares and the arrays in `filter` are those of sorted points.
+    Attributes:
+        gram: K.
+        weights: w, None where they are one.
+        shift: (n,), the jitter included.
+        filter: of T, with its derivatives.
     """
 
-    filter: KalmanFilter
-    shares: Float[Array, " n"]
-    weights: Float[Array, " n"]
+    gram: LineGram
+    weights: Float[Array, " n"] | None
     shift: Float[Array, " n"]
-    line: OrderAlongLine
+    filter: KalmanFilter
 
-    @property
-    def dtype(self):
-        return self.shares.dtype
+    def own_factor(self):
+        roots = self.system.weights.times_roots(jnp.ones_like(self.shift))
+        factor = KalmanFactor(
+            filter=self.filter,
+            line=self.gram.line,
+            roots=roots[self.gram.order],
+            jitter=jnp.zeros((), self.dtype),
+            exists=jnp.asarray(True),
+        )
+        return stopped(factor)
 
     def explained(self, kernel, X, x, z):
         u = self._innovations(kernel, X, x)
         v = u if z is x else self._innovations(kernel, X, z)
-        return dot(self.shares * u, v)
-
-    def lacking(self, kernel, X, values, normal):
-        # With positive weights `W (K W + D)^-1 (f + S^-1 sqrt(D) z)`: of one without, nothing.
-        present = self.weights > 0
-        scale = safe_sqrt(self.shift / jnp.where(present, self.weights, 1))
-        observed = values[self.line.order] + scale[:, None] * normal[self.line.order]
-        innovations = self.filter.innovations(observed)
-        solved = self.filter.smoothed(innovations)
-        return self.line.unsorted(self.weights[:, None] * solved)
+        return dot(self.filter.shares * u, v)
 
     def _innovations(self, kernel: AbstractKernel, X: PyTree, x: PyTree) -> Float[Array, " n"]:
         """v(x), of k(X, x)."""
         row = row_at(kernel, X, x)
-        return self.filter.innovations(row[self.line.order][:, None])[:, 0]
+        return self.filter.innovations(row[self.gram.order][:, None])[:, 0]
 
 
 @explanation_of.register
 def _(factor: KalmanFactor, system: WeightedSystem) -> LineExplanation:
-    along = Along.of(system.with_jitter(factor))
-    found = filter_of(along)
+    system = system.with_jitter(factor)
     return LineExplanation(
-        filter=found,
-        shares=found.shares,
-        weights=along.weights,
-        shift=along.shift,
-        line=factor.line,
+        gram=line_gram(system),
+        weights=system.weights.given,
+        shift=system.shift,
+        filter=filter_of(Along.of(system)),
     )

@@ -47,8 +47,7 @@ class Preconditioner(eqx.Module):
 
     def solve(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
         """`P^-1 v`."""
-        inner = matmul(self.inverse.T, self.inverse)
-        return self._turned(v / self.root, inner) / self.root
+        return self._turned(v / self.root, self.inverse, self.inverse.T) / self.root
 
     def root_times(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
         """`L v`."""
@@ -67,10 +66,13 @@ class Preconditioner(eqx.Module):
         of_span = jnp.sum(jnp.log(jnp.diagonal(self.inside)))
         return 2 * (of_span + jnp.sum(jnp.log(self.root)))
 
-    def _turned(self, v: Float[Array, " n"], inner: Float[Array, "r r"]) -> Float[Array, " n"]:
-        """`(Q A Q^T + I - Q Q^T) v`."""
+    def _turned(self, v: Float[Array, " n"], *factors: Float[Array, "r r"]) -> Float[Array, " n"]:
+        """`(Q A Q^T + I - Q Q^T) v`, of the factors of A, the first one applied first."""
         within = matmul(self.basis.T, v)
-        return v + matmul(self.basis, matmul(inner, within) - within)
+        turned = within
+        for factor in factors:
+            turned = matmul(factor, turned)
+        return v + matmul(self.basis, turned - within)
 
 
 class AbstractPreconditioner(eqx.Module):
@@ -162,11 +164,13 @@ def _thin_svd(A: Float[Array, "n r"]) -> tuple[Array, Array, Array]:
 
 
 def _divided_by_root(columns: Float[Array, "n r"], A: Float[Array, "r r"]) -> Float[Array, "n r"]:
-    """`C B` with `B B^T = A^-1` on the span of the eigenvectors of A that are not rounding."""
+    """`C B` with `B B^T = A^-1` on the span of the eigenvectors of A that are not rounding; the
+    column of the largest eigenvalue first.
+    """
     values, vectors = one_by_one(jnp.linalg.eigh, (A + A.T) / 2)
     sound = values > len(A) * eps_of(A) * values[-1]
     roots = jnp.where(sound, 1 / jnp.sqrt(positive_or_one(values)), 0)
-    return matmul(columns, vectors * roots[None, :])
+    return matmul(columns, (vectors * roots[None, :])[:, ::-1])
 
 
 class _Pivots(eqx.Module):
@@ -187,7 +191,7 @@ class PivotedCholesky(AbstractPreconditioner):
     Attributes:
         key: the pivots depend on it.
         rank: at most so many columns; default `2 sqrt(n)`.
-        block: how many pivots are drawn together.
+        block: how many pivots are drawn together, at most; as many each time.
     """
 
     key: Key[Array, ""]
@@ -200,8 +204,9 @@ class PivotedCholesky(AbstractPreconditioner):
 
     def features(self, form):
         n = form.in_size()
-        block = min(self.block, _rank(self.rank, n))
-        rounds = -(-_rank(self.rank, n) // block)
+        rank = _rank(self.rank, n)
+        rounds = -(-rank // self.block)
+        block = -(-rank // rounds)
         diagonal = form.weights.times(form.gram.diagonal())
         nothing = jnp.zeros((n, rounds * block), diagonal.dtype)
         keys = jax.random.split(self.key, rounds)
@@ -210,25 +215,27 @@ class PivotedCholesky(AbstractPreconditioner):
             return (now.rounds < rounds) & (jnp.sum(now.diagonal) > jnp.sum(form.shift))
 
         def step(now: _Pivots) -> _Pivots:
-            return self._extended(now, form, keys[now.rounds], block)
+            return _extended(now, form, keys[now.rounds], block=block, rank=rank)
 
         start = _Pivots(nothing, diagonal, jnp.zeros((), jnp.int32))
         end = while_loop(go_on, step, start)
-        return end.features, jnp.mean(end.diagonal)
+        return end.features[:, :rank], jnp.mean(end.diagonal)
 
-    def _extended(self, now: _Pivots, form: WeightedForm, key: Any, block: int) -> _Pivots:
-        """The factor with one more block of columns."""
-        F = now.features
-        pivots = _drawn(now.diagonal, key, block)
-        weights = form.weights
-        rows = weights.times_roots(form.gram.rows(pivots).T)
-        roots = weights.times_roots(jnp.ones_like(now.diagonal))[pivots]
-        left = rows * roots[None, :] - matmul(F, F[pivots].T)
-        columns = _divided_by_root(left, left[pivots])
-        place = now.rounds * block
-        features = jax.lax.dynamic_update_slice(F, columns, (jnp.zeros_like(place), place))
-        diagonal = jnp.maximum(now.diagonal - jnp.sum(columns**2, 1), 0)
-        return _Pivots(features, diagonal.at[pivots].set(0), now.rounds + 1)
+
+def _extended(now: _Pivots, form: WeightedForm, key: Any, *, block: int, rank: int) -> _Pivots:
+    """The factor with one more block of columns, none beyond the rank."""
+    F = now.features
+    pivots = _drawn(now.diagonal, key, block)
+    weights = form.weights
+    rows = weights.times_roots(form.gram.rows(pivots).T)
+    roots = weights.times_roots(jnp.ones_like(now.diagonal))[pivots]
+    left = rows * roots[None, :] - matmul(F, F[pivots].T)
+    place = now.rounds * block
+    is_within = place + jnp.arange(block, dtype=place.dtype) < rank
+    columns = jnp.where(is_within[None, :], _divided_by_root(left, left[pivots]), 0)
+    features = jax.lax.dynamic_update_slice(F, columns, (jnp.zeros_like(place), place))
+    diagonal = jnp.maximum(now.diagonal - jnp.sum(columns**2, 1), 0)
+    return _Pivots(features, diagonal.at[pivots].set(0), now.rounds + 1)
 
 
 def _drawn(chances: Float[Array, " n"], key: Any, count: int) -> Int[Array, " count"]:

@@ -13,10 +13,11 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from kernax.core.boundary import check_key
 from kernax.core.factors import cholesky_factor
 from kernax.core.foreign import ForeignGram, as_gram
+from kernax.core.iteration import AbstractIterate, AbstractMethod, Best, Iteration
 from kernax.core.numerics import eps_of, matmul, positive_or_one
 from kernax.core.operators import AbstractGram, DenseGram, ScaledGram, WeightedForm
-from kernax.core.parameters import check_count
-from kernax.core.sharding import for_loop, while_loop
+from kernax.core.parameters import check_count, check_stopping
+from kernax.core.sharding import for_loop
 from kernax.core.solution import RESULTS
 from kernax.core.solvers import (
     AbstractSymmetricSolver,
@@ -25,7 +26,7 @@ from kernax.core.solvers import (
     word_for_inaccuracy,
 )
 
-_SWEEPS = 5  # between two residuals that are computed anew
+_VERIFIED_EVERY = 5  # sweeps
 
 
 class BlockedSystem(eqx.Module):
@@ -99,36 +100,26 @@ class _Direction(eqx.Module):
     image: Float[Array, "n p"]
 
 
-class _Iterate(eqx.Module):
+class _Iterate(AbstractIterate):
     """All columns after some sweeps.
 
     Attributes:
         X: the solution so far.
-        residual: by recurrence, which may drift away from the true one.
+        residual: by recurrence.
         last: the last direction, of which `d.M d` is one or zero.
-        best: the columns whose true residuals were smallest.
-        lengths: of those residuals.
-        sweeps: how many there were, for each column alike.
-        stuck: whether no further sweep is of use to a column.
+        best: of each column.
+        steps: how many sweeps there were, for each column alike.
+        stuck: of each column.
         key: for the order of the points.
     """
 
     X: Float[Array, "n p"]
     residual: Float[Array, "n p"]
     last: _Direction
-    best: Float[Array, "n p"]
-    lengths: Float[Array, "1 p"]
-    sweeps: Int[Array, ""]
+    best: Best
+    steps: Int[Array, ""]
     stuck: Bool[Array, "1 p"]
     key: PRNGKeyArray
-
-    @staticmethod
-    def at_zero(B: Float[Array, "n p"], key: PRNGKeyArray) -> "_Iterate":
-        """Before the first sweep."""
-        zero = jnp.zeros_like(B)
-        nowhere = jnp.zeros((1, B.shape[1]), bool)
-        none = _Direction(zero, zero)
-        return _Iterate(zero, B, none, zero, _lengths(B), jnp.zeros((), jnp.int32), nowhere, key)
 
 
 def _products(U: Float[Array, "n p"], V: Float[Array, "n p"]) -> Float[Array, "1 p"]:
@@ -170,29 +161,6 @@ def _solved(matrix: Float[Array, "b b"], rhs: Float[Array, "b p"]) -> Float[Arra
     return jnp.where(factor.exists, factor.solve(rhs), 0)
 
 
-def _step(system: BlockedSystem, block: int, now: _Iterate) -> _Iterate:
-    """One sweep, made conjugate to the direction before, and the best step along it.
-
-    The step of a sweep alone lies in the span of both, so that the error in the norm of M is no
-    larger than without.
-    """
-    key, of_order = jax.random.split(now.key)
-    order = jax.random.permutation(of_order, len(now.X))
-    swept = _swept(system, now.residual, order, block)
-    direction, known = _conjugate(swept, now.last)
-    length = _products(direction.change, now.residual)
-    return _Iterate(
-        X=now.X + length * direction.change,
-        residual=now.residual - length * direction.image,
-        last=direction,
-        best=now.best,
-        lengths=now.lengths,
-        sweeps=now.sweeps + 1,
-        stuck=now.stuck | ~known,
-        key=key,
-    )
-
-
 def _conjugate(new: _Direction, last: _Direction) -> tuple[_Direction, Bool[Array, "1 p"]]:
     """The part d of a direction for which `d.M e = 0`, e the last one, scaled to `d.M d = 1`, and
     whether that is known; zero where it is not positive to rounding.
@@ -206,23 +174,65 @@ def _conjugate(new: _Direction, last: _Direction) -> tuple[_Direction, Bool[Arra
     return _Direction(unit * change, unit * image), known
 
 
-def _verified(system: BlockedSystem, B: Float[Array, "n p"], now: _Iterate) -> _Iterate:
-    """The same iterate with its true residual."""
-    true = B - system.mv(now.X)
-    lengths = _lengths(true)
-    # Where rounding has left half of it, more sweeps leave as much. True for NaN.
-    drifted = ~(_lengths(true - now.residual) <= lengths / 2) & (lengths != 0)
-    better = lengths < now.lengths
-    return eqx.tree_at(
-        lambda now: (now.residual, now.best, now.lengths, now.stuck),
-        now,
-        (
-            true,
-            jnp.where(better, now.X, now.best),
-            jnp.where(better, lengths, now.lengths),
-            now.stuck | drifted,
-        ),
-    )
+class _Sweeps(AbstractMethod):
+    """`M X = B` of columns of length one, solved by sweeps.
+
+    Attributes:
+        block: how many points are solved for together.
+        goal: the length of a residual at which to stop.
+    """
+
+    system: BlockedSystem
+    B: Float[Array, "n p"]
+    key: PRNGKeyArray
+    block: int = eqx.field(static=True)
+    goal: Float[Array, ""]
+
+    def size(self, residual):
+        return _lengths(residual)
+
+    def at_zero(self) -> _Iterate:
+        B = self.B
+        zero = jnp.zeros_like(B)
+        return _Iterate(
+            X=zero,
+            residual=B,
+            last=_Direction(zero, zero),
+            best=Best(zero, _lengths(B)),
+            steps=jnp.zeros((), jnp.int32),
+            stuck=jnp.zeros((1, B.shape[1]), bool),
+            key=self.key,
+        )
+
+    def step(self, now: _Iterate) -> _Iterate:
+        # One sweep, made conjugate to the direction before, and the best step along it. The step of
+        # a sweep alone lies in the span of both, so that the error in the norm of M is no larger
+        # than without.
+        key, of_order = jax.random.split(now.key)
+        order = jax.random.permutation(of_order, len(now.X))
+        swept = _swept(self.system, now.residual, order, self.block)
+        direction, known = _conjugate(swept, now.last)
+        length = _products(direction.change, now.residual)
+        return _Iterate(
+            X=now.X + length * direction.change,
+            residual=now.residual - length * direction.image,
+            last=direction,
+            best=now.best,
+            steps=now.steps + 1,
+            stuck=now.stuck | ~known,
+            key=key,
+        )
+
+    def verified(self, now: _Iterate) -> _Iterate:
+        true = self.B - self.system.mv(now.X)
+        lengths = _lengths(true)
+        # Where rounding has left half of it, more sweeps leave as much. True for NaN.
+        drifted = ~(_lengths(true - now.residual) <= lengths / 2) & (lengths != 0)
+        return eqx.tree_at(
+            lambda now: (now.residual, now.best, now.stuck),
+            now,
+            (true, now.best.or_better(Best(now.X, lengths)), now.stuck | drifted),
+        )
 
 
 class SketchAndProject(AbstractSymmetricSolver):
@@ -269,9 +279,14 @@ class SketchAndProject(AbstractSymmetricSolver):
 
     def __check_init__(self):
         check_key(self.key)
-        check_count(self.max_steps, "max_steps")
+        check_stopping(self.rtol, self.max_steps)
         if self.block is not None:
             check_count(self.block, "block")
+
+    @property
+    def _iteration(self) -> Iteration:
+        """When it stops."""
+        return Iteration(self.rtol, self.max_steps)
 
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> BlockedSystem:
         if not lx.is_positive_semidefinite(operator):
@@ -289,7 +304,8 @@ class SketchAndProject(AbstractSymmetricSolver):
             return self._columns(system, B, key)
 
         best, lengths, stuck, sweeps = _sharing_blocks(solved)(arrays, vector)
-        return best, self._result(lengths, stuck, vector.dtype), {"steps": sweeps}
+        result = self._iteration.ending(lengths, stuck, self.tolerance(vector.dtype))
+        return best, result, {"steps": sweeps}
 
     def _columns(
         self, system: BlockedSystem, B: Float[Array, "n p"], key: PRNGKeyArray
@@ -301,32 +317,17 @@ class SketchAndProject(AbstractSymmetricSolver):
         largest = positive_or_one(jnp.max(jnp.abs(B), 0, keepdims=True))
         size = positive_or_one(_lengths(B / largest))
         scale = positive_or_one(system.mean_diagonal())
-        last = self._iterate(system.times(1 / scale), B / largest / size, key)
-        best = last.best * size / scale * largest
-        sweeps = jnp.broadcast_to(last.sweeps, B.shape[1])
-        return best, last.lengths[0], last.stuck[0], sweeps
-
-    def _iterate(
-        self, system: BlockedSystem, B: Float[Array, "n p"], key: PRNGKeyArray
-    ) -> _Iterate:
-        """The last iterate for `M X = B`, of columns of length one."""
-        tolerance = self.tolerance(B.dtype)
-        block = self._block(len(B))
-
-        def several_sweeps(start: _Iterate) -> _Iterate:
-            def go_on(now: _Iterate) -> Array:
-                below_cap = (now.sweeps < self.max_steps) & (now.sweeps < start.sweeps + _SWEEPS)
-                open_columns = (_lengths(now.residual) > tolerance) & ~now.stuck
-                return jnp.any(open_columns) & below_cap
-
-            end = while_loop(go_on, lambda now: _step(system, block, now), start)
-            return _verified(system, B, end)
-
-        def unfinished(now: _Iterate) -> Array:
-            open_columns = (now.lengths > tolerance) & ~now.stuck
-            return jnp.any(open_columns) & (now.sweeps < self.max_steps)
-
-        return while_loop(unfinished, several_sweeps, _Iterate.at_zero(B, key))
+        method = _Sweeps(
+            system=system.times(1 / scale),
+            B=B / largest / size,
+            key=key,
+            block=self._block(len(B)),
+            goal=jnp.asarray(self.tolerance(B.dtype), B.dtype),
+        )
+        last = self._iteration.run(method, _VERIFIED_EVERY)
+        X = last.best.x * size / scale * largest
+        steps = jnp.broadcast_to(last.steps, B.shape[1])
+        return X, last.best.residual[0], last.stuck[0], steps
 
     def _block(self, n: int) -> int:
         """The size of blocks: factors then take as long as an entry of K for each pair of points,
@@ -334,15 +335,9 @@ class SketchAndProject(AbstractSymmetricSolver):
         """
         return min(n, int(10 * np.sqrt(n)) if self.block is None else self.block)
 
-    def _result(self, lengths: Array, stuck: Array, dtype: Any) -> Any:
-        """The word for how the iteration ended."""
-        ended = lx.RESULTS.where(stuck, lx.RESULTS.breakdown, lx.RESULTS.max_steps_reached)
-        close = lengths <= jnp.where(stuck, 2, 1) * self.tolerance(dtype)
-        return lx.RESULTS.where(close, lx.RESULTS.successful, ended)
-
     def tolerance(self, dtype) -> float:
         """The relative residual that counts as solved in a dtype."""
-        return eps_of(dtype) ** (2 / 3) if self.rtol is None else self.rtol
+        return self._iteration.tolerance(dtype)
 
 
 def _sharing_blocks(solved: Any) -> Any:
@@ -372,7 +367,7 @@ def _sharing_blocks(solved: Any) -> Any:
 
 @accurate_residual.register
 def _(solver: SketchAndProject, dtype: Any) -> float:
-    return 2 * solver.tolerance(dtype)
+    return Iteration(solver.rtol, solver.max_steps).accurate_residual(dtype)
 
 
 @word_for_inaccuracy.register

@@ -30,6 +30,11 @@ class AbstractWeights(eqx.Module):
     def values(self) -> Float[Array, " n"]:
         """w."""
 
+    @property
+    @abc.abstractmethod
+    def given(self) -> Float[Array, " n"] | None:
+        """w, None for the identity: what `weights_of` makes weights of again."""
+
     @abc.abstractmethod
     def times(self, A: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
         """`W A`."""
@@ -37,6 +42,10 @@ class AbstractWeights(eqx.Module):
     @abc.abstractmethod
     def times_roots(self, A: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
         """`S A`."""
+
+    @abc.abstractmethod
+    def over_roots(self, A: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
+        """`S^-1 A`, zero where a weight is."""
 
     @abc.abstractmethod
     def around(self, K: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -98,10 +107,17 @@ class UnitWeights(AbstractWeights):
     def values(self):
         return jnp.ones(self.size, self.dtype)
 
+    @property
+    def given(self):
+        return None
+
     def times(self, A):
         return A
 
     def times_roots(self, A):
+        return A
+
+    def over_roots(self, A):
         return A
 
     def around(self, K):
@@ -139,11 +155,18 @@ class PointWeights(AbstractWeights):
     def values(self):
         return self.weights
 
+    @property
+    def given(self):
+        return self.weights
+
     def times(self, A):
         return beside(self.weights, A) * A
 
     def times_roots(self, A):
         return beside(self.roots, A) * A
+
+    def over_roots(self, A):
+        return beside(self.inverse_roots, A) * A
 
     def around(self, K):
         return self.roots[:, None] * K * self.roots[None, :]
@@ -169,12 +192,12 @@ class PointWeights(AbstractWeights):
     def solve(self, inner, multiply, shift, B):
         removed = self._without_kept(shift, B)
         explained = self.times(multiply(removed))
-        x, report = inner(self.inverse_roots[:, None] * (B - explained))
+        x, report = inner(self.over_roots(B - explained))
         return self.roots[:, None] * x + removed, report
 
     def solve_transposed(self, inner, multiply, shift, B):
         x, report = inner(self.roots[:, None] * B)
-        kept = self.inverse_roots[:, None] * x
+        kept = self.over_roots(x)
         left = B - multiply(self.times(kept))
         return kept + self._without_kept(shift, left), report
 
@@ -202,3 +225,8 @@ class PointWeights(AbstractWeights):
         """The inverse of the shift where a weight is zero, zero elsewhere."""
         present = beside(self.weights, shift) > 0
         return jnp.where(present, 0, 1 / jnp.where(present, 1, shift))
+
+
+def weights_of(given: Float[Array, " n"] | None, n: int, dtype: Any) -> AbstractWeights:
+    """Those of n points: of one where none are given."""
+    return UnitWeights(n, dtype) if given is None else PointWeights(given)

@@ -7,15 +7,15 @@ from typing import Any, TypeVar
 import equinox as eqx
 
 from kernax.core import draws, expansion, functionals, likelihoods, losses, model, priors
-from kernax.core.conjugate_gradient import Iteration
 from kernax.core.gram import BlockedGram
 from kernax.core.grid import GridGram, ProductGrid
 from kernax.core.grid_factor import Eliminated, GridFactor
 from kernax.core.grid_inverse import GridExplanation
+from kernax.core.iteration import Iteration
 from kernax.core.kalman import KalmanFilter
 from kernax.core.kronecker import KroneckerFactor
 from kernax.core.krylov_inverse import KrylovExplanation
-from kernax.core.line import OrderAlongLine
+from kernax.core.line import LineGram, OrderAlongLine
 from kernax.core.line_inverse import LineExplanation
 from kernax.core.operators import DenseGram
 from kernax.core.preconditioners import Preconditioner
@@ -125,7 +125,7 @@ def _is_defined_again(old: Any, new: Any) -> bool:
 def _of_solvers() -> list[type]:
     """What posteriors hold of the structures and solvers that they were found by."""
     by_products = [BlockedGram, DenseGram, Iteration, KrylovExplanation, Preconditioner]
-    along_line = [KalmanFilter, LineExplanation, OrderAlongLine]
+    along_line = [KalmanFilter, LineExplanation, LineGram, OrderAlongLine]
     on_grid = [GridExplanation, GridFactor, GridGram, Eliminated, ProductGrid]
     of_factors = [KroneckerFactor, ToeplitzFactor, ToeplitzMatrix, PlaceOffsets]
     return [*by_products, *along_line, *on_grid, *of_factors]

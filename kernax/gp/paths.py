@@ -276,7 +276,7 @@ def _updated(
     if isinstance(kernel, InducedPosteriorKernel):
         lacking = _lacking_values(kernel, flat, noise)
     elif isinstance(kernel, ExplainedPosteriorKernel):
-        lacking = -kernel.explanation.lacking(kernel.prior, kernel.points, flat, noise)
+        lacking = -kernel.explanation.lacking(flat, noise)
     else:
         lacking = _lacking_observations(kernel, flat, noise)
     coefficients = jnp.moveaxis(lacking.reshape(values.shape), 0, -1)

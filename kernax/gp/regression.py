@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
@@ -10,7 +11,7 @@ from kernax.core.density import factor_of, log_density
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, weighted_solve
 from kernax.core.sharding import compiled
-from kernax.core.solution import MOST_NATS, Solution, finish, warn_of_rounding
+from kernax.core.solution import MOST_NATS, RESULTS, Solution, finish, warn_of_rounding
 from kernax.core.solvers import (
     JitteredCholesky,
     block_size_for,
@@ -109,7 +110,8 @@ def _condition(task, mean, noise, solver):
     a, result, solved = weighted_solve(system, rhs, JitteredCholesky(), factor=factor)
     stats = _of_all_columns(stats, targets) | solved
     if factor.knows_determinant:
-        stats = stats | {"log_evidence": log_density(system, targets, factor)}
+        known = jnp.where(result == RESULTS.successful, a, jnp.nan)
+        stats = stats | {"log_evidence": log_density(system, targets, factor, known)}
     posterior = posterior_kernel(factor, task.kernel, task.X, system, result)
     return Solution(GaussianProcess(posterior, updated_mean(mean, task, a)), result, stats)
 

@@ -1,0 +1,114 @@
+"""Iterations that solve `A x = b` by products: when they stop, and how they ended, by the true
+residual.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.numerics import eps_of
+from kernax.core.sharding import while_loop
+
+
+class Best(eqx.Module):
+    """The iterate whose true residual was smallest; of several columns, that of each.
+
+    Attributes:
+        x: (n,) or (n, p).
+        residual: its size, () or (1, p).
+    """
+
+    x: Float[Array, "n *p"]
+    residual: Float[Array, "..."]
+
+    def or_better(self, other: "Best") -> "Best":
+        """The one with the smaller residual."""
+        smaller = other.residual < self.residual
+        x = jnp.where(smaller, other.x, self.x)
+        return Best(x, jnp.where(smaller, other.residual, self.residual))
+
+
+class AbstractIterate(eqx.Module):
+    """An iteration after some steps.
+
+    Attributes:
+        residual: by recurrence, which may drift away from the true one.
+        best: the best of those whose true residual is known.
+        steps: how many.
+        stuck: whether no further step is of use, () or (1, p).
+    """
+
+    residual: eqx.AbstractVar[Float[Array, "n *p"]]
+    best: eqx.AbstractVar[Best]
+    steps: eqx.AbstractVar[Int[Array, ""]]
+    stuck: eqx.AbstractVar[Bool[Array, "..."]]
+
+
+class AbstractMethod(eqx.Module):
+    """A system `A x = b` and a way of solving it step by step.
+
+    Attributes:
+        goal: the size of a true residual at which to stop.
+    """
+
+    goal: eqx.AbstractVar[Float[Array, ""]]
+
+    @abc.abstractmethod
+    def size(self, residual: Float[Array, "n *p"]) -> Float[Array, "..."]:
+        """That of a residual, () or (1, p)."""
+
+    @abc.abstractmethod
+    def at_zero(self) -> AbstractIterate:
+        """Before the first step."""
+
+    @abc.abstractmethod
+    def step(self, now: Any) -> AbstractIterate:
+        """After one more step."""
+
+    @abc.abstractmethod
+    def verified(self, now: Any) -> AbstractIterate:
+        """The same iterate with its true residual."""
+
+
+class Iteration(eqx.Module):
+    """When an iteration stops: at a relative residual, or after so many steps."""
+
+    rtol: float | None = eqx.field(static=True)
+    max_steps: int = eqx.field(static=True)
+
+    def tolerance(self, dtype: Any) -> float:
+        """The relative residual that counts as solved in a dtype."""
+        return eps_of(dtype) ** (2 / 3) if self.rtol is None else self.rtol
+
+    def accurate_residual(self, dtype: Any) -> float:
+        """The relative residual up to which a solution counts as one: where no further step is of
+        use, twice the other.
+        """
+        return 2 * self.tolerance(dtype)
+
+    def run(self, method: AbstractMethod, every: int) -> Any:
+        """The last iterate, its residual the true one after every so many steps."""
+
+        def several_steps(start: AbstractIterate) -> AbstractIterate:
+            def go_on(now: AbstractIterate) -> Array:
+                below_cap = (now.steps < self.max_steps) & (now.steps < start.steps + every)
+                is_open = (method.size(now.residual) > method.goal) & ~now.stuck
+                return jnp.any(is_open) & below_cap
+
+            return method.verified(while_loop(go_on, method.step, start))
+
+        def unfinished(now: AbstractIterate) -> Array:
+            is_open = (now.best.residual > method.goal) & ~now.stuck
+            return jnp.any(is_open) & (now.steps < self.max_steps)
+
+        return while_loop(unfinished, several_steps, method.at_zero())
+
+    def ending(self, residual: Array, stuck: Array, goal: Array | float) -> Any:
+        """lineax's word for how an iteration ended, whose best residual has that size."""
+        ended = lx.RESULTS.where(stuck, lx.RESULTS.breakdown, lx.RESULTS.max_steps_reached)
+        close = residual <= jnp.where(stuck, 2, 1) * goal
+        return lx.RESULTS.where(close, lx.RESULTS.successful, ended)
