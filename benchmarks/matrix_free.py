@@ -32,6 +32,14 @@ def cases(quick):
     )
     yield _gradient(*data(n // 5 + 96, 8), 4 * MB, rounds=2 if quick else 5)
     yield _gradient(*data(n, 8), 16 * MB, rounds=0)
+    many = data(5 * n, 10)
+    yield Case(
+        f"K v, n={5 * n}, d=10, float32",
+        [Contender("kernax, 128 rows", lambda: Program(product, LENGTHSCALE, *many, BLOCKS[0]))],
+        bars=[Bar(64 * MB, figure="temporary")],
+        rounds=0,
+    )
+    yield _gradient(*many, 64 * MB, rounds=0)
 
 
 def data(n, d):

@@ -219,8 +219,8 @@ def test_matrix_free_products_and_their_gradients_stay_within_four_megabytes():
     def form(lengthscale, X, v):
         return v @ product(lengthscale, X, v)
 
-    for n, megabytes in ((4096, 4), (20000, 16)):
-        shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((), (n, 8), (n,))]
+    for n, d, megabytes in ((4096, 8, 4), (20000, 8, 16), (100_000, 10, 64)):
+        shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((), (n, d), (n,))]
         assert temporary_bytes(product, *shapes) <= megabytes * 2**20
         assert temporary_bytes(jax.grad(form), *shapes) <= megabytes * 2**20
         assert temporary_bytes(jax.grad(form, 1), *shapes) <= megabytes * 2**20
@@ -375,3 +375,87 @@ def test_tiles_that_fit_and_tiles_that_are_filled_give_the_dense_product(n, bloc
 
     for a, b in zip(*map(jax.tree.leaves, (gradients(block_size), gradients(None)))):
         assert_close(a, b, 1e-10)
+
+
+def test_products_of_a_costly_kernel_without_a_matrix_hold_few_pairs_at_a_time():
+    """Tiles as small as the kernel needs, in value and gradient; and rows in programs that are
+    compiled only.
+    """
+    X, V = (np.random.default_rng(0).normal(size=(40, p)).astype(DTYPE) for p in (4, 2))
+
+    def total(block_size, parameter, X, V):
+        kernel = kernax.Custom(costly, parameter)
+        operator = kernax.gram_operator(kernel, X, block_size=block_size)
+        return jnp.sum(jnp.sin(operator.mv(V) / 1e5))
+
+    arguments = (jnp.array(0.1, DTYPE), X, V)
+    whole, tiles = (
+        jax.jit(jax.value_and_grad(partial(total, size), (0, 1, 2)))(*arguments)
+        for size in (None, 20)
+    )
+    for a, b in zip(jax.tree.leaves(tiles), jax.tree.leaves(whole)):
+        assert_close(a, b)
+
+    def operators(X):
+        kernel = kernax.Custom(costly, jnp.array(0.1, DTYPE))
+        return [kernax.gram_operator(kernel, X, Z, block_size=128) for Z in (None, X[:50])]
+
+    table = 64 * 64 * np.dtype(DTYPE).itemsize
+    many = jax.ShapeDtypeStruct((1000, 4), DTYPE), jax.ShapeDtypeStruct((1000,), DTYPE)
+    for product in (
+        lambda X, v: operators(X)[0].columns_product(jnp.arange(50), v[:50]),  # pyright: ignore[reportAttributeAccessIssue]
+        lambda X, v: operators(X)[0].squares_in_products(v)[:2],  # pyright: ignore[reportAttributeAccessIssue]
+        lambda X, v: operators(X)[1].mv(v[:50]),
+        lambda X, v: operators(X)[0].mv(v),
+    ):
+        assert temporary_bytes(product, *many) < 4 * 1000 * table
+
+
+def test_the_program_of_a_product_does_not_grow_with_the_number_of_its_tiles():
+    """A kernel that is computed for one pair at a time."""
+    kernel = kernax.Custom(lambda _, x, z: jnp.sum(jnp.tanh(jnp.outer(x, z))))
+    X, v = jax.ShapeDtypeStruct((2000, 200), DTYPE), jax.ShapeDtypeStruct((2000,), DTYPE)
+    product = lambda X, v: kernax.gram_operator(kernel, X, block_size=128).mv(v)
+    assert len(jax.jit(product).lower(X, v).as_text()) < 50_000
+
+
+def test_products_without_a_matrix_are_compiled_once():
+    """Also where nothing else is: called as they are, with other points and vectors."""
+    traced = []
+
+    def formula(_, x, z):
+        traced.append(x)
+        return jnp.exp(-jnp.sum((x - z) ** 2))
+
+    kernel = kernax.Custom(formula)
+    rng = np.random.default_rng(0)
+
+    def products():
+        X, v = rng.normal(size=(9, 2)).astype(DTYPE), rng.normal(size=9).astype(DTYPE)
+        one = kernax.gram_operator(kernel, X, block_size=4)
+        two = kernax.gram_operator(kernel, X, X[:5], block_size=4)
+        one.mv(v)
+        two.mv(v[:5])
+        one.columns_product(jnp.asarray([5, 2]), v[:2])  # pyright: ignore[reportAttributeAccessIssue]
+        one.squares_in_products(v)  # pyright: ignore[reportAttributeAccessIssue]
+
+    products()
+    first = len(traced)
+    products()
+    assert len(traced) == first > 0
+
+
+@needs_x64
+def test_vectors_of_another_type_are_multiplied_in_the_wider_one(stacks):
+    X, _ = stacks
+    with jax.numpy_dtype_promotion("standard"):
+        for block_size in (None, 8):
+            operator = kernax.gram_operator(KERNEL, X, block_size=block_size)
+            for v in (np.arange(33), np.linspace(-1, 1, 33).astype(np.float32)):
+                product = operator.mv(jnp.asarray(v))
+                assert product.dtype == jnp.float64
+                assert_close(product, operator.as_matrix() @ v.astype(float), 1e-12)
+            narrow = kernax.gram_operator(KERNEL, X.astype(np.float32), block_size=block_size)
+            wide = jnp.linspace(-1, 1, 33)
+            assert narrow.mv(wide).dtype == jnp.float64
+            assert_close(narrow.mv(wide), operator.mv(wide), 1e-5)

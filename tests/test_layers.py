@@ -66,6 +66,7 @@ CORE = (
         "structure",
         "whole",
     ),
+    ("computed",),
     ("line", "tiles", "kronecker", "levinson", "spectra"),
     ("toeplitz",),
     ("grid",),

@@ -8,7 +8,8 @@ import pytest
 from conftest import DTYPE, FUSED, needs_x32
 
 import kernax
-from kernax.core.memory import _MATRICES, matrices_of
+from kernax.core import memory
+from kernax.core.memory import _MATRICES, available_memory, matrices_of
 
 N = 512
 X, Y = jax.ShapeDtypeStruct((N, 3), DTYPE), jax.ShapeDtypeStruct((N,), DTYPE)
@@ -177,3 +178,21 @@ def test_a_verb_of_centres_allocates_what_the_table_says(verb):
     matrices = allocated(CENTRES[verb], MANY, TARGETS, MANY_CENTRES) / MANY_CENTRES.shape[0] ** 2
     promised = matrices_of(verb, DTYPE)
     assert 0.8 * promised <= matrices <= 1.05 * promised
+
+
+@needs_x32
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_container_has_no_more_memory_than_its_limit_leaves(version, tmp_path, monkeypatch):
+    """Control groups of both versions, in which copies of files count as free."""
+    monkeypatch.setattr(memory, "_ROOT", tmp_path)
+    machine = available_memory(jax.devices())
+    assert machine > 2**26
+    limit, used, figures, of_files = memory._GROUPS[2 - version]
+    (tmp_path / limit).parent.mkdir(exist_ok=True)
+    (tmp_path / used).write_text("3000\n")
+    (tmp_path / figures).write_text(f"anon 900\n{of_files} 500\n")
+    for most, expected in (("10000\n", 7500), ("2000\n", 0)):
+        (tmp_path / limit).write_text(most)
+        assert available_memory(jax.devices()) == expected
+    (tmp_path / limit).write_text("max\n" if version == 2 else f"{2**63 - 4096}\n")
+    assert available_memory(jax.devices()) > machine // 2

@@ -2,6 +2,10 @@
 the same questions alike.
 """
 
+import dataclasses
+from functools import partial
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -31,6 +35,7 @@ from kernax.core.operators import DenseGram, LowRankGram, ScaledGram
 from kernax.core.solvers import JitteredCholesky, factor_by
 from kernax.core.solves import solve_lower
 from kernax.core.weights import PointWeights, UnitWeights
+from kernax.errors import MemoryBudgetError, NonFiniteError
 
 N = 12
 RNG = np.random.default_rng(0)
@@ -90,12 +95,55 @@ def test_every_way_of_holding_a_gram_matrix_gives_the_same_answers(name):
     close(gram.diagonal(), np.diagonal(K))
     close(gram.rows(PLACES), K[PLACES])
     close(gram.columns_product(PLACES, v[:3]), K[:, PLACES] @ v[:3])
+    for places in (PLACES, jnp.array([7, 0, 7]), jnp.arange(N)):  # one of them twice
+        values = COLUMNS[: len(places)]
+        close(gram.columns_product(places, values), K[:, places] @ values)
     close(gram.submatrix(PLACES), K[np.ix_(PLACES, PLACES)])
     close(gram.held().as_matrix(), K)
     close(lx.diagonal(gram), np.diagonal(K))
     assert lx.is_positive_semidefinite(gram)
     assert gram.in_size() == gram.out_size() == N
-    assert (gram.width < N) == ("features" in name or "rank" in name)
+    assert (gram.largest_rank < N) == ("features" in name or "rank" in name)
+
+
+@needs_x64
+@pytest.mark.parametrize("name", ["blocked", "along a line", "on a grid", "at regular times"])
+def test_parts_of_a_matrix_that_is_not_held_have_its_derivatives(name):
+    """Of rows, of a submatrix and of all of it, in the kernel and the points."""
+    given = GRAMS[name]
+
+    def of_parts(kernel, points):
+        gram = dataclasses.replace(given, kernel=kernel, points=points)
+        return gram.rows(PLACES), gram.submatrix(PLACES), gram.as_matrix()
+
+    def of_matrix(kernel, points):
+        K = kernax.gram(kernel, points)
+        return K[PLACES], K[PLACES[:, None], PLACES[None, :]], K
+
+    def gradient(parts):
+        total = lambda at: sum(jnp.sum(jnp.sin(part)) for part in parts(*at))
+        return eqx.filter_jit(eqx.filter_grad(total))((given.kernel, given.points))
+
+    for a, b in zip(*map(jax.tree.leaves, map(gradient, (of_parts, of_matrix)))):
+        close(a, b, 1e-9)
+
+
+@needs_x64
+@pytest.mark.parametrize("name", ["blocked", "along a line", "on a grid"])
+def test_a_matrix_that_is_not_held_is_refused_where_the_kernel_overflows(name):
+    gram = dataclasses.replace(GRAMS[name], kernel=1e300 * (1e300 * kernax.RBF()))
+    for part in (gram.as_matrix, partial(gram.rows, PLACES), partial(gram.submatrix, PLACES)):
+        with pytest.raises(NonFiniteError, match="NaN or inf"):
+            part()
+
+
+@needs_x64
+def test_a_matrix_along_a_line_that_does_not_fit_is_refused():
+    many = jnp.zeros((300_000, 1))
+    gram = LineGram(kernax.Matern32(), many, OrderAlongLine.of(many, 0, 0))
+    for whole in (gram.as_matrix, gram.held):
+        with pytest.raises(MemoryBudgetError, match="300000"):
+            whole()
 
 
 @pytest.mark.parametrize("name", GRAMS)

@@ -1,10 +1,9 @@
 """Operators of lineax as members of the family of Gram matrices."""
 
 import jax
-import jax.numpy as jnp
 import lineax as lx
 
-from kernax.core.operators import AbstractGram, DenseGram, WeightedForm
+from kernax.core.operators import AbstractGram, DenseGram, WeightedForm, in_places
 
 
 class ForeignGram(AbstractGram):
@@ -13,7 +12,7 @@ class ForeignGram(AbstractGram):
     operator: lx.AbstractLinearOperator
 
     @property
-    def is_held(self):
+    def solves_one_by_one(self):
         return False
 
     @property
@@ -21,7 +20,7 @@ class ForeignGram(AbstractGram):
         return False
 
     @property
-    def width(self):
+    def largest_rank(self):
         return self.in_size()
 
     def mv(self, vector):
@@ -42,8 +41,7 @@ class ForeignGram(AbstractGram):
         return self.held().rows(places)
 
     def columns_product(self, places, values):
-        everywhere = jnp.zeros_like(values, shape=self.in_size()).at[places].set(values)
-        return self.operator.mv(everywhere)
+        return self.mv(in_places(places, values, self.in_size()))
 
     def submatrix(self, places):
         return self.held().submatrix(places)

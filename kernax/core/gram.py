@@ -11,24 +11,26 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
-from jax import lax
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from kernax.core.boundary import as_scalar, count, dtype_of
+from kernax.core.computed import (
+    AbstractComputedGram,
+    checked_pairs,
+    gram_of_prepared,
+    points_at,
+)
 from kernax.core.features import low_rank_gram
 from kernax.core.intervals import NONNEGATIVE
 from kernax.core.kernel import AbstractKernel
-from kernax.core.memory import check_memory
-from kernax.core.numerics import is_concrete, matmul
+from kernax.core.numerics import matmul
 from kernax.core.operators import AbstractGram, DenseGram, WeightedForm, tell_lineax
-from kernax.core.pairs import pairs_of
 from kernax.core.parameters import check_count
 from kernax.core.preparation import diagonal_of, prepare_stacks, warn_of_featureless_points
 from kernax.core.sharding import is_varying
 from kernax.core.structure import AbstractStructure
-from kernax.core.tiles import product_by_tiles
+from kernax.core.tiles import product_by_rows, product_by_tiles, squares_by_rows
 from kernax.core.weights import UnitWeights
-from kernax.errors import NonFiniteError
 
 
 def gram(
@@ -48,30 +50,10 @@ def gram(
         MemoryBudgetError: the matrix is larger than the memory at hand.
     """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
-    K, diagonals = _checked(kernel, X, Z, checked_block(block_size, count(X)))
+    K, diagonals = checked_pairs(kernel, X, Z, checked_block(block_size, count(X)))
     for stack, diagonal in zip((X, Z), diagonals):
         warn_of_featureless_points(kernel, stack, diagonal)
     return K
-
-
-def gram_of_prepared(
-    kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None
-) -> Float[Array, "n m"]:
-    """`gram` of a kernel and points from `prepare`, which has checked them already."""
-    return _checked(kernel, X, Z, None)[0]
-
-
-def _checked(kernel, X, Z, block_size):
-    """The matrix, if it fits into memory and is finite, and `k(x, x)` over each stack."""
-    check_memory(X, Z)
-    K, finite, diagonals = pairs_of(kernel, X, Z, block_size)
-    if is_concrete(finite) and not finite:
-        wider = " or use float64" if K.dtype == jnp.float32 else ""
-        raise NonFiniteError(
-            f"{type(kernel).__name__} is NaN or inf on these points in {K.dtype}: rescale "
-            f"inputs{wider}, and keep to where the kernel is defined"
-        )
-    return K, diagonals
 
 
 def gram_diagonal(kernel: AbstractKernel, X: PyTree) -> Float[Array, " n"]:
@@ -161,7 +143,7 @@ def checked_block(block_size: Any, n: int) -> int | None:
     return None if block_size is None else check_count(block_size, "block_size", hint=hint)
 
 
-class BlockedGram(AbstractGram):
+class BlockedGram(AbstractComputedGram):
     """The Gram matrix of a stack; each product computes tiles of it and keeps none.
 
     At most `block_size n` numbers are held at a time, in the backward pass as well. The diagonal is
@@ -172,81 +154,23 @@ class BlockedGram(AbstractGram):
     points: PyTree
     block_size: int = eqx.field(static=True)
 
-    @property
-    def is_held(self):
-        return False
-
-    @property
-    def is_dense(self):
-        return False
-
-    @property
-    def width(self):
-        return count(self.points)
-
-    def mv(self, vector):
-        if is_varying((self.kernel, self.points, vector)):
+    def product(self, columns):
+        if is_varying((self.kernel, self.points, columns)):
             # There JAX (0.10.2) mistakes which results of the loop over tiles vary, where it
             # transposes a linear solve.
-            return self.columns_product(jnp.arange(count(self.points)), vector)
-        columns = jnp.asarray(vector).reshape(len(vector), -1)
+            return self.columns_product(jnp.arange(count(self.points)), columns)
         most_pairs = self.block_size * count(self.points)
-        product = product_by_tiles(self.kernel, self.points, columns, most_pairs)
-        return product.reshape(vector.shape)
-
-    def careful_mv(self, vector):
-        return self.mv(vector)
+        return product_by_tiles(self.kernel, self.points, columns, most_pairs)
 
     def columns_product(self, places, values):
-        part = _picked(self.points, places)
-
-        def entry(place_and_point):
-            place, x = place_and_point
-            row = _row(self.kernel, x, part)
-            row = jnp.where(places == place, self.kernel(x, x), row)
-            return matmul(row, values)
-
-        numbered = (jnp.arange(count(self.points), dtype=places.dtype), self.points)
-        return lax.map(jax.checkpoint(entry), numbered, batch_size=self.block_size)
+        part = points_at(self.points, places)
+        return product_by_rows(self.kernel, self.points, part, values, self.block_size, places)
 
     def squares_in_products(self, vector):
-        def entry(x):
-            return jnp.sum((_row(self.kernel, x, self.points) * vector) ** 2)
-
-        return lax.map(entry, self.points, batch_size=self.block_size)
-
-    def diagonal(self):
-        return diagonal_of(self.kernel, self.points)
-
-    def rows(self, places):
-        part = _picked(self.points, places)
-        K = gram_of_prepared(self.kernel, part, self.points)
-        return K.at[jnp.arange(len(places)), places].set(diagonal_of(self.kernel, part))
-
-    def submatrix(self, places):
-        return gram_of_prepared(self.kernel, _picked(self.points, places))
-
-    def held(self):
-        return DenseGram(self.as_matrix())
+        return squares_by_rows(self.kernel, self.points, vector, self.block_size)
 
     def symmetric_form(self, weights, shift):
         return WeightedForm(self, weights, shift)
-
-    def as_matrix(self):
-        return pairs_of(self.kernel, self.points, None, self.block_size).matrix
-
-    def in_structure(self):
-        return jax.ShapeDtypeStruct((count(self.points),), dtype_of(self.points))
-
-
-def _picked(X: PyTree, places: Int[Array, " k"]) -> PyTree:
-    """The points of a stack at `places`."""
-    return jax.tree.map(lambda leaf: leaf[places], X)
-
-
-def _row(kernel: AbstractKernel, x: PyTree, Z: PyTree) -> Float[Array, " m"]:
-    """`k(x, z_j)` for every point of a stack."""
-    return jax.vmap(lambda z: kernel(x, z))(Z)
 
 
 class AbstractCrossGram(lx.AbstractLinearOperator):
@@ -290,16 +214,13 @@ class BlockedCrossGram(AbstractCrossGram):
     block_size: int = eqx.field(static=True)
 
     def mv(self, vector):
-        def entry(x):
-            return matmul(_row(self.kernel, x, self.Z), vector)
-
-        return lax.map(jax.checkpoint(entry), self.X, batch_size=self.block_size)
+        return product_by_rows(self.kernel, self.X, self.Z, vector, self.block_size)
 
     def rows(self, places):
-        return gram_of_prepared(self.kernel, _picked(self.X, places), self.Z)
+        return gram_of_prepared(self.kernel, points_at(self.X, places), self.Z)
 
     def as_matrix(self):
-        return pairs_of(self.kernel, self.X, self.Z, self.block_size).matrix
+        return gram_of_prepared(self.kernel, self.X, self.Z)
 
     def transpose(self):
         return BlockedCrossGram(self.kernel, self.Z, self.X, self.block_size)

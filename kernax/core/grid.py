@@ -12,13 +12,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from kernax.core.boundary import count, dtype_of
 from kernax.core.columns import factors_over_columns
+from kernax.core.computed import AbstractComputedGram
 from kernax.core.kernel import AbstractKernel
 from kernax.core.kronecker import KroneckerMatrix
-from kernax.core.operators import AbstractGram, AbstractStructuredForm, DenseGram
+from kernax.core.operators import AbstractStructuredForm, in_places
 from kernax.core.pairs import pairs_of
-from kernax.core.preparation import diagonal_of
 from kernax.core.structure import AbstractStructure
 from kernax.core.toeplitz import PlaceOffsets, ToeplitzMatrix
 from kernax.core.weights import AbstractWeights
@@ -97,7 +96,7 @@ class ProductGrid(AbstractStructure):
         return found
 
 
-class GridGram(AbstractGram):
+class GridGram(AbstractComputedGram):
     """The Gram matrix of a kernel at points on a grid, never held; `rows` and `submatrix` are
     computed by the kernel itself.
     """
@@ -133,54 +132,18 @@ class GridGram(AbstractGram):
             found.append(_row_of_axis(kernels, places, places[0].at[chosen].set(x[chosen])))
         return tuple(found)
 
-    @property
-    def is_held(self):
-        return False
+    def product(self, columns):
+        return self.grid.of_points(self.whole().mv(self.grid.in_cells(columns)))
 
-    @property
-    def is_dense(self):
-        return False
-
-    @property
-    def width(self):
-        return count(self.points)
-
-    def mv(self, vector):
-        columns = self.grid.in_cells(vector.reshape(len(vector), -1))
-        return self.grid.of_points(self.whole().mv(columns)).reshape(vector.shape)
-
-    def careful_mv(self, vector):
-        return self.mv(vector)
+    def columns_product(self, places, values):
+        return self.mv(in_places(places, values, len(self.points)))
 
     def squares_in_products(self, vector):
         columns = self.grid.in_cells(vector[:, None] ** 2)
         return self.grid.of_points(self.whole().squared().mv(columns))[:, 0]
 
-    def diagonal(self):
-        return diagonal_of(self.kernel, self.points)
-
-    def rows(self, places):
-        part = self.points[places]
-        K = pairs_of(self.kernel, part, self.points).matrix
-        return K.at[jnp.arange(len(places)), places].set(diagonal_of(self.kernel, part))
-
-    def columns_product(self, places, values):
-        return self.mv(jnp.zeros_like(values, shape=len(self.points)).at[places].set(values))
-
-    def submatrix(self, places):
-        return pairs_of(self.kernel, self.points[places], None).matrix
-
-    def held(self):
-        return DenseGram(self.as_matrix())
-
     def symmetric_form(self, weights, shift):
         return GridForm(self, weights, shift)
-
-    def as_matrix(self):
-        return pairs_of(self.kernel, self.points, None).matrix
-
-    def in_structure(self):
-        return jax.ShapeDtypeStruct((count(self.points),), dtype_of(self.points))
 
 
 def _of_axis(kernels: list[AbstractKernel], places: Float[Array, "m d"]) -> Float[Array, "m m"]:

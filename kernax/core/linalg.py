@@ -86,7 +86,7 @@ class WeightedSystem(eqx.Module):
         A = times_power_of_two(A, -unit)
         A = jnp.where(jnp.isfinite(A), A, 0)
         # Without jitter, products that go through few numbers may cancel to a few of their digits.
-        narrow = self.gram.width < len(A)
+        narrow = self.gram.largest_rank < len(A)
         multiply = jax.vmap(self.gram.careful_mv, 1, 1) if narrow else self.gram.mv
         off = rhs - known - self.weights.times(multiply(A)) - self.shift[:, None] * A
         size = jnp.linalg.norm(rhs, axis=0)
@@ -127,7 +127,7 @@ def weighted_solve(
 
 @eqx.filter_custom_jvp
 def _weighted_solve(system, rhs, factor, options, *, solver):
-    if system.gram.is_held:
+    if system.gram.solves_one_by_one:
         return one_by_one(_solved, system, rhs, factor, options, solver)
     return _solved(system, rhs, factor, options, solver)
 

@@ -7,12 +7,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
-from kernax.core.boundary import count, dtype_of
+from kernax.core.boundary import count
+from kernax.core.computed import AbstractComputedGram
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import dot, is_concrete, matmul, stopped
-from kernax.core.operators import AbstractGram, AbstractStructuredForm, DenseGram
-from kernax.core.pairs import pairs_of
-from kernax.core.preparation import diagonal_of
+from kernax.core.operators import AbstractStructuredForm, in_places
 from kernax.core.sharding import scan
 from kernax.core.state_space import Chain, columns_of, state_space_of
 from kernax.core.structure import AbstractStructure, structure_for
@@ -74,7 +73,7 @@ def _sorted(places: Float[Array, " n"]) -> tuple[Array, Array]:
     return order, jnp.argsort(order)
 
 
-class LineGram(AbstractGram):
+class LineGram(AbstractComputedGram):
     """The Gram matrix of a kernel that has a state-space model, at points in any order.
 
     A product is one recursion along the sorted points and one back, of m numbers each. Nothing of
@@ -96,55 +95,18 @@ class LineGram(AbstractGram):
         assert model is not None
         return Chain.of(model, self.points[self.order, self.line.column])
 
-    @property
-    def is_held(self):
-        return False
+    def product(self, columns):
+        return self.line.unsorted(_product(self.chain(), columns[self.order]))
 
-    @property
-    def is_dense(self):
-        return False
-
-    @property
-    def width(self):
-        return count(self.points)
-
-    def mv(self, vector):
-        columns = vector.reshape(len(vector), -1)[self.order]
-        product = self.line.unsorted(_product(self.chain(), columns))
-        return product.reshape(vector.shape)
-
-    def careful_mv(self, vector):
-        return self.mv(vector)
+    def columns_product(self, places, values):
+        return self.mv(in_places(places, values, len(self.points)))
 
     def squares_in_products(self, vector):
         square = LineGram(self.kernel**2, self.points, self.line)
         return square.mv(vector**2)
 
-    def diagonal(self):
-        return diagonal_of(self.kernel, self.points)
-
-    def rows(self, places):
-        part = self.points[places]
-        K = pairs_of(self.kernel, part, self.points).matrix
-        return K.at[jnp.arange(len(places)), places].set(diagonal_of(self.kernel, part))
-
-    def columns_product(self, places, values):
-        return self.mv(jnp.zeros_like(values, shape=len(self.points)).at[places].set(values))
-
-    def submatrix(self, places):
-        return pairs_of(self.kernel, self.points[places], None).matrix
-
-    def held(self):
-        return DenseGram(self.as_matrix())
-
     def symmetric_form(self, weights, shift):
         return LineForm(self, weights, shift)
-
-    def as_matrix(self):
-        return pairs_of(self.kernel, self.points, None).matrix
-
-    def in_structure(self):
-        return jax.ShapeDtypeStruct((count(self.points),), dtype_of(self.points))
 
 
 def _product(chain: Chain, V: Float[Array, "n p"]) -> Float[Array, "n p"]:

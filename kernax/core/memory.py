@@ -1,7 +1,9 @@
 """Whether the dense matrices of a verb fit into memory, checked before anything is compiled."""
 
+import math
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -145,14 +147,17 @@ def _advice(verb: str, dtype: Any) -> str:
 
 
 def available_memory(devices: Iterable[Any]) -> int:
-    """Bytes free on all of the devices; on a CPU, in the machine."""
+    """Bytes free on all of the devices; on a CPU, in the machine, or in the container that this
+    process runs in.
+    """
     total = 0
     for device in devices:
         figures = device.memory_stats() or {}
         if "bytes_limit" in figures:
             total += figures["bytes_limit"] - figures.get("bytes_in_use", 0)
         else:
-            return _free_host_memory()
+            in_groups = [_free_in_group(*names) for names in _GROUPS]
+            return int(max(0, min(_free_host_memory(), *in_groups)))
     return total
 
 
@@ -165,3 +170,29 @@ def _free_host_memory() -> int:
             )
     except (OSError, StopIteration):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+# Where Linux says how much memory a container may use, how much it does, and, among other figures,
+# how much of that holds copies of files: control groups of version 2, and of version 1.
+_ROOT = Path("/sys/fs/cgroup")
+_GROUPS = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    (
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        "total_inactive_file",
+    ),
+)
+
+
+def _free_in_group(limit: str, used: str, figures: str, of_files: str) -> float:
+    """Bytes that the container of this process may still take; infinite where there is no limit."""
+    try:
+        most = int((_ROOT / limit).read_text())  # no number, but "max", without a limit
+        taken = int((_ROOT / used).read_text())
+        named = dict(line.split() for line in (_ROOT / figures).read_text().splitlines())
+        # Copies of files are given up when memory is short.
+        return float(most - taken + int(named.get(of_files, 0)))
+    except (OSError, ValueError):
+        return math.inf

@@ -33,10 +33,9 @@ class AbstractGram(lx.AbstractLinearOperator):
 
     @property
     @abc.abstractmethod
-    def is_held(self) -> bool:
-        """Whether products are of arrays in memory; else rows are computed for each product.
-
-        A batch of factorisations of arrays in memory may be computed one by one.
+    def solves_one_by_one(self) -> bool:
+        """Whether a batch of solves goes through `batching.one_by_one`: where K is arrays, whose
+        factors call LAPACK.
         """
 
     @property
@@ -46,8 +45,10 @@ class AbstractGram(lx.AbstractLinearOperator):
 
     @property
     @abc.abstractmethod
-    def width(self) -> int:
-        """The length of the sums in a product: n, or the number of features."""
+    def largest_rank(self) -> int:
+        """A bound of the rank of K, but for a diagonal that is added: n, or the number of
+        features.
+        """
 
     @abc.abstractmethod
     def mv(self, vector: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
@@ -70,8 +71,8 @@ class AbstractGram(lx.AbstractLinearOperator):
         """`K[places]`."""
 
     @abc.abstractmethod
-    def columns_product(self, places: Places, values: Float[Array, " m"]) -> Float[Array, " n"]:
-        """`K[:, places] @ values`."""
+    def columns_product(self, places: Places, values: Float[Array, "m *p"]) -> Float[Array, "n *p"]:
+        """`K[:, places] @ values`; a place may stand there twice."""
 
     @abc.abstractmethod
     def submatrix(self, places: Places) -> Float[Array, "m m"]:
@@ -100,7 +101,7 @@ class DenseGram(AbstractGram):
     matrix: Float[Array, "n n"]
 
     @property
-    def is_held(self):
+    def solves_one_by_one(self):
         return True
 
     @property
@@ -108,7 +109,7 @@ class DenseGram(AbstractGram):
         return True
 
     @property
-    def width(self):
+    def largest_rank(self):
         return len(self.matrix)
 
     def mv(self, vector):
@@ -127,9 +128,11 @@ class DenseGram(AbstractGram):
         return self.matrix[places]
 
     def columns_product(self, places, values):
-        # Columns that are gathered would be a copy of part of the matrix.
-        everywhere = jnp.zeros_like(values, shape=len(self.matrix)).at[places].set(values)
-        return matmul(self.matrix, everywhere)
+        n = len(self.matrix)
+        # To gather columns takes as long as to read three times as many.
+        if 3 * len(places) <= n:
+            return matmul(self.matrix[places].T, values)
+        return matmul(self.matrix, in_places(places, values, n))
 
     def submatrix(self, places):
         return self.matrix[places[:, None], places[None, :]]
@@ -158,7 +161,7 @@ class LowRankGram(AbstractGram):
     remainder: Float[Array, " n"]
 
     @property
-    def is_held(self):
+    def solves_one_by_one(self):
         return True
 
     @property
@@ -166,7 +169,7 @@ class LowRankGram(AbstractGram):
         return False
 
     @property
-    def width(self):
+    def largest_rank(self):
         return self.features.shape[1]
 
     def mv(self, vector):
@@ -199,8 +202,8 @@ class LowRankGram(AbstractGram):
         return everywhere.at[jnp.arange(len(places)), places].add(self.remainder[places])
 
     def columns_product(self, places, values):
-        inside = matmul(values, self.features[places])
-        alone = self.remainder[places] * values
+        inside = matmul(self.features[places].T, values)
+        alone = beside(self.remainder[places], values) * values
         return matmul(self.features, inside).at[places].add(alone)
 
     def submatrix(self, places):
@@ -228,16 +231,16 @@ class ScaledGram(AbstractGram):
     gain: Float[Array, ""]
 
     @property
-    def is_held(self):
-        return self.gram.is_held
+    def solves_one_by_one(self):
+        return self.gram.solves_one_by_one
 
     @property
     def is_dense(self):
         return self.gram.is_dense
 
     @property
-    def width(self):
-        return self.gram.width
+    def largest_rank(self):
+        return self.gram.largest_rank
 
     def mv(self, vector):
         return self.gain * self.gram.mv(vector)
@@ -271,6 +274,13 @@ class ScaledGram(AbstractGram):
 
     def in_structure(self):
         return self.gram.in_structure()
+
+
+def in_places(places: Places, values: Float[Array, "m *p"], n: int) -> Float[Array, "n *p"]:
+    """n rows, of which those at `places` are given and the others are zero; the sum of those at one
+    place.
+    """
+    return jnp.zeros_like(values, shape=(n, *values.shape[1:])).at[places].add(values)
 
 
 def is_finite(gram: AbstractGram) -> Bool[Array, ""]:

@@ -199,6 +199,13 @@ def pairs_at_once(
     return min(n * m, max(1, budget // held.pair))
 
 
+def rows_at_once(kernel: AbstractKernel, X: PyTree, Z: PyTree, most: int) -> int:
+    """How many rows of `k(x_i, z_j)` to compute together: `most` of a plain kernel, of one that
+    needs much memory for a pair as few as `pairs_at_once` says.
+    """
+    return max(1, min(most, pairs_at_once(kernel, X, Z) // max(1, count(Z))))
+
+
 class _Held(NamedTuple):
     """How many numbers the largest intermediate result of a kernel holds."""
 

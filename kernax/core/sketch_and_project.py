@@ -14,7 +14,7 @@ from kernax.core.boundary import check_key
 from kernax.core.factors import cholesky_factor
 from kernax.core.foreign import ForeignGram, as_gram
 from kernax.core.iteration import AbstractIterate, AbstractMethod, Best, Iteration
-from kernax.core.numerics import eps_of, matmul, positive_or_one
+from kernax.core.numerics import eps_of, positive_or_one
 from kernax.core.operators import AbstractGram, DenseGram, ScaledGram, WeightedForm
 from kernax.core.parameters import check_count, check_stopping
 from kernax.core.sharding import for_loop
@@ -85,10 +85,7 @@ class BlockedSystem(eqx.Module):
     ) -> Float[Array, "n p"]:
         """`M[:, places] U`."""
         inside = self.roots[places][:, None] * U
-        if self.gram.is_held:
-            product = matmul(self.gram.rows(places).T, inside)
-        else:
-            product = self.gram.columns_product(places, inside)
+        product = self.gram.columns_product(places, inside)
         own = self.shift[places][:, None] * U
         return (self.roots[:, None] * product).at[places].add(own)
 

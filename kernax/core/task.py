@@ -78,7 +78,7 @@ class Task(eqx.Module):
         """For the stats: the number of `features`, where K is represented by them."""
         if not self.layout.in_features:
             return {}
-        return {"features": jnp.asarray(gram.width)}
+        return {"features": jnp.asarray(gram.largest_rank)}
 
     def scalar(self, value: ArrayLike, name: str, interval: Interval) -> Array:
         """Another argument, a number, in the dtype of the points and inside its interval."""

@@ -1,30 +1,28 @@
-"""Products with Gram matrices that are never held, in tiles that stay in a cache."""
+"""Products with Gram matrices that are never held: in tiles that stay in a cache, or by rows."""
 
 import math
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from kernax.core.boundary import count, dtype_of
 from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import beside
-from kernax.core.pairs import all_pairs, pairs_at_once
+from kernax.core.numerics import beside, matmul
+from kernax.core.pairs import all_pairs, pairs_at_once, rows_at_once
 from kernax.core.preparation import diagonal_of
-from kernax.core.sharding import scan
+from kernax.core.sharding import compiled, scan
 
-# Two tiles in one step keep two cores busy where one would not: 0.12 s instead of 0.17 for 20000
-# points of 10 coordinates in float32.
+# Two tiles in one step, side by side, keep two cores busy.
 _TOGETHER = 2
 # Bytes of a tile: on a CPU, what the second cache of a core holds.
 _LARGEST_TILE = {"cpu": 2**20}
 _LARGEST_ELSEWHERE = 2**26
 
 
+@compiled
 def product_by_tiles(
     kernel: AbstractKernel, X: PyTree, V: Float[Array, "n p"], most_pairs: int
 ) -> Float[Array, "n p"]:
@@ -33,25 +31,27 @@ def product_by_tiles(
     K is symmetric: a tile above the diagonal is computed once, for its rows and its columns. In the
     backward pass it is computed again. No more than `most_pairs` pairs are held at a time.
     """
-    tiles = _Tiles.of(kernel, X, V, _side(kernel, X, most_pairs))
-    product = tiles.on_diagonal() + tiles.above_diagonal()
+    product = _Tiles.of(kernel, X, V, _number_of_blocks(kernel, X, most_pairs)).product()
     columns = jnp.swapaxes(product, 1, 2).reshape(-1, V.shape[1])[: len(V)]
     return columns + beside(diagonal_of(kernel, X), V) * V
 
 
-def _side(kernel: AbstractKernel, X: PyTree, most_pairs: int) -> int:
-    """The side of a tile."""
+def _number_of_blocks(kernel: AbstractKernel, X: PyTree, most_pairs: int) -> int:
+    """How many blocks of points make tiles that are small enough: three, seven, eleven, ..."""
     largest = _LARGEST_TILE.get(jax.default_backend(), _LARGEST_ELSEWHERE)
     pairs = min(
         largest // dtype_of(X).itemsize, most_pairs // _TOGETHER, pairs_at_once(kernel, X, X)
     )
-    n = count(X)
-    blocks = -(-n // max(1, math.isqrt(pairs)))
-    return -(-n // blocks)
+    least = -(-count(X) // max(1, math.isqrt(pairs)))
+    return least + (3 - least) % 4
 
 
 class _Tiles(eqx.Module):
     """K without its diagonal, cut into square tiles, and what it is multiplied by.
+
+    The blocks of points stand in a circle of 2m + 1. Block i is paired with those at the offsets 0,
+    1, ..., m from it, by which every pair of blocks is there once. Since m is odd, these are pairs
+    of offsets: a block and two neighbouring ones make a step.
 
     Attributes:
         parts: the points in blocks, of as many points each; the last point again where there are
@@ -64,53 +64,90 @@ class _Tiles(eqx.Module):
     values: Float[Array, "blocks p side"]
 
     @staticmethod
-    def of(kernel: AbstractKernel, X: PyTree, V: Float[Array, "n p"], side: int) -> "_Tiles":
+    def of(kernel: AbstractKernel, X: PyTree, V: Float[Array, "n p"], blocks: int) -> "_Tiles":
         """The tiles of a stack."""
-        n = count(X)
-        blocks = -(-n // side)
-        places = np.minimum(np.arange(blocks * side), n - 1).reshape(blocks, side)
-        filled = jnp.pad(V, ((0, blocks * side - n), (0, 0)))
-        values = jnp.swapaxes(filled.reshape(blocks, side, -1), 1, 2)
-        return _Tiles(kernel, jax.tree.map(lambda leaf: leaf[places], X), values)
+        side = -(-len(V) // blocks)
+        more = blocks * side - len(V)
 
-    def on_diagonal(self) -> Float[Array, "blocks p side"]:
-        """What the tiles on the diagonal add to the product."""
-        others = ~np.eye(self.values.shape[2], dtype=bool)
+        def in_blocks(leaf):
+            filled = jnp.concatenate([leaf, jnp.repeat(leaf[-1:], more, 0)])
+            return filled.reshape(blocks, side, *leaf.shape[1:])
 
-        @jax.checkpoint
-        def product(part, values):
-            tile = jnp.where(others, all_pairs(self.kernel, part, part), 0)
-            return _times(values, tile, 0)
+        filled = jnp.pad(V, ((0, more), (0, 0))).reshape(blocks, side, V.shape[1])
+        return _Tiles(kernel, jax.tree.map(in_blocks, X), jnp.swapaxes(filled, 1, 2))
 
+    def product(self) -> Float[Array, "blocks p side"]:
+        """`(K - diag(K)) V`."""
+        # Inside of a scan nothing needs to be kept from being computed once for both passes.
+        at_offsets = jax.checkpoint(_Tiles.at_offsets, prevent_cse=False)
+
+        def step(product, offset):
+            return product + at_offsets(self, offset), None
+
+        steps = (len(self.values) + 1) // (2 * _TOGETHER)
+        return scan(step, jnp.zeros_like(self.values), _TOGETHER * jnp.arange(steps))[0]
+
+    def at_offsets(self, offset: Int[Array, ""]) -> Float[Array, "blocks p side"]:
+        """What the tiles of every block and those at an offset and at the next one from it add."""
         blocks = (self.parts, self.values)
-        return lax.map(lambda block: product(*block), blocks, batch_size=_TOGETHER)
+        # All blocks are moved at once: in the backward pass, a block picked from all of them would
+        # be added to an array of zeros for all of them.
+        first = _moved(blocks, -offset)
+        second = _moved(first, -1)
+        parts = _side_by_side(first[0], second[0], 1)
+        values = _side_by_side(first[1], second[1], 2)
+        of_step = jax.checkpoint(_Tiles.of_step, prevent_cse=False)
 
-    def above_diagonal(self) -> Float[Array, "blocks p side"]:
-        """What the tiles above the diagonal, and their transposes below, add."""
+        def step(xs):
+            return of_step(self, offset, *xs)
 
-        @jax.checkpoint
-        def of_pair(row, column, counts):
-            return self._of_pair(row, column, counts)
+        to_rows, to_columns = lax.map(step, (*blocks, parts, values))
+        to_first, to_second = jnp.split(to_columns, 2, 2)
+        return to_rows + _moved(to_first, offset) + _moved(to_second, offset + 1)
 
-        def step(product, pairs):
-            rows, columns, counts = pairs
-            to_rows, to_columns = jax.vmap(of_pair)(rows, columns, counts)
-            return product.at[rows].add(to_rows).at[columns].add(to_columns), None
+    def of_step(
+        self,
+        offset: Int[Array, ""],
+        rows: PyTree,
+        of_rows: Float[Array, "p side"],
+        columns: PyTree,
+        of_columns: Float[Array, "p both"],
+    ) -> tuple[Float[Array, "p side"], Float[Array, "p both"]]:
+        """What one block and the two at an offset from it add to the product: for the rows of their
+        tiles, and for the columns.
+        """
+        tile = all_pairs(self.kernel, _copied(rows), _copied(columns))
+        tile = tile.astype(of_rows.dtype)
+        i = jnp.arange(tile.shape[0])[:, None]
+        j = jnp.arange(tile.shape[1])[None, :]
+        tile = jnp.where((offset == 0) & (i == j), 0, tile)
+        # A tile on the diagonal holds both halves of what is symmetric.
+        again = (offset == 0) & (j < len(tile))
+        return _times(of_columns, tile, 1), jnp.where(again, 0, _times(of_rows, tile, 0))
 
-        pairs = _pairs_of_blocks(len(self.values), self.values.dtype)
-        return scan(step, jnp.zeros_like(self.values), pairs)[0]
 
-    def _of_pair(self, row: Array, column: Array, counts: Array) -> tuple[Array, Array]:
-        """`K_ij v_j` and `K_ij^T v_i`; zero for a pair that does not count."""
-        tile = all_pairs(self.kernel, _block(self.parts, row), _block(self.parts, column))
-        to_rows = _times(counts * self.values[column], tile, 1)
-        to_columns = _times(counts * self.values[row], tile, 0)
-        return to_rows, to_columns
+def _moved(blocks: PyTree, offset: Int[Array, ""] | int) -> PyTree:
+    """Every block where the one at an offset before it was."""
+    return jax.tree.map(lambda leaf: jnp.roll(leaf, offset, 0), blocks)
 
 
-def _block(parts: PyTree, i: Array) -> PyTree:
-    """The points of a block."""
-    return jax.tree.map(lambda leaf: leaf[i], parts)
+def _side_by_side(first: PyTree, second: PyTree, axis: int) -> PyTree:
+    """The pairs of two lists of blocks, along the axis of their points."""
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis), first, second)
+
+
+def _copied(points: PyTree) -> PyTree:
+    """The same points in an array of their own, by a gather, which XLA fuses with nothing: on a CPU
+    it would read each entry's from the array of all blocks, which takes four times as long (8
+    coordinates, jaxlib 0.10.2).
+    """
+
+    def copy(leaf):
+        places = jnp.arange(len(leaf))
+        in_order = {"unique_indices": True, "indices_are_sorted": True}
+        return leaf.at[places].get(mode="promise_in_bounds", **in_order)
+
+    return jax.tree.map(copy, points)
 
 
 def _times(values: Float[Array, "p m"], tile: Float[Array, "a b"], axis: int) -> Array:
@@ -120,17 +157,43 @@ def _times(values: Float[Array, "p m"], tile: Float[Array, "a b"], axis: int) ->
     return lax.dot_general(values, tile, dimensions, precision=lax.Precision.HIGHEST)
 
 
-def _pairs_of_blocks(blocks: int, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows and columns of the tiles above the diagonal, as many together as are computed at a time,
-    and one for each, zero for the last ones that stand for nothing.
+@compiled
+def product_by_rows(
+    kernel: AbstractKernel,
+    X: PyTree,
+    Z: PyTree,
+    V: Float[Array, "m *p"],
+    most_rows: int,
+    places: Int[Array, " m"] | None = None,
+) -> Float[Array, "n *p"]:
+    """`k(X, Z) V`, some rows at a time, computed again in the backward pass.
+
+    Where Z are the points of X at `places`, a point beside itself is exactly `k(x, x)`.
     """
-    rows, columns = np.triu_indices(blocks, 1)
-    steps = -(-len(rows) // _TOGETHER)
-    size = steps * _TOGETHER
-    counts = np.arange(size) < len(rows)
-    shape = (steps, _TOGETHER)
-    return (
-        np.resize(rows, size).reshape(shape),
-        np.resize(columns, size).reshape(shape),
-        counts.reshape(shape).astype(dtype),
-    )
+
+    def entry(numbered):
+        i, x = numbered
+        row = _row(kernel, x, Z)
+        if places is not None:
+            row = jnp.where(places.astype(i.dtype) == i, kernel(x, x), row)
+        return matmul(row, V)
+
+    rows = rows_at_once(kernel, X, Z, most_rows)
+    return lax.map(jax.checkpoint(entry), (jnp.arange(count(X)), X), batch_size=rows)
+
+
+@compiled
+def squares_by_rows(
+    kernel: AbstractKernel, X: PyTree, vector: Float[Array, " n"], most_rows: int
+) -> Float[Array, " n"]:
+    """`sum_j (K_ij v_j)^2`, some rows at a time."""
+
+    def entry(x):
+        return jnp.sum((_row(kernel, x, X) * vector) ** 2)
+
+    return lax.map(entry, X, batch_size=rows_at_once(kernel, X, X, most_rows))
+
+
+def _row(kernel: AbstractKernel, x: PyTree, Z: PyTree) -> Float[Array, " m"]:
+    """`k(x, z_j)` for every point of a stack."""
+    return jax.vmap(lambda z: kernel(x, z))(Z)

@@ -132,7 +132,7 @@ def _solve_in_the_smallest_size(
     """`K_FF^-1` times each column on the free points, and zero elsewhere."""
     operator, free = matrix
     operands = (operator, free, jnp.argsort(~free), columns)
-    sizes = _sizes(_most_free(len(free), operator.width))
+    sizes = _sizes(_most_free(len(free), operator.largest_rank))
     needed = jnp.sum(free)
     solved = in_smallest_size(_solve_among_the_first, sizes, needed, *operands)
     return jnp.where(needed <= sizes[-1], solved, jnp.nan)

@@ -1,0 +1,100 @@
+"""Gram matrices computed by a kernel: as an array, or part by part where they are never held."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.boundary import count, dtype_of
+from kernax.core.kernel import AbstractKernel
+from kernax.core.memory import check_memory
+from kernax.core.numerics import is_concrete
+from kernax.core.operators import AbstractGram, DenseGram
+from kernax.core.pairs import pairs_of
+from kernax.core.preparation import diagonal_of
+from kernax.errors import NonFiniteError
+
+
+def gram_of_prepared(
+    kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None
+) -> Float[Array, "n m"]:
+    """`gram` of a kernel and points from `prepare`, which has checked them already."""
+    return checked_pairs(kernel, X, Z, None)[0]
+
+
+def checked_pairs(
+    kernel: AbstractKernel, X: PyTree, Z: PyTree | None, block_size: int | None
+) -> tuple[Float[Array, "n m"], tuple[Float[Array, " _"], ...]]:
+    """The matrix, if it fits into memory and is finite, and `k(x, x)` over each stack."""
+    check_memory(X, Z)
+    K, finite, diagonals = pairs_of(kernel, X, Z, block_size)
+    if is_concrete(finite) and not finite:
+        wider = " or use float64" if K.dtype == jnp.float32 else ""
+        raise NonFiniteError(
+            f"{type(kernel).__name__} is NaN or inf on these points in {K.dtype}: rescale "
+            f"inputs{wider}, and keep to where the kernel is defined"
+        )
+    return K, diagonals
+
+
+class AbstractComputedGram(AbstractGram):
+    """The Gram matrix of a kernel at points, never held: products are what each subclass has its
+    own way for, parts of the matrix are computed by the kernel.
+
+    All of it (`as_matrix`), rows and submatrices are refused as `gram` refuses them.
+    """
+
+    kernel: eqx.AbstractVar[AbstractKernel]
+    points: eqx.AbstractVar[PyTree]
+
+    @abc.abstractmethod
+    def product(self, columns: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`K V`."""
+
+    @property
+    def solves_one_by_one(self):
+        return False
+
+    @property
+    def is_dense(self):
+        return False
+
+    @property
+    def largest_rank(self):
+        return count(self.points)
+
+    def mv(self, vector):
+        dtype = jnp.result_type(vector, dtype_of(self.points))
+        columns = jnp.asarray(vector, dtype).reshape(len(vector), -1)
+        return self.product(columns).reshape(jnp.shape(vector))
+
+    def careful_mv(self, vector):
+        return self.mv(vector)
+
+    def diagonal(self):
+        return diagonal_of(self.kernel, self.points)
+
+    def rows(self, places):
+        part = points_at(self.points, places)
+        K = gram_of_prepared(self.kernel, part, self.points)
+        return K.at[jnp.arange(len(places)), places].set(diagonal_of(self.kernel, part))
+
+    def submatrix(self, places):
+        return gram_of_prepared(self.kernel, points_at(self.points, places))
+
+    def held(self):
+        return DenseGram(self.as_matrix())
+
+    def as_matrix(self):
+        return gram_of_prepared(self.kernel, self.points)
+
+    def in_structure(self):
+        return jax.ShapeDtypeStruct((count(self.points),), dtype_of(self.points))
+
+
+def points_at(points: PyTree, places: Any) -> PyTree:
+    """The points of a stack that stand at `places`."""
+    return jax.tree.map(lambda leaf: leaf[places], points)
