@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from learners import LASSO, LOSSES, SMO
+from learners import INDUCING, LASSO, LOSSES, SMO
 from problems import EPS, LARGEST, STRUCTURES, TINY
 from structures import WIDE
 
@@ -313,6 +313,44 @@ SLOPES: dict[str, Callable] = {
 }
 
 
+CURVATURES: dict[str, Callable] = {
+    "Squared": lambda y, problem, f: np.ones_like(f),
+    "Huber": lambda y, problem, f: (np.abs(f - y) <= problem["delta"]).astype(WIDE),
+    "Logistic": lambda y, problem, f: 1 / (2 + np.exp(-f) + np.exp(f)),
+    "SquaredHinge": lambda y, problem, f: 2 * (1 - y * f > 0).astype(WIDE),
+    "Poisson": lambda y, problem, f: np.exp(f),
+}
+
+
+def over_centres(problem, K, out, form, loss) -> Figures:
+    """The length of the step of Newton's method that is left, in the norm of the Hessian, beside
+    that of the targets or of the function: small, and what is reported.
+    """
+    target = LOSSES[loss][1]
+    of = lambda function, f: function[loss](problem[target], problem, f)
+    a, ridge, w = out["coefficients"], problem["ridge"], problem["weights"]
+    C = K[:, :INDUCING]
+    M = K[:INDUCING, :INDUCING] + out["jitter"] * np.eye(INDUCING, dtype=WIDE)
+    f = exactly(C, a)
+    zero = np.zeros_like(f)
+    g = C.T @ (w * of(SLOPES, f)) + ridge * exactly(M, a)
+    H = C.T @ ((w * of(CURVATURES, f))[:, None] * C) + ridge * M
+    at_zero = np.sum(w * of(CURVATURES, zero)) / np.sum(w)
+    targets = np.sqrt(np.sum(w * of(SLOPES, zero) ** 2) / (at_zero if at_zero > 0 else 1))
+    size = max(targets, np.sqrt(max(a @ H @ a, 0)))
+    figure = ratio(np.sqrt(max(g @ _solved_scaled(H, g), 0)), size)
+    return {
+        "residual": (figure, 2 * EPS**0.5),
+        "reported": (abs(out["residual"] - figure), EPS**0.5),
+    }
+
+
+def _solved_scaled(H: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """`H^-1 g`, by way of an H with a unit diagonal."""
+    root = np.sqrt(np.diagonal(H))
+    return solved((H / root[:, None] / root)[None], (g / root)[None, :, None])[0, :, 0] / root
+
+
 def kernel_softmax(problem, K, out, form) -> Figures:
     a, Y, weights = out["coefficients"], problem["classes"], problem["weights"][:, None]
     f = exactly(K, a) + out["bias"]
@@ -566,6 +604,7 @@ REFEREES: dict[str, Callable[..., Figures]] = {
     "one_class_svm by gradients": _machines(_of_one_class, SMO.tol),
     **{f"regularised_risk of {loss}": partial(smooth, loss=loss) for loss in SLOPES},
     **{f"regularised_risk of {loss}": _machines(box, SMO.tol) for loss, box in BOXES.items()},
+    **{f"falkon of {loss}": partial(over_centres, loss=loss) for loss in SLOPES},
     "lasso": lasso,
     "kernel_perceptron": kernel_perceptron,
     "platt": platt,
