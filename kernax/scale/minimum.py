@@ -15,8 +15,8 @@ from kernax.scale.risk import LENGTHS, Risk, Size
 
 _MOST_NEWTON_STEPS = 100
 _MOST_TO_MEASURE = 50  # steps of conjugate gradients, where two to four are usual
-# Full steps in turn that do not halve what is left, as where curvatures jump, before it is taken for
-# rounding.
+# Full steps in turn that lower what is left by less than a tenth, as some do where curvatures jump:
+# so many are taken for rounding.
 _MOST_SLOW = 5
 _CLOSE = 1e-2  # residuals below which a Hessian serves for the steps that follow
 
@@ -39,7 +39,7 @@ class _Progress(eqx.Module):
     ratio: Float[Array, ""]  # of lengths in the norm of F'' to those in the norm of P, as measured
     steps: Int[Array, ""]
     products: Int[Array, ""]
-    slow: Int[Array, ""]  # how many full steps in turn have not halved what is left
+    slow: Int[Array, ""]  # how many full steps in turn have hardly lowered what is left
     stuck: Bool[Array, ""]
     finite: Bool[Array, ""]
     measured: Bool[Array, ""]  # whether what is left is known in the norm of F''
@@ -205,7 +205,8 @@ class _Newton(eqx.Module):
         must_help = jnp.asarray(self.risk.quadratic) | (before.left <= self.bar)
         worse = must_help & ~(after.left < before.left)
         not_halved = ~(after.left < before.left / 2)
-        slow = jnp.where(not_halved & (length == 1), now.slow + 1, 0)
+        idle = ~(after.left < 0.9 * before.left) & (length == 1)
+        slow = jnp.where(idle, now.slow + 1, 0)
         return _Progress(
             chosen(worse | ~finite, before, after),
             now.ratio,

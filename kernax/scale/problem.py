@@ -131,7 +131,8 @@ def solution_of(
     a = times_power_of_two(a, unit).astype(dtype)
     a = void_unless_known(a, result)
     a = a[:, 0] if one_column else a
-    a, bias = (a[:-1], a[-1]) if plan.bias else (a, jnp.zeros_like(a, shape=a.shape[1:]))
+    none = void_unless_known(jnp.zeros_like(a, shape=a.shape[1:]), result)
+    a, bias = (a[:-1], a[-1]) if plan.bias else (a, none)
     of_columns = times_power_of_two(stats["objective"], 2 * unit[0])
     stats = stats | {"objective": jnp.sum(of_columns)}
     return Solution(KernelExpansion(kernel, Z, a, bias), result, stats)
