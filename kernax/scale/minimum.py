@@ -58,8 +58,8 @@ def minimise(risk: Risk, shape: tuple[int, int], rtol: float | None, max_steps: 
     """The minimum of F, by Newton's method with conjugate gradients.
 
     Success is decided by the gradient g at the last a, computed anew: by `sqrt(g.d)` for `F'' d =
-    g`. Where P is F'' that is `sqrt(g.P^-1 g)`; where it is that of a sample, the equation is
-    solved to a digit.
+    g`. Where P is F'' but for its rounding, that is `sqrt(g.P^-1 g)` times its excess; where it is
+    that of a sample, the equation is solved to a digit.
     """
     method = _Newton(risk, Size.of(risk, shape[1]), max_steps, *_tolerances(risk, rtol))
     start = method.start(shape)
@@ -110,7 +110,9 @@ class _Newton(eqx.Module):
         gradient, objective, squares = self.risk.at(a, unit)
         size = jnp.sqrt(jnp.maximum(self.size.number**2, squares))
         size = times_power_of_two(size, unit)
-        left = ratio * _relative(P.length_of_step(gradient), size, gradient)
+        length = P.length_of_step(gradient)
+        length = length if self.risk.sample is not None else P.excess * length
+        left = ratio * _relative(length, size, gradient)
         return Point(a, gradient, objective, P, size, left)
 
     def go_on(self, now: _Progress) -> Bool[Array, ""]:
@@ -125,8 +127,9 @@ class _Newton(eqx.Module):
         """Newton's steps until they seem to suffice, and what is left by then, measured."""
         end = self.risk.rows.repeat(self.go_on, self.step, now)
         point = end.point
-        found = self._solved(point, 0.1, _MOST_TO_MEASURE)
-        left = _relative(found.length, point.size, point.gradient)
+        found = self._solved(point, 0.1 / jnp.minimum(point.P.excess, 1e3), _MOST_TO_MEASURE)
+        length = jnp.hypot(found.length, point.P.excess * found.left)
+        left = _relative(length, point.size, point.gradient)
         known = found.arrived & jnp.isfinite(left)
         moves = known & (left > 0) & (point.left > 0)
         ratio = jnp.where(moves, end.ratio * left / positive_or_one(point.left), end.ratio)

@@ -20,12 +20,14 @@ class Steps(NamedTuple):
     Attributes:
         x: the solutions.
         length: `sqrt(x.A x)` of each column, a sum of squares.
+        left: the length of the residual in the norm of P^-1, by the recurrence.
         taken: how many steps.
         arrived: whether all columns are as exact as was asked for, by the recurrence.
     """
 
     x: Float[Array, "m p"]
     length: Float[Array, " p"]
+    left: Float[Array, " p"]
     taken: Int[Array, ""]
     arrived: Bool[Array, ""]
 
@@ -70,9 +72,10 @@ def solve_normal_equations(
         return jnp.any(now.active) & (now.steps < max_steps)
 
     end = repeat(go_on, partial(_step, multiply, P), start)
-    length = times_power_of_two(jnp.sqrt(end.energy), unit[0])
+    of_unit = lambda square: times_power_of_two(jnp.sqrt(square), unit[0])
     arrived = jnp.all(end.square <= end.goal)
-    return Steps(times_power_of_two(end.x, unit), length, end.steps, arrived)
+    lengths = of_unit(end.energy), of_unit(end.square)
+    return Steps(times_power_of_two(end.x, unit), *lengths, end.steps, arrived)
 
 
 def _step(multiply: Multiply, P: HessianFactor, now: _Iterate) -> _Iterate:

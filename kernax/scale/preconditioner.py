@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kernax.core.factors import cholesky_factor
 from kernax.core.numerics import eps_of
@@ -27,6 +27,9 @@ class HessianFactor(eqx.Module):
     lower: Float[Array, "m m"]  # L
     inner: Float[Array, "m m"]  # R
     exists: Bool[Array, ""]
+    # Rounding of H up to `(excess^2 - 1) ridge I` makes lengths in the norm of P^-1 too short by
+    # that factor at most: the Hessian is no less than `ridge L D L^T`.
+    excess: Float[Array, ""]
 
     @staticmethod
     @compiled
@@ -34,22 +37,27 @@ class HessianFactor(eqx.Module):
         square: Float[Array, "m m"], lower: Float[Array, "m m"], ridges: Float[Array, " m"]
     ) -> "HessianFactor":
         """That of G. Its rounding is divided by the pivots of L: for float64."""
-        return HessianFactor.of_whitened(
-            solve_lower(lower, solve_lower(lower, square).T), lower, ridges
-        )
+        white = solve_lower(lower, solve_lower(lower, square).T)
+        pivots = jnp.min(jnp.diagonal(lower) ** 2)
+        off = 4 * eps_of(square) * jnp.max(jnp.diagonal(square)) / pivots
+        return HessianFactor.of_whitened(white, lower, ridges, off)
 
     @staticmethod
     @compiled
     def of_whitened(
-        square: Float[Array, "m m"], lower: Float[Array, "m m"], ridges: Float[Array, " m"]
+        square: Float[Array, "m m"],
+        lower: Float[Array, "m m"],
+        ridges: Float[Array, " m"],
+        off: ArrayLike = 0.0,
     ) -> "HessianFactor":
-        """That of `L^-1 G L^-T`; with a larger ridge, and so more steps, where that of the problem
-        is less than the rounding of the sum.
+        """That of `L^-1 G L^-T`, which is off by `off`; with a larger ridge, and so more steps,
+        where that of the problem is less than the rounding of the sum.
         """
         least = 4 * eps_of(square) * jnp.trace(square)
         diagonal = jnp.diag(jnp.maximum(ridges, least))
         factor = cholesky_factor(DenseGram((square + square.T) / 2 + diagonal))
-        return HessianFactor(lower, factor.lower, factor.exists)
+        excess = jnp.sqrt(1 + (2 * least + off) / jnp.max(ridges))
+        return HessianFactor(lower, factor.lower, factor.exists, excess)
 
     @compiled
     def whitened(self, g: Float[Array, "m p"]) -> Float[Array, "m p"]:

@@ -19,7 +19,8 @@ from kernax.core.solves import solve_lower
 from kernax.scale.preconditioner import HessianFactor
 from kernax.scale.rows import AbstractRows, ArrayRows, Tile
 
-LENGTHS = 0.5 ** np.array([0, 1, 2, 4, 6, 9, 14, 20])  # of a step, of which one is taken
+# Of a step, of which one is taken: short ones where no curvature is left but that of the ridge.
+LENGTHS = 0.5 ** np.array([0, 1, 2, 4, 6, 9, 14, 20, 28, 38])
 _ROWS_OF_SQUARE = 1024  # at a time, in matrix products
 
 
