@@ -332,8 +332,8 @@ def over_centres(problem, K, out, form, loss) -> Figures:
     M = K[:INDUCING, :INDUCING] + out["jitter"] * np.eye(INDUCING, dtype=WIDE)
     f = exactly(C, a)
     off = 4 * EPS * np.abs(C) @ np.abs(a)
-    # Of a value at a kink either curvature will do.
-    ends = (f, f - off, f + off) if loss in ("Huber", "SquaredHinge") else (f,)
+    # Of a value at a kink either curvature will do, as of one that rounding moves.
+    ends = (f, f - np.minimum(off, 1), f + np.minimum(off, 1))
     h = w * np.max([of(CURVATURES, value) for value in ends], 0)
     penalty = ridge**0.5 * _root(M).T
     R = _triangle(np.concatenate([np.sqrt(h)[:, None] * C, penalty]))
@@ -347,7 +347,8 @@ def over_centres(problem, K, out, form, loss) -> Figures:
     # The rounding of f, and that of sums over rows, each row moving its own way at worst.
     of_sums = w * (np.abs(of(SLOPES, f)) + np.abs(of(SLOPES, zero)))
     rounding = norm(np.sqrt(h) * off) + 4 * EPS * norm([length(s * c) for s, c in zip(of_sums, C)])
-    rounding = rounding + 4 * EPS * norm(penalty @ np.abs(a))
+    of_norm = np.diag(ridge * np.abs(M) @ np.abs(a))
+    rounding = rounding + 4 * EPS * norm([length(entry) for entry in of_norm])
     rounding = ratio(rounding, size)
     return {
         "residual": (figure, 2 * EPS**0.5 + rounding),
