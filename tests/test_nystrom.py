@@ -16,7 +16,8 @@ from conftest import (
 )
 
 import kernax
-from kernax.errors import ConditionWarning
+from kernax.errors import ConditionWarning, NotPSDError
+from kernax.scale import choice
 from kernax.scale.choice import GreedyPivots, LeverageScores, Uniform
 
 RNG = np.random.default_rng(0)
@@ -66,6 +67,16 @@ def test_all_points_as_centres_are_exact_and_more_are_warned_of():
     assert_close(F @ F.T, matrix(kernax.RBF(), D), 1e-8 if X64 else 1e-5)
 
 
+def test_a_kernel_without_a_factor_makes_features_that_are_nan_or_raises():
+    """Of minus a kernel."""
+    negative = -1.0 * jnp.eye(40, dtype=DTYPE)
+    kernel = kernax.Precomputed(negative)
+    with pytest.raises(NotPSDError):
+        kernax.nystrom(kernel, jnp.arange(40), jnp.arange(6))
+    map_ = kernax.nystrom(kernel, jnp.arange(40), jnp.arange(6), throw=False)
+    assert np.all(np.isnan(features(map_, jnp.arange(40))))
+
+
 @needs_x64
 def test_learners_of_few_features_take_it_and_its_derivative():
     def error(scale, Z):
@@ -107,6 +118,35 @@ def test_leverage_scores_prefer_what_is_far_from_the_rest():
         )
         found.append(np.sum(np.linalg.norm(np.asarray(chosen), axis=1) > 5))
     assert np.mean(found) > 15  # drawn alike it would be 0.6
+
+
+@needs_x64
+def test_leverage_scores_are_right_up_to_a_factor_of_two_but_for_few(monkeypatch):
+    """Beside `diag(K (K + ridge I)^-1)`, in tiles of which the last is not full."""
+    monkeypatch.setattr(choice, "_CANDIDATES_OF_TILE", 128)
+    jax.clear_caches()
+    points = jnp.asarray(np.random.default_rng(0).normal(size=(600, 2)))
+    kernel = kernax.RBF(0.7)
+    ridge = 0.5
+    K = matrix(kernel, points)
+    exact = np.diagonal(np.linalg.solve(K + ridge * np.eye(600), K))
+    drawn = choice._by_scores(kernel, points, ridge, 200, KEY)
+    ratio = choice._scores(kernel, points[drawn.places], drawn.shares, points, ridge) / exact
+    assert np.mean((ratio > 0.5) & (ratio < 2)) > 0.95  # measured 0.99 for each of three keys
+    assert np.all((ratio > 0.4) & (ratio < 3))
+    of_all = choice._scores(kernel, points, jnp.ones(600), points, ridge)
+    assert_close(of_all, exact, 1e-8)
+
+
+def test_leverage_scores_hold_no_matrix_of_all_candidates():
+    n, m = 100_000, 64
+    points = jax.ShapeDtypeStruct((n, 2), DTYPE)
+    few = jax.ShapeDtypeStruct((m, 2), DTYPE)
+    shares = jax.ShapeDtypeStruct((m,), DTYPE)
+    ridge = jax.ShapeDtypeStruct((), DTYPE)
+    scores = jax.jit(lambda *arguments: choice._scores(KERNEL, *arguments))
+    analysis = scores.lower(few, shares, points, ridge).compile().memory_analysis()
+    assert analysis.temp_size_in_bytes < 0.5 * n * m * np.dtype(DTYPE).itemsize
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,8 @@ WAYS = {
     ),
     "kernel_logistic": (
         lambda X, y, s: kernax.kernel_logistic(RBF, X, s, 0.1),
-        "kernax.falkon(kernel, X, y, ridge, m, key=key, loss=kernax.losses.Logistic())",
-        lambda X, y, s: kernax.falkon(RBF, X, s, 0.1, M, key=KEY, loss=Logistic()),
+        "(kernel, X, y, ridge, m, key=key, loss=kernax.losses.Logistic(), bias=True)",
+        lambda X, y, s: kernax.falkon(RBF, X, s, 0.1, M, key=KEY, loss=Logistic(), bias=True),
     ),
     "regularised_risk": (
         lambda X, y, s: kernax.regularised_risk(RBF, X, y, Huber(), 0.1),
@@ -90,6 +90,28 @@ WAYS = {
         lambda X, y, s: kernax.svm(RBF, X, s, 1.0),
         "kernax.nystrom(kernel, X, m, key=key) as the kernel",
         lambda X, y, s: kernax.svm(in_features(X), X, s, 1.0),
+    ),
+    "support_vector_regression": (
+        lambda X, y, s: kernax.support_vector_regression(RBF, X, y, 1.0, 0.1),
+        "block_size=...",
+        lambda X, y, s: kernax.support_vector_regression(RBF, X, y, 1.0, 0.1, block_size=64),
+    ),
+    "one_class_svm": (
+        lambda X, y, s: kernax.one_class_svm(RBF, X, 0.1),
+        "block_size=...",
+        lambda X, y, s: kernax.one_class_svm(RBF, X, 0.1, block_size=64),
+    ),
+    "import_vector_machine": (
+        lambda X, y, s: kernax.import_vector_machine(RBF, X, s, 0.1),
+        "block_size=...",
+        lambda X, y, s: kernax.import_vector_machine(
+            RBF, X, s, 0.1, block_size=64, max_vectors=5, throw=False
+        ),
+    ),
+    "kernel_perceptron": (
+        lambda X, y, s: kernax.kernel_perceptron(RBF, X, s),
+        "kernax.nystrom(kernel, X, m, key=key) as the kernel",
+        lambda X, y, s: kernax.kernel_perceptron(in_features(X), X, s, throw=False),
     ),
     "kernel_pca": (
         lambda X, y, s: kernax.kernel_pca(RBF, X, 2),
@@ -121,6 +143,13 @@ WAYS = {
         "kernax.nystrom(kernel, X, m, key=key) as the kernel",
         lambda X, y, s: kernax.laplace(kernax.GaussianProcess(in_features(X)), X, s, Bernoulli()),
     ),
+    "expectation_propagation": (
+        lambda X, y, s: kernax.expectation_propagation(PRIOR, X, s, Bernoulli()),
+        "kernax.svgp(process, X, y, likelihood, Z, ...)",
+        lambda X, y, s: kernax.svgp(
+            PRIOR, X, s, Bernoulli(), X[:M], optimiser=None, steps=5, key=KEY
+        ),
+    ),
     "variational": (
         lambda X, y, s: kernax.variational(PRIOR, X, s, Bernoulli()),
         "kernax.svgp(process, X, y, likelihood, Z, ...)",
@@ -138,7 +167,22 @@ WAYS = {
         "kernax.pathwise_sample(process, key=key, count=..., point=x)",
         lambda X, y, s: kernax.pathwise_sample(PRIOR, key=KEY, count=2, point=X[0]),
     ),
+    "falkon": (
+        lambda X, y, s: kernax.falkon(RBF, X, y, 0.1, X[:200]),
+        "take fewer centres",
+        lambda X, y, s: kernax.falkon(RBF, X, y, 0.1, X[:M]),
+    ),
+    "nystrom": (
+        lambda X, y, s: kernax.nystrom(RBF, X, X[:200]),
+        "take fewer centres",
+        lambda X, y, s: kernax.nystrom(RBF, X, X[:M]),
+    ),
 }
+OF_CENTRES = ("falkon", "nystrom")
+
+
+def test_every_advice_is_tried():
+    assert set(WAYS) == set(memory._INSTEAD)
 
 
 @needs_x64
@@ -149,7 +193,20 @@ def test_a_refusal_names_the_verb_and_the_way_out(verb, data, little_memory):
         dense(*data)
     assert f"needed by {verb} for " in str(refused.value)
     assert words in str(refused.value)
-    assert "take fewer points, or float32" in str(refused.value)
+    assert ("take fewer points, or float32" in str(refused.value)) != (verb in OF_CENTRES)
+
+
+@needs_x64
+@pytest.mark.parametrize("verb", OF_CENTRES)
+def test_matrices_of_centres_are_counted_in_double_precision_whatever_the_points_are(
+    verb, data, monkeypatch
+):
+    monkeypatch.setattr(memory, "_SMALL", 0)
+    X, y, s = (array.astype(np.float32) for array in data)
+    needed = memory._MATRICES[verb] * 200**2 * 8
+    monkeypatch.setattr(memory, "available_memory", lambda devices: int(0.9 * needed))
+    with pytest.raises(MemoryBudgetError, match=r"in float64, .* take fewer centres"):
+        WAYS[verb][0](X, y, s)
 
 
 @needs_x64

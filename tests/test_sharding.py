@@ -157,6 +157,12 @@ def minus_evidence(kernel, w):
     return -kernax.log_marginal_likelihood(kernel, X, T, 0.1, weights=w)
 
 
+def of_a_sample(w):
+    """Arguments in float32, of which alone a sample of the rows is taken."""
+    single = [array.astype(jnp.float32) for array in (X * w[:, None], T)]
+    return RBF, *single, 0.1, single[0][:4]
+
+
 def learned(w):
     return kernax.minimise(minus_evidence, RBF, optax.adam(0.1), 3, args=(w,)).value.lengthscale
 
@@ -177,6 +183,14 @@ SLOW = {
     "solve": solved,
     "ridge with a bias": lambda w: fitted(
         kernax.kernel_ridge(RBF, X, T, 0.1, weights=w, bias=True)
+    ),
+    "falkon": lambda w: fitted(kernax.falkon(RBF, X, T, 0.1, X[:4], weights=w)),
+    "falkon of signs": lambda w: fitted(
+        kernax.falkon(RBF, X, Y, 0.3, X[:4], loss=Logistic(), weights=w, bias=True)
+    ),
+    "falkon of a sample": lambda w: fitted(kernax.falkon(*of_a_sample(w))).astype(w.dtype),
+    "ridge in Nystroem's features": lambda w: fitted(
+        kernax.kernel_ridge(kernax.nystrom(kernax.RBF(w[0]), X, X[:4]), X, T, 0.1)
     ),
     "ridge in features": lambda w: fitted(kernax.kernel_ridge(FEATURES, X, T, 0.1, weights=w)),
     "ridge in blocks": lambda w: fitted(
@@ -304,6 +318,7 @@ RUN = (  # of the slow ones; the others are traced alone
     "solve",
     "ridge in features",
     "ridge in blocks",
+    "falkon",
     "condition",
     "logistic",
     "laplace",

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from kernax.core.boundary import count, dtype_of
@@ -68,6 +69,7 @@ _OVER_CENTRES = "kernax.falkon(kernel, X, y, ridge, m, key=key{}) for a fit over
 _SVGP = "kernax.svgp(process, X, y, likelihood, Z, ...) through inducing points Z"
 _PRODUCTS = "solver=ConjugateGradient(preconditioner=PivotedCholesky(key){}) of kernax.solvers"
 _LINE = "StateSpace() along a line, Grid() on a grid or at regular times"
+_FEWER_CENTRES = "fewer centres"  # whose matrices are in float64 whatever the points are
 _INSTEAD = {
     "gram": 'kernax.gram_operator(kernel, X, block_size="auto") for products that hold none of it',
     "kernel_perceptron": _IN_FEATURES,
@@ -78,7 +80,7 @@ _INSTEAD = {
     "regularised_risk of a piecewise linear loss": _IN_FEATURES,
     "kernel_ridge": 'block_size=... (a number of rows, or "auto") for a matrix-free solve, or '
     + _OVER_CENTRES.format(""),
-    "kernel_logistic": _OVER_CENTRES.format(", loss=kernax.losses.Logistic()"),
+    "kernel_logistic": _OVER_CENTRES.format(", loss=kernax.losses.Logistic(), bias=True"),
     "kernel_softmax": _IN_FEATURES,
     "regularised_risk": _OVER_CENTRES.format(", loss=loss"),
     "condition": f"{_PRODUCTS.format('')}, {_LINE}, or kernax.sgpr(process, X, y, noise, Z) "
@@ -94,6 +96,8 @@ _INSTEAD = {
     "expectation_propagation": _SVGP,
     "variational": _SVGP,
     "sample": "kernax.pathwise_sample(process, key=key, count=..., point=x) for functions",
+    "nystrom": _FEWER_CENTRES,
+    "falkon": _FEWER_CENTRES,
 }
 # Of these `recommend` compares the ways there are.
 _COMPARED = ("condition", "log_marginal_likelihood", "kernel_ridge")
@@ -101,16 +105,21 @@ _SMALL = 2**30  # bytes that any machine has: for less, the check is left out
 
 
 def check_memory(
-    X: PyTree, Z: PyTree | None = None, *, verb: str = "gram", columns: int = 1
+    X: PyTree,
+    Z: PyTree | None = None,
+    *,
+    verb: str = "gram",
+    columns: int = 1,
+    dtype: Any = None,
 ) -> None:
     """Raises MemoryBudgetError if the dense matrices of a verb would not fit into memory.
 
     This counts the verb's own program, without its derivative, predictions, or the members of a
-    `vmap`.
+    `vmap`. `dtype` is that of its matrices, where it is not the one of X.
     """
     n = count(X)
     m = n if Z is None else count(Z)
-    dtype = dtype_of(X)
+    dtype = np.dtype(dtype_of(X) if dtype is None else dtype)
     matrices = matrices_of(verb, dtype, columns)
     needed = matrices * n * m * dtype.itemsize
     if needed < _SMALL or not is_concrete(X, Z):
@@ -139,6 +148,8 @@ def _named(matrices: float, n: int, m: int) -> str:
 def _advice(verb: str, dtype: Any) -> str:
     """What to do if a verb's matrices do not fit."""
     instead = _INSTEAD.get(verb)
+    if instead == _FEWER_CENTRES:
+        return f"take {instead}"
     fewer = "take fewer points" + (", or float32" if dtype == jnp.float64 else "")
     if instead is None:
         return fewer

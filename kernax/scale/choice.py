@@ -21,9 +21,10 @@ from kernax.core.operators import DenseGram
 from kernax.core.parameters import check_count
 from kernax.core.pivots import inducing_points
 from kernax.core.preparation import check_points, diagonal_of, prepare
-from kernax.core.sharding import compiled
+from kernax.core.sharding import compiled, scan
 from kernax.core.solution import warn
 from kernax.core.solves import solve_lower
+from kernax.core.weights import AbstractWeights
 from kernax.errors import ConditionWarning
 
 
@@ -61,8 +62,9 @@ class LeverageScores(AbstractChoice):
 
     Scores of a large ridge are known: all alike. From there the ridge falls by a factor of four at
     a time; at each, candidates are drawn uniformly, more of them the smaller the ridge, and their
-    scores estimated by the points drawn for the ridge before. It takes O(number^2 / ridge)
-    operations at most, whatever n is.
+    scores estimated by the points drawn for the ridge before. It takes some `min(n, 4 n k(x, x) /
+    ridge) number^2` operations, so that it passes over all points where the ridge is no more than 4
+    k(x, x), and memory for `number^2` numbers.
 
     Attributes:
         ridge: that of the fit, in units of k.
@@ -78,7 +80,7 @@ class LeverageScores(AbstractChoice):
                 "known: choose centres outside of jit, or Uniform()"
             )
         kernel, X = stopped((kernel, X))
-        return _by_scores(kernel, X, float(ridge), number, key)
+        return _by_scores(kernel, X, float(ridge), number, key).places
 
 
 def choose_centres(
@@ -112,29 +114,50 @@ def choose_centres(
 
 
 def checked_centres(
-    kernel: AbstractKernel, X: PyTree, centres: Any, key: PRNGKeyArray | None
+    kernel: AbstractKernel,
+    X: PyTree,
+    centres: Any,
+    key: PRNGKeyArray | None,
+    weights: AbstractWeights | None = None,
 ) -> PyTree:
-    """Centres as a stack in the dtype of X: those given, or points of X.
+    """Centres as a stack in the dtype of X: those given, or points of X, drawn among those of
+    positive weight.
 
     Warns of more centres than points, which say no more than all points do.
     """
     n = size_of(X)
-    if isinstance(centres, (int, np.integer)) and not isinstance(centres, bool):
-        if key is None:
-            raise ValueError(
-                f"centres is a number, {centres}, and they are drawn: pass key=jax.random.key(0), "
-                "or a stack of points"
-            )
-        number = check_count(centres, "centres")
-        _warn_of_many(number, n)
-        return choose_centres(kernel, X, min(number, n), key=key)
-    Z = as_stack(centres, "centres")
-    check_points(kernel, Z)
-    _warn_of_many(size_of(Z), n)
-    return cast(Z, dtype_of(X))
+    kept = None if weights is None else weights.kept()
+    points = n if kept is None else int(np.sum(kept))
+    number = number_of_centres(centres, key)
+    if number is None:
+        Z = as_stack(centres, "centres")
+        check_points(kernel, Z)
+        warn_of_many(size_of(Z), n)
+        return cast(Z, dtype_of(X))
+    warn_of_many(number, points)
+    assert key is not None
+    places = jax.random.permutation(key, n)
+    if weights is not None and weights.removes:
+        # Those that are removed come last; the order of the others is as it was drawn.
+        places = places[jnp.argsort(weights.values[places] == 0, stable=True)]
+    return _at(X, places[: min(number, points)])
 
 
-def _warn_of_many(number: int, n: int) -> None:
+def number_of_centres(centres: Any, key: Any) -> int | None:
+    """How many are to be drawn; None for a stack. Raises ValueError without a key."""
+    if not isinstance(centres, (int, np.integer)) or isinstance(centres, bool):
+        return None
+    if key is None:
+        raise ValueError(
+            f"centres is a number, {centres}, and they are drawn: pass key=jax.random.key(0), or a "
+            "stack of points"
+        )
+    check_key(key)
+    return check_count(centres, "centres")
+
+
+def warn_of_many(number: int, n: int) -> None:
+    """Warns of more centres than points."""
     if number > n:
         warn(
             f"there are {number} centres for {n} points, of which all would do: pass fewer centres",
@@ -150,8 +173,8 @@ _DRAWN = 2.0  # points for each of the effective dimension
 
 def _by_scores(
     kernel: AbstractKernel, X: PyTree, ridge: float, number: int, key: PRNGKeyArray
-) -> Int[Array, " number"]:
-    """The places that BLESS draws: `number` of its last candidates."""
+) -> "_Drawn":
+    """The points that BLESS draws: `number` of its last candidates."""
     n = size_of(X)
     whole = n * float(jnp.max(diagonal_of(kernel, X)))
     key, first = jax.random.split(key)
@@ -165,7 +188,7 @@ def _by_scores(
         at_least = number if now <= ridge else 0
         wanted = _CANDIDATES * max(whole / now, at_least)
         drawn = _next_drawn(kernel, X, drawn, now, (_bucket(wanted, n), at_least, number), of_level)
-    return drawn.places
+    return drawn
 
 
 class _Drawn(NamedTuple):
@@ -213,17 +236,29 @@ def _at(X: PyTree, places: Any) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[places], X)
 
 
+_CANDIDATES_OF_TILE = 4096
+
+
 @compiled
 def _scores(kernel, points, shares, candidates, ridge):
     """`(k(x, x) - k(x, J) (K_JJ + ridge A)^-1 k(J, x)) / ridge`, for points J of which each was
-    drawn with the probability A_jj (Rudi et al. 2018, equation 3).
+    drawn with the probability A_jj (Rudi et al. 2018, equation 3); a tile of candidates at a time.
     """
     K = gram_of_prepared(kernel, points) + ridge * jnp.diag(shares)
     factor = cholesky_factor(DenseGram(K))
-    explained = solve_lower(factor.lower, gram_of_prepared(kernel, points, candidates))
-    left = diagonal_of(kernel, candidates) - jnp.sum(explained**2, 0)
-    # A score is at most one, and that of a point explained entirely is rounding.
-    return jnp.clip(left / ridge, eps_of(left), 1)
+    n = size_of(candidates)
+    tiles = -(-n // _CANDIDATES_OF_TILE)
+    # The last tile is filled up by the first candidates.
+    places = jnp.arange(tiles * -(-n // tiles)).reshape(tiles, -1) % n
+
+    def of_tile(_, places):
+        tile = _at(candidates, places)
+        explained = solve_lower(factor.lower, gram_of_prepared(kernel, points, tile))
+        left = diagonal_of(kernel, tile) - jnp.sum(explained**2, 0)
+        # A score is at most one, and that of a point explained entirely is rounding.
+        return None, jnp.clip(left / ridge, eps_of(left), 1)
+
+    return scan(of_tile, None, places)[1].reshape(-1)[:n]
 
 
 def _without_repetition(key: PRNGKeyArray, scores: Float[Array, " r"], size: int) -> Array:

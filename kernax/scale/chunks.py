@@ -16,9 +16,9 @@ class Chunks:
 
     Arguments:
         source: a list of chunks, anything else that can be iterated several times, or a function
-            without arguments that begins anew. The chunks have one size; those that are smaller,
-            such as the last one, are filled up with rows of weight zero, so that one program serves
-            all. A fit reads every chunk in each pass: see `falkon`.
+            without arguments that begins anew. Chunks smaller than the largest, such as the last
+            one, are filled up with rows of weight zero, so that one program serves all. A fit reads
+            every chunk in each pass: see `falkon`.
 
     Raises ValueError for an iterator or a generator, which can be read only once.
     """

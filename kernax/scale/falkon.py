@@ -7,9 +7,10 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike, PRNGKeyArray, PyTree
+from jaxtyping import ArrayLike, PRNGKeyArray, PyTree
 
 from kernax.core.boundary import cast, count
+from kernax.core.centres import wide
 from kernax.core.expansion import KernelExpansion
 from kernax.core.implicit import implicit
 from kernax.core.intervals import POSITIVE
@@ -17,16 +18,16 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_targets_of
 from kernax.core.losses import AbstractSmoothLoss, Squared, check_convex
 from kernax.core.memory import check_memory
-from kernax.core.numerics import eps_of, stopped
+from kernax.core.numerics import stopped
 from kernax.core.parameters import check_stopping
 from kernax.core.powers import times_power_of_two
 from kernax.core.preparation import guarded
 from kernax.core.sharding import compiled, while_loop
 from kernax.core.solution import Solution, finish
-from kernax.core.task import Task, check_task
+from kernax.core.task import check_task
 from kernax.scale.choice import checked_centres
 from kernax.scale.chunks import Chunks
-from kernax.scale.fit_of_chunks import Options, falkon_of_chunks, what_for_columns
+from kernax.scale.fit_of_chunks import falkon_of_chunks, what_for_columns
 from kernax.scale.normal_equations import solve_normal_equations
 from kernax.scale.preconditioner import size_of_sample
 from kernax.scale.problem import Plan, Problem, solution_of, unit_of_targets
@@ -45,49 +46,55 @@ def falkon(
     loss: AbstractSmoothLoss = _SQUARED,
     weights: ArrayLike | None = None,
     key: PRNGKeyArray | None = None,
+    bias: bool = False,
     rtol: float | None = None,
     max_steps: int = 500,
     progress: bool = False,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
     """Minimises `sum_i w_i L(y_i, f(x_i)) + ridge/2 |f|^2` over the functions `f = sum_j a_j k(.,
-    z_j)` of m centres z.
+    z_j)` of m centres z; with a `bias` over f + b.
 
     For squares, `(K_nm^T W K_nm + ridge K_mm) a = K_nm^T W y` (Rudi, Carratino & Rosasco 2017),
     the `kernel_ridge` of the kernel that `nystrom` makes of these centres; other smooth losses by
     Newton's method with a line search (Marteau-Ferey, Bach & Rudi 2019 for losses like `Logistic`).
     K_nm, n x m, is never held: conjugate gradients take products over its rows, computed anew a
-    tile at a time. They are preconditioned by the Hessian of all rows, or of a sample of them
-    whatever the centres are: O(n m) memory is never needed, O(m^2) is. A bias is a `Constant` added
-    to the kernel.
+    tile at a time. They are preconditioned by the Hessian of all rows, or of a sample of them, the
+    heavy ones first, whatever the centres are: O(n m) memory is never needed, O(m^2) is.
 
     Arguments:
         kernel: any kernel; its parameters are cast to the dtype of X.
         X: a stack of n points; or `kernax.scale.Chunks`, rows that are read again in every pass,
             with `y=None` and no weights beside it. Then nothing is differentiated, and kernel,
-            ridge and centres are known numbers. A pass is for the rows themselves, one for the
-            gradient, one for each product and, of other losses, one for each line search; of
-            squares of at most 4000 centres in float64 five to seven passes are usual.
+            ridge and centres are known numbers. A pass is for the rows themselves, one more for
+            centres that are drawn, one for the gradient, one for each product and, of other losses,
+            one for each line search; of squares of at most 4000 centres in float64 five to seven
+            passes are usual. Chunks that give fewer rows in a later pass are refused.
         y: targets (n,); for squares also (n, outputs), which share every product.
         ridge: > 0, as in `kernel_ridge`: no factor n is hidden in it.
         centres: a stack of m points, such as those of `choose_centres`; or their number, of points
-            of X that are drawn by `key`.
+            of X of positive weight that are drawn by `key`.
         loss: smooth and convex; its parameters may be learned.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed, both exactly.
         key: for a number of centres.
+        bias: whether to add one. Its penalty is 1e-4 of that of a constant function whose variance
+            is the mean k(z, z): none, unless the ridge exceeds the sum of weights by far.
         rtol: the largest residual that is accepted. By default the iteration stops at sqrt(eps) /
             16, and accepts sqrt(eps) where no step lowers it further.
-        max_steps: of conjugate gradients in all, products with K_nm and its transpose.
-        progress: draw a bar of each pass over chunks, on standard error; needs `rich`.
+        max_steps: of conjugate gradients in all, products with K_nm and its transpose; what is left
+            is measured beyond that.
+        progress: draw a bar of each pass over chunks, on standard error; needs `rich`. There is
+            none for arrays.
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion` over the centres, differentiable in the
         kernel, X, the centres, y, the loss's parameters, ridge and weights, to any order, in memory
         as above. Stats: Newton `steps`, `products`, `jitter` of K_mm, the `objective`, and
         `residual`: the length of the step of Newton's method that is left, in the norm `sum_i w_i
-        L''_i d(x_i)^2 + ridge |d|^2` (that of the sample, where there is one), relative to that of
-        the targets, `sum_i w_i y_i^2` for squares. It is computed anew from the solution; in
-        float32, of a float64 system where that is on.
+        L''_i d(x_i)^2 + ridge |d|^2`, relative to that of the targets, `sum_i w_i y_i^2` for
+        squares, or of the function, where that is larger. It is computed anew from the solution
+        that is returned, with a Hessian of a sample to a digit; in float32, of a float64 system
+        where that is on. A derivative is NaN where its system cannot be solved.
 
     Raises:
         ValueError: bad shapes or values, a loss that is not smooth or not convex, what can be read
@@ -98,41 +105,40 @@ def falkon(
     """
     _check_loss(loss)
     check_stopping(rtol, max_steps)
-    options = Options(rtol, max_steps, bool(progress))
     hint = "falkon: a larger ridge, or centres further apart, may help."
     if isinstance(X, Chunks):
         _refuse_beside_chunks(y, weights)
-        solution = falkon_of_chunks(kernel, X, ridge, centres, loss, key, options)
+        plan_of = partial(_plan, loss, rtol=rtol, max_steps=max_steps, bias=bool(bias))
+        solution = falkon_of_chunks(kernel, X, ridge, centres, loss, key, plan_of, bool(progress))
         return finish(solution, throw, hint)
     _refuse_iterators(X)
-    targets = partial(as_targets_of, loss)
+    if progress:
+        raise ValueError("progress=True draws a bar of passes over chunks, but X holds arrays")
     task = check_task(
         "falkon",
         kernel,
         X,
         y,
         weights,
-        targets=targets,
+        targets=partial(as_targets_of, loss),
         one_column=what_for_columns(loss),
         holds_gram=False,
     )
-    Z = checked_centres(task.kernel, task.X, centres, key)
-    check_memory(Z, verb="falkon")
-    ridge = task.scalar(ridge, "ridge", POSITIVE)
-    return finish(_in_memory(task, Z, loss, ridge, options), throw, hint)
-
-
-def _in_memory(
-    task: Task, Z: PyTree, loss: AbstractSmoothLoss, ridge: Array, options: Options
-) -> Solution[KernelExpansion]:
-    """The fit of what was checked."""
+    Z = checked_centres(task.kernel, task.X, centres, key, task.weights)
     m = count(Z)
-    sample = size_of_sample(task.n, m, isinstance(loss, Squared), task.dtype)
-    plan = Plan(rows_of_tile(m), sample, options.rtol, options.max_steps)
-    weights = task.weights.values
+    check_memory(Z, verb="falkon", dtype=wide(task.dtype))
+    ridge = task.scalar(ridge, "ridge", POSITIVE)
+    plan = _plan(loss, task.n, m, task.dtype, rtol=rtol, max_steps=max_steps, bias=bool(bias))
     guarded_loss = guarded(cast(loss, task.dtype))
-    problem = Problem(task.kernel, Z, task.X, task.columns, weights, guarded_loss, ridge)
-    return _falkon(problem, plan, task.y.ndim == 1)
+    known = task.kernel, Z, task.X, task.columns, task.weights.values
+    solution = _falkon(Problem(*known, guarded_loss, ridge), plan, task.y.ndim == 1)
+    return finish(solution, throw, hint)
+
+
+def _plan(loss: AbstractSmoothLoss, n: int, m: int, dtype: Any, **options: Any) -> Plan:
+    """What is decided before anything is compiled."""
+    sample = size_of_sample(n, m, isinstance(loss, Squared), dtype)
+    return Plan(tile=rows_of_tile(m), sample=sample, **options)
 
 
 def _refuse_beside_chunks(y: Any, weights: Any) -> None:
@@ -164,32 +170,43 @@ def _check_loss(loss: Any) -> None:
 @compiled
 def _falkon(problem, plan, one_column):
     """The expansion that minimises the risk."""
-    unit = unit_of_targets(problem.loss, jnp.max(abs(problem.y), 0))
+    kept = problem.weights[:, None] > 0
+    unit = unit_of_targets(problem.loss, jnp.max(jnp.where(kept, abs(problem.y), 0), 0))
     y = times_power_of_two(problem.y, -unit)
     problem = eqx.tree_at(lambda problem: problem.y, problem, y)
     *end, _ = implicit(partial(_solved, plan=plan), partial(_one_step, plan=plan), problem)
     dtype = problem.y.dtype
-    return solution_of(tuple(end), problem.kernel, problem.Z, unit, dtype, one_column)
+    return solution_of(tuple(end), problem.kernel, problem.Z, unit, dtype, plan, one_column)
 
 
 def _solved(problem: Problem, plan: Plan) -> tuple:
     """The minimum, and what it was solved with."""
-    end = problem.centred(plan).minimum(problem.y.shape[1], plan)
+    end = problem.over_centres(plan).minimum(problem.y.shape[1], plan)
     return end.a, end.result, end.stats, end.P
+
+
+_MOST_FOR_DERIVATIVE = 500  # steps of conjugate gradients
 
 
 def _one_step(end: tuple, problem: Problem, plan: Plan) -> tuple:
     """The minimum after one more of Newton's steps, whose derivative is that of the minimum."""
     a, result, stats, P = end
-    risk = problem.centred(plan).risk
-    gradient, _ = risk.gradient(a)
+    risk = problem.over_centres(plan).risk
     fixed = stopped(P)
+    tolerance = risk.eps ** (2 / 3)
+    accurate = 4 * risk.eps ** (1 / 3)
 
     def solve(multiply, b):
-        tolerance = jnp.asarray(eps_of(b) ** (2 / 3), b.dtype)
-        d, _ = solve_normal_equations(multiply, fixed, b, tolerance, plan.max_steps, while_loop)
-        return d
+        d = solve_normal_equations(
+            multiply, fixed, b, tolerance, _MOST_FOR_DERIVATIVE, while_loop
+        ).x
+        left = fixed.length_of_step(b - multiply(d))
+        sound = left <= accurate * fixed.length_of_step(b)
+        return jnp.where(sound[None, :], d, jnp.nan)
 
     multiply = lambda V: risk.product(a, V)
-    d = lax.custom_linear_solve(multiply, gradient, solve, symmetric=True)
+    # What is left of the gradient has no part in the derivative, and nothing is solved for it.
+    gradient = risk.gradient(a)
+    moved = gradient - lax.stop_gradient(gradient)
+    d = lax.custom_linear_solve(multiply, moved, solve, symmetric=True)
     return a - d, result, stats, P

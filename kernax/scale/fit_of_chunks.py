@@ -1,15 +1,16 @@
 """A fit over centres whose rows are read chunk by chunk."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from kernax.core.bar import bar_of
-from kernax.core.boundary import as_scalar, as_stack, cast, check_key, count
+from kernax.core.boundary import as_scalar, as_stack, cast, count, dtype_of
+from kernax.core.centres import wide
 from kernax.core.expansion import KernelExpansion
 from kernax.core.intervals import POSITIVE
 from kernax.core.kernel import AbstractKernel
@@ -17,24 +18,16 @@ from kernax.core.labels import as_targets_of
 from kernax.core.losses import AbstractSmoothLoss, Squared
 from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete
-from kernax.core.parameters import check_count
 from kernax.core.powers import times_power_of_two
-from kernax.core.preparation import prepare_stacks
+from kernax.core.preparation import check_points, prepare_stacks
 from kernax.core.solution import Solution
-from kernax.core.weights import AbstractWeights
+from kernax.core.weights import AbstractWeights, UnitWeights
+from kernax.scale.choice import number_of_centres, warn_of_many
 from kernax.scale.chunks import Chunks
-from kernax.scale.preconditioner import LEAST_ROWS, ROWS_A_CENTRE, size_of_sample
-from kernax.scale.problem import Centred, Plan, solution_of, unit_of_targets
-from kernax.scale.rows import ArrayRows, rows_of_tile
-from kernax.scale.streamed import Shown, StreamedRows, Survey, drawn, not_shown, survey
-
-
-class Options(NamedTuple):
-    """When to stop, and whether to show how far it is."""
-
-    rtol: float | None
-    max_steps: int
-    progress: bool
+from kernax.scale.preconditioner import LEAST_ROWS, MOST_ROWS_A_CENTRE
+from kernax.scale.problem import Plan, RiskOverCentres, solution_of, unit_of_targets
+from kernax.scale.rows import ArrayRows
+from kernax.scale.streamed import StreamedRows, Survey, drawn, not_shown, survey
 
 
 def what_for_columns(loss: AbstractSmoothLoss) -> str | None:
@@ -49,66 +42,55 @@ def falkon_of_chunks(
     centres: Any,
     loss: AbstractSmoothLoss,
     key: Any,
-    options: Options,
+    plan_of: Callable[[int, int, Any], Plan],
+    progress: bool,
 ) -> Solution[KernelExpansion]:
-    """`falkon` of chunks."""
+    """`falkon` of chunks; the plan is one of n points, m centres and a dtype."""
     if not is_concrete(kernel, ridge, centres, loss):
         raise ValueError(
             "chunks are read outside of jit and grad: kernel, ridge, centres and loss must be "
             "known numbers; for derivatives pass arrays X and y"
         )
-    Z = _centres(chunks, centres, key)
-    check_memory(Z, verb="falkon")
-    keep = max(LEAST_ROWS, ROWS_A_CENTRE * count(Z))
-    with _shown(options.progress) as show:
-        found = survey(chunks, kernel, partial(_checked_targets, loss), keep, show)
-        at = as_scalar(ridge, found.largest.dtype, "ridge", POSITIVE)
-        return _surveyed(chunks, found, kernel, Z, loss, at, options, show)
-
-
-def _surveyed(
-    chunks: Chunks,
-    found: Survey,
-    kernel: AbstractKernel,
-    Z: PyTree,
-    loss: AbstractSmoothLoss,
-    ridge: Array,
-    options: Options,
-    show: Shown,
-) -> Solution[KernelExpansion]:
-    """The fit, once all chunks were read."""
-    dtype = ridge.dtype
-    kernel, Z, _ = prepare_stacks(kernel, cast(Z, dtype))
-    loss = cast(loss, dtype)
-    plan = _plan(found, count(Z), loss, options)
-    unit = unit_of_targets(loss, found.largest)
-    X, y, weights = found.sample
-    within = ArrayRows(kernel, Z, X, times_power_of_two(y, -unit), weights, tile=plan.tile)
-    rows = StreamedRows(chunks, found, within, unit, partial(_checked_targets, loss), show)
-    sample = None if plan.sample is None else within
-    end = Centred.of(rows, within, sample, loss, ridge).minimum(y.shape[1], plan)
+    check = partial(_checked_targets, loss)
+    Z = _centres(chunks, kernel, check, centres, key)
+    m = count(Z)
+    check_memory(Z, verb="falkon", dtype=wide(dtype_of(Z)))
+    with _shown(progress) as show:
+        found = survey(chunks, kernel, check, max(LEAST_ROWS, MOST_ROWS_A_CENTRE * m), show)
+        warn_of_many(m, found.n)
+        _check_classes(loss, found)
+        dtype = found.largest.dtype
+        kernel, Z, _ = prepare_stacks(kernel, cast(Z, dtype))
+        plan = plan_of(found.n, m, dtype)
+        X, y, weights = found.sample_of(plan.sample)
+        unit = unit_of_targets(loss, jnp.maximum(abs(found.least), abs(found.largest)))
+        y = times_power_of_two(y, -unit)
+        within = ArrayRows(kernel, Z, X, y, weights, tile=plan.tile, bias=plan.bias)
+        rows = StreamedRows(chunks, found, within, unit, check, show)
+        sample = None if plan.sample is None else within
+        at = as_scalar(ridge, dtype, "ridge", POSITIVE)
+        risk = RiskOverCentres.of(rows, within, sample, cast(loss, dtype), at)
+        end = risk.minimum(y.shape[1], plan)
     stats = end.stats | {"points": jnp.asarray(found.n)}
-    return solution_of((end.a, end.result, stats), kernel, Z, unit, dtype, found.outputs is None)
+    of_end = end.a, end.result, stats
+    return solution_of(of_end, kernel, Z, unit, dtype, plan, found.outputs is None)
 
 
-def _plan(found: Survey, m: int, loss: AbstractSmoothLoss, options: Options) -> Plan:
-    """What is decided before the first sum."""
-    quadratic = isinstance(loss, Squared)
-    size = size_of_sample(found.n, m, quadratic, found.largest.dtype)
-    return Plan(rows_of_tile(m), size, options.rtol, options.max_steps)
-
-
-def _centres(chunks: Chunks, centres: Any, key: Any) -> PyTree:
+def _centres(chunks: Chunks, kernel: AbstractKernel, check: Any, centres: Any, key: Any) -> PyTree:
     """A stack: the one given, or rows that are drawn."""
-    if not isinstance(centres, int) or isinstance(centres, bool):
-        return as_stack(centres, "centres")
-    if key is None:
-        raise ValueError(
-            f"centres is a number, {centres}, and they are drawn: pass key=jax.random.key(0), or a "
-            "stack of points"
-        )
-    check_key(key)
-    return drawn(chunks, check_count(centres, "centres"), key)
+    number = number_of_centres(centres, key)
+    if number is not None:
+        return drawn(chunks, kernel, check, number, key)
+    Z = as_stack(centres, "centres")
+    check_points(kernel, Z)
+    return Z
+
+
+def _check_classes(loss: AbstractSmoothLoss, found: Survey) -> None:
+    """Raises ValueError for one class alone, where there have to be two."""
+    if loss.targets == "signs":
+        both = jnp.stack([found.least, found.largest])
+        as_targets_of(loss, both, 2, both.dtype, UnitWeights(2, both.dtype))
 
 
 def _checked_targets(

@@ -1,15 +1,35 @@
-"""Conjugate gradients for several systems at once that a `Preconditioner` nearly solves."""
+"""Conjugate gradients for several systems at once that a `HessianFactor` nearly solves."""
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.scale.preconditioner import Preconditioner
+from kernax.core.powers import exponent_of, times_power_of_two
+from kernax.scale.preconditioner import HessianFactor
 
 Multiply = Callable[[Float[Array, "m p"]], Float[Array, "m p"]]
+
+
+class Steps(NamedTuple):
+    """What conjugate gradients found.
+
+    Attributes:
+        x: the solutions.
+        length: `sqrt(x.A x)` of each column, a sum of squares.
+        left: the length of the residual in the norm of P^-1, by the recurrence.
+        taken: how many steps.
+        arrived: whether all columns are as exact as was asked for, by the recurrence.
+    """
+
+    x: Float[Array, "m p"]
+    length: Float[Array, " p"]
+    left: Float[Array, " p"]
+    taken: Int[Array, ""]
+    arrived: Bool[Array, ""]
 
 
 class _Iterate(eqx.Module):
@@ -20,36 +40,45 @@ class _Iterate(eqx.Module):
     direction: Float[Array, "m p"]
     square: Float[Array, " p"]  # `r.P^-1 r`
     goal: Float[Array, " p"]  # what the square is to fall to
+    energy: Float[Array, " p"]  # `x.A x`
     active: Bool[Array, " p"]  # which columns still move
     steps: Int[Array, ""]
 
 
 def solve_normal_equations(
     multiply: Multiply,
-    P: Preconditioner,
+    P: HessianFactor,
     b: Float[Array, "m p"],
-    rtol: Float[Array, "..."],
+    rtol: Float[Array, "..."] | float,
     max_steps: Int[Array, ""] | int,
     repeat: Callable,
-) -> tuple[Float[Array, "m p"], Int[Array, ""]]:
-    """x with `|b - A x| <= rtol |b|` in the norm of `P^-1`, by the recurrence; and the steps.
+) -> Steps:
+    """x with `|b - A x| <= rtol |b|` in the norm of `P^-1`, by the recurrence.
 
     The norm of P^-1 is that in which the error `A^-1 (b - A x)` is measured by A itself, where P is
     A. `repeat` is `while_loop`, or the same by Python. Whoever needs the true residual computes it.
     """
+    # In units in which the squares of b are floats.
+    unit = exponent_of(jnp.max(jnp.abs(P.whitened(b)), axis=0, keepdims=True))
+    b = times_power_of_two(b, -unit)
     z = P.solve(b)
     square = jnp.sum(b * z, 0)
+    nothing = jnp.zeros_like(square)
     no_step = jnp.zeros((), jnp.int32)
-    start = _Iterate(jnp.zeros_like(b), b, z, square, rtol**2 * square, square > 0, no_step)
+    goal = rtol**2 * square
+    start = _Iterate(jnp.zeros_like(b), b, z, square, goal, nothing, square > 0, no_step)
 
     def go_on(now: _Iterate) -> Bool[Array, ""]:
         return jnp.any(now.active) & (now.steps < max_steps)
 
     end = repeat(go_on, partial(_step, multiply, P), start)
-    return end.x, end.steps
+    of_unit = lambda square: times_power_of_two(jnp.sqrt(square), unit[0])
+    arrived = jnp.all(end.square <= end.goal)
+    lengths = of_unit(end.energy), of_unit(end.square)
+    return Steps(times_power_of_two(end.x, unit), *lengths, end.steps, arrived)
 
 
-def _step(multiply: Multiply, P: Preconditioner, now: _Iterate) -> _Iterate:
+def _step(multiply: Multiply, P: HessianFactor, now: _Iterate) -> _Iterate:
     """One step; none in columns that have arrived, or along which A is not positive."""
     image = multiply(now.direction)
     slope = jnp.sum(now.direction * image, 0)
@@ -61,5 +90,7 @@ def _step(multiply: Multiply, P: Preconditioner, now: _Iterate) -> _Iterate:
     square = jnp.sum(residual * z, 0)
     kept = jnp.where(moves, square / jnp.where(moves, now.square, 1), 0)
     direction = z + kept[None, :] * now.direction
+    # Steps are orthogonal in the norm of A, in which each has the square of its own.
+    energy = now.energy + step * now.square
     active = moves & (square > now.goal)
-    return _Iterate(x, residual, direction, square, now.goal, active, now.steps + 1)
+    return _Iterate(x, residual, direction, square, now.goal, energy, active, now.steps + 1)

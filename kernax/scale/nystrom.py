@@ -43,6 +43,7 @@ def nystrom(
     centres: PyTree | int,
     *,
     key: PRNGKeyArray | None = None,
+    throw: bool = True,
 ) -> FeatureMap:
     """`k(x, Z) k(Z, Z)^-1 k(Z, z)` in place of `k(x, z)`, for m centres Z (Williams & Seeger 2001).
 
@@ -56,6 +57,7 @@ def nystrom(
         X: a stack of n points of any kind.
         centres: a stack of m points, such as those of `choose_centres`; or their number, of points
             of X that are drawn by `key`.
+        throw: False for features that are NaN where k(Z, Z) has no factor.
 
     Returns:
         A `FeatureMap`, itself a kernel; `jax.vmap(features.phi)(X)` are the features (n, m). It is
@@ -71,9 +73,9 @@ def nystrom(
     """
     kernel, X, _ = prepare_stacks(kernel, X)
     Z = checked_centres(kernel, X, centres, key)
-    check_memory(Z, verb="nystrom")
+    check_memory(Z, verb="nystrom", dtype=wide(dtype_of(X)))
     hint = "nystrom: fewer centres, or centres further apart, need none."
-    return FeatureMap(finish(_nystrom(kernel, Z), True, hint).value)
+    return FeatureMap(finish(_nystrom(kernel, Z), throw, hint).value)
 
 
 @compiled

@@ -4,19 +4,21 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jax import lax
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kernax.core.factors import cholesky_factor
-from kernax.core.numerics import eps_of, matmul
+from kernax.core.numerics import eps_of
 from kernax.core.operators import DenseGram
+from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
 from kernax.core.solves import solve_lower, solve_lower_transposed
+from kernax.scale.rows import ArrayRows
 
 
-class Preconditioner(eqx.Module):
-    """`P = L H L^T` with `L L^T = K_mm`, `H = L^-1 G L^-T + ridge I = R R^T` and `G` about
-    `K_nm^T W K_nm`: where G is that of all rows, `P = K_nm^T W K_nm + ridge K_mm`.
+class HessianFactor(eqx.Module):
+    """`P = L H L^T` with `L L^T = K_mm`, `H = L^-1 G L^-T + ridge D = R R^T` and `G` about
+    `K_nm^T W K_nm`: where G is that of all rows, `P = K_nm^T W K_nm + ridge L D L^T`, the Hessian.
 
     Between the factors of L the eigenvalues of H lie between the ridge and the sum of weights times
     the variance, whatever those of K_mm are (Rudi, Carratino & Rosasco 2017, equation 13).
@@ -25,29 +27,37 @@ class Preconditioner(eqx.Module):
     lower: Float[Array, "m m"]  # L
     inner: Float[Array, "m m"]  # R
     exists: Bool[Array, ""]
+    # Rounding of H up to `(excess^2 - 1) ridge I` makes lengths in the norm of P^-1 too short by
+    # that factor at most: the Hessian is no less than `ridge L D L^T`.
+    excess: Float[Array, ""]
 
     @staticmethod
     @compiled
     def of_square(
-        square: Float[Array, "m m"], lower: Float[Array, "m m"], ridge: Float[Array, ""]
-    ) -> "Preconditioner":
+        square: Float[Array, "m m"], lower: Float[Array, "m m"], ridges: Float[Array, " m"]
+    ) -> "HessianFactor":
         """That of G. Its rounding is divided by the pivots of L: for float64."""
-        return Preconditioner.of_whitened(
-            solve_lower(lower, solve_lower(lower, square).T), lower, ridge
-        )
+        white = solve_lower(lower, solve_lower(lower, square).T)
+        pivots = jnp.min(jnp.diagonal(lower) ** 2)
+        off = 4 * eps_of(square) * jnp.max(jnp.diagonal(square)) / pivots
+        return HessianFactor.of_whitened(white, lower, ridges, off)
 
     @staticmethod
     @compiled
     def of_whitened(
-        square: Float[Array, "m m"], lower: Float[Array, "m m"], ridge: Float[Array, ""]
-    ) -> "Preconditioner":
-        """That of `L^-1 G L^-T`; with a larger ridge, and so more steps, where that of the problem
-        is less than the rounding of the sum.
+        square: Float[Array, "m m"],
+        lower: Float[Array, "m m"],
+        ridges: Float[Array, " m"],
+        off: ArrayLike = 0.0,
+    ) -> "HessianFactor":
+        """That of `L^-1 G L^-T`, which is off by `off`; with a larger ridge, and so more steps,
+        where that of the problem is less than the rounding of the sum.
         """
         least = 4 * eps_of(square) * jnp.trace(square)
-        diagonal = jnp.maximum(ridge, least) * jnp.eye(len(square), dtype=square.dtype)
+        diagonal = jnp.diag(jnp.maximum(ridges, least))
         factor = cholesky_factor(DenseGram((square + square.T) / 2 + diagonal))
-        return Preconditioner(lower, factor.lower, factor.exists)
+        excess = jnp.sqrt(1 + (2 * least + off) / jnp.max(ridges))
+        return HessianFactor(lower, factor.lower, factor.exists, excess)
 
     @compiled
     def whitened(self, g: Float[Array, "m p"]) -> Float[Array, "m p"]:
@@ -61,36 +71,66 @@ class Preconditioner(eqx.Module):
         return solve_lower_transposed(self.lower, inside)
 
     @compiled
-    def length(self, a: Float[Array, "m p"]) -> Float[Array, " p"]:
-        """`sqrt(a.P a)` of each column."""
-        inside = matmul(jnp.tril(self.lower).T, a)
-        return jnp.linalg.norm(matmul(jnp.tril(self.inner).T, inside), axis=0)
-
-    @compiled
     def length_of_step(self, g: Float[Array, "m p"]) -> Float[Array, " p"]:
         """`sqrt(d.P d)` of `d = P^-1 g`, of each column."""
-        return jnp.linalg.norm(self.whitened(g), axis=0)
+        return norms(self.whitened(g))
+
+
+def norms(A: Float[Array, "m p"]) -> Float[Array, " p"]:
+    """The length of each column, whose squares may be no floats."""
+    unit = exponent_of(jnp.max(jnp.abs(A), 0))
+    lengths = jnp.linalg.norm(times_power_of_two(A, -unit[None, :]), axis=0)
+    return times_power_of_two(lengths, unit)
 
 
 # The Hessian of all rows takes n m^2 operations at the speed of matrix products. For squares it
 # saves some twelve products with K_nm; of other losses there is one for each of Newton's steps.
 _MOST_CENTRES = {True: 4000, False: 300}
-ROWS_A_CENTRE = 4
 LEAST_ROWS = 4096
+# With 4 rows a centre conjugate gradients take three steps for a digit, with 16 one or two. A row
+# of the sample takes some m operations for each of those of a row in a product: so many rows that
+# the sample costs about two products.
+_ROWS_A_CENTRE = 4
+MOST_ROWS_A_CENTRE = 16
+_OF_TWO_PRODUCTS = 100
 
 
 def size_of_sample(n: int, m: int, quadratic: bool, dtype: Any) -> int | None:
     """How many of n rows the Hessian is made of for m centres; None for all."""
     if dtype == jnp.float64 and m <= _MOST_CENTRES[quadratic]:
         return None
-    return min(n, max(LEAST_ROWS, ROWS_A_CENTRE * m))
+    wanted = min(MOST_ROWS_A_CENTRE * m, max(_ROWS_A_CENTRE * m, _OF_TWO_PRODUCTS * n // m))
+    return min(n, max(LEAST_ROWS, wanted))
 
 
-def places_of_sample(n: int, size: int) -> Int[np.ndarray, " size"]:
-    """Rows spread evenly over n, and not periodic: multiples of the golden ratio.
+def priorities(numbers: Any, weights: Float[Array, " n"]) -> Float[Array, " n"]:
+    """`w_i / u_i` of rows, with u_i in (0, 1): multiples of the golden ratio, without their whole
+    part, which are spread evenly over rows that follow each other, and have no period.
 
-    A sample of the rows serves any centres, however they were chosen; only the number of steps
-    depends on it.
+    `numbers` are those of the rows, of 32 bits. The multiples are exact, modulo 2^32 (Knuth, The
+    Art of Computer Programming 3, 6.4).
     """
-    share = (np.arange(size) * ((np.sqrt(5) - 1) / 2)) % 1
-    return np.unique((share * n).astype(np.int64))
+    multiples = jnp.asarray(numbers, jnp.uint32) * jnp.asarray(0x9E3779B9, jnp.uint32)
+    u = ((multiples >> jnp.asarray(8, jnp.uint32)).astype(weights.dtype) + 0.5) / 2**24
+    return weights / u
+
+
+def sampled(rows: ArrayRows, size: int) -> ArrayRows:
+    """Rows of the highest priority, with weights that make their sums those of all rows: none that
+    is heavier than the others together make a sample is left out.
+
+    A row stands for the others with `max(w_i, t)`, t being the highest priority that is left out
+    (Duffield, Lund & Thorup 2007). A sample of the rows serves any centres, however they were
+    chosen; only the number of steps depends on it.
+    """
+    n = len(rows.weights)
+    if size >= n:
+        return rows
+    weights = lax.stop_gradient(rows.weights)
+    highest, places = lax.top_k(priorities(jnp.arange(n, dtype=jnp.uint32), weights), size + 1)
+    return rows.at(places[:-1], standing_for_all(weights[places[:-1]], highest[-1]))
+
+
+def standing_for_all(weights: Float[Array, " s"], left_out: Any) -> Float[Array, " s"]:
+    """Weights of a sample, given the highest priority that is left out; zero stays zero."""
+    return jnp.where(weights > 0, jnp.maximum(weights, left_out), 0)

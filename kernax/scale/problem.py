@@ -12,12 +12,18 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import gram_of_prepared
 from kernax.core.kernel import AbstractKernel
 from kernax.core.losses import AbstractSmoothLoss, Squared
-from kernax.core.numerics import eps_of, stopped
+from kernax.core.numerics import stopped
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.solution import RESULTS, Solution, first_that_holds, void_unless_known
-from kernax.scale.preconditioner import places_of_sample
-from kernax.scale.risk import Minimum, Risk, minimise
+from kernax.scale.minimum import Minimum, minimise
+from kernax.scale.preconditioner import sampled
+from kernax.scale.risk import Risk
 from kernax.scale.rows import AbstractRows, ArrayRows
+
+# The penalty of a bias b is `ridge/2 _OF_BIAS b^2 / v`, v the mean variance over the centres: so
+# little that it shows where the ridge exceeds the sum of weights by far, and enough for a minimum
+# where no curvature is left.
+_OF_BIAS = 1e-4
 
 
 class Plan(NamedTuple):
@@ -25,18 +31,20 @@ class Plan(NamedTuple):
 
     Attributes:
         tile: rows of K_nm at a time.
-        sample: rows that the preconditioner is made of; None for all.
+        sample: rows that the Hessian's factor is made of; None for all.
         rtol, max_steps: when to stop.
+        bias: whether there is one.
     """
 
     tile: int
     sample: int | None
     rtol: float | None
     max_steps: int
+    bias: bool
 
 
-class Centred(NamedTuple):
-    """A risk over centres, how the factor of their Gram matrix ended, and its jitter."""
+class RiskOverCentres(NamedTuple):
+    """A risk, how the factor of the centres' Gram matrix ended, and its jitter."""
 
     risk: Risk
     result: Any
@@ -46,20 +54,26 @@ class Centred(NamedTuple):
     def of(
         rows: AbstractRows,
         within: ArrayRows,
-        sample: AbstractRows | None,
+        sample: ArrayRows | None,
         loss: AbstractSmoothLoss,
         ridge: Float[Array, ""],
-    ) -> "Centred":
+    ) -> "RiskOverCentres":
         """That of rows; `within` are some rows in memory with their kernel and centres."""
         precision = within.y.dtype
         dtype = wide(precision)
         K = gram_of_prepared(cast(within.kernel, dtype), cast(within.Z, dtype))
         at = factor_of_gram(K, beside=precision)
-        jittered = K + at.jitter * jnp.eye(len(K), dtype=dtype)
-        lower = stopped(at.lower)
-        eps = eps_of(precision)
-        risk = Risk(rows, sample, loss, ridge.astype(dtype), jittered, lower, eps=eps)
-        return Centred(risk, at.result, at.jitter)
+        gram = K + at.jitter * jnp.eye(len(K), dtype=dtype)
+        lower = at.lower
+        penalties = jnp.ones(len(K), dtype)
+        if within.bias:
+            inverse = 1 / jnp.mean(jnp.diagonal(K))
+            gram = _bordered(gram, _OF_BIAS * inverse)
+            lower = _bordered(lower, jnp.sqrt(inverse))
+            penalties = jnp.append(penalties, jnp.full(1, _OF_BIAS, dtype))
+        matrices = gram, stopped(lower), stopped(penalties)
+        risk = Risk(rows, sample, loss, ridge.astype(dtype), *matrices, precision)
+        return RiskOverCentres(risk, at.result, at.jitter)
 
     def minimum(self, outputs: int, plan: Plan) -> Minimum:
         """Its minimum; that of a factor that does not exist is none."""
@@ -68,6 +82,12 @@ class Centred(NamedTuple):
         failed = ((self.result != RESULTS.successful, self.result),)
         result = first_that_holds(failed, end.result)
         return Minimum(end.a, end.P, result, end.stats | {"jitter": self.jitter})
+
+
+def _bordered(A: Float[Array, "m m"], corner: Float[Array, ""]) -> Float[Array, "k k"]:
+    """A with one more row and column, zero but for the last entry."""
+    m = len(A)
+    return jnp.pad(A, (0, 1)) + jnp.pad(corner.reshape(1, 1), (m, 0))
 
 
 class Problem(eqx.Module):
@@ -81,13 +101,12 @@ class Problem(eqx.Module):
     loss: AbstractSmoothLoss
     ridge: Float[Array, ""]
 
-    def centred(self, plan: Plan) -> Centred:
+    def over_centres(self, plan: Plan) -> RiskOverCentres:
         """The risk."""
-        rows = ArrayRows(self.kernel, self.Z, self.X, self.y, self.weights, tile=plan.tile)
-        sample = None
-        if plan.sample is not None:
-            sample = rows.at(places_of_sample(len(self.y), plan.sample))
-        return Centred.of(rows, rows, sample, self.loss, self.ridge)
+        known = self.kernel, self.Z, self.X, self.y, self.weights
+        rows = ArrayRows(*known, tile=plan.tile, bias=plan.bias)
+        sample = None if plan.sample is None else sampled(rows, plan.sample)
+        return RiskOverCentres.of(rows, rows, sample, self.loss, self.ridge)
 
 
 def unit_of_targets(loss: AbstractSmoothLoss, largest: Float[Array, " p"]) -> Int[Array, "1 p"]:
@@ -99,14 +118,21 @@ def unit_of_targets(loss: AbstractSmoothLoss, largest: Float[Array, " p"]) -> In
 
 
 def solution_of(
-    end: tuple, kernel: AbstractKernel, Z: PyTree, unit: Array, dtype: Any, one_column: bool
+    end: tuple,
+    kernel: AbstractKernel,
+    Z: PyTree,
+    unit: Array,
+    dtype: Any,
+    plan: Plan,
+    one_column: bool,
 ) -> Solution[KernelExpansion]:
     """The expansion over the centres, with coefficients in the units of the targets."""
     a, result, stats = end
     a = times_power_of_two(a, unit).astype(dtype)
     a = void_unless_known(a, result)
     a = a[:, 0] if one_column else a
-    bias = jnp.zeros_like(a, shape=a.shape[1:])
+    none = void_unless_known(jnp.zeros_like(a, shape=a.shape[1:]), result)
+    a, bias = (a[:-1], a[-1]) if plan.bias else (a, none)
     of_columns = times_power_of_two(stats["objective"], 2 * unit[0])
     stats = stats | {"objective": jnp.sum(of_columns)}
     return Solution(KernelExpansion(kernel, Z, a, bias), result, stats)

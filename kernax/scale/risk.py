@@ -1,46 +1,58 @@
-"""The risk of a function over centres, and its minimum by Newton's method.
+"""The risk of a function over centres: its gradient, its Hessian, and what to compare them with.
 
-`F(a) = sum_i w_i L(y_i, f_i) + ridge/2 a.K_mm a`, `f = K_nm a`. Newton's steps are solved by
-conjugate gradients with products over the rows; nothing of size n m is held.
+`F(a) = sum_i w_i L(y_i, f_i) + ridge/2 a.M a`, `f = C a`, where C is `K_nm` and M is `K_mm`; with a
+bias, C has one column more, of ones, and M one entry more. Nothing of size n m is held.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from kernax.core.losses import AbstractSmoothLoss, Squared
-from kernax.core.numerics import chosen, matmul, positive_or_one
-from kernax.core.solution import RESULTS, first_that_holds
+from kernax.core.numerics import eps_of, matmul, positive_or_one
+from kernax.core.powers import exponent_of, times_power_of_two
+from kernax.core.sharding import compiled
 from kernax.core.solves import solve_lower
-from kernax.scale.normal_equations import solve_normal_equations
-from kernax.scale.preconditioner import Preconditioner
-from kernax.scale.rows import AbstractRows, Tile
+from kernax.scale.preconditioner import HessianFactor
+from kernax.scale.rows import AbstractRows, ArrayRows, Tile
 
-_LENGTHS = 0.5 ** np.array([0, 1, 2, 4, 6, 9, 14, 20])  # of a step, of which one is taken
-_MOST_NEWTON_STEPS = 100
+# Of a step, of which one is taken: short ones where no curvature is left but that of the ridge.
+LENGTHS = 0.5 ** np.array([0, 1, 2, 4, 6, 9, 14, 20, 28, 38])
 _ROWS_OF_SQUARE = 1024  # at a time, in matrix products
 
 
 def _gradient_part(tile: Tile, known: Any) -> Any:
-    """`K^T g` with `g = w L'(y, f)`, and the sum of `w L`, of each column."""
+    """`C^T g` with `g = w L'(y, f)`."""
     loss, a = known
+    return tile.pulled(tile.weighted(loss.derivative(tile.y, tile.values(a))))
+
+
+def _point_part(tile: Tile, known: Any) -> Any:
+    """`C^T g`, and the sums of `w L` and `w L'' f^2`, f in some unit, of each column."""
+    loss, a, unit = known
     f = tile.values(a)
-    g = tile.weighted(loss.derivative(tile.y, f))
-    return tile.pulled(g), jnp.sum(tile.weighted(loss(tile.y, f)), 0)
+    pulled = tile.pulled(tile.weighted(loss.derivative(tile.y, f)))
+    losses = jnp.sum(tile.weighted(loss(tile.y, f)), 0)
+    squares = loss.curvature(tile.y, f) * times_power_of_two(f, -unit[None, :]) ** 2
+    return pulled, losses, jnp.sum(tile.weighted(squares), 0)
 
 
 def _product_part(tile: Tile, known: Any) -> Any:
-    """`K^T H K V` with `H = w L''(y, f)`."""
+    """`C^T H C V` with `H = w L''(y, f)`."""
     loss, a, V = known
-    h = tile.weighted(loss.curvature(tile.y, tile.values(a)))
-    return tile.pulled(h * tile.values(V))
+    if isinstance(loss, Squared):
+        return tile.pulled(tile.weighted(tile.values(V)))
+    p = a.shape[1]
+    both = tile.values(jnp.concatenate([a, V], 1))
+    h = tile.weighted(loss.curvature(tile.y, both[:, :p]))
+    return tile.pulled(h * both[:, p:])
 
 
 def _square_part(tile: Tile, known: Any) -> Any:
-    """`K^T H K`, H that of the first column."""
+    """`C^T H C`, H that of the first column."""
     loss, a = known
     y = tile.y[:, :1]
     h = tile.weighted(loss.curvature(y, tile.values(a[:, :1])))
@@ -48,40 +60,35 @@ def _square_part(tile: Tile, known: Any) -> Any:
 
 
 def _whitened_square_part(tile: Tile, known: Any) -> Any:
-    """`L^-1 K^T H K L^-T`, and the sum of weights."""
+    """`L^-1 C^T H C L^-T`."""
     loss, a, lower = known
     y = tile.y[:, :1]
     h = tile.weighted(loss.curvature(y, tile.values(a[:, :1])))
     rows = (jnp.sqrt(h) * tile.cross).T
     white = solve_lower(lower, rows.astype(lower.dtype))
-    return matmul(white, white.T), jnp.sum(tile.weights)
+    return matmul(white, white.T)
+
+
+@compiled
+def _of_sample(
+    sample: ArrayRows, loss: AbstractSmoothLoss, a: Array, lower: Array, ridges: Array
+) -> HessianFactor:
+    """The Hessian of some rows."""
+    square = sample.total(_whitened_square_part, (loss, a, lower), _ROWS_OF_SQUARE)
+    return HessianFactor.of_whitened(square, lower, ridges)
 
 
 def _slope_part(tile: Tile, known: Any) -> Any:
-    """`sum w L'(y, f + t v) v`, `v = K d`, for each length t of a step."""
-    loss, a, d, lengths = known
-    f = tile.values(a)
-    v = tile.values(d)
-    slope = lambda t: jnp.sum(tile.weighted(loss.derivative(tile.y, f + t * v) * v))
+    """`sum w L'(y, f + t v) v`, `v = C d`, for each length t of a step d, which is u in some
+    unit; the last factor in that unit too.
+    """
+    loss, a, u, unit, lengths = known
+    both = tile.values(jnp.concatenate([a, u], 1))
+    f = both[:, :1]
+    along = both[:, 1:]
+    v = times_power_of_two(along, unit)
+    slope = lambda t: jnp.sum(tile.weighted(loss.derivative(tile.y, f + t * v) * along))
     return jnp.stack([slope(t.astype(f.dtype)) for t in lengths])
-
-
-def _size_part(tile: Tile, known: Any) -> Any:
-    """The sums of `w L'(y, 0)^2`, for each column, `w L''(y, 0)` and w."""
-    nothing = jnp.zeros_like(tile.y)
-    squares = tile.weighted(known.derivative(tile.y, nothing) ** 2)
-    curvature = jnp.mean(tile.weighted(known.curvature(tile.y, nothing)), 1)
-    return jnp.sum(squares, 0), jnp.sum(curvature), jnp.sum(tile.weights)
-
-
-class Point(eqx.Module):
-    """Coefficients a, and what was computed there."""
-
-    a: Float[Array, "m p"]
-    gradient: Float[Array, "m p"]
-    losses: Float[Array, " p"]  # `sum w L` of each column
-    P: Preconditioner
-    left: Float[Array, ""]  # the length of Newton's step from here, relative to `Risk.size`
 
 
 class Risk(eqx.Module):
@@ -89,196 +96,120 @@ class Risk(eqx.Module):
 
     Attributes:
         rows: of all points.
-        sample: some of them, for the preconditioner; None for all.
+        sample: some of them, for the Hessian's factor; None for all.
         loss: L, of one column unless it is quadratic.
-        gram: `K_mm`, with its jitter.
-        lower: its factor.
-        eps: the rounding unit of K_nm.
+        gram: M, with its jitter.
+        lower: L with `L D L^T = M`.
+        penalties: the diagonal of D, ones but for a bias.
+        precision: the dtype of C.
     """
 
     rows: AbstractRows
-    sample: AbstractRows | None
+    sample: ArrayRows | None
     loss: AbstractSmoothLoss
     ridge: Float[Array, ""]
     gram: Float[Array, "m m"]
     lower: Float[Array, "m m"]
-    eps: float = eqx.field(static=True)
+    penalties: Float[Array, " m"]
+    precision: Any = eqx.field(static=True)
 
     @property
     def quadratic(self) -> bool:
         """Whether F is, so that one Newton step leads to its minimum."""
         return isinstance(self.loss, Squared)
 
-    def gradient(self, a: Float[Array, "m p"]) -> tuple[Float[Array, "m p"], Float[Array, " p"]]:
-        """F'(a), and the sum of the losses."""
-        pulled, losses = self.rows.total(_gradient_part, (self.loss, a))
-        return pulled + self.ridge * matmul(self.gram, a), losses
+    @property
+    def eps(self) -> float:
+        """The rounding unit of C."""
+        return eps_of(self.precision)
+
+    def gradient(self, a: Float[Array, "m p"]) -> Float[Array, "m p"]:
+        """F'(a)."""
+        pulled = self.rows.total(_gradient_part, (self.loss, a))
+        return pulled + self.ridge * matmul(self.gram, a)
+
+    def at(self, a: Float[Array, "m p"], unit: Int[Array, " p"]) -> tuple[Array, Array, Array]:
+        """F'(a), F(a) of each column, and `a.F''(a) a`, a in units of `2^unit`."""
+        pulled, losses, squares = self.rows.total(_point_part, (self.loss, a, unit))
+        image = matmul(self.gram, a)
+        of_unit = lambda A: times_power_of_two(A, -unit[None, :])
+        squares = squares + self.ridge * jnp.sum(of_unit(a) * of_unit(image), 0)
+        objective = losses + self.ridge / 2 * jnp.sum(a * image, 0)
+        return pulled + self.ridge * image, objective, squares
 
     def product(self, a: Float[Array, "m p"], V: Float[Array, "m p"]) -> Float[Array, "m p"]:
         """`F''(a) V`."""
         pulled = self.rows.total(_product_part, (self.loss, a, V))
         return pulled + self.ridge * matmul(self.gram, V)
 
-    def preconditioner(self, a: Float[Array, "m p"], weight: Float[Array, ""]) -> Preconditioner:
-        """That of F''(a); `weight` is the sum of all weights."""
-        if self.sample is None:
-            square = self.rows.total(_square_part, (self.loss, a), _ROWS_OF_SQUARE)
-            return Preconditioner.of_square(square, self.lower, self.ridge)
-        known = self.loss, a, self.lower
-        square, part = self.sample.total(_whitened_square_part, known, _ROWS_OF_SQUARE)
-        share = weight / positive_or_one(part)
-        return Preconditioner.of_whitened(share * square, self.lower, self.ridge)
+    def hessian(self, a: Float[Array, "m p"]) -> HessianFactor:
+        """F''(a), or that of the sample."""
+        ridges = self.ridge * self.penalties
+        if self.sample is not None:
+            return _of_sample(self.sample, self.loss, a, self.lower, ridges)
+        square = self.rows.total(_square_part, (self.loss, a), _ROWS_OF_SQUARE)
+        return HessianFactor.of_square(square, self.lower, ridges)
 
-    def slopes(self, point: Point, d: Float[Array, "m p"]) -> Float[Array, " lengths"]:
-        """The slope of F at each of `_LENGTHS` along d, after that at the point itself."""
-        lengths = jnp.asarray(np.append(0, _LENGTHS), d.dtype)
-        slopes = self.rows.total(_slope_part, (self.loss, point.a, d, lengths))
-        image = matmul(self.gram, d)
-        return slopes + self.ridge * (jnp.sum(point.a * image) + lengths * jnp.sum(d * image))
+    def slopes(self, a: Float[Array, "m 1"], d: Float[Array, "m 1"]) -> Float[Array, " lengths"]:
+        """The slope of F at a, and at each of `LENGTHS` along d from there: up to one factor."""
+        lengths = jnp.asarray(np.append(0, LENGTHS), d.dtype)
+        unit = exponent_of(jnp.max(jnp.abs(d)))
+        u = times_power_of_two(d, -unit)
+        slopes = self.rows.total(_slope_part, (self.loss, a, u, unit, lengths))
+        image = matmul(self.gram, u)
+        return slopes + self.ridge * (jnp.sum(a * image) + lengths * jnp.sum(d * image))
 
 
 class Size(eqx.Module):
-    """What a residual is compared with.
+    """What a residual is compared with: `sqrt(sum_i w_i L'(y_i, 0)^2 / h)`, h the mean curvature at
+    zero, for each column: for squares `sqrt(sum_i w_i y_i^2)`.
 
     Attributes:
-        targets: `sqrt(sum_i w_i L'(y_i, 0)^2 / h)`, h the mean curvature at zero, for each column:
-            for squares `sqrt(sum_i w_i y_i^2)`.
-        weight: the sum of weights.
+        unit: of the number, an exponent of two.
+        number: in that unit.
     """
 
-    targets: Float[Array, " p"]
-    weight: Float[Array, ""]
+    unit: Int[Array, " p"]
+    number: Float[Array, " p"]
 
     @staticmethod
-    def of(risk: Risk) -> "Size":
-        squares, curvature, weight = risk.rows.total(_size_part, risk.loss)
-        mean = curvature / positive_or_one(weight)
-        return Size(jnp.sqrt(squares / positive_or_one(mean)), weight)
+    def of(risk: Risk, outputs: int) -> "Size":
+        nothing = jnp.zeros((), risk.gram.dtype)
+        lowest = jnp.full(outputs, _LOWEST, jnp.int32)
+        start = _Sums(lowest, jnp.zeros(outputs, nothing.dtype), nothing, nothing)
+        sums = risk.rows.fold(_with_sizes, start, risk.loss)
+        mean = sums.curvature / positive_or_one(sums.weight)
+        root = jnp.sqrt(sums.squares / positive_or_one(mean))
+        further = exponent_of(root)
+        unit = jnp.where(root > 0, sums.unit + further, 0)
+        return Size(unit, times_power_of_two(root, -further))
 
 
-class _Progress(eqx.Module):
-    """Newton's method after some steps."""
+class _Sums(NamedTuple):
+    """The sums of `w L'(y, 0)^2`, in units of `2^(2 unit)`, of `w L''(y, 0)` and of w."""
 
-    point: Point
-    steps: Int[Array, ""]
-    products: Int[Array, ""]
-    stuck: Bool[Array, ""]
-    finite: Bool[Array, ""]
-
-
-class Minimum(eqx.Module):
-    """How the iteration ended; P is at the last a."""
-
-    a: Float[Array, "m p"]
-    P: Preconditioner
-    result: Any
-    stats: dict[str, Array]
+    unit: Int[Array, " p"]
+    squares: Float[Array, " p"]
+    curvature: Float[Array, ""]
+    weight: Float[Array, ""]
 
 
-def minimise(risk: Risk, shape: tuple[int, int], rtol: float | None, max_steps: int) -> Minimum:
-    """The minimum of F, by Newton's method with conjugate gradients.
-
-    Success is decided by the gradient at the last a, computed anew.
-    """
-    method = _Newton(risk, Size.of(risk), max_steps, *_tolerances(risk, rtol))
-    start = method.start(shape)
-    end = risk.rows.repeat(method.go_on, method.step, start)
-    point = end.point
-    norm = jnp.sum(point.a * matmul(risk.gram, point.a), 0)
-    objective = point.losses + risk.ridge / 2 * norm
-    stats = {"steps": end.steps, "products": end.products}
-    stats |= {"residual": point.left, "objective": objective}
-    return Minimum(point.a, point.P, method.ending(end), stats)
+_LOWEST = -4096  # below the exponent of any float
 
 
-def _tolerances(risk: Risk, rtol: float | None) -> tuple[float, float]:
-    """The residual to stop at, and that to accept where no step lowers it further."""
-    eps = risk.eps
-    return (eps**0.5 / 16, eps**0.5) if rtol is None else (rtol, rtol)
-
-
-class _Newton(eqx.Module):
-    """Newton's method for one risk."""
-
-    risk: Risk
-    size: Size
-    max_steps: int = eqx.field(static=True)
-    goal: float = eqx.field(static=True)
-    bar: float = eqx.field(static=True)
-
-    def start(self, shape: tuple[int, int]) -> _Progress:
-        """At zero; of squares, where P is the Hessian itself, one step further."""
-        risk = self.risk
-        nothing = jnp.zeros(shape, risk.gram.dtype)
-        P = risk.preconditioner(nothing, self.size.weight)
-        point = self._at(nothing, P)
-        if risk.quadratic and risk.sample is None:
-            step = -P.solve(point.gradient)
-            point = self._at(jnp.where(jnp.isfinite(step), step, 0), P)
-        no_step = jnp.zeros((), jnp.int32)
-        finite = jnp.isfinite(point.left)
-        return _Progress(point, no_step, no_step, jnp.array(False), finite)
-
-    def _at(self, a: Float[Array, "m p"], P: Preconditioner) -> Point:
-        """What is known at a."""
-        gradient, losses = self.risk.gradient(a)
-        length = P.length_of_step(gradient)
-        whole = jnp.maximum(self.size.targets, P.length(a))
-        return Point(a, gradient, losses, P, jnp.max(length / positive_or_one(whole)))
-
-    def go_on(self, now: _Progress) -> Bool[Array, ""]:
-        more = (now.steps < _MOST_NEWTON_STEPS) & (now.products < self.max_steps)
-        return (now.point.left > self.goal) & ~now.stuck & now.finite & more
-
-    def ending(self, end: _Progress) -> Any:
-        """How it ended, from the last point alone where that is close."""
-        point = end.point
-        endings = (
-            (~jnp.all(jnp.isfinite(point.gradient)), RESULTS.nonfinite),
-            (~point.P.exists, RESULTS.not_psd),
-            (~(end.finite & jnp.isfinite(point.left)), RESULTS.nonfinite),
-            (point.left <= self.bar, RESULTS.successful),
-            (end.products >= self.max_steps, RESULTS.max_steps_reached),
-            (end.stuck, RESULTS.inaccurate),
-        )
-        return first_that_holds(endings, RESULTS.max_steps_reached)
-
-    def step(self, now: _Progress) -> _Progress:
-        """One step: as exact as it is of use, shortened where F would rise."""
-        risk = self.risk
-        point = now.point
-        d, products = solve_normal_equations(
-            lambda V: risk.product(point.a, V),
-            point.P,
-            -point.gradient,
-            self._forcing(point.left),
-            self.max_steps - now.products,
-            risk.rows.repeat,
-        )
-        a = point.a + self._length(point, d) * d
-        P = point.P if risk.quadratic else risk.preconditioner(a, self.size.weight)
-        return self._judged(now, self._at(a, P), products)
-
-    def _forcing(self, left: Float[Array, ""]) -> Float[Array, ""]:
-        """How exactly to solve for a step: for a quadratic F as exactly as is asked for."""
-        needed = self.goal / 4 / left
-        return needed if self.risk.quadratic else jnp.maximum(needed, jnp.minimum(0.1, left))
-
-    def _length(self, point: Point, d: Float[Array, "m p"]) -> Float[Array, ""]:
-        """The longest step at whose end F falls, or rises a tenth as fast as it fell at first."""
-        if self.risk.quadratic:
-            return jnp.ones((), d.dtype)
-        slopes = self.risk.slopes(point, d)
-        fits = (slopes[1:] <= abs(slopes[0]) / 10) | ~(slopes[0] < 0)  # false for NaN
-        first = jnp.where(jnp.any(fits), jnp.argmax(fits), len(_LENGTHS) - 1)
-        return jnp.asarray(_LENGTHS, d.dtype)[first]
-
-    def _judged(self, now: _Progress, after: Point, products: Array) -> _Progress:
-        """The point a step leads to; that before it where it should help, and does not."""
-        before = now.point
-        finite = jnp.all(jnp.isfinite(after.a)) & jnp.isfinite(after.left)
-        must_help = jnp.asarray(self.risk.quadratic) | (before.left <= self.bar)
-        worse = must_help & ~(after.left < before.left)
-        slow = must_help & ~(after.left < before.left / 2)
-        point = chosen(worse | ~finite, before, after)
-        return _Progress(point, now.steps + 1, now.products + products, slow, finite)
+def _with_sizes(now: _Sums, tile: Tile, loss: AbstractSmoothLoss) -> _Sums:
+    """The sums with a tile more, in units of the largest slope so far."""
+    nothing = jnp.zeros_like(tile.y)
+    slopes = tile.kept(loss.derivative(tile.y, nothing))
+    largest = jnp.max(jnp.abs(slopes), 0)
+    is_normal = largest >= jnp.finfo(largest.dtype).tiny
+    unit = jnp.maximum(now.unit, jnp.where(is_normal, exponent_of(largest), _LOWEST))
+    squares = jnp.sum(tile.weighted(times_power_of_two(slopes, -unit[None, :]) ** 2), 0)
+    curvature = jnp.sum(jnp.mean(tile.weighted(loss.curvature(tile.y, nothing)), 1))
+    wide = lambda number: number.astype(now.squares.dtype)
+    return _Sums(
+        unit,
+        times_power_of_two(now.squares, 2 * (now.unit - unit)) + wide(squares),
+        now.curvature + wide(curvature),
+        now.weight + wide(jnp.sum(tile.weights)),
+    )

@@ -13,14 +13,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
-from jaxtyping import Array, Float, PyTree
+from jax import lax
+from jaxtyping import Array, Bool, Float, PyTree
 
 from kernax.core.boundary import count
 from kernax.core.centres import wide
 from kernax.core.gram import gram_of_prepared
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import matmul
-from kernax.core.sharding import scan, while_loop
+from kernax.core.sharding import scan, varying_alike, while_loop
 
 
 class Tile(eqx.Module):
@@ -37,6 +38,10 @@ class Tile(eqx.Module):
     def pulled(self, V: Float[Array, "t p"]) -> Float[Array, "m p"]:
         """`K^T V`."""
         return matmul(self.cross.T, V)
+
+    def kept(self, values: Float[Array, "t p"]) -> Float[Array, "t p"]:
+        """Values of rows that are there, zero of others."""
+        return jnp.where(self.weights[:, None] > 0, values, 0)
 
     def weighted(self, values: Float[Array, "t p"]) -> Float[Array, "t p"]:
         """`W values`; a value that is not finite is none where its weight is zero."""
@@ -64,6 +69,10 @@ class AbstractRows(eqx.Module):
     def repeat(self, go_on: Callable, step: Callable, state: Any) -> Any:
         """`step` of a state, again and again while `go_on` holds of it."""
 
+    @abc.abstractmethod
+    def either(self, condition: Bool[Array, ""], yes: Callable, no: Callable, state: Any) -> Any:
+        """`yes(state)` where the condition holds, otherwise `no(state)`."""
+
     def total(self, part: Part, known: PyTree, tile: int | None = None) -> PyTree:
         """The sum of `part(tile, known)` over all tiles, in the precision of `wide`."""
         shapes = self.shape_of(part, known)
@@ -78,7 +87,10 @@ def _added(part: Part, total: PyTree, tile: Tile, known: PyTree) -> PyTree:
 
 
 class ArrayRows(AbstractRows):
-    """Rows in memory. Each tile is computed again in the backward pass: memory is O(tile m)."""
+    """Rows in memory. Each tile is computed again in the backward pass: memory is O(tile m).
+
+    With a `bias`, there is one column more, of ones.
+    """
 
     kernel: AbstractKernel
     Z: PyTree
@@ -86,6 +98,7 @@ class ArrayRows(AbstractRows):
     y: Float[Array, "n p"]
     weights: Float[Array, " n"]
     tile: int = eqx.field(static=True)
+    bias: bool = eqx.field(static=True, default=False)
 
     def fold(self, step, start, known, tile=None):
         parts = _in_tiles((self.X, self.y, self.weights), count(self.X), tile or self.tile)
@@ -98,7 +111,10 @@ class ArrayRows(AbstractRows):
 
     def _tile(self, at: tuple) -> Tile:
         X, y, weights = at
-        return Tile(gram_of_prepared(self.kernel, X, self.Z), y, weights)
+        cross = gram_of_prepared(self.kernel, X, self.Z)
+        if self.bias:
+            cross = jnp.concatenate([cross, jnp.ones_like(cross, shape=(len(cross), 1))], 1)
+        return Tile(cross, y, weights)
 
     def shape_of(self, part, known):
         one = jax.tree.map(lambda leaf: leaf[:1], (self.X, self.y, self.weights))
@@ -108,14 +124,19 @@ class ArrayRows(AbstractRows):
         # JAX hashes functions, and a method hashes the arrays of its module.
         return while_loop(lambda now: go_on(now), step, state)
 
-    def at(self, places: Any) -> "ArrayRows":
-        """Some of the rows."""
+    def either(self, condition, yes, no, state):
+        alike = lambda branch: lambda state: varying_alike((branch(state), state))[0]
+        condition, state = varying_alike((condition, state))
+        return lax.cond(condition, alike(yes), alike(no), state)
+
+    def at(self, places: Any, weights: Float[Array, " r"]) -> "ArrayRows":
+        """Some of the rows, with weights of their own."""
         X = jax.tree.map(lambda leaf: leaf[places], self.X)
-        return self.of(X, self.y[places], self.weights[places])
+        return self.of(X, self.y[places], weights)
 
     def of(self, X: PyTree, y: Float[Array, "r p"], weights: Float[Array, " r"]) -> "ArrayRows":
         """Other rows for the same kernel and centres."""
-        return ArrayRows(self.kernel, self.Z, X, y, weights, tile=self.tile)
+        return ArrayRows(self.kernel, self.Z, X, y, weights, tile=self.tile, bias=self.bias)
 
 
 def _in_tiles(rows: PyTree, n: int, most: int) -> PyTree:

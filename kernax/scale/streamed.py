@@ -16,6 +16,7 @@ from kernax.core.preparation import check_points
 from kernax.core.sharding import compiled
 from kernax.core.weights import UnitWeights
 from kernax.scale.chunks import Chunks
+from kernax.scale.preconditioner import priorities, standing_for_all
 from kernax.scale.rows import AbstractRows, ArrayRows
 
 Check = Callable[..., Array]  # of targets: see `kernax.core.task`
@@ -28,10 +29,11 @@ class Survey(eqx.Module):
     Attributes:
         n: the number of rows.
         chunks: how many chunks there are.
-        size: rows of a chunk, once it is filled up.
+        size: rows of a chunk, once it is filled up: those of the largest.
         outputs: columns of y; None for a vector.
-        sample: some rows, spread evenly: X, y (r, p) and weights.
-        largest: the largest |y| of each output.
+        sample: rows of the highest `priorities`, those first: X, y (r, p) and weights.
+        priorities: of the sample.
+        least, largest: of each output, among rows of positive weight.
     """
 
     n: int = eqx.field(static=True)
@@ -39,66 +41,93 @@ class Survey(eqx.Module):
     size: int = eqx.field(static=True)
     outputs: int | None = eqx.field(static=True)
     sample: tuple
+    priorities: Float[Array, " r"]
+    least: Float[Array, " p"]
     largest: Float[Array, " p"]
+
+    def sample_of(self, size: int | None) -> tuple:
+        """So many rows of the sample, with weights that stand for all rows; None for all it has."""
+        X, y, weights = self.sample
+        if size is None or size >= len(weights):
+            return X, y, weights
+        of_all = standing_for_all(weights[:size], self.priorities[size])
+        return *_at((X, y), slice(size)), of_all
 
 
 def survey(chunks: Chunks, kernel: AbstractKernel, check: Check, keep: int, show: Shown) -> Survey:
-    """Reads all chunks once: counts and checks them, and keeps every so many rows, at least `keep`
-    of them where there are as many, and less than twice that.
+    """Reads all chunks once: counts and checks them, and keeps `keep` rows, and one more where
+    there are as many.
 
     Raises ValueError for chunks that are no rows, or not of one kind.
     """
-    sample = _Sample(keep)
+    sample = _Sample(keep + 1)
     first = None
     number = 0
+    size = 0
     for number, chunk in enumerate(shown(chunks, 0, show), 1):
-        X, y, weights = checked_chunk(chunk, kernel, check, first)
+        X, y, weights = checked_chunk(number, chunk, kernel, check, first)
         first = (X, y) if first is None else first
-        if count(X) > count(first[0]):
-            raise ValueError(
-                f"chunk {number} has {count(X)} rows, but the first one {count(first[0])}: none "
-                "may be larger than the first"
-            )
+        size = max(size, count(X))
         sample.add((X, y.reshape(count(X), -1), weights))
     if first is None:
-        raise ValueError("there is no chunk: a source must give at least one (X, y)")
+        raise _no_chunk()
     if not sample.weight > 0:
         raise ValueError("weights must not all be zero: no point is left to fit")
     outputs = None if first[1].ndim == 1 else first[1].shape[1]
-    kept = sample.rows()
-    largest = jnp.asarray(sample.largest, first[1].dtype)
-    return Survey(sample.n, number, count(first[0]), outputs, kept, largest)
+    dtype = first[1].dtype
+    priorities, least, largest = (
+        jnp.asarray(array, dtype) for array in (sample.priorities, sample.least, sample.largest)
+    )
+    rows = jax.tree.map(jnp.asarray, sample.rows)
+    return Survey(sample.n, number, size, outputs, rows, priorities, least, largest)
+
+
+def _no_chunk() -> ValueError:
+    return ValueError("there is no chunk: a source must give at least one (X, y)")
 
 
 class _Sample:
-    """Rows that are kept of a stream: every so many, fewer the longer it gets."""
+    """Rows of the highest priority in a stream; and what is found of all."""
 
     def __init__(self, keep: int):
         self.keep = keep
-        self.every = 1
         self.n = 0
         self.weight = 0.0
-        self.largest: Any = 0.0
-        self._parts: list[tuple] = []
+        self.least: Any = np.inf
+        self.largest: Any = -np.inf
+        self.priorities = np.zeros(0)
+        self.rows: Any = None
 
     def add(self, chunk: tuple) -> None:
         """Goes on with a chunk of X, y (r, p) and weights."""
-        size = count(chunk[0])
-        self._parts.append(_at(chunk, np.arange(-self.n % self.every, size, self.every)))
-        self.n += size
-        self.weight += float(jnp.sum(chunk[2]))
-        self.largest = np.maximum(self.largest, np.max(np.abs(chunk[1]), 0))
-        while self.n // self.every >= 2 * self.keep:
-            self.every *= 2
-            self._parts = [_at(self.rows(), slice(None, None, 2))]
+        chunk = jax.tree.map(np.asarray, chunk)
+        _, y, weights = chunk
+        numbers = np.arange(self.n, self.n + len(y), dtype=np.uint64).astype(np.uint32)
+        found = np.asarray(priorities(numbers, jnp.asarray(weights)))
+        self.n += len(y)
+        self.weight += float(np.sum(weights, dtype=np.float64))
+        kept = weights[:, None] > 0
+        self.least = np.minimum(self.least, np.min(np.where(kept, y, np.inf), 0))
+        self.largest = np.maximum(self.largest, np.max(np.where(kept, y, -np.inf), 0))
+        both = np.concatenate([self.priorities, found])
+        best = np.argsort(-both, kind="stable")[: self.keep]
+        rows = chunk if self.rows is None else jax.tree.map(_joined, self.rows, chunk)
+        self.rows = _at(rows, best)
+        self.priorities = both[best]
 
-    def rows(self) -> tuple:
-        """Those that are kept."""
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *self._parts)
 
-
-def checked_chunk(chunk: Any, kernel: AbstractKernel, check: Check, first: tuple | None) -> tuple:
+def checked_chunk(
+    number: int, chunk: Any, kernel: AbstractKernel, check: Check, first: tuple | None
+) -> tuple:
     """X, y and weights of a chunk, checked, in the dtype of the first one."""
+    try:
+        return _checked(chunk, kernel, check, first)
+    except ValueError as problem:
+        raise ValueError(f"chunk {number}: {problem}") from None
+
+
+def _checked(chunk: Any, kernel: AbstractKernel, check: Check, first: tuple | None) -> tuple:
+    """The same, where errors do not say which chunk it is."""
     if not isinstance(chunk, tuple | list) or len(chunk) not in (2, 3):
         raise ValueError(
             f"a chunk must be (X, y) or (X, y, weights), but is {type(chunk).__name__}"
@@ -155,24 +184,35 @@ class StreamedRows(AbstractRows):
 
     def fold(self, step, start, known, tile=None):
         state = start
-        for chunk in shown(self.chunks, self.surveyed.chunks, self.show):
+        rows = 0
+        passed = shown(self.chunks, self.surveyed.chunks, self.show)
+        for number, chunk in enumerate(passed, 1):
+            size, filled = self._rows(number, chunk)
+            rows += size
             # Waited for, so that no more than one chunk is in memory, and no two programs wait for
             # each other's threads.
-            state = jax.block_until_ready(_folded(self._rows(chunk), step, state, known, tile))
+            state = jax.block_until_ready(_folded(filled, step, state, known, tile))
+        if rows != self.surveyed.n:
+            raise ValueError(
+                f"the chunks gave {self.surveyed.n} rows in the first pass and {rows} in this one: "
+                "a function must begin anew whenever it is called, with the same rows"
+            )
         return state
 
-    def _rows(self, chunk: Any) -> ArrayRows:
-        """A chunk in memory, filled up by its first row with weight zero."""
+    def _rows(self, number: int, chunk: Any) -> tuple[int, ArrayRows]:
+        """The size of a chunk, and its rows in memory, filled up by the first with weight zero."""
         sample = self.surveyed.sample
         y = sample[1] if self.surveyed.outputs is not None else sample[1][:, 0]
-        X, y, weights = checked_chunk(chunk, self.within.kernel, self.check, (sample[0], y))
-        missing = self.surveyed.size - count(X)
-        if missing:
+        first = sample[0], y
+        X, y, weights = checked_chunk(number, chunk, self.within.kernel, self.check, first)
+        size = count(X)
+        missing = self.surveyed.size - size
+        if missing > 0:
             again = lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[:1], missing, 0)])
             X, y = jax.tree.map(again, (X, y))
             weights = jnp.append(weights, jnp.zeros(missing, weights.dtype))
         columns = times_power_of_two(y.reshape(len(y), -1), -self.unit)
-        return self.within.of(X, columns, weights)
+        return size, self.within.of(X, columns, weights)
 
     def shape_of(self, part, known):
         return self.within.shape_of(part, known)
@@ -182,28 +222,41 @@ class StreamedRows(AbstractRows):
             state = jax.block_until_ready(step(state))
         return state
 
+    def either(self, condition, yes, no, state):
+        return yes(state) if bool(condition) else no(state)
+
 
 @compiled
 def _folded(rows, step, state, known, tile):
     return rows.fold(step, state, known, tile)
 
 
-def drawn(chunks: Chunks, number: int, key: PRNGKeyArray) -> PyTree:
-    """That many rows of X, each as likely as any other; in one pass."""
+def drawn(
+    chunks: Chunks, kernel: AbstractKernel, check: Check, number: int, key: PRNGKeyArray
+) -> PyTree:
+    """That many rows of X of positive weight, each as likely as any other, or all of them; in one
+    pass.
+    """
     ranks = np.zeros(0)
     kept: Any = None
     for place, chunk in enumerate(chunks):
-        X = as_stack(chunk[0], "X")
+        X, _, weights = checked_chunk(place + 1, chunk, kernel, check, None)
+        X = jax.tree.map(np.asarray, X)
         new = np.asarray(jax.random.uniform(jax.random.fold_in(key, place), (count(X),)))
-        both = np.concatenate([ranks, new])
+        both = np.concatenate([ranks, np.where(np.asarray(weights) > 0, new, np.inf)])
         best = np.argsort(both, kind="stable")[:number]
+        best = best[np.isfinite(both[best])]
         kept = _at(X if kept is None else jax.tree.map(_joined, kept, X), best)
         ranks = both[best]
-    return kept
+    if kept is None:
+        raise _no_chunk()
+    if not len(ranks):
+        raise ValueError("weights must not all be zero: no point is left to be a centre")
+    return jax.tree.map(jnp.asarray, kept)
 
 
-def _joined(one: Array, other: Array) -> Array:
-    return jnp.concatenate([one, other])
+def _joined(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return np.concatenate([one, other])
 
 
 def shown(chunks: Chunks, total: int, show: Shown) -> Iterator[Any]:

@@ -310,6 +310,26 @@ LOSSES: dict[
 }
 
 
+def falkon(problem, kernel, points, form, loss):
+    """Over the first points as centres."""
+    make, target, ridge = LOSSES[loss]
+    return _expansion(
+        kernax.falkon(
+            kernel,
+            points,
+            problem[target],
+            problem[ridge],
+            points[:INDUCING],
+            loss=make(problem),
+            weights=_weights(problem, form),
+            throw=False,
+        )
+    )
+
+
+SMOOTH = ("Squared", "Huber", "Logistic", "SquaredHinge", "Poisson")
+
+
 def lasso(problem, kernel, points, form):
     options = {"weights": _weights(problem, form), "bias": form.bias, "solver": LASSO}
     solution = kernax.lasso(
@@ -602,6 +622,7 @@ LEARNERS: dict[str, Callable] = {
     "one_class_svm": partial(one_class_svm, solver=SMO),
     "one_class_svm by gradients": partial(one_class_svm, solver=GRADIENTS),
     **{f"regularised_risk of {loss}": partial(regularised_risk, loss=loss) for loss in LOSSES},
+    **{f"falkon of {loss}": partial(falkon, loss=loss) for loss in SMOOTH},
     "lasso": lasso,
     "kernel_perceptron": kernel_perceptron,
     "perceptron of a stream": perceptron_of_a_stream,

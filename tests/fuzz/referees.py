@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from learners import LASSO, LOSSES, SMO
+from learners import INDUCING, LASSO, LOSSES, SMO
 from problems import EPS, LARGEST, STRUCTURES, TINY
 from structures import WIDE
 
@@ -313,6 +313,71 @@ SLOPES: dict[str, Callable] = {
 }
 
 
+CURVATURES: dict[str, Callable] = {
+    "Squared": lambda y, problem, f: np.ones_like(f),
+    "Huber": lambda y, problem, f: (np.abs(f - y) <= problem["delta"]).astype(WIDE),
+    "Logistic": lambda y, problem, f: 1 / (2 + np.exp(-f) + np.exp(f)),
+    "SquaredHinge": lambda y, problem, f: 2 * (1 - y * f > 0).astype(WIDE),
+    "Poisson": lambda y, problem, f: np.exp(f),
+}
+
+
+def over_centres(problem, K, out, form, loss) -> Figures:
+    """The length of the step of Newton's method that is left, in the norm of the Hessian, beside
+    that of the targets or of the function: small, and what is reported.
+    """
+    of = lambda function, f: function[loss](problem[LOSSES[loss][1]], problem, f)
+    a, ridge, w = out["coefficients"], problem["ridge"], problem["weights"]
+    C = K[:, :INDUCING]
+    M = K[:INDUCING, :INDUCING] + out["jitter"] * np.eye(INDUCING, dtype=WIDE)
+    f = exactly(C, a)
+    off = 4 * EPS * np.abs(C) @ np.abs(a)
+    # Of a value at a kink either curvature will do, as of one that rounding moves.
+    ends = (f, f - np.minimum(off, 1), f + np.minimum(off, 1))
+    h = w * np.max([of(CURVATURES, value) for value in ends], 0)
+    penalty = ridge**0.5 * _root(M).T
+    R = _triangle(np.concatenate([np.sqrt(h)[:, None] * C, penalty]))
+    length = lambda g: norm(solved(R.T[None], g[None, :, None]))
+    zero = np.zeros_like(f)
+    mean = np.sum(w * of(CURVATURES, zero)) / np.sum(w)
+    targets = np.sqrt(np.sum(w * of(SLOPES, zero) ** 2) / (mean if mean > 0 else 1))
+    size = max(targets, norm(R @ a))
+    gradient = C.T @ (w * of(SLOPES, f)) + ridge * exactly(M, a)
+    figure = ratio(length(gradient), size)
+    # The rounding of f, and that of sums over rows, each row moving its own way at worst.
+    of_sums = w * (np.abs(of(SLOPES, f)) + np.abs(of(SLOPES, zero)))
+    rounding = norm(np.sqrt(h) * off) + 4 * EPS * norm([length(s * c) for s, c in zip(of_sums, C)])
+    of_norm = np.diag(ridge * np.abs(M) @ np.abs(a))
+    rounding = rounding + 4 * EPS * norm([length(entry) for entry in of_norm])
+    rounding = ratio(rounding, size)
+    return {
+        "residual": (figure, 2 * EPS**0.5 + rounding),
+        "reported": (abs(out["residual"] - figure), EPS**0.5 + rounding),
+    }
+
+
+def _root(M: np.ndarray) -> np.ndarray:
+    """The lower triangular root of a matrix that is positive but for rounding."""
+    M, L = M.copy(), np.zeros_like(M)
+    for i in range(len(M)):
+        L[i:, i] = M[i:, i] / np.sqrt(M[i, i]) if M[i, i] > 0 else 0
+        M -= np.multiply.outer(L[:, i], L[:, i])
+    return L
+
+
+def _triangle(B: np.ndarray) -> np.ndarray:
+    """R of `B = Q R`: columns made orthogonal one after the other, each twice."""
+    Q, R = np.zeros_like(B), np.zeros((B.shape[1], B.shape[1]), B.dtype)
+    for i, v in enumerate(B.T):
+        for _ in range(2):
+            along = Q.T @ v
+            R[:, i] += along
+            v = v - Q @ along
+        R[i, i] = norm(v) or 1  # of a column of zeros
+        Q[:, i] = v / R[i, i]
+    return R
+
+
 def kernel_softmax(problem, K, out, form) -> Figures:
     a, Y, weights = out["coefficients"], problem["classes"], problem["weights"][:, None]
     f = exactly(K, a) + out["bias"]
@@ -566,6 +631,7 @@ REFEREES: dict[str, Callable[..., Figures]] = {
     "one_class_svm by gradients": _machines(_of_one_class, SMO.tol),
     **{f"regularised_risk of {loss}": partial(smooth, loss=loss) for loss in SLOPES},
     **{f"regularised_risk of {loss}": _machines(box, SMO.tol) for loss, box in BOXES.items()},
+    **{f"falkon of {loss}": partial(over_centres, loss=loss) for loss in SLOPES},
     "lasso": lasso,
     "kernel_perceptron": kernel_perceptron,
     "platt": platt,

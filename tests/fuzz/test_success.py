@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import DTYPE, needs_x64
 from problems import EPS, FORMS, drawn
-from referees import SLOPES, WIDE, norm, solved, widened
+from referees import CURVATURES, SLOPES, WIDE, norm, solved, widened
 from test_fuzz import SEED, count, matrices, outcomes, violations
 
 FORM = FORMS["loop"]
@@ -17,11 +17,6 @@ FITS = {  # of each learner: its loss, its targets, and the largest curvature
     "kernel_logistic": ("Logistic", "signs", 0.25),
     "regularised_risk of Huber": ("Huber", "y", 1.0),
     "regularised_risk of Squared": ("Squared", "y", 1.0),
-}
-CURVATURES = {
-    "Logistic": lambda y, problem, f: 1 / (2 + np.exp(-f) + np.exp(f)),
-    "Huber": lambda y, problem, f: (np.abs(f - y) <= problem["delta"]).astype(WIDE),
-    "Squared": lambda y, problem, f: np.ones_like(f),
 }
 
 
