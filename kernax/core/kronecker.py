@@ -72,12 +72,8 @@ class KroneckerMatrix(AbstractWhole):
 
     def prepared(self):
         pairs = [jnp.linalg.eigh(K, symmetrize_input=False) for K in self.matrices]
-        # An eigenvalue is off by eps of the largest one.
-        sound = [of[0] >= -_slack(of) * of[-1] for of, _ in pairs]  # false for NaN
         return KroneckerEigenpairs(
-            vectors=tuple(Q for _, Q in pairs),
-            values=tuple(jnp.maximum(of, 0) for of, _ in pairs),
-            is_sound=jnp.all(jnp.array(sound)),
+            vectors=tuple(Q for _, Q in pairs), values=tuple(of for of, _ in pairs)
         )
 
 
@@ -90,20 +86,25 @@ class KroneckerEigenpairs(AbstractPrepared):
 
     Attributes:
         vectors: the eigenvectors of each axis, as columns.
-        values: its eigenvalues, none of them negative.
-        is_sound: whether those that were negative are so by rounding alone.
+        values: its eigenvalues in ascending order, which rounding may have made negative.
     """
 
     vectors: tuple[Float[Array, "_ _"], ...]
     values: tuple[Float[Array, " _"], ...]
-    is_sound: Bool[Array, ""]
+
+    @property
+    def is_sound(self):
+        # An eigenvalue is off by eps of the largest one.
+        sound = [of[0] >= -_slack(of) * of[-1] for of in self.values]  # false for NaN
+        return jnp.all(jnp.array(sound))
 
     def factorised(self, noise):
-        spectrum = outer_product(self.values) + noise
+        values = tuple(jnp.maximum(of, 0) for of in self.values)
+        spectrum = outer_product(values) + noise
         least = eps_of(noise) * jnp.mean(spectrum)
         return KroneckerFactor(
             vectors=self.vectors,
-            values=self.values,
+            values=values,
             noise=noise,
             is_positive=self.is_sound & (jnp.min(spectrum) > least),
         )

@@ -31,13 +31,12 @@ class AbstractWhole(eqx.Module):
 
 
 class AbstractPrepared(eqx.Module):
-    """What factors of `K + noise I` of any noise share, without a derivative.
+    """What factors of `K + noise I` of any noise share, without a derivative."""
 
-    Attributes:
-        is_sound: whether there may be a factor, for some noise.
-    """
-
-    is_sound: eqx.AbstractVar[Bool[Array, ""]]
+    @property
+    @abc.abstractmethod
+    def is_sound(self) -> Bool[Array, ""]:
+        """Whether there may be a factor, for some noise."""
 
     @abc.abstractmethod
     def factorised(self, noise: Float[Array, ""]) -> "AbstractWholeFactor":
