@@ -33,7 +33,6 @@ from kernax.selection.stages import LEAST_OF_A_CLASS, MOST_ROWS
 from kernax.sparse.import_vectors import import_vector_machine
 from kernax.sparse.relevance import relevance_vector_machine
 
-LOG_LOSS = "log loss"
 _MOST_VECTORS = 300  # import vectors
 
 _Learned = Model | MachineModel | LatentModel
@@ -116,7 +115,7 @@ def _learned(start: _Learned, parts: Split, with_priors: bool) -> tuple[_Learned
     Y = jnp.asarray(columns_of_classes(names, parts.classes))
     choice = learn_classifier(start, X, Y, names, progress=with_a_bar)
     is_machine = isinstance(start, MachineModel)
-    measure = f"{LOG_LOSS}, through Platt's sigmoid," if is_machine else LOG_LOSS
+    measure = "log loss, through Platt's sigmoid," if is_machine else "log loss"
     return choice.kept.model, choice.account(measure)
 
 
@@ -173,7 +172,7 @@ def _measures(parts: Split, model: str) -> tuple[str, ...]:
     """The names of the scores of a model."""
     measures = ["accuracy"]
     if model != SVM:
-        measures.append(LOG_LOSS)
+        measures.append("log loss")
     if len(parts.classes) == 2:
         measures.append("AUC")
     return tuple(measures)

@@ -1,14 +1,12 @@
 """`kernax fit` for many rows: a kernel learned from some of them, then all fitted over centres."""
 
 import dataclasses
-from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
 from rich.console import Console
-from rich.progress import track
 
-from kernax.cli.classify import LOG_LOSS, scores_of_classifier
+from kernax.cli.classify import scores_of_classifier
 from kernax.cli.fit import scores_of_regressor
 from kernax.cli.job import Report, Split, in_digits
 from kernax.cli.route import RouteName, Way
@@ -32,32 +30,24 @@ def fitted_to_all(
     report: Report, few: Split, parts: Split, way: Way, seed: int, threads: int | None
 ) -> Report:
     """What was learned from few rows; on the way over centres with its kernel fitted to all rows,
-    over half of the centres and all of them, and the scores of each. Needs 64-bit mode.
+    and the scores of that. Needs 64-bit mode.
     """
     if way.name != RouteName.CENTRES:
         return report
     scores = {_of_rows(name, len(few.y)): row for name, row in report.scores.items()}
-    predictor = report.predictor
-    with linear_algebra_threads(len(parts.y), threads):
-        for number in _with_a_bar(sorted({max(1, way.centres // 2), way.centres})):
-            predictor = _fitted(report.predictor, parts, number, seed)
-            name = f"{predictor.kind}, {len(parts.y)} rows, {number} centres"
-            scores[name] = _scored(predictor, parts)
-    remark = _on_centres(report.measures, list(scores.values()), way.centres)
-    return dataclasses.replace(
-        report, scores=scores, predictor=predictor, remarks=(*report.remarks, *remark)
-    )
+    waiting = Console(stderr=True).status(f"fitting {len(parts.y)} rows over centres")
+    with linear_algebra_threads(len(parts.y), threads), waiting:
+        predictor = _fitted(report.predictor, parts, way.centres, seed)
+    last = _scored(predictor, parts)
+    scores[f"{predictor.kind}, {len(parts.y)} rows, {way.centres} centres"] = last
+    remarks = (*report.remarks, _to_expect(report.measures, last))
+    return dataclasses.replace(report, scores=scores, predictor=predictor, remarks=remarks)
 
 
 def _of_rows(name: str, rows: int) -> str:
     """The name of a score, with the number of rows where there is a fit."""
     is_fit = name.endswith(("written", "learned"))
     return f"{name}, {rows} rows" if is_fit else name
-
-
-def _with_a_bar(jobs: list[int]) -> Iterable[int]:
-    """The numbers of centres, with a progress bar on stderr."""
-    return track(jobs, "fitting over centres", console=Console(stderr=True), transient=True)
 
 
 def _fitted(learned: Predictor, parts: Split, centres: int, seed: int) -> Predictor:
@@ -85,15 +75,10 @@ def _scored(predictor: Predictor, parts: Split) -> tuple[float, ...]:
     return scores_of_regressor(predictor, parts)
 
 
-def _on_centres(
-    measures: tuple[str, ...], rows: list[tuple[float, ...]], centres: int
-) -> tuple[str, ...]:
-    """What to expect of new rows, and what twice the centres changed on those held out."""
-    if centres < 2:
-        return ()
-    place = measures.index(LOG_LOSS) if LOG_LOSS in measures else len(measures) - 1
-    half, whole = (in_digits(measures[place], row[place]) for row in rows[-2:])
+def _to_expect(measures: tuple[str, ...], scores: tuple[float, ...]) -> str:
+    """What to expect of new rows, and how to see whether more centres help."""
+    expected = [f"{name} {in_digits(name, score)}" for name, score in zip(measures, scores)]
     return (
-        f"expect {measures[place]} {whole} of rows like those held out; {centres // 2} centres had "
-        f"{half}: where that is much more, more centres help",
+        f"expect {', '.join(expected)} of rows like those held out; --centres M shows what more, "
+        "or fewer, change of it"
     )

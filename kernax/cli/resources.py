@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from kernax.core.threads import linear_algebra_threads
 from kernax.preparation import GP, LOGISTIC, RIDGE
 from kernax.scale.recommend import in_bytes, in_time
 from kernax.scale.size import MATRICES
@@ -22,7 +23,7 @@ _LARGEST = 2**29  # bytes of compiled programs that are kept
 # Products of two n x n matrices that take as long as learning. Each step of L-BFGS takes about 1.3
 # evaluations, with gradients, of the evidence (1.2 products) or of the leave-one-out error (3.8).
 # Logistic regression learns on folds of few rows, each of which takes long beside its operations.
-_PRODUCTS = {GP: 60 * 1.3 * 1.2, RIDGE: 20 * 1.3 * 3.8, LOGISTIC: 4000.0}
+_PRODUCTS = {GP: 60 * 1.3 * 1.2, RIDGE: 20 * 1.3 * 3.8, LOGISTIC: 2300.0}
 _WHOLE = (GP, RIDGE)  # which learn from all rows
 _WORTH_SAYING = 3000  # rows
 
@@ -40,7 +41,8 @@ def expected_cost(model: str, rows: int) -> str | None:
 
 def seconds_of_learning(model: str, rows: int) -> float:
     """How long learning from so many rows takes, roughly."""
-    return _PRODUCTS[model] * rows**3 * _seconds_of_a_product() / _PRODUCT**3
+    with linear_algebra_threads(rows):
+        return _PRODUCTS[model] * rows**3 * _seconds_of_a_product() / _PRODUCT**3
 
 
 _PRODUCT = 1000  # rows and columns of the matrices whose product is timed
