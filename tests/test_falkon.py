@@ -171,8 +171,9 @@ def test_a_hessian_is_made_of_all_rows_or_of_as_many_as_pay():
 
 def test_a_sample_has_the_heavy_rows_and_the_weight_of_all():
     weights = jnp.asarray(np.where(np.arange(5000) % 1000 == 7, 1e4, 1.0), DTYPE)
-    rows = rows_module.ArrayRows(KERNEL, Z, X[:1], jnp.zeros((1, 1), DTYPE), weights, tile=64)
-    rows = rows.of(jnp.arange(5000), jnp.zeros((5000, 1), DTYPE), weights)
+    X = jnp.arange(5000)
+    y = jnp.zeros((5000, 1), DTYPE)
+    rows = rows_module.ArrayRows(KERNEL, Z, X, y, weights, tile=64)
     some = preconditioner.sampled(rows, 500)
     assert set(range(7, 5000, 1000)) <= set(np.asarray(some.X).tolist())
     assert len(set(np.asarray(some.X).tolist())) == 500
