@@ -191,8 +191,7 @@ def pairs_at_once(
         return block_size * m
     held = _held_by(kernel, X, Z)
     if n * held.row > _LARGE_BUDGET:
-        n = max(1, min(n, m, _LARGE_BUDGET // held.row))
-        m = n
+        n = m = max(1, min(n, m, _LARGE_BUDGET // held.row))
     if held.pair <= 4:
         return n * m
     budget = _BUDGET.get(jax.default_backend(), _LARGE_BUDGET)

@@ -66,15 +66,9 @@ class _Tiles(eqx.Module):
     @staticmethod
     def of(kernel: AbstractKernel, X: PyTree, V: Float[Array, "n p"], blocks: int) -> "_Tiles":
         """The tiles of a stack."""
-        side = -(-len(V) // blocks)
-        more = blocks * side - len(V)
-
-        def in_blocks(leaf):
-            filled = jnp.concatenate([leaf, jnp.repeat(leaf[-1:], more, 0)])
-            return filled.reshape(blocks, side, *leaf.shape[1:])
-
-        filled = jnp.pad(V, ((0, more), (0, 0))).reshape(blocks, side, V.shape[1])
-        return _Tiles(kernel, jax.tree.map(in_blocks, X), jnp.swapaxes(filled, 1, 2))
+        parts = jax.tree.map(lambda leaf: _in_blocks(leaf, leaf[-1:], blocks), X)
+        values = _in_blocks(V, jnp.zeros_like(V[-1:]), blocks)
+        return _Tiles(kernel, parts, jnp.swapaxes(values, 1, 2))
 
     def product(self) -> Float[Array, "blocks p side"]:
         """`(K - diag(K)) V`."""
@@ -89,19 +83,16 @@ class _Tiles(eqx.Module):
 
     def at_offsets(self, offset: Int[Array, ""]) -> Float[Array, "blocks p side"]:
         """What the tiles of every block and those at an offset and at the next one from it add."""
-        blocks = (self.parts, self.values)
         # All blocks are moved at once: in the backward pass, a block picked from all of them would
         # be added to an array of zeros for all of them.
-        first = _moved(blocks, -offset)
-        second = _moved(first, -1)
-        parts = _side_by_side(first[0], second[0], 1)
-        values = _side_by_side(first[1], second[1], 2)
+        parts = _at_offset(offset, self.parts, 1)
+        values = _at_offset(offset, self.values, 2)
         of_step = jax.checkpoint(_Tiles.of_step, prevent_cse=False)
 
         def step(xs):
             return of_step(self, offset, *xs)
 
-        to_rows, to_columns = lax.map(step, (*blocks, parts, values))
+        to_rows, to_columns = lax.map(step, (self.parts, self.values, parts, values))
         to_first, to_second = jnp.split(to_columns, 2, 2)
         return to_rows + _moved(to_first, offset) + _moved(to_second, offset + 1)
 
@@ -116,14 +107,19 @@ class _Tiles(eqx.Module):
         """What one block and the two at an offset from it add to the product: for the rows of their
         tiles, and for the columns.
         """
-        tile = all_pairs(self.kernel, _copied(rows), _copied(columns))
-        tile = tile.astype(of_rows.dtype)
-        i = jnp.arange(tile.shape[0])[:, None]
-        j = jnp.arange(tile.shape[1])[None, :]
-        tile = jnp.where((offset == 0) & (i == j), 0, tile)
+        tile = all_pairs(self.kernel, _copied(rows), _copied(columns)).astype(of_rows.dtype)
+        first = offset == 0
+        tile = jnp.where(first & jnp.eye(*tile.shape, dtype=bool), 0, tile)
         # A tile on the diagonal holds both halves of what is symmetric.
-        again = (offset == 0) & (j < len(tile))
-        return _times(of_columns, tile, 1), jnp.where(again, 0, _times(of_rows, tile, 0))
+        again = first & (jnp.arange(tile.shape[1]) < len(tile))
+        return _times(of_columns, tile, 1), jnp.where(again[None, :], 0, _times(of_rows, tile, 0))
+
+
+def _in_blocks(leaf: Array, filling: Array, blocks: int) -> Array:
+    """An array in blocks of as many rows each, the last of them filled up with a row."""
+    side = -(-len(leaf) // blocks)
+    filled = jnp.concatenate([leaf, jnp.repeat(filling, blocks * side - len(leaf), 0)])
+    return filled.reshape(blocks, side, *leaf.shape[1:])
 
 
 def _moved(blocks: PyTree, offset: Int[Array, ""] | int) -> PyTree:
@@ -131,9 +127,13 @@ def _moved(blocks: PyTree, offset: Int[Array, ""] | int) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.roll(leaf, offset, 0), blocks)
 
 
-def _side_by_side(first: PyTree, second: PyTree, axis: int) -> PyTree:
-    """The pairs of two lists of blocks, along the axis of their points."""
-    return jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis), first, second)
+def _at_offset(offset: Int[Array, ""], blocks: PyTree, axis: int) -> PyTree:
+    """For every block, the one at an offset from it and the next one, joined along the axis of
+    their points.
+    """
+    first = _moved(blocks, -offset)
+    joined = lambda *pair: jnp.concatenate(pair, axis)
+    return jax.tree.map(joined, first, _moved(first, -1))
 
 
 def _copied(points: PyTree) -> PyTree:
