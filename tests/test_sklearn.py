@@ -235,6 +235,22 @@ def test_rows_without_weight_are_no_centres_and_teach_nothing(table):
     np.testing.assert_allclose(fitted.predict(Z), alone.predict(Z), rtol=1e-6)
 
 
+def test_logistic_regression_over_all_rows_as_centres_is_that_of_all_rows(table, three):
+    """With its bias up to the penalty of it: 1e-4 of that of a constant."""
+    X, y, Z = table
+    given: dict[str, Any] = {"alpha": 0.5, "gamma": 0.4, "class_weight": "balanced"}
+    for fit_intercept in (True, False):
+        given["fit_intercept"] = fit_intercept
+        whole = ours.KernelLogisticClassifier(**given).fit(X, y > 0.3)
+        over = ours.KernelLogisticClassifier(**given, n_centres=40).fit(X, y > 0.3)
+        np.testing.assert_allclose(over.predict_proba(Z), whole.predict_proba(Z), atol=1e-4)
+    few = ours.KernelLogisticClassifier(0.5, gamma=0.4, n_centres=8, random_state=0)
+    assert few.fit(X, y > 0.3).score(X, y > 0.3) > 0.85
+    assert few.dual_coef_.shape == (8,)
+    with pytest.raises(ValueError, match="n_centres takes two classes, but y holds 3"):
+        few.fit(X, three)
+
+
 def test_texts_and_rows_too_many_to_be_padded_are_fitted_over_centres(table):
     trees = ("ash", "elm", "oak", "fir", "yew", "box")
     texts = [f"{size} {tree}" for tree in trees for size in ("a small", "the tall")]

@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import log_softmax, softmax
 
+from kernax.core.losses import Logistic
 from kernax.core.model import Model
 from kernax.selection.classification import learn_classifier
 from kernax.sklearn.base import check_penalty
+from kernax.sklearn.centres import check_centres, drawn_centres, fitted_over_centres
 from kernax.sklearn.learning import CROSS_VALIDATION
 from kernax.sklearn.targets import KernelClassifier, exponents_of
 from kernax.sparse.import_vectors import import_vector_machine
@@ -51,6 +53,9 @@ class KernelLogisticClassifier(LogOddsClassifier):
         max_iter: steps of Newton's method, at most.
         learn: "cross_validation" learns the kernel's parameters and alpha by the log loss on folds,
             from those given; None takes them as they are.
+        n_centres: of two classes, how many rows the function stands on, in memory that grows with
+            their square and not with that of all rows (`kernax.falkon`); None for all.
+        random_state: draws these rows.
 
     Attributes: `function_` (a `KernelExpansion`), `dual_coef_`, `intercept_`, `classes_`,
     `kernel_`, `alpha_`, `n_iter_`.
@@ -66,27 +71,49 @@ class KernelLogisticClassifier(LogOddsClassifier):
     class_weight: Any = None
     max_iter: int = 100
     learn: str | None = None
+    n_centres: int | None = None
+    random_state: Any = None
 
     _learns_by = CROSS_VALIDATION
+    _instead = (
+        "n_centres=1000 for a fit of two classes over a thousand rows, or of several "
+        "make_pipeline(kernax.sklearn.Nystroem(kernel, n_components=1000), "
+        "KernelLogisticClassifier(kernel='linear'))"
+    )
 
     def _fit_rows(self, rows, X, places):
-        verb = kernel_logistic if len(self.classes_) == 2 else kernel_softmax
-        solution = verb(
-            rows.given_kernel,
-            rows.given,
-            rows.column(self._signs_or_columns(places)),
-            self.alpha_,
-            weights=rows.weights,
-            bias=self.fit_intercept,
-            max_steps=self.max_iter,
-        )
+        targets = self._signs_or_columns(places)
+        if self.n_centres is None:
+            solution = self._over_all(rows, targets)
+        else:
+            centres = drawn_centres(rows, self.n_centres, self.random_state)
+            given = {"loss": Logistic(), "bias": self.fit_intercept}
+            solution = fitted_over_centres(rows, targets, self.alpha_, centres, **given)
         self.function_ = rows.restored(solution.value)
         self.n_iter_ = max(1, int(solution.stats["steps"]))
         self.dual_coef_ = np.asarray(self.function_.coefficients)
         self.intercept_ = np.asarray(self.function_.bias)
 
+    def _over_all(self, rows, targets):
+        """The fit by one matrix of all rows."""
+        verb = kernel_logistic if len(self.classes_) == 2 else kernel_softmax
+        return verb(
+            rows.given_kernel,
+            rows.given,
+            rows.column(targets),
+            self.alpha_,
+            weights=rows.weights,
+            bias=self.fit_intercept,
+            max_steps=self.max_iter,
+        )
+
     def _kernel_to_fit(self, kernel, points, places, weights):
         """With `learn=` that of the smallest log loss on folds; sets `alpha_`."""
+        check_centres(self)
+        if self.n_centres is not None and len(self.classes_) > 2:
+            raise ValueError(
+                f"n_centres takes two classes, but y holds {len(self.classes_)}: see Nystroem"
+            )
         check_penalty(self.alpha)
         self.alpha_ = self.alpha
         if not self._is_learned:
