@@ -289,12 +289,19 @@ def _eliminated(
 ) -> Eliminated:
     grid = operator.gram.grid
     special = grid.special
-    missing = jnp.zeros_like(noise, shape=grid.missing.shape)
-    weights = operator.weights.times_roots(jnp.ones_like(operator.shift))[grid.weighted]
-    roots = jnp.concatenate([missing, weights])
-    shift = jnp.concatenate([missing + 1, operator.shift[grid.weighted] + jitter])
+    roots = _roots_of_special(operator)
+    missing = jnp.ones_like(noise, shape=grid.missing.shape)
+    shift = jnp.concatenate([missing, operator.shift[grid.weighted] + jitter])
     C = whole.inverse_at(special)
     return Eliminated.of((C + C.T) / 2, noise + jitter, roots, shift)
+
+
+def _roots_of_special(operator: GridForm) -> Float[Array, " k"]:
+    """Square roots of the weights of special cells; zero of those that are missing."""
+    grid = operator.gram.grid
+    weights = operator.weights.times_roots(jnp.ones_like(operator.shift))[grid.weighted]
+    missing = jnp.zeros_like(weights, shape=grid.missing.shape)
+    return jnp.concatenate([missing, weights])
 
 
 class Grid(AbstractFactorSolver):

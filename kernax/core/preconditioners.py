@@ -113,9 +113,14 @@ def _check_rank(rank: Any) -> None:
         check_count(rank, "rank")
 
 
+def default_rank(n: int) -> int:
+    """Twice the root of the number of points; at most all."""
+    return min(n, 2 * math.isqrt(n))
+
+
 def _rank(rank: int | None, n: int) -> int:
-    """The rank that was asked for, or twice the root of the number of points; at most all."""
-    return min(n, 2 * math.isqrt(n) if rank is None else rank)
+    """The rank that was asked for, or the default one; at most all."""
+    return default_rank(n) if rank is None else min(n, rank)
 
 
 class NystromPreconditioner(AbstractPreconditioner):

@@ -167,7 +167,7 @@ def _conjugate(new: _Direction, last: _Direction) -> tuple[_Direction, Bool[Arra
     image = new.image - along * last.image
     square = _products(change, image)
     known = square > 10 * eps_of(change) * _lengths(change) * _lengths(image)
-    unit = jnp.where(known, 1 / jnp.sqrt(jnp.where(known, square, 1)), 0)
+    unit = jnp.where(known, jax.lax.rsqrt(positive_or_one(square)), 0)
     return _Direction(unit * change, unit * image), known
 
 
@@ -230,6 +230,11 @@ class _Sweeps(AbstractMethod):
             now,
             (true, now.best.or_better(Best(now.X, lengths)), now.stuck | drifted),
         )
+
+
+def default_block(n: int) -> int:
+    """How many of n points are solved for together: ten times the root of n; at most all."""
+    return min(n, int(10 * np.sqrt(n)))
 
 
 class SketchAndProject(AbstractSymmetricSolver):
@@ -330,7 +335,7 @@ class SketchAndProject(AbstractSymmetricSolver):
         """The size of blocks: factors then take as long as an entry of K for each pair of points,
         about.
         """
-        return min(n, int(10 * np.sqrt(n)) if self.block is None else self.block)
+        return default_block(n) if self.block is None else min(n, self.block)
 
     def tolerance(self, dtype) -> float:
         """The relative residual that counts as solved in a dtype."""

@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import ArrayLike, PRNGKeyArray, PyTree
+from jaxtyping import Array, ArrayLike, PRNGKeyArray, PyTree
 
 from kernax.core.boundary import cast, count
 from kernax.core.centres import wide
@@ -105,15 +105,18 @@ def falkon(
     """
     _check_loss(loss)
     check_stopping(rtol, max_steps)
-    hint = "falkon: a larger ridge, or centres further apart, may help."
+    plan_of = partial(_plan, loss, rtol=rtol, max_steps=max_steps, bias=bool(bias))
     if isinstance(X, Chunks):
         _refuse_beside_chunks(y, weights)
-        plan_of = partial(_plan, loss, rtol=rtol, max_steps=max_steps, bias=bool(bias))
         solution = falkon_of_chunks(kernel, X, ridge, centres, loss, key, plan_of, bool(progress))
-        return finish(solution, throw, hint)
-    _refuse_iterators(X)
-    if progress:
-        raise ValueError("progress=True draws a bar of passes over chunks, but X holds arrays")
+    else:
+        _refuse_iterators(X, progress)
+        solution = _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of)
+    return finish(solution, throw, "falkon: a larger ridge, or centres further apart, may help.")
+
+
+def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of):
+    """`falkon` of arrays; the plan is one of n points, m centres and a dtype."""
     task = check_task(
         "falkon",
         kernel,
@@ -128,11 +131,10 @@ def falkon(
     m = count(Z)
     check_memory(Z, verb="falkon", dtype=wide(task.dtype))
     ridge = task.scalar(ridge, "ridge", POSITIVE)
-    plan = _plan(loss, task.n, m, task.dtype, rtol=rtol, max_steps=max_steps, bias=bool(bias))
+    plan = plan_of(task.n, m, task.dtype)
     guarded_loss = guarded(cast(loss, task.dtype))
     known = task.kernel, Z, task.X, task.columns, task.weights.values
-    solution = _falkon(Problem(*known, guarded_loss, ridge), plan, task.y.ndim == 1)
-    return finish(solution, throw, hint)
+    return _falkon(Problem(*known, guarded_loss, ridge), plan, task.y.ndim == 1)
 
 
 def _plan(loss: AbstractSmoothLoss, n: int, m: int, dtype: Any, **options: Any) -> Plan:
@@ -150,14 +152,16 @@ def _refuse_beside_chunks(y: Any, weights: Any) -> None:
         )
 
 
-def _refuse_iterators(X: Any) -> None:
-    """Raises ValueError for what can be read only once."""
+def _refuse_iterators(X: Any, progress: bool) -> None:
+    """Raises ValueError for what can be read only once, and for a bar where there are no passes."""
     if isinstance(X, Iterator):
         raise ValueError(
             f"X must be a stack of points, but is a {type(X).__name__}, which can be read only "
             "once: pass kernax.scale.Chunks of a list of chunks (X, y), or of the function that "
             "makes the iterator, and y=None"
         )
+    if progress:
+        raise ValueError("progress=True draws a bar of passes over chunks, but X holds arrays")
 
 
 def _check_loss(loss: Any) -> None:
@@ -170,13 +174,18 @@ def _check_loss(loss: Any) -> None:
 @compiled
 def _falkon(problem, plan, one_column):
     """The expansion that minimises the risk."""
-    kept = problem.weights[:, None] > 0
-    unit = unit_of_targets(problem.loss, jnp.max(jnp.where(kept, abs(problem.y), 0), 0))
-    y = times_power_of_two(problem.y, -unit)
-    problem = eqx.tree_at(lambda problem: problem.y, problem, y)
+    problem, unit = _in_units(problem)
     *end, _ = implicit(partial(_solved, plan=plan), partial(_one_step, plan=plan), problem)
     dtype = problem.y.dtype
     return solution_of(tuple(end), problem.kernel, problem.Z, unit, dtype, plan, one_column)
+
+
+def _in_units(problem: Problem) -> tuple[Problem, Array]:
+    """The problem with targets divided by powers of two, and the exponents of these."""
+    kept = problem.weights[:, None] > 0
+    unit = unit_of_targets(problem.loss, jnp.max(jnp.where(kept, abs(problem.y), 0), 0))
+    y = times_power_of_two(problem.y, -unit)
+    return eqx.tree_at(lambda problem: problem.y, problem, y), unit
 
 
 def _solved(problem: Problem, plan: Plan) -> tuple:

@@ -24,6 +24,7 @@ from kernax.core.solution import Solution
 from kernax.core.weights import AbstractWeights, UnitWeights
 from kernax.scale.choice import number_of_centres, warn_of_many
 from kernax.scale.chunks import Chunks
+from kernax.scale.minimum import Minimum
 from kernax.scale.preconditioner import LEAST_ROWS, MOST_ROWS_A_CENTRE
 from kernax.scale.problem import Plan, RiskOverCentres, solution_of, unit_of_targets
 from kernax.scale.rows import ArrayRows
@@ -46,11 +47,7 @@ def falkon_of_chunks(
     progress: bool,
 ) -> Solution[KernelExpansion]:
     """`falkon` of chunks; the plan is one of n points, m centres and a dtype."""
-    if not is_concrete(kernel, ridge, centres, loss):
-        raise ValueError(
-            "chunks are read outside of jit and grad: kernel, ridge, centres and loss must be "
-            "known numbers; for derivatives pass arrays X and y"
-        )
+    _check_known(kernel, ridge, centres, loss)
     check = partial(_checked_targets, loss)
     Z = _centres(chunks, kernel, check, centres, key)
     m = count(Z)
@@ -62,18 +59,39 @@ def falkon_of_chunks(
         dtype = found.largest.dtype
         kernel, Z, _ = prepare_stacks(kernel, cast(Z, dtype))
         plan = plan_of(found.n, m, dtype)
-        X, y, weights = found.sample_of(plan.sample)
         unit = unit_of_targets(loss, jnp.maximum(abs(found.least), abs(found.largest)))
-        y = times_power_of_two(y, -unit)
-        within = ArrayRows(kernel, Z, X, y, weights, tile=plan.tile, bias=plan.bias)
+        within = _sample_within(found, kernel, Z, unit, plan)
         rows = StreamedRows(chunks, found, within, unit, check, show)
-        sample = None if plan.sample is None else within
-        at = as_scalar(ridge, dtype, "ridge", POSITIVE)
-        risk = RiskOverCentres.of(rows, within, sample, cast(loss, dtype), at)
-        end = risk.minimum(y.shape[1], plan)
+        end = _minimum(rows, loss, as_scalar(ridge, dtype, "ridge", POSITIVE), plan)
     stats = end.stats | {"points": jnp.asarray(found.n)}
     of_end = end.a, end.result, stats
     return solution_of(of_end, kernel, Z, unit, dtype, plan, found.outputs is None)
+
+
+def _minimum(rows: StreamedRows, loss: AbstractSmoothLoss, ridge: Array, plan: Plan) -> Minimum:
+    """The minimum of the risk of all rows."""
+    sample = None if plan.sample is None else rows.within
+    dtype = rows.surveyed.largest.dtype
+    risk = RiskOverCentres.of(rows, rows.within, sample, cast(loss, dtype), ridge)
+    return risk.minimum(rows.surveyed.columns, plan)
+
+
+def _sample_within(
+    found: Survey, kernel: AbstractKernel, Z: PyTree, unit: Any, plan: Plan
+) -> ArrayRows:
+    """The rows in memory that stand for all."""
+    X, y, weights = found.sample_of(plan.sample)
+    y = times_power_of_two(y, -unit)
+    return ArrayRows(kernel, Z, X, y, weights, tile=plan.tile, bias=plan.bias)
+
+
+def _check_known(*arguments: Any) -> None:
+    """Raises ValueError for arguments that are being traced."""
+    if not is_concrete(*arguments):
+        raise ValueError(
+            "chunks are read outside of jit and grad: kernel, ridge, centres and loss must be "
+            "known numbers; for derivatives pass arrays X and y"
+        )
 
 
 def _centres(chunks: Chunks, kernel: AbstractKernel, check: Any, centres: Any, key: Any) -> PyTree:

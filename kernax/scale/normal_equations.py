@@ -71,11 +71,16 @@ def solve_normal_equations(
     def go_on(now: _Iterate) -> Bool[Array, ""]:
         return jnp.any(now.active) & (now.steps < max_steps)
 
-    end = repeat(go_on, partial(_step, multiply, P), start)
-    of_unit = lambda square: times_power_of_two(jnp.sqrt(square), unit[0])
+    return _steps(repeat(go_on, partial(_step, multiply, P), start), unit)
+
+
+def _steps(end: _Iterate, unit: Int[Array, "1 p"]) -> Steps:
+    """What was found, in units of the right side."""
+    length, left = (
+        times_power_of_two(jnp.sqrt(square), unit[0]) for square in (end.energy, end.square)
+    )
     arrived = jnp.all(end.square <= end.goal)
-    lengths = of_unit(end.energy), of_unit(end.square)
-    return Steps(times_power_of_two(end.x, unit), *lengths, end.steps, arrived)
+    return Steps(times_power_of_two(end.x, unit), length, left, end.steps, arrived)
 
 
 def _step(multiply: Multiply, P: HessianFactor, now: _Iterate) -> _Iterate:

@@ -84,8 +84,7 @@ def _slope_part(tile: Tile, known: Any) -> Any:
     """
     loss, a, u, unit, lengths = known
     both = tile.values(jnp.concatenate([a, u], 1))
-    f = both[:, :1]
-    along = both[:, 1:]
+    f, along = jnp.split(both, 2, axis=1)
     v = times_power_of_two(along, unit)
     slope = lambda t: jnp.sum(tile.weighted(loss.derivative(tile.y, f + t * v) * along))
     return jnp.stack([slope(t.astype(f.dtype)) for t in lengths])

@@ -20,6 +20,8 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.losses import AbstractSmoothLoss, Squared
 from kernax.core.memory import matrices_of
 from kernax.core.numerics import eps_of
+from kernax.core.preconditioners import default_rank
+from kernax.core.sketch_and_project import default_block
 from kernax.core.spectra import spectrum
 from kernax.core.spectral_densities import SpectralPart
 from kernax.core.state_space import columns_of, state_space_of
@@ -151,16 +153,21 @@ def _none(name: str, call: str, why: str) -> Route:
 
 def _line(problem: Problem, rates: Rates) -> Route:
     call = _condition("kernel", "StateSpace()")
-    name = type(problem.kernel).__name__
-    if state_space_of(problem.kernel, _HARMONICS) is None:
-        return _none(LINE, call, f"{name} has no state-space model")
     states = states_of(problem.kernel, problem.d)
     if not states:
-        return _none(LINE, call, f"{name} looks at more than one column")
+        return _none(LINE, call, _why_no_states(problem.kernel))
     held = (5 * states**2 + 10 * states + 20) * problem.n * problem.size
     # Forth and back, for the solution, the residual and the evidence.
     seconds = problem.n * (12 / rates.steps + 1e-6)
     return _exact(problem, LINE, call, held, seconds)
+
+
+def _why_no_states(kernel: AbstractKernel) -> str:
+    """Why there is no model along a line."""
+    name = type(kernel).__name__
+    if state_space_of(kernel, _HARMONICS) is None:
+        return f"{name} has no state-space model"
+    return f"{name} looks at more than one column"
 
 
 def _grid(problem: Problem, rates: Rates) -> Route:
@@ -181,14 +188,9 @@ def _grid(problem: Problem, rates: Rates) -> Route:
 _STEPS = 30
 
 
-def _rank(n: int) -> int:
-    """Columns of the pivoted Cholesky factor, in blocks of 32."""
-    return 32 * math.ceil(2 * math.sqrt(n) / 32)
-
-
 def _products(problem: Problem, rates: Rates) -> Route:
     n = problem.n
-    rank = _rank(n)
+    rank = default_rank(n)
     held = (4.4 * n * rank + 2**21) * problem.size
     # The factor twice, as the preconditioner orthogonalises it; two products with it a step.
     of_factor = 4 * n * rank**2 + 4 * _STEPS * n * rank
@@ -212,7 +214,7 @@ _SWEEPS = 40
 
 def _blocks(problem: Problem, rates: Rates) -> Route:
     n = problem.n
-    block = min(n, math.ceil(10 * math.sqrt(n)))
+    block = default_block(n)
     held = (4 * block**2 + 30 * n) * problem.size
     factors = n * block**2 / 3 / rates.factors
     seconds = _SWEEPS * (2 * n**2 / rates.pairs + factors)

@@ -45,6 +45,11 @@ class Survey(eqx.Module):
     least: Float[Array, " p"]
     largest: Float[Array, " p"]
 
+    @property
+    def columns(self) -> int:
+        """Columns of y, one for a vector."""
+        return 1 if self.outputs is None else self.outputs
+
     def sample_of(self, size: int | None) -> tuple:
         """So many rows of the sample, with weights that stand for all rows; None for all it has."""
         X, y, weights = self.sample
@@ -74,12 +79,10 @@ def survey(chunks: Chunks, kernel: AbstractKernel, check: Check, keep: int, show
     if not sample.weight > 0:
         raise ValueError("weights must not all be zero: no point is left to fit")
     outputs = None if first[1].ndim == 1 else first[1].shape[1]
-    dtype = first[1].dtype
-    priorities, least, largest = (
-        jnp.asarray(array, dtype) for array in (sample.priorities, sample.least, sample.largest)
-    )
+    found = (sample.priorities, sample.least, sample.largest)
+    of_all = (jnp.asarray(array, first[1].dtype) for array in found)
     rows = jax.tree.map(jnp.asarray, sample.rows)
-    return Survey(sample.n, number, size, outputs, rows, priorities, least, largest)
+    return Survey(sample.n, number, size, outputs, rows, *of_all)
 
 
 def _no_chunk() -> ValueError:
@@ -102,18 +105,25 @@ class _Sample:
         """Goes on with a chunk of X, y (r, p) and weights."""
         chunk = jax.tree.map(np.asarray, chunk)
         _, y, weights = chunk
-        numbers = np.arange(self.n, self.n + len(y), dtype=np.uint64).astype(np.uint32)
-        found = np.asarray(priorities(numbers, jnp.asarray(weights)))
+        self._keep_best(chunk, weights)
+        self._keep_ends(y, weights[:, None] > 0)
         self.n += len(y)
         self.weight += float(np.sum(weights, dtype=np.float64))
-        kept = weights[:, None] > 0
-        self.least = np.minimum(self.least, np.min(np.where(kept, y, np.inf), 0))
-        self.largest = np.maximum(self.largest, np.max(np.where(kept, y, -np.inf), 0))
+
+    def _keep_best(self, chunk: tuple, weights: np.ndarray) -> None:
+        """Keeps the rows of the highest priority."""
+        numbers = np.arange(self.n, self.n + len(weights), dtype=np.uint64).astype(np.uint32)
+        found = np.asarray(priorities(numbers, jnp.asarray(weights)))
         both = np.concatenate([self.priorities, found])
         best = np.argsort(-both, kind="stable")[: self.keep]
         rows = chunk if self.rows is None else jax.tree.map(_joined, self.rows, chunk)
         self.rows = _at(rows, best)
         self.priorities = both[best]
+
+    def _keep_ends(self, y: np.ndarray, kept: np.ndarray) -> None:
+        """Keeps the least and the largest target."""
+        self.least = np.minimum(self.least, np.min(np.where(kept, y, np.inf), 0))
+        self.largest = np.maximum(self.largest, np.max(np.where(kept, y, -np.inf), 0))
 
 
 def checked_chunk(

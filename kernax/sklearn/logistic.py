@@ -83,16 +83,18 @@ class KernelLogisticClassifier(LogOddsClassifier):
 
     def _fit_rows(self, rows, X, places):
         targets = self._signs_or_columns(places)
-        if self.n_centres is None:
-            solution = self._over_all(rows, targets)
-        else:
-            centres = drawn_centres(rows, self.n_centres, self.random_state)
-            given = {"loss": Logistic(), "bias": self.fit_intercept}
-            solution = fitted_over_centres(rows, targets, self.alpha_, centres, **given)
+        over = self._over_all if self.n_centres is None else self._over_centres
+        solution = over(rows, targets)
         self.function_ = rows.restored(solution.value)
         self.n_iter_ = max(1, int(solution.stats["steps"]))
         self.dual_coef_ = np.asarray(self.function_.coefficients)
         self.intercept_ = np.asarray(self.function_.bias)
+
+    def _over_centres(self, rows, targets):
+        """The fit over some rows as centres."""
+        centres = drawn_centres(rows, self.n_centres, self.random_state)
+        given = {"loss": Logistic(), "bias": self.fit_intercept}
+        return fitted_over_centres(rows, targets, self.alpha_, centres, **given)
 
     def _over_all(self, rows, targets):
         """The fit by one matrix of all rows."""
