@@ -530,7 +530,8 @@ def test_the_rounding_counts_what_cancels_at_cells_of_large_weights(dim):
     gram = GridGram(RBF(0.2), jnp.asarray(X), grid_for(RBF(0.2), X, values, 20, 400))
     form = gram.symmetric_form(weights, weights.shift_of(jnp.asarray(1e4, np.float32)))
     factor = factorise(form)
-    assert isinstance(factor, GridFactor) and factor.exists
+    assert isinstance(factor, GridFactor)
+    assert factor.exists
     K = np.exp(-sum(squares_between(column, 0.2) for column in X.T) / 2)
     roots = np.sqrt(values.astype(float))
     A = roots[:, None] * K * roots + 1e4 * np.eye(400)

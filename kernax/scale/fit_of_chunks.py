@@ -50,22 +50,30 @@ def falkon_of_chunks(
     _check_known(kernel, ridge, centres, loss)
     check = partial(_checked_targets, loss)
     Z = _centres(chunks, kernel, check, centres, key)
-    m = count(Z)
     check_memory(Z, verb="falkon", dtype=wide(dtype_of(Z)))
     with _shown(progress) as show:
-        found = survey(chunks, kernel, check, max(LEAST_ROWS, MOST_ROWS_A_CENTRE * m), show)
-        warn_of_many(m, found.n)
-        _check_classes(loss, found)
-        dtype = found.largest.dtype
-        kernel, Z, _ = prepare_stacks(kernel, cast(Z, dtype))
-        plan = plan_of(found.n, m, dtype)
-        unit = unit_of_targets(loss, jnp.maximum(abs(found.least), abs(found.largest)))
-        within = _sample_within(found, kernel, Z, unit, plan)
-        rows = StreamedRows(chunks, found, within, unit, check, show)
+        rows, plan = _surveyed(chunks, kernel, Z, check, loss, plan_of, show)
+        dtype = rows.surveyed.largest.dtype
         end = _minimum(rows, loss, as_scalar(ridge, dtype, "ridge", POSITIVE), plan)
-    stats = end.stats | {"points": jnp.asarray(found.n)}
-    of_end = end.a, end.result, stats
-    return solution_of(of_end, kernel, Z, unit, dtype, plan, found.outputs is None)
+    found = rows.surveyed
+    of_end = end.a, end.result, end.stats | {"points": jnp.asarray(found.n)}
+    within = rows.within
+    one_column = found.outputs is None
+    return solution_of(of_end, within.kernel, within.Z, rows.unit, dtype, plan, one_column)
+
+
+def _surveyed(chunks, kernel, Z, check, loss, plan_of, show) -> tuple[StreamedRows, Plan]:
+    """All rows after a first pass, and the plan for as many."""
+    m = count(Z)
+    found = survey(chunks, kernel, check, max(LEAST_ROWS, MOST_ROWS_A_CENTRE * m), show)
+    warn_of_many(m, found.n)
+    _check_classes(loss, found)
+    dtype = found.largest.dtype
+    kernel, Z, _ = prepare_stacks(kernel, cast(Z, dtype))
+    plan = plan_of(found.n, m, dtype)
+    unit = unit_of_targets(loss, jnp.maximum(abs(found.least), abs(found.largest)))
+    within = _sample_within(found, kernel, Z, unit, plan)
+    return StreamedRows(chunks, found, within, unit, check, show), plan
 
 
 def _minimum(rows: StreamedRows, loss: AbstractSmoothLoss, ridge: Array, plan: Plan) -> Minimum:
