@@ -57,7 +57,7 @@ def classes(rng, d, count, kind):
 
 def texts_of(path, parts, predictor):
     """What stands in a picture; SVG has its texts as comments."""
-    scores = {"as written": ("0.1111",), "learned": ("0.2345",)}
+    scores = {"as written": (0.1111,), "learned": (0.2345,)}
     draw(path, Report("", ("score",), scores, (), predictor), parts)
     picture = path.read_text()
     assert "4 rows held out: score 0.2345" in picture
