@@ -79,6 +79,11 @@ def predicted(model, X, y, X_new, rank):
     return jax.vmap(solution.value.mean)(X_new), solution.result, solution.stats
 
 
+def in_single(*arrays):
+    """The same in float32."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), arrays)
+
+
 def figures(name, fold):
     """Error, steps, seconds to learn and to condition, of one fold; NaN where a solve failed."""
     _, some, rank, _ = SETS[name]
@@ -87,8 +92,8 @@ def figures(name, fold):
     start = time.perf_counter()
     model = jax.block_until_ready(learned(X[rows], y[rows]))
     middle = time.perf_counter()
-    single = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), (model, X, y, X_new))
-    means, result, stats = jax.block_until_ready(predicted(*single, rank))
+    model, X, y, X_new = in_single(model, X, y, X_new)
+    means, result, stats = jax.block_until_ready(predicted(model, X, y, X_new, rank))
     end = time.perf_counter()
     error = np.sqrt(np.mean((np.asarray(means) - y_new) ** 2))
     known = error if result == kx.RESULTS.successful else np.nan
@@ -103,8 +108,7 @@ def learn(n):
     X, y, X_new, y_new = split("kin40k", 0)
     rows = np.random.default_rng(0).permutation(len(y))[:n]
     start = learned(X[rows[:1000]], y[rows[:1000]])
-    parts = (start, X[rows], y[rows], X_new)
-    start, X, y, X_new = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), parts)
+    start, X, y, X_new = in_single(start, X[rows], y[rows], X_new)
     near = PivotedCholesky(KEY, rank=1000)
     probes = StochasticLanczos(key=KEY, steps=12)
     by_products = ConjugateGradient(RTOL, MOST, near, probes)
@@ -135,6 +139,7 @@ def more_steps(model, X, y, solver):
 
     state = ADAM.init(free)
     seconds = []
+    value = jnp.nan
     for _ in range(MORE_STEPS):
         before = time.perf_counter()
         free, state, value = jax.block_until_ready(step(free, state, X, y))
