@@ -167,5 +167,6 @@ def _place(route: Route) -> tuple:
     if route.given:
         return 2, route.seconds
     if route.seconds <= PATIENCE:
-        return 0, route.relative, route.seconds
+        # Errors that are no more than models of errors are alike where their first digits are.
+        return 0, float(f"{route.relative:.0e}"), route.seconds
     return 1, route.seconds

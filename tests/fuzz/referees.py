@@ -330,7 +330,7 @@ def over_centres(problem, K, out, form, loss) -> Figures:
     a, ridge, w = out["coefficients"], problem["ridge"], problem["weights"]
     C = K[:, :INDUCING]
     M = K[:INDUCING, :INDUCING] + out["jitter"] * np.eye(INDUCING, dtype=WIDE)
-    f = exactly(C, a)
+    f = np.where(w > 0, exactly(C, a), 0)  # of points removed, it may be beyond the range
     off = 4 * EPS * np.abs(C) @ np.abs(a)
     # Of a value at a kink either curvature will do, as of one that rounding moves.
     ends = (f, f - np.minimum(off, 1), f + np.minimum(off, 1))
@@ -344,11 +344,13 @@ def over_centres(problem, K, out, form, loss) -> Figures:
     size = max(targets, norm(R @ a))
     gradient = C.T @ (w * of(SLOPES, f)) + ridge * exactly(M, a)
     figure = ratio(length(gradient), size)
-    # The rounding of f, and that of sums over rows, each row moving its own way at worst.
-    of_sums = w * (np.abs(of(SLOPES, f)) + np.abs(of(SLOPES, zero)))
-    rounding = norm(np.sqrt(h) * off) + 4 * EPS * norm([length(s * c) for s, c in zip(of_sums, C)])
-    of_norm = np.diag(ridge * np.abs(M) @ np.abs(a))
-    rounding = rounding + 4 * EPS * norm([length(entry) for entry in of_norm])
+    # The rounding of f; that of products with C, each row moving its own way at worst; and that of
+    # sums over rows and of the norm, each entry of the gradient moving its own way.
+    terms = w * (np.abs(of(SLOPES, f)) + np.abs(of(SLOPES, zero)))
+    of_rows = 4 * EPS * norm([length(s * c) for s, c in zip(terms, C)])
+    sums = np.diag(EPS * (np.abs(C).T @ terms) + 4 * EPS * ridge * np.abs(M) @ np.abs(a))
+    of_sums = norm([length(entry) for entry in sums])
+    rounding = norm(np.sqrt(h) * off) + of_rows + of_sums
     rounding = ratio(rounding, size)
     return {
         "residual": (figure, 2 * EPS**0.5 + rounding),
