@@ -325,6 +325,21 @@ def test_centres_that_coincide_take_jitter_and_are_right():
 RAGGED = (10 ** np.random.default_rng(1).uniform(-4, 4, N)).astype(DTYPE)
 
 
+@needs_x64
+def test_of_many_centres_and_a_smooth_kernel_the_rounding_of_the_hessian_is_less_than_the_ridge():
+    """K_mm has a factor without jitter, by which that of the Hessian has none."""
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(800, 5))
+    targets = np.sin(points[:, 0]) + 0.1 * rng.normal(size=800)
+    weights = np.full(800, 100.0)
+    with pytest.warns(ConditionWarning, match="was added to its diagonal"):
+        solution = kernax.falkon(
+            kernax.RBF(3.0), points, targets, 0.09, points[:500], weights=weights
+        )
+    off = np.asarray(jax.vmap(solution.value)(points)) - np.sin(points[:, 0])
+    assert np.sqrt(np.mean(off**2)) < 0.1
+
+
 @pytest.mark.parametrize("weights", [None, RAGGED])
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
 @pytest.mark.parametrize("ridge", [1e2, 1e-2, 1e-6, 1e-10])

@@ -246,8 +246,8 @@ EVEN = np.arange(6, dtype=DTYPE)[:, None]
         (RBF(), CELL, GRID, "points 0 and 1 are the same"),
         (RBF(), np.diag(np.arange(1.0, 7)).astype(DTYPE), Grid(most=5), "X is no grid: 6 points"),
         (kernax.Linear(), EVEN, GRID, "needs a stationary kernel"),
-        (RBF(), EVEN**0.5, GRID, "at equal distances"),
-        (RBF(), EVEN[[0, 1, 2, 5]], Grid(most=1), "4 of 6 equal steps"),
+        (RBF(), EVEN**0.5, GRID, r"at equal distances.*StateSpace\(\)"),
+        (RBF(), EVEN[[0, 1, 2, 5]], Grid(most=1), r"4 of 6 equal steps.*Grid\(most=\.\.\.\)"),
         (RBF(), EVEN[:1], GRID, "two different points"),
     ],
 )

@@ -193,7 +193,18 @@ def test_a_refusal_names_the_verb_and_the_way_out(verb, data, little_memory):
         dense(*data)
     assert f"needed by {verb} for " in str(refused.value)
     assert words in str(refused.value)
-    assert ("take fewer points, or float32" in str(refused.value)) != (verb in OF_CENTRES)
+    assert ("take fewer points" in str(refused.value)) != (verb in OF_CENTRES)
+
+
+@needs_x64
+@pytest.mark.parametrize("share", [0.45, 0.55])
+def test_float32_is_advised_where_it_fits(data, monkeypatch, share):
+    needed = memory.matrices_of("kernel_ridge", np.dtype("float64"), 1) * 8 * N**2
+    monkeypatch.setattr(memory, "_SMALL", 0)
+    monkeypatch.setattr(memory, "available_memory", lambda devices: int(share * needed))
+    with pytest.raises(MemoryBudgetError) as refused:
+        kernax.kernel_ridge(RBF, *data[:2], 0.1)
+    assert ("or float32" in str(refused.value)) == (share > 0.5)
 
 
 @needs_x64

@@ -234,6 +234,12 @@ def test_what_is_no_line_is_refused_with_words(kernel, columns, words):
         )
 
 
+def test_numbers_alone_are_told_to_stand_in_a_column():
+    times = jnp.arange(5, dtype=DTYPE)
+    with pytest.raises(ValueError, match=r"of shape \(5,\): X\[:, None\] has a column"):
+        kernax.log_marginal_likelihood(kernax.Matern32(), times, times, 0.1, solver=LINE)
+
+
 def test_a_solver_that_knows_no_determinant_is_refused():
     arguments = kernax.Matern32(), jnp.ones((5, 1), DTYPE), jnp.ones(5, DTYPE), 0.1
     with pytest.raises(ValueError, match="solver must be None or one of"):

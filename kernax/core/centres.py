@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from kernax.core.density import cholesky
 from kernax.core.factors import CholeskyFactor, cholesky_factor, range_of_jitter
@@ -15,6 +15,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import eps_of, stopped
 from kernax.core.operators import DenseGram
 from kernax.core.solution import RESULTS
+from kernax.core.solves import inverse_of_lower
 
 
 def wide(dtype: Any) -> Any:
@@ -38,28 +39,39 @@ def factor_at(kernel: AbstractKernel, Z: PyTree) -> FactorAtPoints:
     return factor_of_gram(gram_of_prepared(kernel, Z))
 
 
-def factor_of_gram(K: Float[Array, "m m"], beside: Any = None) -> FactorAtPoints:
+def factor_of_gram(
+    K: Float[Array, "m m"], beside: Any = None, most: ArrayLike | None = None
+) -> FactorAtPoints:
     """L for `K = k(Z, Z)`, differentiable.
 
     `beside` is the precision of `k(Z, x)`, where products of `L^-1 k(Z, x)` are wanted, which
     divide the rounding of k(Z, x) by the smallest pivots. Then jitter is there where k(Z, Z) is
-    singular to that precision, or where that is the one of K, nearly so.
+    singular to that precision, or where that is the one of K, nearly so; or where the squares of
+    the entries of `L^-1` have a sum above `most`.
     """
     factor = cholesky_factor(DenseGram(stopped(K)))
     if beside is not None:
-        factor = _for_precision(stopped(K), factor, beside)
+        sound = _is_sound(stopped(K), factor, beside)
+        if most is not None:
+            sound = sound & (jnp.sum(inverse_of_lower(factor.lower) ** 2) <= stopped(most))
+        factor = _for_precision(stopped(K), factor, beside, sound)
     finite = jnp.all(jnp.isfinite(K))
     result = RESULTS.where(finite, factor.result, RESULTS.nonfinite)
     return FactorAtPoints(cholesky(K, factor), factor.jitter, result)
 
 
-def _for_precision(K: Float[Array, "m m"], factor: CholeskyFactor, dtype: Any) -> CholeskyFactor:
-    """The factor, or that with the jitter of a lower precision where a pivot is its rounding."""
-    diagonal = jnp.diagonal(K)
-    first, _ = range_of_jitter(jnp.mean(diagonal).astype(dtype))
+def _is_sound(K: Float[Array, "m m"], factor: CholeskyFactor, dtype: Any) -> Bool[Array, ""]:
+    """Whether no pivot is the rounding of a precision."""
     # Sums of n products round by some eps, and are divided by pivots once or twice.
-    least = eps_of(dtype) if eps_of(dtype) > eps_of(K) else eps_of(dtype) ** (2 / 3)
-    sound = jnp.all(jnp.diagonal(factor.lower) ** 2 > least * diagonal)
+    rounding = eps_of(dtype) if eps_of(dtype) > eps_of(K) else eps_of(dtype) ** (2 / 3)
+    return jnp.all(jnp.diagonal(factor.lower) ** 2 > rounding * jnp.diagonal(K))
+
+
+def _for_precision(
+    K: Float[Array, "m m"], factor: CholeskyFactor, dtype: Any, sound: Bool[Array, ""]
+) -> CholeskyFactor:
+    """The factor where it is sound, else that with the jitter of a lower precision."""
+    first, _ = range_of_jitter(jnp.mean(jnp.diagonal(K)).astype(dtype))
     jitter = jnp.maximum(first.astype(K.dtype), factor.jitter)
 
     def again(K):

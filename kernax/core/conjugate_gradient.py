@@ -22,6 +22,7 @@ from kernax.core.solvers import (
     AbstractFactorSolver,
     AbstractIterativeFactor,
     accurate_residual,
+    advice_on,
     ending_of_columns,
     knows_determinant,
     refuse_options,
@@ -293,7 +294,7 @@ class ConjugateGradient(AbstractFactorSolver):
 
     Attributes:
         rtol: relative residual at which to stop; default eps^(2/3), 4e-11 in float64 and 2e-5 in
-            float32.
+            float32. Variances are solved for to rtol^2, or the default where that is larger.
         max_steps: default 1000.
         preconditioner: for a Gram matrix, such as `PivotedCholesky(key)`: fewer steps.
         determinant: how the logarithm of the determinant is estimated, which
@@ -350,6 +351,14 @@ def _whitened(operator: lx.AbstractLinearOperator, near: Preconditioner | None) 
 @accurate_residual.register
 def _(solver: ConjugateGradient, dtype: Any) -> float:
     return Iteration(solver.rtol, solver.max_steps).accurate_residual(dtype)
+
+
+@advice_on.register
+def _(solver: ConjugateGradient) -> str:
+    return (
+        " So may a preconditioner, or a larger rtol: rounding allows some 1e-2 in float32 where "
+        "there are thousands of points."
+    )
 
 
 @knows_determinant.register

@@ -108,7 +108,8 @@ def _axes(points: np.ndarray, groups: list[tuple[int, ...]], most: int) -> _Foun
             raise ValueError(
                 f"X is no grid: {len(points)} points have {along} places along columns "
                 f"{', '.join(map(str, groups[: len(axes)]))}, and Grid takes at most {most} cells "
-                "that are missing"
+                "that are missing: numbers that differ in their last digit are two places, which "
+                "rounding makes one"
             )
     _check_lengths(groups, axes)
     return _Found(axes, numbers)
@@ -180,7 +181,8 @@ def _line(column: np.ndarray, most: int) -> _Found:
     if size > len(column) + most:
         raise ValueError(
             f"X has {len(known)} of {size} equal steps of {step:g} along its column, and Grid "
-            f"takes at most {most} that are missing"
+            f"takes at most {most} that are missing: Grid(most=...) takes more, in time and memory "
+            "that grow with their square, and StateSpace() takes Matern kernels at any times"
         )
     lags, offsets = _of_equal_steps(known, numbers)
     _check_offsets(np.max(np.abs(offsets)), step, known)
@@ -216,7 +218,8 @@ def _check_offsets(off: float, step: float, known: np.ndarray) -> None:
     if off > 4 * eps * np.max(np.abs(known)):
         raise ValueError(
             "Grid needs points at equal distances along a single column, but X is off by up to "
-            f"{off:g} from steps of {step:g}"
+            f"{off:g} from steps of {step:g}, more than the rounding of its numbers: number the "
+            "steps, or take StateSpace(), for Matern kernels at any times"
         )
     # The matrix is right to first order in the offsets: squares of this are rounding.
     if off > 2 * math.sqrt(eps) * step:

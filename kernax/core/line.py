@@ -174,9 +174,14 @@ def line_for(kernel: AbstractKernel, X: PyTree, harmonics: int) -> OrderAlongLin
         )
     columns = _columns(kernel, X)
     if not columns:
-        shape = jnp.shape(X) if isinstance(X, np.ndarray | jax.Array) else type(X).__name__
-        raise ValueError(
-            f"StateSpace needs points along one line, but X is {shape} and "
-            f"{type(kernel).__name__} looks at more than one column: On(kernel, column) picks one"
-        )
+        raise ValueError(f"StateSpace needs points along one line, but {_why_no_line(kernel, X)}")
     return OrderAlongLine.of(X, min(columns), harmonics)
+
+
+def _why_no_line(kernel: AbstractKernel, X: PyTree) -> str:
+    """Why points are along none, and what to do."""
+    if isinstance(X, np.ndarray | jax.Array) and X.ndim == 1:
+        return f"X is a stack of numbers of shape {X.shape}: X[:, None] has a column"
+    shape = jnp.shape(X) if isinstance(X, np.ndarray | jax.Array) else type(X).__name__
+    name = type(kernel).__name__
+    return f"X is {shape} and {name} looks at more than one column: On(kernel, column) picks one"

@@ -126,9 +126,10 @@ def check_memory(
         return
     available = available_memory(jax.tree.leaves(X)[0].devices())
     if needed > available:
+        in_single = dtype == jnp.float64 and needed / 2 <= available
         raise MemoryBudgetError(
             f"{needed / 2**30:.0f} GiB needed by {verb} for {_named(matrices, n, m)} in {dtype}, "
-            f"{available / 2**30:.1f} GiB available; {_advice(verb, dtype)}"
+            f"{available / 2**30:.1f} GiB available; {_advice(verb, in_single)}"
         )
 
 
@@ -145,12 +146,12 @@ def _named(matrices: float, n: int, m: int) -> str:
     return f"{matrices:g} dense ({n}, {m}) matrices"
 
 
-def _advice(verb: str, dtype: Any) -> str:
-    """What to do if a verb's matrices do not fit."""
+def _advice(verb: str, in_single: bool) -> str:
+    """What to do if a verb's matrices do not fit; whether they do in single precision."""
     instead = _INSTEAD.get(verb)
     if instead == _FEWER_CENTRES:
         return f"take {instead}"
-    fewer = "take fewer points" + (", or float32" if dtype == jnp.float64 else "")
+    fewer = "take fewer points" + (", or float32" if in_single else "")
     if instead is None:
         return fewer
     compared = "; kernax.recommend(kernel, n, d) compares these" if verb in _COMPARED else ""

@@ -11,6 +11,7 @@ import lineax as lx
 from jaxtyping import Array, Float, Int, Key
 
 from kernax.core.batching import one_by_one
+from kernax.core.boundary import check_key
 from kernax.core.low_rank import LowRankFactor
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.operators import LowRankGram, WeightedForm
@@ -139,6 +140,7 @@ class NystromPreconditioner(AbstractPreconditioner):
     rank: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
+        check_key(self.key)
         _check_rank(self.rank)
 
     def features(self, form):
@@ -204,6 +206,7 @@ class PivotedCholesky(AbstractPreconditioner):
     block: int = eqx.field(static=True, default=32)
 
     def __check_init__(self):
+        check_key(self.key)
         _check_rank(self.rank)
         check_count(self.block, "block")
 

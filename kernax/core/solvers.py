@@ -105,6 +105,12 @@ def word_for_inaccuracy(solver: lx.AbstractLinearSolver) -> Any:
     return RESULTS.inaccurate
 
 
+@functools.singledispatch
+def advice_on(solver: lx.AbstractLinearSolver | None) -> str:
+    """What else may help where a solver has failed: a sentence, with a space before it, or none."""
+    return ""
+
+
 class AbstractIterativeFactor(AbstractFactor):
     """A matrix and how systems with it are solved by its products. It knows no inverse."""
 

@@ -14,6 +14,7 @@ from kernax.core.sharding import compiled
 from kernax.core.solution import MOST_NATS, RESULTS, Solution, finish, warn_of_rounding
 from kernax.core.solvers import (
     JitteredCholesky,
+    advice_on,
     block_size_for,
     check_knows_determinant,
     check_makes_factor,
@@ -87,7 +88,7 @@ def condition(
     )
     noise = task.noise(noise)
     solution = _condition(task, cast(process.mean, task.dtype), noise, solver)
-    hint = _advice(process, task.kernel_name)
+    hint = _advice(process, task.kernel_name) + advice_on(solver)
     warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
     return finish(solution, throw, hint, suspect=task.suspect())
 

@@ -80,7 +80,7 @@ def falkon(
         bias: whether to add one. Its penalty is 1e-4 of that of a constant function whose variance
             is the mean k(z, z): none, unless the ridge exceeds the sum of weights by far.
         rtol: the largest residual that is accepted. By default the iteration stops at sqrt(eps) /
-            16, and accepts sqrt(eps) where no step lowers it further.
+            4, and accepts sqrt(eps) where no step lowers it further.
         max_steps: of conjugate gradients in all, products with K_nm and its transpose; what is left
             is measured beyond that.
         progress: draw a bar of each pass over chunks, on standard error; needs `rich`. There is

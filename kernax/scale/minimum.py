@@ -75,7 +75,7 @@ def minimise(risk: Risk, shape: tuple[int, int], rtol: float | None, max_steps: 
 
 def _tolerances(risk: Risk, rtol: float | None) -> tuple[float, float]:
     """The residual to stop at, and that to accept where no step lowers it further."""
-    return (risk.eps**0.5 / 16, risk.eps**0.5) if rtol is None else (rtol, rtol)
+    return (risk.eps**0.5 / 4, risk.eps**0.5) if rtol is None else (rtol, rtol)
 
 
 class _Newton(eqx.Module):

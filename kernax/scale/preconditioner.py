@@ -12,7 +12,7 @@ from kernax.core.numerics import eps_of
 from kernax.core.operators import DenseGram
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
-from kernax.core.solves import solve_lower, solve_lower_transposed
+from kernax.core.solves import inverse_of_lower, solve_lower, solve_lower_transposed
 from kernax.scale.rows import ArrayRows
 
 
@@ -36,10 +36,10 @@ class HessianFactor(eqx.Module):
     def of_square(
         square: Float[Array, "m m"], lower: Float[Array, "m m"], ridges: Float[Array, " m"]
     ) -> "HessianFactor":
-        """That of G. Its rounding is divided by the pivots of L: for float64."""
+        """That of G. Its rounding is multiplied by the squares of `L^-1`: for float64."""
         white = solve_lower(lower, solve_lower(lower, square).T)
-        pivots = jnp.min(jnp.diagonal(lower) ** 2)
-        off = 4 * eps_of(square) * jnp.max(jnp.diagonal(square)) / pivots
+        squares = jnp.sum(inverse_of_lower(lower) ** 2)
+        off = 4 * eps_of(square) * jnp.max(jnp.diagonal(square)) * squares
         return HessianFactor.of_whitened(white, lower, ridges, off)
 
     @staticmethod
@@ -51,12 +51,13 @@ class HessianFactor(eqx.Module):
         off: ArrayLike = 0.0,
     ) -> "HessianFactor":
         """That of `L^-1 G L^-T`, which is off by `off`; with a larger ridge, and so more steps,
-        where that of the problem is less than the rounding of the sum.
+        where that of the problem is less than its rounding.
         """
-        least = 4 * eps_of(square) * jnp.trace(square)
-        diagonal = jnp.diag(jnp.maximum(ridges, least))
-        factor = cholesky_factor(DenseGram((square + square.T) / 2 + diagonal))
-        excess = jnp.sqrt(1 + (2 * least + off) / jnp.max(ridges))
+        rounding = 4 * eps_of(square) * jnp.trace(square) + off
+        enough = jnp.maximum(ridges, rounding)
+        factor = cholesky_factor(DenseGram((square + square.T) / 2 + jnp.diag(enough)))
+        more = rounding + jnp.max(enough - ridges)
+        excess = jnp.sqrt(1 + more / jnp.max(ridges))
         return HessianFactor(lower, factor.lower, factor.exists, excess)
 
     @compiled

@@ -12,7 +12,7 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import gram_of_prepared
 from kernax.core.kernel import AbstractKernel
 from kernax.core.losses import AbstractSmoothLoss, Squared
-from kernax.core.numerics import stopped
+from kernax.core.numerics import eps_of, stopped
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.solution import RESULTS, Solution, first_that_holds, void_unless_known
 from kernax.scale.minimum import Minimum, minimise
@@ -62,7 +62,8 @@ class RiskOverCentres(NamedTuple):
         precision = within.y.dtype
         dtype = wide(precision)
         K = gram_of_prepared(cast(within.kernel, dtype), cast(within.Z, dtype))
-        at = factor_of_gram(K, beside=precision)
+        most = None if sample is not None else _largest_inverse(K, within.weights, ridge)
+        at = factor_of_gram(K, beside=precision, most=most)
         gram = K + at.jitter * jnp.eye(len(K), dtype=dtype)
         lower = at.lower
         penalties = jnp.ones(len(K), dtype)
@@ -82,6 +83,16 @@ class RiskOverCentres(NamedTuple):
         failed = ((self.result != RESULTS.successful, self.result),)
         result = first_that_holds(failed, end.result)
         return Minimum(end.a, end.P, result, end.stats | {"jitter": self.jitter})
+
+
+def _largest_inverse(
+    K: Float[Array, "m m"], weights: Float[Array, " n"], ridge: Float[Array, ""]
+) -> Float[Array, ""]:
+    """The largest sum of squares of `L^-1` that makes of the rounding of the Hessian of all rows no
+    more than the ridge.
+    """
+    entry = jnp.sum(weights.astype(K.dtype)) * jnp.mean(jnp.diagonal(K)) ** 2
+    return ridge.astype(K.dtype) / (4 * eps_of(K) * entry)
 
 
 def _bordered(A: Float[Array, "m m"], corner: Float[Array, ""]) -> Float[Array, "k k"]:

@@ -25,7 +25,12 @@ from kernax.core.solution import (
     void_unless_known,
     warn_of_rounding,
 )
-from kernax.core.solvers import JitteredCholesky, accurate_residual, needs_whole_matrix
+from kernax.core.solvers import (
+    JitteredCholesky,
+    accurate_residual,
+    advice_on,
+    needs_whole_matrix,
+)
 from kernax.core.task import Task, check_task, may_be_positive
 
 
@@ -88,6 +93,7 @@ def kernel_ridge(
     solver = _solver_for(solver, in_blocks=in_blocks)
     solution = _kernel_ridge(task, ridge, bool(bias), solver, options)
     hint = f"kernel_ridge with {task.kernel_name}: a larger ridge or rescaled inputs may help."
+    hint = hint + advice_on(solver)
     return finish(solution, throw, hint, suspect=task.suspect())
 
 
