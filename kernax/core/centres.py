@@ -51,20 +51,23 @@ def factor_of_gram(
     """
     factor = cholesky_factor(DenseGram(stopped(K)))
     if beside is not None:
-        sound = _is_sound(stopped(K), factor, beside)
-        if most is not None:
-            sound = sound & (jnp.sum(inverse_of_lower(factor.lower) ** 2) <= stopped(most))
+        sound = _is_sound(stopped(K), factor, beside, most)
         factor = _for_precision(stopped(K), factor, beside, sound)
     finite = jnp.all(jnp.isfinite(K))
     result = RESULTS.where(finite, factor.result, RESULTS.nonfinite)
     return FactorAtPoints(cholesky(K, factor), factor.jitter, result)
 
 
-def _is_sound(K: Float[Array, "m m"], factor: CholeskyFactor, dtype: Any) -> Bool[Array, ""]:
-    """Whether no pivot is the rounding of a precision."""
+def _is_sound(
+    K: Float[Array, "m m"], factor: CholeskyFactor, dtype: Any, most: ArrayLike | None
+) -> Bool[Array, ""]:
+    """Whether no pivot is the rounding of a precision, and the inverse of L no larger than that."""
     # Sums of n products round by some eps, and are divided by pivots once or twice.
     rounding = eps_of(dtype) if eps_of(dtype) > eps_of(K) else eps_of(dtype) ** (2 / 3)
-    return jnp.all(jnp.diagonal(factor.lower) ** 2 > rounding * jnp.diagonal(K))
+    sound = jnp.all(jnp.diagonal(factor.lower) ** 2 > rounding * jnp.diagonal(K))
+    if most is None:
+        return sound
+    return sound & (jnp.sum(inverse_of_lower(factor.lower) ** 2) <= stopped(most))
 
 
 def _for_precision(

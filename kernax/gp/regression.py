@@ -88,17 +88,17 @@ def condition(
     )
     noise = task.noise(noise)
     solution = _condition(task, cast(process.mean, task.dtype), noise, solver)
-    hint = _advice(process, task.kernel_name) + advice_on(solver)
+    hint = _advice(process, task.kernel_name, solver)
     warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
     return finish(solution, throw, hint, suspect=task.suspect())
 
 
-def _advice(process: GaussianProcess, kernel: str) -> str:
+def _advice(process: GaussianProcess, kernel: str, solver: Any) -> str:
     """What to do about a failure."""
     advice = f"condition with {kernel}: more noise or rescaled inputs may help"
     if isinstance(process.mean, FixedMean):
-        return f"{advice}."
-    return f"{advice}, and the mean must be finite at every point."
+        return f"{advice}.{advice_on(solver)}"
+    return f"{advice}, and the mean must be finite at every point.{advice_on(solver)}"
 
 
 @compiled
