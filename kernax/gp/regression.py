@@ -93,7 +93,7 @@ def condition(
     return finish(solution, throw, hint, suspect=task.suspect())
 
 
-def _advice(process: GaussianProcess, kernel: str, solver: Any) -> str:
+def _advice(process: GaussianProcess, kernel: str, solver: lx.AbstractLinearSolver | None) -> str:
     """What to do about a failure."""
     advice = f"condition with {kernel}: more noise or rescaled inputs may help"
     if isinstance(process.mean, FixedMean):
