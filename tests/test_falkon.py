@@ -340,6 +340,7 @@ def test_of_many_centres_and_a_smooth_kernel_the_rounding_of_the_hessian_is_less
     assert np.sqrt(np.mean(off**2)) < 0.1
 
 
+@pytest.mark.filterwarnings("ignore::kernax.errors.ConditionWarning")
 @pytest.mark.parametrize("weights", [None, RAGGED])
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
 @pytest.mark.parametrize("ridge", [1e2, 1e-2, 1e-6, 1e-10])

@@ -354,14 +354,14 @@ def test_a_process_conditioned_by_products_goes_through_a_file(tmp_path):
         np.testing.assert_array_equal(loaded.variance(NEW[0]), posterior.variance(NEW[0]))
 
 
-def test_variances_are_solved_for_to_the_square_of_the_tolerance():
+def test_variances_are_solved_for_to_the_default_tolerance_at_least():
     """A variance is a difference, of which the tolerance of a mean leaves nothing."""
     process = kernax.GaussianProcess(kernax.RBF(2.0))
     loose = ConjugateGradient(rtol=3e-2)
     found = kernax.condition(process, X, Y, 1e-2, solver=loose).value
     known = kernax.condition(process, X, Y, 1e-2).value
     variances = jax.vmap(found.variance)(NEW)
-    np.testing.assert_allclose(variances, jax.vmap(known.variance)(NEW), rtol=0.02)
+    np.testing.assert_allclose(variances, jax.vmap(known.variance)(NEW), rtol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -465,9 +465,9 @@ def test_bad_arguments_are_refused_by_name():
         kernax.condition(kernax.GaussianProcess(KERNEL), X, Y, NOISE, solver=lx.CG(1e-5, 1e-5))
     with pytest.raises(ValueError, match="rank must be a positive integer, but is 0"):
         PivotedCholesky(KEY, rank=0)
-    for needs_key in (PivotedCholesky, NystromPreconditioner, StochasticLanczos):
-        with pytest.raises(ValueError, match="key must be one random key"):
-            needs_key(0)
+    for near in (PivotedCholesky(KEY), NystromPreconditioner(KEY)):
+        with pytest.raises(ValueError, match="key must be one random key, .* but is 0"):
+            eqx.tree_at(lambda near: near.key, near, 0).__check_init__()
     with pytest.raises(ValueError, match="probes must be an integer >= 2, but is 1"):
         StochasticLanczos(KEY, probes=1)
     with pytest.raises(ValueError, match="steps must be an integer >= 4, but is 3"):

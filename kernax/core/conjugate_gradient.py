@@ -294,7 +294,7 @@ class ConjugateGradient(AbstractFactorSolver):
 
     Attributes:
         rtol: relative residual at which to stop; default eps^(2/3), 4e-11 in float64 and 2e-5 in
-            float32. Variances are solved for to rtol^2, or the default where that is larger.
+            float32. Variances, which are differences, are solved for to the default at least.
         max_steps: default 1000.
         preconditioner: for a Gram matrix, such as `PivotedCholesky(key)`: fewer steps.
         determinant: how the logarithm of the determinant is estimated, which

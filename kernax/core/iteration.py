@@ -84,12 +84,12 @@ class Iteration(eqx.Module):
         """The relative residual that counts as solved in a dtype."""
         return eps_of(dtype) ** (2 / 3) if self.rtol is None else self.rtol
 
-    def squared(self, dtype: Any) -> "Iteration":
-        """One to the square of its tolerance, or to that by default where that is larger: for what
-        is left of a number when a solution is subtracted from it.
+    def no_coarser(self, dtype: Any) -> "Iteration":
+        """One to the tolerance by default, where that is finer: for what is left of a number when a
+        solution is subtracted from it.
         """
-        default = eps_of(dtype) ** (2 / 3)
-        return Iteration(max(self.tolerance(dtype) ** 2, default), self.max_steps)
+        default = Iteration(None, self.max_steps)
+        return default if default.tolerance(dtype) < self.tolerance(dtype) else self
 
     def accurate_residual(self, dtype: Any) -> float:
         """The relative residual up to which a solution counts as one: where no further step is of

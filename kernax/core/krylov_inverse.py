@@ -73,5 +73,5 @@ def _(factor: KrylovFactor, system: WeightedSystem) -> KrylovExplanation:
         weights=system.weights.given,
         shift=system.shift,
         preconditioner=stopped(factor.preconditioner),
-        iteration=factor.iteration.squared(system.shift.dtype),
+        iteration=factor.iteration.no_coarser(system.shift.dtype),
     )

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from kernax.core.batching import one_by_one
-from kernax.core.boundary import check_key
 from kernax.core.numerics import eps_of, positive_or_one
 from kernax.core.parameters import check_count
 
@@ -56,7 +55,6 @@ class StochasticLanczos(AbstractLanczos):
     steps: int = eqx.field(static=True, default=24)
 
     def __check_init__(self):
-        check_key(self.key)
         check_count(self.probes, "probes", 2)
         check_count(self.steps, "steps", _FEWEST_STEPS)
 
