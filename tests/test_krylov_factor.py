@@ -466,7 +466,7 @@ def test_bad_arguments_are_refused_by_name():
     with pytest.raises(ValueError, match="rank must be a positive integer, but is 0"):
         PivotedCholesky(KEY, rank=0)
     for near in (PivotedCholesky(KEY), NystromPreconditioner(KEY)):
-        with pytest.raises(ValueError, match="key must be one random key, .* but is 0"):
+        with pytest.raises(ValueError, match=r"key must be one random key, .* but is 0"):
             eqx.tree_at(lambda near: near.key, near, 0).__check_init__()
     with pytest.raises(ValueError, match="probes must be an integer >= 2, but is 1"):
         StochasticLanczos(KEY, probes=1)
