@@ -361,7 +361,8 @@ def test_variances_are_solved_for_to_the_default_tolerance_at_least():
     found = kernax.condition(process, X, Y, 1e-2, solver=loose).value
     known = kernax.condition(process, X, Y, 1e-2).value
     variances = jax.vmap(found.variance)(NEW)
-    np.testing.assert_allclose(variances, jax.vmap(known.variance)(NEW), rtol=1e-3)
+    # Float32 leaves 1e-5 of k(x, x): measured 0.008; of the tolerance of the mean 0.1 to 0.2.
+    np.testing.assert_allclose(variances, jax.vmap(known.variance)(NEW), rtol=1e-3 if X64 else 0.02)
 
 
 @pytest.mark.parametrize(
