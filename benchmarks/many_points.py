@@ -108,6 +108,8 @@ def table(problem, sizes, seconds):
             head = f"{mark} {n:9} {route.name:20}"
             if route.impossible:
                 print(f"{head}not possible: {route.impossible}", flush=True)
+            elif route.given:
+                print(f"{head}not run: for other points, {route.given}", flush=True)
             elif route.seconds > seconds:
                 print(f"{head}not run: expected to take {route.seconds:.0f} s", flush=True)
             else:
