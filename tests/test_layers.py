@@ -49,6 +49,7 @@ CORE = (
         "threads",
     ),
     ("operators", "solves", "lanczos", "standard_normals"),
+    ("unheld",),
     ("boundary", "kernel", "losses", "description", "foreign"),
     ("eigenproblem",),
     (

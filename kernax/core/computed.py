@@ -12,9 +12,9 @@ from kernax.core.boundary import count, dtype_of
 from kernax.core.kernel import AbstractKernel
 from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete
-from kernax.core.operators import AbstractGram, DenseGram
 from kernax.core.pairs import pairs_of
 from kernax.core.preparation import diagonal_of
+from kernax.core.unheld import AbstractUnheldGram
 from kernax.errors import NonFiniteError
 
 
@@ -40,7 +40,7 @@ def checked_pairs(
     return K, diagonals
 
 
-class AbstractComputedGram(AbstractGram):
+class AbstractComputedGram(AbstractUnheldGram):
     """The Gram matrix of a kernel at points, never held: products are what each subclass has its
     own way for, parts of the matrix are computed by the kernel.
 
@@ -53,18 +53,6 @@ class AbstractComputedGram(AbstractGram):
     @abc.abstractmethod
     def product(self, columns: Float[Array, "n p"]) -> Float[Array, "n p"]:
         """`K V`."""
-
-    @property
-    def solves_one_by_one(self):
-        return False
-
-    @property
-    def is_dense(self):
-        return False
-
-    @property
-    def largest_rank(self):
-        return count(self.points)
 
     def mv(self, vector):
         dtype = jnp.result_type(vector, dtype_of(self.points))
@@ -84,9 +72,6 @@ class AbstractComputedGram(AbstractGram):
 
     def submatrix(self, places):
         return gram_of_prepared(self.kernel, points_at(self.points, places))
-
-    def held(self):
-        return DenseGram(self.as_matrix())
 
     def as_matrix(self):
         return gram_of_prepared(self.kernel, self.points)

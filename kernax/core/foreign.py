@@ -3,25 +3,19 @@
 import jax
 import lineax as lx
 
-from kernax.core.operators import AbstractGram, DenseGram, WeightedForm, in_places
+from kernax.core.operators import (
+    AbstractGram,
+    DenseGram,
+    WeightedForm,
+    in_places,
+)
+from kernax.core.unheld import AbstractUnheldGram
 
 
-class ForeignGram(AbstractGram):
+class ForeignGram(AbstractUnheldGram):
     """Any operator of lineax as a Gram matrix: its products, or all of it as an array."""
 
     operator: lx.AbstractLinearOperator
-
-    @property
-    def solves_one_by_one(self):
-        return False
-
-    @property
-    def is_dense(self):
-        return False
-
-    @property
-    def largest_rank(self):
-        return self.in_size()
 
     def mv(self, vector):
         if vector.ndim == 1:
@@ -45,9 +39,6 @@ class ForeignGram(AbstractGram):
 
     def submatrix(self, places):
         return self.held().submatrix(places)
-
-    def held(self):
-        return DenseGram(self.operator.as_matrix())
 
     def symmetric_form(self, weights, shift):
         return WeightedForm(self, weights, shift)

@@ -75,10 +75,11 @@ def gram_operator(
     Without `block_size` it holds the dense matrix. With it, products compute tiles of at most
     `block_size` rows in all at a time, forward and backward: memory is O(block_size n) in both, and
     on a CPU no more than fits its caches. "auto" holds the matrix of up to 8192 points, and none
-    beyond. The operator of one stack is
-    tagged as positive semidefinite for lineax, and has, held or not: products with one column or
-    many (`mv`), `diagonal()`, `rows(places)`, `columns_product(places, values)`,
-    `submatrix(places)`. That of two stacks has a transpose.
+    beyond.
+
+    The operator of one stack is tagged as positive semidefinite for lineax, and has, held or not:
+    products with one column or many (`mv`), `diagonal()`, `rows(places)`, `columns_product(places,
+    values)`, `submatrix(places)`. That of two stacks has a transpose.
 
     Raises as `gram` does, and ValueError for a ridge beside two stacks.
     """

@@ -322,7 +322,7 @@ class Grid(AbstractFactorSolver):
     most `2 sqrt(eps)` of a step. The solution is that of the points as they are, to first order in
     this, and the evidence that of equal steps, of which `rounding` says how far it may be off.
 
-    There the factor is a predictor of each value from the `order` before it, at most.
+    The factor along one column is a predictor of each value from the `order` before it, at most.
     Its order is found, in `stats["order"]`; where this is not enough, `max_steps_reached`. Kernels
     whose values hardly decay, and little noise, need many: some 25 lengthscales of an RBF.
 
