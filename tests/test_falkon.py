@@ -326,6 +326,36 @@ RAGGED = (10 ** np.random.default_rng(1).uniform(-4, 4, N)).astype(DTYPE)
 
 
 @needs_x64
+@pytest.mark.filterwarnings("ignore::kernax.errors.ConditionWarning")
+def test_jitter_is_there_where_rounding_exceeds_the_ridge_in_memory_and_in_chunks(monkeypatch):
+    """From both sides of the ridge at which it begins, under a batch of gradients as well."""
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(800, 5))
+    targets = np.sin(points[:, 0])
+    kernel, centres = kernax.RBF(3.0), points[:60]
+    inverse = np.linalg.inv(np.linalg.cholesky(matrix(kernel, centres)))
+    begins = 4 * np.finfo(float).eps * len(points) * np.sum(inverse**2)
+    ridges = begins * jnp.asarray([0.7, 1.4])
+
+    def fitted(ridge):
+        solution = kernax.falkon(kernel, points, targets, ridge, centres, throw=False)
+        return solution.value(points[0]), solution.stats["jitter"]
+
+    slopes, jitter = jax.vmap(jax.grad(fitted, has_aux=True))(ridges)
+    assert jitter[0] > 0
+    assert jitter[1] == 0
+    for ridge, slope in zip(ridges, slopes):
+        np.testing.assert_allclose(slope, jax.grad(fitted, has_aux=True)(ridge)[0], rtol=1e-4)
+
+    monkeypatch.setattr(of_chunks, "LEAST_ROWS", 100)
+    monkeypatch.setattr(of_chunks, "MOST_ROWS_A_CENTRE", 1)
+    chunks = kernax.scale.Chunks([(points[:400], targets[:400]), (points[400:], targets[400:])])
+    for ridge, of_arrays in zip(ridges, jitter):
+        found = kernax.falkon(kernel, chunks, None, ridge, centres, throw=False)
+        assert found.stats["jitter"] == of_arrays
+
+
+@needs_x64
 def test_of_many_centres_and_a_smooth_kernel_the_rounding_of_the_hessian_is_less_than_the_ridge():
     """K_mm has a factor without jitter, by which that of the Hessian has none."""
     rng = np.random.default_rng(0)

@@ -89,7 +89,8 @@ def falkon(
     Returns:
         A `Solution` whose `value` is a `KernelExpansion` over the centres, differentiable in the
         kernel, X, the centres, y, the loss's parameters, ridge and weights, to any order, in memory
-        as above. Stats: Newton `steps`, `products`, `jitter` of K_mm, the `objective`, and
+        as above. Stats: Newton `steps`, `products`, the `jitter` of K_mm (where that is nearly
+        singular, or would make the rounding of the Hessian exceed the ridge), the `objective`, and
         `residual`: the length of the step of Newton's method that is left, in the norm `sum_i w_i
         L''_i d(x_i)^2 + ridge |d|^2`, relative to that of the targets, `sum_i w_i y_i^2` for
         squares, or of the function, where that is larger. It is computed anew from the solution

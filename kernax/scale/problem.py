@@ -62,7 +62,7 @@ class RiskOverCentres(NamedTuple):
         precision = within.y.dtype
         dtype = wide(precision)
         K = gram_of_prepared(cast(within.kernel, dtype), cast(within.Z, dtype))
-        at = factor_of_gram(K, beside=precision, most=_largest_inverse(K, within, sample, ridge))
+        at = factor_of_gram(K, beside=precision, most=_largest_inverse(K, rows, sample, ridge))
         gram = K + at.jitter * jnp.eye(len(K), dtype=dtype)
         lower = at.lower
         penalties = jnp.ones(len(K), dtype)
@@ -85,14 +85,14 @@ class RiskOverCentres(NamedTuple):
 
 
 def _largest_inverse(
-    K: Float[Array, "m m"], within: ArrayRows, sample: ArrayRows | None, ridge: Float[Array, ""]
+    K: Float[Array, "m m"], rows: AbstractRows, sample: ArrayRows | None, ridge: Float[Array, ""]
 ) -> Float[Array, ""] | None:
     """The largest sum of squares of `L^-1` that makes of the rounding of the Hessian of all rows no
     more than the ridge; None for the Hessian of a sample.
     """
     if sample is not None:
         return None
-    entry = jnp.sum(within.weights.astype(K.dtype)) * jnp.mean(jnp.diagonal(K)) ** 2
+    entry = rows.weight.astype(K.dtype) * jnp.mean(jnp.diagonal(K)) ** 2
     return ridge.astype(K.dtype) / (4 * eps_of(K) * entry)
 
 

@@ -57,6 +57,11 @@ Step = Callable[[Any, Tile, Any], Any]
 class AbstractRows(eqx.Module):
     """Rows of `k(X, Z)` with targets and weights."""
 
+    @property
+    @abc.abstractmethod
+    def weight(self) -> Float[Array, ""]:
+        """The sum of the weights of all rows."""
+
     @abc.abstractmethod
     def fold(self, step: Step, start: Any, known: PyTree, tile: int | None = None) -> Any:
         """`step(state, tile, known)` of one tile after the other, of `tile` rows where given."""
@@ -99,6 +104,10 @@ class ArrayRows(AbstractRows):
     weights: Float[Array, " n"]
     tile: int = eqx.field(static=True)
     bias: bool = eqx.field(static=True, default=False)
+
+    @property
+    def weight(self):
+        return jnp.sum(self.weights)
 
     def fold(self, step, start, known, tile=None):
         parts = _in_tiles((self.X, self.y, self.weights), count(self.X), tile or self.tile)

@@ -33,6 +33,7 @@ class Survey(eqx.Module):
         outputs: columns of y; None for a vector.
         sample: rows of the highest `priorities`, those first: X, y (r, p) and weights.
         priorities: of the sample.
+        weight: the sum of all weights.
         least, largest: of each output, among rows of positive weight.
     """
 
@@ -42,6 +43,7 @@ class Survey(eqx.Module):
     outputs: int | None = eqx.field(static=True)
     sample: tuple
     priorities: Float[Array, " r"]
+    weight: Float[Array, ""]
     least: Float[Array, " p"]
     largest: Float[Array, " p"]
 
@@ -78,11 +80,16 @@ def survey(chunks: Chunks, kernel: AbstractKernel, check: Check, keep: int, show
         raise _no_chunk()
     if not sample.weight > 0:
         raise ValueError("weights must not all be zero: no point is left to fit")
-    outputs = None if first[1].ndim == 1 else first[1].shape[1]
-    found = (sample.priorities, sample.least, sample.largest)
+    outputs = _outputs(first[1])
+    found = (sample.priorities, sample.weight, sample.least, sample.largest)
     of_all = (jnp.asarray(array, first[1].dtype) for array in found)
     rows = jax.tree.map(jnp.asarray, sample.rows)
     return Survey(sample.n, number, size, outputs, rows, *of_all)
+
+
+def _outputs(y: Array) -> int | None:
+    """The columns of targets; None for a vector."""
+    return None if y.ndim == 1 else y.shape[1]
 
 
 def _no_chunk() -> ValueError:
@@ -191,6 +198,10 @@ class StreamedRows(AbstractRows):
     unit: Int[Array, "1 p"]
     check: Check = eqx.field(static=True)
     show: Shown = eqx.field(static=True)
+
+    @property
+    def weight(self):
+        return self.surveyed.weight
 
     def fold(self, step, start, known, tile=None):
         state = start
