@@ -13,6 +13,10 @@ from kernax.gp.sparse_regression import sgpr
 from kernax.scale.choice import choose_centres
 from kernax.scale.falkon import falkon
 
+# As exact as scores of four digits need; what was learned may have a ridge for which rounding
+# allows no more.
+_RTOL = 1e-4
+
 
 def process_over_centres(
     kernel: AbstractKernel,
@@ -41,7 +45,7 @@ def ridge_over_centres(
     key: Key[Array, ""],
 ) -> KernelExpansion:
     """Kernel ridge regression of all n targets, over centres drawn from X."""
-    return falkon(kernel, X, y, ridge, centres, key=key).value
+    return falkon(kernel, X, y, ridge, centres, key=key, rtol=_RTOL).value
 
 
 def logistic_over_centres(
@@ -53,8 +57,6 @@ def logistic_over_centres(
     *,
     key: Key[Array, ""],
 ) -> KernelExpansion:
-    """Kernel logistic regression of all n signs with a bias, over centres drawn from X: as exact
-    as scores of four digits need.
-    """
+    """Kernel logistic regression of all n signs with a bias, over centres drawn from X."""
     loss = Logistic()
-    return falkon(kernel, X, signs, ridge, centres, key=key, loss=loss, bias=True, rtol=1e-4).value
+    return falkon(kernel, X, signs, ridge, centres, key=key, loss=loss, bias=True, rtol=_RTOL).value
