@@ -4,8 +4,9 @@
 lineax's that solves positive semidefinite systems; `StateSpace` is one for points along a line,
 `Grid` one for points on a grid. `PivotedCholesky` and `NystromPreconditioner` make conjugate
 gradients faster, another `AbstractPreconditioner` is a class of your own, and `StochasticLanczos`
-estimates the determinant beside them. `SMO` and `ProjectedGradient` solve the dual of a support
-vector machine, a `BoxProblem`; another such solver is a class derived from `AbstractDualSolver`.
+estimates the determinant beside them; `warm_started` lets them start from solutions that are known.
+`SMO` and `ProjectedGradient` solve the dual of a support vector machine, a `BoxProblem`; another
+such solver is a class derived from `AbstractDualSolver`.
 `SequentialEvidence` and `EvidenceIteration` find the functions of a relevance vector machine.
 """
 
@@ -20,6 +21,7 @@ from kernax.core.preconditioners import (
 )
 from kernax.core.sketch_and_project import SketchAndProject
 from kernax.core.solvers import JitteredCholesky
+from kernax.gp.regression import warm_started
 from kernax.sparse.iteration import EvidenceIteration
 from kernax.sparse.sequential import SequentialEvidence
 from kernax.sparse.solver import AbstractRelevanceSolver
@@ -35,6 +37,7 @@ __all__ = [
     "NystromPreconditioner",
     "AbstractPreconditioner",
     "StochasticLanczos",
+    "warm_started",
     "SketchAndProject",
     "StateSpace",
     "Grid",

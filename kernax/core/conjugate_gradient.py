@@ -1,284 +1,24 @@
-"""Conjugate gradients, free of units and judged by the true residual; with a preconditioner, and
-with an estimate of the determinant, where these are given.
-"""
+"""Conjugate gradients as a solver of linear systems."""
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import lineax as lx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
-from kernax.core.iteration import AbstractIterate, AbstractMethod, Best, Iteration
-from kernax.core.lanczos import AbstractLanczos, Estimate, log_determinant_by_probes
-from kernax.core.numerics import chosen, eps_of, matmul, positive_or_one, stopped
-from kernax.core.operators import WeightedForm
+from kernax.core.iteration import Iteration
+from kernax.core.krylov_factor import Determinant, KrylovFactor
+from kernax.core.lanczos import AbstractLanczos, Estimate, Multiply, log_determinant_by_probes
+from kernax.core.numerics import stopped
 from kernax.core.parameters import check_stopping
-from kernax.core.preconditioners import AbstractPreconditioner, Preconditioner, shift_of
-from kernax.core.solution import RESULTS
+from kernax.core.preconditioners import AbstractPreconditioner, Preconditioner
 from kernax.core.solvers import (
     AbstractFactorSolver,
-    AbstractIterativeFactor,
     accurate_residual,
     advice_on,
-    ending_of_columns,
     knows_determinant,
     refuse_options,
 )
-
-Multiply = Callable[[Array], Array]
-
-_VERIFIED_EVERY = 10  # steps
-# Steps in which a residual that is no more than rounding has to fall by half: of a hard system it
-# may rise for some dozens.
-_PATIENCE = 100
-
-
-class _Progress(eqx.Module):
-    """When the best true residual had last fallen by half, and its size then."""
-
-    residual: Float[Array, ""]
-    steps: Int[Array, ""]
-
-    def after(self, residual: Float[Array, ""], steps: Int[Array, ""]) -> "_Progress":
-        """That with the best residual after some more steps."""
-        halved = residual < self.residual / 2
-        return chosen(halved, _Progress(residual, steps), self)
-
-
-class _Iterate(AbstractIterate):
-    """Conjugate gradients after some steps."""
-
-    x: Float[Array, " n"]
-    residual: Float[Array, " n"]
-    preconditioned: Float[Array, " n"]  # `M^-1` times that
-    direction: Float[Array, " n"]
-    best: Best
-    progress: _Progress
-    norm: Float[Array, ""]  # of A, from below: the largest |A v| / |v| so far
-    steps: Int[Array, ""]
-    stuck: Bool[Array, ""]
-
-
-class _System(AbstractMethod):
-    """`A x = b` with |b| = 1, what it is solved with, and what a residual is compared with.
-
-    Attributes:
-        measure: what of a residual counts, a linear function.
-        goal: the length of that at which to stop.
-    """
-
-    multiply: Multiply
-    precondition: Multiply
-    measure: Multiply
-    b: Float[Array, " n"]
-    goal: Float[Array, ""]
-
-    def size(self, residual):
-        return _length(self.measure(residual))
-
-    def at_zero(self) -> _Iterate:
-        b = self.b
-        first = self.precondition(b)
-        none = jnp.zeros((), jnp.int32)
-        return _Iterate(
-            x=jnp.zeros_like(b),
-            residual=b,
-            preconditioned=first,
-            direction=first,
-            best=Best(jnp.zeros_like(b), self.size(b)),
-            progress=_Progress(self.size(b), none),
-            norm=jnp.zeros_like(b, shape=()),
-            steps=none,
-            stuck=jnp.asarray(False),
-        )
-
-    def step(self, now: _Iterate) -> _Iterate:
-        # None where A is not positive along the direction.
-        image = self.multiply(now.direction)
-        slope = matmul(now.direction, image)
-        norm = jnp.maximum(now.norm, _length(image) / _length(now.direction))
-        before = matmul(now.residual, now.preconditioned)
-        # The error that rounding leaves in `v.A v`.
-        rounding = _rounding(norm, now.direction) * _length(now.direction)
-        stuck = ~(slope > rounding) | ~(before > 0)
-        step = jnp.where(stuck, 0, before / jnp.where(stuck, 1, slope))
-        residual = jnp.where(stuck, now.residual, now.residual - step * image)
-        preconditioned = self.precondition(residual)
-        turn = matmul(residual, preconditioned) / before
-        return _Iterate(
-            x=now.x + step * now.direction,
-            residual=residual,
-            preconditioned=preconditioned,
-            direction=preconditioned + turn * now.direction,
-            best=now.best,
-            progress=now.progress,
-            norm=norm,
-            steps=now.steps + 1,
-            stuck=stuck,
-        )
-
-    def verified(self, now: _Iterate) -> _Iterate:
-        true = self.b - self.multiply(now.x)
-        size = self.size(true)
-        preconditioned = self.precondition(true)
-        best = now.best.or_better(Best(now.x, size))
-        progress = now.progress.after(best.residual, now.steps)
-        stands = now.steps - progress.steps >= _PATIENCE
-        is_rounding = _length(true) <= _rounding(now.norm, now.x)
-        return _Iterate(
-            x=now.x,
-            residual=true,
-            preconditioned=preconditioned,
-            direction=now.direction + (preconditioned - now.preconditioned),
-            best=best,
-            progress=progress,
-            norm=now.norm,
-            steps=now.steps,
-            stuck=now.stuck | self._has_drifted(now, size) | (stands & is_rounding),
-        )
-
-    def _has_drifted(self, now: _Iterate, size: Array) -> Bool[Array, ""]:
-        """Whether only the residual by recurrence has reached the goal, and the true one, of that
-        size, has not fallen by half.
-        """
-        drifted = (self.size(now.residual) <= self.goal) & (size > self.goal)
-        return drifted & ~(size < now.best.residual / 2)
-
-
-def _rounding(norm: Float[Array, ""], v: Float[Array, " n"]) -> Float[Array, ""]:
-    """The error that rounding leaves in `A v`: ten times `eps |A| |v|`."""
-    return 10 * eps_of(v) * norm * _length(v)
-
-
-def _length(v: Float[Array, " n"]) -> Float[Array, ""]:
-    """`|v|`."""
-    return jnp.sqrt(matmul(v, v))
-
-
-class Determinant(eqx.Module):
-    """The logarithm of a determinant that was estimated, and by which vectors.
-
-    Attributes:
-        logarithm: the estimate.
-        signs: z, independent entries of variance one, (n, count).
-    """
-
-    logarithm: Estimate
-    signs: Float[Array, "n count"]
-
-
-class KrylovFactor(AbstractIterativeFactor):
-    """Conjugate gradients with one matrix M, by its products.
-
-    Attributes:
-        operator: M.
-        preconditioner: a matrix near M, `L L^T`; None for the identity.
-        determinant: of M, where it was asked for.
-    """
-
-    operator: lx.AbstractLinearOperator
-    preconditioner: Preconditioner | None
-    determinant: Determinant | None
-    iteration: Iteration
-    jitter: Array
-    exists: Array
-
-    @staticmethod
-    def of(
-        operator: lx.AbstractLinearOperator,
-        preconditioner: Preconditioner | None,
-        iteration: Iteration,
-        determinant: Determinant | None = None,
-    ) -> "KrylovFactor":
-        """That of any operator: nothing is computed."""
-        return KrylovFactor(
-            operator=operator,
-            preconditioner=preconditioner,
-            determinant=determinant,
-            iteration=iteration,
-            jitter=jnp.zeros((), operator.in_structure().dtype),
-            exists=jnp.asarray(True),
-        )
-
-    @property
-    def name(self):
-        return "ConjugateGradient"
-
-    @property
-    def knows_determinant(self):
-        return self.determinant is not None
-
-    def solve_and_report(self, B):
-        X, results, steps = jax.vmap(self._column, 1, (1, 0, 0))(B)
-        return X, (ending_of_columns(results), {"steps": jnp.max(steps)})
-
-    def log_determinant(self):
-        if self.determinant is None:
-            raise ValueError(
-                "ConjugateGradient knows no determinant: give it determinant=StochasticLanczos(...)"
-            )
-        return self.determinant.logarithm.value
-
-    def figures(self):
-        if self.determinant is None:
-            return {}
-        return {"standard_error": self.determinant.logarithm.standard_error / 2}
-
-    def probing(self) -> tuple[Float[Array, "n count"], Float[Array, "n count"]]:
-        """`L z` and `L^-T z`, for the vectors z of the determinant: `tr(M^-1 A)` is the mean of
-        `(M^-1 L z).A L^-T z`.
-        """
-        assert self.determinant is not None
-        z = self.determinant.signs
-        if self.preconditioner is None:
-            return z, z
-        of_left = jax.vmap(self.preconditioner.root_times, 1, 1)(z)
-        return of_left, jax.vmap(self.preconditioner.solve_root_transposed, 1, 1)(z)
-
-    def accurate_residual(self, dtype):
-        return self.iteration.accurate_residual(dtype)
-
-    @property
-    def word_for_inaccuracy(self):
-        return RESULTS.breakdown
-
-    def rounding(self, diagonal):
-        # What is left out of the squares, r.M^-1 r, of data as large as those of N(0, M).
-        least = jnp.min(shift_of(self.operator))
-        return self.iteration.tolerance(diagonal.dtype) ** 2 * jnp.sum(diagonal) / least
-
-    def _column(self, vector: Float[Array, " n"]) -> tuple[Array, Any, Array]:
-        """`M^-1 b`, lineax's word for how that ended, and the number of steps."""
-        # Both are brought to size one, so that no square below leaves the range of floats.
-        largest = positive_or_one(jnp.max(jnp.abs(vector)))
-        length = positive_or_one(_length(vector / largest))
-        b = vector / largest / length
-        curvature = positive_or_one(jnp.abs(matmul(b, self.operator.mv(b))))
-        goal = self.iteration.tolerance(b.dtype) * _length(self._measured(b))
-        system = _System(
-            multiply=lambda v: self.operator.mv(v) / curvature,
-            precondition=self._preconditioned,
-            measure=self._measured,
-            b=b,
-            goal=goal,
-        )
-        last = self.iteration.run(system, _VERIFIED_EVERY)
-        x = last.best.x * length / curvature * largest
-        return x, self.iteration.ending(last.best.residual, last.stuck, goal), last.steps
-
-    def _measured(self, residual: Float[Array, " n"]) -> Float[Array, " n"]:
-        """`S r`, with the roots of weights: the residual of `T a = b` as written, of which this is
-        the symmetric form.
-        """
-        if isinstance(self.operator, WeightedForm):
-            return self.operator.weights.times_roots(residual)
-        return residual
-
-    def _preconditioned(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
-        return v if self.preconditioner is None else self.preconditioner.solve(v)
 
 
 class ConjugateGradient(AbstractFactorSolver):
@@ -299,12 +39,16 @@ class ConjugateGradient(AbstractFactorSolver):
         preconditioner: for a Gram matrix, such as `PivotedCholesky(key)`: fewer steps.
         determinant: how the logarithm of the determinant is estimated, which
             `log_marginal_likelihood` needs: `StochasticLanczos(key)`.
+        start: columns near the solutions, which saves steps where they are: `warm_started` makes
+            them from a solution before, such as that for other hyperparameters. For each column it
+            begins at the multiple that is nearest, so that none is worse than zero.
     """
 
     rtol: float | None = eqx.field(static=True, default=None)
     max_steps: int = eqx.field(static=True, default=1000)
     preconditioner: AbstractPreconditioner | None = None
     determinant: AbstractLanczos | None = None
+    start: Float[Array, "n columns"] | None = None
 
     def __check_init__(self):
         check_stopping(self.rtol, self.max_steps)
@@ -317,7 +61,21 @@ class ConjugateGradient(AbstractFactorSolver):
         refuse_options(self, options)
         near = None if self.preconditioner is None else self.preconditioner.made_of(operator)
         operator = lx.linearise(operator)
-        return KrylovFactor.of(operator, near, self._iteration, self._determinant(operator, near))
+        start = self._checked_start(operator.in_size())
+        determinant = self._determinant(operator, near)
+        return KrylovFactor.of(operator, near, self._iteration, determinant, start)
+
+    def _checked_start(self, n: int) -> Float[Array, "n columns"] | None:
+        """The start, a constant to derivatives. Raises ValueError for one of other points."""
+        if self.start is None:
+            return None
+        if self.start.ndim != 2 or len(self.start) != n:
+            raise ValueError(
+                f"start of ConjugateGradient must have shape ({n}, columns), a row for each point, "
+                f"but has shape {self.start.shape}: make it by warm_started for these points, or "
+                "leave it out"
+            )
+        return stopped(self.start)
 
     @property
     def _iteration(self) -> Iteration:

@@ -62,7 +62,7 @@ class AbstractMethod(eqx.Module):
         """That of a residual, () or (1, p)."""
 
     @abc.abstractmethod
-    def at_zero(self) -> AbstractIterate:
+    def first(self) -> AbstractIterate:
         """Before the first step."""
 
     @abc.abstractmethod
@@ -112,7 +112,7 @@ class Iteration(eqx.Module):
             is_open = (now.best.residual > method.goal) & ~now.stuck
             return jnp.any(is_open) & (now.steps < self.max_steps)
 
-        return while_loop(unfinished, several_steps, method.at_zero())
+        return while_loop(unfinished, several_steps, method.first())
 
     def ending(self, residual: Array, stuck: Array, goal: Array | float) -> Any:
         """lineax's word for how an iteration ended, whose best residual has that size."""

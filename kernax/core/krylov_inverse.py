@@ -3,7 +3,6 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.core.conjugate_gradient import KrylovFactor
 from kernax.core.inverse import (
     AbstractExplanation,
     explanation_of,
@@ -12,6 +11,7 @@ from kernax.core.inverse import (
     terms_of_density,
 )
 from kernax.core.iteration import Iteration
+from kernax.core.krylov_factor import KrylovFactor
 from kernax.core.linalg import WeightedSystem
 from kernax.core.numerics import dot, stopped
 from kernax.core.operators import AbstractGram

@@ -188,7 +188,7 @@ class _Sweeps(AbstractMethod):
     def size(self, residual):
         return _lengths(residual)
 
-    def at_zero(self) -> _Iterate:
+    def first(self) -> _Iterate:
         B = self.B
         zero = jnp.zeros_like(B)
         return _Iterate(
