@@ -19,6 +19,7 @@ import kernax.scale.rows as rows_module
 import kernax.scale.streamed as streamed
 from kernax.errors import ConditionWarning, MaxStepsError
 from kernax.losses import Absolute, Huber, Logistic, Poisson, Squared, SquaredHinge
+from kernax.scale.bands import upper_bands, whole_of_bands
 
 RNG = np.random.default_rng(0)
 N, M = 300, 12
@@ -579,3 +580,14 @@ def test_single_precision_data_have_their_small_matrices_in_double():
     assert found.value.coefficients.dtype == np.float32
     exact = by_numpy(Y, ridge=1e-3)
     assert_close(found.value.values(NEW.astype(np.float32)), exact, 1e-3)
+
+
+@needs_x64
+@pytest.mark.parametrize("m", [1, 127, 255, 256, 257, 1023, 1024, 1100])
+def test_a_symmetric_product_in_bands_is_the_whole_one(m, rng):
+    """Of one band, of two, and of the most there are."""
+    A = jnp.asarray(rng.normal(size=(m, 5)))
+    weights = jnp.asarray(rng.uniform(size=5))
+    bands = upper_bands(A * weights, A.T)
+    assert len(bands) == max(1, min(8, m // 128))
+    assert_close(whole_of_bands(bands), A @ jnp.diag(weights) @ A.T, 1e-12)

@@ -15,7 +15,8 @@ from kernax.core.losses import AbstractSmoothLoss, Squared
 from kernax.core.numerics import eps_of, matmul, positive_or_one
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
-from kernax.core.solves import solve_lower
+from kernax.core.solves import inverse_of_lower
+from kernax.scale.bands import upper_bands, whole_of_bands
 from kernax.scale.preconditioner import HessianFactor
 from kernax.scale.rows import AbstractRows, ArrayRows, Tile
 
@@ -52,21 +53,22 @@ def _product_part(tile: Tile, known: Any) -> Any:
 
 
 def _square_part(tile: Tile, known: Any) -> Any:
-    """`C^T H C`, H that of the first column."""
+    """`C^T H C`, H that of the first column, in bands."""
     loss, a = known
     y = tile.y[:, :1]
     h = tile.weighted(loss.curvature(y, tile.values(a[:, :1])))
-    return matmul((h * tile.cross).T, tile.cross)
+    return upper_bands((h * tile.cross).T, tile.cross)
 
 
 def _whitened_square_part(tile: Tile, known: Any) -> Any:
-    """`L^-1 C^T H C L^-T`."""
-    loss, a, lower = known
+    """`L^-1 C^T H C L^-T`, in bands."""
+    loss, a, inverse = known
     y = tile.y[:, :1]
     h = tile.weighted(loss.curvature(y, tile.values(a[:, :1])))
     rows = (jnp.sqrt(h) * tile.cross).T
-    white = solve_lower(lower, rows.astype(lower.dtype))
-    return matmul(white, white.T)
+    # By matrix products, as triangular solves of so many columns take one core alone.
+    white = matmul(inverse, rows.astype(inverse.dtype))
+    return upper_bands(white, white.T)
 
 
 @compiled
@@ -74,8 +76,9 @@ def _of_sample(
     sample: ArrayRows, loss: AbstractSmoothLoss, a: Array, lower: Array, ridges: Array
 ) -> HessianFactor:
     """The Hessian of some rows."""
-    square = sample.total(_whitened_square_part, (loss, a, lower), _ROWS_OF_SQUARE)
-    return HessianFactor.of_whitened(square, lower, ridges)
+    known = loss, a, inverse_of_lower(lower)
+    bands = sample.total(_whitened_square_part, known, _ROWS_OF_SQUARE)
+    return HessianFactor.of_whitened(whole_of_bands(bands), lower, ridges)
 
 
 def _slope_part(tile: Tile, known: Any) -> Any:
@@ -146,8 +149,8 @@ class Risk(eqx.Module):
         ridges = self.ridge * self.penalties
         if self.sample is not None:
             return _of_sample(self.sample, self.loss, a, self.lower, ridges)
-        square = self.rows.total(_square_part, (self.loss, a), _ROWS_OF_SQUARE)
-        return HessianFactor.of_square(square, self.lower, ridges)
+        bands = self.rows.total(_square_part, (self.loss, a), _ROWS_OF_SQUARE)
+        return HessianFactor.of_square(whole_of_bands(bands), self.lower, ridges)
 
     def slopes(self, a: Float[Array, "m 1"], d: Float[Array, "m 1"]) -> Float[Array, " lengths"]:
         """The slope of F at a, and at each of `LENGTHS` along d from there: up to one factor."""
