@@ -12,7 +12,7 @@ _ROWS_OF_BAND = 128  # at least, of which a matrix product is as fast as of more
 _MOST_BANDS = 8  # which leave 9/16 of all products
 
 
-def upper_bands(A: Float[Array, "m n"], B: Float[Array, "n m"]) -> list[Float[Array, "r k"]]:
+def upper_bands(A: Float[Array, "m n"], B: Float[Array, "n m"]) -> list[Float[Array, "_ _"]]:
     """`A B`, where that is symmetric, in bands of rows, each from its diagonal block on."""
     m = len(A)
     bands = max(1, min(_MOST_BANDS, m // _ROWS_OF_BAND))
@@ -20,7 +20,7 @@ def upper_bands(A: Float[Array, "m n"], B: Float[Array, "n m"]) -> list[Float[Ar
     return [matmul(A[i:j], B[:, i:]) for i, j in pairwise(edges)]
 
 
-def whole_of_bands(bands: list[Float[Array, "r k"]]) -> Float[Array, "m m"]:
+def whole_of_bands(bands: list[Float[Array, "_ _"]]) -> Float[Array, "m m"]:
     """The matrix of which these are the bands."""
     m = bands[0].shape[1]
     rows = [jnp.pad(band, ((0, 0), (m - band.shape[1], 0))) for band in bands]
