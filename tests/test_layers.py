@@ -36,6 +36,7 @@ CORE = (
     ("numerics", "powers", "intervals", "functions", "sharding"),
     (
         "archive",
+        "identity",
         "bar",
         "parameters",
         "solution",

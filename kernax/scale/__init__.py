@@ -10,6 +10,7 @@ from kernax.scale.choice import (
 from kernax.scale.chunks import Chunks
 from kernax.scale.falkon import falkon
 from kernax.scale.nystrom import nystrom
+from kernax.scale.processes import connect
 from kernax.scale.random_features import random_fourier_features
 from kernax.scale.rates import Rates
 from kernax.scale.recommend import Recommendation, recommend
@@ -25,6 +26,7 @@ __all__ = [
     "Route",
     "Uniform",
     "choose_centres",
+    "connect",
     "falkon",
     "nystrom",
     "random_fourier_features",
