@@ -1,5 +1,6 @@
 """Fits of many points: over centres, in chunks, by random features; and which way to take."""
 
+from kernax.scale.checkpoints import Checkpoints
 from kernax.scale.choice import (
     AbstractChoice,
     GreedyPivots,
@@ -18,6 +19,7 @@ from kernax.scale.routes import Route
 
 __all__ = [
     "AbstractChoice",
+    "Checkpoints",
     "Chunks",
     "GreedyPivots",
     "LeverageScores",
