@@ -1,8 +1,11 @@
 """Rows that are spread over the devices of a mesh."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
+import jax.core
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
@@ -55,3 +58,19 @@ def _checked(mesh: Mesh | AbstractMesh, axis: Any) -> RowsOverMesh | None:
         return None
     types = dict(zip(mesh.axis_names, mesh.axis_types))
     return RowsOverMesh(mesh, axis) if types[axis] == AxisType.Auto else None
+
+
+def on_parts(function: Callable, rows: RowsOverMesh, whole: PyTree, *stacks: PyTree) -> Any:
+    """`function(whole, *parts)` on every device, of what all of them have and of their own rows of
+    stacks; the rows that it returns, put together.
+
+    Inside, `jax.lax` has collectives over `rows.axis`.
+    """
+    arrays, rest = eqx.partition(whole, eqx.is_array)
+
+    def of_part(arrays: PyTree, *parts: PyTree) -> Any:
+        return function(eqx.combine(arrays, rest), *parts)
+
+    in_specs = (PartitionSpec(), *[rows.spec] * len(stacks))
+    mapped = jax.shard_map(of_part, mesh=rows.mesh, in_specs=in_specs, out_specs=rows.spec)
+    return mapped(arrays, *stacks)
