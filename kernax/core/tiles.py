@@ -158,6 +158,38 @@ def _times(values: Float[Array, "p m"], tile: Float[Array, "a b"], axis: int) ->
 
 
 @compiled
+def products_both_ways(
+    kernel: AbstractKernel,
+    X: PyTree,
+    Z: PyTree,
+    of_X: Float[Array, "n p"],
+    of_Z: Float[Array, "m p"],
+    most_rows: int,
+) -> tuple[Float[Array, "n p"], Float[Array, "m p"]]:
+    """`k(X, Z) V` and `k(X, Z)^T U`, of V beside Z and U beside X, some rows at a time.
+
+    A row is computed once for both, and again in the backward pass.
+    """
+    largest = _LARGEST_TILE.get(jax.default_backend(), _LARGEST_ELSEWHERE)
+    in_cache = largest // dtype_of(X, Z).itemsize // count(Z)
+    rows = max(1, min(in_cache, rows_at_once(kernel, X, Z, most_rows)))
+    blocks = -(-count(X) // rows)
+    parts = jax.tree.map(lambda leaf: _in_blocks(leaf, leaf[-1:], blocks), X)
+    values = jnp.swapaxes(_in_blocks(of_X, jnp.zeros_like(of_X[-1:]), blocks), 1, 2)
+
+    def of_rows(points, vectors):
+        tile = all_pairs(kernel, _copied(points), Z).astype(vectors.dtype)
+        return _times(vectors, tile, 0), _times(of_Z.T, tile, 1)
+
+    def step(to_Z, part):
+        more, to_rows = jax.checkpoint(of_rows, prevent_cse=False)(*part)
+        return to_Z + more, to_rows
+
+    to_Z, to_X = scan(step, jnp.zeros_like(of_Z.T), (parts, values))
+    return jnp.swapaxes(to_X, 1, 2).reshape(-1, of_X.shape[1])[: count(X)], to_Z.T
+
+
+@compiled
 def product_by_rows(
     kernel: AbstractKernel,
     X: PyTree,
