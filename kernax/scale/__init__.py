@@ -14,6 +14,7 @@ from kernax.scale.chunks import Chunks
 from kernax.scale.falkon import falkon
 from kernax.scale.mesh import rows_over
 from kernax.scale.nystrom import nystrom
+from kernax.scale.parquet import ParquetRows
 from kernax.scale.processes import connect
 from kernax.scale.random_features import random_fourier_features
 from kernax.scale.rates import Rates
@@ -26,6 +27,7 @@ __all__ = [
     "Chunks",
     "GreedyPivots",
     "LeverageScores",
+    "ParquetRows",
     "Rates",
     "Recommendation",
     "Route",
