@@ -15,7 +15,7 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.intervals import NONNEGATIVE, Interval
-from kernax.core.numerics import is_concrete, is_elsewhere, is_traced
+from kernax.core.numerics import is_concrete
 from kernax.core.parameters import as_floats
 from kernax.core.solution import warn
 from kernax.core.weights import AbstractWeights, PointWeights, UnitWeights
@@ -224,10 +224,14 @@ def check_one_point(x: PyTree, points: PyTree) -> None:
 
 
 def check_finite(tree: PyTree, name: str) -> None:
-    """Raises ValueError naming the first row where a stack that is not traced holds NaN or inf."""
-    if is_traced(tree) or all(map(_all_finite, _inexact(tree))):
+    """Raises ValueError naming the first row where a concrete stack holds NaN or inf."""
+    if not is_concrete(tree) or all(map(_all_finite, _inexact(tree))):
         return
-    first = min(map(_first_row_that_is_not_finite, _inexact(tree)))
+    rows = [
+        np.flatnonzero(~np.isfinite(leaf).reshape(len(leaf), -1).all(1))
+        for leaf in map(np.asarray, _inexact(tree))
+    ]
+    first = min(row[0] for row in rows if row.size)
     raise ValueError(
         f"{name} holds NaN or inf, first in row {first}: drop such rows or impute (a zero weight "
         "is not enough)"
@@ -238,25 +242,12 @@ def _inexact(tree: PyTree) -> list[Array | np.ndarray]:
     return [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
 
 
-def _first_row_that_is_not_finite(leaf: Array | np.ndarray) -> int:
-    """Its number, or how many rows there are."""
-    is_spread = isinstance(leaf, jax.Array) and is_elsewhere(leaf)
-    finite = jnp.isfinite(leaf) if is_spread else np.isfinite(np.asarray(leaf))
-    bad = ~finite.reshape(len(leaf), -1).all(1)
-    return int(bad.argmax()) if bad.any() else len(leaf)
-
-
 def _all_finite(known: Array | np.ndarray) -> bool:
-    if isinstance(known, np.ndarray) or _is_whole_on_cpu(known):
+    if isinstance(known, np.ndarray) or all(device.platform == "cpu" for device in known.devices()):
         # There without a copy, and without a program to compile.
         return bool(np.isfinite(np.asarray(known)).all())
     with jax.ensure_compile_time_eval():  # known values are looked at while tracing, too
         return bool(jnp.isfinite(known).all())
-
-
-def _is_whole_on_cpu(known: Array) -> bool:
-    on_cpu = all(device.platform == "cpu" for device in known.devices())
-    return on_cpu and not is_elsewhere(known)
 
 
 def count(X: PyTree) -> int:

@@ -299,24 +299,8 @@ def eps_of(x: Any) -> float:
 
 
 def is_concrete(*trees: PyTree) -> bool:
-    """Whether all numbers in the trees are known here: no array is being traced, nor spread over
-    several processes, of which each knows its own part alone.
-    """
-    return not any(map(_is_unknown, jax.tree.leaves(trees)))
-
-
-def _is_unknown(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and (is_traced(leaf) or is_elsewhere(leaf))
-
-
-def is_traced(*trees: PyTree) -> bool:
-    """Whether an array in the trees is being traced."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
-
-
-def is_elsewhere(array: Array) -> bool:
-    """Whether an array, which is not traced, has a part that only another process knows."""
-    return not (array.is_fully_addressable or array.is_fully_replicated)
+    """Whether no array in the trees is being traced."""
+    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
 
 def stopped(tree: PyTree) -> Any:
