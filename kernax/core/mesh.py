@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.core
+from jax import lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from kernax.core.boundary import count
+from kernax.core.sharding import compiled
 
 
 class RowsOverMesh(NamedTuple):
@@ -58,6 +60,12 @@ def _checked(mesh: Mesh | AbstractMesh, axis: Any) -> RowsOverMesh | None:
         return None
     types = dict(zip(mesh.axis_names, mesh.axis_types))
     return RowsOverMesh(mesh, axis) if types[axis] == AxisType.Auto else None
+
+
+@compiled
+def whole_on_each(tree: PyTree, rows: RowsOverMesh) -> Any:
+    """The same arrays, all of them on every device of the mesh."""
+    return lax.with_sharding_constraint(tree, NamedSharding(rows.mesh, PartitionSpec()))
 
 
 def on_parts(function: Callable, rows: RowsOverMesh, whole: PyTree, *stacks: PyTree) -> Any:

@@ -4,7 +4,6 @@ from functools import partial
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
