@@ -32,8 +32,8 @@ class Killed(Exception):
 
 @jax.jit
 def learned(state, y):
-    """A step of learning by the evidence."""
-    loss = lambda kernel: -kernax.log_marginal_likelihood(kernel, T[:, None], y, 0.1)
+    """A step of gradient descent with momentum."""
+    loss = lambda kernel: jnp.sum((jax.vmap(lambda t: kernel(t[None], T[:1]))(T) - y) ** 2)
     kernel, moments = state
     updates, moments = MOMENTUM.update(jax.grad(loss)(kernel), moments)
     return optax.apply_updates(kernel, updates), moments
