@@ -74,8 +74,8 @@ class Job:
         return True
 
 
-def launch(folder, script, *arguments, count=2, **environment):
-    command = ["-m", "kernax.scale.launch", "--processes", count, script, *arguments]
+def launch(folder, script, *arguments, count=2, options=(), **environment):
+    command = ["-m", "kernax.scale.launch", "--processes", count, *options, script, *arguments]
     return Job(folder, command, **environment)
 
 
@@ -102,7 +102,7 @@ def test_a_job_ends_with_the_first_process_that_fails_and_says_how(tmp_path):
     status, output, errors = job.ended()
     assert time.monotonic() - began < 30
     assert status == 128 + signal.SIGKILL
-    assert "[0] started --rows 5" in output.splitlines()
+    assert "[1] started --rows 5" in output.splitlines()
     assert re.search(r"process 1 of 3 \(pid \d+\) was killed by SIGKILL", errors)
     assert errors.endswith("  started --rows 5\n  lost\n")
     assert errors.count("kernax.scale.launch:") == 1
@@ -120,14 +120,16 @@ def test_nothing_runs_on_where_the_launcher_is_ended(number, tmp_path):
     job.process.send_signal(number)
     job.process.wait(10)
     assert job.leaves_nothing()
+    assert job.ended()[0] in (-signal.SIGKILL, 128 + signal.SIGTERM)
 
 
 @pytest.mark.slow
 def test_a_job_that_succeeds_has_status_zero_and_what_cannot_be_started_says_why(tmp_path):
-    script = script_of(tmp_path, "import os", "print(os.environ['KERNAX_PROCESSES'])")
-    status, output, errors = launch(tmp_path, script).ended()
+    names = ("KERNAX_PROCESSES", "JAX_LOCAL_DEVICE_IDS")
+    script = script_of(tmp_path, "import os", f"print(*map(os.environ.get, {names}))")
+    status, output, errors = launch(tmp_path, script, options=["--devices", 2]).ended()
     assert (status, errors) == (0, "")
-    assert sorted(output.splitlines()) == ["[0] 2", "[1] 2"]
+    assert sorted(output.splitlines()) == ["[0] 2 0,1", "[1] 2 2,3"]
     status, _, errors = launch(tmp_path, "nowhere.py").ended()
     assert status == 2
     assert errors.endswith("error: there is no file nowhere.py\n")
@@ -183,7 +185,7 @@ def test_verbs_on_rows_of_two_processes_agree_with_one(tmp_path, monkeypatch):
     """Values to 1e-10; the row of a NaN is named; a checkpoint of two processes is read by one."""
     pytest.importorskip("orbax.checkpoint")
     monkeypatch.syspath_prepend(JOBS)
-    import verbs
+    import verbs  # pyright: ignore[reportMissingImports]
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(23, 2))

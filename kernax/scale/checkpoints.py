@@ -184,9 +184,10 @@ class _Clock:
     def is_due(self, step: int) -> bool:
         """Whether that is now, after so many steps: the same in all processes."""
         due = self._every is not None and step % self._every == 0
-        if self._seconds is not None and not due:
+        seconds = self._seconds
+        if seconds is not None and not due:
             since = time.monotonic() - self._last
-            due = bool(_agreed(lambda: int(since >= self._seconds)))
+            due = bool(_agreed(lambda: int(since >= seconds)))
         if due:
             self._last = time.monotonic()
         return due
