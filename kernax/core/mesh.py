@@ -1,5 +1,6 @@
 """Rows that are spread over the devices of a mesh."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from jaxtyping import PyTree
 
 from kernax.core.boundary import count
+from kernax.core.operators import AbstractGram, ScaledGram
 from kernax.core.sharding import compiled
 
 
@@ -60,6 +62,17 @@ def _checked(mesh: Mesh | AbstractMesh, axis: Any) -> RowsOverMesh | None:
         return None
     types = dict(zip(mesh.axis_names, mesh.axis_types))
     return RowsOverMesh(mesh, axis) if types[axis] == AxisType.Auto else None
+
+
+@functools.singledispatch
+def spread_of(gram: AbstractGram) -> RowsOverMesh | None:
+    """How the rows of what a Gram matrix is multiplied with are spread."""
+    return None
+
+
+@spread_of.register
+def _(gram: ScaledGram) -> RowsOverMesh | None:
+    return spread_of(gram.gram)
 
 
 @compiled
