@@ -135,16 +135,16 @@ def check_memory(
 
 
 def check_held_by_each(n: int, verb: str, devices: int) -> None:
-    """Raises ValueError for more points over a mesh than a verb takes whose dense matrices each
-    device would hold, and factorise, whole.
+    """Raises ValueError for more rows over a mesh than a verb takes which needs dense matrices
+    whole, on each device.
     """
     if n <= MOST_HELD:
         return
-    instead = _INSTEAD.get(verb)
-    ways = f"use {instead}, or" if instead else "take fewer points, or"
+    instead = _INSTEAD.get(verb, "fewer points")
     raise ValueError(
-        f"X has {n} rows over {devices} devices, each of which {verb} would have hold the dense "
-        f"({n}, {n}) matrix, since no factorisation is spread over a mesh: {ways} X on one device"
+        f"{verb} needs dense ({n}, {n}) matrices whole, but the rows of X are over {devices} "
+        f"devices, and each holds only those of up to {MOST_HELD} points: use {instead}, or X on "
+        "one device"
     )
 
 
@@ -175,17 +175,20 @@ def _advice(verb: str, in_single: bool) -> str:
 
 def available_memory(devices: Iterable[Any]) -> int:
     """Bytes free on all of the devices; on a CPU, in the machine, or in the container that this
-    process runs in.
+    process runs in. Those of other processes count as its own do.
     """
+    devices = list(devices)
+    own = [device for device in devices if device.process_index == jax.process_index()]
+    own = own or jax.local_devices()[:1]
     total = 0
-    for device in devices:
+    for device in own:
         figures = device.memory_stats() or {}
         if "bytes_limit" in figures:
             total += figures["bytes_limit"] - figures.get("bytes_in_use", 0)
         else:
             in_groups = [_free_in_group(*names) for names in _GROUPS]
             return int(max(0, min(_free_host_memory(), *in_groups)))
-    return total
+    return total * len(devices) // len(own)
 
 
 def _free_host_memory() -> int:

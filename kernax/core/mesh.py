@@ -1,5 +1,6 @@
 """Rows that are spread over the devices of a mesh."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from jaxtyping import PyTree
 
 from kernax.core.boundary import count
+from kernax.core.operators import AbstractGram, ScaledGram
 from kernax.core.sharding import compiled
 
 
@@ -34,8 +36,8 @@ class RowsOverMesh(NamedTuple):
 def rows_over_mesh(X: PyTree) -> RowsOverMesh | None:
     """How the rows of a stack are spread; None for a stack on one device, or whole on each.
 
-    Of a traced stack nothing is known but the mesh, whose only axis is taken: that of the arrays it
-    is computed from, or of `jax.set_mesh`.
+    Of a traced stack only the mesh is known, that of the arrays it is computed from, or else of
+    `jax.set_mesh`: its only axis is taken.
     """
     found = {_rows_of(leaf) for leaf in jax.tree.leaves(X)}
     rows = found.pop() if len(found) == 1 else None
@@ -45,7 +47,7 @@ def rows_over_mesh(X: PyTree) -> RowsOverMesh | None:
 def _rows_of(leaf: Any) -> RowsOverMesh | None:
     """How one array is spread."""
     if isinstance(leaf, jax.core.Tracer):
-        mesh = jax.typeof(leaf).sharding.mesh
+        mesh = _mesh_of(leaf)
         only_axis = mesh.axis_names[0] if len(mesh.axis_names) == 1 else None
         return _checked(mesh, only_axis)
     sharding = getattr(leaf, "sharding", None)
@@ -54,12 +56,29 @@ def _rows_of(leaf: Any) -> RowsOverMesh | None:
     return _checked(sharding.mesh, sharding.spec[0])
 
 
+def _mesh_of(traced: jax.core.Tracer) -> AbstractMesh:
+    """That of the arrays from which one is computed, else that of the context."""
+    mesh = jax.typeof(traced).sharding.mesh
+    return jax.sharding.get_abstract_mesh() if mesh.empty else mesh
+
+
 def _checked(mesh: Mesh | AbstractMesh, axis: Any) -> RowsOverMesh | None:
     """Rows over a named automatic axis of more than one device; None for any other."""
     if axis not in mesh.axis_names or mesh.shape[axis] == 1:
         return None
     types = dict(zip(mesh.axis_names, mesh.axis_types))
     return RowsOverMesh(mesh, axis) if types[axis] == AxisType.Auto else None
+
+
+@functools.singledispatch
+def spread_of(gram: AbstractGram) -> RowsOverMesh | None:
+    """How the rows of what a Gram matrix is multiplied with are spread."""
+    return None
+
+
+@spread_of.register
+def _(gram: ScaledGram) -> RowsOverMesh | None:
+    return spread_of(gram.gram)
 
 
 @compiled
