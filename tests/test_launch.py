@@ -155,14 +155,14 @@ def test_an_exception_in_one_process_ends_the_job_though_others_wait_for_it(tmp_
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
-        ({"KERNAX_PROCESSES": "2", "KERNAX_PROCESS": "0"}, "KERNAX_COORDINATOR=''"),
+        ({"KERNAX_PROCESSES": "2", "KERNAX_PROCESS": "0"}, "are '', '2' and '0'"),
         (
             {"KERNAX_COORDINATOR": "a:1", "KERNAX_PROCESSES": "2", "KERNAX_PROCESS": "2"},
-            "KERNAX_PROCESS='2'",
+            "are 'a:1', '2' and '2'",
         ),
         (
             {"KERNAX_COORDINATOR": "a:1", "KERNAX_PROCESSES": "x", "KERNAX_PROCESS": "0"},
-            "KERNAX_PROCESSES='x'",
+            "are 'a:1', 'x' and '0'",
         ),
     ],
 )

@@ -103,8 +103,7 @@ class Checkpoints:
         """
         count = check_count(count, "count")
         facts = self._facts(state)
-        step, state = self.latest(state) or (0, state)
-        check_same_call(self.folder, _fewer_steps(count, step))
+        step, state = self._start(state, count)
         yield step, state
         clock = _Clock(self._every(count), self.seconds)
         while step < count:
@@ -114,8 +113,19 @@ class Checkpoints:
                 self._keep(step, state, facts)
             yield step, state
 
+    def _start(self, state: Any, count: int) -> tuple[int, Any]:
+        """Where a loop of so many steps goes on."""
+        if jax.process_index() == 0:
+            _remove_unfinished(Path(self.folder))
+        step, state = self.latest(state) or (0, state)
+        if step > count:
+            check_same_call(self.folder, [f"count ({count} in this call, {step} in the file)"])
+        return step, state
+
     def latest(self, like: Any) -> tuple[int, Any] | None:
         """The last state that was kept, and after how many steps; None where there is none.
+
+        It may be asked for while another job goes on.
 
         Arguments:
             like: a state of the same structure, shapes and dtypes, onto whose devices it is read.
@@ -201,16 +211,18 @@ def _agreed(number: Callable[[], int]) -> int:
     return int(multihost_utils.broadcast_one_to_all(np.asarray(own, np.int32)))
 
 
-def _newest(folder: Path) -> int:
-    """The step of the newest sound checkpoint.
+def _remove_unfinished(folder: Path) -> None:
+    """Removes what was being written, or removed, when a process was killed."""
+    left = list(folder.iterdir()) if folder.exists() else []
+    for path in left:
+        if path.name.endswith((_UNFINISHED, _REMOVED)):
+            shutil.rmtree(path)
 
-    Removes what was being written, or removed, when a process was killed.
-    """
+
+def _newest(folder: Path) -> int:
+    """The step of the newest sound checkpoint."""
     if not folder.exists():
         return _NOTHING
-    for left in folder.iterdir():
-        if left.name.endswith((_UNFINISHED, _REMOVED)):
-            shutil.rmtree(left)
     steps = _steps_in(folder)
     for step in reversed(steps):
         damage = sealed.damage(folder / str(step))
@@ -249,11 +261,6 @@ def _remove(path: Path) -> None:
     removed = path.with_name(f"{path.name}{_REMOVED}")
     os.replace(path, removed)
     shutil.rmtree(removed)
-
-
-def _fewer_steps(count: int, step: int) -> list[str]:
-    """In words, that fewer steps are asked for than were made."""
-    return [f"count ({count} in this call, {step} in the file)"] if count < step else []
 
 
 def _is_number(leaf: Any) -> bool:

@@ -163,17 +163,7 @@ def launch(job: Job, signals: Sequence[int]) -> int:
 
     Returns the exit status; a failure is told on standard error.
     """
-    started: list[_Process] = []
-    failed = None
-    with _guard() as guard, _free_port() as port:
-        try:
-            for number in range(job.processes):
-                started.append(_Process(number, job.command, job.environment(number, port)))
-                guard.write(f"{started[-1].group}\n".encode())
-                guard.flush()
-            failed = _first_that_fails(started, signals)
-        finally:
-            _end_all(started)
+    failed = _run(job, signals)
     if failed is not None:
         process, status = failed
         _say(process.ending(status, job.processes))
@@ -182,6 +172,20 @@ def launch(job: Job, signals: Sequence[int]) -> int:
         _say(f"ended by {_name_of_signal(signals[0])}, and all processes with it")
         return 128 + signals[0]
     return 0
+
+
+def _run(job: Job, signals: Sequence[int]) -> tuple[_Process, int] | None:
+    """The first process that failed, if any, and its status, after all have ended."""
+    started: list[_Process] = []
+    with _guard() as guard, _free_port() as port:
+        try:
+            for number in range(job.processes):
+                started.append(_Process(number, job.command, job.environment(number, port)))
+                guard.write(f"{started[-1].group}\n".encode())
+                guard.flush()
+            return _first_that_fails(started, signals)
+        finally:
+            _end_all(started)
 
 
 def _say(message: str) -> None:
@@ -246,8 +250,8 @@ def _free_port() -> Iterator[int]:
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if os.name == "posix" else []))
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """What came from the command line. Exits with a message where that cannot be."""
+def _parser() -> argparse.ArgumentParser:
+    """What the command line takes."""
     parser = argparse.ArgumentParser(
         prog="python -m kernax.scale.launch",
         description="Runs a script in several processes of this machine, which "
@@ -262,6 +266,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("script", help="a Python program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="those of the script")
+    return parser
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """What came from the command line. Exits with a message where that cannot be."""
+    parser = _parser()
     options = parser.parse_args(arguments)
     for name in ("processes", "devices"):
         number = getattr(options, name)
