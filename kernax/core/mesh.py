@@ -99,5 +99,8 @@ def on_parts(function: Callable, rows: RowsOverMesh, whole: PyTree, *stacks: PyT
         return function(eqx.combine(arrays, rest), *parts)
 
     in_specs = (PartitionSpec(), *[rows.spec] * len(stacks))
-    mapped = jax.shard_map(of_part, mesh=rows.mesh, in_specs=in_specs, out_specs=rows.spec)
+    # Without a record of what varies over devices, which loops inside of kernels do not keep.
+    mapped = jax.shard_map(
+        of_part, mesh=rows.mesh, in_specs=in_specs, out_specs=rows.spec, check_vma=False
+    )
     return mapped(arrays, *stacks)
