@@ -26,6 +26,8 @@ def rows_over(
         X, y, weights = kernax.scale.rows_over(mesh, X, y)
         kernax.kernel_ridge(kernel, X, y, 0.1, weights=weights, block_size="auto")
 
+    Under `jit`, as in a loss for `minimise`, they find the mesh in what they are handed as well.
+
     Where the number of devices does not divide n, copies of the last row are added, of weight zero:
     they are removed again, exactly, wherever weights are taken.
 
