@@ -51,12 +51,11 @@ CORE = (
     ("operators", "solves", "lanczos", "standard_normals"),
     ("unheld",),
     ("boundary", "kernel", "losses", "description", "foreign"),
-    ("eigenproblem",),
+    ("eigenproblem", "mesh"),
     (
         "labels",
         "likelihoods",
         "memory",
-        "mesh",
         "model",
         "spectral_densities",
         "features",
