@@ -227,28 +227,22 @@ def test_ridge_over_devices_gathers_neither_points_nor_features(devices, precond
     and of such that are not.
     """
     solver = ConjugateGradient(rtol=1e-13, preconditioner=preconditioner)
+    settings = {"solver": solver, "block_size": "auto", "throw": False}
 
-    def fit(X, y, weights, new):
-        solution = kernax.kernel_ridge(
-            kernax.RBF(), X, y, 0.1, weights=weights, solver=solver, block_size=5, throw=False
-        )
-        return solution.value.coefficients, solution.value.values(new), solution.stats["residual"]
+    def fit(X, y, weights):
+        solution = kernax.kernel_ridge(kernax.RBF(), X, y, 0.1, weights=weights, **settings)
+        return solution.value, solution.stats["residual"]
 
-    arguments = spread(devices, X, Y, WEIGHTS, NEW)
-    (coefficients, values, residual), exchanged = run(fit, *arguments)
+    (function, residual), exchanged = run(fit, *spread(devices, X, Y, WEIGHTS))
     expected = ridge(kernax.RBF(), X, Y, WEIGHTS)
-    assert_agree(coefficients, expected)
-    assert_agree(values, kernax.gram(kernax.RBF(), NEW, X) @ expected)
+    assert_agree(function.coefficients, expected)
     assert residual < 1e-12
-    assert coefficients[3] == 0
+    assert function.coefficients[3] == 0
     gathered = {shape for kind, shape in exchanged if kind == "all-gather"}
     assert not gathered & {f"f64[{N},2]", f"f64[{N},{N}]", f"f64[{N},{RANK}]"}
-
-    X_over, y_over, weights_over, _ = arguments
-    function = kernax.kernel_ridge(
-        kernax.RBF(), X_over, y_over, 0.1, weights=weights_over, solver=solver, block_size="auto"
-    ).value
+    values = kernax.gram(kernax.RBF(), NEW, X) @ expected
     assert_agree(function.values(NEW), values)
+    assert_agree(function.values(*spread(devices, NEW)), values)
 
 
 @ON_EIGHT
