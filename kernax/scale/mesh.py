@@ -7,7 +7,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from kernax.core.boundary import dtype_of
+from kernax.core.boundary import check_precision, dtype_of
 
 
 def rows_over(
@@ -103,7 +103,10 @@ def _is_list(value: Any) -> bool:
 
 
 def _as_array(value: Any) -> Any:
-    """A list, or a table, as an array of NumPy; an array as it is."""
+    """A list, or a table, as an array of NumPy; an array as it is, with a warning of its precision
+    as verbs give it.
+    """
+    check_precision(value)
     return value if isinstance(value, (np.ndarray, jax.Array)) else np.asarray(value)
 
 
