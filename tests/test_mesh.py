@@ -14,12 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import FUSED, QUICK_FLAGS, assert_close, needs_x64
+from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import kernax
 from kernax.core.gram import BlockedGram
 from kernax.core.mesh import rows_over_mesh
 from kernax.core.mesh_gram import MeshGram
+from kernax.core.tall import tall_qr
 from kernax.solvers import (
     ConjugateGradient,
     NystromPreconditioner,
@@ -173,11 +175,13 @@ def test_a_program_of_products_over_devices_holds_blocks_alone():
 
 @ON_EIGHT
 def test_products_over_devices_are_traced_once_and_batched():
+    """Of a kernel with a loop of its own, whose start does not vary over devices."""
     traced = []
 
     def formula(_, x, z):
         traced.append(x)
-        return jnp.exp(-jnp.sum((x - z) ** 2))
+        distance = lax.fori_loop(0, 2, lambda i, s: s + (x[i] - z[i]) ** 2, jnp.zeros(()))
+        return jnp.exp(-distance / 2)
 
     def total():
         points, v = spread(2, RNG.normal(size=(N, 2)), Y)
@@ -189,9 +193,26 @@ def test_products_over_devices_are_traced_once_and_batched():
     assert len(traced) == first > 0
 
     points, v = spread(2, X, Y)
+    looped = kernax.gram_operator(kernax.Custom(formula), points, block_size=5).mv(v)
+    assert_agree(looped, kernax.gram(kernax.RBF(), X) @ Y)
     of_scale = lambda scale: kernax.gram_operator(kernax.RBF(scale), points, block_size=5).mv(v)
     batch = jax.jit(jax.vmap(of_scale))(jnp.asarray([0.5, 2.0]))
     assert_agree(batch[1], kernax.gram(kernax.RBF(2.0), X) @ Y)
+
+
+@ON_EIGHT
+@pytest.mark.parametrize("columns", [4, 9])
+def test_a_tall_basis_is_found_where_its_rows_are(columns):
+    """Also of more columns than rows on a device."""
+    A = RNG.normal(size=(N, columns))
+    (over,) = spread(8, A)
+    (Q, R), exchanged = run(lambda A: tall_qr(A, rows_over_mesh(over)), over)
+    assert_agree(Q @ R, A)
+    assert_agree(Q.T @ Q, np.eye(columns))
+    assert_agree(jnp.tril(R, -1) + 1, np.ones((columns, columns)))
+    assert Q.sharding.is_equivalent_to(over.sharding, 2)
+    triangles = min(N // 8, columns) * 8
+    assert {shape for _, shape in exchanged} == {f"f64[{triangles},{columns}]"}
 
 
 # verbs
@@ -206,28 +227,22 @@ def test_ridge_over_devices_gathers_neither_points_nor_features(devices, precond
     and of such that are not.
     """
     solver = ConjugateGradient(rtol=1e-13, preconditioner=preconditioner)
+    settings = {"solver": solver, "block_size": "auto", "throw": False}
 
-    def fit(X, y, weights, new):
-        solution = kernax.kernel_ridge(
-            kernax.RBF(), X, y, 0.1, weights=weights, solver=solver, block_size=5, throw=False
-        )
-        return solution.value.coefficients, solution.value.values(new), solution.stats["residual"]
+    def fit(X, y, weights):
+        solution = kernax.kernel_ridge(kernax.RBF(), X, y, 0.1, weights=weights, **settings)
+        return solution.value, solution.stats["residual"]
 
-    arguments = spread(devices, X, Y, WEIGHTS, NEW)
-    (coefficients, values, residual), exchanged = run(fit, *arguments)
+    (function, residual), exchanged = run(fit, *spread(devices, X, Y, WEIGHTS))
     expected = ridge(kernax.RBF(), X, Y, WEIGHTS)
-    assert_agree(coefficients, expected)
-    assert_agree(values, kernax.gram(kernax.RBF(), NEW, X) @ expected)
+    assert_agree(function.coefficients, expected)
     assert residual < 1e-12
-    assert coefficients[3] == 0
+    assert function.coefficients[3] == 0
     gathered = {shape for kind, shape in exchanged if kind == "all-gather"}
     assert not gathered & {f"f64[{N},2]", f"f64[{N},{N}]", f"f64[{N},{RANK}]"}
-
-    X_over, y_over, weights_over, _ = arguments
-    function = kernax.kernel_ridge(
-        kernax.RBF(), X_over, y_over, 0.1, weights=weights_over, solver=solver, block_size="auto"
-    ).value
+    values = kernax.gram(kernax.RBF(), NEW, X) @ expected
     assert_agree(function.values(NEW), values)
+    assert_agree(function.values(*spread(devices, NEW)), values)
 
 
 @ON_EIGHT
@@ -286,7 +301,7 @@ def test_a_machine_over_devices_decides_as_on_one():
 def test_what_is_factorised_is_held_by_each_device_up_to_a_size():
     points, y, weights = spread(8, X, Y, WEIGHTS)
     K = kernax.gram(kernax.RBF(), points)
-    assert K.sharding.spec[0] == "rows"
+    assert K.sharding.is_equivalent_to(points.sharding, 2)
     assert_agree(K, kernax.gram(kernax.RBF(), X))
     solution = kernax.kernel_ridge(kernax.RBF(), points, y, 0.1, weights=weights)
     assert_agree(solution.value.coefficients, ridge(kernax.RBF(), X, Y, WEIGHTS))
@@ -331,6 +346,15 @@ def test_other_layouts_are_refused_or_computed_as_they_are():
     assert rows_over_mesh(by_columns) is None
     product = kernax.gram_operator(kernax.RBF(), by_columns, block_size=5).mv(jnp.asarray(Y))
     assert_agree(product, kernax.gram(kernax.RBF(), columns) @ Y)
+
+
+@ON_EIGHT
+def test_a_batch_of_data_sets_over_devices_has_the_values_of_one():
+    """Whose rows are taken for those of the mesh, since their type says no more."""
+    sets = np.stack([X + 0.1 * i for i in range(8)])
+    fit = lambda X: kernax.kernel_ridge(kernax.RBF(), X, Y, 0.1, throw=False).value.coefficients
+    found, _ = run(jax.vmap(fit), *spread(8, sets))
+    assert_agree(found[5], ridge(kernax.RBF(), sets[5], Y, np.ones(N)))
 
 
 # laying out

@@ -24,7 +24,7 @@ from kernax.core.features import low_rank_gram
 from kernax.core.intervals import NONNEGATIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.memory import MOST_HELD
-from kernax.core.mesh import RowsOverMesh, rows_over_mesh
+from kernax.core.mesh import RowsOverMesh, by_rows, rows_over_mesh, whole_on_each
 from kernax.core.mesh_gram import MeshGram
 from kernax.core.numerics import matmul
 from kernax.core.operators import AbstractGram, DenseGram, WeightedForm, tell_lineax
@@ -45,7 +45,8 @@ def gram(
     together, unless the kernel needs much more memory than a number per pair, such as a table for
     each pair of strings: then as many at a time as fit a fixed budget, computed again in the
     backward pass. `block_size` overrides that number of rows; under an outer `vmap` each member
-    uses the budget.
+    uses the budget. Where the rows of X are over a mesh, those of the matrix are; above eight
+    dimensions it is symmetric there to rounding alone.
 
     Raises:
         ValueError: points of the wrong shape, or NaN in them.
@@ -53,6 +54,9 @@ def gram(
         MemoryBudgetError: the matrix is larger than the memory at hand.
     """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
+    spread = rows_over_mesh(X)
+    if spread is not None and Z is not None:
+        X, Z = by_rows(X, spread), whole_on_each(Z, spread)
     K, diagonals = checked_pairs(kernel, X, Z, checked_block(block_size, count(X)))
     for stack, diagonal in zip((X, Z), diagonals):
         warn_of_featureless_points(kernel, stack, diagonal)

@@ -87,6 +87,12 @@ def whole_on_each(tree: PyTree, rows: RowsOverMesh) -> Any:
     return lax.with_sharding_constraint(tree, NamedSharding(rows.mesh, PartitionSpec()))
 
 
+@compiled
+def by_rows(X: PyTree, rows: RowsOverMesh) -> Any:
+    """The same stack, its rows over the mesh."""
+    return lax.with_sharding_constraint(X, NamedSharding(rows.mesh, rows.spec))
+
+
 def on_parts(function: Callable, rows: RowsOverMesh, whole: PyTree, *stacks: PyTree) -> Any:
     """`function(whole, *parts)` on every device, of what all of them have and of their own rows of
     stacks; the rows that it returns, put together.
@@ -99,5 +105,8 @@ def on_parts(function: Callable, rows: RowsOverMesh, whole: PyTree, *stacks: PyT
         return function(eqx.combine(arrays, rest), *parts)
 
     in_specs = (PartitionSpec(), *[rows.spec] * len(stacks))
-    mapped = jax.shard_map(of_part, mesh=rows.mesh, in_specs=in_specs, out_specs=rows.spec)
+    # Without a record of what varies over devices, which loops inside of kernels do not keep.
+    mapped = jax.shard_map(
+        of_part, mesh=rows.mesh, in_specs=in_specs, out_specs=rows.spec, check_vma=False
+    )
     return mapped(arrays, *stacks)

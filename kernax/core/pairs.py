@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax.core.boundary import count
 from kernax.core.kernel import AbstractKernel
+from kernax.core.mesh import RowsOverMesh, rows_over_mesh, whole_on_each
 from kernax.core.numerics import matmul, stopped
 from kernax.core.sharding import compiled
 
@@ -54,13 +55,31 @@ def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> 
     n = count(X)
     at_once = pairs_at_once(kernel, X, X, block_size)
     whole = at_once >= n * n
-    K = all_pairs(kernel, X, X) if whole else _by_mirrored_tiles(kernel, X, math.isqrt(at_once))
+    spread = rows_over_mesh(X)
+    if whole and spread is not None:
+        K, symmetric = _over_mesh(kernel, X, spread)
+    else:
+        K = all_pairs(kernel, X, X) if whole else _by_mirrored_tiles(kernel, X, math.isqrt(at_once))
+        symmetric = _symmetric(K, mirrored=whole and kernel.is_mirrored)
     _check_scalar(kernel, K)
     diagonal = _diagonal(kernel, X)
     finite = jnp.all(jnp.isfinite(diagonal)) & _all_finite(K)
-    symmetric = _symmetric(K, mirrored=whole and kernel.is_mirrored)
     exact = jnp.where(jnp.eye(n, dtype=bool), diagonal[:, None], symmetric)
     return Pairs(_valued(K, stopped(exact)), finite, (stopped(diagonal),))
+
+
+def _over_mesh(kernel: AbstractKernel, X: PyTree, spread: RowsOverMesh) -> tuple[Array, Array]:
+    """K by rows over a mesh, and K or the larger of K and K^T, entry by entry.
+
+    Only points are exchanged: K^T is computed as K is. With the points of both sides over the mesh
+    XLA would exchange matrices, one for each coordinate.
+    """
+    columns = whole_on_each(X, spread)
+    K = all_pairs(kernel, X, columns)
+    if kernel.is_mirrored:
+        return K, K
+    turned = jax.vmap(lambda x: jax.vmap(lambda z: kernel(z, x))(columns))(X)
+    return K, jnp.maximum(K, turned)
 
 
 def _matrix(
