@@ -104,8 +104,8 @@ def _is_list(value: Any) -> bool:
 
 
 def _as_array(value: Any) -> Any:
-    """A list, or a table, as an array of NumPy; arrays and `ParquetRows` as they are, with a warning
-    of their precision as verbs give it.
+    """A list, or a table, as an array of NumPy; arrays and `ParquetRows` as they are, with a
+    warning of their precision as verbs give it.
     """
     check_precision(value)
     return value if isinstance(value, (np.ndarray, jax.Array, ParquetRows)) else np.asarray(value)

@@ -20,9 +20,6 @@ VERBS = {
         RBF, X, y, 0.1, weights=w, solver=CG, block_size=8
     ).value.values(NEW),
     "evidence": lambda X, y, w: jnp.stack(jax.value_and_grad(evidence)(1.5, X, y, w)),
-    "variance": lambda X, y, w: jax.vmap(
-        kernax.condition(kernax.GaussianProcess(RBF), X, y, 0.1, weights=w).value.variance
-    )(NEW),
     "falkon": lambda X, y, w: kernax.falkon(
         RBF, X, y, 0.1, NEW, weights=w, throw=False
     ).value.values(NEW),
