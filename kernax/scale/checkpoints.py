@@ -46,6 +46,9 @@ class Checkpoints:
     `name` and by the structure, shapes and dtypes of the state, not by the values of data: let the
     name say what they are.
 
+    For `minimise` and `multi_start` there is `kernax.Checkpoint`, which is told of no name: it
+    identifies the whole call.
+
     Arguments:
         folder: it is created. Of two jobs that use one folder at a time neither is safe.
         name: of the call.

@@ -23,9 +23,9 @@ def connect(
 ) -> None:
     """Connects this process with the others of its job, by `jax.distributed`.
 
-    The first thing that a script does, before anything is computed. Afterwards `jax.devices()` are
-    those of all processes, and `jax.process_index()` is the number of this one. Which others there
-    are is told by the first of these that applies:
+    The first thing that a script does, before any array is made, those of kernels included.
+    Afterwards `jax.devices()` are those of all processes, and `jax.process_index()` is the number
+    of this one. Which others there are is told by the first of these that applies:
 
     - The variables `KERNAX_COORDINATOR` (host:port of process 0), `KERNAX_PROCESSES` (how many) and
       `KERNAX_PROCESS` (the number of this one, from 0) of the environment, which
