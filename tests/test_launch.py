@@ -1,5 +1,6 @@
 """Jobs of several processes: they find what one finds, and end together, whoever dies."""
 
+import contextlib
 import os
 import random
 import re
@@ -34,8 +35,10 @@ on_linux = pytest.mark.skipif(not PROC.exists(), reason="looks for processes in 
 
 class Job:
     """A command whose processes, and theirs, carry a mark by which they are found; after so many
-    seconds all of them are killed.
+    seconds, and where a test ends, all of them are killed.
     """
+
+    started = []
 
     def __init__(self, folder, command, seconds=120, **environment):
         self.mark = f"KERNAX_TEST_JOB={uuid.uuid4()}"
@@ -51,16 +54,17 @@ class Job:
         )
         self.limit = threading.Timer(seconds, self.kill)
         self.limit.start()
+        self.started.append(self)
 
     def ended(self):
         """Status, output and errors."""
         output, errors = self.process.communicate()
-        self.limit.cancel()
         return self.process.returncode, output, errors
 
     def kill(self):
         for process in self.running():
-            os.kill(process, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
     def running(self):
         """The numbers of its processes."""
@@ -81,6 +85,15 @@ class Job:
                 return False
             time.sleep(0.05)
         return True
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    yield
+    for job in Job.started:
+        job.limit.cancel()
+        job.kill()
+    Job.started.clear()
 
 
 def launch(folder, script, *arguments, count=2, options=(), **environment):
