@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import jax
+from jax import lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
@@ -24,6 +25,10 @@ class RowsOverMesh(NamedTuple):
     def spec(self) -> PartitionSpec:
         """That of an array of rows, for `jax.shard_map`."""
         return PartitionSpec(self.axis)
+
+    def on_all(self, tree: PyTree) -> PyTree:
+        """The same arrays, whole on every device."""
+        return lax.with_sharding_constraint(tree, NamedSharding(self.mesh, PartitionSpec()))
 
 
 def rows_over_mesh(X: PyTree) -> RowsOverMesh | None:

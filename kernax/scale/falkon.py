@@ -18,6 +18,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_targets_of
 from kernax.core.losses import AbstractSmoothLoss, Squared, check_convex
 from kernax.core.memory import check_memory
+from kernax.core.mesh import rows_over_mesh
 from kernax.core.numerics import stopped
 from kernax.core.parameters import check_stopping
 from kernax.core.powers import times_power_of_two
@@ -132,9 +133,9 @@ def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of):
     m = count(Z)
     check_memory(Z, verb="falkon", dtype=wide(task.dtype))
     ridge = task.scalar(ridge, "ridge", POSITIVE)
-    plan = plan_of(task.n, m, task.dtype)
+    plan = plan_of(task.n, m, task.dtype, over=rows_over_mesh(task.X))
     guarded_loss = guarded(cast(loss, task.dtype))
-    known = task.kernel, Z, task.X, task.columns, task.weights.values
+    known = task.kernel, Z, task.X, task.columns, task.weights
     return _falkon(Problem(*known, guarded_loss, ridge), plan, task.y.ndim == 1)
 
 
@@ -175,7 +176,7 @@ def _check_loss(loss: Any) -> None:
 @compiled
 def _falkon(problem, plan, one_column):
     """The expansion that minimises the risk."""
-    problem, unit = _in_units(problem)
+    problem, unit = _in_units(problem if plan.over is None else problem.over_mesh(plan.over))
     *end, _ = implicit(partial(_solved, plan=plan), partial(_one_step, plan=plan), problem)
     dtype = problem.y.dtype
     return solution_of(tuple(end), problem.kernel, problem.Z, unit, dtype, plan, one_column)
@@ -183,7 +184,7 @@ def _falkon(problem, plan, one_column):
 
 def _in_units(problem: Problem) -> tuple[Problem, Array]:
     """The problem with targets divided by powers of two, and the exponents of these."""
-    kept = problem.weights[:, None] > 0
+    kept = problem.weights.values[:, None] > 0
     unit = unit_of_targets(problem.loss, jnp.max(jnp.where(kept, abs(problem.y), 0), 0))
     y = times_power_of_two(problem.y, -unit)
     return eqx.tree_at(lambda problem: problem.y, problem, y), unit

@@ -3,11 +3,13 @@
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.factors import cholesky_factor
+from kernax.core.mesh import RowsOverMesh
 from kernax.core.numerics import eps_of
 from kernax.core.operators import DenseGram
 from kernax.core.powers import exponent_of, times_power_of_two
@@ -128,8 +130,29 @@ def sampled(rows: ArrayRows, size: int) -> ArrayRows:
     if size >= n:
         return rows
     weights = lax.stop_gradient(rows.weights)
-    highest, places = lax.top_k(priorities(jnp.arange(n, dtype=jnp.uint32), weights), size + 1)
+    of_rows = priorities(jnp.arange(n, dtype=jnp.uint32), weights)
+    highest, places = _highest(of_rows, size + 1, rows.over)
     return rows.at(places[:-1], standing_for_all(weights[places[:-1]], highest[-1]))
+
+
+def _highest(
+    values: Float[Array, " n"], number: int, over: RowsOverMesh | None
+) -> tuple[Float[Array, " s"], Int[Array, " s"]]:
+    """The largest values and their places, the first of those that are equal."""
+    if over is None:
+        return lax.top_k(values, number)
+
+    def of_device(own: Float[Array, " r"]) -> tuple[Array, Array]:
+        """Its own largest values, so that no more are passed on."""
+        largest, places = lax.top_k(own, min(number, len(own)))
+        return largest, places + lax.axis_index(over.axis) * len(own)
+
+    of_devices = jax.shard_map(
+        of_device, mesh=over.mesh, in_specs=over.spec, out_specs=over.spec
+    )
+    largest, places = of_devices(values)
+    highest, at = lax.top_k(largest, number)
+    return highest, places[at]
 
 
 def standing_for_all(weights: Float[Array, " s"], left_out: Any) -> Float[Array, " s"]:

@@ -12,9 +12,11 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import gram_of_prepared
 from kernax.core.kernel import AbstractKernel
 from kernax.core.losses import AbstractSmoothLoss, Squared
+from kernax.core.mesh import RowsOverMesh
 from kernax.core.numerics import eps_of, stopped
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.solution import RESULTS, Solution, first_that_holds, void_unless_known
+from kernax.core.weights import AbstractWeights
 from kernax.scale.minimum import Minimum, minimise
 from kernax.scale.preconditioner import sampled
 from kernax.scale.risk import Risk
@@ -34,6 +36,7 @@ class Plan(NamedTuple):
         sample: rows that the Hessian's factor is made of; None for all.
         rtol, max_steps: when to stop.
         bias: whether there is one.
+        over: the mesh whose devices share the rows; None for one device.
     """
 
     tile: int
@@ -41,6 +44,7 @@ class Plan(NamedTuple):
     rtol: float | None
     max_steps: int
     bias: bool
+    over: RowsOverMesh | None = None
 
 
 class RiskOverCentres(NamedTuple):
@@ -109,14 +113,18 @@ class Problem(eqx.Module):
     Z: PyTree
     X: PyTree
     y: Float[Array, "n p"]
-    weights: Float[Array, " n"]
+    weights: AbstractWeights
     loss: AbstractSmoothLoss
     ridge: Float[Array, ""]
 
+    def over_mesh(self, over: RowsOverMesh) -> "Problem":
+        """The same problem, its centres on every device."""
+        return eqx.tree_at(lambda problem: problem.Z, self, over.on_all(self.Z))
+
     def over_centres(self, plan: Plan) -> RiskOverCentres:
         """The risk."""
-        known = self.kernel, self.Z, self.X, self.y, self.weights
-        rows = ArrayRows(*known, tile=plan.tile, bias=plan.bias)
+        known = self.kernel, self.Z, self.X, self.y, self.weights.values
+        rows = ArrayRows(*known, tile=plan.tile, bias=plan.bias, over=plan.over)
         sample = None if plan.sample is None else sampled(rows, plan.sample)
         return RiskOverCentres.of(rows, rows, sample, self.loss, self.ridge)
 

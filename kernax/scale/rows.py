@@ -3,6 +3,8 @@
 Whoever minimises a risk over centres Z needs sums over rows only: the gradient, products with the
 Hessian, slopes along a step. `AbstractRows` gives them, whether the rows are in memory or come in
 chunks, and runs the loops around them: compiled in memory, by Python where each sum reads a file.
+Where the rows are spread over the devices of a mesh, each adds up its own, and the sums of all are
+added: nothing else is communicated.
 """
 
 import abc
@@ -14,12 +16,14 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 from jax import lax
-from jaxtyping import Array, Bool, Float, PyTree
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax.core.boundary import count
 from kernax.core.centres import wide
 from kernax.core.gram import gram_of_prepared
 from kernax.core.kernel import AbstractKernel
+from kernax.core.mesh import RowsOverMesh
 from kernax.core.numerics import matmul
 from kernax.core.sharding import scan, varying_alike, while_loop
 
@@ -52,6 +56,8 @@ class Tile(eqx.Module):
 # What is added up over tiles, or how a state goes on with one; and what it knows beside them.
 Part = Callable[[Tile, Any], PyTree]
 Step = Callable[[Any, Tile, Any], Any]
+# The state of all rows, of those that each device along an axis of a mesh has found in its own.
+Joined = Callable[[Any, str], Any]
 
 
 class AbstractRows(eqx.Module):
@@ -63,8 +69,18 @@ class AbstractRows(eqx.Module):
         """The sum of the weights of all rows."""
 
     @abc.abstractmethod
-    def fold(self, step: Step, start: Any, known: PyTree, tile: int | None = None) -> Any:
-        """`step(state, tile, known)` of one tile after the other, of `tile` rows where given."""
+    def fold(
+        self,
+        step: Step,
+        start: Any,
+        known: PyTree,
+        tile: int | None = None,
+        joined: Joined = lax.psum,
+    ) -> Any:
+        """`step(state, tile, known)` of one tile after the other, of `tile` rows where given.
+
+        The start is the state of no rows, from which each device of a mesh begins.
+        """
 
     @abc.abstractmethod
     def shape_of(self, part: Part, known: PyTree) -> PyTree:
@@ -94,7 +110,8 @@ def _added(part: Part, total: PyTree, tile: Tile, known: PyTree) -> PyTree:
 class ArrayRows(AbstractRows):
     """Rows in memory. Each tile is computed again in the backward pass: memory is O(tile m).
 
-    With a `bias`, there is one column more, of ones.
+    With a `bias`, there is one column more, of ones. Rows that are spread `over` a mesh stay where
+    they are: kernel and centres are the same on all devices.
     """
 
     kernel: AbstractKernel
@@ -104,12 +121,47 @@ class ArrayRows(AbstractRows):
     weights: Float[Array, " n"]
     tile: int = eqx.field(static=True)
     bias: bool = eqx.field(static=True, default=False)
+    over: RowsOverMesh | None = eqx.field(static=True, default=None)
 
     @property
     def weight(self):
         return jnp.sum(self.weights)
 
-    def fold(self, step, start, known, tile=None):
+    def fold(self, step, start, known, tile=None, joined=lax.psum):
+        if self.over is None:
+            return self._folded(step, start, known, tile)
+        return self._folded_by_each(self.over, step, start, known, tile, joined)
+
+    def _folded_by_each(
+        self,
+        over: RowsOverMesh,
+        step: Step,
+        start: Any,
+        known: PyTree,
+        tile: int | None,
+        joined: Joined,
+    ) -> Any:
+        """What the devices of a mesh have found, joined."""
+        rows = self.X, self.y, self.weights
+        shared, static = eqx.partition((self.kernel, self.Z, step, start, known), eqx.is_array)
+
+        def of_device(rows: PyTree, shared: PyTree) -> Any:
+            # Here, and not tile by tile, derivatives in what is shared are summed over devices.
+            rows, shared = varying_alike((rows, shared))
+            kernel, Z, step, start, known = eqx.combine(shared, static)
+            own = ArrayRows(kernel, Z, *rows, tile=self.tile, bias=self.bias)
+            return joined(own.fold(step, start, known, tile), over.axis)
+
+        by_each = jax.shard_map(
+            of_device,
+            mesh=over.mesh,
+            in_specs=(over.spec, PartitionSpec()),
+            out_specs=PartitionSpec(),
+        )
+        return by_each(rows, shared)
+
+    def _folded(self, step: Step, start: Any, known: PyTree, tile: int | None) -> Any:
+        """The fold on one device."""
         parts = _in_tiles((self.X, self.y, self.weights), count(self.X), tile or self.tile)
 
         def with_tile(state, at):
@@ -138,14 +190,19 @@ class ArrayRows(AbstractRows):
         condition, state = varying_alike((condition, state))
         return lax.cond(condition, alike(yes), alike(no), state)
 
-    def at(self, places: Any, weights: Float[Array, " r"]) -> "ArrayRows":
-        """Some of the rows, with weights of their own."""
-        X = jax.tree.map(lambda leaf: leaf[places], self.X)
-        return self.of(X, self.y[places], weights)
+    def at(self, places: Int[Array, " r"], weights: Float[Array, " r"]) -> "ArrayRows":
+        """Some of the rows, with weights of their own; the last again, with weight zero, where
+        devices would not share them evenly.
+        """
+        missing = 0 if self.over is None else -len(weights) % self.over.parts
+        places = jnp.pad(places, (0, missing), mode="edge")
+        X, y = jax.tree.map(lambda leaf: leaf[places], (self.X, self.y))
+        return self.of(X, y, jnp.pad(weights, (0, missing)))
 
     def of(self, X: PyTree, y: Float[Array, "r p"], weights: Float[Array, " r"]) -> "ArrayRows":
         """Other rows for the same kernel and centres."""
-        return ArrayRows(self.kernel, self.Z, X, y, weights, tile=self.tile, bias=self.bias)
+        known = {"tile": self.tile, "bias": self.bias, "over": self.over}
+        return ArrayRows(self.kernel, self.Z, X, y, weights, **known)
 
 
 def _in_tiles(rows: PyTree, n: int, most: int) -> PyTree:

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from kernax.core.boundary import as_stack, as_targets, as_weights, cast, count, dtype_of
@@ -203,7 +204,7 @@ class StreamedRows(AbstractRows):
     def weight(self):
         return self.surveyed.weight
 
-    def fold(self, step, start, known, tile=None):
+    def fold(self, step, start, known, tile=None, joined=lax.psum):
         state = start
         rows = 0
         passed = shown(self.chunks, self.surveyed.chunks, self.show)
