@@ -45,6 +45,7 @@ CORE = (
         "ranks",
         "implicit",
         "krylov",
+        "mesh",
         "stacks",
         "threads",
     ),

@@ -23,8 +23,9 @@ from kernax.core.computed import (
 from kernax.core.features import low_rank_gram
 from kernax.core.intervals import NONNEGATIVE
 from kernax.core.kernel import AbstractKernel
+from kernax.core.mesh import RowsOverMesh
 from kernax.core.numerics import matmul
-from kernax.core.operators import AbstractGram, DenseGram, WeightedForm, tell_lineax
+from kernax.core.operators import AbstractGram, DenseGram, LowRankGram, WeightedForm, tell_lineax
 from kernax.core.parameters import check_count
 from kernax.core.preparation import diagonal_of, prepare_stacks, warn_of_featureless_points
 from kernax.core.sharding import is_varying
@@ -109,12 +110,14 @@ class Layout(eqx.Module):
     """How a Gram matrix is held: whole, in blocks of rows, by few features, or by a structure such
     as a line or a grid.
 
-    Blocks are computed for each product. The layout is chosen once, before anything is compiled.
+    Blocks are computed for each product. Rows may be spread `over` a mesh. The layout is chosen
+    once, before anything is compiled.
     """
 
     block_size: int | None = eqx.field(static=True, default=None)
     in_features: bool = eqx.field(static=True, default=False)
     structure: AbstractStructure | None = None
+    over: RowsOverMesh | None = eqx.field(static=True, default=None)
 
     @property
     def is_dense(self) -> bool:
@@ -129,7 +132,10 @@ def operator_of_prepared(kernel: AbstractKernel, X: PyTree, layout: Layout) -> A
     if layout.structure is not None:
         return layout.structure.gram(kernel, X)
     of_stack = low_rank_gram(kernel) if layout.in_features else None
-    return DenseGram(gram_of_prepared(kernel, X)) if of_stack is None else of_stack(X)
+    if of_stack is None:
+        return DenseGram(gram_of_prepared(kernel, X))
+    gram = of_stack(X)
+    return LowRankGram(gram.features, gram.remainder, layout.over)
 
 
 _MOST_HELD = 8192  # points, of which "auto" holds the matrix: half a GiB in float64

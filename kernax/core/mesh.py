@@ -7,8 +7,6 @@ from jax import lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from kernax.core.boundary import count
-
 
 class RowsOverMesh(NamedTuple):
     """The first axis of every array of a stack is divided evenly over an axis of a mesh."""
@@ -36,9 +34,10 @@ def rows_over_mesh(X: PyTree) -> RowsOverMesh | None:
 
     Of a traced stack nothing is known but the mesh of `jax.set_mesh`, whose only axis is taken.
     """
-    found = {_rows_of(leaf) for leaf in jax.tree.leaves(X)}
+    leaves = jax.tree.leaves(X)
+    found = {_rows_of(leaf) for leaf in leaves}
     rows = found.pop() if len(found) == 1 else None
-    return rows if rows is not None and count(X) % rows.parts == 0 else None
+    return rows if rows is not None and len(leaves[0]) % rows.parts == 0 else None
 
 
 def _rows_of(leaf: Any) -> RowsOverMesh | None:

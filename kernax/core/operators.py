@@ -16,6 +16,7 @@ import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.cancellation import careful_product, extra_bits
+from kernax.core.mesh import RowsOverMesh
 from kernax.core.numerics import beside, matmul, stopped
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.weights import AbstractWeights
@@ -155,10 +156,14 @@ class LowRankGram(AbstractGram):
 
     The Gram matrix of a kernel of few features has no remainder; sparse approximations of a process
     have one (the fully independent conditional of Snelson & Ghahramani 2006).
+
+    Attributes:
+        over: the mesh whose devices share the rows of F; None for one device.
     """
 
     features: Float[Array, "n d"]
     remainder: Float[Array, " n"]
+    over: RowsOverMesh | None = eqx.field(static=True, default=None)
 
     @property
     def solves_one_by_one(self):
@@ -215,7 +220,7 @@ class LowRankGram(AbstractGram):
 
     def symmetric_form(self, weights, shift):
         features = weights.times_roots(self.features)
-        return LowRankGram(features, weights.times(self.remainder) + shift)
+        return LowRankGram(features, weights.times(self.remainder) + shift, self.over)
 
     def as_matrix(self):
         return matmul(self.features, self.features.T) + jnp.diag(self.remainder)

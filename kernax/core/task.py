@@ -23,6 +23,7 @@ from kernax.core.gram import Layout, checked_block, gram_of_prepared, operator_o
 from kernax.core.intervals import Interval
 from kernax.core.kernel import AbstractKernel
 from kernax.core.memory import check_memory
+from kernax.core.mesh import rows_over_mesh
 from kernax.core.numerics import is_concrete
 from kernax.core.operators import AbstractGram
 from kernax.core.preparation import prepare
@@ -202,7 +203,9 @@ def _layout(
     """How K is held. Raises ValueError for a block size that is none."""
     block_size = checked_block(block_size, count(X))
     by_features = in_features and block_size is None and has_few_features(kernel, X)
-    return Layout(block_size, by_features, None if by_features else structure)
+    return Layout(
+        block_size, by_features, None if by_features else structure, rows_over_mesh(X)
+    )
 
 
 def may_be_positive(value: Any) -> bool:
