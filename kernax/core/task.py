@@ -203,9 +203,7 @@ def _layout(
     """How K is held. Raises ValueError for a block size that is none."""
     block_size = checked_block(block_size, count(X))
     by_features = in_features and block_size is None and has_few_features(kernel, X)
-    return Layout(
-        block_size, by_features, None if by_features else structure, rows_over_mesh(X)
-    )
+    return Layout(block_size, by_features, None if by_features else structure, rows_over_mesh(X))
 
 
 def may_be_positive(value: Any) -> bool:

@@ -140,16 +140,14 @@ def _highest(
 ) -> tuple[Float[Array, " s"], Int[Array, " s"]]:
     """The largest values and their places, the first of those that are equal."""
     if over is None:
-        return lax.top_k(values, number)
+        return tuple(lax.top_k(values, number))
 
     def of_device(own: Float[Array, " r"]) -> tuple[Array, Array]:
         """Its own largest values, so that no more are passed on."""
         largest, places = lax.top_k(own, min(number, len(own)))
         return largest, places + lax.axis_index(over.axis) * len(own)
 
-    of_devices = jax.shard_map(
-        of_device, mesh=over.mesh, in_specs=over.spec, out_specs=over.spec
-    )
+    of_devices = jax.shard_map(of_device, mesh=over.mesh, in_specs=over.spec, out_specs=over.spec)
     largest, places = of_devices(values)
     highest, at = lax.top_k(largest, number)
     return highest, places[at]
