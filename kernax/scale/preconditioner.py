@@ -140,7 +140,8 @@ def _highest(
 ) -> tuple[Float[Array, " s"], Int[Array, " s"]]:
     """The largest values and their places, the first of those that are equal."""
     if over is None:
-        return tuple(lax.top_k(values, number))
+        highest, places = lax.top_k(values, number)
+        return highest, places
 
     def of_device(own: Float[Array, " r"]) -> tuple[Array, Array]:
         """Its own largest values, so that no more are passed on."""
