@@ -70,7 +70,7 @@ CORE = (
     ),
     ("computed",),
     ("line", "tiles", "kronecker", "levinson", "spectra"),
-    ("toeplitz",),
+    ("toeplitz", "mesh_gram"),
     ("grid",),
     ("gridding",),
     ("gram", "factors", "quadrature", "quasi_random", "functionals", "draws"),

@@ -213,7 +213,7 @@ def test_a_sample_of_rows_over_a_mesh_is_that_of_one_device():
     weights = np.where(np.arange(N) % 100 == 7, 1e4, 1.0)
     one = ArrayRows(KERNEL, Z, *map(jnp.asarray, (X, Y, weights)), tile=64)
     rows, y, spread = over(mesh_of(8), X, Y, weights)
-    many = ArrayRows(KERNEL, Z, rows, y, spread, tile=64, over=rows_over_mesh(rows))
+    many = ArrayRows(KERNEL, Z, rows, y, spread, tile=64, spread=rows_over_mesh(rows))
     sample = jax.jit(preconditioner.sampled, static_argnums=1)
     found, same = (sample(given, SAMPLE) for given in (many, one))
     np.testing.assert_array_equal(found.X[:SAMPLE], same.X)

@@ -23,7 +23,9 @@ from kernax.core.computed import (
 from kernax.core.features import low_rank_gram
 from kernax.core.intervals import NONNEGATIVE
 from kernax.core.kernel import AbstractKernel
-from kernax.core.mesh import RowsOverMesh
+from kernax.core.memory import MOST_HELD
+from kernax.core.mesh import RowsOverMesh, rows_over_mesh
+from kernax.core.mesh_gram import MeshGram
 from kernax.core.numerics import matmul
 from kernax.core.operators import AbstractGram, DenseGram, LowRankGram, WeightedForm, tell_lineax
 from kernax.core.parameters import check_count
@@ -76,7 +78,8 @@ def gram_operator(
     Without `block_size` it holds the dense matrix. With it, products compute tiles of at most
     `block_size` rows in all at a time, forward and backward: memory is O(block_size n) in both, and
     on a CPU no more than fits its caches. "auto" holds the matrix of up to 8192 points, and none
-    beyond.
+    beyond, nor that of rows over a mesh (`kernax.scale.rows_over`), each device of which computes
+    the tiles of its own rows.
 
     The operator of one stack is tagged as positive semidefinite for lineax, and has, held or not:
     products with one column or many (`mv`), `diagonal()`, `rows(places)`, `columns_product(places,
@@ -85,9 +88,10 @@ def gram_operator(
     Raises as `gram` does, and ValueError for a ridge beside two stacks.
     """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
-    block_size = checked_block(block_size, max(map(count, (X, X if Z is None else Z))))
+    spread = rows_over_mesh(X)
+    block_size = checked_block(block_size, max(map(count, (X, X if Z is None else Z))), spread)
     if Z is None:
-        operator = operator_of_prepared(kernel, X, Layout(block_size))
+        operator = operator_of_prepared(kernel, X, Layout(block_size, spread=spread))
         if ridge is None:
             return operator
         return _with_ridge(operator, as_scalar(ridge, dtype_of(X), "ridge", NONNEGATIVE))
@@ -110,14 +114,16 @@ class Layout(eqx.Module):
     """How a Gram matrix is held: whole, in blocks of rows, by few features, or by a structure such
     as a line or a grid.
 
-    Blocks are computed for each product. Rows may be spread `over` a mesh. The layout is chosen
-    once, before anything is compiled.
+    Blocks are computed for each product. The layout is chosen once, before anything is compiled.
+
+    Attributes:
+        spread: over what mesh the rows are, computed in blocks or as features.
     """
 
     block_size: int | None = eqx.field(static=True, default=None)
     in_features: bool = eqx.field(static=True, default=False)
     structure: AbstractStructure | None = None
-    over: RowsOverMesh | None = eqx.field(static=True, default=None)
+    spread: RowsOverMesh | None = eqx.field(static=True, default=None)
 
     @property
     def is_dense(self) -> bool:
@@ -127,6 +133,8 @@ class Layout(eqx.Module):
 
 def operator_of_prepared(kernel: AbstractKernel, X: PyTree, layout: Layout) -> AbstractGram:
     """The Gram matrix of a kernel and points from `prepare`, held as the layout says."""
+    if layout.block_size is not None and layout.spread is not None:
+        return MeshGram(kernel, X, layout.block_size, layout.spread)
     if layout.block_size is not None:
         return BlockedGram(kernel, X, layout.block_size)
     if layout.structure is not None:
@@ -135,17 +143,16 @@ def operator_of_prepared(kernel: AbstractKernel, X: PyTree, layout: Layout) -> A
     if of_stack is None:
         return DenseGram(gram_of_prepared(kernel, X))
     gram = of_stack(X)
-    return LowRankGram(gram.features, gram.remainder, layout.over)
+    return LowRankGram(gram.features, gram.remainder, layout.spread)
 
 
-_MOST_HELD = 8192  # points, of which "auto" holds the matrix: half a GiB in float64
 _ROWS_AT_ONCE = 128
 
 
-def checked_block(block_size: Any, n: int) -> int | None:
+def checked_block(block_size: Any, n: int, spread: RowsOverMesh | None = None) -> int | None:
     """None, or a positive Python integer; else ValueError. For "auto" what suits n points."""
     if isinstance(block_size, str) and block_size == "auto":
-        return None if n <= _MOST_HELD else _ROWS_AT_ONCE
+        return None if n <= MOST_HELD and spread is None else _ROWS_AT_ONCE
     hint = ', or "auto"'
     return None if block_size is None else check_count(block_size, "block_size", hint=hint)
 

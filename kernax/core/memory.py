@@ -102,6 +102,7 @@ _INSTEAD = {
 # Of these `recommend` compares the ways there are.
 _COMPARED = ("condition", "log_marginal_likelihood", "kernel_ridge")
 _SMALL = 2**30  # bytes that any machine has: for less, the check is left out
+MOST_HELD = 8192  # points whose matrix is held where it need not be: half a GiB in float64
 
 
 def check_memory(
@@ -131,6 +132,20 @@ def check_memory(
             f"{needed / 2**30:.0f} GiB needed by {verb} for {_named(matrices, n, m)} in {dtype}, "
             f"{available / 2**30:.1f} GiB available; {_advice(verb, in_single)}"
         )
+
+
+def check_held_by_each(n: int, verb: str, devices: int) -> None:
+    """Raises ValueError for more points over a mesh than a verb takes whose dense matrices each
+    device would hold, and factorise, whole.
+    """
+    if n <= MOST_HELD:
+        return
+    instead = _INSTEAD.get(verb)
+    ways = f"use {instead}, or" if instead else "take fewer points, or"
+    raise ValueError(
+        f"X has {n} rows over {devices} devices, each of which {verb} would have hold the dense "
+        f"({n}, {n}) matrix, since no factorisation is spread over a mesh: {ways} X on one device"
+    )
 
 
 def matrices_of(verb: str, dtype: Any, columns: int = 1) -> float:

@@ -1,11 +1,16 @@
 """Rows that are spread over the devices of a mesh."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
+import jax.core
 from jax import lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
+
+from kernax.core.sharding import compiled
 
 
 class RowsOverMesh(NamedTuple):
@@ -24,15 +29,12 @@ class RowsOverMesh(NamedTuple):
         """That of an array of rows, for `jax.shard_map`."""
         return PartitionSpec(self.axis)
 
-    def on_all(self, tree: PyTree) -> PyTree:
-        """The same arrays, whole on every device."""
-        return lax.with_sharding_constraint(tree, NamedSharding(self.mesh, PartitionSpec()))
-
 
 def rows_over_mesh(X: PyTree) -> RowsOverMesh | None:
     """How the rows of a stack are spread; None for a stack on one device, or whole on each.
 
-    Of a traced stack nothing is known but the mesh of `jax.set_mesh`, whose only axis is taken.
+    Of a traced stack nothing is known but the mesh, whose only axis is taken: that of the arrays it
+    is computed from, or of `jax.set_mesh`.
     """
     leaves = jax.tree.leaves(X)
     found = {_rows_of(leaf) for leaf in leaves}
@@ -43,18 +45,13 @@ def rows_over_mesh(X: PyTree) -> RowsOverMesh | None:
 def _rows_of(leaf: Any) -> RowsOverMesh | None:
     """How one array is spread."""
     if isinstance(leaf, jax.core.Tracer):
-        return _of_context()
+        mesh = jax.typeof(leaf).sharding.mesh
+        only_axis = mesh.axis_names[0] if len(mesh.axis_names) == 1 else None
+        return _checked(mesh, only_axis)
     sharding = getattr(leaf, "sharding", None)
     if not isinstance(sharding, NamedSharding) or not sharding.spec:
         return None
     return _checked(sharding.mesh, sharding.spec[0])
-
-
-def _of_context() -> RowsOverMesh | None:
-    """That of the mesh of `jax.set_mesh`."""
-    mesh = jax.sharding.get_abstract_mesh()
-    only_axis = mesh.axis_names[0] if len(mesh.axis_names) == 1 else None
-    return _checked(mesh, only_axis)
 
 
 def _checked(mesh: Mesh | AbstractMesh, axis: Any) -> RowsOverMesh | None:
@@ -63,3 +60,25 @@ def _checked(mesh: Mesh | AbstractMesh, axis: Any) -> RowsOverMesh | None:
         return None
     types = dict(zip(mesh.axis_names, mesh.axis_types))
     return RowsOverMesh(mesh, axis) if types[axis] == AxisType.Auto else None
+
+
+@compiled
+def whole_on_each(tree: PyTree, rows: RowsOverMesh) -> Any:
+    """The same arrays, all of them on every device of the mesh."""
+    return lax.with_sharding_constraint(tree, NamedSharding(rows.mesh, PartitionSpec()))
+
+
+def on_parts(function: Callable, rows: RowsOverMesh, whole: PyTree, *stacks: PyTree) -> Any:
+    """`function(whole, *parts)` on every device, of what all of them have and of their own rows of
+    stacks; the rows that it returns, put together.
+
+    Inside, `jax.lax` has collectives over `rows.axis`.
+    """
+    arrays, rest = eqx.partition(whole, eqx.is_array)
+
+    def of_part(arrays: PyTree, *parts: PyTree) -> Any:
+        return function(eqx.combine(arrays, rest), *parts)
+
+    in_specs = (PartitionSpec(), *[rows.spec] * len(stacks))
+    mapped = jax.shard_map(of_part, mesh=rows.mesh, in_specs=in_specs, out_specs=rows.spec)
+    return mapped(arrays, *stacks)

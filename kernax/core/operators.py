@@ -158,12 +158,12 @@ class LowRankGram(AbstractGram):
     have one (the fully independent conditional of Snelson & Ghahramani 2006).
 
     Attributes:
-        over: the mesh whose devices share the rows of F; None for one device.
+        spread: over what mesh the rows of F are.
     """
 
     features: Float[Array, "n d"]
     remainder: Float[Array, " n"]
-    over: RowsOverMesh | None = eqx.field(static=True, default=None)
+    spread: RowsOverMesh | None = eqx.field(static=True, default=None)
 
     @property
     def solves_one_by_one(self):
@@ -220,7 +220,7 @@ class LowRankGram(AbstractGram):
 
     def symmetric_form(self, weights, shift):
         features = weights.times_roots(self.features)
-        return LowRankGram(features, weights.times(self.remainder) + shift, self.over)
+        return LowRankGram(features, weights.times(self.remainder) + shift, self.spread)
 
     def as_matrix(self):
         return matmul(self.features, self.features.T) + jnp.diag(self.remainder)

@@ -1,4 +1,6 @@
-"""Fits of many points: over centres, in chunks, by random features; and which way to take."""
+"""Fits of many points: over centres, in chunks, by random features, over a mesh of devices; and
+which way to take.
+"""
 
 from kernax.scale.choice import (
     AbstractChoice,
@@ -9,6 +11,7 @@ from kernax.scale.choice import (
 )
 from kernax.scale.chunks import Chunks
 from kernax.scale.falkon import falkon
+from kernax.scale.mesh import rows_over
 from kernax.scale.nystrom import nystrom
 from kernax.scale.random_features import random_fourier_features
 from kernax.scale.rates import Rates
@@ -29,4 +32,5 @@ __all__ = [
     "nystrom",
     "random_fourier_features",
     "recommend",
+    "rows_over",
 ]

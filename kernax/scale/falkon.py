@@ -18,7 +18,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_targets_of
 from kernax.core.losses import AbstractSmoothLoss, Squared, check_convex
 from kernax.core.memory import check_memory
-from kernax.core.mesh import rows_over_mesh
+from kernax.core.mesh import whole_on_each
 from kernax.core.numerics import stopped
 from kernax.core.parameters import check_stopping
 from kernax.core.powers import times_power_of_two
@@ -133,7 +133,9 @@ def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of):
     m = count(Z)
     check_memory(Z, verb="falkon", dtype=wide(task.dtype))
     ridge = task.scalar(ridge, "ridge", POSITIVE)
-    plan = plan_of(task.n, m, task.dtype, over=rows_over_mesh(task.X))
+    spread = task.layout.spread
+    Z = Z if spread is None else whole_on_each(Z, spread)
+    plan = plan_of(task.n, m, task.dtype, spread=spread)
     guarded_loss = guarded(cast(loss, task.dtype))
     known = task.kernel, Z, task.X, task.columns, task.weights
     return _falkon(Problem(*known, guarded_loss, ridge), plan, task.y.ndim == 1)
@@ -176,7 +178,7 @@ def _check_loss(loss: Any) -> None:
 @compiled
 def _falkon(problem, plan, one_column):
     """The expansion that minimises the risk."""
-    problem, unit = _in_units(problem if plan.over is None else problem.over_mesh(plan.over))
+    problem, unit = _in_units(problem)
     *end, _ = implicit(partial(_solved, plan=plan), partial(_one_step, plan=plan), problem)
     dtype = problem.y.dtype
     return solution_of(tuple(end), problem.kernel, problem.Z, unit, dtype, plan, one_column)

@@ -3,13 +3,12 @@
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.factors import cholesky_factor
-from kernax.core.mesh import RowsOverMesh
+from kernax.core.mesh import RowsOverMesh, on_parts
 from kernax.core.numerics import eps_of
 from kernax.core.operators import DenseGram
 from kernax.core.powers import exponent_of, times_power_of_two
@@ -131,25 +130,24 @@ def sampled(rows: ArrayRows, size: int) -> ArrayRows:
         return rows
     weights = lax.stop_gradient(rows.weights)
     of_rows = priorities(jnp.arange(n, dtype=jnp.uint32), weights)
-    highest, places = _highest(of_rows, size + 1, rows.over)
+    highest, places = _highest(of_rows, size + 1, rows.spread)
     return rows.at(places[:-1], standing_for_all(weights[places[:-1]], highest[-1]))
 
 
 def _highest(
-    values: Float[Array, " n"], number: int, over: RowsOverMesh | None
+    values: Float[Array, " n"], number: int, spread: RowsOverMesh | None
 ) -> tuple[Float[Array, " s"], Int[Array, " s"]]:
     """The largest values and their places, the first of those that are equal."""
-    if over is None:
+    if spread is None:
         highest, places = lax.top_k(values, number)
         return highest, places
 
-    def of_device(own: Float[Array, " r"]) -> tuple[Array, Array]:
-        """Its own largest values, so that no more are passed on."""
+    def of_part(_, own: Float[Array, " r"]) -> tuple[Array, Array]:
+        """The largest values of a device, so that no more are passed on."""
         largest, places = lax.top_k(own, min(number, len(own)))
-        return largest, places + lax.axis_index(over.axis) * len(own)
+        return largest, places + lax.axis_index(spread.axis) * len(own)
 
-    of_devices = jax.shard_map(of_device, mesh=over.mesh, in_specs=over.spec, out_specs=over.spec)
-    largest, places = of_devices(values)
+    largest, places = on_parts(of_part, spread, None, values)
     highest, at = lax.top_k(largest, number)
     return highest, places[at]
 

@@ -36,7 +36,7 @@ class Plan(NamedTuple):
         sample: rows that the Hessian's factor is made of; None for all.
         rtol, max_steps: when to stop.
         bias: whether there is one.
-        over: the mesh whose devices share the rows; None for one device.
+        spread: over what mesh the rows are.
     """
 
     tile: int
@@ -44,7 +44,7 @@ class Plan(NamedTuple):
     rtol: float | None
     max_steps: int
     bias: bool
-    over: RowsOverMesh | None = None
+    spread: RowsOverMesh | None = None
 
 
 class RiskOverCentres(NamedTuple):
@@ -117,14 +117,10 @@ class Problem(eqx.Module):
     loss: AbstractSmoothLoss
     ridge: Float[Array, ""]
 
-    def over_mesh(self, over: RowsOverMesh) -> "Problem":
-        """The same problem, its centres on every device."""
-        return eqx.tree_at(lambda problem: problem.Z, self, over.on_all(self.Z))
-
     def over_centres(self, plan: Plan) -> RiskOverCentres:
         """The risk."""
         known = self.kernel, self.Z, self.X, self.y, self.weights.values
-        rows = ArrayRows(*known, tile=plan.tile, bias=plan.bias, over=plan.over)
+        rows = ArrayRows(*known, tile=plan.tile, bias=plan.bias, spread=plan.spread)
         sample = None if plan.sample is None else sampled(rows, plan.sample)
         return RiskOverCentres.of(rows, rows, sample, self.loss, self.ridge)
 

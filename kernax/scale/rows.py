@@ -110,7 +110,7 @@ def _added(part: Part, total: PyTree, tile: Tile, known: PyTree) -> PyTree:
 class ArrayRows(AbstractRows):
     """Rows in memory. Each tile is computed again in the backward pass: memory is O(tile m).
 
-    With a `bias`, there is one column more, of ones. Rows that are spread `over` a mesh stay where
+    With a `bias`, there is one column more, of ones. Rows that are `spread` over a mesh stay where
     they are: kernel and centres are the same on all devices.
     """
 
@@ -121,20 +121,20 @@ class ArrayRows(AbstractRows):
     weights: Float[Array, " n"]
     tile: int = eqx.field(static=True)
     bias: bool = eqx.field(static=True, default=False)
-    over: RowsOverMesh | None = eqx.field(static=True, default=None)
+    spread: RowsOverMesh | None = eqx.field(static=True, default=None)
 
     @property
     def weight(self):
         return jnp.sum(self.weights)
 
     def fold(self, step, start, known, tile=None, joined=lax.psum):
-        if self.over is None:
+        if self.spread is None:
             return self._folded(step, start, known, tile)
-        return self._folded_by_each(self.over, step, start, known, tile, joined)
+        return self._folded_by_each(self.spread, step, start, known, tile, joined)
 
     def _folded_by_each(
         self,
-        over: RowsOverMesh,
+        spread: RowsOverMesh,
         step: Step,
         start: Any,
         known: PyTree,
@@ -150,12 +150,12 @@ class ArrayRows(AbstractRows):
             rows, shared = varying_alike((rows, shared))
             kernel, Z, step, start, known = eqx.combine(shared, static)
             own = ArrayRows(kernel, Z, *rows, tile=self.tile, bias=self.bias)
-            return joined(own.fold(step, start, known, tile), over.axis)
+            return joined(own.fold(step, start, known, tile), spread.axis)
 
         by_each = jax.shard_map(
             of_device,
-            mesh=over.mesh,
-            in_specs=(over.spec, PartitionSpec()),
+            mesh=spread.mesh,
+            in_specs=(spread.spec, PartitionSpec()),
             out_specs=PartitionSpec(),
         )
         return by_each(rows, shared)
@@ -194,14 +194,14 @@ class ArrayRows(AbstractRows):
         """Some of the rows, with weights of their own; the last again, with weight zero, where
         devices would not share them evenly.
         """
-        missing = 0 if self.over is None else -len(weights) % self.over.parts
+        missing = 0 if self.spread is None else -len(weights) % self.spread.parts
         places = jnp.pad(places, (0, missing), mode="edge")
         X, y = jax.tree.map(lambda leaf: leaf[places], (self.X, self.y))
         return self.of(X, y, jnp.pad(weights, (0, missing)))
 
     def of(self, X: PyTree, y: Float[Array, "r p"], weights: Float[Array, " r"]) -> "ArrayRows":
         """Other rows for the same kernel and centres."""
-        known = {"tile": self.tile, "bias": self.bias, "over": self.over}
+        known = {"tile": self.tile, "bias": self.bias, "spread": self.spread}
         return ArrayRows(self.kernel, self.Z, X, y, weights, **known)
 
 
