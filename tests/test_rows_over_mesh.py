@@ -18,9 +18,10 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import kernax
 from kernax.core.mesh import rows_over_mesh
-from kernax.losses import Logistic, Squared
+from kernax.losses import Logistic
 from kernax.scale import preconditioner
 from kernax.scale.rows import ArrayRows
+from kernax.scale.span import OfCentres
 
 pytestmark = needs_x64  # how rows are spread has nothing to do with precision
 
@@ -51,13 +52,13 @@ def over(mesh, *arrays):
     return [jax.device_put(array, NamedSharding(mesh, spec(array))) for array in arrays]
 
 
-def by_falkon(loss, y, **settings):
-    def fitted(scale, X, Z, y, weights, ridge):
-        return kernax.falkon(
-            scale * KERNEL, X, y, ridge, Z, loss=loss, weights=weights, throw=False, **settings
-        )
+def over_centres(scale, X, Z, y, weights, ridge):
+    return kernax.falkon(scale * KERNEL, X, y, ridge, Z, weights=weights, throw=False)
 
-    return fitted, y
+
+def of_signs(scale, X, Z, y, weights, ridge):
+    settings = {"loss": Logistic(), "bias": True, "weights": weights, "throw": False}
+    return kernax.falkon(scale * FEATURES, X, y, ridge, **settings)
 
 
 def in_features(verb, y, **settings):
@@ -75,10 +76,10 @@ def in_nystroms_features(scale, X, Z, y, weights, ridge):
 SIGNS = np.sign(Y[:, 0])
 GRADIENTS = kernax.solvers.ProjectedGradient(tol=1e-7)
 CASES = {
-    "squares": by_falkon(Squared(), Y),
-    "signs of a sample": by_falkon(Logistic(), SIGNS, bias=True),
+    "squares": (over_centres, Y),
+    "signs in features, of a sample": (of_signs, SIGNS),
     "ridge in features": in_features(kernax.kernel_ridge, Y),
-    "signs in features": in_features(kernax.kernel_logistic, SIGNS),
+    "signs in held features": in_features(kernax.kernel_logistic, SIGNS),
     "machine in features": in_features(kernax.svm, SIGNS, solver=GRADIENTS),
     "ridge in Nystroem's features": (in_nystroms_features, Y),
 }
@@ -211,9 +212,9 @@ def test_predictions_of_new_points_over_a_mesh_stay_where_they_are():
 @ON_EIGHT
 def test_a_sample_of_rows_over_a_mesh_is_that_of_one_device():
     weights = np.where(np.arange(N) % 100 == 7, 1e4, 1.0)
-    one = ArrayRows(KERNEL, Z, *map(jnp.asarray, (X, Y, weights)), tile=64)
+    one = ArrayRows(OfCentres(KERNEL, Z), *map(jnp.asarray, (X, Y, weights)), tile=64)
     rows, y, spread = over(mesh_of(8), X, Y, weights)
-    many = ArrayRows(KERNEL, Z, rows, y, spread, tile=64, spread=rows_over_mesh(rows))
+    many = ArrayRows(OfCentres(KERNEL, Z), rows, y, spread, tile=64, spread=rows_over_mesh(rows))
     sample = jax.jit(preconditioner.sampled, static_argnums=1)
     found, same = (sample(given, SAMPLE) for given in (many, one))
     np.testing.assert_array_equal(found.X[:SAMPLE], same.X)

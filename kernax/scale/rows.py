@@ -1,10 +1,10 @@
-"""Sums over the rows of `K_nm = k(X, Z)`, a tile of them at a time, none of which is kept.
+"""Sums over the rows of `K_nm = k(X, Z)`, or of features, a tile at a time, none of which is kept.
 
-Whoever minimises a risk over centres Z needs sums over rows only: the gradient, products with the
-Hessian, slopes along a step. `AbstractRows` gives them, whether the rows are in memory or come in
-chunks, and runs the loops around them: compiled in memory, by Python where each sum reads a file.
-Where the rows are spread over the devices of a mesh, each adds up its own, and the sums of all are
-added: nothing else is communicated.
+Whoever minimises a risk over such functions needs sums over rows only: the gradient, products with
+the Hessian, slopes along a step. `AbstractRows` gives them, whether the rows are in memory or come
+in chunks, and runs the loops around them: compiled in memory, by Python where each sum reads a
+file. Where the rows are spread over the devices of a mesh, each adds up its own, and the sums of
+all are added: nothing else is communicated.
 """
 
 import abc
@@ -21,15 +21,16 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax.core.boundary import count
 from kernax.core.centres import wide
-from kernax.core.gram import gram_of_prepared
-from kernax.core.kernel import AbstractKernel
 from kernax.core.mesh import RowsOverMesh
 from kernax.core.numerics import matmul
 from kernax.core.sharding import scan, varying_alike, while_loop
+from kernax.scale.span import AbstractSpan
 
 
 class Tile(eqx.Module):
-    """Some rows: `k(x_i, Z)`, their targets and weights; a weight of zero is no row."""
+    """Some rows: `k(x_i, Z)` or `phi(x_i)`, their targets and weights; a weight of zero is no
+    row.
+    """
 
     cross: Float[Array, "t m"]
     y: Float[Array, "t p"]
@@ -61,7 +62,7 @@ Joined = Callable[[Any, str], Any]
 
 
 class AbstractRows(eqx.Module):
-    """Rows of `k(X, Z)` with targets and weights."""
+    """Rows of `k(X, Z)` or of features, with targets and weights."""
 
     @property
     @abc.abstractmethod
@@ -111,11 +112,10 @@ class ArrayRows(AbstractRows):
     """Rows in memory. Each tile is computed again in the backward pass: memory is O(tile m).
 
     With a `bias`, there is one column more, of ones. Rows that are `spread` over a mesh stay where
-    they are: kernel and centres are the same on all devices.
+    they are: the functions are the same on all devices.
     """
 
-    kernel: AbstractKernel
-    Z: PyTree
+    span: AbstractSpan
     X: PyTree
     y: Float[Array, "n p"]
     weights: Float[Array, " n"]
@@ -143,13 +143,13 @@ class ArrayRows(AbstractRows):
     ) -> Any:
         """What the devices of a mesh have found, joined."""
         rows = self.X, self.y, self.weights
-        shared, static = eqx.partition((self.kernel, self.Z, step, start, known), eqx.is_array)
+        shared, static = eqx.partition((self.span, step, start, known), eqx.is_array)
 
         def of_device(rows: PyTree, shared: PyTree) -> Any:
             # Here, and not tile by tile, derivatives in what is shared are summed over devices.
             rows, shared = varying_alike((rows, shared))
-            kernel, Z, step, start, known = eqx.combine(shared, static)
-            own = ArrayRows(kernel, Z, *rows, tile=self.tile, bias=self.bias)
+            span, step, start, known = eqx.combine(shared, static)
+            own = ArrayRows(span, *rows, tile=self.tile, bias=self.bias)
             return joined(own.fold(step, start, known, tile), spread.axis)
 
         by_each = jax.shard_map(
@@ -172,7 +172,7 @@ class ArrayRows(AbstractRows):
 
     def _tile(self, at: tuple) -> Tile:
         X, y, weights = at
-        cross = gram_of_prepared(self.kernel, X, self.Z)
+        cross = self.span.values(X)
         if self.bias:
             cross = jnp.concatenate([cross, jnp.ones_like(cross, shape=(len(cross), 1))], 1)
         return Tile(cross, y, weights)
@@ -200,9 +200,9 @@ class ArrayRows(AbstractRows):
         return self.of(X, y, jnp.pad(weights, (0, missing)))
 
     def of(self, X: PyTree, y: Float[Array, "r p"], weights: Float[Array, " r"]) -> "ArrayRows":
-        """Other rows for the same kernel and centres."""
+        """Other rows for the same functions."""
         known = {"tile": self.tile, "bias": self.bias, "spread": self.spread}
-        return ArrayRows(self.kernel, self.Z, X, y, weights, **known)
+        return ArrayRows(self.span, X, y, weights, **known)
 
 
 def _in_tiles(rows: PyTree, n: int, most: int) -> PyTree:

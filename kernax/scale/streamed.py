@@ -226,7 +226,7 @@ class StreamedRows(AbstractRows):
         sample = self.surveyed.sample
         y = sample[1] if self.surveyed.outputs is not None else sample[1][:, 0]
         first = sample[0], y
-        X, y, weights = checked_chunk(number, chunk, self.within.kernel, self.check, first)
+        X, y, weights = checked_chunk(number, chunk, self.within.span.kernel, self.check, first)
         size = count(X)
         missing = self.surveyed.size - size
         if missing > 0:
@@ -251,6 +251,13 @@ class StreamedRows(AbstractRows):
 @compiled
 def _folded(rows, step, state, known, tile):
     return rows.fold(step, state, known, tile)
+
+
+def first_points(chunks: Chunks, kernel: AbstractKernel, check: Check) -> PyTree:
+    """The points of the first chunk."""
+    for chunk in chunks:
+        return checked_chunk(1, chunk, kernel, check, None)[0]
+    raise _no_chunk()
 
 
 def drawn(
