@@ -36,6 +36,7 @@ CORE = (
     ("numerics", "powers", "intervals", "functions", "sharding"),
     (
         "archive",
+        "identity",
         "bar",
         "parameters",
         "solution",
@@ -45,7 +46,6 @@ CORE = (
         "ranks",
         "implicit",
         "krylov",
-        "mesh",
         "stacks",
         "threads",
     ),
@@ -57,6 +57,7 @@ CORE = (
         "labels",
         "likelihoods",
         "memory",
+        "mesh",
         "model",
         "spectral_densities",
         "features",

@@ -16,7 +16,6 @@ import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.cancellation import careful_product, extra_bits
-from kernax.core.mesh import RowsOverMesh
 from kernax.core.numerics import beside, matmul, stopped
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.weights import AbstractWeights
@@ -158,12 +157,12 @@ class LowRankGram(AbstractGram):
     have one (the fully independent conditional of Snelson & Ghahramani 2006).
 
     Attributes:
-        spread: over what mesh the rows of F are.
+        spread: over what mesh the rows of F are: a `RowsOverMesh`, or None.
     """
 
     features: Float[Array, "n d"]
     remainder: Float[Array, " n"]
-    spread: RowsOverMesh | None = eqx.field(static=True, default=None)
+    spread: Any = eqx.field(static=True, default=None)
 
     @property
     def solves_one_by_one(self):

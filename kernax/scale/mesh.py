@@ -8,6 +8,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from kernax.core.boundary import dtype_of
+from kernax.scale.parquet import ParquetRows
 
 
 def rows_over(
@@ -101,8 +102,8 @@ def _is_list(value: Any) -> bool:
 
 
 def _as_array(value: Any) -> Any:
-    """A list, or a table, as an array of NumPy; an array as it is."""
-    return value if isinstance(value, (np.ndarray, jax.Array)) else np.asarray(value)
+    """A list, or a table, as an array of NumPy; arrays, and `ParquetRows`, as they are."""
+    return value if isinstance(value, (np.ndarray, jax.Array, ParquetRows)) else np.asarray(value)
 
 
 def _checked_axis(mesh: Mesh, axis: str | None) -> str:

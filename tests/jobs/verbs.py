@@ -1,0 +1,41 @@
+"""What `agree.py` asks of spread rows, and its test of rows on one device."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import kernax
+
+RBF = kernax.RBF(1.5)
+NEW = np.random.default_rng(1).normal(size=(4, 2))
+CG = kernax.solvers.ConjugateGradient(rtol=1e-12)
+
+
+def evidence(lengthscale, X, y, weights):
+    return kernax.log_marginal_likelihood(kernax.RBF(lengthscale), X, y, 0.1, weights=weights)
+
+
+VERBS = {
+    "ridge": lambda X, y, w: kernax.kernel_ridge(
+        RBF, X, y, 0.1, weights=w, solver=CG, block_size=8
+    ).value.values(NEW),
+    "evidence": lambda X, y, w: jnp.stack(jax.value_and_grad(evidence)(1.5, X, y, w)),
+    "variance": lambda X, y, w: jax.vmap(
+        kernax.condition(kernax.GaussianProcess(RBF), X, y, 0.1, weights=w).value.variance
+    )(NEW),
+    "falkon": lambda X, y, w: kernax.falkon(
+        RBF, X, y, 0.1, NEW, weights=w, throw=False
+    ).value.values(NEW),
+    "logistic": lambda X, y, w: kernax.kernel_logistic(
+        RBF, X, jnp.sign(y), 0.1, weights=w
+    ).value.values(NEW),
+}
+
+
+def advance(state):
+    """A step of a loop that keeps spread rows, a key and a number."""
+    return {
+        "rows": 1.5 * state["rows"],
+        "key": jax.random.fold_in(state["key"], state["count"]),
+        "count": state["count"] + 1,
+    }
