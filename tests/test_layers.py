@@ -71,7 +71,7 @@ CORE = (
     ),
     ("computed",),
     ("line", "tiles", "kronecker", "levinson", "spectra"),
-    ("toeplitz", "mesh_gram"),
+    ("toeplitz", "mesh_gram", "tall"),
     ("grid",),
     ("gridding",),
     ("gram", "factors", "quadrature", "quasi_random", "functionals", "draws"),

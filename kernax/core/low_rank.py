@@ -5,9 +5,9 @@ from jaxtyping import Array, Bool, Float
 
 from kernax.core.batching import one_by_one
 from kernax.core.factors import AbstractDirectFactor, CholeskyFactor, factorise
-from kernax.core.mesh import RowsOverMesh, on_parts, whole_on_each
 from kernax.core.numerics import beside, eps_of, matmul, positive_or_one
 from kernax.core.operators import LowRankGram
+from kernax.core.tall import tall_qr
 
 
 class LowRankFactor(AbstractDirectFactor):
@@ -102,23 +102,8 @@ def _direction_of(
 
 def _low_rank_factor(operator: LowRankGram) -> LowRankFactor:
     root = jnp.sqrt(operator.remainder)
-    basis, R = _orthogonal(operator.features / root[:, None], operator.spread)
+    basis, R = tall_qr(operator.features / root[:, None], operator.spread)
     return _in_basis(basis, root, factor_beside_identity(R))
-
-
-def _orthogonal(
-    A: Float[Array, "n d"], spread: RowsOverMesh | None
-) -> tuple[Float[Array, "n k"], Float[Array, "k d"]]:
-    """`A = Q R`, the columns of Q orthonormal.
-
-    Of rows over a mesh each device factorises its own, and all together the stack of the R that
-    these leave, which alone is passed on (Demmel, Grigori, Hoemmen & Langou 2012, section 3.2).
-    """
-    if spread is None:
-        return jnp.linalg.qr(A)
-    own, stacked = on_parts(lambda _, A: jnp.linalg.qr(A), spread, None, A)
-    joint, R = jnp.linalg.qr(whole_on_each(stacked, spread))
-    return on_parts(lambda _, Q, part: matmul(Q, part), spread, None, own, joint), R
 
 
 def factor_beside_identity(R: Float[Array, "d m"]) -> CholeskyFactor:

@@ -135,16 +135,16 @@ def check_memory(
 
 
 def check_held_by_each(n: int, verb: str, devices: int) -> None:
-    """Raises ValueError for more points over a mesh than a verb takes whose dense matrices each
-    device would hold, and factorise, whole.
+    """Raises ValueError for more rows over a mesh than a verb takes which needs dense matrices
+    whole, on each device.
     """
     if n <= MOST_HELD:
         return
-    instead = _INSTEAD.get(verb)
-    ways = f"use {instead}, or" if instead else "take fewer points, or"
+    instead = _INSTEAD.get(verb, "fewer points")
     raise ValueError(
-        f"X has {n} rows over {devices} devices, each of which {verb} would have hold the dense "
-        f"({n}, {n}) matrix, since no factorisation is spread over a mesh: {ways} X on one device"
+        f"{verb} needs dense ({n}, {n}) matrices whole, but the rows of X are over {devices} "
+        f"devices, and each holds only those of up to {MOST_HELD} points: use {instead}, or X on "
+        "one device"
     )
 
 

@@ -1,5 +1,6 @@
 """Rows that are spread over the devices of a mesh."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,6 +11,8 @@ from jax import lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from kernax.core.boundary import count
+from kernax.core.operators import AbstractGram, LowRankGram, ScaledGram
 from kernax.core.sharding import compiled
 
 
@@ -36,10 +39,9 @@ def rows_over_mesh(X: PyTree) -> RowsOverMesh | None:
     Of a traced stack nothing is known but the mesh, whose only axis is taken: that of the arrays it
     is computed from, or of `jax.set_mesh`.
     """
-    leaves = jax.tree.leaves(X)
-    found = {_rows_of(leaf) for leaf in leaves}
+    found = {_rows_of(leaf) for leaf in jax.tree.leaves(X)}
     rows = found.pop() if len(found) == 1 else None
-    return rows if rows is not None and len(leaves[0]) % rows.parts == 0 else None
+    return rows if rows is not None and count(X) % rows.parts == 0 else None
 
 
 def _rows_of(leaf: Any) -> RowsOverMesh | None:
@@ -60,6 +62,22 @@ def _checked(mesh: Mesh | AbstractMesh, axis: Any) -> RowsOverMesh | None:
         return None
     types = dict(zip(mesh.axis_names, mesh.axis_types))
     return RowsOverMesh(mesh, axis) if types[axis] == AxisType.Auto else None
+
+
+@functools.singledispatch
+def spread_of(gram: AbstractGram) -> RowsOverMesh | None:
+    """How the rows of what a Gram matrix is multiplied with are spread."""
+    return None
+
+
+@spread_of.register
+def _(gram: ScaledGram) -> RowsOverMesh | None:
+    return spread_of(gram.gram)
+
+
+@spread_of.register
+def _(gram: LowRankGram) -> RowsOverMesh | None:
+    return gram.spread
 
 
 @compiled

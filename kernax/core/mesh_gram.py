@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from kernax.core.boundary import count
 from kernax.core.computed import AbstractComputedGram, points_at
 from kernax.core.kernel import AbstractKernel
-from kernax.core.mesh import RowsOverMesh, on_parts
+from kernax.core.mesh import RowsOverMesh, on_parts, spread_of
 from kernax.core.operators import WeightedForm
 from kernax.core.sharding import compiled
 from kernax.core.tiles import product_by_rows, product_by_tiles, products_both_ways
@@ -54,6 +54,11 @@ class MeshGram(AbstractComputedGram):
 
     def symmetric_form(self, weights, shift):
         return WeightedForm(self, weights, shift)
+
+
+@spread_of.register
+def _(gram: MeshGram) -> RowsOverMesh:
+    return gram.spread
 
 
 @compiled
