@@ -88,7 +88,7 @@ def measured(fit: Callable, devices: int, n: int) -> Measured:
         float(np.max(np.abs(values - alone)) / np.max(np.abs(alone))),
         _passed_on(program.as_text()),
         program.memory_analysis().temp_size_in_bytes,
-        program.cost_analysis()["flops"],
+        (program.cost_analysis() or {})["flops"],
     )
 
 

@@ -11,12 +11,10 @@ from jaxtyping import Array, ArrayLike, PRNGKeyArray, PyTree
 
 from kernax.core.boundary import cast
 from kernax.core.centres import wide
-from kernax.core.expansion import KernelExpansion
 from kernax.core.implicit import implicit
 from kernax.core.intervals import POSITIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_targets_of
-from kernax.core.linear import LinearFunction
 from kernax.core.losses import AbstractSmoothLoss, Squared, check_convex
 from kernax.core.memory import check_memory
 from kernax.core.mesh import whole_on_each
@@ -54,7 +52,7 @@ def falkon(
     max_steps: int = 500,
     progress: bool = False,
     throw: bool = True,
-) -> Solution[KernelExpansion | LinearFunction]:
+) -> Solution[Any]:
     """Minimises `sum_i w_i L(y_i, f(x_i)) + ridge/2 |f|^2` over the functions `f = sum_j a_j k(.,
     z_j)` of m centres z, or `f = a.phi` of m explicit features; with a `bias` over f + b.
 
