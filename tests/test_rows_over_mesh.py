@@ -244,6 +244,25 @@ def test_batched_takes_a_mesh_and_results_stay_where_they_are_computed(names):
         assert_close(jax.jit(kernax.batched(fit))(laid), plain)
 
 
+@ON_EIGHT
+def test_the_benchmark_of_a_mesh_agrees_with_one_device_in_float32():
+    benchmark = pytest.importorskip("benchmarks.mesh")
+    harness = pytest.importorskip("benchmarks.harness")
+    for case in benchmark.cases(quick=True):
+        found, _ = harness.measure(case)
+        assert all(row.agrees for row in found), [row.difference for row in found]
+
+
+@ON_EIGHT
+def test_the_page_of_scaling_tells_what_is_passed_on_and_shared():
+    """Of a fit in 200 features: the R of each device, and not the features of all rows."""
+    scaling = pytest.importorskip("benchmarks.scaling")
+    found = scaling.measured(scaling.FITS["`kernel_ridge`, 200 features"], 2, 1024)
+    assert found.off < 1e-8
+    assert 2 * 200 * 200 * 8 <= found.passed_on["all-gather"] < 1024 * 200 * 8
+    assert found.passed_on["all-reduce"] < 10 * 200 * 8
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(jax.device_count() == 8, reason="it would run itself")
 def test_rows_over_eight_devices():

@@ -146,17 +146,17 @@ class ArrayRows(AbstractRows):
         shared, static = eqx.partition((self.span, step, start, known), eqx.is_array)
 
         def of_device(rows: PyTree, shared: PyTree) -> Any:
-            # Here, and not tile by tile, derivatives in what is shared are summed over devices.
-            rows, shared = varying_alike((rows, shared))
             span, step, start, known = eqx.combine(shared, static)
             own = ArrayRows(span, *rows, tile=self.tile, bias=self.bias)
             return joined(own.fold(step, start, known, tile), spread.axis)
 
+        # Without a record of what varies over devices, which loops inside of kernels do not keep.
         by_each = jax.shard_map(
             of_device,
             mesh=spread.mesh,
             in_specs=(spread.spec, PartitionSpec()),
             out_specs=PartitionSpec(),
+            check_vma=False,
         )
         return by_each(rows, shared)
 
