@@ -175,17 +175,20 @@ def _advice(verb: str, in_single: bool) -> str:
 
 def available_memory(devices: Iterable[Any]) -> int:
     """Bytes free on all of the devices; on a CPU, in the machine, or in the container that this
-    process runs in.
+    process runs in. Those of other processes count as its own do.
     """
+    devices = list(devices)
+    own = [device for device in devices if device.process_index == jax.process_index()]
+    own = own or jax.local_devices()[:1]
     total = 0
-    for device in devices:
+    for device in own:
         figures = device.memory_stats() or {}
         if "bytes_limit" in figures:
             total += figures["bytes_limit"] - figures.get("bytes_in_use", 0)
         else:
             in_groups = [_free_in_group(*names) for names in _GROUPS]
             return int(max(0, min(_free_host_memory(), *in_groups)))
-    return total
+    return total * len(devices) // len(own)
 
 
 def _free_host_memory() -> int:

@@ -36,8 +36,8 @@ class RowsOverMesh(NamedTuple):
 def rows_over_mesh(X: PyTree) -> RowsOverMesh | None:
     """How the rows of a stack are spread; None for a stack on one device, or whole on each.
 
-    Of a traced stack nothing is known but the mesh, whose only axis is taken: that of the arrays it
-    is computed from, or of `jax.set_mesh`.
+    Of a traced stack only the mesh is known, that of the arrays it is computed from, or else of
+    `jax.set_mesh`: its only axis is taken.
     """
     found = {_rows_of(leaf) for leaf in jax.tree.leaves(X)}
     rows = found.pop() if len(found) == 1 else None
@@ -47,13 +47,19 @@ def rows_over_mesh(X: PyTree) -> RowsOverMesh | None:
 def _rows_of(leaf: Any) -> RowsOverMesh | None:
     """How one array is spread."""
     if isinstance(leaf, jax.core.Tracer):
-        mesh = jax.typeof(leaf).sharding.mesh
+        mesh = _mesh_of(leaf)
         only_axis = mesh.axis_names[0] if len(mesh.axis_names) == 1 else None
         return _checked(mesh, only_axis)
     sharding = getattr(leaf, "sharding", None)
     if not isinstance(sharding, NamedSharding) or not sharding.spec:
         return None
     return _checked(sharding.mesh, sharding.spec[0])
+
+
+def _mesh_of(traced: jax.core.Tracer) -> AbstractMesh:
+    """That of the arrays from which one is computed, else that of the context."""
+    mesh = jax.typeof(traced).sharding.mesh
+    return jax.sharding.get_abstract_mesh() if mesh.empty else mesh
 
 
 def _checked(mesh: Mesh | AbstractMesh, axis: Any) -> RowsOverMesh | None:
@@ -98,5 +104,8 @@ def on_parts(function: Callable, rows: RowsOverMesh, whole: PyTree, *stacks: PyT
         return function(eqx.combine(arrays, rest), *parts)
 
     in_specs = (PartitionSpec(), *[rows.spec] * len(stacks))
-    mapped = jax.shard_map(of_part, mesh=rows.mesh, in_specs=in_specs, out_specs=rows.spec)
+    # Without a record of what varies over devices, which loops inside of kernels do not keep.
+    mapped = jax.shard_map(
+        of_part, mesh=rows.mesh, in_specs=in_specs, out_specs=rows.spec, check_vma=False
+    )
     return mapped(arrays, *stacks)

@@ -27,6 +27,8 @@ def rows_over(
         X, y, weights = kernax.scale.rows_over(mesh, X, y)
         kernax.kernel_ridge(kernel, X, y, 0.1, weights=weights, block_size="auto")
 
+    Under `jit`, as in a loss for `minimise`, they find the mesh in what they are handed as well.
+
     Where the number of devices does not divide n, copies of the last row are added, of weight zero:
     they are removed again, exactly, wherever weights are taken.
 
@@ -89,12 +91,12 @@ def _laid_out(stack: _Filled, layout: NamedSharding) -> jax.Array:
 
 
 def _dtype_in_jax(dtype: Any, ndim: int) -> np.dtype:
-    """That which verbs would convert numbers to: integers to floats, but for one column of them,
-    which may be indices.
+    """The same in JAX; that of floats for integers that JAX would cut off, but for a column of
+    them, which may be indices.
     """
-    is_float = np.issubdtype(dtype, np.floating) or dtype == jax.numpy.bfloat16
-    as_it_is = is_float or (ndim == 1 and np.issubdtype(dtype, np.integer))
-    return jax.dtypes.canonicalize_dtype(dtype if as_it_is else float)
+    narrow = jax.dtypes.canonicalize_dtype(dtype)
+    is_cut_off = ndim > 1 and np.issubdtype(dtype, np.integer) and narrow != dtype
+    return jax.dtypes.canonicalize_dtype(float) if is_cut_off else narrow
 
 
 def _is_list(value: Any) -> bool:
