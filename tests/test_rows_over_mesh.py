@@ -79,7 +79,6 @@ CASES = {
     "squares": (over_centres, Y),
     "signs in features, of a sample": (of_signs, SIGNS),
     "ridge in features": in_features(kernax.kernel_ridge, Y),
-    "signs in held features": in_features(kernax.kernel_logistic, SIGNS),
     "machine in features": in_features(kernax.svm, SIGNS, solver=GRADIENTS),
     "ridge in Nystroem's features": (in_nystroms_features, Y),
 }
