@@ -1,5 +1,6 @@
 """The Hessian of a risk over centres, factorised from all rows or from a sample of them."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -142,14 +143,18 @@ def _highest(
         highest, places = lax.top_k(values, number)
         return highest, places
 
-    def of_part(_, own: Float[Array, " r"]) -> tuple[Array, Array]:
-        """The largest values of a device, so that no more are passed on."""
-        largest, places = lax.top_k(own, min(number, len(own)))
-        return largest, places + lax.axis_index(spread.axis) * len(own)
-
+    of_part = partial(_highest_of_part, number, spread)
     largest, places = on_parts(of_part, spread, None, values)
     highest, at = lax.top_k(largest, number)
     return highest, places[at]
+
+
+def _highest_of_part(
+    number: int, spread: RowsOverMesh, _: None, own: Float[Array, " n"]
+) -> tuple[Float[Array, " s"], Int[Array, " s"]]:
+    """Those of one device, so that no more are passed on, and their places among all."""
+    largest, places = lax.top_k(own, min(number, len(own)))
+    return largest, places + lax.axis_index(spread.axis) * len(own)
 
 
 def standing_for_all(weights: Float[Array, " s"], left_out: Any) -> Float[Array, " s"]:

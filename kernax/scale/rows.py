@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 from jax import lax
 from jax.sharding import PartitionSpec
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from kernax.core.boundary import count
 from kernax.core.centres import wide
@@ -142,23 +142,14 @@ class ArrayRows(AbstractRows):
         joined: Joined,
     ) -> Any:
         """What the devices of a mesh have found, joined."""
-        rows = self.X, self.y, self.weights
-        shared, static = eqx.partition((self.span, step, start, known), eqx.is_array)
 
-        def of_device(rows: PyTree, shared: PyTree) -> Any:
-            span, step, start, known = eqx.combine(shared, static)
+        def of_part(whole: tuple, rows: tuple) -> Any:
+            span, step, start, known = whole
             own = ArrayRows(span, *rows, tile=self.tile, bias=self.bias)
             return joined(own.fold(step, start, known, tile), spread.axis)
 
-        # Without a record of what varies over devices, which loops inside of kernels do not keep.
-        by_each = jax.shard_map(
-            of_device,
-            mesh=spread.mesh,
-            in_specs=(spread.spec, PartitionSpec()),
-            out_specs=PartitionSpec(),
-            check_vma=False,
-        )
-        return by_each(rows, shared)
+        rows = self.X, self.y, self.weights
+        return _joined_over(spread, of_part, (self.span, step, start, known), rows)
 
     def _folded(self, step: Step, start: Any, known: PyTree, tile: int | None) -> Any:
         """The fold on one device."""
@@ -190,7 +181,7 @@ class ArrayRows(AbstractRows):
         condition, state = varying_alike((condition, state))
         return lax.cond(condition, alike(yes), alike(no), state)
 
-    def at(self, places: Int[Array, " r"], weights: Float[Array, " r"]) -> "ArrayRows":
+    def at(self, places: Any, weights: Float[Array, " r"]) -> "ArrayRows":
         """Some of the rows, with weights of their own; the last again, with weight zero, where
         devices would not share them evenly.
         """
@@ -203,6 +194,22 @@ class ArrayRows(AbstractRows):
         """Other rows for the same functions."""
         known = {"tile": self.tile, "bias": self.bias, "spread": self.spread}
         return ArrayRows(self.span, X, y, weights, **known)
+
+
+def _joined_over(spread: RowsOverMesh, function: Callable, whole: PyTree, rows: PyTree) -> Any:
+    """`function(whole, rows)` on every device, of what all of them have and of its own rows, where
+    that is the same on all.
+    """
+    arrays, rest = eqx.partition(whole, eqx.is_array)
+    # Without a record of what varies over devices, which loops inside of kernels do not keep.
+    by_each = jax.shard_map(
+        lambda arrays, rows: function(eqx.combine(arrays, rest), rows),
+        mesh=spread.mesh,
+        in_specs=(PartitionSpec(), spread.spec),
+        out_specs=PartitionSpec(),
+        check_vma=False,
+    )
+    return by_each(arrays, rows)
 
 
 def _in_tiles(rows: PyTree, n: int, most: int) -> PyTree:
