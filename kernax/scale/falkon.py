@@ -22,7 +22,7 @@ from kernax.core.numerics import stopped
 from kernax.core.parameters import check_stopping
 from kernax.core.powers import times_power_of_two
 from kernax.core.preparation import guarded
-from kernax.core.sharding import compiled, while_loop
+from kernax.core.sharding import compiled, varying_alike, while_loop
 from kernax.core.solution import Solution, finish
 from kernax.core.task import Task, check_task
 from kernax.scale.choice import checked_centres
@@ -141,8 +141,8 @@ def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of):
     ridge = task.scalar(ridge, "ridge", POSITIVE)
     plan = plan_of(task.n, span.size, task.dtype, spread=task.layout.spread)
     guarded_loss = guarded(cast(loss, task.dtype))
-    problem = Problem(span, task.X, task.columns, task.weights, guarded_loss, ridge)
-    return _falkon(problem, plan, task.y.ndim == 1)
+    arguments = task.columns, guarded_loss, ridge
+    return _falkon(span, task.X, task.weights, arguments, plan, task.y.ndim == 1)
 
 
 def _span(task: Task, centres: Any, key: PRNGKeyArray | None) -> AbstractSpan:
@@ -189,8 +189,10 @@ def _check_loss(loss: Any) -> None:
 
 
 @compiled
-def _falkon(problem, plan, one_column):
-    """The expansion that minimises the risk."""
+def _falkon(span, X, weights, arguments, plan, one_column):
+    """The function that minimises the risk."""
+    # Weights of one are made here, where they are as spread as the rows.
+    problem = varying_alike(Problem(span, X, weights.values, *arguments))
     problem, unit = _in_units(problem)
     *end, _ = implicit(partial(_solved, plan=plan), partial(_one_step, plan=plan), problem)
     dtype = problem.y.dtype
@@ -199,7 +201,7 @@ def _falkon(problem, plan, one_column):
 
 def _in_units(problem: Problem) -> tuple[Problem, Array]:
     """The problem with targets divided by powers of two, and the exponents of these."""
-    kept = problem.weights.values[:, None] > 0
+    kept = problem.weights[:, None] > 0
     unit = unit_of_targets(problem.loss, jnp.max(jnp.where(kept, abs(problem.y), 0), 0))
     y = times_power_of_two(problem.y, -unit)
     return eqx.tree_at(lambda problem: problem.y, problem, y), unit

@@ -14,7 +14,6 @@ from kernax.core.mesh import RowsOverMesh
 from kernax.core.numerics import eps_of, stopped
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.solution import RESULTS, Solution, first_that_holds, void_unless_known
-from kernax.core.weights import AbstractWeights
 from kernax.scale.minimum import Minimum, minimise
 from kernax.scale.preconditioner import sampled
 from kernax.scale.risk import Risk
@@ -110,14 +109,14 @@ class Problem(eqx.Module):
 
     span: AbstractSpan
     X: PyTree
+    weights: Float[Array, " n"]
     y: Float[Array, "n p"]
-    weights: AbstractWeights
     loss: AbstractSmoothLoss
     ridge: Float[Array, ""]
 
     def over_centres(self, plan: Plan) -> RiskOverCentres:
         """The risk."""
-        known = self.span, self.X, self.y, self.weights.values
+        known = self.span, self.X, self.y, self.weights
         rows = ArrayRows(*known, tile=plan.tile, bias=plan.bias, spread=plan.spread)
         sample = None if plan.sample is None else sampled(rows, plan.sample)
         return RiskOverCentres.of(rows, rows, sample, self.loss, self.ridge)
