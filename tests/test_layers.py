@@ -81,7 +81,7 @@ CORE = (
     ("line_inverse", "grid_inverse", "krylov_inverse"),
     ("density", "newton", "softmax_hessian"),
     ("misfit", "centres"),
-    ("modes", "softmax", "expansion"),
+    ("modes", "softmax", "expansion", "linear"),
 )
 
 

@@ -27,7 +27,7 @@ from kernax.core.memory import MOST_HELD
 from kernax.core.mesh import RowsOverMesh, by_rows, rows_over_mesh, whole_on_each
 from kernax.core.mesh_gram import MeshGram
 from kernax.core.numerics import matmul
-from kernax.core.operators import AbstractGram, DenseGram, WeightedForm, tell_lineax
+from kernax.core.operators import AbstractGram, DenseGram, LowRankGram, WeightedForm, tell_lineax
 from kernax.core.parameters import check_count
 from kernax.core.preparation import diagonal_of, prepare_stacks, warn_of_featureless_points
 from kernax.core.sharding import is_varying
@@ -121,7 +121,7 @@ class Layout(eqx.Module):
     Blocks are computed for each product. The layout is chosen once, before anything is compiled.
 
     Attributes:
-        spread: over what mesh the rows are, where they are computed in blocks.
+        spread: over what mesh the rows are, computed in blocks or as features.
     """
 
     block_size: int | None = eqx.field(static=True, default=None)
@@ -144,7 +144,10 @@ def operator_of_prepared(kernel: AbstractKernel, X: PyTree, layout: Layout) -> A
     if layout.structure is not None:
         return layout.structure.gram(kernel, X)
     of_stack = low_rank_gram(kernel) if layout.in_features else None
-    return DenseGram(gram_of_prepared(kernel, X)) if of_stack is None else of_stack(X)
+    if of_stack is None:
+        return DenseGram(gram_of_prepared(kernel, X))
+    gram = of_stack(X)
+    return LowRankGram(gram.features, gram.remainder, layout.spread)
 
 
 _ROWS_AT_ONCE = 128

@@ -12,7 +12,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from jaxtyping import PyTree
 
 from kernax.core.boundary import count
-from kernax.core.operators import AbstractGram, ScaledGram
+from kernax.core.operators import AbstractGram, LowRankGram, ScaledGram
 from kernax.core.sharding import compiled
 
 
@@ -79,6 +79,11 @@ def spread_of(gram: AbstractGram) -> RowsOverMesh | None:
 @spread_of.register
 def _(gram: ScaledGram) -> RowsOverMesh | None:
     return spread_of(gram.gram)
+
+
+@spread_of.register
+def _(gram: LowRankGram) -> RowsOverMesh | None:
+    return gram.spread
 
 
 @compiled

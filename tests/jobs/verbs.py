@@ -8,11 +8,16 @@ import kernax
 
 RBF = kernax.RBF(1.5)
 NEW = np.random.default_rng(1).normal(size=(4, 2))
+FEATURES = kernax.random_fourier_features(RBF, 4, 2, key=jax.random.key(0))
 CG = kernax.solvers.ConjugateGradient(rtol=1e-12)
 
 
 def evidence(lengthscale, X, y, weights):
     return kernax.log_marginal_likelihood(kernax.RBF(lengthscale), X, y, 0.1, weights=weights)
+
+
+def norm_of_fit(x, y):
+    return kernax.kernel_ridge(RBF, x[:, None], y * x, 0.1, throw=False).value.norm
 
 
 VERBS = {
@@ -23,6 +28,15 @@ VERBS = {
     "falkon": lambda X, y, w: kernax.falkon(
         RBF, X, y, 0.1, NEW, weights=w, throw=False
     ).value.values(NEW),
+    "falkon in features": lambda X, y, w: kernax.falkon(
+        FEATURES, X, jnp.sign(y), 0.1, weights=w, loss=kernax.losses.Logistic(), bias=True
+    ).value.values(NEW),
+    "ridge in features": lambda X, y, w: kernax.kernel_ridge(
+        FEATURES, X, y, 0.1, weights=w
+    ).value.values(NEW),
+    "batched": lambda X, y, w: jnp.sum(  # of every row its own fit, where it is
+        (1.0 if w is None else w) * kernax.batched(norm_of_fit)(X, y)
+    ),
     "logistic": lambda X, y, w: kernax.kernel_logistic(
         RBF, X, jnp.sign(y), 0.1, weights=w
     ).value.values(NEW),
