@@ -45,8 +45,8 @@ def gram(
     together, unless the kernel needs much more memory than a number per pair, such as a table for
     each pair of strings: then as many at a time as fit a fixed budget, computed again in the
     backward pass. `block_size` overrides that number of rows; under an outer `vmap` each member
-    uses the budget. Where the rows of X are over a mesh, those of the matrix are; above eight
-    dimensions it is symmetric there to rounding alone.
+    uses the budget. Where the rows of X are over a mesh, those of the matrix are, and it may be
+    symmetric to rounding alone.
 
     Raises:
         ValueError: points of the wrong shape, or NaN in them.
