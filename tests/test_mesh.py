@@ -313,6 +313,22 @@ def test_a_matrix_over_devices_exchanges_points_alone(block_size):
 
 
 @ON_EIGHT
+def test_products_between_two_stacks_over_devices_are_those_of_the_matrix():
+    """And the transposed one, from a stack over devices to one that is not."""
+    over, vector = spread(8, X, Y)
+    new = jnp.asarray(NEW)
+
+    def products(X, y, new):
+        operator = kernax.gram_operator(kernax.RBF(), X, new, block_size=5)
+        return operator.mv(new[:, 0]), operator.transpose().mv(y)
+
+    found, exchanged = run(products, over, vector, whole(8, NEW))
+    K = kernax.gram(kernax.RBF(), X, NEW)
+    assert_agree(found, (K @ new[:, 0], K.T @ Y))
+    assert ("all-gather", f"f64[{N},2]") not in exchanged
+
+
+@ON_EIGHT
 def test_what_is_factorised_is_held_by_each_device_up_to_a_size():
     points, y, weights = spread(8, X, Y, WEIGHTS)
     solution = kernax.kernel_ridge(kernax.RBF(), points, y, 0.1, weights=weights)
