@@ -299,11 +299,38 @@ def test_a_machine_over_devices_decides_as_on_one():
 
 
 @ON_EIGHT
+@pytest.mark.parametrize("block_size", [None, 7])
+def test_a_matrix_over_devices_exchanges_points_alone(block_size):
+    """Of a kernel whose two sides may be rounded differently; and of two stacks."""
+    kernel = kernax.Custom(lambda _, x, z: jnp.sum(jnp.tanh(x + z)))
+    (over,) = spread(8, X)
+    K, exchanged = run(lambda X: kernax.gram(kernel, X, block_size=block_size), over)
+    assert_agree(K, kernax.gram(kernel, X))
+    assert K.sharding.is_equivalent_to(over.sharding, 2)
+    between, also = run(lambda X: kernax.gram(kernel, X, X + 1), over)
+    assert_agree(between, kernax.gram(kernel, X, X + 1))
+    assert set(exchanged) == set(also) == {("all-gather", f"f64[{N},2]")}
+
+
+@ON_EIGHT
+def test_products_between_two_stacks_over_devices_are_those_of_the_matrix():
+    """And the transposed one, from a stack over devices to one that is not."""
+    over, vector = spread(8, X, Y)
+    new = jnp.asarray(NEW)
+
+    def products(X, y, new):
+        operator = kernax.gram_operator(kernax.RBF(), X, new, block_size=5)
+        return operator.mv(new[:, 0]), operator.transpose().mv(y)
+
+    found, exchanged = run(products, over, vector, whole(8, NEW))
+    K = kernax.gram(kernax.RBF(), X, NEW)
+    assert_agree(found, (K @ new[:, 0], K.T @ Y))
+    assert ("all-gather", f"f64[{N},2]") not in exchanged
+
+
+@ON_EIGHT
 def test_what_is_factorised_is_held_by_each_device_up_to_a_size():
     points, y, weights = spread(8, X, Y, WEIGHTS)
-    K = kernax.gram(kernax.RBF(), points)
-    assert K.sharding.is_equivalent_to(points.sharding, 2)
-    assert_agree(K, kernax.gram(kernax.RBF(), X))
     solution = kernax.kernel_ridge(kernax.RBF(), points, y, 0.1, weights=weights)
     assert_agree(solution.value.coefficients, ridge(kernax.RBF(), X, Y, WEIGHTS))
     many, y = spread(8, np.zeros((8200, 2)), np.zeros(8200))

@@ -41,8 +41,9 @@ def rows_over(
         axis: the name of an axis, which a mesh of several needs.
 
     Returns:
-        X, y and weights, laid out over automatic axes, of whatever kind those of the mesh are.
-        Weights are None where none were given and no row was added.
+        X, y and weights, laid out over automatic axes, of whatever kind those of the mesh are:
+        `X.sharding.mesh` is the mesh with such axes. Weights are None where none were given and no
+        row was added.
 
     Raises ValueError for arrays of different lengths, and for an axis that the mesh does not have.
     """
