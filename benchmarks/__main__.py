@@ -26,6 +26,7 @@ NAMES = (
     "grid",
     "inducing",
     "falkon",
+    "mesh",
     "recommend",
     "processes",
     "classification",

@@ -16,6 +16,7 @@ __all__ = [
     "ClusterWarning",
     "RelevanceWarning",
     "PrecisionWarning",
+    "DamagedCheckpointWarning",
 ]
 
 
@@ -86,3 +87,7 @@ class RelevanceWarning(UserWarning):
 
 class PrecisionWarning(UserWarning):
     """float64 data is computed in float32, because JAX's 64-bit mode is off."""
+
+
+class DamagedCheckpointWarning(UserWarning):
+    """A checkpoint has a file that is missing, cut or changed, and is not used."""

@@ -20,6 +20,7 @@ import kernax.scale.streamed as streamed
 from kernax.errors import ConditionWarning, MaxStepsError
 from kernax.losses import Absolute, Huber, Logistic, Poisson, Squared, SquaredHinge
 from kernax.scale.bands import upper_bands, whole_of_bands
+from kernax.scale.span import OfCentres
 
 RNG = np.random.default_rng(0)
 N, M = 300, 12
@@ -103,6 +104,24 @@ def test_it_is_ridge_regression_with_nystroms_kernel():
     assert_close(found.value.values(NEW), same.value.values(NEW), VALUES)
 
 
+FEATURES = kernax.random_fourier_features(KERNEL, 8, 2, key=jax.random.key(0))
+
+
+def test_without_centres_it_is_the_fit_in_all_features(rows):
+    columns = np.stack([Y, np.cos(Y)], 1)
+    found = kernax.falkon(FEATURES, X, columns, RIDGE, weights=WEIGHTS)
+    same = kernax.kernel_ridge(FEATURES, X, columns, RIDGE, weights=WEIGHTS)
+    assert_close(found.value.values(NEW), same.value.values(NEW), VALUES)
+    assert_close(found.value(NEW[0]), found.value.values(NEW)[0])
+    assert_close(found.value.norm, same.value.norm, VALUES)
+
+
+def test_of_chunks_without_centres_it_is_the_same_fit():
+    found = kernax.falkon(FEATURES, chunks_of(Y, WEIGHTS), None, RIDGE)
+    same = kernax.falkon(FEATURES, X, Y, RIDGE, weights=WEIGHTS)
+    assert_close(found.value.weights, same.value.weights, VALUES)
+
+
 @pytest.mark.parametrize("loss", [Logistic(), Huber(0.3), SquaredHinge(), Poisson()])
 def test_of_other_losses_it_is_the_minimum(rows, loss):
     y = targets_of(loss)
@@ -174,7 +193,7 @@ def test_a_sample_has_the_heavy_rows_and_the_weight_of_all():
     weights = jnp.asarray(np.where(np.arange(5000) % 1000 == 7, 1e4, 1.0), DTYPE)
     X = jnp.arange(5000)
     y = jnp.zeros((5000, 1), DTYPE)
-    rows = rows_module.ArrayRows(KERNEL, Z, X, y, weights, tile=64)
+    rows = rows_module.ArrayRows(OfCentres(KERNEL, Z), X, y, weights, tile=64)
     some = preconditioner.sampled(rows, 500)
     assert set(range(7, 5000, 1000)) <= set(np.asarray(some.X).tolist())
     assert len(set(np.asarray(some.X).tolist())) == 500
@@ -401,6 +420,7 @@ def test_too_few_steps_fail_and_say_so(monkeypatch):
         ({"loss": Absolute()}, "loss must be smooth"),
         ({"loss": "squares"}, "loss must be smooth"),
         ({"centres": 5}, "pass key="),
+        ({"centres": None}, "Scaled has no explicit features"),
         ({"y": Y[:-1]}, "y must have shape"),
         ({"y": np.stack([np.sign(Y)] * 2, 1), "loss": Logistic()}, "one fit for each column"),
         ({"rtol": 0.0}, "rtol must be"),

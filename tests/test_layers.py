@@ -36,6 +36,7 @@ CORE = (
     ("numerics", "powers", "intervals", "functions", "sharding"),
     (
         "archive",
+        "identity",
         "bar",
         "parameters",
         "solution",
@@ -51,7 +52,7 @@ CORE = (
     ("operators", "solves", "lanczos", "standard_normals"),
     ("unheld",),
     ("boundary", "kernel", "losses", "description", "foreign"),
-    ("eigenproblem",),
+    ("eigenproblem", "mesh"),
     (
         "labels",
         "likelihoods",
@@ -69,7 +70,7 @@ CORE = (
     ),
     ("computed",),
     ("line", "tiles", "kronecker", "levinson", "spectra"),
-    ("toeplitz",),
+    ("toeplitz", "mesh_gram", "tall"),
     ("grid",),
     ("gridding",),
     ("gram", "factors", "quadrature", "quasi_random", "functionals", "draws"),
@@ -81,7 +82,7 @@ CORE = (
     ("line_inverse", "grid_inverse", "krylov_inverse"),
     ("density", "newton", "softmax_hessian"),
     ("misfit", "centres"),
-    ("modes", "softmax", "expansion"),
+    ("modes", "softmax", "expansion", "linear"),
 )
 
 

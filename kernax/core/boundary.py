@@ -15,7 +15,7 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.intervals import NONNEGATIVE, Interval
-from kernax.core.numerics import is_concrete
+from kernax.core.numerics import is_concrete, values_of
 from kernax.core.parameters import as_floats
 from kernax.core.solution import warn
 from kernax.core.weights import AbstractWeights, PointWeights, UnitWeights
@@ -66,7 +66,7 @@ def as_arrays(tree: PyTree) -> PyTree:
 
 def _as_jax_array(leaf: Any) -> Any:
     """An array of NumPy or a float as one of JAX, any other leaf unchanged."""
-    _check_precision(leaf)
+    check_precision(leaf)
     if isinstance(leaf, float):
         return as_floats(leaf)
     if isinstance(leaf, (np.ndarray, np.generic)):
@@ -76,7 +76,7 @@ def _as_jax_array(leaf: Any) -> Any:
     return leaf
 
 
-def _check_precision(value: Any) -> None:
+def check_precision(value: Any) -> None:
     """Warns of float64 where JAX would compute in float32."""
     in_double = isinstance(value, np.ndarray) and value.dtype == np.float64
     if in_double and not jax.config.jax_enable_x64:  # pyright: ignore
@@ -85,7 +85,7 @@ def _check_precision(value: Any) -> None:
 
 def _real_array(value: Any, name: str) -> Any:
     """An array of JAX or NumPy, or a number. Raises ValueError unless it is of real numbers."""
-    _check_precision(value)
+    check_precision(value)
     if isinstance(value, list):
         value = _array_of_list(value, name)
     if hasattr(value, "__array__") and not eqx.is_array_like(value):
@@ -95,14 +95,28 @@ def _real_array(value: Any, name: str) -> Any:
         several = "arrays of real numbers, but one is"
         what = several if name == "points" else "an array of real numbers, but is"
         raise ValueError(f"{name} must be {what} of type {came}{_advice(value, name)}")
+    _check_axes(value, name)
     return value
+
+
+def _check_axes(value: Any, name: str) -> None:
+    """Raises ValueError for an array over axes of a mesh that are not automatic."""
+    if not isinstance(value, jax.Array):
+        return
+    axes = [axis for axis in jax.typeof(value).sharding.spec if axis is not None]
+    if axes:
+        raise ValueError(
+            f"{name} must be laid out over automatic axes of a mesh, but has explicit ones, "
+            f"{axes[0]!r}: kernax.scale.rows_over(mesh, X, y) makes them automatic, and so does "
+            "jax.make_mesh(..., axis_types=(jax.sharding.AxisType.Auto,))"
+        )
 
 
 def _as_floats(value: Any) -> Array:
     """Real numbers in their own precision: float32 for halves, JAX's default for integers."""
     if not jnp.issubdtype(jnp.result_type(value), jnp.inexact):
-        # By NumPy where possible, before JAX truncates 64-bit integers.
-        value = np.asarray(value, float) if is_concrete(value) else value
+        # Those of NumPy by NumPy, before JAX truncates 64-bit integers.
+        value = value if isinstance(value, jax.Array) else np.asarray(value, float)
         return jnp.asarray(value).astype(jnp.result_type(float))
     value = jnp.asarray(value)
     return value.astype(jnp.float32) if value.dtype in _HALF else value
@@ -229,7 +243,7 @@ def check_finite(tree: PyTree, name: str) -> None:
         return
     rows = [
         np.flatnonzero(~np.isfinite(leaf).reshape(len(leaf), -1).all(1))
-        for leaf in map(np.asarray, _inexact(tree))
+        for leaf in map(values_of, _inexact(tree))
     ]
     first = min(row[0] for row in rows if row.size)
     raise ValueError(
@@ -243,11 +257,15 @@ def _inexact(tree: PyTree) -> list[Array | np.ndarray]:
 
 
 def _all_finite(known: Array | np.ndarray) -> bool:
-    if isinstance(known, np.ndarray) or all(device.platform == "cpu" for device in known.devices()):
+    if isinstance(known, np.ndarray) or _is_of_one_cpu(known):
         # There without a copy, and without a program to compile.
         return bool(np.isfinite(np.asarray(known)).all())
     with jax.ensure_compile_time_eval():  # known values are looked at while tracing, too
         return bool(jnp.isfinite(known).all())
+
+
+def _is_of_one_cpu(array: Array) -> bool:
+    return [device.platform for device in array.devices()] == ["cpu"]
 
 
 def count(X: PyTree) -> int:
@@ -330,7 +348,7 @@ def as_noise(noise: ArrayLike, n: int, dtype: Any) -> Array:
     if not is_concrete(array):
         return NONNEGATIVE.guarded(array)
     check_finite(array, "noise")
-    values = np.asarray(array)
+    values = values_of(array)
     if values.min() < 0:
         raise ValueError(
             f"noise is a variance and must not be negative, but noise[{values.argmin()}] is "
@@ -367,7 +385,7 @@ def as_weights(
         some = jnp.any(array != 0)
         return PointWeights(jnp.where(some, NONNEGATIVE.guarded(array), jnp.nan))
     check_finite(array, name)
-    _check_weights(np.asarray(array), name)
+    _check_weights(values_of(array), name)
     return PointWeights(array)
 
 

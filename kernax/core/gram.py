@@ -23,8 +23,11 @@ from kernax.core.computed import (
 from kernax.core.features import low_rank_gram
 from kernax.core.intervals import NONNEGATIVE
 from kernax.core.kernel import AbstractKernel
+from kernax.core.memory import MOST_HELD
+from kernax.core.mesh import RowsOverMesh, by_rows, rows_over_mesh, whole_on_each
+from kernax.core.mesh_gram import MeshGram, product_over_mesh
 from kernax.core.numerics import matmul
-from kernax.core.operators import AbstractGram, DenseGram, WeightedForm, tell_lineax
+from kernax.core.operators import AbstractGram, DenseGram, LowRankGram, WeightedForm, tell_lineax
 from kernax.core.parameters import check_count
 from kernax.core.preparation import diagonal_of, prepare_stacks, warn_of_featureless_points
 from kernax.core.sharding import is_varying
@@ -42,7 +45,8 @@ def gram(
     together, unless the kernel needs much more memory than a number per pair, such as a table for
     each pair of strings: then as many at a time as fit a fixed budget, computed again in the
     backward pass. `block_size` overrides that number of rows; under an outer `vmap` each member
-    uses the budget.
+    uses the budget. Where the rows of X are over a mesh, those of the matrix are, and it may be
+    symmetric to rounding alone.
 
     Raises:
         ValueError: points of the wrong shape, or NaN in them.
@@ -50,6 +54,9 @@ def gram(
         MemoryBudgetError: the matrix is larger than the memory at hand.
     """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
+    spread = rows_over_mesh(X)
+    if spread is not None and Z is not None:
+        X, Z = by_rows(X, spread), whole_on_each(Z, spread)
     K, diagonals = checked_pairs(kernel, X, Z, checked_block(block_size, count(X)))
     for stack, diagonal in zip((X, Z), diagonals):
         warn_of_featureless_points(kernel, stack, diagonal)
@@ -75,7 +82,8 @@ def gram_operator(
     Without `block_size` it holds the dense matrix. With it, products compute tiles of at most
     `block_size` rows in all at a time, forward and backward: memory is O(block_size n) in both, and
     on a CPU no more than fits its caches. "auto" holds the matrix of up to 8192 points, and none
-    beyond.
+    beyond, nor that of rows over a mesh (`kernax.scale.rows_over`), each device of which computes
+    the tiles of its own rows.
 
     The operator of one stack is tagged as positive semidefinite for lineax, and has, held or not:
     products with one column or many (`mv`), `diagonal()`, `rows(places)`, `columns_product(places,
@@ -84,9 +92,10 @@ def gram_operator(
     Raises as `gram` does, and ValueError for a ridge beside two stacks.
     """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
-    block_size = checked_block(block_size, max(map(count, (X, X if Z is None else Z))))
+    spread = rows_over_mesh(X)
+    block_size = checked_block(block_size, max(map(count, (X, X if Z is None else Z))), spread)
     if Z is None:
-        operator = operator_of_prepared(kernel, X, Layout(block_size))
+        operator = operator_of_prepared(kernel, X, Layout(block_size, spread=spread))
         if ridge is None:
             return operator
         return _with_ridge(operator, as_scalar(ridge, dtype_of(X), "ridge", NONNEGATIVE))
@@ -94,7 +103,7 @@ def gram_operator(
         raise ValueError("ridge goes with one stack X alone: leave it away, or Z")
     if block_size is None:
         return CrossGram(gram_of_prepared(kernel, X, Z))
-    return BlockedCrossGram(kernel, X, Z, block_size)
+    return BlockedCrossGram(kernel, X, Z, block_size, spread)
 
 
 def _with_ridge(gram: AbstractGram, ridge: Float[Array, ""]) -> lx.AbstractLinearOperator:
@@ -110,11 +119,15 @@ class Layout(eqx.Module):
     as a line or a grid.
 
     Blocks are computed for each product. The layout is chosen once, before anything is compiled.
+
+    Attributes:
+        spread: over what mesh the rows are, computed in blocks or as features.
     """
 
     block_size: int | None = eqx.field(static=True, default=None)
     in_features: bool = eqx.field(static=True, default=False)
     structure: AbstractStructure | None = None
+    spread: RowsOverMesh | None = eqx.field(static=True, default=None)
 
     @property
     def is_dense(self) -> bool:
@@ -124,22 +137,26 @@ class Layout(eqx.Module):
 
 def operator_of_prepared(kernel: AbstractKernel, X: PyTree, layout: Layout) -> AbstractGram:
     """The Gram matrix of a kernel and points from `prepare`, held as the layout says."""
+    if layout.block_size is not None and layout.spread is not None:
+        return MeshGram(kernel, X, layout.block_size, layout.spread)
     if layout.block_size is not None:
         return BlockedGram(kernel, X, layout.block_size)
     if layout.structure is not None:
         return layout.structure.gram(kernel, X)
     of_stack = low_rank_gram(kernel) if layout.in_features else None
-    return DenseGram(gram_of_prepared(kernel, X)) if of_stack is None else of_stack(X)
+    if of_stack is None:
+        return DenseGram(gram_of_prepared(kernel, X))
+    gram = of_stack(X)
+    return LowRankGram(gram.features, gram.remainder, layout.spread)
 
 
-_MOST_HELD = 8192  # points, of which "auto" holds the matrix: half a GiB in float64
 _ROWS_AT_ONCE = 128
 
 
-def checked_block(block_size: Any, n: int) -> int | None:
+def checked_block(block_size: Any, n: int, spread: RowsOverMesh | None = None) -> int | None:
     """None, or a positive Python integer; else ValueError. For "auto" what suits n points."""
     if isinstance(block_size, str) and block_size == "auto":
-        return None if n <= _MOST_HELD else _ROWS_AT_ONCE
+        return None if n <= MOST_HELD and spread is None else _ROWS_AT_ONCE
     hint = ', or "auto"'
     return None if block_size is None else check_count(block_size, "block_size", hint=hint)
 
@@ -213,9 +230,13 @@ class BlockedCrossGram(AbstractCrossGram):
     X: PyTree
     Z: PyTree
     block_size: int = eqx.field(static=True)
+    spread: RowsOverMesh | None = eqx.field(static=True, default=None)  # of X
 
     def mv(self, vector):
-        return product_by_rows(self.kernel, self.X, self.Z, vector, self.block_size)
+        if self.spread is None:
+            return product_by_rows(self.kernel, self.X, self.Z, vector, self.block_size)
+        whole = (self.kernel, self.Z, vector, None)
+        return product_over_mesh(whole, self.X, self.block_size, self.spread)
 
     def rows(self, places):
         return gram_of_prepared(self.kernel, points_at(self.X, places), self.Z)

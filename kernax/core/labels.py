@@ -9,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kernax.core.boundary import as_targets
 from kernax.core.losses import AbstractLoss
-from kernax.core.numerics import beside, is_concrete
+from kernax.core.numerics import beside, is_concrete, values_of
 from kernax.core.weights import AbstractWeights
 
 
@@ -103,7 +103,7 @@ def as_signs(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Arra
         of_weight = beside(weights.values > 0, targets)
         both = jnp.any((targets > 0) & of_weight, 0) & jnp.any((targets < 0) & of_weight, 0)
         return jnp.where(jnp.expand_dims(both, 0), targets, jnp.nan)
-    _check_both_signs(np.asarray(targets), kept)
+    _check_both_signs(values_of(targets), kept)
     return targets
 
 
@@ -111,7 +111,7 @@ def _as_signs_of_any_class(y: ArrayLike, n: int, dtype: Any) -> Array:
     """Targets -1 and +1, perhaps all of one sign."""
     targets = as_targets(y, n, dtype)
     if is_concrete(targets):
-        _check_signs(np.asarray(targets))
+        _check_signs(values_of(targets))
         return targets
     return jnp.where(abs(targets) == 1, targets, jnp.nan)
 
@@ -131,9 +131,10 @@ def as_targets_of(
     targets = as_targets(y, n, dtype)
     if loss.targets == "numbers":
         return targets
-    if is_concrete(targets) and np.any(np.asarray(targets) < 0):
+    if is_concrete(targets) and np.any(values_of(targets) < 0):
         raise ValueError(
-            f"y must hold counts >= 0 for {type(loss).__name__}, but holds {np.min(targets):g}"
+            f"y must hold counts >= 0 for {type(loss).__name__}, but holds "
+            f"{np.min(values_of(targets)):g}"
         )
     return jnp.where(targets >= 0, targets, jnp.nan)
 
@@ -167,7 +168,7 @@ def as_one_hot(Y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights, every
     if not is_concrete(targets) or kept is None:
         present = jnp.any((targets > 0) & beside(weights.values > 0, targets), 0)
         return jnp.where(jnp.all(present) if every else jnp.sum(present) >= 2, targets, jnp.nan)
-    _check_present(np.any(np.asarray(targets)[kept] > 0, axis=0), every)
+    _check_present(np.any(values_of(targets)[kept] > 0, axis=0), every)
     return targets
 
 
@@ -180,7 +181,7 @@ def as_one_hot_of_any_class(Y: ArrayLike, n: int, dtype: Any, weights: AbstractW
             "one_hot(labels)"
         )
     if is_concrete(targets):
-        _check_one_hot(np.asarray(targets))
+        _check_one_hot(values_of(targets))
         return targets
     each_is_0_or_1 = jnp.all((targets == 0) | (targets == 1), 1, keepdims=True)
     sound = each_is_0_or_1 & (jnp.sum(targets, 1, keepdims=True) == 1)

@@ -7,6 +7,7 @@ from kernax.core.batching import one_by_one
 from kernax.core.factors import AbstractDirectFactor, CholeskyFactor, factorise
 from kernax.core.numerics import beside, eps_of, matmul, positive_or_one
 from kernax.core.operators import LowRankGram
+from kernax.core.tall import tall_qr
 
 
 class LowRankFactor(AbstractDirectFactor):
@@ -101,7 +102,7 @@ def _direction_of(
 
 def _low_rank_factor(operator: LowRankGram) -> LowRankFactor:
     root = jnp.sqrt(operator.remainder)
-    basis, R = jnp.linalg.qr(operator.features / root[:, None])
+    basis, R = tall_qr(operator.features / root[:, None], operator.spread)
     return _in_basis(basis, root, factor_beside_identity(R))
 
 

@@ -102,6 +102,7 @@ _INSTEAD = {
 # Of these `recommend` compares the ways there are.
 _COMPARED = ("condition", "log_marginal_likelihood", "kernel_ridge")
 _SMALL = 2**30  # bytes that any machine has: for less, the check is left out
+MOST_HELD = 8192  # points whose matrix is held where it need not be: half a GiB in float64
 
 
 def check_memory(
@@ -133,6 +134,20 @@ def check_memory(
         )
 
 
+def check_held_by_each(n: int, verb: str, devices: int) -> None:
+    """Raises ValueError for more rows over a mesh than a verb takes which needs dense matrices
+    whole, on each device.
+    """
+    if n <= MOST_HELD:
+        return
+    instead = _INSTEAD.get(verb, "fewer points")
+    raise ValueError(
+        f"{verb} needs dense ({n}, {n}) matrices whole, but the rows of X are over {devices} "
+        f"devices, and each holds only those of up to {MOST_HELD} points: use {instead}, or X on "
+        "one device"
+    )
+
+
 def matrices_of(verb: str, dtype: Any, columns: int = 1) -> float:
     """How many dense matrices a verb holds."""
     more = 0 if dtype == jnp.float64 else _MORE_IN_FLOAT32.get(verb, 0)
@@ -160,17 +175,20 @@ def _advice(verb: str, in_single: bool) -> str:
 
 def available_memory(devices: Iterable[Any]) -> int:
     """Bytes free on all of the devices; on a CPU, in the machine, or in the container that this
-    process runs in.
+    process runs in. Those of other processes count as its own do.
     """
+    devices = list(devices)
+    own = [device for device in devices if device.process_index == jax.process_index()]
+    own = own or jax.local_devices()[:1]
     total = 0
-    for device in devices:
+    for device in own:
         figures = device.memory_stats() or {}
         if "bytes_limit" in figures:
             total += figures["bytes_limit"] - figures.get("bytes_in_use", 0)
         else:
             in_groups = [_free_in_group(*names) for names in _GROUPS]
             return int(max(0, min(_free_host_memory(), *in_groups)))
-    return total
+    return total * len(devices) // len(own)
 
 
 def _free_host_memory() -> int:

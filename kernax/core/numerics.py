@@ -11,8 +11,10 @@ import equinox as eqx
 import jax
 import jax.core
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 # Up to so many coordinates are summed one by one: exact, and as fast as a matrix product.
@@ -301,6 +303,17 @@ def eps_of(x: Any) -> float:
 def is_concrete(*trees: PyTree) -> bool:
     """Whether no array in the trees is being traced."""
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def values_of(array: Any) -> np.ndarray:
+    """A known array as one of NumPy, also where other processes hold parts of it: each of them asks
+    for it, and gets all of it.
+    """
+    if getattr(array, "is_fully_addressable", True):
+        return np.asarray(array)
+    whole = NamedSharding(array.sharding.mesh, PartitionSpec())
+    with jax.ensure_compile_time_eval():
+        return np.asarray(jax.jit(lambda array: array, out_shardings=whole)(array))
 
 
 def stopped(tree: PyTree) -> Any:

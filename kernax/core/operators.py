@@ -155,10 +155,14 @@ class LowRankGram(AbstractGram):
 
     The Gram matrix of a kernel of few features has no remainder; sparse approximations of a process
     have one (the fully independent conditional of Snelson & Ghahramani 2006).
+
+    Attributes:
+        spread: over what mesh the rows of F are: a `RowsOverMesh`, or None.
     """
 
     features: Float[Array, "n d"]
     remainder: Float[Array, " n"]
+    spread: Any = eqx.field(static=True, default=None)
 
     @property
     def solves_one_by_one(self):
@@ -215,7 +219,7 @@ class LowRankGram(AbstractGram):
 
     def symmetric_form(self, weights, shift):
         features = weights.times_roots(self.features)
-        return LowRankGram(features, weights.times(self.remainder) + shift)
+        return LowRankGram(features, weights.times(self.remainder) + shift, self.spread)
 
     def as_matrix(self):
         return matmul(self.features, self.features.T) + jnp.diag(self.remainder)

@@ -12,12 +12,14 @@ from jaxtyping import Array, Float, Int, Key
 
 from kernax.core.batching import one_by_one
 from kernax.core.boundary import check_key
-from kernax.core.low_rank import LowRankFactor
+from kernax.core.low_rank import factor_beside_identity
+from kernax.core.mesh import RowsOverMesh, spread_of
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
-from kernax.core.operators import LowRankGram, WeightedForm
+from kernax.core.operators import WeightedForm
 from kernax.core.parameters import check_count
 from kernax.core.sharding import while_loop
 from kernax.core.solves import inverse_of_lower
+from kernax.core.tall import tall_qr, tall_svd
 
 
 class Preconditioner(eqx.Module):
@@ -40,11 +42,14 @@ class Preconditioner(eqx.Module):
     root: Float[Array, " n"]
 
     @staticmethod
-    def of(F: Float[Array, "n r"], diagonal: Float[Array, " n"]) -> "Preconditioner":
-        """That of F and the diagonal of D."""
-        factor = LowRankFactor.of(LowRankGram(F, diagonal))
-        inside = factor.inside.lower
-        return Preconditioner(factor.basis, inside, inverse_of_lower(inside), factor.root)
+    def of(
+        F: Float[Array, "n r"], diagonal: Float[Array, " n"], rows: RowsOverMesh | None = None
+    ) -> "Preconditioner":
+        """That of F and the diagonal of D, whose rows may be spread over a mesh."""
+        root = jnp.sqrt(diagonal)
+        basis, R = tall_qr(F / root[:, None], rows)
+        inside = one_by_one(factor_beside_identity, R).lower
+        return Preconditioner(basis, inside, inverse_of_lower(inside), root)
 
     def solve(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
         """`P^-1 v`."""
@@ -98,7 +103,7 @@ class AbstractPreconditioner(eqx.Module):
         # Divided by less than this, rounding would be all that is left.
         least = eps_of(F) ** 0.75 * jnp.max(form.diagonal())
         remainder = jnp.maximum(form.shift + rest, least)
-        return Preconditioner.of(F, remainder)
+        return Preconditioner.of(F, remainder, spread_of(form.gram))
 
 
 def shift_of(operator: lx.AbstractLinearOperator) -> Float[Array, " n"]:
@@ -146,7 +151,8 @@ class NystromPreconditioner(AbstractPreconditioner):
     def features(self, form):
         n = form.in_size()
         normal = jax.random.normal(self.key, (n, _rank(self.rank, n)), form.shift.dtype)
-        W, _ = one_by_one(jnp.linalg.qr, normal)
+        rows = spread_of(form.gram)
+        W, _ = tall_qr(normal, rows)
         # In units of the diagonal its squares stay in the range of floats.
         unit = positive_or_one(jnp.max(form.diagonal()))
         sketch = _times_gram(form, W) / unit
@@ -155,7 +161,7 @@ class NystromPreconditioner(AbstractPreconditioner):
         sketch = sketch + shift * W
         inner = matmul(W.T, sketch)
         columns = _divided_by_root(sketch, inner)
-        U, singular, _ = one_by_one(_thin_svd, columns)
+        U, singular = tall_svd(columns, rows)
         values = jnp.maximum(singular**2 - shift, 0)
         return U * jnp.sqrt(unit * values)[None, :], unit * values[-1]
 
@@ -163,11 +169,6 @@ class NystromPreconditioner(AbstractPreconditioner):
 def _times_gram(form: WeightedForm, W: Float[Array, "n r"]) -> Float[Array, "n r"]:
     """`S K S W`."""
     return form.weights.times_roots(form.gram.mv(form.weights.times_roots(W)))
-
-
-def _thin_svd(A: Float[Array, "n r"]) -> tuple[Array, Array, Array]:
-    U, values, rows = jnp.linalg.svd(A, full_matrices=False)
-    return U, values, rows
 
 
 def _divided_by_root(columns: Float[Array, "n r"], A: Float[Array, "r r"]) -> Float[Array, "n r"]:

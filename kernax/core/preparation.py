@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.boundary import as_stack, cast, dtype_of, is_encoded
 from kernax.core.kernel import AbstractCombinator, AbstractKernel, as_kernel, parts_of
-from kernax.core.numerics import is_concrete, stopped
+from kernax.core.numerics import is_concrete, stopped, values_of
 from kernax.core.parameters import parameters
 from kernax.core.sharding import compiled
 from kernax.core.solution import warn
@@ -76,7 +76,7 @@ def warn_of_featureless_points(
     """Warns where `k(x, x)` is known to be zero and this is unexpected."""
     if not (_may_lack_features(kernel, X) and is_concrete(diagonal)):
         return
-    rows = np.flatnonzero(np.asarray(diagonal) == 0)
+    rows = np.flatnonzero(values_of(diagonal) == 0)
     n = len(diagonal)
     name = type(kernel).__name__
     if len(rows) == n:

@@ -22,7 +22,8 @@ from kernax.core.features import has_few_features
 from kernax.core.gram import Layout, checked_block, gram_of_prepared, operator_of_prepared
 from kernax.core.intervals import Interval
 from kernax.core.kernel import AbstractKernel
-from kernax.core.memory import check_memory
+from kernax.core.memory import check_held_by_each, check_memory
+from kernax.core.mesh import rows_over_mesh, whole_on_each
 from kernax.core.numerics import is_concrete
 from kernax.core.operators import AbstractGram
 from kernax.core.preparation import prepare
@@ -169,19 +170,51 @@ def check_task(
     Raises:
         ValueError: what does not fit, by name. MemoryBudgetError: K would not fit into memory.
     """
-    given = X
+    given = (X, weights)
     kernel, X = prepare(kernel, X)
-    n = count(X)
-    dtype = dtype_of(X)
-    y, checked_weights = check_targets(y, weights, n, dtype, targets=targets, one_column=one_column)
-    structure = None
-    if in_structure:
-        values = None if weights is None else _known(weights, checked_weights.values)
-        structure = structure_for(solver, kernel, _known(given, X), values)
-    layout = _layout(kernel, X, block_size, in_features, structure)
+    checked_y, checked_weights = check_targets(
+        y, weights, count(X), dtype_of(X), targets=targets, one_column=one_column
+    )
+    layout = _layout(kernel, X, block_size, in_features)
+    if layout.is_dense and layout.spread is not None and holds_gram:
+        whole = whole_on_each((X, checked_y, checked_weights), layout.spread)
+        X, checked_y, checked_weights = whole
+        given = (X, checked_weights.given)
+    if layout.is_dense and in_structure:
+        structure = _structure(solver, kernel, given, X, checked_weights)
+        layout = Layout(structure=structure, spread=layout.spread)
     if layout.is_dense and holds_gram:
-        check_memory(X, verb=verb, columns=1 if y.ndim == 1 else y.shape[1])
-    return Task(kernel, X, y, checked_weights, layout)
+        _check_memory(X, checked_y, verb, layout)
+    return Task(kernel, X, checked_y, checked_weights, layout)
+
+
+def _layout(kernel: AbstractKernel, X: PyTree, block_size: Any, in_features: bool) -> Layout:
+    """How K is held, unless a structure is found. Raises ValueError for a block size that is
+    none.
+    """
+    spread = rows_over_mesh(X)
+    block_size = checked_block(block_size, count(X), spread)
+    by_features = in_features and block_size is None and has_few_features(kernel, X)
+    return Layout(block_size, by_features, spread=spread)
+
+
+def _check_memory(X: PyTree, y: Array, verb: str, layout: Layout) -> None:
+    """Raises an error where K is not to be held."""
+    if layout.spread is not None:
+        check_held_by_each(count(X), verb, layout.spread.parts)
+    check_memory(X, verb=verb, columns=1 if y.ndim == 1 else y.shape[1])
+
+
+def _structure(
+    solver: lx.AbstractLinearSolver | None,
+    kernel: AbstractKernel,
+    given: tuple[PyTree, ArrayLike | None],
+    X: PyTree,
+    weights: AbstractWeights,
+) -> AbstractStructure | None:
+    """That of the points, for a solver; what was given is known where it is not traced."""
+    values = None if given[1] is None else _known(given[1], weights.values)
+    return structure_for(solver, kernel, _known(given[0], X), values)
 
 
 def _known(given: Any, checked: PyTree) -> PyTree:
@@ -190,19 +223,6 @@ def _known(given: Any, checked: PyTree) -> PyTree:
     """
     is_known = eqx.is_array(checked) and is_concrete(given)
     return np.asarray(given).astype(checked.dtype) if is_known else checked
-
-
-def _layout(
-    kernel: AbstractKernel,
-    X: PyTree,
-    block_size: Any,
-    in_features: bool,
-    structure: AbstractStructure | None,
-) -> Layout:
-    """How K is held. Raises ValueError for a block size that is none."""
-    block_size = checked_block(block_size, count(X))
-    by_features = in_features and block_size is None and has_few_features(kernel, X)
-    return Layout(block_size, by_features, None if by_features else structure)
 
 
 def may_be_positive(value: Any) -> bool:

@@ -1,6 +1,7 @@
 """Products with Gram matrices that are never held: in tiles that stay in a cache, or by rows."""
 
 import math
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -155,6 +156,47 @@ def _times(values: Float[Array, "p m"], tile: Float[Array, "a b"], axis: int) ->
     # Vectors in rows: with K on the right, XLA copies no tile to transpose it.
     dimensions = (((1,), (axis,)), ((), ()))
     return lax.dot_general(values, tile, dimensions, precision=lax.Precision.HIGHEST)
+
+
+@compiled
+def products_both_ways(
+    kernel: AbstractKernel,
+    X: PyTree,
+    Z: PyTree,
+    of_X: Float[Array, "n p"],
+    of_Z: Float[Array, "m p"],
+    most_rows: int,
+) -> tuple[Float[Array, "n p"], Float[Array, "m p"]]:
+    """`k(X, Z) V` and `k(X, Z)^T U`, of V beside Z and U beside X, some rows at a time.
+
+    A row is computed once for both, and again in the backward pass.
+    """
+    blocks = -(-count(X) // _rows_of_tile(kernel, X, Z, most_rows))
+    parts = jax.tree.map(lambda leaf: _in_blocks(leaf, leaf[-1:], blocks), X)
+    values = jnp.swapaxes(_in_blocks(of_X, jnp.zeros_like(of_X[-1:]), blocks), 1, 2)
+    of_rows = jax.checkpoint(partial(_both_ways, kernel, Z, of_Z.T), prevent_cse=False)
+
+    def step(to_Z, part):
+        to_rows, more = of_rows(*part)
+        return to_Z + more, to_rows
+
+    to_Z, to_X = scan(step, jnp.zeros_like(of_Z.T), (parts, values))
+    return jnp.swapaxes(to_X, 1, 2).reshape(-1, of_X.shape[1])[: count(X)], to_Z.T
+
+
+def _rows_of_tile(kernel: AbstractKernel, X: PyTree, Z: PyTree, most: int) -> int:
+    """How many rows of `k(X, Z)` make a tile that is small enough."""
+    largest = _LARGEST_TILE.get(jax.default_backend(), _LARGEST_ELSEWHERE)
+    in_cache = largest // (dtype_of(X, Z).itemsize * count(Z))
+    return max(1, min(in_cache, rows_at_once(kernel, X, Z, most)))
+
+
+def _both_ways(
+    kernel: AbstractKernel, Z: PyTree, of_Z: Float[Array, "p m"], rows: PyTree, of_rows: Array
+) -> tuple[Float[Array, "p side"], Float[Array, "p m"]]:
+    """What the tile of some rows adds to the product for those, and for its columns."""
+    tile = all_pairs(kernel, _copied(rows), Z).astype(of_rows.dtype)
+    return _times(of_Z, tile, 1), _times(of_rows, tile, 0)
 
 
 @compiled

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from kernax.core.numerics import beside, is_concrete
+from kernax.core.numerics import beside, is_concrete, values_of
 
 
 class AbstractWeights(eqx.Module):
@@ -187,7 +187,7 @@ class PointWeights(AbstractWeights):
         return jnp.where((self.weights > 0) | (ridge > 0), ridge, 1)
 
     def kept(self):
-        return np.asarray(self.weights) > 0 if is_concrete(self.weights) else None
+        return values_of(self.weights) > 0 if is_concrete(self.weights) else None
 
     def solve(self, inner, multiply, shift, B):
         removed = self._without_kept(shift, B)

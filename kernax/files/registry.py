@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 
-from kernax.core import draws, expansion, functionals, likelihoods, losses, model, priors
+from kernax.core import draws, expansion, functionals, likelihoods, linear, losses, model, priors
 from kernax.core.gram import BlockedGram
 from kernax.core.grid import GridGram, ProductGrid
 from kernax.core.grid_factor import Eliminated, GridFactor
@@ -32,7 +32,6 @@ from kernax.online import (
     budgets,
     dual,
     dual_adagrad,
-    linear,
     multiplicative,
     primal,
     recursive,

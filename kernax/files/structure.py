@@ -12,6 +12,9 @@ import numpy as np
 
 from kernax.core.archive import holds
 from kernax.core.functions import Static
+from kernax.core.gram import BlockedGram
+from kernax.core.mesh_gram import MeshGram
+from kernax.core.numerics import values_of
 from kernax.core.solution import Solution
 from kernax.errors import KernaxFileError
 from kernax.files.fields import check_fields, is_for_numpy
@@ -54,6 +57,8 @@ def _described_module(
     module: eqx.Module, path: str, within: Callable[[Any, str], Any]
 ) -> dict[str, Any]:
     """A module as the name of its class, and its fields, each described by `within`."""
+    if isinstance(module, MeshGram):  # files know no mesh: what is loaded is on one device
+        module = BlockedGram(module.kernel, module.points, module.block_size)
     _check_module(module, path)
     fields = {}
     for field in dataclasses.fields(module):
@@ -90,12 +95,14 @@ def _described_leaf(node: Any, arrays: dict[str, np.ndarray], path: str) -> dict
 
 def _numbered(array: Any, arrays: dict[str, np.ndarray], path: str, any_width: bool = False) -> str:
     """Adds an array to `arrays`, and returns the number that is its name there."""
-    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) or not holds(np.asarray(array)):
+    is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+    if is_key or not holds(values_of(array)):
         raise KernaxFileError(f"{path} is an array of {array.dtype}, which a file cannot hold")
     if not any_width:
         _check_width(array.dtype, path, "saving")
     name = str(len(arrays))
-    arrays[name] = np.asarray(array, np.asarray(array).dtype.newbyteorder("="), order="C")
+    values = values_of(array)
+    arrays[name] = np.asarray(values, values.dtype.newbyteorder("="), order="C")
     return name
 
 

@@ -57,9 +57,9 @@ def condition(
         solver: one of `kernax.solvers`: `JitteredCholesky()` factorises the matrix, `StateSpace()`
             takes O(n) along a line, `Grid()` O(n log n) at regular times and `O(n sum n_a)` on
             grids. `ConjugateGradient(...)` needs products alone, and holds no matrix beyond 8192
-            points; each variance and each draw is a solve of its own. By default the line is taken
-            on a CPU from 1000 points on, where points have one column and the kernel a model of few
-            states.
+            points, nor one of rows over a mesh; each variance and each draw is a solve of its own.
+            By default the line is taken on a CPU from 1000 points on, where points have one column
+            and the kernel a model of few states.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:

@@ -12,6 +12,7 @@ learned. A rule of one's own is a class derived from `AbstractRule`, a budget on
 `AbstractBudget`, and any other learner one derived from `AbstractOnlineLearner`.
 """
 
+from kernax.core.linear import LinearFunction
 from kernax.online.adagrad import Adagrad, AdagradState
 from kernax.online.bounds import (
     Costs,
@@ -33,7 +34,6 @@ from kernax.online.budgets import (
 from kernax.online.dual import DualLearner, DualState
 from kernax.online.dual_adagrad import DualAdagrad, DualAdagradState
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState, check_stream
-from kernax.online.linear import LinearFunction
 from kernax.online.multiplicative import MultiplicativeState
 from kernax.online.primal import PrimalLearner, PrimalState
 from kernax.online.recursive import KernelRecursiveLeastSquares, RecursiveState

@@ -5,12 +5,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.core.linear import FeaturesOf
 from kernax.core.losses import AbstractLoss, check_loss_of_number
 from kernax.core.numerics import matmul
 from kernax.core.parameters import data, nonnegative, positive
 from kernax.online.averages import as_averaging
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
-from kernax.online.linear import FeaturesOf
 from kernax.online.penalties import adaptive_step, grown_root
 from kernax.online.primal import PrimalState, features_for, weights_of_zero
 

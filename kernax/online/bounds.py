@@ -17,11 +17,11 @@ from kernax.core.gram import gram_diagonal
 from kernax.core.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_targets_of
+from kernax.core.linear import LinearFunction
 from kernax.core.losses import Hinge
 from kernax.core.numerics import dot, is_concrete, matmul, positive_or_one
 from kernax.core.parameters import check_count
 from kernax.core.weights import UnitWeights
-from kernax.online.linear import LinearFunction
 
 Function = KernelExpansion | LinearFunction
 

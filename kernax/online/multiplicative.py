@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
+from kernax.core.linear import LinearFunction
 from kernax.core.numerics import dot, stopped
 from kernax.core.parameters import data
 from kernax.core.solution import RESULTS
 from kernax.online.learner import AbstractOnlineState
-from kernax.online.linear import LinearFunction
 
 Number = Float[Array, ""]
 

@@ -9,12 +9,12 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax.core.boundary import cast, dtype_of
 from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.core.linear import FeaturesOf, LinearFunction
 from kernax.core.numerics import matmul
 from kernax.core.parameters import data
 from kernax.core.solution import RESULTS
 from kernax.online.averages import as_averaging, moved_average
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
-from kernax.online.linear import FeaturesOf, LinearFunction
 from kernax.online.rules import AbstractRule, as_rule
 
 

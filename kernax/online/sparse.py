@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.core.linear import FeaturesOf
 from kernax.core.parameters import nonnegative
 from kernax.online.averages import as_averaging
 from kernax.online.learner import AbstractOnlineLearner
-from kernax.online.linear import FeaturesOf
 from kernax.online.parts import as_part
 from kernax.online.penalties import soft_threshold
 from kernax.online.primal import moved_by_rule, weights_of_zero

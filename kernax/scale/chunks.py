@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernax.core.parameters import check_count
+from kernax.scale.parquet import check_columns, pyarrow_parquet
 
 Chunk = tuple  # (X, y) or (X, y, weights)
 
@@ -73,13 +74,13 @@ class Chunks:
 
         Raises ValueError for columns that are not there, ModuleNotFoundError without pyarrow.
         """
-        parquet = _pyarrow_parquet()
+        parquet = pyarrow_parquet()
         rows = check_count(rows, "rows")
         paths = [path] if isinstance(path, str | Path) else list(path)
         several = not isinstance(target, str)
         columns = [*inputs, *(target if several else [target]), *([weights] if weights else [])]
         for each in paths:
-            _check_columns(parquet, each, columns)
+            check_columns(parquet, each, columns)
 
         def of_batch(batch: Any) -> Chunk:
             number = lambda name: batch[name].to_numpy(zero_copy_only=False).astype(dtype)
@@ -94,24 +95,3 @@ class Chunks:
                         yield of_batch(batch)
 
         return Chunks(read)
-
-
-def _pyarrow_parquet() -> Any:
-    """pyarrow's module. Raises ModuleNotFoundError that says how to install it."""
-    try:
-        import pyarrow.parquet
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            'Parquet files are read by pyarrow: pip install "kernax-toolkit[stream]"'
-        ) from None
-    return pyarrow.parquet
-
-
-def _check_columns(parquet: Any, path: Any, columns: Sequence[str]) -> None:
-    """Raises ValueError for columns that a file does not have."""
-    known = parquet.read_schema(path).names
-    missing = [name for name in columns if name not in known]
-    if missing:
-        raise ValueError(
-            f"{Path(path).name} has no column {', '.join(missing)}: it has {', '.join(known)}"
-        )

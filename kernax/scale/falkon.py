@@ -9,22 +9,22 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, PRNGKeyArray, PyTree
 
-from kernax.core.boundary import cast, count
+from kernax.core.boundary import cast
 from kernax.core.centres import wide
-from kernax.core.expansion import KernelExpansion
 from kernax.core.implicit import implicit
 from kernax.core.intervals import POSITIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_targets_of
 from kernax.core.losses import AbstractSmoothLoss, Squared, check_convex
 from kernax.core.memory import check_memory
+from kernax.core.mesh import whole_on_each
 from kernax.core.numerics import stopped
 from kernax.core.parameters import check_stopping
 from kernax.core.powers import times_power_of_two
 from kernax.core.preparation import guarded
-from kernax.core.sharding import compiled, while_loop
+from kernax.core.sharding import compiled, varying_alike, while_loop
 from kernax.core.solution import Solution, finish
-from kernax.core.task import check_task
+from kernax.core.task import Task, check_task
 from kernax.scale.choice import checked_centres
 from kernax.scale.chunks import Chunks
 from kernax.scale.fit_of_chunks import falkon_of_chunks, what_for_columns
@@ -32,6 +32,7 @@ from kernax.scale.normal_equations import solve_normal_equations
 from kernax.scale.preconditioner import size_of_sample
 from kernax.scale.problem import Plan, Problem, solution_of, unit_of_targets
 from kernax.scale.rows import rows_of_tile
+from kernax.scale.span import AbstractSpan, OfCentres, OfFeatures
 
 _SQUARED = Squared()
 
@@ -41,7 +42,7 @@ def falkon(
     X: PyTree,
     y: ArrayLike | None,
     ridge: ArrayLike,
-    centres: PyTree | int,
+    centres: PyTree | int | None = None,
     *,
     loss: AbstractSmoothLoss = _SQUARED,
     weights: ArrayLike | None = None,
@@ -51,9 +52,9 @@ def falkon(
     max_steps: int = 500,
     progress: bool = False,
     throw: bool = True,
-) -> Solution[KernelExpansion]:
+) -> Solution[Any]:
     """Minimises `sum_i w_i L(y_i, f(x_i)) + ridge/2 |f|^2` over the functions `f = sum_j a_j k(.,
-    z_j)` of m centres z; with a `bias` over f + b.
+    z_j)` of m centres z, or `f = a.phi` of m explicit features; with a `bias` over f + b.
 
     For squares, `(K_nm^T W K_nm + ridge K_mm) a = K_nm^T W y` (Rudi, Carratino & Rosasco 2017),
     the `kernel_ridge` of the kernel that `nystrom` makes of these centres; other smooth losses by
@@ -62,18 +63,24 @@ def falkon(
     tile at a time. They are preconditioned by the Hessian of all rows, or of a sample of them, the
     heavy ones first, whatever the centres are: O(n m) memory is never needed, O(m^2) is.
 
+    Of rows over a mesh (`kernax.scale.rows_over`) each device sums over its own, and for each sum m
+    x p or m x m numbers are passed on; all that is m x m is held, and factorised, by each.
+
     Arguments:
         kernel: any kernel; its parameters are cast to the dtype of X.
-        X: a stack of n points; or `kernax.scale.Chunks`, rows that are read again in every pass,
-            with `y=None` and no weights beside it. Then nothing is differentiated, and kernel,
-            ridge and centres are known numbers. A pass is for the rows themselves, one more for
-            centres that are drawn, one for the gradient, one for each product and, of other losses,
-            one for each line search; of squares of at most 4000 centres in float64 five to seven
-            passes are usual. Chunks that give fewer rows in a later pass are refused.
+        X: a stack of n points, on one device or with its rows over a mesh; or
+            `kernax.scale.Chunks`, rows that are read again in every pass, with `y=None` and no
+            weights beside it. Then nothing is differentiated, and kernel, ridge and centres are
+            known numbers. A pass is for the rows themselves, one more for centres that are drawn,
+            one for the gradient, one for each product and, of other losses, one for each line
+            search; of squares of at most 4000 centres in float64 five to seven passes are usual.
+            Chunks that give fewer rows in a later pass are refused.
         y: targets (n,); for squares also (n, outputs), which share every product.
         ridge: > 0, as in `kernel_ridge`: no factor n is hidden in it.
         centres: a stack of m points, such as those of `choose_centres`; or their number, of points
-            of X of positive weight that are drawn by `key`.
+            of X of positive weight that are drawn by `key`; or None for all functions of a kernel
+            of explicit features, such as `random_fourier_features`, of which there may be more than
+            `kernel_ridge` can hold for n points.
         loss: smooth and convex; its parameters may be learned.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed, both exactly.
         key: for a number of centres.
@@ -87,9 +94,10 @@ def falkon(
             none for arrays.
 
     Returns:
-        A `Solution` whose `value` is a `KernelExpansion` over the centres, differentiable in the
-        kernel, X, the centres, y, the loss's parameters, ridge and weights, to any order, in memory
-        as above. Stats: Newton `steps`, `products`, the `jitter` of K_mm (where that is nearly
+        A `Solution` whose `value` is a `KernelExpansion` over the centres, or without any a
+        `kernax.online.LinearFunction` of the features, differentiable in the kernel, X, the
+        centres, y, the loss's parameters, ridge and weights, to any order, in memory as above.
+        Stats: Newton `steps`, `products`, the `jitter` of K_mm (where that is nearly
         singular, or would make the rounding of the Hessian exceed the ridge), the `objective`, and
         `residual`: the length of the step of Newton's method that is left, in the norm `sum_i w_i
         L''_i d(x_i)^2 + ridge |d|^2`, relative to that of the targets, `sum_i w_i y_i^2` for
@@ -128,14 +136,22 @@ def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of):
         one_column=what_for_columns(loss),
         holds_gram=False,
     )
-    Z = checked_centres(task.kernel, task.X, centres, key, task.weights)
-    m = count(Z)
-    check_memory(Z, verb="falkon", dtype=wide(task.dtype))
+    span = _span(task, centres, key)
+    check_memory(jnp.empty(span.size), verb="falkon", dtype=wide(task.dtype))
     ridge = task.scalar(ridge, "ridge", POSITIVE)
-    plan = plan_of(task.n, m, task.dtype)
+    plan = plan_of(task.n, span.size, task.dtype, spread=task.layout.spread)
     guarded_loss = guarded(cast(loss, task.dtype))
-    known = task.kernel, Z, task.X, task.columns, task.weights.values
-    return _falkon(Problem(*known, guarded_loss, ridge), plan, task.y.ndim == 1)
+    arguments = task.columns, guarded_loss, ridge
+    return _falkon(span, task.X, task.weights, arguments, plan, task.y.ndim == 1)
+
+
+def _span(task: Task, centres: Any, key: PRNGKeyArray | None) -> AbstractSpan:
+    """The functions to sum, on every device that has some of the rows."""
+    if centres is None:
+        return OfFeatures.of(task.kernel, task.X)
+    Z = checked_centres(task.kernel, task.X, centres, key, task.weights)
+    spread = task.layout.spread
+    return OfCentres(task.kernel, Z if spread is None else whole_on_each(Z, spread))
 
 
 def _plan(loss: AbstractSmoothLoss, n: int, m: int, dtype: Any, **options: Any) -> Plan:
@@ -173,12 +189,14 @@ def _check_loss(loss: Any) -> None:
 
 
 @compiled
-def _falkon(problem, plan, one_column):
-    """The expansion that minimises the risk."""
+def _falkon(span, X, weights, arguments, plan, one_column):
+    """The function that minimises the risk."""
+    # Weights of one are made here, where they are as spread as the rows.
+    problem = varying_alike(Problem(span, X, weights.values, *arguments))
     problem, unit = _in_units(problem)
     *end, _ = implicit(partial(_solved, plan=plan), partial(_one_step, plan=plan), problem)
     dtype = problem.y.dtype
-    return solution_of(tuple(end), problem.kernel, problem.Z, unit, dtype, plan, one_column)
+    return solution_of(tuple(end), problem.span, unit, dtype, plan, one_column)
 
 
 def _in_units(problem: Problem) -> tuple[Problem, Array]:

@@ -6,20 +6,21 @@ from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import Array
 
 from kernax.core.bar import bar_of
-from kernax.core.boundary import as_scalar, as_stack, cast, count, dtype_of
+from kernax.core.boundary import as_scalar, as_stack, cast, dtype_of
 from kernax.core.centres import wide
 from kernax.core.expansion import KernelExpansion
 from kernax.core.intervals import POSITIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_targets_of
+from kernax.core.linear import LinearFunction
 from kernax.core.losses import AbstractSmoothLoss, Squared
 from kernax.core.memory import check_memory
 from kernax.core.numerics import is_concrete
 from kernax.core.powers import times_power_of_two
-from kernax.core.preparation import check_points, prepare_stacks
+from kernax.core.preparation import check_points
 from kernax.core.solution import Solution
 from kernax.core.weights import AbstractWeights, UnitWeights
 from kernax.scale.choice import number_of_centres, warn_of_many
@@ -28,7 +29,15 @@ from kernax.scale.minimum import Minimum
 from kernax.scale.preconditioner import LEAST_ROWS, MOST_ROWS_A_CENTRE
 from kernax.scale.problem import Plan, RiskOverCentres, solution_of, unit_of_targets
 from kernax.scale.rows import ArrayRows
-from kernax.scale.streamed import StreamedRows, Survey, drawn, not_shown, survey
+from kernax.scale.span import AbstractSpan, OfCentres, OfFeatures
+from kernax.scale.streamed import (
+    StreamedRows,
+    Survey,
+    drawn,
+    first_points,
+    not_shown,
+    survey,
+)
 
 
 def what_for_columns(loss: AbstractSmoothLoss) -> str | None:
@@ -45,34 +54,33 @@ def falkon_of_chunks(
     key: Any,
     plan_of: Callable[[int, int, Any], Plan],
     progress: bool,
-) -> Solution[KernelExpansion]:
+) -> Solution[KernelExpansion | LinearFunction]:
     """`falkon` of chunks; the plan is one of n points, m centres and a dtype."""
     _check_known(kernel, ridge, centres, loss)
     check = partial(_checked_targets, loss)
-    Z = _centres(chunks, kernel, check, centres, key)
-    check_memory(Z, verb="falkon", dtype=wide(dtype_of(Z)))
+    span = _span(chunks, kernel, check, centres, key)
+    check_memory(jnp.empty(span.size), verb="falkon", dtype=wide(dtype_of(kernel)))
     with _shown(progress) as show:
-        rows, plan = _surveyed(chunks, kernel, Z, check, loss, plan_of, show)
+        rows, plan = _surveyed(chunks, span, check, loss, plan_of, show)
         dtype = rows.surveyed.largest.dtype
         end = _minimum(rows, loss, as_scalar(ridge, dtype, "ridge", POSITIVE), plan)
     found = rows.surveyed
     of_end = end.a, end.result, end.stats | {"points": jnp.asarray(found.n)}
-    within = rows.within
-    one_column = found.outputs is None
-    return solution_of(of_end, within.kernel, within.Z, rows.unit, dtype, plan, one_column)
+    return solution_of(
+        of_end, rows.within.span, rows.unit, dtype, plan, one_column=found.outputs is None
+    )
 
 
-def _surveyed(chunks, kernel, Z, check, loss, plan_of, show) -> tuple[StreamedRows, Plan]:
+def _surveyed(chunks, span, check, loss, plan_of, show) -> tuple[StreamedRows, Plan]:
     """All rows after a first pass, and the plan for as many."""
-    m = count(Z)
-    found = survey(chunks, kernel, check, max(LEAST_ROWS, MOST_ROWS_A_CENTRE * m), show)
+    m = span.size
+    found = survey(chunks, span.kernel, check, max(LEAST_ROWS, MOST_ROWS_A_CENTRE * m), show)
     warn_of_many(m, found.n)
     _check_classes(loss, found)
     dtype = found.largest.dtype
-    kernel, Z, _ = prepare_stacks(kernel, cast(Z, dtype))
     plan = plan_of(found.n, m, dtype)
     unit = unit_of_targets(loss, jnp.maximum(abs(found.least), abs(found.largest)))
-    within = _sample_within(found, kernel, Z, unit, plan)
+    within = _sample_within(found, span.prepared(dtype), unit, plan)
     return StreamedRows(chunks, found, within, unit, check, show), plan
 
 
@@ -84,13 +92,11 @@ def _minimum(rows: StreamedRows, loss: AbstractSmoothLoss, ridge: Array, plan: P
     return risk.minimum(rows.surveyed.columns, plan)
 
 
-def _sample_within(
-    found: Survey, kernel: AbstractKernel, Z: PyTree, unit: Any, plan: Plan
-) -> ArrayRows:
+def _sample_within(found: Survey, span: AbstractSpan, unit: Any, plan: Plan) -> ArrayRows:
     """The rows in memory that stand for all."""
     X, y, weights = found.sample_of(plan.sample)
     y = times_power_of_two(y, -unit)
-    return ArrayRows(kernel, Z, X, y, weights, tile=plan.tile, bias=plan.bias)
+    return ArrayRows(span, X, y, weights, tile=plan.tile, bias=plan.bias)
 
 
 def _check_known(*arguments: Any) -> None:
@@ -102,14 +108,20 @@ def _check_known(*arguments: Any) -> None:
         )
 
 
-def _centres(chunks: Chunks, kernel: AbstractKernel, check: Any, centres: Any, key: Any) -> PyTree:
-    """A stack: the one given, or rows that are drawn."""
+def _span(
+    chunks: Chunks, kernel: AbstractKernel, check: Any, centres: Any, key: Any
+) -> AbstractSpan:
+    """The functions to sum: the kernel beside the centres given, or rows that are drawn, or its
+    features.
+    """
+    if centres is None:
+        return OfFeatures.of(kernel, first_points(chunks, kernel, check))
     number = number_of_centres(centres, key)
     if number is not None:
-        return drawn(chunks, kernel, check, number, key)
+        return OfCentres(kernel, drawn(chunks, kernel, check, number, key))
     Z = as_stack(centres, "centres")
     check_points(kernel, Z)
-    return Z
+    return OfCentres(kernel, Z)
 
 
 def _check_classes(loss: AbstractSmoothLoss, found: Survey) -> None:

@@ -1,13 +1,15 @@
 """The Hessian of a risk over centres, factorised from all rows or from a sample of them."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.factors import cholesky_factor
+from kernax.core.mesh import RowsOverMesh, on_parts
 from kernax.core.numerics import eps_of
 from kernax.core.operators import DenseGram
 from kernax.core.powers import exponent_of, times_power_of_two
@@ -128,8 +130,31 @@ def sampled(rows: ArrayRows, size: int) -> ArrayRows:
     if size >= n:
         return rows
     weights = lax.stop_gradient(rows.weights)
-    highest, places = lax.top_k(priorities(jnp.arange(n, dtype=jnp.uint32), weights), size + 1)
+    of_rows = priorities(jnp.arange(n, dtype=jnp.uint32), weights)
+    highest, places = _highest(of_rows, size + 1, rows.spread)
     return rows.at(places[:-1], standing_for_all(weights[places[:-1]], highest[-1]))
+
+
+def _highest(
+    values: Float[Array, " n"], number: int, spread: RowsOverMesh | None
+) -> tuple[Float[Array, " s"], Int[Array, " s"]]:
+    """The largest values and their places, the first of those that are equal."""
+    if spread is None:
+        highest, places = lax.top_k(values, number)
+        return highest, places
+
+    of_part = partial(_highest_of_part, number, spread)
+    largest, places = on_parts(of_part, spread, None, values)
+    highest, at = lax.top_k(largest, number)
+    return highest, places[at]
+
+
+def _highest_of_part(
+    number: int, spread: RowsOverMesh, _: None, own: Float[Array, " n"]
+) -> tuple[Float[Array, " s"], Int[Array, " s"]]:
+    """Those of one device, so that no more are passed on, and their places among all."""
+    largest, places = lax.top_k(own, min(number, len(own)))
+    return largest, places + lax.axis_index(spread.axis) * len(own)
 
 
 def standing_for_all(weights: Float[Array, " s"], left_out: Any) -> Float[Array, " s"]:

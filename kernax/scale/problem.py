@@ -6,12 +6,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from kernax.core.boundary import cast
 from kernax.core.centres import factor_of_gram, wide
 from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import gram_of_prepared
-from kernax.core.kernel import AbstractKernel
+from kernax.core.linear import LinearFunction
 from kernax.core.losses import AbstractSmoothLoss, Squared
+from kernax.core.mesh import RowsOverMesh
 from kernax.core.numerics import eps_of, stopped
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.solution import RESULTS, Solution, first_that_holds, void_unless_known
@@ -19,6 +18,7 @@ from kernax.scale.minimum import Minimum, minimise
 from kernax.scale.preconditioner import sampled
 from kernax.scale.risk import Risk
 from kernax.scale.rows import AbstractRows, ArrayRows
+from kernax.scale.span import AbstractSpan
 
 # The penalty of a bias b is `ridge/2 _OF_BIAS b^2 / v`, v the mean variance over the centres: so
 # little that it shows where the ridge exceeds the sum of weights by far, and enough for a minimum
@@ -34,6 +34,7 @@ class Plan(NamedTuple):
         sample: rows that the Hessian's factor is made of; None for all.
         rtol, max_steps: when to stop.
         bias: whether there is one.
+        spread: over what mesh the rows are.
     """
 
     tile: int
@@ -41,6 +42,7 @@ class Plan(NamedTuple):
     rtol: float | None
     max_steps: int
     bias: bool
+    spread: RowsOverMesh | None = None
 
 
 class RiskOverCentres(NamedTuple):
@@ -58,10 +60,10 @@ class RiskOverCentres(NamedTuple):
         loss: AbstractSmoothLoss,
         ridge: Float[Array, ""],
     ) -> "RiskOverCentres":
-        """That of rows; `within` are some rows in memory with their kernel and centres."""
+        """That of rows; `within` are some rows in memory with the functions to sum."""
         precision = within.y.dtype
         dtype = wide(precision)
-        K = gram_of_prepared(cast(within.kernel, dtype), cast(within.Z, dtype))
+        K = within.span.products(dtype)
         at = factor_of_gram(K, beside=precision, most=_largest_inverse(K, rows, sample, ridge))
         gram = K + at.jitter * jnp.eye(len(K), dtype=dtype)
         lower = at.lower
@@ -105,18 +107,17 @@ def _bordered(A: Float[Array, "m m"], corner: Float[Array, ""]) -> Float[Array, 
 class Problem(eqx.Module):
     """All that the minimiser depends on, in memory."""
 
-    kernel: AbstractKernel
-    Z: PyTree
+    span: AbstractSpan
     X: PyTree
-    y: Float[Array, "n p"]
     weights: Float[Array, " n"]
+    y: Float[Array, "n p"]
     loss: AbstractSmoothLoss
     ridge: Float[Array, ""]
 
     def over_centres(self, plan: Plan) -> RiskOverCentres:
         """The risk."""
-        known = self.kernel, self.Z, self.X, self.y, self.weights
-        rows = ArrayRows(*known, tile=plan.tile, bias=plan.bias)
+        known = self.span, self.X, self.y, self.weights
+        rows = ArrayRows(*known, tile=plan.tile, bias=plan.bias, spread=plan.spread)
         sample = None if plan.sample is None else sampled(rows, plan.sample)
         return RiskOverCentres.of(rows, rows, sample, self.loss, self.ridge)
 
@@ -130,15 +131,9 @@ def unit_of_targets(loss: AbstractSmoothLoss, largest: Float[Array, " p"]) -> In
 
 
 def solution_of(
-    end: tuple,
-    kernel: AbstractKernel,
-    Z: PyTree,
-    unit: Array,
-    dtype: Any,
-    plan: Plan,
-    one_column: bool,
-) -> Solution[KernelExpansion]:
-    """The expansion over the centres, with coefficients in the units of the targets."""
+    end: tuple, span: AbstractSpan, unit: Array, dtype: Any, plan: Plan, one_column: bool
+) -> Solution[KernelExpansion | LinearFunction]:
+    """The function, with coefficients in the units of the targets."""
     a, result, stats = end
     a = times_power_of_two(a, unit).astype(dtype)
     a = void_unless_known(a, result)
@@ -147,4 +142,4 @@ def solution_of(
     a, bias = (a[:-1], a[-1]) if plan.bias else (a, none)
     of_columns = times_power_of_two(stats["objective"], 2 * unit[0])
     stats = stats | {"objective": jnp.sum(of_columns)}
-    return Solution(KernelExpansion(kernel, Z, a, bias), result, stats)
+    return Solution(span.function(a, bias), result, stats)

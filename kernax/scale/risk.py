@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Int
 
 from kernax.core.losses import AbstractSmoothLoss, Squared
@@ -179,7 +180,7 @@ class Size(eqx.Module):
         nothing = jnp.zeros((), risk.gram.dtype)
         lowest = jnp.full(outputs, _LOWEST, jnp.int32)
         start = _Sums(lowest, jnp.zeros(outputs, nothing.dtype), nothing, nothing)
-        sums = risk.rows.fold(_with_sizes, start, risk.loss)
+        sums = risk.rows.fold(_with_sizes, start, risk.loss, joined=_joined_sizes)
         mean = sums.curvature / positive_or_one(sums.weight)
         root = jnp.sqrt(sums.squares / positive_or_one(mean))
         further = exponent_of(root)
@@ -215,3 +216,10 @@ def _with_sizes(now: _Sums, tile: Tile, loss: AbstractSmoothLoss) -> _Sums:
         now.curvature + wide(curvature),
         now.weight + wide(jnp.sum(tile.weights)),
     )
+
+
+def _joined_sizes(sums: _Sums, axis: str) -> _Sums:
+    """The sums of all devices along an axis of a mesh, in units of the largest slope of all."""
+    unit = lax.pmax(sums.unit, axis)
+    squares = times_power_of_two(sums.squares, 2 * (sums.unit - unit))
+    return _Sums(unit, *lax.psum((squares, sums.curvature, sums.weight), axis))

@@ -1,8 +1,10 @@
-"""Sums over the rows of `K_nm = k(X, Z)`, a tile of them at a time, none of which is kept.
+"""Sums over the rows of `K_nm = k(X, Z)`, or of features, a tile at a time, none of which is kept.
 
-Whoever minimises a risk over centres Z needs sums over rows only: the gradient, products with the
-Hessian, slopes along a step. `AbstractRows` gives them, whether the rows are in memory or come in
-chunks, and runs the loops around them: compiled in memory, by Python where each sum reads a file.
+Whoever minimises a risk over such functions needs sums over rows only: the gradient, products with
+the Hessian, slopes along a step. `AbstractRows` gives them, whether the rows are in memory or come
+in chunks, and runs the loops around them: compiled in memory, by Python where each sum reads a
+file. Where the rows are spread over the devices of a mesh, each adds up its own, and the sums of
+all are added: nothing else is communicated.
 """
 
 import abc
@@ -14,18 +16,21 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 from jax import lax
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, PyTree
 
 from kernax.core.boundary import count
 from kernax.core.centres import wide
-from kernax.core.gram import gram_of_prepared
-from kernax.core.kernel import AbstractKernel
+from kernax.core.mesh import RowsOverMesh
 from kernax.core.numerics import matmul
 from kernax.core.sharding import scan, varying_alike, while_loop
+from kernax.scale.span import AbstractSpan
 
 
 class Tile(eqx.Module):
-    """Some rows: `k(x_i, Z)`, their targets and weights; a weight of zero is no row."""
+    """Some rows: `k(x_i, Z)` or `phi(x_i)`, their targets and weights; a weight of zero is no
+    row.
+    """
 
     cross: Float[Array, "t m"]
     y: Float[Array, "t p"]
@@ -52,10 +57,12 @@ class Tile(eqx.Module):
 # What is added up over tiles, or how a state goes on with one; and what it knows beside them.
 Part = Callable[[Tile, Any], PyTree]
 Step = Callable[[Any, Tile, Any], Any]
+# The state of all rows, of those that each device along an axis of a mesh has found in its own.
+Joined = Callable[[Any, str], Any]
 
 
 class AbstractRows(eqx.Module):
-    """Rows of `k(X, Z)` with targets and weights."""
+    """Rows of `k(X, Z)` or of features, with targets and weights."""
 
     @property
     @abc.abstractmethod
@@ -63,8 +70,18 @@ class AbstractRows(eqx.Module):
         """The sum of the weights of all rows."""
 
     @abc.abstractmethod
-    def fold(self, step: Step, start: Any, known: PyTree, tile: int | None = None) -> Any:
-        """`step(state, tile, known)` of one tile after the other, of `tile` rows where given."""
+    def fold(
+        self,
+        step: Step,
+        start: Any,
+        known: PyTree,
+        tile: int | None = None,
+        joined: Joined = lax.psum,
+    ) -> Any:
+        """`step(state, tile, known)` of one tile after the other, of `tile` rows where given.
+
+        The start is the state of no rows, from which each device of a mesh begins.
+        """
 
     @abc.abstractmethod
     def shape_of(self, part: Part, known: PyTree) -> PyTree:
@@ -94,22 +111,48 @@ def _added(part: Part, total: PyTree, tile: Tile, known: PyTree) -> PyTree:
 class ArrayRows(AbstractRows):
     """Rows in memory. Each tile is computed again in the backward pass: memory is O(tile m).
 
-    With a `bias`, there is one column more, of ones.
+    With a `bias`, there is one column more, of ones. Rows that are `spread` over a mesh stay where
+    they are: the functions are the same on all devices.
     """
 
-    kernel: AbstractKernel
-    Z: PyTree
+    span: AbstractSpan
     X: PyTree
     y: Float[Array, "n p"]
     weights: Float[Array, " n"]
     tile: int = eqx.field(static=True)
     bias: bool = eqx.field(static=True, default=False)
+    spread: RowsOverMesh | None = eqx.field(static=True, default=None)
 
     @property
     def weight(self):
         return jnp.sum(self.weights)
 
-    def fold(self, step, start, known, tile=None):
+    def fold(self, step, start, known, tile=None, joined=lax.psum):
+        if self.spread is None:
+            return self._folded(step, start, known, tile)
+        return self._folded_by_each(self.spread, step, start, known, tile, joined)
+
+    def _folded_by_each(
+        self,
+        spread: RowsOverMesh,
+        step: Step,
+        start: Any,
+        known: PyTree,
+        tile: int | None,
+        joined: Joined,
+    ) -> Any:
+        """What the devices of a mesh have found, joined."""
+
+        def of_part(whole: tuple, rows: tuple) -> Any:
+            span, step, start, known = whole
+            own = ArrayRows(span, *rows, tile=self.tile, bias=self.bias)
+            return joined(own.fold(step, start, known, tile), spread.axis)
+
+        rows = self.X, self.y, self.weights
+        return _joined_over(spread, of_part, (self.span, step, start, known), rows)
+
+    def _folded(self, step: Step, start: Any, known: PyTree, tile: int | None) -> Any:
+        """The fold on one device."""
         parts = _in_tiles((self.X, self.y, self.weights), count(self.X), tile or self.tile)
 
         def with_tile(state, at):
@@ -120,7 +163,7 @@ class ArrayRows(AbstractRows):
 
     def _tile(self, at: tuple) -> Tile:
         X, y, weights = at
-        cross = gram_of_prepared(self.kernel, X, self.Z)
+        cross = self.span.values(X)
         if self.bias:
             cross = jnp.concatenate([cross, jnp.ones_like(cross, shape=(len(cross), 1))], 1)
         return Tile(cross, y, weights)
@@ -139,13 +182,34 @@ class ArrayRows(AbstractRows):
         return lax.cond(condition, alike(yes), alike(no), state)
 
     def at(self, places: Any, weights: Float[Array, " r"]) -> "ArrayRows":
-        """Some of the rows, with weights of their own."""
-        X = jax.tree.map(lambda leaf: leaf[places], self.X)
-        return self.of(X, self.y[places], weights)
+        """Some of the rows, with weights of their own; the last again, with weight zero, where
+        devices would not share them evenly.
+        """
+        missing = 0 if self.spread is None else -len(weights) % self.spread.parts
+        places = jnp.pad(places, (0, missing), mode="edge")
+        X, y = jax.tree.map(lambda leaf: leaf[places], (self.X, self.y))
+        return self.of(X, y, jnp.pad(weights, (0, missing)))
 
     def of(self, X: PyTree, y: Float[Array, "r p"], weights: Float[Array, " r"]) -> "ArrayRows":
-        """Other rows for the same kernel and centres."""
-        return ArrayRows(self.kernel, self.Z, X, y, weights, tile=self.tile, bias=self.bias)
+        """Other rows for the same functions."""
+        known = {"tile": self.tile, "bias": self.bias, "spread": self.spread}
+        return ArrayRows(self.span, X, y, weights, **known)
+
+
+def _joined_over(spread: RowsOverMesh, function: Callable, whole: PyTree, rows: PyTree) -> Any:
+    """`function(whole, rows)` on every device, of what all of them have and of its own rows, where
+    that is the same on all.
+    """
+    arrays, rest = eqx.partition(whole, eqx.is_array)
+    # Without a record of what varies over devices, which loops inside of kernels do not keep.
+    by_each = jax.shard_map(
+        lambda arrays, rows: function(eqx.combine(arrays, rest), rows),
+        mesh=spread.mesh,
+        in_specs=(PartitionSpec(), spread.spec),
+        out_specs=PartitionSpec(),
+        check_vma=False,
+    )
+    return by_each(arrays, rows)
 
 
 def _in_tiles(rows: PyTree, n: int, most: int) -> PyTree:

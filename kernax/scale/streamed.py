@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from kernax.core.boundary import as_stack, as_targets, as_weights, cast, count, dtype_of
@@ -203,7 +204,7 @@ class StreamedRows(AbstractRows):
     def weight(self):
         return self.surveyed.weight
 
-    def fold(self, step, start, known, tile=None):
+    def fold(self, step, start, known, tile=None, joined=lax.psum):
         state = start
         rows = 0
         passed = shown(self.chunks, self.surveyed.chunks, self.show)
@@ -225,7 +226,7 @@ class StreamedRows(AbstractRows):
         sample = self.surveyed.sample
         y = sample[1] if self.surveyed.outputs is not None else sample[1][:, 0]
         first = sample[0], y
-        X, y, weights = checked_chunk(number, chunk, self.within.kernel, self.check, first)
+        X, y, weights = checked_chunk(number, chunk, self.within.span.kernel, self.check, first)
         size = count(X)
         missing = self.surveyed.size - size
         if missing > 0:
@@ -250,6 +251,13 @@ class StreamedRows(AbstractRows):
 @compiled
 def _folded(rows, step, state, known, tile):
     return rows.fold(step, state, known, tile)
+
+
+def first_points(chunks: Chunks, kernel: AbstractKernel, check: Check) -> PyTree:
+    """The points of the first chunk."""
+    for chunk in chunks:
+        return checked_chunk(1, chunk, kernel, check, None)[0]
+    raise _no_chunk()
 
 
 def drawn(

@@ -1,27 +1,30 @@
 """Many fits in one program: one after the other on each core of a CPU, together elsewhere."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType, Mesh, PartitionSpec
+from jax.experimental import multihost_utils
+from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 from jaxtyping import PyTree
 
 from kernax.core.bar import bar_of
 from kernax.core.boundary import as_arrays
 from kernax.core.memory import available_memory
+from kernax.core.mesh import rows_over_mesh
 from kernax.core.numerics import is_concrete
 from kernax.core.parameters import check_count
 
 _PIECES = 50  # how often the bar is redrawn
 _SHARE = 0.5  # of an accelerator's free memory that the members computed together may take
 _AXIS = "members"
-Devices = Sequence[Any]  # of jax.Device, which type checkers take for a variable
+Devices = Mesh | Sequence[Any]  # of jax.Device, which type checkers take for a variable
 
 
 def batched(
@@ -50,15 +53,18 @@ def batched(
         batch_size: how many members each device computes together, by `vmap`. Default 1 on a CPU,
             and what fits into half of the free memory on an accelerator, which costs the
             compilation of one member.
-        devices: to spread the members over, such as `jax.devices()`. The cores of a CPU are devices
-            after `jax.config.update("jax_num_cpu_devices", 2)`, before anything is computed.
-            Default: the device that the arguments are on.
+        devices: to spread the members over, such as `jax.devices()`, or a mesh of them, all of
+            whose axes share the members; either may span several processes, each of which makes the
+            same call. The cores of a CPU are devices after
+            `jax.config.update("jax_num_cpu_devices", 2)`, before anything is computed. Default:
+            where the arguments are, one device, or the mesh that their first axis is spread over.
         progress: draw a bar on standard error, after every fiftieth part of the batch (needs
             `rich`; not under a transformation).
 
     Returns:
         A function of batches, whose results have the members as their first axis. It is
-        differentiable, and may itself be transformed.
+        differentiable, and may itself be transformed. Results stay on the devices that computed
+        them, where these share the members evenly.
 
     Raises:
         ValueError: no member, arguments of different lengths, or an argument that is no array where
@@ -73,7 +79,8 @@ def batched(
     def of_batches(*args: PyTree) -> Any:
         members, fit = _divided(function, args, in_axes)
         size = _size_of(members)
-        layout = _Layout(batch_size or _usual_batch_size(fit, members, chosen), chosen)
+        over = _spread_of(members) if chosen is None else chosen
+        layout = _Layout(batch_size or _usual_batch_size(fit, members, over), over)
         if progress:
             return _in_pieces(fit, members, layout, size)
         return _first(size, _run(fit, members, layout))
@@ -91,36 +98,69 @@ def _check_axes(in_axes: Any) -> None:
         )
 
 
-class _Layout(eqx.Module):
-    """Where members are computed, None for where they are, and how many together."""
+class _Spread(NamedTuple):
+    """The axes of a mesh whose devices share the members."""
 
-    batch_size: int = eqx.field(static=True)
-    devices: tuple[Any, ...] | None = eqx.field(static=True)
+    mesh: Mesh | AbstractMesh
+    axes: tuple[str, ...]
 
     @property
     def shares(self) -> int:
         """The number of parts that a batch is divided into."""
-        return 1 if self.devices is None else len(self.devices)
+        return math.prod(self.mesh.shape[axis] for axis in self.axes)
 
 
-def _checked_devices(devices: Any) -> tuple[Any, ...] | None:
-    """The devices to spread members over. Raises ValueError for what is none."""
+class _Layout(eqx.Module):
+    """How many members are computed together, and what they are spread over; None for where they
+    are.
+    """
+
+    batch_size: int = eqx.field(static=True)
+    over: _Spread | None = eqx.field(static=True)
+
+    @property
+    def shares(self) -> int:
+        """The number of parts that a batch is divided into."""
+        return 1 if self.over is None else self.over.shares
+
+
+def _checked_devices(devices: Any) -> _Spread | None:
+    """What to spread members over. Raises ValueError for what is no device."""
     if devices is None:
         return None
+    if isinstance(devices, Mesh):
+        return _all_axes(devices.devices, devices.axis_names)
     given = tuple(devices) if isinstance(devices, Iterable) else ()
     if not given or not all(isinstance(device, jax.Device) for device in given):
         raise ValueError(
-            f"devices must be a list of devices, such as jax.devices(), but is {devices!r}"
+            "devices must be a list of devices, such as jax.devices(), or a mesh, but is "
+            f"{devices!r}"
         )
-    return given
+    return _all_axes(np.array(given), (_AXIS,))
 
 
-def _usual_batch_size(fit: "_Fit", members: PyTree, devices: tuple[Any, ...] | None) -> int:
+def _all_axes(devices: np.ndarray, names: tuple[str, ...]) -> _Spread:
+    """Every axis of a mesh."""
+    return _Spread(Mesh(devices, names, axis_types=(AxisType.Auto,) * len(names)), names)
+
+
+def _spread_of(members: PyTree) -> _Spread | None:
+    """What the arrays of members are spread over already."""
+    rows = rows_over_mesh(members)
+    return None if rows is None else _Spread(rows.mesh, (rows.axis,))
+
+
+def _usual_batch_size(fit: "_Fit", members: PyTree, over: _Spread | None) -> int:
     """One on a CPU, elsewhere as many members as the memory of a device has room for."""
-    first = (devices or _devices_of(members))[0]
+    mesh = None if over is None else over.mesh
+    first = (mesh.local_devices if isinstance(mesh, Mesh) else _devices_of(members))[0]
     if first.platform == "cpu":
         return 1
-    return _members_within(int(_SHARE * available_memory([first])), fit, members)
+    size = _members_within(int(_SHARE * available_memory([first])), fit, members)
+    if not isinstance(mesh, Mesh) or not mesh.is_multi_process:
+        return size
+    # All processes have to run one program.
+    return int(np.min(multihost_utils.process_allgather(np.asarray(size))))
 
 
 def _devices_of(members: PyTree) -> list[Any]:
@@ -191,10 +231,10 @@ def _arrays_of_one(fit: _Fit, member: PyTree) -> PyTree:
 @eqx.filter_jit
 def _run(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
     """The results of all members, and of copies of the last that fill up the shares of devices."""
-    if layout.devices is None:
+    if layout.over is None:
         arrays, rest = _on_one_device(fit, members, layout.batch_size)
     else:
-        arrays, rest = _on_devices(fit, members, layout)
+        arrays, rest = _on_devices(fit, members, layout.over, layout.batch_size)
     return eqx.combine(arrays, rest)
 
 
@@ -212,25 +252,31 @@ def _on_one_device(fit: _Fit, members: PyTree, batch_size: int) -> tuple[PyTree,
     return arrays, besides[-1]
 
 
-def _on_devices(fit: _Fit, members: PyTree, layout: _Layout) -> tuple[PyTree, PyTree]:
+def _on_devices(
+    fit: _Fit, members: PyTree, over: _Spread, batch_size: int
+) -> tuple[PyTree, PyTree]:
     """The same of members that are divided evenly among devices."""
-    size = _size_of(members)
-    shared = _members_at(members, _padded(np.arange(size), layout.shares))
+    missing = -_size_of(members) % over.shares
+    again = lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[-1:], missing, 0)])
+    shared = jax.tree.map(again, members) if missing else members
     constants, rest = eqx.partition(fit, eqx.is_array)
     besides = []
 
     def of_share(share: PyTree, constants: PyTree) -> PyTree:
-        arrays, other = _on_one_device(eqx.combine(constants, rest), share, layout.batch_size)
+        arrays, other = _on_one_device(eqx.combine(constants, rest), share, batch_size)
         besides.append(other)
         return arrays
 
-    mesh = Mesh(np.array(layout.devices), (_AXIS,), axis_types=(AxisType.Auto,))
-    over = PartitionSpec(_AXIS)
+    spec = PartitionSpec(over.axes)
     # Without a record of what varies over devices: with it, a gradient that a member takes in
     # something that is the same in all members, such as where learning starts, would be the sum
     # over devices.
     on_shares = jax.shard_map(
-        of_share, mesh=mesh, in_specs=(over, PartitionSpec()), out_specs=over, check_vma=False
+        of_share,
+        mesh=over.mesh,
+        in_specs=(spec, PartitionSpec()),
+        out_specs=spec,
+        check_vma=False,
     )
     arrays = on_shares(shared, constants)
     return arrays, besides[-1]

@@ -20,13 +20,13 @@ from kernax.core.archive import (
     remove_unfinished,
     write_archive,
 )
+from kernax.core.identity import check_same_call
 from kernax.core.parameters import check_count
 from kernax.errors import KernaxFileError
 from kernax.selection.identity import Identity, differences
 from kernax.selection.progress import Observer, Reached, some_steps
 
 _CHECKPOINTS = Format("kernax checkpoint 1", "kernax checkpoint", ("identity", "progress"))
-_MOST_SHOWN = 4  # differences in a message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,24 +119,13 @@ class Keeper(NamedTuple):
             progress = _Progress(**json.loads(texts["progress"]))
         except (ValueError, TypeError) as problem:
             raise KernaxFileError(f"{path} is no checkpoint of kernax: {problem}") from problem
-        self._check(differences(self.identity, identity))
-        if self.steps < progress.steps:
-            self._check([f"steps ({self.steps} in this call, {progress.steps} in the file)"])
+        differing = differences(self.identity, identity)
+        if not differing and self.steps < progress.steps:
+            differing = [f"steps ({self.steps} in this call, {progress.steps} in the file)"]
+        check_same_call(path, differing)
         state = _restored(arrays, reached.state)
         was_ended = progress.ended or not bool(state.running.any())
         return Reached(state, progress.step, was_ended or progress.step == self.steps)
-
-    def _check(self, differing: list[str]) -> None:
-        """Raises KernaxFileError if anything differs."""
-        if not differing:
-            return
-        shown = differing[:_MOST_SHOWN]
-        if len(differing) > _MOST_SHOWN:
-            shown.append(f"and {len(differing) - _MOST_SHOWN} more")
-        raise KernaxFileError(
-            f"{self.checkpoint.path} is the checkpoint of another call, and is left as it is. "
-            f"What differs: {'; '.join(shown)}. Repeat that call, or give another path"
-        )
 
     def observer(self) -> Observer:
         """An observer that writes the file."""

@@ -6,7 +6,6 @@ optimised, which is the same in every process.
 """
 
 import hashlib
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,10 +16,9 @@ import lineax as lx
 import numpy as np
 import optax
 
+from kernax.core.identity import differing_facts, facts_of, is_array, places_of
 from kernax.selection.progress import Search
 from kernax.selection.validation import Validation
-
-_LONGEST = 60  # characters of a text that a message shows
 
 
 class Call(NamedTuple):
@@ -60,12 +58,9 @@ def identity_of(call: Call, search: Search) -> Identity:
         facts |= {"validation.patience": str(call.validation.patience)}
     values = {}
     for name, tree in given.items():
-        facts[f"structure of {name}"] = _without_addresses(str(jax.tree.structure(tree)))
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-            where = ".".join([name, *(_key(key) for key in path)])
-            facts[where] = _in_words(leaf)
-            if _is_array(leaf):
-                values[where] = _digest_of_array(leaf)
+        facts |= facts_of(name, tree)
+        leaves = places_of(name, tree)
+        values |= {place: _digest_of_array(leaf) for place, leaf in leaves if is_array(leaf)}
     return Identity(facts, values, _programs(call, search))
 
 
@@ -90,29 +85,6 @@ def _free_in_words(free: dict[str, Any]) -> str:
         elements = "" if indices is None else str(np.asarray(indices).tolist())
         names.append(path + elements)
     return ", ".join(names)
-
-
-def _key(key: Any) -> str:
-    """A step of a path, such as the name of a field."""
-    return jax.tree_util.keystr((key,), simple=True)
-
-
-def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
-
-
-def _in_words(leaf: Any) -> str:
-    """All of a leaf but the values of an array."""
-    if _is_array(leaf):
-        return f"{leaf.dtype}{list(leaf.shape)}"
-    if callable(leaf) and hasattr(leaf, "__qualname__"):
-        return f"{leaf.__module__}.{leaf.__qualname__}"
-    return _without_addresses(repr(leaf))
-
-
-def _without_addresses(text: str) -> str:
-    """A text without addresses in memory, which differ between processes."""
-    return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
 def _digest_of_array(array: Any) -> str:
@@ -142,7 +114,7 @@ def _programs(call: Call, search: Search) -> dict[str, str]:
 def _program(function: Callable, *args: Any) -> str:
     """A digest of a function as XLA is handed it, arrays that it closes over included."""
     # Equinox takes the shapes of arrays for constants here.
-    has_shape = lambda leaf: _is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+    has_shape = lambda leaf: is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
     traced, rest = eqx.partition((function, args), has_shape)
 
     def of_arrays(traced):
@@ -155,22 +127,13 @@ def _program(function: Callable, *args: Any) -> str:
 
 def differences(asked: Identity, found: Identity) -> list[str]:
     """In words, what differs between a call and the one that wrote a file."""
-    names = list(asked.facts | found.facts)
-    facts = {name: (asked.facts.get(name), found.facts.get(name)) for name in names}
-    differing = [_in_both(name, *both) for name, both in facts.items() if both[0] != both[1]]
+    differing = differing_facts(asked.facts, found.facts)
     for name, digest in asked.values.items():
-        here, there = facts[name]
-        if here == there and digest != found.values[name]:
+        is_alike = asked.facts[name] == found.facts.get(name)
+        if is_alike and digest != found.values[name]:
             differing.append(f"the values of {name}")
     if differing:
         return differing
     # Programs differ wherever a shape does, and that of a step wherever that of the loss does.
     programs = [name for name in asked.programs if asked.programs[name] != found.programs.get(name)]
     return programs[:1]
-
-
-def _in_both(name: str, here: str | None, there: str | None) -> str:
-    """The name of what differs and, where that is short, what it is on both sides."""
-    if max(len(str(here)), len(str(there))) > _LONGEST:
-        return name
-    return f"{name} ({here or 'nothing'} in this call, {there or 'nothing'} in the file)"

@@ -1,9 +1,10 @@
-"""Functions that are linear in explicit features: what learners in the primal return."""
+"""Functions that are linear in explicit features: what learners in features return."""
 
 from collections.abc import Callable
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.boundary import as_point, as_stack, cast
@@ -36,30 +37,30 @@ class FeaturesOf(eqx.Module):
 
 
 class LinearFunction(eqx.Module):
-    """`f(x) = weights . features(x) + bias`, a function of one point.
+    """`f(x) = features(x) . weights + bias`, a function of one point.
 
     For a stack of points, `jax.vmap(f)(X)` or `f.values(X)`, as of a `KernelExpansion`.
 
     Attributes:
         features: a function of a point, (D,).
-        weights: (D,).
-        bias: ().
+        weights: (D,), or (D, outputs) for a function with several outputs.
+        bias: () or (outputs,).
     """
 
     features: Callable = eqx.field(converter=as_module)
-    weights: Float[Array, " D"] = data()
-    bias: Float[Array, ""] = data()
+    weights: Float[Array, "D *outputs"] = data()
+    bias: Float[Array, "*outputs"] = data()
 
-    def __call__(self, x: PyTree) -> Float[Array, ""]:
+    def __call__(self, x: PyTree) -> Float[Array, "*outputs"]:
         """The value at one point."""
         return self._at(cast(as_point(x), self.weights.dtype))
 
     @compiled
-    def _at(self, x: PyTree) -> Float[Array, ""]:
+    def _at(self, x: PyTree) -> Float[Array, "*outputs"]:
         """The value at a point that has been checked."""
-        return matmul(self.weights, self.features(x)) + self.bias
+        return matmul(self.features(x), self.weights) + self.bias
 
-    def values(self, X: PyTree) -> Float[Array, " m"]:
+    def values(self, X: PyTree) -> Float[Array, "m *outputs"]:
         """The values at a stack of m points."""
         return jax.vmap(self)(as_stack(X, "X"))
 
@@ -69,6 +70,6 @@ class LinearFunction(eqx.Module):
         return FeatureMap(self.features)
 
     @property
-    def norm(self) -> Float[Array, ""]:
-        """`|weights|`, without the bias: the norm in the space of the kernel."""
-        return safe_sqrt(matmul(self.weights, self.weights))
+    def norm(self) -> Float[Array, "*outputs"]:
+        """`|weights|`, without the bias, for each output: the norm in the space of the kernel."""
+        return safe_sqrt(jnp.sum(self.weights**2, 0))

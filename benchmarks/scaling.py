@@ -1,0 +1,202 @@
+"""Writes `benchmarks/SCALING.md`: how fits over a mesh scale, measured and on paper.
+
+`python -m benchmarks.scaling` compiles three fits for 1, 2, 4 and 8 virtual devices and runs them,
+runs one in 1, 2 and 4 processes, and adds what a cost model says of accelerators. Virtual devices
+share the cores of one machine: results, what devices pass to each other, what each holds and how
+evenly they share the arithmetic are what is measured, and no speed.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType
+
+import kernax as kx
+from benchmarks.cost_model import sections
+from benchmarks.mesh import rows_from
+
+FILE = Path(__file__).parent / "SCALING.md"
+DEVICES = (1, 2, 4, 8)
+PROCESSES = (1, 2, 4)
+BYTES = {"pred": 1, "s32": 4, "u32": 4, "f32": 4, "s64": 8, "u64": 8, "f64": 8}
+KERNEL = kx.RBF(3.0)
+CENTRES = 200
+_HEADER = "| devices | rows | off by | passed on, bytes | held, MB | operations | shared |"
+_NAMES = "all-gather|all-reduce|collective-permute|all-to-all|reduce-scatter"
+
+
+def product(X, y):
+    """A product with the Gram matrix, which is never held."""
+    return kx.gram_operator(KERNEL, X, block_size="auto").mv(y)
+
+
+def over_centres(X, y):
+    """Squares over 200 centres: the Hessian of all rows, and sums over rows."""
+    f = kx.falkon(KERNEL, X, y, 0.1, jnp.asarray(rows_from(0, CENTRES)[0], X.dtype), throw=False)
+    return f.value.coefficients
+
+
+def in_features(X, y):
+    """Squares in 200 random features, which are held."""
+    features = kx.random_fourier_features(KERNEL, 100, X.shape[1], key=jax.random.key(0))
+    return kx.kernel_ridge(features, X, y, 0.1, throw=False).value.values(X[:8])
+
+
+FITS = {
+    "a product with K": product,
+    f"`falkon`, {CENTRES} centres": over_centres,
+    "`kernel_ridge`, 200 features": in_features,
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one program does on each of its devices."""
+
+    devices: int
+    rows: int
+    off: float  # from the result on one device
+    passed_on: dict[str, int]  # bytes of the results of each kind of collective
+    held: int  # bytes, beside arguments and results
+    operations: float  # of floats, of each loop one pass
+
+
+def measured(fit: Callable, devices: int, n: int) -> Measured:
+    """Compiles a fit for so many devices, runs it, and compares it with that on one."""
+    mesh = jax.make_mesh(
+        (devices,), ("rows",), axis_types=(AxisType.Auto,), devices=jax.devices()[:devices]
+    )
+    rows = [part.astype(float) for part in rows_from(0, n)]
+    X, y, _ = kx.scale.rows_over(mesh, *rows)
+    with jax.set_mesh(mesh):
+        program = jax.jit(fit).lower(X, y).compile()
+    values = np.asarray(program(X, y))
+    alone = np.asarray(jax.jit(fit)(*rows))
+    return Measured(
+        devices,
+        n,
+        float(np.max(np.abs(values - alone)) / np.max(np.abs(alone))),
+        _passed_on(program.as_text()),
+        program.memory_analysis().temp_size_in_bytes,
+        (program.cost_analysis() or {})["flops"],
+    )
+
+
+def _passed_on(text: str) -> dict[str, int]:
+    """The bytes of the results of all collectives in a program, by their kind."""
+    found: dict[str, int] = {}
+    for shapes, name in re.findall(rf"= (.*?) ({_NAMES})(?:-start)?\(", text):
+        for dtype, shape in re.findall(r"([a-z]+\d*)\[([\d,]*)\]", shapes):
+            numbers = np.prod([int(size) for size in shape.split(",") if size], initial=1)
+            found[name] = found.get(name, 0) + int(numbers) * BYTES[dtype]
+    return found
+
+
+def scaling_tables(n: int) -> Iterator[str]:
+    """Strong and weak scaling of every fit, as Markdown."""
+    for name, fit in FITS.items():
+        for title, rows_of in (("strong", lambda p: n), ("weak", lambda p: n // 8 * p)):
+            yield f"\n**{name}, {title} scaling**\n"
+            yield _HEADER
+            yield "|---|---|---|---|---|---|---|"
+            for devices in DEVICES:
+                yield _row(fit, measured(fit, devices, rows_of(devices)))
+
+
+def _row(fit: Callable, found: Measured) -> str:
+    """One line of a table; `shared` is 1 where no device does what another does as well."""
+    alone = measured(fit, 1, found.rows) if found.devices > 1 else found
+    shared = alone.operations / (found.devices * found.operations)
+    passed = ", ".join(f"{kind} {size}" for kind, size in found.passed_on.items()) or "nothing"
+    return (
+        f"| {found.devices} | {found.rows} | {found.off:.0e} | {passed} | "
+        f"{found.held / 1e6:.2f} | {found.operations:.2e} | {shared:.2f} |"
+    )
+
+
+def process_table(n: int) -> Iterator[str]:
+    """A fit over centres in several processes of this machine."""
+    yield "| processes | what it says | off by |"
+    yield "|---|---|---|"
+    with tempfile.TemporaryDirectory() as folder:
+        values = f"{folder}/values.npy"
+        for processes in PROCESSES:
+            other = ["--values", values] if processes == 1 else ["--against", values]
+            said = _in_processes(processes, ["centres", "--rows", str(n), "--size", "500", *other])
+            took = re.search(r"devices of .*?: (.*?) here", said)
+            off = re.search(r"off by (\S+)", said)
+            yield f"| {processes} | {took and took.group(1)} | {off.group(1) if off else '-'} |"
+
+
+def _in_processes(processes: int, arguments: list[str]) -> str:
+    """What `benchmarks.mesh` prints in so many processes."""
+    root = Path(__file__).parent.parent
+    script = str(root / "benchmarks" / "mesh.py")
+    launch = [sys.executable, "-m", "kernax.scale.launch", "--processes", str(processes)]
+    done = subprocess.run(
+        [*launch, script, *arguments],
+        env=os.environ | {"PYTHONPATH": str(root)},
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stdout + done.stderr)
+    return done.stdout
+
+
+def page(n: int, in_processes: int) -> str:
+    """The whole page."""
+    lines = [
+        "# How fits over a mesh scale",
+        "",
+        "Written by `python -m benchmarks.scaling`, which also says what it measures.",
+        "",
+        "## Virtual devices",
+        "",
+        "Float64, d = 10. *Off by*: from the same call on one device, relative to the largest "
+        "value. *Passed on*: bytes of the results of all collectives of the program, those inside "
+        "a loop once. *Held*: by each device, beside arguments and results. *Operations*: of "
+        "floats by each device, of each loop one pass, without LAPACK's. *Shared*: those on one "
+        "device, divided by those of all devices; what is less than one, several devices compute "
+        "alike.",
+        *scaling_tables(n),
+        "",
+        "## Processes",
+        "",
+        f"A ridge over 500 centres of {in_processes} rows, float32, on one machine, whose cores "
+        "the processes share; memory is the most that a process held, Python and JAX included.",
+        "",
+        *process_table(in_processes),
+        "",
+        *sections(),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few rows, and print the page")
+    options = parser.parse_args()
+    jax.config.update("jax_num_cpu_devices", max(DEVICES))
+    jax.config.update("jax_enable_x64", True)
+    if options.quick:
+        print(page(512, 2000))
+    else:
+        FILE.write_text(page(8192, 200_000))
+
+
+if __name__ == "__main__":
+    main()

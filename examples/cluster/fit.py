@@ -1,0 +1,16 @@
+"""A ridge regression, on one device or many: `python fit.py`."""
+
+import jax
+import numpy as np
+
+import kernax
+
+kernax.scale.connect()
+mesh = jax.make_mesh((jax.device_count(),), ("rows",))
+points, targets = (np.load(name, mmap_mode="r") for name in ("X.npy", "y.npy"))
+X, y, weights = kernax.scale.rows_over(mesh, points, targets)
+kernel = kernax.RBF(2.0)
+f = kernax.kernel_ridge(kernel, X, y, 0.1, weights=weights, block_size="auto").value
+predictions = f.values(np.load("new.npy"))
+if jax.process_index() == 0:
+    np.save("predictions.npy", predictions)

@@ -1,0 +1,40 @@
+"""A kernel learned by its evidence, in 200 steps: `python learn.py`.
+
+Killed, and started again, it goes on from the last multiple of ten steps. For more points than fit
+into a matrix, see `solver=` of `log_marginal_likelihood`.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import kernax
+
+kernax.scale.connect()
+mesh = jax.make_mesh((jax.device_count(),), ("rows",))
+points, targets = (np.load(name, mmap_mode="r") for name in ("X.npy", "y.npy"))
+X, y, weights = kernax.scale.rows_over(mesh, points, targets)
+adam = optax.adam(0.05)
+
+
+def loss(logarithms, X, y, weights):
+    variance, lengthscale, noise = jnp.exp(logarithms)
+    kernel = variance * kernax.RBF(lengthscale)
+    return -kernax.log_marginal_likelihood(kernel, X, y, noise, weights=weights)
+
+
+@jax.jit
+def advance(state, X, y, weights):
+    logarithms, moments = state
+    updates, moments = adam.update(jax.grad(loss)(logarithms, X, y, weights), moments)
+    return optax.apply_updates(logarithms, updates), moments
+
+
+checkpoints = kernax.scale.Checkpoints("run", name="evidence of X.npy", every=10)
+start = jnp.zeros(3)
+steps = checkpoints.steps(advance, (start, adam.init(start)), 200, args=(X, y, weights))
+for step, (logarithms, _) in steps:
+    if jax.process_index() == 0:
+        print("step", step, "log evidence by", np.asarray(logarithms), flush=True)
+        np.save("learned.npy", logarithms)

@@ -1,0 +1,72 @@
+"""What identifies a call, as texts by what a message calls them, and where two calls differ."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from kernax.errors import KernaxFileError
+
+_LONGEST = 60  # characters of a text that a message shows
+_MOST_SHOWN = 4  # differences in a message
+
+
+def facts_of(name: str, tree: Any) -> dict[str, str]:
+    """The structure of a pytree, and of each leaf all but the values of an array."""
+    facts = {f"structure of {name}": _without_addresses(str(jax.tree.structure(tree)))}
+    return facts | {place: _in_words(leaf) for place, leaf in places_of(name, tree)}
+
+
+def places_of(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
+    """Each leaf of a pytree, after the name of its place, such as `model.kernel.lengthscale`."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        keys = [jax.tree_util.keystr((key,), simple=True) for key in path]
+        yield ".".join([name, *keys]), leaf
+
+
+def is_array(leaf: Any) -> bool:
+    """Whether a leaf is an array of JAX or NumPy."""
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
+
+
+def _in_words(leaf: Any) -> str:
+    """All of a leaf but the values of an array."""
+    if is_array(leaf):
+        return f"{leaf.dtype}{list(leaf.shape)}"
+    if callable(leaf) and hasattr(leaf, "__qualname__"):
+        return f"{leaf.__module__}.{leaf.__qualname__}"
+    return _without_addresses(repr(leaf))
+
+
+def _without_addresses(text: str) -> str:
+    """A text without addresses in memory, which differ between processes."""
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
+
+
+def differing_facts(asked: dict[str, str], found: dict[str, str]) -> list[str]:
+    """In words, where the facts of a call and those of a file differ."""
+    names = list(asked | found)
+    both = {name: (asked.get(name), found.get(name)) for name in names}
+    return [_in_both(name, *texts) for name, texts in both.items() if texts[0] != texts[1]]
+
+
+def _in_both(name: str, here: str | None, there: str | None) -> str:
+    """The name of what differs and, where that is short, what it is on both sides."""
+    if max(len(str(here)), len(str(there))) > _LONGEST:
+        return name
+    return f"{name} ({here or 'nothing'} in this call, {there or 'nothing'} in the file)"
+
+
+def check_same_call(path: Any, differing: Sequence[str]) -> None:
+    """Raises KernaxFileError for a checkpoint from which something differs."""
+    if not differing:
+        return
+    shown = [*differing[:_MOST_SHOWN]]
+    if len(differing) > _MOST_SHOWN:
+        shown.append(f"and {len(differing) - _MOST_SHOWN} more")
+    raise KernaxFileError(
+        f"{path} is the checkpoint of another call, and is left as it is. "
+        f"What differs: {'; '.join(shown)}. Repeat that call, or give another path"
+    )

@@ -1,0 +1,270 @@
+"""Where a computation over devices and processes stands, in a folder from which it goes on."""
+
+import dataclasses
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from kernax.core.identity import check_same_call, differing_facts, facts_of
+from kernax.core.parameters import check_count
+from kernax.core.solution import warn
+from kernax.errors import DamagedCheckpointWarning, KernaxFileError
+from kernax.scale import sealed
+from kernax.scale.stored import check_orbax, read_state, write_state
+
+_PIECES = 50  # how often a state is kept in a run where the user does not say
+_NOTHING = -1  # in place of a step: the folder holds no checkpoint,
+_ALL_DAMAGED = -2  # or none that is sound
+_UNFINISHED = ".unfinished"
+_REMOVED = ".removed"
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoints:
+    """A folder in which a loop of steps keeps its state, to go on from where it was killed.
+
+        checkpoints = kernax.scale.Checkpoints("run", name="evidence of x.npy", every=10)
+        for step, state in checkpoints.steps(advance, state, 200, args=(X, y)):
+            print(step)
+
+    The same program, started again, goes on from the last state that was kept, and ends where it
+    would have ended without the interruption: bitwise on the same devices, and up to the order of
+    sums on another number of devices or processes. A state is any pytree, whose arrays may be
+    spread over devices and processes; it is written by all of them together, by orbax, whole or not
+    at all, into a folder that all of them see.
+
+    A checkpoint with a file that is missing, cut or changed in any bit is never read: a
+    `DamagedCheckpointWarning` says so, and the one before it is taken. Where none is sound, or the
+    folder is that of another call, a `KernaxFileError` says what to do. The call is identified by
+    `name` and by the structure, shapes and dtypes of the state, not by the values of data: let the
+    name say what they are.
+
+    For `minimise` and `multi_start` there is `kernax.Checkpoint`, which is told of no name: it
+    identifies the whole call.
+
+    Arguments:
+        folder: it is created. Of two jobs that use one folder at a time neither is safe.
+        name: of the call.
+        every: after how many steps the state is kept, and once at the end.
+        seconds: after how many seconds, by the clock of process 0, whichever comes first. Where
+            neither is given, it is kept some fifty times in a run.
+        keep: how many checkpoints there are, the newest ones: two, so that there is one before one
+            that is damaged.
+
+    Raises ValueError for arguments of the wrong kind. Needs
+    `pip install 'kernax-toolkit[cluster]'`.
+    """
+
+    folder: str | os.PathLike
+    name: str = dataclasses.field(default="", kw_only=True)
+    every: int | None = dataclasses.field(default=None, kw_only=True)
+    seconds: float | None = dataclasses.field(default=None, kw_only=True)
+    keep: int = dataclasses.field(default=2, kw_only=True)
+
+    def __post_init__(self):
+        if not isinstance(self.folder, (str, os.PathLike)):
+            raise ValueError(
+                f"folder of Checkpoints must be a path, but is of type {type(self.folder).__name__}"
+            )
+        if not isinstance(self.name, str):
+            raise ValueError(f"name of Checkpoints must be a text, but is {self.name!r}")
+        if self.every is not None:
+            check_count(self.every, "every of Checkpoints")
+        if self.seconds is not None and not self.seconds > 0:
+            raise ValueError(f"seconds of Checkpoints must be positive, but is {self.seconds!r}")
+        check_count(self.keep, "keep of Checkpoints")
+
+    def steps(
+        self, advance: Callable[..., Any], state: Any, count: int, args: tuple = ()
+    ) -> Iterator[tuple[int, Any]]:
+        """Yields where the loop stands, `(step, state)`, and then each step up to `count`.
+
+        The first is `(0, state)`, or the last that was kept, so that the last that is yielded is
+        always the result. Steps after the last one that was kept are lost where the loop is left by
+        `break`, as where it is killed.
+
+        Arguments:
+            advance: makes the next state, `advance(state, *args)`, of the same structure, shapes
+                and dtypes. It should be compiled by `jax.jit`.
+            state: any pytree. Arrays that are not spread over devices, and numbers, must be the
+                same in all processes.
+            args: what else `advance` takes. Arrays that are spread over processes must be passed
+                so, since a compiled function cannot close over them.
+
+        Raises:
+            ValueError: a state that is not alike the one before it, or not the same in all
+                processes.
+            KernaxFileError: the folder is that of another call, or of more steps, or holds no sound
+                checkpoint.
+        """
+        count = check_count(count, "count")
+        facts = self._facts(state)
+        step, state = self._start(state, count)
+        yield step, state
+        clock = _Clock(self._every(count), self.seconds)
+        while step < count:
+            state = advance(state, *args)
+            step += 1
+            if clock.is_due(step) or step == count:
+                self._keep(step, state, facts)
+            yield step, state
+
+    def _start(self, state: Any, count: int) -> tuple[int, Any]:
+        """Where a loop of so many steps goes on."""
+        if jax.process_index() == 0:
+            _remove_unfinished(Path(self.folder))
+        step, state = self.latest(state) or (0, state)
+        if step > count:
+            check_same_call(self.folder, [f"count ({count} in this call, {step} in the file)"])
+        return step, state
+
+    def latest(self, like: Any) -> tuple[int, Any] | None:
+        """The last state that was kept, and after how many steps; None where there is none.
+
+        It may be asked for while another job goes on.
+
+        Arguments:
+            like: a state of the same structure, shapes and dtypes, onto whose devices it is read.
+
+        Raises KernaxFileError as `steps` does.
+        """
+        check_orbax()
+        folder = Path(self.folder).absolute()
+        step = _agreed(lambda: _newest(folder))
+        if step == _NOTHING:
+            return None
+        if step == _ALL_DAMAGED:
+            raise KernaxFileError(
+                f"every checkpoint in {self.folder} is damaged: remove that folder to begin anew"
+            )
+        found = sealed.contents(folder / str(step))
+        check_same_call(self.folder, differing_facts(self._facts(like), found))
+        return step, read_state(folder / str(step) / "state", like)
+
+    def _facts(self, state: Any) -> dict[str, str]:
+        """What identifies the call."""
+        arrays = jax.tree.map(lambda leaf: np.asarray(leaf) if _is_number(leaf) else leaf, state)
+        return {"name": self.name, **facts_of("state", arrays)}
+
+    def _every(self, count: int) -> int | None:
+        """After how many steps the state is kept."""
+        by_default = -(-count // _PIECES) if self.seconds is None else None
+        return self.every or by_default
+
+    def _keep(self, step: int, state: Any, facts: dict[str, str]) -> None:
+        """Writes a checkpoint, and removes those that are older than `keep` others."""
+        _check_alike(facts, self._facts(state))
+        folder = Path(self.folder).absolute()
+        unfinished = folder / f"{step}{_UNFINISHED}"
+        if jax.process_index() == 0:
+            unfinished.mkdir(parents=True, exist_ok=True)
+        write_state(unfinished / "state", state)
+        if jax.process_index() == 0:
+            sealed.seal(unfinished, facts)
+            _put(unfinished, folder / str(step))
+            for old in _superfluous(folder, step, self.keep):
+                _remove(old)
+        _agreed(lambda: step)  # nobody goes on before it is there
+
+
+def _check_alike(given: dict[str, str], returned: dict[str, str]) -> None:
+    """Raises ValueError where a state is not of the kind of the one before it."""
+    for name in given | returned:
+        before = given.get(name, "nothing")
+        after = returned.get(name, "nothing")
+        if before != after:
+            raise ValueError(
+                "advance must return a state of the structure, shapes and dtypes of the one that "
+                f"it is given, but {name} was {before} and is {after}"
+            )
+
+
+class _Clock:
+    """Says when a state is to be kept."""
+
+    def __init__(self, every: int | None, seconds: float | None):
+        self._every = every
+        self._seconds = seconds
+        self._last = time.monotonic()
+
+    def is_due(self, step: int) -> bool:
+        """Whether that is now, after so many steps: the same in all processes."""
+        due = self._every is not None and step % self._every == 0
+        seconds = self._seconds
+        if seconds is not None and not due:
+            since = time.monotonic() - self._last
+            due = bool(_agreed(lambda: int(since >= seconds)))
+        if due:
+            self._last = time.monotonic()
+        return due
+
+
+def _agreed(number: Callable[[], int]) -> int:
+    """A number that process 0 finds and tells all others."""
+    if jax.process_count() == 1:
+        return number()
+    own = number() if jax.process_index() == 0 else 0
+    return int(multihost_utils.broadcast_one_to_all(np.asarray(own, np.int32)))
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Removes what was being written, or removed, when a process was killed."""
+    left = list(folder.iterdir()) if folder.exists() else []
+    for path in left:
+        if path.name.endswith((_UNFINISHED, _REMOVED)):
+            shutil.rmtree(path)
+
+
+def _newest(folder: Path) -> int:
+    """The step of the newest sound checkpoint."""
+    if not folder.exists():
+        return _NOTHING
+    steps = _steps_in(folder)
+    for step in reversed(steps):
+        damage = sealed.damage(folder / str(step))
+        if damage is None:
+            return step
+        warn(
+            f"the checkpoint {folder / str(step)} is damaged ({damage}): it is not used, but the "
+            "one before it, if there is one",
+            DamagedCheckpointWarning,
+        )
+    return _ALL_DAMAGED if steps else _NOTHING
+
+
+def _steps_in(folder: Path) -> list[int]:
+    """Those of all checkpoints, in order."""
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+
+
+def _superfluous(folder: Path, step: int, keep: int) -> list[Path]:
+    """Checkpoints that are not among the newest up to a step; those beyond it are damaged."""
+    steps = _steps_in(folder)
+    kept = [old for old in steps if old <= step][-keep:]
+    return [folder / str(old) for old in steps if old not in kept]
+
+
+def _put(unfinished: Path, path: Path) -> None:
+    """Gives a checkpoint its name, in place of a damaged one of that name, if there is one."""
+    if path.exists():
+        _remove(path)
+    os.replace(unfinished, path)
+    sealed.write_through(path.parent)
+
+
+def _remove(path: Path) -> None:
+    """Removes a checkpoint, which is none any more from the first moment on."""
+    removed = path.with_name(f"{path.name}{_REMOVED}")
+    os.replace(path, removed)
+    shutil.rmtree(removed)
+
+
+def _is_number(leaf: Any) -> bool:
+    return isinstance(leaf, (bool, int, float, complex))

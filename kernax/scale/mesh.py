@@ -1,0 +1,133 @@
+"""Rows laid out over the devices of a mesh, on which verbs compute as on one device."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+from kernax.core.boundary import check_precision, dtype_of
+from kernax.scale.parquet import ParquetRows
+
+
+def rows_over(
+    mesh: Mesh,
+    X: PyTree,
+    y: PyTree | None = None,
+    weights: PyTree | None = None,
+    *,
+    axis: str | None = None,
+) -> tuple[PyTree, PyTree | None, PyTree | None]:
+    """The same X, y and weights, of whose n rows each device of a mesh holds an even share.
+
+    Verbs take them as they take any arrays:
+
+        mesh = jax.make_mesh((jax.device_count(),), ("rows",))
+        X, y, weights = kernax.scale.rows_over(mesh, X, y)
+        kernax.kernel_ridge(kernel, X, y, 0.1, weights=weights, block_size="auto")
+
+    Under `jit`, as in a loss for `minimise`, they find the mesh in what they are handed as well.
+
+    Where the number of devices does not divide n, copies of the last row are added, of weight zero:
+    they are removed again, exactly, wherever weights are taken.
+
+    Arguments:
+        mesh: one with a single axis, or with one of the name that is given.
+        X: a stack of points. Arrays may be those of NumPy, such as memory maps, or `ParquetRows`:
+            each process reads the rows of its own devices alone.
+        y: targets, or any other stack, of as many rows; None where there are none.
+        weights: (n,), or None.
+        axis: the name of an axis, which a mesh of several needs.
+
+    Returns:
+        X, y and weights, laid out over automatic axes, of whatever kind those of the mesh are:
+        `X.sharding.mesh` is the mesh with such axes. Weights are None where none were given and no
+        row was added.
+
+    Raises ValueError for arrays of different lengths, and for an axis that the mesh does not have.
+    """
+    axis = _checked_axis(mesh, axis)
+    stacks = jax.tree.map(_as_array, (X, y, weights), is_leaf=_is_list)
+    n = _checked_length(stacks)
+    missing = -n % mesh.shape[axis]
+    X, y, weights = stacks
+    if weights is None and missing:
+        weights = np.ones(n, dtype_of(X))
+    automatic = (AxisType.Auto,) * len(mesh.axis_names)
+    mesh = Mesh(mesh.devices, mesh.axis_names, axis_types=automatic)
+    layout = NamedSharding(mesh, PartitionSpec(axis))
+    X, y = jax.tree.map(lambda leaf: _laid_out(_Filled(leaf, leaf[-1:], missing), layout), (X, y))
+    if weights is not None:
+        weights = _laid_out(_Filled(weights, np.zeros_like(weights[-1:]), missing), layout)
+    return X, y, weights
+
+
+class _Filled:
+    """An array with a row added at its end several times, none of which is read before it is
+    asked for.
+    """
+
+    def __init__(self, array: Any, row: Any, missing: int):
+        self._array = array
+        self._row = row
+        self.shape = (len(array) + missing, *array.shape[1:])
+        self.dtype = _dtype_in_jax(array.dtype, array.ndim)
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Those from one place to another."""
+        known = np.asarray(self._array[start:stop], self.dtype)
+        added = np.repeat(np.asarray(self._row, self.dtype), stop - start - len(known), 0)
+        return np.concatenate([known, added]) if len(added) else known
+
+
+def _laid_out(stack: _Filled, layout: NamedSharding) -> jax.Array:
+    """An array of JAX, of which this process makes the parts of its own devices."""
+
+    def part(index: Any) -> np.ndarray:
+        start, stop, _ = index[0].indices(stack.shape[0])
+        return stack.rows(start, stop)
+
+    return jax.make_array_from_callback(stack.shape, layout, part, dtype=stack.dtype)
+
+
+def _dtype_in_jax(dtype: Any, ndim: int) -> np.dtype:
+    """The same in JAX; that of floats for integers that JAX would cut off, but for a column of
+    them, which may be indices.
+    """
+    narrow = jax.dtypes.canonicalize_dtype(dtype)
+    is_cut_off = ndim > 1 and np.issubdtype(dtype, np.integer) and narrow != dtype
+    return jax.dtypes.canonicalize_dtype(float) if is_cut_off else narrow
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _as_array(value: Any) -> Any:
+    """A list, or a table, as an array of NumPy; arrays and `ParquetRows` as they are, with a
+    warning of their precision as verbs give it.
+    """
+    check_precision(value)
+    return value if isinstance(value, (np.ndarray, jax.Array, ParquetRows)) else np.asarray(value)
+
+
+def _checked_axis(mesh: Mesh, axis: str | None) -> str:
+    """The name of the axis that rows are laid over. Raises ValueError where there is none."""
+    names = mesh.axis_names
+    if axis is None and len(names) == 1:
+        return names[0]
+    if axis is None or axis not in names:
+        came = "none was named" if axis is None else f"axis is {axis!r}"
+        raise ValueError(f"the mesh has the axes {', '.join(map(repr, names))}, but {came}")
+    return axis
+
+
+def _checked_length(stacks: PyTree) -> int:
+    """The number of rows. Raises ValueError unless all arrays have as many, and at least one."""
+    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(stacks)]
+    lengths = {shape[:1] for shape in shapes}
+    if len(lengths) != 1 or lengths <= {(), (0,)}:
+        came = ", ".join(map(str, shapes))
+        raise ValueError(f"X, y and weights must have one number of rows >= 1, but have {came}")
+    return shapes[0][0]

@@ -1,0 +1,113 @@
+"""Columns of Parquet files, of which rows are read where they are asked for."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class ParquetRows:
+    """Columns of one or several Parquet files as an array (n, d), or (n,) for the name of one.
+
+    Nothing is held: `rows[start:stop]` reads the row groups in which these rows are, and returns
+    an array of NumPy. `rows_over` asks, in each process, for the rows of its own devices alone:
+
+        X = kernax.scale.ParquetRows("houses.parquet", ["age", "area"])
+        y = kernax.scale.ParquetRows("houses.parquet", "price")
+        X, y, weights = kernax.scale.rows_over(mesh, X, y)
+
+    Arguments:
+        path: of a file, or of several, one after the other.
+        columns: the names of d columns, or the name of one.
+        dtype: of the numbers, whatever those in the files are.
+
+    Raises ValueError for columns that are not there, ModuleNotFoundError without pyarrow
+    (`pip install "kernax-toolkit[stream]"`).
+    """
+
+    def __init__(
+        self,
+        path: str | Path | Sequence[str | Path],
+        columns: str | Sequence[str],
+        *,
+        dtype: Any = np.float64,
+    ):
+        self._columns = [columns] if isinstance(columns, str) else list(columns)
+        paths = [path] if isinstance(path, (str, Path)) else path
+        groups = [group for each in paths for group in _groups_of(each, self._columns)]
+        self._groups = [(group.path, group.number) for group in groups]
+        # Of each row group, and where the last one ends.
+        self._starts = [0, *accumulate(group.rows for group in groups)]
+        n = self._starts[-1]
+        self.shape = (n,) if isinstance(columns, str) else (n, len(self._columns))
+        self.dtype = np.dtype(dtype)
+
+    @property
+    def ndim(self) -> int:
+        """One for the name of a column, two for several."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        """The rows of a slice without steps."""
+        start, stop, step = rows.indices(len(self))
+        if step != 1:
+            raise ValueError(f"rows must be a slice without steps, but is {rows}")
+        parts = [np.empty((0, len(self._columns)), self.dtype)]
+        place = bisect_right(self._starts, start) - 1
+        while start < stop:
+            first, end = self._starts[place : place + 2]
+            parts.append(self._read(*self._groups[place])[start - first : stop - first])
+            start = end
+            place += 1
+        return np.concatenate(parts).reshape(-1, *self.shape[1:])
+
+    def _read(self, path: Any, group: int) -> np.ndarray:
+        """The columns of one row group."""
+        with pyarrow_parquet().ParquetFile(path) as file:
+            table = file.read_row_group(group, columns=self._columns)
+        columns = [table[name].to_numpy().astype(self.dtype) for name in self._columns]
+        return np.stack(columns, 1)
+
+
+class _Group(NamedTuple):
+    """A row group: of which file, which one there, and how many rows it has."""
+
+    path: Any
+    number: int
+    rows: int
+
+
+def _groups_of(path: Any, columns: Sequence[str]) -> list[_Group]:
+    """The row groups of a file. Raises ValueError for columns that it does not have."""
+    parquet = pyarrow_parquet()
+    check_columns(parquet, path, columns)
+    found = parquet.read_metadata(path)
+    numbers = range(found.num_row_groups)
+    return [_Group(path, number, found.row_group(number).num_rows) for number in numbers]
+
+
+def pyarrow_parquet() -> Any:
+    """pyarrow's module. Raises ModuleNotFoundError that says how to install it."""
+    try:
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            'Parquet files are read by pyarrow: pip install "kernax-toolkit[stream]"'
+        ) from None
+    return pyarrow.parquet
+
+
+def check_columns(parquet: Any, path: Any, columns: Sequence[str]) -> None:
+    """Raises ValueError for columns that a file does not have."""
+    known = parquet.read_schema(path).names
+    missing = [name for name in columns if name not in known]
+    if missing:
+        raise ValueError(
+            f"{Path(path).name} has no column {', '.join(missing)}: it has {', '.join(known)}"
+        )

@@ -1,0 +1,116 @@
+"""This process as one of several that compute together."""
+
+import os
+import sys
+import time
+import types
+from typing import Any, NamedTuple
+
+import jax
+
+# What `kernax.scale.launch` tells the processes that it starts, and anybody else may.
+COORDINATOR = "KERNAX_COORDINATOR"
+PROCESSES = "KERNAX_PROCESSES"
+PROCESS = "KERNAX_PROCESS"
+_MOMENT = 0.5  # seconds
+
+
+def connect(
+    *,
+    seconds_to_start: int = 300,
+    seconds_of_silence: int = 60,
+    seconds_to_end: int = 300,
+) -> None:
+    """Connects this process with the others of its job, by `jax.distributed`.
+
+    The first thing that a script does, before any array is made, those of kernels included.
+    Afterwards `jax.devices()` are those of all processes, and `jax.process_index()` is the number
+    of this one. Which others there are is told by the first of these that applies:
+
+    - The variables `KERNAX_COORDINATOR` (host:port of process 0), `KERNAX_PROCESSES` (how many) and
+      `KERNAX_PROCESS` (the number of this one, from 0) of the environment, which
+      `python -m kernax.scale.launch` sets. With `KERNAX_PROCESSES=1` nothing is done.
+    - What JAX detects by itself: Slurm, Open MPI, Kubernetes jobs, Cloud TPUs.
+    - Otherwise this process computes alone, and nothing is done.
+
+    In a job of several processes an exception that nobody catches ends this process at once, so
+    that whoever started the job sees it. Otherwise Python would first wait for the others, which
+    wait for this one. `sys.exit` does wait, `seconds_to_end` at most.
+
+    Arguments:
+        seconds_to_start: how long to wait for the others to be there.
+        seconds_of_silence: after how long without a sign of life a process counts as dead; all
+            others are ended then.
+        seconds_to_end: how long a process that is done waits for the others to be done.
+
+    Raises:
+        ValueError: variables of the environment that do not fit together.
+        RuntimeError: something was computed before, or the others are not there in time.
+    """
+    place = _told_by_environment()
+    if place is not None and place.processes == 1:
+        return
+    try:
+        jax.distributed.initialize(
+            **({} if place is None else place.settings()),
+            initialization_timeout=seconds_to_start,
+            heartbeat_timeout_seconds=seconds_of_silence,
+            shutdown_timeout_seconds=seconds_to_end,
+        )
+    except ValueError as problem:
+        if place is None and "coordinator_address" in str(problem):
+            return  # JAX detects no cluster
+        raise
+    sys.excepthook = _end_at_once
+
+
+class _Place(NamedTuple):
+    """Of this process among all."""
+
+    coordinator: str
+    processes: int
+    process: int
+
+    def settings(self) -> dict[str, Any]:
+        """For `jax.distributed.initialize`."""
+        return {
+            "coordinator_address": self.coordinator,
+            "num_processes": self.processes,
+            "process_id": self.process,
+            "cluster_detection_method": "deactivate",
+        }
+
+
+def _told_by_environment() -> _Place | None:
+    """What the variables say; None where there are none.
+
+    Raises ValueError where some of them are missing, or say what cannot be.
+    """
+    coordinator = os.environ.get(COORDINATOR, "")
+    processes = os.environ.get(PROCESSES, "")
+    process = os.environ.get(PROCESS, "")
+    if processes == "1":
+        return _Place(coordinator, 1, 0)
+    if not (coordinator or processes or process):
+        return None
+    numbers = processes.isdigit() and process.isdigit()
+    if coordinator and numbers and int(process) < int(processes):
+        return _Place(coordinator, int(processes), int(process))
+    raise ValueError(
+        f"{COORDINATOR} must be host:port of process 0, {PROCESSES} how many processes there are, "
+        f"and {PROCESS} the number of this one, from 0, but they are {coordinator!r}, "
+        f"{processes!r} and {process!r}"
+    )
+
+
+def _end_at_once(
+    kind: type[BaseException], problem: BaseException, trace: types.TracebackType | None
+) -> None:
+    """Prints an exception and ends the process, without waiting for the others."""
+    sys.__excepthook__(kind, problem, trace)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Where a process dies, the others fail as well, within milliseconds: whoever watches shall see
+    # first the one that died first.
+    time.sleep(_MOMENT)
+    os._exit(1)

@@ -1,0 +1,79 @@
+"""Folders with a checksum of every file, which are read only if no bit of them has changed."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+_SEAL = "checkpoint.json"
+_MARK = "kernax checkpoints 1"  # name and version of the format
+
+
+def seal(folder: Path, facts: dict[str, str]) -> None:
+    """Writes facts, and the checksums of all files of a folder, into a file of that folder."""
+    contents = {"format": _MARK, "facts": facts, "files": _checksums(folder)}
+    text = json.dumps(contents | {"sha256": _checksum_of(contents)}, indent=1)
+    path = folder / _SEAL
+    path.write_text(text)
+    write_through(path)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """The facts of a folder that is not damaged."""
+    return json.loads((folder / _SEAL).read_text())["facts"]
+
+
+def damage(folder: Path) -> str | None:
+    """What is wrong with a folder; None if it is as it was sealed."""
+    try:
+        return _damage_of_seal(folder) or _damage_of_files(folder)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        return f"it cannot be read: {problem}"
+
+
+def _damage_of_seal(folder: Path) -> str | None:
+    """What is wrong with the seal itself."""
+    found = json.loads((folder / _SEAL).read_text())
+    checksum = found.pop("sha256")
+    if found["format"] != _MARK:
+        return f"its format is {found['format']!r}, not that of this version, {_MARK!r}"
+    if _checksum_of(found) != checksum:
+        return f"{_SEAL} does not match its own checksum"
+    return None
+
+
+def _damage_of_files(folder: Path) -> str | None:
+    """Which file is not as a sound seal says."""
+    written = json.loads((folder / _SEAL).read_text())["files"]
+    files = _checksums(folder)
+    for name in sorted(written.keys() | files.keys()):
+        if name not in files:
+            return f"{name} is missing"
+        if files[name] != written.get(name):
+            return f"{name} does not match its checksum"
+    return None
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file below a folder, by its path in it, but for the seal."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = {path.relative_to(folder).as_posix(): path for path in files}
+    return {name: _checksum(path) for name, path in names.items() if name != _SEAL}
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _checksum_of(contents: dict) -> str:
+    return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
+
+
+def write_through(path: Path) -> None:
+    """Makes the disk itself hold a file, or what a folder lists, before anything comes after it."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

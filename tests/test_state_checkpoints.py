@@ -1,0 +1,285 @@
+"""Loops that keep their state go on bitwise; no damaged checkpoint is ever read."""
+
+import itertools
+import json
+import random
+import shutil
+import sys
+import warnings
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from conftest import needs_x64, untyped
+
+import kernax
+from kernax.errors import DamagedCheckpointWarning, KernaxFileError
+from kernax.scale import Checkpoints
+
+pytest.importorskip("orbax.checkpoint")
+pytestmark = needs_x64  # once: bits are kept, of either precision
+
+MOMENTUM = optax.sgd(0.01, momentum=0.9)
+T = jnp.linspace(0.0, 1.0, 7)
+
+
+class Killed(Exception):
+    """Stands for a signal."""
+
+
+@jax.jit
+def learned(state, y):
+    """A step of gradient descent with momentum."""
+    loss = lambda kernel: jnp.sum((jax.vmap(lambda t: kernel(t[None], T[:1]))(T) - y) ** 2)
+    kernel, moments = state
+    updates, moments = MOMENTUM.update(jax.grad(loss)(kernel), moments)
+    return optax.apply_updates(kernel, updates), moments
+
+
+def start():
+    kernel = kernax.RBF(0.5)
+    return kernel, MOMENTUM.init(kernel)
+
+
+Y = jnp.sin(5 * T)
+
+
+def after(steps):
+    state = start()
+    for _ in range(steps):
+        state = learned(state, Y)
+    return state
+
+
+def killed_at(last):
+    """`learned`, which is killed in a step."""
+    count = itertools.count(1)
+
+    def advance(state, y):
+        if next(count) == last:
+            raise Killed
+        return learned(state, y)
+
+    return advance
+
+
+def names_in(folder):
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+def assert_same(a, b):
+    """Bitwise, of one type and one place."""
+    for one, other in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert type(one) is type(other)
+        if isinstance(one, jax.Array) and jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
+            one, other = jax.random.key_data(one), jax.random.key_data(other)
+        if isinstance(one, jax.Array):
+            assert (one.sharding, one.committed) == (other.sharding, other.committed)
+        if np.asarray(one).dtype != object:
+            assert np.asarray(one).dtype == np.asarray(other).dtype
+            assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+
+
+def test_a_loop_that_was_killed_twice_ends_bitwise_where_it_would_have(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "run", every=3)
+    for last in (5, 4):  # from 0, and from 3 on
+        with pytest.raises(Killed):
+            list(checkpoints.steps(killed_at(last), start(), 9, args=(Y,)))
+    seen = list(checkpoints.steps(learned, start(), 9, args=(Y,)))
+    assert [step for step, _ in seen] == [6, 7, 8, 9]
+    assert_same(seen[-1][1], after(9))
+    assert names_in(tmp_path / "run") == ["6", "9"]
+    again = list(checkpoints.steps(killed_at(1), start(), 9, args=(Y,)))
+    assert [step for step, _ in again] == [9]
+    assert_same(again[-1][1], after(9))
+
+
+def test_a_state_of_any_kind_comes_back_as_it_was(tmp_path):
+    state = {
+        "key": jax.random.key(3),
+        "keys": jax.random.split(jax.random.key(0), 3),
+        "half": jnp.ones(3, jnp.bfloat16),
+        "none": None,
+        "number": 3,
+        "fraction": 0.1,
+        "truth": True,
+        "numpy": np.arange(3, dtype=np.int8),
+        "scalar": np.float32(3),
+        "nothing": jnp.zeros((0, 3)),
+        "committed": jax.device_put(jnp.ones(2), jax.devices()[0]),
+        "function": jnp.sin,
+        "module": kernax.RBF([1.0, 2.0]),
+        "nan": jnp.asarray([jnp.nan, -0.0, jnp.inf]),
+    }
+    list(Checkpoints(tmp_path).steps(lambda state: state, state, 1))
+    step, kept = Checkpoints(tmp_path).latest(state)
+    assert step == 1
+    assert_same(kept, state)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A folder of two checkpoints, and a state like those."""
+    folder = tmp_path_factory.mktemp("kept")
+    rng = np.random.default_rng(0)
+    state = {"a": jnp.asarray(rng.normal(size=(100, 5))), "b": np.arange(4), "c": 1}
+    advance = lambda state: state | {"a": state["a"] + 1, "c": state["c"] + 1}
+    list(Checkpoints(folder, every=1).steps(advance, state, 2))
+    assert names_in(folder) == ["1", "2"]
+    return folder, state, {1: advance(state), 2: advance(advance(state))}
+
+
+def damage(folder, chance):
+    """Cuts a file of a folder, changes a bit of it, or removes it."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    path = chance.choice(files)
+    contents = bytearray(path.read_bytes())
+    place = chance.randrange(len(contents))
+    way = chance.choice(["cut", "flipped", "removed"])
+    if way == "removed":
+        path.unlink()
+        return
+    if way == "cut":
+        contents = contents[:place]
+    else:
+        contents[place] ^= 1 << chance.randrange(8)
+    path.write_bytes(contents)
+
+
+def test_of_fifty_damaged_checkpoints_none_is_read_and_the_one_before_is_taken(kept, tmp_path):
+    folder, start, states = kept
+    chance = random.Random(0)
+    for number in range(50):
+        copy = tmp_path / str(number)
+        shutil.copytree(folder, copy)
+        damage(copy / "2", chance)
+        with pytest.warns(DamagedCheckpointWarning, match=r"2 is damaged \("):
+            step, found = Checkpoints(copy).latest(start)
+        assert step == 1
+        assert_same(found, states[1])
+        shutil.rmtree(copy)
+
+
+def test_where_none_is_sound_an_error_says_so_and_nothing_is_touched(kept, tmp_path):
+    folder, start, _ = kept
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    for name in ("1", "2"):
+        damage(copy / name, random.Random(int(name)))
+    with (
+        pytest.warns(DamagedCheckpointWarning),
+        pytest.raises(KernaxFileError, match=r"every checkpoint in .* is damaged: remove"),
+    ):
+        Checkpoints(copy).latest(start)
+    assert names_in(copy) == ["1", "2"]
+
+
+def test_a_damaged_checkpoint_is_replaced_as_the_loop_comes_to_its_step_again(kept, tmp_path):
+    folder, start, states = kept
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    damage(copy / "2", random.Random(5))
+    advance = lambda state: state | {"a": state["a"] + 1, "c": state["c"] + 1}
+    with pytest.warns(DamagedCheckpointWarning):
+        seen = list(Checkpoints(copy, every=1).steps(advance, start, 2))
+    assert [step for step, _ in seen] == [1, 2]
+    step, found = Checkpoints(copy).latest(start)
+    assert step == 2
+    assert_same(found, states[2])
+
+
+def test_what_was_being_written_when_a_process_was_killed_is_removed(kept, tmp_path):
+    folder, start, states = kept
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    for name in ("3.unfinished", "0.removed"):
+        shutil.copytree(folder / "2", copy / name)
+    with warnings.catch_warnings(action="error"):
+        found = Checkpoints(copy).latest(start)
+        assert len(names_in(copy)) == 4  # another job may be writing
+        seen = list(Checkpoints(copy).steps(lambda state: state, start, 2))
+    for step, state in (found, *seen):
+        assert step == 2
+        assert_same(state, states[2])
+    assert names_in(copy) == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": "another"}, r"name \(another in this call, nothing in the file\)"),
+        ({"a": jnp.zeros((3, 5))}, r"state.a \(float64\[3, 5\] in this call, float64\[100, 5\]"),
+        ({"a": jnp.zeros((100, 5), jnp.float32)}, r"state.a \(float32\[100, 5\] in this call"),
+        ({"d": 1}, r"state.d \(int64\[\] in this call, nothing in the file\)"),
+    ],
+)
+def test_the_folder_of_another_call_is_refused_by_what_differs(change, words, kept):
+    folder, start, _ = kept
+    name = change.pop("name", "")
+    with pytest.raises(KernaxFileError, match=words):
+        Checkpoints(folder, name=name).latest(start | change)
+
+
+def test_fewer_steps_than_were_made_are_refused(kept):
+    folder, start, _ = kept
+    with pytest.raises(KernaxFileError, match=r"count \(1 in this call, 2 in the file\)"):
+        list(Checkpoints(folder).steps(lambda state: state, start, 1))
+
+
+def test_a_step_that_changes_the_kind_of_its_state_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"state was float64\[3\] and is float64\[4\]"):
+        list(Checkpoints(tmp_path).steps(lambda x: jnp.append(x, 1.0), jnp.zeros(3), 1))
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ({"every": 4}, [4, 8, 10]),
+        ({"seconds": 1e-9}, list(range(1, 11))),
+        ({"seconds": 1e9}, [10]),
+        ({"seconds": 1e9, "every": 6}, [6, 10]),
+        ({}, list(range(1, 11))),
+    ],
+)
+def test_a_state_is_kept_after_as_many_steps_or_seconds_as_asked_for(options, steps, tmp_path):
+    checkpoints = Checkpoints(tmp_path / "run", keep=100, **options)
+    list(checkpoints.steps(lambda state: state + 1, 0, 10))
+    assert sorted(map(int, names_in(tmp_path / "run"))) == steps
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"folder": 3}, "folder of Checkpoints must be a path"),
+        ({"name": 3}, "name of Checkpoints must be a text"),
+        ({"every": 0}, "every of Checkpoints"),
+        ({"seconds": 0.0}, "seconds of Checkpoints must be positive"),
+        ({"keep": 0}, "keep of Checkpoints"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_refused(arguments, words, monkeypatch):
+    monkeypatch.setattr(Checkpoints, "__init__", untyped(Checkpoints.__init__))
+    with pytest.raises(ValueError, match=words):
+        Checkpoints(**{"folder": "run"} | arguments)
+
+
+def test_without_orbax_the_message_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
+    with pytest.raises(ImportError, match=r"pip install 'kernax-toolkit\[cluster\]'"):
+        Checkpoints(tmp_path).latest(0)
+
+
+def test_a_seal_of_another_version_is_not_read(kept, tmp_path):
+    folder, start, _ = kept
+    copy = tmp_path / "copy"
+    shutil.copytree(folder / "2", copy / "2")
+    seal = copy / "2" / "checkpoint.json"
+    seal.write_text(json.dumps(json.loads(seal.read_text()) | {"format": "later"}))
+    with (
+        pytest.warns(DamagedCheckpointWarning, match="its format is 'later'"),
+        pytest.raises(KernaxFileError),
+    ):
+        Checkpoints(copy).latest(start)
