@@ -176,8 +176,8 @@ def _what_breaks() -> Iterator[str]:
     yield (
         "- **falkon** by what each device does alike: its m x m matrices fill the memory of one at "
         f"{most_centres:.0f} centres, whatever the number of devices, and the arithmetic of its "
-        f"factors exceeds that of a product from {as_long:.0f} on. A product is bound by the memory "
-        "that tiles of K_nm are written to and read from, since XLA does not keep them in "
+        f"factors exceeds that of a product from {as_long:.0f} on. A product is bound by the "
+        "memory that tiles of K_nm are written to and read from, since XLA does not keep them in "
         "registers; sums that are passed on are latency."
     )
     yield (
