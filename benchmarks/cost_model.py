@@ -153,8 +153,8 @@ def _line(name: str, n: float, p: int, step: Step) -> str:
     terms = step.seconds(p)
     worst = max(terms, key=lambda term: terms[term])
     fits = "" if step.held <= MEMORY else ", **does not fit**"
-    times = " | ".join(f"{seconds:.2g}" for seconds in terms.values())
-    return f"| {name} | {n:.0e} | {p} | {times} | {worst} | {step.held / 1e9:.2g}{fits} |"
+    times = " | ".join(f"{seconds:.3g}" for seconds in terms.values())
+    return f"| {name} | {n:.0e} | {p} | {times} | {worst} | {step.held / 1e9:.3g}{fits} |"
 
 
 def _what_breaks() -> Iterator[str]:
@@ -175,10 +175,10 @@ def _what_breaks() -> Iterator[str]:
     )
     yield (
         "- **falkon** by what each device does alike: its m x m matrices fill the memory of one at "
-        f"{most_centres:.0f} centres, whatever the number of devices, and factors take longer than "
-        f"a product from {as_long:.0f} on. Up to there a pass is bound by the memory that tiles of "
-        "K_nm are written to and read from, since XLA does not keep them in registers; sums that "
-        "are passed on are latency."
+        f"{most_centres:.0f} centres, whatever the number of devices, and the arithmetic of its "
+        f"factors exceeds that of a product from {as_long:.0f} on. A product is bound by the "
+        "memory that tiles of K_nm are written to and read from, since XLA does not keep them in "
+        "registers; sums that are passed on are latency."
     )
     yield (
         f"- **Features that are held** by memory: {most_features:.0f} of them fill each device. "
