@@ -1,21 +1,26 @@
 """Jobs of several processes: they find what one finds, and end together, whoever dies."""
 
+import contextlib
 import os
 import random
 import re
+import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import DTYPE, QUICK_FLAGS, assert_close, needs_x64
 
 import kernax
+from kernax.scale import launch as kernax_launch
 from kernax.scale import processes
 
 pytestmark = needs_x64  # once: what starts and ends processes knows no precision
@@ -29,9 +34,13 @@ on_linux = pytest.mark.skipif(not PROC.exists(), reason="looks for processes in 
 
 
 class Job:
-    """A command whose processes, and theirs, carry a mark by which they are found."""
+    """A command whose processes, and theirs, carry a mark by which they are found; after so many
+    seconds, and where a test ends, all of them are killed.
+    """
 
-    def __init__(self, folder, command, **environment):
+    started = []
+
+    def __init__(self, folder, command, seconds=120, **environment):
         self.mark = f"KERNAX_TEST_JOB={uuid.uuid4()}"
         name, value = self.mark.split("=")
         settings = {"PYTHONPATH": str(ROOT), "XLA_FLAGS": QUICK_FLAGS, name: value}
@@ -43,15 +52,19 @@ class Job:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.limit = threading.Timer(seconds, self.kill)
+        self.limit.start()
+        self.started.append(self)
 
-    def ended(self, seconds=120):
-        """Status, output and errors; whatever is left after so many seconds is killed."""
-        try:
-            output, errors = self.process.communicate(timeout=seconds)
-        finally:
-            for process in self.running():
-                os.kill(process, signal.SIGKILL)
+    def ended(self):
+        """Status, output and errors."""
+        output, errors = self.process.communicate()
         return self.process.returncode, output, errors
+
+    def kill(self):
+        for process in self.running():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
     def running(self):
         """The numbers of its processes."""
@@ -74,8 +87,17 @@ class Job:
         return True
 
 
-def launch(folder, script, *arguments, count=2, **environment):
-    command = ["-m", "kernax.scale.launch", "--processes", count, script, *arguments]
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    yield
+    for job in Job.started:
+        job.limit.cancel()
+        job.kill()
+    Job.started.clear()
+
+
+def launch(folder, script, *arguments, count=2, options=(), **environment):
+    command = ["-m", "kernax.scale.launch", "--processes", count, *options, script, *arguments]
     return Job(folder, command, **environment)
 
 
@@ -102,7 +124,7 @@ def test_a_job_ends_with_the_first_process_that_fails_and_says_how(tmp_path):
     status, output, errors = job.ended()
     assert time.monotonic() - began < 30
     assert status == 128 + signal.SIGKILL
-    assert "[0] started --rows 5" in output.splitlines()
+    assert "[1] started --rows 5" in output.splitlines()
     assert re.search(r"process 1 of 3 \(pid \d+\) was killed by SIGKILL", errors)
     assert errors.endswith("  started --rows 5\n  lost\n")
     assert errors.count("kernax.scale.launch:") == 1
@@ -120,47 +142,42 @@ def test_nothing_runs_on_where_the_launcher_is_ended(number, tmp_path):
     job.process.send_signal(number)
     job.process.wait(10)
     assert job.leaves_nothing()
+    assert job.ended()[0] in (-signal.SIGKILL, 128 + signal.SIGTERM)
 
 
-@pytest.mark.slow
-def test_a_job_that_succeeds_has_status_zero_and_what_cannot_be_started_says_why(tmp_path):
-    script = script_of(tmp_path, "import os", "print(os.environ['KERNAX_PROCESSES'])")
-    status, output, errors = launch(tmp_path, script).ended()
-    assert (status, errors) == (0, "")
-    assert sorted(output.splitlines()) == ["[0] 2", "[1] 2"]
-    status, _, errors = launch(tmp_path, "nowhere.py").ended()
-    assert status == 2
-    assert errors.endswith("error: there is no file nowhere.py\n")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--processes", "2", "nowhere.py"], "there is no file nowhere.py"),
+        (["--processes", "0", __file__], "--processes must be at least 1, but is 0"),
+        (["--processes", "1", "--devices", "0", __file__], "--devices must be at least 1"),
+    ],
+)
+def test_what_cannot_be_started_is_refused(arguments, words, capsys):
+    with pytest.raises(SystemExit):
+        kernax_launch.main(arguments)
+    assert words in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_an_exception_in_one_process_ends_the_job_though_others_wait_for_it(tmp_path):
-    """By itself Python would wait for the others for minutes, and the message name one of them."""
-    script = script_of(
-        tmp_path,
-        "import jax, kernax",
-        "from jax.experimental import multihost_utils",
-        "kernax.scale.connect()",
-        "if jax.process_index() == 1: raise KeyError('of process one')",
-        "multihost_utils.sync_global_devices('never')",
-    )
-    status, _, errors = launch(tmp_path, script).ended(60)
-    assert status == 1
-    assert "process 1 of 2" in errors
-    assert errors.endswith("KeyError: 'of process one'\n")
+def test_each_process_is_told_which_one_it_is_and_which_accelerators_are_its_own(monkeypatch):
+    for name, value in kernax_launch.Job([], 3, 2).environment(1, 1234).items():
+        monkeypatch.setenv(name, value)
+    place = processes._told_by_environment()
+    assert place == ("127.0.0.1:1234", 3, 1)
+    assert os.environ["JAX_LOCAL_DEVICE_IDS"] == "2,3"
 
 
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
-        ({"KERNAX_PROCESSES": "2", "KERNAX_PROCESS": "0"}, "KERNAX_COORDINATOR=''"),
+        ({"KERNAX_PROCESSES": "2", "KERNAX_PROCESS": "0"}, "are '', '2' and '0'"),
         (
             {"KERNAX_COORDINATOR": "a:1", "KERNAX_PROCESSES": "2", "KERNAX_PROCESS": "2"},
-            "KERNAX_PROCESS='2'",
+            "are 'a:1', '2' and '2'",
         ),
         (
             {"KERNAX_COORDINATOR": "a:1", "KERNAX_PROCESSES": "x", "KERNAX_PROCESS": "0"},
-            "KERNAX_PROCESSES='x'",
+            "are 'a:1', 'x' and '0'",
         ),
     ],
 )
@@ -180,10 +197,13 @@ def test_one_process_is_left_alone(monkeypatch):
 
 @pytest.mark.slow
 def test_verbs_on_rows_of_two_processes_agree_with_one(tmp_path, monkeypatch):
-    """Values to 1e-10; the row of a NaN is named; a checkpoint of two processes is read by one."""
+    """Values to 1e-10; the row of a NaN is named; a checkpoint of two processes is read by one; an
+    exception in one of them ends the job, though the other waits for it. By itself Python would
+    wait for minutes, and a message would name the one that waits.
+    """
     pytest.importorskip("orbax.checkpoint")
     monkeypatch.syspath_prepend(JOBS)
-    import verbs
+    import verbs  # pyright: ignore[reportMissingImports]
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(23, 2))
@@ -191,7 +211,9 @@ def test_verbs_on_rows_of_two_processes_agree_with_one(tmp_path, monkeypatch):
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "y.npy", y)
     status, output, errors = launch(tmp_path, JOBS / "agree.py", tmp_path).ended()
-    assert status == 0, output + errors
+    assert status == 1, output + errors
+    assert "process 1 of 2" in errors
+    assert errors.endswith("KeyError: 'of process one'\n")
     found = np.load(tmp_path / "found.npz")
     for name, verb in verbs.VERBS.items():
         assert_close(found[name], np.asarray(verb(X, y, None)), 1e-10)
@@ -199,51 +221,52 @@ def test_verbs_on_rows_of_two_processes_agree_with_one(tmp_path, monkeypatch):
     assert "nor the same in all" in str(found["refusal"])
 
     filled = np.concatenate([X, X[-1:]])
-    state = {"rows": jax.numpy.asarray(filled), "key": jax.random.key(1), "count": 0}
+    state = {"rows": jnp.asarray(filled), "key": jax.random.key(1), "count": 0}
     step, kept = kernax.scale.Checkpoints(tmp_path / "kept").latest(state)
-    assert step == 3
     for _ in range(3):
         state = verbs.advance(state)
-    assert jax.tree.map(np.array_equal, kept, state)
-    np.testing.assert_array_equal(kept["rows"], state["rows"])
-    assert kept["count"] == 3
+    assert step == kept["count"] == 3
     assert kept["key"] == state["key"]
+    np.testing.assert_array_equal(kept["rows"], state["rows"])
 
 
-def by_slurm(folder, script, count):
-    """The processes of a job as Slurm starts them, of which JAX finds out by itself."""
-    number = str(random.Random(str(folder)).randrange(10**6))
-    variables = {
-        "SLURM_JOB_ID": number,
-        "SLURM_STEP_NODELIST": "localhost",
-        "SLURM_NTASKS": str(count),
-    }
-    return [
-        Job(folder, [script], SLURM_PROCID=str(i), SLURM_LOCALID=str(i), **variables)
-        for i in range(count)
-    ]
+def here(folder, script, monkeypatch):
+    """Runs a script in this process."""
+    with monkeypatch.context() as patched:
+        patched.chdir(folder)
+        patched.setenv("KERNAX_PROCESSES", "1")
+        with jax.numpy_dtype_promotion("standard"):
+            runpy.run_path(str(script))
+
+
+def write_rows(folder, n):
+    rng = np.random.default_rng(0)
+    for name, shape in (("X", (n, 2)), ("y", n), ("new", (5, 2))):
+        np.save(folder / f"{name}.npy", rng.normal(size=shape))
 
 
 @pytest.mark.slow
-def test_one_script_runs_on_one_device_on_eight_and_in_four_processes(tmp_path):
-    pytest.importorskip("orbax.checkpoint")
-    assert Job(tmp_path, [EXAMPLES / "write_rows.py", 53]).ended()[0] == 0
+def test_one_script_runs_on_one_device_on_eight_and_in_four_processes(tmp_path, monkeypatch):
+    """The eight are those of a job of Slurm, which JAX finds by itself."""
+    write_rows(tmp_path, 53)
     script = EXAMPLES / "fit.py"
-    ways = {
-        "one device": lambda: [Job(tmp_path, [script])],
-        "eight devices": lambda: [Job(tmp_path, [script], JAX_NUM_CPU_DEVICES="8")],
-        "four processes": lambda: [launch(tmp_path, script, count=4)],
-        "slurm": lambda: by_slurm(tmp_path, script, 2),
+    slurm = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_NTASKS": "1",
+        "SLURM_PROCID": "0",
+        "SLURM_LOCALID": "0",
     }
-    found = {}
-    for name, start in ways.items():
-        (tmp_path / "predictions.npy").unlink(missing_ok=True)
-        for job in start():
-            status, output, errors = job.ended()
-            assert status == 0, output + errors
-        found[name] = np.load(tmp_path / "predictions.npy")
-    for predictions in found.values():
-        assert_close(predictions, found["one device"], 1e-8)
+    here(tmp_path, script, monkeypatch)
+    of_one = np.load(tmp_path / "predictions.npy")
+    for job in (
+        Job(tmp_path, [script], JAX_NUM_CPU_DEVICES="8", **slurm),
+        launch(tmp_path, script, count=4),
+    ):
+        (tmp_path / "predictions.npy").unlink()
+        status, output, errors = job.ended()
+        assert status == 0, output + errors
+        assert_close(np.load(tmp_path / "predictions.npy"), of_one, 1e-8)
 
 
 def test_the_template_of_kubernetes_sets_what_connect_reads():
@@ -260,7 +283,7 @@ def test_the_template_of_kubernetes_sets_what_connect_reads():
 
 @on_linux
 @pytest.mark.slow
-def test_learning_that_is_killed_at_random_moments_ends_where_it_would_have(tmp_path):
+def test_learning_that_is_killed_at_random_moments_ends_where_it_would_have(tmp_path, monkeypatch):
     """By kill -9 of one of two processes; the last run goes on in one process."""
     pytest.importorskip("orbax.checkpoint")
     script = EXAMPLES / "learn.py"
@@ -269,27 +292,27 @@ def test_learning_that_is_killed_at_random_moments_ends_where_it_would_have(tmp_
     killed = tmp_path / "killed"
     for folder in (undisturbed, killed):
         folder.mkdir()
-        assert Job(folder, [EXAMPLES / "write_rows.py", 31]).ended()[0] == 0
-    status, output, errors = Job(undisturbed, [script]).ended()
-    assert status == 0, output + errors
+        write_rows(folder, 31)
+    here(undisturbed, script, monkeypatch)
     reached = [0]
     for _ in range(KILLS):
         job = launch(killed, script)
-        first = next(step for step in steps_of(job.process.stdout))
+        first = next(steps_of(job.process.stdout))
         reached.append(first)
-        until = chance.randrange(first + 1, 200)
-        next((step for step in steps_of(job.process.stdout) if step >= until), None)
+        until = chance.randrange(first + 1, min(first + 400 // KILLS, 199))
+        next(step for step in steps_of(job.process.stdout) if step >= until)
         kill_one(job, chance)
-        status, output, errors = job.ended(30)
+        began = time.monotonic()
+        status, output, errors = job.ended()
+        assert time.monotonic() - began < 30
         assert status == 128 + signal.SIGKILL, output + errors
         assert re.search(r"process [01] of 2 \(pid \d+\) was killed by SIGKILL", errors)
         assert job.leaves_nothing()
-        if until > 190:
+        if until > 190:  # the next one might be over before it is killed
             break
     assert reached == sorted(reached)
     assert reached[-1] > 0, "no run went on from a checkpoint"
-    status, output, errors = Job(killed, [script]).ended()
-    assert status == 0, output + errors
+    here(killed, script, monkeypatch)
     assert_close(np.load(killed / "learned.npy"), np.load(undisturbed / "learned.npy"), 1e-8)
 
 

@@ -52,12 +52,11 @@ CORE = (
     ("operators", "solves", "lanczos", "standard_normals"),
     ("unheld",),
     ("boundary", "kernel", "losses", "description", "foreign"),
-    ("eigenproblem",),
+    ("eigenproblem", "mesh"),
     (
         "labels",
         "likelihoods",
         "memory",
-        "mesh",
         "model",
         "spectral_densities",
         "features",

@@ -66,7 +66,7 @@ def as_arrays(tree: PyTree) -> PyTree:
 
 def _as_jax_array(leaf: Any) -> Any:
     """An array of NumPy or a float as one of JAX, any other leaf unchanged."""
-    _check_precision(leaf)
+    check_precision(leaf)
     if isinstance(leaf, float):
         return as_floats(leaf)
     if isinstance(leaf, (np.ndarray, np.generic)):
@@ -76,7 +76,7 @@ def _as_jax_array(leaf: Any) -> Any:
     return leaf
 
 
-def _check_precision(value: Any) -> None:
+def check_precision(value: Any) -> None:
     """Warns of float64 where JAX would compute in float32."""
     in_double = isinstance(value, np.ndarray) and value.dtype == np.float64
     if in_double and not jax.config.jax_enable_x64:  # pyright: ignore
@@ -85,7 +85,7 @@ def _check_precision(value: Any) -> None:
 
 def _real_array(value: Any, name: str) -> Any:
     """An array of JAX or NumPy, or a number. Raises ValueError unless it is of real numbers."""
-    _check_precision(value)
+    check_precision(value)
     if isinstance(value, list):
         value = _array_of_list(value, name)
     if hasattr(value, "__array__") and not eqx.is_array_like(value):

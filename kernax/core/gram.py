@@ -24,8 +24,8 @@ from kernax.core.features import low_rank_gram
 from kernax.core.intervals import NONNEGATIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.memory import MOST_HELD
-from kernax.core.mesh import RowsOverMesh, rows_over_mesh
-from kernax.core.mesh_gram import MeshGram
+from kernax.core.mesh import RowsOverMesh, by_rows, rows_over_mesh, whole_on_each
+from kernax.core.mesh_gram import MeshGram, product_over_mesh
 from kernax.core.numerics import matmul
 from kernax.core.operators import AbstractGram, DenseGram, LowRankGram, WeightedForm, tell_lineax
 from kernax.core.parameters import check_count
@@ -45,7 +45,8 @@ def gram(
     together, unless the kernel needs much more memory than a number per pair, such as a table for
     each pair of strings: then as many at a time as fit a fixed budget, computed again in the
     backward pass. `block_size` overrides that number of rows; under an outer `vmap` each member
-    uses the budget.
+    uses the budget. Where the rows of X are over a mesh, those of the matrix are, and it may be
+    symmetric to rounding alone.
 
     Raises:
         ValueError: points of the wrong shape, or NaN in them.
@@ -53,6 +54,9 @@ def gram(
         MemoryBudgetError: the matrix is larger than the memory at hand.
     """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
+    spread = rows_over_mesh(X)
+    if spread is not None and Z is not None:
+        X, Z = by_rows(X, spread), whole_on_each(Z, spread)
     K, diagonals = checked_pairs(kernel, X, Z, checked_block(block_size, count(X)))
     for stack, diagonal in zip((X, Z), diagonals):
         warn_of_featureless_points(kernel, stack, diagonal)
@@ -99,7 +103,7 @@ def gram_operator(
         raise ValueError("ridge goes with one stack X alone: leave it away, or Z")
     if block_size is None:
         return CrossGram(gram_of_prepared(kernel, X, Z))
-    return BlockedCrossGram(kernel, X, Z, block_size)
+    return BlockedCrossGram(kernel, X, Z, block_size, spread)
 
 
 def _with_ridge(gram: AbstractGram, ridge: Float[Array, ""]) -> lx.AbstractLinearOperator:
@@ -226,9 +230,13 @@ class BlockedCrossGram(AbstractCrossGram):
     X: PyTree
     Z: PyTree
     block_size: int = eqx.field(static=True)
+    spread: RowsOverMesh | None = eqx.field(static=True, default=None)  # of X
 
     def mv(self, vector):
-        return product_by_rows(self.kernel, self.X, self.Z, vector, self.block_size)
+        if self.spread is None:
+            return product_by_rows(self.kernel, self.X, self.Z, vector, self.block_size)
+        whole = (self.kernel, self.Z, vector, None)
+        return product_over_mesh(whole, self.X, self.block_size, self.spread)
 
     def rows(self, places):
         return gram_of_prepared(self.kernel, points_at(self.X, places), self.Z)

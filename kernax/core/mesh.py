@@ -92,6 +92,12 @@ def whole_on_each(tree: PyTree, rows: RowsOverMesh) -> Any:
     return lax.with_sharding_constraint(tree, NamedSharding(rows.mesh, PartitionSpec()))
 
 
+@compiled
+def by_rows(X: PyTree, rows: RowsOverMesh) -> Any:
+    """The same stack, its rows over the mesh."""
+    return lax.with_sharding_constraint(X, NamedSharding(rows.mesh, rows.spec))
+
+
 def on_parts(function: Callable, rows: RowsOverMesh, whole: PyTree, *stacks: PyTree) -> Any:
     """`function(whole, *parts)` on every device, of what all of them have and of their own rows of
     stacks; the rows that it returns, put together.

@@ -43,9 +43,8 @@ class MeshGram(AbstractComputedGram):
         return _product(self.kernel, self.points, columns, self.block_size, self.spread)
 
     def columns_product(self, places, values):
-        part = points_at(self.points, places)
-        whole = (self.kernel, part, places, values)
-        return _columns_product(whole, self.points, self.block_size, self.spread)
+        whole = (self.kernel, points_at(self.points, places), values, places)
+        return product_over_mesh(whole, self.points, self.block_size, self.spread)
 
     def squares_in_products(self, vector):
         # The squares of the entries are the Gram matrix of the square of the kernel.
@@ -101,17 +100,21 @@ def _from_offset(block: PyTree, offset: int, spread: RowsOverMesh) -> PyTree:
 
 
 @compiled
-def _columns_product(
-    whole: tuple[AbstractKernel, PyTree, Int[Array, " m"], Float[Array, "m *p"]],
+def product_over_mesh(
+    whole: tuple[AbstractKernel, PyTree, Float[Array, "m *p"], Int[Array, " m"] | None],
     X: PyTree,
     most_rows: int,
     spread: RowsOverMesh,
 ) -> Float[Array, "n *p"]:
-    """`k(X, Z) V` of points Z that stand in X at some places, where all devices have these."""
+    """`k(X, Z) V` of points X over a mesh, and of what all devices have: the kernel, Z, V, and the
+    places of Z in X, where it is there that they stand.
+    """
 
     def of_part(whole, X):
-        kernel, Z, places, values = whole
-        first = lax.axis_index(spread.axis) * count(X)
-        return product_by_rows(kernel, X, Z, values, most_rows, places - first.astype(places.dtype))
+        kernel, Z, V, places = whole
+        if places is not None:
+            first = lax.axis_index(spread.axis) * count(X)
+            places = places - first.astype(places.dtype)
+        return product_by_rows(kernel, X, Z, V, most_rows, places)
 
     return on_parts(of_part, spread, whole, X)

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax.core.boundary import count
 from kernax.core.kernel import AbstractKernel
+from kernax.core.mesh import RowsOverMesh, on_parts, rows_over_mesh, whole_on_each
 from kernax.core.numerics import matmul, stopped
 from kernax.core.sharding import compiled
 
@@ -54,13 +55,47 @@ def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> 
     n = count(X)
     at_once = pairs_at_once(kernel, X, X, block_size)
     whole = at_once >= n * n
-    K = all_pairs(kernel, X, X) if whole else _by_mirrored_tiles(kernel, X, math.isqrt(at_once))
+    spread = rows_over_mesh(X)
+    if spread is None:
+        K = all_pairs(kernel, X, X) if whole else _by_mirrored_tiles(kernel, X, math.isqrt(at_once))
+        symmetric = _symmetric(K, mirrored=whole and kernel.is_mirrored)
+    elif whole:
+        K, symmetric = _whole_over_mesh(kernel, X, spread)
+    else:
+        K = symmetric = _by_rows_over_mesh(kernel, X, block_size, spread)
     _check_scalar(kernel, K)
     diagonal = _diagonal(kernel, X)
     finite = jnp.all(jnp.isfinite(diagonal)) & _all_finite(K)
-    symmetric = _symmetric(K, mirrored=whole and kernel.is_mirrored)
     exact = jnp.where(jnp.eye(n, dtype=bool), diagonal[:, None], symmetric)
     return Pairs(_valued(K, stopped(exact)), finite, (stopped(diagonal),))
+
+
+def _by_rows_over_mesh(
+    kernel: AbstractKernel, X: PyTree, block_size: int | None, spread: RowsOverMesh
+) -> Float[Array, "n n"]:
+    """K, of which each device computes some of its rows at a time. Points alone are exchanged."""
+
+    def of_part(whole: tuple[AbstractKernel, PyTree], part: PyTree) -> Array:
+        kernel, X = whole
+        return _matrix(kernel, part, X, block_size)
+
+    return on_parts(of_part, spread, (kernel, X), X)
+
+
+def _whole_over_mesh(
+    kernel: AbstractKernel, X: PyTree, spread: RowsOverMesh
+) -> tuple[Float[Array, "n n"], Float[Array, "n n"]]:
+    """K by rows over a mesh, and K or the larger of K and K^T, entry by entry.
+
+    Only points are exchanged: K^T is computed as K is. With the points of both sides over the mesh
+    XLA would exchange matrices, one for each coordinate.
+    """
+    columns = whole_on_each(X, spread)
+    K = all_pairs(kernel, X, columns)
+    if kernel.is_mirrored:
+        return K, K
+    turned = jax.vmap(lambda x: jax.vmap(lambda z: kernel(z, x))(columns))(X)
+    return K, jnp.maximum(K, turned)
 
 
 def _matrix(

@@ -46,6 +46,9 @@ class Checkpoints:
     `name` and by the structure, shapes and dtypes of the state, not by the values of data: let the
     name say what they are.
 
+    For `minimise` and `multi_start` there is `kernax.Checkpoint`, which is told of no name: it
+    identifies the whole call.
+
     Arguments:
         folder: it is created. Of two jobs that use one folder at a time neither is safe.
         name: of the call.
@@ -103,8 +106,7 @@ class Checkpoints:
         """
         count = check_count(count, "count")
         facts = self._facts(state)
-        step, state = self.latest(state) or (0, state)
-        check_same_call(self.folder, _fewer_steps(count, step))
+        step, state = self._start(state, count)
         yield step, state
         clock = _Clock(self._every(count), self.seconds)
         while step < count:
@@ -114,8 +116,19 @@ class Checkpoints:
                 self._keep(step, state, facts)
             yield step, state
 
+    def _start(self, state: Any, count: int) -> tuple[int, Any]:
+        """Where a loop of so many steps goes on."""
+        if jax.process_index() == 0:
+            _remove_unfinished(Path(self.folder))
+        step, state = self.latest(state) or (0, state)
+        if step > count:
+            check_same_call(self.folder, [f"count ({count} in this call, {step} in the file)"])
+        return step, state
+
     def latest(self, like: Any) -> tuple[int, Any] | None:
         """The last state that was kept, and after how many steps; None where there is none.
+
+        It may be asked for while another job goes on.
 
         Arguments:
             like: a state of the same structure, shapes and dtypes, onto whose devices it is read.
@@ -184,9 +197,10 @@ class _Clock:
     def is_due(self, step: int) -> bool:
         """Whether that is now, after so many steps: the same in all processes."""
         due = self._every is not None and step % self._every == 0
-        if self._seconds is not None and not due:
+        seconds = self._seconds
+        if seconds is not None and not due:
             since = time.monotonic() - self._last
-            due = bool(_agreed(lambda: int(since >= self._seconds)))
+            due = bool(_agreed(lambda: int(since >= seconds)))
         if due:
             self._last = time.monotonic()
         return due
@@ -200,16 +214,18 @@ def _agreed(number: Callable[[], int]) -> int:
     return int(multihost_utils.broadcast_one_to_all(np.asarray(own, np.int32)))
 
 
-def _newest(folder: Path) -> int:
-    """The step of the newest sound checkpoint.
+def _remove_unfinished(folder: Path) -> None:
+    """Removes what was being written, or removed, when a process was killed."""
+    left = list(folder.iterdir()) if folder.exists() else []
+    for path in left:
+        if path.name.endswith((_UNFINISHED, _REMOVED)):
+            shutil.rmtree(path)
 
-    Removes what was being written, or removed, when a process was killed.
-    """
+
+def _newest(folder: Path) -> int:
+    """The step of the newest sound checkpoint."""
     if not folder.exists():
         return _NOTHING
-    for left in folder.iterdir():
-        if left.name.endswith((_UNFINISHED, _REMOVED)):
-            shutil.rmtree(left)
     steps = _steps_in(folder)
     for step in reversed(steps):
         damage = sealed.damage(folder / str(step))
@@ -248,11 +264,6 @@ def _remove(path: Path) -> None:
     removed = path.with_name(f"{path.name}{_REMOVED}")
     os.replace(path, removed)
     shutil.rmtree(removed)
-
-
-def _fewer_steps(count: int, step: int) -> list[str]:
-    """In words, that fewer steps are asked for than were made."""
-    return [f"count ({count} in this call, {step} in the file)"] if count < step else []
 
 
 def _is_number(leaf: Any) -> bool:

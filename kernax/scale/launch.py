@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import IO, Any
+from typing import IO, NamedTuple
 
 from kernax.scale.processes import COORDINATOR, PROCESS, PROCESSES
 
@@ -128,46 +128,77 @@ def _name_of_signal(number: int) -> str:
         return f"signal {number}"
 
 
-def launch(processes: int, command: Sequence[str]) -> int:
-    """Runs a command in several processes until all have ended, or one has failed.
+class Job(NamedTuple):
+    """What is to be run.
+
+    Attributes:
+        command: the same for all processes.
+        processes: how many.
+        devices: how many accelerators of this machine each of them has; None for all.
+    """
+
+    command: Sequence[str]
+    processes: int
+    devices: int | None = None
+
+    def environment(self, number: int, port: int) -> dict[str, str]:
+        """The variables that tell a process which one it is."""
+        address = f"127.0.0.1:{port}"
+        own = {
+            COORDINATOR: address,
+            PROCESSES: str(self.processes),
+            PROCESS: str(number),
+            "JAX_COORDINATOR_BIND_ADDRESS": address,  # from outside nobody shall connect
+            "PYTHONUNBUFFERED": "1",  # or the last lines of a process that is killed were lost
+        }
+        if self.devices is not None:
+            first = number * self.devices
+            devices = range(first, first + self.devices)
+            own["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, devices))
+        return os.environ | own
+
+
+def launch(job: Job, signals: Sequence[int]) -> int:
+    """Runs a job until all processes have ended, or one has failed, or there is a signal.
 
     Returns the exit status; a failure is told on standard error.
     """
+    failed = _run(job, signals)
+    if failed is not None:
+        process, status = failed
+        _say(process.ending(status, job.processes))
+        return status if status > 0 else 128 - status
+    if signals:
+        _say(f"ended by {_name_of_signal(signals[0])}, and all processes with it")
+        return 128 + signals[0]
+    return 0
+
+
+def _run(job: Job, signals: Sequence[int]) -> tuple[_Process, int] | None:
+    """The first process that failed, if any, and its status, after all have ended."""
     started: list[_Process] = []
     with _guard() as guard, _free_port() as port:
         try:
-            for number in range(processes):
-                environment = os.environ | _place(number, processes, port)
-                started.append(_Process(number, command, environment))
+            for number in range(job.processes):
+                started.append(_Process(number, job.command, job.environment(number, port)))
                 guard.write(f"{started[-1].group}\n".encode())
                 guard.flush()
-            failed = _first_that_fails(started)
+            return _first_that_fails(started, signals)
         finally:
             _end_all(started)
-    if failed is None:
-        return 0
-    process, status = failed
+
+
+def _say(message: str) -> None:
     sys.stdout.flush()
-    print(f"kernax.scale.launch: {process.ending(status, processes)}", file=sys.stderr, flush=True)
-    return status if status > 0 else 128 - status
+    print(f"kernax.scale.launch: {message}", file=sys.stderr, flush=True)
 
 
-def _place(number: int, processes: int, port: int) -> dict[str, str]:
-    """The variables that tell a process which one it is."""
-    address = f"127.0.0.1:{port}"
-    return {
-        COORDINATOR: address,
-        PROCESSES: str(processes),
-        PROCESS: str(number),
-        "JAX_COORDINATOR_BIND_ADDRESS": address,  # from outside nobody shall connect
-        "PYTHONUNBUFFERED": "1",  # or the last lines of a process that is killed were lost
-    }
-
-
-def _first_that_fails(processes: Sequence[_Process]) -> tuple[_Process, int] | None:
-    """Waits until one has failed, or, and then None, all have ended well."""
+def _first_that_fails(
+    processes: Sequence[_Process], signals: Sequence[int]
+) -> tuple[_Process, int] | None:
+    """Waits until one has failed, or, and then None, all have ended well or there is a signal."""
     running = list(processes)
-    while running:
+    while running and not signals:
         for process in list(running):
             status = process.status()
             if status == 0:
@@ -179,9 +210,7 @@ def _first_that_fails(processes: Sequence[_Process]) -> tuple[_Process, int] | N
 
 
 def _end_all(processes: Sequence[_Process]) -> None:
-    """Ends all processes, and what they started, undisturbed by further signals."""
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    """Ends all processes, and what they started."""
     for process in processes:
         process.kill()
     for process in processes:
@@ -200,8 +229,9 @@ def _guard() -> Iterator[IO[bytes]]:
         try:
             yield guard.stdin
         finally:
-            guard.stdin.write(b"over\n")
-            guard.stdin.flush()
+            with contextlib.suppress(OSError):  # it was ended by somebody else
+                guard.stdin.write(b"over\n")
+                guard.stdin.flush()
 
 
 @contextlib.contextmanager
@@ -220,39 +250,49 @@ def _free_port() -> Iterator[int]:
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if os.name == "posix" else []))
 
 
-def _interrupted(number: int, frame: Any) -> None:
-    """Ends the launcher, and with it all processes."""
-    print(f"kernax.scale.launch: ended by {_name_of_signal(number)}", file=sys.stderr, flush=True)
-    sys.exit(128 + number)
-
-
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """What came from the command line. Exits with a message where that cannot be."""
+def _parser() -> argparse.ArgumentParser:
+    """What the command line takes."""
     parser = argparse.ArgumentParser(
         prog="python -m kernax.scale.launch",
         description="Runs a script in several processes of this machine, which "
         "kernax.scale.connect() connects, and ends all as soon as one fails.",
     )
     parser.add_argument("--processes", type=int, required=True, metavar="N")
+    parser.add_argument(
+        "--devices",
+        type=int,
+        metavar="K",
+        help="accelerators of this machine for each process, in order; otherwise each has all",
+    )
     parser.add_argument("script", help="a Python program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="those of the script")
+    return parser
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """What came from the command line. Exits with a message where that cannot be."""
+    parser = _parser()
     options = parser.parse_args(arguments)
-    if options.processes < 1:
-        parser.error(f"--processes must be at least 1, but is {options.processes}")
+    for name in ("processes", "devices"):
+        number = getattr(options, name)
+        if number is not None and number < 1:
+            parser.error(f"--{name} must be at least 1, but is {number}")
     if not os.path.isfile(options.script):
         parser.error(f"there is no file {options.script}")
-    if os.name != "posix":
-        parser.error("groups of processes need Linux or macOS")
+    if not hasattr(os, "waitid"):
+        parser.error("this needs Linux, or macOS with Python 3.13")
     return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     options = _options(arguments)
+    command = [sys.executable, options.script, *options.arguments]
+    signals: list[int] = []
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            signal.signal(number, _interrupted)
-    return launch(options.processes, [sys.executable, options.script, *options.arguments])
+            signal.signal(number, lambda number, frame: signals.append(number))
+    return launch(Job(command, options.processes, options.devices), signals)
 
 
 if __name__ == "__main__":

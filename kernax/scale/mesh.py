@@ -7,7 +7,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from kernax.core.boundary import dtype_of
+from kernax.core.boundary import check_precision, dtype_of
 from kernax.scale.parquet import ParquetRows
 
 
@@ -34,15 +34,16 @@ def rows_over(
 
     Arguments:
         mesh: one with a single axis, or with one of the name that is given.
-        X: a stack of points. Arrays may be those of NumPy, such as memory maps: each process reads
-            the rows of its own devices alone.
+        X: a stack of points. Arrays may be those of NumPy, such as memory maps, or `ParquetRows`:
+            each process reads the rows of its own devices alone.
         y: targets, or any other stack, of as many rows; None where there are none.
         weights: (n,), or None.
         axis: the name of an axis, which a mesh of several needs.
 
     Returns:
-        X, y and weights, laid out over automatic axes, of whatever kind those of the mesh are.
-        Weights are None where none were given and no row was added.
+        X, y and weights, laid out over automatic axes, of whatever kind those of the mesh are:
+        `X.sharding.mesh` is the mesh with such axes. Weights are None where none were given and no
+        row was added.
 
     Raises ValueError for arrays of different lengths, and for an axis that the mesh does not have.
     """
@@ -104,7 +105,10 @@ def _is_list(value: Any) -> bool:
 
 
 def _as_array(value: Any) -> Any:
-    """A list, or a table, as an array of NumPy; arrays, and `ParquetRows`, as they are."""
+    """A list, or a table, as an array of NumPy; arrays and `ParquetRows` as they are, with a
+    warning of their precision as verbs give it.
+    """
+    check_precision(value)
     return value if isinstance(value, (np.ndarray, jax.Array, ParquetRows)) else np.asarray(value)
 
 

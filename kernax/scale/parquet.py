@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,17 +35,12 @@ class ParquetRows:
         *,
         dtype: Any = np.float64,
     ):
-        parquet = pyarrow_parquet()
         self._columns = [columns] if isinstance(columns, str) else list(columns)
-        self._groups: list[tuple[Any, int]] = []  # each row group: of which file, and which there
-        lengths = []
-        for each in [path] if isinstance(path, (str, Path)) else path:
-            check_columns(parquet, each, self._columns)
-            metadata = parquet.read_metadata(each)
-            for group in range(metadata.num_row_groups):
-                self._groups.append((each, group))
-                lengths.append(metadata.row_group(group).num_rows)
-        self._starts = [0, *accumulate(lengths)]  # of each row group, and where the last one ends
+        paths = [path] if isinstance(path, (str, Path)) else path
+        groups = [group for each in paths for group in _groups_of(each, self._columns)]
+        self._groups = [(group.path, group.number) for group in groups]
+        # Of each row group, and where the last one ends.
+        self._starts = [0, *accumulate(group.rows for group in groups)]
         n = self._starts[-1]
         self.shape = (n,) if isinstance(columns, str) else (n, len(self._columns))
         self.dtype = np.dtype(dtype)
@@ -66,9 +61,8 @@ class ParquetRows:
         parts = [np.empty((0, len(self._columns)), self.dtype)]
         place = bisect_right(self._starts, start) - 1
         while start < stop:
-            first = self._starts[place]
-            end = min(stop, self._starts[place + 1])
-            parts.append(self._read(*self._groups[place])[start - first : end - first])
+            first, end = self._starts[place : place + 2]
+            parts.append(self._read(*self._groups[place])[start - first : stop - first])
             start = end
             place += 1
         return np.concatenate(parts).reshape(-1, *self.shape[1:])
@@ -79,6 +73,23 @@ class ParquetRows:
             table = file.read_row_group(group, columns=self._columns)
         columns = [table[name].to_numpy().astype(self.dtype) for name in self._columns]
         return np.stack(columns, 1)
+
+
+class _Group(NamedTuple):
+    """A row group: of which file, which one there, and how many rows it has."""
+
+    path: Any
+    number: int
+    rows: int
+
+
+def _groups_of(path: Any, columns: Sequence[str]) -> list[_Group]:
+    """The row groups of a file. Raises ValueError for columns that it does not have."""
+    parquet = pyarrow_parquet()
+    check_columns(parquet, path, columns)
+    found = parquet.read_metadata(path)
+    numbers = range(found.num_row_groups)
+    return [_Group(path, number, found.row_group(number).num_rows) for number in numbers]
 
 
 def pyarrow_parquet() -> Any:

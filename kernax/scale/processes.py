@@ -23,9 +23,9 @@ def connect(
 ) -> None:
     """Connects this process with the others of its job, by `jax.distributed`.
 
-    The first thing that a script does, before anything is computed. Afterwards `jax.devices()` are
-    those of all processes, and `jax.process_index()` is the number of this one. Which others there
-    are is told by the first of these that applies:
+    The first thing that a script does, before any array is made, those of kernels included.
+    Afterwards `jax.devices()` are those of all processes, and `jax.process_index()` is the number
+    of this one. Which others there are is told by the first of these that applies:
 
     - The variables `KERNAX_COORDINATOR` (host:port of process 0), `KERNAX_PROCESSES` (how many) and
       `KERNAX_PROCESS` (the number of this one, from 0) of the environment, which
@@ -86,21 +86,21 @@ def _told_by_environment() -> _Place | None:
 
     Raises ValueError where some of them are missing, or say what cannot be.
     """
-    names = (COORDINATOR, PROCESSES, PROCESS)
-    texts = [os.environ.get(name, "") for name in names]
-    coordinator, processes, process = texts
-    if not any(texts):
-        return None
+    coordinator = os.environ.get(COORDINATOR, "")
+    processes = os.environ.get(PROCESSES, "")
+    process = os.environ.get(PROCESS, "")
     if processes == "1":
         return _Place(coordinator, 1, 0)
+    if not (coordinator or processes or process):
+        return None
     numbers = processes.isdigit() and process.isdigit()
-    if not coordinator or not numbers or int(process) >= int(processes):
-        came = ", ".join(f"{name}={text!r}" for name, text in zip(names, texts))
-        raise ValueError(
-            f"{COORDINATOR} must be host:port of process 0, {PROCESSES} how many processes there "
-            f"are, and {PROCESS} the number of this one, from 0, but they are {came}"
-        )
-    return _Place(coordinator, int(processes), int(process))
+    if coordinator and numbers and int(process) < int(processes):
+        return _Place(coordinator, int(processes), int(process))
+    raise ValueError(
+        f"{COORDINATOR} must be host:port of process 0, {PROCESSES} how many processes there are, "
+        f"and {PROCESS} the number of this one, from 0, but they are {coordinator!r}, "
+        f"{processes!r} and {process!r}"
+    )
 
 
 def _end_at_once(

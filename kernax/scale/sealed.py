@@ -26,16 +26,26 @@ def contents(folder: Path) -> dict[str, str]:
 def damage(folder: Path) -> str | None:
     """What is wrong with a folder; None if it is as it was sealed."""
     try:
-        found = json.loads((folder / _SEAL).read_text())
-        checksum = found.pop("sha256")
-        if found["format"] != _MARK:
-            return f"its format is {found['format']!r}, not that of this version, {_MARK!r}"
-        if _checksum_of(found) != checksum:
-            return f"{_SEAL} does not match its own checksum"
-        written = found["files"]
-        files = _checksums(folder)
+        return _damage_of_seal(folder) or _damage_of_files(folder)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-        return f"{_SEAL} cannot be read: {problem}"
+        return f"it cannot be read: {problem}"
+
+
+def _damage_of_seal(folder: Path) -> str | None:
+    """What is wrong with the seal itself."""
+    found = json.loads((folder / _SEAL).read_text())
+    checksum = found.pop("sha256")
+    if found["format"] != _MARK:
+        return f"its format is {found['format']!r}, not that of this version, {_MARK!r}"
+    if _checksum_of(found) != checksum:
+        return f"{_SEAL} does not match its own checksum"
+    return None
+
+
+def _damage_of_files(folder: Path) -> str | None:
+    """Which file is not as a sound seal says."""
+    written = json.loads((folder / _SEAL).read_text())["files"]
+    files = _checksums(folder)
     for name in sorted(written.keys() | files.keys()):
         if name not in files:
             return f"{name} is missing"

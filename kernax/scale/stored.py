@@ -34,17 +34,21 @@ def write_state(path: Path, state: Any) -> None:
 
 def read_state(path: Path, like: Any) -> Any:
     """The state in a folder, with its arrays on the devices where those of another one are."""
-    orbax = check_orbax()
     wanted = dict(_named(like))
-    given = {name: _restore_args(orbax, leaf) for name, leaf in wanted.items()}
-    shapes = {name: jax.ShapeDtypeStruct((), np.float32) for name in wanted}
-    with orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as checkpointer:
-        args = orbax.args.PyTreeRestore(shapes, restore_args=given)
-        arrays = checkpointer.restore(path, args=args)
+    arrays = _read(path, wanted)
     leaves, structure = jax.tree.flatten(like)
     for name, leaf in wanted.items():
         leaves[int(name)] = _as_before(arrays[name], leaf)
     return jax.tree.unflatten(structure, leaves)
+
+
+def _read(path: Path, wanted: dict[str, Any]) -> dict[str, Any]:
+    """The arrays in a folder, for leaves that stand where they are to be."""
+    orbax = check_orbax()
+    given = {name: _restore_args(orbax, leaf) for name, leaf in wanted.items()}
+    places = dict.fromkeys(wanted, jax.ShapeDtypeStruct((), np.float32))  # only their names count
+    with orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as checkpointer:
+        return checkpointer.restore(path, args=orbax.args.PyTreeRestore(places, restore_args=given))
 
 
 def _named(state: Any) -> list[tuple[str, Any]]:
@@ -99,12 +103,15 @@ def _restore_args(orbax: Any, leaf: Any) -> Any:
 
 def _as_before(array: Any, leaf: Any) -> Any:
     """What was read, of the kind that the leaf was, and where that was."""
-    if not isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
-        return type(leaf)(array.item())
-    if isinstance(leaf, np.generic):
-        return np.asarray(array)[()]
+    if isinstance(leaf, jax.Array):
+        return _as_array_before(array, leaf)
     if isinstance(leaf, np.ndarray):
         return np.asarray(array)
+    return leaf.dtype.type(array) if isinstance(leaf, np.generic) else type(leaf)(array.item())
+
+
+def _as_array_before(array: Any, leaf: jax.Array) -> jax.Array:
+    """The same, for an array of JAX."""
     if _is_key(leaf):
         array = jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(leaf))
     if _is_spread(leaf):

@@ -1,5 +1,6 @@
 """Verbs on rows that are spread over processes: writes what they return to FOLDER/found.npz, and a
-checkpoint of spread arrays. `python agree.py FOLDER`, which holds X.npy and y.npy.
+checkpoint of spread arrays, and ends with an exception in one process. `python agree.py FOLDER`,
+which holds X.npy and y.npy.
 """
 
 import sys
@@ -7,12 +8,14 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from verbs import VERBS, advance
+from jax.experimental import multihost_utils
 
 import kernax
 
 folder = Path(sys.argv[1])
 kernax.scale.connect()
+from verbs import VERBS, advance  # noqa: E402, which makes arrays
+
 mesh = jax.make_mesh((jax.device_count(),), ("rows",))
 points, targets = (np.load(folder / name, mmap_mode="r") for name in ("X.npy", "y.npy"))
 X, y, weights = kernax.scale.rows_over(mesh, points, targets)
@@ -36,3 +39,7 @@ except ValueError as problem:
 
 if jax.process_index() == 0:
     np.savez(folder / "found.npz", **found)
+
+if jax.process_index() == 1:
+    raise KeyError("of process one")
+multihost_utils.sync_global_devices("which process one does not reach")

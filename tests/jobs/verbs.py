@@ -1,4 +1,7 @@
-"""What `agree.py` asks of spread rows, and its test of rows on one device."""
+"""What `agree.py` asks of spread rows, and its test of rows on one device.
+
+Ridge by conjugate gradients, and the evidence with its gradient, are in examples/cluster.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +12,6 @@ import kernax
 RBF = kernax.RBF(1.5)
 NEW = np.random.default_rng(1).normal(size=(4, 2))
 FEATURES = kernax.random_fourier_features(RBF, 4, 2, key=jax.random.key(0))
-CG = kernax.solvers.ConjugateGradient(rtol=1e-12)
-
-
-def evidence(lengthscale, X, y, weights):
-    return kernax.log_marginal_likelihood(kernax.RBF(lengthscale), X, y, 0.1, weights=weights)
 
 
 def norm_of_fit(x, y):
@@ -21,13 +19,6 @@ def norm_of_fit(x, y):
 
 
 VERBS = {
-    "ridge": lambda X, y, w: kernax.kernel_ridge(
-        RBF, X, y, 0.1, weights=w, solver=CG, block_size=8
-    ).value.values(NEW),
-    "evidence": lambda X, y, w: jnp.stack(jax.value_and_grad(evidence)(1.5, X, y, w)),
-    "variance": lambda X, y, w: jax.vmap(
-        kernax.condition(kernax.GaussianProcess(RBF), X, y, 0.1, weights=w).value.variance
-    )(NEW),
     "falkon": lambda X, y, w: kernax.falkon(
         RBF, X, y, 0.1, NEW, weights=w, throw=False
     ).value.values(NEW),
@@ -40,9 +31,6 @@ VERBS = {
     "batched": lambda X, y, w: jnp.sum(  # of every row its own fit, where it is
         (1.0 if w is None else w) * kernax.batched(norm_of_fit)(X, y)
     ),
-    "logistic": lambda X, y, w: kernax.kernel_logistic(
-        RBF, X, jnp.sign(y), 0.1, weights=w
-    ).value.values(NEW),
 }
 
 
