@@ -2,6 +2,7 @@
 
 import gc
 import os
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 
@@ -62,8 +63,9 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("kernax")
 
 # Every annotated shape in the package is checked while the tests run, at a tenth of their time,
-# unless JAXTYPING_DISABLE is set.
-with jaxtyping.install_import_hook("kernax", "beartype.beartype"):
+# unless JAXTYPING_DISABLE is set. Then nothing is wrapped either, which takes seven seconds.
+TYPED = not jaxtyping.config.jaxtyping_disable
+with jaxtyping.install_import_hook("kernax", "beartype.beartype") if TYPED else nullcontext():
     import kernax
 
 X64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
@@ -154,7 +156,7 @@ def assert_refused(result, words):
 
 def untyped(function):
     """A function without the type checks of the tests."""
-    return getattr(function, "__wrapped__", function)
+    return getattr(function, "__wrapped__", function) if TYPED else function
 
 
 def real_data(name: str):

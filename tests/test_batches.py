@@ -15,7 +15,7 @@ from kernax.selection.batches import _Fit, _members_within
 
 DTYPE = np.float64 if X64 else np.float32
 RNG = np.random.default_rng(0)
-LENGTHS = (9, 12, 10)
+LENGTHS = (9, 12, 9)
 NEW = RNG.normal(size=(4, 2)).astype(DTYPE)
 RBF = kernax.RBF(1.3)
 PRIOR = kernax.GaussianProcess(RBF)

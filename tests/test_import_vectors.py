@@ -132,6 +132,7 @@ def test_the_points_are_those_of_a_search_that_refactorises_for_every_candidate(
         np.testing.assert_allclose(b.sum(), x[-1, 0] if labels is y else 0, atol=1e-5)
 
 
+@needs_x64
 def test_it_ends_at_the_first_small_change_of_the_objective(fit):
     H = np.asarray(fit.stats["objectives"])
     count = int(fit.value.count)
@@ -145,6 +146,7 @@ def test_it_ends_at_the_first_small_change_of_the_objective(fit):
     assert np.all(np.asarray(fit.value.function.coefficients)[count:] == 0)
 
 
+@needs_x64
 def test_a_longer_window_compares_with_an_objective_further_back():
     solution = machine(rtol=3e-2, window=3)
     H = np.asarray(solution.stats["objectives"])
@@ -155,6 +157,7 @@ def test_a_longer_window_compares_with_an_objective_further_back():
     assert changes[count - 3] <= 3e-2
 
 
+@needs_x64
 def test_without_room_it_says_so_and_returns_the_best_so_far():
     solution = machine(rtol=0.0)
     assert solution.result == RESULTS.max_steps_reached
@@ -179,6 +182,7 @@ def test_the_objective_falls_to_that_of_the_fit_on_all_points(labels):
     assert abs(gaps[2]) < rounding
 
 
+@needs_x64
 def test_a_penalty_on_the_mean_loss_is_n_times_as_large_here(fit):
     lam = RIDGE / N
     subset = fit.value.indices.tolist()
@@ -193,6 +197,7 @@ def test_a_penalty_on_the_mean_loss_is_n_times_as_large_here(fit):
     assert_close(N * papers(x), fit.stats["objective"], TOLERANCE["solve"])
 
 
+@needs_x64
 def test_two_classes_of_a_softmax_are_signs_with_half_the_ridge(fit):
     both = machine(y=np.stack([y < 0, y > 0], 1) * 1.0, ridge=2 * RIDGE, rtol=1e-2)
     np.testing.assert_array_equal(both.value.places, fit.value.places)
@@ -208,6 +213,7 @@ def test_probabilities_are_those_of_the_log_odds(fit):
     assert_close(several.probability(X[3]), softmax(np.asarray(several(X[3]))))
 
 
+@needs_x64
 def test_a_weight_of_zero_removes_a_point_also_as_a_candidate(fit):
     """The point removed is the one that would be chosen first."""
     first = int(fit.value.indices[0])
@@ -269,12 +275,14 @@ def test_separable_points_with_a_tiny_ridge_are_fitted():
     assert solution.stats["objective"] >= full.stats["objective"] * (1 - 1e-6)
 
 
+@needs_x64
 def test_blocks_of_candidates_give_the_same(fit):
     blocked = machine(rtol=1e-2, block_size=7)
     np.testing.assert_array_equal(blocked.value.places, fit.value.places)
     assert_close(blocked.stats["objectives"], fit.stats["objectives"], TOLERANCE["solve"])
 
 
+@needs_x64
 def test_a_kernel_of_few_features_has_no_more_vectors_than_those():
     kernel = kernax.FeatureMap(lambda x: jnp.append(x, jnp.sum(x)))  # of rank two
     solution = machine(kernel=kernel, rtol=0.0, throw=True)
@@ -306,6 +314,7 @@ def test_what_is_not_finite_is_said_and_nan_throughout():
         machine(kernel=overflowing, throw=True)
 
 
+@needs_x64
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -326,6 +335,7 @@ def test_bad_input_is_refused_by_name(settings, words):
         machine(**settings)
 
 
+@needs_x64
 def test_two_points_are_enough():
     signs = np.array([1.0, -1.0])
     solution = machine(X[:2], signs, throw=True)
@@ -334,6 +344,7 @@ def test_two_points_are_enough():
     assert_close(solution.value.function.coefficients, full.coefficients, TOLERANCE["solve"])
 
 
+@needs_x64
 def test_places_are_known_outside_of_compiled_code_only():
     with pytest.raises(ValueError, match="indices"):
         jax.jit(lambda ridge: jnp.asarray(machine(ridge=ridge).value.indices))(RIDGE)
@@ -367,6 +378,7 @@ def test_second_derivatives_in_the_ridge():
     np.testing.assert_allclose(jax.jit(jax.grad(jax.grad(f)))(RIDGE), differences, rtol=1e-5)
 
 
+@needs_x64
 def test_a_batch_of_ridges_is_a_loop_over_them():
     ridges = np.array([0.03, 0.3, 3.0], DTYPE)
 
@@ -382,6 +394,7 @@ def test_a_batch_of_ridges_is_a_loop_over_them():
         assert_close(values[i], alone[1], TOLERANCE["solve"])
 
 
+@needs_x64
 def test_a_batch_of_data_sets_is_a_loop_over_them():
     stacks = np.stack([X, X[::-1] * 1.1, X + 0.1]).astype(DTYPE)
     labels = np.stack([y, y[::-1], -y]).astype(DTYPE)
@@ -406,6 +419,7 @@ def search_of(labels, ridge=RIDGE, most=18):
     return ImportSearch(gram, loss, ridge, jnp.zeros_like(ridge), True, 1, 11, most)
 
 
+@needs_x64
 def test_products_are_made_with_less_than_twice_the_columns_in_use():
     assert _widths(1) == [1]
     assert _widths(8) == [8]
@@ -414,6 +428,7 @@ def test_products_are_made_with_less_than_twice_the_columns_in_use():
     assert _widths(100) == [8, 16, 32, 64, 100]
 
 
+@needs_x64
 @pytest.mark.parametrize("labels", [y, Y], ids=["signs", "classes"])
 def test_gains_are_those_of_all_columns_on_both_sides_of_each_width(labels, monkeypatch):
     """One by one, and in batches of two counts with one width, as on an accelerator."""
@@ -438,6 +453,7 @@ def test_gains_are_those_of_all_columns_on_both_sides_of_each_width(labels, monk
     assert_close(together[:, 1] / largest[before], (expected / largest)[before], TOLERANCE["solve"])
 
 
+@needs_x64
 def test_searches_that_run_together_choose_as_they_do_alone():
     """As on an accelerator, where a batch is no loop: past the first width."""
     ridges = [0.03, 3.0]
@@ -461,6 +477,7 @@ def test_a_batch_of_gradients_past_the_first_width_is_that_of_differences():
     np.testing.assert_allclose(slopes[:2], (values[2:4] - values[4:]) / (2 * h), rtol=1e-5)
 
 
+@needs_x64
 def test_numbers_of_any_kind_are_one_program():
     compiled = _import_vector_machine.__wrapped__
     traces = []
@@ -483,6 +500,7 @@ def test_numbers_of_any_kind_are_one_program():
     assert len(traces) == 1
 
 
+@needs_x64
 def test_a_machine_comes_back_from_a_file(tmp_path, fit):
     kernax.save(tmp_path / "machine", fit.value)
     again = kernax.load(tmp_path / "machine")

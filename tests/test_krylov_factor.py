@@ -77,7 +77,7 @@ def answers(kernel, weights, noise, solver):
     return solution.stats["log_evidence"], jnp.concatenate([jnp.ravel(a) for a in at_points])
 
 
-@pytest.mark.parametrize("name", PRECONDITIONERS)
+@pytest.mark.parametrize("name", ["none", "nystrom", "pivots"])
 def test_answers_by_products_are_those_of_cholesky(name):
     """Points in no order, copies, weights of 0, 1 and 2."""
     weights = WEIGHTS if name == "pivots" else None
@@ -130,6 +130,12 @@ def test_predictions_by_products_are_differentiable():
     check_derivatives(predicted, (1.3, 0.1, Y), rtol=1e-5, atol=1e-7)
 
 
+@eqx.filter_jit
+def of_diagonal(values, signs, steps):
+    """The log determinant of a diagonal matrix; one program for each number of steps."""
+    return log_determinant_by_probes(lambda v: values * v, signs, steps)
+
+
 @needs_x64
 def test_the_standard_error_of_a_log_determinant_is_right():
     """L10, over 20 keys; and twice the same bits from one key."""
@@ -149,7 +155,7 @@ def test_the_standard_error_of_a_log_determinant_is_right():
     assert np.all(off <= 5 * errors)
     assert 0.4 < np.sqrt(np.mean(off**2) / np.mean(errors**2)) < 1.6
     assert estimate(KEY).value == estimate(KEY).value
-    whole = log_determinant_by_probes(lambda v: K @ v, jnp.asarray(Q), 100)
+    whole = jax.jit(lambda Q: log_determinant_by_probes(lambda v: K @ v, Q, 100))(Q)
     by_probe = np.sum((Q.T @ scipy.linalg.logm(np.asarray(K))) * Q.T, 1)
     np.testing.assert_allclose(whole.value, np.mean(by_probe), rtol=1e-8)
 
@@ -160,7 +166,7 @@ def test_too_few_steps_of_lanczos_show_in_the_standard_error():
     values = jnp.asarray(np.logspace(0, 4, 100))
     signs = StochasticLanczos(KEY).signs(100, values.dtype)
     for steps in (4, 8, 16):
-        found = log_determinant_by_probes(lambda v: values * v, signs, steps)
+        found = of_diagonal(values, signs, steps)
         off = abs(found.value - jnp.sum(jnp.log(values)))
         assert off <= 3 * found.standard_error
 
@@ -171,9 +177,9 @@ def test_steps_too_few_to_judge_by_leave_the_error_unknown():
     values = jnp.arange(1.0, 101)
     signs = StochasticLanczos(KEY).signs(100, values.dtype)
     for steps in (1, 3):
-        found = log_determinant_by_probes(lambda v: values * v, signs, steps)
+        found = of_diagonal(values, signs, steps)
         assert found.standard_error == np.inf
-    few = log_determinant_by_probes(lambda v: values[:3] * v, signs[:3], 3)
+    few = of_diagonal(values[:3], signs[:3], 3)
     assert few.standard_error < 1e-8
     assert_close(few.value, np.log(6), 1e-10)
 
@@ -182,15 +188,15 @@ def test_steps_too_few_to_judge_by_leave_the_error_unknown():
 def test_the_standard_error_does_not_depend_on_units():
     values = jnp.asarray(np.logspace(0, 4, 100))
     signs = StochasticLanczos(KEY).signs(100, values.dtype)
-    one = log_determinant_by_probes(lambda v: values * v, signs, 4)
-    other = log_determinant_by_probes(lambda v: 1e6 * values * v, signs, 4)
+    one = of_diagonal(values, signs, 4)
+    other = of_diagonal(1e6 * values, signs, 4)
     assert_close(one.standard_error, other.standard_error, 1e-6)
 
 
 def test_a_multiple_of_the_identity_has_the_determinant_of_its_first_step():
     """Lanczos's method ends there: the next vector is zero."""
     signs = StochasticLanczos(KEY).signs(10, DTYPE)
-    found = log_determinant_by_probes(lambda v: 3 * v, signs, 5)
+    found = of_diagonal(jnp.full(10, 3, DTYPE), signs, 5)
     np.testing.assert_allclose(found.value, 10 * np.log(3), rtol=1e-6)
 
 
@@ -249,6 +255,12 @@ def test_all_pivots_leave_hardly_a_step():
     assert kernax.solve(operator, Y, solver).stats["steps"] <= 10
 
 
+@eqx.filter_jit
+def features_of(preconditioner, form):
+    features, _ = preconditioner.features(form)
+    return features
+
+
 @needs_x64
 def test_pivots_stop_where_less_than_the_shift_is_left():
     """The rank that is needed, not the one that is allowed."""
@@ -256,7 +268,7 @@ def test_pivots_stop_where_less_than_the_shift_is_left():
     def features(noise):
         weights = PointWeights(jnp.ones(N))
         form = WeightedForm(BlockedGram(KERNEL, jnp.asarray(X), 8), weights, jnp.full(N, noise))
-        F, _ = PivotedCholesky(KEY, rank=N, block=8).features(form)
+        F = features_of(PivotedCholesky(KEY, rank=N, block=8), form)
         return F, np.trace(kernax.gram(KERNEL, X) - F @ F.T)
 
     for noise in (1.0, 1e-2):
@@ -269,7 +281,7 @@ def test_pivots_stop_where_less_than_the_shift_is_left():
 @pytest.mark.parametrize(("rank", "block"), [(33, 32), (5, 2), (3, 8)])
 def test_pivots_make_no_more_columns_than_they_are_allowed(rank, block):
     form = WeightedForm(BlockedGram(KERNEL, jnp.asarray(X), 8), UnitWeights(N, DTYPE), ZERO)
-    features, _ = PivotedCholesky(KEY, rank=rank, block=block).features(form)
+    features = features_of(PivotedCholesky(KEY, rank=rank, block=block), form)
     assert features.shape[1] == min(rank, N)
     assert jnp.all(jnp.any(features != 0, 0))
 
@@ -288,7 +300,7 @@ def test_one_trace_serves_all_keys_noises_and_targets():
 
 
 @needs_x64
-@pytest.mark.parametrize("name", ["none", "nystrom", "pivots"])
+@pytest.mark.parametrize("name", ["nystrom", "pivots"])
 def test_a_batch_of_gradients_is_the_loop(name):
     """Also where each of the batch makes a preconditioner of its own."""
 
@@ -393,10 +405,8 @@ def test_solves_that_do_not_end_leave_no_number():
     few = ConjugateGradient(max_steps=2, determinant=StochasticLanczos(KEY))
     process = kernax.GaussianProcess(KERNEL)
     assert jnp.isnan(kernax.log_marginal_likelihood(KERNEL, X, Y, 1e-3, solver=few))
-    gradient = jax.grad(
-        lambda scale: kernax.log_marginal_likelihood(scale * KERNEL, X, Y, 1e-3, solver=few)
-    )
-    assert jnp.isnan(gradient(1.0))
+    of_scale = lambda scale: kernax.log_marginal_likelihood(scale * KERNEL, X, Y, 1e-3, solver=few)
+    assert jnp.isnan(jax.jit(jax.grad(of_scale))(1.0))
     solution = kernax.condition(process, X, Y, 1e-3, solver=few, throw=False)
     assert solution.result == kernax.RESULTS.max_steps_reached
     assert jnp.isnan(solution.value.variance(NEW[0]))

@@ -83,24 +83,55 @@ def close(a, b, tolerance=TOLERANCE["value"]):
     np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * float(np.max(np.abs(b))))
 
 
+TWICE = jnp.array([7, 0, 7])
+
+
+@eqx.filter_jit
+def answers(gram):
+    """All that a Gram matrix is asked, in one program; and K."""
+    v = COLUMNS[:, 0]
+    return {
+        "K": gram.as_matrix(),
+        "product": gram.mv(v),
+        "products": gram.mv(COLUMNS),
+        "careful product": gram.careful_mv(v),
+        "squares": gram.squares_in_products(v),
+        "diagonal": gram.diagonal(),
+        "rows": gram.rows(PLACES),
+        "product of columns": gram.columns_product(PLACES, v[:3]),
+        "products of columns": gram.columns_product(PLACES, COLUMNS[:3]),
+        "one column twice": gram.columns_product(TWICE, COLUMNS[:3]),
+        "all columns": gram.columns_product(jnp.arange(N), COLUMNS),
+        "submatrix": gram.submatrix(PLACES),
+        "held": gram.held().as_matrix(),
+        "diagonal of lineax": lx.diagonal(gram),
+    }
+
+
 @pytest.mark.parametrize("name", GRAMS)
 def test_every_way_of_holding_a_gram_matrix_gives_the_same_answers(name):
     gram = GRAMS[name]
-    K = np.asarray(gram.as_matrix())
+    found = answers(gram)
+    K = np.asarray(found.pop("K"))
     v = COLUMNS[:, 0]
-    close(gram.mv(v), K @ v)
-    close(gram.mv(COLUMNS), K @ COLUMNS)
-    close(gram.careful_mv(v), K @ v)
-    close(gram.squares_in_products(v), (K * np.asarray(v)) ** 2 @ np.ones(N))
-    close(gram.diagonal(), np.diagonal(K))
-    close(gram.rows(PLACES), K[PLACES])
-    close(gram.columns_product(PLACES, v[:3]), K[:, PLACES] @ v[:3])
-    for places in (PLACES, jnp.array([7, 0, 7]), jnp.arange(N)):  # one of them twice
-        values = COLUMNS[: len(places)]
-        close(gram.columns_product(places, values), K[:, places] @ values)
-    close(gram.submatrix(PLACES), K[np.ix_(PLACES, PLACES)])
-    close(gram.held().as_matrix(), K)
-    close(lx.diagonal(gram), np.diagonal(K))
+    expected = {
+        "product": K @ v,
+        "products": K @ COLUMNS,
+        "careful product": K @ v,
+        "squares": (K * np.asarray(v)) ** 2 @ np.ones(N),
+        "diagonal": np.diagonal(K),
+        "rows": K[PLACES],
+        "product of columns": K[:, PLACES] @ v[:3],
+        "products of columns": K[:, PLACES] @ COLUMNS[:3],
+        "one column twice": K[:, TWICE] @ COLUMNS[:3],
+        "all columns": K @ COLUMNS,
+        "submatrix": K[np.ix_(PLACES, PLACES)],
+        "held": K,
+        "diagonal of lineax": np.diagonal(K),
+    }
+    assert found.keys() == expected.keys()
+    for what, value in expected.items():
+        close(found[what], value)
     assert lx.is_positive_semidefinite(gram)
     assert gram.in_size() == gram.out_size() == N
     assert (gram.largest_rank < N) == ("features" in name or "rank" in name)
@@ -151,12 +182,18 @@ def test_a_matrix_along_a_line_that_does_not_fit_is_refused():
 def test_the_symmetric_form_is_the_matrix_between_roots_of_weights(name, weights):
     gram = GRAMS[name]
     shift = weights.shift_of(jnp.asarray(0.3, DTYPE))
-    form = gram.symmetric_form(weights, shift)
+    K, matrix, product, diagonal = of_symmetric_form(gram, weights, shift)
     roots = np.sqrt(np.asarray(weights.values))
-    expected = roots[:, None] * np.asarray(gram.as_matrix()) * roots + np.diag(shift)
-    close(form.as_matrix(), expected)
-    close(form.mv(COLUMNS[:, 0]), expected @ COLUMNS[:, 0])
-    close(lx.diagonal(form), np.diagonal(expected))
+    expected = roots[:, None] * np.asarray(K) * roots + np.diag(shift)
+    close(matrix, expected)
+    close(product, expected @ COLUMNS[:, 0])
+    close(diagonal, np.diagonal(expected))
+
+
+@eqx.filter_jit
+def of_symmetric_form(gram, weights, shift):
+    form = gram.symmetric_form(weights, shift)
+    return gram.as_matrix(), form.as_matrix(), form.mv(COLUMNS[:, 0]), lx.diagonal(form)
 
 
 @pytest.mark.parametrize("block_size", [None, 5])
@@ -183,39 +220,73 @@ FACTORS = {
 
 @pytest.mark.parametrize("name", FACTORS)
 def test_every_factor_gives_the_same_answers(name):
-    factor = factorise(FACTORS[name])
+    factor, *found = answers_of_a_factor(FACTORS[name])
     A = np.asarray(FACTORS[name].as_matrix(), float)
     inverse = np.linalg.inv(A)
-    tolerance = TOLERANCE["solve"]
     assert isinstance(factor, LowRankFactor if name == "low rank" else CholeskyFactor)
     assert factor.exists
     assert factor.jitter == 0
     assert factor.result == kernax.RESULTS.successful
-    close(factor.solve(COLUMNS), inverse @ COLUMNS, tolerance)
-    close(factor.solve(COLUMNS[:, 0]), inverse @ COLUMNS[:, 0], tolerance)
-    close(factor.inverse(), inverse, tolerance)
-    close(factor.inverse_diagonal(), np.diagonal(inverse), tolerance)
-    close(factor.log_determinant(), np.linalg.slogdet(A)[1], tolerance)
+    expected = [
+        inverse @ COLUMNS,
+        inverse @ COLUMNS[:, 0],
+        inverse,
+        np.diagonal(inverse),
+        np.linalg.slogdet(A)[1],
+        COLUMNS.T @ inverse @ COLUMNS,
+    ]
+    for a, b in zip(found, expected, strict=True):
+        close(a, b, TOLERANCE["solve"])
+
+
+@eqx.filter_jit
+def answers_of_a_factor(matrix):
+    """A factor, and what it is asked, in one program."""
+    factor = factorise(matrix)
     white = factor.whitened(COLUMNS)
-    close(white.T @ white, COLUMNS.T @ inverse @ COLUMNS, tolerance)
+    return (
+        factor,
+        factor.solve(COLUMNS),
+        factor.solve(COLUMNS[:, 0]),
+        factor.inverse(),
+        factor.inverse_diagonal(),
+        factor.log_determinant(),
+        white.T @ white,
+    )
 
 
 @pytest.mark.parametrize("name", FACTORS)
 def test_a_factor_is_updated_and_downdated_by_one_vector(name):
     A = np.asarray(FACTORS[name].as_matrix(), float)
-    factor = factorise(FACTORS[name])
     v = jnp.asarray(RNG.normal(size=N) / 3, DTYPE)
-    more = factor.updated(v)
-    close(more.log_determinant(), np.linalg.slogdet(A + np.outer(v, v))[1], TOLERANCE["solve"])
-    close(more.solve(COLUMNS), np.linalg.solve(A + np.outer(v, v), COLUMNS), TOLERANCE["solve"])
-    back = more.updated(v, -1.0)
-    close(back.solve(COLUMNS), np.linalg.solve(A, COLUMNS), TOLERANCE["solve"])
-    assert back.exists
-    too_much = factor.updated(100 * v, -1.0)
-    assert not too_much.exists
-    for value in (too_much.solve(v), too_much.inverse_diagonal(), too_much.log_determinant()):
+    (determinant, solved), (back_exists, back_solved), (exists, *values) = updates(FACTORS[name], v)
+    close(determinant, np.linalg.slogdet(A + np.outer(v, v))[1], TOLERANCE["solve"])
+    close(solved, np.linalg.solve(A + np.outer(v, v), COLUMNS), TOLERANCE["solve"])
+    assert back_exists
+    close(back_solved, np.linalg.solve(A, COLUMNS), TOLERANCE["solve"])
+    assert not exists
+    for value in values:
         assert jnp.all(jnp.isnan(value))
-    assert jnp.all(jnp.isnan(too_much.whitened(COLUMNS)))
+
+
+@eqx.filter_jit
+def updates(matrix, v):
+    """What a factor answers after an update, its downdate, and a downdate by too much."""
+    factor = factorise(matrix)
+    more = factor.updated(v)
+    back = more.updated(v, -1.0)
+    too_much = factor.updated(100 * v, -1.0)
+    return (
+        (more.log_determinant(), more.solve(COLUMNS)),
+        (back.exists, back.solve(COLUMNS)),
+        (
+            too_much.exists,
+            too_much.solve(v),
+            too_much.inverse_diagonal(),
+            too_much.log_determinant(),
+            too_much.whitened(COLUMNS),
+        ),
+    )
 
 
 SCALES = np.array([1, 1e-2, 1e-3, 1], np.float32)
@@ -388,11 +459,17 @@ def test_products_of_the_inverse_are_those_of_the_dense_inverse():
     T = np.diag(WEIGHTS) @ np.asarray(one.gram.as_matrix()) + np.diag(one.shift)
     for gram in (one.gram, one.gram.held(), DenseGram(one.gram.as_matrix())):
         other = system(gram, PointWeights(WEIGHTS), 0.3)
-        inverse = jax.jit(lambda one: inverse_of(factor_of(one)[0], one))(other)
-        close(inverse.mv(COLUMNS), np.linalg.solve(T, COLUMNS), 1e-10)
-        close(inverse.transposed_mv(COLUMNS), np.linalg.solve(T.T, COLUMNS), 1e-10)
-        close(inverse.diagonal(), np.diagonal(np.linalg.inv(T)), 1e-10)
-        close(inverse.trace_with(other), N, 1e-10)
+        product, transposed, diagonal, trace = of_inverse(other)
+        close(product, np.linalg.solve(T, COLUMNS), 1e-10)
+        close(transposed, np.linalg.solve(T.T, COLUMNS), 1e-10)
+        close(diagonal, np.diagonal(np.linalg.inv(T)), 1e-10)
+        close(trace, N, 1e-10)
+
+
+@jax.jit
+def of_inverse(one):
+    P = inverse_of(factor_of(one)[0], one)
+    return P.mv(COLUMNS), P.transposed_mv(COLUMNS), P.diagonal(), P.trace_with(one)
 
 
 @needs_x64
@@ -472,15 +549,17 @@ def test_a_process_of_few_features_is_bayesian_linear_regression(weights):
             ]
         )
 
-    np.testing.assert_allclose(
-        figures(LINEAR, weights), figures(hidden, weights), rtol=1e-9, atol=1e-12
-    )
-    if weights is not None:
-        ours, theirs = (
-            jax.jit(jax.jacrev(figures, 1), static_argnums=0)(kernel, weights)
-            for kernel in (LINEAR, hidden)
-        )
-        np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-9)
+    @partial(jax.jit, static_argnums=0)
+    def with_derivatives(kernel, weights):
+        if weights is None:
+            return figures(kernel, weights), jnp.zeros(0)
+        twice = lambda weights: 2 * (figures(kernel, weights),)
+        derivatives, values = jax.jacrev(twice, has_aux=True)(weights)
+        return values, derivatives
+
+    ours, theirs = (with_derivatives(kernel, weights) for kernel in (LINEAR, hidden))
+    np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-7, atol=1e-9)
 
 
 @needs_x64
@@ -491,7 +570,8 @@ def test_a_gram_of_ones_own_goes_through_the_solve_of_every_learner():
     for weights in (UnitWeights(N, DTYPE), PointWeights(WEIGHTS)):
         W = np.diag(weights.values)
         expected = np.linalg.solve(W @ np.asarray(DENSE) + 0.3 * np.eye(N), rhs)
-        A, result, _ = weighted_solve(system(own, weights, 0.3), rhs, JitteredCholesky())
+        solve = eqx.filter_jit(weighted_solve)
+        A, result, _ = solve(system(own, weights, 0.3), rhs, JitteredCholesky())
         assert result == kernax.RESULTS.successful
         np.testing.assert_allclose(A, expected, rtol=1e-9)
 
@@ -543,7 +623,7 @@ def test_a_diagonal_beside_features_is_kept_by_scales_sums_and_parts(of):
     """However K is held, it is one matrix."""
     kernel = of(KeepsVariances(kernax.RBF(0.8), X[::4, :1]))
     points = X[:, :1]
-    held = operator_of_prepared(kernel, points, Layout(in_features=True))
+    held = eqx.filter_jit(operator_of_prepared)(kernel, points, Layout(in_features=True))
     assert isinstance(held, LowRankGram)
     assert jnp.max(held.remainder) > 0.1
     close(held.as_matrix(), kernax.gram(kernel, points))

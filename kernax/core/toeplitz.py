@@ -218,11 +218,10 @@ class ToeplitzFactor(AbstractWholeFactor):
         return jnp.sum(jnp.log(self._of_rows(self.variances)))
 
     def inverse_diagonal(self):
-        m = self._size
         squares = self.predictor**2
-        nothing = jnp.zeros(m, squares.dtype)
-        steps = nothing.at[: len(squares)].set(squares)
-        steps = steps.at[m - len(squares) + 1 :].add(-squares[:0:-1])
+        rest = self._size - len(squares)
+        # Not by updates in place: jaxlib 0.10.2 compiles their cumulative sum wrongly on a CPU.
+        steps = jnp.pad(squares, (0, rest)) - jnp.pad(squares[:0:-1], (rest + 1, 0))
         return jnp.cumsum(steps) / self._variance
 
     def _sums_over_diagonals(self) -> Float[Array, " p1"]:
