@@ -12,10 +12,12 @@ from kernax.core.lanczos import AbstractLanczos, Estimate, Multiply, log_determi
 from kernax.core.numerics import stopped
 from kernax.core.parameters import check_stopping
 from kernax.core.preconditioners import AbstractPreconditioner, Preconditioner
+from kernax.core.solution import ROUNDING
 from kernax.core.solvers import (
     AbstractFactorSolver,
     accurate_residual,
     advice_on,
+    cause_of_rounding,
     knows_determinant,
     refuse_options,
 )
@@ -117,6 +119,13 @@ def _(solver: ConjugateGradient) -> str:
         " So may a preconditioner, or a larger rtol: rounding allows some 1e-2 in float32 where "
         "there are thousands of points."
     )
+
+
+@cause_of_rounding.register
+def _(solver: ConjugateGradient) -> str:
+    if solver.rtol is None:
+        return ROUNDING
+    return f"the tolerance of the solves, rtol={solver.rtol:g}, beside so little noise"
 
 
 @knows_determinant.register

@@ -245,11 +245,16 @@ def _eigenvalues(suspect: Suspect) -> str:
 MOST_NATS = 0.01  # of rounding that a log evidence may have without a warning
 
 
-def warn_of_rounding(solution: Solution, most: float, affected: str, hint: str) -> None:
+ROUNDING = "the matrix is nearly singular: rounding"
+
+
+def warn_of_rounding(
+    solution: Solution, most: float, affected: str, hint: str, cause: str = ROUNDING
+) -> None:
     """A ConditionWarning where `stats["rounding"]`, if any, is above `most`, unless there was
     jitter.
 
-    Then `finish` has warned already.
+    Then `finish` has warned already. `cause` is what leaves few digits.
     """
     rounding = solution.stats.get("rounding", 0.0)
     jitter = solution.stats["jitter"]
@@ -260,7 +265,7 @@ def warn_of_rounding(solution: Solution, most: float, affected: str, hint: str) 
         left = max(0, int(-np.log10(worst)))
         digits = f"some {left} digits" if left else "no digit"
         warn(
-            f"the matrix is nearly singular: rounding leaves {digits} of {affected}. {hint}",
+            f"{cause} leaves {digits} of {affected}. {hint}",
             ConditionWarning,
         )
 

@@ -15,7 +15,7 @@ from kernax.core.factors import (
     factorise,
     rounding_of_entries,
 )
-from kernax.core.solution import RESULTS, promoted
+from kernax.core.solution import RESULTS, ROUNDING, promoted
 
 
 class AbstractSymmetricSolver(lx.AbstractLinearSolver):
@@ -109,6 +109,12 @@ def word_for_inaccuracy(solver: lx.AbstractLinearSolver) -> Any:
 def advice_on(solver: lx.AbstractLinearSolver | None) -> str:
     """What else may help where a solver has failed: a sentence, with a space before it, or none."""
     return ""
+
+
+@functools.singledispatch
+def cause_of_rounding(solver: lx.AbstractLinearSolver | None) -> str:
+    """What leaves few digits where `stats["rounding"]` is large, for a message."""
+    return ROUNDING
 
 
 class AbstractIterativeFactor(AbstractFactor):

@@ -20,6 +20,7 @@ from kernax.core.solvers import (
     JitteredCholesky,
     advice_on,
     block_size_for,
+    cause_of_rounding,
     check_knows_determinant,
     check_makes_factor,
 )
@@ -93,7 +94,7 @@ def condition(
     noise = task.noise(noise)
     solution = _condition(task, cast(process.mean, task.dtype), noise, solver)
     hint = _advice(process, task.kernel_name, solver)
-    warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
+    warn_of_rounding(solution, MOST_NATS, "the evidence", hint, cause_of_rounding(solver))
     return finish(solution, throw, hint, suspect=task.suspect())
 
 
@@ -164,7 +165,7 @@ def log_marginal_likelihood(
     noise = task.noise(noise)
     solution = _evidence(task, cast(mean_beside(kernel, mean), task.dtype), noise, solver)
     hint = "log_marginal_likelihood: more noise makes it exact."
-    warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
+    warn_of_rounding(solution, MOST_NATS, "the evidence", hint, cause_of_rounding(solver))
     return finish(solution, throw=False, hint=hint).value
 
 
