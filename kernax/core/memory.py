@@ -57,7 +57,7 @@ _MATRICES = {
     "inducing_points": 1.05,
     # Of m centres, m x m:
     "nystrom": 6.5,
-    "falkon": 8.3,
+    "falkon": 10.5,
 }
 _OF_EACH_COLUMN = {"kernel_softmax": 1.15, "laplace of several classes": 3.8}
 _MORE_IN_FLOAT32 = {"sgpr": 1.0, "sgpr_bound": 1.0}  # whose factor is that of a QR

@@ -23,6 +23,9 @@ def upper_bands(A: Float[Array, "m n"], B: Float[Array, "n m"]) -> list[Float[Ar
 def whole_of_bands(bands: list[Float[Array, "_ _"]]) -> Float[Array, "m m"]:
     """The matrix of which these are the bands."""
     m = bands[0].shape[1]
-    rows = [jnp.pad(band, ((0, 0), (m - band.shape[1], 0))) for band in bands]
-    upper = jnp.concatenate(rows)
-    return jnp.triu(upper) + jnp.triu(upper, 1).T
+    upper = jnp.zeros((m, m), bands[0].dtype)
+    for band in bands:
+        first = m - band.shape[1]
+        upper = upper.at[first : first + len(band), first:].set(band)
+    is_above = jnp.arange(m)[:, None] <= jnp.arange(m)[None, :]
+    return jnp.where(is_above, upper, upper.T)
