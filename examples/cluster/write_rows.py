@@ -5,7 +5,9 @@ import sys
 import numpy as np
 
 rng = np.random.default_rng(0)
-X = rng.normal(size=(int(sys.argv[1]), 5))
+X = rng.normal(size=(int(sys.argv[1]), 5)).astype(np.float32)
 np.save("X.npy", X)
-np.save("y.npy", np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=len(X)))
-np.save("new.npy", rng.normal(size=(10, 5)))
+noise = 0.1 * rng.normal(size=len(X))
+y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + noise
+np.save("y.npy", y.astype(np.float32))
+np.save("new.npy", rng.normal(size=(10, 5)).astype(np.float32))

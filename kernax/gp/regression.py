@@ -15,7 +15,14 @@ from kernax.core.krylov_factor import KrylovFactor
 from kernax.core.linalg import WeightedSystem, weighted_solve
 from kernax.core.numerics import stopped
 from kernax.core.sharding import compiled
-from kernax.core.solution import MOST_NATS, RESULTS, Solution, finish, warn_of_rounding
+from kernax.core.solution import (
+    MOST_NATS,
+    RESULTS,
+    ROUNDING,
+    Solution,
+    finish,
+    warn_of_rounding,
+)
 from kernax.core.solvers import (
     JitteredCholesky,
     advice_on,
@@ -94,7 +101,7 @@ def condition(
     noise = task.noise(noise)
     solution = _condition(task, cast(process.mean, task.dtype), noise, solver)
     hint = _advice(process, task.kernel_name, solver)
-    warn_of_rounding(solution, MOST_NATS, "the evidence", hint, cause_of_rounding(solver))
+    _warn_of_digits(solution, solver, hint)
     return finish(solution, throw, hint, suspect=task.suspect())
 
 
@@ -104,6 +111,13 @@ def _advice(process: GaussianProcess, kernel: str, solver: lx.AbstractLinearSolv
     if isinstance(process.mean, FixedMean):
         return f"{advice}.{advice_on(solver)}"
     return f"{advice}, and the mean must be finite at every point.{advice_on(solver)}"
+
+
+def _warn_of_digits(solution: Solution, solver: lx.AbstractLinearSolver | None, hint: str) -> None:
+    """A warning where few digits of the evidence are known, and what to do about that."""
+    cause = cause_of_rounding(solver)
+    advice = hint if cause == ROUNDING else "A smaller rtol leaves more."
+    warn_of_rounding(solution, MOST_NATS, "the evidence", advice, cause)
 
 
 @compiled
@@ -165,7 +179,7 @@ def log_marginal_likelihood(
     noise = task.noise(noise)
     solution = _evidence(task, cast(mean_beside(kernel, mean), task.dtype), noise, solver)
     hint = "log_marginal_likelihood: more noise makes it exact."
-    warn_of_rounding(solution, MOST_NATS, "the evidence", hint, cause_of_rounding(solver))
+    _warn_of_digits(solution, solver, hint)
     return finish(solution, throw=False, hint=hint).value
 
 
@@ -191,9 +205,13 @@ def warm_started(
 ) -> ConjugateGradient:
     """The same solver, which starts from the solutions for this kernel and noise.
 
-    The evidence of a nearby kernel and noise, and its derivative, then take few steps or none (Lin,
+    The evidence of a nearby kernel and noise, and its derivative, then take fewer steps (Lin,
     Padhy, Mlodozeniec, Antoran & Hernandez-Lobato 2024): those of learning, for which it is made
-    anew every step or every few. Values are the same within `rtol` as without.
+    anew every step or two. Values are the same within `rtol` as without.
+
+    It pays for a coarse `rtol`, such as 1e-2, by which a kernel can be learned, and for small
+    moves: with pivots, n = 1500, of 14 steps there were left 4 after a move of the parameters by
+    1 %, 6 by 5 % and 13 by 28 %; at the default rtol of float64 50 of 56, 50 of 54, and all.
 
     Arguments are those of `log_marginal_likelihood`. It solves for y, and for the vectors of the
     `determinant`, from the `start` that the solver has; a solve that does not end gives the best

@@ -30,7 +30,8 @@ def rows_over(
     Under `jit`, as in a loss for `minimise`, they find the mesh in what they are handed as well.
 
     Where the number of devices does not divide n, copies of the last row are added, of weight zero:
-    they are removed again, exactly, wherever weights are taken.
+    they are removed again, exactly, wherever weights are taken. Without the weights that are
+    returned the copies count.
 
     Arguments:
         mesh: one with a single axis, or with one of the name that is given.
