@@ -1,4 +1,4 @@
-"""A robust fit over centres that is kept: `python fit.py`, in a folder of X.npy, y.npy and new.npy."""
+"""A robust fit over centres that is kept: `python fit.py`, where X.npy, y.npy and new.npy are."""
 
 import jax
 import numpy as np
