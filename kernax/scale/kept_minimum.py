@@ -198,8 +198,9 @@ def _before_start(risk: Risk, shape: tuple[int, int]) -> _Stand:
     P = HessianFactor(risk.lower, jnp.zeros((m, m), dtype), no, number)
     point = Point(coefficients, coefficients, numbers, P, numbers, number)
     progress = Progress(point, number, count, count, count, no, no, no)
-    columns = [coefficients] * 3
     active = jnp.zeros(outputs, bool)
-    iterate = Iterate(*columns, numbers, numbers, numbers, active, count)
+    iterate = Iterate(
+        coefficients, coefficients, coefficients, numbers, numbers, numbers, active, count
+    )
     solve = _Solve(iterate, jnp.zeros((1, outputs), jnp.int32), no)
     return _Stand(_without_lower(progress), solve, _BEFORE_START)
