@@ -13,7 +13,7 @@ f = kernax.falkon(
     kernax.RBF(),
     X,
     y,
-    1e-3,
+    1e-5,
     np.load("new.npy"),
     loss=kernax.losses.Huber(0.01),
     weights=weights,
