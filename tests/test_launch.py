@@ -316,6 +316,47 @@ def test_learning_that_is_killed_at_random_moments_ends_where_it_would_have(tmp_
     assert_close(np.load(killed / "learned.npy"), np.load(undisturbed / "learned.npy"), 1e-8)
 
 
+@on_linux
+@pytest.mark.slow
+def test_a_fit_that_is_killed_at_random_moments_ends_where_it_would_have(tmp_path, monkeypatch):
+    """By kill -9 of one of two processes; the last run goes on in one process."""
+    pytest.importorskip("orbax.checkpoint")
+    script = JOBS / "fit.py"
+    chance = random.Random(0)
+    undisturbed = tmp_path / "undisturbed"
+    killed = tmp_path / "killed"
+    for folder in (undisturbed, killed):
+        folder.mkdir()
+        write_rows(folder, 31)
+    here(undisturbed, script, monkeypatch)
+    last = newest(undisturbed)
+    for number in range(KILLS):
+        reached = newest(killed)
+        assert (reached > 0) == (number > 0), "no run went on from a checkpoint"
+        if reached > last - 10:  # the next one might be over before it is killed
+            break
+        job = launch(killed, script)
+        until = reached + chance.randint(1, (last - reached - 10) // (KILLS - number) + 1)
+        while newest(killed) < until:
+            assert job.process.poll() is None, job.ended()
+            time.sleep(0.005)
+        time.sleep(chance.uniform(0, 0.1))
+        kill_one(job, chance)
+        status, output, errors = job.ended()
+        assert status == 128 + signal.SIGKILL, output + errors
+        assert re.search(r"process [01] of 2 \(pid \d+\) was killed by SIGKILL", errors)
+        assert job.leaves_nothing()
+    assert 0 < newest(killed) < last
+    here(killed, script, monkeypatch)
+    name = "coefficients.npy"
+    assert_close(np.load(killed / name), np.load(undisturbed / name), 1e-8)
+
+
+def newest(folder):
+    """After how many steps the last checkpoint was kept."""
+    return max([int(path.name) for path in (folder / "run").glob("*[0-9]")], default=0)
+
+
 def steps_of(output):
     for line in output:
         if match := re.match(r"\[0\] step (\d+)", line):

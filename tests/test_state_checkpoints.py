@@ -229,6 +229,23 @@ def test_fewer_steps_than_were_made_are_refused(kept):
         list(Checkpoints(folder).steps(lambda state: state, start, 1))
 
 
+def test_a_loop_without_a_number_of_steps_ends_with_the_state_that_is_over(tmp_path):
+    is_over = lambda state: state == 4
+    loop = lambda advance: list(Checkpoints(tmp_path).steps(advance, 0, None, is_over=is_over))
+    assert loop(lambda state: state + 1)[-1] == (4, 4)
+    assert names_in(tmp_path) == ["3", "4"]
+    assert loop(killed_at(1)) == [(4, 4)]
+    with pytest.raises(ValueError, match="count must be a number of steps"):
+        list(Checkpoints(tmp_path).steps(lambda state: state, 0, None))
+
+
+def test_facts_identify_a_call_beside_its_state(tmp_path):
+    loop = lambda facts: list(Checkpoints(tmp_path).steps(lambda x: x, 0, 1, facts=facts))
+    loop({"ridge": "1.0"})
+    with pytest.raises(KernaxFileError, match=r"ridge \(2.0 in this call, 1.0 in the file\)"):
+        loop({"ridge": "2.0"})
+
+
 def test_a_step_that_changes_the_kind_of_its_state_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"state was float64\[3\] and is float64\[4\]"):
         list(Checkpoints(tmp_path).steps(lambda x: jnp.append(x, 1.0), jnp.zeros(3), 1))

@@ -1,10 +1,12 @@
 """What identifies a call, as texts by what a message calls them, and where two calls differ."""
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from kernax.errors import KernaxFileError
@@ -29,6 +31,18 @@ def places_of(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
 def is_array(leaf: Any) -> bool:
     """Whether a leaf is an array of JAX or NumPy."""
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
+
+
+def digest_of_array(array: Any) -> str:
+    """A digest of the values of an array, or of a random key."""
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        array = jax.random.key_data(array)
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return digest(flat.view(np.uint8).data)
+
+
+def digest(contents: bytes | memoryview) -> str:
+    return hashlib.sha256(contents).hexdigest()
 
 
 def _in_words(leaf: Any) -> str:

@@ -4,8 +4,9 @@ import dataclasses
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -22,6 +23,7 @@ from kernax.scale.stored import check_orbax, read_state, write_state
 _PIECES = 50  # how often a state is kept in a run where the user does not say
 _NOTHING = -1  # in place of a step: the folder holds no checkpoint,
 _ALL_DAMAGED = -2  # or none that is sound
+_NO_FACTS: Mapping[str, str] = MappingProxyType({})
 _UNFINISHED = ".unfinished"
 _REMOVED = ".removed"
 
@@ -46,8 +48,8 @@ class Checkpoints:
     `name` and by the structure, shapes and dtypes of the state, not by the values of data: let the
     name say what they are.
 
-    For `minimise` and `multi_start` there is `kernax.Checkpoint`, which is told of no name: it
-    identifies the whole call.
+    `falkon` takes one as `checkpoint`. For `minimise` and `multi_start` there is
+    `kernax.Checkpoint`, which is told of no name: it identifies the whole call.
 
     Arguments:
         folder: it is created. Of two jobs that use one folder at a time neither is safe.
@@ -82,9 +84,17 @@ class Checkpoints:
         check_count(self.keep, "keep of Checkpoints")
 
     def steps(
-        self, advance: Callable[..., Any], state: Any, count: int, args: tuple = ()
+        self,
+        advance: Callable[..., Any],
+        state: Any,
+        count: int | None,
+        args: tuple = (),
+        *,
+        is_over: Callable[[Any], bool] | None = None,
+        facts: Mapping[str, str] = _NO_FACTS,
     ) -> Iterator[tuple[int, Any]]:
-        """Yields where the loop stands, `(step, state)`, and then each step up to `count`.
+        """Yields where the loop stands, `(step, state)`, and then each step up to `count`, or up to
+        the first state that is over.
 
         The first is `(0, state)`, or the last that was kept, so that the last that is yielded is
         always the result. Steps after the last one that was kept are lost where the loop is left by
@@ -95,8 +105,12 @@ class Checkpoints:
                 and dtypes. It should be compiled by `jax.jit`.
             state: any pytree. Arrays that are not spread over devices, and numbers, must be the
                 same in all processes.
+            count: how many steps there are at most; None where only `is_over` says so, and the
+                state is kept after every step where neither `every` nor `seconds` is given.
             args: what else `advance` takes. Arrays that are spread over processes must be passed
                 so, since a compiled function cannot close over them.
+            is_over: whether a state is the last one, which must be the same in all processes.
+            facts: what else identifies the call, as texts by what a message calls them.
 
         Raises:
             ValueError: a state that is not alike the one before it, or not the same in all
@@ -104,34 +118,39 @@ class Checkpoints:
             KernaxFileError: the folder is that of another call, or of more steps, or holds no sound
                 checkpoint.
         """
-        count = check_count(count, "count")
-        facts = self._facts(state)
-        step, state = self._start(state, count)
+        count = count if count is None else check_count(count, "count")
+        if count is None and is_over is None:
+            raise ValueError("count must be a number of steps where there is no is_over")
+        given = self._facts(state)
+        step, state = self._start(state, count, facts)
         yield step, state
         clock = _Clock(self._every(count), self.seconds)
-        while step < count:
+        is_last = lambda: step == count or (is_over is not None and is_over(state))
+        while not is_last():
             state = advance(state, *args)
             step += 1
-            if clock.is_due(step) or step == count:
-                self._keep(step, state, facts)
+            if clock.is_due(step) or is_last():
+                _check_alike(given, self._facts(state))
+                self._keep(step, state, {**facts, **given})
             yield step, state
 
-    def _start(self, state: Any, count: int) -> tuple[int, Any]:
+    def _start(self, state: Any, count: int | None, facts: Mapping[str, str]) -> tuple[int, Any]:
         """Where a loop of so many steps goes on."""
         if jax.process_index() == 0:
             _remove_unfinished(Path(self.folder))
-        step, state = self.latest(state) or (0, state)
-        if step > count:
+        step, state = self.latest(state, facts) or (0, state)
+        if count is not None and step > count:
             check_same_call(self.folder, [f"count ({count} in this call, {step} in the file)"])
         return step, state
 
-    def latest(self, like: Any) -> tuple[int, Any] | None:
+    def latest(self, like: Any, facts: Mapping[str, str] = _NO_FACTS) -> tuple[int, Any] | None:
         """The last state that was kept, and after how many steps; None where there is none.
 
         It may be asked for while another job goes on.
 
         Arguments:
             like: a state of the same structure, shapes and dtypes, onto whose devices it is read.
+            facts: those that `steps` was given.
 
         Raises KernaxFileError as `steps` does.
         """
@@ -145,7 +164,7 @@ class Checkpoints:
                 f"every checkpoint in {self.folder} is damaged: remove that folder to begin anew"
             )
         found = sealed.contents(folder / str(step))
-        check_same_call(self.folder, differing_facts(self._facts(like), found))
+        check_same_call(self.folder, differing_facts({**facts, **self._facts(like)}, found))
         return step, read_state(folder / str(step) / "state", like)
 
     def _facts(self, state: Any) -> dict[str, str]:
@@ -153,14 +172,14 @@ class Checkpoints:
         arrays = jax.tree.map(lambda leaf: np.asarray(leaf) if _is_number(leaf) else leaf, state)
         return {"name": self.name, **facts_of("state", arrays)}
 
-    def _every(self, count: int) -> int | None:
+    def _every(self, count: int | None) -> int | None:
         """After how many steps the state is kept."""
-        by_default = -(-count // _PIECES) if self.seconds is None else None
-        return self.every or by_default
+        if self.every is not None or self.seconds is not None:
+            return self.every
+        return 1 if count is None else -(-count // _PIECES)
 
     def _keep(self, step: int, state: Any, facts: dict[str, str]) -> None:
         """Writes a checkpoint, and removes those that are older than `keep` others."""
-        _check_alike(facts, self._facts(state))
         folder = Path(self.folder).absolute()
         unfinished = folder / f"{step}{_UNFINISHED}"
         if jax.process_index() == 0:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -25,12 +25,20 @@ from kernax.core.preparation import guarded
 from kernax.core.sharding import compiled, varying_alike, while_loop
 from kernax.core.solution import Solution, finish
 from kernax.core.task import Task, check_task
+from kernax.scale.checkpoints import Checkpoints
 from kernax.scale.choice import checked_centres
 from kernax.scale.chunks import Chunks
 from kernax.scale.fit_of_chunks import falkon_of_chunks, what_for_columns
+from kernax.scale.kept_minimum import Kept, check_kept, facts_of_fit
 from kernax.scale.normal_equations import solve_normal_equations
 from kernax.scale.preconditioner import size_of_sample
-from kernax.scale.problem import Plan, Problem, solution_of, unit_of_targets
+from kernax.scale.problem import (
+    Plan,
+    Problem,
+    RiskOverCentres,
+    solution_of,
+    unit_of_targets,
+)
 from kernax.scale.rows import rows_of_tile
 from kernax.scale.span import AbstractSpan, OfCentres, OfFeatures
 
@@ -51,6 +59,7 @@ def falkon(
     rtol: float | None = None,
     max_steps: int = 500,
     progress: bool = False,
+    checkpoint: Checkpoints | None = None,
     throw: bool = True,
 ) -> Solution[Any]:
     """Minimises `sum_i w_i L(y_i, f(x_i)) + ridge/2 |f|^2` over the functions `f = sum_j a_j k(.,
@@ -92,6 +101,13 @@ def falkon(
             is measured beyond that.
         progress: draw a bar of each pass over chunks, on standard error; needs `rich`. There is
             none for arrays.
+        checkpoint: keeps where the fit stands, after every product unless it says otherwise, and
+            goes on from there when the same call is made again, to the same result; a fit that is
+            over is returned at once. All that is m x m is written each time, and no row. Beside
+            its name the call is identified by all but the values of rows: by shapes and dtypes, how
+            many points have a positive weight, kernel, centres, loss, ridge, bias, rtol and
+            max_steps. Then nothing is differentiated, and all arguments are known numbers. The
+            folder is not to be used for another fit.
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion` over the centres, or without any a
@@ -107,24 +123,27 @@ def falkon(
 
     Raises:
         ValueError: bad shapes or values, a loss that is not smooth or not convex, what can be read
-            only once.
+            only once, a checkpoint under a transformation.
+        KernaxFileError: the folder of the checkpoint is that of another call.
         NotPSDError, NonFiniteError, MaxStepsError, BreakdownError: the solve failed; the last one
             where a ridge is too small for the precision.
         MemoryBudgetError: m x m numbers do not fit.
     """
     _check_loss(loss)
     check_stopping(rtol, max_steps)
+    check_kept(checkpoint, kernel, X, y, ridge, centres, loss, weights)
     plan_of = partial(_plan, loss, rtol=rtol, max_steps=max_steps, bias=bool(bias))
     if isinstance(X, Chunks):
         _refuse_beside_chunks(y, weights)
-        solution = falkon_of_chunks(kernel, X, ridge, centres, loss, key, plan_of, bool(progress))
+        of_pass = bool(progress), checkpoint
+        solution = falkon_of_chunks(kernel, X, ridge, centres, loss, key, plan_of, *of_pass)
     else:
         _refuse_iterators(X, progress)
-        solution = _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of)
+        solution = _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkpoint)
     return finish(solution, throw, "falkon: a larger ridge, or centres further apart, may help.")
 
 
-def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of):
+def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkpoint):
     """`falkon` of arrays; the plan is one of n points, m centres and a dtype."""
     task = check_task(
         "falkon",
@@ -142,7 +161,10 @@ def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of):
     plan = plan_of(task.n, span.size, task.dtype, spread=task.layout.spread)
     guarded_loss = guarded(cast(loss, task.dtype))
     arguments = task.columns, guarded_loss, ridge
-    return _falkon(span, task.X, task.weights, arguments, plan, task.y.ndim == 1)
+    one_column = task.y.ndim == 1
+    if checkpoint is not None:
+        return _kept_falkon(span, task.X, task.weights, arguments, plan, one_column, checkpoint)
+    return _falkon(span, task.X, task.weights, arguments, plan, one_column)
 
 
 def _span(task: Task, centres: Any, key: PRNGKeyArray | None) -> AbstractSpan:
@@ -191,12 +213,47 @@ def _check_loss(loss: Any) -> None:
 @compiled
 def _falkon(span, X, weights, arguments, plan, one_column):
     """The function that minimises the risk."""
-    # Weights of one are made here, where they are as spread as the rows.
-    problem = varying_alike(Problem(span, X, weights.values, *arguments))
-    problem, unit = _in_units(problem)
+    problem, unit = _in_units(_problem(span, X, weights, arguments))
     *end, _ = implicit(partial(_solved, plan=plan), partial(_one_step, plan=plan), problem)
     dtype = problem.y.dtype
     return solution_of(tuple(end), problem.span, unit, dtype, plan, one_column)
+
+
+def _problem(span, X, weights, arguments) -> Problem:
+    """All that the minimiser depends on, with weights of one as spread as the rows."""
+    return varying_alike(Problem(span, X, weights.values, *arguments))
+
+
+def _kept_falkon(span, X, weights, arguments, plan, one_column, checkpoint):
+    """`_falkon` in a loop of Python, which keeps its state."""
+    of_rows = _risk(span, X, weights, arguments, plan)
+    y, loss, ridge = arguments
+    kept = Kept(checkpoint, facts_of_fit(span, loss, ridge, of_rows.points, plan))
+    end = of_rows.risk.minimum(y.shape[1], plan, kept)
+    return _solution(end, span, of_rows.unit, y.dtype, plan, one_column)
+
+
+class _Rows(NamedTuple):
+    """A risk, the exponents of its targets, and how many points there are that count."""
+
+    risk: RiskOverCentres
+    unit: Array
+    points: Array
+
+
+@compiled
+def _risk(span, X, weights, arguments, plan):
+    problem = _problem(span, X, weights, arguments)
+    points = jnp.count_nonzero(problem.weights)
+    problem, unit = _in_units(problem)
+    return _Rows(problem.over_centres(plan), unit, points)
+
+
+@compiled
+def _solution(end, span, unit, dtype, plan, one_column):
+    """The function that was found."""
+    of_end = end.a, end.result, end.stats
+    return solution_of(of_end, span, unit, dtype, plan, one_column)
 
 
 def _in_units(problem: Problem) -> tuple[Problem, Array]:

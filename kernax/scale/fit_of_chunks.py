@@ -23,8 +23,10 @@ from kernax.core.powers import times_power_of_two
 from kernax.core.preparation import check_points
 from kernax.core.solution import Solution
 from kernax.core.weights import AbstractWeights, UnitWeights
+from kernax.scale.checkpoints import Checkpoints
 from kernax.scale.choice import number_of_centres, warn_of_many
 from kernax.scale.chunks import Chunks
+from kernax.scale.kept_minimum import Kept, facts_of_fit
 from kernax.scale.minimum import Minimum
 from kernax.scale.preconditioner import LEAST_ROWS, MOST_ROWS_A_CENTRE
 from kernax.scale.problem import Plan, RiskOverCentres, solution_of, unit_of_targets
@@ -54,6 +56,7 @@ def falkon_of_chunks(
     key: Any,
     plan_of: Callable[[int, int, Any], Plan],
     progress: bool,
+    checkpoint: Checkpoints | None,
 ) -> Solution[KernelExpansion | LinearFunction]:
     """`falkon` of chunks; the plan is one of n points, m centres and a dtype."""
     _check_known(kernel, ridge, centres, loss)
@@ -63,7 +66,8 @@ def falkon_of_chunks(
     with _shown(progress) as show:
         rows, plan = _surveyed(chunks, span, check, loss, plan_of, show)
         dtype = rows.surveyed.largest.dtype
-        end = _minimum(rows, loss, as_scalar(ridge, dtype, "ridge", POSITIVE), plan)
+        ridge = as_scalar(ridge, dtype, "ridge", POSITIVE)
+        end = _minimum(rows, cast(loss, dtype), ridge, plan, checkpoint)
     found = rows.surveyed
     of_end = end.a, end.result, end.stats | {"points": jnp.asarray(found.n)}
     return solution_of(
@@ -84,12 +88,21 @@ def _surveyed(chunks, span, check, loss, plan_of, show) -> tuple[StreamedRows, P
     return StreamedRows(chunks, found, within, unit, check, show), plan
 
 
-def _minimum(rows: StreamedRows, loss: AbstractSmoothLoss, ridge: Array, plan: Plan) -> Minimum:
+def _minimum(
+    rows: StreamedRows,
+    loss: AbstractSmoothLoss,
+    ridge: Array,
+    plan: Plan,
+    checkpoint: Checkpoints | None,
+) -> Minimum:
     """The minimum of the risk of all rows."""
     sample = None if plan.sample is None else rows.within
-    dtype = rows.surveyed.largest.dtype
-    risk = RiskOverCentres.of(rows, rows.within, sample, cast(loss, dtype), ridge)
-    return risk.minimum(rows.surveyed.columns, plan)
+    risk = RiskOverCentres.of(rows, rows.within, sample, loss, ridge)
+    kept = None
+    if checkpoint is not None:
+        facts = facts_of_fit(rows.within.span, loss, ridge, rows.surveyed.n, plan)
+        kept = Kept(checkpoint, facts)
+    return risk.minimum(rows.surveyed.columns, plan, kept)
 
 
 def _sample_within(found: Survey, span: AbstractSpan, unit: Any, plan: Plan) -> ArrayRows:

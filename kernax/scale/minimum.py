@@ -1,5 +1,6 @@
 """The minimum of a risk over centres, by Newton's method with conjugate gradients."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -32,7 +33,7 @@ class Point(eqx.Module):
     left: Float[Array, ""]  # that length, relative to the size
 
 
-class _Progress(eqx.Module):
+class Progress(eqx.Module):
     """Newton's method after some steps."""
 
     point: Point
@@ -61,16 +62,13 @@ def minimise(risk: Risk, shape: tuple[int, int], rtol: float | None, max_steps: 
     g`. Where P is F'' but for its rounding, that is `sqrt(g.P^-1 g)` times its excess; where it is
     that of a sample, the equation is solved to a digit.
     """
-    method = _Newton(risk, Size.of(risk, shape[1]), max_steps, *_tolerances(risk, rtol))
+    method = Newton.of(risk, shape[1], rtol, max_steps)
     start = method.start(shape)
     if risk.sample is None:
         end = risk.rows.repeat(method.go_on, method.step, start)
     else:
         end = risk.rows.repeat(method.is_open, method.measured_end, start)
-    point = end.point
-    stats = {"steps": end.steps, "products": end.products}
-    stats |= {"residual": point.left, "objective": point.objective}
-    return Minimum(point.a, point.P, method.ending(end), stats)
+    return method.minimum(end)
 
 
 def _tolerances(risk: Risk, rtol: float | None) -> tuple[float, float]:
@@ -78,7 +76,7 @@ def _tolerances(risk: Risk, rtol: float | None) -> tuple[float, float]:
     return (risk.eps**0.5 / 4, risk.eps**0.5) if rtol is None else (rtol, rtol)
 
 
-class _Newton(eqx.Module):
+class Newton(eqx.Module):
     """Newton's method for one risk."""
 
     risk: Risk
@@ -87,7 +85,11 @@ class _Newton(eqx.Module):
     goal: float = eqx.field(static=True)
     bar: float = eqx.field(static=True)
 
-    def start(self, shape: tuple[int, int]) -> _Progress:
+    @staticmethod
+    def of(risk: Risk, outputs: int, rtol: float | None, max_steps: int) -> "Newton":
+        return Newton(risk, Size.of(risk, outputs), max_steps, *_tolerances(risk, rtol))
+
+    def start(self, shape: tuple[int, int]) -> Progress:
         """At zero; of squares, where P is the Hessian itself, one step further."""
         risk = self.risk
         nothing = jnp.zeros(shape, risk.gram.dtype)
@@ -101,7 +103,7 @@ class _Newton(eqx.Module):
         finite = jnp.isfinite(point.left)
         never = jnp.array(False)
         measured = jnp.array(risk.sample is None)
-        return _Progress(point, one, no_step, no_step, no_step, never, finite, measured)
+        return Progress(point, one, no_step, no_step, no_step, never, finite, measured)
 
     def _at(self, a: Float[Array, "m p"], P: HessianFactor, ratio: Float[Array, ""]) -> Point:
         """What is known at a, rounded to the precision in which it is returned."""
@@ -115,26 +117,33 @@ class _Newton(eqx.Module):
         left = ratio * _relative(length, size, gradient)
         return Point(a, gradient, objective, P, size, left)
 
-    def go_on(self, now: _Progress) -> Bool[Array, ""]:
+    def go_on(self, now: Progress) -> Bool[Array, ""]:
         more = (now.steps < _MOST_NEWTON_STEPS) & (now.products < self.max_steps)
         return (now.point.left > self.goal) & ~now.stuck & now.finite & more
 
-    def is_open(self, now: _Progress) -> Bool[Array, ""]:
+    def is_open(self, now: Progress) -> Bool[Array, ""]:
         """Whether there is more to do, or what is left is not known."""
         return self.go_on(now) | (now.finite & ~now.measured & ~now.stuck)
 
-    def measured_end(self, now: _Progress) -> _Progress:
+    def measured_end(self, now: Progress) -> Progress:
         """Newton's steps until they seem to suffice, and what is left by then, measured."""
         end = self.risk.rows.repeat(self.go_on, self.step, now)
+        return self.measured(end, self._solved(end.point, *self.to_measure(end)))
+
+    def to_measure(self, now: Progress) -> tuple[Any, Any]:
+        """How exactly to solve for what is left, and in how many steps at most."""
+        return 0.1 / jnp.minimum(now.point.P.excess, 1e3), _MOST_TO_MEASURE
+
+    def measured(self, end: Progress, found: Steps) -> Progress:
+        """The same point, at which what is left is known."""
         point = end.point
-        found = self._solved(point, 0.1 / jnp.minimum(point.P.excess, 1e3), _MOST_TO_MEASURE)
         length = jnp.hypot(found.length, point.P.excess * found.left)
         left = _relative(length, point.size, point.gradient)
         known = found.arrived & jnp.isfinite(left)
         moves = known & (left > 0) & (point.left > 0)
         ratio = jnp.where(moves, end.ratio * left / positive_or_one(point.left), end.ratio)
         point = eqx.tree_at(lambda point: point.left, point, jnp.where(known, left, point.left))
-        return _Progress(
+        return Progress(
             point,
             ratio,
             end.steps,
@@ -145,7 +154,14 @@ class _Newton(eqx.Module):
             known,
         )
 
-    def ending(self, end: _Progress) -> Any:
+    def minimum(self, end: Progress) -> Minimum:
+        """What was found, and how it ended."""
+        point = end.point
+        stats = {"steps": end.steps, "products": end.products}
+        stats |= {"residual": point.left, "objective": point.objective}
+        return Minimum(point.a, point.P, self._ending(end), stats)
+
+    def _ending(self, end: Progress) -> Any:
         """How it ended, from the last point alone where that is close."""
         point = end.point
         endings = (
@@ -158,10 +174,17 @@ class _Newton(eqx.Module):
         )
         return first_that_holds(endings, RESULTS.max_steps_reached)
 
-    def step(self, now: _Progress) -> _Progress:
+    def step(self, now: Progress) -> Progress:
         """One step: as exact as it is of use, shortened where F would rise."""
+        return self.moved(now, self._solved(now.point, *self.to_step(now)))
+
+    def to_step(self, now: Progress) -> tuple[Any, Any]:
+        """How exactly to solve for a step, and in how many steps at most."""
+        return self._forcing(now.point.left), self.max_steps - now.products
+
+    def moved(self, now: Progress, found: Steps) -> Progress:
+        """The end of a step, of which Newton's is known."""
         point = now.point
-        found = self._solved(point, self._forcing(point.left), self.max_steps - now.products)
         length = self._length(point, -found.x)
         a = point.a - length * found.x
         P = point.P if self.risk.quadratic else self._hessian(point, a)
@@ -170,11 +193,13 @@ class _Newton(eqx.Module):
 
     def _solved(self, point: Point, rtol: Any, max_steps: Any) -> Steps:
         """d with `F'' d = F'`."""
-        risk = self.risk
-        multiply = lambda V: risk.product(point.a, V)
-        return solve_normal_equations(
-            multiply, point.P, point.gradient, rtol, max_steps, risk.rows.repeat
-        )
+        repeat = self.risk.rows.repeat
+        multiply = partial(self.product, point)
+        return solve_normal_equations(multiply, point.P, point.gradient, rtol, max_steps, repeat)
+
+    def product(self, point: Point, V: Float[Array, "m p"]) -> Float[Array, "m p"]:
+        """`F'' V`."""
+        return self.risk.product(point.a, V)
 
     def _hessian(self, before: Point, a: Float[Array, "m p"]) -> HessianFactor:
         """That at a; of a sample, that before where the step is small."""
@@ -200,8 +225,8 @@ class _Newton(eqx.Module):
         return jnp.asarray(LENGTHS, d.dtype)[first]
 
     def _judged(
-        self, now: _Progress, after: Point, length: Float[Array, ""], products: Array
-    ) -> _Progress:
+        self, now: Progress, after: Point, length: Float[Array, ""], products: Array
+    ) -> Progress:
         """The point a step leads to; that before it where it should help, and does not."""
         before = now.point
         finite = jnp.all(jnp.isfinite(after.a)) & jnp.isfinite(after.left)
@@ -210,7 +235,7 @@ class _Newton(eqx.Module):
         not_halved = ~(after.left < before.left / 2)
         idle = ~(after.left < 0.9 * before.left) & (length == 1)
         slow = jnp.where(idle, now.slow + 1, 0)
-        return _Progress(
+        return Progress(
             chosen(worse | ~finite, before, after),
             now.ratio,
             now.steps + 1,

@@ -32,7 +32,7 @@ class Steps(NamedTuple):
     arrived: Bool[Array, ""]
 
 
-class _Iterate(eqx.Module):
+class Iterate(eqx.Module):
     """Conjugate gradients after some steps."""
 
     x: Float[Array, "m p"]
@@ -58,7 +58,15 @@ def solve_normal_equations(
     The norm of P^-1 is that in which the error `A^-1 (b - A x)` is measured by A itself, where P is
     A. `repeat` is `while_loop`, or the same by Python. Whoever needs the true residual computes it.
     """
-    # In units in which the squares of b are floats.
+    start, unit = begun(P, b, rtol)
+    go_on = lambda now: is_open(now, max_steps)
+    return found_by(repeat(go_on, partial(one_step, multiply, P), start), unit)
+
+
+def begun(
+    P: HessianFactor, b: Float[Array, "m p"], rtol: Float[Array, "..."] | float
+) -> tuple[Iterate, Int[Array, "1 p"]]:
+    """The iteration before its first step, and its units, in which the squares of b are floats."""
     unit = exponent_of(jnp.max(jnp.abs(P.whitened(b)), axis=0, keepdims=True))
     b = times_power_of_two(b, -unit)
     z = P.solve(b)
@@ -66,15 +74,16 @@ def solve_normal_equations(
     nothing = jnp.zeros_like(square)
     no_step = jnp.zeros((), jnp.int32)
     goal = rtol**2 * square
-    start = _Iterate(jnp.zeros_like(b), b, z, square, goal, nothing, square > 0, no_step)
-
-    def go_on(now: _Iterate) -> Bool[Array, ""]:
-        return jnp.any(now.active) & (now.steps < max_steps)
-
-    return _steps(repeat(go_on, partial(_step, multiply, P), start), unit)
+    start = Iterate(jnp.zeros_like(b), b, z, square, goal, nothing, square > 0, no_step)
+    return start, unit
 
 
-def _steps(end: _Iterate, unit: Int[Array, "1 p"]) -> Steps:
+def is_open(now: Iterate, max_steps: Int[Array, ""] | int) -> Bool[Array, ""]:
+    """Whether there is a step to take."""
+    return jnp.any(now.active) & (now.steps < max_steps)
+
+
+def found_by(end: Iterate, unit: Int[Array, "1 p"]) -> Steps:
     """What was found, in units of the right side."""
     length, left = (
         times_power_of_two(jnp.sqrt(square), unit[0]) for square in (end.energy, end.square)
@@ -83,7 +92,7 @@ def _steps(end: _Iterate, unit: Int[Array, "1 p"]) -> Steps:
     return Steps(times_power_of_two(end.x, unit), length, left, end.steps, arrived)
 
 
-def _step(multiply: Multiply, P: HessianFactor, now: _Iterate) -> _Iterate:
+def one_step(multiply: Multiply, P: HessianFactor, now: Iterate) -> Iterate:
     """One step; none in columns that have arrived, or along which A is not positive."""
     image = multiply(now.direction)
     slope = jnp.sum(now.direction * image, 0)
@@ -98,4 +107,4 @@ def _step(multiply: Multiply, P: HessianFactor, now: _Iterate) -> _Iterate:
     # Steps are orthogonal in the norm of A, in which each has the square of its own.
     energy = now.energy + step * now.square
     active = moves & (square > now.goal)
-    return _Iterate(x, residual, direction, square, now.goal, energy, active, now.steps + 1)
+    return Iterate(x, residual, direction, square, now.goal, energy, active, now.steps + 1)

@@ -14,6 +14,7 @@ from kernax.core.mesh import RowsOverMesh
 from kernax.core.numerics import eps_of, stopped
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.solution import RESULTS, Solution, first_that_holds, void_unless_known
+from kernax.scale.kept_minimum import Kept, kept_minimum
 from kernax.scale.minimum import Minimum, minimise
 from kernax.scale.preconditioner import sampled
 from kernax.scale.risk import Risk
@@ -77,10 +78,13 @@ class RiskOverCentres(NamedTuple):
         risk = Risk(rows, sample, loss, ridge.astype(dtype), *matrices, precision)
         return RiskOverCentres(risk, at.result, at.jitter)
 
-    def minimum(self, outputs: int, plan: Plan) -> Minimum:
+    def minimum(self, outputs: int, plan: Plan, kept: Kept | None = None) -> Minimum:
         """Its minimum; that of a factor that does not exist is none."""
         shape = len(self.risk.gram), outputs
-        end = minimise(self.risk, shape, plan.rtol, plan.max_steps)
+        if kept is None:
+            end = minimise(self.risk, shape, plan.rtol, plan.max_steps)
+        else:
+            end = kept_minimum(self.risk, shape, plan.rtol, plan.max_steps, kept)
         failed = ((self.result != RESULTS.successful, self.result),)
         result = first_that_holds(failed, end.result)
         return Minimum(end.a, end.P, result, end.stats | {"jitter": self.jitter})

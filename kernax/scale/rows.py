@@ -23,7 +23,7 @@ from kernax.core.boundary import count
 from kernax.core.centres import wide
 from kernax.core.mesh import RowsOverMesh
 from kernax.core.numerics import matmul
-from kernax.core.sharding import scan, varying_alike, while_loop
+from kernax.core.sharding import compiled, scan, varying_alike, while_loop
 from kernax.scale.span import AbstractSpan
 
 
@@ -90,6 +90,10 @@ class AbstractRows(eqx.Module):
     @abc.abstractmethod
     def repeat(self, go_on: Callable, step: Callable, state: Any) -> Any:
         """`step` of a state, again and again while `go_on` holds of it."""
+
+    @abc.abstractmethod
+    def run(self, function: Callable, *args: Any) -> Any:
+        """`function(*args)` from Python, compiled where sums are."""
 
     @abc.abstractmethod
     def either(self, condition: Bool[Array, ""], yes: Callable, no: Callable, state: Any) -> Any:
@@ -176,6 +180,9 @@ class ArrayRows(AbstractRows):
         # JAX hashes functions, and a method hashes the arrays of its module.
         return while_loop(lambda now: go_on(now), step, state)
 
+    def run(self, function, *args):
+        return _called(function, *args)
+
     def either(self, condition, yes, no, state):
         alike = lambda branch: lambda state: varying_alike((branch(state), state))[0]
         condition, state = varying_alike((condition, state))
@@ -194,6 +201,11 @@ class ArrayRows(AbstractRows):
         """Other rows for the same functions."""
         known = {"tile": self.tile, "bias": self.bias, "spread": self.spread}
         return ArrayRows(self.span, X, y, weights, **known)
+
+
+@compiled
+def _called(function: Callable, *args: Any) -> Any:
+    return function(*args)
 
 
 def _joined_over(spread: RowsOverMesh, function: Callable, whole: PyTree, rows: PyTree) -> Any:

@@ -244,6 +244,9 @@ class StreamedRows(AbstractRows):
             state = jax.block_until_ready(step(state))
         return state
 
+    def run(self, function, *args):
+        return function(*args)
+
     def either(self, condition, yes, no, state):
         return yes(state) if bool(condition) else no(state)
 

@@ -5,7 +5,6 @@ So the compiled program of the loss and of a step is compared as well, as text b
 optimised, which is the same in every process.
 """
 
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +15,14 @@ import lineax as lx
 import numpy as np
 import optax
 
-from kernax.core.identity import differing_facts, facts_of, is_array, places_of
+from kernax.core.identity import (
+    differing_facts,
+    digest,
+    digest_of_array,
+    facts_of,
+    is_array,
+    places_of,
+)
 from kernax.selection.progress import Search
 from kernax.selection.validation import Validation
 
@@ -60,7 +66,7 @@ def identity_of(call: Call, search: Search) -> Identity:
     for name, tree in given.items():
         facts |= facts_of(name, tree)
         leaves = places_of(name, tree)
-        values |= {place: _digest_of_array(leaf) for place, leaf in leaves if is_array(leaf)}
+        values |= {place: digest_of_array(leaf) for place, leaf in leaves if is_array(leaf)}
     return Identity(facts, values, _programs(call, search))
 
 
@@ -87,18 +93,6 @@ def _free_in_words(free: dict[str, Any]) -> str:
     return ", ".join(names)
 
 
-def _digest_of_array(array: Any) -> str:
-    """A digest of the values of an array, or of a random key."""
-    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
-        array = jax.random.key_data(array)
-    flat = np.ascontiguousarray(array).reshape(-1)
-    return _digest(flat.view(np.uint8).data)
-
-
-def _digest(contents: bytes | memoryview) -> str:
-    return hashlib.sha256(contents).hexdigest()
-
-
 def _programs(call: Call, search: Search) -> dict[str, str]:
     """Of the losses and of a step of the optimiser, for a state that does not know `steps`."""
     model = call.models[0]
@@ -122,15 +116,15 @@ def _program(function: Callable, *args: Any) -> str:
         return eqx.filter(function(*args), eqx.is_array)
 
     lowered = jax.jit(of_arrays).lower(traced)
-    return _digest(lowered.as_text().encode())
+    return digest(lowered.as_text().encode())
 
 
 def differences(asked: Identity, found: Identity) -> list[str]:
     """In words, what differs between a call and the one that wrote a file."""
     differing = differing_facts(asked.facts, found.facts)
-    for name, digest in asked.values.items():
+    for name, wanted in asked.values.items():
         is_alike = asked.facts[name] == found.facts.get(name)
-        if is_alike and digest != found.values[name]:
+        if is_alike and wanted != found.values[name]:
             differing.append(f"the values of {name}")
     if differing:
         return differing
