@@ -5,6 +5,7 @@ import os
 from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -154,7 +155,7 @@ def assert_refused(result, words):
     assert words in result.stderr
 
 
-def untyped(function):
+def untyped(function: Any) -> Any:
     """A function without the type checks of the tests."""
     return getattr(function, "__wrapped__", function) if TYPED else function
 
