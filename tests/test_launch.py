@@ -188,6 +188,16 @@ def test_variables_that_do_not_fit_together_are_refused(variables, words, monkey
         kernax.scale.connect()
 
 
+def test_what_comes_too_late_is_told_so(monkeypatch):
+    """Devices are known in this process."""
+    names = ("KERNAX_COORDINATOR", "KERNAX_PROCESSES", "KERNAX_PROCESS")
+    for name, value in zip(names, ("127.0.0.1:1", "2", "0")):
+        monkeypatch.setenv(name, value)
+    jax.devices()
+    with pytest.raises(RuntimeError, match=r"came too late: .* Call it right after the imports"):
+        kernax.scale.connect()
+
+
 def test_one_process_is_left_alone(monkeypatch):
     monkeypatch.setenv("KERNAX_PROCESSES", "1")
     kernax.scale.connect()

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import FUSED, QUICK_FLAGS, assert_close, needs_x64
+from conftest import FUSED, QUICK_FLAGS, assert_close, needs_x64, untyped
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
@@ -418,8 +418,12 @@ def test_rows_of_other_numbers_and_axes_that_are_not_there_are_refused():
     two = jax.make_mesh((4, 2), ("rows", "others"), axis_types=(AxisType.Auto,) * 2)
     with pytest.raises(ValueError, match="one number of rows"):
         kernax.scale.rows_over(mesh_of(8), X, Y[:5])
-    with pytest.raises(ValueError, match="'rows', 'others', but none was named"):
+    with pytest.raises(ValueError, match=r"'rows', 'others', but none was named: .* axis='rows'"):
         kernax.scale.rows_over(two, X)
+    with pytest.raises(ValueError, match=r"one is of type <U1: kernax\.strings\.encode"):
+        kernax.scale.rows_over(mesh_of(8), list("ab" * 4))
+    with pytest.raises(ValueError, match="mesh must be one of JAX"):
+        untyped(kernax.scale.rows_over)(jax.devices(), X)
     with pytest.raises(ValueError, match="but axis is 'columns'"):
         kernax.scale.rows_over(two, X, axis="columns")
     points, *_ = kernax.scale.rows_over(two, X, axis="rows")

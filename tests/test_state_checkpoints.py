@@ -283,6 +283,14 @@ def test_arguments_of_the_wrong_kind_are_refused(arguments, words, monkeypatch):
         Checkpoints(**{"folder": "run"} | arguments)
 
 
+def test_a_folder_that_cannot_be_is_refused_before_the_first_step(tmp_path):
+    place = tmp_path / "file"
+    place.write_text("")
+    steps = Checkpoints(place / "run").steps(lambda state: state + 1, 0, 10)
+    with pytest.raises(KernaxFileError, match="cannot be made a folder"):
+        next(steps)
+
+
 def test_without_orbax_the_message_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
     with pytest.raises(ImportError, match=r"pip install 'kernax-toolkit\[cluster\]'"):

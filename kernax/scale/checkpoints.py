@@ -137,6 +137,7 @@ class Checkpoints:
     def _start(self, state: Any, count: int | None, facts: Mapping[str, str]) -> tuple[int, Any]:
         """Where a loop of so many steps goes on."""
         if jax.process_index() == 0:
+            _make(Path(self.folder))
             _remove_unfinished(Path(self.folder))
         step, state = self.latest(state, facts) or (0, state)
         if count is not None and step > count:
@@ -231,6 +232,18 @@ def _agreed(number: Callable[[], int]) -> int:
         return number()
     own = number() if jax.process_index() == 0 else 0
     return int(multihost_utils.broadcast_one_to_all(np.asarray(own, np.int32)))
+
+
+def _make(folder: Path) -> None:
+    """Makes a folder. Raises KernaxFileError, before anything is computed, where nothing can be
+    written into it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise KernaxFileError(f"{folder} cannot be made a folder: {problem}") from problem
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise KernaxFileError(f"{folder} cannot be written into: give another folder")
 
 
 def _remove_unfinished(folder: Path) -> None:

@@ -46,8 +46,13 @@ def rows_over(
         `X.sharding.mesh` is the mesh with such axes. Weights are None where none were given and no
         row was added.
 
-    Raises ValueError for arrays of different lengths, and for an axis that the mesh does not have.
+    Raises ValueError for arrays of different lengths, for what is no number, and for an axis that
+    the mesh does not have.
     """
+    if not isinstance(mesh, Mesh):
+        raise ValueError(
+            f'mesh must be one of JAX, such as jax.make_mesh((8,), ("rows",)), but is {mesh!r}'
+        )
     axis = _checked_axis(mesh, axis)
     stacks = jax.tree.map(_as_array, (X, y, weights), is_leaf=_is_list)
     n = _checked_length(stacks)
@@ -110,7 +115,16 @@ def _as_array(value: Any) -> Any:
     warning of their precision as verbs give it.
     """
     check_precision(value)
-    return value if isinstance(value, (np.ndarray, jax.Array, ParquetRows)) else np.asarray(value)
+    if isinstance(value, (jax.Array, ParquetRows)):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufcV":  # V: those of JAX that NumPy does not know
+        raise ValueError(
+            f"X, y and weights must be numbers, but one is of type {array.dtype}: "
+            "kernax.strings.encode makes points of texts, kernax.signs and kernax.one_hot make "
+            "targets of words"
+        )
+    return array
 
 
 def _checked_axis(mesh: Mesh, axis: str | None) -> str:
@@ -120,7 +134,10 @@ def _checked_axis(mesh: Mesh, axis: str | None) -> str:
         return names[0]
     if axis is None or axis not in names:
         came = "none was named" if axis is None else f"axis is {axis!r}"
-        raise ValueError(f"the mesh has the axes {', '.join(map(repr, names))}, but {came}")
+        raise ValueError(
+            f"the mesh has the axes {', '.join(map(repr, names))}, but {came}: say over which one "
+            f"rows are laid, such as axis={names[0]!r}"
+        )
     return axis
 
 

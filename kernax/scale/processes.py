@@ -13,6 +13,10 @@ COORDINATOR = "KERNAX_COORDINATOR"
 PROCESSES = "KERNAX_PROCESSES"
 PROCESS = "KERNAX_PROCESS"
 _MOMENT = 0.5  # seconds
+_TOO_LATE = (
+    "kernax.scale.connect() came too late: JAX has looked for its devices already, as it does for "
+    "any array, and so for the parameters of a kernel. Call it right after the imports"
+)
 
 
 def connect(
@@ -60,6 +64,10 @@ def connect(
     except ValueError as problem:
         if place is None and "coordinator_address" in str(problem):
             return  # JAX detects no cluster
+        raise
+    except RuntimeError as problem:
+        if "must be called before" in str(problem):
+            raise RuntimeError(_TOO_LATE) from None
         raise
     sys.excepthook = _end_at_once
 
