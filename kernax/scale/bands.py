@@ -23,9 +23,7 @@ def upper_bands(A: Float[Array, "m n"], B: Float[Array, "n m"]) -> list[Float[Ar
 def whole_of_bands(bands: list[Float[Array, "_ _"]]) -> Float[Array, "m m"]:
     """The matrix of which these are the bands."""
     m = bands[0].shape[1]
-    upper = jnp.zeros((m, m), bands[0].dtype)
-    for band in bands:
-        first = m - band.shape[1]
-        upper = upper.at[first : first + len(band), first:].set(band)
-    is_above = jnp.arange(m)[:, None] <= jnp.arange(m)[None, :]
-    return jnp.where(is_above, upper, upper.T)
+    # Not by updates in place, with which jaxlib 0.10.2 does not end, or crashes, on a CPU.
+    rows = [jnp.pad(band, ((0, 0), (m - band.shape[1], 0))) for band in bands]
+    upper = jnp.concatenate(rows)
+    return jnp.triu(upper) + jnp.triu(upper, 1).T
