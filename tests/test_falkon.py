@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, X64, assert_close, matrix, needs_x64, untyped
+from conftest import DTYPE, OPTIMISED, X64, assert_close, matrix, needs_x64, untyped
 
 import kernax
 import kernax.scale.fit_of_chunks as of_chunks
@@ -645,3 +645,19 @@ def test_a_symmetric_product_in_bands_is_the_whole_one(m, rng):
     bands = upper_bands(A @ jnp.diag(weights), A.T)
     assert len(bands) == max(1, min(8, m // 128))
     assert_close(whole_of_bands(bands), A @ jnp.diag(weights) @ A.T, 1e-12)
+
+
+@needs_x64
+@pytest.mark.slow
+def test_many_centres_compile_as_users_compile_them(rng):
+    """Where bands were joined in place, jaxlib 0.10.2 crashed, though not with the suite's flags."""
+    points = jnp.asarray(rng.normal(size=(2048, 18)))
+    targets = jnp.sin(points[:, 0])
+
+    def fitted(points, targets):
+        solution = kernax.falkon(kernax.RBF(4.0), points, targets, 0.1, points[:1024], throw=False)
+        return solution.value.coefficients, solution.stats["residual"]
+
+    program = jax.jit(fitted).lower(points, targets).compile(compiler_options=OPTIMISED)
+    _, residual = program(points, targets)
+    assert residual < 1e-8
