@@ -650,7 +650,7 @@ def test_a_symmetric_product_in_bands_is_the_whole_one(m, rng):
 @needs_x64
 @pytest.mark.slow
 def test_many_centres_compile_as_users_compile_them(rng):
-    """Where bands were joined in place, jaxlib 0.10.2 crashed, though not with the suite's flags."""
+    """With bands joined in place jaxlib 0.10.2 did not end; with the suite's flags it did."""
     points = jnp.asarray(rng.normal(size=(2048, 18)))
     targets = jnp.sin(points[:, 0])
 
