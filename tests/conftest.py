@@ -2,6 +2,8 @@
 
 import gc
 import os
+import subprocess
+import sys
 from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
@@ -158,6 +160,15 @@ def assert_refused(result, words):
 def untyped(function: Any) -> Any:
     """A function without the type checks of the tests."""
     return getattr(function, "__wrapped__", function) if TYPED else function
+
+
+def assert_passes_on_eight(file: str) -> None:
+    """Runs a whole test file in a process of its own with eight devices, compiled quickly."""
+    flags = f"{QUICK_FLAGS} --xla_force_host_platform_device_count=8"
+    command = [sys.executable, "-m", "pytest", file, "-n", "0", "-q", "-x", "-m", ""]
+    environment = os.environ | {"XLA_FLAGS": flags}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 def real_data(name: str):

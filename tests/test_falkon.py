@@ -646,6 +646,17 @@ def test_a_symmetric_product_in_bands_is_the_whole_one(m, rng):
     assert len(bands) == max(1, min(8, m // 128))
     assert_close(whole_of_bands(bands), A @ jnp.diag(weights) @ A.T, 1e-12)
 
+    def first_entries(v):
+        by_bands = whole_of_bands(upper_bands(A[:, :1] @ v[None, :], v[:, None] @ A[:, :1].T))
+        return jnp.sum(by_bands[: len(v)] ** 2)
+
+    def whole_entries(v):
+        return jnp.sum((A[:, :1] @ v[None, :] @ v[:, None] @ A[:, :1].T)[: len(v)] ** 2)
+
+    vectors = jnp.asarray(rng.normal(size=(2, 3)))
+    slopes = jax.vmap(jax.grad(first_entries))(vectors)
+    assert_close(slopes, jax.vmap(jax.grad(whole_entries))(vectors), 1e-10)
+
 
 @needs_x64
 @pytest.mark.slow

@@ -3,17 +3,14 @@
 One process has eight virtual devices, of which a mesh takes some or all: the last test starts it.
 """
 
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import FUSED, QUICK_FLAGS, assert_close, needs_x64, untyped
+from conftest import FUSED, assert_close, assert_passes_on_eight, needs_x64, untyped
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
@@ -434,9 +431,4 @@ def test_rows_of_other_numbers_and_axes_that_are_not_there_are_refused():
 @pytest.mark.slow
 @pytest.mark.skipif(jax.device_count() == 8, reason="it would run itself")
 def test_verbs_run_on_rows_over_eight_devices():
-    flags = f"{QUICK_FLAGS} --xla_force_host_platform_device_count=8"
-    command = [sys.executable, "-m", "pytest", __file__, "-n", "0", "-q", "-x", "-m", ""]
-    done = subprocess.run(
-        command, env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
+    assert_passes_on_eight(__file__)

@@ -4,16 +4,14 @@ pass to each other is small.
 On eight virtual devices, in a process of its own, which the last test starts.
 """
 
-import os
 import re
-import subprocess
 import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import QUICK_FLAGS, assert_close, needs_x64
+from conftest import assert_close, assert_passes_on_eight, needs_x64
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import kernax
@@ -265,9 +263,4 @@ def test_the_page_of_scaling_tells_what_is_passed_on_and_shared():
 @pytest.mark.slow
 @pytest.mark.skipif(jax.device_count() == 8, reason="it would run itself")
 def test_rows_over_eight_devices():
-    flags = f"{QUICK_FLAGS} --xla_force_host_platform_device_count=8"
-    command = [sys.executable, "-m", "pytest", __file__, "-n", "0", "-q", "-x", "-m", ""]
-    done = subprocess.run(
-        command, env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
+    assert_passes_on_eight(__file__)

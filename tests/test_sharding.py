@@ -6,17 +6,13 @@ quick tier. The slow tier traces every learner over eight, and runs some of them
 of its own.
 """
 
-import os
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import optax
 import pytest
-from conftest import QUICK_FLAGS, TOLERANCE, assert_close, needs_x64
+from conftest import TOLERANCE, assert_close, assert_passes_on_eight, needs_x64
 from jax.sharding import PartitionSpec
 
 import kernax
@@ -476,11 +472,4 @@ def test_the_gradient_in_what_all_members_share_is_summed_over_devices():
 @pytest.mark.slow
 @pytest.mark.skipif(jax.device_count() == 8, reason="it would run itself")
 def test_learners_run_on_eight_devices():
-    flags = (
-        f"{QUICK_FLAGS} --xla_force_host_platform_device_count=8"  # optimisation has no part in it
-    )
-    command = [sys.executable, "-m", "pytest", __file__, "-n", "0", "-q", "-x", "-m", ""]
-    done = subprocess.run(
-        command, env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
+    assert_passes_on_eight(__file__)

@@ -42,6 +42,7 @@ def digest_of_array(array: Any) -> str:
 
 
 def digest(contents: bytes | memoryview) -> str:
+    """The SHA-256 of bytes, in hexadecimal digits."""
     return hashlib.sha256(contents).hexdigest()
 
 

@@ -265,6 +265,12 @@ class KrylovFactor(AbstractIterativeFactor):
         of_left = jax.vmap(self.preconditioner.root_times, 1, 1)(z)
         return of_left, jax.vmap(self.preconditioner.solve_root_transposed, 1, 1)(z)
 
+    def columns_of_density(self, y: Float[Array, "n p"]) -> Float[Array, "n columns"]:
+        """y, and `L z` where the determinant is known: what the derivative of a density is solved
+        for, in this order.
+        """
+        return y if self.determinant is None else jnp.concatenate([y, self.probing()[0]], 1)
+
     def accurate_residual(self, dtype):
         return self.iteration.accurate_residual(dtype)
 

@@ -22,9 +22,10 @@ from kernax.core.preconditioners import Preconditioner
 def _(factor: KrylovFactor, system: WeightedSystem, y: Float[Array, "n p"]):
     # As for any inverse P = T^-1, but that tr(P dT) is the mean of (P^T L z).dT L^-T z over the
     # vectors z by which the determinant was estimated. All columns are solved for together.
-    left, right = stopped(factor.probing())
+    factor = stopped(factor)
+    _, right = factor.probing()
     p = y.shape[1]
-    solved = solve_transposed(system, factor, jnp.concatenate([y, left], 1))
+    solved = solve_transposed(system, factor, factor.columns_of_density(y))
     b = solved[:, :p]
     u = solved[:, p:]
     a = system.weights.times(b)

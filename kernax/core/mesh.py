@@ -98,9 +98,12 @@ def by_rows(X: PyTree, rows: RowsOverMesh) -> Any:
     return lax.with_sharding_constraint(X, NamedSharding(rows.mesh, rows.spec))
 
 
-def on_parts(function: Callable, rows: RowsOverMesh, whole: PyTree, *stacks: PyTree) -> Any:
+def on_parts(
+    function: Callable, rows: RowsOverMesh, whole: PyTree, *stacks: PyTree, joined: bool = False
+) -> Any:
     """`function(whole, *parts)` on every device, of what all of them have and of their own rows of
-    stacks; the rows that it returns, put together.
+    stacks; the rows that it returns, put together, or what is the same on all, where it has
+    `joined` them.
 
     Inside, `jax.lax` has collectives over `rows.axis`.
     """
@@ -111,7 +114,8 @@ def on_parts(function: Callable, rows: RowsOverMesh, whole: PyTree, *stacks: PyT
 
     in_specs = (PartitionSpec(), *[rows.spec] * len(stacks))
     # Without a record of what varies over devices, which loops inside of kernels do not keep.
+    out_specs = PartitionSpec() if joined else rows.spec
     mapped = jax.shard_map(
-        of_part, mesh=rows.mesh, in_specs=in_specs, out_specs=rows.spec, check_vma=False
+        of_part, mesh=rows.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
     )
     return mapped(arrays, *stacks)

@@ -246,10 +246,7 @@ def _solutions(task, mean, noise, solver):
     targets = task.columns - means_at(mean, task)
     factor, *_ = factor_of(system, solver)
     assert isinstance(factor, KrylovFactor)
-    columns = targets
-    if factor.knows_determinant:
-        of_left, _ = factor.probing()
-        columns = jnp.concatenate([targets, of_left], 1)
+    columns = factor.columns_of_density(targets)
     return stopped(factor.solve(task.weights.times_roots(columns)))
 
 

@@ -16,12 +16,11 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 from jax import lax
-from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, PyTree
 
 from kernax.core.boundary import count
 from kernax.core.centres import wide
-from kernax.core.mesh import RowsOverMesh
+from kernax.core.mesh import RowsOverMesh, on_parts
 from kernax.core.numerics import matmul
 from kernax.core.sharding import compiled, scan, varying_alike, while_loop
 from kernax.scale.span import AbstractSpan
@@ -153,7 +152,7 @@ class ArrayRows(AbstractRows):
             return joined(own.fold(step, start, known, tile), spread.axis)
 
         rows = self.X, self.y, self.weights
-        return _joined_over(spread, of_part, (self.span, step, start, known), rows)
+        return on_parts(of_part, spread, (self.span, step, start, known), rows, joined=True)
 
     def _folded(self, step: Step, start: Any, known: PyTree, tile: int | None) -> Any:
         """The fold on one device."""
@@ -206,22 +205,6 @@ class ArrayRows(AbstractRows):
 @compiled
 def _called(function: Callable, *args: Any) -> Any:
     return function(*args)
-
-
-def _joined_over(spread: RowsOverMesh, function: Callable, whole: PyTree, rows: PyTree) -> Any:
-    """`function(whole, rows)` on every device, of what all of them have and of its own rows, where
-    that is the same on all.
-    """
-    arrays, rest = eqx.partition(whole, eqx.is_array)
-    # Without a record of what varies over devices, which loops inside of kernels do not keep.
-    by_each = jax.shard_map(
-        lambda arrays, rows: function(eqx.combine(arrays, rest), rows),
-        mesh=spread.mesh,
-        in_specs=(PartitionSpec(), spread.spec),
-        out_specs=PartitionSpec(),
-        check_vma=False,
-    )
-    return by_each(arrays, rows)
 
 
 def _in_tiles(rows: PyTree, n: int, most: int) -> PyTree:
