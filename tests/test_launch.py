@@ -298,11 +298,7 @@ def test_learning_that_is_killed_at_random_moments_ends_where_it_would_have(tmp_
     pytest.importorskip("orbax.checkpoint")
     script = EXAMPLES / "learn.py"
     chance = random.Random(0)
-    undisturbed = tmp_path / "undisturbed"
-    killed = tmp_path / "killed"
-    for folder in (undisturbed, killed):
-        folder.mkdir()
-        write_rows(folder, 31)
+    undisturbed, killed = two_folders(tmp_path)
     here(undisturbed, script, monkeypatch)
     reached = [0]
     for _ in range(KILLS):
@@ -311,13 +307,7 @@ def test_learning_that_is_killed_at_random_moments_ends_where_it_would_have(tmp_
         reached.append(first)
         until = chance.randrange(first + 1, min(first + 400 // KILLS, 199))
         next(step for step in steps_of(job.process.stdout) if step >= until)
-        kill_one(job, chance)
-        began = time.monotonic()
-        status, output, errors = job.ended()
-        assert time.monotonic() - began < 30
-        assert status == 128 + signal.SIGKILL, output + errors
-        assert re.search(r"process [01] of 2 \(pid \d+\) was killed by SIGKILL", errors)
-        assert job.leaves_nothing()
+        assert_ends_with_one(job, chance)
         if until > 190:  # the next one might be over before it is killed
             break
     assert reached == sorted(reached)
@@ -333,11 +323,7 @@ def test_a_fit_that_is_killed_at_random_moments_ends_where_it_would_have(tmp_pat
     pytest.importorskip("orbax.checkpoint")
     script = JOBS / "fit.py"
     chance = random.Random(0)
-    undisturbed = tmp_path / "undisturbed"
-    killed = tmp_path / "killed"
-    for folder in (undisturbed, killed):
-        folder.mkdir()
-        write_rows(folder, 31)
+    undisturbed, killed = two_folders(tmp_path)
     here(undisturbed, script, monkeypatch)
     last = newest(undisturbed)
     for number in range(KILLS):
@@ -351,15 +337,31 @@ def test_a_fit_that_is_killed_at_random_moments_ends_where_it_would_have(tmp_pat
             assert job.process.poll() is None, job.ended()
             time.sleep(0.005)
         time.sleep(chance.uniform(0, 0.1))
-        kill_one(job, chance)
-        status, output, errors = job.ended()
-        assert status == 128 + signal.SIGKILL, output + errors
-        assert re.search(r"process [01] of 2 \(pid \d+\) was killed by SIGKILL", errors)
-        assert job.leaves_nothing()
+        assert_ends_with_one(job, chance)
     assert 0 < newest(killed) < last
     here(killed, script, monkeypatch)
     name = "coefficients.npy"
     assert_close(np.load(killed / name), np.load(undisturbed / name), 1e-8)
+
+
+def two_folders(tmp_path):
+    """With the same rows in both."""
+    folders = tmp_path / "undisturbed", tmp_path / "killed"
+    for folder in folders:
+        folder.mkdir()
+        write_rows(folder, 31)
+    return folders
+
+
+def assert_ends_with_one(job, chance):
+    """Kills one of two processes: within 30 s a message names it, and nothing runs on."""
+    kill_one(job, chance)
+    began = time.monotonic()
+    status, output, errors = job.ended()
+    assert time.monotonic() - began < 30
+    assert status == 128 + signal.SIGKILL, output + errors
+    assert re.search(r"process [01] of 2 \(pid \d+\) was killed by SIGKILL", errors)
+    assert job.leaves_nothing()
 
 
 def newest(folder):
