@@ -240,7 +240,7 @@ def test_conjugate_gradients_take_the_place_of_the_whole_matrix(data, monkeypatc
 
     X, y, _ = data
     exact = kernax.condition(PRIOR, X, y, 0.1)
-    monkeypatch.setattr(gram, "_MOST_HELD", N - 1)
+    monkeypatch.setattr(gram, "MOST_HELD", N - 1)
     monkeypatch.setattr(memory, "_SMALL", 0)
     monkeypatch.setattr(memory, "available_memory", lambda devices: BYTES)
     fast = kernax.condition(PRIOR, X, y, 0.1, solver=FAST)
