@@ -4,15 +4,17 @@ The pages are those of this folder, the contributing page and the benchmarks pag
 they were executed, and a page of docstrings for each heading of `docs/api.md`, whose list of names
 `write_api.py` reads off the package. Formulas become MathML here, pictures become files, and links
 between files of the repository become links between pages, so that the site needs no network and
-no script to be read. Zensical builds it.
+no script to be read. Zensical builds it; a warning of it or of the tools that it calls is an error.
 """
 
 import base64
 import inspect
 import json
+import os
 import posixpath
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,8 +30,10 @@ ROOT = Path(__file__).parent.parent
 FENCED = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 NAME = re.compile(r"(?<!\[)`(kernax(?:\.\w+)+)`")
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+INCLUDED = re.compile(r"<!-- include (\S+)#(.+?) -->")
 # Pages that stand elsewhere in the repository.
 ELSEWHERE = {
+    "README.md": "index.md",
     ".github/CONTRIBUTING.md": "contributing.md",
     "benchmarks/README.md": "benchmarks.md",
     "benchmarks/SCALING.md": "scaling.md",
@@ -42,16 +46,14 @@ def main(folder: Path) -> None:
     pages = folder / "pages"
     reference = reference_pages()
     written = {f"docs/{path.name}": path.name for path in (ROOT / "docs").glob("*.md")}
-    written |= ELSEWHERE | {"README.md": "index.md"}
+    written |= ELSEWHERE
     notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
     written |= {f"notebooks/{path.name}": f"notebooks/{path.stem}.md" for path in notebooks}
     for source, page in written.items():
         if source.endswith(".ipynb"):
             text = notebook(ROOT / source, pages / page)
-        elif source != "README.md":
-            text = (ROOT / source).read_text(encoding="utf-8")
         else:
-            continue
+            text = (ROOT / source).read_text(encoding="utf-8")
         write(pages / page, rendered(text, source, written))
     for page, (_, text) in reference.items():
         write(pages / page, text)
@@ -141,7 +143,7 @@ def public_names() -> set[str]:
 def rendered(text: str, source: str, written: dict[str, str]) -> str:
     """A page of the repository as a page of the site: what stands in code is left as it is."""
     public = public_names()
-    text = included(text)
+    text = included(shown_once(text, source)).replace('src="docs/', 'src="')
     pieces = FENCED.split(text)
     for place in range(0, len(pieces), 2):
         piece = LINK.sub(lambda found: link(found, source, written), pieces[place])
@@ -158,11 +160,25 @@ def included(text: str) -> str:
 
     def part(found: re.Match[str]) -> str:
         page, heading = found.groups()
-        lines = (ROOT / page).read_text(encoding="utf-8")
-        _, begun = lines.split(f"\n## {heading}\n", 1)
-        return begun.split("\n## ", 1)[0].strip()
+        return section((ROOT / page).read_text(encoding="utf-8"), heading)
 
-    return re.sub(r"<!-- include (\S+)#(.+?) -->", part, text)
+    return INCLUDED.sub(part, text)
+
+
+def section(text: str, heading: str) -> str:
+    """What stands under a heading of a page."""
+    _, begun = text.split(f"\n## {heading}\n", 1)
+    return begun.split("\n## ", 1)[0].strip()
+
+
+def shown_once(text: str, source: str) -> str:
+    """A page without the parts of it that another page includes, but for a link to that."""
+    for page in (ROOT / "docs").glob("*.md"):
+        for file, heading in INCLUDED.findall(page.read_text(encoding="utf-8")):
+            if file == source:
+                there = posixpath.relpath(f"docs/{page.name}", posixpath.dirname(source))
+                text = text.replace(section(text, heading), f"It stands on [its page]({there}).")
+    return text
 
 
 def link(found: re.Match[str], source: str, written: dict[str, str]) -> str:
@@ -228,5 +244,38 @@ def shown(output: dict, picture: Path) -> str:
     return f"```text\n{''.join(text).rstrip()}\n```"
 
 
+# The built site.
+
+
+def build(folder: Path) -> None:
+    """Builds `folder/html`. Ends the process where anything is wrong with it."""
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", "mkdocs.yml"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "NO_COLOR": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    printed = done.stdout + done.stderr
+    warned = re.search(r"^(griffe|warning)", printed, re.IGNORECASE | re.MULTILINE)
+    if done.returncode or warned:
+        sys.exit(printed)
+    foreign = elsewhere(folder / "html")
+    if foreign:
+        sys.exit("pages need what is not on this site:\n" + "\n".join(foreign))
+
+
+def elsewhere(html: Path) -> list[str]:
+    """What pages would load from another host, or from a place where nothing is."""
+    found = []
+    for page in sorted(html.rglob("*.html")):
+        if page.name == "404.html":  # which a server shows at any address, with paths from its root
+            continue
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"([^\"]+)", text):
+            path = target.split("#")[0].split("?")[0]
+            if "//" in path or not (page.parent / path).exists():
+                found.append(f"{page.relative_to(html)}: {target}")
+    return found
+
+
 if __name__ == "__main__":
     main(ROOT / "site")
+    build(ROOT / "site")
+    print("site/html/index.html; to search it: python -m http.server -d site/html")
