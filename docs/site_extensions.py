@@ -1,4 +1,4 @@
-"""What the site's tools are told about this package: its public names, and how it writes Markdown."""
+"""What the site's tools are told of this package: its public names, and how it writes Markdown."""
 
 from typing import Any
 

@@ -28,6 +28,8 @@ from kernax.kernels import FAMILIES
 
 ROOT = Path(__file__).parent.parent
 FENCED = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
+LISTED = re.compile(r"^- `(kernax[\w.]+)(.*?)`", re.MULTILINE)
+LOADED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"([^\"]+)")
 NAME = re.compile(r"(?<!\[)`(kernax(?:\.\w+)+)`")
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 INCLUDED = re.compile(r"<!-- include (\S+)#(.+?) -->")
@@ -148,7 +150,9 @@ def rendered(text: str, source: str, written: dict[str, str]) -> str:
     for place in range(0, len(pieces), 2):
         piece = LINK.sub(lambda found: link(found, source, written), pieces[place])
         if source == "docs/api.md":
-            piece = re.sub(r"^- `(kernax[\w.]+)(.*?)`", r"- [`\1\2`][\1]", piece, flags=re.MULTILINE)
+            piece = re.sub(
+                r"^- `(kernax[\w.]+)(.*?)`", r"- [`\1\2`][\1]", piece, flags=re.MULTILINE
+            )
         else:
             piece = NAME.sub(lambda found: reference(found, public), piece)
         pieces[place] = mathematics(piece)
@@ -268,7 +272,9 @@ def elsewhere(html: Path) -> list[str]:
         if page.name == "404.html":  # which a server shows at any address, with paths from its root
             continue
         text = page.read_text(encoding="utf-8")
-        for target in re.findall(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"([^\"]+)", text):
+        for target in re.findall(
+            r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"([^\"]+)", text
+        ):
             path = target.split("#")[0].split("?")[0]
             if "//" in path or not (page.parent / path).exists():
                 found.append(f"{page.relative_to(html)}: {target}")
