@@ -193,7 +193,7 @@ def link(found: re.Match[str], source: str, written: dict[str, str]) -> str:
     wanted = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
     if wanted not in written:
         assert (ROOT / wanted).exists(), f"{source} links {target}, which does not exist"
-        return words if "`" in words else f"{words} (`{wanted}`)"
+        return words if wanted in words.strip("`") else f"{words} (`{wanted}`)"
     here = posixpath.dirname(written.get(source, source)) or "."
     return f"[{words}]({posixpath.relpath(written[wanted], here)}{anchor or ''})"
 
