@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow notebooks lint api bench clean
+.PHONY: demo test slow notebooks lint api docs bench clean
 .NOTPARALLEL:
 
 .venv/pip: pyproject.toml
@@ -49,8 +49,12 @@ api: .venv/pip
 	$(BIN)/pip install --quiet --editable .
 	$(BIN)/python docs/write_api.py
 
+# The documentation site, site/html: strictly, so that a broken link or an unknown name is an error.
+docs: .venv/docs
+	$(BIN)/python docs/write_site.py
+
 bench: .venv/bench
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf .venv .cache demo
+	rm -rf .venv .cache demo site

@@ -13,7 +13,7 @@ from conftest import needs_x64
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 # what a notebook takes where no one else, as these tests, has chosen
 INLINE = "module://matplotlib_inline.backend_inline"
-LARGEST = 1_200_000  # bytes, pictures included: the gallery has a dozen of them
+LARGEST = 300_000  # bytes, pictures included
 # Of a million points fits take longer than their compilation, by compilers as users have them.
 OPTIMISED = {"many_points": {"XLA_FLAGS": ""}}
 

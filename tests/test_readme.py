@@ -1,15 +1,30 @@
-"""The README's Python is one program, and it runs."""
+"""The Python of the README and of every page of the documentation is one program a page, and all of
+them run; the names that pages mention exist.
+"""
 
+import importlib
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from conftest import QUICK_FLAGS, needs_x64
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# One process runs all: what pages have in common compiles once.
+RUN = """
+import sys, time
+for page in sys.argv[1:]:
+    before = time.perf_counter()
+    with open(page, encoding="utf-8") as file:
+        program = compile(file.read(), page, "exec")
+    exec(program, {"__name__": page})
+    print(f"{page}: {time.perf_counter() - before:.1f} s", flush=True)
+"""
 
 
 def python_of(text: str) -> str:
@@ -35,18 +50,68 @@ def test_blocks_of_python_keep_their_lines():
 
 @pytest.mark.slow
 @needs_x64
-def test_the_python_of_the_readme_runs_from_top_to_bottom(tmp_path):
+def test_the_python_of_every_page_runs_from_top_to_bottom(tmp_path):
     """In the precision of a user's process, in an empty folder; a warning is an error.
 
     Nothing in it is measured, and most of its time is compilation: without optimisations it takes
     half.
     """
-    program = tmp_path / "README.py"
-    program.write_text(python_of(README.read_text(encoding="utf-8")))
-    environment = os.environ | {"PYTHONPATH": str(README.parent), "XLA_FLAGS": QUICK_FLAGS}
+    programs = {page.name: python_of(page.read_text(encoding="utf-8")) for page in PAGES}
+    programs = {name: program for name, program in programs.items() if program.strip()}
+    for name, program in programs.items():
+        (tmp_path / name).write_text(program, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": QUICK_FLAGS}
     del environment["JAX_ENABLE_X64"]
-    command = [sys.executable, "-W", "error", str(program)]
+    command = [sys.executable, "-W", "error", "-c", RUN, *programs]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout)  # the time of each page
+    assert len(programs) > 12
     assert re.search(r"learning .* 60/60", done.stderr)  # the bar that progress=True draws
     assert (tmp_path / "model.kernax").exists()
+
+
+def thing_called(name: str):
+    """What a name such as `kernax.losses.Huber` means. Raises AttributeError for none."""
+    thing: object = importlib.import_module("kernax")
+    for part in name.split(".")[1:]:
+        if part == "sklearn":  # which `import kernax` leaves out
+            importlib.import_module("kernax.sklearn")
+        thing = getattr(thing, part)
+    return thing
+
+
+@needs_x64
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_name_that_a_page_mentions_is_there(page):
+    if page.name == "design.md":  # of what was tried
+        return
+    names = re.findall(r"`(kernax(?:\.[A-Za-z]\w*)+)[`(]", page.read_text(encoding="utf-8"))
+    for name in sorted(set(names) - {"kernax.npz"}):
+        thing = thing_called(name)
+        assert isinstance(thing, ModuleType) or thing is not None
+
+
+@needs_x64
+def test_a_name_that_is_not_there_is_found_out():
+    with pytest.raises(AttributeError):
+        thing_called("kernax.losses.Hubber")
+
+
+@needs_x64
+def test_the_menu_of_the_site_has_every_page_once():
+    menu = (ROOT / "docs" / "site.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
+    listed = re.findall(r": (\w+)\.md$", menu, re.MULTILINE)
+    elsewhere = {"index", "contributing", "benchmarks", "scaling"}
+    assert sorted(set(listed) - elsewhere) == sorted(page.stem for page in PAGES[1:])
+    assert len(listed) == len(set(listed))
+
+
+@needs_x64
+def test_the_readme_is_short_and_links_every_page_but_those_that_other_pages_link():
+    text = PAGES[0].read_text(encoding="utf-8")
+    assert text.count("\n") < 75
+    assert "make demo" in text
+    assert "make test" in text
+    for page in PAGES[1:]:
+        assert f"(docs/{page.name})" in text, page.name

@@ -89,9 +89,9 @@ def svgp(
 
     Raises:
         ValueError: bad shapes or values.
-        NonFiniteError: a bound or its gradient was not finite; DivergedError: the bound on all data
-        is below that of the prior, where it began; BreakdownError: every natural gradient was
-        skipped. Smaller steps may help.
+        NonFiniteError: a bound or its gradient was not finite.
+        DivergedError: the bound on all data is below that of the prior, where it began.
+        BreakdownError: every natural gradient was skipped. Smaller steps may help.
     """
     task, model = _checked("svgp", process, X, y, likelihood, Z, weights)
     check_key(key)

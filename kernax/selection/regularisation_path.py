@@ -39,7 +39,7 @@ def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion
 
     Raises:
         ValueError: values that are no vector, or a fit that does not return an expansion. What the
-        fit raises, but for a failure after the first value as a runtime error.
+            fit raises, but for a failure after the first value as a runtime error.
     """
     values = jnp.asarray(values)
     if values.ndim != 1 or not values.size:

@@ -86,13 +86,13 @@ def svm(
         (machines,) where there are several:
 
         - `primal`, `dual`, their `gap`, and the `relative_gap`, which a success has at most the
-          solver's `tol` of. Errors of f below 16 eps count as zero in the gap: times a large C they
-          alone may exceed the objective.
+            solver's `tol` of. Errors of f below 16 eps count as zero in the gap: times a large C
+            they alone may exceed the objective.
         - the numbers of `support`, `bounded` and `free` vectors, and of `steps`.
         - the number of `features` of a kernel of fewer explicit ones than points, such as a
             `FeatureMap`: then K is never held, but for the part of a working set.
         - `indefinite`: whether a K that is held has `K_ij^2 > K_ii K_jj` for some pair. A
-          ConditionWarning then names its smallest eigenvalue.
+            ConditionWarning then names its smallest eigenvalue.
 
         The problem is solved in units of the targets and of K, in which nothing over- or
         underflows; `primal`, `dual` and `gap` may, in the user's units.
@@ -103,7 +103,7 @@ def svm(
         DivergedError: a hard margin that does not exist, or is too narrow for the number of steps.
         BreakdownError: the tolerance is below the rounding errors of f, or of the terms of K b
             where they cancel (for a linear kernel, centre the points).
-        NonFiniteError, MemoryBudgetError.
+        NonFiniteError, MemoryBudgetError: as `kernax.errors` says.
     """
     task = check_task(
         "svm",

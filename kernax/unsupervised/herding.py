@@ -97,8 +97,9 @@ def stein_thin(
         (count,), that after each step.
 
     Raises:
-        As `herding`, and ValueError for a kernel without derivatives, points that are no vectors,
-        or a log density that is no scalar. NonFiniteError also where the score is not finite.
+        ValueError: as `herding`; and a kernel without derivatives, points that are no vectors, or a
+            log density that is no scalar.
+        NonFiniteError: as `herding`; and a score that is not finite.
     """
     kernel = SteinKernel(kernel, log_density)
     task = check_task("herding", kernel, X, None, block_size=block_size)

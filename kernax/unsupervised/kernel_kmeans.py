@@ -116,7 +116,7 @@ def kernel_kmeans(
 
     Raises:
         ValueError: bad shapes or values, more clusters than points of positive weight.
-        MaxStepsError, NonFiniteError, MemoryBudgetError.
+        MaxStepsError, NonFiniteError, MemoryBudgetError: as `kernax.errors` says.
     """
     check_key(key)
     task = check_task(

@@ -106,7 +106,7 @@ def kernel_pca(
 
     Raises:
         ValueError: bad shapes or values. NotPSDError: K has a negative eigenvalue.
-        NonFiniteError, MaxStepsError, BreakdownError, MemoryBudgetError.
+        NonFiniteError, MaxStepsError, BreakdownError, MemoryBudgetError: as `kernax.errors` says.
     """
     task = check_task(
         "kernel_pca",
