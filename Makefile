@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow notebooks lint api bench clean
+.PHONY: demo test slow ci notebooks lint api bench dist clean
 .NOTPARALLEL:
 
 .venv/pip: pyproject.toml
@@ -35,6 +35,12 @@ slow: .venv/test .venv/notebooks
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m slow
 	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m slow
 
+# All of it, as CI runs it: with shapes checked once, and in single precision both tiers in one go.
+ci: .venv/test .venv/notebooks
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest
+	JAX_ENABLE_X64=1 JAXTYPING_DISABLE=1 $(BIN)/python -m pytest -m slow
+	JAX_ENABLE_X64=0 JAXTYPING_DISABLE=1 $(BIN)/python -m pytest -m ''
+
 # Runs the notebooks and keeps what they show.
 notebooks: .venv/notebooks
 	$(BIN)/jupyter execute --inplace --NotebookClient.record_timing=False notebooks/*.ipynb
@@ -52,5 +58,16 @@ api: .venv/pip
 bench: .venv/bench
 	$(BIN)/python -m benchmarks
 
+# What a release consists of, checked, and its wheel in a bare environment, away from the sources.
+dist: .venv/dist
+	rm -rf dist .cache/bare
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv .cache/bare
+	.cache/bare/bin/pip install --quiet "$$(ls dist/*.whl)[demo]"
+	cd .cache && bare/bin/python ../examples/write_diabetes.py bare/diabetes.csv
+	cd .cache && bare/bin/kernax fit bare/diabetes.csv --target progression --plot bare/diabetes.png --out bare/diabetes.kernax
+	cd .cache && bare/bin/kernax predict bare/diabetes.kernax bare/diabetes.csv --out bare/predictions.csv
+
 clean:
-	rm -rf .venv .cache demo
+	rm -rf .venv .cache demo dist
