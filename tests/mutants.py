@@ -76,6 +76,12 @@ BATCHES = {
             "length = jnp.ones_like(at_zero)",
             "test_newton.py::test_damping_is_needed_and_works_where_full_newton_steps_diverge",
         ),
+        Mutant(  # conjugate gradients that believe the residual of their recurrence
+            "core/krylov_factor.py",
+            "true = self.b - self.multiply(now.x)",
+            "true = now.residual",
+            "test_krylov_factor.py::test_a_residual_that_is_rounding_ends_soon_and_is_no_success",
+        ),
         Mutant(  # a gap that is learned from
             "selection/folds.py",
             "[(np.arange(s - gap), ",

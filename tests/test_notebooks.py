@@ -15,7 +15,7 @@ NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 INLINE = "module://matplotlib_inline.backend_inline"
 LARGEST = 1_200_000  # bytes, pictures included: the gallery has a dozen of them
 # What these compute takes longer than its compilation: they are compiled as users compile them.
-OPTIMISED = ("many_points", "strings", "svm")
+OPTIMISED = ("batches", "many_points", "strings", "svm")
 
 
 def outputs(notebook):
