@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow notebooks lint api docs bench clean
+.PHONY: demo test slow notebooks lint api docs bench dist clean
 .NOTPARALLEL:
 
 .venv/pip: pyproject.toml
@@ -56,5 +56,16 @@ docs: .venv/docs
 bench: .venv/bench
 	$(BIN)/python -m benchmarks
 
+# What a release consists of, checked, and its wheel in a bare environment, away from the sources.
+dist: .venv/dist
+	rm -rf dist .cache/bare
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv .cache/bare
+	.cache/bare/bin/pip install --quiet "$$(ls dist/*.whl)[demo]"
+	cd .cache && bare/bin/python ../examples/write_diabetes.py bare/diabetes.csv
+	cd .cache && bare/bin/kernax fit bare/diabetes.csv --target progression --plot bare/diabetes.png --out bare/diabetes.kernax
+	cd .cache && bare/bin/kernax predict bare/diabetes.kernax bare/diabetes.csv --out bare/predictions.csv
+
 clean:
-	rm -rf .venv .cache demo site
+	rm -rf .venv .cache demo site dist

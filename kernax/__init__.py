@@ -96,7 +96,7 @@ from kernax.unsupervised.pre_image import pre_image
 from kernax.unsupervised.principal_components import PrincipalComponents, kernel_pca
 from kernax.unsupervised.spectral_clustering import SpectralClusters, spectral_clustering
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     # what a kernel is

@@ -5,6 +5,8 @@ executed.
 import contextlib
 import json
 import pickle
+import resource
+import time
 
 import equinox as eqx
 import jax
@@ -658,3 +660,67 @@ def test_a_solution_is_told_to_be_saved_by_its_value(tmp_path):
     solution = kernax.kernel_ridge(kernax.RBF(), np.eye(3), np.ones(3), 0.1)
     with pytest.raises(KernaxFileError, match=r"save solution\.value"):
         kernax.save(tmp_path / "solution", solution)
+
+
+def written_by_hand(header, data=b"", length=None):
+    """A file of safetensors with any header, as text or as what JSON can hold."""
+    text = (header if isinstance(header, str) else json.dumps(header)).encode()
+    size = len(text) if length is None else length
+    return size.to_bytes(8, "little") + text + data
+
+
+def with_texts(model, notes="{}"):
+    """A file without arrays whose checksum fits any texts."""
+    from kernax.files.container import _checksum
+
+    known = {"format": "kernax 1", "model": model, "notes": notes}
+    return written_by_hand({"__metadata__": known | {"sha256": _checksum(model, notes, {})}})
+
+
+def of_array(**changed):
+    """A file of one array that is not as its header says."""
+    array = {"dtype": "F64", "shape": [2], "data_offsets": [0, 16]} | changed
+    return written_by_hand({"__metadata__": {"format": "kernax 1"}, "0": array}, bytes(16))
+
+
+FORGED = {
+    "nothing": b"",
+    "a length alone": (8).to_bytes(8, "little"),
+    "a length of all memory": written_by_hand("{}", length=2**63),
+    "a length of a gigabyte": written_by_hand("{}", length=2**30),
+    "a header that is no JSON": written_by_hand("{" * 1000),
+    "a header that is a list": written_by_hand([]),
+    "a deep header": written_by_hand("[" * 200_000 + "]" * 200_000),
+    "metadata that are no texts": written_by_hand({"__metadata__": {"format": 1}}),
+    "another format": written_by_hand({"__metadata__": {"format": "kernax 999"}}),
+    "a huge shape": of_array(shape=[2**40, 2**40]),
+    "a shape that overflows": of_array(shape=[2**62, 4, 2]),
+    "a negative shape": of_array(shape=[-2]),
+    "a shape of fractions": of_array(shape=[0.5]),
+    "offsets beyond the end": of_array(data_offsets=[0, 2**50]),
+    "offsets backwards": of_array(data_offsets=[16, 0]),
+    "another width": of_array(dtype="F16"),
+    "no such dtype": of_array(dtype="F999"),
+    "complex numbers": of_array(dtype="C64"),
+    "a deep model": with_texts('{"list": [' * 50_000 + "]}" * 50_000),
+    "a wide model of nothing": with_texts('{"array": "' + "9" * 1_000_000 + '"}'),
+    "a number of many digits": with_texts('{"value": ' + "9" * 100_000 + "}"),
+    "a class of the builtins": with_texts('{"class": "__import__", "fields": {}}'),
+    "a function of a module": with_texts('{"function": "os.system"}'),
+    "notes that are deep": with_texts('{"value": 1}', "[" * 200_000 + "]" * 200_000),
+}
+
+
+@needs_x64  # once: no precision touches it
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_file_is_refused_in_few_words_and_takes_no_memory(name, tmp_path):
+    path = tmp_path / "forged"
+    path.write_bytes(FORGED[name])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.process_time()
+    with pytest.raises(KernaxFileError) as caught:
+        load_notes(path) if name.startswith("notes") else load(path)
+    assert time.process_time() - start < 5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 256 * 2**10  # in KiB
+    assert len(str(caught.value)) < 1000
+    assert path.name in str(caught.value)

@@ -14,8 +14,8 @@ NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 # what a notebook takes where no one else, as these tests, has chosen
 INLINE = "module://matplotlib_inline.backend_inline"
 LARGEST = 300_000  # bytes, pictures included
-# Of a million points fits take longer than their compilation, by compilers as users have them.
-OPTIMISED = {"many_points": {"XLA_FLAGS": ""}}
+# What these compute takes longer than its compilation: they are compiled as users compile them.
+OPTIMISED = ("batches", "many_points", "strings", "svm")
 
 
 def outputs(notebook):
@@ -47,7 +47,7 @@ def test_the_notebook_runs_from_top_to_bottom_and_carries_such_outputs(path):
     notebook = nbformat.read(path, as_version=4)
     carried = kinds(notebook)
     client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3")
-    flags = OPTIMISED.get(path.stem, {})
+    flags = {"XLA_FLAGS": ""} if path.stem in OPTIMISED else {}
     client.execute(env=os.environ | {"MPLBACKEND": INLINE} | flags)
     assert carried == kinds(notebook), "run `make notebooks`"
 

@@ -14,6 +14,7 @@ from kernax.preparation.cells import (
     Column,
     announcement_of_commas,
     as_number,
+    bare,
     check_cells,
     did_you_mean,
     is_missing,
@@ -85,7 +86,7 @@ def read_table(path: Path, target: str, ignore: Sequence[str] = ()) -> Table:
     if not rows:
         raise ValueError(f"{path} has 0 rows of numbers, but at least {LEAST_ROWS} are needed")
     names = [name for name in header if name != target and name not in ignore]
-    y = _column(file, rows, header, target)
+    y = _column(file, rows, header.index(target), target)
     return _with_targets(Table(_columns(file, rows, header, names), y))
 
 
@@ -251,7 +252,8 @@ def _check_header(path: Path, names: list[str]) -> None:
             f"column {names.index('') + 1} of {path} has no name in the header (from pandas, write "
             "with index=False)"
         )
-    twice = next((name for position, name in enumerate(names) if name in names[:position]), None)
+    places = {name: place for place, name in enumerate(names)}
+    twice = next((name for place, name in enumerate(names) if places[name] != place), None)
     if twice is not None:
         raise ValueError(f"{path} has two columns called {quoted(twice)}: names must differ")
 
@@ -273,11 +275,12 @@ def _check_columns(path: Path, target: str, ignore: Sequence[str], header: list[
 
 def _check_model_columns(path: Path, wanted: tuple[str, ...], header: list[str]) -> None:
     """Raises ValueError for columns of the model that the file lacks."""
-    missing = [name for name in wanted if name not in header]
+    present = set(header)
+    missing = [name for name in wanted if name not in present]
     if missing:
         raise ValueError(
             f"{path} lacks {listed(missing)}: the model was fitted to the columns "
-            f"{shortened(wanted)}"
+            f"{shortened(list(map(bare, wanted)))}"
         )
 
 
@@ -286,7 +289,7 @@ def _check_name(path: Path, name: str, header: list[str], option: str) -> None:
     if name not in header:
         raise ValueError(
             f"{option}: {path} has no column {quoted(name)}: {did_you_mean(name, header)}its "
-            f"columns are {shortened(header)}"
+            f"columns are {shortened(list(map(bare, header)))}"
         )
 
 
@@ -333,16 +336,16 @@ def _columns(
     file: _File, rows: list[list[_Cell]], header: list[str], names: Sequence[str]
 ) -> tuple[Column, ...]:
     """The columns of these names, in this order."""
-    return tuple(_column(file, rows, header, name) for name in names)
+    places = {name: place for place, name in enumerate(header)}
+    return tuple(_column(file, rows, places[name], name) for name in names)
 
 
-def _column(file: _File, rows: list[list[_Cell]], header: list[str], name: str) -> Column:
-    """A column, its cells without spaces at either end.
+def _column(file: _File, rows: list[list[_Cell]], place: int, name: str) -> Column:
+    """The column at a place, its cells without spaces at either end.
 
     A comma in a number is before its decimals unless commas part the cells: then it may as well be
     between thousands, and is refused.
     """
-    place = header.index(name)
     cells = [row[place] for row in rows]
     texts = tuple(cell.text.strip() for cell in cells)
     lines = tuple(f"line {cell.line}" for cell in cells)

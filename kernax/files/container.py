@@ -13,6 +13,7 @@ from kernax.files.structure import described, restored
 
 _MODELS = Format("kernax 1", "kernax model", ("model", "notes"))
 _checksum = _MODELS.checksum
+_LONGEST_REASON = 500  # letters of what is wrong with a file
 
 
 def save(path: str | os.PathLike, model: PyTree, *, notes: dict[str, Any] | None = None) -> None:
@@ -56,7 +57,8 @@ def load(path: str | os.PathLike) -> Any:
         if unused:
             raise KernaxFileError(f"arrays {', '.join(unused)} belong to no part of the model")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-        raise KernaxFileError(f"{path} cannot be loaded as a kernax model: {problem}") from problem
+        what = str(problem)[:_LONGEST_REASON]  # it may quote a name of any length
+        raise KernaxFileError(f"{path} cannot be loaded as a kernax model: {what}") from problem
     return model
 
 

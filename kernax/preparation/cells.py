@@ -260,6 +260,12 @@ def quoted(text: str) -> str:
     return repr(short(text))
 
 
+def bare(text: str) -> str:
+    """A text as it is, in quotes where it has a comma or strange spaces and marks, or is long."""
+    plain = text.isprintable() and text == " ".join(text.split())
+    return text if plain and "," not in text and len(text) <= 40 else quoted(text)
+
+
 def short(text: str) -> str:
     """A text cut to 40 letters, for messages."""
     return text if len(text) <= 40 else text[:37] + "..."

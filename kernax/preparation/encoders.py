@@ -21,6 +21,7 @@ from kernax.kernels.texts import Strings, encode
 from kernax.preparation.cells import (
     Column,
     as_number,
+    bare,
     is_missing,
     numbers,
     plural,
@@ -248,7 +249,7 @@ class Category(AbstractEncoder):
         words = [word for word in self.words if word]
         what = plural(len(words), "category", "categories")
         verb = "became a column" if len(words) == 1 else "became columns"
-        text = f"{what} of {self.name!r} {verb}: {shortened([_bare(word) for word in words])}"
+        text = f"{what} of {self.name!r} {verb}: {shortened([bare(word) for word in words])}"
         empty = f"; {plural(column.missing, 'empty cell')} of it became {self.columns[-1]!r}"
         lines = self.strangers(column)
         strange = "".join(f"; among rows not learned from, {line}" for line in lines)
@@ -293,14 +294,9 @@ class Category(AbstractEncoder):
 
     @property
     def remark(self):
-        words = [_bare(word) for word in self.words if word]
+        words = [bare(word) for word in self.words if word]
         empty = ", and one for empty cells" if "" in self.words else ""
         return f"a column for each of {shortened(words)}{empty}; all are 0 for any other word"
-
-
-def _bare(word: str) -> str:
-    """A word as it is, in quotes where it has a comma or is long."""
-    return quoted(word) if "," in word or len(word) > 40 or word != " ".join(word.split()) else word
 
 
 class Tokens(enum.StrEnum):

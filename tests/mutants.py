@@ -1,0 +1,251 @@
+"""Plausible defects, each with a quick test that must see it. Those of a batch stand in one copy of
+the package, and no test of a batch runs the lines of the others'.
+"""
+
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    """A defect.
+
+    Attributes:
+        file: in the package.
+        old: a text that stands there once.
+        new: what stands there instead.
+        test: the test that must fail, as file and name.
+        x64: whether that is one of double precision; of one batch all are alike.
+    """
+
+    file: str
+    old: str
+    new: str
+    test: str
+    x64: bool = True
+
+
+BATCHES = {
+    "formulas": (
+        Mutant(  # a squared distance of zero has no second derivative
+            "core/numerics.py",
+            "return jnp.where(s < 0, s - lax.stop_gradient(s), s)",
+            "return jnp.maximum(s, 0)",
+            "test_kernels.py::test_mixed_second_derivatives_at_coincident_points_are_exact[RBF-12]",
+        ),
+        Mutant(  # substrings of one letter more
+            "kernels/subsequences.py",
+            "partial(_gapped, self.length - 1, _one_longer)",
+            "partial(_gapped, self.length, _one_longer)",
+            "test_strings.py::test_the_subsequence_kernel_has_the_papers_formulas",
+        ),
+        Mutant(  # a sign in a density
+            "metrics/numbers.py",
+            "(jnp.log(2 * jnp.pi * variance) + squares) / 2",
+            "(jnp.log(2 * jnp.pi * variance) - squares) / 2",
+            "test_metrics.py::test_the_predictive_density_is_that_of_normal_distributions",
+        ),
+        Mutant(  # half a density
+            "core/priors.py",
+            "log_density + math.log(2), -jnp.inf",
+            "log_density, -jnp.inf",
+            "test_priors.py::test_densities_are_those_of_scipy_also_outside_the_support",
+        ),
+        Mutant(  # a fold that leaks
+            "selection/folds.py",
+            "pairs += [(np.flatnonzero(parts != i), ",
+            "pairs += [(np.flatnonzero(parts >= 0), ",
+            "test_cross_validation.py::test_every_row_is_scored_once_and_parts_differ_by_one_row",
+        ),
+        Mutant(  # an average of one step more
+            "online/averages.py",
+            "weight = (a + 1) / (steps.astype(mean.dtype) + a)",
+            "weight = (a + 1) / (steps.astype(mean.dtype) + a + 1)",
+            "test_online.py::test_an_average_is_the_mean_of_the_functions_after_every_step",
+        ),
+    ),
+    "steps": (
+        Mutant(  # distances from zero instead of the mean of the points
+            "core/numerics.py",
+            "(jnp.mean(z, 0), False)",
+            "(jnp.zeros_like(z[0]), False)",
+            "test_kernels.py"
+            "::test_float32_in_many_dimensions_keeps_the_promise_for_scattered_points",
+        ),
+        Mutant(  # Newton's method without damping
+            "core/newton.py",
+            "length = _length(slope, at_zero, skip=in_full)",
+            "length = jnp.ones_like(at_zero)",
+            "test_newton.py::test_damping_is_needed_and_works_where_full_newton_steps_diverge",
+        ),
+        Mutant(  # conjugate gradients that believe the residual of their recurrence
+            "core/krylov_factor.py",
+            "true = self.b - self.multiply(now.x)",
+            "true = now.residual",
+            "test_krylov_factor.py::test_a_residual_that_is_rounding_ends_soon_and_is_no_success",
+        ),
+        Mutant(  # a gap that is learned from
+            "selection/folds.py",
+            "[(np.arange(s - gap), ",
+            "[(np.arange(s), ",
+            "test_cross_validation.py::test_time_folds_are_those_of_scikit_learn",
+        ),
+        Mutant(  # a walk that goes on where it should turn back
+            "unsupervised/thinning.py",
+            "alpha = -jnp.sum(D[p] * now.signs)",
+            "alpha = jnp.sum(D[p] * now.signs)",
+            "test_subsamples.py::test_every_decision_of_thinning_is_that_of_the_paper",
+        ),
+        Mutant(  # a float that is no parameter
+            "kernels/stationary.py",
+            '    alpha: Float[Array, ""] = positive(default=1.0)\n',
+            "    alpha: float = 1.0\n",
+            "test_testing.py::test_every_public_kernel_conforms[RationalQuadratic]",
+        ),
+        Mutant(  # a fold that leaks, of stages of learning
+            "selection/folds.py",
+            "in_others = (folds >= 0) & (folds != fold)",
+            "in_others = folds >= 0",
+            "test_stages.py"
+            "::test_folds_balance_every_class_and_those_of_some_rows_have_the_shape_of_those_of_all",
+        ),
+    ),
+    "systems": (
+        Mutant(  # jitter of a hundredth
+            "core/factors.py",
+            "return first * scale, 1e-4 * scale",
+            "return first * scale, 1e-2 * scale",
+            "test_linalg.py::test_jitter_never_exceeds_a_ten_thousandth_of_the_mean_diagonal",
+        ),
+        Mutant(  # the sign of a cavity
+            "gp/expectation_propagation.py",
+            "(marginal.mean - marginal.variance * site.shift) / left",
+            "(marginal.mean + marginal.variance * site.shift) / left",
+            "test_approximate.py::test_expectation_propagation_of_one_point_is_exact[1.0]",
+        ),
+        Mutant(  # a tile on the diagonal that counts twice
+            "core/tiles.py",
+            "jnp.where(again[None, :], 0, _times(of_rows, tile, 0))",
+            "_times(of_rows, tile, 0)",
+            "test_gram.py::test_tiles_that_fit_and_tiles_that_are_filled_give_the_dense_product",
+        ),
+        Mutant(  # no deviation without centring
+            "unsupervised/centring.py",
+            "gram.as_matrix() - means[:, None] - means[None, :] + jnp.sum(p * means)",
+            "gram.as_matrix()",
+            "test_components.py::test_functions_have_norm_one_are_orthogonal_and_of_mean_zero",
+        ),
+        Mutant(  # targets that are not softened
+            "supervised/calibration.py",
+            "(plus + 1) / (plus + 2), 1 / (minus + 2)",
+            "(plus + 1) / (plus + 2), 0 / (minus + 2)",
+            "test_calibration.py::test_platts_sigmoid_maximises_the_likelihood_of_softened_targets",
+        ),
+        Mutant(  # any file is taken for what was written
+            "core/archive.py",
+            'if kind.checksum(*texts.values(), arrays) != header["sha256"]:',
+            "if False:",
+            "test_files.py::test_a_damaged_file_is_an_error_or_loads_bitwise[0]",
+        ),
+    ),
+    "weights": (
+        Mutant(  # a weight that counts twice
+            "core/weights.py",
+            "self.roots[:, None] * K * self.roots[None, :]",
+            "self.weights[:, None] * K * self.weights[None, :]",
+            "test_ridge.py::test_weights_have_the_value_of_the_reference",
+        ),
+        Mutant(  # pi instead of 2 pi
+            "core/density.py",
+            "log_tau = math.log(2 * math.pi)",
+            "log_tau = math.log(math.pi)",
+            "test_gp.py::test_one_observation_in_closed_form",
+        ),
+        Mutant(  # noise of the matrix that passes for a pivot
+            "core/factors.py",
+            "jnp.all(packed[:: n + 1] ** 2 > least)",
+            "jnp.all(packed[:: n + 1] ** 2 > 0)",
+            "test_linalg.py::test_a_pivot_of_rounding_is_no_pivot",
+        ),
+        Mutant(  # a rotation the other way round
+            "core/factors.py",
+            "jnp.where(places > k, cosine * v - sine * new, v)",
+            "jnp.where(places > k, cosine * v + sine * new, v)",
+            "test_seam.py::test_a_factor_is_updated_and_downdated_by_one_vector[dense]",
+        ),
+        Mutant(  # what later points say, with the wrong sign
+            "core/kalman.py",
+            "outer(seen, share * v), v - matmul(q, later)",
+            "outer(seen, share * v), v + matmul(q, later)",
+            "test_state_space.py"
+            "::test_the_line_gives_the_answers_of_the_whole_matrix_without_weights",
+        ),
+        Mutant(  # a residual that moves away
+            "supervised/smo.py",
+            "residual = now.residual - problem.part_product(places, change)",
+            "residual = now.residual + problem.part_product(places, change)",
+            "test_svm.py::test_a_working_set_smaller_than_the_free_vectors_still_converges",
+        ),
+    ),
+    "failures": (
+        Mutant(  # an iteration that calls anything solved
+            "core/iteration.py",
+            "close = residual <= jnp.where(stuck, 2, 1) * goal",
+            "close = residual <= jnp.inf",
+            "test_linalg.py::test_a_cap_on_the_steps_is_reported",
+        ),
+        Mutant(  # a success with a bias that is never looked at
+            "supervised/ridge.py",
+            "(~(residual <= most), RESULTS.inaccurate),",
+            "(~(residual <= jnp.inf), RESULTS.inaccurate),",
+            "test_ridge.py::test_a_success_with_a_bias_is_one_of_the_fit_and_not_of_the_two_columns"
+            "_solved_for",
+        ),
+        Mutant(  # a check of finite numbers that is left out
+            "unsupervised/centring.py",
+            "return jnp.all(jnp.isfinite(self.means))",
+            "return jnp.array(True)",
+            "test_components.py::test_a_matrix_that_is_not_finite_is_no_success",
+        ),
+        Mutant(  # another
+            "core/operators.py",
+            "return jnp.all(jnp.isfinite(means))",
+            "return jnp.array(True)",
+            "test_import_vectors.py::test_what_is_not_finite_is_said_and_nan_throughout",
+        ),
+        Mutant(  # a point on the boundary that passes for right
+            "online/multiplicative.py",
+            "return jnp.where(y * f <= 0, y, 0)",
+            "return jnp.where(y * f < 0, y, 0)",
+            "test_winnow.py::test_winnow_makes_the_mistakes_of_its_definition_one_by_one",
+        ),
+        Mutant(  # a term of a sum that is divided by the wrong number
+            "sparse/steps.py",
+            "(q**2 / (alpha + s) - jnp.log1p(s / alpha)) / 2",
+            "(q**2 / (alpha + s) - jnp.log1p(alpha / s)) / 2",
+            "test_relevance.py"
+            "::test_functions_and_evidence_are_those_of_the_sequential_algorithm_in_numpy",
+        ),
+    ),
+    "memory": (
+        Mutant(  # tiles that are all kept for the backward pass
+            "scale/rows.py",
+            "scan(jax.checkpoint(with_tile), start, parts)",
+            "scan(with_tile, start, parts)",
+            "test_falkon.py::test_memory_does_not_grow_with_the_product_of_points_and_centres",
+        ),
+        Mutant(  # weights squared over centres
+            "scale/rows.py",
+            "weights * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)",
+            "weights**2 * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)",
+            "test_falkon.py::test_weights_repeat_and_remove_points_exactly",
+        ),
+    ),
+    "precision of products": (
+        Mutant(  # products in whatever precision the device likes
+            "core/numerics.py",
+            "jnp.matmul(A, B, precision=lax.Precision.HIGHEST)",
+            "jnp.matmul(A, B)",
+            "test_precision.py::test_no_product_leaves_the_precision_to_the_device[condition]",
+            x64=False,
+        ),
+    ),
+}
