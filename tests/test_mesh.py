@@ -444,6 +444,17 @@ def test_rows_are_laid_out_evenly_and_filled_up_with_rows_that_count_for_nothing
 
 
 @ON_EIGHT
+def test_a_state_of_rows_that_were_filled_up_otherwise_is_told_so(tmp_path):
+    pytest.importorskip("orbax.checkpoint")
+    checkpoints = kernax.scale.Checkpoints(tmp_path)
+    rows, _, weights = kernax.scale.rows_over(mesh_of(8), X[:45])
+    list(checkpoints.steps(lambda state: state, {"rows": rows, "weights": weights}, 1))
+    rows, _, weights = kernax.scale.rows_over(mesh_of(3), X[:45], None, WEIGHTS[:45])
+    with pytest.raises(kernax.errors.KernaxFileError, match=r"\[48\] in the file.*Rows are filled"):
+        checkpoints.latest({"rows": rows, "weights": weights})
+
+
+@ON_EIGHT
 def test_rows_of_other_numbers_and_axes_that_are_not_there_are_refused():
     two = jax.make_mesh((4, 2), ("rows", "others"), axis_types=(AxisType.Auto,) * 2)
     with pytest.raises(ValueError, match="one number of rows"):

@@ -10,6 +10,7 @@ from jaxtyping import PyTree
 
 from kernax.core.boundary import check_precision, dtype_of
 from kernax.scale.parquet import ParquetRows
+from kernax.scale.processes import check_connected
 
 
 def rows_over(
@@ -49,8 +50,10 @@ def rows_over(
         row was added.
 
     Raises ValueError for arrays of different lengths, for what is no number, or is spread over
-    processes already, and for an axis that the mesh does not have.
+    processes already, and for an axis that the mesh does not have; RuntimeError in one process of
+    several that nothing has connected.
     """
+    check_connected()
     if not isinstance(mesh, Mesh):
         raise ValueError(
             f'mesh must be one of JAX, such as jax.make_mesh((8,), ("rows",)), but is {mesh!r}'
