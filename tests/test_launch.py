@@ -145,9 +145,51 @@ def test_nothing_runs_on_where_the_launcher_is_ended(number, tmp_path):
     assert job.ended()[0] in (-signal.SIGKILL, 128 + signal.SIGTERM)
 
 
+# JAX as far as the launcher looks at it.
+STAND_IN = (
+    "import atexit, os, sys, time, types",
+    "jax = sys.modules['jax'] = types.ModuleType('jax')",
+    "jax.distributed = types.SimpleNamespace(is_initialized=lambda: {connected})",
+    "jax.process_count = lambda: 1",
+    "print('[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peers is: 1')",
+    "print('here', __name__, os.path.basename(__file__), *sys.argv[1:], flush=True)",
+)
+
+
+def run_here(script, *arguments):
+    """Runs a script in two processes, by a launcher in this one."""
+    job = kernax_launch.Job(kernax_launch.command_of(str(script), arguments), 2)
+    return kernax_launch.launch(job, [])
+
+
+@on_linux
+def test_a_process_that_exits_with_a_failure_ends_the_job_and_waits_for_nobody(tmp_path, capsys):
+    """As JAX does when Python ends, and so would the message name one that has lost the other."""
+    lines = [line.format(connected=True) for line in STAND_IN]
+    last = "sys.exit(3) if os.environ['KERNAX_PROCESS'] == '1' else time.sleep(60)"
+    began = time.monotonic()
+    assert run_here(script_of(tmp_path, *lines, "atexit.register(time.sleep, 60)", last), "a") == 3
+    assert time.monotonic() - began < 30
+    output, errors = capsys.readouterr()
+    assert "process 1 of 2" in errors
+    assert "[1] here __main__ script.py a\n" in output
+    assert "Gloo" not in output + errors
+
+
+@on_linux
+def test_a_script_that_never_connects_its_processes_is_told_so(tmp_path, capsys):
+    lines = [line.format(connected=False) for line in STAND_IN]
+    assert run_here(script_of(tmp_path, *lines)) == 0
+    output, _ = capsys.readouterr()
+    for number in (0, 1):
+        assert f"[{number}] kernax.scale.launch: this is one of 2 processes, but" in output
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        ([], "required: --processes, script\n"),
+        (["--processes", "2", "."], ". is a folder"),
         (["--processes", "2", "nowhere.py"], "there is no file nowhere.py"),
         (["--processes", "0", __file__], "--processes must be at least 1, but is 0"),
         (["--processes", "1", "--devices", "0", __file__], "--devices must be at least 1"),
@@ -188,12 +230,19 @@ def test_variables_that_do_not_fit_together_are_refused(variables, words, monkey
         kernax.scale.connect()
 
 
-def test_what_comes_too_late_is_told_so(monkeypatch):
+def test_what_comes_too_late_or_not_at_all_is_told_so(monkeypatch):
     """Devices are known in this process."""
     names = ("KERNAX_COORDINATOR", "KERNAX_PROCESSES", "KERNAX_PROCESS")
     for name, value in zip(names, ("127.0.0.1:1", "2", "0")):
         monkeypatch.setenv(name, value)
     jax.devices()
+    mesh = jax.make_mesh((1,), ("rows",))
+    for call in (
+        lambda: kernax.scale.rows_over(mesh, np.ones((3, 1))),
+        lambda: next(kernax.scale.Checkpoints("nowhere").steps(jnp.sin, 0.0, 1)),
+    ):
+        with pytest.raises(RuntimeError, match=r"process 0 of 2, .* call kernax\.scale\.connect"):
+            call()
     with pytest.raises(RuntimeError, match=r"came too late: .* Call it right after the imports"):
         kernax.scale.connect()
 

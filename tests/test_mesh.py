@@ -6,6 +6,7 @@ One process has eight virtual devices, of which a mesh takes some or all: the la
 import re
 from collections import Counter
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -250,15 +251,18 @@ def test_a_process_over_devices_has_the_means_variances_and_paths_of_one_device(
     solver = ConjugateGradient(rtol=1e-13, preconditioner=PIVOTS)
 
     def answers(process):
-        paths = kernax.pathwise_sample(process, key=KEY, count=2, features=10)
+        paths = kernax.pathwise_sample(process, key=KEY, count=2, features=10, throw=False)
         of_point = lambda x: (process.mean(x), process.variance(x), paths(x))
-        return jax.jit(jax.vmap(of_point))(jnp.asarray(NEW))
+        return jax.vmap(of_point)(jnp.asarray(NEW))
 
     over = spread(2, X, Y, WEIGHTS)
     process = kernax.condition(prior, *over[:2], 0.1, weights=over[2], solver=solver).value
     assert isinstance(process.covariance.explanation.gram, MeshGram)
     dense = kernax.condition(prior, X, Y, 0.1, weights=WEIGHTS).value
-    assert_agree(answers(process), answers(dense))
+    arrays, rest = eqx.partition(process, eqx.is_array)
+    found, exchanged = run(lambda arrays: answers(eqx.combine(arrays, rest)), arrays)
+    assert_agree(found, jax.jit(lambda: answers(dense))())
+    assert ("all-gather", f"f64[{N},2]") not in exchanged
 
     kernax.save(tmp_path / "process.kernax", process)
     loaded = kernax.load(tmp_path / "process.kernax")
@@ -363,8 +367,25 @@ def test_in_a_jit_the_mesh_is_that_of_the_arguments_or_of_the_context():
 def test_other_layouts_are_refused_or_computed_as_they_are():
     explicit = mesh_of(8, AxisType.Explicit)
     over = NamedSharding(explicit, PartitionSpec("rows"))
-    with pytest.raises(ValueError, match=r"explicit ones, 'rows': kernax\.scale\.rows_over"):
-        kernax.gram(kernax.RBF(), jax.device_put(X, over))
+    explicit_rows = jax.device_put(X, over)
+    (points,) = spread(8, X)
+    (of_two,) = spread(2, Y)
+    batch = kernax.batched(jnp.sum)
+    for call, words in (
+        (lambda: kernax.gram(kernax.RBF(), explicit_rows), r"'rows': kernax\.scale\.rows_over"),
+        (lambda: batch(explicit_rows), "members must be laid out over automatic axes"),
+        (lambda: kernax.kernel_ridge(kernax.RBF(), points, of_two, 0.1), "y must .* but is on 2"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
+    other = r"jax\.set_mesh, Explicit 'rows' of 8, but is on one of Auto 'rows' of 8: set X\.shard"
+    for call in (
+        lambda: kernax.gram(kernax.RBF(), points),
+        lambda: batch(points),
+        lambda: kernax.batched(jnp.sum, devices=explicit)(X),
+    ):
+        with jax.set_mesh(explicit), pytest.raises(ValueError, match=other):
+            call()
     columns = np.tile(X, (1, 4))
     over = NamedSharding(mesh_of(8), PartitionSpec(None, "rows"))
     by_columns = jax.device_put(columns, over)
@@ -380,6 +401,18 @@ def test_a_batch_of_data_sets_over_devices_has_the_values_of_one():
     fit = lambda X: kernax.kernel_ridge(kernax.RBF(), X, Y, 0.1, throw=False).value.coefficients
     found, _ = run(jax.vmap(fit), *spread(8, sets))
     assert_agree(found[5], ridge(kernax.RBF(), sets[5], Y, np.ones(N)))
+
+
+@ON_EIGHT
+def test_predictions_of_texts_over_devices_are_made_where_these_are():
+    """Some rows at a time, of a kernel that holds a table for each pair."""
+    texts = kernax.strings.encode(["abcab"[i % 3 :] + "ba" * (i % 4) for i in range(16)])
+    kernel = kernax.Subsequence(2, 0.5)
+    function = kernax.kernel_ridge(kernel, texts, Y[:16], 0.1).value
+    (over,) = spread(8, texts)
+    values, exchanged = run(lambda texts: function.values(texts), over)
+    assert_agree(values, function.values(texts))
+    assert not exchanged
 
 
 # laying out
@@ -411,6 +444,17 @@ def test_rows_are_laid_out_evenly_and_filled_up_with_rows_that_count_for_nothing
 
 
 @ON_EIGHT
+def test_a_state_of_rows_that_were_filled_up_otherwise_is_told_so(tmp_path):
+    pytest.importorskip("orbax.checkpoint")
+    checkpoints = kernax.scale.Checkpoints(tmp_path)
+    rows, _, weights = kernax.scale.rows_over(mesh_of(8), X[:45])
+    list(checkpoints.steps(lambda state: state, {"rows": rows, "weights": weights}, 1))
+    rows, _, weights = kernax.scale.rows_over(mesh_of(3), X[:45], None, WEIGHTS[:45])
+    with pytest.raises(kernax.errors.KernaxFileError, match=r"\[48\] in the file.*Rows are filled"):
+        checkpoints.latest({"rows": rows, "weights": weights})
+
+
+@ON_EIGHT
 def test_rows_of_other_numbers_and_axes_that_are_not_there_are_refused():
     two = jax.make_mesh((4, 2), ("rows", "others"), axis_types=(AxisType.Auto,) * 2)
     with pytest.raises(ValueError, match="one number of rows"):
@@ -423,9 +467,11 @@ def test_rows_of_other_numbers_and_axes_that_are_not_there_are_refused():
         untyped(kernax.scale.rows_over)(jax.devices(), X)
     with pytest.raises(ValueError, match="but axis is 'columns'"):
         kernax.scale.rows_over(two, X, axis="columns")
-    points, *_ = kernax.scale.rows_over(two, X, axis="rows")
-    product = kernax.gram_operator(kernax.RBF(), points, block_size=5).mv(jnp.asarray(Y))
-    assert_agree(product, kernax.gram(kernax.RBF(), X) @ Y)
+    for axis, parts in (("rows", 4), (two.axis_names, 8)):
+        points, *_ = kernax.scale.rows_over(two, X, axis=axis)
+        operator = kernax.gram_operator(kernax.RBF(), points, block_size=5)
+        assert operator.spread.parts == parts  # pyright: ignore[reportAttributeAccessIssue]
+        assert_agree(operator.mv(jnp.asarray(Y)), kernax.gram(kernax.RBF(), X) @ Y)
 
 
 @pytest.mark.slow

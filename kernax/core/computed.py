@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from kernax.core.boundary import count, dtype_of
 from kernax.core.kernel import AbstractKernel
 from kernax.core.memory import check_memory
+from kernax.core.mesh import RowsOverMesh
 from kernax.core.numerics import is_concrete
 from kernax.core.pairs import pairs_of
 from kernax.core.preparation import diagonal_of
@@ -26,11 +27,17 @@ def gram_of_prepared(
 
 
 def checked_pairs(
-    kernel: AbstractKernel, X: PyTree, Z: PyTree | None, block_size: int | None
+    kernel: AbstractKernel,
+    X: PyTree,
+    Z: PyTree | None,
+    block_size: int | None,
+    spread: RowsOverMesh | None = None,
 ) -> tuple[Float[Array, "n m"], tuple[Float[Array, " _"], ...]]:
-    """The matrix, if it fits into memory and is finite, and `k(x, x)` over each stack."""
+    """The matrix, if it fits into memory and is finite, and `k(x, x)` over each stack. Arguments
+    are those of `pairs_of`.
+    """
     check_memory(X, Z)
-    K, finite, diagonals = pairs_of(kernel, X, Z, block_size)
+    K, finite, diagonals = pairs_of(kernel, X, Z, block_size, spread)
     if is_concrete(finite) and not finite:
         wider = " or use float64" if K.dtype == jnp.float32 else ""
         raise NonFiniteError(

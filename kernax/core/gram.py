@@ -54,10 +54,10 @@ def gram(
         MemoryBudgetError: the matrix is larger than the memory at hand.
     """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
-    spread = rows_over_mesh(X)
-    if spread is not None and Z is not None:
+    spread = None if Z is None else rows_over_mesh(X)
+    if spread is not None:
         X, Z = by_rows(X, spread), whole_on_each(Z, spread)
-    K, diagonals = checked_pairs(kernel, X, Z, checked_block(block_size, count(X)))
+    K, diagonals = checked_pairs(kernel, X, Z, checked_block(block_size, count(X)), spread)
     for stack, diagonal in zip((X, Z), diagonals):
         warn_of_featureless_points(kernel, stack, diagonal)
     return K

@@ -74,8 +74,10 @@ def _in_both(name: str, here: str | None, there: str | None) -> str:
     return f"{name} ({here or 'nothing'} in this call, {there or 'nothing'} in the file)"
 
 
-def check_same_call(path: Any, differing: Sequence[str]) -> None:
-    """Raises KernaxFileError for a checkpoint from which something differs."""
+def check_same_call(path: Any, differing: Sequence[str], hint: str = "") -> None:
+    """Raises KernaxFileError for a checkpoint from which something differs, with a hint at the end
+    of its message.
+    """
     if not differing:
         return
     shown = [*differing[:_MOST_SHOWN]]
@@ -83,5 +85,5 @@ def check_same_call(path: Any, differing: Sequence[str]) -> None:
         shown.append(f"and {len(differing) - _MOST_SHOWN} more")
     raise KernaxFileError(
         f"{path} is the checkpoint of another call, and is left as it is. "
-        f"What differs: {'; '.join(shown)}. Repeat that call, or give another path"
+        f"What differs: {'; '.join(shown)}. Repeat that call, or give another path{hint}"
     )

@@ -142,9 +142,9 @@ def check_held_by_each(n: int, verb: str, devices: int) -> None:
         return
     instead = _INSTEAD.get(verb, "fewer points")
     raise ValueError(
-        f"{verb} needs dense ({n}, {n}) matrices whole, but the rows of X are over {devices} "
-        f"devices, and each holds only those of up to {MOST_HELD} points: use {instead}, or X on "
-        "one device"
+        f"{verb} needs dense ({n}, {n}) matrices whole, but X is on a mesh, its rows over "
+        f"{devices} devices, and each holds only those of up to {MOST_HELD} points: use {instead}, "
+        "or X on one device"
     )
 
 

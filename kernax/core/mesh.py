@@ -1,6 +1,7 @@
 """Rows that are spread over the devices of a mesh."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,48 +13,65 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from jaxtyping import PyTree
 
 from kernax.core.boundary import count
+from kernax.core.numerics import is_concrete
 from kernax.core.operators import AbstractGram, LowRankGram, ScaledGram
 from kernax.core.sharding import compiled
 
 
 class RowsOverMesh(NamedTuple):
-    """The first axis of every array of a stack is divided evenly over an axis of a mesh."""
+    """The first axis of every array of a stack is divided evenly over axes of a mesh."""
 
     mesh: Mesh | AbstractMesh
-    axis: str
+    axes: tuple[str, ...]
 
     @property
     def parts(self) -> int:
         """How many devices share the rows."""
-        return self.mesh.shape[self.axis]
+        return math.prod(self.mesh.shape[axis] for axis in self.axes)
 
     @property
     def spec(self) -> PartitionSpec:
         """That of an array of rows, for `jax.shard_map`."""
-        return PartitionSpec(self.axis)
+        return PartitionSpec(self.axes)
 
 
 def rows_over_mesh(X: PyTree) -> RowsOverMesh | None:
     """How the rows of a stack are spread; None for a stack on one device, or whole on each.
 
     Of a traced stack only the mesh is known, that of the arrays it is computed from, or else of
-    `jax.set_mesh`: its only axis is taken.
+    `jax.set_mesh`. Its rows are taken for spread over all automatic axes, or the first ones, whose
+    devices share them evenly: where they are laid out otherwise, XLA moves them, and what is whole
+    on each device costs nothing to divide.
     """
-    found = {_rows_of(leaf) for leaf in jax.tree.leaves(X)}
+    n = count(X)
+    found = {_rows_of(leaf, n) for leaf in jax.tree.leaves(X)}
     rows = found.pop() if len(found) == 1 else None
-    return rows if rows is not None and count(X) % rows.parts == 0 else None
+    return rows if rows is not None and rows.parts > 1 and n % rows.parts == 0 else None
 
 
-def _rows_of(leaf: Any) -> RowsOverMesh | None:
-    """How one array is spread."""
+def _rows_of(leaf: Any, n: int) -> RowsOverMesh | None:
+    """How one array of n rows is spread."""
     if isinstance(leaf, jax.core.Tracer):
-        mesh = _mesh_of(leaf)
-        only_axis = mesh.axis_names[0] if len(mesh.axis_names) == 1 else None
-        return _checked(mesh, only_axis)
+        return _evenly(_mesh_of(leaf), n)
     sharding = getattr(leaf, "sharding", None)
-    if not isinstance(sharding, NamedSharding) or not sharding.spec:
-        return None
-    return _checked(sharding.mesh, sharding.spec[0])
+    first = sharding.spec[:1] if isinstance(sharding, NamedSharding) else ()
+    axes = first[0] if first and isinstance(first[0], tuple) else first
+    automatic = axes and set(axes) <= set(_automatic(sharding.mesh))
+    return RowsOverMesh(sharding.mesh, tuple(axes)) if automatic else None
+
+
+def _evenly(mesh: AbstractMesh, n: int) -> RowsOverMesh:
+    """Over as many of the first automatic axes as share n rows evenly."""
+    rows = RowsOverMesh(mesh, _automatic(mesh))
+    while n % rows.parts:
+        rows = RowsOverMesh(mesh, rows.axes[:-1])
+    return rows
+
+
+def _automatic(mesh: Mesh | AbstractMesh) -> tuple[str, ...]:
+    """The automatic axes of a mesh."""
+    types = zip(mesh.axis_names, mesh.axis_types)
+    return tuple(name for name, kind in types if kind == AxisType.Auto)
 
 
 def _mesh_of(traced: jax.core.Tracer) -> AbstractMesh:
@@ -62,12 +80,33 @@ def _mesh_of(traced: jax.core.Tracer) -> AbstractMesh:
     return jax.sharding.get_abstract_mesh() if mesh.empty else mesh
 
 
-def _checked(mesh: Mesh | AbstractMesh, axis: Any) -> RowsOverMesh | None:
-    """Rows over a named automatic axis of more than one device; None for any other."""
-    if axis not in mesh.axis_names or mesh.shape[axis] == 1:
-        return None
-    types = dict(zip(mesh.axis_names, mesh.axis_types))
-    return RowsOverMesh(mesh, axis) if types[axis] == AxisType.Auto else None
+def check_same_devices(X: PyTree, **others: PyTree) -> None:
+    """Raises ValueError for arrays, by name, that are known to be on other devices than X is, where
+    JAX computes with neither.
+    """
+    of_X = _devices_of(X)
+    for name, tree in others.items():
+        devices = _devices_of(tree)
+        if of_X and devices and of_X != devices:
+            raise ValueError(
+                f"{name} must be on the devices of X, {_in_words(of_X)}, but is on "
+                f"{_in_words(devices)}: kernax.scale.rows_over(mesh, X, y, weights) lays all over "
+                "one mesh, and arrays of NumPy go to wherever X is"
+            )
+
+
+def _devices_of(tree: PyTree) -> frozenset[Any]:
+    """Those that the first array which is bound to some is on; none where all may go anywhere."""
+    for leaf in jax.tree.leaves(tree):
+        if isinstance(leaf, jax.Array) and is_concrete(leaf) and leaf.committed:
+            return frozenset(leaf.devices())
+    return frozenset()
+
+
+def _in_words(devices: frozenset[Any]) -> str:
+    """One device by its name, several by their number and the first one's."""
+    first = min(devices, key=lambda device: device.id)
+    return f"{first} alone" if len(devices) == 1 else f"{len(devices)} from {first} on"
 
 
 @functools.singledispatch
@@ -105,7 +144,7 @@ def on_parts(
     stacks; the rows that it returns, put together, or what is the same on all, where it has
     `joined` them.
 
-    Inside, `jax.lax` has collectives over `rows.axis`.
+    Inside, `jax.lax` has collectives over `rows.axes`.
     """
     arrays, rest = eqx.partition(whole, eqx.is_array)
 

@@ -1,9 +1,11 @@
 """The Gram matrix of points that are spread over the devices of a mesh, by its products."""
 
+from collections.abc import Callable
 from functools import partial
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
@@ -12,7 +14,7 @@ from kernax.core.computed import AbstractComputedGram, points_at
 from kernax.core.kernel import AbstractKernel
 from kernax.core.mesh import RowsOverMesh, on_parts, spread_of
 from kernax.core.operators import WeightedForm
-from kernax.core.sharding import compiled
+from kernax.core.sharding import compiled, scan
 from kernax.core.tiles import product_by_rows, product_by_tiles, products_both_ways
 
 
@@ -27,7 +29,7 @@ class MeshGram(AbstractComputedGram):
 
     Nothing but blocks of points and vectors is exchanged, one at a time, forwards and backwards:
     each device holds O((block_size + d) n / devices) numbers. Derivatives are exact, of every
-    order. The program has a loop for every second device.
+    order.
 
     Attributes:
         block_size: rows of K that are computed at a time.
@@ -75,28 +77,46 @@ def _rows_of_product(
 
     # In the backward pass the points of another device are passed on again, so that no more than
     # one block of them is held.
-    @partial(jax.checkpoint, static_argnums=0)
+    @partial(jax.checkpoint, prevent_cse=False)
     def at_offset(offset, kernel, X, V):
-        Z, of_Z = _from_offset((X, V), offset, spread)
+        Z, of_Z = _passed_on((X, V), offset, _from_offset, spread)
         to_X, to_Z = products_both_ways(kernel, X, Z, V, of_Z, most_rows)
-        return to_X + _from_offset(to_Z, -offset, spread)
+        return to_X + _passed_on(to_Z, offset, _back_to, spread)
 
     @jax.checkpoint
     def opposite(kernel, X, V):
-        Z, of_Z = _from_offset((X, V), spread.parts // 2, spread)
+        Z, of_Z = _from_offset(spread.parts // 2, spread, (X, V))
         return product_by_rows(kernel, X, Z, of_Z, most_rows)
 
+    def step(product, offset):
+        return product + at_offset(offset, kernel, X, V), None
+
     product = product_by_tiles(kernel, X, V, most_rows * count(X))
-    for offset in range(1, (spread.parts + 1) // 2):
-        product = product + at_offset(offset, kernel, X, V)
+    if spread.parts > 2:
+        product, _ = scan(step, product, jnp.arange(1, (spread.parts + 1) // 2))
     return product + opposite(kernel, X, V) if spread.parts % 2 == 0 else product
 
 
-def _from_offset(block: PyTree, offset: int, spread: RowsOverMesh) -> PyTree:
+def _passed_on(
+    block: PyTree, offset: Int[Array, ""], pass_on: Callable, spread: RowsOverMesh
+) -> PyTree:
+    """`pass_on` of a block by an offset that a loop counts: of all that there are, which must be
+    known where a program is compiled, each device takes the same.
+    """
+    offsets = range(1, (spread.parts + 1) // 2)
+    return lax.switch(offset - 1, [partial(pass_on, each, spread) for each in offsets], block)
+
+
+def _back_to(offset: int, spread: RowsOverMesh, block: PyTree) -> PyTree:
+    """What the device has for this one from which this one is at an offset."""
+    return _from_offset(-offset, spread, block)
+
+
+def _from_offset(offset: int, spread: RowsOverMesh, block: PyTree) -> PyTree:
     """The block of the device that stands at an offset from this one in the circle."""
     parts = spread.parts
     senders = [((i + offset) % parts, i) for i in range(parts)]
-    return jax.tree.map(lambda leaf: lax.ppermute(leaf, spread.axis, senders), block)
+    return jax.tree.map(lambda leaf: lax.ppermute(leaf, spread.axes, senders), block)
 
 
 @compiled
@@ -113,7 +133,7 @@ def product_over_mesh(
     def of_part(whole, X):
         kernel, Z, V, places = whole
         if places is not None:
-            first = lax.axis_index(spread.axis) * count(X)
+            first = lax.axis_index(spread.axes) * count(X)
             places = places - first.astype(places.dtype)
         return product_by_rows(kernel, X, Z, V, most_rows, places)
 

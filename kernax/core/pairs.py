@@ -34,15 +34,23 @@ class Pairs(NamedTuple):
 
 @compiled
 def pairs_of(
-    kernel: AbstractKernel, X: PyTree, Z: PyTree | None, block_size: int | None = None
+    kernel: AbstractKernel,
+    X: PyTree,
+    Z: PyTree | None,
+    block_size: int | None = None,
+    spread: RowsOverMesh | None = None,
 ) -> Pairs:
-    """`k(x_i, z_j)`; of one stack (`Z=None`) symmetric, with the exact diagonal.
+    """`k(x_i, z_j)`; of one stack (`Z=None`) symmetric, with the exact diagonal. Of two stacks,
+    where the rows of X are `spread`, each device computes its own rows, of all Z.
 
     Inside a compiled function XLA does not compute the fields that are not used.
     """
     if Z is None:
         return _of_one_stack(kernel, X, block_size)
-    K = _matrix(kernel, X, Z, block_size)
+    if spread is None:
+        K = _matrix(kernel, X, Z, block_size)
+    else:
+        K = _by_rows_over_mesh(kernel, X, Z, block_size, spread)
     diagonals = _diagonal(kernel, X), _diagonal(kernel, Z)
     finite = _all_finite(K)
     for diagonal in diagonals:
@@ -62,7 +70,7 @@ def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> 
     elif whole:
         K, symmetric = _whole_over_mesh(kernel, X, spread)
     else:
-        K = symmetric = _by_rows_over_mesh(kernel, X, block_size, spread)
+        K = symmetric = _by_rows_over_mesh(kernel, X, X, block_size, spread)
     _check_scalar(kernel, K)
     diagonal = _diagonal(kernel, X)
     finite = jnp.all(jnp.isfinite(diagonal)) & _all_finite(K)
@@ -71,15 +79,17 @@ def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> 
 
 
 def _by_rows_over_mesh(
-    kernel: AbstractKernel, X: PyTree, block_size: int | None, spread: RowsOverMesh
-) -> Float[Array, "n n"]:
-    """K, of which each device computes some of its rows at a time. Points alone are exchanged."""
+    kernel: AbstractKernel, X: PyTree, Z: PyTree, block_size: int | None, spread: RowsOverMesh
+) -> Float[Array, "n m"]:
+    """`k(x_i, z_j)`, of which each device computes some of its rows at a time. Points alone are
+    exchanged.
+    """
 
     def of_part(whole: tuple[AbstractKernel, PyTree], part: PyTree) -> Array:
-        kernel, X = whole
-        return _matrix(kernel, part, X, block_size)
+        kernel, Z = whole
+        return _matrix(kernel, part, Z, block_size)
 
-    return on_parts(of_part, spread, (kernel, X), X)
+    return on_parts(of_part, spread, (kernel, Z), X)
 
 
 def _whole_over_mesh(

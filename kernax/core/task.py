@@ -23,7 +23,7 @@ from kernax.core.gram import Layout, checked_block, gram_of_prepared, operator_o
 from kernax.core.intervals import Interval
 from kernax.core.kernel import AbstractKernel
 from kernax.core.memory import check_held_by_each, check_memory
-from kernax.core.mesh import rows_over_mesh, whole_on_each
+from kernax.core.mesh import check_same_devices, rows_over_mesh, whole_on_each
 from kernax.core.numerics import is_concrete
 from kernax.core.operators import AbstractGram
 from kernax.core.preparation import prepare
@@ -171,6 +171,7 @@ def check_task(
         ValueError: what does not fit, by name. MemoryBudgetError: K would not fit into memory.
     """
     given = (X, weights)
+    check_same_devices(X, y=y, weights=weights)
     kernel, X = prepare(kernel, X)
     checked_y, checked_weights = check_targets(
         y, weights, count(X), dtype_of(X), targets=targets, one_column=one_column

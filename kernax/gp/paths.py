@@ -14,6 +14,7 @@ from kernax.core.boundary import as_point, as_stack, cast, check_key, check_one_
 from kernax.core.draws import AbstractDraw, DrawRequest, FeatureDraw, features_draw, prior_draw
 from kernax.core.features import explicit_features
 from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.core.mesh import on_parts, rows_over_mesh
 from kernax.core.numerics import beside, is_concrete, matmul, safe_sqrt
 from kernax.core.parameters import check_count, data
 from kernax.core.preparation import prepare_stacks
@@ -268,8 +269,7 @@ def _updated(
     """Matheron's rule: a draw of the prior, and what it lacks of what is known at the points."""
     of_prior, of_noise = jax.random.split(key)
     prior = _draw(kernel.prior, stand_in, request, of_prior)
-    # Point by point: the features of all points at once are n times what the paths hold.
-    values = lax.map(eqx.filter_checkpoint(prior), kernel.points)
+    values = _values_at(prior, kernel.points)
     normal = jax.random.normal(of_noise, values.shape, values.dtype)
     flat = values.reshape(len(values), -1)
     noise = normal.reshape(flat.shape)
@@ -281,6 +281,17 @@ def _updated(
         lacking = _lacking_observations(kernel, flat, noise)
     coefficients = jnp.moveaxis(lacking.reshape(values.shape), 0, -1)
     return UpdatedDraw(prior, kernel.prior, kernel.points, coefficients)
+
+
+def _values_at(draw: AbstractDraw, X: PyTree) -> Float[Array, "n *draws"]:
+    """Those of a draw at a stack of points, each of which is taken where it is."""
+
+    # Point by point: the features of all points at once are n times what the paths hold.
+    def of_part(draw: AbstractDraw, part: PyTree) -> Array:
+        return lax.map(eqx.filter_checkpoint(draw), part)
+
+    spread = rows_over_mesh(X)
+    return of_part(draw, X) if spread is None else on_parts(of_part, spread, draw, X)
 
 
 def _lacking_values(

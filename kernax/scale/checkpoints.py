@@ -13,11 +13,13 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from kernax.core.identity import check_same_call, differing_facts, facts_of
+from kernax.core.identity import check_same_call, differing_facts, facts_of, places_of
+from kernax.core.mesh import rows_over_mesh
 from kernax.core.parameters import check_count
 from kernax.core.solution import warn
 from kernax.errors import DamagedCheckpointWarning, KernaxFileError
 from kernax.scale import sealed
+from kernax.scale.processes import check_connected
 from kernax.scale.stored import check_orbax, read_state, write_state
 
 _PIECES = 50  # how often a state is kept in a run where the user does not say
@@ -40,7 +42,8 @@ class Checkpoints:
     would have ended without the interruption: bitwise on the same devices, and up to the order of
     sums on another number of devices or processes. A state is any pytree, whose arrays may be
     spread over devices and processes; it is written by all of them together, by orbax, whole or not
-    at all, into a folder that all of them see.
+    at all, into a folder that all of them see. Of a state that has rows as `rows_over` fills them
+    up there must be as many again.
 
     A checkpoint with a file that is missing, cut or changed in any bit is never read: a
     `DamagedCheckpointWarning` says so, and the one before it is taken. Where none is sound, or the
@@ -117,6 +120,7 @@ class Checkpoints:
                 processes.
             KernaxFileError: the folder is that of another call, or of more steps, or holds no sound
                 checkpoint.
+            RuntimeError: one process of several that nothing has connected.
         """
         count = count if count is None else check_count(count, "count")
         if count is None and is_over is None:
@@ -136,6 +140,7 @@ class Checkpoints:
 
     def _start(self, state: Any, count: int | None, facts: Mapping[str, str]) -> tuple[int, Any]:
         """Where a loop of so many steps goes on."""
+        check_connected()
         if jax.process_index() == 0:
             _make(Path(self.folder))
             _remove_unfinished(Path(self.folder))
@@ -156,16 +161,19 @@ class Checkpoints:
         Raises KernaxFileError as `steps` does.
         """
         check_orbax()
+        check_connected()
         folder = Path(self.folder).absolute()
         step = _agreed(lambda: _newest(folder))
         if step == _NOTHING:
             return None
         if step == _ALL_DAMAGED:
             raise KernaxFileError(
-                f"every checkpoint in {self.folder} is damaged: remove that folder to begin anew"
+                f"every checkpoint in {self.folder} is damaged, {_damages(folder)}: remove that "
+                "folder to begin anew"
             )
         found = sealed.contents(folder / str(step))
-        check_same_call(self.folder, differing_facts({**facts, **self._facts(like)}, found))
+        differing = differing_facts({**facts, **self._facts(like)}, found)
+        check_same_call(self.folder, differing, _hint_for_rows(like, differing))
         return step, read_state(folder / str(step) / "state", like)
 
     def _facts(self, state: Any) -> dict[str, str]:
@@ -269,6 +277,30 @@ def _newest(folder: Path) -> int:
             DamagedCheckpointWarning,
         )
     return _ALL_DAMAGED if steps else _NOTHING
+
+
+def _damages(folder: Path) -> str:
+    """What is wrong with each checkpoint, the newest first."""
+    steps = reversed(_steps_in(folder))
+    return ", ".join(f"{step} ({sealed.damage(folder / str(step))})" for step in steps)
+
+
+def _hint_for_rows(state: Any, differing: list[str]) -> str:
+    """What to do where an array of a state has another number of rows, as one that was laid over
+    another number of devices may have.
+    """
+    spread = [place for place, leaf in places_of("state", state) if _has_rows(leaf)]
+    if not any(text.startswith(f"{place} (") for place in spread for text in differing):
+        return ""
+    return (
+        ". Rows are filled up until devices share them evenly: a state that has some goes on only "
+        "on as many devices as make it as long"
+    )
+
+
+def _has_rows(leaf: Any) -> bool:
+    """Whether an array is spread by rows."""
+    return isinstance(leaf, jax.Array) and leaf.ndim > 0 and rows_over_mesh(leaf) is not None
 
 
 def _steps_in(folder: Path) -> list[int]:

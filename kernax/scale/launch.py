@@ -2,8 +2,9 @@
 
 Each process runs the script, in which `kernax.scale.connect()` connects it with the others, over
 the loopback interface of this machine. What they write appears with their numbers before it. As
-soon as one of them fails, all are ended, and so they are where the launcher itself is. Under Slurm,
-Open MPI or Kubernetes these start the processes, and this is not needed.
+soon as one of them fails, by an exception, a signal or `sys.exit`, all are ended, and so they are
+where the launcher itself is. Under Slurm, Open MPI or Kubernetes these start the processes, and
+this is not needed.
 
 Exit status: that of the process that failed first, 128 more than the number of a signal, or 0.
 """
@@ -12,6 +13,7 @@ import argparse
 import collections
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import IO, NamedTuple
 
 from kernax.scale.processes import COORDINATOR, PROCESS, PROCESSES
@@ -26,6 +29,9 @@ from kernax.scale.processes import COORDINATOR, PROCESS, PROCESSES
 _LAST = 20  # lines that are shown of a process that failed
 _OFTEN = 0.02  # seconds between two looks at the processes
 _A_WHILE = 5.0  # seconds, for what is written to arrive once its writer has ended
+_LAUNCHED = Path(__file__).with_name("launched.py")
+# What the library that connects processes writes of each of them, which nobody has asked for.
+_OF_GLOO = re.compile(r"\[Gloo\] Rank \d+ is connected to")
 
 # A process of its own that ends the groups of processes whose numbers it was told, should the
 # launcher be killed: then its input closes without the last word.
@@ -70,13 +76,19 @@ class _Process:
         """Writes what the process writes, line by line."""
         lines: IO[bytes] | None = self._process.stdout
         assert lines is not None
-        for line in lines:
-            text = line.decode(errors="replace").rstrip("\n")
-            self.last.append(text)
-            # Where nobody listens any more the process is still read, or it would wait.
-            with contextlib.suppress(OSError, ValueError):
-                sys.stdout.write(f"[{self.number}] {text}\n")
-                sys.stdout.flush()
+        with lines:
+            for line in lines:
+                text = line.decode(errors="replace").rstrip("\n")
+                if not _OF_GLOO.match(text):
+                    self._write(text)
+
+    def _write(self, text: str) -> None:
+        """Writes a line of the process, with its number."""
+        self.last.append(text)
+        # Where nobody listens any more the process is still read, or it would wait.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.write(f"[{self.number}] {text}\n")
+            sys.stdout.flush()
 
     def status(self) -> int | None:
         """How the process ended: its exit status, or minus a signal; None while it runs.
@@ -247,6 +259,11 @@ def _free_port() -> Iterator[int]:
         yield held.getsockname()[1]
 
 
+def command_of(script: str, arguments: Sequence[str]) -> list[str]:
+    """What runs a script in one of the processes."""
+    return [sys.executable, str(_LAUNCHED), script, *arguments]
+
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if os.name == "posix" else []))
 
 
@@ -265,7 +282,8 @@ def _parser() -> argparse.ArgumentParser:
         help="accelerators of this machine for each process, in order; otherwise each has all",
     )
     parser.add_argument("script", help="a Python program")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="those of the script")
+    rest = parser.add_argument("arguments", nargs=argparse.REMAINDER, help="those of the script")
+    rest.required = False  # for the message where something else is missing
     return parser
 
 
@@ -277,6 +295,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         number = getattr(options, name)
         if number is not None and number < 1:
             parser.error(f"--{name} must be at least 1, but is {number}")
+    if os.path.isdir(options.script):
+        parser.error(f"{options.script} is a folder: name the Python program in it")
     if not os.path.isfile(options.script):
         parser.error(f"there is no file {options.script}")
     if not hasattr(os, "waitid"):
@@ -287,7 +307,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     options = _options(arguments)
-    command = [sys.executable, options.script, *options.arguments]
+    command = command_of(options.script, options.arguments)
     signals: list[int] = []
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup

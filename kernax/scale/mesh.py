@@ -1,5 +1,6 @@
 """Rows laid out over the devices of a mesh, on which verbs compute as on one device."""
 
+import math
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ from jaxtyping import PyTree
 
 from kernax.core.boundary import check_precision, dtype_of
 from kernax.scale.parquet import ParquetRows
+from kernax.scale.processes import check_connected
 
 
 def rows_over(
@@ -17,7 +19,7 @@ def rows_over(
     y: PyTree | None = None,
     weights: PyTree | None = None,
     *,
-    axis: str | None = None,
+    axis: str | tuple[str, ...] | None = None,
 ) -> tuple[PyTree, PyTree | None, PyTree | None]:
     """The same X, y and weights, of whose n rows each device of a mesh holds an even share.
 
@@ -34,35 +36,38 @@ def rows_over(
     returned the copies count.
 
     Arguments:
-        mesh: one with a single axis, or with one of the name that is given.
+        mesh: one with a single axis, or with those of the names that are given.
         X: a stack of points. Arrays may be those of NumPy, such as memory maps, or `ParquetRows`:
             each process reads the rows of its own devices alone.
         y: targets, or any other stack, of as many rows; None where there are none.
         weights: (n,), or None.
-        axis: the name of an axis, which a mesh of several needs.
+        axis: the name of an axis, which a mesh of several needs; or a tuple of names, such as
+            `mesh.axis_names`, whose devices all share the rows.
 
     Returns:
         X, y and weights, laid out over automatic axes, of whatever kind those of the mesh are:
         `X.sharding.mesh` is the mesh with such axes. Weights are None where none were given and no
         row was added.
 
-    Raises ValueError for arrays of different lengths, for what is no number, and for an axis that
-    the mesh does not have.
+    Raises ValueError for arrays of different lengths, for what is no number, or is spread over
+    processes already, and for an axis that the mesh does not have; RuntimeError in one process of
+    several that nothing has connected.
     """
+    check_connected()
     if not isinstance(mesh, Mesh):
         raise ValueError(
             f'mesh must be one of JAX, such as jax.make_mesh((8,), ("rows",)), but is {mesh!r}'
         )
-    axis = _checked_axis(mesh, axis)
+    axes = _checked_axes(mesh, axis)
     stacks = jax.tree.map(_as_array, (X, y, weights), is_leaf=_is_list)
     n = _checked_length(stacks)
-    missing = -n % mesh.shape[axis]
+    missing = -n % math.prod(mesh.shape[name] for name in axes)
     X, y, weights = stacks
     if weights is None and missing:
         weights = np.ones(n, dtype_of(X))
     automatic = (AxisType.Auto,) * len(mesh.axis_names)
     mesh = Mesh(mesh.devices, mesh.axis_names, axis_types=automatic)
-    layout = NamedSharding(mesh, PartitionSpec(axis))
+    layout = NamedSharding(mesh, PartitionSpec(axes))
     X, y = jax.tree.map(lambda leaf: _laid_out(_Filled(leaf, leaf[-1:], missing), layout), (X, y))
     if weights is not None:
         weights = _laid_out(_Filled(weights, np.zeros_like(weights[-1:]), missing), layout)
@@ -115,6 +120,11 @@ def _as_array(value: Any) -> Any:
     warning of their precision as verbs give it.
     """
     check_precision(value)
+    if isinstance(value, jax.Array) and not value.is_fully_addressable:
+        raise ValueError(
+            "X, y and weights must be arrays that each process can read, but one of shape "
+            f"{value.shape} is spread over processes already: pass what it was made of"
+        )
     if isinstance(value, (jax.Array, ParquetRows)):
         return value
     array = np.asarray(value)
@@ -127,18 +137,19 @@ def _as_array(value: Any) -> Any:
     return array
 
 
-def _checked_axis(mesh: Mesh, axis: str | None) -> str:
-    """The name of the axis that rows are laid over. Raises ValueError where there is none."""
+def _checked_axes(mesh: Mesh, axis: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    """The names of the axes that rows are laid over. Raises ValueError where there are none."""
     names = mesh.axis_names
     if axis is None and len(names) == 1:
-        return names[0]
-    if axis is None or axis not in names:
+        return names
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    if not axes or not set(axes) <= set(names):
         came = "none was named" if axis is None else f"axis is {axis!r}"
         raise ValueError(
             f"the mesh has the axes {', '.join(map(repr, names))}, but {came}: say over which one "
             f"rows are laid, such as axis={names[0]!r}"
         )
-    return axis
+    return axes
 
 
 def _checked_length(stacks: PyTree) -> int:

@@ -154,7 +154,7 @@ def _highest_of_part(
 ) -> tuple[Float[Array, " s"], Int[Array, " s"]]:
     """Those of one device, so that no more are passed on, and their places among all."""
     largest, places = lax.top_k(own, min(number, len(own)))
-    return largest, places + lax.axis_index(spread.axis) * len(own)
+    return largest, places + lax.axis_index(spread.axes) * len(own)
 
 
 def standing_for_all(weights: Float[Array, " s"], left_out: Any) -> Float[Array, " s"]:

@@ -39,7 +39,10 @@ def connect(
 
     In a job of several processes an exception that nobody catches ends this process at once, so
     that whoever started the job sees it. Otherwise Python would first wait for the others, which
-    wait for this one. `sys.exit` does wait, `seconds_to_end` at most.
+    wait for this one. So does `sys.exit` with a failure under the launcher; elsewhere it waits,
+    `seconds_to_end` at most, and `os._exit` does not.
+
+    The processes of a job should run on machines of one kind: see `docs/design.md`.
 
     Arguments:
         seconds_to_start: how long to wait for the others to be there.
@@ -70,6 +73,17 @@ def connect(
             raise RuntimeError(_TOO_LATE) from None
         raise
     sys.excepthook = _end_at_once
+
+
+def check_connected() -> None:
+    """Raises RuntimeError in a process that was told of others, and is not connected with them."""
+    place = _told_by_environment()
+    if place is not None and place.processes > 1 and jax.process_count() == 1:
+        raise RuntimeError(
+            f"this is process {place.process} of {place.processes}, as {PROCESSES} says, but it is "
+            "not connected with the others, and would compute everything by itself: call "
+            f"kernax.scale.connect() right after the imports, or set {PROCESSES}=1"
+        )
 
 
 class _Place(NamedTuple):

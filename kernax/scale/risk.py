@@ -218,8 +218,8 @@ def _with_sizes(now: _Sums, tile: Tile, loss: AbstractSmoothLoss) -> _Sums:
     )
 
 
-def _joined_sizes(sums: _Sums, axis: str) -> _Sums:
-    """The sums of all devices along an axis of a mesh, in units of the largest slope of all."""
-    unit = lax.pmax(sums.unit, axis)
+def _joined_sizes(sums: _Sums, axes: tuple[str, ...]) -> _Sums:
+    """The sums of all devices along axes of a mesh, in units of the largest slope of all."""
+    unit = lax.pmax(sums.unit, axes)
     squares = times_power_of_two(sums.squares, 2 * (sums.unit - unit))
-    return _Sums(unit, *lax.psum((squares, sums.curvature, sums.weight), axis))
+    return _Sums(unit, *lax.psum((squares, sums.curvature, sums.weight), axes))

@@ -56,8 +56,8 @@ class Tile(eqx.Module):
 # What is added up over tiles, or how a state goes on with one; and what it knows beside them.
 Part = Callable[[Tile, Any], PyTree]
 Step = Callable[[Any, Tile, Any], Any]
-# The state of all rows, of those that each device along an axis of a mesh has found in its own.
-Joined = Callable[[Any, str], Any]
+# The state of all rows, of those that each device along axes of a mesh has found in its own.
+Joined = Callable[[Any, tuple[str, ...]], Any]
 
 
 class AbstractRows(eqx.Module):
@@ -149,7 +149,7 @@ class ArrayRows(AbstractRows):
         def of_part(whole: tuple, rows: tuple) -> Any:
             span, step, start, known = whole
             own = ArrayRows(span, *rows, tile=self.tile, bias=self.bias)
-            return joined(own.fold(step, start, known, tile), spread.axis)
+            return joined(own.fold(step, start, known, tile), spread.axes)
 
         rows = self.X, self.y, self.weights
         return on_parts(of_part, spread, (self.span, step, start, known), rows, joined=True)

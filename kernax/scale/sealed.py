@@ -27,8 +27,10 @@ def damage(folder: Path) -> str | None:
     """What is wrong with a folder; None if it is as it was sealed."""
     try:
         return _damage_of_seal(folder) or _damage_of_files(folder)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+    except OSError as problem:
         return f"it cannot be read: {problem}"
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        return f"{_SEAL} is cut or changed: {problem!r}"
 
 
 def _damage_of_seal(folder: Path) -> str | None:

@@ -15,7 +15,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 from jaxtyping import PyTree
 
 from kernax.core.bar import bar_of
-from kernax.core.boundary import as_arrays
+from kernax.core.boundary import as_arrays, check_axes, check_mesh
 from kernax.core.memory import available_memory
 from kernax.core.mesh import rows_over_mesh
 from kernax.core.numerics import is_concrete
@@ -67,8 +67,8 @@ def batched(
         them, where these share the members evenly.
 
     Raises:
-        ValueError: no member, arguments of different lengths, or an argument that is no array where
-            there is to be an axis.
+        ValueError: no member, arguments of different lengths, an argument that is no array where
+            there is to be an axis, or members over explicit axes of a mesh.
     """
     _check_axes(in_axes)
     if batch_size is not None:
@@ -79,7 +79,9 @@ def batched(
     def of_batches(*args: PyTree) -> Any:
         members, fit = _divided(function, args, in_axes)
         size = _size_of(members)
-        over = _spread_of(members) if chosen is None else chosen
+        over = _checked_spread(members) if chosen is None else chosen
+        if over is not None:
+            check_mesh(over.mesh.abstract_mesh, "devices")
         layout = _Layout(batch_size or _usual_batch_size(fit, members, over), over)
         if progress:
             return _in_pieces(fit, members, layout, size)
@@ -144,10 +146,14 @@ def _all_axes(devices: np.ndarray, names: tuple[str, ...]) -> _Spread:
     return _Spread(Mesh(devices, names, axis_types=(AxisType.Auto,) * len(names)), names)
 
 
-def _spread_of(members: PyTree) -> _Spread | None:
-    """What the arrays of members are spread over already."""
+def _checked_spread(members: PyTree) -> _Spread | None:
+    """What the arrays of members are spread over already. Raises ValueError for axes of a mesh that
+    are not automatic.
+    """
+    for leaf in jax.tree.leaves(members):
+        check_axes(leaf, "members")
     rows = rows_over_mesh(members)
-    return None if rows is None else _Spread(rows.mesh, (rows.axis,))
+    return None if rows is None else _Spread(rows.mesh, rows.axes)
 
 
 def _usual_batch_size(fit: "_Fit", members: PyTree, over: _Spread | None) -> int:
