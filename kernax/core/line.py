@@ -72,8 +72,13 @@ def recursions_for(parallel: bool | None) -> AbstractRecursions:
     one point after the other sooner, an accelerator many points at once.
     """
     if parallel is None:
-        parallel = jax.default_backend() != "cpu"
+        parallel = not _is_on_cpu()
     return ParallelRecursions() if parallel else SequentialRecursions()
+
+
+def _is_on_cpu() -> bool:
+    """Whether the default device is a CPU."""
+    return jax.default_backend() == "cpu"
 
 
 def _as_they_stand(places: Float[Array, " n"]) -> tuple[Array, Array]:
@@ -149,13 +154,15 @@ class LineForm(AbstractStructuredForm):
 # On two cores the line is faster than Cholesky's factor from some hundred points on (9 states: 2.5
 # against 13 ms at 1000): below, answers stay those of the matrix to the last bit.
 _MANY_POINTS = 1000
+# On accelerators neither is measured. There a factor of so many points takes longer than some
+# hundred steps of small arrays, whatever these take, and the matrix fills a gigabyte.
+_MANY_ON_ACCELERATORS = 10_000
 _FEW_STATES = 10
 
 
 @structure_for.register(type(None))
 def _(solver: None, kernel, X, weights) -> OrderAlongLine | None:
-    # An accelerator takes longer for each step of a recursion than for many points at once.
-    if count(X) < _MANY_POINTS or jax.default_backend() != "cpu":
+    if count(X) < (_MANY_POINTS if _is_on_cpu() else _MANY_ON_ACCELERATORS):
         return None
     model = state_space_of(kernel, 0)
     columns = _columns(kernel, X)
