@@ -317,17 +317,45 @@ def test_an_accelerator_takes_parallel_scans_of_more_points(monkeypatch):
     assert isinstance(line.recursions, ParallelRecursions)
     assert structure_for(None, kernax.Matern32(), points[1:], None) is None
     forced = structure_for(StateSpace(parallel=False), kernax.Matern32(), points[:9], None)
+    assert isinstance(forced, OrderAlongLine)
     assert isinstance(forced.recursions, SequentialRecursions)
 
 
 @needs_x64
-@pytest.mark.parametrize("verb", ["condition", "log_marginal_likelihood"])
+def test_values_of_many_points_are_one_product_along_the_line():
+    """With the derivatives of the values point by point, of two outputs, at points and copies."""
+    points = jnp.asarray(RNG.uniform(0, 20, (1200, 1)))
+    at = jnp.concatenate([jnp.asarray(RNG.uniform(-2, 22, (297, 1))), points[:3]])
+    coefficients = jnp.asarray(RNG.normal(size=(1200, 2)))
+    weights = jnp.asarray(RNG.normal(size=(300, 2)))
+
+    def total(of):
+        def along(scale, at, points, coefficients):
+            kernel = 2.0 * kernax.Matern32(scale) + kernax.Matern52(3.0)
+            f = kernax.KernelExpansion(kernel, points, coefficients, jnp.ones(2))
+            values = of(f, at)
+            return jnp.sum(weights * values), values
+
+        gradient = jax.jit(jax.value_and_grad(along, (0, 1, 2, 3), has_aux=True))
+        return gradient(jnp.asarray(0.7), at, points, coefficients)
+
+    found = total(lambda f, at: f.values(at))
+    expected = total(lambda f, at: jax.vmap(f)(at))
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
+        assert_close(a, b, 1e-8)
+
+
+@needs_x64
+@pytest.mark.parametrize("verb", ["condition", "log_marginal_likelihood", "values"])
 def test_memory_is_linear_in_the_number_of_points(verb):
     n = 20_000
     points = jnp.linspace(0, 10, n)[:, None]
 
     def value(y):
         kernel = kernax.Matern32()
+        if verb == "values":
+            f = kernax.KernelExpansion(kernel, points, y, jnp.zeros(()))
+            return jnp.sum(f.values(points + 0.1))
         if verb == "log_marginal_likelihood":
             return kernax.log_marginal_likelihood(kernel, points, y, 0.1)
         process = kernax.GaussianProcess(kernel)
