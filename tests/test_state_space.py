@@ -14,15 +14,21 @@ from hypothesis import strategies as st
 from references import answers_by_numpy, answers_of_a_factor, process_by_numpy
 
 import kernax
+from kernax.core.factors import factorise
 from kernax.core.kalman import KalmanFactor
 from kernax.core.line import LineGram, OrderAlongLine
+from kernax.core.parallel_recursions import ParallelRecursions
+from kernax.core.recursions import SequentialRecursions
 from kernax.core.sharding import compiled
 from kernax.core.state_space import columns_of, state_space_of
-from kernax.core.weights import PointWeights
+from kernax.core.structure import structure_for
+from kernax.core.weights import PointWeights, UnitWeights
 from kernax.errors import ConditionWarning
 from kernax.solvers import JitteredCholesky, StateSpace
 
 LINE = StateSpace()
+SCANS = StateSpace(parallel=True)
+WAYS = {"point after point": LINE, "by parallel scans": SCANS}
 DENSE = JitteredCholesky()
 KERNELS = {
     "matern 1/2": kernax.Matern12(1.3),
@@ -48,17 +54,17 @@ NEW = jnp.concatenate([jnp.linspace(-3.0, 23.0, 12), jnp.asarray(X[7])])[
 
 
 @compiled
-def answers(kernel, weights):
+def answers(kernel, weights, solver):
     """The evidence, and the posterior at new points."""
     process = kernax.GaussianProcess(kernel, 0.2)
-    solution = kernax.condition(process, X, Y, NOISE, weights=weights, solver=LINE, throw=False)
+    solution = kernax.condition(process, X, Y, NOISE, weights=weights, solver=solver, throw=False)
     posterior = solution.value
     at = jax.vmap(lambda x: (posterior.mean(x), posterior.variance(x)))(NEW)
     return solution.stats["log_evidence"], *at, posterior.covariance(NEW[0], NEW[1])
 
 
-def assert_answers_are_those_of_the_whole_matrix(kernel, weights):
-    evidence, means, variances, cross = answers(kernel, weights)
+def assert_answers_are_those_of_the_whole_matrix(kernel, weights, solver=LINE):
+    evidence, means, variances, cross = answers(kernel, weights, solver)
     K = matrix(kernel, np.concatenate([X, NEW]))
     w = np.ones(N) if weights is None else weights
     expected = process_by_numpy(K, Y[:, None], NOISE, w, 0.2)
@@ -78,6 +84,12 @@ def test_the_line_gives_the_answers_of_the_whole_matrix(name):
 @needs_x64
 def test_the_line_gives_the_answers_of_the_whole_matrix_without_weights():
     assert_answers_are_those_of_the_whole_matrix(KERNELS["a sum"], None)
+
+
+@needs_x64
+@pytest.mark.parametrize("name", ["matern 3/2", "a sum"])  # of few states, and of more
+def test_parallel_scans_give_the_answers_of_the_whole_matrix(name):
+    assert_answers_are_those_of_the_whole_matrix(KERNELS[name], WEIGHTS, SCANS)
 
 
 def test_a_factor_along_a_line_answers_as_every_factor_does():
@@ -119,6 +131,48 @@ def test_the_evidence_and_its_gradient_are_those_of_the_whole_matrix(name):
     assert len(jax.tree.leaves(found)) >= 6
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
         assert_close(a, b, 1e-6)
+
+
+@needs_x64
+def test_by_parallel_scans_the_gradients_of_a_batch_are_those_point_after_point():
+    """In traced points, in no order, of a number that is no multiple of a block."""
+
+    def gradients(solver):
+        def evidence(scale, points, weights, noise):
+            kernel = kernax.Matern52(scale)
+            return evidence_of(solver)((kernel, points, Y[APART], noise, weights))
+
+        of_batch = jax.vmap(jax.value_and_grad(evidence, (0, 1, 2, 3)), (0, None, None, None))
+        scales = jnp.asarray([0.5, 1.1])
+        return jax.jit(of_batch)(scales, X[APART], WEIGHTS[APART], NOISE[APART])
+
+    for a, b in zip(*(jax.tree.leaves(gradients(solver)) for solver in WAYS.values())):
+        assert_close(a, b, 1e-9)
+
+
+@pytest.mark.parametrize("noise", [1.0, 1e-3, 1e-6, 0.0])
+@pytest.mark.parametrize("gap", [1.0, 1e-2, 1e-5])
+def test_parallel_scans_find_the_pivots_or_as_surely_none(gap, noise, rng):
+    """Within what `rounding` says; copies without noise have none in either way."""
+    n = 300
+    x = jnp.asarray(np.sort(gap * rng.uniform(0, n, n)), DTYPE)
+    x = jnp.sort(x.at[:2].set(x[7])) if gap == 1 else x
+    one, other = (_pivots(x, jnp.asarray(noise, DTYPE), way) for way in WAYS.values())
+    assert one[0] == other[0]
+    assert not one[0] or abs(one[1] - other[1]) <= 3 * (one[2] + other[2])
+
+
+@eqx.filter_jit
+def _pivots(x, noise, solver):
+    """Whether there is a factor without jitter, `log |K + noise|` and its rounding."""
+    gram = LineGram(
+        kernax.Matern32(), x[:, None], OrderAlongLine.of(x[:, None], 0, 0, solver.parallel)
+    )
+    weights = UnitWeights(len(x), x.dtype)
+    factor = factorise(gram.symmetric_form(weights, weights.shift_of(noise)))
+    diagonal = gram.diagonal() + noise + factor.jitter
+    exact = factor.exists & (factor.jitter == 0)
+    return exact, factor.log_determinant(), factor.rounding(diagonal)
 
 
 @needs_x64
@@ -255,14 +309,53 @@ def test_many_points_take_the_line_by_themselves_and_few_do_not():
     )
 
 
+def test_an_accelerator_takes_parallel_scans_of_more_points(monkeypatch):
+    points = np.linspace(0, 10, 10_000, dtype=DTYPE)[:, None]
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    line = structure_for(None, kernax.Matern32(), points, None)
+    assert isinstance(line, OrderAlongLine)
+    assert isinstance(line.recursions, ParallelRecursions)
+    assert structure_for(None, kernax.Matern32(), points[1:], None) is None
+    forced = structure_for(StateSpace(parallel=False), kernax.Matern32(), points[:9], None)
+    assert isinstance(forced, OrderAlongLine)
+    assert isinstance(forced.recursions, SequentialRecursions)
+
+
 @needs_x64
-@pytest.mark.parametrize("verb", ["condition", "log_marginal_likelihood"])
+def test_values_of_many_points_are_one_product_along_the_line():
+    """With the derivatives of the values point by point, of two outputs, at points and copies."""
+    points = jnp.asarray(RNG.uniform(0, 20, (1200, 1)))
+    at = jnp.concatenate([jnp.asarray(RNG.uniform(-2, 22, (297, 1))), points[:3]])
+    coefficients = jnp.asarray(RNG.normal(size=(1200, 2)))
+    weights = jnp.asarray(RNG.normal(size=(300, 2)))
+
+    def total(of):
+        def along(scale, at, points, coefficients):
+            kernel = 2.0 * kernax.Matern32(scale) + kernax.Matern52(3.0)
+            f = kernax.KernelExpansion(kernel, points, coefficients, jnp.ones(2))
+            values = of(f, at)
+            return jnp.sum(weights * values), values
+
+        gradient = jax.jit(jax.value_and_grad(along, (0, 1, 2, 3), has_aux=True))
+        return gradient(jnp.asarray(0.7), at, points, coefficients)
+
+    found = total(lambda f, at: f.values(at))
+    expected = total(lambda f, at: jax.vmap(f)(at))
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
+        assert_close(a, b, 1e-8)
+
+
+@needs_x64
+@pytest.mark.parametrize("verb", ["condition", "log_marginal_likelihood", "values"])
 def test_memory_is_linear_in_the_number_of_points(verb):
     n = 20_000
     points = jnp.linspace(0, 10, n)[:, None]
 
     def value(y):
         kernel = kernax.Matern32()
+        if verb == "values":
+            f = kernax.KernelExpansion(kernel, points, y, jnp.zeros(()))
+            return jnp.sum(f.values(points + 0.1))
         if verb == "log_marginal_likelihood":
             return kernax.log_marginal_likelihood(kernel, points, y, 0.1)
         process = kernax.GaussianProcess(kernel)

@@ -9,14 +9,17 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import as_point, as_stack, cast, check_one_point, dtype_of
+from kernax.core.boundary import as_point, as_stack, cast, check_one_point, count, dtype_of
 from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
+from kernax.core.mesh import rows_over_mesh
 from kernax.core.numerics import is_concrete, safe_sqrt
 from kernax.core.parameters import data
 from kernax.core.powers import exponent_of, times_power_of_two
+from kernax.core.preparation import prepare_stacks
 from kernax.core.sharding import compiled
 from kernax.core.stacks import joined
+from kernax.core.structure import AbstractStructure, structure_for
 
 
 class KernelExpansion(eqx.Module):
@@ -57,11 +60,17 @@ class KernelExpansion(eqx.Module):
         """The values at a stack of m points, shape (m, *outputs).
 
         As `jax.vmap(f)(X)`, but with `gram`, its checks of X and its bound on memory, which string
-        kernels need.
+        kernels need. Many values at many points along a line, where `condition` takes it by itself,
+        are one product in O(m + n).
         """
         X = cast(as_stack(X, "X"), self.coefficients.dtype)
-        K = gram(self.kernel, X, self.points)
-        return _sums(K, self.coefficients) + jnp.expand_dims(self.bias, 0)
+        kernel, X, points = prepare_stacks(self.kernel, X, self.points)
+        structure = _structure_of_both(kernel, X, points)
+        if structure is None:
+            sums = _sums(gram(kernel, X, points), self.coefficients)
+        else:
+            sums = _sums_by(structure, kernel, joined([X, points]), self.coefficients)
+        return sums + jnp.expand_dims(self.bias, 0)
 
     def inner(self, other: "KernelExpansion") -> Float[Array, "*outputs"]:
         """`<f, g> = sum_ij c_i k(p_i, q_j) d_j`, for each output, without the biases."""
@@ -132,6 +141,41 @@ class KernelExpansion(eqx.Module):
 def _sums(K: Float[Array, "*m n"], coefficients: Float[Array, "n *outputs"]) -> Array:
     """`sum_i K_i coefficients_i`, over the last axis of K, for outputs along any number of axes."""
     return jnp.tensordot(K, coefficients, 1, precision=lax.Precision.HIGHEST)
+
+
+# A product with a structure takes as long as some ten to a hundred rows of a matrix.
+_MANY_ROWS = 200
+
+
+def _structure_of_both(
+    kernel: AbstractKernel, X: PyTree, points: PyTree
+) -> AbstractStructure | None:
+    """What makes a product of the Gram matrix of both stacks, as one, faster than `k(x_i, z_j)`;
+    None where nothing does.
+    """
+    are_vectors = all(eqx.is_array(stack) and stack.ndim == 2 for stack in (X, points))
+    m = count(X)
+    n = count(points)
+    if not are_vectors or m * n < _MANY_ROWS * (m + n):
+        return None
+    if rows_over_mesh(X) is not None or rows_over_mesh(points) is not None:
+        return None
+    return structure_for(None, kernel, joined([X, points]), None)
+
+
+@compiled
+def _sums_by(
+    structure: AbstractStructure,
+    kernel: AbstractKernel,
+    both: PyTree,
+    coefficients: Float[Array, "n *outputs"],
+) -> Float[Array, "m *outputs"]:
+    """`sum_i k(x, points_i) coefficients_i` of the m points x that stand before the n of the
+    expansion in one stack.
+    """
+    m = count(both) - len(coefficients)
+    nothing = jnp.zeros_like(coefficients, shape=(m, *coefficients.shape[1:]))
+    return structure.gram(kernel, both).mv(jnp.concatenate([nothing, coefficients]))[:m]
 
 
 def _same(kernel: AbstractKernel, other: AbstractKernel) -> bool:

@@ -15,6 +15,7 @@ form, with `Q = P - A P A^T` added in each step, loses its digits where points a
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import lineax as lx
 from jax import lax
@@ -28,7 +29,8 @@ from kernax.core.factors import (
 from kernax.core.line import LineForm, OrderAlongLine, line_for
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.parameters import check_count
-from kernax.core.sharding import scan, while_loop
+from kernax.core.recursions import AbstractRecursions, Gains, outer
+from kernax.core.sharding import while_loop
 from kernax.core.solvers import (
     AbstractFactorSolver,
     knows_determinant,
@@ -37,34 +39,6 @@ from kernax.core.solvers import (
 )
 from kernax.core.state_space import Chain
 from kernax.core.structure import structure_for
-
-
-class Gains(eqx.Module):
-    """What the filter knows of the matrix, whatever the data.
-
-    Attributes:
-        gains: q of each point, (n, m).
-        variances: s of each point, (n,).
-    """
-
-    gains: Float[Array, "*n m"]
-    variances: Float[Array, "*n"]
-
-    @staticmethod
-    def of(chain: Chain, weights: Float[Array, " n"], shift: Float[Array, " n"]) -> "Gains":
-        """Those of `W K + diag(shift)`."""
-        start = chain.start
-        h = chain.observation
-
-        def step(explained, at):
-            A, w, d = at
-            explained = around(A, explained)
-            q = start - jnp.sum(explained * h[None, :], 1)
-            s = w * jnp.sum(h * q) + d
-            return explained + outer(q, w / s * q), Gains(q, s)
-
-        nothing = jnp.zeros_like(chain.stationary)
-        return scan(step, nothing, (chain.transitions, weights, shift))[1]
 
 
 class KalmanFilter(eqx.Module):
@@ -76,6 +50,7 @@ class KalmanFilter(eqx.Module):
         gains: q of each point, (n, m).
         shares: w / s of each point, (n,).
         variances: s of each point, (n,).
+        recursions: how what goes from point to point is computed.
     """
 
     observation: Float[Array, " m"]
@@ -84,86 +59,56 @@ class KalmanFilter(eqx.Module):
     gains: Float[Array, "n m"]
     shares: Float[Array, " n"]
     variances: Float[Array, " n"]
+    recursions: AbstractRecursions
 
     @staticmethod
-    def of(chain: Chain, weights: Float[Array, " n"], found: Gains) -> "KalmanFilter":
+    def of(
+        chain: Chain, weights: Float[Array, " n"], found: Gains, recursions: AbstractRecursions
+    ) -> "KalmanFilter":
         """That of gains which are known."""
         seen = matmul(chain.observation, chain.transitions)
         shares = weights / found.variances
-        scaled = shares[:, None] * found.gains
-        kept = chain.transitions - scaled[:, :, None] * seen[:, None, :]
-        return KalmanFilter(chain.observation, seen, kept, found.gains, shares, found.variances)
+        return KalmanFilter(
+            observation=chain.observation,
+            seen=seen,
+            kept=chain.transitions - jax.vmap(outer)(shares[:, None] * found.gains, seen),
+            gains=found.gains,
+            shares=shares,
+            variances=found.variances,
+            recursions=recursions,
+        )
 
     def states(self, Y: Float[Array, "n p"]) -> Float[Array, "n m p"]:
         """The means x of the states at each point, given the data up to the point before, there:
         the first ones zero.
         """
-
-        def step(states, at):
-            kept, q, share, y = at
-            return matmul(kept, states) + outer(q, share * y), states
-
-        nothing = jnp.zeros((len(self.observation), Y.shape[1]), Y.dtype)
-        return scan(step, nothing, (self.kept, self.gains, self.shares, Y))[1]
+        return self.recursions.vectors(self.kept, self.gains, self._shared(Y))
 
     def explained(self) -> Float[Array, "n m m"]:
-        """F of the point before each, with what that point adds: the first one zero. In a loop of
-        its own, as XLA takes ten times as long for a step that returns much.
-        """
-
-        def step(explained, at):
-            A, q, share = at
-            return around(A, explained) + outer(q, share * q), explained
-
-        scaled = self.shares[:, None] * self.gains
-        transitions = self.kept + scaled[:, :, None] * self.seen[:, None, :]
-        nothing = jnp.zeros_like(self.kept[0])
-        return scan(step, nothing, (transitions, self.gains, self.shares))[1]
+        """F of the point before each, with what that point adds: the first one zero."""
+        transitions = self.kept + jax.vmap(outer)(self._shared(self.gains), self.seen)
+        return self.recursions.covariances(transitions, self.gains, self.shares)
 
     def innovations(self, Y: Float[Array, "n p"]) -> Float[Array, "n p"]:
         """`v`, of each column."""
-
-        def step(states, at):
-            kept, seen, q, share, y = at
-            return matmul(kept, states) + outer(q, share * y), y - matmul(seen, states)
-
-        nothing = jnp.zeros((len(self.observation), Y.shape[1]), Y.dtype)
-        of_points = (self.kept, self.seen, self.gains, self.shares, Y)
-        return scan(step, nothing, of_points)[1]
+        return Y - self.recursions.readings(self.kept, self.gains, self._shared(Y), self.seen)
 
     def later(self, innovations: Float[Array, "n p"]) -> Float[Array, "n m p"]:
         """What the data after each point say of the states there, (n, m, p): one step back is `r =
         A^T (r + h w b)`, `b = (v - q.r) / s`.
         """
-
-        def step(later, at):
-            kept, seen, share, v = at
-            return matmul(kept.T, later) + outer(seen, share * v), later
-
-        nothing = jnp.zeros((len(self.observation), innovations.shape[1]), innovations.dtype)
-        of_points = (self.kept, self.seen, self.shares, innovations)
-        return scan(step, nothing, of_points, reverse=True)[1]
+        shared = self._shared(innovations)
+        return self.recursions.vectors(self.kept, self.seen, shared, back=True)
 
     def smoothed(self, innovations: Float[Array, "n p"]) -> Float[Array, "n p"]:
         """`b = (K W + diag(d))^-1 Y`, of the data that left the innovations."""
-
-        def step(later, at):
-            kept, seen, share, q, v = at
-            return matmul(kept.T, later) + outer(seen, share * v), v - matmul(q, later)
-
-        nothing = jnp.zeros((len(self.observation), innovations.shape[1]), innovations.dtype)
-        of_points = (self.kept, self.seen, self.shares, self.gains, innovations)
-        return scan(step, nothing, of_points, reverse=True)[1] / self.variances[:, None]
+        shared = self._shared(innovations)
+        later = self.recursions.readings(self.kept, self.seen, shared, self.gains, back=True)
+        return (innovations - later) / self.variances[:, None]
 
     def information(self) -> Float[Array, "n m m"]:
         """N of each point, how much those after it say of the states there, whatever the data."""
-
-        def step(later, at):
-            kept, seen, share = at
-            return around(kept.T, later) + outer(seen, share * seen), later
-
-        nothing = jnp.zeros_like(self.kept[0])
-        return scan(step, nothing, (self.kept, self.seen, self.shares), reverse=True)[1]
+        return self.recursions.covariances(self.kept, self.seen, self.shares, back=True)
 
     def diagonals(
         self, information: Float[Array, "n m m"], shift: Float[Array, " n"]
@@ -176,28 +121,14 @@ class KalmanFilter(eqx.Module):
         of_posterior = (own - shift / self.variances * size) / self.variances
         return (1 + self.shares * size) / self.variances, of_posterior
 
+    def _shared(self, columns: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """Columns times w / s."""
+        return self.shares[:, None] * columns
+
 
 def at_points(a: Float[Array, "n m"], B: Float[Array, "n m p"]) -> Float[Array, "n p"]:
     """`a_i^T B_i` of each point."""
     return matmul(a[:, None, :], B)[:, 0]
-
-
-# Up to so many states all of a product of three small matrices is one sum.
-_FEW_STATES = 4
-
-
-def around(A: Float[Array, "m m"], F: Float[Array, "m m"]) -> Float[Array, "m m"]:
-    """`A F A^T`. Of a few states as one sum: XLA then keeps the body of a loop over points in one
-    function of a CPU, where each step takes 30 to 50 ns, and not 500.
-    """
-    if len(A) > _FEW_STATES:
-        return matmul(matmul(A, F), A.T)
-    return jnp.sum(A[:, None, :, None] * F[None, None, :, :] * A[None, :, None, :], (2, 3))
-
-
-def outer(a: Float[Array, " m"], b: Float[Array, " p"]) -> Float[Array, "m p"]:
-    """`a b^T`."""
-    return a[:, None] * b[None, :]
 
 
 class KalmanFactor(AbstractDirectFactor):
@@ -288,10 +219,11 @@ class _Matrix(eqx.Module):
     weights: Float[Array, " n"]
     shift: Float[Array, " n"]
     diagonal: Float[Array, " n"]
+    recursions: AbstractRecursions
 
     def attempt(self, jitter: Float[Array, ""]) -> _Attempt:
         """What the filter finds, by Cholesky's rule: a pivot within rounding of zero is none."""
-        found = Gains.of(self.chain, self.weights, self.shift + jitter)
+        found = self.recursions.gains(self.chain, self.weights, self.shift + jitter)
         least = eps_of(self.diagonal) * self.diagonal
         return _Attempt(found, jitter, jnp.all(found.variances > least))  # false for NaN
 
@@ -302,12 +234,13 @@ def _(operator: LineForm, scale: Float[Array, ""] | None = None) -> KalmanFactor
     order = operator.gram.order
     weights = operator.weights.values[order]
     diagonal = operator.diagonal()[order]
+    recursions = operator.gram.line.recursions
     matrix = lax.optimization_barrier(
-        _Matrix(operator.gram.chain(), weights, operator.shift[order], diagonal)
+        _Matrix(operator.gram.chain(), weights, operator.shift[order], diagonal, recursions)
     )
     end = _with_jitter(matrix, jnp.mean(diagonal) if scale is None else scale)
     return KalmanFactor(
-        filter=KalmanFilter.of(matrix.chain, weights, end.found),
+        filter=KalmanFilter.of(matrix.chain, weights, end.found, recursions),
         line=operator.gram.line,
         roots=operator.weights.times_roots(jnp.ones_like(weights))[order],
         jitter=end.jitter,
@@ -342,9 +275,15 @@ class StateSpace(AbstractFactorSolver):
 
     Attributes:
         harmonics: how many frequencies stand for a periodic kernel.
+        parallel: whether recursions from point to point are computed by blocks of points side by
+            side (Sarkka & Garcia-Fernandez 2021), in some hundred steps and two to three times the
+            operations, and not point after point; as exactly. None is for accelerators, where only
+            few steps are cheap; it has been measured on none. A CPU takes three to ten times as
+            long.
     """
 
     harmonics: int = eqx.field(static=True, default=16)
+    parallel: bool | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
         check_count(self.harmonics, "harmonics")
@@ -369,4 +308,4 @@ def _(solver: StateSpace) -> bool:
 
 @structure_for.register
 def _(solver: StateSpace, kernel, X, weights) -> OrderAlongLine:
-    return line_for(kernel, X, solver.harmonics)
+    return line_for(kernel, X, solver.harmonics, solver.parallel)

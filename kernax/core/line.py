@@ -12,7 +12,8 @@ from kernax.core.computed import AbstractComputedGram
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import dot, is_concrete, matmul, stopped
 from kernax.core.operators import AbstractStructuredForm, in_places
-from kernax.core.sharding import scan
+from kernax.core.parallel_recursions import ParallelRecursions
+from kernax.core.recursions import AbstractRecursions, SequentialRecursions
 from kernax.core.state_space import Chain, columns_of, state_space_of
 from kernax.core.structure import AbstractStructure, structure_for
 from kernax.core.weights import AbstractWeights
@@ -26,16 +27,21 @@ class OrderAlongLine(AbstractStructure):
         ranks: which one along the line each point of the stack is.
         column: the coordinate along the line.
         harmonics: how many terms a kernel that is a series has.
+        recursions: how what goes from point to point is computed.
     """
 
     order: Int[Array, " n"]
     ranks: Int[Array, " n"]
     column: int = eqx.field(static=True)
     harmonics: int = eqx.field(static=True)
+    recursions: AbstractRecursions
 
     @staticmethod
     def of(
-        points: Float[Array | np.ndarray, "n d"], column: int, harmonics: int
+        points: Float[Array | np.ndarray, "n d"],
+        column: int,
+        harmonics: int,
+        parallel: bool | None = None,
     ) -> "OrderAlongLine":
         """That of a stack. Points that are known are sorted here, not in the compiled program."""
         places = stopped(points[:, column])
@@ -48,7 +54,7 @@ class OrderAlongLine(AbstractStructure):
             places = lax.optimization_barrier(places)
             is_sorted = jnp.all(jnp.diff(places) >= 0)
             order, ranks = lax.cond(is_sorted, _as_they_stand, _sorted, places)
-        return OrderAlongLine(order, ranks, column, harmonics)
+        return OrderAlongLine(order, ranks, column, harmonics, recursions_for(parallel))
 
     def gram(self, kernel, X):
         return LineGram(kernel, X, self)
@@ -59,6 +65,20 @@ class OrderAlongLine(AbstractStructure):
     def unsorted(self, values: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
         """Values of sorted points in the order of the stack."""
         return values[self.ranks]
+
+
+def recursions_for(parallel: bool | None) -> AbstractRecursions:
+    """By parallel scans or not, where that is None as is faster on the default device: a CPU takes
+    one point after the other sooner, an accelerator many points at once.
+    """
+    if parallel is None:
+        parallel = not _is_on_cpu()
+    return ParallelRecursions() if parallel else SequentialRecursions()
+
+
+def _is_on_cpu() -> bool:
+    """Whether the default device is a CPU."""
+    return jax.default_backend() == "cpu"
 
 
 def _as_they_stand(places: Float[Array, " n"]) -> tuple[Array, Array]:
@@ -96,7 +116,7 @@ class LineGram(AbstractComputedGram):
         return Chain.of(model, self.points[self.order, self.line.column])
 
     def product(self, columns):
-        return self.line.unsorted(_product(self.chain(), columns[self.order]))
+        return self.line.unsorted(_product(self.chain(), self.line.recursions, columns[self.order]))
 
     def columns_product(self, places, values):
         return self.mv(in_places(places, values, len(self.points)))
@@ -109,26 +129,18 @@ class LineGram(AbstractComputedGram):
         return LineForm(self, weights, shift)
 
 
-def _product(chain: Chain, V: Float[Array, "n p"]) -> Float[Array, "n p"]:
+def _product(
+    chain: Chain, recursions: AbstractRecursions, V: Float[Array, "n p"]
+) -> Float[Array, "n p"]:
     """`K V` of sorted points: what comes from the points before each, from itself, and from those
     after it.
     """
-    h = chain.observation
-    start = chain.start
-    nothing = jnp.zeros((len(h), V.shape[1]), V.dtype)
-
-    def forward(states, at):
-        A, v = at
-        states = matmul(A, states)
-        return states + start[:, None] * v[None, :], matmul(h, states)
-
-    def backward(states, at):
-        A, v = at
-        return matmul(A.T, states + h[:, None] * v[None, :]), matmul(start, states)
-
-    _, before = scan(forward, nothing, (chain.transitions, V))
-    _, after = scan(backward, nothing, (chain.transitions, V), reverse=True)
-    return before + dot(h, start) * V + after
+    A = chain.transitions
+    seen = matmul(chain.observation, A)
+    start = jnp.broadcast_to(chain.start, seen.shape)
+    before = recursions.readings(A, start, V, seen)
+    after = recursions.readings(A, seen, V, start, back=True)
+    return before + dot(chain.observation, chain.start) * V + after
 
 
 class LineForm(AbstractStructuredForm):
@@ -142,13 +154,15 @@ class LineForm(AbstractStructuredForm):
 # On two cores the line is faster than Cholesky's factor from some hundred points on (9 states: 2.5
 # against 13 ms at 1000): below, answers stay those of the matrix to the last bit.
 _MANY_POINTS = 1000
+# On accelerators neither is measured. There a factor of so many points takes longer than some
+# hundred steps of small arrays, whatever these take, and the matrix fills a gigabyte.
+_MANY_ON_ACCELERATORS = 10_000
 _FEW_STATES = 10
 
 
 @structure_for.register(type(None))
 def _(solver: None, kernel, X, weights) -> OrderAlongLine | None:
-    # An accelerator takes longer for each step of a recursion than for many points at once.
-    if count(X) < _MANY_POINTS or jax.default_backend() != "cpu":
+    if count(X) < (_MANY_POINTS if _is_on_cpu() else _MANY_ON_ACCELERATORS):
         return None
     model = state_space_of(kernel, 0)
     columns = _columns(kernel, X)
@@ -164,7 +178,9 @@ def _columns(kernel: AbstractKernel, X: PyTree) -> frozenset[int]:
     return columns_of(kernel, X.shape[1]) if is_array else frozenset()
 
 
-def line_for(kernel: AbstractKernel, X: PyTree, harmonics: int) -> OrderAlongLine:
+def line_for(
+    kernel: AbstractKernel, X: PyTree, harmonics: int, parallel: bool | None = None
+) -> OrderAlongLine:
     """The line for a kernel and points. Raises ValueError that says what there is no line for."""
     if state_space_of(kernel, harmonics) is None:
         raise ValueError(
@@ -175,7 +191,7 @@ def line_for(kernel: AbstractKernel, X: PyTree, harmonics: int) -> OrderAlongLin
     columns = _columns(kernel, X)
     if not columns:
         raise ValueError(f"StateSpace needs points along one line, but {_why_no_line(kernel, X)}")
-    return OrderAlongLine.of(X, min(columns), harmonics)
+    return OrderAlongLine.of(X, min(columns), harmonics, parallel)
 
 
 def _why_no_line(kernel: AbstractKernel, X: PyTree) -> str:

@@ -12,11 +12,12 @@ from kernax.core.inverse import (
     row_at,
     terms_of_density,
 )
-from kernax.core.kalman import Gains, KalmanFactor, KalmanFilter, at_points, outer
+from kernax.core.kalman import KalmanFactor, KalmanFilter, at_points
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem
 from kernax.core.line import LineGram
 from kernax.core.numerics import dot, matmul, stopped
+from kernax.core.recursions import AbstractRecursions, outer
 from kernax.core.state_space import Chain
 
 
@@ -26,12 +27,18 @@ class Along(eqx.Module):
     chain: Chain
     weights: Float[Array, " n"]
     shift: Float[Array, " n"]
+    recursions: AbstractRecursions
 
     @staticmethod
     def of(system: WeightedSystem) -> "Along":
         gram = line_gram(system)
         order = gram.order
-        return Along(gram.chain(), system.weights.values[order], system.shift[order])
+        return Along(
+            chain=gram.chain(),
+            weights=system.weights.values[order],
+            shift=system.shift[order],
+            recursions=gram.line.recursions,
+        )
 
 
 def line_gram(system: WeightedSystem) -> LineGram:
@@ -43,9 +50,8 @@ def line_gram(system: WeightedSystem) -> LineGram:
 
 def filter_of(along: Along) -> KalmanFilter:
     """The filter, with its derivatives."""
-    return KalmanFilter.of(
-        along.chain, along.weights, Gains.of(along.chain, along.weights, along.shift)
-    )
+    found = along.recursions.gains(along.chain, along.weights, along.shift)
+    return KalmanFilter.of(along.chain, along.weights, found, along.recursions)
 
 
 class Slopes(eqx.Module):

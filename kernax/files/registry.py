@@ -18,7 +18,9 @@ from kernax.core.krylov_inverse import KrylovExplanation
 from kernax.core.line import LineGram, OrderAlongLine
 from kernax.core.line_inverse import LineExplanation
 from kernax.core.operators import DenseGram
+from kernax.core.parallel_recursions import ParallelRecursions
 from kernax.core.preconditioners import Preconditioner
+from kernax.core.recursions import SequentialRecursions
 from kernax.core.toeplitz import PlaceOffsets, ToeplitzFactor, ToeplitzMatrix
 from kernax.errors import KernaxFileError
 from kernax.gp import classes, inducing_normal, means, parts, paths, posterior, process
@@ -125,6 +127,7 @@ def _of_solvers() -> list[type]:
     """What posteriors hold of the structures and solvers that they were found by."""
     by_products = [BlockedGram, DenseGram, Iteration, KrylovExplanation, Preconditioner]
     along_line = [KalmanFilter, LineExplanation, LineGram, OrderAlongLine]
+    along_line += [ParallelRecursions, SequentialRecursions]
     on_grid = [GridExplanation, GridFactor, GridGram, Eliminated, ProductGrid]
     of_factors = [KroneckerFactor, ToeplitzFactor, ToeplitzMatrix, PlaceOffsets]
     return [*by_products, *along_line, *on_grid, *of_factors]
