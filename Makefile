@@ -49,8 +49,9 @@ api: .venv/pip
 	$(BIN)/pip install --quiet --editable .
 	$(BIN)/python docs/write_api.py
 
+# Half an hour on two quiet cores: every question, and the table of benchmarks/README.md.
 bench: .venv/bench
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --record
 
 clean:
 	rm -rf .venv .cache demo

@@ -19,6 +19,7 @@ from benchmarks.evidence import START, D, data
 from benchmarks.harness import Bar, Case, Contender, Program
 from benchmarks.restarts import DATA
 
+_PRODUCTS = "Both are some products of a matrix of 200 rows with one of 10000 columns."
 COUNT = 512
 LBFGS = optax.lbfgs()
 ADAM = optax.adam(0.01)
@@ -33,7 +34,7 @@ def cases(quick):
             Contender(name, lambda build=build: build(X, y, X[:m]))
             for name, build in builders.items()
         ]
-        bars = (Bar(0.7, "gpytorch"), Bar(0.7, "gpjax"))
+        bars = (Bar(0.7, "gpytorch", explanation=_PRODUCTS), Bar(0.7, "gpjax"))
         name = f"collapsed bound and gradient, n={n}, m={m}, d={D}, float64"
         # GPyTorch and GPJax add jitter of 1e-6 or so to k(Z, Z).
         yield Case(name, contenders, bars, 1e-4, rounds)

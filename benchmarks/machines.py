@@ -25,7 +25,9 @@ def cases(quick):
             X, y = data(n)
             for dtype in ("float64", "float32"):
                 for C in (1.0, 10.0, 100.0):
-                    yield _machine(n, X.astype(dtype), y, C, 3 if n > 5000 or quick else 5)
+                    yield _machine(
+                        n, X.astype(dtype), y, C, 5 if n < 5000 else 3 if n < 10_000 else 1
+                    )
         yield _batch(10 if quick else 200)
         yield _logistic(200 if quick else 3000)
         X, y = data(3000 if quick else 30000, 20, "float32")

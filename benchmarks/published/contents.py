@@ -26,7 +26,7 @@ _STRINGS = (
         (
             exact("K(car, cat)", 0.0625, 1e-12, V),
             exact("K(car, car)", 0.140625, 1e-12, V),
-            exact("normalised", 1 / 2.25, 1e-12, V, ".6f"),
+            exact("normalised", 1 / 2.25, 1e-9, V, ".6f"),
         ),
         sequences.cat_and_car,
     ),

@@ -17,8 +17,8 @@ anew.
 
 Trust in a published figure: [V] read where it was published first; [S] read in another public
 source; [C] computed from the same file by independent NumPy code; [M] recalled, and nothing more.
-*Equal*: to the digits given. *As published*: within the margin in brackets. WORSE and DIFFERENT are
-said in capitals, and the last column says why.
+*Equal*: to the digits given. *Better* or *as published*: no worse than by the margin in brackets.
+WORSE and DIFFERENT are said in capitals, and the last column says why.
 
 """
 _COLUMNS = "| what | protocol | | published | kernax | | when | remarks |\n|" + "---|" * 8

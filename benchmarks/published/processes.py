@@ -37,7 +37,7 @@ def snelson(quick: bool) -> dict[str, float]:
 def _numbers(model: kx.Model) -> tuple[float, float, float]:
     values = kx.unconstrain(model)[0]
     by_end = lambda end: next(float(jnp.exp(v)) for k, v in values.items() if k.endswith(end))
-    return by_end("scale"), by_end("lengthscale"), by_end("ridge")
+    return by_end(".scale"), by_end("lengthscale"), by_end("ridge")
 
 
 def mauna_loa() -> tuple[np.ndarray, np.ndarray]:

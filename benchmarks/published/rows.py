@@ -37,7 +37,7 @@ class Figure:
     Attributes:
         name: its key in what `measure` returns.
         published, trust: the figure, None where there is none, and where it was read.
-        within: how far from the published one kernax's may be, in the unit of the figure.
+        within: how far from the published one, or how much worse, kernax's may be.
         sense: how both are compared.
         form: how they are printed.
         others: what else is published, in words.
@@ -64,7 +64,7 @@ class Figure:
             excess = -excess
         if excess > self.within or np.isnan(value):
             return "WORSE"
-        return "as published" if excess >= -self.within else "better"
+        return "as published" if excess >= 0 else "better"
 
 
 @dataclass(frozen=True)

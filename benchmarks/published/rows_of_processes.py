@@ -3,9 +3,10 @@
 from functools import partial
 
 from benchmarks.published import processes
-from benchmarks.published.rows import Figure, Row, Trust, exact, shown
+from benchmarks.published.rows import Figure, Row, Sense, Trust, exact, shown
 
 V, S, C = Trust.PRIMARY, Trust.SECONDARY, Trust.COMPUTED
+HIGHER = Sense.HIGHER_IS_BETTER
 NUMBERS = "Gaussian processes of numbers"
 CLASSES = "Gaussian processes of classes"
 OF_NUMBERS = (
@@ -34,7 +35,7 @@ OF_NUMBERS = (
         "Rasmussen & Williams 2006, section 5.4.3",
         (
             exact("log likelihood as printed", -111.114, 6e-4, C, ".3f", "-108.5 [V]"),
-            exact("log likelihood learned", -111.017, 1e-3, form=".3f"),
+            Figure("log likelihood learned", -111.017, C, 1e-3, HIGHER, ".3f"),
             shown("median change of a hyperparameter, %", ".1f"),
             shown("largest change, %", ".1f"),
         ),
