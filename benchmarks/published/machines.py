@@ -91,8 +91,8 @@ def discriminant(name: str, quick: bool) -> dict[str, float]:
     first split.
     """
     data = few(name, quick)
-    X = data["X"]
-    y = data["y"].ravel().astype(float)
+    X = jnp.asarray(data["X"])
+    y = jnp.asarray(data["y"].ravel().astype(float))
     kernel = kx.RBF(LENGTHSCALES[name])
 
     @jax.jit
