@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import of_sets
 from benchmarks.harness import MB
 
 FILE = Path(__file__).parent / "results" / "bars.json"
@@ -57,7 +58,7 @@ def write_page(names: Iterable[str], page: Path = README, file: Path = FILE) -> 
     _, after = rest.split(END)
     known = read(file)
     text = written({name: known.get(name) for name in names})
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n{of_sets.written()}\n{END}{after}")
 
 
 def written(questions: dict[str, Any]) -> str:
@@ -175,4 +176,4 @@ def _three(value: float) -> str:
 
 
 def _row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.published.rows import Figure, Row
+from benchmarks.published.rows import Figure, Row, Sense
 
 PAGE = Path(__file__).parent.parent / "PUBLISHED.md"
 _HEAD = """# Published figures, and those of kernax
@@ -42,7 +42,7 @@ def verdicts(row: Row, found: dict[str, Any] | None) -> list[str]:
 
 def _verdict(figure: Figure, found: dict[str, Any] | None) -> str:
     if found is None or figure.name not in found["figures"]:
-        return "not measured"
+        return "" if figure.sense is Sense.SHOWN else "not measured"
     return figure.verdict(_value(figure, found))
 
 
@@ -60,7 +60,7 @@ def _summary(rows: list[Row], found: dict[str, Any]) -> str:
 def _line(row: Row, found: dict[str, Any] | None) -> str:
     cells = (
         f"**{row.what}**",
-        f"{row.protocol}. {row.source}",
+        f"{row.protocol}<br>*{row.source}*",
         _stacked(figure.name for figure in row.figures),
         _stacked(map(_published, row.figures)),
         _stacked(_shown(figure, found) for figure in row.figures),
@@ -68,7 +68,7 @@ def _line(row: Row, found: dict[str, Any] | None) -> str:
         _when(row, found),
         _remarks(row),
     )
-    return "| " + " | ".join(cells) + " |"
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _stacked(lines: Iterable[str]) -> str:
@@ -92,7 +92,8 @@ def _shown(figure: Figure, found: dict[str, Any] | None) -> str:
 def _when(row: Row, found: dict[str, Any] | None) -> str:
     if found is None:
         return f"some {row.minutes:g} min" if row.measure else ""
-    return f"{found['date']}, {found['seconds']:.0f} s"
+    seconds = f", {found['seconds']:.0f} s" if "seconds" in found else ""
+    return f"{found['date']}{seconds}"
 
 
 def _remarks(row: Row) -> str:
