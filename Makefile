@@ -49,7 +49,7 @@ api: .venv/pip
 	$(BIN)/pip install --quiet --editable .
 	$(BIN)/python docs/write_api.py
 
-# Half an hour on two quiet cores: every question, and the table of benchmarks/README.md.
+# Some 35 minutes on two quiet cores: every question, and the table of benchmarks/README.md.
 bench: .venv/bench
 	$(BIN)/python -m benchmarks --record
 

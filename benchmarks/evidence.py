@@ -19,7 +19,7 @@ PEERS = (Bar(0.6, "tinygp"), Bar(0.6, "gpjax"), Bar(0.5, "scikit-learn"), Bar(1.
 
 
 def cases(quick):
-    sizes = ((200, 3),) if quick else ((1000, 9), (2000, 7), (4000, 2))
+    sizes = ((200, 3),) if quick else ((1000, 9), (2000, 5), (4000, 2))
     for n, rounds in sizes:
         with jax.enable_x64(True):
             X, y = data(n, "float64")

@@ -41,7 +41,7 @@ def cases(quick):
             ],
             bars=[Bar((5 if name in ROUGH else 3) * 4 * n * n, figure="temporary")],
             tolerance=1e-3,
-            rounds=1,
+            once=True,
         )
 
 
