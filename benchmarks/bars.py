@@ -5,6 +5,7 @@ questions replaces theirs alone. The table stands between two markers of README.
 """
 
 import json
+import statistics
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ _COLUMNS = (
     "ratio",
     "bar",
 )
+# Of a question whose cells have a bar in the median as well: how their names begin, and the bar.
+_MEDIANS = {"machines": ("machine, n=", 0.7)}
 # Contenders by the first word of their names, and the packages whose versions are told.
 _PACKAGES = {
     "tinygp": "tinygp",
@@ -73,7 +76,24 @@ def written(questions: dict[str, Any]) -> str:
             f"### {name}\n\n{question['asks']} ({question['date']}, {_where(question)})\n\n"
             f"{_row(_COLUMNS)}\n{_row(['---'] * len(_COLUMNS))}\n" + "\n".join(lines) + "\n"
         )
+        parts += _median(name, question["cases"])
     return "\n".join(parts)
+
+
+def _median(name: str, cases: list[dict[str, Any]]) -> list[str]:
+    """A sentence about the median over the cells of a question, if there is a bar on it."""
+    start, limit = _MEDIANS.get(name, (None, 0.0))
+    if start is None:
+        return []
+    cells = [
+        bar["value"] for case in cases if case["case"].startswith(start) for bar in case["bars"]
+    ]
+    known = [value for value in cells if value is not None]
+    if not known:
+        return []
+    value = statistics.median(known)
+    word = "met" if value <= limit else "**MISSED**"
+    return [f"Median of {len(known)} cells: {value:.3g}, bar {limit:g}: {word}.\n"]
 
 
 def _where(question: dict[str, Any]) -> str:
