@@ -49,6 +49,18 @@ subprocess.run(command, env=os.environ | {{"PYTHONPATH": "."}}, stdout=sys.stder
 
 
 def cases(quick):
+    yield from on_devices(quick)
+    n, size = (8000, 60) if quick else (ROWS, SIZES["centres"])
+    yield Case(
+        f"each of 4 processes: ridge over {size} centres, n={n}, d={COLUMNS}, float32",
+        [Contender("kernax", lambda: Process(_LAUNCHED.format(rows=n, size=size)))],
+        [Bar(1500 * MB, figure="held")],
+        once=True,
+    )
+
+
+def on_devices(quick):
+    """The cases of one process."""
     n, size = (8000, 60) if quick else (200_000, 2000)
     devices = jax.device_count()
     for kind in KINDS:
@@ -63,13 +75,6 @@ def cases(quick):
                 1e-5,
                 rounds=1,
             )
-    n, size = (8000, 60) if quick else (ROWS, SIZES["centres"])
-    yield Case(
-        f"each of 4 processes: ridge over {size} centres, n={n}, d={COLUMNS}, float32",
-        [Contender("kernax", lambda: Process(_LAUNCHED.format(rows=n, size=size)))],
-        [Bar(1500 * MB, figure="held")],
-        once=True,
-    )
 
 
 def fit(kind, n, size, devices=None):
