@@ -53,8 +53,9 @@ api: .venv/pip
 docs: .venv/docs
 	$(BIN)/python docs/write_site.py
 
+# Some 35 minutes on two quiet cores: every question, and the table of benchmarks/README.md.
 bench: .venv/bench
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --record
 
 # What a release consists of, checked, and its wheel in a bare environment, away from the sources.
 dist: .venv/dist

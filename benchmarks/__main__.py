@@ -8,11 +8,12 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import jax
 
-from benchmarks import report
+from benchmarks import bars, report
 from benchmarks.harness import results
 
 NAMES = (
@@ -51,6 +52,11 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="list the questions")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the records there")
     parser.add_argument(
+        "--record",
+        action="store_true",
+        help="write the figures to results/bars.json and the table of README.md",
+    )
+    parser.add_argument(
         "--quick",
         action="store_true",
         help="small sizes and few rounds, to see that everything runs",
@@ -83,7 +89,9 @@ def main() -> int:
         for name, module in modules.items():
             print(f"{name:16}{module.__doc__.splitlines()[0]}")
         return 0
-    return answer(modules, options.quick, options.json)
+    if options.record and options.quick:
+        parser.error("--record: figures of --quick are none")
+    return answer(modules, options.quick, options.json, options.record)
 
 
 def on_device(options: argparse.Namespace) -> int:
@@ -110,21 +118,37 @@ def against(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
         parser.error(f"--against {options.against}: {error}")
 
 
-def answer(modules: dict, quick: bool, file: Path | None) -> int:
-    """Prints each question's cases as they are measured; 1 if any two answers disagree."""
-    records, agreed, environment = [], True, report.environment()
+def answer(modules: dict, quick: bool, file: Path | None, recorded: bool) -> int:
+    """Prints each question's cases as they are measured; 1 if any two answers disagree, or a case
+    fails.
+    """
+    records = []
+    right = True
+    environment = report.environment()
     for name, module in modules.items():
-        print(f"== {name}: {module.__doc__.splitlines()[0]}", flush=True)
+        before = time.perf_counter()
+        asks = module.__doc__.split("\n\n")[0].replace("\n", " ")
+        print(f"== {name}: {asks}", flush=True)
+        answered = []
         for case, rows, verdicts in results(module, quick):
             print("\n" + report.table(case, rows, verdicts, quick), flush=True)
-            records.append(report.record(name, case, rows, verdicts))
-            agreed &= all(row.agrees for row in rows)
-            if file is not None:  # after every case: a run that is stopped keeps what it has
-                file.write_text(
-                    json.dumps(environment | {"quick": quick, "cases": records}, indent=1) + "\n"
-                )
-        print()
-    return 0 if agreed else 1
+            answered.append(report.record(name, case, rows, verdicts))
+            right &= all(row.agrees for row in rows)
+            # After every case: a run that is stopped keeps what it has.
+            _write(file, environment | {"quick": quick, "cases": records + answered})
+        records += answered
+        seconds = round(time.perf_counter() - before, 1)
+        print(f"\n{name}: {seconds:g} s\n", flush=True)
+        if recorded:
+            of_question = {"asks": asks, "seconds": seconds, "cases": answered}
+            bars.update(name, environment | of_question)
+            bars.write_page(NAMES)
+    return 0 if right else 1
+
+
+def _write(file: Path | None, found: dict) -> None:
+    if file is not None:
+        file.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def cases(quick):
             ],
             bars=[Bar((5 if name in ROUGH else 3) * 4 * n * n, figure="temporary")],
             tolerance=1e-3,
-            rounds=2 if quick else 5,
+            once=True,
         )
 
 

@@ -20,17 +20,18 @@ def cases(quick):
     with jax.enable_x64(True):
         for missing in (0, side * side // 330):
             words = f", {missing} missing" if missing else ""
-            yield _alone(f"{side} x {side} pixels{words}", *image(side, missing), rounds)
-        yield _alone(f"{times} regular times", *regular(times), rounds)
+            bars = [] if missing else [Bar(1.0)]
+            yield _alone(f"{side} x {side} pixels{words}", *image(side, missing), bars, rounds)
+        yield _alone(f"{times} regular times", *regular(times), [], rounds)
         small = 12 if quick else 48
         yield _beside_dense(f"{small} x {small} pixels", *image(small, 3), rounds)
         few = 200 if quick else 2000
         yield _beside_dense(f"{few} regular times", *regular(few), rounds)
 
 
-def _alone(what, X, y, rounds):
+def _alone(what, X, y, bars, rounds):
     contenders = [Contender("kernax", lambda: _program(Grid(), X, y))]
-    return Case(f"evidence and gradient, {what}, float64", contenders, [], 1e-6, rounds)
+    return Case(f"evidence and gradient, {what}, float64", contenders, bars, 1e-6, rounds)
 
 
 def _beside_dense(what, X, y, rounds):

@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,18 +32,23 @@ class Program:
         self.function, self.arguments = function, arguments
         self.jitted = eqx.filter_jit(function)
         self.called = self.jitted if jit else function
+        self.ahead: Any = None
 
     def __call__(self) -> Any:
         return self.called(*self.arguments)
 
+    def compile_ahead(self) -> float:
+        """Compiles what is called from now on, and gives the seconds that this takes."""
+        start = time.perf_counter()
+        self.ahead = self.jitted.lower(*self.arguments).compile()
+        self.called = self.ahead
+        return time.perf_counter() - start
+
     def temporary(self) -> int:
         """Peak bytes of intermediate arrays, arguments and results not counted."""
-        return (
-            self.jitted.lower(*self.arguments)
-            .compile()
-            .compiled.memory_analysis()
-            .temp_size_in_bytes
-        )
+        if self.ahead is None:
+            self.ahead = self.jitted.lower(*self.arguments).compile()
+        return self.ahead.compiled.memory_analysis().temp_size_in_bytes
 
 
 def spread(function: Callable) -> Callable:
@@ -54,20 +60,33 @@ def spread(function: Callable) -> Callable:
 
 class Process:
     """Python code run from a cold start, in a process of its own that takes its time itself, from
-    its first line on.
+    its first line on. `held` are the bytes that it, or a process that it started, held at most.
     """
 
+    held: int | None = None
+
     def __init__(self, code: str):
-        self.code = (
-            f"import time; start = time.perf_counter()\n{code}\nprint(time.perf_counter() - start)"
+        self.code = "\n".join(
+            (
+                "import time; start = time.perf_counter()",
+                code,
+                "seconds = time.perf_counter() - start",
+                "from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage",
+                "held = [getrusage(who).ru_maxrss for who in (RUSAGE_SELF, RUSAGE_CHILDREN)]",
+                "print(seconds, 1024 * max(held))",
+            )
         )
 
     def __call__(self) -> float:
         cold = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
         done = subprocess.run(
-            [sys.executable, "-c", self.code], env=cold, capture_output=True, text=True, check=True
+            [sys.executable, "-c", self.code], env=cold, capture_output=True, text=True
         )
-        return float(done.stdout.split()[-1])
+        if done.returncode:
+            raise RuntimeError(done.stderr.strip().splitlines()[-1])
+        seconds, held = done.stdout.split()[-2:]
+        self.held = max(self.held or 0, int(held))
+        return float(seconds)
 
 
 @dataclass(frozen=True)
@@ -83,13 +102,15 @@ class Contender:
 @dataclass(frozen=True)
 class Bar:
     """`figure` of the case's first contender is to be at most `limit`, and at least `least`, times
-    that of `against` if a contender is named.
+    that of `against` if a contender is named. Figures are the names of fields of `Row`.
+    `explanation` says why the bar is missed, where it is known to be.
     """
 
     limit: float
     against: str | None = None
     figure: str = "seconds"
     least: float = 0.0
+    explanation: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,7 +119,8 @@ class Case:
     of the bars.
 
     `tolerance` bounds `max |a - b| / max |b|` over the leaves of two answers; None where there is
-    nothing to compare. With `rounds=0` nothing is run, only compiled for its memory.
+    nothing to compare. With `rounds=0` nothing is run, only compiled for its memory. With `once`
+    programs are compiled ahead and everything is run a single time, which is what takes minutes.
     """
 
     name: str
@@ -106,6 +128,7 @@ class Case:
     bars: Sequence[Bar] = ()
     tolerance: float | None = None
     rounds: int = 15
+    once: bool = False
 
 
 @dataclass
@@ -120,6 +143,7 @@ class Row:
     spread: float | None = None
     compile: float | None = None
     temporary: int | None = None
+    held: int | None = None
     ratio: float | None = None
 
 
@@ -140,11 +164,16 @@ def measure(case: Case) -> tuple[list[Row], list[Verdict]]:
         for contender, row in zip(case.contenders, rows)
     ]
     running = [(program, row) for program, row in zip(programs, rows) if program is not None]
+    if case.once:
+        _compile_ahead(running)
     if case.rounds:
-        _compare(running, case.tolerance)
+        running = _compare(running, case.tolerance)
+    if case.rounds and not case.once:
         _time(running, case.rounds)
     for program, row in running:
         row.temporary = program.temporary() if isinstance(program, Program) else None
+        row.held = program.held if isinstance(program, Process) else None
+        row.ratio = running[0][1].seconds / row.seconds if row.seconds else None
     return rows, [_judge(bar, rows) for bar in case.bars]
 
 
@@ -158,16 +187,33 @@ def _built(contender: Contender, row: Row, required: bool) -> Callable[[], Any] 
         return None
 
 
-def _compare(running: list[tuple[Callable, Row]], tolerance: float | None) -> None:
-    """Runs everything once, and takes the time: the median is subtracted from it later."""
-    reference = None
+def _compile_ahead(running: list[tuple[Callable, Row]]) -> None:
     for program, row in running:
-        row.compile, answer = timed(program)
+        if isinstance(program, Program):
+            row.compile = program.compile_ahead()
+
+
+def _compare(
+    running: list[tuple[Callable, Row]], tolerance: float | None
+) -> list[tuple[Callable, Row]]:
+    """Runs everything once, and takes the time; those that ran. A peer may fail, kernax may not."""
+    reference = None
+    ran = []
+    for program, row in running:
+        try:
+            row.seconds, answer = timed(program)
+        except Exception as error:
+            if reference is None:
+                raise
+            row.note = f"failed ({error})"
+            continue
         leaves = [np.asarray(leaf, dtype=np.float64) for leaf in jax.tree.leaves(answer)]
         reference = leaves if reference is None else reference
+        ran.append((program, row))
         if tolerance is not None:
             row.difference = difference(leaves, reference)
             row.agrees = row.difference <= tolerance  # false for NaN
+    return ran
 
 
 def difference(answer: list[np.ndarray], reference: list[np.ndarray]) -> float:
@@ -192,7 +238,7 @@ def timed(program: Callable[[], Any]) -> tuple[float, Any]:
 
 def _time(running: list[tuple[Callable, Row]], rounds: int) -> None:
     """Rounds in which every contender runs once, first in turn: what disturbs the machine disturbs
-    them alike.
+    them alike. What a first call took beyond the median is what compilation takes.
     """
     times = [[] for _ in running]
     for round in range(rounds):
@@ -200,11 +246,11 @@ def _time(running: list[tuple[Callable, Row]], rounds: int) -> None:
             k = (k + round) % len(running)
             times[k].append(timed(running[k][0])[0])
     for (program, row), seconds in zip(running, times):
+        first = row.seconds
         row.seconds = statistics.median(seconds)
         low, high = np.quantile(seconds, [0.25, 0.75])
         row.spread = (high - low) / row.seconds
-        row.compile = max(0.0, row.compile - row.seconds) if isinstance(program, Program) else None
-        row.ratio = running[0][1].seconds / row.seconds
+        row.compile = max(0.0, first - row.seconds) if isinstance(program, Program) else None
 
 
 def _judge(bar: Bar, rows: list[Row]) -> Verdict:
@@ -216,6 +262,14 @@ def _judge(bar: Bar, rows: list[Row]) -> Verdict:
 
 
 def results(module: Any, quick: bool) -> Iterator[tuple[Case, list[Row], list[Verdict]]]:
-    """Every case of a module, measured while the module's generator holds its settings."""
+    """Every case of a module, measured while the module's generator holds its settings. A case that
+    fails has rows without figures, which do not agree.
+    """
     for case in module.cases(quick):
-        yield case, *measure(case)
+        try:
+            yield case, *measure(case)
+        except Exception as error:  # the next cases are wanted all the same
+            traceback.print_exc()
+            note = f"failed ({error})"
+            rows = [Row(contender.name, note, agrees=False) for contender in case.contenders]
+            yield case, rows, [Verdict(bar, None, None) for bar in case.bars]

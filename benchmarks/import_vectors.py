@@ -1,23 +1,19 @@
 """How few vectors does an import vector machine take, next to a support vector machine, and how
-long? `python -m benchmarks.import_vectors [NAMES]`.
+long? The published tables show it.
 
 Ten splits of banana, titanic and waveform (Raetsch et al. 2001), RBF kernels of their lengthscales;
 ridge and C are chosen from five each, of those whose fits to the first split succeed, on a half of
 its training rows that is held out. Mean error in per cent, vectors, the share of successful
-fits, and seconds a fit (compilation apart). Then 20 ridges in one `vmap`, in milliseconds each.
-Needs the shared data.
+fits, and seconds a fit (compilation apart).
 """
 
-import sys
 import time
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 import kernax as kx
-from benchmarks.restarts import DATA
 
 LENGTHSCALES = {"banana": 0.5**0.5, "titanic": 1.0, "waveform": 10.0**0.5}
 RIDGES = (3.0, 1.0, 0.3, 0.1, 0.03)  # of equal errors the smoothest machine counts
@@ -62,42 +58,3 @@ def over_splits(learn: Callable, kernel, numbers, data):
     figures(learn, kernel, number, data, *splits[0])  # compiles
     rows = [figures(learn, kernel, number, data, *split) for split in splits]
     return number, np.mean(rows, 0)
-
-
-def in_a_batch(kernel, data):
-    """Milliseconds for each of 20 ridges in one `vmap`."""
-    rows = data["train_idx"][0]
-    X, y = jnp.asarray(data["X"][rows]), jnp.asarray(data["y"][rows])
-
-    def objective(ridge):
-        return kx.import_vector_machine(kernel, X, y, ridge, throw=False).stats["objective"]
-
-    ridges = jnp.logspace(-2, 1, 20)
-    fit = jax.jit(jax.vmap(objective))
-    jax.block_until_ready(fit(ridges))
-    before = time.perf_counter()
-    jax.block_until_ready(fit(ridges))
-    return 50 * (time.perf_counter() - before)
-
-
-def main() -> None:
-    """Prints a row for each set and machine, as soon as it is known."""
-    jax.config.update("jax_enable_x64", True)
-    columns = f"{'ridge or C':>11}{'error %':>9}{'vectors':>9}{'success %':>11}{'s a fit':>9}"
-    print(f"{'data':10}{'machine':9}{columns}")
-    for name in sys.argv[1:] or LENGTHSCALES:
-        data = dict(np.load(DATA / f"{name}.npz"))
-        kernel = kx.RBF(LENGTHSCALES[name])
-        for machine, learn, numbers in (
-            ("import", importing, RIDGES),
-            ("support", supporting, PRICES),
-        ):
-            number, means = over_splits(learn, kernel, numbers, data)
-            error, vectors, successful, seconds = means
-            cells = f"{number:11g}{error:9.2f}{vectors:9.1f}{successful:11.0f}{seconds:9.3f}"
-            print(f"{name:10}{machine:9}{cells}", flush=True)
-        print(f"{name:10}20 ridges in one vmap: {in_a_batch(kernel, data):.1f} ms each", flush=True)
-
-
-if __name__ == "__main__":
-    main()

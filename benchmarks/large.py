@@ -40,6 +40,11 @@ SOLVERS = {
     PLAIN: None,
 }
 
+_SIZE = (
+    "Cholesky's factor grows with the cube: a step of learning by 20000 rows of kin40k takes 0.28 "
+    "of its time (`python -m benchmarks.exact`)."
+)
+
 
 def cases(quick):
     X, y = data(600 if quick else None)
@@ -48,7 +53,7 @@ def cases(quick):
         [Contender(name, lambda p=p: _weights(X, y, p)) for name, p in SOLVERS.items()],
         bars=[Bar(1 / 3, PLAIN)],
         tolerance=jnp.inf,  # a solve that was stopped is shown with how far off it is
-        rounds=1,
+        once=True,
     )
     yield Case(
         f"evidence and gradient, n={len(y)}, d=18, float32",
@@ -56,9 +61,9 @@ def cases(quick):
             Contender("kernax, Lanczos", lambda: _evidence(X, y, _lanczos())),
             Contender("kernax, Cholesky", lambda: _evidence(X, y, JitteredCholesky())),
         ],
-        bars=[Bar(0.3, "kernax, Cholesky")],
+        bars=[Bar(0.3, "kernax, Cholesky", explanation=_SIZE)],
         tolerance=0.05,
-        rounds=1,
+        once=True,
     )
 
 

@@ -2,7 +2,8 @@
 
 Matern kernels at n = 100000 sorted points, float64: the value, and the gradient in the logarithms
 of the lengthscale, the variance and the noise. The peer is tinygp's quasiseparable solver. On a CPU
-kernax goes from point to point, elsewhere by parallel scans; the other way is a row of its own.
+kernax goes from point to point, elsewhere by parallel scans; the other way is a row of its own. And
+what a process holds that does the same of 1000000 points.
 """
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import kernax as kx
-from benchmarks.harness import Bar, Case, Contender, Program
+from benchmarks.harness import MB, Bar, Case, Contender, Process, Program
 
 START = np.log([0.8, 1.3, 0.05])  # lengthscale, variance, noise
 SMOOTHNESS = {"3/2": "Matern32", "5/2": "Matern52"}
@@ -29,6 +30,20 @@ def cases(quick):
                     1e-6,
                     rounds,
                 )
+    n = 3000 if quick else 1_000_000
+    code = f"from benchmarks.line import run_once; run_once({n})"
+    yield Case(
+        f"a process: evidence and gradient along a line, Matern 3/2, n={n}, float64",
+        [Contender("kernax", lambda: Process(code))],
+        [Bar(2000 * MB, figure="held")],
+        once=True,
+    )
+
+
+def run_once(n):
+    """In a process of its own."""
+    jax.config.update("jax_enable_x64", True)
+    jax.block_until_ready(_kernax("Matern32", *data(n), True)())
 
 
 def contenders(name, n, derivative):

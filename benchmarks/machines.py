@@ -16,6 +16,7 @@ import kernax as kx
 from benchmarks.harness import MB, Bar, Case, Contender, Program, spread
 
 GAMMA, D = 0.1, 10
+ROUNDS = {300: 3, 2000: 5, 5000: 2, 10_000: 1}  # of each number of points
 KERNEL = kx.RBF((0.5 / GAMMA) ** 0.5)
 
 
@@ -25,7 +26,7 @@ def cases(quick):
             X, y = data(n)
             for dtype in ("float64", "float32"):
                 for C in (1.0, 10.0, 100.0):
-                    yield _machine(n, X.astype(dtype), y, C, 3 if n > 5000 or quick else 5)
+                    yield _machine(n, X.astype(dtype), y, C, ROUNDS[n])
         yield _batch(10 if quick else 200)
         yield _logistic(200 if quick else 3000)
         X, y = data(3000 if quick else 30000, 20, "float32")

@@ -1,8 +1,9 @@
 """Is a fit whose rows are shared by several devices the same as on one, and what does it cost?
 
-A ridge over 2000 centres (with sums in float64) and one in 5000 random features, by `falkon`,
-n = 1000000, d = 10, float32, next to the same call on one device. Virtual devices share the cores
-of the machine: of the time only what sharing adds is shown.
+A ridge over 2000 centres (with sums in float64) and one in 2000 random features, by `falkon`,
+n = 200000, d = 10, float32, next to the same call on one device. Virtual devices share the cores of
+the machine: of the time only what sharing adds is shown. And what each of four processes holds that
+fit 1000000 rows together.
 
 `python -m benchmarks.mesh centres` (or `features`) fits once in a process of its own, over all of
 its devices, and prints the time and the most memory that it held; with `--values FILE` it writes
@@ -23,7 +24,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import kernax as kx
-from benchmarks.harness import Bar, Case, Contender
+from benchmarks.harness import MB, Bar, Case, Contender, Process
 
 RIDGE = 25.0
 # The longer it is, the more terms cancel, and with them the digits of coefficients in float32: of
@@ -39,14 +40,31 @@ KINDS = tuple(SIZES)
 IN_DOUBLE = {"centres": True, "features": False}
 _BLOCK = 1000  # rows that are drawn together, wherever they are
 _PREDICTED = 200
+_LAUNCHED = """
+import os, subprocess, sys
+command = [sys.executable, "-m", "kernax.scale.launch", "--processes", "4", "benchmarks/mesh.py"]
+command += ["centres", "--rows", "{rows}", "--size", "{size}"]
+subprocess.run(command, env=os.environ | {{"PYTHONPATH": "."}}, stdout=sys.stderr, check=True)
+"""
 
 
 def cases(quick):
-    n, m = (8000, 60) if quick else (ROWS, None)
+    yield from on_devices(quick)
+    n, size = (8000, 60) if quick else (ROWS, SIZES["centres"])
+    yield Case(
+        f"each of 4 processes: ridge over {size} centres, n={n}, d={COLUMNS}, float32",
+        [Contender("kernax", lambda: Process(_LAUNCHED.format(rows=n, size=size)))],
+        [Bar(1500 * MB, figure="held")],
+        once=True,
+    )
+
+
+def on_devices(quick):
+    """The cases of one process."""
+    n, size = (8000, 60) if quick else (200_000, 2000)
     devices = jax.device_count()
     for kind in KINDS:
         with jax.enable_x64(IN_DOUBLE[kind]):
-            size = m if quick else SIZES[kind]
             yield Case(
                 f"ridge over {size} {kind}, n={n}, d={COLUMNS}, float32",
                 [

@@ -48,7 +48,7 @@ def cases(quick):
                     ],
                     [Bar(3.0, "cost model", least=1 / 3)],
                     None,
-                    3,
+                    2,
                 )
 
 

@@ -21,7 +21,7 @@ _HEADER = (
     "spread",
     "kernax/it",
     "compile ms",
-    "temporary MB",
+    "memory MB",
 )
 
 
@@ -62,7 +62,7 @@ def record(question: str, case: Case, rows: list[Row], verdicts: list[Verdict]) 
     return {
         "question": question,
         "case": case.name,
-        "rounds": case.rounds,
+        "rounds": 1 if case.once else case.rounds,
         "load": round(os.getloadavg()[0], 2),
         "rows": [dataclasses.asdict(row) for row in rows],
         "bars": [
@@ -90,7 +90,7 @@ def table(case: Case, rows: list[Row], verdicts: list[Verdict], quick: bool) -> 
         f"!!! MISMATCH: {row.contender} differs from kernax by {row.difference:.2g}, tolerance "
         f"{case.tolerance:.2g}"
         for row in rows
-        if not row.agrees
+        if not row.agrees and row.difference is not None
     ]
     lines = [
         case.name,
@@ -109,7 +109,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         (row.spread, 1, ".0%"),
         (row.ratio, 1, ".3f"),
         (row.compile, 1e3, ".0f"),
-        (row.temporary, 1 / MB, ".2f"),
+        (row.held if row.temporary is None else row.temporary, 1 / MB, ".2f"),
     )
     return (
         row.contender,
@@ -119,11 +119,12 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _sentence(verdict: Verdict, quick: bool) -> str:
     bar, value = verdict.bar, verdict.value
-    unit, suffix = (1 / MB, " MB") if bar.figure == "temporary" else (1, " s")
+    unit, suffix = (1 / MB, " MB") if bar.figure in ("temporary", "held") else (1, " s")
     unit, suffix = (1, f" x {bar.against}") if bar.against else (unit, suffix)
     outcome = {True: "met", False: "MISSED", None: "not measured"}[verdict.met]
     if quick:
         outcome = "not judged in a quick run"
     shown = "" if value is None else f"{value * unit:.3g}, "
     least = f"{bar.least * unit:.3g} <= " if bar.least else ""
-    return f"bar: {least}{bar.figure} <= {bar.limit * unit:g}{suffix}: {shown}{outcome}"
+    explained = f" ({bar.explanation})" if bar.explanation and outcome == "MISSED" else ""
+    return f"bar: {least}{bar.figure} <= {bar.limit * unit:g}{suffix}: {shown}{outcome}{explained}"

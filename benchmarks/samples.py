@@ -16,6 +16,8 @@ DELTA = 0.5
 KERNEL = kx.RBF(1.0)
 KEY = jax.random.key(0)
 
+_THREADS = "With one BLAS thread it takes 0.77 of NumPy's time, with two as long."
+
 
 def cases(quick):
     n, count = (400, 40) if quick else (5000, 500)
@@ -29,7 +31,7 @@ def cases(quick):
                 Contender("kernax", lambda: lambda: kx.samples.herding(KERNEL, X, count).value),
                 Contender("NumPy", lambda: lambda: herding(X, count)),
             ],
-            bars=[Bar(1.0, "NumPy")],
+            bars=[Bar(1.0, "NumPy", explanation=_THREADS)],
             tolerance=1e-9,
             rounds=rounds,
         )

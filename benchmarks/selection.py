@@ -22,7 +22,7 @@ def cases(quick):
         X, f, noise = _data(n)
         folds = kx.k_folds(n, FOLDS, key=jax.random.key(0))
         scales = np.geomspace(0.5, 10.0, count)
-        rounds = 1 if quick else 3
+        rounds = 1 if quick else 2
         yield _of_ridges(X, f + 0.3 * noise, folds, scales, np.geomspace(1e-3, 10, count), rounds)
         y = np.where(f + 0.3 * noise > np.median(f), 1.0, -1.0)
         yield _of_machines(X, y, folds, scales, np.geomspace(0.1, 100, count), rounds)

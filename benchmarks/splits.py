@@ -1,16 +1,13 @@
-"""How well do learned processes predict, on twenty splits of real data? `python -m
-benchmarks.splits [NAMES]`.
+"""How well do learned processes predict, on twenty splits of real data? The published tables show
+it.
 
 A Gaussian process with a lengthscale for each dimension, a variance and a noise, learned from one
 start (1, 1, 0.1) by at most 100 steps of L-BFGS, by kernax and by scikit-learn: error and mean
 negative log density in the target's units, final negative log likelihood of standardised targets,
-seconds (compilation apart); means over the splits and their standard errors. Inputs and targets are
-standardised by training rows (Hernandez-Lobato & Adams 2015). Needs the shared data.
+seconds. Inputs and targets are standardised by training rows (Hernandez-Lobato & Adams 2015).
 """
 
-import sys
 import time
-import warnings
 
 import jax
 import numpy as np
@@ -19,7 +16,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 import kernax as kx
-from benchmarks.restarts import DATA, LBFGS, loss
+from benchmarks.restarts import LBFGS, loss
 
 STEPS = 100
 
@@ -71,28 +68,4 @@ def figures(learn, X, y, kept, held_out):
     return np.sqrt(np.mean(error**2)), density, likelihood, seconds
 
 
-def main() -> None:
-    """Prints a table, a row for each set and library, as soon as it is known."""
-    jax.config.update("jax_enable_x64", True)
-    warnings.simplefilter("ignore")  # of bounds reached, on both sides
-    print(f"{'data':10}{'':14}{'RMSE':>16}{'NLPD':>16}{'likelihood':>18}{'s a split':>11}")
-    for name in sys.argv[1:] or ("yacht", "concrete"):
-        data = np.load(DATA / f"{name}.npz")
-        X, y, splits = data["X"], data["y"].ravel(), data["test_idx"]
-        rows = {"kernax": [], "scikit-learn": []}
-        parts = [(np.setdiff1d(np.arange(len(y)), held_out), held_out) for held_out in splits]
-        figures(with_kernax, X, y, *parts[0])  # compiles
-        for part in parts:
-            rows["kernax"].append(figures(with_kernax, X, y, *part))
-            rows["scikit-learn"].append(figures(with_sklearn, X, y, *part))
-        for library, values in rows.items():
-            mean, error = np.mean(values, 0), np.std(values, 0, ddof=1) / np.sqrt(len(values))
-            cells = [f"{m:.3f} +- {e:.3f}" for m, e in zip(mean, error)]
-            print(
-                f"{name:10}{library:14}{cells[0]:>16}{cells[1]:>16}{cells[2]:>18}{mean[3]:11.2f}",
-                flush=True,
-            )
-
-
-if __name__ == "__main__":
-    main()
+LIBRARIES = {"kernax": with_kernax, "scikit-learn": with_sklearn}

@@ -2,9 +2,13 @@
 
 Every run is a process of its own: one imports kernax, the other what it stands on; a third imports
 kernax and makes a kernel ridge fit of n = 500 with nothing compiled before, and takes the time from
-there.
+there. So do first calls of n = 100 in float32.
 """
 
+from benchmarks.against import first
+from benchmarks.against.calls import ROWS
+from benchmarks.against.rows import Kind
+from benchmarks.against.versions import HERE
 from benchmarks.harness import Bar, Case, Contender, Process
 
 FIT = """
@@ -35,3 +39,18 @@ def cases(quick):
         bars=[Bar(3.0)],
         rounds=rounds,
     )
+    for row in ROWS:
+        if row.kind is Kind.FIRST:
+            kernax = Contender("kernax", lambda row=row: FirstCall(row))
+            yield Case(f"{row.name}, float32", [kernax], [Bar(row.bar)], rounds=3, once=quick)
+
+
+class FirstCall(Process):
+    """A row of the comparison with other commits, from after the import of kernax."""
+
+    def __init__(self, row):
+        self.row = row
+
+    def __call__(self):
+        seconds, _ = first.call(self.row.name, self.row.size, HERE, wide=False)
+        return seconds

@@ -246,7 +246,7 @@ def test_batched_takes_a_mesh_and_results_stay_where_they_are_computed(names):
 def test_the_benchmark_of_a_mesh_agrees_with_one_device_in_float32():
     benchmark = pytest.importorskip("benchmarks.mesh")
     harness = pytest.importorskip("benchmarks.harness")
-    for case in benchmark.cases(quick=True):
+    for case in benchmark.on_devices(quick=True):
         found, _ = harness.measure(case)
         assert all(row.agrees for row in found), [row.difference for row in found]
 

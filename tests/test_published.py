@@ -1,0 +1,122 @@
+"""The generated tables: what papers report beside kernax, and the bars of the benchmarks."""
+
+import types
+
+import numpy as np
+import pytest
+from conftest import needs_x64
+
+pytestmark = needs_x64  # once: no precision touches it
+
+contents = pytest.importorskip("benchmarks.published.contents")
+command = pytest.importorskip("benchmarks.published.__main__")
+page = pytest.importorskip("benchmarks.published.page")
+record = pytest.importorskip("benchmarks.published.record")
+rows = pytest.importorskip("benchmarks.published.rows")
+bars = pytest.importorskip("benchmarks.bars")
+harness = pytest.importorskip("benchmarks.harness")
+report = pytest.importorskip("benchmarks.report")
+names = pytest.importorskip("benchmarks.__main__").NAMES
+
+BY_NAME = {row.name: row for row in contents.ROWS}
+
+
+def test_the_published_page_is_the_one_that_the_figures_give():
+    assert page.PAGE.read_text() == page.written(contents.ROWS, record.read())
+
+
+def test_the_table_of_bars_is_the_one_that_the_figures_give(tmp_path):
+    copy = tmp_path / "README.md"
+    copy.write_text(bars.README.read_text())
+    bars.write_page(names, copy)
+    assert copy.read_text() == bars.README.read_text()
+
+
+def test_what_is_worse_than_published_is_explained_beside_it():
+    found = record.read()
+    assert len(BY_NAME) == len(contents.ROWS)
+    assert set(found) <= set(BY_NAME)
+    for row in contents.ROWS:
+        words = page.verdicts(row, found.get(row.name))
+        off = {"WORSE", "DIFFERENT"} & set(words)
+        assert not off or row.explanation, row.name
+
+
+@pytest.mark.parametrize(
+    "name", ["subsequence cat car", "promoter spectrum k=3", "gp elevators 2000"]
+)
+def test_the_small_form_of_a_row_gives_all_of_its_figures(name):
+    row = BY_NAME[name]
+    if row.missing():
+        pytest.skip(row.missing())
+    found = record.measured(row, quick=True)
+    assert set(found["figures"]) >= {figure.name for figure in row.figures}
+    assert np.all(np.isfinite(list(found["figures"].values())))
+    if name != "gp elevators 2000":  # of a tenth of its points
+        assert set(page.verdicts(row, found)) == {"equal"}
+
+
+def test_a_row_without_its_data_is_skipped_with_the_reason(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(rows, "DATA", tmp_path)
+    wanted = [BY_NAME["promoter left out"], BY_NAME["thundersvm"]]
+    assert command.run(wanted, quick=True) == []
+    out = capsys.readouterr().out
+    assert "promoter left out: skipped, no data: promoter" in out
+    assert "thundersvm: skipped, the sets are not among the shared data" in out
+
+
+@pytest.mark.parametrize(
+    ("sense", "value", "word"),
+    [
+        ("EQUAL", 10.4, "equal"),
+        ("EQUAL", 9.4, "DIFFERENT"),
+        ("LOWER_IS_BETTER", 9.9, "better"),
+        ("LOWER_IS_BETTER", 10.5, "as published"),
+        ("LOWER_IS_BETTER", 10.6, "WORSE"),
+        ("LOWER_IS_BETTER", np.nan, "WORSE"),
+        ("HIGHER_IS_BETTER", 9.4, "WORSE"),
+        ("HIGHER_IS_BETTER", 10.1, "better"),
+        ("SHOWN", 99.0, ""),
+    ],
+)
+def test_a_figure_is_judged_by_its_margin(sense, value, word):
+    figure = rows.Figure("a figure", 10.0, within=0.5, sense=rows.Sense[sense])
+    assert figure.verdict(value) == word
+
+
+def broken():
+    raise RuntimeError("broken")
+
+
+def test_a_case_that_fails_leaves_the_others_and_a_missed_bar_says_why():
+    one = harness.Contender("kernax", lambda: lambda: np.ones(3))
+    slow = harness.Bar(0.0, explanation="It is not a time.")
+    cases = [
+        harness.Case("failing", [harness.Contender("kernax", lambda: broken)], [slow], 1e-9, 1),
+        harness.Case(
+            "with a peer that fails", [one, harness.Contender("peer", lambda: broken)], [slow]
+        ),
+    ]
+    module = types.SimpleNamespace(cases=lambda quick: iter(cases))
+    measured = list(harness.results(module, quick=True))
+    (_, (failed,), _), (_, (ours, peer), _) = measured
+    assert not failed.agrees
+    assert failed.note == peer.note == "failed (broken)"
+    assert ours.seconds > 0
+    assert ours.agrees
+    records = [report.record("a question", *entry) for entry in measured]
+    known = report.environment() | {"asks": "Why?", "seconds": 1.0, "cases": records}
+    text = bars.written({"a question": known, "another": None})
+    assert "2 bars" in text
+    assert "1 missed, 1 not measured" in text
+    assert "**missed**: `a question`, with a peer that fails" in text
+    assert "It is not a time." in text
+    assert "Not measured yet." in text
+
+
+def test_a_process_says_what_it_held():
+    process = harness.Process("x = bytearray(50_000_000)")
+    assert process() > 0
+    assert process.held > 50_000_000
+    with pytest.raises(RuntimeError, match="no such thing"):
+        harness.Process("raise ValueError('no such thing')")()
