@@ -36,6 +36,7 @@ CORE = (
     ("numerics", "powers", "intervals", "functions", "sharding"),
     (
         "archive",
+        "axes",
         "identity",
         "bar",
         "parameters",

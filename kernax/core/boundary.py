@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AbstractMesh
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from kernax.core.axes import check_axes
 from kernax.core.intervals import NONNEGATIVE, Interval
 from kernax.core.numerics import is_concrete, values_of
 from kernax.core.parameters import as_floats
@@ -98,45 +98,6 @@ def _real_array(value: Any, name: str) -> Any:
         raise ValueError(f"{name} must be {what} of type {came}{_advice(value, name)}")
     check_axes(value, name)
     return value
-
-
-def check_axes(value: Any, name: str) -> None:
-    """Raises ValueError for an array over axes of a mesh that are not automatic, and for one that
-    is on another mesh than that of `jax.set_mesh`.
-    """
-    if not isinstance(value, jax.Array):
-        return
-    sharding = jax.typeof(value).sharding
-    axes = [axis for axis in sharding.spec if axis is not None]
-    if axes:
-        raise ValueError(
-            f"{name} must be laid out over automatic axes of a mesh, but has explicit ones, "
-            f"{axes[0]!r}: kernax.scale.rows_over(mesh, X, y) makes them automatic, and so does "
-            "jax.make_mesh(..., axis_types=(jax.sharding.AxisType.Auto,))"
-        )
-    check_mesh(sharding.mesh, name)
-
-
-def check_mesh(mesh: AbstractMesh, name: str) -> None:
-    """Raises ValueError for a mesh other than that of `jax.set_mesh`, if there are both."""
-    known = jax.sharding.get_abstract_mesh()
-    if not (known.empty or mesh.empty or _are_alike(known, mesh)):
-        raise ValueError(
-            f"{name} must be on the mesh of jax.set_mesh, {_of_axes(known)}, but is on one of "
-            f"{_of_axes(mesh)}: set X.sharding.mesh, that of what kernax.scale.rows_over returns, "
-            "or none, which verbs do not need"
-        )
-
-
-def _are_alike(mesh: AbstractMesh, other: AbstractMesh) -> bool:
-    """Whether two meshes have the same axes, of the same kinds."""
-    return mesh.shape_tuple == other.shape_tuple and mesh.axis_types == other.axis_types
-
-
-def _of_axes(mesh: AbstractMesh) -> str:
-    """The axes of a mesh, in words."""
-    kinds = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types)
-    return ", ".join(f"{kind.name} {name!r} of {size}" for name, size, kind in kinds)
 
 
 def _as_floats(value: Any) -> Array:

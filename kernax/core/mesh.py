@@ -54,10 +54,12 @@ def _rows_of(leaf: Any, n: int) -> RowsOverMesh | None:
     if isinstance(leaf, jax.core.Tracer):
         return _evenly(_mesh_of(leaf), n)
     sharding = getattr(leaf, "sharding", None)
-    first = sharding.spec[:1] if isinstance(sharding, NamedSharding) else ()
+    if not isinstance(sharding, NamedSharding):
+        return None
+    first = tuple(sharding.spec[:1])
     axes = first[0] if first and isinstance(first[0], tuple) else first
-    automatic = axes and set(axes) <= set(_automatic(sharding.mesh))
-    return RowsOverMesh(sharding.mesh, tuple(axes)) if automatic else None
+    are_automatic = bool(axes) and set(axes) <= set(_automatic(sharding.mesh))
+    return RowsOverMesh(sharding.mesh, axes) if are_automatic else None
 
 
 def _evenly(mesh: AbstractMesh, n: int) -> RowsOverMesh:

@@ -15,6 +15,9 @@ Chunk = tuple  # (X, y) or (X, y, weights)
 class Chunks:
     """Rows in chunks `(X, y)` or `(X, y, weights)`, which can be read again and again.
 
+    Each process reads all of them. Several processes that are to share the rows of one fit hold
+    their parts in memory instead: `rows_over(mesh, ParquetRows(...), ParquetRows(...))`.
+
     Arguments:
         source: a list of chunks, anything else that can be iterated several times, or a function
             without arguments that begins anew. Chunks smaller than the largest, such as the last

@@ -1,14 +1,14 @@
 """Rows laid out over the devices of a mesh, on which verbs compute as on one device."""
 
-import math
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jaxtyping import PyTree
 
 from kernax.core.boundary import check_precision, dtype_of
+from kernax.core.mesh import RowsOverMesh
 from kernax.scale.parquet import ParquetRows
 from kernax.scale.processes import check_connected
 
@@ -58,20 +58,24 @@ def rows_over(
         raise ValueError(
             f'mesh must be one of JAX, such as jax.make_mesh((8,), ("rows",)), but is {mesh!r}'
         )
-    axes = _checked_axes(mesh, axis)
+    over = RowsOverMesh(_automatic(mesh), _checked_axes(mesh, axis))
     stacks = jax.tree.map(_as_array, (X, y, weights), is_leaf=_is_list)
     n = _checked_length(stacks)
-    missing = -n % math.prod(mesh.shape[name] for name in axes)
+    missing = -n % over.parts
     X, y, weights = stacks
     if weights is None and missing:
         weights = np.ones(n, dtype_of(X))
-    automatic = (AxisType.Auto,) * len(mesh.axis_names)
-    mesh = Mesh(mesh.devices, mesh.axis_names, axis_types=automatic)
-    layout = NamedSharding(mesh, PartitionSpec(axes))
+    layout = NamedSharding(over.mesh, over.spec)
     X, y = jax.tree.map(lambda leaf: _laid_out(_Filled(leaf, leaf[-1:], missing), layout), (X, y))
     if weights is not None:
         weights = _laid_out(_Filled(weights, np.zeros_like(weights[-1:]), missing), layout)
     return X, y, weights
+
+
+def _automatic(mesh: Mesh) -> Mesh:
+    """The same mesh with automatic axes."""
+    types = (AxisType.Auto,) * len(mesh.axis_names)
+    return Mesh(mesh.devices, mesh.axis_names, axis_types=types)
 
 
 class _Filled:
@@ -140,16 +144,17 @@ def _as_array(value: Any) -> Any:
 def _checked_axes(mesh: Mesh, axis: str | tuple[str, ...] | None) -> tuple[str, ...]:
     """The names of the axes that rows are laid over. Raises ValueError where there are none."""
     names = mesh.axis_names
-    if axis is None and len(names) == 1:
-        return names
-    axes = axis if isinstance(axis, tuple) else (axis,)
-    if not axes or not set(axes) <= set(names):
-        came = "none was named" if axis is None else f"axis is {axis!r}"
-        raise ValueError(
-            f"the mesh has the axes {', '.join(map(repr, names))}, but {came}: say over which one "
-            f"rows are laid, such as axis={names[0]!r}"
-        )
-    return axes
+    if axis is None:
+        axes = names if len(names) == 1 else ()
+    else:
+        axes = axis if isinstance(axis, tuple) else (axis,)
+    if axes and set(axes) <= set(names):
+        return axes
+    came = "none was named" if axis is None else f"axis is {axis!r}"
+    raise ValueError(
+        f"the mesh has the axes {', '.join(map(repr, names))}, but {came}: say over which one rows "
+        f"are laid, such as axis={names[0]!r}"
+    )
 
 
 def _checked_length(stacks: PyTree) -> int:

@@ -14,8 +14,9 @@ from jax.experimental import multihost_utils
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 from jaxtyping import PyTree
 
+from kernax.core.axes import check_axes, check_mesh
 from kernax.core.bar import bar_of
-from kernax.core.boundary import as_arrays, check_axes, check_mesh
+from kernax.core.boundary import as_arrays
 from kernax.core.memory import available_memory
 from kernax.core.mesh import rows_over_mesh
 from kernax.core.numerics import is_concrete

@@ -1,0 +1,45 @@
+"""Which layouts over the devices of a mesh verbs take."""
+
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh
+
+
+def check_axes(value: Any, name: str) -> None:
+    """Raises ValueError for an array over axes of a mesh that are not automatic, and for one that
+    is on another mesh than that of `jax.set_mesh`.
+    """
+    if not isinstance(value, jax.Array):
+        return
+    sharding = jax.typeof(value).sharding
+    axes = [axis for axis in sharding.spec if axis is not None]
+    if axes:
+        raise ValueError(
+            f"{name} must be laid out over automatic axes of a mesh, but has explicit ones, "
+            f"{axes[0]!r}: kernax.scale.rows_over(mesh, X, y) makes them automatic, and so does "
+            "jax.make_mesh(..., axis_types=(jax.sharding.AxisType.Auto,))"
+        )
+    check_mesh(sharding.mesh, name)
+
+
+def check_mesh(mesh: AbstractMesh, name: str) -> None:
+    """Raises ValueError for a mesh other than that of `jax.set_mesh`, if there are both."""
+    known = jax.sharding.get_abstract_mesh()
+    if not (known.empty or mesh.empty or _are_alike(known, mesh)):
+        raise ValueError(
+            f"{name} must be on the mesh of jax.set_mesh, {_of_axes(known)}, but is on one of "
+            f"{_of_axes(mesh)}: set X.sharding.mesh, that of what kernax.scale.rows_over returns, "
+            "or none, which verbs do not need"
+        )
+
+
+def _are_alike(mesh: AbstractMesh, other: AbstractMesh) -> bool:
+    """Whether two meshes have the same axes, of the same kinds."""
+    return mesh.shape_tuple == other.shape_tuple and mesh.axis_types == other.axis_types
+
+
+def _of_axes(mesh: AbstractMesh) -> str:
+    """The axes of a mesh, in words."""
+    kinds = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types)
+    return ", ".join(f"{kind.name} {name!r} of {size}" for name, size, kind in kinds)
