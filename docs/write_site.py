@@ -120,7 +120,7 @@ def docstrings(title: str, place: str, names: Iterable[str], opening: str = "") 
 
 def entry(name: str, thing: object) -> str:
     """A public name; of a class, whose arguments are its fields, with the arguments."""
-    if isinstance(thing, tuple):
+    if isinstance(thing, tuple) or thing is kernax.RESULTS:  # values, which have no source to read
         return f"## {name} {{#{name}}}\n\n{write_api.first_paragraph(thing)}"
     if not inspect.isclass(thing):
         return f"::: {name}"
