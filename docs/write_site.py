@@ -8,6 +8,7 @@ no script to be read. Zensical builds it; a warning of it or of the tools that i
 """
 
 import base64
+import html
 import inspect
 import json
 import os
@@ -28,6 +29,7 @@ from kernax.kernels import FAMILIES
 
 ROOT = Path(__file__).parent.parent
 FENCED = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
+BARRED = re.compile(r"`([^`\n]*\\\|[^`\n]*)`")
 LISTED = re.compile(r"^- `(kernax[\w.]+)(.*?)`", re.MULTILINE)
 LOADED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"([^\"]+)")
 NAME = re.compile(r"(?<!\[)`(kernax(?:\.\w+)+)`")
@@ -118,7 +120,7 @@ def docstrings(title: str, place: str, names: Iterable[str], opening: str = "") 
 
 def entry(name: str, thing: object) -> str:
     """A public name; of a class, whose arguments are its fields, with the arguments."""
-    if isinstance(thing, tuple):
+    if isinstance(thing, tuple) or thing is kernax.RESULTS:  # values, which have no source to read
         return f"## {name} {{#{name}}}\n\n{write_api.first_paragraph(thing)}"
     if not inspect.isclass(thing):
         return f"::: {name}"
@@ -155,7 +157,7 @@ def rendered(text: str, source: str, written: dict[str, str]) -> str:
             )
         else:
             piece = NAME.sub(lambda found: reference(found, public), piece)
-        pieces[place] = mathematics(piece)
+        pieces[place] = mathematics(BARRED.sub(barred, piece))
     return "".join(pieces)
 
 
@@ -202,6 +204,12 @@ def reference(found: re.Match[str], public: set[str]) -> str:
     """A public name in code, linked to its docstring."""
     name = found.group(1)
     return f"[`{name}`][{name}]" if name in public else found.group(0)
+
+
+def barred(found: re.Match[str]) -> str:
+    """Code in a table whose bars are escaped, as they have to be on other sites."""
+    code = html.escape(found.group(1).replace("\\|", "|"))
+    return f"<code>{code.replace('|', '&#124;')}</code>"
 
 
 def mathematics(text: str) -> str:
@@ -265,10 +273,10 @@ def build(folder: Path) -> None:
         sys.exit("pages need what is not on this site:\n" + "\n".join(foreign))
 
 
-def elsewhere(html: Path) -> list[str]:
+def elsewhere(site: Path) -> list[str]:
     """What pages would load from another host, or from a place where nothing is."""
     found = []
-    for page in sorted(html.rglob("*.html")):
+    for page in sorted(site.rglob("*.html")):
         if page.name == "404.html":  # which a server shows at any address, with paths from its root
             continue
         text = page.read_text(encoding="utf-8")
@@ -277,7 +285,7 @@ def elsewhere(html: Path) -> list[str]:
         ):
             path = target.split("#")[0].split("?")[0]
             if "//" in path or not (page.parent / path).exists():
-                found.append(f"{page.relative_to(html)}: {target}")
+                found.append(f"{page.relative_to(site)}: {target}")
     return found
 
 
