@@ -148,6 +148,18 @@ def test_expectation_propagation_of_one_point_is_exact(y):
 
 
 @needs_x64
+def test_damping_ends_steps_that_no_longer_help():
+    """Of a large kernel rounding allows no smaller change: 42 steps, and 200 without damping."""
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(12, 2))
+    signs = np.where(rng.random(12) < 0.5, 1.0, -1.0)
+    process = kernax.GaussianProcess(1e4 * kernax.RBF(1.0))
+    solution = kernax.expectation_propagation(process, points, signs, Bernoulli())
+    assert solution.result == kernax.RESULTS.successful
+    assert solution.stats["steps"] < 100
+
+
+@needs_x64
 def test_expectation_propagation_is_that_of_the_book_site_by_site():
     """Rasmussen & Williams algorithm 3.5 in NumPy, sequential and with an inverse of K."""
     K = np.asarray(kernax.gram(KERNEL, X))

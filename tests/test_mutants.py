@@ -42,7 +42,7 @@ def outcomes(root: Path, batch: tuple[Mutant, ...]) -> dict[str, list[str]]:
     """
     report = root / "report.xml"
     tests = [f"tests/{mutant.test}" for mutant in batch]
-    subprocess.run(
+    done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "tests/test_copy.py", *tests, "-n", "0", "-m", ""),
             *("-q", "-p", "no:cacheprovider", f"--junitxml={report}", "-o", "junit_family=xunit1"),
@@ -50,8 +50,10 @@ def outcomes(root: Path, batch: tuple[Mutant, ...]) -> dict[str, list[str]]:
         cwd=root,
         env=os.environ | {"JAXTYPING_DISABLE": "1", "JAX_ENABLE_X64": str(int(batch[0].x64))},
         capture_output=True,
+        text=True,
         timeout=600,
     )
+    assert done.returncode == 1, done.stdout[-2000:]  # tests ran, and some failed
     found: dict[str, list[str]] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         name = f"{Path(case.get('file', '')).name}::{case.get('name', '').partition('[')[0]}"
