@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import lineax as lx
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.factors import (
     AbstractDirectFactor,
@@ -29,7 +29,7 @@ from kernax.core.factors import (
 from kernax.core.line import LineForm, OrderAlongLine, line_for
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.parameters import check_count
-from kernax.core.recursions import AbstractRecursions, Gains, outer
+from kernax.core.recursions import AbstractRecursions, Gains, around, outer
 from kernax.core.sharding import while_loop
 from kernax.core.solvers import (
     AbstractFactorSolver,
@@ -109,6 +109,21 @@ class KalmanFilter(eqx.Module):
     def information(self) -> Float[Array, "n m m"]:
         """N of each point, how much those after it say of the states there, whatever the data."""
         return self.recursions.covariances(self.kept, self.seen, self.shares, back=True)
+
+    def beside(self, i: Int[Array, ""]) -> tuple[Float[Array, "m m"], Float[Array, "m m"]]:
+        """What the i points before some place explain of the states at the last of them, and how
+        much all others say of the states at the first of those.
+        """
+        last = jnp.maximum(i - 1, 0)
+        q = self.gains[last]
+        carried = self.kept[last] + outer(self.shares[last] * q, self.seen[last])
+        before = around(carried, self.explained()[last]) + outer(self.shares[last] * q, q)
+        first = jnp.minimum(i, len(self.shares) - 1)
+        h = self.observation
+        share = self.shares[first]
+        left = jnp.eye(len(h), dtype=h.dtype) - outer(share * self.gains[first], h)
+        after = around(left.T, self.information()[first]) + outer(share * h, h)
+        return jnp.where(i > 0, before, 0), jnp.where(i < len(self.shares), after, 0)
 
     def diagonals(
         self, information: Float[Array, "n m m"], shift: Float[Array, " n"]

@@ -14,7 +14,7 @@ from kernax.core.numerics import dot, is_concrete, matmul, stopped
 from kernax.core.operators import AbstractStructuredForm, in_places
 from kernax.core.parallel_recursions import ParallelRecursions
 from kernax.core.recursions import AbstractRecursions, SequentialRecursions
-from kernax.core.state_space import Chain, columns_of, state_space_of
+from kernax.core.state_space import AbstractStateSpace, Chain, columns_of, state_space_of
 from kernax.core.structure import AbstractStructure, structure_for
 from kernax.core.weights import AbstractWeights
 
@@ -109,11 +109,16 @@ class LineGram(AbstractComputedGram):
         """Where the points stand in the stack, the first one along the line first."""
         return self.line.order
 
-    def chain(self) -> Chain:
-        """The model at the sorted points."""
+    @property
+    def model(self) -> AbstractStateSpace:
+        """That of the kernel."""
         model = state_space_of(self.kernel, self.line.harmonics)
         assert model is not None
-        return Chain.of(model, self.points[self.order, self.line.column])
+        return model
+
+    def chain(self) -> Chain:
+        """The model at the sorted points."""
+        return Chain.of(self.model, self.points[self.order, self.line.column])
 
     def product(self, columns):
         return self.line.unsorted(_product(self.chain(), self.line.recursions, columns[self.order]))
