@@ -21,6 +21,7 @@ import jax
 import numpy as np
 
 MB = 2**20
+_PATIENCE = 600.0  # seconds that a process has
 
 
 class Program:
@@ -80,7 +81,11 @@ class Process:
     def __call__(self) -> float:
         cold = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
         done = subprocess.run(
-            [sys.executable, "-c", self.code], env=cold, capture_output=True, text=True
+            [sys.executable, "-c", self.code],
+            env=cold,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
         )
         if done.returncode:
             raise RuntimeError(done.stderr.strip().splitlines()[-1])

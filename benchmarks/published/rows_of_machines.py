@@ -165,7 +165,7 @@ def _gpc(name, explanation=""):
         VECTORS,
         f"GP by Laplace, {name}",
         (name,),
-        f"{protocol}; variance, lengthscale and mean learned on each by 20 steps of L-BFGS",
+        f"{protocol}; variance, lengthscale and mean learned on the first by 20 steps of L-BFGS",
         "no figure of these splits at hand: compare with the rows above",
         (_error(None, Trust.NONE, 0.0),),
         partial(processes.classes, name),
