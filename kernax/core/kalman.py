@@ -293,8 +293,8 @@ class StateSpace(AbstractFactorSolver):
         parallel: whether recursions from point to point are computed by blocks of points side by
             side (Sarkka & Garcia-Fernandez 2021), in some hundred steps and two to three times the
             operations, and not point after point; as exactly. None is for accelerators, where only
-            few steps are cheap; it has been measured on none. A CPU takes three to ten times as
-            long.
+            few steps are cheap; it has been measured on none. A CPU takes as long for one state,
+            and three to ten times as long for more.
     """
 
     harmonics: int = eqx.field(static=True, default=16)
