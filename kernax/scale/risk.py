@@ -78,7 +78,7 @@ def _of_sample(
 ) -> HessianFactor:
     """The Hessian of some rows."""
     known = loss, a, inverse_of_lower(lower)
-    bands = sample.total(_whitened_square_part, known, _ROWS_OF_SQUARE)
+    bands = sample.rough_total(_whitened_square_part, known, _ROWS_OF_SQUARE)
     return HessianFactor.of_whitened(whole_of_bands(bands), lower, ridges)
 
 
@@ -150,7 +150,7 @@ class Risk(eqx.Module):
         ridges = self.ridge * self.penalties
         if self.sample is not None:
             return _of_sample(self.sample, self.loss, a, self.lower, ridges)
-        bands = self.rows.total(_square_part, (self.loss, a), _ROWS_OF_SQUARE)
+        bands = self.rows.rough_total(_square_part, (self.loss, a), _ROWS_OF_SQUARE)
         return HessianFactor.of_square(whole_of_bands(bands), self.lower, ridges)
 
     def slopes(self, a: Float[Array, "m 1"], d: Float[Array, "m 1"]) -> Float[Array, " lengths"]:

@@ -99,16 +99,45 @@ class AbstractRows(eqx.Module):
         """`yes(state)` where the condition holds, otherwise `no(state)`."""
 
     def total(self, part: Part, known: PyTree, tile: int | None = None) -> PyTree:
-        """The sum of `part(tile, known)` over all tiles, in the precision of `wide`."""
+        """The sum of `part(tile, known)` over all tiles, in the precision of `wide`.
+
+        Without float64 the rounding of each addition is carried along (Kahan 1965, "Further remarks
+        on reducing truncation errors"), as it would grow with the number of tiles.
+        """
+        nothing = self._nothing(part, known)
+        if all(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(nothing)):
+            return self.fold(jtu.Partial(_added, part), nothing, known, tile)
+        total, excess = self.fold(jtu.Partial(_compensated, part), (nothing, nothing), known, tile)
+        return jax.tree.map(jnp.subtract, total, excess)
+
+    def rough_total(self, part: Part, known: PyTree, tile: int | None = None) -> PyTree:
+        """The same of what is too large to be held twice, and need not be exact."""
+        return self.fold(jtu.Partial(_added, part), self._nothing(part, known), known, tile)
+
+    def _nothing(self, part: Part, known: PyTree) -> PyTree:
+        """The sum over no tiles."""
         shapes = self.shape_of(part, known)
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, wide(leaf.dtype)), shapes)
-        return self.fold(jtu.Partial(_added, part), nothing, known, tile)
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, wide(leaf.dtype)), shapes)
 
 
 def _added(part: Part, total: PyTree, tile: Tile, known: PyTree) -> PyTree:
     """A sum with one part more."""
     add = lambda total, leaf: total + leaf.astype(total.dtype)
     return jax.tree.map(add, total, part(tile, known))
+
+
+def _compensated(part: Part, state: tuple, tile: Tile, known: PyTree) -> tuple:
+    """A sum with one part more, and by how much it is too large."""
+    total, excess = state
+    added = jax.tree.map(jnp.subtract, part(tile, known), excess)
+    after = jax.tree.map(jnp.add, total, added)
+    return after, jax.tree.map(_rounding, after, total, added)
+
+
+def _rounding(after: Array, total: Array, added: Array) -> Array:
+    """By how much a sum is too large; zero of one that is not finite, which stays as it is."""
+    excess = (after - total) - added
+    return lax.stop_gradient(jnp.where(jnp.isfinite(after), excess, 0))
 
 
 class ArrayRows(AbstractRows):
