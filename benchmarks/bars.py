@@ -118,11 +118,17 @@ def _summary(questions: dict[str, Any]) -> str:
     span = f"{dates[0]} to {dates[-1]}" if dates else "never"
     lines = [
         f"{len(bars)} bars, measured {span}: {len(bars) - len(missed) - len(absent)} met, "
-        f"{len(missed)} missed, {len(absent)} not measured.",
+        f"{len(missed)} missed, {len(absent)} not measured.{_unasked(questions)}",
         "",
         *(_loss(*entry) for entry in missed),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _unasked(questions: dict[str, Any]) -> str:
+    """Which questions nobody has asked yet."""
+    names = [f"`{name}`" for name, question in questions.items() if question is None]
+    return f" Not asked yet: {', '.join(names)}." if names else ""
 
 
 def _loss(name: str, case: dict[str, Any], bar: dict[str, Any]) -> str:

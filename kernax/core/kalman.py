@@ -33,6 +33,7 @@ from kernax.core.recursions import AbstractRecursions, Gains, around, outer
 from kernax.core.sharding import while_loop
 from kernax.core.solvers import (
     AbstractFactorSolver,
+    advice_on,
     knows_determinant,
     needs_whole_matrix,
     refuse_options,
@@ -313,6 +314,14 @@ class StateSpace(AbstractFactorSolver):
         factor = factorise(operator)
         assert isinstance(factor, KalmanFactor)
         return factor
+
+
+@advice_on.register
+def _(solver: StateSpace) -> str:
+    return (
+        " A periodic kernel of a short lengthscale needs more terms of its Fourier series: "
+        f"StateSpace(harmonics={2 * solver.harmonics})."
+    )
 
 
 @needs_whole_matrix.register
