@@ -152,9 +152,7 @@ def rendered(text: str, source: str, written: dict[str, str]) -> str:
     for place in range(0, len(pieces), 2):
         piece = LINK.sub(lambda found: link(found, source, written), pieces[place])
         if source == "docs/api.md":
-            piece = re.sub(
-                r"^- `(kernax[\w.]+)(.*?)`", r"- [`\1\2`][\1]", piece, flags=re.MULTILINE
-            )
+            piece = LISTED.sub(r"- [`\1\2`][\1]", piece)
         else:
             piece = NAME.sub(lambda found: reference(found, public), piece)
         pieces[place] = mathematics(BARRED.sub(barred, piece))
@@ -280,9 +278,7 @@ def elsewhere(site: Path) -> list[str]:
         if page.name == "404.html":  # which a server shows at any address, with paths from its root
             continue
         text = page.read_text(encoding="utf-8")
-        for target in re.findall(
-            r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"([^\"]+)", text
-        ):
+        for target in LOADED.findall(text):
             path = target.split("#")[0].split("?")[0]
             if "//" in path or not (page.parent / path).exists():
                 found.append(f"{page.relative_to(site)}: {target}")

@@ -173,8 +173,8 @@ BATCHES = {
         ),
         Mutant(  # what later points say, with the wrong sign
             "core/kalman.py",
-            "outer(seen, share * v), v - matmul(q, later)",
-            "outer(seen, share * v), v + matmul(q, later)",
+            "return (innovations - later) / self.variances[:, None]",
+            "return (innovations + later) / self.variances[:, None]",
             "test_state_space.py"
             "::test_the_line_gives_the_answers_of_the_whole_matrix_without_weights",
         ),

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 import pytest
 from conftest import TOLERANCE, assert_close, assert_passes_on_eight, needs_x64
-from jax.sharding import PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import kernax
 from kernax.core.losses import Huber, Logistic, Pinball, Poisson, Squared, SquaredHinge
@@ -467,6 +467,14 @@ def test_the_gradient_in_what_all_members_share_is_summed_over_devices():
 
     shared = jax.grad(lambda scale: total(scale, jax.devices()))(1.0)
     assert_agree(shared, jax.grad(lambda scale: total(scale, None))(1.0))
+
+
+def test_a_program_over_devices_closes_over_what_stands_on_its_mesh():
+    mesh = jax.make_mesh((1,), ("batch",), axis_types=(AxisType.Auto,))
+    Z = jax.device_put(X[:3], NamedSharding(mesh, PartitionSpec()))
+    own = lambda X: kernax.gram(RBF, X, Z)
+    over = jax.shard_map(own, mesh=mesh, in_specs=OVER, out_specs=OVER, check_vma=False)
+    assert_close(jax.jit(over)(X), kernax.gram(RBF, X, X[:3]))
 
 
 @pytest.mark.slow

@@ -324,6 +324,38 @@ def test_an_accelerator_takes_parallel_scans_of_more_points(monkeypatch):
 
 
 @needs_x64
+def test_slopes_of_variances_at_the_points_themselves_are_those_of_the_whole_matrix():
+    """Where a maximum with zero would leave half of them."""
+    points = jnp.linspace(0.0, 10.0, 64)[:, None]
+    at = points[jnp.asarray([0, 10, 63])]
+
+    @jax.jit
+    def slopes(points, solver):
+        prior = kernax.GaussianProcess(kernax.Matern52(1.0))
+        process = kernax.condition(prior, points, jnp.sin(points[:, 0]), 0.1, solver=solver).value
+        return jax.vmap(jax.grad(process.variance))(at)
+
+    expected = slopes(points, DENSE)
+    assert float(jnp.max(abs(expected))) > 0.1
+    assert_close(slopes(points, LINE), expected, 1e-10)
+
+
+@needs_x64
+def test_parallel_scans_of_whole_blocks_have_a_derivative_without_noise():
+    """What their loop over blocks does not take is computed all the same."""
+    points = jnp.linspace(0.0, 10.0, 64)[:, None]
+    place = jnp.asarray([3.3])
+
+    def mean_and_variance(lengthscale, solver):
+        prior = kernax.GaussianProcess(kernax.Matern12(lengthscale))
+        process = kernax.condition(prior, points, jnp.sin(points[:, 0]), 0.0, solver=solver).value
+        return process.mean(place) + process.variance(place)
+
+    slope = jax.jit(jax.grad(mean_and_variance))
+    assert_close(slope(1.0, SCANS), slope(1.0, LINE), 1e-8)
+
+
+@needs_x64
 def test_values_of_many_points_are_one_product_along_the_line():
     """With the derivatives of the values point by point, of two outputs, at points and copies."""
     points = jnp.asarray(RNG.uniform(0, 20, (1200, 1)))
@@ -345,6 +377,17 @@ def test_values_of_many_points_are_one_product_along_the_line():
     expected = total(lambda f, at: jax.vmap(f)(at))
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
         assert_close(a, b, 1e-8)
+
+
+@needs_x64
+@pytest.mark.parametrize("wrong", [jnp.nan, jnp.inf])
+def test_a_value_at_a_place_that_is_none_spoils_no_other(wrong):
+    points = jnp.asarray(RNG.uniform(0, 20, (1200, 1)))
+    f = kernax.KernelExpansion(kernax.Matern32(0.7), points, jnp.ones(1200), jnp.asarray(0.0))
+    values = jax.jit(lambda at: f.values(at))
+    found = np.asarray(values(points[:300].at[5].set(wrong)))
+    assert np.isnan(found[5])
+    assert_close(np.delete(found, 5), np.delete(np.asarray(values(points[:300])), 5), 1e-12)
 
 
 @needs_x64

@@ -3,7 +3,7 @@
 from typing import Any
 
 import jax
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, AxisType
 
 
 def check_axes(value: Any, name: str) -> None:
@@ -35,8 +35,10 @@ def check_mesh(mesh: AbstractMesh, name: str) -> None:
 
 
 def _are_alike(mesh: AbstractMesh, other: AbstractMesh) -> bool:
-    """Whether two meshes have the same axes, of the same kinds."""
-    return mesh.shape_tuple == other.shape_tuple and mesh.axis_types == other.axis_types
+    """Whether two meshes have the same axes, of the same kinds but for those of `shard_map`."""
+    kinds = zip(mesh.axis_types, other.axis_types)
+    are_same = all(one == two or AxisType.Manual in (one, two) for one, two in kinds)
+    return mesh.shape_tuple == other.shape_tuple and are_same
 
 
 def _of_axes(mesh: AbstractMesh) -> str:

@@ -65,11 +65,9 @@ class KernelExpansion(eqx.Module):
         """
         X = cast(as_stack(X, "X"), self.coefficients.dtype)
         kernel, X, points = prepare_stacks(self.kernel, X, self.points)
-        structure = _structure_of_both(kernel, X, points)
-        if structure is None:
+        sums = _sums_by_structure(kernel, X, points, self.coefficients)
+        if sums is None:
             sums = _sums(gram(kernel, X, points), self.coefficients)
-        else:
-            sums = _sums_by(structure, kernel, joined([X, points]), self.coefficients)
         return sums + jnp.expand_dims(self.bias, 0)
 
     def inner(self, other: "KernelExpansion") -> Float[Array, "*outputs"]:
@@ -147,20 +145,34 @@ def _sums(K: Float[Array, "*m n"], coefficients: Float[Array, "n *outputs"]) -> 
 _MANY_ROWS = 200
 
 
-def _structure_of_both(
-    kernel: AbstractKernel, X: PyTree, points: PyTree
-) -> AbstractStructure | None:
-    """What makes a product of the Gram matrix of both stacks, as one, faster than `k(x_i, z_j)`;
-    None where nothing does.
+def _sums_by_structure(
+    kernel: AbstractKernel, X: PyTree, points: PyTree, coefficients: Float[Array, "n *outputs"]
+) -> Float[Array, "m *outputs"] | None:
+    """`sum_i k(x, points_i) coefficients_i` by the Gram matrix of both stacks, as one, where that
+    is faster than `k(x_i, z_j)`; None where it is not.
     """
-    are_vectors = all(eqx.is_array(stack) and stack.ndim == 2 for stack in (X, points))
+    if not _are_many_vectors(X, points):
+        return None
+    # A recursion would carry what is not finite from one point to all others.
+    is_finite = jnp.all(jnp.isfinite(X), 1)
+    both = joined([jnp.where(is_finite[:, None], X, 0), points])
+    structure = structure_for(None, kernel, both, None)
+    if structure is None:
+        return None
+    sums = _sums_by(structure, kernel, both, coefficients)
+    is_known = jnp.expand_dims(is_finite, tuple(range(1, sums.ndim)))
+    return jnp.where(is_known, sums, jnp.nan)
+
+
+def _are_many_vectors(X: PyTree, points: PyTree) -> bool:
+    """Whether a structure may pay for two stacks, each on one device."""
+    if not all(eqx.is_array(stack) and stack.ndim == 2 for stack in (X, points)):
+        return False
+    if rows_over_mesh(X) is not None or rows_over_mesh(points) is not None:
+        return False
     m = count(X)
     n = count(points)
-    if not are_vectors or m * n < _MANY_ROWS * (m + n):
-        return None
-    if rows_over_mesh(X) is not None or rows_over_mesh(points) is not None:
-        return None
-    return structure_for(None, kernel, joined([X, points]), None)
+    return m * n >= _MANY_ROWS * (m + n)
 
 
 @compiled

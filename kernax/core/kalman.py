@@ -293,9 +293,10 @@ class StateSpace(AbstractFactorSolver):
         harmonics: how many frequencies stand for a periodic kernel.
         parallel: whether recursions from point to point are computed by blocks of points side by
             side (Sarkka & Garcia-Fernandez 2021), in some hundred steps and two to three times the
-            operations, and not point after point; as exactly. None is for accelerators, where only
-            few steps are cheap; it has been measured on none. A CPU takes as long for one state,
-            and three to ten times as long for more.
+            operations, and not point after point. Both are as exact as `rounding` says; where K is
+            nearly singular to rounding, one may take jitter where the other does not. None is for
+            accelerators, where only few steps are cheap; it has been measured on none. A CPU takes
+            as long for one state, and three to ten times as long for more.
     """
 
     harmonics: int = eqx.field(static=True, default=16)

@@ -275,8 +275,12 @@ class LineExplanation(AbstractExplanation):
         places = self.gram.points[line.order, line.column]
         i = jnp.searchsorted(stopped(places), stopped(place), side="right")
         before, after = self.filter.beside(i)
-        there = model.transition(jnp.maximum(place - places[jnp.maximum(i - 1, 0)], 0))
-        on = model.transition(jnp.maximum(places[jnp.minimum(i, len(places) - 1)] - place, 0))
+        n = len(places)
+        # Not by a maximum, of which half a derivative would be left at a point itself.
+        since = jnp.where(i > 0, place - places[jnp.maximum(i - 1, 0)], 0)
+        until = jnp.where(i < n, places[jnp.minimum(i, n - 1)] - place, 0)
+        there = model.transition(since)
+        on = model.transition(until)
         seen = matmul(h, there)
         known = matmul(before, seen)
         left = matmul(on, matmul(model.stationary(), h) - matmul(there, known))

@@ -151,8 +151,8 @@ def _congruence_after(first, second):
 def _fractional_after(first: _Fractional, second: _Fractional) -> _Fractional:
     """By `E = (I - C1 J2)^-1`: `M = M2 E M1`, `C = C2 + M2 E C1 M2^T`, `J = J1 + M1^T J2 E M1`.
 
-    The eigenvalues of what is inverted are in (0, 1]: one less the squares of the correlations of
-    what both runs say of the states between them.
+    The eigenvalues of what is inverted are in [0, 1]: one less the squares of the correlations of
+    what both runs say of the states between them; zero only where there is no factor.
     """
     identity = jnp.eye(len(first.moved), dtype=first.moved.dtype)
     between = identity - small_product(first.added, second.seen)
@@ -187,7 +187,9 @@ def _prefixes(after: Callable, runs: Any) -> Any:
 
     def doubled(k: Array, runs: Any) -> Any:
         length = jnp.left_shift(1, k)
-        earlier = jax.tree.map(lambda leaf: jnp.roll(leaf, length, 0), runs)
+        # Zero where there is none: what is not taken must have a derivative as well.
+        shifted = lambda leaf: jnp.where(places < length, 0, jnp.roll(leaf, length, 0))
+        earlier = jax.tree.map(shifted, runs)
         longer = jax.vmap(after)(earlier, runs)
         return jax.tree.map(lambda a, b: jnp.where(places < length, a, b), runs, longer)
 

@@ -21,7 +21,8 @@ def run(script: str, arguments: list[str]) -> None:
     main.__dict__.update(__file__=script, __builtins__=__builtins__)
     sys.modules["__main__"] = main
     sys.argv = [script, *arguments]
-    sys.path[0] = os.path.dirname(os.path.realpath(script))
+    if not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(os.path.realpath(script))
     with open(script, "rb") as file:
         code = compile(file.read(), script, "exec")
     try:

@@ -147,8 +147,8 @@ def _checked_axes(mesh: Mesh, axis: str | tuple[str, ...] | None) -> tuple[str, 
     if axis is None:
         axes = names if len(names) == 1 else ()
     else:
-        axes = axis if isinstance(axis, tuple) else (axis,)
-    if axes and set(axes) <= set(names):
+        axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    if axes and all(name in names and axes.count(name) == 1 for name in axes):
         return axes
     came = "none was named" if axis is None else f"axis is {axis!r}"
     raise ValueError(
