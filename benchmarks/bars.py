@@ -138,12 +138,20 @@ def _loss(name: str, case: dict[str, Any], bar: dict[str, Any]) -> str:
 
 def _judged(bar: dict[str, Any]) -> str:
     """A bar with its figure."""
-    unit, suffix = (1 / MB, " MB") if bar["figure"] in ("temporary", "held") else (1, " s")
-    unit, suffix = (1, f" x {bar['against']}") if bar["against"] else (unit, suffix)
+    scale, suffix = _unit_of(bar)
     least = f"{bar['least']:.3g} to " if bar["least"] else ""
     figure = "" if bar["figure"] == "seconds" else f"{bar['figure']} "
-    value = "not measured" if bar["value"] is None else f"{bar['value'] * unit:.3g}"
-    return f"{figure}{value}, bar {least}{bar['limit'] * unit:.3g}{suffix}"
+    value = "not measured" if bar["value"] is None else f"{bar['value'] * scale:.3g}"
+    return f"{figure}{value}, bar {least}{bar['limit'] * scale:.3g}{suffix}"
+
+
+def _unit_of(bar: dict[str, Any]) -> tuple[float, str]:
+    """What the figure of a bar is multiplied by, and the unit behind it."""
+    if bar["against"]:
+        return 1.0, f" x {bar['against']}"
+    if bar["figure"] in ("temporary", "held"):
+        return 1 / MB, " MB"
+    return 1.0, " s"
 
 
 def _lines(case: dict[str, Any], versions: dict[str, str]) -> list[str]:

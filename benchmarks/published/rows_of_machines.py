@@ -6,8 +6,10 @@ import kernax as kx
 from benchmarks.published import machines, processes, vectors
 from benchmarks.published.rows import Figure, Row, Trust, exact, shown
 
-V, S = Trust.PRIMARY, Trust.SECONDARY
-C, M = Trust.COMPUTED, Trust.RECALLED
+V = Trust.PRIMARY
+S = Trust.SECONDARY
+C = Trust.COMPUTED
+M = Trust.RECALLED
 MACHINES = "Support vector machines"
 VECTORS = "Machines of few vectors, and other classifiers, on real classes"
 _SPLITS = "ten splits of the file, inputs as they are, RBF kernel"

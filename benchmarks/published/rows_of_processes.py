@@ -5,7 +5,9 @@ from functools import partial
 from benchmarks.published import processes
 from benchmarks.published.rows import Figure, Row, Sense, Trust, exact, shown
 
-V, S, C = Trust.PRIMARY, Trust.SECONDARY, Trust.COMPUTED
+V = Trust.PRIMARY
+S = Trust.SECONDARY
+C = Trust.COMPUTED
 HIGHER = Sense.HIGHER_IS_BETTER
 NUMBERS = "Gaussian processes of numbers"
 CLASSES = "Gaussian processes of classes"

@@ -56,7 +56,8 @@ def gram(
     kernel, X, Z = prepare_stacks(kernel, X, Z)
     spread = None if Z is None else rows_over_mesh(X)
     if spread is not None:
-        X, Z = by_rows(X, spread), whole_on_each(Z, spread)
+        X = by_rows(X, spread)
+        Z = whole_on_each(Z, spread)
     K, diagonals = checked_pairs(kernel, X, Z, checked_block(block_size, count(X)), spread)
     for stack, diagonal in zip((X, Z), diagonals):
         warn_of_featureless_points(kernel, stack, diagonal)
