@@ -468,7 +468,7 @@ def test_rows_of_other_numbers_and_axes_that_are_not_there_are_refused():
     with pytest.raises(ValueError, match="but axis is 'columns'"):
         kernax.scale.rows_over(two, X, axis="columns")
     with pytest.raises(ValueError, match=r"but axis is \['rows', 'rows'\]"):
-        untyped(kernax.scale.rows_over)(two, X, axis=["rows", "rows"])
+        kernax.scale.rows_over(two, X, axis=["rows", "rows"])
     for axis, parts in (("rows", 4), (two.axis_names, 8)):
         points, *_ = kernax.scale.rows_over(two, X, axis=axis)
         operator = kernax.gram_operator(kernax.RBF(), points, block_size=5)

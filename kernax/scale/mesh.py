@@ -1,5 +1,6 @@
 """Rows laid out over the devices of a mesh, on which verbs compute as on one device."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ def rows_over(
     y: PyTree | None = None,
     weights: PyTree | None = None,
     *,
-    axis: str | tuple[str, ...] | None = None,
+    axis: str | Sequence[str] | None = None,
 ) -> tuple[PyTree, PyTree | None, PyTree | None]:
     """The same X, y and weights, of whose n rows each device of a mesh holds an even share.
 
@@ -141,13 +142,13 @@ def _as_array(value: Any) -> Any:
     return array
 
 
-def _checked_axes(mesh: Mesh, axis: str | tuple[str, ...] | None) -> tuple[str, ...]:
+def _checked_axes(mesh: Mesh, axis: str | Sequence[str] | None) -> tuple[str, ...]:
     """The names of the axes that rows are laid over. Raises ValueError where there are none."""
     names = mesh.axis_names
     if axis is None:
         axes = names if len(names) == 1 else ()
     else:
-        axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+        axes = (axis,) if isinstance(axis, str) else tuple(axis)
     if axes and all(name in names and axes.count(name) == 1 for name in axes):
         return axes
     came = "none was named" if axis is None else f"axis is {axis!r}"
