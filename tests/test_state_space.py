@@ -2,6 +2,8 @@
 of the whole matrix, in O(n).
 """
 
+import sys
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,7 +22,7 @@ from kernax.core.line import LineGram, OrderAlongLine
 from kernax.core.parallel_recursions import ParallelRecursions
 from kernax.core.recursions import SequentialRecursions
 from kernax.core.sharding import compiled
-from kernax.core.state_space import columns_of, state_space_of
+from kernax.core.state_space import Chain, columns_of, state_space_of
 from kernax.core.structure import structure_for
 from kernax.core.weights import PointWeights, UnitWeights
 from kernax.errors import ConditionWarning
@@ -353,6 +355,60 @@ def test_parallel_scans_of_whole_blocks_have_a_derivative_without_noise():
 
     slope = jax.jit(jax.grad(mean_and_variance))
     assert_close(slope(1.0, SCANS), slope(1.0, LINE), 1e-8)
+
+
+@needs_x64
+@pytest.mark.parametrize("n", [1, 31, 32, 33, 64, 65])
+def test_recursions_by_blocks_are_those_point_after_point_on_both_sides_of_a_block(n):
+    """With gradients, in a batch."""
+    places = jnp.asarray(np.sort(RNG.uniform(0, 10, n)))
+    V = jnp.asarray(RNG.normal(size=(n, 1)))
+    ones = jnp.ones(n)
+
+    def of(recursions):
+        def total(scale):
+            model = state_space_of(kernax.Matern32(scale), 0)
+            assert model is not None
+            chain = Chain.of(model, places)
+            found = recursions.gains(chain, ones, 0.1 * ones)
+            A = 0.9 * chain.transitions
+            back = recursions.readings(A, found.gains, V, found.gains, back=True)
+            covariances = recursions.covariances(A, found.gains, found.variances)
+            return jnp.sum(jnp.log(found.variances)) + jnp.sum(back) + jnp.sum(covariances)
+
+        return jax.jit(jax.vmap(jax.value_and_grad(total)))(jnp.asarray([0.7, 1.4]))
+
+    for a, b in zip(of(ParallelRecursions()), of(SequentialRecursions())):
+        assert_close(a, b, 1e-11)
+
+
+@needs_x64
+@pytest.mark.parametrize(("m", "is_taken"), [(249, False), (250, True)])
+def test_values_take_the_line_where_a_matrix_takes_longer(m, is_taken, monkeypatch):
+    """From `m n = 200 (m + n)` on, here of 1000 points; in a batch of gradients as well."""
+    taken = []
+    module = sys.modules["kernax.core.expansion"]
+    real = module._sums_by
+
+    def noted(*arguments):
+        taken.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(module, "_sums_by", noted)
+    points = jnp.asarray(RNG.uniform(0, 20, (1000, 1)))
+    at = jnp.asarray(RNG.uniform(0, 20, (m, 1)))
+
+    def total(scale, of):
+        f = kernax.KernelExpansion(
+            kernax.Matern32(scale), points, jnp.sin(points[:, 0]), jnp.zeros(())
+        )
+        return jnp.sum(of(f) ** 2)
+
+    scales = jnp.asarray([0.7, 1.4])
+    slopes = lambda of: jax.jit(jax.vmap(jax.grad(lambda scale: total(scale, of))))(scales)
+    found = slopes(lambda f: f.values(at))
+    assert bool(taken) == is_taken
+    assert_close(found, slopes(lambda f: jax.vmap(f)(at)), 1e-9)
 
 
 @needs_x64
