@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, check_derivatives, needs_x64
+from conftest import TOLERANCE, X64, assert_close, check_derivatives, needs_x64
 
 import kernax
 from kernax.core.linalg import WeightedSystem, weighted_solve
 from kernax.core.operators import DenseGram
+from kernax.core.solves import solve_by_products
 from kernax.core.weights import PointWeights, UnitWeights
 from kernax.errors import (
     BreakdownError,
@@ -326,3 +327,30 @@ def test_a_solution_below_the_smallest_float_is_no_success():
     assert lost.result == kernax.RESULTS.inaccurate
     assert lost.stats["residual"] == 1
     assert kernax.solve(operator, jnp.ones(3)).stats["residual"] < 1e-6
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-25])
+def test_solutions_by_products_and_their_gradients_hold_for_a_tiny_right_hand_side(size):
+    """Catches an absolute tolerance, which takes small vectors and cotangents for zero."""
+    A = jnp.asarray([[3.0, 1.0, 0.5], [0.0, 2.0, -1.0], [0.3, 0.2, 4.0]], DTYPE)
+    b = jnp.asarray([1.0, -2.0, 0.5], DTYPE)
+
+    tol = 1e-10 if X64 else 1e-5
+
+    def solved(A, b):
+        return solve_by_products(lambda x: A @ x, b, tol, restart=3, max_steps=20)
+
+    x, pull = jax.vjp(solved, A, size * b)
+    to_A, to_b = pull(size * b)
+    back = np.linalg.solve(A.T, b)
+    expected = np.linalg.solve(A, b)
+    assert_close(x / size, expected, 2 * tol)
+    assert_close(to_b / size, back, 2 * tol)
+    assert_close(to_A / size, -size * np.outer(back, expected), 2 * tol)
+
+
+def test_a_solve_by_products_that_fails_leaves_no_number_and_no_gradient():
+    b = jnp.asarray([1.0, 2.0], DTYPE)
+    solved = lambda b: solve_by_products(lambda x: 0 * x, b, 1e-3, restart=2, max_steps=4)
+    assert jnp.all(jnp.isnan(solved(b)))
+    assert jnp.all(jnp.isnan(jax.grad(lambda b: jnp.sum(solved(b)))(b)))

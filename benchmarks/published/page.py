@@ -17,8 +17,10 @@ anew.
 
 Trust in a published figure: [V] read where it was published first; [S] read in another public
 source; [C] computed from the same file by independent NumPy code; [M] recalled, and nothing more.
-*Equal*: to the digits given. *Better* or *as published*: no worse than by the margin in brackets.
-WORSE and DIFFERENT are said in capitals, and the last column says why.
+*Equal*: to the digits given. *Better*: than the published figure; *as published*: worse by no more
+than the margin in brackets. *Not like for like*: no worse, by another model or protocol than the
+published one, so that it proves nothing. WORSE and DIFFERENT are said in capitals. The last column
+says why. A dash: nothing is published.
 
 """
 _COLUMNS = "| what | protocol | | published | kernax | | when | remarks |\n|" + "---|" * 8
@@ -37,13 +39,15 @@ def written(rows: Iterable[Row], found: dict[str, Any]) -> str:
 
 def verdicts(row: Row, found: dict[str, Any] | None) -> list[str]:
     """What is said of each figure of a row."""
-    return [_verdict(figure, found) for figure in row.figures]
+    return [_verdict(row, figure, found) for figure in row.figures]
 
 
-def _verdict(figure: Figure, found: dict[str, Any] | None) -> str:
+def _verdict(row: Row, figure: Figure, found: dict[str, Any] | None) -> str:
     if found is None or figure.name not in found["figures"]:
         return "" if figure.sense is Sense.SHOWN else "not measured"
-    return figure.verdict(_value(figure, found))
+    word = figure.verdict(_value(figure, found))
+    no_worse = word in ("better", "as published")
+    return "not like for like" if no_worse and not row.alike else word
 
 
 def _value(figure: Figure, found: dict[str, Any]) -> float:
@@ -62,9 +66,9 @@ def _line(row: Row, found: dict[str, Any] | None) -> str:
         f"**{row.what}**",
         f"{row.protocol}<br>*{row.source}*",
         _stacked(figure.name for figure in row.figures),
-        _stacked(map(_published, row.figures)),
+        _stacked(_published(figure) or "—" for figure in row.figures),
         _stacked(_shown(figure, found) for figure in row.figures),
-        _stacked(verdicts(row, found)),
+        _stacked(word or "—" for word in verdicts(row, found)),
         _when(row, found),
         _remarks(row),
     )

@@ -81,6 +81,8 @@ class Row:
         minutes: about how long it takes on two cores.
         explanation: why figures deviate, in words; also of a row that was not run in full.
         absent: why it cannot be run here at all.
+        alike: whether model and protocol are the published ones; if not, the explanation says how
+            they differ, and a better figure counts for nothing.
     """
 
     name: str
@@ -94,6 +96,7 @@ class Row:
     minutes: float = 0.1
     explanation: str = ""
     absent: str = ""
+    alike: bool = True
 
     def missing(self) -> str:
         """Why the row cannot be run; empty if it can."""

@@ -227,6 +227,7 @@ ON_CLASSES = (
         0.3,
         "The paper does not say which 100 points it took, nor its C: a smaller one has more "
         "vectors, and here errs less.",
+        alike=False,
     ),
     Row(
         "rvm ripley",

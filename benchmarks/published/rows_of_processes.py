@@ -122,6 +122,7 @@ OF_NUMBERS = (
             minutes,
             "A Matern 3/2 kernel in place of an RBF, and points that are chosen greedily before "
             "they are learned.",
+            alike=False,
         )
         for way, words, steps, by, minutes in (
             ("collapsed", "collapsed bound", 25, "L-BFGS", 1.0),

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from kernax.core.batching import one_by_one
 from kernax.core.numerics import matmul
+from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import varying_alike
 
 
@@ -53,12 +54,22 @@ def solve_by_lu(A: Float[Array, "n n"], B: Float[Array, "n *p"]) -> Float[Array,
 def solve_by_products(
     multiply: Callable[[Array], Array], rhs: Array, tol: float, *, restart: int, max_steps: int
 ) -> Array:
-    """The x of `multiply(x) = rhs`, of any linear function, by GMRES; NaN where it fails."""
-    operator = lx.FunctionLinearOperator(multiply, jax.eval_shape(lambda: rhs))
+    """The x of `multiply(x) = rhs`, of any linear function, by GMRES; NaN where it fails, and so
+    are its derivatives.
+    """
     solver = lx.GMRES(rtol=tol, atol=tol, restart=restart, max_steps=max_steps)
-    solution = lx.linear_solve(operator, rhs, solver, throw=False)
-    sound = solution.result == lx.RESULTS.successful
-    return jnp.where(sound, solution.value, jnp.nan)
+
+    def solve(multiply: Callable[[Array], Array], rhs: Array) -> Array:
+        # GMRES takes a right-hand side below its absolute tolerance for zero, as that of a small
+        # cotangent: in its own units none is.
+        unit = exponent_of(jnp.max(jnp.abs(rhs)))
+        operator = lx.FunctionLinearOperator(multiply, jax.eval_shape(lambda: rhs))
+        in_units = times_power_of_two(rhs, -unit)
+        solution = lx.linear_solve(operator, in_units, solver, throw=False)
+        sound = solution.result == lx.RESULTS.successful
+        return jnp.where(sound, times_power_of_two(solution.value, unit), jnp.nan)
+
+    return lax.custom_linear_solve(multiply, rhs, solve, solve)
 
 
 @jax.custom_jvp
