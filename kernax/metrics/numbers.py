@@ -5,9 +5,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, ArrayLike, Float
 
+from kernax.core.boundary import as_targets
 from kernax.core.intervals import POSITIVE
 from kernax.core.numerics import safe_sqrt
 from kernax.core.parameters import check_count
@@ -164,6 +166,8 @@ def interval_coverage(
 
 def _as_ends(value: ArrayLike, name: str, n: int, dtype: Any) -> Float[Array, " n"]:
     """The ends of intervals on one side; infinite ones are the largest number."""
+    if isinstance(value, list) or np.ndim(value):
+        value = as_targets(value, n, dtype, name, finite=False)
     if eqx.is_inexact_array(value) or isinstance(value, float):
         largest = float(jnp.finfo(dtype).max)
         value = jnp.clip(value, -largest, largest)
@@ -174,7 +178,8 @@ def _as_ends(value: ArrayLike, name: str, n: int, dtype: Any) -> Float[Array, " 
 def _coverage(y, low, high, weights):
     """The share of rows inside, of checked arguments."""
     inside = (low <= y) & (y <= high)
-    return mean_of_rows(inside.astype(y.dtype), weights)
+    unknown = jnp.isnan(y) | jnp.isnan(low) | jnp.isnan(high)  # none, but while tracing
+    return mean_of_rows(jnp.where(unknown, jnp.nan, inside.astype(y.dtype)), weights)
 
 
 def standardised_residuals(
@@ -225,5 +230,10 @@ def _coverage_curve(y, mean, variance, weights, levels):
     level = jnp.arange(1, levels + 1, dtype=y.dtype) / (levels + 1)
     reach = ndtri((1 + level) / 2)
     distance = abs(y - mean) / jnp.sqrt(variance)
-    share = lambda most: mean_of_rows((distance <= most).astype(y.dtype), weights)
+
+    def share(most):
+        inside = (distance <= most).astype(y.dtype)
+        # While tracing, what would be refused is NaN.
+        return mean_of_rows(jnp.where(jnp.isnan(distance), jnp.nan, inside), weights)
+
     return CoverageCurve(level, jax.vmap(share)(reach))
