@@ -11,6 +11,7 @@ from jaxtyping import Array, PyTree
 
 from kernax.core.boundary import cast, count, dtype_of
 from kernax.core.intervals import Interval
+from kernax.core.pairs import all_pairs
 from kernax.core.parameters import parameters
 from kernax.testing.assertions import closeness, largest, point, require
 
@@ -62,8 +63,7 @@ def _of_parameters(learned, rest, X, weights):
 
     def total(learned):
         kernel = eqx.combine(learned, rest)
-        K = jax.vmap(lambda x: jax.vmap(lambda z: kernel(x, z))(X))(X)
-        return jnp.sum(weights * K)
+        return jnp.sum(weights * all_pairs(kernel, X, X))
 
     return value_and_gradients(total, learned)
 
