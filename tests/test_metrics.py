@@ -63,6 +63,19 @@ def test_errors_of_numbers_are_those_of_scikit_learn_weighted_or_not(numbers):
         close(ours(y, 3.0), theirs(y, np.full(n, 3.0)))
 
 
+@pytest.mark.parametrize("power", [-0.7, 0.7])
+def test_errors_in_units_whose_squares_leave_the_range_of_floats_are_those_in_others(
+    numbers, power
+):
+    y, mean, _, weights = numbers
+    unit = float(np.finfo(DTYPE).tiny) ** power
+    for score, factor in ((metrics.root_mean_square_error, unit), (metrics.r_squared, 1.0)):
+        found = score(unit * y, unit * mean, weights=weights)
+        np.testing.assert_allclose(
+            found, factor * score(y, mean, weights=weights), rtol=20 * RTOL, atol=0
+        )
+
+
 def test_the_predictive_density_is_that_of_normal_distributions(numbers):
     y, mean, variance, weights = numbers
     surprise = -norm.logpdf(y, mean, np.sqrt(variance))

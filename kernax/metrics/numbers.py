@@ -13,6 +13,7 @@ from kernax.core.boundary import as_targets
 from kernax.core.intervals import POSITIVE
 from kernax.core.numerics import safe_sqrt
 from kernax.core.parameters import check_count
+from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
 from kernax.core.weights import AbstractWeights
 from kernax.metrics.arguments import (
@@ -52,7 +53,11 @@ def _targets_and_means(
 @compiled
 def _root_mean_square(y, mean, weights):
     """The root mean square error, of checked arguments."""
-    return safe_sqrt(mean_of_rows((y - mean) ** 2, weights))
+    errors = y - mean
+    # In units of the largest error, squares stay in the range of floats.
+    unit = exponent_of(jnp.max(abs(errors)))
+    mean_square = mean_of_rows(times_power_of_two(errors, -unit) ** 2, weights)
+    return times_power_of_two(safe_sqrt(mean_square), unit)
 
 
 def mean_absolute_error(
@@ -86,8 +91,11 @@ def r_squared(y: ArrayLike, mean: ArrayLike, *, weights: ArrayLike | None = None
 @compiled
 def _r_squared(y, mean, weights):
     """The share of the variance that is predicted, of checked arguments."""
-    unexplained = mean_of_rows((y - mean) ** 2, weights)
-    variance = mean_of_rows((y - mean_of_rows(y, weights)) ** 2, weights)
+    centred = y - mean_of_rows(y, weights)
+    # In units of the largest deviation, squares stay in the range of floats.
+    unit = exponent_of(jnp.max(abs(centred)))
+    unexplained = mean_of_rows(times_power_of_two(y - mean, -unit) ** 2, weights)
+    variance = mean_of_rows(times_power_of_two(centred, -unit) ** 2, weights)
     share = 1 - unexplained / variance
     # The variance of equal targets may be a rounding error: the targets are compared instead.
     counts = weights.values > 0
