@@ -180,11 +180,11 @@ def finish(
 def _warn_of_jitter(jitter: Any, hint: str) -> None:
     """A ConditionWarning where jitter was added to the diagonal."""
     if jitter is not None and np.any(np.asarray(jitter) > 0):
-        warn(
+        what = (
             f"the matrix is singular to working precision: {np.max(jitter):.1e} was added to its "
-            f"diagonal. {hint}",
-            ConditionWarning,
+            "diagonal."
         )
+        warn(_sentences(what, hint), ConditionWarning)
 
 
 def _error(solution: Solution, hint: str, suspect: Suspect | None) -> Exception:
@@ -251,10 +251,10 @@ ROUNDING = "the matrix is nearly singular: rounding"
 def warn_of_rounding(
     solution: Solution, most: float, affected: str, hint: str, cause: str = ROUNDING
 ) -> None:
-    """A ConditionWarning where `stats["rounding"]`, if any, is above `most`, unless there was
-    jitter.
+    """A ConditionWarning where `stats["rounding"]`, if any, is above `most`.
 
-    Then `finish` has warned already. `cause` is what leaves few digits.
+    Not where there was jitter, of which `finish` has warned already. `cause` is what leaves few
+    digits.
     """
     rounding = solution.stats.get("rounding", 0.0)
     jitter = solution.stats["jitter"]
@@ -264,10 +264,7 @@ def warn_of_rounding(
     if worst > most:
         left = max(0, int(-np.log10(worst)))
         digits = f"some {left} digits" if left else "no digit"
-        warn(
-            f"{cause} leaves {digits} of {affected}. {hint}",
-            ConditionWarning,
-        )
+        warn(_sentences(f"{cause} leaves {digits} of {affected}.", hint), ConditionWarning)
 
 
 def warn(message: str, category: type[Warning]) -> None:
