@@ -1,6 +1,7 @@
 """What every verb that may fail returns, and the one place where a failure becomes an exception."""
 
 import inspect
+import os
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import lineax as lx
 import numpy as np
 
@@ -277,9 +279,10 @@ def warn(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
+# With the separator: `kernax_of_mine.py` beside the package is a file of a user.
 _INSIDE = (
-    str(Path(__file__).parents[1]),
-    *(str(Path(str(module.__file__)).parent) for module in (jax, eqx)),
+    f"{Path(__file__).parents[1]}{os.sep}",
+    *(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (jax, jaxtyping, eqx)),
 )
 
 
