@@ -133,7 +133,7 @@ def test_what_is_no_prior_of_a_parameter_is_refused_by_name():
     for priors, words in refused:
         with pytest.raises(ValueError, match=words):
             untyped(log_prior)(MODEL, priors)
-    with pytest.raises(ValueError, match="anywhere in real, but Gamma"):
+    with pytest.raises(ValueError, match="anywhere on the real line, but Gamma"):
         log_prior(kernax.ConstantMean(2.0), {"value": Gamma()})
     with pytest.raises(ValueError, match="scale is 0, but LogNormal"):
         log_prior(0.0 * kernax.RBF(), {"scale": LogNormal()})

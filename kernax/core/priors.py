@@ -247,11 +247,16 @@ def _check_prior(prior: Any, entry: Entry) -> None:
             )
     if prior.support.low > entry.interval.low or prior.support.high < entry.interval.high:
         raise ValueError(
-            f"{entry.path} may be anywhere in {entry.interval}, but {name} is a density of numbers "
-            f"in {prior.support}"
+            f"{entry.path} may be anywhere {_placed(entry.interval)}, but {name} is a density of "
+            f"numbers {_placed(prior.support)}: take a prior that has a density everywhere there"
         )
     if is_concrete(entry.value) and not prior.support.contains(np.asarray(entry.value)):
         raise ValueError(
             f"{entry.path} is {shown(np.asarray(entry.value))}, but {name} is a density of numbers "
-            f"in {prior.support}"
+            f"{_placed(prior.support)}: start inside, or leave its prior out"
         )
+
+
+def _placed(interval: Interval) -> str:
+    """Where numbers of an interval are, for messages."""
+    return "on the real line" if interval == REAL else f"in {interval}"

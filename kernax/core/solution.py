@@ -44,8 +44,8 @@ with warnings.catch_warnings(action="ignore"):
 
         successful = "successful"
         inaccurate = (
-            "Rounding is too coarse: the problem is too close to singular, or the tolerance too "
-            "fine, for this precision."
+            "Rounding errors are too large: the problem is too close to singular, or the tolerance "
+            "too small, for this precision."
         )
         not_psd = (
             "The matrix is not positive definite, and no jitter up to 1e-4 of its mean diagonal "

@@ -225,8 +225,8 @@ def coverage_curve(
     normal distributions, l = 1 to levels.
 
     It is near the probability itself where the variances are right, below where they are too small
-    (Kuleshov, Fenner & Ermon 2018). Arguments and errors are those of
-    `negative_log_predictive_density`.
+    (Kuleshov, Fenner & Ermon 2018). Other arguments and errors are those of
+    `negative_log_predictive_density`; `levels` is a positive integer.
     """
     levels = check_count(levels, "levels")
     return _coverage_curve(*_as_normals(y, mean, variance, weights), levels)
