@@ -90,7 +90,7 @@ def _spreads(X: PyTree) -> list[np.ndarray]:
 
 
 def _check_gradient_of_a_pair(pair: "Pair", scales: list[np.ndarray]) -> None:
-    """Compares the gradient in both points with differences, and that in the kernel with none."""
+    """Compares the gradient in both points with differences. That in the kernel must be finite."""
     arrays, rest = eqx.partition(pair, eqx.is_inexact_array)
     of_kernel = [None] * len(jax.tree.leaves(arrays.kernel))
     check_gradients(lambda arrays: _of_a_pair(arrays, rest), arrays, [*of_kernel, *scales, *scales])
