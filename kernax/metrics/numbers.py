@@ -50,12 +50,18 @@ def _targets_and_means(
     return y, as_one_per_row(mean, "mean", len(y), dtype), w
 
 
+def _unit_of(errors: Float[Array, " n"], weights: AbstractWeights) -> Array:
+    """The exponent of a power of two in units of which squares stay in the range of floats: that of
+    the largest error in the rows that count.
+    """
+    return exponent_of(jnp.max(jnp.where(weights.values > 0, abs(errors), 0)))
+
+
 @compiled
 def _root_mean_square(y, mean, weights):
     """The root mean square error, of checked arguments."""
     errors = y - mean
-    # In units of the largest error, squares stay in the range of floats.
-    unit = exponent_of(jnp.max(abs(errors)))
+    unit = _unit_of(errors, weights)
     mean_square = mean_of_rows(times_power_of_two(errors, -unit) ** 2, weights)
     return times_power_of_two(safe_sqrt(mean_square), unit)
 
@@ -92,8 +98,7 @@ def r_squared(y: ArrayLike, mean: ArrayLike, *, weights: ArrayLike | None = None
 def _r_squared(y, mean, weights):
     """The share of the variance that is predicted, of checked arguments."""
     centred = y - mean_of_rows(y, weights)
-    # In units of the largest deviation, squares stay in the range of floats.
-    unit = exponent_of(jnp.max(abs(centred)))
+    unit = _unit_of(centred, weights)
     unexplained = mean_of_rows(times_power_of_two(y - mean, -unit) ** 2, weights)
     variance = mean_of_rows(times_power_of_two(centred, -unit) ** 2, weights)
     share = 1 - unexplained / variance
