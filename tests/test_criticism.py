@@ -160,6 +160,7 @@ def test_too_few_points_have_infinite_intervals():
     assert np.all(np.isposinf(high))
     assert conformal_radius(np.arange(19, dtype=DTYPE), coverage=0.95) == 18
     assert conformal_radius(np.arange(18, dtype=DTYPE), coverage=0.95) == np.inf
+    assert conformal_radius(np.arange(18, dtype=DTYPE), coverage=1e-12) == 0
 
 
 def test_intervals_of_which_rounding_leaves_nothing_are_announced():
@@ -260,5 +261,13 @@ def test_bad_input_is_named():
         conformal_set(thirds, Y, thirds[:, :2])
     with pytest.raises(ValueError, match="Y must have shape"):
         conformal_set(thirds, np.array([0.0, 1, 2, 0]), thirds)
-    with pytest.raises(ValueError, match="probabilities"):
+    with pytest.raises(ValueError, match=r"but probabilities\[0, 0\] is 2"):
         conformal_set(thirds * 6, Y, thirds)
+    with pytest.raises(ValueError, match="coverage must be a known number"):
+        untyped(conformal_radius)(np.ones(3), coverage="0.9")
+
+
+def test_a_residual_that_would_be_refused_makes_a_radius_nan_while_tracing():
+    radius = jax.jit(lambda residuals: conformal_radius(residuals, coverage=0.5))
+    assert np.isnan(radius(jnp.array([1.0, -1.0, 2.0])))
+    assert radius(jnp.array([1.0, 3.0, 2.0])) == 2

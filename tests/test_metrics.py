@@ -63,6 +63,19 @@ def test_errors_of_numbers_are_those_of_scikit_learn_weighted_or_not(numbers):
         close(ours(y, 3.0), theirs(y, np.full(n, 3.0)))
 
 
+@pytest.mark.parametrize("power", [-0.7, 0.7])
+def test_errors_in_units_whose_squares_leave_the_range_of_floats_are_those_in_others(
+    numbers, power
+):
+    y, mean, _, weights = numbers
+    unit = float(np.finfo(DTYPE).tiny) ** power
+    for score, factor in ((metrics.root_mean_square_error, unit), (metrics.r_squared, 1.0)):
+        found = score(unit * y, unit * mean, weights=weights)
+        np.testing.assert_allclose(
+            found, factor * score(y, mean, weights=weights), rtol=20 * RTOL, atol=0
+        )
+
+
 def test_the_predictive_density_is_that_of_normal_distributions(numbers):
     y, mean, variance, weights = numbers
     surprise = -norm.logpdf(y, mean, np.sqrt(variance))
@@ -148,6 +161,9 @@ def test_calibration_is_counted_in_bins_of_equal_width_of_which_the_last_holds_o
     np.testing.assert_array_equal(curve.weight, [2, 0, 1, 2])
     close(curve.error, (2 * 0.4 + 0.5 + 2 * 0.45) / 5)
     close(metrics.calibration_error(came, p, bins=4), curve.error)
+    # 100 * 0.29 is less than 29 in float64, but 0.29 is where bin 29 begins.
+    of_one = metrics.calibration_curve(np.ones(1), np.array([0.29]), bins=100)
+    np.testing.assert_array_equal(of_one.weight, np.arange(100) == 29)
 
 
 def test_a_perfect_calibration_has_no_error_and_a_reversed_one_the_largest():
@@ -240,6 +256,7 @@ REFUSED = [
     (metrics.accuracy, ([0.0, 1.0], [1.0, 1.0]), {}, "but row 0 is 0.0: see kernax.signs"),
     (metrics.accuracy, ([[1, 1], [0, 1]], np.ones((2, 2))), {}, r"row 0 is \[1. 1.\]"),
     (metrics.log_loss, (SIGNS, np.ones((3, 2))), {}, "y and values must have one shape"),
+    (metrics.accuracy, (SIGNS[:, None], np.ones((3, 1))), {}, r"pass y\[:, 0\] and values"),
     (metrics.log_loss, (["u", "v"], np.ones(2)), {}, "see kernax.signs and kernax.one_hot"),
     (metrics.area_under_curve, (np.eye(3), np.eye(3)), {}, "take one column of 2"),
     (metrics.area_under_curve, (ONES, ONES), {}, r"y holds one class only, \+1: two are needed"),
@@ -269,6 +286,12 @@ def test_what_cannot_be_scored_is_refused_by_name(score, arguments, options, wor
     [
         (lambda y: metrics.r_squared(y, jnp.zeros(3)), [1.0, 1.0, 1.0]),
         (lambda v: metrics.negative_log_predictive_density(jnp.ones(3), 0.0, v), [1.0, 0.0, 1.0]),
+        (lambda y: metrics.root_mean_square_error(y, 0.0), [1.0, np.inf, 1.0]),
+        (lambda y: metrics.interval_coverage(y, 0.0, jnp.inf), [1.0, np.nan, 1.0]),
+        (lambda y: metrics.interval_coverage(y, 0.0, jnp.inf), [1.0, np.inf, 1.0]),
+        (lambda low: metrics.interval_coverage(jnp.ones(3), low, 2.0), [0.0, np.nan, 0.0]),
+        (lambda v: metrics.coverage_curve(jnp.ones(3), 0.0, v).error, [1.0, 0.0, 1.0]),
+        (lambda f: metrics.log_loss(jnp.ones(3), f), [1.0, np.inf, 1.0]),
         (lambda y: metrics.accuracy(y, jnp.ones(3)), [1.0, 0.0, -1.0]),
         (lambda y: metrics.log_loss(y, jnp.ones(3)), [1.0, 2.0, -1.0]),
         (lambda y: metrics.area_under_curve(y, jnp.arange(3.0)), [1.0, 2.0, -1.0]),

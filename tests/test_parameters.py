@@ -10,6 +10,7 @@ import pytest
 from conftest import TOLERANCE, needs_x64
 
 import kernax
+from kernax.core.parameters import check_stopping, parameters
 
 
 class Model(eqx.Module):
@@ -57,6 +58,8 @@ def test_a_parameter_above_a_number_stays_there_and_has_a_finite_end():
         )
     with pytest.raises(ValueError, match="needs a finite end"):
         kernax.fields.above(-np.inf)
+    with pytest.raises(ValueError, match="the lower one first"):
+        kernax.fields.interval(1.0, 0.0)
 
 
 @needs_x64
@@ -86,6 +89,28 @@ def test_networks_of_other_libraries_count_every_float_array_as_real():
     assert sum(value.size for value in theta.values()) == 2 * 3 + 3 + 3 + 1
 
 
+class Bent(eqx.Module):
+    bend: jax.tree_util.Partial
+
+
+def test_arrays_inside_of_classes_that_jax_knows_without_keys_are_parameters():
+    bend = jax.tree_util.Partial(lambda scale, x: scale * x, jnp.array(2.0))
+    theta, rebuild = kernax.unconstrain(Bent(bend))
+    (value,) = theta.values()
+    assert value == 2
+    assert rebuild(theta).bend(3.0) == 6
+
+
+def test_a_float_of_numpy_in_a_list_is_an_array_as_any_other():
+    assert [entry.value for entry in parameters([np.float64(2.0)])] == [2.0]
+
+
+def test_a_tolerance_that_is_no_number_is_refused_by_name():
+    for rtol in ("1e-3", [1e-3], 0.0):
+        with pytest.raises(ValueError, match="rtol must be positive, but is"):
+            check_stopping(rtol, None)
+
+
 def test_python_numbers_become_strongly_typed_arrays():
     for value in (2, 2.0, np.float64(2), True):
         leaf = kernax.RBF(value).lengthscale
@@ -107,6 +132,7 @@ def test_python_numbers_become_strongly_typed_arrays():
         (lambda: kernax.RBF(jnp.array([1.0, -1.0])), "RBF.lengthscale must be in"),
         (lambda: kernax.RBF(jnp.nan), "RBF.lengthscale must be in"),
         (lambda: kernax.RBF(jnp.inf), "RBF.lengthscale must be in"),
+        (lambda: kernax.unconstrain(kernax.ConstantMean(np.nan)), "value must be real and finite"),
     ],
 )
 def test_bad_parameters_are_refused_by_name(make, words):

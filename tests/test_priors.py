@@ -120,8 +120,8 @@ def test_minimise_finds_the_mode_and_priors_may_be_arguments_of_a_loss():
 @needs_x64
 def test_what_is_no_prior_of_a_parameter_is_refused_by_name():
     refused = [
-        ({"lengthscales": LogNormal()}, r"'lengthscales'\] is of no parameter.*terms\[0\]"),
-        ({"scale": LogNormal(), "cale": LogNormal()}, r"'cale'\] is of no parameter"),
+        ({"lengthscales": LogNormal()}, r"'lengthscales'\] is the end of no parameter.*terms\[0\]"),
+        ({"scale": LogNormal(), "cale": LogNormal()}, r"'cale'\] is the end of no parameter"),
         ({}, "no parameter a prior"),
         (lambda path, value: None, "no parameter a prior"),
         ([LogNormal()], "dictionary"),
@@ -133,7 +133,7 @@ def test_what_is_no_prior_of_a_parameter_is_refused_by_name():
     for priors, words in refused:
         with pytest.raises(ValueError, match=words):
             untyped(log_prior)(MODEL, priors)
-    with pytest.raises(ValueError, match="anywhere in real, but Gamma"):
+    with pytest.raises(ValueError, match="anywhere on the real line, but Gamma"):
         log_prior(kernax.ConstantMean(2.0), {"value": Gamma()})
     with pytest.raises(ValueError, match="scale is 0, but LogNormal"):
         log_prior(0.0 * kernax.RBF(), {"scale": LogNormal()})

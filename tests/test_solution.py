@@ -1,10 +1,14 @@
 """How a solve ended: which of several endings it is."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
-from conftest import needs_x64
+import pytest
+from conftest import needs_x64, untyped
 
-from kernax.core.solution import RESULTS, first_that_holds
+import kernax
+from kernax.core.solution import RESULTS, first_that_holds, warn
 
 pytestmark = needs_x64  # once: no precision touches it
 
@@ -28,3 +32,11 @@ def test_a_result_without_an_ending_that_holds_is_left_as_it_was():
     result = jax.jit(lambda no: first_that_holds([(no, RESULTS.diverged)], RESULTS.not_psd))(False)
     assert result == RESULTS.not_psd
     assert first_that_holds([], otherwise=RESULTS.not_psd) == RESULTS.not_psd
+
+
+def test_a_warning_names_the_line_of_a_user_whose_file_begins_like_the_package():
+    file = f"{Path(kernax.__file__).parent}_of_mine.py"
+    program = compile("warn('careful', UserWarning)", file, "exec")
+    with pytest.warns(UserWarning, match="careful") as caught:
+        exec(program, {"warn": untyped(warn)})
+    assert caught[0].filename == file

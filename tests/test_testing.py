@@ -336,6 +336,15 @@ def test_a_property_can_be_left_out_by_name_and_only_by_name():
     check_conformance(Claims(), stack(), without=["facts_that_hold"])
     with pytest.raises(ValueError, match="names no property"):
         check_conformance(Claims(), stack(), without=["facts"])
+    with pytest.raises(ValueError, match=r"such as \['facts_that_hold'\]"):
+        check_conformance(Claims(), stack(), without="facts_that_hold")
+
+
+@needs_x64
+def test_points_whose_derivatives_would_not_be_tested_are_refused():
+    for X, words in ((stack()[:1], "two points, but holds 1"), (stack()[:2], "must differ")):
+        with pytest.raises(ValueError, match=words):
+            check_conformance(kernax.RBF(), X)
 
 
 @needs_x64
@@ -398,13 +407,19 @@ def test_the_tolerance_decides_what_is_rounding():
 def test_values_that_are_not_finite_do_not_pass():
     report = check_kernel(kernax.Custom(lambda _, i, j: jnp.where(i == j, 1.0, jnp.nan)), INDICES)
     assert not report.passed
+    assert not report.symmetric
+    assert np.isnan(report.asymmetry)
     assert "NaN" in str(report)
 
 
 @needs_x64
 def test_a_kernel_that_is_not_scalar_is_refused():
-    with pytest.raises(ValueError, match=r"must be a scalar, but Custom returned shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"Custom returns float64 of shape \(2,\)"):
         check_kernel(kernax.Custom(lambda _, x, z: x * z), stack())
+    with pytest.raises(ValueError, match="Custom returns complex128"):
+        check_kernel(kernax.Custom(lambda _, x, z: jnp.dot(x, z) + 1j), stack())
+    with pytest.raises(ValueError, match="Custom returns bool"):
+        check_kernel(kernax.Custom(lambda _, x, z: jnp.all(x == z)), stack())
 
 
 def periodic_of_the_distance(_, x, z):

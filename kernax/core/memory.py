@@ -61,8 +61,8 @@ _MATRICES = {
 }
 _OF_EACH_COLUMN = {"kernel_softmax": 1.15, "laplace of several classes": 3.8}
 _MORE_IN_FLOAT32 = {"sgpr": 1.0, "sgpr_bound": 1.0}  # whose factor is that of a QR
-# What of the verbs needs no such matrix, in place of each; the others know of nothing but fewer
-# points. `m` is a number of centres, and `key` a key.
+# For each verb, what does the same without such a matrix; for those that are not here there is
+# nothing but fewer points. `m` is a number of centres, and `key` a random key.
 _IN_FEATURES = "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in m features"
 _IN_BLOCKS = "block_size=... (a number of rows) for a fit that holds blocks"
 _OVER_CENTRES = "kernax.falkon(kernel, X, y, ridge, m, key=key{}) for a fit over m centres"
@@ -99,7 +99,7 @@ _INSTEAD = {
     "nystrom": _FEWER_CENTRES,
     "falkon": _FEWER_CENTRES,
 }
-# Of these `recommend` compares the ways there are.
+# Those whose alternatives `recommend` compares.
 _COMPARED = ("condition", "log_marginal_likelihood", "kernel_ridge")
 _SMALL = 2**30  # bytes that any machine has: for less, the check is left out
 MOST_HELD = 8192  # points whose matrix is held where it need not be: half a GiB in float64
@@ -115,8 +115,9 @@ def check_memory(
 ) -> None:
     """Raises MemoryBudgetError if the dense matrices of a verb would not fit into memory.
 
-    This counts the verb's own program, without its derivative, predictions, or the members of a
-    `vmap`. `dtype` is that of its matrices, where it is not the one of X.
+    This counts what the verb itself computes, for one member of a `vmap`, without derivatives and
+    predictions. Less than 1 GiB is not checked, nor are traced points. `dtype` is that of the
+    matrices, by default that of X.
     """
     n = count(X)
     m = n if Z is None else count(Z)
@@ -129,14 +130,14 @@ def check_memory(
     if needed > available:
         in_single = dtype == jnp.float64 and needed / 2 <= available
         raise MemoryBudgetError(
-            f"{needed / 2**30:.0f} GiB needed by {verb} for {_named(matrices, n, m)} in {dtype}, "
-            f"{available / 2**30:.1f} GiB available; {_advice(verb, in_single)}"
+            f"{_in_gib(needed)} needed by {verb} for {_named(matrices, n, m)} in {dtype}, "
+            f"{_in_gib(available)} available; {_advice(verb, in_single)}"
         )
 
 
 def check_held_by_each(n: int, verb: str, devices: int) -> None:
-    """Raises ValueError for more rows over a mesh than a verb takes which needs dense matrices
-    whole, on each device.
+    """Raises ValueError for more rows over a mesh than `MOST_HELD`, for a verb that needs dense
+    matrices whole, on each device.
     """
     if n <= MOST_HELD:
         return
@@ -154,6 +155,12 @@ def matrices_of(verb: str, dtype: Any, columns: int = 1) -> float:
     return _MATRICES[verb] + more + _OF_EACH_COLUMN.get(verb, 0) * columns
 
 
+def _in_gib(size: float) -> str:
+    """A number of bytes in GiB, below a hundred with a digit after the point."""
+    gib = size / 2**30
+    return f"{gib:.1f} GiB" if gib < 100 else f"{gib:.0f} GiB"
+
+
 def _named(matrices: float, n: int, m: int) -> str:
     """How many dense matrices there are, in words."""
     if matrices == 1:
@@ -162,7 +169,7 @@ def _named(matrices: float, n: int, m: int) -> str:
 
 
 def _advice(verb: str, in_single: bool) -> str:
-    """What to do if a verb's matrices do not fit; whether they do in single precision."""
+    """What to do if a verb's matrices do not fit, and whether they would in single precision."""
     instead = _INSTEAD.get(verb)
     if instead == _FEWER_CENTRES:
         return f"take {instead}"
@@ -175,7 +182,7 @@ def _advice(verb: str, in_single: bool) -> str:
 
 def available_memory(devices: Iterable[Any]) -> int:
     """Bytes free on all of the devices; on a CPU, in the machine, or in the container that this
-    process runs in. Those of other processes count as its own do.
+    process runs in. Devices of other processes are assumed to have as much free as its own.
     """
     devices = list(devices)
     own = [device for device in devices if device.process_index == jax.process_index()]

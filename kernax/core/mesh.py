@@ -31,17 +31,17 @@ class RowsOverMesh(NamedTuple):
 
     @property
     def spec(self) -> PartitionSpec:
-        """That of an array of rows, for `jax.shard_map`."""
+        """How an array of rows is partitioned, for `jax.shard_map`."""
         return PartitionSpec(self.axes)
 
 
 def rows_over_mesh(X: PyTree) -> RowsOverMesh | None:
     """How the rows of a stack are spread; None for a stack on one device, or whole on each.
 
-    Of a traced stack only the mesh is known, that of the arrays it is computed from, or else of
-    `jax.set_mesh`. Its rows are taken for spread over all automatic axes, or the first ones, whose
-    devices share them evenly: where they are laid out otherwise, XLA moves them, and what is whole
-    on each device costs nothing to divide.
+    Of a traced stack only the mesh is known: that of the arrays it is computed from, or else that
+    of `jax.set_mesh`. Its rows are then assumed to be spread over as many of the first automatic
+    axes as share them evenly. If they are laid out otherwise XLA moves them, and to divide a stack
+    that is whole on each device costs nothing.
     """
     n = count(X)
     found = {_rows_of(leaf, n) for leaf in jax.tree.leaves(X)}
@@ -77,14 +77,14 @@ def _automatic(mesh: Mesh | AbstractMesh) -> tuple[str, ...]:
 
 
 def _mesh_of(traced: jax.core.Tracer) -> AbstractMesh:
-    """That of the arrays from which one is computed, else that of the context."""
+    """The mesh of the arrays from which one is computed, else that of the context."""
     mesh = jax.typeof(traced).sharding.mesh
     return jax.sharding.get_abstract_mesh() if mesh.empty else mesh
 
 
 def check_same_devices(X: PyTree, **others: PyTree) -> None:
-    """Raises ValueError for arrays, by name, that are known to be on other devices than X is, where
-    JAX computes with neither.
+    """Raises ValueError, by name, for arrays that are known to be on other devices than X: JAX does
+    not compute with both.
     """
     of_X = _devices_of(X)
     for name, tree in others.items():
@@ -92,13 +92,13 @@ def check_same_devices(X: PyTree, **others: PyTree) -> None:
         if of_X and devices and of_X != devices:
             raise ValueError(
                 f"{name} must be on the devices of X, {_in_words(of_X)}, but is on "
-                f"{_in_words(devices)}: kernax.scale.rows_over(mesh, X, y, weights) lays all over "
-                "one mesh, and arrays of NumPy go to wherever X is"
+                f"{_in_words(devices)}: kernax.scale.rows_over(mesh, X, y, weights) spreads them "
+                "all over one mesh, and arrays of NumPy are moved to the devices of X"
             )
 
 
 def _devices_of(tree: PyTree) -> frozenset[Any]:
-    """Those that the first array which is bound to some is on; none where all may go anywhere."""
+    """The devices of the first committed array; none where no array is committed to any."""
     for leaf in jax.tree.leaves(tree):
         if isinstance(leaf, jax.Array) and is_concrete(leaf) and leaf.committed:
             return frozenset(leaf.devices())
@@ -106,14 +106,14 @@ def _devices_of(tree: PyTree) -> frozenset[Any]:
 
 
 def _in_words(devices: frozenset[Any]) -> str:
-    """One device by its name, several by their number and the first one's."""
+    """One device by its name, several by their number and the name of the first one."""
     first = min(devices, key=lambda device: device.id)
-    return f"{first} alone" if len(devices) == 1 else f"{len(devices)} from {first} on"
+    return f"{first} alone" if len(devices) == 1 else f"{len(devices)} devices from {first} on"
 
 
 @functools.singledispatch
 def spread_of(gram: AbstractGram) -> RowsOverMesh | None:
-    """How the rows of what a Gram matrix is multiplied with are spread."""
+    """How the rows of vectors that a Gram matrix is multiplied with are spread."""
     return None
 
 
@@ -142,10 +142,10 @@ def by_rows(X: PyTree, rows: RowsOverMesh) -> Any:
 def on_parts(
     function: Callable, rows: RowsOverMesh, whole: PyTree, *stacks: PyTree, joined: bool = False
 ) -> Any:
-    """`function(whole, *parts)` on every device, of what all of them have and of their own rows of
-    stacks; the rows that it returns, put together, or what is the same on all, where it has
-    `joined` them.
+    """`function(whole, *parts)` on every device, where `whole` is the same on all of them, and the
+    parts are the device's own rows of the stacks.
 
+    It returns rows, which are put together, or with `joined` what is the same on all devices.
     Inside, `jax.lax` has collectives over `rows.axes`.
     """
     arrays, rest = eqx.partition(whole, eqx.is_array)

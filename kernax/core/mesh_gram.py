@@ -100,15 +100,15 @@ def _rows_of_product(
 def _passed_on(
     block: PyTree, offset: Int[Array, ""], pass_on: Callable, spread: RowsOverMesh
 ) -> PyTree:
-    """`pass_on` of a block by an offset that a loop counts: of all that there are, which must be
-    known where a program is compiled, each device takes the same.
+    """`pass_on` of a block by an offset that a loop counts, the same on all devices: a branch for
+    each offset, as these must be known where a program is compiled.
     """
     offsets = range(1, (spread.parts + 1) // 2)
     return lax.switch(offset - 1, [partial(pass_on, each, spread) for each in offsets], block)
 
 
 def _back_to(offset: int, spread: RowsOverMesh, block: PyTree) -> PyTree:
-    """What the device has for this one from which this one is at an offset."""
+    """The block of the device at an offset backwards: what it has computed for this one."""
     return _from_offset(-offset, spread, block)
 
 
@@ -126,8 +126,8 @@ def product_over_mesh(
     most_rows: int,
     spread: RowsOverMesh,
 ) -> Float[Array, "n *p"]:
-    """`k(X, Z) V` of points X over a mesh, and of what all devices have: the kernel, Z, V, and the
-    places of Z in X, where it is there that they stand.
+    """`k(X, Z) V` of points X over a mesh. What is `whole` on each device is the kernel, Z, V, and
+    the places of Z in X, None where they are other points.
     """
 
     def of_part(whole, X):

@@ -156,7 +156,7 @@ def _one_step(problem: AbstractConvexProblem, bar: float, now: _Progress) -> _Pr
     # coefficients that K maps to zero. Elsewhere the misfit may rise, but F falls.
     in_full = now.misfit.within(bar) | ~(at_zero < 0)
     length = _length(slope, at_zero, skip=in_full)
-    # A step shortened to the rounding of Newton's own is along a gradient that is rounding.
+    # Where a step is shortened to the rounding of the full one, the gradient is rounding as well.
     must_help = in_full | (length <= eps_of(direction))
     return _judged(now, problem, problem.at(now.point.x + length * direction), must_help)
 

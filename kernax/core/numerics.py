@@ -1,7 +1,7 @@
 """Numerics that every kernel uses: squared distances, safe roots, Matern functions.
 
-A squared distance is where kernel libraries lose their digits, their memory or their Hessians.
-Everything that prevents this is in this file, so that a kernel can be its formula and nothing else.
+Squared distances written carelessly lose digits, take much memory or have wrong Hessians. What
+prevents this is all in this file, so that a kernel can be its formula and nothing else.
 """
 
 from functools import partial
@@ -284,7 +284,7 @@ def chosen(condition: Array, yes: PyTree, no: PyTree) -> Any:
 
 
 def positive_or_one(x: Array) -> Array:
-    """x where it is positive, one elsewhere: a divisor, where what it divides is zero as well."""
+    """x where it is positive, one elsewhere: a divisor of numbers that are zero where x is."""
     return jnp.where(x > 0, x, 1)
 
 

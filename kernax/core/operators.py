@@ -46,8 +46,8 @@ class AbstractGram(lx.AbstractLinearOperator):
     @property
     @abc.abstractmethod
     def largest_rank(self) -> int:
-        """A bound of the rank of K, but for a diagonal that is added: n, or the number of
-        features.
+        """An upper bound of the rank of K without the diagonal that is added to it: n, or the
+        number of features.
         """
 
     @abc.abstractmethod
@@ -72,11 +72,11 @@ class AbstractGram(lx.AbstractLinearOperator):
 
     @abc.abstractmethod
     def columns_product(self, places: Places, values: Float[Array, "m *p"]) -> Float[Array, "n *p"]:
-        """`K[:, places] @ values`; a place may stand there twice."""
+        """`K[:, places] @ values`; one place may be given twice."""
 
     @abc.abstractmethod
     def submatrix(self, places: Places) -> Float[Array, "m m"]:
-        """`K[places][:, places]`; places differ."""
+        """`K[places][:, places]`; all places differ."""
 
     @abc.abstractmethod
     def held(self) -> "AbstractGram":
@@ -288,7 +288,7 @@ def in_places(places: Places, values: Float[Array, "m *p"], n: int) -> Float[Arr
 
 
 def is_finite(gram: AbstractGram) -> Bool[Array, ""]:
-    """Whether K holds no NaN and no inf: the mean of a row that does is not finite."""
+    """Whether K holds no NaN and no inf: the mean of a row with one of them is not finite."""
     n = gram.in_size()
     means = stopped(gram).mv(jnp.full(n, 1 / n, gram.in_structure().dtype))
     return jnp.all(jnp.isfinite(means))
@@ -327,8 +327,8 @@ class WeightedForm(lx.AbstractLinearOperator):
 
 
 class AbstractStructuredForm(lx.AbstractLinearOperator):
-    """`S K S + diag(shift)`, S = sqrt(W), where K has a structure that `factorise` knows by the
-    class.
+    """`S K S + diag(shift)`, S = sqrt(W), for a K of some structure: `factorise` has a method for
+    each subclass.
     """
 
     gram: eqx.AbstractVar[Any]
@@ -360,7 +360,7 @@ class AbstractStructuredForm(lx.AbstractLinearOperator):
         return self.in_structure()
 
 
-# What no Gram matrix is known to be.
+# Structures that no Gram matrix is known to have.
 _NEVER = (
     lx.is_diagonal,
     lx.is_tridiagonal,
@@ -387,7 +387,7 @@ def tell_lineax(operator: type[lx.AbstractLinearOperator], *, of_one_stack: bool
 
 
 def _tell_structure(operator: type[lx.AbstractLinearOperator], of_one_stack: bool) -> None:
-    """Registers what is true of every operator of a class, and what of none."""
+    """Registers which structures every operator of a class has, and which none is known to have."""
     for fact in (lx.is_symmetric, lx.is_positive_semidefinite):
         fact.register(operator)(lambda _: of_one_stack)
     for fact in _NEVER:

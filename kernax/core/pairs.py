@@ -71,7 +71,7 @@ def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> 
         K, symmetric = _whole_over_mesh(kernel, X, spread)
     else:
         K = symmetric = _by_rows_over_mesh(kernel, X, X, block_size, spread)
-    _check_scalar(kernel, K)
+    check_scalar(kernel, K)
     diagonal = _diagonal(kernel, X)
     finite = jnp.all(jnp.isfinite(diagonal)) & _all_finite(K)
     exact = jnp.where(jnp.eye(n, dtype=bool), diagonal[:, None], symmetric)
@@ -118,13 +118,12 @@ def _matrix(
         K = all_pairs(kernel, X, Z)
     else:
         row = jax.checkpoint(lambda x: jax.vmap(lambda z: kernel(x, z))(Z))
-        rows_at_once = max(1, at_once // m)
-        K = lax.map(row, X, batch_size=rows_at_once)
-    _check_scalar(kernel, K)
+        K = lax.map(row, X, batch_size=max(1, at_once // m))
+    check_scalar(kernel, K)
     return K
 
 
-def _check_scalar(kernel: AbstractKernel, K: Array) -> None:
+def check_scalar(kernel: AbstractKernel, K: Array) -> None:
     """Raises ValueError unless the kernel gave a real number for each pair."""
     if K.ndim != 2 or not jnp.issubdtype(K.dtype, jnp.floating):
         raise ValueError(

@@ -92,9 +92,9 @@ class _Fractional(eqx.Module):
     """`F -> C + M F (I - J F)^-1 M^T`, of the filter over some points.
 
     Attributes:
-        moved: M, by which what is not seen goes on, (m, m).
-        added: C, F where nothing is explained before, (m, m).
-        seen: J, what is seen of the states before the first of the points, (m, m).
+        moved: M, (m, m).
+        added: C, the F to which F = 0 is mapped, (m, m).
+        seen: J, what the points tell of the states before them, (m, m).
     """
 
     moved: Float[Array, "*n m m"]
@@ -108,8 +108,9 @@ def _as_fractional(
     shift: Float[Array, " b"],
     chain: Chain,
 ) -> _Fractional:
-    """That of a block: with q and s where nothing is explained before, one more point makes it `C =
-    A C A^T + q q^T w / s`, `J = J + M^T A^T h h^T A M w / s` and `M = (I - q h^T w / s) A M`.
+    """The map of a block of points. One more point makes it `C = A C A^T + q q^T w / s`, `J = J +
+    M^T A^T h h^T A M w / s` and `M = (I - q h^T w / s) A M`, with q and s of a filter that starts
+    at the block.
     """
     start = chain.start
     h = chain.observation
@@ -151,8 +152,8 @@ def _congruence_after(first, second):
 def _fractional_after(first: _Fractional, second: _Fractional) -> _Fractional:
     """By `E = (I - C1 J2)^-1`: `M = M2 E M1`, `C = C2 + M2 E C1 M2^T`, `J = J1 + M1^T J2 E M1`.
 
-    The eigenvalues of what is inverted are in [0, 1]: one less the squares of the correlations of
-    what both runs say of the states between them; zero only where there is no factor.
+    The matrix that is inverted has eigenvalues in [0, 1]: one minus the squared correlations of
+    what both runs tell of the states between them. None is zero but where there is no factor.
     """
     identity = jnp.eye(len(first.moved), dtype=first.moved.dtype)
     between = identity - small_product(first.added, second.seen)
@@ -197,7 +198,7 @@ def _prefixes(after: Callable, runs: Any) -> Any:
 
 
 def _before(X: Float[Array, "b m p"]) -> Float[Array, "b m p"]:
-    """What stands before each block, zero before the first one."""
+    """The state before each block: that after the block before it, zero for the first one."""
     return jnp.concatenate([jnp.zeros_like(X[:1]), X[:-1]])
 
 
@@ -228,7 +229,7 @@ def _joined(blocks: Any, n: int, back: bool = False) -> Any:
 
 
 def _all_directed(A: Float[Array, "n m m"], back: bool) -> Float[Array, "n m m"]:
-    """Those of all steps."""
+    """The matrices of all steps in this direction."""
     return jnp.swapaxes(A, 1, 2) if back else A
 
 

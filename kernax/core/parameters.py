@@ -42,10 +42,10 @@ def interval(
     low: float, high: float, *, closed: tuple[bool, bool] = (False, False), **kwargs
 ) -> Any:
     """A field for parameters between two finite ends; `closed` says which end is itself allowed."""
-    if not (math.isfinite(low) and math.isfinite(high)):
+    if not -math.inf < low < high < math.inf:
         raise ValueError(
-            f"interval({low}, {high}) needs two finite ends: see positive(), nonnegative() and "
-            "real()"
+            f"interval({low}, {high}) needs two finite ends, the lower one first: see positive(), "
+            "nonnegative() and real()"
         )
     return _parameter(Interval(low, high, closed), **kwargs)
 
@@ -119,7 +119,7 @@ def parameters(model: PyTree) -> list[Entry]:
     entries = []
     for keys, entry in _leaves(model):
         in_field = bool(keys) and isinstance(keys[-1], jax.tree_util.GetAttrKey)
-        if isinstance(entry.value, float) and not in_field:
+        if _is_python_float(entry.value) and not in_field:
             raise ValueError(
                 f"{entry.path} is a Python float: pass an array, or declare a field "
                 "kernax.fields.positive() in a module, to learn it"
@@ -129,18 +129,23 @@ def parameters(model: PyTree) -> list[Entry]:
     return entries
 
 
+def _is_python_float(leaf: Any) -> bool:
+    """Whether a leaf is a float of Python itself; one of NumPy is an array."""
+    return isinstance(leaf, float) and not eqx.is_inexact_array(leaf)
+
+
 def ends_like(path: str, end: str) -> bool:
-    """Whether a path ends like that, from its beginning or after a point."""
+    """Whether a path is `end`, or ends with a point and `end`."""
     return path == end or path.endswith(f".{end}")
 
 
 def listed(entries: list[Entry]) -> str:
-    """The paths that there are, for the end of a message."""
+    """A clause with the paths of the parameters, for the end of a message."""
     return "the model's parameters are " + (", ".join(entry.path for entry in entries) or "none")
 
 
 def entry_ending(model: PyTree, end: str) -> Entry:
-    """The one parameter whose path ends like that.
+    """The one parameter whose path is `end`, or else ends with it as `ends_like` says.
 
     Raises ValueError where none does, or several.
     """
@@ -173,10 +178,18 @@ def _role(model: PyTree, keys: tuple) -> Any:
     for key in keys:
         if isinstance(key, jax.tree_util.GetAttrKey):
             role = role if role == _DATA else _declared_role(node, key.name) or role
-            node = getattr(node, key.name)
-        else:
-            node = node[key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key]
+        node = _child(node, key)
     return role
+
+
+def _child(node: Any, key: Any) -> Any:
+    """The part of a node of a pytree that stands under a key."""
+    if isinstance(key, jax.tree_util.GetAttrKey):
+        return getattr(node, key.name)
+    if isinstance(key, jax.tree_util.FlattenedIndexKey):
+        # Of a class that JAX knows without keys, such as `jax.tree_util.Partial`, by number.
+        return jax.tree.leaves(node, is_leaf=lambda part: part is not node)[key.key]
+    return node[key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key]
 
 
 def _declared_role(node: Any, name: str) -> Any:
@@ -194,11 +207,14 @@ def check_count(value: Any, name: str, least: int = 1, hint: str = "") -> int:
 
 
 def check_stopping(rtol: Any, max_steps: Any) -> None:
-    """Raises ValueError for a tolerance that is not positive, and less than one step; None is a
-    default of either.
+    """Raises ValueError for a tolerance that is not positive, or for less than one step.
+
+    None stands for the default of either.
     """
-    if rtol is not None and is_concrete(rtol) and not rtol > 0:
-        raise ValueError(f"rtol must be positive, but is {rtol!r}")
+    if rtol is not None and is_concrete(rtol):
+        is_number = eqx.is_array_like(rtol) and np.ndim(rtol) == 0
+        if not is_number or not rtol > 0:
+            raise ValueError(f"rtol must be positive, but is {rtol!r}")
     if max_steps is not None:
         check_count(max_steps, "max_steps")
 
@@ -210,9 +226,8 @@ def check_intervals(model: PyTree) -> None:
             value = np.asarray(entry.value)
             if not entry.interval.contains(value):
                 where = f"{type(model).__name__}.{entry.path}"
-                raise ValueError(
-                    f"{where} must be in {entry.interval} and finite, but is {shown(value)}"
-                )
+                kind = "real" if entry.interval == REAL else f"in {entry.interval}"
+                raise ValueError(f"{where} must be {kind} and finite, but is {shown(value)}")
 
 
 def shown(value: np.ndarray) -> str:
@@ -319,10 +334,9 @@ def _unconstrained(entry: Entry, indices: Int[Array, " free"] | None) -> Array:
 def _check_python_floats(model: PyTree, trainable: Trainable | None) -> None:
     """Raises ValueError for a Python float that looks like a parameter and is not frozen."""
     for _, entry in _leaves(model):
-        python_float = isinstance(entry.value, float) and not eqx.is_inexact_array(entry.value)
-        if python_float and (
-            trainable is None or np.any(trainable(entry.path, jnp.asarray(entry.value)))
-        ):
+        if not _is_python_float(entry.value):
+            continue
+        if trainable is None or np.any(trainable(entry.path, jnp.asarray(entry.value))):
             raise ValueError(
                 f"{entry.path} is a Python float, which is not learned: declare its field "
                 "kernax.fields.positive() or real() to learn it, "

@@ -143,7 +143,7 @@ def _filled(end: _Chosen) -> Int[Array, " count"]:
 
 
 def _one_more(kernel: AbstractKernel, X: PyTree, now: _Chosen) -> _Chosen:
-    """With the point that has most of the variance left, and its row of the factor."""
+    """The choice with one more point, the one with most of the variance left."""
     place = jnp.argmax(jnp.where(now.free, now.left, -jnp.inf)).astype(jnp.int32)
     row = _next_row(kernel, X, now, place)
     # Rounding may leave less than nothing, and of the point itself something.
@@ -160,7 +160,7 @@ def _one_more(kernel: AbstractKernel, X: PyTree, now: _Chosen) -> _Chosen:
 def _next_row(
     kernel: AbstractKernel, X: PyTree, now: _Chosen, place: Int[Array, ""]
 ) -> Float[Array, " n"]:
-    """Of the factor, for the point at a place."""
+    """The row of the pivoted factor that belongs to the point at a place."""
     row = gram_of_prepared(kernel, _at(X, place[None]), X)[0]
     row = row - matmul(now.rows[:, place], now.rows)
     return row / jnp.sqrt(positive_or_one(now.left[place]))

@@ -199,7 +199,7 @@ class PivotedCholesky(AbstractPreconditioner):
     Attributes:
         key: the pivots depend on it.
         rank: at most so many columns; default `2 sqrt(n)`.
-        block: how many pivots are drawn together, at most; as many each time.
+        block: how many pivots are drawn together, at most; all blocks are of one size.
     """
 
     key: Key[Array, ""]

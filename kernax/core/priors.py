@@ -178,9 +178,10 @@ def log_prior(model: PyTree, priors: Priors) -> Float[Array, ""]:
             a flat density in its natural units.
 
     Raises:
-        ValueError: what is no prior, one that no parameter has, one whose support does not hold the
-            parameter's interval, such as a `Gamma` of a mean that may be negative, or parameters of
-            another shape; a value at the end of its interval where there is no density.
+        ValueError: a key that is the end of no path, no parameter with a prior, or what is no
+            prior; a prior whose support does not hold the parameter's interval, such as a `Gamma`
+            of a mean that may be negative, or whose own parameters have another shape; a value at
+            the end of its interval, where the prior has no density.
     """
     entries = parameters(model)
     chosen = _chosen(priors, entries)
@@ -220,7 +221,7 @@ def _of_ends(priors: Any, entries: list[Entry]) -> Chosen:
         )
     for end in priors:
         if not any(ends_like(entry.path, end) for entry in entries):
-            raise ValueError(f"priors[{end!r}] is of no parameter: {listed(entries)}")
+            raise ValueError(f"priors[{end!r}] is the end of no parameter: {listed(entries)}")
     chosen = []
     for entry in entries:
         fitting = [end for end in priors if ends_like(entry.path, end)]
@@ -246,11 +247,16 @@ def _check_prior(prior: Any, entry: Entry) -> None:
             )
     if prior.support.low > entry.interval.low or prior.support.high < entry.interval.high:
         raise ValueError(
-            f"{entry.path} may be anywhere in {entry.interval}, but {name} is a density of numbers "
-            f"in {prior.support}"
+            f"{entry.path} may be anywhere {_placed(entry.interval)}, but {name} is a density of "
+            f"numbers {_placed(prior.support)}: take a prior that has a density everywhere there"
         )
     if is_concrete(entry.value) and not prior.support.contains(np.asarray(entry.value)):
         raise ValueError(
             f"{entry.path} is {shown(np.asarray(entry.value))}, but {name} is a density of numbers "
-            f"in {prior.support}"
+            f"{_placed(prior.support)}: start inside, or leave its prior out"
         )
+
+
+def _placed(interval: Interval) -> str:
+    """Where numbers of an interval are, for messages."""
+    return "on the real line" if interval == REAL else f"in {interval}"

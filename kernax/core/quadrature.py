@@ -266,7 +266,10 @@ def bounded_loss(
     """
     if not likelihood.convex:
         name = type(likelihood).__name__
-        raise ValueError(f"{name} is not log-concave, and no bound of its expected loss is known")
+        raise ValueError(
+            f"{name} is not log-concave, and no bound of its expected loss is known: register one "
+            "with kernax.core.quadrature.bounded_loss, or take a log-concave likelihood"
+        )
     return expected_loss(likelihood, y, mean, variance)
 
 

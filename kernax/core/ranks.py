@@ -3,7 +3,9 @@
 import math
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from kernax.core.numerics import is_concrete
@@ -19,7 +21,11 @@ def smallest(values: Float[Array, "m n"], count: int) -> Float[Array, " m"]:
 
 
 def rank_for(coverage: Any, n: int) -> int:
-    """`ceil(coverage (n + 1))`, with a concrete coverage between 0 and 1."""
-    if not is_concrete(coverage) or not 0 < float(coverage) < 1:
-        raise ValueError(f"coverage must be a known number between 0 and 1, but is {coverage}")
-    return math.ceil(float(coverage) * (n + 1) - 1e-9)  # 0.9 * 20 may be above 18 by rounding
+    """`ceil(coverage (n + 1))`, at least 1. Raises ValueError unless the coverage is known, and
+    between 0 and 1.
+    """
+    is_number = eqx.is_array_like(coverage) and np.ndim(coverage) == 0
+    if not is_number or not is_concrete(coverage) or not 0 < float(coverage) < 1:
+        raise ValueError(f"coverage must be a known number between 0 and 1, but is {coverage!r}")
+    # 0.9 * 20 may be above 18 by rounding.
+    return max(1, math.ceil(float(coverage) * (n + 1) - 1e-9))

@@ -39,7 +39,7 @@ class AbstractRecursions(eqx.Module):
         *,
         back: bool = False,
     ) -> Float[Array, "n m p"]:
-        """x of `x = A_i x + a_i v_i^T`."""
+        """The x before each step `x = A_i x + a_i v_i^T`."""
 
     @abc.abstractmethod
     def readings(
@@ -51,7 +51,7 @@ class AbstractRecursions(eqx.Module):
         *,
         back: bool = False,
     ) -> Float[Array, "n p"]:
-        """`readers_i . x` of the same."""
+        """`readers_i . x` for the x of `vectors`."""
 
     @abc.abstractmethod
     def covariances(
@@ -62,11 +62,11 @@ class AbstractRecursions(eqx.Module):
         *,
         back: bool = False,
     ) -> Float[Array, "n m m"]:
-        """F of `F = A_i F A_i^T + scale_i a_i a_i^T`."""
+        """The F before each step `F = A_i F A_i^T + scale_i a_i a_i^T`."""
 
     @abc.abstractmethod
     def gains(self, chain: Chain, weights: Float[Array, " n"], shift: Float[Array, " n"]) -> Gains:
-        """Those of the filter of `W K + diag(shift)`: with F before each point
+        """Gains and variances of the filter of `W K + diag(shift)`, d the shift of a point:
 
         F = A F A^T,  q = P h - F h,  s = w h.q + d,  F = F + q q^T w / s.
         """
@@ -100,7 +100,7 @@ def vectors_from(
     V: Float[Array, "n p"],
     back: bool = False,
 ) -> Float[Array, "n m p"]:
-    """Those of `AbstractRecursions`, from any x on."""
+    """`AbstractRecursions.vectors` from a given x on, instead of zero."""
 
     def step(x, at):
         A, a, v = at
@@ -117,7 +117,7 @@ def readings_from(
     readers: Float[Array, "n m"],
     back: bool = False,
 ) -> Float[Array, "n p"]:
-    """Those of `AbstractRecursions`, from any x on."""
+    """`AbstractRecursions.readings` from a given x on, instead of zero."""
 
     def step(x, at):
         A, a, v, reader = at
@@ -134,7 +134,7 @@ def covariances_from(
     scales: Float[Array, " n"],
     back: bool = False,
 ) -> Float[Array, "n m m"]:
-    """Those of `AbstractRecursions`, from any F on."""
+    """`AbstractRecursions.covariances` from a given F on, instead of zero."""
 
     def step(F, at):
         A, a, scale = at
@@ -150,7 +150,7 @@ def gains_from(
     shift: Float[Array, " n"],
     chain: Chain,
 ) -> Gains:
-    """Those of `AbstractRecursions`, from any F on, at some of the points of a chain."""
+    """`AbstractRecursions.gains` from a given F on, at some of the points of a chain."""
     start = chain.start
     h = chain.observation
 

@@ -21,7 +21,7 @@ def varying_alike(tree: Any) -> Any:
     """The same tree, with every array varying over all mesh axes that any of them varies over."""
     leaves, structure = jax.tree.flatten(tree)
     if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-        return tree  # the usual case, for nothing
+        return tree  # the usual case, in which there is nothing to do
     axes = frozenset().union(*(_axes(leaf) for leaf in leaves if eqx.is_array(leaf)))
     return (
         jax.tree.unflatten(structure, [_varying(leaf, axes) for leaf in leaves]) if axes else tree

@@ -44,7 +44,7 @@ class BlockedSystem(eqx.Module):
 
     @staticmethod
     def of(operator: lx.AbstractLinearOperator) -> "BlockedSystem":
-        """The parts of an operator. Raises ValueError for one that has no parts but products."""
+        """The parts of an operator. Raises ValueError for one that is known by products alone."""
         if isinstance(operator, WeightedForm):
             inside = BlockedSystem.of(operator.gram)
             roots = operator.weights.times_roots(jnp.ones_like(operator.shift))
@@ -293,7 +293,8 @@ class SketchAndProject(AbstractSymmetricSolver):
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> BlockedSystem:
         if not lx.is_positive_semidefinite(operator):
             raise ValueError(
-                "SketchAndProject needs an operator tagged lineax.positive_semidefinite_tag"
+                "SketchAndProject needs an operator tagged lineax.positive_semidefinite_tag, but "
+                f"{type(operator).__name__} is not"
             )
         refuse_options(self, options)
         return BlockedSystem.of(operator)
@@ -332,9 +333,7 @@ class SketchAndProject(AbstractSymmetricSolver):
         return X, last.best.residual[0], last.stuck[0], steps
 
     def _block(self, n: int) -> int:
-        """The size of blocks: factors then take as long as an entry of K for each pair of points,
-        about.
-        """
+        """The size of blocks. By default their factors take about as long as all entries of K."""
         return default_block(n) if self.block is None else min(n, self.block)
 
     def tolerance(self, dtype) -> float:
@@ -343,8 +342,8 @@ class SketchAndProject(AbstractSymmetricSolver):
 
 
 def _sharing_blocks(solved: Any) -> Any:
-    """`solved(arrays, B)` as a function of one vector b, that of all at once under a `vmap` over b
-    alone.
+    """`solved(arrays, B)` as a function of one vector b. Under a `vmap` over b alone it is called
+    once, for all vectors as columns.
     """
 
     def of_one(arrays, b):

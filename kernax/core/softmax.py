@@ -170,8 +170,8 @@ def _hessian_of_biases(P, weights):
 
 
 def _biases(pull, sums):
-    """`pull^-1 sums` where constants are in the kernel of both; where all points are certain, and
-    nothing pulls, the sums.
+    """The b with `pull b = sums`, where pull maps constants to zero and the sums have no constant
+    part. Where pull is zero, as all points are certain of their class, b is the sums.
     """
     trace = jnp.trace(pull)
     identity = jnp.eye(len(pull), dtype=pull.dtype)

@@ -1,6 +1,7 @@
 """What every verb that may fail returns, and the one place where a failure becomes an exception."""
 
 import inspect
+import os
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import lineax as lx
 import numpy as np
 
@@ -42,8 +44,8 @@ with warnings.catch_warnings(action="ignore"):
 
         successful = "successful"
         inaccurate = (
-            "Rounding is too coarse: the problem is too close to singular, or the tolerance too "
-            "fine, for this precision."
+            "Rounding errors are too large: the problem is too close to singular, or the tolerance "
+            "too small, for this precision."
         )
         not_psd = (
             "The matrix is not positive definite, and no jitter up to 1e-4 of its mean diagonal "
@@ -180,11 +182,11 @@ def finish(
 def _warn_of_jitter(jitter: Any, hint: str) -> None:
     """A ConditionWarning where jitter was added to the diagonal."""
     if jitter is not None and np.any(np.asarray(jitter) > 0):
-        warn(
+        what = (
             f"the matrix is singular to working precision: {np.max(jitter):.1e} was added to its "
-            f"diagonal. {hint}",
-            ConditionWarning,
+            "diagonal."
         )
+        warn(_sentences(what, hint), ConditionWarning)
 
 
 def _error(solution: Solution, hint: str, suspect: Suspect | None) -> Exception:
@@ -251,10 +253,10 @@ ROUNDING = "the matrix is nearly singular: rounding"
 def warn_of_rounding(
     solution: Solution, most: float, affected: str, hint: str, cause: str = ROUNDING
 ) -> None:
-    """A ConditionWarning where `stats["rounding"]`, if any, is above `most`, unless there was
-    jitter.
+    """A ConditionWarning where `stats["rounding"]`, if any, is above `most`.
 
-    Then `finish` has warned already. `cause` is what leaves few digits.
+    Not where there was jitter, of which `finish` has warned already. `cause` is what leaves few
+    digits.
     """
     rounding = solution.stats.get("rounding", 0.0)
     jitter = solution.stats["jitter"]
@@ -264,10 +266,7 @@ def warn_of_rounding(
     if worst > most:
         left = max(0, int(-np.log10(worst)))
         digits = f"some {left} digits" if left else "no digit"
-        warn(
-            f"{cause} leaves {digits} of {affected}. {hint}",
-            ConditionWarning,
-        )
+        warn(_sentences(f"{cause} leaves {digits} of {affected}.", hint), ConditionWarning)
 
 
 def warn(message: str, category: type[Warning]) -> None:
@@ -280,9 +279,10 @@ def warn(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
+# With the separator: `kernax_of_mine.py` beside the package is a file of a user.
 _INSIDE = (
-    str(Path(__file__).parents[1]),
-    *(str(Path(str(module.__file__)).parent) for module in (jax, eqx)),
+    f"{Path(__file__).parents[1]}{os.sep}",
+    *(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (jax, jaxtyping, eqx)),
 )
 
 

@@ -32,7 +32,7 @@ class AbstractSymmetricSolver(lx.AbstractLinearSolver):
 
 
 class AbstractFactorSolver(AbstractSymmetricSolver):
-    """One whose state, which `init` makes, is a factor."""
+    """A solver whose state, which `init` makes, is a factor."""
 
     def compute(self, state: AbstractFactor, vector: Array, options: dict[str, Any]):
         result = lx.RESULTS.where(state.exists, lx.RESULTS.successful, lx.RESULTS.singular)
@@ -94,14 +94,14 @@ def check_makes_factor(solver: Any) -> None:
 
 
 def block_size_for(solver: Any) -> str | None:
-    """How K is held for a solver: whole where that needs all of it, else as suits the points."""
+    """The `block_size` for a solver: "auto" where it works by products, else None, for all of K."""
     works_by_products = solver is not None and not needs_whole_matrix(solver)
     return "auto" if works_by_products else None
 
 
 @functools.singledispatch
 def word_for_inaccuracy(solver: lx.AbstractLinearSolver) -> Any:
-    """The result of a solve that claims success and leaves more than that."""
+    """The result where a solver claims success, but its residual is above `accurate_residual`."""
     return RESULTS.inaccurate
 
 
@@ -149,7 +149,7 @@ class AbstractIterativeFactor(AbstractFactor):
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """That of the solver, for messages."""
+        """The name of the solver, for messages."""
 
     def _refusal(self, what: str) -> str:
         return f"{self.name} knows no {what}: use JitteredCholesky()"

@@ -1,5 +1,5 @@
-"""Solutions with dense square matrices, triangular ones and by elimination, with derivatives, and
-of linear systems that are known by products.
+"""Solves with triangular and with dense square matrices, with derivatives, and of linear systems
+that are known by products.
 """
 
 from collections.abc import Callable

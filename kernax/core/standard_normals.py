@@ -74,7 +74,7 @@ def quasi_random(
     return ndtri(_between_zero_and_one(_scrambled(key, digits), dtype))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=4)  # sequences of a large problem are as large as its features
 def _sobol_digits(count: int, columns: int) -> np.ndarray:
     """The first points of the sequence, as fractions of 2^32."""
     from scipy.stats import qmc  # its import takes half a second

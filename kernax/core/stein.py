@@ -39,9 +39,9 @@ class SteinKernel(AbstractKernel):
     Points are vectors. The log density, a function of one, need not be normalised; k_0 is NaN where
     it is not finite. Its parameters are learned if it is a module. Derivatives of k are exact, by
     automatic differentiation, at the cost of d evaluations with two tangents for each pair. k times
-    p must vanish at infinity. A kernel with heavy tails, such as `RationalQuadratic(lengthscale,
-    0.5)`, the inverse multiquadric, is not blind to samples that escape to infinity, if log p is
-    concave far out; RBF and Matern are in d >= 3 (Gorham & Mackey 2017).
+    p must vanish at infinity. With a kernel of heavy tails, such as `RationalQuadratic(lengthscale,
+    0.5)`, the inverse multiquadric, the norm does not vanish for samples that escape to infinity,
+    if log p is concave far out; with RBF and Matern in d >= 3 it may (Gorham & Mackey 2017).
 
     Raises ValueError for kernels whose functions have no derivative (`rough` ones: Matern 1/2, ...)
     and for a log density that is no scalar; NaN where that depends on a parameter being traced.

@@ -63,7 +63,7 @@ class Task(eqx.Module):
 
     @property
     def kernel_name(self) -> str:
-        """For messages."""
+        """The name of the kernel's class, for messages."""
         return type(self.kernel).__name__
 
     @property
@@ -90,14 +90,14 @@ class Task(eqx.Module):
         return as_numbers(values, self.dtype, name, interval)
 
     def noise(self, value: Any) -> Array:
-        """The variance of the noise, a number or one for each point, which K may be held for."""
+        """The variance of the noise, a number or one for each point, checked by the structure."""
         noise = as_noise(value, self.n, self.dtype)
         if self.layout.structure is not None:
             self.layout.structure.check_noise(noise)
         return noise
 
     def check_at_most_points(self, number: int, name: str, hint: str = "") -> None:
-        """Raises ValueError for more than there are points of positive weight."""
+        """Raises ValueError for a number above that of the points of positive weight."""
         kept = self.weights.kept()
         points = self.n if kept is None else int(np.sum(kept))
         if number > points:
@@ -161,14 +161,15 @@ def check_task(
         y: None for zeros, where there are no targets.
         targets: how y is checked.
         one_column: where y must be a vector: what to do with several columns, for the message.
-        block_size: rows of K computed at a time, for what is never to hold it.
+        block_size: rows of K that are computed at a time, where K is not to be held.
         in_features: whether a kernel of few explicit features may be represented by them.
         holds_gram: False for a verb that never asks for K.
         in_structure: whether a structure of the points, such as a line or a grid, may be used.
-        solver: where that was chosen by the user, who may want just that or something else.
+        solver: the one that the user chose, which may need a structure; None for the default.
 
     Raises:
-        ValueError: what does not fit, by name. MemoryBudgetError: K would not fit into memory.
+        ValueError: what does not fit, by name.
+        MemoryBudgetError: K would not fit into memory.
     """
     given = (X, weights)
     check_same_devices(X, y=y, weights=weights)
@@ -190,9 +191,7 @@ def check_task(
 
 
 def _layout(kernel: AbstractKernel, X: PyTree, block_size: Any, in_features: bool) -> Layout:
-    """How K is held, unless a structure is found. Raises ValueError for a block size that is
-    none.
-    """
+    """How K is held, unless a structure is found. Raises ValueError for a bad block size."""
     spread = rows_over_mesh(X)
     block_size = checked_block(block_size, count(X), spread)
     by_features = in_features and block_size is None and has_few_features(kernel, X)
@@ -200,7 +199,7 @@ def _layout(kernel: AbstractKernel, X: PyTree, block_size: Any, in_features: boo
 
 
 def _check_memory(X: PyTree, y: Array, verb: str, layout: Layout) -> None:
-    """Raises an error where K is not to be held."""
+    """Raises an error where K does not fit into memory."""
     if layout.spread is not None:
         check_held_by_each(count(X), verb, layout.spread.parts)
     check_memory(X, verb=verb, columns=1 if y.ndim == 1 else y.shape[1])
@@ -213,13 +212,13 @@ def _structure(
     X: PyTree,
     weights: AbstractWeights,
 ) -> AbstractStructure | None:
-    """That of the points, for a solver; what was given is known where it is not traced."""
+    """The structure of the points for a solver, from points and weights as they were `given`."""
     values = None if given[1] is None else _known(given[1], weights.values)
     return structure_for(solver, kernel, _known(given[0], X), values)
 
 
 def _known(given: Any, checked: PyTree) -> PyTree:
-    """An array that was checked, as one of NumPy if it is known: under `jit` JAX traces constants
+    """A checked array, as one of NumPy if what was given is known: under `jit` JAX traces constants
     as well.
     """
     is_known = eqx.is_array(checked) and is_concrete(given)

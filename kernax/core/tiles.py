@@ -124,7 +124,7 @@ def _in_blocks(leaf: Array, filling: Array, blocks: int) -> Array:
 
 
 def _moved(blocks: PyTree, offset: Int[Array, ""] | int) -> PyTree:
-    """Every block where the one at an offset before it was."""
+    """The blocks moved on in their circle: block i stands where block i + offset was."""
     return jax.tree.map(lambda leaf: jnp.roll(leaf, offset, 0), blocks)
 
 
@@ -139,8 +139,8 @@ def _at_offset(offset: Int[Array, ""], blocks: PyTree, axis: int) -> PyTree:
 
 def _copied(points: PyTree) -> PyTree:
     """The same points in an array of their own, by a gather, which XLA fuses with nothing: on a CPU
-    it would read each entry's from the array of all blocks, which takes four times as long (8
-    coordinates, jaxlib 0.10.2).
+    it would else read them for each entry from the array of all blocks, which takes four times as
+    long (8 coordinates, jaxlib 0.10.2).
     """
 
     def copy(leaf):
@@ -152,7 +152,7 @@ def _copied(points: PyTree) -> PyTree:
 
 
 def _times(values: Float[Array, "p m"], tile: Float[Array, "a b"], axis: int) -> Array:
-    """`V K`, of the axis of K that is summed over."""
+    """`V K^T` or `V K`, as the axis of K that is summed over is 1 or 0."""
     # Vectors in rows: with K on the right, XLA copies no tile to transpose it.
     dimensions = (((1,), (axis,)), ((), ()))
     return lax.dot_general(values, tile, dimensions, precision=lax.Precision.HIGHEST)

@@ -36,8 +36,8 @@ from kernax.core.whole import (
 def _product(
     column: Float[Array, " m"], V: Float[Array, "m k"], sign: float = 1.0
 ) -> Float[Array, "m k"]:
-    """That of V and the Toeplitz matrix of which this is the first column, and `sign` times it the
-    first row but for their first number.
+    """`T V`, T the Toeplitz matrix of this first column, whose first row is `sign` times the column
+    but for the entry that both share.
     """
     # As a part of a circulant matrix, whose eigenvalues are the transform of its column.
     m = len(column)
@@ -225,8 +225,8 @@ class ToeplitzFactor(AbstractWholeFactor):
         return jnp.cumsum(steps) / self._variance
 
     def _sums_over_diagonals(self) -> Float[Array, " p1"]:
-        """Those of T^-1, from the main one on, of which each other stands on both sides: all beyond
-        order p are zero.
+        """The sums over the diagonals of T^-1, from the main one to the p-th, each but the main one
+        twice, for both sides; further ones are zero.
         """
         a = self.predictor
         size = len(a)
@@ -255,7 +255,7 @@ class ToeplitzFactor(AbstractWholeFactor):
         return lax.map(row, cells)
 
     def _column_near(self, j: Int[Array, ""]) -> Float[Array, " w"]:
-        """The rows j - p to j + p of column j of T^-1; of those that are not there, anything."""
+        """The rows j - p to j + p of column j of T^-1; any numbers for those it does not have."""
         a = self.predictor
         p = len(a) - 1
         rows = jnp.arange(p + 1) + j - p

@@ -33,7 +33,7 @@ class AbstractWeights(eqx.Module):
     @property
     @abc.abstractmethod
     def given(self) -> Float[Array, " n"] | None:
-        """w, None for the identity: what `weights_of` makes weights of again."""
+        """w, or None for the identity: the argument by which `weights_of` makes these weights."""
 
     @abc.abstractmethod
     def times(self, A: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
@@ -45,7 +45,7 @@ class AbstractWeights(eqx.Module):
 
     @abc.abstractmethod
     def over_roots(self, A: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
-        """`S^-1 A`, zero where a weight is."""
+        """`S^-1 A`, zero where a weight is zero."""
 
     @abc.abstractmethod
     def around(self, K: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -228,5 +228,5 @@ class PointWeights(AbstractWeights):
 
 
 def weights_of(given: Float[Array, " n"] | None, n: int, dtype: Any) -> AbstractWeights:
-    """Those of n points: of one where none are given."""
+    """The weights of n points: ones where none are given."""
     return UnitWeights(n, dtype) if given is None else PointWeights(given)

@@ -29,7 +29,7 @@ def as_targets_and_weights(
     y = as_targets(y, row_count(y, name), dtype, name)
     if y.ndim != 1:
         raise ValueError(f"{name} must have shape (n,), but has shape {y.shape}: score one column")
-    return y, as_weights(weights, len(y), dtype), dtype
+    return finite_or_nan(y), as_weights(weights, len(y), dtype), dtype
 
 
 def known_targets(y: Array, weights: AbstractWeights) -> np.ndarray | None:
@@ -47,7 +47,12 @@ def as_one_per_row(value: ArrayLike, name: str, n: int, dtype: Any) -> Float[Arr
     array = as_targets(value, n, dtype, name)
     if array.ndim != 1:
         raise ValueError(f"{name} must have shape ({n},), but has shape {array.shape}")
-    return array
+    return finite_or_nan(array)
+
+
+def finite_or_nan(values: Array) -> Array:
+    """Checked values, of which known ones are finite; while tracing, with NaN in place of inf."""
+    return values if is_concrete(values) else REAL.guarded(values)
 
 
 def as_inside(values: Array, name: str, interval: Interval) -> Array:
@@ -56,16 +61,15 @@ def as_inside(values: Array, name: str, interval: Interval) -> Array:
         return interval.guarded(values)
     known = np.asarray(values)
     if not interval.contains(known):
-        first = next(
-            row for row in range(len(known)) if not interval.contains(known[row : row + 1])
-        )
-        raise ValueError(f"{name} must be in {interval}, but {name}[{first}] is {known[first]:g}")
+        first = next(i for i in np.ndindex(known.shape) if not interval.contains(known[i]))
+        place = ", ".join(map(str, first))
+        raise ValueError(f"{name} must be in {interval}, but {name}[{place}] is {known[first]:g}")
     return values
 
 
 def row_count(y: Any, name: str) -> int:
     """The number of rows. Raises ValueError where there is none."""
-    shape = np.shape(y)
+    shape = (len(y),) if isinstance(y, (list, tuple)) else np.shape(y)
     if not shape or not shape[0]:
         raise ValueError(f"{name} must have shape (n,) with n >= 1, but has shape {shape}")
     return shape[0]

@@ -67,9 +67,9 @@ def calibration_curve(
 @compiled
 def _calibration_curve(outcomes, probabilities, weights, bins):
     """The curve, of checked arguments."""
-    # A probability of one belongs to the last bin.
-    place = jnp.floor(probabilities * bins).astype(jnp.int32)
-    place = jnp.clip(place, 0, bins - 1)
+    # Compared with the ends of bins themselves: in float64, 100 * 0.29 is less than 29.
+    ends = jnp.asarray(np.arange(1, bins) / bins, probabilities.dtype)
+    place = jnp.sum(probabilities[:, None] >= ends[None, :], 1)
     weights = weights.values
     in_bins = lambda rows: jnp.zeros_like(outcomes, shape=bins).at[place].add(rows)
     weight = in_bins(weights)

@@ -12,7 +12,14 @@ from kernax.core.boundary import as_targets, as_weights
 from kernax.core.numerics import is_concrete
 from kernax.core.sharding import compiled
 from kernax.core.weights import AbstractWeights
-from kernax.metrics.arguments import Score, common_dtype, known_targets, mean_of_rows, row_count
+from kernax.metrics.arguments import (
+    Score,
+    common_dtype,
+    finite_or_nan,
+    known_targets,
+    mean_of_rows,
+    row_count,
+)
 
 
 def accuracy(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | None = None) -> Score:
@@ -141,11 +148,16 @@ def _classes(
     dtype = common_dtype(y, values)
     n = row_count(y, "y")
     y = as_targets(y, n, dtype)
-    values = as_targets(values, n, dtype, "values")
+    values = finite_or_nan(as_targets(values, n, dtype, "values"))
     if y.shape != values.shape:
         raise ValueError(
             f"y and values must have one shape, (n,) for two classes or (n, c) for several, but "
             f"have shapes {y.shape} and {values.shape}"
+        )
+    if y.ndim == 2 and y.shape[1] == 1:
+        raise ValueError(
+            f"y and values must have shape (n,) for two classes, but have shape {y.shape}: pass "
+            "y[:, 0] and values[:, 0]"
         )
     checked_weights = as_weights(weights, n, dtype)
     return _as_classes(y), values, checked_weights

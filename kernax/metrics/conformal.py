@@ -6,6 +6,7 @@ It needs no more than that new points are exchangeable with those that were held
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
+from kernax.core.boundary import as_targets
 from kernax.core.intervals import NONNEGATIVE, UP_TO_ONE
 from kernax.core.labels import as_one_hot_of_any_class
 from kernax.core.ranks import rank_for, smallest
@@ -22,13 +23,16 @@ def conformal_radius(residuals: ArrayLike, *, coverage: float = 0.9) -> Float[Ar
     equal, if it is exchangeable with those m. Residuals over a predicted deviation give intervals
     of `radius` deviations.
 
-    Raises ValueError for residuals that are negative or not finite, and another coverage.
+    Raises ValueError for residuals that are negative or not finite, which while tracing make the
+    radius NaN, and for a coverage that is not between 0 and 1.
     """
     scores = as_one_per_row(
         residuals, "residuals", row_count(residuals, "residuals"), common_dtype(residuals)
     )
     scores = as_inside(scores, "residuals", NONNEGATIVE)
-    return smallest(scores[None], rank_for(coverage, len(scores)))[0]
+    radius = smallest(scores[None], rank_for(coverage, len(scores)))[0]
+    # While tracing, a residual that would be refused is NaN.
+    return jnp.where(jnp.any(jnp.isnan(scores)), jnp.nan, radius)
 
 
 def conformal_set(
@@ -72,7 +76,7 @@ def _as_truth(Y: ArrayLike, known: Float[Array, "m c"]) -> Float[Array, "m c"]:
 
 def _as_probabilities(values: ArrayLike, name: str) -> Float[Array, "m c"]:
     """Rows of probabilities. Raises ValueError for other shapes, and values that are none."""
-    array = jnp.asarray(values, common_dtype(values))
+    array = as_targets(values, row_count(values, name), common_dtype(values), name, finite=False)
     if array.ndim != 2 or not array.size:
         raise ValueError(f"{name} must have shape (points, classes), but has shape {array.shape}")
-    return as_inside(array.reshape(-1), name, UP_TO_ONE).reshape(array.shape)
+    return as_inside(array, name, UP_TO_ONE)

@@ -5,12 +5,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, ArrayLike, Float
 
+from kernax.core.boundary import as_targets
 from kernax.core.intervals import POSITIVE
 from kernax.core.numerics import safe_sqrt
 from kernax.core.parameters import check_count
+from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
 from kernax.core.weights import AbstractWeights
 from kernax.metrics.arguments import (
@@ -47,10 +50,20 @@ def _targets_and_means(
     return y, as_one_per_row(mean, "mean", len(y), dtype), w
 
 
+def _unit_of(errors: Float[Array, " n"], weights: AbstractWeights) -> Array:
+    """The exponent of a power of two in units of which squares stay in the range of floats: that of
+    the largest error in the rows that count.
+    """
+    return exponent_of(jnp.max(jnp.where(weights.values > 0, abs(errors), 0)))
+
+
 @compiled
 def _root_mean_square(y, mean, weights):
     """The root mean square error, of checked arguments."""
-    return safe_sqrt(mean_of_rows((y - mean) ** 2, weights))
+    errors = y - mean
+    unit = _unit_of(errors, weights)
+    mean_square = mean_of_rows(times_power_of_two(errors, -unit) ** 2, weights)
+    return times_power_of_two(safe_sqrt(mean_square), unit)
 
 
 def mean_absolute_error(
@@ -84,8 +97,10 @@ def r_squared(y: ArrayLike, mean: ArrayLike, *, weights: ArrayLike | None = None
 @compiled
 def _r_squared(y, mean, weights):
     """The share of the variance that is predicted, of checked arguments."""
-    unexplained = mean_of_rows((y - mean) ** 2, weights)
-    variance = mean_of_rows((y - mean_of_rows(y, weights)) ** 2, weights)
+    centred = y - mean_of_rows(y, weights)
+    unit = _unit_of(centred, weights)
+    unexplained = mean_of_rows(times_power_of_two(y - mean, -unit) ** 2, weights)
+    variance = mean_of_rows(times_power_of_two(centred, -unit) ** 2, weights)
     share = 1 - unexplained / variance
     # The variance of equal targets may be a rounding error: the targets are compared instead.
     counts = weights.values > 0
@@ -164,6 +179,8 @@ def interval_coverage(
 
 def _as_ends(value: ArrayLike, name: str, n: int, dtype: Any) -> Float[Array, " n"]:
     """The ends of intervals on one side; infinite ones are the largest number."""
+    if isinstance(value, list) or np.ndim(value):
+        value = as_targets(value, n, dtype, name, finite=False)
     if eqx.is_inexact_array(value) or isinstance(value, float):
         largest = float(jnp.finfo(dtype).max)
         value = jnp.clip(value, -largest, largest)
@@ -174,7 +191,8 @@ def _as_ends(value: ArrayLike, name: str, n: int, dtype: Any) -> Float[Array, " 
 def _coverage(y, low, high, weights):
     """The share of rows inside, of checked arguments."""
     inside = (low <= y) & (y <= high)
-    return mean_of_rows(inside.astype(y.dtype), weights)
+    unknown = jnp.isnan(y) | jnp.isnan(low) | jnp.isnan(high)  # none, but while tracing
+    return mean_of_rows(jnp.where(unknown, jnp.nan, inside.astype(y.dtype)), weights)
 
 
 def standardised_residuals(
@@ -212,8 +230,8 @@ def coverage_curve(
     normal distributions, l = 1 to levels.
 
     It is near the probability itself where the variances are right, below where they are too small
-    (Kuleshov, Fenner & Ermon 2018). Arguments and errors are those of
-    `negative_log_predictive_density`.
+    (Kuleshov, Fenner & Ermon 2018). Other arguments and errors are those of
+    `negative_log_predictive_density`; `levels` is a positive integer.
     """
     levels = check_count(levels, "levels")
     return _coverage_curve(*_as_normals(y, mean, variance, weights), levels)
@@ -225,5 +243,10 @@ def _coverage_curve(y, mean, variance, weights, levels):
     level = jnp.arange(1, levels + 1, dtype=y.dtype) / (levels + 1)
     reach = ndtri((1 + level) / 2)
     distance = abs(y - mean) / jnp.sqrt(variance)
-    share = lambda most: mean_of_rows((distance <= most).astype(y.dtype), weights)
+
+    def share(most):
+        inside = (distance <= most).astype(y.dtype)
+        # While tracing, what would be refused is NaN.
+        return mean_of_rows(jnp.where(jnp.isnan(distance), jnp.nan, inside), weights)
+
     return CoverageCurve(level, jax.vmap(share)(reach))

@@ -18,15 +18,14 @@ def closeness(dtype: Any) -> float:
     return 1e-10 if dtype == np.float64 else 1e-4
 
 
-def require_close(a: Any, b: Any, what: str, dtype: Any = None) -> None:
+def require_close(a: Any, b: Any, what: str) -> None:
     """Raises AssertionError unless two arrays agree up to rounding in their precision."""
     a = np.asarray(a)
     b = np.asarray(b)
-    dtype = b.dtype if dtype is None else dtype
     require(a.shape == b.shape, f"{what} have shapes {a.shape} and {b.shape}")
     error = largest(a - b)
     size = largest(b)
-    agrees = error <= closeness(dtype) * size  # false for NaN
+    agrees = error <= closeness(b.dtype) * size  # false for NaN
     require(agrees, f"{what} differ by {error:.3g} in values up to {size:.3g}")
 
 

@@ -42,12 +42,19 @@ def check_conformance(
         Z: a second stack; X in another order by default.
         without: names of properties that this kernel is known and meant to lack, such as
             `gradient_in_the_points` for one that is piecewise constant.
+
+    Raises ValueError for other points, and for a name that is not that of a property.
     """
     _check_names(without)
     Z = jax.tree.map(lambda leaf: jnp.roll(leaf, 1, 0), X) if Z is None else Z
     kernel, X, Z = prepare_stacks(kernel, X, Z)
     if count(X) < 2:
-        raise ValueError("X must hold at least two points")
+        raise ValueError("X must hold at least two points, but holds 1")
+    if eqx.tree_equal(point(X), point(X, -1)):
+        raise ValueError(
+            "the first and the last point of X must differ, as derivatives between them are "
+            "tested: pass the points in another order"
+        )
     tested = [holds for holds in PROPERTIES if holds.__name__ not in without]
     failures = _failures(tested, kernel, X, Z)
     if failures:
@@ -57,6 +64,8 @@ def check_conformance(
 def _check_names(without: Collection[str]) -> None:
     """Raises ValueError for a name that is not that of a property."""
     names = [holds.__name__ for holds in PROPERTIES]
+    if isinstance(without, str):
+        raise ValueError(f"without must be a collection of names, such as [{without!r}]")
     unknown = sorted(set(without) - set(names))
     if unknown:
         raise ValueError(f"without={unknown} names no property: choose from {', '.join(names)}")

@@ -11,6 +11,7 @@ from jaxtyping import Array, PyTree
 
 from kernax.core.boundary import cast, count, dtype_of
 from kernax.core.intervals import Interval
+from kernax.core.pairs import all_pairs
 from kernax.core.parameters import parameters
 from kernax.testing.assertions import closeness, largest, point, require
 
@@ -62,8 +63,7 @@ def _of_parameters(learned, rest, X, weights):
 
     def total(learned):
         kernel = eqx.combine(learned, rest)
-        K = jax.vmap(lambda x: jax.vmap(lambda z: kernel(x, z))(X))(X)
-        return jnp.sum(weights * K)
+        return jnp.sum(weights * all_pairs(kernel, X, X))
 
     return value_and_gradients(total, learned)
 
@@ -90,7 +90,7 @@ def _spreads(X: PyTree) -> list[np.ndarray]:
 
 
 def _check_gradient_of_a_pair(pair: "Pair", scales: list[np.ndarray]) -> None:
-    """Compares the gradient in both points with differences, and that in the kernel with none."""
+    """Compares the gradient in both points with differences. That in the kernel must be finite."""
     arrays, rest = eqx.partition(pair, eqx.is_inexact_array)
     of_kernel = [None] * len(jax.tree.leaves(arrays.kernel))
     check_gradients(lambda arrays: _of_a_pair(arrays, rest), arrays, [*of_kernel, *scales, *scales])

@@ -1,15 +1,14 @@
 """Symmetry and positive semidefiniteness of a kernel on given points; a proof where they fail."""
 
 import dataclasses
-from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from kernax.core.boundary import count
 from kernax.core.kernel import AbstractKernel
+from kernax.core.pairs import all_pairs, check_scalar
 from kernax.core.preparation import prepare
 from kernax.testing.assertions import largest
 
@@ -21,10 +20,11 @@ class KernelReport:
     Attributes:
         symmetric: whether k(x, z) = k(z, x) within the tolerance.
         asymmetry: the largest |k(x, z) - k(z, x)|.
-        smallest_eigenvalue: of the symmetric part of the Gram matrix; NaN where the matrix is not
-            finite.
+        smallest_eigenvalue: of the symmetric part of the Gram matrix.
         witness: a unit vector c with c^T K c < 0, the proof that k is not positive semidefinite, or
             None.
+
+    Where the matrix is not finite nothing is known: both numbers are NaN, and `symmetric` is False.
     """
 
     symmetric: bool
@@ -76,13 +76,13 @@ def check_kernel(
             stands for `8 n eps` of the data's precision.
 
     Raises:
-        ValueError: the kernel's values are not scalars, or the points are not a stack of finite
-            numbers.
+        ValueError: the kernel's values are not real scalars, or the points are not a stack of
+            finite numbers.
     """
     kernel, X = prepare(kernel, X)
     K, eps = pairs(kernel, X, X)
     if not np.all(np.isfinite(K)):
-        return KernelReport(True, 0.0, float("nan"), None)
+        return KernelReport(False, float("nan"), float("nan"), None)
     tolerance = 8 * count(X) * eps if tolerance is None else tolerance
     asymmetry = largest(K - K.T)
     smallest_eigenvalue, witness = _negative_direction((K + K.T) / 2, tolerance)
@@ -113,18 +113,13 @@ def pairs(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> tuple[np.ndarray, flo
 
     It is not symmetrised, and its diagonal is not computed separately, as `gram` does.
     """
-    K: Any = _pairs(kernel, X, Z)
-    shape = (count(X), count(Z))
-    if np.shape(K) != shape:
-        raise ValueError(
-            f"k(x, z) must be a scalar, but {type(kernel).__name__} returned shape "
-            f"{np.shape(K)[2:]}"
-        )
+    K = _pairs(kernel, X, Z)
+    check_scalar(kernel, K)
     eps = float(np.finfo(K.dtype).eps)
     return np.asarray(K, dtype=np.float64), eps
 
 
 @eqx.filter_jit
 def _pairs(kernel, X, Z):
-    """The values of all pairs, by two `vmap`."""
-    return jax.vmap(lambda x: jax.vmap(lambda z: kernel(x, z))(Z))(X)
+    """The values of all pairs, compiled."""
+    return all_pairs(kernel, X, Z)
