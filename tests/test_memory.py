@@ -196,3 +196,15 @@ def test_a_container_has_no_more_memory_than_its_limit_leaves(version, tmp_path,
         assert available_memory(jax.devices()) == expected
     (tmp_path / limit).write_text("max\n" if version == 2 else f"{2**63 - 4096}\n")
     assert available_memory(jax.devices()) > machine // 2
+
+
+@needs_x32
+def test_a_system_that_says_nothing_of_its_memory_refuses_nothing(tmp_path, monkeypatch):
+    def nowhere(path):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(memory, "_ROOT", tmp_path)
+    monkeypatch.setattr(memory, "open", nowhere, raising=False)
+    assert 2**26 < available_memory(jax.devices()) < 2**60  # all that is built in
+    monkeypatch.delattr(memory.os, "sysconf_names")  # as on Windows
+    assert available_memory(jax.devices()) > 2**60

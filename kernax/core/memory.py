@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -199,14 +200,17 @@ def available_memory(devices: Iterable[Any]) -> int:
 
 
 def _free_host_memory() -> int:
-    """Bytes free in the machine; all of its memory where the system does not say."""
+    """Bytes free in the machine; all of its memory where the system says no more than that, and
+    without a bound where it says nothing, as on Windows.
+    """
     try:
         with open("/proc/meminfo") as lines:
             return next(
                 int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")
             )
     except (OSError, StopIteration):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        pages = getattr(os, "sysconf_names", {}).get("SC_PHYS_PAGES")
+        return sys.maxsize if pages is None else os.sysconf("SC_PAGE_SIZE") * os.sysconf(pages)
 
 
 # Where Linux says how much memory a container may use, how much it does, and, among other figures,
