@@ -562,13 +562,15 @@ def test_a_parquet_file_is_read_in_parts(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     from pyarrow import table
 
-    columns = {"a": X[:, 0], "b": X[:, 1], "y": Y, "w": WEIGHTS, "name": ["x"] * N}
+    columns = {"a": X[:, 0], "b": X[:, 1], "y": Y, "w": WEIGHTS, "name": ["x"] * N, "age": Y}
     parquet.write_table(table(columns), tmp_path / "rows.parquet", row_group_size=130)
     read = kernax.scale.Chunks.of_parquet
     path = tmp_path / "rows.parquet"
     chunks = read(path, ["a", "b"], "y", "w", rows=70, dtype=DTYPE)
     found = kernax.falkon(KERNEL, chunks, None, RIDGE, Z).value
     assert_close(found.values(NEW), by_numpy(Y, WEIGHTS), VALUES)
+    first = next(iter(read(path, "age", "y", rows=70, dtype=DTYPE)))[0]
+    np.testing.assert_array_equal(first, Y[: len(first), None])
     with pytest.raises(ValueError, match="no column c: it has a, b, y"):
         read(path, ["a", "c"], "y")
 

@@ -95,8 +95,8 @@ def random_fourier_features(
     frequencies, weights = frequencies_of_parts(parts, count, dim, key=key, draw=draw)
     if is_concrete(weights) and not jnp.all(jnp.isfinite(weights)):
         raise ValueError(
-            "kernel has a periodic term whose lengthscale is too short for its harmonics: there are "
-            "24, enough for lengthscales from 0.3 on"
+            "kernel has a periodic term whose lengthscale is too short for its harmonics: the 24 "
+            "that there are suffice for lengthscales from 0.3 on"
         )
     return FeatureMap(FourierFeatures(frequencies, weights, centre))
 

@@ -78,8 +78,8 @@ class OfFeatures(AbstractSpan):
 
     @staticmethod
     def of(kernel: AbstractKernel, X: PyTree) -> "OfFeatures":
-        """The features of a kernel, counted at the points of a stack. Raises ValueError where it has
-        no explicit ones.
+        """The features of a kernel, counted at the points of a stack. Raises ValueError for a
+        kernel that has no explicit ones.
         """
         if explicit_features(kernel) is None:
             raise ValueError(
