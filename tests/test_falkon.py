@@ -623,6 +623,8 @@ def test_the_passes_are_shown(capsys):
         (lambda: fit_of(kernax.scale.Chunks([X]), centres=5, key=KEY), "chunk 1: a chunk must be"),
         (lambda: fit_of(kernax.scale.Chunks([]), centres=5, key=KEY), "no chunk"),
         (lambda: fit_of(chunks_of(Y, np.zeros(N))), "weights must not all be zero"),
+        (lambda: fit_of(chunks_of(Y, np.ones((N, 1)))), r"chunk 1: weights .* \(70,\), one per"),
+        (lambda: fit_of(chunks_of(np.sign(X)), loss=Logistic()), "make one fit for each column"),
         (lambda: fit_of(chunks_of(Y), Y), "y must be None"),
         (lambda: fit_of(chunks_of(Y), centres=5), "pass key="),
         (lambda: jax.jit(lambda ridge: fit_of(chunks_of(Y), ridge=ridge))(0.1), "outside of jit"),

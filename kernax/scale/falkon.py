@@ -28,7 +28,7 @@ from kernax.core.task import Task, check_task
 from kernax.scale.checkpoints import Checkpoints
 from kernax.scale.choice import checked_centres
 from kernax.scale.chunks import Chunks
-from kernax.scale.fit_of_chunks import falkon_of_chunks, what_for_columns
+from kernax.scale.fit_of_chunks import falkon_of_chunks
 from kernax.scale.kept_minimum import Kept, check_kept, facts_of_fit
 from kernax.scale.normal_equations import solve_normal_equations
 from kernax.scale.preconditioner import size_of_sample
@@ -117,11 +117,11 @@ def falkon(
         Stats: Newton `steps`, `products`, the `jitter` of K_mm (where that is nearly singular, or
         would make the rounding of the Hessian exceed the ridge), the `objective`, of chunks
         `points`, the number of rows, and `residual`: the length of the step that Newton's method
-        would take next, in the norm `sum_i w_i L''_i d(x_i)^2 + ridge |d|^2`, relative to the
-        length of the targets, for squares `sum_i w_i y_i^2`, or of the function, where that is
-        larger. It is computed anew from the solution that is returned, with a Hessian of a sample
-        to a digit; in float32, of a float64 system where 64-bit mode is on. A derivative is NaN
-        where its system cannot be solved.
+        would take next, whose square is `sum_i w_i L''_i d(x_i)^2 + ridge |d|^2`, relative to the
+        length of the targets, whose square is `sum_i w_i y_i^2` for squares, or to that of the
+        function, where that is larger. It is computed anew from the solution that is returned, with
+        a Hessian of a sample to a digit; in float32, of a float64 system where 64-bit mode is on. A
+        derivative is NaN where its system cannot be solved.
 
     Raises:
         ValueError: bad shapes or values, a loss that is not smooth or not convex, an iterator as X,
@@ -154,7 +154,7 @@ def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkp
         y,
         weights,
         targets=partial(as_targets_of, loss),
-        one_column=what_for_columns(loss),
+        one_column=_instead_of_columns(loss),
         holds_gram=False,
     )
     span = _span(task, centres, key)
@@ -167,6 +167,11 @@ def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkp
     if checkpoint is not None:
         return _kept_falkon(span, task.X, task.weights, arguments, plan, one_column, checkpoint)
     return _falkon(span, task.X, task.weights, arguments, plan, one_column)
+
+
+def _instead_of_columns(loss: AbstractSmoothLoss) -> str | None:
+    """What to do with several columns of targets; None for squares, which take them together."""
+    return None if isinstance(loss, Squared) else "one fit for each column, or jax.vmap over them"
 
 
 def _span(task: Task, centres: Any, key: PRNGKeyArray | None) -> AbstractSpan:

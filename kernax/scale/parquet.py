@@ -1,4 +1,4 @@
-"""Columns of Parquet files, of which rows are read where they are asked for."""
+"""Columns of Parquet files, whose rows are read when they are asked for."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class ParquetRows:
         paths = [path] if isinstance(path, (str, Path)) else path
         groups = [group for each in paths for group in _groups_of(each, self._columns)]
         self._groups = [(group.path, group.number) for group in groups]
-        # Of each row group, and where the last one ends.
+        # The first row of each row group, and where the last one ends.
         self._starts = [0, *accumulate(group.rows for group in groups)]
         n = self._starts[-1]
         self.shape = (n,) if isinstance(columns, str) else (n, len(self._columns))
@@ -54,7 +54,9 @@ class ParquetRows:
         return self.shape[0]
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        """The rows of a slice without steps."""
+        """The rows of a slice without steps. Raises ValueError for anything else."""
+        if not isinstance(rows, slice):
+            raise ValueError(f"rows must be a slice, such as rows[0:10], but is {rows!r}")
         start, stop, step = rows.indices(len(self))
         if step != 1:
             raise ValueError(f"rows must be a slice without steps, but is {rows}")
