@@ -53,7 +53,11 @@ class Composition(eqx.Module):
         return "\n".join([*table_of(self.rounds), *self.sentences()])
 
     def sentences(self) -> list[str]:
-        """One plain sentence for each component, what explains most first, and the noise last."""
+        """One plain sentence for each component, the largest share first, and the noise last; none
+        where no kernel has a score.
+        """
+        if not self.components:
+            return []
         *terms, noise = self.components
         ranked = sorted(terms, key=lambda component: -component.share)
         return [str(component) for component in (*ranked, noise)]

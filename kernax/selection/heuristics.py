@@ -10,22 +10,23 @@ _MOST = 1000  # points whose distances are looked at
 
 
 def median_lengthscale(X: ArrayLike, *, per_dimension: bool = False) -> Float[Array, "*d"]:
-    """The median distance between two different points of X (n, d).
-
-    A lengthscale to start from (Garreau et al. 2017).
+    """The median distance between two different points of X (n, d): a lengthscale to start from
+    (Garreau et al. 2017).
 
     One number, or with `per_dimension` the median of `|x_j - z_j|` for each dimension j, times
     `sqrt(d)`, so that the squared distance in these lengthscales is of order one in both. Points
     that coincide are left out, and a constant dimension counts as one of median 1. Of more than
     1000 points, 1000 evenly spaced rows are looked at.
 
+    X must be known: call it outside of `jit`.
+
     Raises ValueError for fewer than two points, or points that are not vectors.
     """
     points = as_stack(X, "X")
-    if not hasattr(points, "ndim") or points.ndim != 2 or len(points) < 2:
-        raise ValueError(
-            f"X must be a stack of at least two vectors (n, d), but has shape {jnp.shape(X)}"
-        )
+    shape = getattr(points, "shape", None)
+    if shape is None or len(shape) != 2 or len(points) < 2:
+        came = f"is of type {type(points).__name__}" if shape is None else f"has shape {shape}"
+        raise ValueError(f"X must be a stack of at least two vectors (n, d), but {came}")
     n, d = points.shape
     places = np.linspace(0, n - 1, min(n, _MOST)).astype(int)
     rows = np.asarray(points, float)[places]
