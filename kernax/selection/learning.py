@@ -14,7 +14,7 @@ from kernax.selection.progress import Observer, Reached, Search, bar, run
 
 
 class Watchers(NamedTuple):
-    """Who is told how learning goes: each a keyword of the verbs."""
+    """What is shown, called and written while learning goes on: each a keyword of the verbs."""
 
     progress: bool
     callback: Callback | None
