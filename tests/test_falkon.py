@@ -573,6 +573,8 @@ def test_a_parquet_file_is_read_in_parts(tmp_path):
     np.testing.assert_array_equal(first, Y[: len(first), None])
     with pytest.raises(ValueError, match="no column c: it has a, b, y"):
         read(path, ["a", "c"], "y")
+    with pytest.raises(ValueError, match="column name must hold numbers"):
+        next(iter(read(path, ["a", "name"], "y")))
 
 
 @needs_x64
@@ -626,6 +628,7 @@ def test_the_passes_are_shown(capsys):
         (lambda: fit_of(chunks_of(Y, np.ones((N, 1)))), r"chunk 1: weights .* \(70,\), one per"),
         (lambda: fit_of(chunks_of(np.sign(X)), loss=Logistic()), "make one fit for each column"),
         (lambda: fit_of(chunks_of(Y), Y), "y must be None"),
+        (lambda: fit_of(kernax.scale.Chunks(list), ridge=0.0), "ridge must be in"),
         (lambda: fit_of(chunks_of(Y), centres=5), "pass key="),
         (lambda: jax.jit(lambda ridge: fit_of(chunks_of(Y), ridge=ridge))(0.1), "outside of jit"),
     ],

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernax.core.parameters import check_count
-from kernax.scale.parquet import check_columns, pyarrow_parquet
+from kernax.scale.parquet import check_columns, numbers_of_column, pyarrow_parquet
 
 Chunk = tuple  # (X, y) or (X, y, weights)
 
@@ -86,27 +86,38 @@ class Chunks:
 
         Needs pyarrow (`pip install "kernax-toolkit[stream]"`).
 
-        Raises ValueError for columns that are not there, ModuleNotFoundError without pyarrow.
+        Raises ValueError for columns that are not there, and reading those that hold no numbers;
+        ModuleNotFoundError without pyarrow.
         """
         parquet = pyarrow_parquet()
         rows = check_count(rows, "rows")
         paths = [path] if isinstance(path, str | Path) else list(path)
         inputs = [inputs] if isinstance(inputs, str) else list(inputs)
-        several = not isinstance(target, str)
-        columns = [*inputs, *(target if several else [target]), *([weights] if weights else [])]
+        targets = [target] if isinstance(target, str) else list(target)
+        columns = [*inputs, *targets, *([weights] if weights else [])]
         for each in paths:
             check_columns(parquet, each, columns)
-
-        def of_batch(batch: Any) -> Chunk:
-            number = lambda name: batch[name].to_numpy(zero_copy_only=False).astype(dtype)
-            X = np.stack([number(name) for name in inputs], 1)
-            y = np.stack([number(name) for name in target], 1) if several else number(target)
-            return (X, y, number(weights)) if weights else (X, y)
 
         def read() -> Iterator[Chunk]:
             for each in paths:
                 with parquet.ParquetFile(each) as file:
                     for batch in file.iter_batches(batch_size=rows, columns=columns):
-                        yield of_batch(batch)
+                        yield _chunk_of(batch, inputs, target, weights, dtype)
 
         return Chunks(read)
+
+
+def _chunk_of(
+    batch: Any, inputs: Sequence[str], target: str | Sequence[str], weights: str | None, dtype: Any
+) -> Chunk:
+    """The columns of some rows of a Parquet file as a chunk."""
+
+    def numbers(name: str) -> np.ndarray:
+        return numbers_of_column(batch[name].to_numpy(zero_copy_only=False), name, dtype)
+
+    X = np.stack([numbers(name) for name in inputs], 1)
+    if isinstance(target, str):
+        y = numbers(target)
+    else:
+        y = np.stack([numbers(name) for name in target], 1)
+    return (X, y, numbers(weights)) if weights else (X, y)

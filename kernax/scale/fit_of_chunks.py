@@ -55,6 +55,7 @@ def falkon_of_chunks(
 ) -> Solution[KernelExpansion | LinearFunction]:
     """`falkon` of chunks; the plan is one of n points, m centres and a dtype."""
     _check_known(kernel, ridge, centres, loss)
+    as_scalar(ridge, dtype_of(kernel), "ridge", POSITIVE)  # before anything is read
     check = partial(_checked_targets, loss)
     span = _span(chunks, kernel, check, centres, key)
     check_memory(jnp.empty(span.size), verb="falkon", dtype=wide(dtype_of(kernel)))

@@ -24,8 +24,8 @@ class ParquetRows:
         columns: the names of d columns, or the name of one.
         dtype: of the numbers, whatever those in the files are.
 
-    Raises ValueError for columns that are not there, ModuleNotFoundError without pyarrow
-    (`pip install "kernax-toolkit[stream]"`).
+    Raises ValueError for columns that are not there, and reading those that hold no numbers;
+    ModuleNotFoundError without pyarrow (`pip install "kernax-toolkit[stream]"`).
     """
 
     def __init__(
@@ -73,7 +73,9 @@ class ParquetRows:
         """The columns of one row group."""
         with pyarrow_parquet().ParquetFile(path) as file:
             table = file.read_row_group(group, columns=self._columns)
-        columns = [table[name].to_numpy().astype(self.dtype) for name in self._columns]
+        columns = [
+            numbers_of_column(table[name].to_numpy(), name, self.dtype) for name in self._columns
+        ]
         return np.stack(columns, 1)
 
 
@@ -103,6 +105,14 @@ def pyarrow_parquet() -> Any:
             'Parquet files are read by pyarrow: pip install "kernax-toolkit[stream]"'
         ) from None
     return pyarrow.parquet
+
+
+def numbers_of_column(values: np.ndarray, name: str, dtype: Any) -> np.ndarray:
+    """The values of a column in a dtype. Raises ValueError, with its name, for no numbers."""
+    try:
+        return values.astype(dtype)
+    except (ValueError, TypeError) as problem:
+        raise ValueError(f"column {name} must hold numbers: {problem}") from None
 
 
 def check_columns(parquet: Any, path: Any, columns: Sequence[str]) -> None:

@@ -51,7 +51,9 @@ def _damage_of_files(folder: Path) -> str | None:
     for name in sorted(written.keys() | files.keys()):
         if name not in files:
             return f"{name} is missing"
-        if files[name] != written.get(name):
+        if name not in written:
+            return f"{name} was added"
+        if files[name] != written[name]:
             return f"{name} does not match its checksum"
     return None
 
