@@ -108,11 +108,19 @@ class _Members(eqx.Module):
 
 
 def _stacked(models: Sequence[PyTree], trainable: Trainable | None) -> _Members:
-    """All starts as one module whose arrays have a leading axis."""
+    """All starts as one module whose arrays have a leading axis.
+
+    Raises ValueError where `trainable` frees other elements in one than in another.
+    """
     members = []
     for model in models:
         theta, rebuild = unconstrained(model, trainable)
         members.append(_Members(rebuild, theta))
+    if len({_form(member) for member in members}) > 1:
+        raise ValueError(
+            "trainable must free as many elements of each parameter in every one of models: let it "
+            "depend on the path, not on values that differ between them"
+        )
     stacked = lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0]
     return jax.tree.map(stacked, *members)
 
