@@ -199,7 +199,7 @@ class Checkpoints:
             _put(unfinished, folder / str(step))
             for old in _superfluous(folder, step, self.keep):
                 _remove(old)
-        _agreed(lambda: step)  # nobody goes on before it is there
+        _agreed(lambda: step)  # no process goes on before it is there
 
 
 def _check_alike(given: dict[str, str], returned: dict[str, str]) -> None:

@@ -160,7 +160,7 @@ class Job(NamedTuple):
             COORDINATOR: address,
             PROCESSES: str(self.processes),
             PROCESS: str(number),
-            "JAX_COORDINATOR_BIND_ADDRESS": address,  # from outside nobody shall connect
+            "JAX_COORDINATOR_BIND_ADDRESS": address,  # for processes of this machine alone
             "PYTHONUNBUFFERED": "1",  # or the last lines of a process that is killed were lost
         }
         if self.devices is not None:
@@ -248,7 +248,7 @@ def _guard() -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def _free_port() -> Iterator[int]:
-    """A port of the loopback interface that the system gives to nobody else meanwhile.
+    """A port of the loopback interface that the system gives to no other process meanwhile.
 
     Process 0, which is to listen there, may share it, as gRPC does everywhere on Linux.
     """

@@ -43,7 +43,7 @@ def _is_alone() -> bool:
 
 
 def _end_at_once(code: Any) -> None:
-    """Ends this process as `sys.exit` does, but waits for nobody."""
+    """Ends this process as `sys.exit` does, but does not wait for the others."""
     is_number = isinstance(code, int)
     if not is_number:
         print(code, file=sys.stderr)

@@ -132,7 +132,7 @@ def _end_at_once(
     sys.__excepthook__(kind, problem, trace)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Where a process dies, the others fail as well, within milliseconds: whoever watches shall see
-    # first the one that died first.
+    # Where a process dies, the others fail as well, within milliseconds: a launcher is to see first
+    # the one that died first.
     time.sleep(_MOMENT)
     os._exit(1)

@@ -48,8 +48,7 @@ class Checkpoint:
     Optax. What the host computes in a callback inside the loss (`jax.pure_callback`) is not seen.
     Identifying it takes one more trace of the loss, and one of a step.
 
-    Of two processes that use one file at a time the last one to write wins: give each a file of its
-    own.
+    Two processes that use one file at a time overwrite each other's state: give each its own file.
 
     Arguments:
         path: a file in a folder that exists. `checkpoint=path` is `Checkpoint(path)`.

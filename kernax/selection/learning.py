@@ -45,9 +45,9 @@ def learned(search: Search, call: Call, watchers: Watchers) -> Solution:
 
 
 def _watched(search: Search, call: Call, watchers: Watchers, reached: Reached) -> Reached:
-    """The end of a run of which others are told.
+    """The end of a run with observers.
 
-    The callback comes first, which may end it, and the checkpoint last, which keeps that it did.
+    The callback comes first, as it may end the run, and the checkpoint last, which records that.
     """
     kept = []
     if watchers.checkpoint is not None:

@@ -42,9 +42,9 @@ class Observer(NamedTuple):
 
 
 def run(search: Search, reached: Reached, steps: int, observers: Sequence[Observer]) -> Reached:
-    """All steps that are left, in pieces that end where an observer wants to be told.
+    """All steps that are left, in pieces that end where an observer is due.
 
-    Later observers are told what earlier ones decided.
+    Later observers are given what earlier ones decided.
     """
     while not reached.over:
         due = [_next_multiple(observer.every, reached.step) for observer in observers]

@@ -135,7 +135,7 @@ class _Spot(eqx.Module):
         if element >= entry.value.size:
             raise ValueError(
                 f"{end!r} names an element that is not there: {entry.path} has {entry.value.size} "
-                f"elements, the first of which is [0]"
+                "elements, counted from 0"
             )
         return _Spot(f"{entry.path}[{element}]", entry, element)
 
