@@ -154,6 +154,7 @@ def test_leverage_scores_hold_no_matrix_of_all_candidates():
     ("arguments", "words"),
     [
         (lambda: kernax.nystrom(KERNEL, X, 5), "pass key="),
+        (lambda: kernax.nystrom(KERNEL, X, Z[:, :2]), r"x has shape \(3,\) and z has shape \(2,\)"),
         (lambda: kernax.nystrom(KERNEL, X, 0, key=KEY), "centres must be"),
         (lambda: kernax.nystrom(KERNEL, X, np.full((2, 3), np.nan)), "centres holds NaN"),
         (lambda: kernax.choose_centres(KERNEL, X, 41, key=KEY), "at most 40"),

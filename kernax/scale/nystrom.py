@@ -67,15 +67,22 @@ def nystrom(
         so: the kernel is then less by about that jitter.
 
     Raises:
-        ValueError: bad points, or a number of centres without a key.
+        ValueError: bad points, centres unlike the points, or a number of centres without a key.
         NotPSDError, NonFiniteError: k(Z, Z) is not positive semidefinite, or not finite.
         MemoryBudgetError: m x m numbers do not fit.
     """
     kernel, X, _ = prepare_stacks(kernel, X)
     Z = checked_centres(kernel, X, centres, key)
+    eqx.filter_eval_shape(_of_first_points, kernel, X, Z)  # raises for centres of another kind
     check_memory(Z, verb="nystrom", dtype=wide(dtype_of(X)))
     hint = "nystrom: fewer centres, or centres further apart, need no jitter."
     return FeatureMap(finish(_nystrom(kernel, Z), throw, hint).value)
+
+
+def _of_first_points(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> Float[Array, ""]:
+    """`k(x_1, z_1)`."""
+    first = lambda stack: jax.tree.map(lambda leaf: leaf[0], stack)
+    return kernel(first(X), first(Z))
 
 
 @compiled

@@ -19,8 +19,8 @@ class Selection(eqx.Module):
     Attributes:
         names: of the c candidates.
         losses: (c, k), of each on each of k folds.
-        inflation: `1/k + n_score / n_learn`, times which the variance over folds is that of their
-            mean: folds share rows to learn from (Nadeau & Bengio 2003).
+        inflation: `1/k + n_score / n_learn`: the variance over folds times this is that of their
+            mean, as folds share rows to learn from (Nadeau & Bengio 2003).
     """
 
     names: tuple[str, ...] = eqx.field(static=True)
