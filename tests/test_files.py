@@ -522,7 +522,7 @@ def test_registering_refuses_names_that_are_taken_and_what_is_no_class_or_functi
         (kernax.AbstractStationary, "not abstract ones"),
         (dict, "only classes derived from equinox.Module"),
         (kernax.RBF(), "of a module, register its class"),
-        (lambda x: x, r"register\(it, name=...\)"),
+        (lambda x: x, r"register\(..., name=...\) gives it one"),
         (3, "a class or a function can be registered"),
     ):
         with pytest.raises(ValueError, match=message):
