@@ -619,11 +619,12 @@ def test_the_passes_are_shown(capsys):
         (lambda: fit_of(kernax.scale.Chunks([])), "no chunk"),
         (lambda: fit_of(kernax.scale.Chunks([X])), "a chunk must be"),
         (lambda: fit_of(once()), "300 rows in the first pass and 0 in this one"),
-        (lambda: fit_of(kernax.scale.Chunks([(X, Y), (X[:, :1], Y)])), "of one kind"),
+        (lambda: fit_of(of_two_kinds()), "of one kind"),
         (lambda: fit_of(kernax.scale.Chunks([(X, Y), (X * np.nan, Y)])), "chunk 2: X holds NaN"),
         (lambda: fit_of(chunks_of(np.ones(N)), loss=Logistic()), "one class only"),
         (lambda: fit_of(kernax.scale.Chunks([X]), centres=5, key=KEY), "chunk 1: a chunk must be"),
         (lambda: fit_of(kernax.scale.Chunks([]), centres=5, key=KEY), "no chunk"),
+        (lambda: fit_of(of_two_kinds(), centres=5, key=KEY), "chunk 2: chunks must have rows of"),
         (lambda: fit_of(chunks_of(Y, np.zeros(N))), "weights must not all be zero"),
         (lambda: fit_of(chunks_of(Y, np.ones((N, 1)))), r"chunk 1: weights .* \(70,\), one per"),
         (lambda: fit_of(chunks_of(np.sign(X)), loss=Logistic()), "make one fit for each column"),
@@ -639,6 +640,11 @@ def test_what_cannot_be_read_is_refused_with_words(call, words):
 
 
 KEY = jax.random.key(0)
+
+
+def of_two_kinds():
+    """Chunks of which the second has fewer columns."""
+    return kernax.scale.Chunks([(X, Y), (X[:, :1], Y)])
 
 
 def once():

@@ -70,21 +70,18 @@ def survey(chunks: Chunks, kernel: AbstractKernel, check: Check, keep: int, show
     rows, for none, and where all weights are zero.
     """
     sample = _Sample(keep + 1)
-    first = None
     number = 0
     size = 0
-    for number, chunk in enumerate(shown(chunks, 0, show), 1):
-        X, y, weights = checked_chunk(number, chunk, kernel, check, first)
-        first = (X, y) if first is None else first
+    outputs = None
+    for X, y, weights in _checked_chunks(chunks, kernel, check, show):
+        number += 1
         size = max(size, count(X))
+        outputs = _outputs(y)
         sample.add((X, y.reshape(count(X), -1), weights))
-    if first is None:
-        raise _no_chunk()
     if not sample.weight > 0:
         raise ValueError("weights must not all be zero: no point is left to fit")
-    outputs = _outputs(first[1])
     found = (sample.priorities, sample.weight, sample.least, sample.largest)
-    of_all = (jnp.asarray(array, first[1].dtype) for array in found)
+    of_all = (jnp.asarray(array, sample.rows[1].dtype) for array in found)
     rows = jax.tree.map(jnp.asarray, sample.rows)
     return Survey(sample.n, number, size, outputs, rows, *of_all)
 
@@ -94,8 +91,20 @@ def _outputs(y: Array) -> int | None:
     return None if y.ndim == 1 else y.shape[1]
 
 
-def _no_chunk() -> ValueError:
-    return ValueError("there is no chunk: the source of Chunks must give at least one (X, y)")
+def _checked_chunks(
+    chunks: Chunks, kernel: AbstractKernel, check: Check, show: Shown
+) -> Iterator[tuple]:
+    """X, y and weights of one chunk after the other, checked, all in the dtype of the first.
+
+    Raises ValueError where there is none.
+    """
+    first = None
+    for number, chunk in enumerate(shown(chunks, 0, show), 1):
+        X, y, weights = checked_chunk(number, chunk, kernel, check, first)
+        first = _at((X, y), slice(1)) if first is None else first
+        yield X, y, weights
+    if first is None:
+        raise ValueError("there is no chunk: the source of Chunks must give at least one (X, y)")
 
 
 class _Sample:
@@ -264,9 +273,7 @@ def _folded(rows, step, state, known, tile):
 
 def first_points(chunks: Chunks, kernel: AbstractKernel, check: Check) -> PyTree:
     """The points of the first chunk."""
-    for chunk in chunks:
-        return checked_chunk(1, chunk, kernel, check, None)[0]
-    raise _no_chunk()
+    return next(_checked_chunks(chunks, kernel, check, not_shown))[0]
 
 
 def drawn(
@@ -277,8 +284,7 @@ def drawn(
     """
     ranks = np.zeros(0)
     kept: Any = None
-    for place, chunk in enumerate(chunks):
-        X, _, weights = checked_chunk(place + 1, chunk, kernel, check, None)
+    for place, (X, _, weights) in enumerate(_checked_chunks(chunks, kernel, check, not_shown)):
         X = jax.tree.map(np.asarray, X)
         new = np.asarray(jax.random.uniform(jax.random.fold_in(key, place), (count(X),)))
         both = np.concatenate([ranks, np.where(np.asarray(weights) > 0, new, np.inf)])
@@ -286,8 +292,6 @@ def drawn(
         best = best[np.isfinite(both[best])]
         kept = _at(X if kept is None else jax.tree.map(_joined, kept, X), best)
         ranks = both[best]
-    if kept is None:
-        raise _no_chunk()
     if not len(ranks):
         raise ValueError("weights must not all be zero: no point is left to be a centre")
     return jax.tree.map(jnp.asarray, kept)
