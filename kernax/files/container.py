@@ -34,7 +34,7 @@ def save(path: str | os.PathLike, model: PyTree, *, notes: dict[str, Any] | None
     write_archive(path, _MODELS, texts, arrays)
 
 
-def _notes_as_json(notes: dict[str, Any]) -> str:
+def _notes_as_json(notes: Any) -> str:
     """The notes as JSON. Raises KernaxFileError for what is no dict, or JSON cannot hold."""
     if not isinstance(notes, dict):
         raise KernaxFileError(f"notes must be a dict, but are of type {type(notes).__name__}")

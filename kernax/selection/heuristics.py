@@ -1,5 +1,7 @@
 """Where to start from."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
@@ -36,7 +38,7 @@ def median_lengthscale(X: ArrayLike, *, per_dimension: bool = False) -> Float[Ar
     return jnp.asarray(_median(distances), points.dtype)
 
 
-def _checked_vectors(X: ArrayLike) -> Float[Array, "n d"]:
+def _checked_vectors(X: Any) -> Float[Array, "n d"]:
     """X as an array. Raises ValueError unless it holds two vectors or more."""
     points = as_stack(X, "X")
     shape = getattr(points, "shape", None)
