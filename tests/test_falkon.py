@@ -545,6 +545,8 @@ def test_chunks_may_grow_and_more_centres_than_rows_are_warned_of():
     few = kernax.scale.Chunks([(X[:9], Y[:9])])
     with pytest.warns(ConditionWarning, match="12 centres for 9 points"):
         kernax.falkon(KERNEL, few, None, RIDGE, Z)
+    with pytest.warns(ConditionWarning, match="12 centres for 9 points"):
+        of_chunks._span(few, KERNEL, check_numbers, M, KEY)
 
 
 @needs_x64

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from kernax.core.bar import bar_of
-from kernax.core.boundary import as_scalar, as_stack, cast, dtype_of
+from kernax.core.boundary import as_scalar, as_stack, cast, count, dtype_of
 from kernax.core.centres import wide
 from kernax.core.expansion import KernelExpansion
 from kernax.core.intervals import POSITIVE
@@ -127,7 +127,9 @@ def _span(
         return OfFeatures.of(kernel, first_points(chunks, kernel, check))
     number = number_of_centres(centres, key)
     if number is not None:
-        return OfCentres(kernel, drawn(chunks, kernel, check, number, key))
+        Z = drawn(chunks, kernel, check, number, key)
+        warn_of_many(number, count(Z))  # of fewer points all are drawn
+        return OfCentres(kernel, Z)
     Z = as_stack(centres, "centres")
     check_points(kernel, Z)
     return OfCentres(kernel, Z)
