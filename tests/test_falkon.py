@@ -545,6 +545,8 @@ def test_chunks_may_grow_and_more_centres_than_rows_are_warned_of():
     few = kernax.scale.Chunks([(X[:9], Y[:9])])
     with pytest.warns(ConditionWarning, match="12 centres for 9 points"):
         kernax.falkon(KERNEL, few, None, RIDGE, Z)
+    with pytest.warns(ConditionWarning, match="12 centres for 9 points"):
+        of_chunks._span(few, KERNEL, check_numbers, M, KEY)
 
 
 @needs_x64
@@ -562,15 +564,19 @@ def test_a_parquet_file_is_read_in_parts(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     from pyarrow import table
 
-    columns = {"a": X[:, 0], "b": X[:, 1], "y": Y, "w": WEIGHTS, "name": ["x"] * N}
+    columns = {"a": X[:, 0], "b": X[:, 1], "y": Y, "w": WEIGHTS, "name": ["x"] * N, "age": Y}
     parquet.write_table(table(columns), tmp_path / "rows.parquet", row_group_size=130)
     read = kernax.scale.Chunks.of_parquet
     path = tmp_path / "rows.parquet"
     chunks = read(path, ["a", "b"], "y", "w", rows=70, dtype=DTYPE)
     found = kernax.falkon(KERNEL, chunks, None, RIDGE, Z).value
     assert_close(found.values(NEW), by_numpy(Y, WEIGHTS), VALUES)
+    first = next(iter(read(path, "age", "y", rows=70, dtype=DTYPE)))[0]
+    np.testing.assert_array_equal(first, Y[: len(first), None])
     with pytest.raises(ValueError, match="no column c: it has a, b, y"):
         read(path, ["a", "c"], "y")
+    with pytest.raises(ValueError, match="column name must hold numbers"):
+        next(iter(read(path, ["a", "name"], "y")))
 
 
 @needs_x64
@@ -615,13 +621,17 @@ def test_the_passes_are_shown(capsys):
         (lambda: fit_of(kernax.scale.Chunks([])), "no chunk"),
         (lambda: fit_of(kernax.scale.Chunks([X])), "a chunk must be"),
         (lambda: fit_of(once()), "300 rows in the first pass and 0 in this one"),
-        (lambda: fit_of(kernax.scale.Chunks([(X, Y), (X[:, :1], Y)])), "of one kind"),
+        (lambda: fit_of(of_two_kinds()), "of one kind"),
         (lambda: fit_of(kernax.scale.Chunks([(X, Y), (X * np.nan, Y)])), "chunk 2: X holds NaN"),
         (lambda: fit_of(chunks_of(np.ones(N)), loss=Logistic()), "one class only"),
         (lambda: fit_of(kernax.scale.Chunks([X]), centres=5, key=KEY), "chunk 1: a chunk must be"),
         (lambda: fit_of(kernax.scale.Chunks([]), centres=5, key=KEY), "no chunk"),
+        (lambda: fit_of(of_two_kinds(), centres=5, key=KEY), "chunk 2: chunks must have rows of"),
         (lambda: fit_of(chunks_of(Y, np.zeros(N))), "weights must not all be zero"),
+        (lambda: fit_of(chunks_of(Y, np.ones((N, 1)))), r"chunk 1: weights .* \(70,\), one per"),
+        (lambda: fit_of(chunks_of(np.sign(X)), loss=Logistic()), "make one fit for each column"),
         (lambda: fit_of(chunks_of(Y), Y), "y must be None"),
+        (lambda: fit_of(kernax.scale.Chunks(list), ridge=0.0), "ridge must be in"),
         (lambda: fit_of(chunks_of(Y), centres=5), "pass key="),
         (lambda: jax.jit(lambda ridge: fit_of(chunks_of(Y), ridge=ridge))(0.1), "outside of jit"),
     ],
@@ -632,6 +642,11 @@ def test_what_cannot_be_read_is_refused_with_words(call, words):
 
 
 KEY = jax.random.key(0)
+
+
+def of_two_kinds():
+    """Chunks of which the second has fewer columns."""
+    return kernax.scale.Chunks([(X, Y), (X[:, :1], Y)])
 
 
 def once():

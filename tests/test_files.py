@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
-from conftest import needs_x32, needs_x64
+from conftest import needs_x32, needs_x64, untyped
 
 import kernax
 from kernax.files import KernaxFileError, load, load_notes, register, registry, save
@@ -334,6 +334,8 @@ def test_notes_too_deep_or_of_another_kind_are_refused(tmp_path):
     for notes in (deep, {"array": np.ones(2)}):
         with pytest.raises(KernaxFileError, match="the notes cannot be saved"):
             save(path, kernax.RBF(), notes=notes)
+    with pytest.raises(KernaxFileError, match="notes must be a dict, but are of type list"):
+        untyped(save)(path, kernax.RBF(), notes=[1])
     for text in (
         "[" * 100_000 + "]" * 100_000,
         '{"a":' * 1000 + "1" + "}" * 1000,
@@ -520,7 +522,7 @@ def test_registering_refuses_names_that_are_taken_and_what_is_no_class_or_functi
         (kernax.AbstractStationary, "not abstract ones"),
         (dict, "only classes derived from equinox.Module"),
         (kernax.RBF(), "of a module, register its class"),
-        (lambda x: x, r"register\(it, name=...\)"),
+        (lambda x: x, r"register\(..., name=...\) gives it one"),
         (3, "a class or a function can be registered"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, QUICK_FLAGS, assert_close, needs_x64
+from conftest import DTYPE, QUICK_FLAGS, assert_close, needs_x64, untyped
 
 import kernax
 from kernax.scale import launch as kernax_launch
@@ -277,7 +277,7 @@ def test_verbs_on_rows_of_two_processes_agree_with_one(tmp_path, monkeypatch):
     for name, verb in verbs.VERBS.items():
         assert_close(found[name], np.asarray(verb(X, y, None)), 1e-10)
     assert "first in row 7" in str(found["message"])
-    assert "nor the same in all" in str(found["refusal"])
+    assert "but some are neither: make global arrays" in str(found["refusal"])
 
     filled = np.concatenate([X, X[-1:]])
     state = {"rows": jnp.asarray(filled), "key": jax.random.key(1), "count": 0}
@@ -467,6 +467,8 @@ def test_rows_of_parquet_files_are_read_where_they_are_asked_for(files, monkeypa
     np.testing.assert_array_equal(target[3:], table[13:, 0])
     with pytest.raises(ValueError, match="without steps"):
         rows[::2]
+    with pytest.raises(ValueError, match=r"rows must be a slice, such as .*, but is 3"):
+        untyped(kernax.scale.ParquetRows.__getitem__)(rows, 3)
     with pytest.raises(ValueError, match="no column c: it has a, b, y"):
         kernax.scale.ParquetRows(paths, ["c"])
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import needs_x64
+from conftest import needs_x64, untyped
 
 import kernax
 from kernax.errors import DivergedError, NonFiniteError, RunawayWarning
@@ -214,6 +214,12 @@ def test_bad_calls_are_refused(call, words):
         call()
 
 
+def test_the_number_of_steps_may_be_an_integer_of_numpy():
+    """Catches one that is traced, and so can be no shape."""
+    found = untyped(kernax.minimise)(root, jnp.array(1.0), ADAM, np.int64(2))
+    assert found.stats["losses"].shape == (3,)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -227,9 +233,10 @@ def test_bad_calls_are_refused(call, words):
             {"loss": lambda model: jnp.ones(2) * model.lengthscale},
             r"returns shape \(2,\): take its mean or sum",
         ),
-        ({"optimiser": optax.adam}, "optimiser must be one of optax, such as"),
+        ({"optimiser": optax.adam}, "optimiser must be an optimiser of optax, already called"),
         ({"optimiser": "adam"}, "but is 'adam'"),
         ({"steps": 0}, "steps must be a positive integer"),
+        ({"steps": True}, "steps must be a positive integer, but is True"),
         ({"args": np.ones(3)}, "args must be a tuple"),
         ({"trainable": ["lengthscale"]}, "trainable must be a function of a path and a value"),
     ],

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import needs_x64
+from conftest import needs_x64, untyped
 
 import kernax
 from kernax.errors import DivergedError, NonFiniteError, RunawayWarning
@@ -95,6 +95,11 @@ def test_starts_of_different_structures_are_refused(sine):
         )
     with pytest.raises(ValueError, match="at least one start"):
         kernax.multi_start(loss, [], ADAM, 3, args=sine)
+    halves = [{"a": jnp.array([0.0, 1.0])}, {"a": jnp.array([2.0, 1.0])}]
+    with pytest.raises(ValueError, match="trainable must free as many elements"):
+        kernax.multi_start(
+            lambda model: jnp.sum(model["a"]), halves, ADAM, 3, trainable=lambda _, a: a > 0
+        )
     # Without the type checks of the tests.
     multi_start = getattr(kernax.multi_start, "__wrapped__", kernax.multi_start)
     with pytest.raises(
@@ -152,9 +157,9 @@ def test_the_median_lengthscale_is_the_median_distance(rng):
     first = np.abs(X[:, None, 0] - X[:, 0])[np.triu_indices(30, 1)]
     np.testing.assert_allclose(per_dimension[0], 2 * np.median(first[first > 0]), rtol=1e-5)
     np.testing.assert_allclose(per_dimension[3], 2.0)
-    for wrong in (np.ones((1, 2)), np.ones(3)):
+    for wrong in (np.ones((1, 2)), np.ones(3), [[1.0, 2.0]], (np.ones(3), np.ones(3))):
         with pytest.raises(ValueError, match="at least two vectors"):
-            kernax.median_lengthscale(wrong)
+            untyped(kernax.median_lengthscale)(wrong)
 
 
 def test_a_density_for_samplers_includes_the_jacobian_of_every_support():

@@ -154,10 +154,17 @@ def test_leverage_scores_hold_no_matrix_of_all_candidates():
     ("arguments", "words"),
     [
         (lambda: kernax.nystrom(KERNEL, X, 5), "pass key="),
+        (lambda: kernax.nystrom(KERNEL, X, Z[:, :2]), r"x has shape \(3,\) and z has shape \(2,\)"),
         (lambda: kernax.nystrom(KERNEL, X, 0, key=KEY), "centres must be"),
         (lambda: kernax.nystrom(KERNEL, X, np.full((2, 3), np.nan)), "centres holds NaN"),
         (lambda: kernax.choose_centres(KERNEL, X, 41, key=KEY), "at most 40"),
         (lambda: untyped(kernax.choose_centres)(KERNEL, X, 4, key=3), "key must be"),
+        (
+            lambda: kernax.choose_centres(
+                kernax.Polynomial(400), 1e3 * X, 4, key=KEY, by=LeverageScores(0.1)
+            ),
+            r"k\(x, x\) to be finite at every point of X",
+        ),
         (lambda: untyped(kernax.choose_centres)(KERNEL, X, 4, key=KEY, by="greedy"), "by must be"),
     ],
 )

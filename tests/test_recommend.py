@@ -50,6 +50,16 @@ def test_a_line_is_taken_where_there_is_one():
     assert "no state-space model" in named(recommended(kernax.RBF(), 1000, 1), LINE).impossible
 
 
+def test_the_grid_of_one_column_is_offered_for_equal_steps():
+    """Catches kernels of one column that are refused for not being products over columns."""
+    route = named(recommended(kernax.RBF(0.5), 200_000, 1), GRID)
+    assert route.impossible is None
+    assert route.given == "X has equal steps along its column"
+    assert "solver=kernax.solvers.Grid()" in route.call
+    of_lines = named(recommended(kernax.Linear(), 200_000, 1), GRID)
+    assert "Linear is not known to be stationary" in of_lines.impossible
+
+
 def test_many_points_are_fitted_over_centres_or_in_features():
     by_features = kernax.FeatureMap(jnp.asarray)
     assert recommended(by_features, 200_000, 3).best.name == FEATURES
@@ -122,7 +132,8 @@ def test_it_prints_what_to_do_first():
     assert first.endswith("exact to rounding")
     assert "solver=kernax.solvers.StateSpace()" in call
     assert repr(recommended(MATERN, 200_000, 1)) == words
-    assert "not possible, Matern32 is no product over columns" in words
+    of_two_columns = str(recommended(MATERN, 200_000, 2))
+    assert "not possible, Matern32 is no product over columns" in of_two_columns
 
 
 @needs_x64
@@ -141,6 +152,8 @@ def test_without_figures_the_device_is_measured_and_asked():
         ({"d": 0}, "d must be a positive integer"),
         ({"accuracy": 0.0}, r"accuracy must be in \(0, 1\)"),
         ({"memory": -1}, "memory must be a positive number of bytes"),
+        ({"memory": math.inf}, "memory must be a positive number of bytes, but is inf"),
+        ({"dtype": jnp.float16}, "dtype must be float32 or float64, but is float16"),
         ({"kernel": kernax.RBF([1.0, 2.0]), "d": 3}, r"shape \(2,\).*shape \(3,\)"),
     ],
 )

@@ -297,6 +297,10 @@ def drawn(ranges):
             "folds must be two at least",
         ),
         (
+            lambda: untyped(kernax.select)({"a": fit}, error, X, Y, [1, 2]),
+            "folds must come from k_folds or time_folds, .* of type list",
+        ),
+        (
             lambda: kernax.select({"a": lambda *_: 0}, lambda *_: jnp.asarray(Y), X, Y, FOLDS),
             "loss must return one number, but that of 'a' does not",
         ),

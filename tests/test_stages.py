@@ -98,6 +98,7 @@ def test_a_quarter_of_each_class_is_held_out_but_never_all_of_one():
     assert [int(held_out[names == name].sum()) for name in "uvw"] == [2, 1, 0]
     assert held_out[0]
     assert held_out[8]
+    assert not held_out_of_each(names, 0.75)[10]
 
 
 def test_the_first_rows_of_each_class_keep_its_proportion_and_no_class_is_left_out():

@@ -17,7 +17,7 @@ from conftest import needs_x64, untyped
 
 import kernax
 from kernax.errors import DamagedCheckpointWarning, KernaxFileError
-from kernax.scale import Checkpoints
+from kernax.scale import Checkpoints, sealed
 
 pytest.importorskip("orbax.checkpoint")
 pytestmark = needs_x64  # once: bits are kept, of either precision
@@ -177,6 +177,16 @@ def test_where_none_is_sound_an_error_says_so_and_nothing_is_touched(kept, tmp_p
     ):
         Checkpoints(copy).latest(start)
     assert names_in(copy) == ["1", "2"]
+
+
+def test_a_file_that_was_added_is_said_to_be(tmp_path):
+    """It was said not to match its checksum, of which there is none."""
+    (tmp_path / "state").write_text("1")
+    sealed.seal(tmp_path, {"name": "run"})
+    assert sealed.damage(tmp_path) is None
+    assert sealed.facts_in(tmp_path) == {"name": "run"}
+    (tmp_path / "notes").write_text("2")
+    assert sealed.damage(tmp_path) == "notes was added"
 
 
 def test_a_damaged_checkpoint_is_replaced_as_the_loop_comes_to_its_step_again(kept, tmp_path):

@@ -19,22 +19,25 @@ _LONGEST_REASON = 500  # letters of what is wrong with a file
 def save(path: str | os.PathLike, model: PyTree, *, notes: dict[str, Any] | None = None) -> None:
     """Writes a model to a file, from which `load` returns it bitwise.
 
-    A model is a kernel, an expansion, a Gaussian process, or tuples and dicts of them. `notes` is
-    anything that JSON can hold, for `load_notes`. The file is written whole or not at all.
+    A model is a kernel, an expansion, a Gaussian process, or tuples, lists and dicts of them.
+    `notes` is a dict of what JSON can hold, for `load_notes`, where tuples come back as lists. The
+    file is written whole or not at all.
 
     Raises KernaxFileError for a model that holds functions, or modules of classes that are not
     kernax's own: `register` them, or save a dict of their parts. Also for fields of the wrong type,
-    for float64 arrays while JAX's 64-bit mode is off, and for notes that JSON cannot hold. OSError
-    if there is no folder.
+    for float64 arrays while JAX's 64-bit mode is off, and for notes that are no dict or that JSON
+    cannot hold. OSError if there is no folder.
     """
     arrays: dict[str, np.ndarray] = {}
     structure = json.dumps(described(model, arrays, "model"))
-    texts = {"model": structure, "notes": _notes_as_json(notes or {})}
+    texts = {"model": structure, "notes": _notes_as_json({} if notes is None else notes)}
     write_archive(path, _MODELS, texts, arrays)
 
 
-def _notes_as_json(notes: dict[str, Any]) -> str:
-    """The notes as JSON. Raises KernaxFileError for what JSON cannot hold."""
+def _notes_as_json(notes: Any) -> str:
+    """The notes as JSON. Raises KernaxFileError for what is no dict, or JSON cannot hold."""
+    if not isinstance(notes, dict):
+        raise KernaxFileError(f"notes must be a dict, but are of type {type(notes).__name__}")
     try:
         return json.dumps(notes)
     except (TypeError, ValueError, RecursionError) as problem:
@@ -44,11 +47,11 @@ def _notes_as_json(notes: dict[str, Any]) -> str:
 def load(path: str | os.PathLike) -> Any:
     """The model that `save` wrote, bitwise.
 
-    Raises KernaxFileError for a file that is damaged, of another kind or of a newer kernax, for one
-    that names what is not registered, for fields of a type that their classes do not declare, and
-    for float64 arrays while JAX's 64-bit mode is off. Shapes are those in the file, and the values
-    of arrays are checked against the intervals of parameters only. OSError if there is no such
-    file, or it is a folder.
+    Raises KernaxFileError for a file that is damaged, of another kind or of a newer kernax, or that
+    names a class or function which is not registered; for fields of a type that their classes do
+    not declare; and for float64 arrays while JAX's 64-bit mode is off. Shapes are those in the
+    file, and the values of arrays are checked only against the intervals of parameters. OSError if
+    there is no such file, or it is a folder.
     """
     texts, arrays = read_archive(path, _MODELS)
     unused = dict(arrays)
@@ -63,7 +66,10 @@ def load(path: str | os.PathLike) -> Any:
 
 
 def load_notes(path: str | os.PathLike) -> dict[str, Any]:
-    """The notes that were given to `save`."""
+    """The notes that were given to `save`; an empty dict if there were none.
+
+    Raises KernaxFileError and OSError for a file that is damaged, of another kind or not there.
+    """
     texts, _ = read_archive(path, _MODELS)
     try:
         notes = json.loads(texts["notes"])

@@ -1,4 +1,4 @@
-"""Predictors in files: a model with the columns that it expects and their units."""
+"""Predictors in files: a model together with the columns that it expects and their units."""
 
 import os
 

@@ -65,10 +65,10 @@ def register(thing: Thing, name: str | None = None) -> Thing:
     """Lets files name a class of equinox modules of yours, or a function that a module holds.
 
     The name is its `__name__` or the one given. `save` and `load` then take models that contain it,
-    such as a network in a `Warped` kernel, or a `Custom` kernel's function. A file holds the name
-    and the fields, never the code: whoever loads it registers the same thing under the same name
-    first. Fields are restored as they were, without a call of `__init__`. It returns its argument,
-    and can be used as a decorator:
+    such as a network in a `Warped` kernel, or the function of a `Custom` kernel. A file holds the
+    name and the fields, never the code: a program that loads it must first register the same class
+    or function under the same name. Fields are restored as they were, without a call of `__init__`.
+    `register` returns its argument, and can be used as a decorator:
 
         @kernax.files.register
         class Cauchy(kernax.AbstractStationary): ...
@@ -85,12 +85,13 @@ def register(thing: Thing, name: str | None = None) -> Thing:
     _check_kind(thing)
     if not isinstance(name, str) or not name or name == "<lambda>":
         raise ValueError(
-            f"{thing!r} has no name of its own that a file could hold: register(it, name=...)"
+            f"{thing!r} has no name of its own that a file could hold: register(..., name=...) "
+            "gives it one"
         )
     holder = _holder_of(name)
     if holder is not None and holder is not thing and not _is_defined_again(holder, thing):
         raise ValueError(
-            f"the name {name} is taken by {holder!r}: register(..., name=...) takes another one"
+            f"the name {name} is taken by {holder!r}: register(..., name=...) gives another one"
         )
     _registered[name] = thing
     return thing
@@ -184,8 +185,8 @@ def named(name: Any) -> Any:
     thing = _holder_of(name)
     if thing is None or inspect.isabstract(thing):
         raise KernaxFileError(
-            f"{name} is no class of this version of kernax, and not registered: see "
-            "kernax.files.register"
+            f"{name} is no class of this version of kernax, and not registered: register it first, "
+            "by kernax.files.register"
         )
     return thing
 

@@ -119,7 +119,7 @@ def _check_module(module: eqx.Module, path: str) -> None:
 def _foreign(module: eqx.Module) -> str:
     """Says which class a module is of, and how it can be saved nevertheless."""
     if isinstance(module, Solution):
-        return "a Solution, of which the value is the model: save solution.value"
+        return "a Solution, whose value is the model: save solution.value"
     name = type(module).__name__
     fields = [field.name for field in dataclasses.fields(module)] or ["kernel"]
     parts = ", ".join(f'"{field}": ...' for field in fields)
@@ -135,8 +135,8 @@ def _name_of_function(function: Any, path: str) -> str:
     if name is None:
         raise KernaxFileError(
             f"{path} is a plain function, {getattr(function, '__name__', function)}: "
-            "kernax.files.register it, here and wherever the file is loaded, or keep the code and "
-            "save its arrays"
+            "kernax.files.register it, here and wherever the file is loaded, or save its arrays "
+            "alone"
         )
     return name
 

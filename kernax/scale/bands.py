@@ -1,4 +1,4 @@
-"""Symmetric products of which hardly more than half is computed."""
+"""Products that are symmetric, of which hardly more than one half is computed."""
 
 from itertools import pairwise
 

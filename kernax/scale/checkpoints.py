@@ -1,4 +1,4 @@
-"""Where a computation over devices and processes stands, in a folder from which it goes on."""
+"""The state of a computation over devices and processes, in a folder from which it goes on."""
 
 import dataclasses
 import os
@@ -42,26 +42,26 @@ class Checkpoints:
     would have ended without the interruption: bitwise on the same devices, and up to the order of
     sums on another number of devices or processes. A state is any pytree, whose arrays may be
     spread over devices and processes; it is written by all of them together, by orbax, whole or not
-    at all, into a folder that all of them see. Of a state that has rows as `rows_over` fills them
-    up there must be as many again.
+    at all, into a folder that all of them see. A state with rows that `rows_over` has filled up can
+    only go on where the number of devices fills them up to the same number.
 
     A checkpoint with a file that is missing, cut or changed in any bit is never read: a
-    `DamagedCheckpointWarning` says so, and the one before it is taken. Where none is sound, or the
-    folder is that of another call, a `KernaxFileError` says what to do. The call is identified by
-    `name` and by the structure, shapes and dtypes of the state, not by the values of data: let the
-    name say what they are.
+    `DamagedCheckpointWarning` says so, and the one before it is taken. Where all are damaged, or
+    the folder is that of another call, a `KernaxFileError` says what to do. The call is identified
+    by `name` and by the structure, shapes and dtypes of the state, not by the values of data: let
+    the name say what they are.
 
-    `falkon` takes one as `checkpoint`. For `minimise` and `multi_start` there is
-    `kernax.Checkpoint`, which is told of no name: it identifies the whole call.
+    `falkon` takes one as `checkpoint`. `minimise` and `multi_start` take a `kernax.Checkpoint`,
+    which needs no name, as it identifies the whole call.
 
     Arguments:
-        folder: it is created. Of two jobs that use one folder at a time neither is safe.
+        folder: it is created where there is none. Two jobs must not use one folder at a time.
         name: of the call.
-        every: after how many steps the state is kept, and once at the end.
-        seconds: after how many seconds, by the clock of process 0, whichever comes first. Where
-            neither is given, it is kept some fifty times in a run.
-        keep: how many checkpoints there are, the newest ones: two, so that there is one before one
-            that is damaged.
+        every: after how many steps the state is kept; it is kept at the end as well.
+        seconds: after how many seconds it is kept, by the clock of process 0; with `every`,
+            whichever comes first. Without either it is kept some fifty times in a run.
+        keep: how many of the newest checkpoints stay: by default two, of which one is left if the
+            other is damaged.
 
     Raises ValueError for arguments of the wrong kind. Needs
     `pip install 'kernax-toolkit[cluster]'`.
@@ -96,35 +96,35 @@ class Checkpoints:
         is_over: Callable[[Any], bool] | None = None,
         facts: Mapping[str, str] = _NO_FACTS,
     ) -> Iterator[tuple[int, Any]]:
-        """Yields where the loop stands, `(step, state)`, and then each step up to `count`, or up to
+        """Yields `(step, state)` where the loop begins, and after each step up to `count`, or up to
         the first state that is over.
 
-        The first is `(0, state)`, or the last that was kept, so that the last that is yielded is
-        always the result. Steps after the last one that was kept are lost where the loop is left by
-        `break`, as where it is killed.
+        It begins at `(0, state)`, or at the last state that was kept, so that the last one yielded
+        is always the result. Where the loop is killed, or left by `break`, the steps since the last
+        state that was kept are lost.
 
         Arguments:
             advance: makes the next state, `advance(state, *args)`, of the same structure, shapes
                 and dtypes. It should be compiled by `jax.jit`.
             state: any pytree. Arrays that are not spread over devices, and numbers, must be the
                 same in all processes.
-            count: how many steps there are at most; None where only `is_over` says so, and the
-                state is kept after every step where neither `every` nor `seconds` is given.
+            count: how many steps there are at most. None where `is_over` alone ends the loop; then
+                the state is kept after every step, unless `every` or `seconds` says otherwise.
             args: what else `advance` takes. Arrays that are spread over processes must be passed
                 so, since a compiled function cannot close over them.
             is_over: whether a state is the last one, which must be the same in all processes.
-            facts: what else identifies the call, as texts by what a message calls them.
+            facts: what else identifies the call: texts, by the names that messages give them.
 
         Raises:
-            ValueError: a state that is not alike the one before it, or not the same in all
-                processes.
-            KernaxFileError: the folder is that of another call, or of more steps, or holds no sound
-                checkpoint.
-            RuntimeError: one process of several that nothing has connected.
+            ValueError: `advance` returns a state of another structure, shape or dtype, or a state
+                is not the same in all processes; neither `count` nor `is_over`.
+            KernaxFileError: the folder is that of another call, or of more steps, or all of its
+                checkpoints are damaged.
+            RuntimeError: this process is one of several, and not connected with the others.
         """
         count = count if count is None else check_count(count, "count")
         if count is None and is_over is None:
-            raise ValueError("count must be a number of steps where there is no is_over")
+            raise ValueError("count must be a number of steps where is_over is None, but is None")
         given = self._facts(state)
         step, state = self._start(state, count, facts)
         yield step, state
@@ -139,7 +139,7 @@ class Checkpoints:
             yield step, state
 
     def _start(self, state: Any, count: int | None, facts: Mapping[str, str]) -> tuple[int, Any]:
-        """Where a loop of so many steps goes on."""
+        """The step and the state from which a loop of so many steps goes on."""
         check_connected()
         if jax.process_index() == 0:
             _make(Path(self.folder))
@@ -150,9 +150,9 @@ class Checkpoints:
         return step, state
 
     def latest(self, like: Any, facts: Mapping[str, str] = _NO_FACTS) -> tuple[int, Any] | None:
-        """The last state that was kept, and after how many steps; None where there is none.
+        """`(step, state)` of the last state that was kept; None where there is none.
 
-        It may be asked for while another job goes on.
+        Another job may go on using the folder meanwhile.
 
         Arguments:
             like: a state of the same structure, shapes and dtypes, onto whose devices it is read.
@@ -171,7 +171,7 @@ class Checkpoints:
                 f"every checkpoint in {self.folder} is damaged, {_damages(folder)}: remove that "
                 "folder to begin anew"
             )
-        found = sealed.contents(folder / str(step))
+        found = sealed.facts_in(folder / str(step))
         differing = differing_facts({**facts, **self._facts(like)}, found)
         check_same_call(self.folder, differing, _hint_for_rows(like, differing))
         return step, read_state(folder / str(step) / "state", like)
@@ -199,7 +199,7 @@ class Checkpoints:
             _put(unfinished, folder / str(step))
             for old in _superfluous(folder, step, self.keep):
                 _remove(old)
-        _agreed(lambda: step)  # nobody goes on before it is there
+        _agreed(lambda: step)  # no process goes on before it is there
 
 
 def _check_alike(given: dict[str, str], returned: dict[str, str]) -> None:
@@ -251,7 +251,7 @@ def _make(folder: Path) -> None:
     except OSError as problem:
         raise KernaxFileError(f"{folder} cannot be made a folder: {problem}") from problem
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise KernaxFileError(f"{folder} cannot be written into: give another folder")
+        raise KernaxFileError(f"nothing can be written into {folder}: give another folder")
 
 
 def _remove_unfinished(folder: Path) -> None:
@@ -272,8 +272,8 @@ def _newest(folder: Path) -> int:
         if damage is None:
             return step
         warn(
-            f"the checkpoint {folder / str(step)} is damaged ({damage}): it is not used, but the "
-            "one before it, if there is one",
+            f"the checkpoint {folder / str(step)} is damaged ({damage}): the one before it is used "
+            "instead, if there is one",
             DamagedCheckpointWarning,
         )
     return _ALL_DAMAGED if steps else _NOTHING
@@ -293,8 +293,8 @@ def _hint_for_rows(state: Any, differing: list[str]) -> str:
     if not any(text.startswith(f"{place} (") for place in spread for text in differing):
         return ""
     return (
-        ". Rows are filled up until devices share them evenly: a state that has some goes on only "
-        "on as many devices as make it as long"
+        ". Rows are filled up until devices share them evenly: a state with such rows can only go "
+        "on where the number of devices fills them up to the same number"
     )
 
 
@@ -304,7 +304,7 @@ def _has_rows(leaf: Any) -> bool:
 
 
 def _steps_in(folder: Path) -> list[int]:
-    """Those of all checkpoints, in order."""
+    """The steps of all checkpoints in a folder, in order."""
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
 
 
@@ -316,7 +316,7 @@ def _superfluous(folder: Path, step: int, keep: int) -> list[Path]:
 
 
 def _put(unfinished: Path, path: Path) -> None:
-    """Gives a checkpoint its name, in place of a damaged one of that name, if there is one."""
+    """Gives a checkpoint its name, in place of a damaged one of that name."""
     if path.exists():
         _remove(path)
     os.replace(unfinished, path)
@@ -324,7 +324,7 @@ def _put(unfinished: Path, path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Removes a checkpoint, which is none any more from the first moment on."""
+    """Removes a checkpoint: first its name, so that one half removed is never taken for one."""
     removed = path.with_name(f"{path.name}{_REMOVED}")
     os.replace(path, removed)
     shutil.rmtree(removed)

@@ -1,4 +1,4 @@
-"""Which points are centres: drawn alike, by leverage scores, or by greedy pivots."""
+"""Which points are centres: drawn uniformly, by leverage scores, or taken by greedy pivots."""
 
 import abc
 import math
@@ -29,15 +29,15 @@ from kernax.errors import ConditionWarning
 
 
 class AbstractChoice(eqx.Module):
-    """How centres are chosen among points."""
+    """How centres are chosen among points: a subclass says their `places`."""
 
     @abc.abstractmethod
     def places(self, kernel: AbstractKernel, X: PyTree, number: int, key: PRNGKeyArray) -> Any:
-        """The places of at most `number` different points in X."""
+        """The indices of at most `number` points of the stack X, none of them twice."""
 
 
 class Uniform(AbstractChoice):
-    """Every point alike, without repetition."""
+    """Every point with the same probability, none twice."""
 
     def places(self, kernel, X, number, key):
         return jax.random.permutation(key, size_of(X))[:number]
@@ -47,9 +47,9 @@ _UNIFORM = Uniform()
 
 
 class GreedyPivots(AbstractChoice):
-    """Each where most of the variance is left by those before: see `inducing_points`.
+    """Each centre where those before it leave the most variance: see `inducing_points`.
 
-    It takes O(n number^2) operations and O(n number) memory. No key has a part in it.
+    It takes O(n number^2) operations and O(n number) memory. The key is not used.
     """
 
     def places(self, kernel, X, number, key):
@@ -57,17 +57,20 @@ class GreedyPivots(AbstractChoice):
 
 
 class LeverageScores(AbstractChoice):
-    """By ridge leverage scores `l_i = (K (K + ridge I)^-1)_ii`, a point as often as it is hard to
-    represent by others (Rudi, Calandriello, Carratino & Rosasco 2018, algorithm 1, BLESS).
+    """With probabilities that grow with the ridge leverage scores `l_i = (K (K + ridge I)^-1)_ii`:
+    the worse the other points represent a point, the sooner it is drawn (Rudi, Calandriello,
+    Carratino & Rosasco 2018, algorithm 1, BLESS).
 
-    Scores of a large ridge are known: all alike. From there the ridge falls by a factor of four at
-    a time; at each, candidates are drawn uniformly, more of them the smaller the ridge, and their
-    scores estimated by the points drawn for the ridge before. It takes some `min(n, 4 n k(x, x) /
-    ridge) number^2` operations, so that it passes over all points where the ridge is no more than 4
-    k(x, x), and memory for `number^2` numbers.
+    For a very large ridge all scores are equal. From there the ridge falls by a factor of four at a
+    time; at each level candidates are drawn uniformly, more of them the smaller the ridge, and
+    their scores are estimated by the points drawn at the level before. It takes some `min(n, 4 n
+    k(x, x) / ridge) number^2` operations, which is a pass over all points where the ridge is no
+    more than 4 k(x, x), and memory for `number^2` numbers.
 
     Attributes:
-        ridge: that of the fit, in units of k.
+        ridge: > 0, that of the fit, in units of k.
+
+    Choosing raises ValueError for another ridge, under `jit`, and where some k(x, x) is not finite.
     """
 
     ridge: ArrayLike
@@ -76,8 +79,8 @@ class LeverageScores(AbstractChoice):
         ridge = as_scalar(self.ridge, dtype_of(X), "ridge", POSITIVE)
         if not is_concrete(kernel, X, ridge):
             raise ValueError(
-                "LeverageScores draws as many points as scores ask for, and needs values that are "
-                "known: choose centres outside of jit, or Uniform()"
+                "LeverageScores draws as many points as the scores ask for, which must be known: "
+                "choose centres outside of jit and vmap, or by=Uniform()"
             )
         kernel, X = stopped((kernel, X))
         return _by_scores(kernel, X, float(ridge), number, key).places
@@ -91,14 +94,15 @@ def choose_centres(
     key: PRNGKeyArray,
     by: AbstractChoice = _UNIFORM,
 ) -> PyTree:
-    """A stack of `number` different points of X, for `nystrom`, `falkon` or `sgpr`.
+    """A stack of `number` points of X, none of them twice, for `nystrom`, `falkon` or `sgpr`.
 
     Arguments:
         kernel: any kernel.
         X: a stack of n points of any kind.
         number: how many; n at most.
-        by: `Uniform()`, `LeverageScores(ridge)`, `GreedyPivots()`, which may stop at fewer, or your
-            own.
+        key: draws them.
+        by: `Uniform()`, `LeverageScores(ridge)`, `GreedyPivots()`, which may stop at fewer, or an
+            `AbstractChoice` of your own.
 
     Raises ValueError for bad points or numbers.
     """
@@ -106,11 +110,13 @@ def choose_centres(
     kernel, X = prepare(kernel, X)
     number = check_count(number, "number")
     if number > size_of(X):
-        raise ValueError(f"number must be at most {size_of(X)}, that of points, but is {number}")
+        raise ValueError(
+            f"number must be at most {size_of(X)}, the number of points, but is {number}"
+        )
     if not isinstance(by, AbstractChoice):
         raise ValueError(f"by must be a choice such as Uniform(), but is {by!r}")
     places = by.places(kernel, X, number, key)
-    return jax.tree.map(lambda leaf: leaf[places], X)
+    return _at(X, places)
 
 
 def checked_centres(
@@ -120,10 +126,10 @@ def checked_centres(
     key: PRNGKeyArray | None,
     weights: AbstractWeights | None = None,
 ) -> PyTree:
-    """Centres as a stack in the dtype of X: those given, or points of X, drawn among those of
-    positive weight.
+    """Centres as a stack in the dtype of X: those given, or as many points of X of positive weight,
+    drawn uniformly.
 
-    Warns of more centres than points, which say no more than all points do.
+    Warns of more centres than points, which represent no more functions than all points do.
     """
     n = size_of(X)
     kept = None if weights is None else weights.kept()
@@ -149,8 +155,8 @@ def number_of_centres(centres: Any, key: Any) -> int | None:
         return None
     if key is None:
         raise ValueError(
-            f"centres is a number, {centres}, and they are drawn: pass key=jax.random.key(0), or a "
-            "stack of points"
+            f"centres is a number, {centres}, of points to draw: pass key=jax.random.key(0), or a "
+            "stack of points as centres"
         )
     check_key(key)
     return check_count(centres, "centres")
@@ -160,7 +166,8 @@ def warn_of_many(number: int, n: int) -> None:
     """Warns of more centres than points."""
     if number > n:
         warn(
-            f"there are {number} centres for {n} points, of which all would do: pass fewer centres",
+            f"there are {number} centres for {n} points, more than there can be any use for: pass "
+            "fewer centres",
             ConditionWarning,
         )
 
@@ -177,10 +184,15 @@ def _by_scores(
     """The points that BLESS draws: `number` of its last candidates."""
     n = size_of(X)
     whole = n * float(jnp.max(diagonal_of(kernel, X)))
+    if not math.isfinite(whole):
+        raise ValueError(
+            "LeverageScores needs k(x, x) to be finite at every point of X, but one is inf or NaN: "
+            "rescale X"
+        )
     key, first = jax.random.split(key)
     places = jax.random.permutation(first, n)[: min(n, _LEAST)]
     drawn = _Drawn(places, jnp.full(len(places), len(places) / n, dtype_of(X)))
-    # Of a ridge that large every point has the same score.
+    # For a ridge that large every point has the same score.
     now = max(whole / _LEAST, _FALL * ridge)
     while now > ridge:
         now = max(now / _FALL, ridge)
@@ -192,7 +204,7 @@ def _by_scores(
 
 
 class _Drawn(NamedTuple):
-    """Points that were drawn, and with which probabilities they came among them."""
+    """Points that were drawn, and with which probability each of them was."""
 
     places: Int[Array, " m"]
     shares: Float[Array, " m"]
@@ -206,8 +218,8 @@ def _next_drawn(
     sizes: tuple[int, int, int],
     key: PRNGKeyArray,
 ) -> _Drawn:
-    """Those of a smaller ridge; `sizes` are of the candidates, and of what is drawn: at least, and
-    at most.
+    """The points drawn for a smaller ridge; `sizes` are the number of candidates, and the least and
+    the largest number of points drawn among them.
     """
     n = size_of(X)
     of_candidates, at_least, at_most = sizes
@@ -223,12 +235,14 @@ def _next_drawn(
 def _shares(
     scores: Float[Array, " r"], chosen: Int[Array, " m"], of_candidates: float
 ) -> Float[Array, " m"]:
-    """The probabilities with which points came among those drawn."""
+    """The probabilities with which points were drawn, as candidates and then among these."""
     return jnp.minimum(1, len(chosen) * scores[chosen] / jnp.sum(scores)) * of_candidates
 
 
 def _bucket(wanted: float, most: int) -> int:
-    """A power of two of at least so many, or the most: few programs are compiled."""
+    """The power of two that is no less than wanted, at least 16, or the most: few programs are
+    compiled.
+    """
     return min(most, 2 ** max(4, math.ceil(math.log2(max(wanted, 1)))))
 
 

@@ -28,7 +28,7 @@ from kernax.core.task import Task, check_task
 from kernax.scale.checkpoints import Checkpoints
 from kernax.scale.choice import checked_centres
 from kernax.scale.chunks import Chunks
-from kernax.scale.fit_of_chunks import falkon_of_chunks, what_for_columns
+from kernax.scale.fit_of_chunks import falkon_of_chunks
 from kernax.scale.kept_minimum import Kept, check_kept, facts_of_fit
 from kernax.scale.normal_equations import solve_normal_equations
 from kernax.scale.preconditioner import size_of_sample
@@ -69,21 +69,22 @@ def falkon(
     the `kernel_ridge` of the kernel that `nystrom` makes of these centres; other smooth losses by
     Newton's method with a line search (Marteau-Ferey, Bach & Rudi 2019 for losses like `Logistic`).
     K_nm, n x m, is never held: conjugate gradients take products over its rows, computed anew a
-    tile at a time. They are preconditioned by the Hessian of all rows, or of a sample of them, the
-    heavy ones first, whatever the centres are: O(n m) memory is never needed, O(m^2) is.
+    tile at a time. They are preconditioned by the Hessian of all rows, or of a sample in which rows
+    of large weight come first; the centres may be any. Memory is O(m^2), not O(n m).
 
-    Of rows over a mesh (`kernax.scale.rows_over`) each device sums over its own, and for each sum m
-    x p or m x m numbers are passed on; all that is m x m is held, and factorised, by each.
+    Where the rows are over a mesh (`kernax.scale.rows_over`), each device sums over its own, and
+    passes m x p or m x m numbers on for each sum; m x m matrices are held and factorised by each.
 
     Arguments:
         kernel: any kernel; its parameters are cast to the dtype of X.
         X: a stack of n points, on one device or with its rows over a mesh; or
             `kernax.scale.Chunks`, rows that are read again in every pass, with `y=None` and no
-            weights beside it. Then nothing is differentiated, and kernel, ridge and centres are
-            known numbers. A pass is for the rows themselves, one more for centres that are drawn,
-            one for the gradient, one for each product and, of other losses, one for each line
-            search; of squares of at most 4000 centres in float64 five to seven passes are usual.
-            Chunks that give fewer rows in a later pass are refused.
+            weights beside it. Then there is no derivative, and kernel, ridge, centres and loss must
+            be known numbers. The first pass counts and checks the rows, another draws centres where
+            these are a number; each gradient, each product and each Hessian of all rows takes one
+            more and, for losses other than squares, each line search. Squares over at most 4000
+            centres in float64 usually take five to seven. Chunks that give another number of rows
+            in a later pass are refused.
         y: targets (n,); for squares also (n, outputs), which share every product.
         ridge: > 0, as in `kernel_ridge`: no factor n is hidden in it.
         centres: a stack of m points, such as those of `choose_centres`; or their number, of points
@@ -97,33 +98,34 @@ def falkon(
             is the mean k(z, z): none, unless the ridge exceeds the sum of weights by far.
         rtol: the largest residual that is accepted. By default the iteration stops at sqrt(eps) /
             4, and accepts sqrt(eps) where no step lowers it further.
-        max_steps: of conjugate gradients in all, products with K_nm and its transpose; what is left
-            is measured beyond that.
+        max_steps: the most steps of conjugate gradients in all, each of which is a product with
+            K_nm and one with its transpose; measuring the residual may take more.
         progress: draw a bar of each pass over chunks, on standard error; needs `rich`. There is
             none for arrays.
-        checkpoint: keeps where the fit stands, after every product unless it says otherwise, and
-            goes on from there when the same call is made again, to the same result; a fit that is
-            over is returned at once. All that is m x m is written each time, and no row. Beside
-            its name the call is identified by all but the values of rows: by shapes and dtypes, how
-            many points have a positive weight, kernel, centres, loss, ridge, bias, rtol and
-            max_steps. Then nothing is differentiated, and all arguments are known numbers. The
-            folder is not to be used for another fit.
+        checkpoint: keeps the state of the fit, after every product unless it says otherwise: the
+            same call, made again, goes on from there to the same result, and returns a fit that is
+            over at once. Each time m x m matrices are written, and no row. The call is identified
+            by the checkpoint's name, shapes and dtypes, the number of points (in arrays, of those
+            of positive weight), kernel, centres, loss, ridge, bias, rtol and max_steps, not by the
+            values of rows. There is no derivative then, and all arguments must be known numbers.
+            Give each fit a folder of its own.
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion` over the centres, or without any a
         `kernax.online.LinearFunction` of the features, differentiable in the kernel, X, the
         centres, y, the loss's parameters, ridge and weights, to any order, in memory as above.
-        Stats: Newton `steps`, `products`, the `jitter` of K_mm (where that is nearly
-        singular, or would make the rounding of the Hessian exceed the ridge), the `objective`, and
-        `residual`: the length of the step of Newton's method that is left, in the norm `sum_i w_i
-        L''_i d(x_i)^2 + ridge |d|^2`, relative to that of the targets, `sum_i w_i y_i^2` for
-        squares, or of the function, where that is larger. It is computed anew from the solution
-        that is returned, with a Hessian of a sample to a digit; in float32, of a float64 system
-        where that is on. A derivative is NaN where its system cannot be solved.
+        Stats: Newton `steps`, `products`, the `jitter` of K_mm (where that is nearly singular, or
+        would make the rounding of the Hessian exceed the ridge), the `objective`, of chunks
+        `points`, the number of rows, and `residual`: the length of the step that Newton's method
+        would take next, whose square is `sum_i w_i L''_i d(x_i)^2 + ridge |d|^2`, relative to the
+        length of the targets, whose square is `sum_i w_i y_i^2` for squares, or to that of the
+        function, where that is larger. It is computed anew from the solution that is returned, with
+        a Hessian of a sample to a digit; in float32, of a float64 system where 64-bit mode is on. A
+        derivative is NaN where its system cannot be solved.
 
     Raises:
-        ValueError: bad shapes or values, a loss that is not smooth or not convex, what can be read
-            only once, a checkpoint under a transformation.
+        ValueError: bad shapes or values, a loss that is not smooth or not convex, an iterator as X,
+            a checkpoint under a transformation.
         KernaxFileError: the folder of the checkpoint is that of another call.
         NotPSDError, NonFiniteError, MaxStepsError, BreakdownError: the solve failed; the last one
             where a ridge is too small for the precision.
@@ -152,7 +154,7 @@ def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkp
         y,
         weights,
         targets=partial(as_targets_of, loss),
-        one_column=what_for_columns(loss),
+        one_column=_instead_of_columns(loss),
         holds_gram=False,
     )
     span = _span(task, centres, key)
@@ -167,6 +169,11 @@ def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkp
     return _falkon(span, task.X, task.weights, arguments, plan, one_column)
 
 
+def _instead_of_columns(loss: AbstractSmoothLoss) -> str | None:
+    """What to do with several columns of targets; None for squares, which take them together."""
+    return None if isinstance(loss, Squared) else "one fit for each column, or jax.vmap over them"
+
+
 def _span(task: Task, centres: Any, key: PRNGKeyArray | None) -> AbstractSpan:
     """The functions to sum, on every device that has some of the rows."""
     if centres is None:
@@ -177,7 +184,7 @@ def _span(task: Task, centres: Any, key: PRNGKeyArray | None) -> AbstractSpan:
 
 
 def _plan(loss: AbstractSmoothLoss, n: int, m: int, dtype: Any, **options: Any) -> Plan:
-    """What is decided before anything is compiled."""
+    """The plan of a fit, made before anything is compiled."""
     sample = size_of_sample(n, m, isinstance(loss, Squared), dtype)
     return Plan(tile=rows_of_tile(m), sample=sample, **options)
 
@@ -187,7 +194,8 @@ def _refuse_beside_chunks(y: Any, weights: Any) -> None:
     if y is not None or weights is not None:
         name = "weights" if y is None else "y"
         raise ValueError(
-            f"{name} must be None where X is Chunks, which hold (X, y) or (X, y, weights)"
+            f"{name} must be None where X is kernax.scale.Chunks, whose chunks hold (X, y) or (X, "
+            "y, weights)"
         )
 
 
@@ -196,11 +204,13 @@ def _refuse_iterators(X: Any, progress: bool) -> None:
     if isinstance(X, Iterator):
         raise ValueError(
             f"X must be a stack of points, but is a {type(X).__name__}, which can be read only "
-            "once: pass kernax.scale.Chunks of a list of chunks (X, y), or of the function that "
-            "makes the iterator, and y=None"
+            "once: pass kernax.scale.Chunks(chunks), of a list of chunks (X, y) or of a function "
+            "that makes the iterator, and y=None"
         )
     if progress:
-        raise ValueError("progress=True draws a bar of passes over chunks, but X holds arrays")
+        raise ValueError(
+            "progress=True draws a bar of passes over chunks, but X holds arrays: leave it out"
+        )
 
 
 def _check_loss(loss: Any) -> None:

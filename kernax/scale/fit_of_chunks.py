@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from kernax.core.bar import bar_of
-from kernax.core.boundary import as_scalar, as_stack, cast, dtype_of
+from kernax.core.boundary import as_scalar, as_stack, cast, count, dtype_of
 from kernax.core.centres import wide
 from kernax.core.expansion import KernelExpansion
 from kernax.core.intervals import POSITIVE
@@ -42,11 +42,6 @@ from kernax.scale.streamed import (
 )
 
 
-def what_for_columns(loss: AbstractSmoothLoss) -> str | None:
-    """What to do with several columns of targets; None for squares, which take them together."""
-    return None if isinstance(loss, Squared) else "one fit for each column, or jax.vmap over them"
-
-
 def falkon_of_chunks(
     kernel: AbstractKernel,
     chunks: Chunks,
@@ -60,6 +55,7 @@ def falkon_of_chunks(
 ) -> Solution[KernelExpansion | LinearFunction]:
     """`falkon` of chunks; the plan is one of n points, m centres and a dtype."""
     _check_known(kernel, ridge, centres, loss)
+    as_scalar(ridge, dtype_of(kernel), "ridge", POSITIVE)  # before anything is read
     check = partial(_checked_targets, loss)
     span = _span(chunks, kernel, check, centres, key)
     check_memory(jnp.empty(span.size), verb="falkon", dtype=wide(dtype_of(kernel)))
@@ -116,22 +112,24 @@ def _check_known(*arguments: Any) -> None:
     """Raises ValueError for arguments that are being traced."""
     if not is_concrete(*arguments):
         raise ValueError(
-            "chunks are read outside of jit and grad: kernel, ridge, centres and loss must be "
-            "known numbers; for derivatives pass arrays X and y"
+            "chunks are read outside of jit, grad and vmap: kernel, ridge, centres and loss must "
+            "hold known numbers; for derivatives pass arrays as X and y"
         )
 
 
 def _span(
     chunks: Chunks, kernel: AbstractKernel, check: Any, centres: Any, key: Any
 ) -> AbstractSpan:
-    """The functions to sum: the kernel beside the centres given, or rows that are drawn, or its
+    """The functions to sum: the kernel at given centres or at points that are drawn, or its
     features.
     """
     if centres is None:
         return OfFeatures.of(kernel, first_points(chunks, kernel, check))
     number = number_of_centres(centres, key)
     if number is not None:
-        return OfCentres(kernel, drawn(chunks, kernel, check, number, key))
+        Z = drawn(chunks, kernel, check, number, key)
+        warn_of_many(number, count(Z))  # of fewer points all are drawn
+        return OfCentres(kernel, Z)
     Z = as_stack(centres, "centres")
     check_points(kernel, Z)
     return OfCentres(kernel, Z)
@@ -150,15 +148,16 @@ def _checked_targets(
     """Targets of a chunk. Raises ValueError for several columns where there may be one."""
     signs = {"both_signs": False} if loss.targets == "signs" else {}
     columns = as_targets_of(loss, y, n, dtype, weights, **signs)
-    instead = what_for_columns(loss)
-    if instead is not None and columns.ndim != 1:
-        raise ValueError(f"y must have shape ({n},), but has shape {columns.shape}: {instead}")
+    if columns.ndim != 1 and not isinstance(loss, Squared):
+        raise ValueError(
+            f"y must have shape ({n},), but has shape {columns.shape}: make one fit for each column"
+        )
     return columns
 
 
 @contextlib.contextmanager
 def _shown(progress: bool) -> Iterator[Any]:
-    """What is told of each chunk."""
+    """What is told how many chunks of a pass are done: a bar, or nothing."""
     if not progress:
         yield not_shown
         return

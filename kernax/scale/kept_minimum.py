@@ -34,18 +34,18 @@ class Kept(NamedTuple):
 
 
 class _Solve(eqx.Module):
-    """Conjugate gradients after some steps, their units, and whether they go on."""
+    """Conjugate gradients after some steps, their units, and whether there are more to take."""
 
     iterate: Iterate
     unit: Int[Array, "1 p"]
     goes_on: Bool[Array, ""]
 
 
-class _Stand(eqx.Module):
-    """Newton's method before some product: all that is not computed again where it goes on.
+class _State(eqx.Module):
+    """Newton's method before some product: what is kept, and not computed again.
 
-    The factor L of the Hessian's is left out: it is that of the risk. R is m x m numbers, and takes
-    as long as many products.
+    Of the Hessian's factors L is left out, which is that of the risk. R, m x m numbers, is kept, as
+    it takes as long as many products.
     """
 
     progress: Progress
@@ -59,12 +59,12 @@ def kept_minimum(
     """`minimum.minimise`, from the last state that was kept."""
     run = risk.rows.run
     method = run(Newton.of, risk, shape[1], rtol, max_steps)
-    stands = kept.checkpoints.steps(
+    states = kept.checkpoints.steps(
         _advanced, _before_start(risk, shape), None, (method,), is_over=_is_over, facts=kept.facts
     )
     end = None
-    for _, stand in stands:
-        end = stand.progress
+    for _, state in states:
+        end = state.progress
     return run(_minimum, method, end)
 
 
@@ -105,23 +105,23 @@ def _facts_with_values(name: str, tree: Any) -> dict[str, str]:
     return facts_of(name, tree) | values
 
 
-def _is_over(stand: _Stand) -> bool:
-    return stand.stage == _OVER
+def _is_over(state: _State) -> bool:
+    return state.stage == _OVER
 
 
-def _advanced(stand: _Stand, method: Newton) -> _Stand:
+def _advanced(state: _State, method: Newton) -> _State:
     """One product, or the end of a solve and the beginning of the next."""
     run = method.risk.rows.run
-    if stand.stage == _BEFORE_START:
-        progress, goes_on = run(_started, method, stand.progress.point.a.shape)
-    elif bool(stand.solve.goes_on):
-        solve = run(_with_product, method, stand.stage, stand.progress, stand.solve)
-        return _Stand(stand.progress, solve, stand.stage)
+    if state.stage == _BEFORE_START:
+        progress, goes_on = run(_started, method, state.progress.point.a.shape)
+    elif bool(state.solve.goes_on):
+        solve = run(_with_product, method, state.stage, state.progress, state.solve)
+        return _State(state.progress, solve, state.stage)
     else:
-        progress, goes_on = run(_solved, method, stand.stage, stand.progress, stand.solve)
-    stage = _stage_after(method, stand.stage, bool(goes_on))
-    solve = stand.solve if stage == _OVER else run(_begun, method, stage, progress)
-    return _Stand(progress, solve, stage)
+        progress, goes_on = run(_solved, method, state.stage, state.progress, state.solve)
+    stage = _stage_after(method, state.stage, bool(goes_on))
+    solve = state.solve if stage == _OVER else run(_begun, method, stage, progress)
+    return _State(progress, solve, stage)
 
 
 def _stage_after(method: Newton, stage: int, goes_on: bool) -> int:
@@ -186,7 +186,7 @@ def _lower(progress: Progress) -> Any:
     return progress.point.P.lower
 
 
-def _before_start(risk: Risk, shape: tuple[int, int]) -> _Stand:
+def _before_start(risk: Risk, shape: tuple[int, int]) -> _State:
     """A state of the shapes and dtypes of all others."""
     dtype = risk.gram.dtype
     m, outputs = shape
@@ -203,4 +203,4 @@ def _before_start(risk: Risk, shape: tuple[int, int]) -> _Stand:
         coefficients, coefficients, coefficients, numbers, numbers, numbers, active, count
     )
     solve = _Solve(iterate, jnp.zeros((1, outputs), jnp.int32), no)
-    return _Stand(_without_lower(progress), solve, _BEFORE_START)
+    return _State(_without_lower(progress), solve, _BEFORE_START)

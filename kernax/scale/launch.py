@@ -1,10 +1,10 @@
 """`python -m kernax.scale.launch --processes 4 script.py ...`: a job of several processes here.
 
 Each process runs the script, in which `kernax.scale.connect()` connects it with the others, over
-the loopback interface of this machine. What they write appears with their numbers before it. As
-soon as one of them fails, by an exception, a signal or `sys.exit`, all are ended, and so they are
-where the launcher itself is. Under Slurm, Open MPI or Kubernetes these start the processes, and
-this is not needed.
+the loopback interface of this machine. Each line that a process writes appears after its number. As
+soon as one of them fails, by an exception, a signal or `sys.exit`, all are ended, as they are where
+the launcher is ended itself. Slurm, Open MPI and Kubernetes start processes themselves: there it is
+not needed.
 
 Exit status: that of the process that failed first, 128 more than the number of a signal, or 0.
 """
@@ -30,11 +30,11 @@ _LAST = 20  # lines that are shown of a process that failed
 _OFTEN = 0.02  # seconds between two looks at the processes
 _A_WHILE = 5.0  # seconds, for what is written to arrive once its writer has ended
 _LAUNCHED = Path(__file__).with_name("launched.py")
-# What the library that connects processes writes of each of them, which nobody has asked for.
+# A line that the library which connects processes writes for each of them; it is left out.
 _OF_GLOO = re.compile(r"\[Gloo\] Rank \d+ is connected to")
 
-# A process of its own that ends the groups of processes whose numbers it was told, should the
-# launcher be killed: then its input closes without the last word.
+# A process of its own that ends the process groups whose numbers it reads, if the launcher is
+# killed: then its input ends without the line "over".
 _GUARD = """
 import os, signal, sys
 groups = []
@@ -69,7 +69,7 @@ class _Process:
 
     @property
     def group(self) -> int:
-        """The number by which the system knows this process and its group."""
+        """The number of this process, and of its group, in the system."""
         return self._process.pid
 
     def _pass_on(self) -> None:
@@ -85,7 +85,7 @@ class _Process:
     def _write(self, text: str) -> None:
         """Writes a line of the process, with its number."""
         self.last.append(text)
-        # Where nobody listens any more the process is still read, or it would wait.
+        # Where standard output is closed the process is still read, or it would wait to write.
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.write(f"[{self.number}] {text}\n")
             sys.stdout.flush()
@@ -111,7 +111,7 @@ class _Process:
         self._reader.join(_A_WHILE)
 
     def ending(self, status: int, processes: int) -> str:
-        """The message of a job that this process has ended."""
+        """The message where the failure of this process has ended the job."""
         others = "" if processes == 1 else ", and all others were ended"
         lines = [f"  {line}" for line in self.last] or ["  (nothing)"]
         return "\n".join(
@@ -160,7 +160,7 @@ class Job(NamedTuple):
             COORDINATOR: address,
             PROCESSES: str(self.processes),
             PROCESS: str(number),
-            "JAX_COORDINATOR_BIND_ADDRESS": address,  # from outside nobody shall connect
+            "JAX_COORDINATOR_BIND_ADDRESS": address,  # for processes of this machine alone
             "PYTHONUNBUFFERED": "1",  # or the last lines of a process that is killed were lost
         }
         if self.devices is not None:
@@ -248,7 +248,7 @@ def _guard() -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def _free_port() -> Iterator[int]:
-    """A port of the loopback interface that the system gives to nobody else meanwhile.
+    """A port of the loopback interface that the system gives to no other process meanwhile.
 
     Process 0, which is to listen there, may share it, as gRPC does everywhere on Linux.
     """

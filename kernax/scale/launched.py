@@ -13,9 +13,9 @@ from typing import Any
 def run(script: str, arguments: list[str]) -> None:
     """Runs a script with arguments.
 
-    In a process that is connected with others, `sys.exit` with a failure ends it at once. JAX would
-    wait for the others, which wait for this one, and be told first of one of those. Where a script
-    ends well that has used JAX, but was not connected, a message says so.
+    In a process that is connected with others, `sys.exit` with a failure ends it at once: JAX would
+    wait for the others, which wait for this one, and fail in one of those first. Where a script has
+    used JAX without being connected, and succeeds, a message on standard error says so.
     """
     main = types.ModuleType("__main__")
     main.__dict__.update(__file__=script, __builtins__=__builtins__)
@@ -31,9 +31,9 @@ def run(script: str, arguments: list[str]) -> None:
         if end.code not in (None, 0) and not _is_alone():
             _end_at_once(end.code)
         if end.code in (None, 0):
-            _tell_of_silence()
+            _say_if_alone()
         raise
-    _tell_of_silence()
+    _say_if_alone()
 
 
 def _is_alone() -> bool:
@@ -43,7 +43,7 @@ def _is_alone() -> bool:
 
 
 def _end_at_once(code: Any) -> None:
-    """Ends this process as `sys.exit` does, but waits for nobody."""
+    """Ends this process as `sys.exit` does, but does not wait for the others."""
     is_number = isinstance(code, int)
     if not is_number:
         print(code, file=sys.stderr)
@@ -52,7 +52,7 @@ def _end_at_once(code: Any) -> None:
     os._exit(code if is_number else 1)
 
 
-def _tell_of_silence() -> None:
+def _say_if_alone() -> None:
     """Says that a process of several has computed by itself."""
     processes = os.environ["KERNAX_PROCESSES"]
     if "jax" in sys.modules and processes != "1" and _is_alone():

@@ -22,7 +22,7 @@ def rows_over(
     *,
     axis: str | Sequence[str] | None = None,
 ) -> tuple[PyTree, PyTree | None, PyTree | None]:
-    """The same X, y and weights, of whose n rows each device of a mesh holds an even share.
+    """The same X, y and weights, whose n rows the devices of a mesh share, each as many of them.
 
     Verbs take them as they take any arrays:
 
@@ -30,14 +30,14 @@ def rows_over(
         X, y, weights = kernax.scale.rows_over(mesh, X, y)
         kernax.kernel_ridge(kernel, X, y, 0.1, weights=weights, block_size="auto")
 
-    Under `jit`, as in a loss for `minimise`, they find the mesh in what they are handed as well.
+    Under `jit`, as in a loss for `minimise`, they find the mesh in their arguments as well.
 
-    Where the number of devices does not divide n, copies of the last row are added, of weight zero:
-    they are removed again, exactly, wherever weights are taken. Without the weights that are
-    returned the copies count.
+    Where the number of devices does not divide n, copies of the last row are added, of weight zero,
+    which verbs leave out exactly. Pass the weights that are returned: without them the copies
+    count.
 
     Arguments:
-        mesh: one with a single axis, or with those of the names that are given.
+        mesh: of JAX, with a single axis or with those that `axis` names.
         X: a stack of points. Arrays may be those of NumPy, such as memory maps, or `ParquetRows`:
             each process reads the rows of its own devices alone.
         y: targets, or any other stack, of as many rows; None where there are none.
@@ -46,13 +46,14 @@ def rows_over(
             `mesh.axis_names`, whose devices all share the rows.
 
     Returns:
-        X, y and weights, laid out over automatic axes, of whatever kind those of the mesh are:
+        X, y and weights, laid out over automatic axes, whichever kind those of the mesh are:
         `X.sharding.mesh` is the mesh with such axes. Weights are None where none were given and no
         row was added.
 
-    Raises ValueError for arrays of different lengths, for what is no number, or is spread over
-    processes already, and for an axis that the mesh does not have; RuntimeError in one process of
-    several that nothing has connected.
+    Raises:
+        ValueError: arrays of different lengths or without rows, of other things than numbers, or
+            spread over processes already; an axis that the mesh does not have.
+        RuntimeError: this process is one of several, and not connected with the others.
     """
     check_connected()
     if not isinstance(mesh, Mesh):
@@ -80,9 +81,7 @@ def _automatic(mesh: Mesh) -> Mesh:
 
 
 class _Filled:
-    """An array with a row added at its end several times, none of which is read before it is
-    asked for.
-    """
+    """An array with copies of one row added at its end; rows are read when they are asked for."""
 
     def __init__(self, array: Any, row: Any, missing: int):
         self._array = array
@@ -108,8 +107,8 @@ def _laid_out(stack: _Filled, layout: NamedSharding) -> jax.Array:
 
 
 def _dtype_in_jax(dtype: Any, ndim: int) -> np.dtype:
-    """The same in JAX; that of floats for integers that JAX would cut off, but for a column of
-    them, which may be indices.
+    """The dtype that an array takes in JAX: that of floats for integers that JAX would cut off,
+    except for a single column of them, which may be indices.
     """
     narrow = jax.dtypes.canonicalize_dtype(dtype)
     is_cut_off = ndim > 1 and np.issubdtype(dtype, np.integer) and narrow != dtype

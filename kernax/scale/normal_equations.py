@@ -56,7 +56,7 @@ def solve_normal_equations(
     """x with `|b - A x| <= rtol |b|` in the norm of `P^-1`, by the recurrence.
 
     The norm of P^-1 is that in which the error `A^-1 (b - A x)` is measured by A itself, where P is
-    A. `repeat` is `while_loop`, or the same by Python. Whoever needs the true residual computes it.
+    A. `repeat` is `while_loop`, or the same by Python. The true residual is not computed here.
     """
     start, unit = begun(P, b, rtol)
     go_on = lambda now: is_open(now, max_steps)

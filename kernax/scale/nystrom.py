@@ -1,4 +1,4 @@
-"""Nystroem's features: a kernel replaced by what is left of it in the span of some points."""
+"""Nystroem's features: a kernel projected onto the functions that it spans at some points."""
 
 import equinox as eqx
 import jax
@@ -48,16 +48,16 @@ def nystrom(
     """`k(x, Z) k(Z, Z)^-1 k(Z, z)` in place of `k(x, z)`, for m centres Z (Williams & Seeger 2001).
 
     It is the kernel of the functions `sum_j a_j k(., z_j)`: exact where x or z is a centre, and for
-    x = z never more than `k(x, x)`. What takes a kernel of few features, such as `kernel_ridge`,
-    `kernel_logistic`, `svm`, `condition` or `kernel_pca`, takes O(n m^2) operations and O(n m)
-    memory with it; `falkon` is for more points than that.
+    x = z never more than `k(x, x)`. Verbs that make use of a kernel's few features, such as
+    `kernel_ridge`, `kernel_logistic`, `svm`, `condition` or `kernel_pca`, take O(n m^2) operations
+    and O(n m) memory with it; `falkon` takes O(m^2) memory.
 
     Arguments:
         kernel: any kernel.
         X: a stack of n points of any kind.
         centres: a stack of m points, such as those of `choose_centres`; or their number, of points
             of X that are drawn by `key`.
-        throw: False for features that are NaN where k(Z, Z) has no factor.
+        throw: raise where k(Z, Z) has no factor; False returns features that are NaN.
 
     Returns:
         A `FeatureMap`, itself a kernel; `jax.vmap(features.phi)(X)` are the features (n, m). It is
@@ -67,15 +67,22 @@ def nystrom(
         so: the kernel is then less by about that jitter.
 
     Raises:
-        ValueError: bad points, or a number of centres without a key.
+        ValueError: bad points, centres unlike the points, or a number of centres without a key.
         NotPSDError, NonFiniteError: k(Z, Z) is not positive semidefinite, or not finite.
         MemoryBudgetError: m x m numbers do not fit.
     """
     kernel, X, _ = prepare_stacks(kernel, X)
     Z = checked_centres(kernel, X, centres, key)
+    eqx.filter_eval_shape(_of_first_points, kernel, X, Z)  # raises for centres of another kind
     check_memory(Z, verb="nystrom", dtype=wide(dtype_of(X)))
-    hint = "nystrom: fewer centres, or centres further apart, need none."
+    hint = "nystrom: fewer centres, or centres further apart, need no jitter."
     return FeatureMap(finish(_nystrom(kernel, Z), throw, hint).value)
+
+
+def _of_first_points(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> Float[Array, ""]:
+    """`k(x_1, z_1)`."""
+    first = lambda stack: jax.tree.map(lambda leaf: leaf[0], stack)
+    return kernel(first(X), first(Z))
 
 
 @compiled

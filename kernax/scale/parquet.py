@@ -1,4 +1,4 @@
-"""Columns of Parquet files, of which rows are read where they are asked for."""
+"""Columns of Parquet files, whose rows are read when they are asked for."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ class ParquetRows:
         columns: the names of d columns, or the name of one.
         dtype: of the numbers, whatever those in the files are.
 
-    Raises ValueError for columns that are not there, ModuleNotFoundError without pyarrow
-    (`pip install "kernax-toolkit[stream]"`).
+    Raises ValueError for columns that are not there, and reading those that hold no numbers;
+    ModuleNotFoundError without pyarrow (`pip install "kernax-toolkit[stream]"`).
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ParquetRows:
         paths = [path] if isinstance(path, (str, Path)) else path
         groups = [group for each in paths for group in _groups_of(each, self._columns)]
         self._groups = [(group.path, group.number) for group in groups]
-        # Of each row group, and where the last one ends.
+        # The first row of each row group, and where the last one ends.
         self._starts = [0, *accumulate(group.rows for group in groups)]
         n = self._starts[-1]
         self.shape = (n,) if isinstance(columns, str) else (n, len(self._columns))
@@ -54,7 +54,9 @@ class ParquetRows:
         return self.shape[0]
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        """The rows of a slice without steps."""
+        """The rows of a slice without steps. Raises ValueError for anything else."""
+        if not isinstance(rows, slice):
+            raise ValueError(f"rows must be a slice, such as rows[0:10], but is {rows!r}")
         start, stop, step = rows.indices(len(self))
         if step != 1:
             raise ValueError(f"rows must be a slice without steps, but is {rows}")
@@ -71,7 +73,9 @@ class ParquetRows:
         """The columns of one row group."""
         with pyarrow_parquet().ParquetFile(path) as file:
             table = file.read_row_group(group, columns=self._columns)
-        columns = [table[name].to_numpy().astype(self.dtype) for name in self._columns]
+        columns = [
+            numbers_of_column(table[name].to_numpy(), name, self.dtype) for name in self._columns
+        ]
         return np.stack(columns, 1)
 
 
@@ -101,6 +105,14 @@ def pyarrow_parquet() -> Any:
             'Parquet files are read by pyarrow: pip install "kernax-toolkit[stream]"'
         ) from None
     return pyarrow.parquet
+
+
+def numbers_of_column(values: np.ndarray, name: str, dtype: Any) -> np.ndarray:
+    """The values of a column in a dtype. Raises ValueError, with its name, for no numbers."""
+    try:
+        return values.astype(dtype)
+    except (ValueError, TypeError) as problem:
+        raise ValueError(f"column {name} must hold numbers: {problem}") from None
 
 
 def check_columns(parquet: Any, path: Any, columns: Sequence[str]) -> None:

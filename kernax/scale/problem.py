@@ -31,11 +31,11 @@ class Plan(NamedTuple):
     """What is decided before anything is compiled.
 
     Attributes:
-        tile: rows of K_nm at a time.
-        sample: rows that the Hessian's factor is made of; None for all.
+        tile: how many rows of K_nm are computed at a time.
+        sample: how many rows the Hessian's factor is made of; None for all.
         rtol, max_steps: when to stop.
         bias: whether there is one.
-        spread: over what mesh the rows are.
+        spread: over which mesh the rows are; None for one device.
     """
 
     tile: int
@@ -61,7 +61,7 @@ class RiskOverCentres(NamedTuple):
         loss: AbstractSmoothLoss,
         ridge: Float[Array, ""],
     ) -> "RiskOverCentres":
-        """That of rows; `within` are some rows in memory with the functions to sum."""
+        """The risk of rows; `within` are some rows in memory, with the functions to sum."""
         precision = within.y.dtype
         dtype = wide(precision)
         K = within.span.products(dtype)
@@ -79,7 +79,7 @@ class RiskOverCentres(NamedTuple):
         return RiskOverCentres(risk, at.result, at.jitter)
 
     def minimum(self, outputs: int, plan: Plan, kept: Kept | None = None) -> Minimum:
-        """Its minimum; that of a factor that does not exist is none."""
+        """Its minimum, without success where K_mm has no factor."""
         shape = len(self.risk.gram), outputs
         if kept is None:
             end = minimise(self.risk, shape, plan.rtol, plan.max_steps)
@@ -93,8 +93,8 @@ class RiskOverCentres(NamedTuple):
 def _largest_inverse(
     K: Float[Array, "m m"], rows: AbstractRows, sample: ArrayRows | None, ridge: Float[Array, ""]
 ) -> Float[Array, ""] | None:
-    """The largest sum of squares of `L^-1` that makes of the rounding of the Hessian of all rows no
-    more than the ridge; None for the Hessian of a sample.
+    """The largest sum of squares of `L^-1` for which the rounding of the Hessian of all rows stays
+    below the ridge; None for the Hessian of a sample.
     """
     if sample is not None:
         return None
@@ -127,8 +127,8 @@ class Problem(eqx.Module):
 
 
 def unit_of_targets(loss: AbstractSmoothLoss, largest: Float[Array, " p"]) -> Int[Array, "1 p"]:
-    """The exponents of the largest targets of squares, in whose units no square leaves the range of
-    floats; zero for losses that have units of their own.
+    """For squares, the exponents of the largest targets, in units of which no square leaves the
+    range of floats; zero for other losses, which fix the unit of the targets.
     """
     exponents = exponent_of(largest)[None, :]
     return exponents if isinstance(loss, Squared) else jnp.zeros_like(exponents)

@@ -27,9 +27,9 @@ def connect(
 ) -> None:
     """Connects this process with the others of its job, by `jax.distributed`.
 
-    The first thing that a script does, before any array is made, those of kernels included.
-    Afterwards `jax.devices()` are those of all processes, and `jax.process_index()` is the number
-    of this one. Which others there are is told by the first of these that applies:
+    Call it first in a script, before any array is made, those in kernels included. Afterwards
+    `jax.devices()` are those of all processes, and `jax.process_index()` is the number of this one.
+    The other processes are known by the first of these that applies:
 
     - The variables `KERNAX_COORDINATOR` (host:port of process 0), `KERNAX_PROCESSES` (how many) and
       `KERNAX_PROCESS` (the number of this one, from 0) of the environment, which
@@ -37,22 +37,22 @@ def connect(
     - What JAX detects by itself: Slurm, Open MPI, Kubernetes jobs, Cloud TPUs.
     - Otherwise this process computes alone, and nothing is done.
 
-    In a job of several processes an exception that nobody catches ends this process at once, so
-    that whoever started the job sees it. Otherwise Python would first wait for the others, which
-    wait for this one. So does `sys.exit` with a failure under the launcher; elsewhere it waits,
-    `seconds_to_end` at most, and `os._exit` does not.
+    In a job of several processes an exception that is not caught ends this process at once, so that
+    whatever started the job sees the failure: by default Python would first wait for the others,
+    which wait for this one. Under the launcher `sys.exit` with a failure ends it at once as well;
+    elsewhere it waits for the others, for at most `seconds_to_end`, and only `os._exit` does not.
 
     The processes of a job should run on machines of one kind: see `docs/design.md`.
 
     Arguments:
-        seconds_to_start: how long to wait for the others to be there.
-        seconds_of_silence: after how long without a sign of life a process counts as dead; all
-            others are ended then.
-        seconds_to_end: how long a process that is done waits for the others to be done.
+        seconds_to_start: how long to wait for the others to start.
+        seconds_of_silence: after how long without a heartbeat a process counts as dead; all others
+            are ended then.
+        seconds_to_end: how long a process that has ended waits for the others to end.
 
     Raises:
         ValueError: variables of the environment that do not fit together.
-        RuntimeError: something was computed before, or the others are not there in time.
+        RuntimeError: an array was made before, or the others have not started in time.
     """
     place = _told_by_environment()
     if place is not None and place.processes == 1:
@@ -76,18 +76,18 @@ def connect(
 
 
 def check_connected() -> None:
-    """Raises RuntimeError in a process that was told of others, and is not connected with them."""
+    """Raises RuntimeError in one of several processes that is not connected with the others."""
     place = _told_by_environment()
     if place is not None and place.processes > 1 and jax.process_count() == 1:
         raise RuntimeError(
             f"this is process {place.process} of {place.processes}, as {PROCESSES} says, but it is "
-            "not connected with the others, and would compute everything by itself: call "
+            "not connected with the others and would compute everything by itself: call "
             f"kernax.scale.connect() right after the imports, or set {PROCESSES}=1"
         )
 
 
 class _Place(NamedTuple):
-    """Of this process among all."""
+    """The number of this process, how many there are, and the address of process 0."""
 
     coordinator: str
     processes: int
@@ -132,7 +132,7 @@ def _end_at_once(
     sys.__excepthook__(kind, problem, trace)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Where a process dies, the others fail as well, within milliseconds: whoever watches shall see
-    # first the one that died first.
+    # Where a process dies, the others fail as well, within milliseconds: a launcher is to see first
+    # the one that died first.
     time.sleep(_MOMENT)
     os._exit(1)

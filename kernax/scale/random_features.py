@@ -1,4 +1,4 @@
-"""Random features: a kernel replaced by a scalar product of vectors that has it as its mean."""
+"""Random features: a kernel replaced by the scalar product of random vectors, whose mean it is."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ class FourierFeatures(eqx.Module):
     Attributes:
         frequencies: w (count, d), in cycles per unit of x.
         weights: (count,) >= 0; `phi(x).phi(x)` is their sum.
-        origin: c (d,), which products of features depend on by rounding alone.
+        origin: c (d,), on which products of features depend by rounding alone.
     """
 
     frequencies: Float[Array, "count d"] = data()
@@ -95,8 +95,8 @@ def random_fourier_features(
     frequencies, weights = frequencies_of_parts(parts, count, dim, key=key, draw=draw)
     if is_concrete(weights) and not jnp.all(jnp.isfinite(weights)):
         raise ValueError(
-            "kernel has a periodic term whose lengthscale is too short for its harmonics, of which "
-            "there are 24: from 0.3 on they are enough"
+            "kernel has a periodic term whose lengthscale is too short for its harmonics: the 24 "
+            "that there are suffice for lengthscales from 0.3 on"
         )
     return FeatureMap(FourierFeatures(frequencies, weights, centre))
 

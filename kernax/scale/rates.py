@@ -1,4 +1,4 @@
-"""How fast this device computes what fits consist of: measured by short runs, once a process."""
+"""How fast this device computes what fits consist of, measured by short runs."""
 
 import functools
 import time

@@ -18,12 +18,13 @@ PATIENCE = 60.0  # seconds
 
 
 class Recommendation(NamedTuple):
-    """Routes, the recommended one first, then the other possible ones, then those that are not.
+    """Routes: the recommended one first, then the others that any X can take, those that only some
+    X can take, and those that are not possible.
 
     Attributes:
         routes: each a `Route`: its `name`, the `call` to make, what that `gives`, the bytes `held`,
-            `seconds`, its `error` in words and as the number `relative`, why it is `impossible`
-            and what it takes for `given`, or None.
+            `seconds`, its `error` in words and as the number `relative`, why it is `impossible`,
+            or None, and what must be `given` of X, or None.
         n, d, memory, accuracy: what was asked.
         rates: what this device does in a second.
     """
@@ -37,10 +38,10 @@ class Recommendation(NamedTuple):
 
     @property
     def best(self) -> Route:
-        """The recommended route. Raises ValueError where none is possible."""
+        """The recommended route. Raises ValueError where none is possible for every X."""
         best = self.routes[0]
         if best.impossible or best.given:
-            raise ValueError(f"no route is possible:\n{self}")
+            raise ValueError(f"no route is possible for every X:\n{self}")
         return best
 
     def __str__(self) -> str:
@@ -100,32 +101,35 @@ def recommend(
     """Which way to fit n points (d,) by a kernel: the most exact route of those that take up to a
     minute, or where none does the fastest; then all others, and why some are not possible.
 
-    Sizes and times are a model: `condition` and its like for one column of targets, temporaries and
-    results of their programs, and operations at the rates of this device. Steps of conjugate
-    gradients are taken to be 30, sweeps of `SketchAndProject` 40; the less the noise, the more it
-    takes. Nothing is known here of X and y: which error centres leave is measured on rows held out.
+    Sizes and times are estimates, for one column of targets: sizes are the temporaries and results
+    of compiled programs, times are operations divided by the rates of this device. Conjugate
+    gradients are taken to need 30 steps and `SketchAndProject` 40 sweeps; the less the noise, the
+    more they need. X and y are not known here: which error centres leave, measure on held-out rows.
 
     Arguments:
         kernel: any kernel of vectors, with parameters of about the right size.
         n, d: how many points, of how many columns.
         memory: bytes that may be held; default what is free on the device now.
-        accuracy: which relative error beside the exact fit is allowed. Solvers iterate to
-            eps^(2/3). Over m centres it is taken to be `1 / sqrt(m)`, which is a rate (Rudi,
-            Camoriano & Rosasco 2015): smooth kernels of few columns need far fewer. In random
-            features it is the standard error of kernel values.
-        dtype: of the points; default that of JAX's floats.
-        rates: what to compute with in place of measured rates: the same answer on any machine.
+        accuracy: which error is allowed, relative to the exact fit, in (0, 1). That of iterative
+            solvers is eps^(2/3). Over m centres it is taken to be `1 / sqrt(m)`, which is a rate
+            (Rudi, Camoriano & Rosasco 2015): smooth kernels of few columns need far fewer. In
+            random features it is the standard error of kernel values.
+        dtype: of the points, float32 or float64; default that of JAX's floats.
+        rates: instead of those measured here, for the same answer on any machine.
 
     Returns:
         A `Recommendation`, which prints as a table. `best.call` is the code to run, with `kernax`,
-        `kernel`, `X`, `y`, `noise` and `key`; other verbs take the same: `kernel_ridge` where
+        `kernel`, `X`, `y`, `noise` and `key`; other verbs take the same route: `kernel_ridge` where
         `condition` does, `falkon(..., loss=Logistic())` for classes.
 
-    Raises ValueError for a kernel of other points, and numbers that are not positive.
+    Raises ValueError for a kernel of points that are no vectors (d,), numbers that are not positive
+    and finite, and another dtype.
     """
     n = check_count(n, "n")
     d = check_count(d, "d")
     dtype = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
+    if dtype not in (jnp.float32, jnp.float64):
+        raise ValueError(f"dtype must be float32 or float64, but is {dtype}")
     memory = _checked_memory(memory)
     if not 0 < accuracy < 1:
         raise ValueError(f"accuracy must be in (0, 1), but is {accuracy!r}")
@@ -143,7 +147,7 @@ def _checked_memory(memory: float | int | None) -> int:
     """Bytes: those given, or those free."""
     if memory is None:
         return available_memory(jax.devices()[:1])
-    if not memory > 0:
+    if not 0 < memory < math.inf:
         raise ValueError(f"memory must be a positive number of bytes, but is {memory!r}")
     return int(memory)
 
@@ -153,7 +157,7 @@ def _judged(route: Route, memory: int, accuracy: float) -> Route:
     if route.impossible:
         return route
     if route.held > memory:
-        why = f"it holds {in_bytes(route.held)}, of {in_bytes(memory)} there are"
+        why = f"it holds {in_bytes(route.held)}, more than {in_bytes(memory)}"
         return route._replace(impossible=why)
     if route.relative > accuracy * (1 + 1e-6):
         return route._replace(impossible=f"its relative error is {route.relative:.0e}")

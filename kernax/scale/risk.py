@@ -21,7 +21,7 @@ from kernax.scale.bands import upper_bands, whole_of_bands
 from kernax.scale.preconditioner import HessianFactor
 from kernax.scale.rows import AbstractRows, ArrayRows, Tile
 
-# Of a step, of which one is taken: short ones where no curvature is left but that of the ridge.
+# Lengths that a step may be shortened to: very short where only the ridge has curvature left.
 LENGTHS = 0.5 ** np.array([0, 1, 2, 4, 6, 9, 14, 20, 28, 38])
 _ROWS_OF_SQUARE = 1024  # at a time, in matrix products
 

@@ -1,10 +1,10 @@
 """Sums over the rows of `K_nm = k(X, Z)`, or of features, a tile at a time, none of which is kept.
 
-Whoever minimises a risk over such functions needs sums over rows only: the gradient, products with
-the Hessian, slopes along a step. `AbstractRows` gives them, whether the rows are in memory or come
-in chunks, and runs the loops around them: compiled in memory, by Python where each sum reads a
-file. Where the rows are spread over the devices of a mesh, each adds up its own, and the sums of
-all are added: nothing else is communicated.
+To minimise a risk over such functions takes sums over rows only: the gradient, products with the
+Hessian, slopes along a step. `AbstractRows` gives them, whether the rows are in memory or come in
+chunks, and runs the loops around them: compiled in memory, by Python where each sum reads a file.
+Where the rows are spread over the devices of a mesh, each adds up its own, and the sums of all are
+added: nothing else is communicated.
 """
 
 import abc
@@ -27,8 +27,8 @@ from kernax.scale.span import AbstractSpan
 
 
 class Tile(eqx.Module):
-    """Some rows: `k(x_i, Z)` or `phi(x_i)`, their targets and weights; a weight of zero is no
-    row.
+    """Some rows: `k(x_i, Z)` or `phi(x_i)`, their targets and weights; rows of weight zero do not
+    count.
     """
 
     cross: Float[Array, "t m"]
@@ -44,19 +44,19 @@ class Tile(eqx.Module):
         return matmul(self.cross.T, V)
 
     def kept(self, values: Float[Array, "t p"]) -> Float[Array, "t p"]:
-        """Values of rows that are there, zero of others."""
+        """Values of rows of positive weight, zero for the others."""
         return jnp.where(self.weights[:, None] > 0, values, 0)
 
     def weighted(self, values: Float[Array, "t p"]) -> Float[Array, "t p"]:
-        """`W values`; a value that is not finite is none where its weight is zero."""
+        """`W values`, zero where the weight is zero, also for a value that is not finite."""
         weights = self.weights[:, None]
         return weights * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)
 
 
-# What is added up over tiles, or how a state goes on with one; and what it knows beside them.
+# Of a tile, and whatever else is known: what is added up, or how a state goes on.
 Part = Callable[[Tile, Any], PyTree]
 Step = Callable[[Any, Tile, Any], Any]
-# The state of all rows, of those that each device along axes of a mesh has found in its own.
+# The state of all rows, from those that the devices along axes of a mesh have found in their own.
 Joined = Callable[[Any, tuple[str, ...]], Any]
 
 
@@ -84,7 +84,7 @@ class AbstractRows(eqx.Module):
 
     @abc.abstractmethod
     def shape_of(self, part: Part, known: PyTree) -> PyTree:
-        """The shapes of what a part of a tile is."""
+        """The shapes and dtypes that `part` returns."""
 
     @abc.abstractmethod
     def repeat(self, go_on: Callable, step: Callable, state: Any) -> Any:
@@ -111,7 +111,9 @@ class AbstractRows(eqx.Module):
         return jax.tree.map(jnp.subtract, total, excess)
 
     def rough_total(self, part: Part, known: PyTree, tile: int | None = None) -> PyTree:
-        """The same of what is too large to be held twice, and need not be exact."""
+        """The same, without the rounding: for sums too large to be held twice, that need not be
+        exact.
+        """
         return self.fold(jtu.Partial(_added, part), self._nothing(part, known), known, tile)
 
     def _nothing(self, part: Part, known: PyTree) -> PyTree:

@@ -1,4 +1,4 @@
-"""Folders with a checksum of every file, which are read only if no bit of them has changed."""
+"""Folders with a checksum of every file, by which any change since they were written is found."""
 
 import hashlib
 import json
@@ -18,8 +18,8 @@ def seal(folder: Path, facts: dict[str, str]) -> None:
     write_through(path)
 
 
-def contents(folder: Path) -> dict[str, str]:
-    """The facts of a folder that is not damaged."""
+def facts_in(folder: Path) -> dict[str, str]:
+    """The facts with which a folder was sealed, if it is not damaged."""
     return json.loads((folder / _SEAL).read_text())["facts"]
 
 
@@ -51,7 +51,9 @@ def _damage_of_files(folder: Path) -> str | None:
     for name in sorted(written.keys() | files.keys()):
         if name not in files:
             return f"{name} is missing"
-        if files[name] != written.get(name):
+        if name not in written:
+            return f"{name} was added"
+        if files[name] != written[name]:
             return f"{name} does not match its checksum"
     return None
 
@@ -73,7 +75,7 @@ def _checksum_of(contents: dict) -> str:
 
 
 def write_through(path: Path) -> None:
-    """Makes the disk itself hold a file, or what a folder lists, before anything comes after it."""
+    """Waits until a file, or the list of what is in a folder, is on the disk itself."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

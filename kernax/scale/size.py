@@ -46,8 +46,8 @@ def problem_of(kernel: AbstractKernel, n: int, d: int, centres: int) -> Problem:
 
 
 def centres_for(kernel: AbstractKernel, n: int, d: int, route: str) -> int:
-    """How many of n points (d,) to take as centres: a thousand, or what fits into half of the
-    memory.
+    """How many of n points (d,) to take as centres: a thousand, but no more than half of the
+    points, nor than fit into half of the memory.
     """
     half = available_memory(jax.devices()[:1]) // 2
     number = min(_CENTRES, n // 2)

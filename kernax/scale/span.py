@@ -1,4 +1,4 @@
-"""The functions over whose sums a risk is minimised: the kernel beside centres, or its features."""
+"""The functions over whose sums a risk is minimised: the kernel at centres, or its features."""
 
 import abc
 from typing import Any
@@ -29,7 +29,7 @@ class AbstractSpan(eqx.Module):
 
     @abc.abstractmethod
     def prepared(self, dtype: Any) -> "AbstractSpan":
-        """The same, for points of a precision."""
+        """The same functions, for points of that precision."""
 
     @abc.abstractmethod
     def values(self, X: PyTree) -> Float[Array, "n m"]:
@@ -37,7 +37,7 @@ class AbstractSpan(eqx.Module):
 
     @abc.abstractmethod
     def products(self, dtype: Any) -> Float[Array, "m m"]:
-        """`<g_i, g_j>`, in a precision of its own."""
+        """`<g_i, g_j>`, in that precision."""
 
     @abc.abstractmethod
     def function(
@@ -78,12 +78,14 @@ class OfFeatures(AbstractSpan):
 
     @staticmethod
     def of(kernel: AbstractKernel, X: PyTree) -> "OfFeatures":
-        """That for points like those of a stack. Raises ValueError for other kernels."""
+        """The features of a kernel, counted at the points of a stack. Raises ValueError for a
+        kernel that has no explicit ones.
+        """
         if explicit_features(kernel) is None:
             raise ValueError(
                 "centres must be a stack of points, or their number with a key, since "
-                f"{type(kernel).__name__} has no explicit features that are known: only a kernel "
-                "that has, such as random_fourier_features(kernel, ...), needs none"
+                f"{type(kernel).__name__} has no explicit features that are known: a kernel of "
+                "such features, as random_fourier_features(kernel, ...) is, needs no centres"
             )
         shapes = eqx.filter_eval_shape(jax.vmap(FeaturesOf(kernel)), X)
         return OfFeatures(kernel, shapes.shape[1])

@@ -15,7 +15,7 @@ def check_orbax() -> Any:
         import orbax.checkpoint
     except ImportError:
         raise ImportError(
-            "checkpoints of several processes need orbax: pip install 'kernax-toolkit[cluster]'"
+            "kernax.scale.Checkpoints needs orbax: pip install 'kernax-toolkit[cluster]'"
         ) from None
     return orbax.checkpoint
 
@@ -23,7 +23,7 @@ def check_orbax() -> Any:
 def write_state(path: Path, state: Any) -> None:
     """Writes the arrays and numbers of a state into a new folder; all processes call it.
 
-    Raises ValueError where what every process has for itself is not the same in all of them.
+    Raises ValueError where an array that is not spread over the processes differs between them.
     """
     arrays = {name: _to_write(leaf) for name, leaf in _named(state)}
     _check_same({name: leaf for name, leaf in arrays.items() if isinstance(leaf, np.ndarray)})
@@ -33,7 +33,7 @@ def write_state(path: Path, state: Any) -> None:
 
 
 def read_state(path: Path, like: Any) -> Any:
-    """The state in a folder, with its arrays on the devices where those of another one are."""
+    """The state in a folder, its arrays on the devices where those of `like` are."""
     wanted = dict(_named(like))
     arrays = _read(path, wanted)
     leaves, structure = jax.tree.flatten(like)
@@ -43,7 +43,7 @@ def read_state(path: Path, like: Any) -> Any:
 
 
 def _read(path: Path, wanted: dict[str, Any]) -> dict[str, Any]:
-    """The arrays in a folder, for leaves that stand where they are to be."""
+    """The arrays in a folder, by name, each where the leaf of that name is."""
     orbax = check_orbax()
     given = {name: _restore_args(orbax, leaf) for name, leaf in wanted.items()}
     places = dict.fromkeys(wanted, jax.ShapeDtypeStruct((), np.float32))  # only their names count
@@ -58,7 +58,7 @@ def _named(state: Any) -> list[tuple[str, Any]]:
 
 
 def _has_value(leaf: Any) -> bool:
-    """Whether a leaf is a number, or an array of at least one: orbax takes no empty ones."""
+    """Whether a leaf is a number, or an array that is not empty: orbax takes no empty ones."""
     kinds = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
     return isinstance(leaf, kinds) and np.size(leaf) > 0
 
@@ -80,7 +80,7 @@ def _to_write(leaf: Any) -> jax.Array | np.ndarray:
 
 
 def _check_same(arrays: dict[str, np.ndarray]) -> None:
-    """Raises ValueError for arrays of which each process has another."""
+    """Raises ValueError for arrays that are not the same in all processes."""
     if jax.process_count() == 1:
         return
     bits = {name: array.reshape(-1).view(np.uint8) for name, array in arrays.items()}
@@ -88,8 +88,9 @@ def _check_same(arrays: dict[str, np.ndarray]) -> None:
         multihost_utils.assert_equal(bits)
     except AssertionError:
         raise ValueError(
-            "a state has arrays that are not spread over the processes, nor the same in all: make "
-            "global arrays of them, by jax.make_array_from_process_local_data"
+            "state must hold arrays that are spread over the processes or the same in all of them, "
+            "but some are neither: make global arrays of these, by "
+            "jax.make_array_from_process_local_data"
         ) from None
 
 
@@ -102,7 +103,7 @@ def _restore_args(orbax: Any, leaf: Any) -> Any:
 
 
 def _as_before(array: Any, leaf: Any) -> Any:
-    """What was read, of the kind that the leaf was, and where that was."""
+    """What was read, as the kind of array or number that the leaf is, and where that is."""
     if isinstance(leaf, jax.Array):
         return _as_array_before(array, leaf)
     if isinstance(leaf, np.ndarray):

@@ -20,8 +20,8 @@ from kernax.scale.chunks import Chunks
 from kernax.scale.preconditioner import priorities, standing_for_all
 from kernax.scale.rows import AbstractRows, ArrayRows
 
-Check = Callable[..., Array]  # of targets: see `kernax.core.task`
-Shown = Callable[..., None]  # how many chunks are done, and of how many
+Check = Callable[..., Array]  # check(y, n, dtype, weights) returns the targets of a chunk
+Shown = Callable[..., None]  # show(done, total), in chunks
 
 
 class Survey(eqx.Module):
@@ -32,7 +32,7 @@ class Survey(eqx.Module):
         chunks: how many chunks there are.
         size: rows of a chunk, once it is filled up: those of the largest.
         outputs: columns of y; None for a vector.
-        sample: rows of the highest `priorities`, those first: X, y (r, p) and weights.
+        sample: the rows of the highest `priorities`, in their order: X, y (r, p) and weights.
         priorities: of the sample.
         weight: the sum of all weights.
         least, largest: of each output, among rows of positive weight.
@@ -63,27 +63,25 @@ class Survey(eqx.Module):
 
 
 def survey(chunks: Chunks, kernel: AbstractKernel, check: Check, keep: int, show: Shown) -> Survey:
-    """Reads all chunks once: counts and checks them, and keeps `keep` rows, and one more where
-    there are as many.
+    """Reads all chunks once: counts and checks their rows, and keeps `keep` of these, and one more
+    where there are more.
 
-    Raises ValueError for chunks that are no rows, or not of one kind.
+    Raises ValueError for chunks that are not (X, y) or (X, y, weights), or differ in their kind of
+    rows, for none, and where all weights are zero.
     """
     sample = _Sample(keep + 1)
-    first = None
     number = 0
     size = 0
-    for number, chunk in enumerate(shown(chunks, 0, show), 1):
-        X, y, weights = checked_chunk(number, chunk, kernel, check, first)
-        first = (X, y) if first is None else first
+    outputs = None
+    for X, y, weights in _checked_chunks(chunks, kernel, check, show):
+        number += 1
         size = max(size, count(X))
+        outputs = _outputs(y)
         sample.add((X, y.reshape(count(X), -1), weights))
-    if first is None:
-        raise _no_chunk()
     if not sample.weight > 0:
         raise ValueError("weights must not all be zero: no point is left to fit")
-    outputs = _outputs(first[1])
     found = (sample.priorities, sample.weight, sample.least, sample.largest)
-    of_all = (jnp.asarray(array, first[1].dtype) for array in found)
+    of_all = (jnp.asarray(array, sample.rows[1].dtype) for array in found)
     rows = jax.tree.map(jnp.asarray, sample.rows)
     return Survey(sample.n, number, size, outputs, rows, *of_all)
 
@@ -93,8 +91,20 @@ def _outputs(y: Array) -> int | None:
     return None if y.ndim == 1 else y.shape[1]
 
 
-def _no_chunk() -> ValueError:
-    return ValueError("there is no chunk: a source must give at least one (X, y)")
+def _checked_chunks(
+    chunks: Chunks, kernel: AbstractKernel, check: Check, show: Shown
+) -> Iterator[tuple]:
+    """X, y and weights of one chunk after the other, checked, all in the dtype of the first.
+
+    Raises ValueError where there is none.
+    """
+    first = None
+    for number, chunk in enumerate(shown(chunks, 0, show), 1):
+        X, y, weights = checked_chunk(number, chunk, kernel, check, first)
+        first = _at((X, y), slice(1)) if first is None else first
+        yield X, y, weights
+    if first is None:
+        raise ValueError("there is no chunk: the source of Chunks must give at least one (X, y)")
 
 
 class _Sample:
@@ -145,11 +155,11 @@ def checked_chunk(
 
 
 def _checked(chunk: Any, kernel: AbstractKernel, check: Check, first: tuple | None) -> tuple:
-    """The same, where errors do not say which chunk it is."""
+    """The same, without the number of the chunk in messages."""
     if not isinstance(chunk, tuple | list) or len(chunk) not in (2, 3):
         raise ValueError(
-            f"a chunk must be (X, y) or (X, y, weights), but is {type(chunk).__name__}"
-            + (f" of {len(chunk)}" if isinstance(chunk, tuple | list) else "")
+            f"a chunk must be (X, y) or (X, y, weights), but is of type {type(chunk).__name__}"
+            + (f", of length {len(chunk)}" if isinstance(chunk, tuple | list) else "")
         )
     X = as_stack(chunk[0], "X")
     check_points(kernel, X)
@@ -160,8 +170,8 @@ def _checked(chunk: Any, kernel: AbstractKernel, check: Check, first: tuple | No
     y = check(chunk[1], n, dtype, UnitWeights(n, np.dtype(dtype)))
     if first is not None and _kind((X, y)) != _kind(first):
         raise ValueError(
-            f"chunks must be of one kind, but one has rows of {_kind((X, y))} and the first of "
-            f"{_kind(first)}"
+            "chunks must have rows of one kind, but the arrays of this one have rows of shapes "
+            f"{_kind((X, y))}, and those of the first {_kind(first)}"
         )
     return X, y, weights
 
@@ -170,11 +180,12 @@ def _weights(weights: Any, n: int, dtype: Any) -> Array:
     """Those of a chunk, which may all be zero."""
     if weights is None:
         return jnp.ones(n, dtype)
+    if np.shape(weights) != (n,):
+        raise ValueError(
+            f"weights must have shape ({n},), one per row, but have shape {np.shape(weights)}"
+        )
     weights = as_targets(weights, n, dtype, "weights")
-    if weights.ndim != 1:
-        raise ValueError(f"weights must have shape ({n},), but have shape {weights.shape}")
-    known = np.asarray(weights)
-    return as_weights(weights, n, dtype).values if known.any() else weights
+    return as_weights(weights, n, dtype).values if np.asarray(weights).any() else weights
 
 
 def _kind(rows: PyTree) -> list:
@@ -189,8 +200,11 @@ class StreamedRows(AbstractRows):
     """Rows that are read in every pass. Loops around them are Python's.
 
     Attributes:
-        within: what is the same for all chunks: rows in memory, a few of them.
-        unit: the exponents of the targets, which are divided by them.
+        surveyed: what the first pass found.
+        within: some rows in memory, with what is the same for all chunks: functions, tile, bias.
+        unit: exponents of two, by whose powers the targets are divided.
+        check: checks and converts the targets of a chunk.
+        show: is told how many chunks of a pass are done.
     """
 
     chunks: Chunks = eqx.field(static=True)
@@ -217,7 +231,8 @@ class StreamedRows(AbstractRows):
         if rows != self.surveyed.n:
             raise ValueError(
                 f"the chunks gave {self.surveyed.n} rows in the first pass and {rows} in this one: "
-                "a function must begin anew whenever it is called, with the same rows"
+                "a source that is a function must return a new iterator of the same chunks at each "
+                "call"
             )
         return state
 
@@ -258,21 +273,18 @@ def _folded(rows, step, state, known, tile):
 
 def first_points(chunks: Chunks, kernel: AbstractKernel, check: Check) -> PyTree:
     """The points of the first chunk."""
-    for chunk in chunks:
-        return checked_chunk(1, chunk, kernel, check, None)[0]
-    raise _no_chunk()
+    return next(_checked_chunks(chunks, kernel, check, not_shown))[0]
 
 
 def drawn(
     chunks: Chunks, kernel: AbstractKernel, check: Check, number: int, key: PRNGKeyArray
 ) -> PyTree:
-    """That many rows of X of positive weight, each as likely as any other, or all of them; in one
-    pass.
+    """That many points of positive weight, drawn uniformly in one pass, or all where there are no
+    more.
     """
     ranks = np.zeros(0)
     kept: Any = None
-    for place, chunk in enumerate(chunks):
-        X, _, weights = checked_chunk(place + 1, chunk, kernel, check, None)
+    for place, (X, _, weights) in enumerate(_checked_chunks(chunks, kernel, check, not_shown)):
         X = jax.tree.map(np.asarray, X)
         new = np.asarray(jax.random.uniform(jax.random.fold_in(key, place), (count(X),)))
         both = np.concatenate([ranks, np.where(np.asarray(weights) > 0, new, np.inf)])
@@ -280,8 +292,6 @@ def drawn(
         best = best[np.isfinite(both[best])]
         kept = _at(X if kept is None else jax.tree.map(_joined, kept, X), best)
         ranks = both[best]
-    if kept is None:
-        raise _no_chunk()
     if not len(ranks):
         raise ValueError("weights must not all be zero: no point is left to be a centre")
     return jax.tree.map(jnp.asarray, kept)
@@ -292,7 +302,7 @@ def _joined(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def shown(chunks: Chunks, total: int, show: Shown) -> Iterator[Any]:
-    """The chunks, one after the other, of which each is shown when it is done."""
+    """The chunks, one after the other; `show` is told when each is done."""
     for number, chunk in enumerate(chunks, 1):
         yield chunk
         show(number, max(total, number))

@@ -27,24 +27,25 @@ def alignment(
     """`<K, Y Y^T> / (|K| |Y Y^T|)`, Frobenius, of K and Y centred: at most 1, where K is a multiple
     of the products of the targets.
 
-    Without a learner it says how well a kernel suits the targets, and with a kernel's parameters
-    learned by its gradient, which of them do (Cristianini, Shawe-Taylor, Elisseeff & Kandola 2002).
-    Centred, it is the HSIC of points and targets, normalised, never negative, and that of a
-    predictor whose error it bounds (Cortes, Mohri & Rostamizadeh 2012, section 3). Without
-    centring, a constant added to the kernel changes it, and so do unequal numbers in two classes.
+    It measures, without a learner, how well a kernel suits the targets, and can be maximised over
+    the kernel's parameters (Cristianini, Shawe-Taylor, Elisseeff & Kandola 2002). Centred, it is
+    the HSIC of points and targets, normalised: it is never negative, and where it is large, there
+    is a predictor of small error (Cortes, Mohri & Rostamizadeh 2012, section 3). Without centring,
+    a constant added to the kernel changes it, and so do unequal numbers in two classes.
 
     Arguments:
         kernel: any kernel.
         X: stack of n points.
         y: numbers or signs (n,), or one-hot classes or several numbers (n, outputs).
-        centred: whether means over the points are taken off, in the space of the kernel.
+        centred: whether means over the points are subtracted, in the feature space of the kernel.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed.
 
     Returns:
         A number, differentiable in the kernel, X, y and weights. NaN where K or the targets are
         constant.
 
-    Raises ValueError for bad shapes or values, and for targets that are known to be all equal.
+    Raises ValueError for bad shapes or values, and for targets that are known to be all equal, or,
+    not centred, all zero.
     """
     task = check_task("gram", kernel, X, y, weights)
     _check_targets_differ(task, centred)
@@ -52,7 +53,7 @@ def alignment(
 
 
 def _check_targets_differ(task: Task, centred: bool) -> None:
-    """Raises ValueError for targets of which nothing is left."""
+    """Raises ValueError for targets that are all equal, or where they are not centred, zero."""
     kept = task.weights.kept() if is_concrete(task.y, task.weights) else None
     if kept is None:
         return
@@ -60,8 +61,9 @@ def _check_targets_differ(task: Task, centred: bool) -> None:
     origin = values[:1] if centred else 0
     if not np.any(values - origin):
         raise ValueError(
-            "y holds the same value for all points: alignment compares products of targets"
-            + (", less their mean" if centred else "")
+            "y holds the same value for all points, of which nothing is left without its mean"
+            if centred
+            else "y holds zeros alone, whose products say nothing of a kernel"
         )
 
 
@@ -143,9 +145,9 @@ def aligned_sum(
     get a weight that is exactly zero.
 
     The sum is a kernel like any other, whose scales are parameters: `minimise` learns them through
-    any learner by any loss, from here or from equal ones. So learned, they stay positive: those of
-    useless kernels become small, not zero; scales that are zero here stay so with
-    `trainable=lambda path, value: value > 0`. Neither need be better than equal weights: many
+    any learner by any loss, from these or from equal ones. Scales learned so stay positive: those
+    of useless kernels become small, not zero; scales that are zero here stay zero with
+    `trainable=lambda path, value: value > 0`. Either may be worse than equal weights, as many
     kernels and few points overfit.
 
     Arguments:
@@ -154,9 +156,10 @@ def aligned_sum(
         y: as in `alignment`.
         weights: (n,) >= 0, of points.
 
-    The weights of kernels have no derivative here. All Gram matrices are held at once.
+    The weights of the kernels have no derivative. All Gram matrices are held at once.
 
-    Raises ValueError as `alignment` does, for no kernels, and where none varies with the targets.
+    Raises ValueError as `alignment` does, for no kernels, and where none is aligned with the
+    targets.
     """
     kernels = tuple(kernels)
     if not kernels:
@@ -166,8 +169,8 @@ def aligned_sum(
     shares_of_kernels = _aligned(tuple(tasks))
     if is_concrete(shares_of_kernels) and not np.all(np.isfinite(shares_of_kernels)):
         raise ValueError(
-            "kernels must vary with the targets, but none does: each is constant over X, or its "
-            "alignment with y is not positive"
+            "kernels must vary with the targets, but none does: each is constant over X, or has no "
+            "positive alignment with y"
         )
     return Sum(*(Scaled(k, m) for k, m in zip(kernels, shares_of_kernels)))
 

@@ -40,27 +40,27 @@ def batched(
 
     What differs from `vmap` is how the members of the batch are computed. On a CPU they come one
     after the other, so that none waits for a slower one and memory is that of one; on an
-    accelerator as many together as fit into its memory, where all take as many steps as the
-    slowest. Several devices share the members evenly. A member that fails ends with NaN and a
-    status of its own, where the fit has `throw=False`; without, it raises for all. Under `jit` and
-    over several devices leave it to the status: where a check raises on one of them, others wait.
+    accelerator as many are computed together as fit into its memory, and take as many steps as the
+    slowest of them. Several devices share the members evenly. A member that fails raises for all;
+    where the fit has `throw=False`, it ends with NaN and a status of its own. Under `jit` and over
+    several devices use `throw=False`: where a check raises on one device, the others wait for it.
 
     Arguments:
         function: of one member, such as `lambda X, y, w: kernax.kernel_ridge(kernel, X, y, 0.1,
-            weights=w, throw=False)`. It may return any pytree, modules included. Made once, it
+            weights=w, throw=False)`. It may return any pytree, modules included. Define it once: it
             compiles once for each size of a batch.
         in_axes: 0, or a tuple with 0 or None for each argument, None for what is the same in all
             members.
-        batch_size: how many members each device computes together, by `vmap`. Default 1 on a CPU,
-            and what fits into half of the free memory on an accelerator, which costs the
-            compilation of one member.
+        batch_size: how many members each device computes together, by `vmap`. Default 1 on a CPU;
+            on an accelerator as many as fit into half of the free memory, for which the program of
+            one member is compiled.
         devices: to spread the members over, such as `jax.devices()`, or a mesh of them, all of
             whose axes share the members; either may span several processes, each of which makes the
             same call. The cores of a CPU are devices after
             `jax.config.update("jax_num_cpu_devices", 2)`, before anything is computed. Default:
             where the arguments are, one device, or the mesh that their first axis is spread over.
-        progress: draw a bar on standard error, after every fiftieth part of the batch (needs
-            `rich`; not under a transformation).
+        progress: draw a bar on standard error, redrawn after every fiftieth part of the batch
+            (needs `rich`; not under a transformation).
 
     Returns:
         A function of batches, whose results have the members as their first axis. It is
@@ -177,7 +177,8 @@ def _devices_of(members: PyTree) -> list[Any]:
 
 
 class _Fit(eqx.Module):
-    """A function of one member, whose arguments are joined from what is its own and the others.
+    """A function of one member, whose arguments are joined from its own arrays and those that all
+    members share.
 
     Attributes:
         function: what the user wrote.

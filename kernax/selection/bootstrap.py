@@ -21,8 +21,8 @@ Bounds = tuple[PyTree[Array], PyTree[Array]]
 class Bootstrap(eqx.Module):
     """A statistic of all rows and of rows drawn with replacement.
 
-    Intervals are pairs `(low, high)` of the form of the estimate, each number on its own. A
-    resample that failed makes them NaN, and the standard error: `without_failed()` leaves it out.
+    Intervals are pairs `(low, high)` of pytrees like the estimate, one interval for each number. A
+    resample that failed makes them and the standard error NaN: `without_failed()` leaves it out.
 
     Attributes:
         estimate: the statistic of all rows.
@@ -43,8 +43,8 @@ class Bootstrap(eqx.Module):
         return ~jnp.all(jnp.stack(finite), 0)
 
     def without_failed(self) -> "Bootstrap":
-        """The same of the resamples that did not fail; not under `jit`, since their number is a
-        shape. They are no fair sample where failing depends on the rows: look at `failed`.
+        """The same without the resamples that failed; not under `jit`, since their number is a
+        shape. The others are a biased sample where failing depends on the rows: look at `failed`.
 
         Raises ValueError where fewer than two are left.
         """
@@ -72,12 +72,12 @@ class Bootstrap(eqx.Module):
         )
 
     def percentile(self, coverage: float = 0.95) -> Bounds:
-        """The central part of the resamples."""
+        """The interval that holds the central `coverage` of the resamples."""
         return self._between(lambda leaf, level: jnp.full_like(leaf[0], level), coverage)
 
     def basic(self, coverage: float = 0.95) -> Bounds:
-        """Twice the estimate, less the percentiles of the other side: right where the error of the
-        estimate, not its value, has the same distribution in resamples.
+        """`(2 estimate - high, 2 estimate - low)` of the percentile interval: right where the error
+        of the estimate, rather than its value, has the same distribution in resamples.
         """
         low, high = self.percentile(coverage)
         mirrored = lambda of_all, bound: 2 * of_all - bound
@@ -92,13 +92,13 @@ class Bootstrap(eqx.Module):
         equation 2.3).
 
         The error of its coverage is of order 1 / n, that of the others 1 / sqrt(n). NaN where all
-        resamples are on one side of the estimate. Regularised fits are often biased as a whole;
-        this interval, like the others, is one for the expected fit, not for the truth.
+        resamples are on one side of the estimate. Regularised fits are often biased: this interval,
+        like the others, is one for the expected fit, not for the truth.
 
         Raises ValueError without a jackknife.
         """
         if self.acceleration is None:
-            raise ValueError("bca needs bootstrap(..., jackknife=True), which costs n more fits")
+            raise ValueError("bca needs bootstrap(..., jackknife=True), which makes n more fits")
         return self._between(_corrected, coverage, self.estimate, self.acceleration)
 
     def _between(self, level_of: Callable[..., Array], coverage: float, *others: PyTree) -> Bounds:
@@ -158,8 +158,8 @@ def bootstrap(
 ) -> Bootstrap:
     """A statistic of what is learned from all rows, and from rows drawn with replacement.
 
-    A row that was drawn k times has k times its weight, which is the same as k rows: all fits have
-    one shape and are one program, `batched`.
+    A row that was drawn k times has k times its weight, which is the same as k rows: so all fits
+    have the same shapes, and are one program, made by `batched`.
 
     Arguments:
         fit: `fit(X, y, weights)`, as `cross_validate` takes it, defined once, at module level, as
@@ -178,10 +178,10 @@ def bootstrap(
         devices, progress: as in `batched`.
 
     Returns:
-        `Bootstrap`: standard errors and intervals. Rows are drawn as if independent: for rows in
-        the order of time, or of groups, intervals are too short. With `throw=False` a fit that
-        fails is NaN, and counts in `failed`; without, it raises for all. `jit` a function that
-        calls it, without `progress`, and its programs are one.
+        `Bootstrap`: standard errors and intervals. Rows are drawn as if independent: where rows of
+        one time or group are alike, intervals are too short. A fit that fails raises for all; with
+        `throw=False` it is NaN, and counted in `failed`. `jax.jit` of a function that calls it,
+        without `progress`, makes one program of all.
 
     Raises:
         ValueError: bad shapes, fewer than two resamples, a statistic that holds no array.

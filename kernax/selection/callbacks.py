@@ -1,4 +1,4 @@
-"""Functions of the user's that are told how learning goes."""
+"""Functions of the user that are called while learning goes on."""
 
 import dataclasses
 from collections.abc import Callable
@@ -18,16 +18,16 @@ class Callback:
     The solution is concrete: `solution.value` is the best model so far, and `solution.stats` holds
     `loss` (its loss), `losses`, `steps` (taken so far), `validation_loss`, and whatever else the
     verb documents. If the function returns True, learning ends there, and that solution is what
-    the verb returns; None and False let it go on. It is an answer and not an exception, such as
-    StopIteration, that ends learning: an exception of that kind may come from a mistake inside the
-    function, such as an iterator that is exhausted. Whatever it raises reaches the caller.
+    the verb returns; None and False let it go on. Learning is ended by what the function returns,
+    not by an exception such as StopIteration, which may come from a mistake inside the function,
+    such as an iterator that is exhausted: whatever it raises reaches the caller.
 
     Arguments:
         function: of a `Solution`. In a run that goes on from a checkpoint it is called again for
             the steps since the file was written.
-        every: after how many steps it is called, and once at the end. Between calls the steps are
-            one compiled call; a call costs an evaluation of the loss and a way to the device and
-            back.
+        every: after how many steps it is called; it is called at the end as well. Between calls
+            the steps are one compiled program; a call costs an evaluation of the loss and a
+            transfer from the device.
 
     Raises ValueError for arguments of the wrong kind.
     """

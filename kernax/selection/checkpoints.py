@@ -1,4 +1,4 @@
-"""Where learning stands, in a file from which a run that was killed goes on."""
+"""The state of learning, in a file from which a run that was killed goes on."""
 
 import dataclasses
 import json
@@ -31,7 +31,7 @@ _CHECKPOINTS = Format("kernax checkpoint 1", "kernax checkpoint", ("identity", "
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A file in which `minimise` and `multi_start` keep where they stand.
+    """A file in which `minimise` and `multi_start` keep the state of learning.
 
     The same call goes on from there: a run that was killed at any moment, and is started again,
     returns bitwise what it would have returned without the interruption, on the same machine (on a
@@ -48,13 +48,13 @@ class Checkpoint:
     Optax. What the host computes in a callback inside the loss (`jax.pure_callback`) is not seen.
     Identifying it takes one more trace of the loss, and one of a step.
 
-    Of two processes that use one file at a time the last one to write wins: give each its own.
+    Two processes that use one file at a time overwrite each other's state: give each its own file.
 
     Arguments:
         path: a file in a folder that exists. `checkpoint=path` is `Checkpoint(path)`.
-        every: after how many steps it is written, and once at the end; None for some fifty times
-            in a run. Writing takes milliseconds, for megabytes of parameters more. What is lost
-            when a run is killed are the steps since the last time.
+        every: after how many steps it is written; None for some fifty times in a run. It is
+            written at the end as well. Writing takes milliseconds, more for megabytes of
+            parameters. A run that is killed loses the steps since the file was last written.
 
     Raises ValueError for arguments of the wrong kind. Needs `pip install 'kernax-toolkit[files]'`.
     """

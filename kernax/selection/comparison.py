@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from kernax.selection.cross_validation import cross_validate
+from kernax.selection.cross_validation import check_folds, cross_validate
 from kernax.selection.folds import Folds
 from kernax.selection.table import Table
 
@@ -19,8 +19,8 @@ class Selection(eqx.Module):
     Attributes:
         names: of the c candidates.
         losses: (c, k), of each on each of k folds.
-        inflation: the factor by which a variance over folds is that of their mean, `1/k + n_score /
-            n_learn`: folds share rows to learn from (Nadeau & Bengio 2003).
+        inflation: `1/k + n_score / n_learn`: the variance over folds times this is that of their
+            mean, as folds share rows to learn from (Nadeau & Bengio 2003).
     """
 
     names: tuple[str, ...] = eqx.field(static=True)
@@ -94,7 +94,8 @@ def select(
     *,
     weights: ArrayLike | None = None,
 ) -> Selection:
-    """Compares learners, or kernels, on the same folds, and says which differences mean anything.
+    """Compares learners, or kernels, on the same folds, and gives the standard errors of the
+    differences.
 
     Arguments:
         candidates: by their names, functions `fit(X, y, weights)` as `cross_validate` takes them,
@@ -115,9 +116,10 @@ def select(
             "candidates must be a dictionary from names to functions fit(X, y, weights), but is "
             f"{candidates!r}"
         )
+    check_folds(folds)
     k = len(folds.learn)
     if k < 2:
-        raise ValueError("folds must be two at least, whose losses can differ, but there is one")
+        raise ValueError("folds must be two at least, so that losses can differ, but there is one")
     losses = [
         cross_validate(fit, loss, X, y, folds, weights=weights).scores
         for fit in candidates.values()

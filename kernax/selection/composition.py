@@ -53,7 +53,11 @@ class Composition(eqx.Module):
         return "\n".join([*table_of(self.rounds), *self.sentences()])
 
     def sentences(self) -> list[str]:
-        """One plain sentence for each component, what explains most first, and the noise last."""
+        """One plain sentence for each component, the largest share first, and the noise last; none
+        where no kernel has a score.
+        """
+        if not self.components:
+            return []
         *terms, noise = self.components
         ranked = sorted(terms, key=lambda component: -component.share)
         return [str(component) for component in (*ranked, noise)]
@@ -103,7 +107,7 @@ def compositional_search(
 
     All candidates run in one program, whose structure is data, by L-BFGS under weak priors, columns
     and targets standardised inside. A candidate whose covariance has no Cholesky factor without
-    jitter, or whose loss is not finite, has no score and never wins.
+    jitter, or whose loss is not finite, has no score and is never chosen.
 
     Arguments:
         X, y: points (n, d), or (n,) in one dimension, and targets (n,).
@@ -112,8 +116,8 @@ def compositional_search(
             Matern52, each on each column by `On`. None is the first four for one column, and RBF
             and ShiftedLinear for several.
         depth: the most rounds.
-        beam: how many structures a round expands; one is greedy, and ends in a worse kernel where
-            the best structure of an early round leads to none of the good ones.
+        beam: how many structures a round expands. With 1 the search is greedy, and ends in a worse
+            kernel where no good one is reached from the best structure of an early round.
         starts: of each candidate. After a few steps the best start of the best candidates goes on.
         steps: of L-BFGS, for these, and at the end where rows were drawn.
         max_terms, max_factors: the largest sum, and the largest product in it.
@@ -121,7 +125,7 @@ def compositional_search(
             the parameters of the best structure are learned on all rows at the end.
         names: of the columns, for the sentences.
         progress: draw a bar for each round on standard error (needs `rich`).
-        throw: raise `NonFiniteError` where no candidate has a score.
+        throw: raise `NonFiniteError` where no candidate has a score; otherwise look at `result`.
 
     Returns:
         A `Solution` with a `Composition`, in the units of X and y. Stats: `structures`, all
@@ -183,8 +187,8 @@ class _Data(eqx.Module):
         varying = tuple(column for column in self.varying if here[column])
         if not varying:
             raise ValueError(
-                f"all columns of X are constant among the {len(rows)} rows that were drawn: a "
-                "larger max_rows"
+                f"all columns of X are constant among the {len(rows)} rows that were drawn: pass "
+                "a larger max_rows"
             )
         return dataclasses.replace(self, varying=varying)
 
@@ -210,10 +214,10 @@ def _standardised(X: np.ndarray, y: np.ndarray, names: Sequence[str] | None) -> 
     wide = X.astype(float)
     varying = _varies(wide)
     if not varying.any():
-        raise ValueError("all columns of X are constant: there is nothing to explain y by")
+        raise ValueError("all columns of X are constant: X must vary for a kernel to explain y")
     target = y.astype(float)
     if not _varies(target):
-        raise ValueError("y is constant: there is nothing to explain")
+        raise ValueError("y is constant: it must vary for a kernel to explain it")
     centres = wide.mean(0)
     scales = np.where(varying, wide.std(0), 1.0)
     level = target.mean()

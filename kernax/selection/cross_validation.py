@@ -1,4 +1,4 @@
-"""Cross-validation: what a learner makes of rows that it has not seen."""
+"""Cross-validation: how well a learner predicts rows that it has not seen."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,8 +35,8 @@ class CrossValidation(eqx.Module):
     def standard_error(self) -> PyTree[Array]:
         """Of the mean, as if folds were independent: `sqrt(sum_i (s_i - mean)^2 / (k (k - 1)))`.
 
-        They share rows to learn from, so that it is too small rather than too large (Bengio &
-        Grandvalet 2004). NaN of a single fold.
+        As folds share rows to learn from, it is too small rather than too large (Bengio &
+        Grandvalet 2004). NaN for a single fold.
         """
         return jax.tree.map(_standard_error, self.scores)
 
@@ -55,8 +55,8 @@ def cross_validate(
     *,
     weights: ArrayLike | None = None,
 ) -> CrossValidation:
-    """The scores, on the rows that a fold leaves out, of what is learned from its other rows: all
-    folds in one program, on a CPU one after the other, elsewhere in one `vmap`.
+    """Scores on the rows that a fold leaves out, of what is learned from its other rows, for every
+    fold: in one program, on a CPU one fold after the other, elsewhere in one `vmap`.
 
     Arguments:
         fit: `fit(X, y, weights)`, whatever is to be scored, such as `lambda X, y, w:
@@ -70,10 +70,10 @@ def cross_validate(
         weights: (n,) >= 0, with which rows are learned and scored.
 
     Returns:
-        `CrossValidation`, differentiable in whatever `fit` and `score` depend on, X, y and weights;
-        `jit` a function that calls it, and its programs are one. A fit that fails raises for all
-        folds; with `throw=False` it returns NaN, of which scores make NaN in its own fold, but for
-        one that only ended at its `max_steps`, which is scored as it is.
+        `CrossValidation`, differentiable in whatever `fit` and `score` depend on, X, y and weights.
+        `jax.jit` of a function that calls it makes one program of all. A fit that fails raises for
+        all folds; with `throw=False` its value is NaN, and so are the scores of its own fold, while
+        one that only reached its `max_steps` is scored as it is.
 
     Raises:
         ValueError: bad shapes, folds of another number of rows.
@@ -83,6 +83,7 @@ def cross_validate(
     y = jnp.asarray(y)
     if not y.ndim or len(y) != n:
         raise ValueError(f"y must have n = {n} rows, as X has, but has shape {y.shape}")
+    check_folds(folds)
     _check_rows(folds, n)
     checked = as_weights(weights, n, dtype_of(X))
     _check_finite(y, checked.kept())
@@ -132,8 +133,8 @@ def _check_finite(y: Array, kept: Bool[np.ndarray, " n"] | None) -> None:
         raise ValueError(f"y must be finite, but row {wrong[0]} is {y[wrong[0]]}")
 
 
-def _check_rows(folds: Any, n: int) -> None:
-    """Raises ValueError for what is no folds, for one fold, and for folds of other rows."""
+def check_folds(folds: Any) -> None:
+    """Raises ValueError for anything but folds with a first axis."""
     if not isinstance(folds, Folds):
         raise ValueError(
             "folds must come from k_folds or time_folds, such as k_folds(n, 5), but are of type "
@@ -141,6 +142,10 @@ def _check_rows(folds: Any, n: int) -> None:
         )
     if folds.learn.ndim != 2:
         raise ValueError("folds must have a first axis: those of k_folds and time_folds do")
+
+
+def _check_rows(folds: Folds, n: int) -> None:
+    """Raises ValueError for folds of another number of rows."""
     if not is_concrete(folds.learn, folds.score):
         return
     rows = 1 + max(np.max(np.asarray(folds.learn)), np.max(np.asarray(folds.score)))

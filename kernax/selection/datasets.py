@@ -16,12 +16,12 @@ from kernax.selection.rows import rows_of
 
 
 class Datasets(eqx.Module):
-    """A batch of b data sets, all of n rows: those that one lacks have a weight of zero.
+    """A batch of b data sets, filled up to n rows each.
 
     Attributes:
         X: points, whose arrays have shape (b, n, ...).
         y: targets (b, n) or (b, n, outputs).
-        weights: (b, n). A missing row is a copy of the set's first row, with a weight of zero.
+        weights: (b, n). Copies of the set's first row, of weight zero, fill a set up.
     """
 
     X: PyTree
@@ -37,16 +37,16 @@ def stack_datasets(datasets: Sequence[Any], *, length: int | None = None) -> Dat
         solutions = kernax.batched(fit)(sets.X, sets.y, sets.weights)
 
     Every learner of kernax leaves rows of weight zero out exactly, so that each member is what its
-    data set alone would give. Which ones failed, such as one that holds NaN, says the status:
+    data set alone would give. Members that failed, such as one that holds NaN, are
     `np.flatnonzero(solutions.result != kernax.RESULTS.successful)`.
 
     Arguments:
         datasets: pairs (X, y) or triples (X, y, weights), all with the same kind of points and
             of targets: X a stack of n_i points, y (n_i,) or (n_i, outputs), weights (n_i,) >= 0.
-        length: rows of each member, at least as many as the longest has, which is the default. Of a
-            few lengths, batches of many data sets need few compiled programs.
+        length: rows of each member, at least as many as the longest has, which is the default.
+            Batches of the same few lengths share their compiled programs.
 
-    Raises ValueError for what is no such list, naming the data set by its place.
+    Raises ValueError for anything but such a list, naming the data set by its place.
     """
     if not isinstance(datasets, Sequence) or not datasets:
         raise ValueError("datasets must be a list of at least one pair (X, y)")

@@ -20,13 +20,13 @@ Names = Sequence | np.ndarray | Array
 
 
 class Folds(eqx.Module):
-    """Rows to learn from and rows to score, one pair a fold: of k folds all have an axis k.
+    """Rows to learn from and rows to score, of one fold, or of k along a first axis of each array.
 
     Attributes:
-        learn: indices of rows to learn from; row 0 with a weight of zero pads them to one length.
-        learn_weights: 1, or 0 where it pads.
-        score: indices of rows to score.
-        score_weights: 1, or 0 where it pads.
+        learn: indices of rows to learn from, filled up by row 0 to one length for all folds.
+        learn_weights: 1, or 0 where row 0 fills up.
+        score: indices of rows to score, filled up in the same way.
+        score_weights: 1, or 0 where row 0 fills up.
     """
 
     learn: Int[Array, "*k m"]
@@ -67,7 +67,7 @@ def k_folds(
     if labels is not None and groups is not None:
         raise ValueError("labels and groups exclude each other: leave one of them out")
     if repeats > 1 and key is None:
-        raise ValueError("repeats need a key, such as jax.random.key(0), or all would be equal")
+        raise ValueError("repeats need a key, such as jax.random.key(0): without it all are equal")
     part_of = _parts_of(n, k, key, labels, groups)
     pairs = []
     for order in _orders(n, key, repeats):

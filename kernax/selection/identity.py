@@ -1,8 +1,8 @@
 """What identifies a run: what was asked for, as texts that can be compared.
 
-A function has a name, and a name says nothing of its code, nor of the numbers that it closes over.
-So the compiled program of the loss and of a step is compared as well, as text before it is
-optimised, which is the same in every process.
+The name of a function says nothing of its code, nor of the numbers that it closes over. So the
+programs of the loss and of a step are compared as well, as text before XLA optimises them, which is
+the same in every process.
 """
 
 from collections.abc import Callable, Sequence

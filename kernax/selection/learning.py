@@ -14,7 +14,7 @@ from kernax.selection.progress import Observer, Reached, Search, bar, run
 
 
 class Watchers(NamedTuple):
-    """Who is told how learning goes: each a keyword of the verbs."""
+    """What is shown, called and written while learning goes on: each a keyword of the verbs."""
 
     progress: bool
     callback: Callback | None
@@ -45,9 +45,9 @@ def learned(search: Search, call: Call, watchers: Watchers) -> Solution:
 
 
 def _watched(search: Search, call: Call, watchers: Watchers, reached: Reached) -> Reached:
-    """The end of a run of which others are told.
+    """The end of a run with observers.
 
-    The callback comes first, which may end it, and the checkpoint last, which keeps that it did.
+    The callback comes first, as it may end the run, and the checkpoint last, which records that.
     """
     kept = []
     if watchers.checkpoint is not None:

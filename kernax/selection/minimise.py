@@ -4,13 +4,12 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numpy as np
 import optax
 from jax.tree_util import Partial
 from jaxtyping import Array
 
 from kernax.core.boundary import as_arrays
-from kernax.core.parameters import Rebuild, Trainable, unconstrain
+from kernax.core.parameters import Rebuild, Trainable, check_count, unconstrain
 from kernax.core.solution import Solution
 from kernax.selection.callbacks import Callback
 from kernax.selection.checkpoints import Checkpoint
@@ -38,24 +37,22 @@ def minimise(
     checkpoint: Checkpoint | str | os.PathLike | None = None,
     throw: bool = True,
 ) -> Solution[Model]:
-    """Minimises `loss(model, *args)` over the model's parameters.
+    """Minimises `loss(model, *args)` over the model's parameters, by any optimiser of optax.
 
-    The optimiser is any of optax, `optax.lbfgs()` included.
-
-    Optimises the unconstrained view of the parameters (`unconstrain`), so positive ones stay
-    positive, and returns the best model seen, which is never one whose loss is NaN. Compiled once
-    for given `loss` and `optimiser` objects and shapes: reuse them, and other arrays and floats in
-    `args` never compile again; an integer or a string there is static. What was learned has no
-    reverse-mode derivative: JAX refuses `jax.grad` through the steps. Forward mode goes through
-    them.
+    Optimises the unconstrained form of the parameters (`unconstrain`), so that positive ones stay
+    positive, and returns the best model seen, which is never one whose loss is NaN. The program is
+    compiled once for given `loss` and `optimiser` objects and shapes: reuse them, and other arrays
+    and floats in `args` do not compile again; an integer or a string there is static. The result
+    has no reverse-mode derivative: JAX refuses `jax.grad` through the steps. Forward mode goes
+    through them.
 
     Arguments:
         loss: `loss(model, *args)`, a scalar. Define it once, at module level; data go through
             `args`.
         model: a pytree of modules and arrays: a kernel, or a module of your own that holds one and
             a `positive()` ridge.
-        optimiser: made once, `optimiser = optax.lbfgs()`, at module level as well: written inline,
-            `optax.lbfgs()` is another object in every call, and compiles in every call. Its line
+        optimiser: any of optax, `optax.lbfgs()` included, made once, at module level as well:
+            written inline it is another object in every call, and compiles in every call. Its line
             searches are run as optax defines them.
         steps: the number of updates; another number compiles again. Stops early where the gradient
             is zero to rounding: its norm at most eps^(2/3) |loss|.
@@ -67,7 +64,7 @@ def minimise(
         callback: `callback(solution)` after every step, with the solution as it would be returned
             there; True ends learning. `kernax.Callback(function, every=10)` is called less often.
             Not under a transformation.
-        checkpoint: the path of a file for where learning stands, written some fifty times in a run:
+        checkpoint: the path of a file for the state of learning, written some fifty times in a run:
             started again after it was killed, the same call goes on from there, to the same result.
             `kernax.Checkpoint(path, every=100)` is written after every 100 steps. Not under a
             transformation.
@@ -80,18 +77,18 @@ def minimise(
         before that, or if the validation loss never was. Stats: `loss` (of `value`), `losses`
         (steps + 1,) with NaN where not reached, `steps` taken, `gradient_norm` at the last step,
         with respect to the unconstrained parameters, with a validation `validation_loss` (of
-        `value`) and `validation_losses` (steps + 1,), and `runaways`: which parameters stand at
-        their bounds. A positive parameter may move eight powers of ten from its start, an
-        interval's as far in logits; one that is still running there is stopped and named in a
-        warning. `diverged` if the run stopped at a bound and no step improved on the start, which
-        is then `value`: the gradient is zero at a bound, but nothing was learned.
+        `value`) and `validation_losses` (steps + 1,), and `runaways`: which parameters are at
+        their bounds. A positive parameter may move eight powers of ten from its start, that of an
+        interval as far in logits; one that gets there is stopped and named in a warning.
+        `diverged` if the run stopped at a bound and no step improved on the start, which is then
+        `value`: the gradient is zero at a bound, but nothing was learned.
 
     Raises:
-        ValueError: nothing to learn, no steps, a loss that is not a scalar, or a watcher under a
-            transformation.
+        ValueError: nothing to learn, no steps, a loss that is not a scalar, or `progress`,
+            `callback` or `checkpoint` under a transformation.
         KernaxFileError: a checkpoint that is damaged, or of another call.
     """
-    check_task(loss, optimiser, steps, args, trainable)
+    steps = check_task(loss, optimiser, steps, args, trainable)
     check_validation(validation)
     watching = watchers(progress, callback, checkpoint)
     theta, rebuild = unconstrained(model, trainable)
@@ -102,13 +99,16 @@ def minimise(
     return ended(learned(search, call, watching), throw, "minimise")
 
 
-def check_task(loss: Any, optimiser: Any, steps: Any, args: Any, trainable: Any) -> None:
-    """Raises ValueError for arguments of the wrong kind, before anything is traced."""
-    if not isinstance(steps, (int, np.integer)) or steps < 1:
-        raise ValueError(f"steps must be a positive integer, but is {steps!r}")
+def check_task(loss: Any, optimiser: Any, steps: Any, args: Any, trainable: Any) -> int:
+    """The number of steps as a Python integer, which is static under `jit`.
+
+    Raises ValueError for arguments of the wrong kind, before anything is traced.
+    """
+    steps = check_count(steps, "steps")
     if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
         raise ValueError(
-            f"optimiser must be one of optax, such as optax.adam(0.1), called, but is {optimiser!r}"
+            "optimiser must be an optimiser of optax, already called, such as optax.adam(0.1), but "
+            f"is {optimiser!r}"
         )
     check_loss(loss, args)
     if trainable is not None and not callable(trainable):
@@ -116,6 +116,7 @@ def check_task(loss: Any, optimiser: Any, steps: Any, args: Any, trainable: Any)
             "trainable must be a function of a path and a value, but is of type "
             f"{type(trainable).__name__}"
         )
+    return steps
 
 
 def check_loss(loss: Any, args: Any) -> None:
@@ -126,8 +127,8 @@ def check_loss(loss: Any, args: Any) -> None:
         )
     if not isinstance(args, tuple):
         raise ValueError(
-            "args must be a tuple of what loss takes after the model, but is of type "
-            f"{type(args).__name__}"
+            "args must be a tuple of what loss takes after the model, such as (X, y), but is of "
+            f"type {type(args).__name__}"
         )
 
 

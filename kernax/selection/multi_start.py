@@ -45,26 +45,26 @@ def multi_start(
 ) -> Solution[Model]:
     """`minimise` from every one of `models`, in one program.
 
-    The model with the lowest finite loss wins, with a `validation` that of the lowest finite
-    validation loss; each start has a patience of its own. A callback is called with what would be
-    returned there.
+    The model with the lowest finite loss is returned, with a `validation` that of the lowest finite
+    validation loss; patience is counted for each start. A callback is given the solution that would
+    be returned there.
 
-    Arguments are those of `minimise`, but for `models`: starts of one structure, such as
+    Arguments are those of `minimise`, except `models`: starts of one structure, such as
     `random_starts(model, 8, key=key)`. On a CPU the starts are run one after the other, elsewhere
     as one `vmap`, in which all take as long as the slowest. What was learned is a constant to
     `jax.grad`.
 
     Returns:
         A `Solution`: the best model; `nonfinite` only if no start ever had a finite loss,
-        `diverged` only if the best one did. Stats: those of `minimise` for the winner, and for all
-        starts `start_losses`, `start_steps` and `failed` (k,): which diverged, or met NaN or inf
-        and stopped there; with a validation `start_validation_losses` as well.
+        `diverged` only if the best one did. Stats: those of `minimise` for the best start, and for
+        all starts `start_losses`, `start_steps` and `failed` (k,), which of them diverged, or met
+        NaN or inf and stopped there; with a validation `start_validation_losses` as well.
 
     Raises:
         ValueError: no start, starts of different structures, or what `minimise` refuses.
         NonFiniteError, DivergedError (`throw=True`): every start failed, or the best one diverged.
     """
-    check_task(loss, optimiser, steps, args, trainable)
+    steps = check_task(loss, optimiser, steps, args, trainable)
     check_validation(validation)
     watching = watchers(progress, callback, checkpoint)
     _check_starts(models)
@@ -108,17 +108,25 @@ class _Members(eqx.Module):
 
 
 def _stacked(models: Sequence[PyTree], trainable: Trainable | None) -> _Members:
-    """All starts as one module whose arrays have a leading axis."""
+    """All starts as one module whose arrays have a leading axis.
+
+    Raises ValueError where `trainable` frees other elements in one than in another.
+    """
     members = []
     for model in models:
         theta, rebuild = unconstrained(model, trainable)
         members.append(_Members(rebuild, theta))
+    if len({_form(member) for member in members}) > 1:
+        raise ValueError(
+            "trainable must free as many elements of each parameter in every one of models: let it "
+            "depend on the path, not on values that differ between them"
+        )
     stacked = lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0]
     return jax.tree.map(stacked, *members)
 
 
 class _Shared(eqx.Module):
-    """What does not."""
+    """What is the same for all starts."""
 
     loss: Callable
     args: tuple
@@ -175,12 +183,20 @@ def random_starts(
     spread: float = 1.0,
     trainable: Trainable | None = None,
 ) -> list[Model]:
-    """The model itself, and `count - 1` copies with noise on their free parameters.
-
-    The noise is normal, of standard deviation `spread`.
+    """The model itself, and `count - 1` copies with normal noise on their free parameters, of
+    standard deviation `spread`.
 
     The noise is on the unconstrained parameters: with spread 1, a lengthscale is multiplied by a
     factor that lies between 1/7 and 7 nineteen times out of twenty.
+
+    Arguments:
+        model: the first start.
+        count: how many starts there are.
+        key: draws the noise.
+        spread: of the noise, the same for all parameters.
+        trainable: as for `minimise`: what is frozen has no noise.
+
+    Raises ValueError for a count that is not positive, and what is no key.
     """
     check_count(count, "count")
     check_key(key)
@@ -209,14 +225,15 @@ def unconstrained_density(
     args: tuple = (),
     trainable: Trainable | None = None,
 ) -> tuple[dict[str, Array], Callable[[dict[str, Array]], Array]]:
-    """A log density of a model's parameters as one of their unconstrained values.
-
-    For samplers, such as Hamiltonian Monte Carlo.
+    """A log density of a model's parameters as one of their unconstrained values, for samplers such
+    as Hamiltonian Monte Carlo.
 
     Arguments:
         log_density: `log_density(model, *args)`, up to a constant: a log marginal likelihood plus
             log priors (`kernax.priors.log_prior`).
         model: where to start.
+        args: what `log_density` takes after the model.
+        trainable: as for `minimise`: what is frozen keeps its value, and is not in `theta`.
 
     Returns:
         `theta`, the unconstrained parameters of the model (`unconstrain`), and the function

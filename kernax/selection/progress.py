@@ -1,6 +1,6 @@
-"""Learning in pieces, and who is told between them: a bar, a callback, a checkpoint.
+"""Learning in pieces, between which observers are called: a bar, a callback, a checkpoint.
 
-The steps themselves know nothing of it. Without an observer they are one compiled call.
+The steps themselves do not depend on it. Without an observer they are one compiled call.
 """
 
 import contextlib
@@ -33,9 +33,8 @@ class Reached(NamedTuple):
 
 
 class Observer(NamedTuple):
-    """Is told where learning stands after every so many steps, and where it is over.
-
-    It returns whether learning ends there.
+    """`told(reached)` is called after every so many steps and at the end, and returns whether
+    learning ends there.
     """
 
     every: int
@@ -43,9 +42,9 @@ class Observer(NamedTuple):
 
 
 def run(search: Search, reached: Reached, steps: int, observers: Sequence[Observer]) -> Reached:
-    """All steps that are left, in pieces that end where an observer wants to be told.
+    """All steps that are left, in pieces that end where an observer is due.
 
-    Later observers are told what earlier ones decided.
+    Later observers are given what earlier ones decided.
     """
     while not reached.over:
         due = [_next_multiple(observer.every, reached.step) for observer in observers]

@@ -18,10 +18,10 @@ Fit = Callable[[Array, KernelExpansion | None], Solution[KernelExpansion]]
 def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion]:
     """`fit(values[0], None)`, `fit(values[1], f_0)`, ..., each with the solution before it.
 
-    Solutions of penalties that are near each other are near each other, so that an iteration needs
-    fewer steps from the last one: of 16 ridges over five decades, a logistic regression takes two
-    thirds of the Newton steps that it takes from zero; of as many C, a support vector machine takes
-    from 0.74 to 0.97 of its steps, which hardly pays. Solutions are the same up to the tolerance.
+    Solutions for penalties that are near each other are near each other, so that an iteration needs
+    fewer steps from the last one: over 16 ridges in five decades, a logistic regression takes two
+    thirds of the Newton steps that it takes from zero; over as many C, a support vector machine
+    takes 0.74 to 0.97 of its steps, which hardly pays. Solutions are the same up to the tolerance.
     For ridge regression there is `ridge_path`, which needs no order.
 
     Arguments:
@@ -34,12 +34,11 @@ def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion
     Returns:
         A `Solution` whose `value` is one `KernelExpansion` with the values as its last output:
         coefficients (n, r), and `values(X_new)` (m, r). `result` and `stats` have one entry for
-        each value. Differentiable in whatever the fit depends on and in the values, as each fit is;
-        `jit` a function that calls it, and its programs are one.
+        each value. Differentiable in whatever the fit depends on and in the values, as each fit is.
+        `jax.jit` of a function that calls it makes one program of all.
 
-    Raises:
-        ValueError: values that are no vector, or a fit that does not return an expansion. What the
-            fit raises, but for a failure after the first value as a runtime error.
+    Raises ValueError for values that are no vector, or a fit that does not return an expansion; and
+    whatever the fit raises at the first value. A failure at a later one is a runtime error.
     """
     values = jnp.asarray(values)
     if values.ndim != 1 or not values.size:

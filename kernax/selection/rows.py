@@ -27,13 +27,12 @@ def held_out_of_each(labels: np.ndarray, share: float) -> Bool[np.ndarray, " n"]
     """A mask of rows to hold out: the first `share` of each class, rounded.
 
     At least one row of a class of two or more is held out, and none of a class of a single row.
-    Labels (n,) are numbers or text, in a random order if the choice is to be random.
+    Labels (n,) are numbers or text; for a random choice let the rows be in a random order.
     """
     chosen = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
-        least = int(len(rows) > 1)
-        count = max(round(share * len(rows)), least)
-        held_out = rows[:count]
-        chosen[held_out] = True
+        if len(rows) > 1:
+            count = max(round(share * len(rows)), 1)
+            chosen[rows[:count]] = True
     return chosen

@@ -41,11 +41,12 @@ def grid(
         )
 
     Arguments:
-        loss: as for `minimise`, which goes on from where a grid ends.
-        model: other parameters keep the values that they have here.
-        values: for the ends of the paths of some parameters (`describe(model)` shows them, and an
-            end begins after a point), the values to try: (k,), the same for all elements of an
-            array, or (k, *shape). An index, as in `lengthscale[2]`, is one element of it.
+        loss: as for `minimise`, which can go on from where a grid ends.
+        model: the parameters that are not searched keep the values that they have here.
+        values: for each parameter that is searched, the values to try: (k,), each for all elements
+            of an array, or (k, *shape). A parameter is named by its path, as `describe(model)`
+            shows it, or by an end of its path that begins after a point, such as `lengthscale` for
+            `kernel.lengthscale`. An index, as in `lengthscale[2]`, names one element.
         args: what `loss` takes after the model.
         devices, progress: as for `batched`.
         throw: raise NonFiniteError where no loss is finite; otherwise look at `result`.
@@ -56,7 +57,8 @@ def grid(
         `values`, NaN or inf where a fit failed, which `kernax.plot.loss_surface` draws for two
         parameters; `table`, a `Table` with a row for each.
 
-    Raises ValueError for ends of no parameter or of several, and values outside of its interval.
+    Raises ValueError for names of no parameter or of several, and values that a parameter cannot
+    have.
     """
     check_loss(loss, args)
     axes = _axes(model, values)
@@ -82,13 +84,14 @@ def random_search(
 ) -> Solution[Model]:
     """The model of lowest `loss(model, *args)`, of some whose parameters are drawn at random.
 
-    Where many parameters are searched, of which few matter, it finds a better one than a grid of as
-    many candidates (Bergstra & Bengio 2012). Arguments and results are those of `grid`, but for:
+    Where many parameters are searched and few of them matter, it finds a better model than a grid
+    of as many candidates (Bergstra & Bengio 2012). Arguments and results are those of `grid`,
+    except:
 
     Arguments:
-        ranges: for the ends of the paths of some parameters, pairs (low, high) of numbers or arrays
-            of the parameter's shape. Every element is drawn by itself, evenly on the unconstrained
-            line (`unconstrain`), where a positive parameter is its logarithm.
+        ranges: for each parameter that is searched, named as in `grid`, a pair (low, high) of
+            numbers or arrays of the parameter's shape. Every element is drawn by itself, uniformly
+            in its unconstrained value (`unconstrain`), for a positive parameter its logarithm.
         count: how many candidates are drawn.
         key: draws them.
 
@@ -108,7 +111,7 @@ class _Spot(eqx.Module):
     """A parameter, or one element of it, whose value is searched.
 
     Attributes:
-        path: as `values` and tables name it.
+        path: as candidates and tables name it.
         entry: the parameter.
         element: the place of the element in the order of `ravel`, None for all of them.
     """
@@ -119,7 +122,7 @@ class _Spot(eqx.Module):
 
     @staticmethod
     def of(model: PyTree, end: str) -> "_Spot":
-        """What a path ends like, with an index behind it or without.
+        """The parameter whose path ends like that, or its element where an index follows.
 
         Raises ValueError where there is no such parameter or element.
         """
@@ -130,7 +133,10 @@ class _Spot(eqx.Module):
         entry = entry_ending(model, indexed[1])
         element = int(indexed[2])
         if element >= entry.value.size:
-            raise ValueError(f"{end}: {entry.path} has {entry.value.size} elements")
+            raise ValueError(
+                f"{end!r} names an element that is not there: {entry.path} has {entry.value.size} "
+                "elements, counted from 0"
+            )
         return _Spot(f"{entry.path}[{element}]", entry, element)
 
     @property

@@ -44,7 +44,8 @@ class Table(eqx.Module):
         Raises ValueError for another column.
         """
         if name not in self.columns or self.columns[name].ndim != 1:
-            raise ValueError(f"there is no column {name!r} of numbers: {', '.join(self.columns)}")
+            columns = ", ".join(self.columns)
+            raise ValueError(f"there is no column {name!r} of single numbers among {columns}")
         order = np.argsort(np.asarray(self.columns[name]), kind="stable")
         columns = {key: column[order] for key, column in self.columns.items()}
         names = None if self.names is None else tuple(self.names[place] for place in order)

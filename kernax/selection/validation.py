@@ -9,13 +9,13 @@ from kernax.core.parameters import check_count
 
 
 class Validation(eqx.Module):
-    """`loss(model, *args)` on data that nothing is learned from: the model that is best there wins.
+    """`loss(model, *args)` on held-out data: the model with the least is what learning returns.
 
     For `minimise` and `multi_start`, which evaluate it at every step, inside the compiled loop.
-    Where a model has more parameters than its data deserve, the loss that is minimised goes on
-    falling while that of new data rises; learning then stops early, at the least loss of the
-    held-out data. That least loss is itself a little optimistic, as any minimum over noisy values
-    is: judge the model on a third part of the data.
+    Where a model has too many parameters for its data, the loss that is minimised goes on falling
+    while that of new data rises; learning then stops early, at the least loss of the held-out data.
+    That least loss is itself a little optimistic, as any minimum over noisy values is: judge the
+    model on a third part of the data.
 
     Arguments:
         loss: any loss, often the one that is minimised, defined once, at module level; the data
@@ -24,7 +24,7 @@ class Validation(eqx.Module):
         patience: after how many steps without an improvement learning stops; another number
             compiles again. None never stops, and only keeps the best.
 
-    A loss that is NaN or inf never wins, and counts as no improvement.
+    A loss that is NaN or inf is never the least, and counts as no improvement.
 
     Raises ValueError for arguments of the wrong kind.
     """
