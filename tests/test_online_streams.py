@@ -344,6 +344,24 @@ def test_a_rate_function_that_leaves_beyond_zero_is_no_success():
         online.run(online.DualLearner(rule, RBF, online.NoBudget(N)), X, Y)
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda bad: online.DualLearner(online.MarginPerceptron(bad), RBF, online.Merge(3)),
+        lambda bad: online.DualLearner(online.Perceptron(), RBF, online.Project(3, bad)),
+        lambda bad: online.DualLearner(online.Perceptron(), RBF, online.NoBudget(3), bad),
+        lambda bad: recursive(3, tolerance=bad),
+        lambda bad: online.DualAdagrad(Squared(), RBF, online.Merge(3), ridge=bad),
+        lambda bad: online.Winnow(threshold=bad),
+    ],
+    ids=["margin", "projection", "averaging", "recursive", "penalty", "threshold"],
+)
+def test_a_traced_parameter_outside_of_its_interval_is_no_success(made):
+    """NaN compares as false: no point would move f, which is zero, and finite."""
+    traced = jax.jit(lambda bad: online.run(made(bad), abs(X[:3]) / 9, Y[:3], throw=False).result)
+    assert traced(-1.0) == kernax.RESULTS.nonfinite
+
+
 def test_arguments_that_make_no_sense_are_refused():
     learner, _ = LEARNERS["merge"]
     dual = untyped(online.DualLearner)

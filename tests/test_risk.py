@@ -402,6 +402,14 @@ def test_a_perceptron_of_nan_says_so(data):
         kernax.kernel_perceptron(broken, X, np.sign(y))
 
 
+def test_a_threshold_that_is_no_number_is_no_success_while_tracing():
+    """Next to NaN no value is a mistake: one pass would end with f = 0, and with success."""
+    fit = lambda threshold: kernax.kernel_perceptron(
+        kernax.RBF(), np.eye(2, dtype=DTYPE), [1, -1], threshold=threshold, throw=False
+    )
+    assert jax.jit(lambda threshold: fit(threshold).result)(np.inf) == kernax.RESULTS.nonfinite
+
+
 @needs_x64
 def test_options_of_the_other_kind_of_loss_are_refused(data):
     X, y = data[:2]

@@ -172,7 +172,7 @@ def _kernel_perceptron(task, rate, threshold, averaged, max_epochs):
     perceptron = _Perceptron(rows, task.y, Perceptron(rate), threshold, in_features, averaged)
     end = perceptron.run(max_epochs)
     beta = perceptron.learned(end)
-    result = _ending(end, (beta, end.f, task.y))
+    result = _ending(end, (beta, end.f, task.y, threshold))
     void = void_unless_known((beta, -threshold), result)
     stats = {"mistakes": end.mistakes, "epochs": end.epochs} | task.figures(gram)
     return Solution(KernelExpansion(task.kernel, task.X, *void), result, stats)

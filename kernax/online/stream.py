@@ -12,6 +12,7 @@ from kernax.core.boundary import as_stack, cast, count, dtype_of
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_targets_of
 from kernax.core.numerics import chosen, is_concrete, positive_or_one
+from kernax.core.parameters import parameters
 from kernax.core.preparation import guarded, prepare_stacks
 from kernax.core.sharding import compiled, scan
 from kernax.core.solution import RESULTS, Solution, finish, first_that_holds
@@ -196,7 +197,7 @@ def _run(learner, X, y, present, state):
         losses=jnp.where(seen, learner.loss(y, predictions), 0),
         mistakes=seen & jax.vmap(learner.is_mistake)(predictions, y),
     )
-    result = _ending(progress)
+    result = _ending(learner, progress)
     progress = _void_where(result == RESULTS.nonfinite, progress, seen)
     return Solution(progress, result, _figures(progress, seen, end.updates - state.updates))
 
@@ -271,9 +272,12 @@ def _check_kernels_stay(learner: AbstractOnlineLearner, before: Any, after: Any)
         )
 
 
-def _ending(progress: Progress) -> Any:
+def _ending(learner: AbstractOnlineLearner, progress: Progress) -> Any:
     """A word of `RESULTS`; everything must be finite, because NaN makes no mistakes."""
-    numbers = (progress, progress.state.function)  # which may overflow where a state does not
+    # A traced parameter is NaN outside of its interval, and leaves no NaN where it is only compared
+    # with. The function may overflow where the state does not.
+    given = [entry.value for entry in parameters(learner)]
+    numbers = (given, progress, progress.state.function)
     inexact = jax.tree.leaves(eqx.filter(numbers, eqx.is_inexact_array))
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in inexact]))
     endings = ((~finite, RESULTS.nonfinite),)

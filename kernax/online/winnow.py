@@ -1,6 +1,7 @@
 """Winnow, balanced and normalised, and exponentiated gradients."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -15,17 +16,21 @@ from kernax.core.losses import AbstractLoss, Hinge, Squared, check_loss_of_numbe
 from kernax.core.numerics import is_concrete
 from kernax.core.parameters import above, as_floats, data, positive, real
 from kernax.online.learner import AbstractOnlineLearner, check_stream
-from kernax.online.multiplicative import Identity, sign_of_mistake, weights_of_one
+from kernax.online.multiplicative import Identity, features_at, sign_of_mistake, weights_of_one
 
 Number = Float[Array, ""]
 
 
 def _as_threshold(threshold: Any) -> Any:
-    """None, or a number > 0. Raises ValueError for anything else that is known."""
+    """None, or a number > 0. Raises ValueError for anything else that is known; a number <= 0 that
+    is being traced becomes NaN.
+    """
     if threshold is None:
         return None
     number = as_floats(threshold)
-    if is_concrete(number) and not POSITIVE.contains(np.asarray(number)):
+    if not is_concrete(number):
+        return POSITIVE.guarded(number)
+    if not POSITIVE.contains(np.asarray(number)):
         raise ValueError(f"threshold must be None, for n, or a number > 0, but is {threshold!r}")
     return number
 
@@ -56,14 +61,14 @@ class Winnow(AbstractOnlineLearner):
         return Hinge()
 
     def init(self, point):
-        n = eqx.filter_eval_shape(self.features, point).shape[0]
+        n = eqx.filter_eval_shape(features_at, self.features, point).size
         theta = float(n) if self.threshold is None else self.threshold
         return weights_of_one(
             self.features, point, balanced=False, base=self.promotion, bias=-theta
         )
 
     def update(self, state, x, y):
-        phi = self.features(x)
+        phi = features_at(self.features, x)
         phi = jnp.where((phi >= 0) & (phi <= 1), phi, jnp.nan)
         f = state.at(phi)
         return state.multiplied(self.features, phi, sign_of_mistake(f, y)), f
@@ -74,7 +79,7 @@ def _(learner: Winnow, X: PyTree) -> None:
     """Features must be known to lie between 0 and 1, or not be known."""
     if not is_concrete(learner.features, X):
         return
-    phi = np.asarray(jax.vmap(learner.features)(X))
+    phi = np.asarray(jax.vmap(partial(features_at, learner.features))(X))
     outside = np.flatnonzero((phi < 0) | (phi > 1))
     if outside.size:
         row = int(outside[0]) // phi.shape[1]
@@ -114,7 +119,7 @@ class BalancedWinnow(AbstractOnlineLearner):
         )
 
     def update(self, state, x, y):
-        phi = self.features(x)
+        phi = features_at(self.features, x)
         f = state.at(phi)
         return state.multiplied(self.features, phi, sign_of_mistake(f, y)), f
 
@@ -148,7 +153,7 @@ class NormalisedWinnow(AbstractOnlineLearner):
         return state.with_total(jnp.ones_like(state.bias))
 
     def update(self, state, x, y):
-        phi = self.features(x)
+        phi = features_at(self.features, x)
         f = state.at(phi)
         moved = state.multiplied(self.features, phi, self.rate * sign_of_mistake(f, y))
         return moved.with_total(jnp.ones_like(f)), f
@@ -186,7 +191,7 @@ class ExponentiatedGradient(AbstractOnlineLearner):
         return state.with_total(self.total)
 
     def update(self, state, x, y):
-        phi = self.features(x)
+        phi = features_at(self.features, x)
         f = state.at(phi)
         moved = state.multiplied(self.features, phi, -self.rate * self.loss.derivative(y, f))
         return moved.with_total(self.total), f
