@@ -445,6 +445,9 @@ def test_a_bad_ending_is_no_success():
         (lambda: kernax.svgp_bound(
             PROCESS, X, Y, Gaussian(), Z, kernax.InducingNormal.prior(3)
         ), "q must have shapes"),
+        (lambda: untyped(kernax.svgp_bound)(
+            PROCESS, X, Y, Gaussian(), Z, (jnp.zeros(M), jnp.eye(M))
+        ), "q must be an InducingNormal"),
         (lambda: kernax.svgp_bound(
             PROCESS, X, Y, Gaussian(), Z, kernax.InducingNormal.prior(M), total=3
         ), "total must be"),

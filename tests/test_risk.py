@@ -404,10 +404,15 @@ def test_a_perceptron_of_nan_says_so(data):
 
 def test_a_threshold_that_is_no_number_is_no_success_while_tracing():
     """Next to NaN no value is a mistake: one pass would end with f = 0, and with success."""
-    fit = lambda threshold: kernax.kernel_perceptron(
-        kernax.RBF(), np.eye(2, dtype=DTYPE), [1, -1], threshold=threshold, throw=False
-    )
-    assert jax.jit(lambda threshold: fit(threshold).result)(np.inf) == kernax.RESULTS.nonfinite
+    X = np.eye(2, dtype=DTYPE)
+    y = np.array([1, -1], DTYPE)
+
+    @jax.jit
+    def result(threshold):
+        fit = kernax.kernel_perceptron(kernax.RBF(), X, y, threshold=threshold, throw=False)
+        return fit.result
+
+    assert result(np.inf) == kernax.RESULTS.nonfinite
 
 
 @needs_x64

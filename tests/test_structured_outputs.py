@@ -170,7 +170,7 @@ def test_what_has_no_terms_is_refused():
         (lambda: kernax.component(prior, 0), "is a prior"),
         (lambda: kernax.component(single, 0), "the prior is a RBF"),
         (lambda: kernax.component(other, 0), "the mean that condition gave"),
-        (lambda: kernax.component(kernax.component(process, (0, 1)), 0), "is a prior"),
+        (lambda: kernax.component(kernax.component(process, (0, 1)), 0), "ComponentKernel apart"),
         (lambda: kernax.component(process, 3), "from 0 to 2"),
         (lambda: untyped(kernax.component)(process, "trend"), "from 0 to 2"),
         (lambda: kernax.component(process, ()), "or several places"),

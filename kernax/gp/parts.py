@@ -193,8 +193,8 @@ def weight_space(process: GaussianProcess) -> WeightSpace:
     if explicit_features(prior) is None:
         raise ValueError(
             "weight_space takes a process whose prior has explicit features, such as "
-            f"FeatureMap(phi), but {type(prior).__name__} has none that are known; of Linear() "
-            "they are FeatureMap(jnp.asarray)"
+            f"FeatureMap(phi), but {type(prior).__name__} has none that are known; "
+            "FeatureMap(jnp.asarray) is the kernel Linear() by its features"
         )
     mean, covariance = _weights(process.covariance, updates, prior)
     return WeightSpace(mean, covariance, prior)
@@ -246,12 +246,8 @@ def _updates(process: GaussianProcess, verb: str) -> list[KernelExpansion]:
     Raises ValueError for a process that was not conditioned, or whose mean is not that of
     `condition`.
     """
-    if not isinstance(process.covariance, AbstractPosterior):
-        raise ValueError(
-            f"{verb} takes a process that was conditioned, but this one is a prior: "
-            "condition(process, X, y, noise).value"
-        )
     covariance: AbstractKernel = process.covariance
+    _check_conditioned(covariance, verb)
     mean = process.mean
     found = []
     while isinstance(covariance, AbstractPosterior):
@@ -259,6 +255,21 @@ def _updates(process: GaussianProcess, verb: str) -> list[KernelExpansion]:
         covariance = covariance.prior
         mean = mean.prior if isinstance(mean, ShiftedMean) else None
     return found[::-1]
+
+
+def _check_conditioned(covariance: AbstractKernel, verb: str) -> None:
+    """Raises ValueError for a covariance that is no `AbstractPosterior`."""
+    if isinstance(covariance, AbstractPosterior):
+        return
+    if without_observations(covariance) is covariance:
+        raise ValueError(
+            f"{verb} takes a process that was conditioned, but this one is a prior: "
+            "condition(process, X, y, noise).value"
+        )
+    raise ValueError(
+        f"{verb} cannot take the covariance {type(covariance).__name__} apart: pass the process "
+        "that condition returned"
+    )
 
 
 def _update_of(mean: Any, verb: str) -> KernelExpansion:

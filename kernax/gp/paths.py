@@ -266,7 +266,7 @@ def _updated(
     request: DrawRequest,
     key: Key[Array, ""],
 ) -> AbstractDraw:
-    """Matheron's rule: a draw of the prior, and what it lacks of what is known at the points."""
+    """Matheron's rule: a draw of the prior, corrected to agree with what is known at the points."""
     of_prior, of_noise = jax.random.split(key)
     prior = _draw(kernel.prior, stand_in, request, of_prior)
     values = _values_at(prior, kernel.points)
@@ -284,7 +284,7 @@ def _updated(
 
 
 def _values_at(draw: AbstractDraw, X: PyTree) -> Float[Array, "n *draws"]:
-    """Those of a draw at a stack of points, each of which is taken where it is."""
+    """The values of a draw at a stack of points, on the device that holds each of them."""
 
     # Point by point: the features of all points at once are n times what the paths hold.
     def of_part(draw: AbstractDraw, part: PyTree) -> Array:
@@ -297,7 +297,9 @@ def _values_at(draw: AbstractDraw, X: PyTree) -> Float[Array, "n *draws"]:
 def _lacking_values(
     kernel: InducedPosteriorKernel, values: Float[Array, "m p"], normal: Float[Array, "m p"]
 ) -> Float[Array, "m p"]:
-    """Of values at inducing points, whose whitened draws are `root z`."""
+    """The coefficients that move draws of the prior, with these values at the inducing points, to
+    values whose whitened draws are `root z`.
+    """
     wanted = matmul(kernel.root, normal) - solve_lower(kernel.lower, values)
     return solve_lower_transposed(kernel.lower, wanted)
 
@@ -307,7 +309,9 @@ def _lacking_observations(
     values: Float[Array, "n p"],
     normal: Float[Array, "n p"],
 ) -> Float[Array, "n p"]:
-    """Of observations with noise."""
+    """The coefficients that move draws of the prior, with these values at the points, to the
+    observations: `-S (S K S + diag(noise))^-1 (S values + e)`.
+    """
     weighs = isinstance(kernel, WeightedPosteriorKernel)
     roots = kernel.roots if weighs else jnp.ones_like(kernel.noise)
     observed = beside(roots, values) * values + beside(safe_sqrt(kernel.noise), normal) * normal

@@ -162,7 +162,7 @@ def log_marginal_likelihood(
     variance: in float32 a prior variance of 1e5 times the noise costs several per cent of the
     evidence. A `mean` that takes a large trend out avoids it.
 
-    Raises ValueError for bad shapes or values.
+    Raises ValueError for bad shapes or values. MemoryBudgetError.
     """
     check_knows_determinant(solver)
     task = check_task(
@@ -178,7 +178,7 @@ def log_marginal_likelihood(
     )
     noise = task.noise(noise)
     solution = _evidence(task, cast(mean_beside(kernel, mean), task.dtype), noise, solver)
-    hint = "log_marginal_likelihood: more noise makes it exact."
+    hint = "log_marginal_likelihood: more noise avoids this."
     _warn_of_digits(solution, solver, hint)
     return finish(solution, throw=False, hint=hint).value
 
@@ -206,12 +206,13 @@ def warm_started(
     """The same solver, which starts from the solutions for this kernel and noise.
 
     The evidence of a nearby kernel and noise, and its derivative, then take fewer steps (Lin,
-    Padhy, Mlodozeniec, Antoran & Hernandez-Lobato 2024): those of learning, for which it is made
-    anew every step or two. Values are the same within `rtol` as without.
+    Padhy, Mlodozeniec, Antoran & Hernandez-Lobato 2024). While a kernel is learned, call this again
+    every step or two. Values are the same within `rtol` as without.
 
     It pays for a coarse `rtol`, such as 1e-2, by which a kernel can be learned, and for small
-    moves: with pivots, n = 1500, of 14 steps there were left 4 after a move of the parameters by
-    1 %, 6 by 5 % and 13 by 28 %; at the default rtol of float64 50 of 56, 50 of 54, and all.
+    moves: with pivots and n = 1500, the 14 steps became 4 after a move of the parameters by 1 %, 6
+    after 5 % and 13 after 28 %. At the default rtol of float64, 56 became 50 after 1 %, 54 became
+    50 after 5 %, and 28 % saved none.
 
     Arguments are those of `log_marginal_likelihood`. It solves for y, and for the vectors of the
     `determinant`, from the `start` that the solver has; a solve that does not end gives the best

@@ -115,11 +115,11 @@ def sgpr_bound(
     Value and gradient take O(n m^2) operations. NaN where k(Z, Z) has no Cholesky factor, not even
     with the jitter that `sgpr(...).stats` reports, or where the noise is so small that B has none.
 
-    Raises ValueError for bad shapes or values.
+    Raises ValueError for bad shapes or values. MemoryBudgetError.
     """
     task, noise, Z = _checked("sgpr_bound", kernel, X, y, noise, Z, weights)
     solution = _sgpr_bound(task, cast(mean_beside(kernel, mean), task.dtype), noise, Z)
-    hint = "sgpr_bound: more noise makes it exact."
+    hint = "sgpr_bound: more noise avoids this."
     warn_of_rounding(solution, MOST_NATS, "the bound", hint)
     return finish(solution, throw=False, hint=hint, quiet=True).value
 
@@ -139,7 +139,7 @@ def _checked(
     if is_concrete(noise) and np.any(np.asarray(noise) == 0):
         raise ValueError(
             "noise must be positive with inducing points, which explain no target exactly, but is "
-            "0: see condition"
+            "0: condition takes targets without noise"
         )
     Z = check_inducing_points(task, Z)
     check_memory(task.X, Z, verb=verb)

@@ -71,7 +71,7 @@ def svgp(
         Z: a stack of m inducing points, to start from.
         optimiser: any of optax, made once; None keeps process, likelihood and Z as they are.
         steps: the number of steps; another number compiles again.
-        key: draws the batches, a new order of the points each time no whole batch is left.
+        key: draws the order in which points enter batches, anew each time no whole batch is left.
         batch_size: points in a batch, at most n. None takes all.
         rate: of the natural gradient, in (0, 1]: a q is the average over some 1 / rate batches.
         trainable: as for `unconstrain`, of paths such as `process.covariance.lengthscale`,
@@ -127,11 +127,13 @@ def _checked(
 
 
 def _checked_batch_size(batch_size: int | None, n: int) -> int:
-    """How many points a batch has. Raises ValueError unless there are as many."""
+    """How many points a batch has. Raises ValueError for more than there are."""
     if batch_size is None:
         return n
     if check_count(batch_size, "batch_size") > n:
-        raise ValueError(f"batch_size must be at most {n}, the points, but is {batch_size}")
+        raise ValueError(
+            f"batch_size must be at most {n}, the number of points, but is {batch_size}"
+        )
     return int(batch_size)
 
 
@@ -168,8 +170,13 @@ def svgp_bound(
     return _estimated_bound(model, cast(q, task.dtype), batch, scale)
 
 
-def _check_normal(q: InducingNormal, m: int) -> None:
-    """Raises ValueError for a distribution of another number of values."""
+def _check_normal(q: Any, m: int) -> None:
+    """Raises ValueError unless q is a distribution of m values."""
+    if not isinstance(q, InducingNormal):
+        raise ValueError(
+            f"q must be an InducingNormal, such as InducingNormal.prior({m}), but is of type "
+            f"{type(q).__name__}"
+        )
     if q.mean.shape != (m,) or q.root.shape != (m, m):
         raise ValueError(
             f"q must have shapes ({m},) and ({m}, {m}) to go with {m} inducing points, but has "
