@@ -389,7 +389,7 @@ def test_arguments_that_make_no_sense_are_refused():
         ("Perceptron.rate must be in", lambda: online.Perceptron(0.0)),
         ("DecayingRate.first must be in", lambda: online.DecayingRate(-1.0)),
         ("ridge must be in", lambda: recursive(ridge=0.0)),
-        ("rate ridge must not exceed 1", lambda: online.StochasticGradient(Hinge(), 2.0, 0.6)),
+        (r"rate \* ridge must not exceed 1", lambda: online.StochasticGradient(Hinge(), 2.0, 0.6)),
         ("takes Hinge", lambda: online.PassiveAggressiveI(1.0, Logistic())),
         ("takes Hinge", lambda: online.PassiveAggressiveII(1.0, Logistic())),
         (

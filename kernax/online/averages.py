@@ -35,8 +35,8 @@ def moved_average(
     steps: Int[Array, ""],
     averaging: Float[Array, ""] | None,
 ) -> Float[Array, " m"] | None:
-    """The mean with one more term, of weight `(a + 1) / (steps + a)`, a the averaging; None where
-    there is none.
+    """The mean moved towards `now` by `(a + 1) / (steps + a)`, a the averaging; None where there is
+    no mean.
     """
     if mean is None:
         return None

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import as_point, as_scalar, as_stack, as_targets, cast, count, dtype_of
+from kernax.core.boundary import as_numbers, as_point, as_scalar, as_stack, cast, count, dtype_of
 from kernax.core.expansion import KernelExpansion
 from kernax.core.features import FeatureMap, explicit_features
 from kernax.core.gram import gram_diagonal
-from kernax.core.intervals import NONNEGATIVE, POSITIVE
+from kernax.core.intervals import NONNEGATIVE, POSITIVE, REAL
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_targets_of
 from kernax.core.linear import LinearFunction
@@ -29,8 +29,8 @@ Function = KernelExpansion | LinearFunction
 def margin(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
     """`min_i y_i f(x_i) / |f|`: the distance of the nearest point from `f = 0`, in feature space.
 
-    Negative where f does not separate the classes: then of the point that is farthest on the wrong
-    side.
+    Negative where f does not separate the classes: then it is that of the point farthest on the
+    wrong side.
 
     Arguments:
         f: a function with one output, a `KernelExpansion` or that of a primal learner. Its bias
@@ -107,8 +107,8 @@ def winnow_bound(
     """`2 ln(d) |u|_1^2 X_inf^2 / delta^2`: the mistakes of `NormalisedWinnow`, ln(2 d) if balanced.
 
     `delta = min_i y_i u.x_i` for any weights u that separate the classes, and `X_inf` is the
-    largest entry of the points. The bound of the perceptron has Euclidean norms there: it is larger
-    where few of many features matter, smaller where points are sparse and all features matter.
+    largest `|x_ij|`. The bound of the perceptron has Euclidean norms instead: it is larger where
+    few of many features matter, smaller where points are sparse and all features matter.
 
     Arguments:
         u: weights (d,), nonnegative unless balanced.
@@ -117,8 +117,8 @@ def winnow_bound(
         rate: of the learner, eta. The default is the best one, `delta / (|u|_1 X_inf^2)`; any
             other has the bound `ln(d) / (eta gamma - eta^2 X_inf^2 / 2)`, `gamma = delta / |u|_1`.
 
-    inf where u is on the wrong side of a point, and where the rate is so large that nothing is
-    known. Raises ValueError for shapes, targets, a negative weight that is not balanced, and a rate
+    inf where u is on the wrong side of a point, and where the rate is so large that there is no
+    bound. Raises ValueError for shapes, targets, a negative weight that is not balanced, and a rate
     that is not positive. Source: Kivinen & Warmuth 1997; Grove, Littlestone & Schuurmans 2001,
     section 5. The relative entropy of `u / |u|_1` to the weights falls by at least `eta gamma -
     eta^2 X_inf^2 / 2` with every mistake, by Hoeffding's lemma, and starts at no more than `ln d`.
@@ -140,16 +140,20 @@ def _as_vectors(X: ArrayLike) -> Float[Array, "n d"]:
     """Points that are vectors."""
     points = as_stack(X, "X")
     if not eqx.is_array(points) or points.ndim != 2:
-        raise ValueError("X must be vectors (n, d), one weight for each feature")
+        came = f"has shape {points.shape}" if eqx.is_array(points) else "is no single array"
+        raise ValueError(f"X must be vectors (n, d), d the number of weights, but {came}")
     return points
 
 
 def _as_weights_of(u: ArrayLike, X: Float[Array, "n d"], balanced: bool) -> Float[Array, " d"]:
     """Weights of the features of X, in its dtype, nonnegative unless balanced."""
     d = X.shape[1]
-    weights = as_targets(u, d, X.dtype, "u")
-    if weights.ndim != 1:
-        raise ValueError(f"u must have shape ({d},), but has shape {weights.shape}")
+    weights = as_numbers(u, X.dtype, "u", REAL)
+    if len(weights) != d:
+        raise ValueError(
+            f"u must have shape ({d},), one weight for each column of X, but has shape "
+            f"{weights.shape}"
+        )
     if balanced:
         return weights
     if is_concrete(weights) and np.any(np.asarray(weights) < 0):
@@ -185,7 +189,7 @@ def disjunction_bound(
 
 
 def _check_disjunction(k: int, n: int, promotion: float, theta: float) -> None:
-    """Raises ValueError for numbers of which nothing is known."""
+    """Raises ValueError for numbers to which the bound does not apply."""
     if k > n:
         raise ValueError(f"relevant must be at most n = {n}, but is {k}")
     if not promotion > 1:
@@ -195,7 +199,7 @@ def _check_disjunction(k: int, n: int, promotion: float, theta: float) -> None:
 
 
 class Costs(NamedTuple):
-    """What one prediction costs in either form, in any unit: `costs` counts operations.
+    """What one prediction costs in either form, both in one unit: `costs` counts operations.
 
     Attributes:
         kernel: t1, of one kernel evaluation `k(x, x_i)`.

@@ -113,7 +113,7 @@ def _signs(exponents: Float[Array, "signs d"]) -> Float[Array, "signs 1"]:
 def weights_of_one(
     features: Any, point: PyTree, *, balanced: bool, base: Any = None, bias: Any = 0.0
 ) -> MultiplicativeState:
-    """The state in which every weight is one."""
+    """The state with all weights one, those of the negatives as well."""
     phi = eqx.filter_eval_shape(features_at, features, point)
     return MultiplicativeState(
         features=features,

@@ -76,7 +76,7 @@ class Winnow(AbstractOnlineLearner):
 
 @check_stream.register
 def _(learner: Winnow, X: PyTree) -> None:
-    """Features must be known to lie between 0 and 1, or not be known."""
+    """Raises ValueError for features that are known to lie outside of 0 to 1."""
     if not is_concrete(learner.features, X):
         return
     phi = np.asarray(jax.vmap(partial(features_at, learner.features))(X))
@@ -162,10 +162,10 @@ class NormalisedWinnow(AbstractOnlineLearner):
 class ExponentiatedGradient(AbstractOnlineLearner):
     """`w_i <- U w_i exp(-eta L'(y, f) phi_i(x)) / Z`, `f = w . phi(x)`: weights that sum to U.
 
-    A step of mirror descent, that trades the loss against the relative entropy to the weights
-    before. The balanced form (EG+-) has weights `w+ - w-` of norm `|w|_1 <= U`; the other one, of
-    positive weights, predicts averages of the features, times U. For `(y - f)^2` Kivinen & Warmuth
-    write `2 eta (f - y)`: their rate is half of this one.
+    A step of mirror descent: the loss, linearised, plus the relative entropy to the weights before
+    it, over eta, is minimised. The balanced form (EG+-) has weights `w+ - w-` of norm `|w|_1 <= U`;
+    the other one, of positive weights, predicts averages of the features, times U. For `(y - f)^2`
+    Kivinen & Warmuth write `2 eta (f - y)`: their rate is half of this one.
 
     Attributes:
         loss: any of `kernax.losses`.
