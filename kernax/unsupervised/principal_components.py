@@ -127,7 +127,9 @@ def kernel_pca(
     components = check_count(components, "components")
     n = count(task.X)
     if components > n:
-        raise ValueError(f"components must be at most {n}, the number of points, not {components}")
+        raise ValueError(
+            f"components must be at most {n}, the number of points, but is {components}"
+        )
     truncated = _is_truncated(truncated, components, n, block_size)
     max_steps = check_count(max_steps, "max_steps")
     solution = _kernel_pca(task, components, bool(whiten), truncated, max_steps)

@@ -78,7 +78,7 @@ class AboutMean(eqx.Module):
 
     @staticmethod
     def at(gram: AbstractGram, shares: Float[Array, " n"]) -> "AboutMean":
-        """Centred at the mean with these shares of the points, or at zero where all of them are."""
+        """Centred at the mean with these shares of the points; at zero if all shares are zero."""
         means = gram.mv(shares)
         square = jnp.sum(shares * means)
         diagonal = gram.diagonal() - 2 * means + square
@@ -90,7 +90,7 @@ class AboutMean(eqx.Module):
         return row - self.means - (self.means[place] - self.square)
 
     def is_accurate(self, X: PyTree) -> Bool[Array, ""]:
-        """Whether rounding leaves enough of what is subtracted here, of these points."""
+        """Whether rounding leaves enough digits of the differences taken here, at these points."""
         return ~loses_digits(X, stopped(self.gram), stopped(self.shares))
 
     def discrepancies(self, parts: Int[Array, "c count"]) -> Float[Array, " c"]:
@@ -129,8 +129,8 @@ def subsample_of(
     sound: ArrayLike = True,
     accurate: ArrayLike = True,
 ) -> Solution[Subsample]:
-    """What was chosen; void unless it is sound so far and every figure is finite, and `inaccurate`
-    unless they have digits.
+    """What was chosen: `nonfinite`, and void, unless it is sound and every figure is finite;
+    `inaccurate` unless figures are accurate.
     """
     discrepancy = centred.discrepancies(indices[None])[0]
     figures = (stopped(centred.means), stopped(discrepancy), *stats.values())
