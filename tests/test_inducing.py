@@ -440,6 +440,9 @@ def test_a_bad_ending_is_no_success():
         (lambda: with_gaussian(rate=0.0), "rate must be in"),
         (lambda: with_gaussian(steps=0), "steps must be"),
         (lambda: untyped(kernax.svgp)(
+            PROCESS, X, Y, Gaussian(), Z, optimiser=0.1, steps=1, key=KEY
+        ), "optimiser must be None or one of optax"),
+        (lambda: untyped(kernax.svgp)(
             PROCESS, X, Y, Gaussian(), Z, optimiser=None, steps=1, key=1
         ), "key must be"),
         (lambda: kernax.svgp_bound(

@@ -173,6 +173,7 @@ def test_what_has_no_terms_is_refused():
         (lambda: kernax.component(kernax.component(process, (0, 1)), 0), "ComponentKernel apart"),
         (lambda: kernax.component(process, 3), "from 0 to 2"),
         (lambda: untyped(kernax.component)(process, "trend"), "from 0 to 2"),
+        (lambda: untyped(kernax.component)(process, np.arange(2)), "or several places"),
         (lambda: kernax.component(process, ()), "or several places"),
         (lambda: untyped(kernax.component)(SUM, 0), "must be a GaussianProcess"),
         (lambda: kernax.weight_space(prior), "is a prior"),

@@ -50,6 +50,20 @@ class InducingNormal(eqx.Module):
         return (squares - len(self.mean) - determinant) / 2
 
 
+def check_normal(q: Any, m: int) -> None:
+    """Raises ValueError unless q is a distribution of m values."""
+    if not isinstance(q, InducingNormal):
+        raise ValueError(
+            f"q must be an InducingNormal, such as InducingNormal.prior({m}), but is of type "
+            f"{type(q).__name__}"
+        )
+    if q.mean.shape != (m,) or q.root.shape != (m, m):
+        raise ValueError(
+            f"q must have shapes ({m},) and ({m}, {m}) to go with {m} inducing points, but has "
+            f"shapes {q.mean.shape} and {q.root.shape}"
+        )
+
+
 class SparseModel(eqx.Module):
     """What `svgp` learns in addition to q: a prior, a likelihood and inducing points."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.boundary import cast, check_one_point, dtype_of
@@ -296,10 +297,15 @@ def _chosen(terms: Sequence[AbstractKernel], places: tuple[int, ...]) -> Abstrac
 def _places(terms: Any, count: int) -> tuple[int, ...]:
     """Places in a sum as increasing numbers from zero. Raises ValueError for any other."""
     several = list(terms) if isinstance(terms, (tuple, list, range)) else [terms]
-    allowed = range(-count, count)
-    if not several or any(isinstance(i, bool) or i not in allowed for i in several):
+    if not several or not all(_is_place(i, count) for i in several):
         raise ValueError(
             f"terms must be a place in a sum of {count} terms, from 0 to {count - 1}, or several "
             f"places, but is {terms!r}"
         )
     return tuple(sorted({int(i) % count for i in several}))
+
+
+def _is_place(i: Any, count: int) -> bool:
+    """Whether it is an integer that is the place of a term, from either end."""
+    is_integer = isinstance(i, (int, np.integer)) and not isinstance(i, bool)
+    return is_integer and int(i) in range(-count, count)

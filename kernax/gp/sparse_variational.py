@@ -29,6 +29,7 @@ from kernax.gp.inducing_normal import (
     Natural,
     SparseModel,
     batch_loss,
+    check_normal,
     marginals,
     stepped,
 )
@@ -100,6 +101,7 @@ def svgp(
     if optimiser is None:
         optimiser = _STILL
         trainable = _nothing
+    _check_optimiser(optimiser)
     theta, rebuild = unconstrain(model, trainable)
     problem = _Problem(task, rebuild, optimiser, length, key, size)
     solution = _svgp(problem, theta, check_count(steps, "steps"))
@@ -137,6 +139,14 @@ def _checked_batch_size(batch_size: int | None, n: int) -> int:
     return int(batch_size)
 
 
+def _check_optimiser(optimiser: Any) -> None:
+    """Raises ValueError for what is no optimiser of optax."""
+    if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
+        raise ValueError(
+            f"optimiser must be None or one of optax, such as optax.adam(0.1), but is {optimiser!r}"
+        )
+
+
 def _nothing(path: str, value: Array) -> bool:
     return False
 
@@ -163,25 +173,11 @@ def svgp_bound(
     bad shapes or values.
     """
     task, model = _checked("svgp_bound", process, X, y, likelihood, Z, weights)
-    _check_normal(q, count(model.Z))
+    check_normal(q, count(model.Z))
     total = task.n if total is None else check_count(total, "total", task.n)
     scale = jnp.asarray(total / task.n, task.dtype)
     batch = Batch(task.X, task.y, task.weights.values)
     return _estimated_bound(model, cast(q, task.dtype), batch, scale)
-
-
-def _check_normal(q: Any, m: int) -> None:
-    """Raises ValueError unless q is a distribution of m values."""
-    if not isinstance(q, InducingNormal):
-        raise ValueError(
-            f"q must be an InducingNormal, such as InducingNormal.prior({m}), but is of type "
-            f"{type(q).__name__}"
-        )
-    if q.mean.shape != (m,) or q.root.shape != (m, m):
-        raise ValueError(
-            f"q must have shapes ({m},) and ({m}, {m}) to go with {m} inducing points, but has "
-            f"shapes {q.mean.shape} and {q.root.shape}"
-        )
 
 
 @compiled
