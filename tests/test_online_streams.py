@@ -94,6 +94,12 @@ def test_a_dictionary_without_room_says_so():
     assert np.all(np.isfinite(solution.value.predictions))
 
 
+def test_a_recursion_that_rounding_has_spoiled_is_no_success():
+    """Two targets at one point, and a ridge far below rounding: the second target is lost."""
+    with pytest.raises(kernax.errors.BreakdownError, match="larger ridge"):
+        online.run(recursive(2, ridge=1e-30), np.zeros((2, 2), DTYPE), np.array([1, 3], DTYPE))
+
+
 # Streams
 
 LEARNERS = {

@@ -129,8 +129,11 @@ def _check_no_single_target(y: Any) -> None:
 def _hint(learner: AbstractOnlineLearner, result: Any) -> str:
     """What may help after a failure."""
     name = type(learner).__name__
-    if is_concrete(result) and jnp.any(result == RESULTS.over_capacity):
+    known = is_concrete(result)
+    if known and jnp.any(result == RESULTS.over_capacity):
         return f"run of {name}: {hint_of_capacity(learner)}"
+    if known and jnp.any(result == RESULTS.inaccurate):
+        return f"run of {name}: a larger ridge or float64 may help."
     return f"run of {name}: rescaled inputs or a smaller rate may help."
 
 
