@@ -115,11 +115,11 @@ class ComponentUpdate(eqx.Module):
 def component(process: GaussianProcess, terms: int | Sequence[int]) -> GaussianProcess:
     """The posterior of one term f_i of `f = m + f_0 + f_1 + ...`, given what was observed of f.
 
-    Where the prior covariance is a sum `k_0 + k_1 + ...` and C was factorised, f_i has the mean
-    `k_i(x, X) a` and the covariance `k_i(x, z) - k_i(x, X) C^-1 k_i(X, z)` (Duvenaud 2014, section
-    2.4.5). The means of all terms and m add up to the mean of f. Their variances do not add up to
-    the variance of f, as terms given their sum are correlated: `component(process, (0, 1))` is the
-    posterior of the sum of two. m belongs to no term.
+    Where the prior covariance is a sum `k_0 + k_1 + ...`, f_i has the mean `k_i(x, X) a` and the
+    covariance `k_i(x, z) - k_i(x, X) C^-1 k_i(X, z)`, `a = C^-1 (y - m(X))`, with the C of
+    `condition` (Duvenaud 2014, section 2.4.5). The means of all terms and m add up to the mean of
+    f. Their variances do not add up to the variance of f, as terms given their sum are correlated:
+    `component(process, (0, 1))` is the posterior of the sum of two. m belongs to no term.
 
     Arguments:
         process: what `condition` returned, given values once or more often, or the `process` of an

@@ -140,8 +140,8 @@ def pathwise_sample(
             `expectation_propagation` or `variational` returned.
         key: the paths depend on it and on the process, smoothly on the latter.
         count: how many paths. Memory grows with `count (features dim + n)`.
-        point: any point, such as `jnp.zeros(dim)`, to say what all are like: for a prior. A
-            posterior knows its points.
+        point: any point, such as `jnp.zeros(dim)`, of the shape and dtype that all have. Needed for
+            a prior only: a posterior holds points.
         features: the number of frequencies, which kernels without a spectral density do not use; or
             a kernel of explicit features that stands for the prior's, such as
             `FeatureMap(empirical_features(kernel, Z))`, with the points X among Z. Only p is drawn
@@ -150,8 +150,8 @@ def pathwise_sample(
 
     Returns:
         `SamplePaths`, a function of a point. Differentiable in the process, its points and noise,
-        and in weights that are positive: at zero the root of a weight has no derivative, which is
-        taken as zero. Of rough kernels, such as Matern12, the gradient in x says nothing: its mean
+        and in weights that are positive: at zero the root of a weight has no derivative, and zero
+        is taken. For rough kernels, such as Matern12, the gradient in x has no meaning: its mean
         square is infinite.
 
     Raises:
@@ -183,7 +183,7 @@ def _prepared(kernel: AbstractKernel, point: PyTree | None) -> tuple[AbstractKer
         return kernel, points
     if point is None:
         raise ValueError(
-            "pathwise_sample of a prior needs a point, to know what points are like, such as "
+            "pathwise_sample of a prior needs a point, to know the shape of all points, such as "
             "point=jnp.zeros(dim)"
         )
     points = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], as_point(point))

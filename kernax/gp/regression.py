@@ -76,9 +76,9 @@ def condition(
         `log_evidence` (`log_marginal_likelihood`), the `jitter` added to the noise, the relative
         `residual` of the solve, and `rounding`, an estimate of the rounding error of the log
         evidence, in nats, for targets that are likely under the process. Above 0.01 there is a
-        ConditionWarning. Near one the factorised matrix differs too much from `C`, as happens with
-        copies of points and hardly any noise. Conjugate gradients tell their `steps`, and
-        `log_evidence` and its `standard_error` where they have a `determinant`.
+        ConditionWarning. Where it is near one, the matrix that was factorised differs too much from
+        `C`, as with copies of points and hardly any noise. Conjugate gradients add `steps`, and
+        have `log_evidence` and its `standard_error` only with a `determinant`.
 
     Raises:
         ValueError: bad shapes or values.
@@ -155,7 +155,7 @@ def log_marginal_likelihood(
 
     Its derivative (eq. 5.9) costs about three factorisations, for any number of hyperparameters.
     By `ConjugateGradient` with a `determinant` it is an estimate, and so is its derivative, both a
-    function of the key; `condition(...).stats["standard_error"]` tells how good. NaN if there is no
+    function of the key; its error is `condition(...).stats["standard_error"]`. NaN if there is no
     Cholesky factor, or a solve does not end. There is a warning if jitter was needed, or if the
     rounding error is above 0.01, though not inside `jit`, `grad` or `vmap`; `condition(...).stats`
     holds both, `jitter` and `rounding`, everywhere. Rounding acts like noise of variance eps *

@@ -76,10 +76,10 @@ def sgpr(
         A `Solution` whose `value` is a `GaussianProcess`; its mean is a `KernelExpansion` at Z if
         the prior mean is a fixed number. Differentiable in everything, Z included. Stats: `bound`
         (`sgpr_bound`); `trace`, the variance that Z leaves, `sum_i k(x_i, x_i) - |u(x_i)|^2`;
-        `jitter`, which was added to k(Z, Z) where it is singular (inducing values with noise of
-        that variance: the bound still is one, and somewhat lower); the relative `residual` of the
-        solve; and `rounding`, an estimate of the rounding error of the bound, in nats. Above 0.01
-        there is a ConditionWarning.
+        `jitter`, which was added to k(Z, Z) where it is singular (as if inducing values had noise
+        of that variance: the bound still is one, and somewhat lower); the relative `residual` of
+        the solve; and `rounding`, an estimate of the rounding error of the bound, in nats. Above
+        0.01 there is a ConditionWarning.
 
     Raises:
         ValueError: bad shapes or values.

@@ -177,9 +177,10 @@ def disjunction_bound(
         n: the number of features.
         promotion, threshold: those of the learner, a > 1 and theta >= 1; default, n.
 
-    Raises ValueError for others. Source: Littlestone 1988. A promotion multiplies a relevant weight
-    that was at most theta, so that there are at most p; it adds at most `(a - 1) theta` to the sum
-    of all weights, which starts at n, and a demotion takes at least `(1 - 1 / a) theta` from it.
+    Raises ValueError for other numbers. Source: Littlestone 1988. A promotion multiplies a relevant
+    weight that was at most theta, so that there are at most p of them; each adds at most `(a - 1)
+    theta` to the sum of all weights, which starts at n, and a demotion takes at least `(1 - 1 / a)
+    theta` from it.
     """
     k = check_count(relevant, "relevant")
     theta = float(n if threshold is None else threshold)

@@ -20,11 +20,11 @@ class DualState(AbstractOnlineState):
 
     Attributes:
         kernel: the learner's, in the dtype of the points, for `function`.
-        kept: the points that the function stands on, as their budget keeps them.
+        kept: the points of the function, as their budget keeps them.
         average: the mean of the coefficients after every step, None where it is not asked for.
         steps: points seen.
-        updates: points at which the rule gave `k(x, .)` a coefficient, whatever the budget made
-            of it.
+        updates: points at which the rule added a multiple of `k(x, .)`, whether the budget kept
+            the point or not.
     """
 
     kernel: AbstractKernel

@@ -22,7 +22,7 @@ class DualAdagradState(AbstractOnlineState):
 
     Attributes:
         kernel: the learner's, in the dtype of the points, for `function`.
-        kept: the points that the function stands on, as their budget keeps them.
+        kept: the points of the function, as their budget keeps them.
         roots: sqrt(G), G the sum of the squared gradients, of each coefficient.
         steps: points seen.
         updates: points whose loss had a slope.

@@ -78,7 +78,7 @@ def two_sample_test(
 
     All permutations are one product with the Gram matrix of the pooled sample: memory O((n + m)^2 +
     permutations (n + m)). Choose the kernel on other data, or without looking at the labels (a
-    median heuristic of the pooled sample), or the level does not hold.
+    median heuristic of the pooled sample): otherwise the level does not hold.
 
     Raises ValueError for fewer than two points in a sample, permutations < 1, or what is not one
     random key.

@@ -62,7 +62,7 @@ class KernelClusters(eqx.Module):
         return jnp.argmax(self.function(x))
 
     def membership(self, x: PyTree) -> Float[Array, " c"]:
-        """Of one point in each cluster."""
+        """The membership of one point in each cluster."""
         values = self.function(x)
         soft = self.temperature > 0
         scaled = 2 * values / jnp.where(soft, self.temperature, 1)
