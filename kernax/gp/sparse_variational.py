@@ -15,7 +15,7 @@ from kernax.core.boundary import cast, check_key, count
 from kernax.core.centres import factor_at
 from kernax.core.intervals import Interval
 from kernax.core.losses import AbstractLikelihood
-from kernax.core.numerics import chosen, stopped
+from kernax.core.numerics import chosen, eps_of, stopped
 from kernax.core.parameters import Rebuild, Trainable, check_count, unconstrain
 from kernax.core.sharding import compiled, while_loop
 from kernax.core.solution import RESULTS, Solution, finish, first_that_holds
@@ -333,10 +333,12 @@ def _ending(problem: _Problem, start: _State, end: _State, bound: Float[Array, "
     """How a run ended, by its last state, and by whether the bound on all data has risen."""
     before = _bound_of_all(problem, _model(problem, start.theta), start.q)
     sound = end.sound & jnp.isfinite(bound)
+    # Where the observations say next to nothing, both are the same up to rounding.
+    rounding = 32 * eps_of(bound) * abs(before)
     endings = (
         (~sound, RESULTS.nonfinite),
         (end.skipped == end.step, RESULTS.stagnation),
-        (bound < before, RESULTS.diverged),
+        (bound < before - rounding, RESULTS.diverged),
     )
     return first_that_holds(endings, RESULTS.successful)
 
