@@ -91,7 +91,8 @@ def svgp(
     Raises:
         ValueError: bad shapes or values.
         NonFiniteError: a bound or its gradient was not finite.
-        DivergedError: the bound on all data is below that of the prior, where it began.
+        DivergedError: the bound on all data is below that of the prior, where it began, by more
+            than rounding.
         BreakdownError: every natural gradient was skipped. Smaller steps may help.
     """
     task, model = _checked("svgp", process, X, y, likelihood, Z, weights)

@@ -22,6 +22,7 @@ from kernax.core.losses import Hinge
 from kernax.core.numerics import dot, is_concrete, matmul, positive_or_one
 from kernax.core.parameters import check_count
 from kernax.core.weights import UnitWeights
+from kernax.online.parts import described
 
 Function = KernelExpansion | LinearFunction
 
@@ -40,6 +41,7 @@ def margin(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
     Differentiable. NaN for the function zero. Raises ValueError for shapes and targets that do not
     fit. Source: Novikoff 1962.
     """
+    _check_function(f)
     return jnp.min(_signed_values(f, X, y)) / f.norm
 
 
@@ -58,12 +60,22 @@ def perceptron_bound(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
     inf where f is on the wrong side of a point, or zero there. Raises ValueError for a bias, and
     for shapes and targets that do not fit.
     """
+    _check_function(f)
     values = _signed_values(f, X, y)
     _check_no_bias(f)
     delta = jnp.min(values)
     radius = jnp.max(gram_diagonal(f.kernel, cast(as_stack(X, "X"), delta.dtype)))
     bound = radius * _over_square(f.norm, delta)
     return jnp.where(f.bias == 0, bound, jnp.nan)
+
+
+def _check_function(f: Any) -> None:
+    """Raises ValueError for what is no function that a learner returns."""
+    if not isinstance(f, Function):
+        raise ValueError(
+            "f must be a function that was learned, such as run(...).value.function, but is "
+            f"{described(f)}"
+        )
 
 
 def _check_no_bias(f: Function) -> None:

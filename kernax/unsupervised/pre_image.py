@@ -62,6 +62,7 @@ def pre_image(
         ValueError: f has several outputs, points are no vectors, or a method does not apply.
         MaxStepsError, BreakdownError: no minimum was found. NonFiniteError.
     """
+    _check_expansion(f)
     points = _vectors_of(f)
     stationary = isinstance(f.kernel, AbstractStationary)
     if method is None:
@@ -77,6 +78,15 @@ def pre_image(
     start = _checked_start(start, points)
     solution = _pre_image(f, start, method, max_steps)
     return finish(solution, throw, "pre_image: another start or more max_steps may help.")
+
+
+def _check_expansion(f: Any) -> None:
+    """Raises ValueError for what is no expansion."""
+    if not isinstance(f, KernelExpansion):
+        raise ValueError(
+            "f must be a KernelExpansion, such as components.reconstruction(components(x)), but is "
+            f"of type {type(f).__name__}"
+        )
 
 
 def _vectors_of(f: KernelExpansion) -> Array:
