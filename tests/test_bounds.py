@@ -10,7 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, X64, assert_close, check_derivatives, needs_x64
+from conftest import (
+    DTYPE,
+    TOLERANCE,
+    X64,
+    assert_close,
+    check_derivatives,
+    needs_x64,
+    untyped,
+)
 
 import kernax
 from kernax.online import (
@@ -230,6 +238,7 @@ def test_bounds_are_batched_by_vmap(separable):
     ("call", "message"),
     [
         (lambda X, y, w: margin(linear(w), X, 2 * y), "y must hold -1 and \\+1"),
+        (lambda X, y, w: untyped(margin)(LINEAR, X, y), "f must be a function that was learned"),
         (lambda X, y, w: margin(linear(w), X, y[:-1]), "y must have shape"),
         (lambda X, y, w: margin(linear(w), X, y[:, None]), "y must have shape"),
         (lambda X, y, w: perceptron_bound(two_outputs(w), X, y), "f must have one output"),

@@ -542,6 +542,14 @@ def test_a_mean_that_is_not_finite_is_not_blamed_on_the_noise_alone(data):
         posterior(X, y, mean=lambda x: jnp.log(x[0] - 100))
 
 
+def test_draws_about_a_mean_that_is_not_finite_are_no_success():
+    process = kernax.GaussianProcess(kernax.RBF(), lambda x: jnp.log(x[0] - 1))
+    points = np.array([[0.0, 1.0], [2.0, 1.0]], DTYPE)
+    with pytest.raises(NonFiniteError, match=r"GaussianProcess\.sample"):
+        process.sample(points, key=jax.random.key(0))
+    assert np.all(np.isnan(process.sample(points, key=jax.random.key(0), throw=False)))
+
+
 def test_a_mean_that_overflows_leaves_no_variance_either(data):
     """Catches a posterior that is half void: its covariance alone would be a plausible one beside
     `nonfinite`.

@@ -238,6 +238,9 @@ def test_bad_input_is_named(posterior):
         kernax.laplace(PROCESS, X, LABELS, Categorical())
     with pytest.raises(ValueError, match="one 1 and zeros"):
         kernax.laplace(PROCESS, X, 2 * Y, Categorical())
+    for row in (1, Y[:2], np.eye(CLASSES + 1)[0]):
+        with pytest.raises(ValueError, match=r"y must be a row of Y, of shape \(3,\), .* shape"):
+            posterior.log_density(Z[0], row)
     with pytest.raises(ValueError, match="power of two"):
         posterior.probability(Z[0], nodes=1000)
     with pytest.raises(ValueError, match="points \\(x, c\\)"):

@@ -384,6 +384,14 @@ def test_the_rounding_of_a_bound_counts_the_entries_between_inducing_points_and_
     np.testing.assert_allclose(twice["rounding"], 2 * stats["rounding"], rtol=0.1)
 
 
+def test_a_bound_that_nothing_can_raise_has_not_diverged():
+    """With that much noise the bound of the posterior is that of the prior, up to rounding."""
+    settings = {"optimiser": None, "steps": 1, "rate": 1.0, "key": KEY}
+    for power in range(4, 20):
+        found = kernax.svgp(PROCESS, X, Y, Gaussian(10.0**power), Z, **settings, throw=False)
+        assert found.result == kernax.RESULTS.successful
+
+
 @pytest.mark.filterwarnings("ignore::kernax.errors.ConditionWarning")
 def test_natural_gradients_that_were_all_skipped_are_no_success():
     heavy = CustomLikelihood(lambda _, y, f: -3.0 * jnp.log1p(20 * (y - f) ** 2))
@@ -440,11 +448,17 @@ def test_a_bad_ending_is_no_success():
         (lambda: with_gaussian(rate=0.0), "rate must be in"),
         (lambda: with_gaussian(steps=0), "steps must be"),
         (lambda: untyped(kernax.svgp)(
+            PROCESS, X, Y, Gaussian(), Z, optimiser=0.1, steps=1, key=KEY
+        ), "optimiser must be None or one of optax"),
+        (lambda: untyped(kernax.svgp)(
             PROCESS, X, Y, Gaussian(), Z, optimiser=None, steps=1, key=1
         ), "key must be"),
         (lambda: kernax.svgp_bound(
             PROCESS, X, Y, Gaussian(), Z, kernax.InducingNormal.prior(3)
         ), "q must have shapes"),
+        (lambda: untyped(kernax.svgp_bound)(
+            PROCESS, X, Y, Gaussian(), Z, (jnp.zeros(M), jnp.eye(M))
+        ), "q must be an InducingNormal"),
         (lambda: kernax.svgp_bound(
             PROCESS, X, Y, Gaussian(), Z, kernax.InducingNormal.prior(M), total=3
         ), "total must be"),

@@ -94,6 +94,12 @@ def test_a_dictionary_without_room_says_so():
     assert np.all(np.isfinite(solution.value.predictions))
 
 
+def test_a_recursion_that_rounding_has_spoiled_is_no_success():
+    """Two targets at one point, and a ridge far below rounding: the second target is lost."""
+    with pytest.raises(kernax.errors.BreakdownError, match="larger ridge"):
+        online.run(recursive(2, ridge=1e-30), np.zeros((2, 2), DTYPE), np.array([1, 3], DTYPE))
+
+
 # Streams
 
 LEARNERS = {
@@ -344,6 +350,24 @@ def test_a_rate_function_that_leaves_beyond_zero_is_no_success():
         online.run(online.DualLearner(rule, RBF, online.NoBudget(N)), X, Y)
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda bad: online.DualLearner(online.MarginPerceptron(bad), RBF, online.Merge(3)),
+        lambda bad: online.DualLearner(online.Perceptron(), RBF, online.Project(3, bad)),
+        lambda bad: online.DualLearner(online.Perceptron(), RBF, online.NoBudget(3), bad),
+        lambda bad: recursive(3, tolerance=bad),
+        lambda bad: online.DualAdagrad(Squared(), RBF, online.Merge(3), ridge=bad),
+        lambda bad: online.Winnow(threshold=bad),
+    ],
+    ids=["margin", "projection", "averaging", "recursive", "penalty", "threshold"],
+)
+def test_a_traced_parameter_outside_of_its_interval_is_no_success(made):
+    """NaN compares as false: no point would move f, which is zero, and finite."""
+    traced = jax.jit(lambda bad: online.run(made(bad), abs(X[:3]) / 9, Y[:3], throw=False).result)
+    assert traced(-1.0) == kernax.RESULTS.nonfinite
+
+
 def test_arguments_that_make_no_sense_are_refused():
     learner, _ = LEARNERS["merge"]
     dual = untyped(online.DualLearner)
@@ -371,7 +395,7 @@ def test_arguments_that_make_no_sense_are_refused():
         ("Perceptron.rate must be in", lambda: online.Perceptron(0.0)),
         ("DecayingRate.first must be in", lambda: online.DecayingRate(-1.0)),
         ("ridge must be in", lambda: recursive(ridge=0.0)),
-        ("rate ridge must not exceed 1", lambda: online.StochasticGradient(Hinge(), 2.0, 0.6)),
+        (r"rate \* ridge must not exceed 1", lambda: online.StochasticGradient(Hinge(), 2.0, 0.6)),
         ("takes Hinge", lambda: online.PassiveAggressiveI(1.0, Logistic())),
         ("takes Hinge", lambda: online.PassiveAggressiveII(1.0, Logistic())),
         (

@@ -110,6 +110,8 @@ def test_what_has_no_pre_image_is_refused_or_fails():
     search = untyped(kernax.pre_image)
     with pytest.raises(ValueError, match="takes one function, but f has outputs of shape"):
         search(kernax.kernel_pca(kernax.RBF(), RING, 2).value.function)
+    with pytest.raises(ValueError, match=r"f must be a KernelExpansion, .* of type RBF"):
+        search(kernax.RBF())
     with pytest.raises(ValueError, match="method must be one of fixed_point, gradients"):
         search(f, method="newton")
     with pytest.raises(ValueError, match="is for stationary kernels, and Sum is none"):
@@ -120,6 +122,9 @@ def test_what_has_no_pre_image_is_refused_or_fails():
     spelt = kernax.kernel_pca(kernax.Spectrum(2), words, 1).value
     with pytest.raises(ValueError, match="points that are vectors"):
         search(spelt.reconstruction(jnp.ones(1)))
+    components = kernax.kernel_pca(kernax.RBF(), RING, 2).value
+    with pytest.raises(ValueError, match=r"projections must have shape \(2,\), those of one point"):
+        components.reconstruction(components.values(RING))
     with pytest.raises(BreakdownError):
         search(f, FAR + 100.0)  # where the distance is flat
     nothing = kernax.KernelExpansion(f.kernel, f.points, f.coefficients * jnp.nan, f.bias)

@@ -402,6 +402,19 @@ def test_a_perceptron_of_nan_says_so(data):
         kernax.kernel_perceptron(broken, X, np.sign(y))
 
 
+def test_a_threshold_that_is_no_number_is_no_success_while_tracing():
+    """Next to NaN no value is a mistake: one pass would end with f = 0, and with success."""
+    X = np.eye(2, dtype=DTYPE)
+    y = np.array([1, -1], DTYPE)
+
+    @jax.jit
+    def result(threshold):
+        fit = kernax.kernel_perceptron(kernax.RBF(), X, y, threshold=threshold, throw=False)
+        return fit.result
+
+    assert result(np.inf) == kernax.RESULTS.nonfinite
+
+
 @needs_x64
 def test_options_of_the_other_kind_of_loss_are_refused(data):
     X, y = data[:2]

@@ -408,6 +408,7 @@ def test_a_kernel_or_a_score_that_overflows_raises():
             lambda: thin(RBF, X[:30], 2, key=KEY),
             "= 4 points, but holds 30: leave out 2",
         ),
+        (lambda: herding(RBF, X, 30, replace=False).value.of(X[:9]), "X holds 9 points, but point"),
         (lambda: thin(RBF, X, 0, key=KEY), "halvings must be a positive integer"),
         (lambda: thin(RBF, X, 6, key=KEY), "halvings of 32 points must leave one"),
         (lambda: thin(RBF, X, 1, key=KEY, delta=1.0), "delta must be in"),

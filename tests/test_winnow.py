@@ -270,6 +270,14 @@ def test_features_make_vectors_of_any_kind_of_points():
     assert_close(progress.function.values(texts), bits @ w - 4.0, TOLERANCE["solve"])
 
 
+def test_features_may_be_booleans(disjunctions):
+    X, y = disjunctions
+    numbers = run(Winnow(), X, y).value
+    booleans = run(Winnow(features=lambda x: x > 0), X, y).value
+    np.testing.assert_array_equal(booleans.predictions, numbers.predictions)
+    np.testing.assert_array_equal(booleans.state.weights, numbers.state.weights)
+
+
 @each
 def test_a_stream_goes_on_from_a_state_and_skips_what_is_not_present(disjunctions, learner):
     X, y = disjunctions
@@ -388,6 +396,8 @@ def test_weights_beyond_every_float_are_reported_and_not_returned():
         (lambda X, y: run(NormalisedWinnow(), X, y + 1), "y must hold -1 and \\+1"),
         (lambda X, y: run(NormalisedWinnow(), X[:, :, None], y), "number of a vector"),
         (lambda X, y: run(Winnow(), (X, X), y), "number of a vector"),
+        (lambda X, y: run(Winnow(features=jnp.sum), X, y), "features must return a vector"),
+        (lambda X, y: run(NormalisedWinnow(features=jnp.sum), X, y), "return shape \\(\\)"),
         (lambda X, y: run(Winnow(), X, y[:-1]), "y must have shape"),
         (lambda X, y: run(Winnow(), X[:, :3], y, state=left_by(X, y)), "state is not one of"),
     ],

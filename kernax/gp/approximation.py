@@ -85,7 +85,10 @@ class ApproximatePosterior(eqx.Module):
         was given; signs have the mean `p(+1) - p(-1)`. Raises ValueError after `svgp`.
         """
         if self.precisions is None:
-            raise ValueError("svgp keeps no factor for each observation that could be left out")
+            raise ValueError(
+                "leave_one_out takes the normal factor of each observation out, which svgp has "
+                "none of: laplace, expectation_propagation and variational do"
+            )
         dtype = self.precisions.dtype
         n = len(self.precisions)
         unit = UnitWeights(n, dtype)
@@ -135,8 +138,8 @@ def check_observations(
 ) -> tuple[Task, Callable, AbstractLikelihood]:
     """The task of a verb, and the mean and the likelihood in its dtype.
 
-    Raises ValueError for what does not fit, by name; also for a likelihood that is not log-concave,
-    unless it need not be `convex`.
+    Raises ValueError for what does not fit, by name; where `convex`, also for a likelihood that is
+    not log-concave.
     """
     check_process(process)
     _check_likelihood(likelihood)
@@ -197,7 +200,7 @@ def ending_of(result: Any, log_evidence: Float[Array, ""], jitter: Float[Array, 
     endings = (
         (result != RESULTS.successful, result),
         (~jnp.isfinite(log_evidence), RESULTS.nonfinite),
-        # Jitter is noise beside the precisions: what was found is another model's.
+        # Jitter acts as noise that the model does not have.
         (jitter > 0, RESULTS.inaccurate),
     )
     return first_that_holds(endings, RESULTS.successful)

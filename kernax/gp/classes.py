@@ -102,7 +102,7 @@ def _cast_point(kernel: ClassPosteriorKernel, x: PyTree) -> PyTree:
 
 
 def entry_of(values: Float[Array, "c *rest"], place: ArrayLike) -> Float[Array, "*rest"]:
-    """The entry of a class; NaN for a number that is none."""
+    """The entry of the class in that place; NaN where no class is."""
     place = jnp.asarray(place)
     known = (place >= 0) & (place < len(values)) & (place == jnp.round(place))
     return jnp.where(known, values[place.astype(int)], jnp.nan)
@@ -137,7 +137,7 @@ class CategoricalPosterior(eqx.Module):
 
     @property
     def classes(self) -> int:
-        """Their number."""
+        """The number of classes."""
         return len(self._kernel().parts)
 
     def probability(self, x: PyTree, *, nodes: int = NODES) -> Float[Array, " c"]:
@@ -152,11 +152,19 @@ class CategoricalPosterior(eqx.Module):
         return probability, probability * (1 - probability)
 
     def log_density(self, x: PyTree, y: ArrayLike) -> Float[Array, ""]:
-        """`log p(y | x)` of a row of Y, the logarithm of the probability of its class."""
+        """`log p(y | x)` of a row of Y, (classes,): the logarithm of the probability of its class.
+
+        Raises ValueError for any other y, such as the number of a class.
+        """
+        row = jnp.asarray(y)
+        if row.shape != (self.classes,):
+            raise ValueError(
+                f"y must be a row of Y, of shape ({self.classes},), 1 for its class and 0 "
+                f"elsewhere, but has shape {row.shape}"
+            )
         probability = self.probability(x)
         unit = UnitWeights(1, probability.dtype)
-        rows = jnp.asarray(y)[None]
-        row = as_one_hot_of_any_class(rows, 1, probability.dtype, unit)[0]
+        row = as_one_hot_of_any_class(row[None], 1, probability.dtype, unit)[0]
         return jnp.log(jnp.sum(probability * row))
 
     def _kernel(self) -> ClassPosteriorKernel:

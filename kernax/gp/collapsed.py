@@ -40,7 +40,8 @@ class BestValues(eqx.Module):
         inside: the Cholesky factor of B.
         residual: of the system for the mean, relatively.
         rounding: how far rounding moves `log |B|`.
-        jitter: what had to be added to the diagonal of B, which makes it another model's.
+        jitter: what had to be added to the diagonal of B; where that is positive, the distribution
+            is that of another model.
     """
 
     mean: Float[Array, "m p"]
@@ -52,7 +53,7 @@ class BestValues(eqx.Module):
 
     @property
     def explained(self) -> Float[Array, "m m"]:
-        """`I - B^-1`, of which nothing cancels."""
+        """`I - B^-1`, without cancellation."""
         return _solved_inside(self.inside, self.square)
 
 
@@ -183,7 +184,7 @@ def rounding_of_bound(
 
 
 def _norm(values: Array) -> Float[Array, ""]:
-    """The root of the sum of squares, which may overflow."""
+    """The root of the sum of squares, also where that sum would overflow."""
     unit = positive_or_one(jnp.max(abs(values)))
     return unit * jnp.linalg.norm(values / unit)
 

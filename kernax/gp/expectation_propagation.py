@@ -33,15 +33,15 @@ def expectation_propagation(
     The evidence is that of eq. 3.65. Its derivatives, and those of predictions, go through the
     fixed point.
 
-    A weight is a power of the likelihood, which is replaced by one factor; of a point that stands
-    twice in X each is replaced by its own, which is not quite the same.
+    A weight is a power of the likelihood, and that power is replaced by one factor; a point that is
+    in X twice has two factors, which is not quite the same.
 
     Arguments are those of `laplace`, and:
         rtol: the largest change of a factor that is accepted, in the units of the marginals. The
             default is 100 eps sqrt(n), and sqrt(eps) where no step lowers it further.
         max_steps: updates of all factors, at most; each takes a Cholesky factor and a solve.
-            Derivatives of predictions, and second ones of the evidence, take the factor of a matrix
-            of 2 n rows beside.
+            Derivatives of predictions, and second ones of the evidence, also factorise a matrix of
+            2 n rows.
 
     Returns:
         A `Solution` whose `value` is an `ApproximatePosterior`, differentiable as that of

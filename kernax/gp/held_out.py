@@ -45,8 +45,8 @@ def leave_one_out_predictions(
     They come from one factorisation. With `P = (W K + noise I)^-1`, W the weights, the mean is `y_i
     - (P^T (y - m))_i / P_ii` and the variance `(K P)_ii / P_ii + noise_i`, which is `1 / P_ii`
     without weights (Rasmussen & Williams 2006, eqs. 5.10-5.12). A point's own weight has no effect
-    on its own prediction, so those of weight zero are predictions of held-out points. The other way
-    for approximate posteriors is `posterior.leave_one_out(y)`.
+    on its own prediction, so those of weight zero are predictions of held-out points. For
+    approximate posteriors see `posterior.leave_one_out(y)`.
 
     Arguments are those of `condition`, with one column of targets. Differentiable in the process,
     X, y, noise and weights. NaN if there is no Cholesky factor. There is a warning if jitter was
@@ -66,7 +66,7 @@ def leave_one_out_predictions(
     )
     noise = as_noise(noise, task.n, task.dtype)
     solution = _held_out(task, cast(process.mean, task.dtype), noise)
-    hint = "leave_one_out_predictions: more noise makes them exact."
+    hint = "leave_one_out_predictions: more noise avoids this."
     warn_of_rounding(solution, eps_of(task.dtype) ** (1 / 4), "the predictions", hint)
     return finish(solution, throw=False, hint=hint).value
 

@@ -22,8 +22,8 @@ from kernax.gp.process import GaussianProcess
 
 
 class Projection(eqx.Module):
-    """Values at points, given those at inducing points Z: `U^T v` and what is left of the variance,
-    where v are the values at Z, whitened.
+    """The distribution of values at points given the whitened values v at inducing points Z: the
+    mean `U^T v`, and the variance that is left.
 
     Attributes:
         at: L.
@@ -69,7 +69,7 @@ def times_inverse_transposed(
 
 
 def check_inducing_points(task: Task, Z: PyTree) -> PyTree:
-    """Inducing points as a stack in the dtype of the task. Raises ValueError for what is none."""
+    """Inducing points as a stack in the dtype of the task. Raises ValueError for anything else."""
     Z = as_stack(Z, "Z")
     check_points(task.kernel, Z)
     return cast(Z, task.dtype)

@@ -27,7 +27,7 @@ class InducingNormal(eqx.Module):
 
     Attributes:
         mean: (m,).
-        root: lower triangular, (m, m); what is above its diagonal is not looked at.
+        root: lower triangular, (m, m); entries above its diagonal are not used.
     """
 
     mean: Float[Array, " m"] = real()
@@ -40,7 +40,7 @@ class InducingNormal(eqx.Module):
 
     @property
     def lower(self) -> Float[Array, "m m"]:
-        """What of the root is looked at."""
+        """The lower triangle of the root, which is all of it that is used."""
         return jnp.tril(self.root)
 
     def divergence(self) -> Float[Array, ""]:
@@ -50,8 +50,22 @@ class InducingNormal(eqx.Module):
         return (squares - len(self.mean) - determinant) / 2
 
 
+def check_normal(q: Any, m: int) -> None:
+    """Raises ValueError unless q is a distribution of m values."""
+    if not isinstance(q, InducingNormal):
+        raise ValueError(
+            f"q must be an InducingNormal, such as InducingNormal.prior({m}), but is of type "
+            f"{type(q).__name__}"
+        )
+    if q.mean.shape != (m,) or q.root.shape != (m, m):
+        raise ValueError(
+            f"q must have shapes ({m},) and ({m}, {m}) to go with {m} inducing points, but has "
+            f"shapes {q.mean.shape} and {q.root.shape}"
+        )
+
+
 class SparseModel(eqx.Module):
-    """What `svgp` learns beside q: a prior, a likelihood and inducing points."""
+    """What `svgp` learns in addition to q: a prior, a likelihood and inducing points."""
 
     process: GaussianProcess
     likelihood: AbstractLikelihood
@@ -67,7 +81,13 @@ class Batch(eqx.Module):
 
 
 class BatchMarginals(eqx.Module):
-    """Of f at the points of a batch: features, mean without that of the prior, mean, variance."""
+    """The distribution of f at the points of a batch.
+
+    Attributes:
+        features: `U = L^-1 k(Z, X)`.
+        shift: the mean less that of the prior, `U^T` times the mean of q.
+        mean, variance: of each value.
+    """
 
     features: Float[Array, "m b"]
     shift: Float[Array, " b"]
@@ -76,7 +96,7 @@ class BatchMarginals(eqx.Module):
 
 
 def marginals(model: SparseModel, q: InducingNormal, X: PyTree) -> BatchMarginals:
-    """Under q, differentiable."""
+    """The distribution of f(X) under q, differentiable."""
     of = projected(model.process.covariance, model.Z, X)
     U = jnp.where(of.at.result == RESULTS.successful, of.features, jnp.nan)
     shift = matmul(q.mean, U)
@@ -99,7 +119,9 @@ class Natural(eqx.Module):
     precision: Float[Array, "m m"]
 
     def normal(self) -> InducingNormal:
-        """The same by mean and root; NaN where the precision is not positive definite."""
+        """The same distribution by its mean and root; NaN where the precision is not positive
+        definite.
+        """
         # The precision from its last row and column to the first: `P = N N^T` with an upper N,
         # so that `S = N^-T N^-1` has a lower root.
         flipped = one_by_one(_lower_factor, self.precision[::-1, ::-1])
@@ -115,13 +137,13 @@ def stepped(
     q: Natural, model: SparseModel, at: BatchMarginals, batch: Batch, scale: float, rate: Array
 ) -> Natural:
     """q after a step of its natural gradient."""
-    wanted = _wanted(model, at, batch, scale)
-    return jax.tree.map(lambda a, b: a + rate * (b - a), q, wanted)
+    goal = _goal(model, at, batch, scale)
+    return jax.tree.map(lambda a, b: a + rate * (b - a), q, goal)
 
 
-def _wanted(model: SparseModel, at: BatchMarginals, batch: Batch, scale: float) -> Natural:
-    """The q that the marginals ask for, at which the bound of a batch is stationary."""
-    # The natural gradient is the gradient in the moments of q (Khan & Lin 2017): it asks for the
+def _goal(model: SparseModel, at: BatchMarginals, batch: Batch, scale: float) -> Natural:
+    """Where a step of rate one leads; the bound is stationary at the q that it does not change."""
+    # The natural gradient is the gradient in the moments of q (Khan & Lin 2017). It leads to the
     # sites of `variational`, of precision E[L''] and shift E[L''] m - E[L'], on the values U^T v.
     U = at.features
     slope, curvature = bounded_slopes(model.likelihood, batch.y, at.mean, at.variance)

@@ -60,8 +60,10 @@ def jackknife_plus(
         coverage: between 0 and 1.
         folds: (n,), the number of the fold of each point, 0 to k - 1; default, each its own.
 
-    NaN if there is no Cholesky factor. Raises ValueError for bad shapes or values.
-    MemoryBudgetError.
+    NaN if there is no Cholesky factor. There is a warning if jitter was needed, or where fewer than
+    four digits (two in float32) are right.
+
+    Raises ValueError for bad shapes or values. MemoryBudgetError.
     """
     check_process(process)
     task = _task_of(process.covariance, X, y)
@@ -135,7 +137,9 @@ def _of_folds(P: Float[Array, "n n"], a: Float[Array, " n"], folds: _Folds) -> F
 def _as_folds(folds: ArrayLike, n: int) -> _Folds:
     """The folds by their numbers. Raises ValueError unless they are 0 to k - 1, two at least."""
     if not is_concrete(folds):
-        raise ValueError("folds must be known numbers: they decide the shapes of what is computed")
+        raise ValueError(
+            "folds must be known numbers, not traced ones: their count decides shapes of arrays"
+        )
     numbers = np.asarray(folds)
     if numbers.shape != (n,) or numbers.dtype.kind not in "iu":
         raise ValueError(

@@ -46,11 +46,10 @@ class LinearMean(eqx.Module):
 
     def __call__(self, x: PyTree) -> Array:
         if np.shape(x) != np.shape(self.slope):
-            shapes = (
+            raise ValueError(
                 f"LinearMean.slope has shape {np.shape(self.slope)}, but points have shape "
-                f"{np.shape(x)}"
+                f"{np.shape(x)}: pass one slope per dimension"
             )
-            raise ValueError(f"{shapes}: pass one slope per dimension")
         return dot(self.slope, x) + self.value
 
 
@@ -74,7 +73,7 @@ class MeanOfFunctionals(eqx.Module):
 
 
 def mean_beside(kernel: Any, mean: Any) -> Callable:
-    """The mean of a process with that kernel: beside `OfFunctionals` a functional of a mean."""
+    """The mean of a process with that kernel: of one `OfFunctionals`, the functionals of a mean."""
     module = as_mean(mean)
     is_zero = is_concrete(mean) and eqx.is_array_like(mean) and not np.any(mean)
     is_functional = isinstance(mean, MeanOfFunctionals)
@@ -84,7 +83,7 @@ def mean_beside(kernel: Any, mean: Any) -> Callable:
 
 
 def _takes_functionals(kernel: AbstractKernel) -> bool:
-    """Whether a kernel is `OfFunctionals`, scaled or in a sum, say."""
+    """Whether a kernel is `OfFunctionals`, or made of one, such as a scaled one or a sum."""
     return isinstance(kernel, OfFunctionals) or any(map(_takes_functionals, parts_of(kernel)))
 
 
@@ -120,7 +119,7 @@ def updated_mean(
 ) -> Callable:
     """`m(x) + k(x, X) a`: an expansion with a bias where the prior mean is a fixed number.
 
-    Other points than X have a coefficient each as well.
+    `points` take the place of X where they are given.
     """
     points = task.X if points is None else points
     shape = (len(a), *task.y.shape[1:])

@@ -13,6 +13,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.boundary import cast, check_one_point, dtype_of
@@ -114,11 +115,11 @@ class ComponentUpdate(eqx.Module):
 def component(process: GaussianProcess, terms: int | Sequence[int]) -> GaussianProcess:
     """The posterior of one term f_i of `f = m + f_0 + f_1 + ...`, given what was observed of f.
 
-    Where the prior covariance is a sum `k_0 + k_1 + ...` and C was factorised, f_i has the mean
-    `k_i(x, X) a` and the covariance `k_i(x, z) - k_i(x, X) C^-1 k_i(X, z)` (Duvenaud 2014, section
-    2.4.5). The means of all terms and m add up to the mean of f. Their variances do not add up to
-    the variance of f, as terms given their sum are correlated: `component(process, (0, 1))` is the
-    posterior of the sum of two. m belongs to no term.
+    Where the prior covariance is a sum `k_0 + k_1 + ...`, f_i has the mean `k_i(x, X) a` and the
+    covariance `k_i(x, z) - k_i(x, X) C^-1 k_i(X, z)`, `a = C^-1 (y - m(X))`, with the C of
+    `condition` (Duvenaud 2014, section 2.4.5). The means of all terms and m add up to the mean of
+    f. Their variances do not add up to the variance of f, as terms given their sum are correlated:
+    `component(process, (0, 1))` is the posterior of the sum of two. m belongs to no term.
 
     Arguments:
         process: what `condition` returned, given values once or more often, or the `process` of an
@@ -193,8 +194,8 @@ def weight_space(process: GaussianProcess) -> WeightSpace:
     if explicit_features(prior) is None:
         raise ValueError(
             "weight_space takes a process whose prior has explicit features, such as "
-            f"FeatureMap(phi), but {type(prior).__name__} has none that are known; of Linear() "
-            "they are FeatureMap(jnp.asarray)"
+            f"FeatureMap(phi), but {type(prior).__name__} has none that are known; "
+            "FeatureMap(jnp.asarray) is the kernel Linear() by its features"
         )
     mean, covariance = _weights(process.covariance, updates, prior)
     return WeightSpace(mean, covariance, prior)
@@ -246,12 +247,8 @@ def _updates(process: GaussianProcess, verb: str) -> list[KernelExpansion]:
     Raises ValueError for a process that was not conditioned, or whose mean is not that of
     `condition`.
     """
-    if not isinstance(process.covariance, AbstractPosterior):
-        raise ValueError(
-            f"{verb} takes a process that was conditioned, but this one is a prior: "
-            "condition(process, X, y, noise).value"
-        )
     covariance: AbstractKernel = process.covariance
+    _check_conditioned(covariance, verb)
     mean = process.mean
     found = []
     while isinstance(covariance, AbstractPosterior):
@@ -259,6 +256,21 @@ def _updates(process: GaussianProcess, verb: str) -> list[KernelExpansion]:
         covariance = covariance.prior
         mean = mean.prior if isinstance(mean, ShiftedMean) else None
     return found[::-1]
+
+
+def _check_conditioned(covariance: AbstractKernel, verb: str) -> None:
+    """Raises ValueError for a covariance that is no `AbstractPosterior`."""
+    if isinstance(covariance, AbstractPosterior):
+        return
+    if without_observations(covariance) is covariance:
+        raise ValueError(
+            f"{verb} takes a process that was conditioned, but this one is a prior: "
+            "condition(process, X, y, noise).value"
+        )
+    raise ValueError(
+        f"{verb} cannot take the covariance {type(covariance).__name__} apart: pass the process "
+        "that condition returned"
+    )
 
 
 def _update_of(mean: Any, verb: str) -> KernelExpansion:
@@ -285,10 +297,15 @@ def _chosen(terms: Sequence[AbstractKernel], places: tuple[int, ...]) -> Abstrac
 def _places(terms: Any, count: int) -> tuple[int, ...]:
     """Places in a sum as increasing numbers from zero. Raises ValueError for any other."""
     several = list(terms) if isinstance(terms, (tuple, list, range)) else [terms]
-    allowed = range(-count, count)
-    if not several or any(isinstance(i, bool) or i not in allowed for i in several):
+    if not several or not all(_is_place(i, count) for i in several):
         raise ValueError(
             f"terms must be a place in a sum of {count} terms, from 0 to {count - 1}, or several "
             f"places, but is {terms!r}"
         )
     return tuple(sorted({int(i) % count for i in several}))
+
+
+def _is_place(i: Any, count: int) -> bool:
+    """Whether it is an integer that is the place of a term, from either end."""
+    is_integer = isinstance(i, (int, np.integer)) and not isinstance(i, bool)
+    return is_integer and int(i) in range(-count, count)

@@ -140,8 +140,8 @@ def pathwise_sample(
             `expectation_propagation` or `variational` returned.
         key: the paths depend on it and on the process, smoothly on the latter.
         count: how many paths. Memory grows with `count (features dim + n)`.
-        point: any point, such as `jnp.zeros(dim)`, to say what all are like: for a prior. A
-            posterior knows its points.
+        point: any point, such as `jnp.zeros(dim)`, of the shape and dtype that all have. Needed for
+            a prior only: a posterior holds points.
         features: the number of frequencies, which kernels without a spectral density do not use; or
             a kernel of explicit features that stands for the prior's, such as
             `FeatureMap(empirical_features(kernel, Z))`, with the points X among Z. Only p is drawn
@@ -150,8 +150,8 @@ def pathwise_sample(
 
     Returns:
         `SamplePaths`, a function of a point. Differentiable in the process, its points and noise,
-        and in weights that are positive: at zero the root of a weight has no derivative, which is
-        taken as zero. Of rough kernels, such as Matern12, the gradient in x says nothing: its mean
+        and in weights that are positive: at zero the root of a weight has no derivative, and zero
+        is taken. For rough kernels, such as Matern12, the gradient in x has no meaning: its mean
         square is infinite.
 
     Raises:
@@ -183,7 +183,7 @@ def _prepared(kernel: AbstractKernel, point: PyTree | None) -> tuple[AbstractKer
         return kernel, points
     if point is None:
         raise ValueError(
-            "pathwise_sample of a prior needs a point, to know what points are like, such as "
+            "pathwise_sample of a prior needs a point, to know the shape of all points, such as "
             "point=jnp.zeros(dim)"
         )
     points = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], as_point(point))
@@ -266,7 +266,7 @@ def _updated(
     request: DrawRequest,
     key: Key[Array, ""],
 ) -> AbstractDraw:
-    """Matheron's rule: a draw of the prior, and what it lacks of what is known at the points."""
+    """Matheron's rule: a draw of the prior, corrected to agree with what is known at the points."""
     of_prior, of_noise = jax.random.split(key)
     prior = _draw(kernel.prior, stand_in, request, of_prior)
     values = _values_at(prior, kernel.points)
@@ -284,7 +284,7 @@ def _updated(
 
 
 def _values_at(draw: AbstractDraw, X: PyTree) -> Float[Array, "n *draws"]:
-    """Those of a draw at a stack of points, each of which is taken where it is."""
+    """The values of a draw at a stack of points, on the device that holds each of them."""
 
     # Point by point: the features of all points at once are n times what the paths hold.
     def of_part(draw: AbstractDraw, part: PyTree) -> Array:
@@ -297,7 +297,9 @@ def _values_at(draw: AbstractDraw, X: PyTree) -> Float[Array, "n *draws"]:
 def _lacking_values(
     kernel: InducedPosteriorKernel, values: Float[Array, "m p"], normal: Float[Array, "m p"]
 ) -> Float[Array, "m p"]:
-    """Of values at inducing points, whose whitened draws are `root z`."""
+    """The coefficients that move draws of the prior, with these values at the inducing points, to
+    values whose whitened draws are `root z`.
+    """
     wanted = matmul(kernel.root, normal) - solve_lower(kernel.lower, values)
     return solve_lower_transposed(kernel.lower, wanted)
 
@@ -307,7 +309,9 @@ def _lacking_observations(
     values: Float[Array, "n p"],
     normal: Float[Array, "n p"],
 ) -> Float[Array, "n p"]:
-    """Of observations with noise."""
+    """The coefficients that move draws of the prior, with these values at the points, to the
+    observations: `-S (S K S + diag(noise))^-1 (S values + e)`.
+    """
     weighs = isinstance(kernel, WeightedPosteriorKernel)
     roots = kernel.roots if weighs else jnp.ones_like(kernel.noise)
     observed = beside(roots, values) * values + beside(safe_sqrt(kernel.noise), normal) * normal

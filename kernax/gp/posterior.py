@@ -238,7 +238,10 @@ def posterior_kernel(
     """
     explanation = explanation_of(factor, system)
     if explanation is None:
-        raise ValueError(f"condition needs a factor of Cholesky's, not a {type(factor).__name__}")
+        raise ValueError(
+            f"no covariance is known for a process conditioned by a {type(factor).__name__}: "
+            "register explanation_of or posterior_kernel for it, or take JitteredCholesky()"
+        )
     arrays, rest = eqx.partition(explanation, eqx.is_inexact_array)
     known = eqx.combine(void_unless_known(arrays, result), rest)
     return ExplainedPosteriorKernel(prior, points, known)

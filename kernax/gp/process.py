@@ -18,7 +18,14 @@ from kernax.core.memory import check_memory
 from kernax.core.operators import DenseGram
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, Suspect, finish
+from kernax.core.solution import (
+    RESULTS,
+    Solution,
+    Suspect,
+    finish,
+    first_that_holds,
+    void_unless_known,
+)
 from kernax.gp.means import mean_beside
 from kernax.gp.posterior import point_for, without_observations
 
@@ -34,8 +41,8 @@ class GaussianProcess(eqx.Module):
             at X.
         mean: a function of one point; `jax.vmap(process.mean)(X)` for a stack. A number means that
             constant, which is not learned; `ConstantMean` and `LinearMean` are, and any module or
-            plain function of a point will do. Beside `OfFunctionals` it is still the mean of f at
-            a point, and a functional's is found from it.
+            plain function of a point will do. With a kernel `OfFunctionals` it is still the mean
+            of f at a point, from which that of a functional follows.
     """
 
     covariance: AbstractKernel
@@ -63,8 +70,9 @@ class GaussianProcess(eqx.Module):
         that of smooth kernels is, is drawn from with jitter no larger than 1e-4 of the prior
         variance.
 
-        Raises NotPSDError, NonFiniteError if there is no Cholesky factor: with `throw=False` the
-        draws are NaN instead. ValueError for what is no key or no shape. MemoryBudgetError.
+        Raises NotPSDError if there is no Cholesky factor, NonFiniteError if the mean or the
+        covariance is not finite: with `throw=False` the draws are NaN instead. ValueError for what
+        is no key or no shape. MemoryBudgetError.
         """
         check_key(key)
         _check_shape(shape)
@@ -108,14 +116,16 @@ def _sample(covariance, mean, X, key, shape):
     draws = jnp.einsum(
         "ij,...jo->...io", L, normal.reshape(*shape, len(K), -1), precision="highest"
     ).reshape(normal.shape)
-    value = jnp.broadcast_to(centre, draws.shape) + jnp.where(factor.exists, draws, jnp.nan)
-    finite = RESULTS.where(jnp.all(jnp.isfinite(K)), RESULTS.not_psd, RESULTS.nonfinite)
-    return Solution(
-        value, RESULTS.where(factor.exists, RESULTS.successful, finite), {"jitter": factor.jitter}
-    )
+    finite = jnp.all(jnp.isfinite(K)) & jnp.all(jnp.isfinite(centre))
+    endings = ((~finite, RESULTS.nonfinite), (~factor.exists, RESULTS.not_psd))
+    result = first_that_holds(endings, RESULTS.successful)
+    value = void_unless_known(jnp.broadcast_to(centre, draws.shape) + draws, result)
+    return Solution(value, result, {"jitter": factor.jitter})
 
 
 def _prior_variance(covariance, X):
-    """The scale that rounding errors have: not that of a posterior, which may be tiny."""
+    """The mean variance of the prior, to which rounding errors are relative: that of a posterior
+    may be tiny.
+    """
     prior = without_observations(covariance)
     return jnp.mean(jax.vmap(lambda x: prior(x, x))(X))

@@ -76,9 +76,9 @@ def condition(
         `log_evidence` (`log_marginal_likelihood`), the `jitter` added to the noise, the relative
         `residual` of the solve, and `rounding`, an estimate of the rounding error of the log
         evidence, in nats, for targets that are likely under the process. Above 0.01 there is a
-        ConditionWarning. Near one the factorised matrix differs too much from `C`, as happens with
-        copies of points and hardly any noise. Conjugate gradients tell their `steps`, and
-        `log_evidence` and its `standard_error` where they have a `determinant`.
+        ConditionWarning. Where it is near one, the matrix that was factorised differs too much from
+        `C`, as with copies of points and hardly any noise. Conjugate gradients add `steps`, and
+        have `log_evidence` and its `standard_error` only with a `determinant`.
 
     Raises:
         ValueError: bad shapes or values.
@@ -155,14 +155,14 @@ def log_marginal_likelihood(
 
     Its derivative (eq. 5.9) costs about three factorisations, for any number of hyperparameters.
     By `ConjugateGradient` with a `determinant` it is an estimate, and so is its derivative, both a
-    function of the key; `condition(...).stats["standard_error"]` tells how good. NaN if there is no
+    function of the key; its error is `condition(...).stats["standard_error"]`. NaN if there is no
     Cholesky factor, or a solve does not end. There is a warning if jitter was needed, or if the
     rounding error is above 0.01, though not inside `jit`, `grad` or `vmap`; `condition(...).stats`
     holds both, `jitter` and `rounding`, everywhere. Rounding acts like noise of variance eps *
     variance: in float32 a prior variance of 1e5 times the noise costs several per cent of the
     evidence. A `mean` that takes a large trend out avoids it.
 
-    Raises ValueError for bad shapes or values.
+    Raises ValueError for bad shapes or values. MemoryBudgetError.
     """
     check_knows_determinant(solver)
     task = check_task(
@@ -178,7 +178,7 @@ def log_marginal_likelihood(
     )
     noise = task.noise(noise)
     solution = _evidence(task, cast(mean_beside(kernel, mean), task.dtype), noise, solver)
-    hint = "log_marginal_likelihood: more noise makes it exact."
+    hint = "log_marginal_likelihood: more noise avoids this."
     _warn_of_digits(solution, solver, hint)
     return finish(solution, throw=False, hint=hint).value
 
@@ -206,12 +206,13 @@ def warm_started(
     """The same solver, which starts from the solutions for this kernel and noise.
 
     The evidence of a nearby kernel and noise, and its derivative, then take fewer steps (Lin,
-    Padhy, Mlodozeniec, Antoran & Hernandez-Lobato 2024): those of learning, for which it is made
-    anew every step or two. Values are the same within `rtol` as without.
+    Padhy, Mlodozeniec, Antoran & Hernandez-Lobato 2024). While a kernel is learned, call this again
+    every step or two. Values are the same within `rtol` as without.
 
     It pays for a coarse `rtol`, such as 1e-2, by which a kernel can be learned, and for small
-    moves: with pivots, n = 1500, of 14 steps there were left 4 after a move of the parameters by
-    1 %, 6 by 5 % and 13 by 28 %; at the default rtol of float64 50 of 56, 50 of 54, and all.
+    moves: with pivots and n = 1500, the 14 steps became 4 after a move of the parameters by 1 %, 6
+    after 5 % and 13 after 28 %. At the default rtol of float64, 56 became 50 after 1 %, 54 became
+    50 after 5 %, and 28 % saved none.
 
     Arguments are those of `log_marginal_likelihood`. It solves for y, and for the vectors of the
     `determinant`, from the `start` that the solver has; a solve that does not end gives the best

@@ -1,7 +1,7 @@
 """Normal factors, the sites, in place of the likelihood of each point, found as a fixed point.
 
-Expectation propagation and variational inference differ in what they ask of the sites, and share
-the rest. With g = f - m(X) it is `q(g) ~ N(g | 0, K) prod_i exp(shift_i g_i - precision_i g_i^2 /
+Expectation propagation and variational inference differ in how they update the sites, and share the
+rest. With g = f - m(X) it is `q(g) ~ N(g | 0, K) prod_i exp(shift_i g_i - precision_i g_i^2 /
 2)`, whose moments follow from a factor of `B = I + S K S`, S the roots of the precisions, or from
 `P = (S^2 K + I)^-1`; no inverse of K is taken.
 """
@@ -56,21 +56,21 @@ class Marginals(eqx.Module):
 
 
 class AbstractSiteRule(eqx.Module):
-    """What a site is to be, given the marginal of its point."""
+    """How a site is updated, given the marginal of its point."""
 
     @abc.abstractmethod
     def updated(
         self, likelihood: AbstractLikelihood, y: Array, site: Sites, marginal: Marginals
     ) -> Sites:
-        """The sites that the marginals ask for, point by point; at the fixed point, themselves."""
+        """The updated sites, point by point; at the fixed point they are the sites given."""
 
     @abc.abstractmethod
     def log_evidence(
         self, observations: "Observations", sites: Sites, q: "Moments"
     ) -> Float[Array, ""]:
-        """What the rule takes for `log p(y)`.
+        """The approximation of `log p(y)`.
 
-        At the fixed point its derivative in the sites must be zero, and is left out.
+        Its derivative in the sites must be zero at the fixed point; it is not computed.
         """
 
 
@@ -105,7 +105,7 @@ def moments(gram: AbstractGram, sites: Sites, factor: AbstractFactor) -> Moments
     P = inverse_of(factor, system)
     K = gram.as_matrix()
     covariance = matmul(K, P.as_matrix())
-    # Closer than a product with P, beside which the shifts of precise sites are large.
+    # More accurate than a product with P, as the shifts of precise sites are large.
     coefficients = _solved(system, sites.shift, factor)
     return Moments(
         coefficients=coefficients,
@@ -127,8 +127,8 @@ def _solved(
 def _variances(
     sites: Sites, P: AbstractInverse, K: Float[Array, "n n"], covariance: Float[Array, "n n"]
 ) -> Float[Array, " n"]:
-    """Of the marginals v: the diagonal of the covariance, or by `P_ii = 1 - precision v` where of
-    that fewer digits cancel.
+    """Those v of the marginals: the diagonal of the covariance, or from `P_ii = 1 - precision v`
+    where that loses fewer digits.
     """
     is_precise = sites.precision * jnp.diagonal(K) > 1
     precision = jnp.where(is_precise, sites.precision, 1)
@@ -145,10 +145,10 @@ def _marginals(gram: AbstractGram, sites: Sites) -> Marginals:
 
 
 class _Progress(eqx.Module):
-    """The iteration after some steps: the sites, those that they ask for, and their distance."""
+    """The iteration after some steps: the sites, their update, and how far that is from them."""
 
     sites: Sites
-    wanted: Sites
+    updated: Sites
     change: Float[Array, ""]
     damping: Float[Array, ""]
     steps: Int[Array, ""]
@@ -165,12 +165,13 @@ class SiteSolution(NamedTuple):
 def fixed_point(
     observations: Observations, rule: AbstractSiteRule, rtol: float | None, max_steps: int
 ) -> SiteSolution:
-    """The sites that ask for themselves, by parallel damped updates, differentiable to every order.
+    """The sites that an update does not change, by parallel damped updates, differentiable to every
+    order.
 
     A change is measured in the units of the marginals, `|d precision| variance` and `|d shift - d
     precision mean| sqrt(variance)`; that of a step is the largest over the points. Steps end where
-    it is at most rtol, by default 100 eps sqrt(n). Their damping halves where the change grows, and
-    recovers; where that is of no more use, success is a change of at most rtol, by default
+    it is at most rtol, by default 100 eps sqrt(n). The damping halves where the change grows, and
+    recovers. Where more of it does not help either, success is a change of at most rtol, by default
     sqrt(eps). Where a likelihood is not log-concave steps have full length: each raises the bound.
     """
 
@@ -214,12 +215,14 @@ def _before_any_step(observations: Observations, rule: AbstractSiteRule) -> _Pro
     nothing = jnp.zeros_like(observations.y)
     convex = observations.likelihood.convex
     sites = _sites_at_mode(observations) if convex else Sites(nothing, nothing)
-    wanted, change = _asked_of(sites, observations, rule)
-    return _Progress(sites, wanted, change, jnp.ones_like(change), jnp.zeros((), jnp.int32))
+    updated, change = _updated(sites, observations, rule)
+    return _Progress(sites, updated, change, jnp.ones_like(change), jnp.zeros((), jnp.int32))
 
 
 def _sites_at_mode(observations: Observations) -> Sites:
-    """The expansion of each likelihood to second order about the mode, however far it was found."""
+    """The expansion of each likelihood to second order about the mode, or where the search for that
+    has ended.
+    """
     y = observations.y
     gram = observations.gram
     loss = observations.likelihood
@@ -233,54 +236,54 @@ def _sites_at_mode(observations: Observations) -> Sites:
 
 
 def _one_step(observations: Observations, rule: AbstractSiteRule, now: _Progress) -> _Progress:
-    """Some way towards the sites that are wanted, and how far to go next."""
-    sites = jax.tree.map(lambda a, b: a + now.damping * (b - a), now.sites, now.wanted)
-    wanted, change = _asked_of(sites, observations, rule)
+    """A damped step to the updated sites, and the damping of the next one."""
+    sites = jax.tree.map(lambda a, b: a + now.damping * (b - a), now.sites, now.updated)
+    updated, change = _updated(sites, observations, rule)
     damping = now.damping
     if observations.likelihood.convex:
         longer = jnp.minimum(1.2 * damping, 1)
         damping = jnp.where(change < now.change, longer, damping / 2)
-    return _Progress(sites, wanted, change, damping, now.steps + 1)
+    return _Progress(sites, updated, change, damping, now.steps + 1)
 
 
-def _asked_of(
+def _updated(
     sites: Sites, observations: Observations, rule: AbstractSiteRule
 ) -> tuple[Sites, Float[Array, ""]]:
-    """The sites that the marginals under given ones ask for, and how far away they are."""
+    """The update of the sites, and how far it is from them."""
     marginal = _marginals(observations.gram, sites)
-    wanted = rule.updated(observations.likelihood, observations.y, sites, marginal)
-    return wanted, _change(sites, wanted, marginal)
+    updated = rule.updated(observations.likelihood, observations.y, sites, marginal)
+    return updated, _change(sites, updated, marginal)
 
 
-def _change(sites: Sites, wanted: Sites, marginal: Marginals) -> Float[Array, ""]:
-    """The largest change that is asked for, in the units of the marginals."""
-    precision = wanted.precision - sites.precision
-    shift = wanted.shift - sites.shift - precision * marginal.mean
+def _change(sites: Sites, updated: Sites, marginal: Marginals) -> Float[Array, ""]:
+    """The largest change of a site, in the units of the marginals."""
+    precision = updated.precision - sites.precision
+    shift = updated.shift - sites.shift - precision * marginal.mean
     of_precision = jnp.max(abs(precision) * marginal.variance)
     of_shift = jnp.max(abs(shift) * jnp.sqrt(marginal.variance))
     return jnp.maximum(of_precision, of_shift)
 
 
 def _newton_step(sites: Sites, observations: Observations, rule: AbstractSiteRule) -> Sites:
-    """The sites after an exact Newton step for `wanted(sites) = sites`, differentiable."""
+    """The sites after an exact Newton step for `updated(sites) = sites`, differentiable."""
     factor, _, _ = factor_of(system_of_precisions(observations.gram, sites.precision))
     q = moments(observations.gram, sites, factor)
     arguments = (sites.precision, sites.shift, q.marginal.mean, q.marginal.variance)
 
-    def wanted(*arguments: Array) -> Array:
+    def update(*arguments: Array) -> Array:
         site = Sites(*arguments[:2])
         marginal = Marginals(*arguments[2:])
-        asked = rule.updated(observations.likelihood, observations.y, site, marginal)
-        return jnp.stack([asked.precision, asked.shift])
+        updated = rule.updated(observations.likelihood, observations.y, site, marginal)
+        return jnp.stack([updated.precision, updated.shift])
 
-    left = (wanted(*arguments) - jnp.stack(arguments[:2])).reshape(-1)
-    jacobian = _jacobian(_slopes_point_by_point(wanted, arguments), q)
+    left = (update(*arguments) - jnp.stack(arguments[:2])).reshape(-1)
+    jacobian = _jacobian(_slopes_point_by_point(update, arguments), q)
     step = solve_by_lu(jnp.eye(len(left), dtype=left.dtype) - jacobian, left).reshape(2, -1)
     return Sites(sites.precision + step[0], sites.shift + step[1])
 
 
 def _jacobian(slopes: list[Array], q: Moments) -> Float[Array, "m m"]:
-    """The derivative of what is wanted in the sites, m = 2 n, from its slopes point by point.
+    """The derivative of the updated sites in the sites, m = 2 n, from its slopes point by point.
 
     With the covariance C of q, the marginals change by `d mean = C (d shift - mean d precision)`
     and `d variance = -C^2 d precision`, squared entry by entry (Opper & Winther 2005).
@@ -289,7 +292,7 @@ def _jacobian(slopes: list[Array], q: Moments) -> Float[Array, "m m"]:
     C = q.covariance
 
     def rows(k: int) -> list[Array]:
-        # Of the precisions (k = 0) or the shifts (k = 1) that are wanted, in both.
+        # Of the updated precisions (k = 0) or shifts (k = 1), in both.
         through_mean = by_mean[k][:, None] * C
         through_variance = by_variance[k][:, None] * C**2
         in_precision = -through_mean * q.marginal.mean[None, :] - through_variance

@@ -76,10 +76,10 @@ def sgpr(
         A `Solution` whose `value` is a `GaussianProcess`; its mean is a `KernelExpansion` at Z if
         the prior mean is a fixed number. Differentiable in everything, Z included. Stats: `bound`
         (`sgpr_bound`); `trace`, the variance that Z leaves, `sum_i k(x_i, x_i) - |u(x_i)|^2`;
-        `jitter`, which was added to k(Z, Z) where it is singular (inducing values with noise of
-        that variance: the bound still is one, and somewhat lower); the relative `residual` of the
-        solve; and `rounding`, an estimate of the rounding error of the bound, in nats. Above 0.01
-        there is a ConditionWarning.
+        `jitter`, which was added to k(Z, Z) where it is singular (as if inducing values had noise
+        of that variance: the bound still is one, and somewhat lower); the relative `residual` of
+        the solve; and `rounding`, an estimate of the rounding error of the bound, in nats. Above
+        0.01 there is a ConditionWarning.
 
     Raises:
         ValueError: bad shapes or values.
@@ -115,11 +115,11 @@ def sgpr_bound(
     Value and gradient take O(n m^2) operations. NaN where k(Z, Z) has no Cholesky factor, not even
     with the jitter that `sgpr(...).stats` reports, or where the noise is so small that B has none.
 
-    Raises ValueError for bad shapes or values.
+    Raises ValueError for bad shapes or values. MemoryBudgetError.
     """
     task, noise, Z = _checked("sgpr_bound", kernel, X, y, noise, Z, weights)
     solution = _sgpr_bound(task, cast(mean_beside(kernel, mean), task.dtype), noise, Z)
-    hint = "sgpr_bound: more noise makes it exact."
+    hint = "sgpr_bound: more noise avoids this."
     warn_of_rounding(solution, MOST_NATS, "the bound", hint)
     return finish(solution, throw=False, hint=hint, quiet=True).value
 
@@ -139,7 +139,7 @@ def _checked(
     if is_concrete(noise) and np.any(np.asarray(noise) == 0):
         raise ValueError(
             "noise must be positive with inducing points, which explain no target exactly, but is "
-            "0: see condition"
+            "0: condition takes targets without noise"
         )
     Z = check_inducing_points(task, Z)
     check_memory(task.X, Z, verb=verb)

@@ -38,8 +38,8 @@ def variational(
         rtol: the largest change of a factor that is accepted, in the units of the marginals. The
             default is 100 eps sqrt(n), and sqrt(eps) where no step lowers it further.
         max_steps: updates of all factors, at most; each takes a Cholesky factor and a solve.
-            Derivatives of predictions, and second ones of the bound, take the factor of a matrix of
-            2 n rows beside.
+            Derivatives of predictions, and second ones of the bound, also factorise a matrix of
+            2 n rows.
 
     Returns:
         A `Solution` whose `value` is an `ApproximatePosterior`, differentiable as that of

@@ -54,9 +54,9 @@ class Adagrad(AbstractOnlineLearner):
     `sign(a) max(|a| - l1, 0)`. The penalties are no part of g and G, and l1 makes weights exactly
     zero.
 
-    It is not invariant under rotations of the features: another `phi` of the same kernel learns
-    another function, and there is no dual form of it. See `DualAdagrad` for what coefficients of
-    points can do instead.
+    It is not invariant under rotations of the features: with another `phi` of the same kernel it
+    learns another function, and there is no dual form of it. `DualAdagrad` is Adagrad over
+    coefficients of points instead.
 
     Attributes:
         loss: any of `kernax.losses`, smooth or piecewise linear.

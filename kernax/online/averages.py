@@ -12,15 +12,19 @@ from kernax.core.parameters import as_floats
 
 
 def as_averaging(averaging: Any) -> Any:
-    """None, or a number >= 0. Raises ValueError for anything else that is known."""
+    """None, or a number >= 0. Raises ValueError for anything else that is known; a negative number
+    that is being traced becomes NaN.
+    """
     if averaging is None:
         return None
-    if isinstance(averaging, bool):
+    if isinstance(averaging, (bool, str)):
         raise ValueError(
             f"averaging must be None or a number >= 0, 0 for the plain mean, but is {averaging!r}"
         )
     number = as_floats(averaging)
-    if is_concrete(number) and not NONNEGATIVE.contains(np.asarray(number)):
+    if not is_concrete(number):
+        return NONNEGATIVE.guarded(number)
+    if not NONNEGATIVE.contains(np.asarray(number)):
         raise ValueError(f"averaging must be None or a number >= 0, but is {averaging!r}")
     return number
 
@@ -31,8 +35,8 @@ def moved_average(
     steps: Int[Array, ""],
     averaging: Float[Array, ""] | None,
 ) -> Float[Array, " m"] | None:
-    """The mean with one more term, of weight `(a + 1) / (steps + a)`, a the averaging; None where
-    there is none.
+    """The mean moved towards `now` by `(a + 1) / (steps + a)`, a the averaging; None where there is
+    no mean.
     """
     if mean is None:
         return None

@@ -11,10 +11,10 @@ from kernax.online.support import Support
 
 
 class Coordinates(eqx.Module):
-    """`k(x, .)` in a basis, and what is left of it.
+    """`k(x, .)` in a basis, and the square of the part outside of its span.
 
     Attributes:
-        inside: of its projection on the span, zero from the first free place on.
+        inside: the coordinates of its projection on the span, zero from the first free place on.
         rest: `|k(x, .) - projection|^2`.
         square: `k(x, x)`.
     """
@@ -24,9 +24,10 @@ class Coordinates(eqx.Module):
     square: Float[Array, ""]
 
     def is_independent(self, tolerance: Float[Array, ""]) -> Bool[Array, ""]:
-        """Whether the rest is more than that part of the square, and more than rounding.
+        """Whether `rest > tolerance square`, and more than rounding.
 
-        What is not finite counts as independent, so that it is found in the basis.
+        A rest that is not finite counts as independent, so that it enters the basis, where it is
+        found.
         """
         rounding = len(self.inside) * eps_of(self.inside)
         is_more = self.rest > jnp.maximum(tolerance, rounding) * self.square
@@ -34,7 +35,7 @@ class Coordinates(eqx.Module):
 
 
 class OrthonormalBasis(eqx.Module):
-    """The basis that the kept points have after Gram and Schmidt, in their order.
+    """The Gram-Schmidt basis of the kept points, in their order.
 
     With `K = L L^T` of the points, `k(x, .)` has the coordinates `L^-1 k(X, x)`, and weights w are
     those of the function of coefficients `L^-T w`. Rows of free places are those of the identity.
@@ -45,7 +46,9 @@ class OrthonormalBasis(eqx.Module):
     def coordinates(
         self, row: Float[Array, " m"], square: Float[Array, ""], size: Int[Array, ""]
     ) -> Coordinates:
-        """Those of a point with these values of the kernel at the kept ones."""
+        """The coordinates of a point x with `row = k(X, x)` at the kept points and `square = k(x,
+        x)`.
+        """
         row = jnp.where(jnp.arange(len(row), dtype=size.dtype) < size, row, 0)
         column = row[:, None]
         solved = lax.linalg.triangular_solve(self.upper.T, column, left_side=True, lower=True)
@@ -53,7 +56,7 @@ class OrthonormalBasis(eqx.Module):
         return Coordinates(inside, square - matmul(inside, inside), square)
 
     def coefficients(self, weights: Float[Array, " m"]) -> Float[Array, " m"]:
-        """Of the kept points, in the function of these weights."""
+        """The coefficients of the kept points in the function with these weights."""
         solved = lax.linalg.triangular_solve(
             self.upper.T, weights[:, None], left_side=True, lower=True, transpose_a=True
         )
@@ -67,8 +70,8 @@ class OrthonormalBasis(eqx.Module):
 
 
 def full_row(place: Int[Array, ""], at: Coordinates) -> Float[Array, " m"]:
-    """The coordinates of a point after it has taken that place: of `k(x, .)` itself, of its
-    projection where the place is the capacity.
+    """The coordinates of `k(x, .)` once its point is in that place; those of its projection where
+    the place is the capacity.
     """
     height = jnp.sqrt(positive_or_one(at.rest))
     return at.inside.at[place].set(height, mode="drop")

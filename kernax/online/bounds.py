@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import as_point, as_scalar, as_stack, as_targets, cast, count, dtype_of
+from kernax.core.boundary import as_numbers, as_point, as_scalar, as_stack, cast, count, dtype_of
 from kernax.core.expansion import KernelExpansion
 from kernax.core.features import FeatureMap, explicit_features
 from kernax.core.gram import gram_diagonal
-from kernax.core.intervals import NONNEGATIVE, POSITIVE
+from kernax.core.intervals import NONNEGATIVE, POSITIVE, REAL
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_targets_of
 from kernax.core.linear import LinearFunction
@@ -22,6 +22,7 @@ from kernax.core.losses import Hinge
 from kernax.core.numerics import dot, is_concrete, matmul, positive_or_one
 from kernax.core.parameters import check_count
 from kernax.core.weights import UnitWeights
+from kernax.online.parts import described
 
 Function = KernelExpansion | LinearFunction
 
@@ -29,8 +30,8 @@ Function = KernelExpansion | LinearFunction
 def margin(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
     """`min_i y_i f(x_i) / |f|`: the distance of the nearest point from `f = 0`, in feature space.
 
-    Negative where f does not separate the classes: then of the point that is farthest on the wrong
-    side.
+    Negative where f does not separate the classes: then it is that of the point farthest on the
+    wrong side.
 
     Arguments:
         f: a function with one output, a `KernelExpansion` or that of a primal learner. Its bias
@@ -40,6 +41,7 @@ def margin(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
     Differentiable. NaN for the function zero. Raises ValueError for shapes and targets that do not
     fit. Source: Novikoff 1962.
     """
+    _check_function(f)
     return jnp.min(_signed_values(f, X, y)) / f.norm
 
 
@@ -58,12 +60,22 @@ def perceptron_bound(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
     inf where f is on the wrong side of a point, or zero there. Raises ValueError for a bias, and
     for shapes and targets that do not fit.
     """
+    _check_function(f)
     values = _signed_values(f, X, y)
     _check_no_bias(f)
     delta = jnp.min(values)
     radius = jnp.max(gram_diagonal(f.kernel, cast(as_stack(X, "X"), delta.dtype)))
     bound = radius * _over_square(f.norm, delta)
     return jnp.where(f.bias == 0, bound, jnp.nan)
+
+
+def _check_function(f: Any) -> None:
+    """Raises ValueError for what is no function that a learner returns."""
+    if not isinstance(f, Function):
+        raise ValueError(
+            "f must be a function that was learned, such as run(...).value.function, but is "
+            f"{described(f)}"
+        )
 
 
 def _check_no_bias(f: Function) -> None:
@@ -107,8 +119,8 @@ def winnow_bound(
     """`2 ln(d) |u|_1^2 X_inf^2 / delta^2`: the mistakes of `NormalisedWinnow`, ln(2 d) if balanced.
 
     `delta = min_i y_i u.x_i` for any weights u that separate the classes, and `X_inf` is the
-    largest entry of the points. The bound of the perceptron has Euclidean norms there: it is larger
-    where few of many features matter, smaller where points are sparse and all features matter.
+    largest `|x_ij|`. The bound of the perceptron has Euclidean norms instead: it is larger where
+    few of many features matter, smaller where points are sparse and all features matter.
 
     Arguments:
         u: weights (d,), nonnegative unless balanced.
@@ -117,8 +129,8 @@ def winnow_bound(
         rate: of the learner, eta. The default is the best one, `delta / (|u|_1 X_inf^2)`; any
             other has the bound `ln(d) / (eta gamma - eta^2 X_inf^2 / 2)`, `gamma = delta / |u|_1`.
 
-    inf where u is on the wrong side of a point, and where the rate is so large that nothing is
-    known. Raises ValueError for shapes, targets, a negative weight that is not balanced, and a rate
+    inf where u is on the wrong side of a point, and where the rate is so large that there is no
+    bound. Raises ValueError for shapes, targets, a negative weight that is not balanced, and a rate
     that is not positive. Source: Kivinen & Warmuth 1997; Grove, Littlestone & Schuurmans 2001,
     section 5. The relative entropy of `u / |u|_1` to the weights falls by at least `eta gamma -
     eta^2 X_inf^2 / 2` with every mistake, by Hoeffding's lemma, and starts at no more than `ln d`.
@@ -140,16 +152,20 @@ def _as_vectors(X: ArrayLike) -> Float[Array, "n d"]:
     """Points that are vectors."""
     points = as_stack(X, "X")
     if not eqx.is_array(points) or points.ndim != 2:
-        raise ValueError("X must be vectors (n, d), one weight for each feature")
+        came = f"has shape {points.shape}" if eqx.is_array(points) else "is no single array"
+        raise ValueError(f"X must be vectors (n, d), d the number of weights, but {came}")
     return points
 
 
 def _as_weights_of(u: ArrayLike, X: Float[Array, "n d"], balanced: bool) -> Float[Array, " d"]:
     """Weights of the features of X, in its dtype, nonnegative unless balanced."""
     d = X.shape[1]
-    weights = as_targets(u, d, X.dtype, "u")
-    if weights.ndim != 1:
-        raise ValueError(f"u must have shape ({d},), but has shape {weights.shape}")
+    weights = as_numbers(u, X.dtype, "u", REAL)
+    if len(weights) != d:
+        raise ValueError(
+            f"u must have shape ({d},), one weight for each column of X, but has shape "
+            f"{weights.shape}"
+        )
     if balanced:
         return weights
     if is_concrete(weights) and np.any(np.asarray(weights) < 0):
@@ -173,9 +189,10 @@ def disjunction_bound(
         n: the number of features.
         promotion, threshold: those of the learner, a > 1 and theta >= 1; default, n.
 
-    Raises ValueError for others. Source: Littlestone 1988. A promotion multiplies a relevant weight
-    that was at most theta, so that there are at most p; it adds at most `(a - 1) theta` to the sum
-    of all weights, which starts at n, and a demotion takes at least `(1 - 1 / a) theta` from it.
+    Raises ValueError for other numbers. Source: Littlestone 1988. A promotion multiplies a relevant
+    weight that was at most theta, so that there are at most p of them; each adds at most `(a - 1)
+    theta` to the sum of all weights, which starts at n, and a demotion takes at least `(1 - 1 / a)
+    theta` from it.
     """
     k = check_count(relevant, "relevant")
     theta = float(n if threshold is None else threshold)
@@ -185,7 +202,7 @@ def disjunction_bound(
 
 
 def _check_disjunction(k: int, n: int, promotion: float, theta: float) -> None:
-    """Raises ValueError for numbers of which nothing is known."""
+    """Raises ValueError for numbers to which the bound does not apply."""
     if k > n:
         raise ValueError(f"relevant must be at most n = {n}, but is {k}")
     if not promotion > 1:
@@ -195,7 +212,7 @@ def _check_disjunction(k: int, n: int, promotion: float, theta: float) -> None:
 
 
 class Costs(NamedTuple):
-    """What one prediction costs in either form, in any unit: `costs` counts operations.
+    """What one prediction costs in either form, both in one unit: `costs` counts operations.
 
     Attributes:
         kernel: t1, of one kernel evaluation `k(x, x_i)`.

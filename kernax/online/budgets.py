@@ -19,10 +19,10 @@ from kernax.online.support import Newcomer, Support, empty_support
 
 
 class Placement(eqx.Module):
-    """What a budget makes of a newcomer.
+    """What a budget does with a newcomer.
 
     Attributes:
-        place: where it goes, instead of what is there; `capacity` for nowhere.
+        place: where it goes, in place of the point there; `capacity` where it is not kept.
         change: added to the coefficients of the points of the support.
         memory: of the budget, from now on.
         lost: whether something was left out that the budget promises to keep.
@@ -35,11 +35,11 @@ class Placement(eqx.Module):
 
 
 class AbstractBudget(eqx.Module):
-    """How many points a function may stand on, and what happens when there are more.
+    """How many points a function may have, and what happens when there are more.
 
     Attributes:
-        capacity: the number of points.
-        keeps_points: whether a point once kept is kept for ever, so that averages are exact.
+        capacity: the largest number of points.
+        keeps_points: whether a kept point is never removed, so that averages are exact.
     """
 
     capacity: eqx.AbstractVar[int]
@@ -50,7 +50,7 @@ class AbstractBudget(eqx.Module):
 
     @abc.abstractmethod
     def memory(self, support: Support) -> Any:
-        """What the budget remembers besides the support, which is empty here; None for nothing."""
+        """What the budget keeps beside the support, which is empty here; None for nothing."""
 
     @abc.abstractmethod
     def place(
@@ -61,9 +61,10 @@ class AbstractBudget(eqx.Module):
         new: Newcomer,
         coefficient: Float[Array, ""],
     ) -> Placement:
-        """Where a newcomer goes, to whose `k(x, .)` that coefficient is to be given, not zero.
+        """Where a newcomer goes, whose `k(x, .)` is added to the function with this coefficient,
+        which is not zero.
 
-        As long as there are free places, the next one is `support.size`.
+        The first free place is `support.size`; there is none where that is the capacity.
         """
 
 
@@ -112,10 +113,10 @@ class RemoveOldest(AbstractBudget):
 
 
 class RemoveSmallest(AbstractBudget):
-    """The point that f changes least without, that of the smallest `|coefficient| sqrt(k(x, x))`,
-    makes room; of several, the oldest (Wang, Crammer & Vucetic 2012, section 4.1).
+    """The point without which f changes least makes room: that of the smallest `|coefficient|
+    sqrt(k(x, x))`, of several the oldest (Wang, Crammer & Vucetic 2012, section 4.1).
 
-    The newcomer stays, however small.
+    The newcomer is kept, however small its own.
     """
 
     capacity: int = integer("capacity")
@@ -134,7 +135,7 @@ class Merge(AbstractBudget):
     `c k(x, .)` is replaced by its projection on the point z that is nearest in direction, the one
     of largest `k(x, z)^2 / k(z, z)`: `c k(x, z) / k(z, z)` is added to the coefficient of z. Wang,
     Crammer & Vucetic (2012, section 4.3) merge both into a third point on the line between them,
-    which only vectors have; a point of the pair will do for strings and trees as well.
+    which only vectors have; keeping z works for strings and trees as well.
     """
 
     capacity: int = integer("capacity")
@@ -156,7 +157,7 @@ class Merge(AbstractBudget):
 
 
 class Project(AbstractBudget):
-    """A newcomer that is nearly a combination of the others is replaced by that combination.
+    """A newcomer that is nearly a combination of the kept points is replaced by that combination.
 
     It is kept if its distance from the span of the kept ones is `|k(x, .) - p|^2 > tolerance
     k(x, x)`, p its projection, and there is room; otherwise `coefficient p` is added to f, by the
@@ -223,7 +224,7 @@ class Kept(eqx.Module):
         new: Newcomer,
         coefficient: Float[Array, ""],
     ) -> tuple["Kept", Int[Array, ""]]:
-        """What a budget makes of these points and of a newcomer, and the place that this took."""
+        """The points that a budget keeps of these and a newcomer, and the place of the newcomer."""
         placed = budget.place(self.memory, kernel, self.support, new, coefficient)
         support = self.support.with_coefficients(self.support.coefficients + placed.change)
         support = support.with_point(placed.place, new, coefficient)

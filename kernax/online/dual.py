@@ -20,10 +20,11 @@ class DualState(AbstractOnlineState):
 
     Attributes:
         kernel: the learner's, in the dtype of the points, for `function`.
-        kept: the points that the function stands on, as their budget keeps them.
+        kept: the points of the function, as their budget keeps them.
         average: the mean of the coefficients after every step, None where it is not asked for.
         steps: points seen.
-        updates: points that were added to the function, or projected on it.
+        updates: points at which the rule added a multiple of `k(x, .)`, whether the budget kept
+            the point or not.
     """
 
     kernel: AbstractKernel
@@ -56,10 +57,9 @@ class DualLearner(AbstractOnlineLearner):
         kernel: any kernel, of any kind of points.
         budget: such as `RemoveOldest(200)`; `NoBudget(n)` keeps all.
         averaging: None for the last function; a number a >= 0 for a mean of the functions after
-            every step, the t-th of which enters with weight `(a + 1) / (t + a)` while the others
-            shrink: 0 is the plain mean, larger numbers forget the first ones (Shamir & Zhang 2013).
-            Only for budgets that keep their points, `NoBudget` and `Project`: the mean stands on
-            points that others give up.
+            every step, `mean <- mean + (a + 1) / (t + a) (f - mean)` after step t: 0 is the plain
+            mean, with larger numbers the first functions count less (Shamir & Zhang 2013). Only for
+            budgets that keep their points, `NoBudget` and `Project`: the mean needs all of them.
     """
 
     rule: AbstractRule = eqx.field(converter=as_rule)
@@ -106,7 +106,7 @@ class DualLearner(AbstractOnlineLearner):
         return after, f
 
     def _moved(self, kernel: AbstractKernel, kept: Kept, new: Newcomer, move: Move) -> Kept:
-        """The points after a move; a newcomer of coefficient zero leaves them alone."""
+        """The points after a move; one of coefficient zero adds none."""
 
         def added(kept: Kept) -> Kept:
             return kept.with_point(self.budget, kernel, new, move.coefficient)[0]

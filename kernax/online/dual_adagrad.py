@@ -22,7 +22,7 @@ class DualAdagradState(AbstractOnlineState):
 
     Attributes:
         kernel: the learner's, in the dtype of the points, for `function`.
-        kept: the points that the function stands on, as their budget keeps them.
+        kept: the points of the function, as their budget keeps them.
         roots: sqrt(G), G the sum of the squared gradients, of each coefficient.
         steps: points seen.
         updates: points whose loss had a slope.
@@ -49,7 +49,7 @@ class DualAdagradState(AbstractOnlineState):
 
 
 class _Parts(eqx.Module):
-    """What of a `DualAdagradState` a newcomer changes."""
+    """The parts of a `DualAdagradState` that a newcomer changes."""
 
     kept: Kept
     roots: Float[Array, " m"]
@@ -67,10 +67,10 @@ class DualAdagrad(AbstractOnlineLearner):
        without penalties `c = -rate sign(s)`. It does not join where that is zero. The budget says
        which point makes room for it.
 
-    This is Adagrad on the features `k(x_1, x), ..., k(x_m, x)`, to which each point adds one. It
-    is an algorithm of its own and no dual form of `Adagrad`, which depends on the features that
-    are chosen for a kernel; this one depends on the kernel and the points. Where s is zero only
-    the penalties act. All coefficients move at each step, O(m) operations and kernel values.
+    This is Adagrad on the features `k(x_1, x), ..., k(x_m, x)`, to which each point adds one. It is
+    no dual form of `Adagrad`: that depends on the features chosen for a kernel, this one on the
+    kernel and the points. Where s is zero only the penalties act. All coefficients move at each
+    step, O(m) operations and kernel values.
 
     Attributes:
         loss: any of `kernax.losses`, smooth or piecewise linear.
@@ -117,7 +117,7 @@ class DualAdagrad(AbstractOnlineLearner):
         return after, f
 
     def _descended(self, state: DualAdagradState, gradient: Float[Array, " m"]) -> _Parts:
-        """What a step makes of the points that are kept; of free places, nothing."""
+        """The kept points after a step; free places do not change."""
         support = state.support
         gradient = jnp.where(support.places < support.size, gradient, 0)
         roots = grown_root(state.roots, gradient)
@@ -131,7 +131,7 @@ class DualAdagrad(AbstractOnlineLearner):
     def _joined(
         self, parts: _Parts, new: Newcomer, slope: Number, kernel: AbstractKernel
     ) -> _Parts:
-        """What a newcomer makes of a state; without a coefficient, it leaves that alone."""
+        """The points with a newcomer, or without it where its coefficient is zero."""
         gradient = slope * new.square
         coefficient = self._step(jnp.zeros_like(gradient), gradient, abs(gradient))
 

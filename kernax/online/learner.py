@@ -14,11 +14,11 @@ from kernax.core.parameters import check_intervals
 class AbstractOnlineState(eqx.Module):
     """All that a learner keeps between two points: arrays, whose shapes never change.
 
-    A kernel in it is that of the learner, for `function`: no point changes it, and who goes on with
-    another learner goes on in the kernel of that one.
+    A kernel in it is the learner's, for `function`. No update may change it, and a run that goes on
+    with another learner replaces it by the kernel of that one.
 
     Attributes:
-        updates: how often the function was changed by a point.
+        updates: at how many points the learner moved the function.
     """
 
     updates: eqx.AbstractVar[Int[Array, ""]]
@@ -62,8 +62,8 @@ class AbstractOnlineLearner(eqx.Module):
     def is_mistake(self, prediction: Float[Array, ""], y: Float[Array, ""]) -> Bool[Array, ""]:
         """Whether the sign of the prediction is wrong, or it is zero: `y f(x) <= 0`.
 
-        Where targets are numbers or counts: whether the loss is positive, as it is for all but
-        exact predictions unless the loss is flat there.
+        Where targets are numbers or counts: whether the loss is positive, as most losses are for
+        all but exact predictions.
         """
         if self.loss.targets == "signs":
             return y * prediction <= 0
@@ -72,7 +72,7 @@ class AbstractOnlineLearner(eqx.Module):
 
 @functools.singledispatch
 def check_stream(learner: AbstractOnlineLearner, X: PyTree) -> None:
-    """Raises ValueError for a stack of points that a learner is not for; by default for none.
+    """Raises ValueError for a stack of points that a learner cannot take; by default for none.
 
     For a learner of one's own: `check_stream.register(MyLearner)(function)`.
     """

@@ -1,7 +1,8 @@
-"""Weights that are multiplied instead of added to, which is how few of many features are found.
+"""Weights that are multiplied instead of added to, for data of which few of many features matter.
 
-They are held as exponents, so that none is ever lost to rounding. A balanced learner has a negative
-weight beside each positive one: it is the learner of all features and their negatives.
+They are held as exponents, so that no weight underflows to zero, from where it could not grow
+again. A balanced learner has a negative weight beside each positive one: it is the learner of all
+features and their negatives.
 """
 
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
+from kernax.core.boundary import dtype_of
 from kernax.core.linear import LinearFunction
 from kernax.core.numerics import dot, stopped
 from kernax.core.parameters import data
@@ -27,10 +29,20 @@ class Identity(eqx.Module):
     def __call__(self, x: PyTree) -> Float[Array, " d"]:
         if not eqx.is_array_like(x) or jnp.ndim(x) != 1:
             raise ValueError(
-                "this learner has a weight for each number of a vector (d,), and a point is none: "
-                "pass features=, a function of a point"
+                "this learner has a weight for each number of a vector, but a point is no vector "
+                "(d,): pass features=, a function of a point that returns one"
             )
         return x
+
+
+def features_at(features: Callable, x: PyTree) -> Float[Array, " d"]:
+    """The features at a point as floats. Raises ValueError unless they are a vector."""
+    phi = jnp.asarray(features(x))
+    if phi.ndim != 1:
+        raise ValueError(
+            f"features must return a vector (d,) at a point, but return shape {phi.shape}"
+        )
+    return phi if jnp.issubdtype(phi.dtype, jnp.inexact) else phi.astype(dtype_of(x))
 
 
 class MultiplicativeState(AbstractOnlineState):
@@ -39,8 +51,8 @@ class MultiplicativeState(AbstractOnlineState):
     Attributes:
         features: the learner's, which the weights multiply.
         exponents: (1, d); for balanced learners (2, d), of the features and of their negatives.
-        base: of the weights `base^exponents`; None for e. With 0 or 1 as features, the exponents of
-            Winnow are whole numbers, and its weights as exact as powers are.
+        base: of the weights `base^exponents`; None for e. Where features are 0 or 1, the exponents
+            of Winnow are integers, without rounding.
         bias: added to the sum.
         updates: points that moved the weights.
     """
@@ -101,8 +113,8 @@ def _signs(exponents: Float[Array, "signs d"]) -> Float[Array, "signs 1"]:
 def weights_of_one(
     features: Any, point: PyTree, *, balanced: bool, base: Any = None, bias: Any = 0.0
 ) -> MultiplicativeState:
-    """The state in which every weight is one."""
-    phi = eqx.filter_eval_shape(features, point)
+    """The state with all weights one, those of the negatives as well."""
+    phi = eqx.filter_eval_shape(features_at, features, point)
     return MultiplicativeState(
         features=features,
         exponents=jnp.zeros((2 if balanced else 1, *phi.shape), phi.dtype),
@@ -113,5 +125,5 @@ def weights_of_one(
 
 
 def sign_of_mistake(f: Number, y: Number) -> Number:
-    """y where f has not the sign of y, else zero."""
+    """y where the sign of f is not that of y, or f is zero; otherwise zero."""
     return jnp.where(y * f <= 0, y, 0)

@@ -104,8 +104,8 @@ class _Pass(eqx.Module):
 
 
 class _Perceptron(eqx.Module):
-    """The epochs of a rule: in features with the rows of F and their weights f, else with the rows
-    of K and the values f at all points. The steps are the same.
+    """The epochs of the perceptron, with the rows of features F and their weights f, or with the
+    rows of K and the values f at all points. The steps are the same.
     """
 
     rows: Float[Array, "n m"]
@@ -125,7 +125,7 @@ class _Perceptron(eqx.Module):
     def change(self, i: Int[Array, ""], now: _Pass) -> Float[Array, ""]:
         """What the rule adds to the coefficient of point i: not zero where that is a mistake."""
         value = matmul(self.rows[i], now.f) if self.in_features else now.f[i]
-        one = jnp.ones_like(value)  # for the step and the square, of which it makes no use
+        one = jnp.ones_like(value)  # for the step and the square, which it does not use
         return self.rule.move(one, value - self.threshold, self.y[i], one).coefficient
 
     def visit(self, i: Int[Array, ""], now: _Pass) -> _Pass:
@@ -160,19 +160,19 @@ class _Perceptron(eqx.Module):
         """The last coefficients, or their mean over all steps."""
         if not self.averaged:
             return end.beta
-        return end.total / (end.epochs * len(self.y)).astype(self.y.dtype)
+        return end.total / (end.epochs.astype(self.y.dtype) * len(self.y))
 
 
 @compiled
 def _kernel_perceptron(task, rate, threshold, averaged, max_epochs):
-    """The expansion that the perceptron ends with."""
+    """The expansion after the last pass, and how that ended."""
     gram = stopped(task.gram())
     in_features = task.layout.in_features
     rows = gram.features if in_features else gram.as_matrix()
     perceptron = _Perceptron(rows, task.y, Perceptron(rate), threshold, in_features, averaged)
     end = perceptron.run(max_epochs)
     beta = perceptron.learned(end)
-    result = _ending(end, (beta, end.f, task.y))
+    result = _ending(end, (beta, end.f, task.y, threshold))
     void = void_unless_known((beta, -threshold), result)
     stats = {"mistakes": end.mistakes, "epochs": end.epochs} | task.figures(gram)
     return Solution(KernelExpansion(task.kernel, task.X, *void), result, stats)

@@ -96,7 +96,8 @@ def moved_by_rule(
 
     Arguments:
         learner: with a `rule`, a `kernel` and its `averaging`.
-        afterwards: of the step, what is made of the weights that the rule has moved.
+        afterwards: a function of the weights that the rule has moved and of the step, which returns
+            the weights to keep.
     """
     features = features_for(learner.kernel, x)
     phi = features(x)
@@ -111,7 +112,7 @@ class PrimalLearner(AbstractOnlineLearner):
     """A rule in the explicit features of a kernel, `f = w . phi(x)` with `k(x, z) = phi(x).phi(z)`.
 
     Its predictions are those of a `DualLearner` without a budget, step by step, at the price of the
-    features rather than of the points: O(D) operations a step.
+    features rather than of kernel values at kept points: O(D) operations a step.
 
     Attributes:
         rule: such as `Perceptron()`.

@@ -44,7 +44,7 @@ class RecursiveFit(eqx.Module):
 
     @property
     def residual(self) -> Float[Array, ""]:
-        """`|A w - b| / |b|`, of the weights as they were rounded."""
+        """`|A w - b| / |b|`, of the weights that the recursion has found."""
         left = matmul(self.squares, self.weights) - self.products
         return jnp.linalg.norm(left) / positive_or_one(jnp.linalg.norm(self.products))
 
@@ -63,7 +63,7 @@ class RecursiveState(AbstractOnlineState):
         kernel: the learner's, in the dtype of the points, for `function`.
         support: the kept points; its coefficients are not used.
         basis: the orthonormal basis of their span.
-        fit: the least squares in that basis; `fit.residual` says how well rounding left them.
+        fit: the least squares in that basis; `fit.residual` says what rounding did to them.
         updates: points seen, all of which move the function.
         lost: whether there was no room for a point that is no combination of the kept ones.
     """
@@ -100,17 +100,17 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
     zero and room for all points it is `kernel_ridge`, up to rounding, after each of them.
 
     In the orthonormal basis of Gram and Schmidt this is recursive least squares for a vector of
-    weights: a further point adds a coordinate, in which all points before it are zero, and a prior
-    of its own. No matrix has to be bordered, and none is ill conditioned for small distances. What
-    the recursion loses by rounding, some eps `sum_t k(x_t, x_t) / ridge`, shows in the residual of
-    its equations, `state.fit.residual`, from which success is decided. O(capacity^2) operations for
-    each point, and as much memory.
+    weights: a further point adds a coordinate, in which all points before it are zero. No matrix
+    has to be bordered, and none is ill conditioned because points are close. Rounding errors of the
+    recursion, some eps `sum_t k(x_t, x_t) / ridge`, show in the residual of its equations,
+    `state.fit.residual`, from which success is decided. O(capacity^2) operations for each point,
+    and as much memory.
 
     Attributes:
         kernel: any kernel, of any kind of points.
         ridge: > 0, in units of k, as that of `kernel_ridge`.
-        capacity: how many points can be kept. Where more were needed, the others are projected, and
-            `run` ends with `RESULTS.over_capacity`.
+        capacity: how many points can be kept. Where more were needed, the others enter by their
+            projections, and `run` ends with `RESULTS.over_capacity`.
         tolerance: >= 0, relative to k(x, x).
     """
 

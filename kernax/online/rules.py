@@ -1,7 +1,7 @@
-"""Rules: how far a function moves towards one more point, `f <- shrink f + coefficient k(x, .)`.
+"""Rules: how a function changes at one more point, `f <- shrink f + coefficient k(x, .)`.
 
-A rule sees the value f(x), the target y and k(x, x), and never the points: so the same rule learns
-in any space, by coefficients of points or by weights of features, and makes the same predictions.
+A rule is given the value f(x), the target y and k(x, x), and never the points: so the same rule
+learns in any space, by coefficients of points or by weights of features, with the same predictions.
 None learns a bias: add a constant to the kernel for that.
 """
 
@@ -112,9 +112,9 @@ def _check_has_unit_slopes(loss: AbstractLoss) -> None:
 class PassiveAggressiveI(AbstractRule):
     """Adds `-L' min(C, L / k(x, x)) k(x, .)`, with the loss L of the prediction and its slope L'.
 
-    This is the nearest function whose loss at the point is zero, but for steps longer than C
+    Where no step is longer than C, it leads to the nearest function whose loss at the point is zero
     (Crammer et al. 2006, PA-I: figures 1 and 3). The loss is the hinge, for y = -1 and +1, or
-    `EpsilonInsensitive`, for numbers; a very large C is the plain algorithm.
+    `EpsilonInsensitive`, for numbers; a very large C is the algorithm without that bound, PA.
     """
 
     C: Number = positive(default=1.0)
@@ -133,8 +133,8 @@ class PassiveAggressiveI(AbstractRule):
 class PassiveAggressiveII(AbstractRule):
     """Adds `-L' L / (k(x, x) + 1 / (2 C)) k(x, .)`, with the loss L and its slope L'.
 
-    The minimiser of `1/2 |g - f|^2 + C L(y, g(x))^2` (Crammer et al. 2006, PA-II). The loss is the
-    hinge, for y = -1 and +1, or `EpsilonInsensitive`, for numbers.
+    It leads to the minimiser g of `1/2 |g - f|^2 + C L(y, g(x))^2` (Crammer et al. 2006, PA-II).
+    The loss is the hinge, for y = -1 and +1, or `EpsilonInsensitive`, for numbers.
     """
 
     C: Number = positive(default=1.0)
@@ -211,9 +211,9 @@ class StochasticGradient(AbstractRule):
             kink.
         ridge: >= 0.
         rate: a number, or a function of the step 1, 2, ..., such as a `DecayingRate`. A plain
-            function is static: reuse the object, or `run` compiles again. `rate ridge` must not
-            exceed 1, beyond which coefficients would change their sign: a number is refused, and a
-            function that does so makes the prediction NaN.
+            function is static: reuse the object, or `run` compiles again. `rate * ridge` must not
+            exceed 1, beyond which f would change its sign: such a number is refused, and a function
+            with such a value makes f NaN.
     """
 
     loss: AbstractLoss
@@ -227,8 +227,8 @@ class StochasticGradient(AbstractRule):
             # The product with a reciprocal may be rounded to either side of one.
             if jnp.any(product > 1 + 8 * eps_of(product)):
                 raise ValueError(
-                    f"rate ridge must not exceed 1, but is {float(jnp.max(product)):g}: f would "
-                    "change its sign at each step"
+                    f"rate * ridge must not exceed 1, but is {float(jnp.max(product)):g}: f would "
+                    "change its sign at each step; take a smaller rate"
                 )
 
     def move(self, step, f, y, square):

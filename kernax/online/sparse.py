@@ -36,8 +36,8 @@ class SparseGradient(AbstractOnlineLearner):
         rule: a `StochasticGradient`, with its loss, ridge and rate.
         kernel: one whose features are known, such as a `FeatureMap`.
         l1: >= 0.
-        averaging: None for the last function, or a number >= 0, as in a `DualLearner`. A mean is
-            zero only where all of its terms are.
+        averaging: None for the last function, or a number >= 0, as in a `DualLearner`. A mean
+            weight is zero only where the weight was zero after every step.
 
     Source: Duchi & Singer 2009 (FOBOS), section 3.
     """
@@ -61,6 +61,6 @@ class SparseGradient(AbstractOnlineLearner):
         return moved_by_rule(self, state, x, y, self._made_sparse)
 
     def _made_sparse(self, weights: Float[Array, " D"], step: Number) -> Float[Array, " D"]:
-        """What the soft threshold leaves of the weights."""
+        """The weights after the soft threshold."""
         rate = jnp.asarray(self.rule.rate(step), step.dtype)
         return soft_threshold(weights, rate * self.l1)

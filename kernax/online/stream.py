@@ -12,6 +12,7 @@ from kernax.core.boundary import as_stack, cast, count, dtype_of
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_targets_of
 from kernax.core.numerics import chosen, is_concrete, positive_or_one
+from kernax.core.parameters import parameters
 from kernax.core.preparation import guarded, prepare_stacks
 from kernax.core.sharding import compiled, scan
 from kernax.core.solution import RESULTS, Solution, finish, first_that_holds
@@ -34,10 +35,9 @@ class Progress(eqx.Module):
         predictions: f(x_i), (n,), each before y_i was seen.
         losses: of these predictions, (n,); zero at points that were skipped.
         mistakes: which of them were wrong, (n,): those of the other sign, or zero, where targets
-            are signs. Where they are numbers or counts, those whose loss is not zero: all but exact
-            ones, unless the loss is flat around them, as `EpsilonInsensitive`; look at `losses`
-            there. False at points that were skipped. All others are True where the result is
-            `nonfinite`, and nothing is known of any.
+            are signs. Where they are numbers or counts, those whose loss is positive, which for
+            most losses are all but exact ones: look at `losses` there. False at points that were
+            skipped. Where the result is `nonfinite` all others are True.
     """
 
     state: Any
@@ -64,30 +64,32 @@ def run(
 
     One loop of one compiled program, whatever the number of points: beside the points and what is
     recorded of each, memory is that of the state. Forward derivatives in the learner's parameters
-    (`jax.jvp`) keep that; reverse ones (`jax.grad`) hold the state of every step. They are those
-    of the recursion, so that at a point where a decision turns there is none.
+    (`jax.jvp`) keep that; reverse ones (`jax.grad`) hold the state of every step. They are those of
+    the recursion with its decisions held fixed, such as which points are mistakes.
 
     Arguments:
         learner: one of `kernax.online`, or any other `AbstractOnlineLearner`.
-        X: a stack of n points. What differs between streams is batched by `jax.vmap`.
+        X: a stack of n points; several streams are batched by `jax.vmap`.
         y: (n,): -1 and +1, or numbers, as `learner.loss.targets` says. One class alone will do.
         state: that of an earlier run, to go on from; None starts anew. A learner with other
             parameters goes on with its own: with the same points and coefficients, or weights, in
             its own kernel. What was computed by then stays: squares `k(x, x)` of kept points, and
             bases and fits of `Project` and `KernelRecursiveLeastSquares`; so does what only a
             start takes, `ridge` of the latter, and `promotion` and `threshold` of Winnow.
-        present: (n,) booleans. A point that is False, or zero, is predicted but skipped: as a point
-            of weight zero it changes nothing, and counts as neither loss nor mistake.
+        present: (n,) booleans, or ones and zeros. A point where it is False is predicted but
+            skipped: as a point of weight zero it changes nothing, and counts as neither loss nor
+            mistake.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is a `Progress`. Stats: the number of `mistakes`, which says
-        little where targets are numbers (see `Progress`), the number of `updates` that changed the
-        function, and the mean `loss` of the predictions, over this run.
+        little where targets are numbers (see `Progress`), the number of `updates`, at each of which
+        the learner moved the function, and the mean `loss` of the predictions, over this run.
 
     Raises:
         ValueError: bad shapes or values, a state that is not of this learner. NonFiniteError: NaN
-            or inf. CapacityError: more points were needed than the learner holds.
+            or inf. CapacityError: more points were needed than the learner holds. BreakdownError:
+            rounding has spoiled a `KernelRecursiveLeastSquares`.
     """
     _check_learner(learner)
     _check_no_single_target(y)
@@ -127,13 +129,16 @@ def _check_no_single_target(y: Any) -> None:
 def _hint(learner: AbstractOnlineLearner, result: Any) -> str:
     """What may help after a failure."""
     name = type(learner).__name__
-    if is_concrete(result) and jnp.any(result == RESULTS.over_capacity):
+    known = is_concrete(result)
+    if known and jnp.any(result == RESULTS.over_capacity):
         return f"run of {name}: {hint_of_capacity(learner)}"
+    if known and jnp.any(result == RESULTS.inaccurate):
+        return f"run of {name}: a larger ridge or float64 may help."
     return f"run of {name}: rescaled inputs or a smaller rate may help."
 
 
 def _kernels_of(learner: AbstractOnlineLearner) -> list[AbstractKernel]:
-    """The kernels of a learner, whose points are checked."""
+    """The kernels of a learner, each of which checks the points."""
     return [leaf for leaf in jax.tree.leaves(learner, is_leaf=_is_kernel) if _is_kernel(leaf)]
 
 
@@ -171,8 +176,8 @@ def _check_state(learner: AbstractOnlineLearner, state: AbstractOnlineState, X: 
     fresh = eqx.filter_eval_shape(learner.init, _first(X))
     if _shapes(state) != _shapes(fresh):
         raise ValueError(
-            f"state is not one of this {type(learner).__name__} for such points: pass what run "
-            "returned for the same learner and the same kind of points, or None"
+            f"state is not one of this {type(learner).__name__} for such points: pass the "
+            "value.state of a run of the same learner on the same kind of points, or None"
         )
 
 
@@ -196,7 +201,7 @@ def _run(learner, X, y, present, state):
         losses=jnp.where(seen, learner.loss(y, predictions), 0),
         mistakes=seen & jax.vmap(learner.is_mistake)(predictions, y),
     )
-    result = _ending(progress)
+    result = _ending(learner, progress)
     progress = _void_where(result == RESULTS.nonfinite, progress, seen)
     return Solution(progress, result, _figures(progress, seen, end.updates - state.updates))
 
@@ -261,19 +266,22 @@ def _with_kernels_of(fresh: AbstractOnlineState, state: AbstractOnlineState) -> 
 
 
 def _check_kernels_stay(learner: AbstractOnlineLearner, before: Any, after: Any) -> None:
-    """Raises ValueError for a learner of whose state a step has changed the kernel."""
+    """Raises ValueError where an update has changed the kernel of a state."""
     old = jax.tree.leaves(eqx.filter(before, eqx.is_array))
     new = jax.tree.leaves(eqx.filter(after, eqx.is_array))
     if not all(a is b for a, b in zip(old, new, strict=True)):
         raise ValueError(
-            f"update of {type(learner).__name__} returns a state with another kernel: keep what is "
-            "learned of a kernel as an array"
+            f"update of {type(learner).__name__} returns a state with another kernel: keep "
+            "parameters of a kernel that are learned as arrays of the state"
         )
 
 
-def _ending(progress: Progress) -> Any:
+def _ending(learner: AbstractOnlineLearner, progress: Progress) -> Any:
     """A word of `RESULTS`; everything must be finite, because NaN makes no mistakes."""
-    numbers = (progress, progress.state.function)  # which may overflow where a state does not
+    # A traced parameter is NaN outside of its interval, and leaves no NaN where it is only compared
+    # with. The function may overflow where the state does not.
+    given = [entry.value for entry in parameters(learner)]
+    numbers = (given, progress, progress.state.function)
     inexact = jax.tree.leaves(eqx.filter(numbers, eqx.is_inexact_array))
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in inexact]))
     endings = ((~finite, RESULTS.nonfinite),)
@@ -281,7 +289,9 @@ def _ending(progress: Progress) -> Any:
 
 
 def _void_where(unknown: Bool[Array, ""], progress: Progress, seen: Bool[Array, " n"]) -> Progress:
-    """The progress, with NaN for every number in it where nothing is known, and mistakes only."""
+    """The progress, with NaN for every number and a mistake at every point that was seen, where
+    nothing is known.
+    """
     numbers, rest = eqx.partition(progress, eqx.is_inexact_array)
     numbers = jax.tree.map(lambda leaf: jnp.where(unknown, jnp.nan, leaf), numbers)
     progress = eqx.combine(numbers, rest)

@@ -1,4 +1,4 @@
-"""The points that a function in a kernel's space stands on, in arrays of fixed size."""
+"""The points whose `k(x, .)` a function in a kernel's space is made of, in arrays of fixed size."""
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ from kernax.core.parameters import data
 
 
 class Newcomer(eqx.Module):
-    """A point that a function may come to stand on as well.
+    """A point that may be added to a function.
 
     Attributes:
         point: x.
@@ -49,7 +49,7 @@ class Support(eqx.Module):
         return len(self.coefficients)
 
     def seen_by(self, kernel: AbstractKernel, x: PyTree, step: Int[Array, ""]) -> Newcomer:
-        """A point as a budget sees it."""
+        """A point with its values of the kernel, as budgets take it."""
         return Newcomer(x, self.row(kernel, x), kernel(x, x), step)
 
     def row(self, kernel: AbstractKernel, x: PyTree) -> Float[Array, " m"]:

@@ -1,6 +1,7 @@
 """Winnow, balanced and normalised, and exponentiated gradients."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -15,17 +16,21 @@ from kernax.core.losses import AbstractLoss, Hinge, Squared, check_loss_of_numbe
 from kernax.core.numerics import is_concrete
 from kernax.core.parameters import above, as_floats, data, positive, real
 from kernax.online.learner import AbstractOnlineLearner, check_stream
-from kernax.online.multiplicative import Identity, sign_of_mistake, weights_of_one
+from kernax.online.multiplicative import Identity, features_at, sign_of_mistake, weights_of_one
 
 Number = Float[Array, ""]
 
 
 def _as_threshold(threshold: Any) -> Any:
-    """None, or a number > 0. Raises ValueError for anything else that is known."""
+    """None, or a number > 0. Raises ValueError for anything else that is known; a number <= 0 that
+    is being traced becomes NaN.
+    """
     if threshold is None:
         return None
     number = as_floats(threshold)
-    if is_concrete(number) and not POSITIVE.contains(np.asarray(number)):
+    if not is_concrete(number):
+        return POSITIVE.guarded(number)
+    if not POSITIVE.contains(np.asarray(number)):
         raise ValueError(f"threshold must be None, for n, or a number > 0, but is {threshold!r}")
     return number
 
@@ -56,14 +61,14 @@ class Winnow(AbstractOnlineLearner):
         return Hinge()
 
     def init(self, point):
-        n = eqx.filter_eval_shape(self.features, point).shape[0]
+        n = eqx.filter_eval_shape(features_at, self.features, point).size
         theta = float(n) if self.threshold is None else self.threshold
         return weights_of_one(
             self.features, point, balanced=False, base=self.promotion, bias=-theta
         )
 
     def update(self, state, x, y):
-        phi = self.features(x)
+        phi = features_at(self.features, x)
         phi = jnp.where((phi >= 0) & (phi <= 1), phi, jnp.nan)
         f = state.at(phi)
         return state.multiplied(self.features, phi, sign_of_mistake(f, y)), f
@@ -71,10 +76,10 @@ class Winnow(AbstractOnlineLearner):
 
 @check_stream.register
 def _(learner: Winnow, X: PyTree) -> None:
-    """Features must be known to lie between 0 and 1, or not be known."""
+    """Raises ValueError for features that are known to lie outside of 0 to 1."""
     if not is_concrete(learner.features, X):
         return
-    phi = np.asarray(jax.vmap(learner.features)(X))
+    phi = np.asarray(jax.vmap(partial(features_at, learner.features))(X))
     outside = np.flatnonzero((phi < 0) | (phi > 1))
     if outside.size:
         row = int(outside[0]) // phi.shape[1]
@@ -114,7 +119,7 @@ class BalancedWinnow(AbstractOnlineLearner):
         )
 
     def update(self, state, x, y):
-        phi = self.features(x)
+        phi = features_at(self.features, x)
         f = state.at(phi)
         return state.multiplied(self.features, phi, sign_of_mistake(f, y)), f
 
@@ -148,7 +153,7 @@ class NormalisedWinnow(AbstractOnlineLearner):
         return state.with_total(jnp.ones_like(state.bias))
 
     def update(self, state, x, y):
-        phi = self.features(x)
+        phi = features_at(self.features, x)
         f = state.at(phi)
         moved = state.multiplied(self.features, phi, self.rate * sign_of_mistake(f, y))
         return moved.with_total(jnp.ones_like(f)), f
@@ -157,10 +162,10 @@ class NormalisedWinnow(AbstractOnlineLearner):
 class ExponentiatedGradient(AbstractOnlineLearner):
     """`w_i <- U w_i exp(-eta L'(y, f) phi_i(x)) / Z`, `f = w . phi(x)`: weights that sum to U.
 
-    A step of mirror descent, that trades the loss against the relative entropy to the weights
-    before. The balanced form (EG+-) has weights `w+ - w-` of norm `|w|_1 <= U`; the other one, of
-    positive weights, predicts averages of the features, times U. For `(y - f)^2` Kivinen & Warmuth
-    write `2 eta (f - y)`: their rate is half of this one.
+    A step of mirror descent: the loss, linearised, plus the relative entropy to the weights before
+    it, over eta, is minimised. The balanced form (EG+-) has weights `w+ - w-` of norm `|w|_1 <= U`;
+    the other one, of positive weights, predicts averages of the features, times U. For `(y - f)^2`
+    Kivinen & Warmuth write `2 eta (f - y)`: their rate is half of this one.
 
     Attributes:
         loss: any of `kernax.losses`.
@@ -186,7 +191,7 @@ class ExponentiatedGradient(AbstractOnlineLearner):
         return state.with_total(self.total)
 
     def update(self, state, x, y):
-        phi = self.features(x)
+        phi = features_at(self.features, x)
         f = state.at(phi)
         moved = state.multiplied(self.features, phi, -self.rate * self.loss.derivative(y, f))
         return moved.with_total(self.total), f

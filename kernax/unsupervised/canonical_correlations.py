@@ -59,7 +59,7 @@ def kernel_cca(
     g / rho`, `g = H_L W f / rho`, and rho are the square roots of the eigenvalues of `W H_L W H_K`
     (Bach & Jordan 2002, section 3; the penalty is the squared norm of Fukumizu, Bach & Gretton
     2007, eq. 9, with `ridge = n epsilon`). Without a ridge, kernels of full rank correlate anything
-    perfectly: choose it by the correlation on other data.
+    perfectly: choose the ridge by the correlations on other data.
 
     Arguments:
         kernel_x, X, kernel_z, Z: any kernels; stacks of n points each, in pairs.
@@ -78,13 +78,15 @@ def kernel_cca(
         ValueError: bad shapes or values, X and Z of different n. NonFiniteError, NotPSDError,
             BreakdownError, MemoryBudgetError.
     """
-    Z = as_stack(Z, "Z")  # where a message about it would name X
+    Z = as_stack(Z, "Z")  # as part of a task, messages about it would name X
     first = check_task("kernel_cca", kernel_x, X, None, weights)
     _check_pairs(first.n, count(Z))
     second = check_task("kernel_cca", kernel_z, Z, None, weights)
     components = check_count(components, "components")
     if components > first.n:
-        raise ValueError(f"components must be at most {first.n}, the number of pairs")
+        raise ValueError(
+            f"components must be at most {first.n}, the number of pairs, but is {components}"
+        )
     first, second = _of_one_precision(first, second)
     ridge = first.scalar(ridge, "ridge", POSITIVE)
     solution = _kernel_cca(first, second, ridge, components)
@@ -122,8 +124,8 @@ class _View(eqx.Module):
         return weighted_solve(self.system, rhs, JitteredCholesky(), factor=self.factor)[0]
 
     def is_too_small(self, ridge: Float[Array, ""]) -> Bool[Array, ""]:
-        """Whether rounding of K, before it was centred, leaves less than a third of the digits of
-        H.
+        """Whether H keeps less than a third of its digits, next to the rounding of K before it was
+        centred.
         """
         size = self.centred.largest() * jnp.sum(self.system.weights.values)
         eps = eps_of(size)

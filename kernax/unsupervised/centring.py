@@ -13,15 +13,15 @@ from kernax.core.weights import AbstractWeights
 
 
 def shares(weights: AbstractWeights) -> Float[Array, " n"]:
-    """`w / sum w`, of which a mean is made."""
+    """`w / sum w`, the coefficients of a weighted mean."""
     return weights.values / jnp.sum(weights.values)
 
 
 def loses_digits(X: PyTree, gram: AbstractGram, p: Float[Array, " n"]) -> Bool[Array, ""]:
     """Whether rounding of K leaves less than a third of the digits of `sum_i p_i |phi(x_i) -
-    mu|^2`, mu the mean with shares p: of points that are far from zero, next to their distances,
-    under a kernel such as `Linear`. Where all points coincide exactly, or all numbers of K, there
-    is nothing to lose.
+    mu|^2`, mu the mean with shares p. It does so where points are far from zero and near to each
+    other, under a kernel such as `Linear`. False where all points are equal, or all entries of K:
+    that sum is zero.
     """
     diagonal = gram.diagonal()
     spread = jnp.sum(p * diagonal) - jnp.sum(p * gram.mv(p))
@@ -35,7 +35,7 @@ def loses_digits(X: PyTree, gram: AbstractGram, p: Float[Array, " n"]) -> Bool[A
 
 
 def _coincide(X: PyTree, counts: Bool[Array, " n"]) -> Bool[Array, ""]:
-    """Whether all points that count are the same."""
+    """Whether all points that count are equal."""
     first = jnp.argmax(counts)
 
     def same(leaf: Array) -> Array:
@@ -50,7 +50,7 @@ class CentredGram(eqx.Module):
     sum_j p_j phi(x_j)`.
 
     Attributes:
-        gram: K, or `H K H^T` itself where all its numbers are held.
+        gram: K, or `H K H^T` itself where that is held as a matrix.
         shares: p.
         means: `K p`.
         centred: whether `gram` is centred.
@@ -63,8 +63,8 @@ class CentredGram(eqx.Module):
 
     @staticmethod
     def of(gram: AbstractGram, weights: AbstractWeights, *, held: bool = True) -> "CentredGram":
-        """K, centred at the mean of the points with these weights: its numbers, where all of K's
-        are held and `held`, or its products.
+        """K, centred at the mean of the points with these weights: as a matrix where K is dense and
+        `held` is true, otherwise by products with K.
         """
         p = shares(weights)
         means = gram.mv(p)
@@ -81,7 +81,7 @@ class CentredGram(eqx.Module):
         return inside - matmul(self.shares, inside)[None, :]
 
     def as_matrix(self) -> Float[Array, "n n"]:
-        """All numbers."""
+        """The dense matrix."""
         if self.centred:
             return self.gram.as_matrix()
         return self.mv(jnp.eye(len(self.shares), dtype=self.shares.dtype))
@@ -97,7 +97,7 @@ class CentredGram(eqx.Module):
         return jnp.maximum(jnp.sum(self.shares * self.diagonal()), 0)
 
     def is_finite(self) -> Bool[Array, ""]:
-        """Whether all numbers of K are: one that is not spoils a mean."""
+        """Whether K is: an entry that is not makes a mean that is not."""
         return jnp.all(jnp.isfinite(self.means))
 
     def largest(self) -> Float[Array, ""]:

@@ -19,8 +19,8 @@ class _Rotation(eqx.Module):
     Attributes:
         rotation: R, orthogonal.
         labels: the largest entries of the rows of `E R`.
-        closeness: the sum of the singular values of `E^T Z`, Z the partition.
-        unfinished: whether it rose in the last step.
+        closeness: the sum of the singular values of `E^T W Z`, Z the partition, W the weights.
+        unfinished: whether the closeness rose in the last step.
         steps: taken so far.
     """
 
@@ -38,8 +38,8 @@ def closest_partition(
     starts: int,
     max_steps: int,
 ) -> Memberships:
-    """The partition that is closest to a rotation of the rows, brought to length one and counted by
-    their weights; the best of several starts.
+    """The partition that is closest to a rotation of the rows, which are scaled to length one and
+    weighted; the best of several starts.
     """
     E = _of_length_one(stopped(embedding))
     weights = stopped(weights)
@@ -64,7 +64,7 @@ def closest_partition(
 def _distinct(
     labels: Int[Array, " n"], weights: Float[Array, " n"], clusters: int
 ) -> Int[Array, ""]:
-    """How many clusters have a weight."""
+    """How many clusters have points of positive weight."""
     return jnp.sum(jnp.bincount(labels, weights, length=clusters) > 0)
 
 
@@ -77,7 +77,7 @@ def _of_length_one(E: Float[Array, "n c"]) -> Float[Array, "n c"]:
 def _rotated(
     E: Float[Array, "n c"], weights: Float[Array, " n"], key: PRNGKeyArray, max_steps: int
 ) -> _Rotation:
-    """The iteration, from rows that are far from parallel."""
+    """The iteration, from a rotation made of rows that are far from parallel."""
 
     def go_on(now: _Rotation) -> Array:
         return now.unfinished & (now.steps < max_steps)
@@ -130,8 +130,8 @@ class _Rows(eqx.Module):
 def _unlike_rows(
     E: Float[Array, "n c"], weights: Float[Array, " n"], key: PRNGKeyArray
 ) -> Float[Array, "c c"]:
-    """Rows of E as columns: a random one, then each time the one least parallel to those before,
-    of those that have a weight.
+    """Rows of E of positive weight as columns: a random one, then each time the one least parallel
+    to those before.
     """
     clusters = E.shape[1]
     first = E[jax.random.categorical(key, jnp.log(weights))]

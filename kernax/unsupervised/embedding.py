@@ -30,9 +30,9 @@ class PermutationTest(eqx.Module):
 
     Attributes:
         statistic: that of the data, (); differentiable.
-        p_value: `(1 + #{null >= statistic}) / (1 + permutations)`, (): at most a level under the
-            null hypothesis with at most that probability; of random signs that holds for large
-            samples. Null statistics that differ from the data's by rounding alone count as equal.
+        p_value: `(1 + #{null >= statistic}) / (1 + permutations)`, (). Under the null hypothesis
+            `P(p_value <= level) <= level`, for random signs as n grows. Null statistics that differ
+            from the statistic by rounding alone count as equal to it.
         null: the statistic after each permutation or draw of signs, (permutations,).
     """
 
@@ -48,8 +48,8 @@ def mean_embedding(
     every g of the space.
 
     Weights (n,) >= 0, one each by default; bias 0. `mean_embedding(k, X) - mean_embedding(k, Z)` is
-    the witness function of Gretton et al. (2012, section 2.3): large where X is dense, and negative
-    where Z is.
+    the witness function of Gretton et al. (2012, section 2.3): positive where X is denser, negative
+    where Z is. Raises ValueError for bad shapes or values.
     """
     kernel, X = prepare(kernel, X)
     dtype = dtype_of(X)
@@ -78,7 +78,7 @@ def two_sample_test(
 
     All permutations are one product with the Gram matrix of the pooled sample: memory O((n + m)^2 +
     permutations (n + m)). Choose the kernel on other data, or without looking at the labels (a
-    median heuristic of the pooled sample), or the level does not hold.
+    median heuristic of the pooled sample): otherwise the level does not hold.
 
     Raises ValueError for fewer than two points in a sample, permutations < 1, or what is not one
     random key.
@@ -112,8 +112,9 @@ def independence_test(
     permutations: int = 1000,
     key: PRNGKeyArray,
 ) -> PermutationTest:
-    """Are x and y independent? `hsic` against its values when the y_i are dealt to the x_i anew.
-    Cost O(permutations n^2).
+    """Are x and y independent? `hsic` against its values for permutations of the y_i.
+
+    Time O(permutations n^2), memory O(n^2).
 
     Raises ValueError for fewer than two points, X and Y of different n, permutations < 1, or what
     is not one random key.
@@ -128,8 +129,8 @@ def _checked(permutations: Any, key: Any) -> int:
 
 
 def _grams(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> tuple[Array, Array, Array]:
-    """The Gram matrices of X, of X and Z, and of Z: strings of two stacks need not be padded alike
-    to be compared.
+    """The Gram matrices of X, of X and Z, and of Z. The stacks are not joined: their strings may be
+    padded to different lengths.
     """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
     n = count(X)

@@ -72,9 +72,9 @@ def goodness_of_fit_test(
 
     The wild bootstrap (Chwialkowski, Strathmann & Gretton 2016), whose level holds as n grows. The
     signs of neighbours differ with probability `flip`: 1/2 for independent points, less for a
-    Markov chain in its order. Signs then depend on each other over some `1 / (2 flip)` steps, which
-    should be more than those over which the chain does; thin a chain that mixes slowly. The terms
-    i = j are alike for all signs, so that the biased statistic gives the same p-value.
+    Markov chain in its order. Signs then depend on each other over some `1 / (2 flip)` steps; that
+    should be longer than points of the chain do, so thin a chain that mixes slowly. The terms i = j
+    are the same for all signs, so that the biased statistic gives the same p-value.
 
     The density must be known beforehand: with parameters fitted to X it is too rarely rejected.
     Memory O(n^2 + bootstraps n).
@@ -129,7 +129,7 @@ def _signs(key: PRNGKeyArray, flip: Float[Array, ""], shape: tuple[int, int]) ->
     """Rows of signs, each of which differs from the one before with a probability."""
     changes = jax.random.uniform(key, shape, flip.dtype) < flip
     signs = 1 - 2 * (jnp.cumsum(changes, 1) % 2).astype(flip.dtype)
-    # A probability that only a trace knows to be bad is NaN.
+    # A traced flip outside of (0, 1) is NaN.
     return jnp.where(jnp.isnan(flip), jnp.nan, signs)
 
 

@@ -82,7 +82,7 @@ class Graph(eqx.Module):
         return jnp.sum(links / positive_or_one(matmul(self.scale, inside)))
 
     def least_edge(self) -> Float[Array, ""]:
-        """The smallest `k(x_i, x_j)` of points with a weight, 0 where it is 0 up to rounding."""
+        """The smallest `k(x_i, x_j)` of points of positive weight, 0 if it is 0 up to rounding."""
         K = self.gram.as_matrix()
         present = self.weights > 0
         joined = present[:, None] & present[None, :]
@@ -91,14 +91,15 @@ class Graph(eqx.Module):
         return jnp.where(jnp.abs(least) <= noise, 0, least)
 
     def components(self) -> Int[Array, ""]:
-        """How many parts of the points with a weight have no edge between them."""
+        """The number of connected components, of the points of positive weight."""
         return connected_parts(self.gram, self.degrees, self.weights > 0)
 
 
 def connected_parts(
     gram: AbstractGram, degrees: Float[Array, " n"], present: Bool[Array, " n"]
 ) -> Int[Array, ""]:
-    """How many parts of the points that are present have no edge between them, up to rounding.
+    """The number of connected components of the points that are present; edges that are zero up to
+    rounding do not count.
 
     Each point takes the least number among its neighbours until none changes.
     """
@@ -108,7 +109,7 @@ def connected_parts(
     def spread(now: _Numbers) -> _Numbers:
         of_neighbours = jnp.where(joined, now.least[None, :], n)
         least = jnp.min(of_neighbours, 1)
-        least = least[least]  # what has reached that point: a long chain takes few steps
+        least = least[least]  # the least number of that point: a long chain takes few steps
         return _Numbers(least, jnp.any(least != now.least))
 
     numbers = jnp.arange(n, dtype=jnp.int32)

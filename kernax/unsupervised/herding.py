@@ -37,16 +37,16 @@ def herding(
 
     Kernel herding (Chen, Welling & Smola 2010), whose points have equal weights `1 / t`; the term
     k(x, x) / 2, which they leave out, is a constant for normalised kernels such as theirs.
-    Means over the first t points of functions of the space are then off by O(1 / t) where the space
-    is of finite dimension, and by the discrepancy times the function's norm in any; of t random
-    points by O(1 / sqrt(t)). It is deterministic; of equal points the first is taken.
+    The mean of a function over the first t points is off by that length times the function's norm,
+    at most: by O(1 / t) where the space is of finite dimension, while t random points leave O(1 /
+    sqrt(t)). It is deterministic; of equal points the first is taken.
 
     Arguments:
         kernel, X: any kernel, a stack of n points, from which it chooses.
         count: how many to choose.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed, which is not chosen.
         replace: whether a point may be chosen again, as in the paper. Otherwise it is chosen once
-            at most, whatever its weight, and of all n points all are.
+            at most, whatever its weight.
         block_size: rows of K computed at a time, which is then never held.
         throw: raise on failure; otherwise look at `result`.
 
@@ -56,13 +56,13 @@ def herding(
         step.
 
     Raises:
-        ValueError: bad shapes or values, and, without replacement, more than there are points of
-            positive weight. NonFiniteError, MemoryBudgetError.
+        ValueError: bad shapes or values, and, without replacement, a count above the number of
+            points of positive weight. NonFiniteError, BreakdownError, MemoryBudgetError.
     """
     task = check_task("herding", kernel, X, None, weights, block_size=block_size, in_features=True)
     count = _checked_count(count, task, bool(replace))
     solution = _herding(task, count, bool(replace))
-    return finish(solution, throw, "herding: centre the points, or rescale them or the kernel.")
+    return finish(solution, throw, "herding: centre or rescale the points, or rescale the kernel.")
 
 
 def stein_thin(
@@ -110,7 +110,7 @@ def stein_thin(
 
 
 def _checked_count(count: Any, task: Task, replace: bool) -> int:
-    """How many to choose, if there are as many points to choose from."""
+    """How many to choose. Raises ValueError where there are fewer points to choose from."""
     count = check_count(count, "count")
     if not replace:
         task.check_at_most_points(count, "count", ": choose fewer, or replace=True")

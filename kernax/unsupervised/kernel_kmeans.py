@@ -62,7 +62,7 @@ class KernelClusters(eqx.Module):
         return jnp.argmax(self.function(x))
 
     def membership(self, x: PyTree) -> Float[Array, " c"]:
-        """Of one point in each cluster."""
+        """The membership of one point in each cluster."""
         values = self.function(x)
         soft = self.temperature > 0
         scaled = 2 * values / jnp.where(soft, self.temperature, 1)
@@ -99,8 +99,8 @@ def kernel_kmeans(
         kernel, X: any kernel, a stack of n points.
         clusters: how many.
         key: of the starts.
-        weights: (n,) >= 0. Two is the point repeated, zero the point removed; it has a label all
-            the same.
+        weights: (n,) >= 0. Two is the point repeated, zero the point removed, which still gets a
+            label.
         temperature: > 0, in units of k, or None for a partition.
         starts: runs from which the best is kept, all in one `vmap`.
         block_size: rows of K computed at a time, which is then never held.
@@ -109,14 +109,14 @@ def kernel_kmeans(
 
     Returns:
         A `Solution` whose `value` is `KernelClusters`. Its means are differentiable in the kernel,
-        X and weights, the partition held fixed, or the soft memberships moving along. Stats:
+        X and weights: hard memberships are held fixed, soft ones are differentiated. Stats:
         `objective`, that of the partition; `distinct`, how many clusters differ; `steps`; and the
         `residual`, by how much one more step would change soft memberships. A warning is given
         where there are fewer distinct points than clusters, some of which then coincide.
 
     Raises:
         ValueError: bad shapes or values, more clusters than points of positive weight.
-        MaxStepsError, NonFiniteError, MemoryBudgetError: as `kernax.errors` says.
+        MaxStepsError, NonFiniteError, BreakdownError, MemoryBudgetError: as `kernax.errors` says.
     """
     check_key(key)
     task = check_task(
@@ -136,11 +136,12 @@ def kernel_kmeans(
     solution = _kernel_kmeans(task, key, temperature, clusters, starts, max_steps)
     warn_of_copies("kernel_kmeans", solution.stats["distinct"], clusters)
     others = "" if temperature is None else ", another temperature"
-    return finish(solution, throw, f"kernel_kmeans: more max_steps{others}, or centred points.")
+    hint = f"kernel_kmeans: more max_steps{others}, or centred points may help."
+    return finish(solution, throw, hint)
 
 
 def check_clusters(clusters: Any, task: Task) -> int:
-    """How many, if there are as many points of positive weight."""
+    """How many. Raises ValueError for more than there are points of positive weight."""
     clusters = check_count(clusters, "clusters")
     task.check_at_most_points(clusters, "clusters", ": ask for fewer")
     return clusters
@@ -170,7 +171,7 @@ def _kernel_kmeans(task, key, temperature, clusters, starts, max_steps):
     R = void_unless_known(found.memberships, result)
     P = cloud.shares(R)
     _, squares = cloud.values(R)
-    # A cluster without weight, which only a batch of weights may have, is the nearest of no point.
+    # A cluster without weight, which only a batch of weights may have, is nearest to no point.
     bias = jnp.where(cloud.present(R), -squares / 2, -jnp.inf)
     value = KernelClusters(
         function=KernelExpansion(task.kernel, task.X, P, bias),

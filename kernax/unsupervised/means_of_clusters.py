@@ -157,7 +157,8 @@ def partition_from(cloud: Cloud, chosen: Int[Array, " c"]) -> Int[Array, " n"]:
 
 
 def lloyd(cloud: Cloud, labels: Int[Array, " n"], clusters: int, max_steps: int) -> HardState:
-    """Points go to the nearest mean, and means to their points, until no point moves.
+    """Lloyd's algorithm: points take the nearest mean, and means are computed anew, until no label
+    changes.
 
     A point stays where it is nearest up to rounding, and no cluster is left empty, so that the
     objective never rises.
@@ -179,7 +180,7 @@ def lloyd(cloud: Cloud, labels: Int[Array, " n"], clusters: int, max_steps: int)
 
 
 def _nearer(cloud: Cloud, now: HardState, clusters: int) -> HardState:
-    """Each point with the mean that is nearest to it."""
+    """One step: each point takes the mean that is nearest to it."""
     R = one_hot(now.labels, clusters, cloud.weights.dtype)
     D = cloud.distances(R)
     own = jnp.take_along_axis(D, now.labels[:, None], 1)[:, 0]
@@ -196,8 +197,8 @@ def _nearer(cloud: Cloud, now: HardState, clusters: int) -> HardState:
 def _relabelled(
     cloud: Cloud, labels: Int[Array, " n"], D: Float[Array, "n c"], own: Float[Array, " n"]
 ) -> Int[Array, " n"]:
-    """The labels of the nearest means, where those are nearer than their own, and of clusters that
-    are filled.
+    """The labels of the nearest means where those are nearer than a point's own, with no cluster
+    left empty.
     """
     least = jnp.min(D, 1)
     nearest = jnp.argmin(D, 1).astype(jnp.int32)
@@ -207,7 +208,7 @@ def _relabelled(
 
 
 def one_hot(labels: Int[Array, " n"], clusters: int, dtype: jnp.dtype) -> Float[Array, "n c"]:
-    """The memberships of a partition."""
+    """The memberships of a partition: 1 in the column of the label, 0 elsewhere."""
     return jax.nn.one_hot(labels, clusters, dtype=dtype)
 
 
@@ -260,7 +261,7 @@ class SoftState(eqx.Module):
 
 
 def soft_memberships(task: SoftTask, max_steps: int) -> SoftState:
-    """The fixed point, by how much one more step would change it, and the number of steps.
+    """The fixed point, with the change of the last step and the number of steps.
 
     Differentiable in the Gram matrix, weights and temperature by the linear system of the fixed
     point, solved by lineax's GMRES, which does not run inside `jax.shard_map`.
@@ -309,7 +310,7 @@ class _LeftToRenew(eqx.Module):
 
 
 def coinciding(cloud: Cloud, R: Float[Array, "n c"]) -> Int[Array, ""]:
-    """How many clusters have no weight, or the mean of one before them up to rounding."""
+    """How many clusters have no weight, or up to rounding the mean of an earlier cluster."""
     at_points, squares = cloud.values(R)
     products = matmul(cloud.shares(R).T, at_points)
     apart = squares[:, None] + squares[None, :] - 2 * products

@@ -34,8 +34,8 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:
 
     Arguments:
         kernel, X: any kernel, a stack of n points.
-        count: how many, from 1 to the rank of K. An eigenvalue below `8 n eps` of the largest is
-            zero.
+        count: how many, from 1 to the rank of K. An eigenvalue below `8 n eps` of the largest
+            counts as zero.
 
     Returns:
         A named tuple: `values` (count,), and `functions`, a `KernelExpansion` with `count` outputs.
@@ -43,8 +43,8 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:
         of their functions has a derivative.
 
     Raises:
-        ValueError: count is no positive integer, or more than the rank. Where that is being traced,
-            NaN instead.
+        ValueError: count is no positive integer, or more than the rank; while tracing, where the
+            rank is not known, values beyond it are NaN.
         NotPSDError: K has a negative eigenvalue. NonFiniteError, MemoryBudgetError.
     """
     task = check_task("eigenpairs", kernel, X, None)
@@ -88,11 +88,13 @@ def _check_rank(rank: Array, count: int) -> None:
     """Raises ValueError where fewer eigenvalues are above rounding than were asked for."""
     if is_concrete(rank) and np.min(np.asarray(rank)) < count:
         raise ValueError(
-            f"count is {count}, but K has only {rank} eigenvalues above rounding: ask for no more"
+            f"count is {count}, but K has only {rank} eigenvalues above rounding: ask for at most "
+            "that many"
         )
 
 
 def _check_psd(task: Task, sound: Array) -> None:
+    """Raises NotPSDError where K is known to have a negative eigenvalue."""
     if is_concrete(sound) and not np.all(sound):
         raise NotPSDError(
             f"the Gram matrix of {task.kernel_name} on these points has a negative eigenvalue"
@@ -148,6 +150,7 @@ def _eigensystem_jvp(primals, tangents):
 
 
 def _rotated(K: Array, dK: Array) -> tuple[Array, Array, Array]:
+    """Eigenvalues and eigenvectors of K, and dK in their basis."""
     values, vectors = _eigensystem(K)
     return values, vectors, matmul(vectors.T, matmul((dK + dK.T) / 2, vectors))
 
@@ -160,6 +163,7 @@ def _inverse_root(K: Array) -> tuple[Array, Array]:
 
 
 def _inverse_roots(values: Array) -> Array:
+    """`1 / sqrt(values)`, zero where they count as zero."""
     kept = values > _threshold(values)
     return jnp.where(kept, 1 / jnp.sqrt(jnp.where(kept, values, 1)), 0)
 

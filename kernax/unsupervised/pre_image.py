@@ -39,11 +39,12 @@ def pre_image(
 ) -> Solution[Array]:
     """The point x that minimises `|k(x, .) - f|^2 = k(x, x) - 2 <f, k(x, .)> + |f|^2`.
 
-    What `PrincipalComponents.reconstruction` returns has one, the denoised point (Mika et al.
-    1999), and so have means of clusters and of samples. It is a local minimum, near the start.
+    Of what `PrincipalComponents.reconstruction` returns it is the denoised point (Mika et al.
+    1999); means of clusters and of samples have pre-images as well. It is a local minimum, near the
+    start.
 
     Arguments:
-        f: one function, an expansion over points that are vectors. Its bias has no part.
+        f: one function, an expansion over points that are vectors. Its bias does not matter.
         start: (d,), by default the point of the expansion where the distance is least.
         method: "fixed_point", for stationary kernels, whose minima are weighted means of the
             points, `x = sum_i g_i x_i / sum_i g_i` with `g_i = -c_i dk/ds` (Mika et al. 1999, eq.
@@ -59,8 +60,9 @@ def pre_image(
 
     Raises:
         ValueError: f has several outputs, points are no vectors, or a method does not apply.
-        MaxStepsError: no minimum was found; NonFiniteError.
+        MaxStepsError, BreakdownError: no minimum was found. NonFiniteError.
     """
+    _check_expansion(f)
     points = _vectors_of(f)
     stationary = isinstance(f.kernel, AbstractStationary)
     if method is None:
@@ -75,7 +77,16 @@ def pre_image(
     max_steps = check_count(max_steps, "max_steps")
     start = _checked_start(start, points)
     solution = _pre_image(f, start, method, max_steps)
-    return finish(solution, throw, "pre_image: another start, or more max_steps.")
+    return finish(solution, throw, "pre_image: another start or more max_steps may help.")
+
+
+def _check_expansion(f: Any) -> None:
+    """Raises ValueError for what is no expansion."""
+    if not isinstance(f, KernelExpansion):
+        raise ValueError(
+            "f must be a KernelExpansion, such as components.reconstruction(components(x)), but is "
+            f"of type {type(f).__name__}"
+        )
 
 
 def _vectors_of(f: KernelExpansion) -> Array:
@@ -113,8 +124,8 @@ class _Distance(eqx.Module):
         return self.f.kernel(x, x) - 2 * matmul(row, self.f.coefficients)
 
     def weighted_mean(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
-        """The step of the fixed point: always downhill, because its length has the sign of the sum
-        of the weights taken away.
+        """The step of the fixed point, divided by the absolute value of the sum of its weights: so
+        it always points downhill.
         """
         kernel = self.f.kernel
         assert isinstance(kernel, AbstractStationary)
@@ -235,8 +246,8 @@ def _by_means(search: _Search, max_steps: int) -> _Descent:
 def _lowered(
     distance: _Distance, x: Float[Array, " d"], way: Float[Array, " d"]
 ) -> Float[Array, " d"]:
-    """x moved along a way, half as far as long as the distance rises; x itself where it does for
-    all lengths.
+    """x moved along `way`, whose length is halved while the distance rises; x itself where every
+    length raises it.
     """
     value = distance(x)
 

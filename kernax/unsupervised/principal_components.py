@@ -54,8 +54,15 @@ class PrincipalComponents(eqx.Module):
     def reconstruction(self, projections: ArrayLike) -> KernelExpansion:
         """`mean + sum_j y_j v_j`, of the projections y of a point: the nearest function to its
         `k(x, .)` in the space of the components, whose `pre_image` is a point again.
+
+        Raises ValueError unless there is one projection for each component.
         """
         y = jnp.asarray(projections, self.variances.dtype)
+        if y.shape != self.variances.shape:
+            raise ValueError(
+                f"projections must have shape {self.variances.shape}, those of one point, but have "
+                f"shape {y.shape}: use jax.vmap for a stack"
+            )
         if self.whitened:
             y = y * self.variances
         f = self.function
@@ -120,7 +127,9 @@ def kernel_pca(
     components = check_count(components, "components")
     n = count(task.X)
     if components > n:
-        raise ValueError(f"components must be at most {n}, the number of points, not {components}")
+        raise ValueError(
+            f"components must be at most {n}, the number of points, but is {components}"
+        )
     truncated = _is_truncated(truncated, components, n, block_size)
     max_steps = check_count(max_steps, "max_steps")
     solution = _kernel_pca(task, components, bool(whiten), truncated, max_steps)

@@ -144,15 +144,19 @@ def spectral_clustering(
         _check_edges(solution.stats["least"], task)
     warn_of_copies("spectral_clustering", solution.stats["distinct"], clusters)
     _warn_of_parts(solution.stats["components"], clusters)
-    return finish(solution, throw, "spectral_clustering: another kernel or more max_steps.")
+    hint = "spectral_clustering: another kernel or more max_steps may help."
+    return finish(solution, throw, hint)
 
 
 def _check_rounding(rounding: str, temperature: Any) -> None:
-    """Raises ValueError for a method that there is not, and for soft ones by rotation."""
+    """Raises ValueError for an unknown rounding, and for a temperature beside "discrete"."""
     if rounding not in ROUNDINGS:
         raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, but is {rounding!r}")
     if temperature is not None and rounding != "kmeans":
-        raise ValueError("temperature is for rounding='kmeans'")
+        raise ValueError(
+            f"temperature is for rounding='kmeans', but rounding is {rounding!r}: leave one of "
+            "them out"
+        )
 
 
 def _check_edges(least: Array, task: Task) -> None:

@@ -7,10 +7,11 @@ its norm stays small. Inner products of these are those of the kernel centred at
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from kernax.core.boundary import as_stack
-from kernax.core.numerics import stopped
+from kernax.core.boundary import as_stack, count
+from kernax.core.numerics import is_concrete, stopped
 from kernax.core.operators import AbstractGram
 from kernax.core.parameters import data
 from kernax.core.solution import RESULTS, Solution, first_that_holds, void_unless_known
@@ -31,7 +32,13 @@ class Subsample(eqx.Module):
     discrepancy: Float[Array, ""] = data()
 
     def of(self, X: PyTree) -> PyTree:
-        """The chosen points of the stack X, as a stack; NaN where the result is `nonfinite`."""
+        """The chosen points of the stack X, as a stack; NaN where the result is `nonfinite`.
+
+        Raises ValueError for a stack that is known to be shorter than the one they were chosen
+        from.
+        """
+        X = as_stack(X, "X")
+        self._check_in(count(X))
 
         def chosen(leaf: Array) -> Array:
             rows = leaf[self.indices]
@@ -40,7 +47,16 @@ class Subsample(eqx.Module):
             known = (self.indices >= 0).reshape(-1, *[1] * (rows.ndim - 1))
             return jnp.where(known, rows, jnp.nan)
 
-        return jax.tree.map(chosen, as_stack(X, "X"))
+        return jax.tree.map(chosen, X)
+
+    def _check_in(self, n: int) -> None:
+        """Raises ValueError where a place is known to be beyond n points: JAX would clamp it."""
+        last = np.max(np.asarray(self.indices)) if is_concrete(self.indices) else -1
+        if last >= n:
+            raise ValueError(
+                f"X holds {n} points, but point {last} was chosen: pass the stack that the "
+                "subsample was chosen from"
+            )
 
 
 class AboutMean(eqx.Module):
@@ -62,7 +78,7 @@ class AboutMean(eqx.Module):
 
     @staticmethod
     def at(gram: AbstractGram, shares: Float[Array, " n"]) -> "AboutMean":
-        """Centred at the mean with these shares of the points, or at zero where all of them are."""
+        """Centred at the mean with these shares of the points; at zero if all shares are zero."""
         means = gram.mv(shares)
         square = jnp.sum(shares * means)
         diagonal = gram.diagonal() - 2 * means + square
@@ -74,7 +90,7 @@ class AboutMean(eqx.Module):
         return row - self.means - (self.means[place] - self.square)
 
     def is_accurate(self, X: PyTree) -> Bool[Array, ""]:
-        """Whether rounding leaves enough of what is subtracted here, of these points."""
+        """Whether rounding leaves enough digits of the differences taken here, at these points."""
         return ~loses_digits(X, stopped(self.gram), stopped(self.shares))
 
     def discrepancies(self, parts: Int[Array, "c count"]) -> Float[Array, " c"]:
@@ -113,8 +129,8 @@ def subsample_of(
     sound: ArrayLike = True,
     accurate: ArrayLike = True,
 ) -> Solution[Subsample]:
-    """What was chosen; void unless it is sound so far and every figure is finite, and `inaccurate`
-    unless they have digits.
+    """What was chosen: `nonfinite`, and void, unless it is sound and every figure is finite;
+    `inaccurate` unless figures are accurate.
     """
     discrepancy = centred.discrepancies(indices[None])[0]
     figures = (stopped(centred.means), stopped(discrepancy), *stats.values())

@@ -48,8 +48,8 @@ def thin(
         split_kernel: the kernel that the walk balances: `kernel` itself by default (Dwivedi &
             Mackey 2022, target KT, whose error of any one function of the space does not depend on
             the dimension); the 2021 paper takes a square root of it, in the sense of convolution.
-        delta: the probability, in (0, 1), that a bound of the walk fails, and so how far it may
-            stray before the odds become certain: `delta_i = delta / n`.
+        delta: the probability, in (0, 1), that a bound of the walk fails: `delta_i = delta / n`.
+            The smaller it is, the farther the walk may stray before the odds become certain.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
@@ -59,13 +59,15 @@ def thin(
 
     Raises:
         ValueError: bad shapes or values, n that is not a multiple of `2^halvings`, what is not one
-            random key. NonFiniteError, MemoryBudgetError.
+            random key. NonFiniteError, BreakdownError, MemoryBudgetError.
     """
     check_key(key)
     task = check_task("thin", kernel, X, None)
     halvings = check_count(halvings, "halvings")
     if 2**halvings > task.n:
-        raise ValueError(f"halvings of {task.n} points must leave one at least, but is {halvings}")
+        raise ValueError(
+            f"halvings of {task.n} points must leave one at least, but is {halvings}: take fewer"
+        )
     if task.n % 2**halvings:
         raise ValueError(
             f"X must hold a multiple of 2^halvings = {2**halvings} points, but holds {task.n}: "
@@ -75,7 +77,7 @@ def thin(
     if split_kernel is not None:
         split_kernel, _ = prepare(split_kernel, task.X)
     solution = _thin(task, split_kernel, key, delta, halvings)
-    return finish(solution, throw, "thin: centre the points, or rescale them or the kernel.")
+    return finish(solution, throw, "thin: centre or rescale the points, or rescale the kernel.")
 
 
 @compiled
