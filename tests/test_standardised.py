@@ -254,7 +254,9 @@ def machine(X, y, weights):
 def test_a_machine_has_no_probabilities_unless_its_values_are_calibrated(X, y):
     Z = standards_of(X).standardised(X)
     classifier = fit_classes(machine, Z, signs_of(y))
-    with pytest.raises(ValueError, match="are not known to be log odds, and have no probability: pass"):
+    with pytest.raises(
+        ValueError, match="are not known to be log odds, and have no probability: pass"
+    ):
         classifier.probability(Z[0])
     signs = np.where(signs_of(y) == classifier.classes[1], 1.0, -1.0).astype(DTYPE)
     values = classifier.function.values(Z)
