@@ -452,6 +452,11 @@ def test_a_mistake_is_named_and_the_way_out_as_well(table, estimator, words):
         (lambda X, y: ours.KernelRidge(alpha=[1.0], n_centres=3).fit(X, y), "one number with n_c"),
         (lambda X, y: ours.KernelRidge(alpha=0.0, n_centres=3).fit(X, y), "alpha must be > 0"),
         (lambda X, y: ours.KernelRidge(n_centres=0).fit(X, y), "n_centres must be a positive int"),
+        (lambda X, y: ours.KernelRidge(0, learn="leave_one_out").fit(X, y), "alpha must be > 0"),
+        (lambda X, y: ours.KernelKMeans(0).fit(X), "n_clusters must be a positive integer"),
+        (lambda X, y: ours.KernelKMeans(2, n_init=0).fit(X), "n_init must be a positive integer"),
+        (lambda X, y: ours.KernelKMeans(2, max_iter=0).fit(X), "max_iter must be a positive int"),
+        (lambda X, y: ours.KernelPerceptron(max_iter=0).fit(X, y > 0), "max_iter must be"),
         (
             lambda X, y: ours.KernelRidge(kernel="precomputed", n_centres=3).fit(X @ X.T, y),
             "n_centres takes points",
@@ -558,6 +563,7 @@ def test_a_machine_that_rounding_keeps_from_its_tolerance_is_as_good_as_theirs()
     X, y = (part[::4] for part in load_wine(return_X_y=True))
     machine = ours.SVC(kernel="linear", C=10.0).fit(X, y)
     theirs_alone = sklearn.svm.SVC(kernel="linear", C=10.0).fit(X, y)
+    assert machine.fit_status_ == 0
     assert machine.score(X, y) >= theirs_alone.score(X, y)
 
 
@@ -649,6 +655,7 @@ def test_probabilities_are_there_where_the_solver_ended_early(table):
     machine = ours.SVC(probability=True, max_iter=3)
     with pytest.warns(ConvergenceWarning, match="max_iter=3"):
         machine.fit(X, y > 0)
+    assert machine.fit_status_ == 1
     np.testing.assert_allclose(machine.predict_proba(X).sum(1), 1)
 
 
