@@ -567,6 +567,14 @@ def test_a_machine_that_rounding_keeps_from_its_tolerance_is_as_good_as_theirs()
     assert machine.score(X, y) >= theirs_alone.score(X, y)
 
 
+def test_spectral_clusters_are_those_of_the_rows_without_padding(table):
+    """`clusters_` held the copies as well that fill the rows up to 64."""
+    X, _, _ = table
+    found = ours.SpectralClustering(2, gamma=0.2, random_state=0).fit(X)
+    np.testing.assert_array_equal(found.clusters_.labels, found.labels_)
+    assert found.clusters_.embedding.shape == (40, 2)
+
+
 def test_a_machine_far_from_its_solution_says_so(table):
     X, y, _ = table
     with pytest.warns(ConvergenceWarning, match=r"max_iter=5\), with a relative duality gap of 0"):

@@ -3,6 +3,7 @@
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from sklearn.base import ClusterMixin
@@ -131,8 +132,17 @@ class SpectralClustering(_Clusters):
             rounding=_ROUNDINGS[self.assign_labels],
             starts=self.n_init,
         )
-        self.clusters_ = rows.restored(solution.value)
+        self.clusters_ = _without_padding(rows.restored(solution.value), rows.n)
         self.labels_ = _labels(solution, rows)
+
+
+def _without_padding(clusters, n):
+    """The clusters of the first n rows alone; all others have weight zero."""
+    return eqx.tree_at(
+        lambda found: (found.memberships, found.embedding),
+        clusters,
+        (clusters.memberships[:n], clusters.embedding[:n]),
+    )
 
 
 def _labels(solution, rows):
