@@ -437,6 +437,10 @@ def test_transformers_return_the_table_that_was_asked_for(table, library):
         (ours.SVC(kernel=theirs.ExpSineSquared()), "kernax.Periodic"),
         (ours.SVC(kernel=theirs.PairwiseKernel()), "no counterpart"),
         (ours.SVC(class_weight={"tru": 2.0}), "not in class_weight"),
+        (ours.SVC(decision_function_shape="ovx"), "decision_function_shape must be one of"),
+        (ours.SVC(max_iter=0), "max_iter must be a positive integer"),
+        (ours.KernelLogisticClassifier(max_iter=0), "max_iter must be a positive integer"),
+        (ours.GaussianProcessClassifier(max_iter_predict=0), "max_iter_predict must be"),
     ],
 )
 def test_a_mistake_is_named_and_the_way_out_as_well(table, estimator, words):

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import OutlierMixin
 from sklearn.exceptions import ConvergenceWarning
 
+from kernax.core.parameters import check_count
 from kernax.core.solution import RESULTS, finish
 from kernax.sklearn.targets import KernelOfRows, KernelRegressor
 from kernax.supervised.smo import SMO
@@ -22,9 +23,11 @@ _SEEN = 1e-6
 
 def solver_of(estimator, capped: bool = True) -> SMO:
     """The solver, with the tolerance of the estimator and its bound on steps, or without."""
-    most = estimator.max_iter if capped else -1
     finer = _FINER if estimator._dtype == np.float64 else 1
-    return SMO(tol=float(finer * estimator.tol), max_steps=None if most == -1 else int(most))
+    most = None
+    if capped and estimator.max_iter != -1:
+        most = check_count(int(estimator.max_iter), "max_iter")
+    return SMO(tol=float(finer * estimator.tol), max_steps=most)
 
 
 def has_ended_early(estimator, solution) -> bool:

@@ -22,6 +22,9 @@ from kernax.supervised.coupling import pairwise_coupling
 from kernax.supervised.svm import svm
 
 
+_SHAPES = ("ovr", "ovo")
+
+
 def _has_probabilities(estimator) -> bool:
     if estimator.probability:
         return True
@@ -77,6 +80,11 @@ class SVC(SupportVectors, KernelClassifier):
     _learns_by = CROSS_VALIDATION
 
     def _fit_rows(self, rows, X, places):
+        if self.decision_function_shape not in _SHAPES:
+            raise ValueError(
+                f"decision_function_shape must be one of {_SHAPES}, but is "
+                f"{self.decision_function_shape!r}"
+            )
         self.n_iter_ = np.empty(0, np.int32)
         self.fit_status_ = 0
         two = len(self.classes_) == 2
