@@ -21,7 +21,6 @@ from kernax.supervised.calibration import platt, svm_leave_one_out
 from kernax.supervised.coupling import pairwise_coupling
 from kernax.supervised.svm import svm
 
-
 _SHAPES = ("ovr", "ovo")
 
 
