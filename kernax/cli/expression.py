@@ -344,7 +344,7 @@ def _number(node: ast.Constant) -> int | float:
     """The number that a constant is. Raises ValueError for other constants."""
     if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
         raise ValueError(
-            f"{_shown(node)} has no meaning in a kernel expression: kernels and numbers have"
+            f"{_shown(node)} has no meaning in a kernel expression: it takes kernels and numbers"
         )
     return _finite(node.value)
 
