@@ -457,6 +457,7 @@ def test_a_mistake_is_named_and_the_way_out_as_well(table, estimator, words):
         (lambda X, y: ours.KernelRidge(alpha=0.0, n_centres=3).fit(X, y), "alpha must be > 0"),
         (lambda X, y: ours.KernelRidge(n_centres=0).fit(X, y), "n_centres must be a positive int"),
         (lambda X, y: ours.KernelRidge(0, learn="leave_one_out").fit(X, y), "alpha must be > 0"),
+        (lambda X, y: ours.KernelPCA(0).fit(X), "n_components must be a positive integer"),
         (lambda X, y: ours.KernelKMeans(0).fit(X), "n_clusters must be a positive integer"),
         (lambda X, y: ours.KernelKMeans(2, n_init=0).fit(X), "n_init must be a positive integer"),
         (lambda X, y: ours.KernelKMeans(2, max_iter=0).fit(X), "max_iter must be a positive int"),

@@ -96,7 +96,8 @@ def _chosen(
     approximation = inference or Inference.LAPLACE
     is_open = likelihood is None and not _are_numbers_with_mistakes(target)
     if model in (GP, RVM) and is_open:
-        otherwise = f"{'' if model == GP else '--model gp '}--likelihood gaussian"
+        as_numbers = "--likelihood gaussian"
+        otherwise = as_numbers if model == GP else f"--model {GP} {as_numbers}"
         reason = why_classes(target, "the likelihood one of classes", otherwise)
         kind = Likelihood.BERNOULLI if reason else Likelihood.GAUSSIAN
         return Plan(model, kind, approximation, reason)

@@ -121,8 +121,10 @@ def read_inputs(
             _check_name(path, name, header, option)
     rows = _rows(file, header)
     names = [name for name in header if name not in ignore]
-    if not rows or not names:
-        raise ValueError(f"{path} has no rows, or no columns that are not ignored")
+    if not names:
+        raise ValueError(f"--ignore leaves out all columns of {path}: there is nothing to compare")
+    if not rows:
+        raise ValueError(f"{path} has no rows below its header")
     kept = {name: _cells_as_written(rows, header.index(name)) for name in keep}
     return Table(_columns(file, rows, header, names), Column(CLUSTER, (), ())), kept
 
