@@ -108,17 +108,16 @@ def way_for(
 
 def _by_size(plan: Plan, parts: Split, kernel: str, why_none: str | None) -> RouteName:
     """The way that nobody asked for."""
-    if kernel != AUTO and _is_line(plan, parts, kernel):
-        return RouteName.WHOLE
-    if is_for_whole(parts.X):
+    if _is_line(plan, parts, kernel) or is_for_whole(parts.X):
         return RouteName.WHOLE
     return RouteName.ROWS if why_none else RouteName.CENTRES
 
 
 def _is_line(plan: Plan, parts: Split, kernel: str) -> bool:
-    """Whether rows are observations of a process along a line."""
-    is_process = plan.model == GP and not plan.is_latent
-    return is_process and is_along_line(kernel_of(parts, kernel), parts.X)
+    """Whether rows are observations of a process along a line, whose kernel is written."""
+    if kernel == AUTO or plan.model != GP or plan.is_latent:
+        return False
+    return is_along_line(kernel_of(parts, kernel), parts.X)
 
 
 def _why_no_centres(plan: Plan, parts: Split, kernel: str) -> str | None:
@@ -149,7 +148,7 @@ def _some_rows(parts: Split, why_none: str | None, rows: int | None) -> Way:
 
 def _words_of_line(plan: Plan, parts: Split, kernel: str) -> tuple[str, ...]:
     """What is said of a line of many rows."""
-    if len(parts.y) <= FEW_ROWS or kernel == AUTO or not _is_line(plan, parts, kernel):
+    if len(parts.y) <= FEW_ROWS or not _is_line(plan, parts, kernel):
         return ()
     return ("one column and a kernel with a state-space model: fitted along the line, exactly",)
 
