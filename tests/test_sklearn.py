@@ -340,6 +340,11 @@ def test_batches_teach_a_perceptron_what_one_pass_does(table):
     assert parts.t_ == 40
     with pytest.raises(ValueError, match="none of the classes"):
         parts.partial_fit(X[:2], [0, 7])
+    refused = ours.KernelPerceptron(**given)
+    with pytest.raises(ValueError, match="NaN"):
+        refused.partial_fit(X[:20] * np.nan, y[:20] > 0, classes=[False, True])
+    refused.partial_fit(X[:20], y[:20] > 0, classes=[False, True])
+    assert refused.t_ == 20
 
 
 def test_a_precomputed_matrix_is_the_kernel_itself(table, three):

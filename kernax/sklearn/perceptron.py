@@ -69,8 +69,8 @@ class KernelPerceptron(LabelEstimator):
 
     def partial_fit(self, X, y, classes=None):
         """One pass over further rows; `classes`, of the first call, are all that there will be."""
-        first = _check_partial_fit_first_call(self, classes)
-        if first:
+        is_first = _check_partial_fit_first_call(self, classes)
+        if is_first or not hasattr(self, "t_"):  # where the first call was refused
             X, y, _ = self._checked(X, y)
             self._begin(X)
             self.n_iter_ = 1
