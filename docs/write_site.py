@@ -49,6 +49,7 @@ def main(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     pages = folder / "pages"
     reference = reference_pages()
+    public = public_names()
     written = {f"docs/{path.name}": path.name for path in (ROOT / "docs").glob("*.md")}
     written |= ELSEWHERE
     notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -58,7 +59,7 @@ def main(folder: Path) -> None:
             text = notebook(ROOT / source, pages / page)
         else:
             text = (ROOT / source).read_text(encoding="utf-8")
-        write(pages / page, rendered(text, source, written))
+        write(pages / page, rendered(text, source, written, public))
     for page, (_, text) in reference.items():
         write(pages / page, text)
     for picture in [*(ROOT / "docs").glob("*.png"), ROOT / "docs" / "site.css"]:
@@ -144,9 +145,14 @@ def public_names() -> set[str]:
 # Pages of text.
 
 
-def rendered(text: str, source: str, written: dict[str, str]) -> str:
-    """A page of the repository as a page of the site: what stands in code is left as it is."""
-    public = public_names()
+def rendered(text: str, source: str, written: dict[str, str], public: set[str]) -> str:
+    """A page of the repository as a page of the site: what stands in code is left as it is.
+
+    Arguments:
+        source: its path in the repository.
+        written: the pages of the site, by their paths in the repository.
+        public: the names that have a docstring on the site, to which they are linked.
+    """
     text = included(shown_once(text, source)).replace('src="docs/', 'src="')
     pieces = FENCED.split(text)
     for place in range(0, len(pieces), 2):

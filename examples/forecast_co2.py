@@ -17,7 +17,9 @@ import optax
 import kernax
 from kernax.plot import posterior_band, score_title
 
-FORECAST_FROM, STARTS, STEPS = 1992.0, 4, 40
+FORECAST_FROM = 1992.0
+STARTS = 4
+STEPS = 40
 
 
 def monthly() -> tuple[np.ndarray, np.ndarray]:
@@ -116,16 +118,16 @@ def main(picture: str) -> None:
     ).value
     mean = jax.vmap(process.mean)(grid) + level
     deviation = jnp.sqrt(jax.vmap(process.variance)(grid) + learned.value.noise)
-    observed, held_out = (X[known, 0], ppm[known]), (X[~known, 0], ppm[~known])
+    held_out = int((~known).sum())
     ax = posterior_band(
         grid[:, 0],
         mean,
         deviation,
-        observed=observed,
-        held_out=held_out,
+        observed=(X[known, 0], ppm[known]),
+        held_out=(X[~known, 0], ppm[~known]),
         learned_until=FORECAST_FROM,
         names=("year", "CO2, ppm"),
-        title=score_title(dict(zip(("RMSE", "NLPD"), table["learned"][1:])), int((~known).sum())),
+        title=score_title(dict(zip(("RMSE", "NLPD"), table["learned"][1:])), held_out),
     )
     ax.figure.savefig(picture)  # pyright: ignore[reportAttributeAccessIssue]
     print(f"picture: {picture}")

@@ -1,4 +1,4 @@
-"""Writes two rings among columns that say nothing to a CSV file: `python examples/write_rings.py
+"""Writes a disc and a ring among columns of noise to a CSV file: `python examples/write_rings.py
 FILE.csv`.
 
 400 rows. A disc and the ring around it, in the columns `across` and `along`, overlapping a little;
@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-ROWS, DISTRACTORS = 400, 8
+ROWS = 400
+DISTRACTORS = 8
 
 
 def write_rings(path: Path) -> None:

@@ -6,14 +6,19 @@ import csv
 import io
 import re
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import assert_refused, needs_x32
 from typer.testing import CliRunner
 
+import kernax
 from kernax.cli.app import app
 from kernax.cli.table import read_table
 from kernax.cli.target import labels
+from kernax.files import save_predictor
+from kernax.preparation import SVM, ClassPredictor, Inputs, Number, Standards
 
 pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision
@@ -202,3 +207,16 @@ def test_numbers_that_are_written_in_several_ways_are_one_class_and_stand_in_the
     names, classes = labels(read_table(data, "kind"))
     assert classes == ("0", "9", "10")
     np.testing.assert_array_equal(names, ["10", "10", "9", "9", "0", "0"])
+
+
+def test_a_class_of_a_value_that_overflows_is_refused_by_the_place_of_its_row(tmp_path):
+    """Catches a message that does not say which row, as of the decision by itself."""
+    inputs = Inputs((Number("a"),), "kind", Standards(np.zeros(1), np.ones(1)))
+    with jax.enable_x64(True):
+        function = kernax.KernelExpansion(
+            kernax.Polynomial(3), jnp.array([[1.0], [2.0]]), jnp.array([1.0, -1.0]), jnp.array(0.0)
+        )
+        save_predictor(tmp_path / "model", ClassPredictor(inputs, SVM, function, 1.0, ("u", "v")))
+    (tmp_path / "far.csv").write_text("a\n1\n1e300\n", encoding="utf-8")
+    result = run("predict", tmp_path / "model", tmp_path / "far.csv")
+    assert_refused(result, "far.csv, line 3: the row is too far")

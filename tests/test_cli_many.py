@@ -137,6 +137,12 @@ def test_what_is_asked_for_is_taken_or_refused_by_name(waves, few_are_many, monk
     assert "centres" not in whole.stdout
     some = run("fit", numbers, "--target", "height", "--route", "rows")
     assert "60 of 300 rows, drawn at random, are learned from; --rows N" in some.stdout
+    for rows in (40, 120):  # fewer than are taken unasked, and more
+        given = run("fit", numbers, "--target", "height", "--route", "rows", "--rows", rows)
+        assert f"learning from {rows} of 300 rows" in given.stdout
+        assert "drawn at random, are learned from" not in given.stdout
+    given = run("fit", signs, "--target", "kind", "--model", "svm", "--rows", 120)
+    assert "learning from 120 of 300 rows" in given.stdout
     options = ("--target", "kind", "--model", "svm")
     assert_refused(
         run("fit", signs, *options, "--route", "centres"),

@@ -165,6 +165,11 @@ def test_a_hint_to_string_kernels_names_the_column_and_keeps_the_others(tmp_path
         ("12", None, None),
         (["0", "0.5", "1"], None, None),
         ("01", "gp", "y is a class, and the likelihood one of classes (--likelihood gaussian"),
+        (
+            "01",
+            "rvm",
+            "y is a class, and the likelihood one of classes (--model gp --likelihood gaussian",
+        ),
         ("12", "gp", None),
         ("01", "ridge", None),
         ("01", "svm", None),

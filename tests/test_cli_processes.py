@@ -162,6 +162,9 @@ def test_counts_are_scored_beside_a_constant_rate_and_predicted_with_intervals(
     assert_refused(
         run("predict", model, data, "--interval", "95"), "--interval must be between 0 and 1"
     )
+    assert_refused(  # whose half beside 1 is lost to rounding
+        run("predict", model, data, "--interval", "0.9999999999999999"), "--interval must be"
+    )
     with jax.enable_x64(True):
         predictor = load_predictor(model)
         notes = predictor.notes()

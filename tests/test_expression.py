@@ -290,6 +290,10 @@ def test_what_is_no_kernel_is_refused_in_one_sentence(text, words):
             ["rbf.lengthscale", "rbf.scale", "normalised(spectrum + rbf).scale"],
         ),
         (
+            "2*(normalised(spectrum(3)) + rbf)",
+            ["rbf.lengthscale", "(normalised(spectrum) + rbf).scale"],
+        ),
+        (
             "2*(2*rbf + 1)**2",
             ["rbf.lengthscale", "rbf.scale", "constant.value", "((rbf + constant)**2).scale"],
         ),

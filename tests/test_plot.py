@@ -108,6 +108,14 @@ def test_regions_are_those_of_the_function_and_support_vectors_have_rings(rng):
     assert ax.get_ylabel() == r"\$"
 
 
+def test_a_machine_that_predicts_one_class_alone_is_drawn_without_a_boundary():
+    """Catches a warning of matplotlib, which here is an error, of lines that are nowhere."""
+    X = np.eye(4)[:, :2]
+    support = np.ones(4, bool)
+    ax = decision_regions(lambda x: 2 + x[0] ** 2, X, [0, 1, 0, 1], support=support)
+    assert not [part for part in ax.collections if isinstance(part, ContourSet)]
+
+
 def test_regions_of_several_classes_go_to_the_largest_value_in_the_order_of_the_classes(rng):
     X = rng.uniform(-1, 1, (9, 2))
     f = lambda x: jnp.stack([x[0], -x[0], x[0] * 0 - 5])
@@ -155,11 +163,10 @@ def test_reliability_puts_a_dot_at_the_mean_of_each_bin_that_has_points():
     assert ax.get_title(loc="left") == "4 points, calibration error 0.25"
     low, high = ax.collections[0].get_segments()[1][:, 1]  # pyright: ignore[reportAttributeAccessIssue]
     np.testing.assert_allclose([low, high], [0.3424, 1.0], atol=1e-4)  # Wilson, 2 of 2
-    for p, y in (([1.2], [1.0]), ([0.5], [0.5])):
-        with pytest.raises(
-            ValueError, match="probabilities must lie between 0 and 1, and outcomes be 0 or 1"
-        ):
-            reliability(np.array(p), np.array(y))
+    with pytest.raises(ValueError, match=r"between 0 and 1, but go from 0\.5 to 1\.2"):
+        reliability(np.array([0.5, 1.2]), np.array([1.0, 1.0]))
+    with pytest.raises(ValueError, match=r"outcomes must be 0 or 1, but hold 0\.5"):
+        reliability(np.array([0.5]), np.array([0.5]))
     with pytest.raises(ValueError, match="bins must be a positive integer"):
         untyped(reliability)([0.5], [1], bins=0)
 

@@ -340,6 +340,11 @@ def test_batches_teach_a_perceptron_what_one_pass_does(table):
     assert parts.t_ == 40
     with pytest.raises(ValueError, match="none of the classes"):
         parts.partial_fit(X[:2], [0, 7])
+    refused = ours.KernelPerceptron(**given)
+    with pytest.raises(ValueError, match="NaN"):
+        refused.partial_fit(X[:20] * np.nan, y[:20] > 0, classes=[False, True])
+    refused.partial_fit(X[:20], y[:20] > 0, classes=[False, True])
+    assert refused.t_ == 20
 
 
 def test_a_precomputed_matrix_is_the_kernel_itself(table, three):
@@ -437,6 +442,10 @@ def test_transformers_return_the_table_that_was_asked_for(table, library):
         (ours.SVC(kernel=theirs.ExpSineSquared()), "kernax.Periodic"),
         (ours.SVC(kernel=theirs.PairwiseKernel()), "no counterpart"),
         (ours.SVC(class_weight={"tru": 2.0}), "not in class_weight"),
+        (ours.SVC(decision_function_shape="ovx"), "decision_function_shape must be one of"),
+        (ours.SVC(max_iter=0), "max_iter must be a positive integer"),
+        (ours.KernelLogisticClassifier(max_iter=0), "max_iter must be a positive integer"),
+        (ours.GaussianProcessClassifier(max_iter_predict=0), "max_iter_predict must be"),
     ],
 )
 def test_a_mistake_is_named_and_the_way_out_as_well(table, estimator, words):
@@ -452,6 +461,12 @@ def test_a_mistake_is_named_and_the_way_out_as_well(table, estimator, words):
         (lambda X, y: ours.KernelRidge(alpha=[1.0], n_centres=3).fit(X, y), "one number with n_c"),
         (lambda X, y: ours.KernelRidge(alpha=0.0, n_centres=3).fit(X, y), "alpha must be > 0"),
         (lambda X, y: ours.KernelRidge(n_centres=0).fit(X, y), "n_centres must be a positive int"),
+        (lambda X, y: ours.KernelRidge(0, learn="leave_one_out").fit(X, y), "alpha must be > 0"),
+        (lambda X, y: ours.KernelPCA(0).fit(X), "n_components must be a positive integer"),
+        (lambda X, y: ours.KernelKMeans(0).fit(X), "n_clusters must be a positive integer"),
+        (lambda X, y: ours.KernelKMeans(2, n_init=0).fit(X), "n_init must be a positive integer"),
+        (lambda X, y: ours.KernelKMeans(2, max_iter=0).fit(X), "max_iter must be a positive int"),
+        (lambda X, y: ours.KernelPerceptron(max_iter=0).fit(X, y > 0), "max_iter must be"),
         (
             lambda X, y: ours.KernelRidge(kernel="precomputed", n_centres=3).fit(X @ X.T, y),
             "n_centres takes points",
@@ -558,7 +573,16 @@ def test_a_machine_that_rounding_keeps_from_its_tolerance_is_as_good_as_theirs()
     X, y = (part[::4] for part in load_wine(return_X_y=True))
     machine = ours.SVC(kernel="linear", C=10.0).fit(X, y)
     theirs_alone = sklearn.svm.SVC(kernel="linear", C=10.0).fit(X, y)
+    assert machine.fit_status_ == 0
     assert machine.score(X, y) >= theirs_alone.score(X, y)
+
+
+def test_spectral_clusters_are_those_of_the_rows_without_padding(table):
+    """`clusters_` held the copies as well that fill the rows up to 64."""
+    X, _, _ = table
+    found = ours.SpectralClustering(2, gamma=0.2, random_state=0).fit(X)
+    np.testing.assert_array_equal(found.clusters_.labels, found.labels_)
+    assert found.clusters_.embedding.shape == (40, 2)
 
 
 def test_a_machine_far_from_its_solution_says_so(table):
@@ -649,6 +673,7 @@ def test_probabilities_are_there_where_the_solver_ended_early(table):
     machine = ours.SVC(probability=True, max_iter=3)
     with pytest.warns(ConvergenceWarning, match="max_iter=3"):
         machine.fit(X, y > 0)
+    assert machine.fit_status_ == 1
     np.testing.assert_allclose(machine.predict_proba(X).sum(1), 1)
 
 

@@ -6,8 +6,9 @@ import sklearn.kernel_ridge
 import sklearn.svm
 from conftest import needs_x64
 
+import kernax
 import kernax.sklearn as ours
-from kernax.sklearn.rows import padded_size
+from kernax.sklearn.rows import Rows, padded_size
 
 pytestmark = needs_x64  # estimators choose their precision by the data
 
@@ -30,6 +31,14 @@ SIZES = {
 @pytest.mark.parametrize(("n", "size"), SIZES.items())
 def test_rows_are_padded_to_the_next_size(n, size):
     assert padded_size(n) == size
+
+
+def test_weights_of_some_rows_have_the_precision_of_the_data():
+    """Weights of one were in float64, of which verbs warned, as if the user had passed it."""
+    X = np.ones((1100, 2), np.float32)
+    whole = Rows.of(kernax.RBF(), X, 1100, None, X.dtype)
+    assert whole.own_weights.dtype == np.float32
+    assert whole.some(np.arange(3)).weights.dtype == np.float32
 
 
 def rows(n):

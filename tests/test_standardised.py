@@ -254,7 +254,9 @@ def machine(X, y, weights):
 def test_a_machine_has_no_probabilities_unless_its_values_are_calibrated(X, y):
     Z = standards_of(X).standardised(X)
     classifier = fit_classes(machine, Z, signs_of(y))
-    with pytest.raises(ValueError, match="values that are no log odds have no probability: pass"):
+    with pytest.raises(
+        ValueError, match="are not known to be log odds, and have no probability: pass"
+    ):
         classifier.probability(Z[0])
     signs = np.where(signs_of(y) == classifier.classes[1], 1.0, -1.0).astype(DTYPE)
     values = classifier.function.values(Z)
@@ -277,6 +279,8 @@ def test_calibrations_of_several_classes_are_divided_by_their_sum():
     np.testing.assert_allclose(classifier.probability(jnp.zeros(3)), np.full(3, 1 / 3), rtol=1e-6)
     with pytest.raises(ValueError, match="calibration must be a tuple of 3"):
         Classifier(lambda x: x, ("a", "b", "c"), curves[:2])
+    with pytest.raises(ValueError, match="must be one function, but is a tuple"):
+        Classifier(lambda x: x[0], ("a", "b"), curves[:1])
 
 
 def laplace(X, y, weights):
@@ -346,7 +350,7 @@ def test_a_batch_of_classifiers_is_one_vmap_and_labels_need_concrete_values(X, y
     alone = fitted(1.0)
     np.testing.assert_allclose(p[1], jax.vmap(alone.probability)(Z), rtol=1e-8)
     np.testing.assert_array_equal(np.array(classes)[places[1]], alone.labels(Z))
-    with pytest.raises(ValueError, match=r"labels are no arrays: jit or vmap classifier\.index"):
+    with pytest.raises(ValueError, match=r"no array: under jit or vmap take classifier\.index"):
         jax.jit(lambda x: alone.predict(x))(Z[0])
 
 

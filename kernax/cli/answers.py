@@ -68,7 +68,8 @@ def answer_columns(
 
 def _check_interval(predictor: Predictor, interval: float) -> None:
     """Raises ValueError for no probability, and for a model without intervals."""
-    if not 0 < interval < 1:
+    upper = (1 + interval) / 2  # the share of targets below the upper end
+    if not (interval > 0 and upper < 1):
         raise ValueError(f"--interval must be between 0 and 1, but is {interval:g}")
     if isinstance(predictor, ClassPredictor):
         raise ValueError(f"--interval {interval:g}: the model predicts classes, not numbers")
@@ -109,7 +110,8 @@ def _of_classes(predictor: ClassPredictor, points: PyTree) -> dict[str, np.ndarr
     second; all others give probabilities.
     """
     values = predictor.values(points)
-    decided = {predictor.inputs.target: predictor.decide(values)}
+    # A class for NaN, which stands in the columns beside it: whoever knows the row refuses it.
+    decided = {predictor.inputs.target: predictor.decide(np.nan_to_num(values))}
     if predictor.kind != SVM:
         probabilities = np.exp(predictor.log_probabilities(values))
         return decided | _one_for_each("p", predictor.classes, probabilities.T)
@@ -178,7 +180,7 @@ def _means(posterior: Any) -> str:
 
 
 def vectors(predictor: ClassPredictor) -> str:
-    """How many of the rows that a machine was fitted to it stands on."""
+    """How many rows are vectors of a machine."""
     support = predictor.support
     if predictor.kind == SVM:
         return f"{support.sum()} of {len(support)} rows are support vectors"
@@ -187,7 +189,7 @@ def vectors(predictor: ClassPredictor) -> str:
 
 
 def relevant(predictor: Regressor) -> str:
-    """How many of the rows that a machine was fitted to it stands on."""
+    """How many rows are relevance vectors of a machine for numbers."""
     return f"{int(predictor.model.count)} rows are relevance vectors"
 
 

@@ -121,7 +121,7 @@ def fit(
     from 600, and all are then fitted over 1000 of them as centres, in memory
     and time that grow with the rows alone. Along one column, processes whose kernel
     has a state-space model, such as matern52, learn from all, exactly. Other
-    models learn from 3000 rows. --route and --centres decide otherwise.
+    models learn from 3000 rows. --route, --centres and --rows decide otherwise.
 
     Columns that are not all numbers become numbers, and a line says how. Words
     of few kinds get a column of 0 and 1 for each; empty cells, NA and ? the

@@ -55,13 +55,13 @@ def parse_kernel(
     """The kernel that a text describes.
 
     Names: rbf, matern12, matern32, matern52, matern, rational_quadratic, gamma_exponential,
-    periodic, cosine, linear, shifted_linear, polynomial, constant, and for text spectrum,
-    blended_spectrum, all_substrings, mismatch, subsequence, all_subsequences. A name stands alone
-    or is called with numbers or lists of numbers, in the order of the kernel's fields or by
-    keyword; `normalised` is called with an expression, `on` with an expression and the number of a
-    column, from 1 on, `text` with the name of a column in quotes and the expression of a string
-    kernel, which becomes `On(kernel, name)`. Operators: `+`, `*`, `**` with an integer, `/` by a
-    number, parentheses. A bare number in a sum is a constant.
+    periodic, zero_mean_periodic, cosine, linear, shifted_linear, polynomial, constant, and for text
+    spectrum, blended_spectrum, all_substrings, mismatch, subsequence, all_subsequences. A name
+    stands alone or is called with numbers or lists of numbers, in the order of the kernel's fields
+    or by keyword; `normalised` is called with an expression, `on` with an expression and the number
+    of a column, from 1 on, `text` with the name of a column in quotes and the expression of a
+    string kernel, which becomes `On(kernel, name)`. Operators: `+`, `*`, `**` with an integer, `/`
+    by a number, parentheses. A bare number in a sum is a constant.
 
     Arguments:
         text: the expression, at most 1000 characters.
@@ -344,7 +344,7 @@ def _number(node: ast.Constant) -> int | float:
     """The number that a constant is. Raises ValueError for other constants."""
     if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
         raise ValueError(
-            f"{_shown(node)} has no meaning in a kernel expression: kernels and numbers have"
+            f"{_shown(node)} has no meaning in a kernel expression: it takes kernels and numbers"
         )
     return _finite(node.value)
 

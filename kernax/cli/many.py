@@ -79,6 +79,6 @@ def _to_expect(measures: tuple[str, ...], scores: tuple[float, ...]) -> str:
     """What to expect of new rows, and how to see whether more centres help."""
     expected = [f"{name} {in_digits(name, score)}" for name, score in zip(measures, scores)]
     return (
-        f"expect {', '.join(expected)} of rows like those held out; --centres M shows what more, "
-        "or fewer, change of it"
+        f"expect {', '.join(expected)} of rows like those held out; a larger --centres M shows "
+        "whether more centres would help"
     )

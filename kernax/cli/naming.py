@@ -50,7 +50,7 @@ def _paths_by_text(parts: list[tuple[str, AbstractKernel]]) -> dict[str, list[st
 
 def _numbered_label(part: AbstractKernel, path: str, alike: list[str]) -> str:
     """The name of a part, with its number among the paths of parts that have the same name."""
-    name = _label(_text(part))
+    name = _label(part)
     if len(alike) == 1:
         return name
     # A scale has the number of the kernel that it multiplies.
@@ -99,8 +99,7 @@ def _way_inside(part: AbstractKernel) -> str:
 
 def _text(kernel: AbstractKernel) -> str:
     """The expression of a kernel without its numbers."""
-    if isinstance(kernel, (Scaled, On)):
-        return _text(kernel.kernel)
+    kernel = _unscaled(kernel)
     if isinstance(kernel, Sum):
         return " + ".join(map(_text, kernel.terms))
     if isinstance(kernel, Product):
@@ -111,15 +110,22 @@ def _text(kernel: AbstractKernel) -> str:
     return f"{word}({_text(kernel.kernel)})" if isinstance(kernel, Normalised) else word
 
 
-def _label(text: str) -> str:
-    """A name for messages: an expression of several words in parentheses."""
-    if text.isidentifier() or text.startswith(NORMALISED):
+def _label(kernel: AbstractKernel) -> str:
+    """A name for messages: its expression, in parentheses where it is made of operators."""
+    text = _text(kernel)
+    if text.isidentifier() or isinstance(_unscaled(kernel), Normalised):
         return short(text)
     return short(f"({text})")
 
 
 def _factor(kernel: AbstractKernel) -> str:
     """The expression of a factor, which is in parentheses if it is a sum."""
+    kernel = _unscaled(kernel)
+    return f"({_text(kernel)})" if isinstance(kernel, Sum) else _text(kernel)
+
+
+def _unscaled(kernel: AbstractKernel) -> AbstractKernel:
+    """The kernel without scales and choices of columns around it."""
     while isinstance(kernel, (Scaled, On)):
         kernel = kernel.kernel
-    return f"({_text(kernel)})" if isinstance(kernel, Sum) else _text(kernel)
+    return kernel

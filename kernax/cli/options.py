@@ -123,7 +123,7 @@ Rows = Annotated[
 Route = Annotated[
     RouteName | None,
     typer.Option(
-        help="How many rows are fitted: by one matrix, over centres, or some of them alone.",
+        help="The way to fit many rows: by one matrix, over centres, or some of them alone.",
         show_default="whole up to 10000 rows",
     ),
 ]

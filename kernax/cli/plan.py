@@ -55,7 +55,7 @@ class Plan:
         if asked:
             raise ValueError(
                 f"target column {target!r} holds {classes} classes, and {' '.join(asked)} tells "
-                "two apart: leave it away for the softmax of a process for each class"
+                "two apart: leave it out for the softmax of a process for each class"
             )
 
 
@@ -88,22 +88,24 @@ def _chosen(
 ) -> Plan:
     """What is not asked for is decided by the target."""
     if model is None:
-        reason = why_classes(target, "the model logistic regression")
+        reason = why_classes(target, "the model logistic regression", "--likelihood gaussian")
         kind = Likelihood.BERNOULLI if reason else Likelihood.GAUSSIAN
         return Plan(LOGISTIC if reason else GP, kind, reason=reason)
     if model in _CLASSIFIERS:
         return Plan(model, Likelihood.BERNOULLI)
-    found = inference or Inference.LAPLACE
+    approximation = inference or Inference.LAPLACE
     is_open = likelihood is None and not _are_numbers_with_mistakes(target)
     if model in (GP, RVM) and is_open:
-        reason = why_classes(target, "the likelihood one of classes")
+        as_numbers = "--likelihood gaussian"
+        otherwise = as_numbers if model == GP else f"--model {GP} {as_numbers}"
+        reason = why_classes(target, "the likelihood one of classes", otherwise)
         kind = Likelihood.BERNOULLI if reason else Likelihood.GAUSSIAN
-        return Plan(model, kind, found, reason)
-    return Plan(model, likelihood or Likelihood.GAUSSIAN, found)
+        return Plan(model, kind, approximation, reason)
+    return Plan(model, likelihood or Likelihood.GAUSSIAN, approximation)
 
 
 def _are_numbers_with_mistakes(target: Column) -> bool:
-    """Whether most cells of a column with text are numbers."""
+    """Whether a column holds text, but numbers in most of its cells."""
     numbers = sum(as_number(cell) is not None for cell in target.cells)
     return target.first_text is not None and 2 * numbers > len(target.cells)
 

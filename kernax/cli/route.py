@@ -38,12 +38,14 @@ class RouteName(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """How rows are fitted, and why, in words; over how many centres, or to how many rows alone."""
+    """How rows are fitted, and why, in words; over how many centres, or to how many rows alone,
+    None for all that are given.
+    """
 
     name: RouteName
     words: tuple[str, ...] = ()
     centres: int = 0
-    rows: int = 0
+    rows: int | None = None
 
 
 def rows_and_way(
@@ -54,10 +56,15 @@ def rows_and_way(
     asked: RouteName | None,
     centres: int | None,
 ) -> tuple[Split, Split, Way]:
-    """The rows to fit, fewer where that is the way; those to learn the kernel from; and the way."""
+    """The rows to fit, fewer where that is the way; those to learn the kernel from; and the way.
+
+    Arguments:
+        rows: how many to learn from, at most; None where nobody asked.
+    """
     parts = split(rows)
-    way = way_for(plan, parts, kernel, asked, centres)
-    parts = split(way.rows) if way.name == RouteName.ROWS else parts
+    way = way_for(plan, parts, kernel, asked, centres, rows)
+    if way.rows is not None:
+        parts = split(way.rows)
     return parts, _rows_to_learn_from(parts, plan, way), way
 
 
@@ -73,9 +80,14 @@ def _rows_to_learn_from(parts: Split, plan: Plan, way: Way) -> Split:
 
 
 def way_for(
-    plan: Plan, parts: Split, kernel: str, asked: RouteName | None, centres: int | None
+    plan: Plan,
+    parts: Split,
+    kernel: str,
+    asked: RouteName | None,
+    centres: int | None,
+    rows: int | None,
 ) -> Way:
-    """The way for the rows to learn from.
+    """The way for the rows to learn from. A number of rows that was asked for is kept.
 
     Raises ValueError for centres asked of a model that has none.
     """
@@ -90,23 +102,22 @@ def way_for(
     if name == RouteName.CENTRES:
         return _over_centres(plan, parts, kernel, centres)
     if name == RouteName.ROWS:
-        return Way(name, _words_of_rows(parts, why_none), rows=FEW_ROWS)
+        return _some_rows(parts, why_none, rows)
     return Way(name, _words_of_line(plan, parts, kernel))
 
 
 def _by_size(plan: Plan, parts: Split, kernel: str, why_none: str | None) -> RouteName:
     """The way that nobody asked for."""
-    if kernel != AUTO and _is_line(plan, parts, kernel):
-        return RouteName.WHOLE
-    if is_for_whole(parts.X):
+    if _is_line(plan, parts, kernel) or is_for_whole(parts.X):
         return RouteName.WHOLE
     return RouteName.ROWS if why_none else RouteName.CENTRES
 
 
 def _is_line(plan: Plan, parts: Split, kernel: str) -> bool:
-    """Whether rows are observations of a process along a line."""
-    is_process = plan.model == GP and not plan.is_latent
-    return is_process and is_along_line(kernel_of(parts, kernel), parts.X)
+    """Whether rows are observations of a process along a line, whose kernel is written."""
+    if kernel == AUTO or plan.model != GP or plan.is_latent:
+        return False
+    return is_along_line(kernel_of(parts, kernel), parts.X)
 
 
 def _why_no_centres(plan: Plan, parts: Split, kernel: str) -> str | None:
@@ -123,18 +134,21 @@ def _why_no_centres(plan: Plan, parts: Split, kernel: str) -> str | None:
     return None
 
 
-def _words_of_rows(parts: Split, why_none: str | None) -> tuple[str, ...]:
-    """What is said where only some of the rows are learned from."""
+def _some_rows(parts: Split, why_none: str | None, rows: int | None) -> Way:
+    """The way to learn from some of the rows alone: from all where they are few, or asked for."""
+    if rows is not None or len(parts.y) <= FEW_ROWS:
+        return Way(RouteName.ROWS)
     because = f": {why_none}" if why_none else ""
-    return (
+    words = (
         f"{FEW_ROWS} of {len(parts.y)} rows, drawn at random, are learned from{because}; "
         "--rows N learns from another number",
     )
+    return Way(RouteName.ROWS, words, rows=FEW_ROWS)
 
 
 def _words_of_line(plan: Plan, parts: Split, kernel: str) -> tuple[str, ...]:
     """What is said of a line of many rows."""
-    if len(parts.y) <= FEW_ROWS or kernel == AUTO or not _is_line(plan, parts, kernel):
+    if len(parts.y) <= FEW_ROWS or not _is_line(plan, parts, kernel):
         return ()
     return ("one column and a kernel with a state-space model: fitted along the line, exactly",)
 

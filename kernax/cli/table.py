@@ -1,6 +1,5 @@
 """Reads a table of numbers and text from a CSV file; errors name the place in the file."""
 
-import contextlib
 import csv
 import dataclasses
 import io
@@ -79,10 +78,10 @@ def read_table(path: Path, target: str, ignore: Sequence[str] = ()) -> Table:
         ValueError: one sentence with the line of the file in which the error is: lines are counted
             as an editor counts them.
     """
-    with _open(path) as file:
-        header = _header(file)
-        _check_columns(path, target, ignore, header)
-        rows = _rows(file, header)
+    file = _opened(path)
+    header = _header(file)
+    _check_columns(path, target, ignore, header)
+    rows = _rows(file, header)
     if not rows:
         raise ValueError(f"{path} has 0 rows of numbers, but at least {LEAST_ROWS} are needed")
     names = [name for name in header if name != target and name not in ignore]
@@ -115,15 +114,17 @@ def read_inputs(
 
     Raises ValueError as `read_table` does.
     """
-    with _open(path) as file:
-        header = _header(file)
-        for option, names in (("--ignore", ignore), ("--keep", keep)):
-            for name in names:
-                _check_name(path, name, header, option)
-        rows = _rows(file, header)
+    file = _opened(path)
+    header = _header(file)
+    for option, names in (("--ignore", ignore), ("--keep", keep)):
+        for name in names:
+            _check_name(path, name, header, option)
+    rows = _rows(file, header)
     names = [name for name in header if name not in ignore]
-    if not rows or not names:
-        raise ValueError(f"{path} has no rows, or no columns that are not ignored")
+    if not names:
+        raise ValueError(f"--ignore leaves out all columns of {path}: there is nothing to compare")
+    if not rows:
+        raise ValueError(f"{path} has no rows below its header")
     kept = {name: _cells_as_written(rows, header.index(name)) for name in keep}
     return Table(_columns(file, rows, header, names), Column(CLUSTER, (), ())), kept
 
@@ -139,12 +140,12 @@ def read_columns(
 
     Raises ValueError as `read_table` does, and for every column that is missing.
     """
-    with _open(path) as file:
-        header = _header(file)
-        _check_model_columns(path, wanted, header)
-        for name in keep:
-            _check_name(path, name, header, "--keep")
-        rows = _rows(file, header)
+    file = _opened(path)
+    header = _header(file)
+    _check_model_columns(path, wanted, header)
+    for name in keep:
+        _check_name(path, name, header, "--keep")
+    rows = _rows(file, header)
     if not rows:
         raise ValueError(f"{path} has no rows of numbers below its header")
     kept = {name: _cells_as_written(rows, header.index(name)) for name in keep}
@@ -170,7 +171,7 @@ def _as_learned(column: Column, file: "_File") -> Column:
 
 @dataclasses.dataclass(frozen=True)
 class _File:
-    """A file that is being read.
+    """A file and its records.
 
     Attributes:
         records: those that are not blank, each with the line of the file on which it starts.
@@ -181,16 +182,20 @@ class _File:
     records: Iterator[tuple[int, list[str]]]
 
 
-@contextlib.contextmanager
-def _open(path: Path) -> Iterator[_File]:
+def _opened(path: Path) -> _File:
     """A file and its records. Raises ValueError where it cannot be read."""
+    text = _text(path)
+    delimiter = _delimiter(text)
+    return _File(path, delimiter, _records(path, text, delimiter))
+
+
+def _text(path: Path) -> str:
+    """The whole text of a file. Raises ValueError where it cannot be read."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder, not a CSV file")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            text = file.read()
-            delimiter = _delimiter(text)
-            yield _File(path, delimiter, _records(path, text, delimiter))
+            return file.read()
     except FileNotFoundError:
         raise ValueError(f"there is no file {path}") from None
     except OSError as problem:

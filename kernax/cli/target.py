@@ -52,10 +52,14 @@ def check_counts(target: Column, likelihood: str) -> None:
     check_cells(target, problem)
 
 
-def why_classes(target: Column, consequence: str) -> str | None:
+def why_classes(target: Column, consequence: str, otherwise: str) -> str | None:
     """The reason why a target is taken for classes by default; None where it is numbers.
 
-    Text, 0 and 1, and -1 and 1 are classes. The consequence is what is chosen for them.
+    Text, 0 and 1, and -1 and 1 are classes.
+
+    Arguments:
+        consequence: what is chosen for classes.
+        otherwise: the options with which 0 and 1 would be numbers.
     """
     if target.first_text:
         return f"{target.first_text}: {target.name} is a class, and {consequence}"
@@ -65,7 +69,7 @@ def why_classes(target: Column, consequence: str) -> str | None:
     other = "0" if 0 in values else "-1"
     return (
         f"{target.name} is {other} or 1 in every row: {target.name} is a class, and {consequence} "
-        "(--likelihood gaussian would take it for a number)"
+        f"({otherwise} would take it for a number)"
     )
 
 

@@ -8,6 +8,7 @@ from jaxtyping import Array, ArrayLike, Key, PyTree
 
 from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
+from kernax.core.parameters import check_count
 from kernax.gp.process import GaussianProcess
 from kernax.plot.style import (
     DOT,
@@ -45,9 +46,9 @@ def kernel_profile(
 
     Raises ValueError for x of another shape, a key that is none, and a number of draws below one.
     """
-    if not isinstance(draws, (int, np.integer)) or draws < 1:
-        raise ValueError(f"draws must be a positive integer, but is {draws!r}")
-    (x,) = columns(x=np.sort(np.asarray(x, float)))
+    check_count(draws, "draws")
+    (x,) = columns(x=x)
+    x = np.sort(x)
     left, right = two_axes() if axes is None else axes
     _draw_profile(left, kernel, x)
     samples = GaussianProcess(kernel).sample(jnp.asarray(x)[:, None], key=key, shape=(draws,))
@@ -77,7 +78,8 @@ def _draw_profile(ax: "Axes", kernel: AbstractKernel, x: np.ndarray) -> None:
 def gram_picture(kernel: AbstractKernel, X: PyTree, *, ax: "Axes | None" = None) -> "Axes":
     """The Gram matrix of a stack as a picture, with a colour bar.
 
-    Sort the stack first.
+    Rows and columns are in the order of the stack: sort it first, so that neighbours stand beside
+    each other.
     """
     K = np.asarray(gram(kernel, X))
     ax = square_axes() if ax is None else ax

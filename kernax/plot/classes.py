@@ -17,6 +17,7 @@ from kernax.plot.style import (
     colour_of,
     columns,
     dot_size,
+    draw_levels,
     labels_of,
     legend_above,
     legend_inside,
@@ -52,7 +53,7 @@ def decision_regions(
     Arguments:
         f: a function of one point, such as a `KernelExpansion`. Its value is a number, whose sign
             decides between two classes, or one number for each class, of which the largest decides,
-            as of the function of `KernelClusters`.
+            as in the function of `KernelClusters`.
         X: shape (n, 2).
         labels: (n,), numbers or strings.
         support: (n,) booleans, true for support vectors. They get rings, and there are dashed lines
@@ -241,7 +242,7 @@ def _paint(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], values: np.ndarray) 
     if values.ndim == 2:
         of_points = (values > 0).astype(int)
         _tint(ax, grid, of_points, 2)
-        ax.contour(*grid, values, levels=[0.0], colors=[INK], linewidths=1.3)
+        draw_levels(ax, grid, values, [0.0], linewidths=1.3)
         return
     count = values.shape[-1]
     _tint(ax, grid, values.argmax(-1), count)
@@ -254,8 +255,7 @@ def _draw_boundary(
 ) -> None:
     """A line where the value of one class is that of the best of the others, if there is one."""
     lead = values[..., place] - np.delete(values, place, axis=-1).max(-1)
-    if lead.min() < 0 < lead.max():
-        ax.contour(*grid, lead, levels=[0.0], colors=[INK], linewidths=0.9)
+    draw_levels(ax, grid, lead, [0.0], linewidths=0.9)
 
 
 def _tint(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], place: np.ndarray, count: int) -> None:
@@ -270,8 +270,7 @@ def _tint(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], place: np.ndarray, co
 
 def _draw_margins(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], values: np.ndarray) -> None:
     """Dashed lines where the values are -1 and 1."""
-    style: dict[str, Any] = {"linewidths": 0.8, "linestyles": "dashed"}
-    ax.contour(*grid, values, levels=[-1.0, 1.0], colors=[INK], **style)
+    draw_levels(ax, grid, values, [-1.0, 1.0], linewidths=0.8, linestyles="dashed")
 
 
 def _mask(chosen: ArrayLike, n: int, name: str) -> np.ndarray:

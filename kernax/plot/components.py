@@ -15,6 +15,7 @@ from kernax.plot.style import (
     colour_of,
     columns,
     dot_size,
+    draw_levels,
     labels_of,
     legend_inside,
     marker_of,
@@ -135,7 +136,7 @@ def _draw_field(ax: "Axes", grid: list[np.ndarray], values: np.ndarray) -> None:
     tints = LinearSegmentedColormap.from_list("field", [COLOURS[0], "white", COLOURS[1]])
     levels = np.linspace(-most, most, _LEVELS).tolist()
     ax.contourf(*grid, values, levels=levels, cmap=tints, alpha=0.75)
-    ax.contour(*grid, values, levels=[0.0], colors=[INK], linewidths=0.9)
+    draw_levels(ax, grid, values, [0.0], linewidths=0.9)
     quieten(ax)
     ax.grid(visible=False)
 

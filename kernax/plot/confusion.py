@@ -39,10 +39,13 @@ def confusion_matrix(
         ax: matplotlib axes to draw on; default, the axes of a new figure, which grows with the
             number of classes. Where cells are too small for numbers there are none.
 
-    Raises ValueError for other shapes, and for a label that is not among the classes.
+    Raises ValueError for other shapes, for a label that is not among the classes, and for fewer
+    classes than two.
     """
     true, predicted = _checked(true, predicted)
-    classes = list(np.unique(np.concatenate([true, predicted])) if classes is None else classes)
+    if classes is None:
+        classes = np.unique(np.concatenate([true, predicted])).tolist()
+    classes = list(classes)
     rows = _places(true, classes, "true")
     counts = _counts(rows, _places(predicted, classes, "predicted"), len(classes))
     ax = _new_axes(len(classes)) if ax is None else ax

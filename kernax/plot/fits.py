@@ -240,13 +240,14 @@ def _draw_points(
 def learning_curve(losses: ArrayLike, *, name: str = "loss", ax: "Axes | None" = None) -> "Axes":
     """The loss at every step, and the smallest so far.
 
-    Losses are `solution.stats["losses"]` of `minimise`, NaN for steps that were not taken.
+    Losses are `solution.stats["losses"]` of `minimise`, NaN for steps that were not taken. Raises
+    ValueError for another shape, and where none is finite.
     """
     losses = np.asarray(losses, float)
-    if losses.ndim != 1 or not np.any(np.isfinite(losses)):
-        raise ValueError(
-            f"losses must have shape (steps,) and hold a finite one, but have shape {losses.shape}"
-        )
+    if losses.ndim != 1:
+        raise ValueError(f"losses must have shape (steps,), but have shape {losses.shape}")
+    if not np.any(np.isfinite(losses)):
+        raise ValueError(f"losses must hold a finite one, but none of {losses.size} is finite")
     ax = wide_axes() if ax is None else ax
     steps = np.flatnonzero(np.isfinite(losses))
     ax.plot(steps, losses[steps], ".", color=DOT, markersize=4, label="each step")

@@ -66,8 +66,13 @@ def reliability(
 
 def _check_values(p: np.ndarray, y: np.ndarray) -> None:
     """Raises ValueError for probabilities outside of [0, 1], and outcomes other than 0 and 1."""
-    if np.any((p < 0) | (p > 1)) or not np.all(np.isin(y, (0, 1))):
-        raise ValueError("probabilities must lie between 0 and 1, and outcomes be 0 or 1")
+    if p.min() < 0 or p.max() > 1:
+        raise ValueError(
+            f"probabilities must lie between 0 and 1, but go from {p.min():g} to {p.max():g}"
+        )
+    others = y[~np.isin(y, (0, 1))]
+    if others.size:
+        raise ValueError(f"outcomes must be 0 or 1, but hold {others[0]:g}")
 
 
 def _bins_with_points(curve: CalibrationCurve) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

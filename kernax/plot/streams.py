@@ -37,7 +37,8 @@ def mistakes_over_time(
         changes: places in the stream, such as those of a drift, as dotted lines.
         ax: matplotlib axes to draw on; default, the axes of a new figure.
 
-    Raises ValueError for no learner, streams of different length, and what is neither zero nor one.
+    Raises ValueError for no learner, streams of different lengths, and entries that are neither
+    zero nor one.
     """
     curves = _checked(mistakes)
     ax = wide_axes() if ax is None else ax
@@ -45,7 +46,7 @@ def mistakes_over_time(
         colour = colour_of(i)
         seen = 1 + np.arange(len(wrong))
         ax.plot(seen, np.cumsum(wrong), lw=1.6, color=colour, label=plain(name))
-        ax.set_xlim(1, len(wrong))
+        ax.set_xlim(1, max(2, len(wrong)))
     if bound is not None:
         ax.axhline(bound, linestyle="dashed", linewidth=0.9, color=INK, label="bound")
     for place in changes:

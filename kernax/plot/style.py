@@ -212,6 +212,21 @@ def legend_above(ax: "Axes", title: str | None = None, room: float = 2.0) -> Non
     legend.get_title().set_color(INK)
 
 
+def draw_levels(
+    ax: "Axes",
+    grid: Sequence[np.ndarray],
+    values: np.ndarray,
+    levels: Sequence[float],
+    **style: Any,
+) -> None:
+    """Lines where values on a grid are one of the levels: of those on both sides of which there are
+    values, since matplotlib warns of others.
+    """
+    crossed = [level for level in levels if values.min() < level < values.max()]
+    if crossed:
+        ax.contour(*grid, values, levels=crossed, colors=[INK], **style)
+
+
 def wide_axes() -> "Axes":
     """The axes of a new figure, for a curve."""
     from matplotlib.figure import Figure

@@ -48,7 +48,7 @@ def loss_surface(
             callback of `minimise` records, which sees the best so far. Rows of NaN, for steps that
             were not taken, are left out.
         names: of the parameters.
-        log: whether the axes are logarithmic, both or each.
+        log: whether the axes are logarithmic: one answer for both, or one for each.
         loss: the name of the losses, for the colour bar.
         title: above the legend.
         ax: matplotlib axes to draw on; default, the axes of a new figure.

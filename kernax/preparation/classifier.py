@@ -76,14 +76,17 @@ class Classifier(eqx.Module):
         if self.calibration is None:
             return
         several = len(self.classes) > 2
-        given = self.calibration if several else (self.calibration,)
-        if not isinstance(given, tuple) or (several and len(given) != len(self.classes)):
+        is_tuple = isinstance(self.calibration, tuple)
+        if is_tuple and not several:
+            raise ValueError("calibration of two classes must be one function, but is a tuple")
+        given = self.calibration if is_tuple else (self.calibration,)
+        if any(isinstance(part, Solution) for part in given):
+            raise ValueError("calibration is a Solution: its .value is needed")
+        if several and (not is_tuple or len(given) != len(self.classes)):
             raise ValueError(
                 f"calibration must be a tuple of {len(self.classes)}, one for each class against "
                 "the rest"
             )
-        if any(isinstance(part, Solution) for part in given):
-            raise ValueError("calibration is a Solution: its .value is needed")
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -99,9 +102,9 @@ class Classifier(eqx.Module):
         return decision_value(*_unwrapped(self.function, x))
 
     def index(self, x: PyTree) -> Int[Array, ""]:
-        """Which of the classes is predicted at a point, counted from 0; -1 where values are NaN.
+        """The place in `classes` of the class predicted at a point; -1 where values are NaN.
 
-        The most probable one where values are calibrated.
+        Where values are calibrated, that of the most probable class.
         """
         if self.calibration is None:
             return index_of(self(x))
@@ -115,8 +118,9 @@ class Classifier(eqx.Module):
         index = self.index(x)
         if not is_concrete(index):
             raise ValueError(
-                "labels are no arrays: jit or vmap classifier.index, whose entries are places in "
-                "classifier.classes, or take classifier.labels(X)"
+                "predict returns a label, which is no array: under jit or vmap take "
+                "classifier.index, the place of the label in classifier.classes; of a stack of "
+                "points outside of them classifier.labels(X)"
             )
         return labels_at(self.classes, np.asarray(index)[None])[0]
 
@@ -144,9 +148,10 @@ class Classifier(eqx.Module):
             return log_probabilities_of(decision_value(function, point))
         if not hasattr(function, "probability"):
             raise ValueError(
-                "values that are no log odds have no probability: pass calibration=, such as "
-                "kernax.calibration.platt(f, y).value of values at points that were not learned "
-                "from, or log_odds=True if they are, as those of kernel_logistic and kernel_softmax"
+                "the values of this function are not known to be log odds, and have no "
+                "probability: pass calibration=, such as kernax.calibration.platt(f, y).value of "
+                "values at points that were not learned from, or log_odds=True for values of "
+                "kernel_logistic and kernel_softmax"
             )
         probability = function.probability(point)
         both = jnp.stack([1 - probability, probability]) if probability.ndim == 0 else probability
@@ -219,8 +224,8 @@ def _(function: CategoricalPosterior, x: PyTree) -> Array:
 
 
 def index_of(value: Float[Array, "*c"]) -> Int[Array, ""]:
-    """The place of the class that a value decides for: whether it is positive, or the largest of
-    several; -1 for NaN.
+    """The place of the class that a value decides for: of two 1 where it is positive, otherwise 0,
+    of several that of the largest; -1 for NaN.
     """
     best = jnp.argmax(value) if value.ndim else (value > 0).astype(int)
     return jnp.where(jnp.any(jnp.isnan(value)), -1, best)

@@ -12,6 +12,7 @@ from kernax.core.losses import AbstractLikelihood, Poisson
 
 _NODES = 192
 _REACH = 8.6  # deviations, beyond which a normal distribution has nothing in float64
+_ROWS_AT_ONCE = 1000  # so that memory does not grow with the table
 
 
 def distribution_of_counts(
@@ -93,6 +94,22 @@ def quantile_of_counts(
             `sqrt(share / (1 - share))` deviations above the mean, and `sqrt((1 - share) / share)`
             below.
     """
+    found = [np.zeros(0)]
+    for begin in range(0, len(mean), _ROWS_AT_ONCE):
+        rows = slice(begin, begin + _ROWS_AT_ONCE)
+        few = (moments[0][rows], moments[1][rows])
+        found.append(_quantile(likelihood, share, mean[rows], variance[rows], few))
+    return np.concatenate(found)
+
+
+def _quantile(
+    likelihood: AbstractLikelihood,
+    share: float,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    moments: tuple[np.ndarray, np.ndarray],
+) -> Float[np.ndarray, " n"]:
+    """`quantile_of_counts` of all rows at once, by bisection."""
     known = np.isfinite(moments[0] + moments[1])
     centre = np.where(known, moments[0], 0)
     spread = np.sqrt(np.where(known, moments[1], 0))

@@ -178,9 +178,10 @@ _LIKE_A_DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}(?:[T ].*)?")
 
 
 def unclear_dates(column: Column) -> str | None:
-    """Why a column that seems to hold dates is not clear about them; None where it holds none.
+    """Why the dates of a column cannot be read; None where they can, or where it holds none.
 
-    Dates in several orders, in one that may be read in two ways, or in one that is not read.
+    They may be written in several orders, in one that can be read in two ways, or in one that is
+    not known.
     """
     forms = forms_of(column.present)
     if len(forms) > 1:
@@ -189,8 +190,9 @@ def unclear_dates(column: Column) -> str | None:
         return f"{place}: {quoted(column.present[0])} may be {either}: write year-month-day"
     if forms:
         return None
-    counts = {form: sum(map(bool, _read(column.present, form))) for form in FORMATS}
-    dated = sum(map(any, zip(*(_read(column.present, form) for form in FORMATS))))
+    read = {form: _read(column.present, form) for form in FORMATS}
+    counts = {form: sum(map(bool, dates)) for form, dates in read.items()}
+    dated = sum(map(any, zip(*read.values())))
     like = sum(_LIKE_A_DATE.fullmatch(cell) is not None for cell in column.present)
     if 2 * max(dated, like) < len(column.present):
         return None
@@ -204,7 +206,7 @@ def _read(cells: tuple[str, ...], form: str) -> list[datetime.datetime | None]:
 
 
 def _first_unclear(column: Column, usual: str | None) -> str | None:
-    """Names cells that are not written as the others, or one that is as no date is that is read."""
+    """Names cells that are not written as the others; where no order is usual, the first cell."""
     known = column.known
     if usual is None:
         cell = quoted(known.cells[0])

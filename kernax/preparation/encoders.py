@@ -137,8 +137,8 @@ class Number(AbstractEncoder):
     def announcement(self, column):
         if _NAME_OF_NAMES.fullmatch(self.name) and _are_names(column.cells):
             return (
-                f"{self.name!r} holds another whole number in each row: if it only names them, "
-                "leave it out"
+                f"{self.name!r} holds a different whole number in each row: if these only name the "
+                "rows, leave the column out"
             )
         if not all(_LIKE_A_DATE.fullmatch(cell) for cell in column.cells):
             return None

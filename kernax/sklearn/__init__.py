@@ -5,7 +5,8 @@ pipeline. This room needs scikit-learn, and `import kernax` does not import it.
 
 What differs: rows of weight two are two rows everywhere, so that gamma="scale" is that of the
 weighted rows; bounds of scikit-learn's kernels have no effect unless they are "fixed"; X is dense;
-rows on the boundary of a `OneClassSVM` are inside; several classes of a process share one kernel.
+rows on the boundary of a `OneClassSVM` are inside; several classes of a process share one kernel;
+a process that was not fitted predicts nothing, where theirs predicts by its prior.
 """
 
 from kernax.sklearn.clusters import KernelKMeans, SpectralClustering

@@ -49,9 +49,11 @@ def precision(dtype: Any) -> contextlib.AbstractContextManager:
 
 def are_texts(X: Any) -> bool:
     """Whether X is a list, an array or a column of strings."""
-    if isinstance(X, (str, bytes)) or not hasattr(X, "__len__") or not hasattr(X, "__iter__"):
+    if isinstance(X, (str, bytes, dict)):
         return False
-    if np.ndim(X) != 1 if hasattr(X, "shape") else isinstance(X, dict):
+    if not hasattr(X, "__len__") or not hasattr(X, "__iter__"):
+        return False
+    if hasattr(X, "shape") and np.ndim(X) != 1:
         return False
     return len(X) > 0 and all(isinstance(text, str) for text in X)
 

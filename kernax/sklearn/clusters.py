@@ -3,11 +3,13 @@
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.utils import check_random_state
 
+from kernax.core.parameters import check_count
 from kernax.sklearn.targets import KernelOfRows
 from kernax.unsupervised.kernel_kmeans import kernel_kmeans
 from kernax.unsupervised.spectral_clustering import spectral_clustering
@@ -16,9 +18,12 @@ _ROUNDINGS = {"kmeans": "kmeans", "discretize": "discrete"}
 
 
 class _Clusters(ClusterMixin, KernelOfRows):
-    """What both kinds of clusters check."""
+    """What both kinds of clusters check, and the key of their starts."""
 
-    def _check_number(self, n):
+    def _check_counts(self, n):
+        """Raises ValueError for counts that are none, and for more clusters than n rows."""
+        check_count(self.n_clusters, "n_clusters")
+        check_count(self.n_init, "n_init")
         if self.n_clusters > n:
             raise ValueError(f"n_samples={n} should be >= n_clusters={self.n_clusters}.")
 
@@ -54,7 +59,8 @@ class KernelKMeans(_Clusters):
     random_state: Any = None
 
     def _fit_rows(self, rows, X, targets):
-        self._check_number(rows.n)
+        self._check_counts(rows.n)
+        check_count(self.max_iter, "max_iter")
         solution = kernel_kmeans(
             rows.given_kernel,
             rows.given,
@@ -112,7 +118,7 @@ class SpectralClustering(_Clusters):
         return self.affinity
 
     def _fit_rows(self, rows, X, targets):
-        self._check_number(rows.n)
+        self._check_counts(rows.n)
         if self.assign_labels not in _ROUNDINGS:
             raise ValueError(
                 f"assign_labels must be one of {tuple(_ROUNDINGS)}, but is {self.assign_labels!r}"
@@ -126,8 +132,17 @@ class SpectralClustering(_Clusters):
             rounding=_ROUNDINGS[self.assign_labels],
             starts=self.n_init,
         )
-        self.clusters_ = rows.restored(solution.value)
+        self.clusters_ = _without_padding(rows.restored(solution.value), rows.n)
         self.labels_ = _labels(solution, rows)
+
+
+def _without_padding(clusters, n):
+    """The clusters of the first n rows alone; all others have weight zero."""
+    return eqx.tree_at(
+        lambda found: (found.memberships, found.embedding),
+        clusters,
+        (clusters.memberships[:n], clusters.embedding[:n]),
+    )
 
 
 def _labels(solution, rows):

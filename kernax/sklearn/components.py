@@ -9,6 +9,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from kernax.core.expansion import KernelExpansion
+from kernax.core.parameters import check_count
 from kernax.sklearn.features import KernelFeatures
 from kernax.sklearn.ridge import KernelRidge
 from kernax.sklearn.targets import KernelOfRows
@@ -30,8 +31,9 @@ class KernelPCA(KernelFeatures, KernelOfRows):
         eigen_solver, tol, max_iter, iterated_power, random_state, copy_X, n_jobs: taken, and
             without effect.
 
-    Attributes: `eigenvalues_`, `eigenvectors_`, `function_` (a
-    `KernelExpansion` with an output for each), `X_fit_`, `kernel_`.
+    Attributes: `eigenvalues_`, `eigenvectors_`, `function_` (a `KernelExpansion` with an output for
+    each), `X_fit_`, `kernel_`; with `fit_inverse_transform` also `dual_coef_` and
+    `X_transformed_fit_`.
     """
 
     n_components: int | None = None
@@ -56,6 +58,8 @@ class KernelPCA(KernelFeatures, KernelOfRows):
             given = "kernel='precomputed'" if self._is_precomputed else "texts"
             raise ValueError(f"fit_inverse_transform=True needs numbers X, not {given}")
         every = self.n_components is None
+        if not every:
+            check_count(self.n_components, "n_components")
         solution = kernel_pca(
             rows.given_kernel,
             rows.given,

@@ -55,7 +55,10 @@ def _affine(numbers: Numbers) -> AbstractKernel:
 def _polynomial(numbers: Numbers) -> AbstractKernel:
     degree = numbers.degree
     if degree != int(degree):
-        raise ValueError(f"degree must be a whole number, but is {degree}: other powers are none")
+        raise ValueError(
+            f"degree must be a whole number, but is {degree}: other powers of a kernel are no "
+            "kernels in general"
+        )
     return _affine(numbers) ** int(degree)
 
 
@@ -106,8 +109,8 @@ def _of_name(name: str, numbers: Numbers) -> AbstractKernel:
     if name not in _NAMES:
         known = ", ".join(sorted([*_NAMES, PRECOMPUTED]))
         raise ValueError(
-            f"kernel must be a kernel of kernax or of scikit-learn, or one of the names {known}, "
-            f"but is {name!r}"
+            f"the kernel must be one of kernax or of scikit-learn, or one of the names {known}, but "
+            f"is {name!r}"
         )
     return _NAMES[name](numbers)
 
@@ -126,9 +129,11 @@ def of_dtype(module: Any, dtype: Any) -> Any:
 def gamma_of(gamma: Any, X: Any, weights: Any) -> float:
     """scikit-learn's gamma: a number; None and "auto" are `1 / d`, "scale" is `1 / (d Var X)`.
 
-    With weights it is the variance of the weighted rows, as if rows were repeated.
+    With weights it is the variance of the weighted rows, as if rows were repeated. Texts, in a
+    list, count as one column, and have no variance: 1.
     """
-    columns = X.shape[1] if getattr(X, "ndim", 0) == 2 else 1
+    are_numbers = isinstance(X, np.ndarray)
+    columns = X.shape[1] if are_numbers else 1
     if gamma is None or gamma == "auto":
         return 1 / columns
     if isinstance(gamma, str) and gamma != "scale":
@@ -137,13 +142,13 @@ def gamma_of(gamma: Any, X: Any, weights: Any) -> float:
         if not gamma > 0:
             raise ValueError(f"gamma must be > 0, but is {gamma}")
         return float(gamma)
-    variance = _variance(np.asarray(X, float), weights) if columns > 1 or hasattr(X, "ndim") else 0
+    variance = _variance(np.asarray(X, float), weights) if are_numbers else 0
     return 1 / (columns * variance) if variance > 0 else 1.0
 
 
 def _variance(X: np.ndarray, weights: np.ndarray | None) -> float:
-    """Of all entries."""
-    if weights is None or X.ndim != 2:
+    """Of all entries of X (n, d), by the weights of its rows."""
+    if weights is None:
         return float(X.var())
     mean = np.average(X, axis=0, weights=weights).mean()
     return float(np.average(((X - mean) ** 2).mean(1), weights=weights))

@@ -9,6 +9,7 @@ from scipy.special import log_softmax, softmax
 
 from kernax.core.losses import Logistic
 from kernax.core.model import Model
+from kernax.core.parameters import check_count
 from kernax.selection.classification import learn_classifier
 from kernax.sklearn.base import check_penalty
 from kernax.sklearn.centres import check_centres, drawn_centres, fitted_over_centres
@@ -117,6 +118,7 @@ class KernelLogisticClassifier(LogOddsClassifier):
                 f"n_centres takes two classes, but y holds {len(self.classes_)}: see Nystroem"
             )
         check_penalty(self.alpha)
+        check_count(self.max_iter, "max_iter")
         self.alpha_ = self.alpha
         if not self._is_learned:
             return kernel

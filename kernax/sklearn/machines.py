@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import OutlierMixin
 from sklearn.exceptions import ConvergenceWarning
 
+from kernax.core.parameters import check_count
 from kernax.core.solution import RESULTS, finish
 from kernax.sklearn.targets import KernelOfRows, KernelRegressor
 from kernax.supervised.smo import SMO
@@ -16,34 +17,47 @@ from kernax.supervised.svm import one_class_svm, support_vector_regression
 # In float64 machines are solved to a millionth of LIBSVM's tolerance, which takes some three times
 # its steps: so that predictions do not depend on whether a row is repeated or weighs two.
 _FINER = 1e-6
-# LIBSVM's own solutions leave relative duality gaps of 1e-4 or more.
+# A relative duality gap: LIBSVM's own solutions leave 1e-4 or more.
 _SEEN = 1e-6
 
 
 def solver_of(estimator, capped: bool = True) -> SMO:
     """The solver, with the tolerance of the estimator and its bound on steps, or without."""
-    most = estimator.max_iter if capped else -1
     finer = _FINER if estimator._dtype == np.float64 else 1
-    return SMO(tol=float(finer * estimator.tol), max_steps=None if most == -1 else int(most))
+    most = None
+    if capped and estimator.max_iter != -1:
+        most = check_count(int(estimator.max_iter), "max_iter")
+    return SMO(tol=float(finer * estimator.tol), max_steps=most)
 
 
-def value_of(estimator, solution, verb: str):
-    """What was fitted; where the solver ended early, with a warning instead of an exception.
-
-    A solution whose duality gap LIBSVM would not see counts as one, unless `max_iter` ended it.
+def has_ended_early(estimator, solution) -> bool:
+    """Whether the solver stopped before its tolerance, at `max_iter` or with a relative duality gap
+    above 1e-6, a hundredth of those of LIBSVM.
     """
-    early = [RESULTS.max_steps_reached, RESULTS.inaccurate, RESULTS.breakdown]
-    if not any(bool(np.any(solution.result == word)) for word in early):
-        hint = f"{type(estimator).__name__}: a smaller C or scaled columns may help."
-        return finish(solution, True, hint).value
-    gap = float(np.max(solution.stats["relative_gap"]))
-    if gap > _SEEN or estimator.max_iter != -1:
+    gap = np.max(solution.stats["relative_gap"])
+    return _misses_tolerance(solution) and bool(gap > _SEEN or estimator.max_iter != -1)
+
+
+def _misses_tolerance(solution) -> bool:
+    """Whether the solver stopped before its tolerance."""
+    words = [RESULTS.max_steps_reached, RESULTS.inaccurate, RESULTS.breakdown]
+    return any(bool(np.any(solution.result == word)) for word in words)
+
+
+def value_of(estimator, solution):
+    """What was fitted; where the solver ended early, with a warning instead of an exception."""
+    name = type(estimator).__name__
+    if has_ended_early(estimator, solution):
+        gap = float(np.max(solution.stats["relative_gap"]))
         warnings.warn(
-            f"{verb}: the solver ended early (max_iter={estimator.max_iter}), with a relative "
+            f"{name}: the solver ended early (max_iter={estimator.max_iter}), with a relative "
             f"duality gap of {gap:.1g}. Scale the data, or take a larger tol or max_iter.",
             ConvergenceWarning,
             stacklevel=3,
         )
+    elif not _misses_tolerance(solution):
+        smaller = "a smaller C or " if hasattr(estimator, "C") else ""
+        finish(solution, True, f"{name}: {smaller}scaled columns may help.")
     return solution.value
 
 
@@ -62,7 +76,7 @@ class _OneFunction(SupportVectors):
     """A machine that is one function."""
 
     def _set_function(self, solution, rows, X):
-        function = rows.restored(value_of(self, solution, type(self).__name__))
+        function = rows.restored(value_of(self, solution))
         self.function_ = function
         self.n_iter_ = max(1, int(solution.stats["steps"]))
         coefficients = np.asarray(function.coefficients)
@@ -76,8 +90,8 @@ class _OneFunction(SupportVectors):
 class SVR(_OneFunction, KernelRegressor):
     """`kernax.support_vector_regression` with the arguments of `sklearn.svm.SVR`.
 
-    Solved to a millionth of `tol`, LIBSVM's tolerance; `shrinking`, `cache_size` and `verbose`
-    change nothing.
+    In float64 solved to a millionth of `tol`, LIBSVM's tolerance, in float32 to `tol`;
+    `shrinking`, `cache_size` and `verbose` are taken, and without effect.
 
     Attributes: `support_`, `support_vectors_`, `dual_coef_`, `intercept_`, `n_support_`,
     `function_`, `kernel_`.
@@ -118,8 +132,8 @@ class SVR(_OneFunction, KernelRegressor):
 class OneClassSVM(_OneFunction, OutlierMixin, KernelOfRows):
     """`kernax.one_class_svm` with the arguments of `sklearn.svm.OneClassSVM`.
 
-    Solved to a millionth of `tol`, LIBSVM's tolerance; `shrinking`, `cache_size` and `verbose`
-    change nothing.
+    In float64 solved to a millionth of `tol`, LIBSVM's tolerance, in float32 to `tol`;
+    `shrinking`, `cache_size` and `verbose` are taken, and without effect.
 
     Attributes: those of `SVR`, and `offset_`.
     """

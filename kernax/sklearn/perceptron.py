@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import _check_partial_fit_first_call
 
+from kernax.core.parameters import check_count
 from kernax.online.budgets import RemoveOldest
 from kernax.online.dual import DualLearner
 from kernax.online.rules import Perceptron
@@ -22,8 +23,8 @@ from kernax.sklearn.targets import LabelEstimator
 class KernelPerceptron(LabelEstimator):
     """`kernax.online.Perceptron` in the space of a kernel, within a budget of points.
 
-    Of several classes there is one for each against the rest. There is no `sample_weight`: a stream
-    depends on the order of its rows, and no weight is a row repeated.
+    Of several classes there is one for each against the rest. There is no `sample_weight`: what is
+    learned depends on the order of the rows, so that no weight is the same as a row repeated.
 
     Arguments:
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), or a kernel of
@@ -54,6 +55,7 @@ class KernelPerceptron(LabelEstimator):
 
     def fit(self, X, y):
         """Passes over rows and labels y (n,), from the start."""
+        check_count(self.max_iter, "max_iter")
         X, places, _ = self._checked_labels(X, y, None)
         self._begin(X)
         points, *_ = self._new_points(X)
@@ -66,9 +68,9 @@ class KernelPerceptron(LabelEstimator):
         return self
 
     def partial_fit(self, X, y, classes=None):
-        """One pass over further rows; the first call is told all classes there will be."""
-        first = _check_partial_fit_first_call(self, classes)
-        if first:
+        """One pass over further rows; `classes`, of the first call, are all that there will be."""
+        is_first = _check_partial_fit_first_call(self, classes)
+        if is_first or not hasattr(self, "t_"):  # where the first call was refused
             X, y, _ = self._checked(X, y)
             self._begin(X)
             self.n_iter_ = 1
@@ -78,7 +80,10 @@ class KernelPerceptron(LabelEstimator):
             raise ValueError(f"y must have shape ({n},), a label for each row, but has {y.shape}")
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
-            raise ValueError(f"y holds {unknown[0]!r}, which is none of the classes told at first")
+            raise ValueError(
+                f"y holds {str(unknown[0])!r}, which is none of the classes known so far: "
+                f"{', '.join(map(str, self.classes_))}"
+            )
         places = np.searchsorted(self.classes_, y)
         self._pass(rows_of(points, np.arange(len(y))), places)
         return self

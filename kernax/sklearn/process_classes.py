@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from kernax.core.likelihoods import Categorical
 from kernax.core.losses import Bernoulli
-from kernax.core.parameters import parameters
+from kernax.core.parameters import check_count, parameters
 from kernax.gp.laplace import laplace
 from kernax.gp.process import GaussianProcess
 from kernax.kernels import RBF
@@ -94,6 +94,7 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
         """With `learn=` that of the largest mean evidence of all processes."""
         if self._noise:
             raise ValueError("WhiteKernel is noise of numbers: classes have none")
+        check_count(self.max_iter_predict, "max_iter_predict")
         if not self._is_learned or self.kernel is None:
             return kernel
         columns = self._targets(places)

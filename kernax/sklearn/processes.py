@@ -85,8 +85,8 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         optimizer: None for `learn=None`, or "fmin_l_bfgs_b".
         n_restarts_optimizer: how many random starts there are beside the kernel as given.
         normalize_y: predict in units in which y has mean zero and variance one.
-        copy_X_train: taken, and without effect.
         random_state: draws the starts.
+        copy_X_train, n_targets: taken, and without effect.
 
     Attributes: `kernel_` (as given, with what was learned), `process_` (the posterior, a
     `GaussianProcess` of the targets, normalised or not), `log_marginal_likelihood_value_`,
@@ -183,7 +183,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         return 0.0, ProcessModel(kernel, max(alpha, _SHARE_OF_NOISE * float(variance)))
 
     def _checked_alpha(self, n):
-        """Alpha as an array, one or (n,). Raises ValueError for another shape, or below zero."""
+        """Alpha as an array, () or (n,). Raises ValueError for another shape, or below zero."""
         check_one_or_each(self.alpha, n, "rows")
         alpha = np.asarray(self.alpha, self._dtype)
         check_penalty(alpha, allows_zero=True)
@@ -232,7 +232,10 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         if theta is None:
             return self.log_marginal_likelihood_value_
         if not isinstance(self._given_kernel, TheirKernel):
-            raise ValueError("theta is that of a kernel of scikit-learn: learn_process has others")
+            raise ValueError(
+                "theta goes with a kernel of scikit-learn: for others pass none, or take "
+                "kernax.log_marginal_likelihood"
+            )
         other = GaussianProcessRegressor(self.kernel_.clone_with_theta(theta), alpha=self.alpha)
         other.set_params(learn=None).fit(self.X_train_, self.y_train_, self._weights)
         return other.log_marginal_likelihood_value_

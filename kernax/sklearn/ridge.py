@@ -66,7 +66,7 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
     def _kernel_to_fit(self, kernel, points, y, weights):
         """With `learn=` that of the smallest leave-one-out error; sets `alpha_`."""
         check_centres(self)
-        check_penalty(self.alpha, allows_zero=self.n_centres is None)
+        check_penalty(self.alpha, allows_zero=self.n_centres is None and not self._is_learned)
         self.alpha_ = self.alpha
         if not self._is_learned:
             return kernel

@@ -73,6 +73,7 @@ class Rows:
         n: the number of rows.
         weights: of all, zero for padding; None for one everywhere.
         given_kernel, given: what verbs are handed in place of kernel and points.
+        dtype: the precision of the data.
     """
 
     kernel: AbstractKernel
@@ -81,6 +82,7 @@ class Rows:
     weights: np.ndarray | None
     given_kernel: AbstractKernel
     given: PyTree
+    dtype: Any
 
     @staticmethod
     def of(kernel: AbstractKernel, points: PyTree, n: int, weights: Any, dtype: Any) -> "Rows":
@@ -88,11 +90,10 @@ class Rows:
         size = padded_size(n)
         points = padded(points, size)
         if n > _MOST:
-            return Rows(kernel, points, n, weights, kernel, points)
-        given = GramOf(gram(kernel, points))
-        return Rows(
-            kernel, points, n, _padded_weights(weights, n, dtype), given, _places(size, dtype)
-        )
+            return Rows(kernel, points, n, weights, kernel, points, dtype)
+        of_all = _padded_weights(weights, n, dtype)
+        places = _places(size, dtype)
+        return Rows(kernel, points, n, of_all, GramOf(gram(kernel, points)), places, dtype)
 
     @property
     def size(self) -> int:
@@ -102,7 +103,9 @@ class Rows:
     @property
     def own_weights(self) -> np.ndarray:
         """The weights without those of the padding, one where there are none."""
-        return np.ones(self.n) if self.weights is None else np.asarray(self.weights)[: self.n]
+        if self.weights is None:
+            return np.ones(self.n, self.dtype)
+        return np.asarray(self.weights)[: self.n]
 
     def column(self, y: np.ndarray) -> np.ndarray:
         """Targets of all rows. Raises ValueError for another number of them."""
@@ -118,7 +121,7 @@ class Rows:
         chosen[len(rows) :] = 0
         points = jax.tree.map(lambda leaf: leaf[places], self.points)
         given = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[places]), self.given)
-        return Rows(self.kernel, points, len(rows), chosen, self.given_kernel, given)
+        return Rows(self.kernel, points, len(rows), chosen, self.given_kernel, given, self.dtype)
 
     def restored(self, value: Any) -> Any:
         """What a verb returned, in terms of the kernel and its points."""

@@ -14,12 +14,14 @@ from sklearn.utils.multiclass import _ovr_decision_function
 from kernax.core.expansion import KernelExpansion
 from kernax.selection.classification import MachineModel, learn_classifier
 from kernax.sklearn.learning import CROSS_VALIDATION
-from kernax.sklearn.machines import SupportVectors, solver_of, value_of
+from kernax.sklearn.machines import SupportVectors, has_ended_early, solver_of, value_of
 from kernax.sklearn.rows import padded, padded_size
 from kernax.sklearn.targets import KernelClassifier, exponents_of
 from kernax.supervised.calibration import platt, svm_leave_one_out
 from kernax.supervised.coupling import pairwise_coupling
 from kernax.supervised.svm import svm
+
+_SHAPES = ("ovr", "ovo")
 
 
 def _has_probabilities(estimator) -> bool:
@@ -47,13 +49,13 @@ class SVC(SupportVectors, KernelClassifier):
             pair, coupled by `kernax.calibration.pairwise_coupling`.
         learn: "cross_validation" learns the kernel's parameters and C by the log loss on folds,
             from those given; None takes them as they are.
-        tol: machines are solved to a millionth of it.
+        tol: in float64 machines are solved to a millionth of it, in float32 to it.
         class_weight, max_iter, decision_function_shape, break_ties: as in scikit-learn.
         shrinking, cache_size, verbose, random_state: taken, and without effect.
 
     Attributes: `support_`, `support_vectors_`, `n_support_`, `dual_coef_`, `intercept_`,
-    `classes_`, `class_weight_`, `function_` (a `KernelExpansion` with an output for each pair, or
-    one for two classes), `kernel_`, `C_`.
+    `classes_`, `class_weight_`, `fit_status_` (1 where the solver ended early), `function_` (a
+    `KernelExpansion` with an output for each pair, or one for two classes), `kernel_`, `C_`.
     """
 
     _: KW_ONLY
@@ -77,7 +79,13 @@ class SVC(SupportVectors, KernelClassifier):
     _learns_by = CROSS_VALIDATION
 
     def _fit_rows(self, rows, X, places):
+        if self.decision_function_shape not in _SHAPES:
+            raise ValueError(
+                f"decision_function_shape must be one of {_SHAPES}, but is "
+                f"{self.decision_function_shape!r}"
+            )
         self.n_iter_ = np.empty(0, np.int32)
+        self.fit_status_ = 0
         two = len(self.classes_) == 2
         tasks = [(rows, self._signs(places))] if two else self._tasks(rows, places)
         machines = [self._machine(few, signs) for few, signs in tasks]
@@ -111,7 +119,8 @@ class SVC(SupportVectors, KernelClassifier):
             throw=False,
         )
         self.n_iter_ = np.append(self.n_iter_, max(1, int(solution.stats["steps"])))
-        return value_of(self, solution, "SVC")
+        self.fit_status_ = max(self.fit_status_, int(has_ended_early(self, solution)))
+        return value_of(self, solution)
 
     def _pairs(self):
         """The places in `classes_` of every two classes."""
@@ -157,7 +166,6 @@ class SVC(SupportVectors, KernelClassifier):
         self.n_support_ = np.bincount(of_support, minlength=len(self.classes_)).astype(np.int32)
         self.intercept_ = np.atleast_1d(np.asarray(self.function_.bias))
         self.dual_coef_ = self._dual_coef(coefficients, places)
-        self.fit_status_ = 0
 
     def _dual_coef(self, coefficients, places):
         """(classes - 1, vectors): the coefficients of each vector against every other class."""
