@@ -109,8 +109,8 @@ def _of_name(name: str, numbers: Numbers) -> AbstractKernel:
     if name not in _NAMES:
         known = ", ".join(sorted([*_NAMES, PRECOMPUTED]))
         raise ValueError(
-            f"the kernel must be one of kernax or of scikit-learn, or one of the names {known}, but "
-            f"is {name!r}"
+            "the kernel must be one of kernax or of scikit-learn, or one of the names "
+            f"{known}, but is {name!r}"
         )
     return _NAMES[name](numbers)
 
