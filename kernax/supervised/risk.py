@@ -134,9 +134,10 @@ def _of_smooth_loss(task, loss, ridge, bias, rtol, max_steps):
 def _of_piecewise_linear_loss(task, loss, ridge, bias, solver):
     """By the dual, which is that of a support vector machine."""
     y = task.y
-    scale = jnp.ones((), y.dtype) if loss.targets == "signs" else size_of_targets(y, bias)
+    w = task.weights.values
+    scale = jnp.ones((), y.dtype) if loss.targets == "signs" else size_of_targets(y, w, bias)
     gram = task.gram()
-    problem = dual_of_loss(gram, loss, y, task.weights.values / ridge, bias, scale)
+    problem = dual_of_loss(gram, loss, y, w / ridge, bias, scale)
     coefficients, b, result, stats = machine(problem, solver)
     function = KernelExpansion(task.kernel, task.X, coefficients, b)
     return Solution(function, result, stats | task.figures(gram))
