@@ -43,7 +43,10 @@ class AbstractEncoded(eqx.Module):
         return (self[i] for i in range(len(self)))
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
-        raise ValueError(f"{_module(type(self))} are no array of numbers, nor part of one")
+        raise ValueError(
+            f"{_module(type(self))} are no array of numbers, nor part of one: stacks of different "
+            "kinds make mixed points as a tuple, (vectors, strings)"
+        )
 
     def joined(self: Encoded, other: Encoded) -> Encoded:
         """Both stacks, one after the other, padded to one shape."""

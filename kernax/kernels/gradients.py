@@ -83,11 +83,11 @@ def _(kernel: TangentKernel) -> Features | None:
 class FisherKernel(AbstractKernel):
     """`U(x)^T J^-1 U(z)`, scores `U(x) = grad log p(x)` of a density in its p parameters.
 
-    Two points are alike if they pull the parameters the same way (Jaakkola & Haussler 1999, section
-    2). J is the `information` (p, p), Fisher's matrix `E U(x) U(x)^T`, in the order of
-    `kernax.describe(log_density)`; without one it is the identity, as is usual where p is large.
-    `of_sample` takes J from a sample. With J the kernel is the same for any smooth choice of
-    parameters.
+    Two points are alike if the likelihood of each rises in the same direction of the parameters
+    (Jaakkola & Haussler 1999, section 2). J is the `information` (p, p), Fisher's matrix `E U(x)
+    U(x)^T`, with parameters in the order of `kernax.describe(log_density)`; without one it is the
+    identity, as is usual where p is large. `of_sample` estimates J from a sample. With Fisher's
+    matrix the kernel does not depend on how the density is parametrised.
 
     Raises ValueError for a matrix that is not symmetric positive definite, and for a density
     without parameters.
@@ -135,21 +135,29 @@ def _(kernel: FisherKernel) -> Features | None:
 
 
 def _check_information(J: Array, size: int) -> None:
-    """Raises ValueError unless J is (size, size), symmetric and positive definite, as is known."""
+    """Raises ValueError unless J is (size, size), and where it is known finite, symmetric and
+    positive definite.
+    """
     if J.shape != (size, size):
         raise ValueError(
-            f"information must have shape {size, size}, for {size} parameters, but has {J.shape}"
+            f"information must have shape {size, size}, for {size} parameters, but has shape "
+            f"{J.shape}"
         )
     if not is_concrete(J):
         return
     values = np.asarray(J, float)
-    symmetric = np.allclose(values, values.T, rtol=0, atol=1e-5 * np.abs(values).max())
-    eps = float(jnp.finfo(J.dtype).eps)
-    finite = np.isfinite(values).all()
-    eigenvalues = np.linalg.eigvalsh(values) if finite else np.array([np.nan])
-    if not (symmetric and eigenvalues[0] > size * eps * eigenvalues[-1]):
+    if not np.isfinite(values).all():
+        raise ValueError("information must be finite, but holds NaN or inf")
+    apart = np.abs(values - values.T).max()
+    if apart > 1e-5 * np.abs(values).max():
         raise ValueError(
-            "information must be symmetric and positive definite, but its eigenvalues go from "
-            f"{eigenvalues[0]:.3g} to {eigenvalues[-1]:.3g}: more points than parameters, or "
-            "parameters that can be told apart"
+            f"information must be symmetric, but it and its transpose differ by up to {apart:.3g}"
+        )
+    eps = float(jnp.finfo(J.dtype).eps)
+    eigenvalues = np.linalg.eigvalsh(values)
+    if not eigenvalues[0] > size * eps * eigenvalues[-1]:
+        raise ValueError(
+            "information must be positive definite, but its eigenvalues go from "
+            f"{eigenvalues[0]:.3g} to {eigenvalues[-1]:.3g}: a sample needs more points than "
+            "there are parameters, of which none may be redundant"
         )

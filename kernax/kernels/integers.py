@@ -65,8 +65,8 @@ class Precomputed(AbstractKernel):
     def from_blocks(K: ArrayLike, cross: ArrayLike, new: ArrayLike | None = None) -> "Precomputed":
         """One kernel over n old points, for fitting, and m new ones, for predictions.
 
-        Old points are the integers 0, ..., n - 1, new ones n, ..., n + m - 1. What is not given is
-        NaN, and no NaN may be given.
+        Old points are the integers 0, ..., n - 1, new ones n, ..., n + m - 1. Values that are not
+        given are NaN; the blocks themselves must be finite.
 
         Arguments:
             K: (n, n), among the old points.
@@ -186,8 +186,8 @@ class Coregionalisation(AbstractKernel):
     With a factor of zero and a diagonal of one the tasks are independent. `Precomputed(B)` is the
     kernel of a B that is not learned.
 
-    Raises ValueError for a task that is known to be out of range, by `gram` and learners; NaN where
-    it is not known, as in a prediction.
+    For a task out of range `gram` and learners raise ValueError; where tasks are traced, as in a
+    prediction, the value is NaN.
     """
 
     factor: Float[Array, "T r"] = real()
@@ -223,7 +223,7 @@ def _(kernel: Coregionalisation, X: PyTree) -> None:
 
 
 def _check_tasks(tasks: Any, count: int) -> None:
-    """Raises ValueError for the first task that is known to be none of so many."""
+    """Raises ValueError for the first task outside of 0, ..., count - 1, where tasks are known."""
     if not is_concrete(tasks):
         return
     strange = np.ravel(tasks)[(np.ravel(tasks) < 0) | (np.ravel(tasks) >= count)]

@@ -1,7 +1,7 @@
 """Spectra of kernels that core does not know: discrete ones, and those of some columns."""
 
-import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from kernax.core.spectra import Parts, fixed_part, spectrum
@@ -15,10 +15,12 @@ _HARMONICS = 24
 
 @spectrum.register
 def _(kernel: On, dim: int) -> Parts:
-    with jax.ensure_compile_time_eval():
-        places = kernel.part(jnp.arange(dim)).tolist()
+    places = kernel.part(np.arange(dim)).tolist()
     if len(set(places)) < len(places):
-        raise ValueError(f"On(kernel, {kernel.where!r}) picks a column twice: its spectrum is none")
+        raise ValueError(
+            f"On(kernel, {kernel.where!r}) picks a column twice, and has no spectrum here: name "
+            "each column once"
+        )
     parts = spectrum(kernel.kernel, len(places))
     return tuple(
         part._replace(columns=tuple(places[column] for column in part.columns)) for part in parts
@@ -59,8 +61,10 @@ def _series(
     kernel: Periodic | ZeroMeanPeriodic, dim: int
 ) -> tuple[Float[Array, ""], Float[Array, " j"], Float[Array, " j"]]:
     """The mean over a period, coefficients, and frequencies in cycles. Raises ValueError for
-    several dimensions.
+    several dimensions, and for parameters of another one.
     """
+    for parameter in (kernel.lengthscale, kernel.period):
+        _of_each_column(parameter, dim)
     series = fourier_series(kernel, _HARMONICS) if dim == 1 else None
     if series is None:
         name = type(kernel).__name__
@@ -73,8 +77,8 @@ def _series(
 
 
 def _harmonics(variances: Float[Array, " j"], frequencies: Float[Array, " j"]) -> Parts:
-    """One part for each, of which the first are to have most frequencies in products with others,
-    as they mostly weigh most.
+    """One part for each harmonic. In products with others the first harmonics have a larger share
+    of the frequencies, because they mostly have the larger weights.
     """
     variances = jnp.maximum(variances, 0)  # the last ones are rounding
     return tuple(
