@@ -173,6 +173,7 @@ def test_substrings_of_single_precision_take_a_decay_of_double_precision():
     np.testing.assert_allclose(kernel(single[0], single[1]), kernel(X[0], X[1]), rtol=1e-6)
 
 
+@needs_x64
 def test_neighbours_too_many_for_integers_are_counted():
     X = strings.encode(["abcdefghijklmnopqrstuvwxyz"])
     assert np.isfinite(kernax.gram(kernax.Mismatch(10, 5), X)[0, 0])
