@@ -28,9 +28,9 @@ class SequentialEvidence(AbstractRelevanceSolver):
     (Tipping & Faul 2003), until no such step raises it. The hyperprior is flat.
 
     Attributes:
-        tol: in nats, at least the root of the rounding unit: what a function must add to be taken.
-            One that is worth less than a tenth of it is deleted. Precisions are estimated until
-            rounding hides what is gained, and then by Newton's method.
+        tol: what a function must add to the evidence to be taken, in nats; at least the root of the
+            rounding unit. One that is worth less than a tenth of it is deleted. Precisions are
+            estimated until rounding hides what is gained, and then by Newton's method.
         max_steps: of one function each; default 1000, and ten for each function.
     """
 

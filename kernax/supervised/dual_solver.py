@@ -30,19 +30,17 @@ class AbstractDualSolver(eqx.Module):
 
 
 def as_dual_solver(solver: Any, default: AbstractDualSolver) -> AbstractDualSolver:
-    """The solver, or the default for None. Raises ValueError for anything else.
-
-    A class in place of an instance is refused, too.
-    """
+    """The solver, or the default for None. Raises ValueError for anything else, such as a class."""
     if solver is not None and not isinstance(solver, AbstractDualSolver):
         raise ValueError(
-            f"solver must be kernax.solvers.SMO() or ProjectedGradient(), called, but is {solver!r}"
+            "solver must be kernax.solvers.SMO() or ProjectedGradient(), an instance, but is "
+            f"{solver!r}"
         )
     return default if solver is None else solver
 
 
 def check_tolerance(tol: float, max_steps: int | None) -> None:
-    """Raises ValueError for settings of a solver that make no sense."""
+    """Raises ValueError unless tol is between 0 and 1, and max_steps None or a positive integer."""
     if not 0 < tol < 1:
         raise ValueError(f"tol must be between 0 and 1, but is {tol!r}")
     if max_steps is not None:
