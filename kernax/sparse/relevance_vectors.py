@@ -100,7 +100,7 @@ class RelevanceVectors(eqx.Module):
         return _moments(self.likelihood, self(x), self.variance(x))
 
     def probability(self, x: PyTree, *, nodes: int = NODES) -> Float[Array, "*outputs"]:
-        """The probability of +1 at one point, for each machine of one-versus-rest its own; or of
+        """The probability of +1 at one point, for each machine of one-versus-rest its own, or of
         each class, by `nodes` quasi-random nodes, a power of two. Raises ValueError for other
         targets.
         """
