@@ -18,6 +18,7 @@ from kernax.errors import MaxStepsError
 from kernax.supervised import svm as room
 from kernax.supervised.certificate import certificate
 from kernax.supervised.dual import BoxProblem, Point
+from kernax.supervised.dual_solver import check_tolerance
 from kernax.supervised.working_set import State, WorkingSet
 
 DTYPE = jnp.result_type(float)
@@ -522,8 +523,14 @@ def test_bad_input_is_refused_by_name(change, words):
     }
     with pytest.raises(ValueError, match=words):
         kernax.svm(RBF, **arguments)
-    with pytest.raises(ValueError, match="tol must be between 0 and 1"):
-        kernax.solvers.SMO(tol=0.0)
+    for solver in (kernax.solvers.SMO, kernax.solvers.ProjectedGradient):
+        for tol in (0.0, 1.0, np.nan):
+            with pytest.raises(ValueError, match="tol must be between 0 and 1"):
+                solver(tol=tol)
+        with pytest.raises(ValueError, match="max_steps must be a positive integer, but is 0"):
+            solver(max_steps=0)
+    with pytest.raises(ValueError, match="tol must be between 0 and 1, but is None"):
+        check_tolerance(None)
     with pytest.raises(ValueError, match="working_set must be an integer >= 2, but is 1"):
         kernax.solvers.SMO(working_set=1)
 

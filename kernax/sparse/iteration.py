@@ -1,5 +1,6 @@
 """The original maximisation of the evidence, of all functions at once (Tipping 2001)."""
 
+import numbers
 from functools import partial
 
 import equinox as eqx
@@ -39,8 +40,9 @@ class EvidenceIteration(AbstractRelevanceSolver):
 
     def __check_init__(self):
         for name in ("tol", "least"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"{name} must be between 0 and 1, but is {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Real) or not 0 < value < 1:
+                raise ValueError(f"{name} must be between 0 and 1, but is {value!r}")
         check_count(self.max_steps, "max_steps")
 
     def solve(self, problem):

@@ -57,11 +57,13 @@ class RelevanceVectors(eqx.Module):
         return noise
 
     @property
-    def count(self) -> Int[Array, ""]:
+    def count(self) -> Int[Array, "*batch"]:
         """How many different points are relevance vectors."""
         ordered = jnp.sort(self.places)
-        first = jnp.append(jnp.array([True]), ordered[1:] != ordered[:-1])
-        return jnp.sum(first & (ordered >= 0))
+        # Used places of the same point follow one another, and the first of them counts.
+        same_as_before = ordered[..., 1:] == ordered[..., :-1]
+        used = ordered >= 0
+        return jnp.sum(used, -1) - jnp.sum(used[..., 1:] & same_as_before, -1)
 
     @property
     def indices(self) -> Int[np.ndarray, " count"]:

@@ -2,6 +2,7 @@
 (Tipping & Faul 2003).
 """
 
+import numbers
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -38,7 +39,7 @@ class SequentialEvidence(AbstractRelevanceSolver):
     max_steps: int | None = eqx.field(default=None, static=True)
 
     def __check_init__(self):
-        if not self.tol > 0:
+        if not isinstance(self.tol, numbers.Real) or not self.tol > 0:
             raise ValueError(f"tol must be positive, but is {self.tol!r}")
         if self.max_steps is not None:
             check_count(self.max_steps, "max_steps")

@@ -1,12 +1,12 @@
 """The interface of solvers of the quadratic programme in `dual`, and the checks of settings."""
 
 import abc
+import numbers
 from typing import Any
 
 import equinox as eqx
 from jaxtyping import Array, Float, Int
 
-from kernax.core.parameters import check_count
 from kernax.supervised.dual import BoxProblem
 
 
@@ -39,9 +39,7 @@ def as_dual_solver(solver: Any, default: AbstractDualSolver) -> AbstractDualSolv
     return default if solver is None else solver
 
 
-def check_tolerance(tol: float, max_steps: int | None) -> None:
-    """Raises ValueError unless tol is between 0 and 1, and max_steps None or a positive integer."""
-    if not 0 < tol < 1:
+def check_tolerance(tol: Any) -> None:
+    """Raises ValueError unless tol is a number between 0 and 1."""
+    if not isinstance(tol, numbers.Real) or not 0 < tol < 1:
         raise ValueError(f"tol must be between 0 and 1, but is {tol!r}")
-    if max_steps is not None:
-        check_count(max_steps, "max_steps")

@@ -40,7 +40,9 @@ class SMO(AbstractDualSolver):
     working_set: int | None = eqx.field(default=None, static=True)
 
     def __check_init__(self):
-        check_tolerance(self.tol, self.max_steps)
+        check_tolerance(self.tol)
+        if self.max_steps is not None:
+            check_count(self.max_steps, "max_steps")
         if self.working_set is not None:
             check_count(self.working_set, "working_set", least=2)
 
