@@ -273,6 +273,9 @@ def _(kernel: On, dim: int) -> frozenset[int]:
 @factors_over_columns.register
 def _(kernel: On, dim: int) -> tuple[ColumnFactor, ...]:
     places = kernel.part(np.arange(dim)).tolist()
+    if len(set(places)) < len(places):
+        # A column that is picked twice moves several of the factors inside at once.
+        return (ColumnFactor(frozenset(places), kernel),)
     return tuple(
         ColumnFactor(
             frozenset(places[place] for place in factor.columns), On(factor.kernel, kernel.where)
