@@ -45,23 +45,23 @@ def _of_each_column(parameter: Float[Array, "*d"], dim: int) -> Float[Array, " d
 
 @spectrum.register
 def _(kernel: Periodic, dim: int) -> Parts:
-    mean, variances, frequencies = _series(kernel, dim)
-    variances = if_complete(variances, jnp.abs(1 - mean - jnp.sum(variances)))
-    return (fixed_part(mean, (), frequencies[:0]), *_harmonics(variances, frequencies))
+    varying, variances, frequencies = _series(kernel, dim)
+    variances = if_complete(variances, jnp.abs(varying - jnp.sum(variances)))
+    return (fixed_part(1 - varying, (), frequencies[:0]), *_harmonics(variances, frequencies))
 
 
 @spectrum.register
 def _(kernel: ZeroMeanPeriodic, dim: int) -> Parts:
-    mean, variances, frequencies = _series(kernel, dim)
-    variances = variances / (1 - mean)
+    varying, variances, frequencies = _series(kernel, dim)
+    variances = variances / varying
     return _harmonics(if_complete(variances, jnp.abs(1 - jnp.sum(variances))), frequencies)
 
 
 def _series(
     kernel: Periodic | ZeroMeanPeriodic, dim: int
 ) -> tuple[Float[Array, ""], Float[Array, " j"], Float[Array, " j"]]:
-    """The mean over a period, coefficients, and frequencies in cycles. Raises ValueError for
-    several dimensions, and for parameters of another one.
+    """What `fourier_series` returns, with frequencies in cycles. Raises ValueError for several
+    dimensions, and for parameters of another one.
     """
     for parameter in (kernel.lengthscale, kernel.period):
         _of_each_column(parameter, dim)
@@ -72,8 +72,8 @@ def _series(
             f"{name} has a spectrum along one column here, but points have {dim}: pass a product "
             f"of On({name}(...), column)"
         )
-    mean, variances, frequencies = series
-    return mean, variances, frequencies / (2 * jnp.pi)
+    varying, variances, frequencies = series
+    return varying, variances, frequencies / (2 * jnp.pi)
 
 
 def _harmonics(variances: Float[Array, " j"], frequencies: Float[Array, " j"]) -> Parts:
