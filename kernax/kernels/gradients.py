@@ -59,7 +59,7 @@ class TangentKernel(AbstractKernel):
     the network's parameters.
 
     A Gram matrix is a product of gradients, n x p for p parameters, of which no more than a fixed
-    budget are held at one time: half of the time of a product of Jacobian and vector for each pair.
+    budget is held at one time; a Jacobian-vector product for each pair would take twice as long.
     With fewer parameters than points, gradients are features, and K is never held. One prediction
     takes the gradients at all n points; `values` of an expansion keeps to the budget.
     """

@@ -29,8 +29,8 @@ _MOST_COMPARED = 3000
 class Spectrum(AbstractKernel):
     """`sum_u c_u(x) c_u(z)` over all strings u of `k` tokens, c_u(x) the number of u in x.
 
-    The k-spectrum kernel (Leslie, Eskin & Noble 2002), for any alphabet. Where it has at most 2^14
-    strings of that length, a Gram matrix is one matrix product.
+    The k-spectrum kernel (Leslie, Eskin & Noble 2002), for any alphabet. Where there are at most
+    2^14 strings of that length over the alphabet, a Gram matrix is one matrix product.
     """
 
     k: int = integer("k")

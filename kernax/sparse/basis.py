@@ -102,7 +102,7 @@ def values(design: Float[Array, "n c M"], weights: Float[Array, " M"]) -> Float[
 
 
 def slopes(design: Float[Array, "n c M"], residuals: Float[Array, "n c"]) -> Float[Array, " M"]:
-    """What a derivative in the values is in the weights."""
+    """The derivative in the weights, from that in the values."""
     n, c, size = design.shape
     return matmul(residuals.reshape(-1), design.reshape(n * c, size))
 

@@ -161,7 +161,7 @@ def _solve_to_tolerance(
 
 
 def _at_bounds(beta: Float[Array, " n"], problem: BoxProblem) -> Float[Array, " n"]:
-    """Coefficients, those at zero or a bound exactly that which are there up to rounding.
+    """Coefficients, set to zero or to a bound where they equal it up to rounding.
 
     Otherwise they would count as free.
     """

@@ -139,7 +139,7 @@ class _Bracket(eqx.Module):
 def _bisected(
     is_below: Callable[[Float[Array, ""]], Bool[Array, ""]], bound: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """The number between -bound and bound above all those that are `is_below`, to rounding."""
+    """The number between -bound and bound up to which `is_below` holds, to rounding."""
 
     def halve(_, bracket: _Bracket) -> _Bracket:
         middle = bracket.middle
