@@ -43,10 +43,7 @@ class AbstractEncoded(eqx.Module):
         return (self[i] for i in range(len(self)))
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
-        raise ValueError(
-            f"{_module(type(self))} are no array of numbers, nor part of one: stacks of different "
-            "kinds make mixed points as a tuple, (vectors, strings)"
-        )
+        raise ValueError(f"{_module(type(self))} are no array of numbers, nor part of one")
 
     def joined(self: Encoded, other: Encoded) -> Encoded:
         """Both stacks, one after the other, padded to one shape."""

@@ -29,7 +29,8 @@ class EvidenceIteration(AbstractRelevanceSolver):
         shape, rate: of the Gamma hyperprior of precisions, in units of `1 / y^2`; 0 is flat.
         tol: of the largest change of a logarithm of a precision, or of the noise, at which to stop.
         least: see above.
-        max_steps: at most.
+        max_steps: of all functions at once, at most; up to ten times as many of one function each
+            may follow where the hyperprior is flat.
     """
 
     shape: Float[Array, ""] = nonnegative(default=0.0)
