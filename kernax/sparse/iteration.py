@@ -42,7 +42,7 @@ class EvidenceIteration(AbstractRelevanceSolver):
     def __check_init__(self):
         for name in ("tol", "least"):
             value = getattr(self, name)
-            if not isinstance(value, numbers.Real) or not 0 < value < 1:
+            if not isinstance(value, numbers.Real) or not 0 < float(value) < 1:
                 raise ValueError(f"{name} must be between 0 and 1, but is {value!r}")
         check_count(self.max_steps, "max_steps")
 

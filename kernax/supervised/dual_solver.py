@@ -41,5 +41,5 @@ def as_dual_solver(solver: Any, default: AbstractDualSolver) -> AbstractDualSolv
 
 def check_tolerance(tol: Any) -> None:
     """Raises ValueError unless tol is a number between 0 and 1."""
-    if not isinstance(tol, numbers.Real) or not 0 < tol < 1:
+    if not isinstance(tol, numbers.Real) or not 0 < float(tol) < 1:
         raise ValueError(f"tol must be between 0 and 1, but is {tol!r}")
