@@ -10,6 +10,7 @@ from jaxtyping import Array, ArrayLike, Float
 from kernax.core.kernel import NO_POWER, AbstractKernel
 from kernax.core.numerics import dot, matmul, vectors
 from kernax.core.parameters import integer, nonnegative, positive, real
+from kernax.kernels.matrices import check_symmetric
 
 
 class Linear(AbstractKernel):
@@ -84,7 +85,8 @@ class BilinearForm(AbstractKernel):
         """
         B = np.asarray(B, dtype=jnp.result_type(float))
         tolerance = 1e-12 if B.dtype == np.float64 else 1e-6
-        _check_symmetric(B, tolerance)
+        _check_square(B)
+        check_symmetric(B, "B", tolerance)
         values, vectors = np.linalg.eigh(B)
         if values[0] < -tolerance * np.abs(values).max():
             raise ValueError(
@@ -98,19 +100,12 @@ class BilinearForm(AbstractKernel):
         return dot(matmul(x, self.factor), matmul(z, self.factor))
 
 
-def _check_symmetric(B: np.ndarray, tolerance: float) -> None:
-    """Raises ValueError unless B is square, finite, and symmetric to a fraction of its largest
-    entry.
-    """
+def _check_square(B: np.ndarray) -> None:
+    """Raises ValueError unless B is a square matrix of finite numbers."""
     if B.ndim != 2 or B.shape[0] != B.shape[1] or not B.size:
         raise ValueError(f"B must be a square matrix, but has shape {B.shape}")
     if not np.isfinite(B).all():
         raise ValueError("B must be finite, but holds NaN or inf")
-    largest = np.abs(B).max()
-    if not np.allclose(B, B.T, rtol=0, atol=tolerance * largest):
-        raise ValueError(
-            "B must be symmetric: x^T B z = z^T B x. Its symmetric part is (B + B.T) / 2"
-        )
 
 
 class Tanh(AbstractKernel):

@@ -18,8 +18,9 @@ from kernax.core.features import Features, explicit_features
 from kernax.core.functions import as_module
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import dot, is_concrete, matmul
-from kernax.core.parameters import as_floats, data, parameters
+from kernax.core.parameters import data, parameters
 from kernax.core.solves import solve_lower
+from kernax.kernels.matrices import check_symmetric, matrix_or_none
 
 
 def _gradients(model: Any, x: PyTree) -> list[Array]:
@@ -43,11 +44,6 @@ def _check_has_parameters(model: Any, name: str) -> None:
             f"{name} has no parameters, so that there is no gradient to compare: pass a module, or "
             "Custom(function, parameters)"
         )
-
-
-def _matrix(value: Any) -> Any:
-    """A matrix as an array of floats, or None."""
-    return None if value is None else as_floats(value)
 
 
 class TangentKernel(AbstractKernel):
@@ -94,7 +90,7 @@ class FisherKernel(AbstractKernel):
     """
 
     log_density: Callable = eqx.field(converter=as_module)
-    information: Float[Array, "p p"] | None = data(converter=_matrix, default=None)
+    information: Float[Array, "p p"] | None = data(converter=matrix_or_none, default=None)
 
     mirrors: ClassVar[bool] = True
 
@@ -148,11 +144,7 @@ def _check_information(J: Array, size: int) -> None:
     values = np.asarray(J, float)
     if not np.isfinite(values).all():
         raise ValueError("information must be finite, but holds NaN or inf")
-    apart = np.abs(values - values.T).max()
-    if apart > 1e-5 * np.abs(values).max():
-        raise ValueError(
-            f"information must be symmetric, but it and its transpose differ by up to {apart:.3g}"
-        )
+    check_symmetric(values, "information", 1e-5)
     eps = float(jnp.finfo(J.dtype).eps)
     eigenvalues = np.linalg.eigvalsh(values)
     if not eigenvalues[0] > size * eps * eigenvalues[-1]:
