@@ -19,7 +19,7 @@ def check_likelihood(likelihood: Any, noise: Any) -> None:
     if likelihood is None:
         return
     if not isinstance(likelihood, AbstractLikelihood | Categorical):
-        came = "a class, not called" if isinstance(likelihood, type) else likelihood
+        came = "a class, not called" if isinstance(likelihood, type) else repr(likelihood)
         raise ValueError(
             "likelihood must be None for numbers, or one of kernax.likelihoods, such as "
             f"Bernoulli() for signs and Categorical() for one-hot rows, but is {came}"
