@@ -292,7 +292,7 @@ def _(kernel: On) -> tuple[AbstractKernel, ...] | None:
 
 @check_points.register
 def _(kernel: On, X: PyTree) -> None:
-    in_parts = isinstance(X, dict) and kernel.where in list(X)  # a slice has no hash
+    in_parts = isinstance(X, dict) and kernel.where in list(X)  # in Python 3.11 slices have no hash
     if isinstance(X, (tuple, list)) and isinstance(kernel.where, int):
         in_parts = -len(X) <= kernel.where < len(X)
     if in_parts:

@@ -111,7 +111,7 @@ class IntegratedBrownian(AbstractKernel):
 class LinearSpline(AbstractKernel):
     """`prod_d (1 + x z + x z m - (x + z) m^2 / 2 + m^3 / 3)` of `x_d` and `z_d`, `m = min(x, z)`.
 
-    In one dimension it is `1 + x z` and `IntegratedBrownian`, so that functions are splines of
+    In one dimension it is `1 + x z` plus `IntegratedBrownian`, so that functions are splines of
     degree three with linear ends (Gunn 1998, section 3.1.4; Vapnik, Golowich & Smola 1997). It is
     positive semidefinite for x, z >= 0 only: relevance vector machines, which do not need that,
     take it on [-10, 10] (Tipping 2001, eq. 32); for other learners pass `x - min x`.

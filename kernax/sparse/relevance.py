@@ -91,8 +91,9 @@ def relevance_vector_machine(
         A `Solution` whose `value` is a `RelevanceVectors`: the mean as a `KernelExpansion`, which
         points are relevant, precisions (units of 1 / w^2), the covariance of the weights, the noise
         and the log evidence. Stats of each machine: `steps`; `left_out`, by how many nats the
-        evidence would rise if there were one place more; `residual`, how far the conditions of the
-        maximum are from zero; `reproduced`, whether the noise was stopped at its lower bound.
+        evidence would rise with one function more than `max_vectors`, for which `EvidenceIteration`
+        puts 1; `residual`, how far the conditions of the maximum are from zero; `reproduced`,
+        whether the noise was stopped at its lower bound.
 
         Differentiable in the kernel, X, y, noise and weights, to any order: by the implicit
         function theorem at the maximum, with the set of functions held fixed. Where the set
