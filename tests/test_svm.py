@@ -400,6 +400,15 @@ def noisy(n):
 
 
 @needs_x64
+def test_a_start_of_a_fit_that_failed_is_none(data):
+    X, y = data
+    alone = kernax.svm(RBF, X, y, 1.0, solver=FINE)
+    failed = eqx.tree_at(lambda f: f.coefficients, alone.value, jnp.full(60, jnp.nan))
+    again = kernax.svm(RBF, X, y, 1.0, solver=FINE, start=failed)
+    np.testing.assert_allclose(decisions(again, X), decisions(alone, X), atol=1e-6)
+
+
+@needs_x64
 @pytest.mark.parametrize("C", [9.0, 11.0])
 def test_a_warm_start_ends_at_the_same_machine_in_fewer_steps(C):
     kernel, (X, y) = kernax.RBF(3.0), noisy(300)
