@@ -32,8 +32,8 @@ class SMO(AbstractDualSolver):
         tol: the violation of optimality at which to stop, in units of the targets: LIBSVM's `tol`.
         max_steps: pairs changed, at most, counted in sixteens; default a million, and a hundred for
             each point.
-        working_set: how many points to solve for at a time; default all of them up to 1024, then
-            four in ten, but no more than 4096.
+        working_set: how many points to solve for at a time; default four in ten, but at least 1024,
+            or all where there are fewer, and at most 4096.
     """
 
     tol: float = eqx.field(default=1e-3, static=True)
