@@ -80,6 +80,13 @@ def test_bad_values_are_refused_by_name(values):
 
 
 @needs_x64
+def test_the_only_point_of_a_class_has_no_value_without_it_while_tracing():
+    X, y = np.array([[0.0], [1.0], [2.0]]), np.array([-1.0, 1.0, 1.0])
+    leave_out = jax.jit(lambda y: kernax.svm_leave_one_out(kernax.RBF(), X, y, 1.0, throw=False))
+    np.testing.assert_array_equal(np.isnan(leave_out(y)), [True, False, False])
+
+
+@needs_x64
 def test_a_point_of_weight_zero_is_not_there_for_isotonic_probabilities():
     f, y = np.array([1.0, 2.0, 3.0, 8.0], DTYPE), np.array([-1.0, -1.0, 1.0, -1.0], DTYPE)
     weighted = kernax.calibration.isotonic(f, y, weights=np.array([1.0, 1.0, 1.0, 0.0], DTYPE))

@@ -415,6 +415,8 @@ def test_a_class_that_a_fold_leaves_out_is_never_the_nearest():
 def test_discriminants_refuse_one_class_and_no_ridge():
     with pytest.raises(ValueError, match="one class"):
         kernax.kernel_discriminant(kernax.RBF(), X, np.ones(N), 0.1)
+    with pytest.raises(ValueError, match="Y holds one class only"):
+        kernax.kernel_discriminant(kernax.RBF(), X, np.eye(3)[np.zeros(N, int)], 0.1)
     with pytest.raises(ValueError, match="ridge"):
         kernax.kernel_discriminant(kernax.RBF(), X, CLASSES, 0.0)
     with pytest.raises(ValueError, match=r"holds 3 different numbers: Y, classes = one_hot"):

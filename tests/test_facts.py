@@ -148,6 +148,15 @@ REFUSED = {
         "B must be symmetric",
     ),
     "a B that is not square": (lambda: kernax.BilinearForm.from_matrix(np.ones((2, 3))), "square"),
+    "a B without entries": (lambda: kernax.BilinearForm.from_matrix(np.ones((0, 0))), "square"),
+    "a B of NaN": (
+        lambda: kernax.BilinearForm.from_matrix(np.array([[1.0, NAN], [NAN, 1.0]])),
+        "B must be finite, but holds NaN",
+    ),
+    "a factor without columns": (
+        lambda: kernax.BilinearForm(np.ones((2, 0))),
+        r"factor must have shape \(d, r\), r >= 1",
+    ),
     "a negative offset": (
         lambda: kernax.Polynomial(2, -0.1),
         r"Polynomial\.offset must be in \[0, inf\)",
@@ -186,6 +195,10 @@ REFUSED = {
     "a period of 0": (lambda: kernax.Periodic(1.0, 0.0), r"Periodic\.period"),
     "an order of 0": (lambda: kernax.Matern(0.0), r"Matern\.nu"),
     "an alpha of 0": (lambda: kernax.RationalQuadratic(1.0, 0.0), r"RationalQuadratic\.alpha"),
+    "a spectral mixture of nothing": (
+        lambda: kernax.SpectralMixture(np.ones(0), np.ones((0, 2)), np.ones((0, 2))),
+        "SpectralMixture needs weights .* but got shapes",
+    ),
     "shapes of a spectral mixture": (
         lambda: kernax.SpectralMixture(np.ones(2), np.ones((1, 2)), np.ones((1, 2))),
         r"SpectralMixture needs weights \(q,\), means \(q, d\) and scales \(q, d\)",

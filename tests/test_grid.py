@@ -15,7 +15,7 @@ from conftest import DTYPE, TOLERANCE, assert_close, matrix, needs_x32, needs_x6
 from references import answers_by_numpy, answers_of_a_factor, process_by_numpy
 
 import kernax
-from kernax.core.columns import groups_of_columns
+from kernax.core.columns import factors_over_columns, groups_of_columns
 from kernax.core.factors import factorise
 from kernax.core.grid import GridGram
 from kernax.core.grid_factor import GridFactor
@@ -212,6 +212,18 @@ def test_a_weight_of_two_is_the_point_repeated_and_of_zero_the_point_removed():
     assert_close(found, expected, 1e-10)
     removed = evidence_of(np.delete(X, 9, 0), GRID, np.delete(weights, 9))
     assert_close(removed(RBF(0.4), np.delete(y, 9), 0.1), expected, 1e-10)
+
+
+@pytest.mark.parametrize("where", [(0, 1), (0, 0), (1, -1), (1, 0, 1)])
+def test_factors_over_columns_multiply_to_the_kernel_of_picked_columns(where):
+    """Of a column picked twice the value was squared, and a fit with Grid was a success."""
+    kernel = kernax.On(kernax.RBF(0.8), where)
+    x, z = jnp.array([0.3, -0.4], DTYPE), jnp.array([1.0, 0.2], DTYPE)
+    product = 1.0
+    for factor in factors_over_columns(kernel, 2):
+        moves = np.isin(np.arange(2), list(factor.columns))
+        product *= factor.kernel(x * moves, z * moves)
+    assert_close(product, kernel(x, z), 1e-6)
 
 
 def test_groups_of_columns_are_those_that_no_factor_joins():

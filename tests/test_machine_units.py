@@ -1,5 +1,6 @@
 """Machines and the LASSO in any units, and certificates that count what rounding does to K b."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +8,9 @@ import pytest
 from conftest import X64, assert_close, needs_x32, needs_x64
 
 import kernax
+from kernax.core.operators import DenseGram
+from kernax.supervised.certificate import certificate
+from kernax.supervised.dual import BoxProblem, Point, size_of_targets
 
 DTYPE = np.float64 if X64 else np.float32
 RNG = np.random.default_rng(0)
@@ -151,6 +155,53 @@ def test_weights_of_25_are_25_repetitions(fit):
     weighted = fit(np.arange(30), {"weights": weights, "solver": solver})
     repeated = fit(rows, {"weights": np.ones(30), "solver": solver})
     assert_close(jax.vmap(weighted)(X), jax.vmap(repeated)(X), 1e-6)
+
+
+def linear_problem(x, y, bounds):
+    """The programme of labels y of a linear kernel at numbers x, with a bound for each."""
+    x, y, bounds = (jnp.asarray(part, DTYPE) for part in (x, y, bounds))
+    K = DenseGram(x[:, None] * x[None, :])
+    zero, one = jnp.zeros((), DTYPE), jnp.ones((), DTYPE)
+    low, high = jnp.minimum(bounds * y, 0), jnp.maximum(bounds * y, 0)
+    return BoxProblem(K, y, low, high, zero, zero, one)
+
+
+@eqx.filter_jit
+def certified(problem, beta):
+    zero = jnp.zeros((), DTYPE)
+    point = Point(beta, problem.residual(beta), zero, jnp.zeros((), jnp.int32))
+    return certificate(point, problem)
+
+
+def test_the_rounding_of_f_at_a_removed_point_hides_no_gap_of_the_others():
+    """There f may be 1e6 times larger: in float32 a rounding of 0.4 was forgiven everywhere."""
+    x, y, beta = np.array([-1.0, 1, -2, 2]), np.array([-1.0, 1, -1, 1]), np.array([-0.1, 0.1, 0, 0])
+    without = certified(linear_problem(x, y, np.ones(4)), jnp.asarray(beta, DTYPE))
+    removed = linear_problem(np.append(x, 1e6), np.append(y, 1.0), np.append(np.ones(4), 0.0))
+    found = certified(removed, jnp.asarray(np.append(beta, 0.0), DTYPE))
+    for name, figure in without.items():
+        assert_close(found[name], figure, 32 * np.finfo(DTYPE).eps)
+
+
+def test_the_size_of_targets_is_that_of_the_points_that_have_a_weight():
+    y, weights = jnp.array([1.0, 2.0, 4.0, 1e6], DTYPE), jnp.array([1.0, 0.5, 3.0, 0.0], DTYPE)
+    for bias, expected in ((True, np.std([1.0, 2.0, 4.0])), (False, np.sqrt(7.0))):
+        assert_close(size_of_targets(y, weights, bias), expected, 1e-6)
+
+
+@needs_x64
+def test_a_removed_point_far_away_leaves_one_class_as_it_is():
+    """Tolerances were relative to the mean of k(x, x) over all points."""
+    near = np.array([[3.0], [2.0], [1.5], [1.2], [1.0], [0.5]])
+    far = np.array([[3.0], [2.0], [1.5], [1.2], [1.0], [1e6]])
+    weights = np.array([1.0, 1, 1, 1, 1, 0])
+    solver = kernax.solvers.SMO(tol=1e-6)
+    for points in (near, far):
+        solution = kernax.one_class_svm(
+            kernax.Linear(), points, 0.5, weights=weights, solver=solver
+        )
+        found = np.asarray(solution.value.coefficients)
+        np.testing.assert_allclose(found, [0, 0, 0.5, 1, 1, 0], atol=1e-4)
 
 
 @needs_x32

@@ -94,7 +94,7 @@ def test_a_start_near_the_solution_saves_steps_and_a_bad_one_costs_none(data):
         assert fit(bad).stats["steps"] == cold.stats["steps"]
         np.testing.assert_allclose(fit(bad).value.coefficients, cold.value.coefficients, atol=1e-12)
     both = kernax.KernelExpansion(RBF, data[0], jnp.ones((20, 2)), jnp.zeros(2))
-    with pytest.raises(ValueError, match=r"start must be a KernelExpansion.*has \(20, 2\)"):
+    with pytest.raises(ValueError, match=r"start must be a KernelExpansion.*of shape \(20, 2\)"):
         fit(both)
 
 

@@ -18,6 +18,7 @@ import kernax
 from kernax.errors import BreakdownError, MaxStepsError, RelevanceWarning, RunawayWarning
 from kernax.likelihoods import Bernoulli, Categorical, Probit
 from kernax.solvers import EvidenceIteration, SequentialEvidence
+from kernax.sparse.basis import Basis
 
 DTYPE = np.float64 if X64 else np.float32
 N = 16
@@ -547,6 +548,14 @@ def test_a_machine_comes_back_from_a_file(tmp_path):
         np.testing.assert_array_equal(again.predict(NEW[0]), value.predict(NEW[0]))
 
 
+def test_functions_are_not_zero_because_their_square_at_a_removed_point_is_no_float():
+    large = 10 * np.sqrt(np.finfo(DTYPE).max)
+    K = jnp.asarray([[1.0, 0.5, large], [0.5, 1.0, large], [large, large, large]], DTYPE)
+    basis = Basis.of(K, jnp.asarray([1.0, 1.0, 0.0], DTYPE), True)
+    np.testing.assert_array_equal(basis.allowed, [True, True, True, False])
+    assert_close(basis.scales[1:3], np.full(2, np.sqrt(1.25)))
+
+
 def test_values_that_are_not_finite_are_no_success():
     K = jnp.eye(4, dtype=DTYPE).at[1, 2].set(jnp.nan).at[2, 1].set(jnp.nan)
     y = jnp.asarray([1.0, 2, 0, 1], DTYPE)
@@ -591,6 +600,10 @@ def test_input_that_makes_no_sense_is_refused():
         _ = fit(y=SIGNS, likelihood=Bernoulli()).value.noise
     with pytest.raises(ValueError, match="how many vectors are relevant is not known"):
         jax.jit(lambda y: fit(y=y, throw=False).value.indices)(Y)
+    batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), value)
+    np.testing.assert_array_equal(batch.count, [value.count, value.count])
+    with pytest.raises(ValueError, match="nor is it one number for a batch"):
+        _ = batch.indices
 
 
 @pytest.mark.slow

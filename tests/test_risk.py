@@ -419,13 +419,13 @@ def test_a_threshold_that_is_no_number_is_no_success_while_tracing():
 def test_options_of_the_other_kind_of_loss_are_refused(data):
     X, y = data[:2]
     with pytest.raises(
-        ValueError, match="solver has no part in the fit of a smooth loss such as Huber"
+        ValueError, match="solver is not used for a smooth loss such as Huber: leave it out"
     ):
         kernax.regularised_risk(
             kernax.RBF(), X, y, kernax.losses.Huber(), 1.0, solver=kernax.solvers.SMO()
         )
     with pytest.raises(
-        ValueError, match="rtol has no part in the fit of a piecewise linear loss such as Pinball"
+        ValueError, match="rtol is not used for a piecewise linear loss such as Pinball"
     ):
         kernax.regularised_risk(kernax.RBF(), X, y, kernax.losses.Pinball(0.5), 1.0, rtol=1e-3)
     for fit in (
@@ -436,7 +436,7 @@ def test_options_of_the_other_kind_of_loss_are_refused(data):
     ):
         with pytest.raises(
             ValueError,
-            match=r"solver must be kernax\.solvers\.SMO\(\) or ProjectedGradient\(\), called",
+            match=r"solver must be kernax\.solvers\.SMO\(\) or ProjectedGradient\(\), an instance",
         ):
             fit(kernax.solvers.SMO)
 

@@ -157,7 +157,7 @@ def test_a_point_or_a_frequency_of_another_dimension_is_refused():
             kernel.spectral_density(jnp.zeros(3, DTYPE))
         with pytest.raises(
             ValueError,
-            match=r"shape \(2,\), but points have shape \(3,\)|means \(2, 2\) needs dim = 2",
+            match=r"\(2,\), but points have shape \(3,\)|means of shape \(2, 2\) needs dim = 2",
         ):
             kernel.sample_frequencies(8, 3, key=jax.random.key(0))
 
@@ -344,6 +344,7 @@ def test_parts_in_different_precisions_are_drawn_in_one():
         ((kernax.RBF() + kernax.Linear(), 4, 2), "Linear has no spectral density"),
         ((kernax.RBF() * kernax.Periodic(), 4, 2), "Periodic has a spectrum along one column"),
         ((kernax.On(kernax.Periodic(0.05), 0), 40, 2), "too short for its harmonics"),
+        ((kernax.Periodic([1.0, 2.0]), 4, 1), r"shape \(2,\), but points have shape \(1,\)"),
         ((kernax.On(kernax.RBF(), (0, 0)), 4, 2), "picks a column twice"),
         ((kernax.Cosine(np.ones(3)), 4, 2), r"shape \(3,\), but points have shape \(2,\)"),
         ((kernax.RBF(), 0, 2), "count must be a positive integer, but is 0"),

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, assert_close, matrix, needs_x32, needs_x64
+from conftest import DTYPE, TOLERANCE, X64, assert_close, matrix, needs_x32, needs_x64
 from hypothesis import given
 from hypothesis import strategies as st
 from references import answers_by_numpy, answers_of_a_factor, process_by_numpy
@@ -297,6 +297,14 @@ def test_a_series_that_is_cut_off_too_early_fails_instead_of_being_slightly_wron
         kernax.condition(process, *arguments, solver=StateSpace(harmonics=2))
     with pytest.raises(ValueError, match="harmonics"):
         StateSpace(harmonics=0)
+
+
+def test_a_long_lengthscale_leaves_one_harmonic_about_zero():
+    """One less the mean over a period lost its digits, and the series was called cut off."""
+    lengthscale = 3000.0 if X64 else 100.0
+    model = state_space_of(kernax.ZeroMeanPeriodic(lengthscale, 2.0), 24)
+    np.testing.assert_allclose(model.variances[0], 1, rtol=1e-4)
+    np.testing.assert_allclose(np.sum(model.variances), 1, rtol=1e-5)
 
 
 def test_many_points_take_the_line_by_themselves_and_few_do_not():

@@ -156,6 +156,24 @@ def test_long_paddings_and_small_decays_lose_nothing():
 
 
 @needs_x64
+@pytest.mark.parametrize("k", [3, 5])
+def test_codes_of_eight_bits_are_not_added_up_in_eight_bits(k):
+    """As features and as keys: 256 in base 10 was taken for 0."""
+    X = strings.encode(["0" * k, "256".zfill(k)], "0123456789")
+    X = eqx.tree_at(lambda X: X.codes, X, X.codes.astype(jnp.int8))
+    assert kernax.Spectrum(k)(X[0], X[1]) == 0
+    assert kernax.Spectrum(k)(X[1], X[1]) == 1
+
+
+@needs_x64
+def test_substrings_of_single_precision_take_a_decay_of_double_precision():
+    X = strings.encode(["abcab", "bca"])
+    single = eqx.tree_at(lambda X: X.weights, X, X.weights.astype(jnp.float32))
+    kernel = kernax.AllSubstrings(0.8)
+    np.testing.assert_allclose(kernel(single[0], single[1]), kernel(X[0], X[1]), rtol=1e-6)
+
+
+@needs_x64
 def test_neighbours_too_many_for_integers_are_counted():
     X = strings.encode(["abcdefghijklmnopqrstuvwxyz"])
     assert np.isfinite(kernax.gram(kernax.Mismatch(10, 5), X)[0, 0])
@@ -444,7 +462,7 @@ def test_points_that_are_no_strings_of_one_alphabet_are_refused():
 @needs_x64
 def test_encoding_refuses_what_it_cannot_read():
     for texts, words in (
-        ("abc", "texts must be a list of strings"),
+        ("abc", r"texts must be a list of strings .* of type str: pass \[text\] for one"),
         ([], "at least one string"),
         ([3], r"texts\[0\] must be a string or a list of tokens, but is 3"),
         ([["a", 1]], r"texts\[0\] must be a string or a list of tokens, but is \['a', 1\]"),

@@ -311,6 +311,8 @@ def test_models_without_gradients_are_refused():
         (lambda: kernax.FisherKernel(jnp.sum), "log_density has no parameters"),
         (lambda: kernax.FisherKernel(density, np.eye(3)), r"shape \(2, 2\)"),
         (lambda: kernax.FisherKernel(density, np.diag([1.0, 0.0])), "positive definite"),
+        (lambda: kernax.FisherKernel(density, [[1.0, 0.5], [0.0, 2.0]]), "differ by up to 0.5"),
+        (lambda: kernax.FisherKernel(density, np.diag([1.0, np.nan])), "must be finite"),
         (lambda: kernax.FisherKernel.of_sample(density, X[:1]), "more points than"),
         (lambda: kernax.gram(kernax.FisherKernel(several), X), "a scalar"),
     ]:

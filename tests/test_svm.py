@@ -18,6 +18,7 @@ from kernax.errors import MaxStepsError
 from kernax.supervised import svm as room
 from kernax.supervised.certificate import certificate
 from kernax.supervised.dual import BoxProblem, Point
+from kernax.supervised.dual_solver import check_tolerance
 from kernax.supervised.working_set import State, WorkingSet
 
 DTYPE = jnp.result_type(float)
@@ -399,6 +400,15 @@ def noisy(n):
 
 
 @needs_x64
+def test_a_start_of_a_fit_that_failed_is_none(data):
+    X, y = data
+    alone = kernax.svm(RBF, X, y, 1.0, solver=FINE)
+    failed = eqx.tree_at(lambda f: f.coefficients, alone.value, jnp.full(60, jnp.nan))
+    again = kernax.svm(RBF, X, y, 1.0, solver=FINE, start=failed)
+    np.testing.assert_allclose(decisions(again, X), decisions(alone, X), atol=1e-6)
+
+
+@needs_x64
 @pytest.mark.parametrize("C", [9.0, 11.0])
 def test_a_warm_start_ends_at_the_same_machine_in_fewer_steps(C):
     kernel, (X, y) = kernax.RBF(3.0), noisy(300)
@@ -522,8 +532,14 @@ def test_bad_input_is_refused_by_name(change, words):
     }
     with pytest.raises(ValueError, match=words):
         kernax.svm(RBF, **arguments)
-    with pytest.raises(ValueError, match="tol must be between 0 and 1"):
-        kernax.solvers.SMO(tol=0.0)
+    for solver in (kernax.solvers.SMO, kernax.solvers.ProjectedGradient):
+        for tol in (0.0, 1.0, np.nan):
+            with pytest.raises(ValueError, match="tol must be between 0 and 1"):
+                solver(tol=tol)
+        with pytest.raises(ValueError, match="max_steps must be a positive integer, but is 0"):
+            solver(max_steps=0)
+    with pytest.raises(ValueError, match="tol must be between 0 and 1, but is None"):
+        check_tolerance(None)
     with pytest.raises(ValueError, match="working_set must be an integer >= 2, but is 1"):
         kernax.solvers.SMO(working_set=1)
 
@@ -565,7 +581,7 @@ def test_a_start_of_another_shape_is_refused(data):
     X, y = data
     columns = kernax.svm(RBF, X, np.stack([y, -y], 1), 1.0).value
     with pytest.raises(
-        ValueError, match=r"coefficients \(60,\), the last solution's value, but has \(60, 2\)"
+        ValueError, match=r"coefficients of shape \(60,\), .* coefficients of shape \(60, 2\)"
     ):
         kernax.svm(RBF, X, y, 1.0, start=columns)
 

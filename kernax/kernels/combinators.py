@@ -2,8 +2,9 @@
 
 Sums, products, scales and integer powers are operators on every kernel (`2.0 * RBF() + Linear() **
 2`). The other operations under which kernels are closed are here (Shawe-Taylor & Cristianini 2004,
-proposition 3.22). Where a function is needed, the parameters of a module are learned, a plain
-function is static, and `Custom(function, parameters)` makes one with parameters of the other.
+proposition 3.22). Where a function is needed, the parameters of a module are learned and a plain
+function is static; `Custom(function, parameters)` makes a module of a plain function and its
+parameters.
 """
 
 from collections.abc import Callable
@@ -46,8 +47,8 @@ class Custom(AbstractKernel):
     """`function(parameters, x, z)` as a kernel, or `function(parameters, x)` as one of a point.
 
     `function` is static: it must take everything that is learned through `parameters`, any pytree,
-    whose inexact arrays count as real parameters. It must be positive semidefinite, which
-    `kernax.testing.check_kernel` tests.
+    whose arrays of floats count as real parameters. As a kernel it must be positive semidefinite,
+    which `kernax.testing.check_kernel` tests.
     """
 
     function: Callable = eqx.field(static=True)
@@ -113,9 +114,9 @@ class PolynomialOf(AbstractCombinator):
 class Normalised(AbstractCombinator):
     """`k(x, z) / sqrt(k(x, x) k(z, z))`, the cosine of the angle between features.
 
-    It is 0 where `k(x, x)` or `k(z, z)` is, for points without features, such as an empty string or
-    set, of which `gram` and learners warn. There a learned f is its bias, and a Gaussian process
-    has variance zero, prior and posterior, though nothing is known of its value.
+    It is 0 where `k(x, x)` or `k(z, z)` is 0: for points without features, such as an empty string
+    or set, of which `gram` and learners warn. At such a point a learned f equals its bias, and a
+    Gaussian process has variance zero, prior and posterior, although no data inform its value.
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
@@ -192,7 +193,8 @@ class On(AbstractKernel):
     """`k(x[where], z[where])`: some dimensions of a vector, or one part of a tuple or dict.
 
     `where` is a dimension, a slice or a sequence of dimensions (k still takes a vector), or the
-    index or key of a part. Sums over parts are direct sums, products tensor products.
+    index or key of a part. A sum of kernels of different parts is their direct sum, a product their
+    tensor product.
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
@@ -271,6 +273,9 @@ def _(kernel: On, dim: int) -> frozenset[int]:
 @factors_over_columns.register
 def _(kernel: On, dim: int) -> tuple[ColumnFactor, ...]:
     places = kernel.part(np.arange(dim)).tolist()
+    if len(set(places)) < len(places):
+        # A column that is picked twice moves several of the factors inside at once.
+        return (ColumnFactor(frozenset(places), kernel),)
     return tuple(
         ColumnFactor(
             frozenset(places[place] for place in factor.columns), On(factor.kernel, kernel.where)
@@ -287,7 +292,7 @@ def _(kernel: On) -> tuple[AbstractKernel, ...] | None:
 
 @check_points.register
 def _(kernel: On, X: PyTree) -> None:
-    in_parts = isinstance(X, dict) and kernel.where in X
+    in_parts = isinstance(X, dict) and kernel.where in list(X)  # in Python 3.11 slices have no hash
     if isinstance(X, (tuple, list)) and isinstance(kernel.where, int):
         in_parts = -len(X) <= kernel.where < len(X)
     if in_parts:

@@ -10,13 +10,14 @@ from jaxtyping import Array, ArrayLike, Float
 from kernax.core.kernel import NO_POWER, AbstractKernel
 from kernax.core.numerics import dot, matmul, vectors
 from kernax.core.parameters import integer, nonnegative, positive, real
+from kernax.kernels.matrices import check_symmetric
 
 
 class Linear(AbstractKernel):
     """`x . z`: linear functions through the origin, in squared units of x.
 
-    Where points are many more than dimensions, `FeatureMap(jnp.asarray)` is the same kernel, of
-    which ridge and logistic regression, Gaussian processes and the perceptron never hold K.
+    Where points are many more than dimensions, take `FeatureMap(jnp.asarray)`: the same kernel, but
+    ridge and logistic regression, Gaussian processes and the perceptron then never hold K.
     """
 
     mirrors: ClassVar[bool] = True
@@ -45,10 +46,10 @@ class ShiftedLinear(AbstractKernel):
 class Polynomial(AbstractKernel):
     """`(x . z + offset)^degree`, degree a positive integer, offset >= 0.
 
-    With an offset c > 0 its C(d + p, p) features are the distinct monomials, for p = 2 `x_i x_j`,
-    `sqrt(2 c) x_i` and c; homogeneous (c = 0) the C(d + p - 1, p) of degree exactly p (Schoelkopf &
-    Smola 2002, section 2.1). Degree 1 with offset 0 is `Linear`. Grows fast: rescale inputs to
-    about unit size.
+    With p the degree and an offset c > 0 its C(d + p, p) features are the distinct monomials up to
+    degree p, for p = 2 `x_i x_j`, `sqrt(2 c) x_i` and c; with c = 0 they are the C(d + p - 1, p) of
+    degree exactly p (Schoelkopf & Smola 2002, section 2.1). Degree 1 with offset 0 is `Linear`.
+    Values grow fast: rescale inputs to about unit size.
     """
 
     degree: int = integer("degree", hint=NO_POWER, default=2)
@@ -70,19 +71,22 @@ class BilinearForm(AbstractKernel):
     factor: Float[Array, "d r"] = real()
 
     def __check_init__(self):
-        if self.factor.ndim != 2:
-            raise ValueError(f"factor must have shape (d, r), but has shape {self.factor.shape}")
+        if self.factor.ndim != 2 or not self.factor.size:
+            raise ValueError(
+                f"factor must have shape (d, r), r >= 1, but has shape {self.factor.shape}"
+            )
 
     @staticmethod
     def from_matrix(B: ArrayLike) -> "BilinearForm":
         """The form of a given symmetric positive semidefinite matrix, singular ones included.
 
-        Raises ValueError for a matrix that is not square, not symmetric, or has an eigenvalue below
-        -1e-6 (float32) or -1e-12 (float64) of the largest.
+        Raises ValueError for a matrix that is not square, not finite, not symmetric, or has an
+        eigenvalue below -1e-6 (float32) or -1e-12 (float64) times the largest.
         """
         B = np.asarray(B, dtype=jnp.result_type(float))
         tolerance = 1e-12 if B.dtype == np.float64 else 1e-6
-        _check_symmetric(B, tolerance)
+        _check_square(B)
+        check_symmetric(B, "B", tolerance)
         values, vectors = np.linalg.eigh(B)
         if values[0] < -tolerance * np.abs(values).max():
             raise ValueError(
@@ -96,22 +100,19 @@ class BilinearForm(AbstractKernel):
         return dot(matmul(x, self.factor), matmul(z, self.factor))
 
 
-def _check_symmetric(B: np.ndarray, tolerance: float) -> None:
-    """Raises ValueError unless B is square, and symmetric to a fraction of its largest entry."""
-    if B.ndim != 2 or B.shape[0] != B.shape[1]:
+def _check_square(B: np.ndarray) -> None:
+    """Raises ValueError unless B is a square matrix of finite numbers."""
+    if B.ndim != 2 or B.shape[0] != B.shape[1] or not B.size:
         raise ValueError(f"B must be a square matrix, but has shape {B.shape}")
-    largest = np.abs(B).max()
-    if not np.allclose(B, B.T, rtol=0, atol=tolerance * largest):
-        raise ValueError(
-            "B must be symmetric: x^T B z = z^T B x. Its symmetric part is (B + B.T) / 2"
-        )
+    if not np.isfinite(B).all():
+        raise ValueError("B must be finite, but holds NaN or inf")
 
 
 class Tanh(AbstractKernel):
     """`tanh(scale x . z + offset)`, the "sigmoid kernel": *not* positive semidefinite.
 
-    It is not for any useful parameters, and is here because other libraries have it.
-    `indefinite=True` says that you know; solvers will report `not_psd`.
+    There are no useful parameters for which it is; it is here because other libraries have it.
+    `indefinite=True` says that you know this. Solvers report `not_psd`.
     """
 
     scale: Float[Array, ""] = positive(default=1.0)
@@ -122,8 +123,7 @@ class Tanh(AbstractKernel):
         if not self.indefinite:
             raise ValueError(
                 "the tanh kernel is not positive semidefinite (its Gram matrices have negative "
-                "eigenvalues): "
-                "pass indefinite=True to use it all the same"
+                "eigenvalues): pass indefinite=True to use it all the same"
             )
 
     def __call__(self, x, z):

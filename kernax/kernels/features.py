@@ -39,7 +39,7 @@ class PolynomialBasis(AbstractBasis):
 
 
 class AbstractLocalBasis(AbstractBasis):
-    """Functions of where a point lies from each of m centres (m, d), or (m,) for d = 1."""
+    """Functions of the difference of a point from each of m centres (m, d), or (m,) for d = 1."""
 
     centres: eqx.AbstractVar[Float[Array, "m *d"]]
 

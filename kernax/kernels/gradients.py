@@ -18,8 +18,9 @@ from kernax.core.features import Features, explicit_features
 from kernax.core.functions import as_module
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import dot, is_concrete, matmul
-from kernax.core.parameters import as_floats, data, parameters
+from kernax.core.parameters import data, parameters
 from kernax.core.solves import solve_lower
+from kernax.kernels.matrices import check_symmetric, matrix_or_none
 
 
 def _gradients(model: Any, x: PyTree) -> list[Array]:
@@ -45,11 +46,6 @@ def _check_has_parameters(model: Any, name: str) -> None:
         )
 
 
-def _matrix(value: Any) -> Any:
-    """A matrix as an array of floats, or None."""
-    return None if value is None else as_floats(value)
-
-
 class TangentKernel(AbstractKernel):
     """`sum_o grad f_o(x) . grad f_o(z)`, gradients of a network's outputs f_o in its parameters.
 
@@ -59,7 +55,7 @@ class TangentKernel(AbstractKernel):
     the network's parameters.
 
     A Gram matrix is a product of gradients, n x p for p parameters, of which no more than a fixed
-    budget are held at one time: half of the time of a product of Jacobian and vector for each pair.
+    budget is held at one time; a Jacobian-vector product for each pair would take twice as long.
     With fewer parameters than points, gradients are features, and K is never held. One prediction
     takes the gradients at all n points; `values` of an expansion keeps to the budget.
     """
@@ -83,18 +79,18 @@ def _(kernel: TangentKernel) -> Features | None:
 class FisherKernel(AbstractKernel):
     """`U(x)^T J^-1 U(z)`, scores `U(x) = grad log p(x)` of a density in its p parameters.
 
-    Two points are alike if they pull the parameters the same way (Jaakkola & Haussler 1999, section
-    2). J is the `information` (p, p), Fisher's matrix `E U(x) U(x)^T`, in the order of
-    `kernax.describe(log_density)`; without one it is the identity, as is usual where p is large.
-    `of_sample` takes J from a sample. With J the kernel is the same for any smooth choice of
-    parameters.
+    Two points are alike if the likelihood of each rises in the same direction of the parameters
+    (Jaakkola & Haussler 1999, section 2). J is the `information` (p, p), Fisher's matrix `E U(x)
+    U(x)^T`, with parameters in the order of `kernax.describe(log_density)`; without one it is the
+    identity, as is usual where p is large. `of_sample` estimates J from a sample. With Fisher's
+    matrix the kernel does not depend on how the density is parametrised.
 
     Raises ValueError for a matrix that is not symmetric positive definite, and for a density
     without parameters.
     """
 
     log_density: Callable = eqx.field(converter=as_module)
-    information: Float[Array, "p p"] | None = data(converter=_matrix, default=None)
+    information: Float[Array, "p p"] | None = data(converter=matrix_or_none, default=None)
 
     mirrors: ClassVar[bool] = True
 
@@ -135,21 +131,25 @@ def _(kernel: FisherKernel) -> Features | None:
 
 
 def _check_information(J: Array, size: int) -> None:
-    """Raises ValueError unless J is (size, size), symmetric and positive definite, as is known."""
+    """Raises ValueError unless J is (size, size), and where it is known finite, symmetric and
+    positive definite.
+    """
     if J.shape != (size, size):
         raise ValueError(
-            f"information must have shape {size, size}, for {size} parameters, but has {J.shape}"
+            f"information must have shape {size, size}, for {size} parameters, but has shape "
+            f"{J.shape}"
         )
     if not is_concrete(J):
         return
     values = np.asarray(J, float)
-    symmetric = np.allclose(values, values.T, rtol=0, atol=1e-5 * np.abs(values).max())
+    if not np.isfinite(values).all():
+        raise ValueError("information must be finite, but holds NaN or inf")
+    check_symmetric(values, "information", 1e-5)
     eps = float(jnp.finfo(J.dtype).eps)
-    finite = np.isfinite(values).all()
-    eigenvalues = np.linalg.eigvalsh(values) if finite else np.array([np.nan])
-    if not (symmetric and eigenvalues[0] > size * eps * eigenvalues[-1]):
+    eigenvalues = np.linalg.eigvalsh(values)
+    if not eigenvalues[0] > size * eps * eigenvalues[-1]:
         raise ValueError(
-            "information must be symmetric and positive definite, but its eigenvalues go from "
-            f"{eigenvalues[0]:.3g} to {eigenvalues[-1]:.3g}: more points than parameters, or "
-            "parameters that can be told apart"
+            "information must be positive definite, but its eigenvalues go from "
+            f"{eigenvalues[0]:.3g} to {eigenvalues[-1]:.3g}: a sample needs more points than "
+            "there are parameters, of which none may be redundant"
         )

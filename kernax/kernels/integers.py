@@ -16,6 +16,7 @@ from kernax.core.kernel import AbstractKernel, Invariance
 from kernax.core.numerics import dot, is_concrete, matmul
 from kernax.core.parameters import as_floats, data, nonnegative, real
 from kernax.core.preparation import check_points
+from kernax.kernels.matrices import check_symmetric, matrix_or_none
 
 
 def _index(x: Any) -> Array:
@@ -31,11 +32,6 @@ def _index(x: Any) -> Array:
     )
 
 
-def _matrix(value: Any) -> Any:
-    """A block as an array of floats, or None."""
-    return None if value is None else as_floats(value)
-
-
 class Precomputed(AbstractKernel):
     """`K[x, z]` for integers x and z: a kernel given by its Gram matrix.
 
@@ -45,12 +41,12 @@ class Precomputed(AbstractKernel):
     is being traced, the symmetric part is used.
     """
 
-    K: Float[Array, "n n"] = data(converter=_matrix)
-    cross: Float[Array, "n m"] | None = data(converter=_matrix, default=None)
-    new: Float[Array, "m *m"] | None = data(converter=_matrix, default=None)
+    K: Float[Array, "n n"] = data(converter=matrix_or_none)
+    cross: Float[Array, "n m"] | None = data(converter=matrix_or_none, default=None)
+    new: Float[Array, "m *m"] | None = data(converter=matrix_or_none, default=None)
 
     def __check_init__(self):
-        _check_symmetric(self.K, "K")
+        _check_block(self.K, "K")
         if self.new is not None and self.cross is None:
             raise ValueError(
                 "new is the block of new points, but cross, the block between K's points and them, "
@@ -65,8 +61,8 @@ class Precomputed(AbstractKernel):
     def from_blocks(K: ArrayLike, cross: ArrayLike, new: ArrayLike | None = None) -> "Precomputed":
         """One kernel over n old points, for fitting, and m new ones, for predictions.
 
-        Old points are the integers 0, ..., n - 1, new ones n, ..., n + m - 1. What is not given is
-        NaN, and no NaN may be given.
+        Old points are the integers 0, ..., n - 1, new ones n, ..., n + m - 1. Values that are not
+        given are NaN; the blocks themselves must be finite.
 
         Arguments:
             K: (n, n), among the old points.
@@ -112,7 +108,7 @@ def _symmetric_entry(matrix: Array, i: Array, j: Array) -> Array:
     return (_entry(matrix, i, j) + _entry(matrix, j, i)) / 2
 
 
-def _check_symmetric(K: Array, name: str) -> None:
+def _check_block(K: Array, name: str) -> None:
     """Raises ValueError unless a block is square, finite and symmetric, as far as is known."""
     if K.ndim != 2 or K.shape[0] != K.shape[1] or not K.size:
         raise ValueError(f"{name} must be a square matrix, but has shape {K.shape}")
@@ -120,12 +116,7 @@ def _check_symmetric(K: Array, name: str) -> None:
     if not is_concrete(K):
         return
     values = np.asarray(K)
-    apart = np.abs(values - values.T).max()
-    if apart > (1e-12 if values.dtype == np.float64 else 1e-5) * np.abs(values).max():
-        raise ValueError(
-            f"{name} must be symmetric, k(x, z) = k(z, x), but {name} and {name}.T differ by up to "
-            f"{apart:.3g}: its symmetric part is ({name} + {name}.T) / 2"
-        )
+    check_symmetric(values, name, 1e-12 if values.dtype == np.float64 else 1e-5)
 
 
 def _check_cross(cross: Array, n: int) -> None:
@@ -144,7 +135,7 @@ def _check_new(new: Array, m: int) -> None:
             f"new must have shape ({m}, {m}), or ({m},), its diagonal, but has shape {new.shape}"
         )
     if new.ndim == 2:
-        _check_symmetric(new, "new")
+        _check_block(new, "new")
     else:
         check_finite(new, "new")
 
@@ -186,8 +177,8 @@ class Coregionalisation(AbstractKernel):
     With a factor of zero and a diagonal of one the tasks are independent. `Precomputed(B)` is the
     kernel of a B that is not learned.
 
-    Raises ValueError for a task that is known to be out of range, by `gram` and learners; NaN where
-    it is not known, as in a prediction.
+    For a task out of range `gram` and learners raise ValueError; where tasks are traced, as in a
+    prediction, the value is NaN.
     """
 
     factor: Float[Array, "T r"] = real()
@@ -223,7 +214,7 @@ def _(kernel: Coregionalisation, X: PyTree) -> None:
 
 
 def _check_tasks(tasks: Any, count: int) -> None:
-    """Raises ValueError for the first task that is known to be none of so many."""
+    """Raises ValueError for the first task outside of 0, ..., count - 1, where tasks are known."""
     if not is_concrete(tasks):
         return
     strange = np.ravel(tasks)[(np.ravel(tasks) < 0) | (np.ravel(tasks) >= count)]

@@ -111,10 +111,10 @@ class IntegratedBrownian(AbstractKernel):
 class LinearSpline(AbstractKernel):
     """`prod_d (1 + x z + x z m - (x + z) m^2 / 2 + m^3 / 3)` of `x_d` and `z_d`, `m = min(x, z)`.
 
-    In one dimension it is `1 + x z` and `IntegratedBrownian`, so that functions are splines of
+    In one dimension it is `1 + x z` plus `IntegratedBrownian`, so that functions are splines of
     degree three with linear ends (Gunn 1998, section 3.1.4; Vapnik, Golowich & Smola 1997). It is
-    positive semidefinite for x, z >= 0, in other places a formula: relevance vector machines take
-    it on [-10, 10] (Tipping 2001, eq. 32), other learners want `x - min x`.
+    positive semidefinite for x, z >= 0 only: relevance vector machines, which do not need that,
+    take it on [-10, 10] (Tipping 2001, eq. 32); for other learners pass `x - min x`.
     """
 
     def __call__(self, x, z):
@@ -127,9 +127,8 @@ def _lengthscale_function(lengthscale: Any) -> Any:
     """A function as a module. Raises ValueError for a number."""
     if not callable(lengthscale):
         raise ValueError(
-            f"lengthscale must be a function of a point, but is {lengthscale!r}: a lengthscale "
-            "that is the same everywhere "
-            "is that of RBF"
+            f"lengthscale must be a function of a point, but is {lengthscale!r}: for one that is "
+            "the same everywhere take RBF(lengthscale)"
         )
     return as_module(lengthscale)
 
@@ -140,7 +139,7 @@ class Gibbs(AbstractKernel):
     An RBF whose lengthscale, l at x and l' at z, changes from place to place (Gibbs 1997; GPML eq.
     4.32). `lengthscale` is a function of a point, or a module with parameters of its own, and gives
     a positive number or one for each dimension (d,), in units of x; where it is not positive the
-    kernel is NaN. A constant one is `RBF(lengthscale)`.
+    kernel is NaN. With a constant lengthscale the kernel is `RBF(lengthscale)`.
     """
 
     lengthscale: Callable = eqx.field(converter=_lengthscale_function)
@@ -159,8 +158,7 @@ class Gibbs(AbstractKernel):
         if lengthscale.shape not in ((), x.shape):
             raise ValueError(
                 f"lengthscale(x) must be a scalar or have shape {x.shape}, one for each dimension, "
-                "but has shape "
-                f"{lengthscale.shape}"
+                f"but has shape {lengthscale.shape}"
             )
         return floored(lengthscale.astype(x.dtype))
 

@@ -60,8 +60,8 @@ class Monomials(AbstractWideRange):
 class Intersection(AbstractKernel):
     """`sum_a min(x_a, z_a)`, x >= 0: the number of items two sets or bags have in common.
 
-    See Swain & Ballard 1991. Not differentiable where an entry of x is that of z: half of the slope
-    is returned.
+    See Swain & Ballard 1991. Not differentiable where an entry of x equals that of z: half of the
+    slope is returned.
     """
 
     rough: ClassVar[bool] = True
@@ -75,9 +75,9 @@ class Jaccard(AbstractKernel):
     """`sum_a min(x_a, z_a) / sum_a max(x_a, z_a)`, x >= 0, and 0 for two empty sets.
 
     On sets it is `|x and z| / |x or z|`. On counts and weights it is the min-max or Ruzicka
-    similarity, and a kernel there too (Ralaivola et al. 2005). One for a set and itself, unless it
-    is empty. Not differentiable where an entry of x is that of z, nor at two empty sets, where the
-    gradient returned is zero.
+    similarity, which is a kernel as well (Ralaivola et al. 2005). k(x, x) is 1, unless x is empty.
+    Not differentiable where an entry of x equals that of z, where the mean of the slopes to both
+    sides is returned, nor at two empty sets, where the gradient returned is zero.
     """
 
     rough: ClassVar[bool] = True
@@ -94,8 +94,8 @@ class Tanimoto(AbstractKernel):
     """`x.z / (x.x + z.z - x.z)`, and 0 for two zero vectors.
 
     On sets it is `|x and z| / |x or z|` (Ralaivola et al. 2005). Defined on all of R^n, where it is
-    the sum of the powers of the kernel `x.z / (x.x + z.z)`; negative for x.z < 0. One for x = z,
-    unless they are zero, where the gradient returned is zero.
+    the sum of the powers of the kernel `x.z / (x.x + z.z)`; negative for x.z < 0. k(x, x) is 1,
+    unless x is zero; at two zero vectors the gradient returned is zero.
     """
 
     normalises: ClassVar[bool] = True

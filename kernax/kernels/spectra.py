@@ -1,7 +1,7 @@
 """Spectra of kernels that core does not know: discrete ones, and those of some columns."""
 
-import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from kernax.core.spectra import Parts, fixed_part, spectrum
@@ -15,10 +15,12 @@ _HARMONICS = 24
 
 @spectrum.register
 def _(kernel: On, dim: int) -> Parts:
-    with jax.ensure_compile_time_eval():
-        places = kernel.part(jnp.arange(dim)).tolist()
+    places = kernel.part(np.arange(dim)).tolist()
     if len(set(places)) < len(places):
-        raise ValueError(f"On(kernel, {kernel.where!r}) picks a column twice: its spectrum is none")
+        raise ValueError(
+            f"On(kernel, {kernel.where!r}) picks a column twice, and has no spectrum here: name "
+            "each column once"
+        )
     parts = spectrum(kernel.kernel, len(places))
     return tuple(
         part._replace(columns=tuple(places[column] for column in part.columns)) for part in parts
@@ -43,24 +45,26 @@ def _of_each_column(parameter: Float[Array, "*d"], dim: int) -> Float[Array, " d
 
 @spectrum.register
 def _(kernel: Periodic, dim: int) -> Parts:
-    mean, variances, frequencies = _series(kernel, dim)
-    variances = if_complete(variances, jnp.abs(1 - mean - jnp.sum(variances)))
-    return (fixed_part(mean, (), frequencies[:0]), *_harmonics(variances, frequencies))
+    varying, variances, frequencies = _series(kernel, dim)
+    variances = if_complete(variances, jnp.abs(varying - jnp.sum(variances)))
+    return (fixed_part(1 - varying, (), frequencies[:0]), *_harmonics(variances, frequencies))
 
 
 @spectrum.register
 def _(kernel: ZeroMeanPeriodic, dim: int) -> Parts:
-    mean, variances, frequencies = _series(kernel, dim)
-    variances = variances / (1 - mean)
+    varying, variances, frequencies = _series(kernel, dim)
+    variances = variances / varying
     return _harmonics(if_complete(variances, jnp.abs(1 - jnp.sum(variances))), frequencies)
 
 
 def _series(
     kernel: Periodic | ZeroMeanPeriodic, dim: int
 ) -> tuple[Float[Array, ""], Float[Array, " j"], Float[Array, " j"]]:
-    """The mean over a period, coefficients, and frequencies in cycles. Raises ValueError for
-    several dimensions.
+    """What `fourier_series` returns, with frequencies in cycles. Raises ValueError for several
+    dimensions, and for parameters of another one.
     """
+    for parameter in (kernel.lengthscale, kernel.period):
+        _of_each_column(parameter, dim)
     series = fourier_series(kernel, _HARMONICS) if dim == 1 else None
     if series is None:
         name = type(kernel).__name__
@@ -68,13 +72,13 @@ def _series(
             f"{name} has a spectrum along one column here, but points have {dim}: pass a product "
             f"of On({name}(...), column)"
         )
-    mean, variances, frequencies = series
-    return mean, variances, frequencies / (2 * jnp.pi)
+    varying, variances, frequencies = series
+    return varying, variances, frequencies / (2 * jnp.pi)
 
 
 def _harmonics(variances: Float[Array, " j"], frequencies: Float[Array, " j"]) -> Parts:
-    """One part for each, of which the first are to have most frequencies in products with others,
-    as they mostly weigh most.
+    """One part for each harmonic. In products with others the first harmonics have a larger share
+    of the frequencies, because they mostly have the larger weights.
     """
     variances = jnp.maximum(variances, 0)  # the last ones are rounding
     return tuple(

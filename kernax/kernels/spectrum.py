@@ -2,8 +2,8 @@
 
 Where the counts of all possible substrings fit, they are features: one histogram a string, one
 matrix product a Gram matrix. Otherwise each substring of one string is compared with all of the
-other, which vector instructions make faster than a search; those of long strings are sorted, and
-found by binary search.
+other, which is faster than a search because it runs in vector instructions; those of long strings
+are sorted, and found by binary search.
 """
 
 import functools
@@ -22,16 +22,15 @@ from kernax.core.parameters import integer, positive
 from kernax.kernels.texts import Strings, check_strings
 
 _MOST_FEATURES = 2**14
-_MOST_COMPARED = (
-    3000  # substrings of a string; both ways took 0.5 s for 500 pairs of such strings, k = 9
-)
+# Substrings of a string; both ways took 0.5 s for 500 pairs of such strings, k = 9.
+_MOST_COMPARED = 3000
 
 
 class Spectrum(AbstractKernel):
     """`sum_u c_u(x) c_u(z)` over all strings u of `k` tokens, c_u(x) the number of u in x.
 
-    The k-spectrum kernel (Leslie, Eskin & Noble 2002), for any alphabet. Where it has at most 2^14
-    strings of that length, a Gram matrix is one matrix product.
+    The k-spectrum kernel (Leslie, Eskin & Noble 2002), for any alphabet. Where there are at most
+    2^14 strings of that length over the alphabet, a Gram matrix is one matrix product.
     """
 
     k: int = integer("k")
@@ -78,7 +77,7 @@ class AllSubstrings(AbstractKernel):
             sums = match * (1 + before)
             return _Suffixes(sums, now.total + sums), None
 
-        nothing = jnp.zeros_like(z.weights)
+        nothing = jnp.zeros_like(x.weights[0] * z.weights * self.decay)
         start = _Suffixes(nothing, nothing)
         return _sum_in_order(lax.scan(row, start, (x.codes, x.weights))[0].total)
 
@@ -150,7 +149,7 @@ def _equal(window: Int[Array, " words"], others: Int[Array, "words n"]) -> Bool[
 
 
 def _sum_in_order(values: Float[Array, " n"]) -> Float[Array, ""]:
-    """The sum, by neighbours: zeros at the end, the padding, change no bit of it."""
+    """The sum, of neighbours in pairs: zeros at the end, the padding, change no bit of it."""
     while len(values) > 1:
         values = jnp.pad(values, (0, len(values) % 2))
         values = values[0::2] + values[1::2]
@@ -194,7 +193,7 @@ def _histogram(x: Strings, k: int) -> Float[Array, " features"]:
 
 def _number(tokens: Int[Array, "k n"], size: int) -> Int[Array, " n"]:
     """Tokens as the digits of a number to the base of the alphabet's size."""
-    number = jnp.zeros_like(tokens[0])
+    number = jnp.zeros(tokens.shape[1:], jnp.int32)  # codes of 8 bits would overflow
     for digit in tokens:
         number = number * size + digit
     return number

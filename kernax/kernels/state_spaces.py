@@ -124,9 +124,9 @@ def _(kernel: Periodic, harmonics: int) -> AbstractStateSpace | None:
     series = fourier_series(kernel, harmonics)
     if series is None:
         return None
-    mean, variances, frequencies = series
-    rest = jnp.abs(1 - mean - jnp.sum(variances))
-    states = (ConstantState(mean), Oscillators(frequencies, if_complete(variances, rest)))
+    varying, variances, frequencies = series
+    rest = jnp.abs(varying - jnp.sum(variances))
+    states = (ConstantState(1 - varying), Oscillators(frequencies, if_complete(variances, rest)))
     return SumOfStates(states)
 
 
@@ -135,30 +135,30 @@ def _(kernel: ZeroMeanPeriodic, harmonics: int) -> AbstractStateSpace | None:
     series = fourier_series(kernel, harmonics)
     if series is None:
         return None
-    mean, variances, frequencies = series
-    variances = variances / (1 - mean)
+    varying, variances, frequencies = series
+    variances = variances / varying
     return Oscillators(frequencies, if_complete(variances, jnp.abs(1 - jnp.sum(variances))))
 
 
 def fourier_series(
     kernel: Periodic | ZeroMeanPeriodic, harmonics: int
 ) -> tuple[Float[Array, ""], Float[Array, " j"], Float[Array, " j"]] | None:
-    """The mean of `exp(b (cos(2 pi t / period) - 1))`, `b = 1 / lengthscale^2`, over a period, `2
-    exp(-b) I_j(b)`, which are its coefficients of cosines, j = 1, 2, ..., and their frequencies;
-    None in several dimensions, or without any harmonics.
+    """One less the mean of `exp(b (cos(2 pi t / period) - 1))`, `b = 1 / lengthscale^2`, over a
+    period; its coefficients of cosines, `2 exp(-b) I_j(b)`, j = 1, 2, ..., whose sum that is; and
+    their frequencies. None in several dimensions, or without any harmonics.
     """
     lengthscale = _number(kernel.lengthscale)
     period = _number(kernel.period)
     if lengthscale is None or period is None or not harmonics:
         return None
     dtype = lengthscale.dtype
-    # By the trapezoid rule, whose error is the coefficients beyond twice the last one. Those of the
-    # kernel less one are small where it is nearly constant.
+    # By the trapezoid rule, whose error is the coefficients beyond twice the last one. The kernel
+    # less one keeps its digits where it is nearly constant, as at long lengthscales.
     angles = jnp.arange(3 * harmonics + 1, dtype=dtype) * (2 * math.pi / (3 * harmonics + 1))
     values = jnp.expm1((jnp.cos(angles) - 1) / lengthscale**2)
     j = jnp.arange(1, harmonics + 1, dtype=dtype)
     variances = 2 * jnp.mean(jnp.cos(j[:, None] * angles[None, :]) * values[None, :], 1)
-    return 1 + jnp.mean(values), variances, 2 * jnp.pi / period * j
+    return -jnp.mean(values), variances, 2 * jnp.pi / period * j
 
 
 def if_complete(variances: Float[Array, " j"], rest: Float[Array, ""]) -> Float[Array, " j"]:

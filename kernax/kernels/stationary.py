@@ -310,9 +310,10 @@ class SpectralMixture(AbstractSpectral):
             or self.means.ndim != 2
             or self.means.shape[:1] != q
             or self.scales.shape != self.means.shape
+            or not self.means.size
         ):
             raise ValueError(
-                "SpectralMixture needs weights (q,), means (q, d) and scales (q, d), "
+                "SpectralMixture needs weights (q,), means (q, d) and scales (q, d), q >= 1, "
                 f"but got shapes {q}, {self.means.shape} and {self.scales.shape}"
             )
 
@@ -330,7 +331,9 @@ class SpectralMixture(AbstractSpectral):
     def spectral_parts(self, dim):
         q, d = self.means.shape
         if dim != d:
-            raise ValueError(f"a SpectralMixture of means {q, d} needs dim = {d}, but got {dim}")
+            raise ValueError(
+                f"a SpectralMixture with means of shape {q, d} needs dim = {d}, but got {dim}"
+            )
         return tuple(self._part(i) for i in range(q))
 
     def _part(self, i: int) -> SpectralPart:

@@ -28,10 +28,10 @@ class Subsequence(AbstractWideRange):
 
     The sums are over all places i and j where u occurs, in order, gaps allowed; l is the length of
     the stretch of the string from the first place to the last. This is the string subsequence
-    kernel (Lodhi et al. 2002, definition 2 and section 4). A decay near zero counts contiguous
-    occurrences only, 1 all alike. `Normalised(Subsequence(...))` is the usual form. Costs
-    `length L^2` for each pair. With a decay near 1, where L^length leaves the range of floats, a
-    single occurrence underflows to zero.
+    kernel (Lodhi et al. 2002, definition 2 and section 4). With a decay near zero only contiguous
+    occurrences count, with 1 all count alike. `Normalised(Subsequence(...))` is the usual form.
+    Costs `length L^2` for each pair. With a decay near 1, where L^length leaves the range of
+    floats, a single occurrence underflows to zero.
     """
 
     length: int = integer("length")
@@ -65,8 +65,9 @@ class AllSubsequences(AbstractKernel):
     """`1 + sum_p k_p(x, z)`, k_p the `Subsequence` kernel of length p: all common subsequences.
 
     The 1 is the empty one. With decay 1 all count alike: 22 for "banana" and "ana" (Shawe-Taylor &
-    Cristianini 2004, section 11.4). Grows up to 4^L, which float32 holds for some 64 letters and
-    float64 for some 500, inside `Normalised` as well: beyond, `gram` raises. A smaller decay helps.
+    Cristianini 2004, section 11.4). Values grow up to 4^L, which float32 holds for some 64 letters
+    and float64 for some 500, inside `Normalised` as well; beyond that `gram` raises. A smaller
+    decay helps.
     """
 
     decay: Float[Array, ""] = positive(default=1.0)

@@ -61,11 +61,11 @@ def encode(
         alphabet: every token that may occur, in any order; by default all that do, sorted. Strings
             to be compared need the same one: `encode(new, X.alphabet)`.
         unknown: what becomes of other tokens: "refuse" them with an error, or leave a "gap", which
-            takes its place in the string and matches nothing, not even another gap.
-        length: the number of places, at least that of the longest string.
+            keeps its place in the string and matches nothing, not even another gap.
+        length: the number of places, at least that of the longest string, which is the default.
 
-    Raises ValueError for anything else than strings, a token outside the alphabet, or a length too
-    short.
+    Raises ValueError for anything but strings, for a token outside the alphabet, and for a length
+    that is too short.
     """
     given = _sequence(texts)
     rows = [_tokens(text, i) for i, text in enumerate(given)]
@@ -123,12 +123,16 @@ def check_strings(x: Any, z: Any) -> None:
 
 
 def _sequence(texts: Any) -> list[Any]:
-    """The strings as a list. Raises ValueError unless they are several, and at least one."""
+    """The strings as a list. Raises ValueError for a single string, and for none."""
     if isinstance(texts, str) or not hasattr(texts, "__iter__"):
-        raise ValueError(f"texts must be a list of strings or of lists of tokens, but is {texts!r}")
-    if not (texts := list(texts)):
-        raise ValueError("texts must hold at least one string")
-    return texts
+        raise ValueError(
+            "texts must be a list of strings or of lists of tokens, but is of type "
+            f"{type(texts).__name__}: pass [text] for one"
+        )
+    strings = list(texts)
+    if not strings:
+        raise ValueError("texts must hold at least one string, but is empty")
+    return strings
 
 
 def _tokens(text: Any, i: int) -> list[str]:

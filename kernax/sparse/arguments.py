@@ -1,4 +1,4 @@
-"""Checks of what a relevance vector machine is given beside its points."""
+"""Checks of the arguments of a relevance vector machine other than its points."""
 
 from typing import Any
 
@@ -13,19 +13,24 @@ from kernax.sparse.solver import AbstractRelevanceSolver
 
 
 def check_likelihood(likelihood: Any, noise: Any) -> None:
-    """Raises ValueError for what is no likelihood, or for one beside noise."""
+    """Raises ValueError for what is no likelihood, for one that is not convex, and for noise beside
+    a likelihood.
+    """
     if likelihood is None:
         return
     if not isinstance(likelihood, AbstractLikelihood | Categorical):
-        came = "a class, not called" if isinstance(likelihood, type) else likelihood
+        came = "a class, not called" if isinstance(likelihood, type) else repr(likelihood)
         raise ValueError(
             "likelihood must be None for numbers, or one of kernax.likelihoods, such as "
             f"Bernoulli() for signs and Categorical() for one-hot rows, but is {came}"
         )
     if noise is not None:
-        raise ValueError("noise is that of numbers: leave it out where there is a likelihood")
+        raise ValueError("noise is that of numbers: leave it out beside a likelihood")
     if isinstance(likelihood, Gaussian):
-        raise ValueError("numbers with normal noise are the default: noise= is its variance")
+        raise ValueError(
+            "likelihood must not be Gaussian: numbers with normal noise are the default, whose "
+            "variance is noise="
+        )
     check_convex("relevance_vector_machine", likelihood)
 
 
@@ -33,14 +38,14 @@ def checked_solver(solver: Any) -> AbstractRelevanceSolver:
     """The solver, or the default. Raises ValueError for anything else."""
     if solver is not None and not isinstance(solver, AbstractRelevanceSolver):
         raise ValueError(
-            "solver must be kernax.solvers.SequentialEvidence() or EvidenceIteration(), called, "
-            f"but is {solver!r}"
+            "solver must be kernax.solvers.SequentialEvidence() or EvidenceIteration(), an "
+            f"instance, but is {solver!r}"
         )
     return SequentialEvidence() if solver is None else solver
 
 
 def targets_of(likelihood: AbstractLikelihood | Categorical | None) -> Any:
-    """How y is checked."""
+    """The function that checks y, for `check_task`."""
 
     def checked(y: Any, n: int, dtype: Any, weights: Any) -> Array:
         if isinstance(likelihood, Categorical):

@@ -41,16 +41,17 @@ class Basis(eqx.Module):
 def _norms(
     functions: Float[Array, "n m"], weights: Float[Array, " n"]
 ) -> tuple[Float[Array, " m"], Bool[Array, " m"]]:
-    """The norms, one where a function is zero, and where that is."""
-    # In units of the largest value, whose square may be no float.
-    sizes = jnp.max(abs(functions), 0, where=weights[:, None] > 0, initial=0)
-    sizes = positive_or_one(sizes)
-    norms = jnp.sqrt(matmul(weights, (functions / sizes[None, :]) ** 2))
+    """The norms, one for a function that is zero, and which functions are zero."""
+    # In units of the largest value, whose square may be no float, as that at a removed point.
+    present = weights[:, None] > 0
+    sizes = positive_or_one(jnp.max(abs(functions), 0, where=present, initial=0))
+    parts = jnp.where(present, functions / sizes[None, :], 0)
+    norms = jnp.sqrt(matmul(weights, parts**2))
     return sizes * positive_or_one(norms), ~(norms > 0)
 
 
 class Slots(eqx.Module):
-    """The functions that a machine has taken, in places of static number M.
+    """The functions that a machine has taken, in M places, a static number.
 
     Where there are several classes, a function is taken for one of them.
 
@@ -101,7 +102,7 @@ def values(design: Float[Array, "n c M"], weights: Float[Array, " M"]) -> Float[
 
 
 def slopes(design: Float[Array, "n c M"], residuals: Float[Array, "n c"]) -> Float[Array, " M"]:
-    """What a derivative in the values is in the weights."""
+    """The derivative in the weights, from that in the values."""
     n, c, size = design.shape
     return matmul(residuals.reshape(-1), design.reshape(n * c, size))
 

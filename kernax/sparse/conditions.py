@@ -24,11 +24,11 @@ from kernax.sparse.observations import AbstractObservations, Numbers
 
 
 class Root(eqx.Module):
-    """What is sought.
+    """The unknowns of the conditions.
 
     Attributes:
         weights: w, of functions divided by their norms; 0 in places that are not used.
-        log_precisions: of these; 0 where not used.
+        log_precisions: of these weights; 0 in places that are not used.
         log_noise: 0 for labels.
     """
 
@@ -78,8 +78,7 @@ class Conditions(eqx.Module):
 
     def covariance(self, root: Root) -> Float[Array, "M M"]:
         """P."""
-        system = self.system(root)
-        return _inverse(system)
+        return _inverse(self.system(root))
 
 
 def _inverse(system: Float[Array, "M M"]) -> Float[Array, "M M"]:

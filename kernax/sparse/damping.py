@@ -1,4 +1,4 @@
-"""Steps of labels, whose curvatures move with the mode, so that a full one may lead too far."""
+"""Damped steps for labels, whose curvatures change with the mode: a full step may overshoot."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,13 +13,13 @@ _NEAR = 1e-4
 class Trend(eqx.Module):
     """What the last steps of the functions did to the logarithms of their precisions.
 
-    With the curvatures as they are, the best precision of one function may be far beyond the one
-    that is best with the curvatures there, and back from there too, for ever. So where the
-    direction turns a step is at most half of the one before, and in the same direction at most 1.2
-    times that. A function whose steps are short is not deleted at once.
+    The best precision of one function at the present curvatures may be far beyond that at the
+    curvatures there, so that full steps could go back and forth for ever. A step that reverses the
+    direction of the one before is therefore at most half as long, and one in the same direction at
+    most 1.2 times as long as the bound before. A function with such a bound is not deleted at once.
 
     Attributes:
-        made: by how much they changed; 0 of a new function.
+        made: by how much the logarithms changed; 0 for a new function.
         reach: by how much they may change next; inf without a bound.
     """
 
@@ -32,7 +32,7 @@ class Trend(eqx.Module):
         return Trend(jnp.zeros_like(like), jnp.full_like(like, jnp.inf))
 
     def damped(self, now: Outlook, action: Action) -> tuple[Action, "Trend"]:
-        """A step that leads no further than it may, and the trend after it."""
+        """A step that changes the precision by no more than its bound, and the trend after it."""
         i = action.place
         before = now.slots.precisions[i]
         wanted = jnp.log(jnp.where(action.is_new, 1, action.precision / before))

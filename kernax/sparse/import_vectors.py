@@ -49,11 +49,14 @@ class ImportVectors(eqx.Module):
 
     @property
     def indices(self) -> Int[np.ndarray, " count"]:
-        """The places of the vectors among the points, for code that is not compiled."""
+        """The places of the vectors among the points, for code that is not compiled.
+
+        Raises ValueError under a transformation, and for a batch of machines.
+        """
         if not is_concrete(self.places, self.count) or self.places.ndim != 1:
             raise ValueError(
-                "indices are as many as there are vectors, which is known of one machine outside "
-                "of jit and vmap only: places[:count] of each machine"
+                "how many indices there are is known for one machine outside of jit and vmap only: "
+                "take places[:count] of each machine instead"
             )
         return np.asarray(self.places)[: int(self.count)]
 
@@ -84,8 +87,8 @@ def import_vector_machine(
     """Minimises `sum_i w_i log(1 + exp(-y_i f(x_i))) + ridge/2 a.K_SS a`, `f(x) = sum_s a_s k(x,
     x_s) + b`, over a and b, for a subset S of the points that grows by one at a time.
 
-    Added is the point with which one Newton step lowers the objective most, to second order; then
-    a and b are at their minimum over the new subset. It ends where `window` points have changed the
+    Each round adds the point with which one Newton step lowers the objective most, to second order,
+    and then minimises over a and b. The search ends where the last `window` points have changed the
     objective H by at most `rtol H`, or where no point lowers it (Zhu & Hastie 2005, section 3). H
     falls to that of `kernel_logistic` as rtol goes to zero. The paper minimises the mean loss
     plus `lambda/2 |f|^2`: `ridge = n lambda`. Several classes have the softmax loss of
@@ -97,24 +100,24 @@ def import_vector_machine(
         ridge: > 0.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed, also as a candidate.
         bias: an unpenalised b.
-        max_vectors: at most. The program's size is that of so many.
-        rtol: >= 0, of the objective's change.
-        window: the number of last points whose change counts. With a longer one fewer searches end
-            at a point that brings little before others that bring more.
-        block_size: candidates looked at together, whose rows of K are then computed for each
-            vector again, and K is never held. By default it is.
+        max_vectors: the largest number of vectors; memory is allocated for all of them.
+        rtol: >= 0, the relative change of the objective at which the search ends.
+        window: over how many of the last points that change is taken. With a longer window fewer
+            searches end at a point that brings little before others that bring more.
+        block_size: how many candidates are looked at together. Their rows of K are then computed
+            again for each vector, and K is never held; by default it is held.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is `ImportVectors`: f, probabilities, and which points were
-        chosen; of equal ones the first. Points whose kernel is within rounding a combination of
-        the chosen ones', such as their duplicates, are no candidates. There are no vectors, and f
-        is b, where no point lowers the objective, as when all coincide. Differentiable in the
-        kernel, X, ridge and weights, to any order, with the chosen points held fixed. Stats:
-        `vectors`; `objective`, differentiable as well; `objectives` after each choice, (max_vectors
-        + 1,), the first without any vector; and the `residual`, from which success is decided: the
-        share of the objective by which one more Newton step would lower it, or by which the
-        coefficients, rounded as they are, miss it.
+        chosen; of equally good ones the first. Points x whose `k(., x)` is, up to rounding, a
+        combination of those of the chosen points, such as their duplicates, are no candidates.
+        Where no point lowers the objective, as when all coincide, there are no vectors, and f is b.
+        Differentiable in the kernel, X, ridge and weights, to any order, with the chosen points
+        held fixed. Stats: `vectors`; `objective`, differentiable as well; `objectives` after each
+        choice, (max_vectors + 1,), the first without any vector; and the `residual`, from which
+        success is decided: the share of the objective by which one more Newton step would lower it,
+        or by which the coefficients, rounded as they are, miss it.
 
     Raises:
         ValueError: bad shapes or values, one class only.
@@ -136,7 +139,7 @@ def import_vector_machine(
     max_vectors = min(check_count(max_vectors, "max_vectors"), task.n)
     window = check_count(window, "window")
     solution = _import_vector_machine(task, ridge, rtol, bool(bias), max_vectors, window)
-    hint = f"import_vector_machine with {task.kernel_name}: more max_vectors, or a larger rtol."
+    hint = f"import_vector_machine with {task.kernel_name}: a larger max_vectors or rtol may help."
     return finish(solution, throw, hint)
 
 

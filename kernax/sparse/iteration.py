@@ -1,5 +1,6 @@
 """The original maximisation of the evidence, of all functions at once (Tipping 2001)."""
 
+import numbers
 from functools import partial
 
 import equinox as eqx
@@ -28,7 +29,8 @@ class EvidenceIteration(AbstractRelevanceSolver):
         shape, rate: of the Gamma hyperprior of precisions, in units of `1 / y^2`; 0 is flat.
         tol: of the largest change of a logarithm of a precision, or of the noise, at which to stop.
         least: see above.
-        max_steps: at most.
+        max_steps: of all functions at once, at most; up to ten times as many of one function each
+            may follow where the hyperprior is flat.
     """
 
     shape: Float[Array, ""] = nonnegative(default=0.0)
@@ -39,8 +41,9 @@ class EvidenceIteration(AbstractRelevanceSolver):
 
     def __check_init__(self):
         for name in ("tol", "least"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"{name} must be between 0 and 1, but is {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Real) or not 0 < float(value) < 1:
+                raise ValueError(f"{name} must be between 0 and 1, but is {value!r}")
         check_count(self.max_steps, "max_steps")
 
     def solve(self, problem):

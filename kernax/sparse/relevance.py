@@ -83,23 +83,25 @@ def relevance_vector_machine(
         bias: whether the constant 1 is one of the functions; it has a precision as others do.
         solver: `kernax.solvers.SequentialEvidence()`, which adds and deletes one function at a time
             (Tipping & Faul 2003), or `EvidenceIteration()`, the original, which starts from all.
-        max_vectors: places for functions, the bias among them, in each machine. Default 200, or as
-            many as there are. Memory and time grow with it.
+        max_vectors: how many functions a machine may take, the bias among them. Default 200, or
+            all where there are fewer. Memory and time grow with it.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is a `RelevanceVectors`: the mean as a `KernelExpansion`, which
         points are relevant, precisions (units of 1 / w^2), the covariance of the weights, the noise
         and the log evidence. Stats of each machine: `steps`; `left_out`, by how many nats the
-        evidence would rise if there were one place more; `residual`, how far the conditions of the
-        maximum are from zero; `reproduced`, whether the noise was stopped at its lower bound.
+        evidence would rise with one function more than `max_vectors`, for which `EvidenceIteration`
+        puts 1; `residual`, how far the conditions of the maximum are from zero; `reproduced`,
+        whether the noise was stopped at its lower bound.
 
         Differentiable in the kernel, X, y, noise and weights, to any order: by the implicit
-        function theorem at the maximum, where the set of functions is held fixed. Where another set
-        takes over, value and derivative jump. A function that is not taken has no derivative.
+        function theorem at the maximum, with the set of functions held fixed. Where the set
+        changes, value and derivative jump. Functions outside of the set contribute no derivative.
 
     Raises:
-        ValueError: bad shapes or values, noise beside a likelihood, one that is not convex.
+        ValueError: bad shapes or values, noise beside a likelihood, a likelihood whose logarithm is
+            not concave.
         BreakdownError: more than `max_vectors` functions are relevant, or rounding is too coarse.
         MaxStepsError, NonFiniteError: the computation failed.
         MemoryBudgetError: the dense matrices would not fit.

@@ -1,4 +1,4 @@
-"""What a relevance vector machine returns: a sparse function, and how sure it is."""
+"""What a relevance vector machine returns: a sparse function, and its uncertainty."""
 
 import equinox as eqx
 import jax
@@ -21,8 +21,8 @@ from kernax.core.sharding import compiled
 class RelevanceVectors(eqx.Module):
     """`f(x) = sum_j w_j k(x, x_j) + b`, most weights zero, and the normal distribution of them.
 
-    It is a function of one point, the mean of f(x); so are its methods, and
-    `jax.vmap(machine.predict)(X)` takes a stack. Everything stands in T places of static number,
+    The machine is a function of one point, the mean of f(x), and so are its methods;
+    `jax.vmap(machine.predict)(X)` takes a stack. Functions are held in T places, a static number,
     some of which are not used: their coefficients are zero.
 
     Attributes:
@@ -57,21 +57,25 @@ class RelevanceVectors(eqx.Module):
         return noise
 
     @property
-    def count(self) -> Int[Array, ""]:
+    def count(self) -> Int[Array, "*batch"]:
         """How many different points are relevance vectors."""
         ordered = jnp.sort(self.places)
-        first = jnp.append(jnp.array([True]), ordered[1:] != ordered[:-1])
-        return jnp.sum(first & (ordered >= 0))
+        # Used places of the same point follow one another, and the first of them counts.
+        same_as_before = ordered[..., 1:] == ordered[..., :-1]
+        used = ordered >= 0
+        return jnp.sum(used, -1) - jnp.sum(used[..., 1:] & same_as_before, -1)
 
     @property
     def indices(self) -> Int[np.ndarray, " count"]:
         """Which points of X are relevance vectors, in ascending order.
 
-        Raises ValueError under a transformation, where their number is not known.
+        Raises ValueError under a transformation, where their number is not known, and for a batch
+        of machines, each of which has its own.
         """
-        if not is_concrete(self.places):
+        if not is_concrete(self.places) or self.places.ndim != 1:
             raise ValueError(
-                "how many vectors are relevant is not known under jit, grad or vmap: places is"
+                "how many vectors are relevant is not known under jit, grad or vmap, nor is it one "
+                "number for a batch of machines: take places instead"
             )
         numbers = np.unique(np.asarray(self.places))
         return numbers[numbers >= 0]

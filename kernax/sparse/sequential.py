@@ -2,6 +2,7 @@
 (Tipping & Faul 2003).
 """
 
+import numbers
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -28,9 +29,9 @@ class SequentialEvidence(AbstractRelevanceSolver):
     (Tipping & Faul 2003), until no such step raises it. The hyperprior is flat.
 
     Attributes:
-        tol: in nats, at least the root of the rounding unit: what a function must add to be taken.
-            One that is worth less than a tenth of it is deleted. Precisions are estimated until
-            rounding hides what is gained, and then by Newton's method.
+        tol: what a function must add to the evidence to be taken, in nats; at least the root of the
+            rounding unit. One that is worth less than a tenth of it is deleted. Precisions are
+            estimated until rounding hides what is gained, and then by Newton's method.
         max_steps: of one function each; default 1000, and ten for each function.
     """
 
@@ -38,7 +39,7 @@ class SequentialEvidence(AbstractRelevanceSolver):
     max_steps: int | None = eqx.field(default=None, static=True)
 
     def __check_init__(self):
-        if not self.tol > 0:
+        if not isinstance(self.tol, numbers.Real) or not self.tol > 0:
             raise ValueError(f"tol must be positive, but is {self.tol!r}")
         if self.max_steps is not None:
             check_count(self.max_steps, "max_steps")

@@ -61,7 +61,7 @@ class Problem(eqx.Module):
     """What a solver is given; without derivatives.
 
     Attributes:
-        basis, observations, noise: as they say.
+        basis, observations, noise: see their classes.
         shape, rates: of the Gamma hyperprior of precisions, the rate in the units of each function.
         capacity: how many functions may be taken, at most.
     """

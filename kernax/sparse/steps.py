@@ -71,10 +71,10 @@ class Action(eqx.Module):
 
 
 class Changes(eqx.Module):
-    """What it gives to set the precision of each function to its best.
+    """What is gained by setting the precision of each function to its best.
 
     Attributes:
-        gains: by how much the log evidence rises; -inf where that is not to be done.
+        gains: by how much the log evidence rises; -inf where the change is not allowed.
         precisions: the best ones; inf without the function.
     """
 

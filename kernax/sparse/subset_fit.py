@@ -24,8 +24,8 @@ from kernax.sparse.subset_risk import (
 
 
 class SubsetFit(eqx.Module):
-    """The fit on chosen points, in the coefficients a above the bias b, which its derivative is
-    that of.
+    """The fit on chosen points as a function of the coefficients a, stacked above the bias b, in
+    which it is differentiated.
 
     Attributes:
         K: `K_XS`, zero where nothing was chosen, as are the features.

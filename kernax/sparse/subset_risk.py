@@ -262,8 +262,8 @@ def _by_pairs(H: Float[Array, "m1 m1cc"], c: int) -> Float[Array, "m1c m1c"]:
 
 
 def _of_penalty(risk: SubsetRisk, W: Float[Array, "n c c"]) -> Float[Array, "m1c m1c"]:
-    """The Hessian of the penalty, with what makes that of the biases regular. Without biases their
-    weights are one, and their steps zero.
+    """The Hessian of the penalty, and in the block of the biases what makes theirs invertible. For
+    a fit without biases that block is the identity, so that their steps are zero.
     """
     m = risk.features.shape[1]
     c = W.shape[1]

@@ -279,8 +279,9 @@ def svm_leave_one_out(
     fitted again with weight zero there, from where the full one stands. Arguments are those of
     `svm`; NaN where a fit failed.
 
-    Raises ValueError as `svm` does, and where leaving one point out would leave one class; as `svm`
-    where the full fit fails, unless `throw=False`: then all values are NaN.
+    Raises ValueError as `svm` does, and where leaving one point out would leave one class, whose
+    value is NaN where targets are traced; raises as `svm` where the full fit fails, unless
+    `throw=False`: then all values are NaN.
     """
     task = check_task(
         "svm", kernel, X, y, weights, targets=as_signs, one_column="leave out for each column"
@@ -293,7 +294,8 @@ def svm_leave_one_out(
     inside = jax.vmap(full)(full.points)
     left_out = _left_out(task, full, C, bool(bias), solver)
     values = jnp.where(full.coefficients == 0, inside, left_out)
-    return jnp.where(solution.result == RESULTS.successful, values, jnp.nan)
+    known = _leaves_both_classes(task.y, task.weights.values)
+    return jnp.where(known & (solution.result == RESULTS.successful), values, jnp.nan)
 
 
 def _check_two_of_each(y: Array, weights: Array) -> None:
@@ -307,8 +309,16 @@ def _check_two_of_each(y: Array, weights: Array) -> None:
             )
 
 
+def _leaves_both_classes(y: Float[Array, " n"], weights: Float[Array, " n"]) -> Bool[Array, " n"]:
+    """Whether without each point both classes still have points of positive weight."""
+    plus = (y > 0) & (weights > 0)
+    minus = (y < 0) & (weights > 0)
+    return (jnp.sum(plus) - plus > 0) & (jnp.sum(minus) - minus > 0)
+
+
 @compiled
 def _left_out(task, full, C, bias, solver):
+    """The values of `svm_leave_one_out` at the support vectors, zero at other points."""
     y = task.y
 
     def value(i, point):

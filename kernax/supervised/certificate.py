@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.numerics import eps_of, positive_or_one
 from kernax.core.operators import AbstractGram
-from kernax.supervised.dual import BoxProblem, Point
+from kernax.supervised.dual import BoxProblem, Point, counted_points
 
 
 def certificate(point: Point, problem: BoxProblem) -> dict[str, Array]:
@@ -22,7 +22,8 @@ def certificate(point: Point, problem: BoxProblem) -> dict[str, Array]:
 
     The gap is computed as a sum of non-negative terms, not as a difference, with every `off_i`
     moved towards zero by the rounding error of f. The relative gap, from which success is decided,
-    also has the term `|total - sum b| max_i |off_i|` where the sum is not free.
+    also has the term `|total - sum b| max_i |off_i|` where the sum is not free. Points of weight
+    zero enter none of these.
     """
     off = point.residual - point.bias
     off = jnp.sign(off) * jnp.maximum(abs(off) - rounding_of(point, problem), 0)
@@ -30,7 +31,7 @@ def certificate(point: Point, problem: BoxProblem) -> dict[str, Array]:
     dual = _dual_objective(point, problem)
     stats = {"primal": dual + gap, "dual": dual, "gap": gap}
     objective = objective_size(stats)
-    of_total = _missing(point, problem) * jnp.max(abs(off))
+    of_total = _missing(point, problem) * _largest(abs(off), problem)
     relative_gap = (gap + of_total) / positive_or_one(objective)
     return stats | {"relative_gap": relative_gap} | _counts(point.beta, problem)
 
@@ -38,6 +39,14 @@ def certificate(point: Point, problem: BoxProblem) -> dict[str, Array]:
 def objective_size(stats: dict[str, Array]) -> Float[Array, ""]:
     """The larger absolute value of the primal and the dual objective."""
     return jnp.maximum(abs(stats["primal"]), abs(stats["dual"]))
+
+
+def _largest(sizes: Float[Array, " n"], problem: BoxProblem) -> Float[Array, ""]:
+    """The largest of sizes >= 0 at the points that count.
+
+    At a point of weight zero f may be far larger, and with it a rounding error that is not theirs.
+    """
+    return jnp.max(sizes, where=counted_points(problem), initial=0)
 
 
 def _missing(point: Point, problem: BoxProblem) -> Float[Array, ""]:
@@ -64,7 +73,7 @@ def _finite_bounds(
     """The bounds; for infinite ones, bounds so far beyond the largest coefficient that the solution
     is the same.
     """
-    variance = jnp.max(problem.diagonal())
+    variance = _largest(problem.diagonal(), problem)
     ample = 10 * jnp.max(abs(point.beta)) + problem.scale / positive_or_one(variance)
     low = jnp.where(jnp.isinf(problem.low), -ample, problem.low)
     high = jnp.where(jnp.isinf(problem.high), ample, problem.high)
@@ -91,8 +100,8 @@ def _counts(beta: Float[Array, " n"], problem: BoxProblem) -> dict[str, Int[Arra
 
 
 def rounding_of(point: Point, problem: BoxProblem) -> Float[Array, ""]:
-    """The size of rounding errors in f, and so in a violation."""
-    size = problem.scale + jnp.max(abs(problem.targets - point.residual))
+    """The size of rounding errors in f at the points that count, and so in a violation."""
+    size = problem.scale + _largest(abs(problem.targets - point.residual), problem)
     return 16 * eps_of(size) * size
 
 
@@ -114,8 +123,8 @@ def survives_rounding(
 def _size_of_values(point: Point, problem: BoxProblem) -> Float[Array, ""]:
     """The size of targets and of `K b + bias`; of K b alone without targets, as for one class."""
     off = point.residual - point.bias
-    of_targets = problem.scale + jnp.max(abs(problem.targets - off))
-    of_f = jnp.max(abs(problem.targets - point.residual))
+    of_targets = problem.scale + _largest(abs(problem.targets - off), problem)
+    of_f = _largest(abs(problem.targets - point.residual), problem)
     return jnp.where(jnp.any(problem.targets != 0), of_targets, of_f)
 
 
@@ -128,11 +137,12 @@ def _error_of_products(point: Point, problem: BoxProblem, tol: float) -> Float[A
     """
     slight = 8 * eps_of(point.beta)
     diagonal = jnp.maximum(problem.diagonal(), 0)
-    bound = slight * jnp.sqrt(jnp.max(diagonal)) * jnp.sqrt(jnp.sum(diagonal * point.beta**2))
+    largest = jnp.sqrt(_largest(diagonal, problem))
+    bound = slight * largest * jnp.sqrt(jnp.sum(diagonal * point.beta**2))
 
     def estimate():
         squares = problem.operator.squares_in_products(point.beta)
-        return slight * jnp.sqrt(jnp.max(squares))
+        return slight * jnp.sqrt(_largest(squares, problem))
 
     return lax.cond(bound > tol * problem.scale, estimate, lambda: bound)
 

@@ -10,7 +10,7 @@ from kernax.core.eigenproblem import AbstractProblem, ending_of, leading_pairs
 from kernax.core.expansion import KernelExpansion
 from kernax.core.intervals import POSITIVE
 from kernax.core.kernel import AbstractKernel
-from kernax.core.labels import as_one_hot_of_any_class, as_signs
+from kernax.core.labels import as_one_hot, as_signs
 from kernax.core.numerics import is_concrete, matmul, positive_or_one, safe_sqrt, stopped
 from kernax.core.operators import is_finite
 from kernax.core.parameters import data
@@ -80,8 +80,8 @@ def kernel_discriminant(
         and weights. Stats: `rank`, of the functions that separate anything; `residual`.
 
     Raises:
-        ValueError: bad shapes or values, fewer than two classes. NonFiniteError, BreakdownError,
-            MemoryBudgetError.
+        ValueError: bad shapes or values, fewer than two classes among the points of positive
+            weight. NonFiniteError, BreakdownError, MemoryBudgetError.
     """
     task = check_task("kernel_discriminant", kernel, X, Y, weights, targets=_as_classes)
     ridge = task.scalar(ridge, "ridge", POSITIVE)
@@ -93,7 +93,7 @@ def _as_classes(Y: ArrayLike, n: int, dtype: jnp.dtype, weights: AbstractWeights
     """A column of zeros and ones for each class."""
     Y = as_targets(Y, n, dtype, "Y")
     if Y.ndim > 1:
-        return as_one_hot_of_any_class(Y, n, dtype, weights)
+        return as_one_hot(Y, n, dtype, weights, every=False)
     if is_concrete(Y) and len(np.unique(Y)) > 2:
         raise ValueError(
             f"Y must hold -1 and +1, or a column for each class, but holds {len(np.unique(Y))} "

@@ -11,10 +11,10 @@ once it is known which, the solution is that of a linear system (`active_set`).
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.losses import AbstractPiecewiseLinearLoss
-from kernax.core.numerics import positive_or_one
+from kernax.core.numerics import positive_or_one, stopped
 from kernax.core.operators import AbstractGram
 from kernax.core.powers import exponent_of, times_power_of_two
 
@@ -69,6 +69,11 @@ class Point(eqx.Module):
     residual: Float[Array, " n"]
     bias: Float[Array, ""]
     steps: Int[Array, ""]
+
+
+def counted_points(problem: BoxProblem) -> Bool[Array, " n"]:
+    """Which points count: not those of weight zero, whose bounds are both zero."""
+    return problem.low != problem.high
 
 
 def one_sided_slopes(
@@ -154,9 +159,18 @@ def dual_of_loss(
     return BoxProblem(operator, targets, low, high, epsilon, total, scale)
 
 
-def size_of_targets(y: Float[Array, " n"], bias: bool) -> Float[Array, ""]:
-    """The root mean square of targets, about their mean if there is a bias; one if it is zero."""
+def size_of_targets(
+    y: Float[Array, " n"], weights: Float[Array, " n"], bias: bool
+) -> Float[Array, ""]:
+    """The root mean square of the targets that have a weight, about their mean if there is a bias;
+    one if it is zero. A constant to every derivative: no solution depends on it.
+    """
+    present = weights > 0
+    y = jnp.where(present, stopped(y), 0)
     unit = exponent_of(jnp.max(abs(y)))  # so that no square over- or underflows
     y = times_power_of_two(y, -unit)
-    size = times_power_of_two(jnp.std(y) if bias else jnp.sqrt(jnp.mean(y * y)), unit)
+    count = jnp.sum(present, dtype=y.dtype)
+    mean = jnp.sum(y) / count if bias else jnp.zeros((), y.dtype)
+    squares = jnp.where(present, (y - mean) ** 2, 0)
+    size = times_power_of_two(jnp.sqrt(jnp.sum(squares) / count), unit)
     return positive_or_one(size)

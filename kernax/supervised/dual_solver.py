@@ -1,12 +1,12 @@
 """The interface of solvers of the quadratic programme in `dual`, and the checks of settings."""
 
 import abc
+import numbers
 from typing import Any
 
 import equinox as eqx
 from jaxtyping import Array, Float, Int
 
-from kernax.core.parameters import check_count
 from kernax.supervised.dual import BoxProblem
 
 
@@ -30,20 +30,16 @@ class AbstractDualSolver(eqx.Module):
 
 
 def as_dual_solver(solver: Any, default: AbstractDualSolver) -> AbstractDualSolver:
-    """The solver, or the default for None. Raises ValueError for anything else.
-
-    A class in place of an instance is refused, too.
-    """
+    """The solver, or the default for None. Raises ValueError for anything else, such as a class."""
     if solver is not None and not isinstance(solver, AbstractDualSolver):
         raise ValueError(
-            f"solver must be kernax.solvers.SMO() or ProjectedGradient(), called, but is {solver!r}"
+            "solver must be kernax.solvers.SMO() or ProjectedGradient(), an instance, but is "
+            f"{solver!r}"
         )
     return default if solver is None else solver
 
 
-def check_tolerance(tol: float, max_steps: int | None) -> None:
-    """Raises ValueError for settings of a solver that make no sense."""
-    if not 0 < tol < 1:
+def check_tolerance(tol: Any) -> None:
+    """Raises ValueError unless tol is a number between 0 and 1."""
+    if not isinstance(tol, numbers.Real) or not 0 < float(tol) < 1:
         raise ValueError(f"tol must be between 0 and 1, but is {tol!r}")
-    if max_steps is not None:
-        check_count(max_steps, "max_steps")

@@ -210,9 +210,9 @@ def _gap_in_features(
 ) -> Float[Array, ""]:
     """The relative gap with the slopes `Phi^T W (y - Phi c)` of the features themselves.
 
-    Where these are nearly collinear, rounding of `Phi^T W Phi` makes another problem of it, of
-    which the gap is small. The slopes of that problem are believed as far as the rounding of the
-    targets goes.
+    Where these are nearly collinear, rounding of `Phi^T W Phi` makes another problem of it, whose
+    gap may be small although that of the features is not. Of the difference of both slopes as much
+    is forgiven as the rounding of the targets explains.
     """
     w = data.weights
     off = centred.y - matmul(centred.features, c)

@@ -52,10 +52,15 @@ def machine(
 def _feasible(
     problem: BoxProblem, units: Units, start: Float[Array, " n"] | None
 ) -> Float[Array, " n"]:
-    """The feasible point nearest to the user's coefficients, or any where there are none."""
+    """The feasible point nearest to the user's coefficients, or any where there are none.
+
+    There are none in a fit that failed, either, whose coefficients are NaN.
+    """
+    nowhere = problem.start()
     if start is None:
-        return problem.start()
-    near = units.coefficients(start)
+        return nowhere
+    given = units.coefficients(start)
+    near = jnp.where(jnp.all(jnp.isfinite(given)), given, nowhere)
     return project(stopped(problem), near, jnp.zeros_like(problem.scale))
 
 
@@ -161,7 +166,7 @@ def _solve_to_tolerance(
 
 
 def _at_bounds(beta: Float[Array, " n"], problem: BoxProblem) -> Float[Array, " n"]:
-    """Coefficients, those at zero or a bound exactly that which are there up to rounding.
+    """Coefficients, set to zero or to a bound where they equal it up to rounding.
 
     Otherwise they would count as free.
     """

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from kernax.core.parameters import check_count
 from kernax.core.sharding import while_loop
 from kernax.supervised.dual import BoxProblem, violation
 from kernax.supervised.dual_solver import AbstractDualSolver, check_tolerance
@@ -32,7 +33,8 @@ class ProjectedGradient(AbstractDualSolver):
     max_steps: int = eqx.field(default=10_000, static=True)
 
     def __check_init__(self):
-        check_tolerance(self.tol, self.max_steps)
+        check_tolerance(self.tol)
+        check_count(self.max_steps, "max_steps")
 
     def solve(self, problem, beta, residual, tol):
         def go_on(now: _Descent) -> Array:
@@ -137,7 +139,7 @@ class _Bracket(eqx.Module):
 def _bisected(
     is_below: Callable[[Float[Array, ""]], Bool[Array, ""]], bound: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """The number between -bound and bound above all those that are `is_below`, to rounding."""
+    """The number between -bound and bound up to which `is_below` holds, to rounding."""
 
     def halve(_, bracket: _Bracket) -> _Bracket:
         middle = bracket.middle

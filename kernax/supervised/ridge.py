@@ -1,4 +1,4 @@
-"""Kernel ridge regression, and what its predictions of points that it has not seen are worth."""
+"""Kernel ridge regression, and estimates of its errors at points that it was not fitted to."""
 
 from typing import Any
 
@@ -259,7 +259,7 @@ def leave_one_out_of_task(task: Task, ridge: Array, bias: bool) -> Solution[Arra
 
 
 def _parts(task: Task, ridge: Array, bias: bool) -> tuple["Influence", Any, dict[str, Array]]:
-    """What leaves points out, with the result and stats of the factorisation."""
+    """The parts of leave-one-out residuals, with the result and stats of the factorisation."""
     system = WeightedSystem.of(task.gram(), task.weights, ridge)
     factor, result, stats = factor_of(system)
     diagonal = stopped(lx.diagonal(system.symmetric_form())) + factor.jitter

@@ -47,7 +47,7 @@ def ridge_path(
     """`kernel_ridge` for each of several ridges, from one factorisation of K.
 
     With `S K S = Q T Q^T`, S = sqrt(W) and T tridiagonal, each ridge is a system with `T + ridge I`
-    (Elden 1977): r ridges take about as long as three, of n = 400 points.
+    (Elden 1977): for n = 400 points a path takes about as long as three calls of `kernel_ridge`.
 
     Arguments:
         kernel: any kernel; its parameters are cast to the dtype of X.

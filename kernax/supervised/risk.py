@@ -62,14 +62,14 @@ def regularised_risk(
         rtol: of smooth losses, the largest residual of `ridge a = -w L'(y, f)` that is accepted,
             relative to its terms and beyond the rounding of f. The default is 8 eps, and sqrt(eps)
             where no step lowers it further.
-        max_steps: Newton steps, at most.
+        max_steps: of smooth losses, Newton steps, at most.
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion`, differentiable in the kernel, X, y, the
-        loss's parameters, ridge and weights. Stats: `steps`, `objective` and the relative
-        `residual`, or those of `svm`, whose primal and dual are 1/ridge times the above; and the
-        number of `features` of a kernel of fewer explicit ones than points, in which K is never
-        held.
+        loss's parameters, ridge and weights. Stats: of a smooth loss `steps`, `objective` and the
+        relative `residual`; of a piecewise linear one those of `svm`, whose primal and dual are
+        1/ridge times the objective above; and the number of `features` for a kernel of fewer
+        explicit features than points, for which K is never held.
 
     Raises:
         ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError: the solve
@@ -116,8 +116,7 @@ def _refuse(name: str, option: object, kind: str, loss: AbstractLoss) -> None:
     """Raises ValueError where an option is given that only the other kind of losses has."""
     if option is not None:
         raise ValueError(
-            f"{name} has no part in the fit of a {kind} loss such as {type(loss).__name__}: leave "
-            "it away"
+            f"{name} is not used for a {kind} loss such as {type(loss).__name__}: leave it out"
         )
 
 
@@ -134,9 +133,10 @@ def _of_smooth_loss(task, loss, ridge, bias, rtol, max_steps):
 def _of_piecewise_linear_loss(task, loss, ridge, bias, solver):
     """By the dual, which is that of a support vector machine."""
     y = task.y
-    scale = jnp.ones((), y.dtype) if loss.targets == "signs" else size_of_targets(y, bias)
+    w = task.weights.values
+    scale = jnp.ones((), y.dtype) if loss.targets == "signs" else size_of_targets(y, w, bias)
     gram = task.gram()
-    problem = dual_of_loss(gram, loss, y, task.weights.values / ridge, bias, scale)
+    problem = dual_of_loss(gram, loss, y, w / ridge, bias, scale)
     coefficients, b, result, stats = machine(problem, solver)
     function = KernelExpansion(task.kernel, task.X, coefficients, b)
     return Solution(function, result, stats | task.figures(gram))

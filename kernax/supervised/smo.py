@@ -30,9 +30,10 @@ class SMO(AbstractDualSolver):
 
     Attributes:
         tol: the violation of optimality at which to stop, in units of the targets: LIBSVM's `tol`.
-        max_steps: pairs changed, at most; default a million, and a hundred for each point.
-        working_set: how many points to solve for at a time; default all of them up to 1024, then
-            four in ten, but no more than 4096.
+        max_steps: pairs changed, at most, counted in sixteens; default a million, and a hundred for
+            each point.
+        working_set: how many points to solve for at a time; default four in ten, but at least 1024,
+            or all where there are fewer, and at most 4096.
     """
 
     tol: float = eqx.field(default=1e-3, static=True)
@@ -40,7 +41,9 @@ class SMO(AbstractDualSolver):
     working_set: int | None = eqx.field(default=None, static=True)
 
     def __check_init__(self):
-        check_tolerance(self.tol, self.max_steps)
+        check_tolerance(self.tol)
+        if self.max_steps is not None:
+            check_count(self.max_steps, "max_steps")
         if self.working_set is not None:
             check_count(self.working_set, "working_set", least=2)
 

@@ -41,9 +41,9 @@ def kernel_softmax(
     where that is at most twice the number of points, and K is never held. The biases sum to zero.
     With two classes and `f = f_2 - f_1` this is `kernel_logistic` with half the ridge.
 
-    Arguments and errors are those of `kernel_logistic`, but for Y, (n, classes), a one in each row:
-    `one_hot(labels)`, with a point of positive weight in each class if there is a bias; and ridge >
-    0. The `value` has coefficients (n, classes), which sum to zero over the classes.
+    Arguments and errors are those of `kernel_logistic`, without `start`, and with Y (n, classes), a
+    one in each row: `one_hot(labels)`, with a point of positive weight in each class if there is a
+    bias. The `value` has coefficients (n, classes), which sum to zero over the classes.
     """
     check_stopping(rtol, max_steps)
     checked = partial(

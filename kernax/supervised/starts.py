@@ -15,12 +15,12 @@ def coefficients_of(start: KernelExpansion | None, task: Task) -> Array | None:
     if not isinstance(start, KernelExpansion):
         came = f"is a {type(start).__name__}"
     elif start.coefficients.shape != shape:
-        came = f"has {start.coefficients.shape}"
+        came = f"has coefficients of shape {start.coefficients.shape}"
     else:
         return start.coefficients.astype(task.dtype)
     raise ValueError(
-        f"start must be a KernelExpansion with coefficients {shape}, the last solution's value, "
-        f"but {came}"
+        f"start must be a KernelExpansion with coefficients of shape {shape}, such as the value of "
+        f"the last solution, but {came}"
     )
 
 

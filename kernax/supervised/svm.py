@@ -79,14 +79,15 @@ def svm(
         block_size: rows of K computed at a time; K is then never held, only the solver's working
             set.
         start: a machine for the same points to start from, such as the previous one on a path of C.
+            It changes the steps, not the solution; one that is NaN, of a fit that failed, is none.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion`; its sign is the class. Stats, of shape
         (machines,) where there are several:
 
-        - `primal`, `dual`, their `gap`, and the `relative_gap`, which a success has at most the
-            solver's `tol` of. Errors of f below 16 eps count as zero in the gap: times a large C
+        - `primal`, `dual`, their `gap`, and the `relative_gap`, which is at most the solver's
+            `tol` in a success. Errors of f below 16 eps count as zero in the gap: times a large C
             they alone may exceed the objective.
         - the numbers of `support`, `bounded` and `free` vectors, and of `steps`.
         - the number of `features` of a kernel of fewer explicit ones than points, such as a
@@ -189,7 +190,7 @@ def _support_vector_regression(task, C, epsilon, bias, solver, start):
 
     def problem(operator, y):
         loss = EpsilonInsensitive(epsilon)
-        scale = size_of_targets(y, bias)
+        scale = size_of_targets(y, task.weights.values, bias)
         return dual_of_loss(operator, loss, y, _bound(C, task.weights), bias, scale)
 
     return _machines(task, problem, solver, start)
@@ -229,7 +230,9 @@ def _one_class_svm(task, nu, solver):
         high = task.weights.values
         total = nu * jnp.sum(high)
         largest = jnp.minimum(total, jnp.max(high))  # no coefficient is larger
-        scale = jnp.mean(operator.diagonal()) * largest
+        present = high > 0
+        diagonal = jnp.where(present, operator.diagonal(), 0)
+        scale = jnp.sum(diagonal) / jnp.sum(present, dtype=y.dtype) * largest
         return BoxProblem(
             operator=operator,
             targets=y,
@@ -269,7 +272,7 @@ def _finished(solution: Solution, throw: bool, name: str, task: Task) -> Solutio
 
 
 def _smallest_eigenvalue(task: Task) -> str:
-    """A phrase on the smallest eigenvalue of K, for as many points as take a second.
+    """A phrase on the smallest eigenvalue of K, over no more points than take about a second.
 
     The smallest eigenvalue for all points is no larger.
     """

@@ -112,7 +112,8 @@ class WorkingSet(eqx.Module):
         self, tol: Float[Array, ""], most: Int[Array, ""]
     ) -> tuple[Float[Array, " m"], Int[Array, ""]]:
         """Coefficients whose violation within the set is at most `tol`, and the number of steps."""
-        floor = eps_of(self.K) * jnp.max(self.diagonal)
+        variance = jnp.max(self.diagonal, where=self.low != self.high, initial=0)
+        floor = eps_of(self.K) * variance
 
         def go_on(run: _Run) -> Array:
             return (run.violation > tol) & (run.steps < most)

@@ -1,0 +1,22 @@
+"""Matrices that users give a kernel: as arrays, and checked to be symmetric."""
+
+from typing import Any
+
+import numpy as np
+
+from kernax.core.parameters import as_floats
+
+
+def matrix_or_none(value: Any) -> Any:
+    """A matrix as an array of floats, or None: the converter of a field."""
+    return None if value is None else as_floats(value)
+
+
+def check_symmetric(K: np.ndarray, name: str, tolerance: float) -> None:
+    """Raises ValueError unless a square matrix is symmetric, to a fraction of its largest entry."""
+    apart = np.abs(K - K.T).max()
+    if apart > tolerance * np.abs(K).max():
+        raise ValueError(
+            f"{name} must be symmetric, but {name} and {name}.T differ by up to {apart:.3g}: its "
+            f"symmetric part is ({name} + {name}.T) / 2"
+        )
