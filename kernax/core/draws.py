@@ -138,10 +138,10 @@ def prior_draw(kernel: AbstractKernel, request: DrawRequest, key: Key[Array, ""]
     if isinstance(kernel, AbstractSpectral):
         return _fourier_draw(kernel, request, key)
     raise ValueError(
-        f"no spectral density and no explicit features are known of {type(kernel).__name__}, so "
-        "that its draws cannot be functions of any point: pass features=, a kernel of explicit "
-        "features that approximates it, such as FeatureMap(empirical_features(kernel, Z)), or draw "
-        "at given points with process.sample(X, key=key)"
+        f"{type(kernel).__name__} has neither a spectral density nor explicit features that are "
+        "known, so its draws cannot be functions of any point: pass features=, a kernel of "
+        "explicit features that approximates it, such as FeatureMap(empirical_features(kernel, "
+        "Z)), or draw at given points with process.sample(X, key=key)"
     )
 
 
