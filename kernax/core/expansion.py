@@ -133,7 +133,7 @@ class KernelExpansion(eqx.Module):
         return self + -other
 
     def _check_same_space(self, other: "KernelExpansion") -> None:
-        """Raises ValueError unless both are known to be in one kernel, and have the same outputs."""
+        """Raises ValueError unless both are known to be in one kernel, with the same outputs."""
         if not _same(self.kernel, other.kernel):
             raise ValueError(
                 "expansions in different kernels are in different spaces and have no sum or inner "
