@@ -221,13 +221,38 @@ class AbstractCombinator(AbstractKernel):
     mirrors: ClassVar[bool] = True
 
 
+def as_kernel(kernel: Any) -> AbstractKernel:
+    """A kernel as it is; ValueError for anything else, a class instead of an instance included."""
+    if isinstance(kernel, AbstractKernel):
+        return kernel
+    came = f"of type {type(kernel).__name__}"
+    if isinstance(kernel, type):
+        came = f"the class {kernel.__name__}"
+    if isinstance(kernel, type) and issubclass(kernel, AbstractKernel):
+        raise ValueError(
+            f"kernel must be a kernel, but is {came}: call it, as in {kernel.__name__}(...)"
+        )
+    if callable(kernel):
+        came = f"{came}: wrap a function with Custom(lambda _, x, z: ...)"
+    elif isinstance(kernel, str):
+        came = f"the text {kernel!r}: write kernax.RBF(1.0)"
+    raise ValueError(f"kernel must be a kernel, such as RBF(), but is {came}")
+
+
+def _as_kernels(terms: tuple[Any, ...], kind: str) -> tuple[AbstractKernel, ...]:
+    """The terms of a sum or product. Raises ValueError for none, and for what is no kernel."""
+    if not terms:
+        raise ValueError(f"{kind} takes one kernel or more, but came without any")
+    return tuple(map(as_kernel, terms))
+
+
 class Sum(AbstractCombinator):
     """`k_1(x, z) + k_2(x, z) + ...`"""
 
     terms: tuple[AbstractKernel, ...]
 
     def __init__(self, *terms: AbstractKernel):
-        self.terms = terms
+        self.terms = _as_kernels(terms, "Sum")
 
     def __call__(self, x, z):
         total = self.terms[0](x, z)
@@ -242,7 +267,7 @@ class Product(AbstractCombinator):
     terms: tuple[AbstractKernel, ...]
 
     def __init__(self, *terms: AbstractKernel):
-        self.terms = terms
+        self.terms = _as_kernels(terms, "Product")
 
     def __call__(self, x, z):
         product = self.terms[0](x, z)
@@ -254,7 +279,7 @@ class Product(AbstractCombinator):
 class Scaled(AbstractCombinator):
     """`scale k(x, z)`, scale >= 0."""
 
-    kernel: AbstractKernel
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
     scale: Float[Array, ""] = nonnegative()
 
     def __call__(self, x, z):
@@ -264,7 +289,7 @@ class Scaled(AbstractCombinator):
 class Power(AbstractCombinator):
     """`k(x, z)^degree`, degree a positive integer."""
 
-    kernel: AbstractKernel
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
     degree: int = integer("degree", hint=NO_POWER)
 
     def __call__(self, x, z):
@@ -301,21 +326,3 @@ def _(kernel: Sum) -> tuple[AbstractKernel, ...]:
 def _(kernel: Scaled) -> tuple[AbstractKernel, ...] | None:
     terms = terms_of(kernel.kernel)
     return None if terms is None else tuple(Scaled(term, kernel.scale) for term in terms)
-
-
-def as_kernel(kernel: Any) -> AbstractKernel:
-    """A kernel as it is; ValueError for anything else, a class instead of an instance included."""
-    if isinstance(kernel, AbstractKernel):
-        return kernel
-    came = f"of type {type(kernel).__name__}"
-    if isinstance(kernel, type):
-        came = f"the class {kernel.__name__}"
-    if isinstance(kernel, type) and issubclass(kernel, AbstractKernel):
-        raise ValueError(
-            f"kernel must be a kernel, but is {came}: call it, as in {kernel.__name__}(...)"
-        )
-    if callable(kernel):
-        came = f"{came}: wrap a function with Custom(lambda _, x, z: ...)"
-    elif isinstance(kernel, str):
-        came = f"the text {kernel!r}: write kernax.RBF(1.0)"
-    raise ValueError(f"kernel must be a kernel, such as RBF(), but is {came}")
