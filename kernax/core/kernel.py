@@ -46,13 +46,14 @@ def _as_printed(leaf: Any) -> Any:
 
 
 def _of_numpy(leaf: Any) -> Any:
+    """A known array of floats as one of NumPy; anything else as it is."""
     if eqx.is_inexact_array(leaf) and is_concrete(leaf):
         return np.asarray(leaf)
     return leaf
 
 
 def _of_jax(leaf: Any) -> Any:
-    """An array of JAX where that has the precision of the leaf."""
+    """An array of NumPy as one of JAX, where JAX has its precision; anything else as it is."""
     is_of_numpy = eqx.is_inexact_array_like(leaf) and isinstance(leaf, np.ndarray)
     holds = is_of_numpy and jax.dtypes.canonicalize_dtype(leaf.dtype) == leaf.dtype
     return jnp.asarray(leaf) if holds else leaf
@@ -66,13 +67,13 @@ class AbstractKernel(eqx.Module):
     scale by non-negative numbers and take positive integer powers.
     """
 
-    # The motions that leave such a kernel unchanged if they leave the kernels inside it unchanged.
+    # The motions under which such a kernel does not change where the kernels inside it do not.
     keeps: ClassVar[Invariance] = Invariance.NONE
     # Whether k(x, x) is 1 up to rounding, or 0 for a point without features.
     normalises: ClassVar[bool] = False
     # Whether functions of such a kernel have no derivative: no d^2 k / dx dz at x = z.
     rough: ClassVar[bool] = False
-    # Whether k(x, z) is k(z, x) to the last bit, as computed, if the same holds of those inside it.
+    # Whether k(x, z) and k(z, x) are computed alike to the last bit, where the kernels inside are.
     mirrors: ClassVar[bool] = False
 
     @abc.abstractmethod
@@ -310,7 +311,7 @@ class Constant(AbstractKernel):
 
 @functools.singledispatch
 def terms_of(kernel: AbstractKernel) -> tuple[AbstractKernel, ...] | None:
-    """The kernels that a kernel is the sum of, in their order; None where it is not known as one.
+    """The kernels whose sum a kernel is, in their order; None where it is not known to be a sum.
 
     For kernels of one's own: `terms_of.register(MyKernel)(function)`.
     """

@@ -45,6 +45,7 @@ def along_axes(matrices: tuple[Array, ...], V: Float[Array, "N p"]) -> Float[Arr
 
 
 def _products_of_rows(A: Float[Array, "m a"], B: Float[Array, "m b"]) -> Float[Array, "m ab"]:
+    """The Kronecker products of each row of A with the same row of B."""
     return (A[:, :, None] * B[:, None, :]).reshape(len(A), -1)
 
 
@@ -56,10 +57,10 @@ def contracted(tensor: Float[Array, " N"], vectors: Rows) -> Float[Array, ""]:
 
 
 class KroneckerMatrix(AbstractWhole):
-    """A product over the axes of a grid.
+    """A Kronecker product over the axes of a grid.
 
     Attributes:
-        matrices: those of the axes.
+        matrices: one for each axis.
     """
 
     matrices: tuple[Float[Array, "_ _"], ...]
@@ -78,6 +79,7 @@ class KroneckerMatrix(AbstractWhole):
 
 
 def _slack(values: Float[Array, " m"]) -> float:
+    """How far rounding may move an eigenvalue, relative to the largest one."""
     return 10 * eps_of(values) * len(values)
 
 
@@ -86,7 +88,8 @@ class KroneckerEigenpairs(AbstractPrepared):
 
     Attributes:
         vectors: the eigenvectors of each axis, as columns.
-        values: its eigenvalues in ascending order, which rounding may have made negative.
+        values: the eigenvalues of each axis in ascending order, which rounding may have made
+            negative.
     """
 
     vectors: tuple[Float[Array, "_ _"], ...]
@@ -115,7 +118,7 @@ class KroneckerFactor(AbstractWholeFactor):
 
     Attributes:
         vectors: the eigenvectors of each axis, as columns.
-        values: its eigenvalues.
+        values: the eigenvalues of each axis.
     """
 
     vectors: tuple[Float[Array, "_ _"], ...]
