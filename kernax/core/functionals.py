@@ -292,7 +292,7 @@ def derivatives_at(X: PyTree, directions: PyTree) -> Functionals:
 
 
 def gradients_at(X: ArrayLike) -> Functionals:
-    """`df/dx_a (x_i)` at a stack of vectors (n, d): n d functionals, point after point."""
+    """`df/dx_a (x_i)` at a stack of vectors (n, d): n d functionals, the d of a point together."""
     X = _vectors(X, "X")
     n, d = X.shape
     return derivatives_at(jnp.repeat(X, d, 0), jnp.tile(jnp.eye(d, dtype=X.dtype), (n, 1)))
@@ -325,7 +325,7 @@ def integrals_over(low: ArrayLike, high: ArrayLike, nodes: int = 8) -> Functiona
 
 
 def joined(*stacks: Functionals) -> Functionals:
-    """Several stacks of functionals as one, in their order, which verbs take as X.
+    """Several stacks of functionals as one, in their order: what a verb takes as X.
 
     Raises ValueError for anything but stacks of functionals.
     """

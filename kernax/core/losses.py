@@ -1,8 +1,8 @@
-"""Losses `L(y, f)` of a target and a value, element by element; convex in f, but for a likelihood
-that says otherwise.
+"""Losses `L(y, f)` of a target and a value, element by element. All are convex in f, except for
+likelihoods whose `convex` is False.
 
 A smooth loss has a derivative and a curvature, for Newton's method. A piecewise linear one has no
-curvature, but its dual is a box: `c L(y, f) = max over low <= b <= high of b (t - f) - epsilon |b|`
+curvature, but a dual over a box: `c L(y, f) = max over low <= b <= high of b (t - f) - epsilon |b|`
 for some t, low, high and epsilon.
 """
 
@@ -22,9 +22,9 @@ Values = Float[Array, "*n"]
 class AbstractLoss(eqx.Module):
     """`L(y, f)` for a target y and a value f, and the prediction of y that f stands for.
 
-    `targets` says what y is: numbers, counts, signs, -1 and +1, or classes, as one-hot rows.
-    `of_difference` says that L depends on `y - f` alone: a large bias is then subtracted from y,
-    not added to f, and costs no digits.
+    `targets` is the kind of y: "numbers", "counts", "signs" (-1 and +1), or "classes" (one-hot
+    rows). `of_difference` is True where L depends on `y - f` alone: a large bias is then subtracted
+    from y, not added to f, and costs no digits.
     """
 
     targets: ClassVar[Literal["numbers", "counts", "signs", "classes"]] = "numbers"
@@ -280,9 +280,11 @@ def check_convex(verb: str, loss: AbstractLoss, instead: str = "") -> None:
 def check_loss_of_number(loss: object) -> None:
     """Raises ValueError for anything but a loss of one value f."""
     if not isinstance(loss, AbstractLoss):
-        raise ValueError(f"loss must be one of kernax.losses, but is {loss!r}")
+        is_class = isinstance(loss, type) and issubclass(loss, AbstractLoss)
+        advice = f": call it, as in {loss.__name__}()" if is_class else ""
+        raise ValueError(f"loss must be one of kernax.losses, but is {loss!r}{advice}")
     if loss.targets == "classes":
         raise ValueError(
-            f"loss must be one of a number f, but is {type(loss).__name__}: learn a column of "
-            "signs for each class, by jax.vmap"
+            f"loss must be one of a single number f, but is {type(loss).__name__}: learn a column "
+            "of signs for each class, by jax.vmap"
         )
