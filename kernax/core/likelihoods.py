@@ -15,7 +15,7 @@ from jax.scipy.special import gammaln
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.losses import AbstractLikelihood, AbstractLoss, Values
+from kernax.core.losses import AbstractLikelihood, AbstractLoss, Values, check_one_number
 from kernax.core.parameters import positive
 
 _TAIL = -5.0
@@ -102,16 +102,7 @@ class Gaussian(AbstractLikelihood):
         return jnp.ones_like(f) * self.noise
 
 
-def _check_one_number(value: Array, name: str) -> None:
-    """Raises ValueError for a parameter that is not one number: one for each point would not be
-    known at new points.
-    """
-    shape = jnp.shape(value)
-    if shape:
-        raise ValueError(
-            f"{name} must be one number, but has the shape {shape}: one for each point would not "
-            "be known at new points"
-        )
+_NOT_OF_EACH_POINT = "one for each point would not be known at new points"
 
 
 class StudentT(AbstractLikelihood):
@@ -132,8 +123,8 @@ class StudentT(AbstractLikelihood):
     scale: Float[Array, ""] = positive(default=1.0)
 
     def __check_init__(self):
-        _check_one_number(self.degrees, "degrees")
-        _check_one_number(self.scale, "scale")
+        check_one_number(self.degrees, "degrees", _NOT_OF_EACH_POINT)
+        check_one_number(self.scale, "scale", _NOT_OF_EACH_POINT)
 
     @property
     def convex(self):
@@ -182,7 +173,7 @@ class NegativeBinomial(AbstractLikelihood):
     dispersion: Float[Array, ""] = positive(default=1.0)
 
     def __check_init__(self):
-        _check_one_number(self.dispersion, "dispersion")
+        check_one_number(self.dispersion, "dispersion", _NOT_OF_EACH_POINT)
 
     def __call__(self, y, f):
         size = 1 / self.dispersion

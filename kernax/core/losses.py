@@ -81,6 +81,16 @@ class AbstractPiecewiseLinearLoss(AbstractLoss):
         """
 
 
+def check_one_number(value: Array, name: str, advice: str) -> None:
+    """Raises ValueError for a parameter that is not one number."""
+    shape = jnp.shape(value)
+    if shape:
+        raise ValueError(f"{name} must be one number, but has the shape {shape}: {advice}")
+
+
+_ONE_FIT_EACH = "fit each of several by jax.vmap"
+
+
 class Squared(AbstractSmoothLoss):
     """`1/2 (y - f)^2`."""
 
@@ -100,10 +110,16 @@ class Squared(AbstractSmoothLoss):
 
 
 class Huber(AbstractSmoothLoss):
-    """`1/2 r^2` for `|r| <= delta`, `r = y - f`, else `delta (|r| - delta / 2)` (Huber 1964)."""
+    """`1/2 r^2` for `|r| <= delta`, `r = y - f`, else `delta (|r| - delta / 2)` (Huber 1964).
+
+    Raises ValueError for a delta that is not one positive number.
+    """
 
     of_difference = True
     delta: Float[Array, ""] = positive(default=1.0)
+
+    def __check_init__(self):
+        check_one_number(self.delta, "delta", _ONE_FIT_EACH)
 
     def __call__(self, y, f):
         r = abs(y - f)
@@ -219,10 +235,13 @@ class Absolute(AbstractPiecewiseLinearLoss):
 class Pinball(AbstractPiecewiseLinearLoss):
     """`tau (y - f)` for y >= f, else `(1 - tau) (f - y)`: for the tau-quantile.
 
-    See Koenker & Bassett 1978.
+    See Koenker & Bassett 1978. Raises ValueError for a tau that is not one number between 0 and 1.
     """
 
     tau: Float[Array, ""] = interval(0.0, 1.0, default=0.5)
+
+    def __check_init__(self):
+        check_one_number(self.tau, "tau", _ONE_FIT_EACH)
 
     def __call__(self, y, f):
         return jnp.maximum(self.tau * (y - f), (self.tau - 1) * (y - f))
@@ -238,9 +257,15 @@ class Pinball(AbstractPiecewiseLinearLoss):
 
 
 class EpsilonInsensitive(AbstractPiecewiseLinearLoss):
-    """`max(0, |y - f| - epsilon)`: the loss of support vector regression."""
+    """`max(0, |y - f| - epsilon)`: the loss of support vector regression.
+
+    Raises ValueError for an epsilon that is not one number >= 0.
+    """
 
     epsilon: Float[Array, ""] = nonnegative(default=0.1)
+
+    def __check_init__(self):
+        check_one_number(self.epsilon, "epsilon", _ONE_FIT_EACH)
 
     def __call__(self, y, f):
         return jnp.maximum(abs(y - f) - self.epsilon, 0)
