@@ -331,24 +331,43 @@ def range_of_jitter(scale: Float[Array, "*r"]) -> tuple[Float[Array, "*r"], Floa
     return first * scale, 1e-4 * scale
 
 
+def with_jitter(
+    attempt: Callable[[Float[Array, ""]], Any],
+    is_done: Callable[[Any], Array],
+    scale: Float[Array, ""],
+    may_help: Any = True,
+) -> Any:
+    """The first attempt at a factor that is done, with the jitter of `factorise`; else the last.
+
+    Arguments:
+        attempt: the attempt with some jitter, which is its attribute `jitter`.
+        is_done: whether an attempt needs no more jitter.
+        scale: the mean diagonal of the matrix.
+        may_help: whether jitter can be of use at all.
+    """
+    first, most = range_of_jitter(scale)
+    can_grow = jnp.isfinite(scale) & (first > 0) & may_help
+
+    def go_on(now: Any) -> Array:
+        return ~is_done(now) & (now.jitter < most) & can_grow
+
+    def again(now: Any) -> Any:
+        larger = jnp.minimum(10 * now.jitter, most)
+        return attempt(jnp.where(now.jitter > 0, larger, first))
+
+    return while_loop(go_on, again, attempt(jnp.zeros_like(scale)))
+
+
 def _cholesky_with_jitter(
     operator: lx.AbstractLinearOperator, scale: Float[Array, ""]
 ) -> CholeskyFactor:
     diagonal = lx.diagonal(operator)
-    dtype = diagonal.dtype
-    eps = eps_of(dtype)
-    first, most = range_of_jitter(scale)
-    can_grow = jnp.isfinite(scale) & (first > 0)
+    least = eps_of(diagonal) * diagonal
 
-    def go_on(factor):
-        return ~factor.exists & (factor.jitter < most) & can_grow
+    def attempt(jitter: Float[Array, ""]) -> CholeskyFactor:
+        return _attempt(operator, jitter, least)
 
-    def again(factor):
-        jitter = jnp.where(factor.jitter > 0, jnp.minimum(10 * factor.jitter, most), first)
-        return _attempt(operator, jitter, eps * diagonal)
-
-    first_attempt = _attempt(operator, jnp.zeros((), dtype), eps * diagonal)
-    return while_loop(go_on, again, first_attempt)
+    return with_jitter(attempt, lambda factor: factor.exists, scale)
 
 
 def _attempt(

@@ -20,12 +20,11 @@ import lineax as lx
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.batching import one_by_one
-from kernax.core.factors import AbstractFactor, direct_accuracy, factorise, range_of_jitter
+from kernax.core.factors import AbstractFactor, direct_accuracy, factorise, with_jitter
 from kernax.core.grid import GridForm, ProductGrid
 from kernax.core.gridding import grid_for
 from kernax.core.numerics import eps_of, matmul, stopped
 from kernax.core.parameters import check_count
-from kernax.core.sharding import while_loop
 from kernax.core.solution import RESULTS
 from kernax.core.solvers import (
     AbstractFactorSolver,
@@ -236,20 +235,11 @@ def _parts_of_factor(
     operator = stopped(operator)
     noise, is_same = _noise_of(operator)
     prepared = operator.gram.whole().prepared()
-    first, most = range_of_jitter(scale)
-    can_grow = prepared.is_sound & jnp.isfinite(scale) & (first > 0)
 
     def attempt(jitter: Float[Array, ""]) -> _Attempt:
         return _attempt(operator, prepared, noise, jitter)
 
-    def go_on(now: _Attempt) -> Array:
-        return ~now.is_positive & (now.jitter < most) & can_grow
-
-    def again(now: _Attempt) -> _Attempt:
-        larger = jnp.minimum(10 * now.jitter, most)
-        return attempt(jnp.where(now.jitter > 0, larger, first))
-
-    end = while_loop(go_on, again, attempt(jnp.zeros_like(scale)))
+    end = with_jitter(attempt, lambda now: now.is_positive, scale, prepared.is_sound)
     return end.whole, end.eliminated, end.jitter, end.whole.exists & end.is_positive & is_same
 
 

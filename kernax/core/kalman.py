@@ -21,16 +21,11 @@ import lineax as lx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.factors import (
-    AbstractDirectFactor,
-    factorise,
-    range_of_jitter,
-)
+from kernax.core.factors import AbstractDirectFactor, factorise, with_jitter
 from kernax.core.line import LineForm, OrderAlongLine, line_for
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.parameters import check_count
 from kernax.core.recursions import AbstractRecursions, Gains, around, outer
-from kernax.core.sharding import while_loop
 from kernax.core.solvers import (
     AbstractFactorSolver,
     advice_on,
@@ -263,7 +258,8 @@ def _(operator: LineForm, scale: Float[Array, ""] | None = None) -> KalmanFactor
     matrix = lax.optimization_barrier(
         _Matrix(operator.gram.chain(), weights, operator.shift[order], diagonal, recursions)
     )
-    end = _with_jitter(matrix, jnp.mean(diagonal) if scale is None else scale)
+    scale = jnp.mean(diagonal) if scale is None else scale
+    end = with_jitter(matrix.attempt, lambda attempt: attempt.exists, scale)
     return KalmanFactor(
         filter=KalmanFilter.of(matrix.chain, weights, end.found, recursions),
         line=operator.gram.line,
@@ -271,21 +267,6 @@ def _(operator: LineForm, scale: Float[Array, ""] | None = None) -> KalmanFactor
         jitter=end.jitter,
         exists=end.exists,
     )
-
-
-def _with_jitter(matrix: _Matrix, scale: Float[Array, ""]) -> _Attempt:
-    """The first attempt that succeeds, as `factorise` says."""
-    first, most = range_of_jitter(scale)
-    can_grow = jnp.isfinite(scale) & (first > 0)
-
-    def go_on(now: _Attempt) -> Array:
-        return ~now.exists & (now.jitter < most) & can_grow
-
-    def again(now: _Attempt) -> _Attempt:
-        larger = jnp.minimum(10 * now.jitter, most)
-        return matrix.attempt(jnp.where(now.jitter > 0, larger, first))
-
-    return while_loop(go_on, again, matrix.attempt(jnp.zeros_like(scale)))
 
 
 class StateSpace(AbstractFactorSolver):
