@@ -257,11 +257,18 @@ def solve(
     rhs. Stats: those of the solver (`jitter`, or `steps`), and the true relative `residual`, the
     largest of all columns.
 
-    Raises ValueError for an operator that is not tagged, and a rhs of another shape. With
-    `throw=True` a failed solve raises NonFiniteError, NotPSDError, MaxStepsError or BreakdownError:
-    the last of these for conjugate gradients on a singular system, whose `value` with `throw=False`
-    is the best iterate, and for a direct solver whose residual is above eps^(1/3).
+    Raises ValueError for an operator that is not tagged, a rhs of another shape, and for what is no
+    operator or no solver. With `throw=True` a failed solve raises NonFiniteError, NotPSDError,
+    MaxStepsError or BreakdownError: the last of these for conjugate gradients on a singular system,
+    whose `value` with `throw=False` is the best iterate, and for a direct solver whose residual is
+    above eps^(1/3).
     """
+    if not isinstance(operator, lx.AbstractLinearOperator):
+        raise ValueError(
+            "operator must be one of lineax, such as gram_operator(kernel, X, ridge=0.1), but is "
+            f"of type {type(operator).__name__}: lineax.MatrixLinearOperator(K, "
+            "lineax.positive_semidefinite_tag) makes one of an array"
+        )
     if not lx.is_positive_semidefinite(operator):
         raise ValueError(
             "solve needs an operator tagged lineax.positive_semidefinite_tag: tag it if it is "
@@ -269,6 +276,11 @@ def solve(
         )
     rhs = as_targets(rhs, operator.in_size(), operator.in_structure().dtype, "rhs")
     solver = JitteredCholesky() if solver is None else solver
+    if not isinstance(solver, lx.AbstractLinearSolver):
+        raise ValueError(
+            "solver must be a linear solver, such as kernax.solvers.JitteredCholesky(), but is "
+            f"{solver!r}"
+        )
     suspect = Suspect("the operator", operator.in_size(), operator.as_matrix)
     return finish(_solve(_system_of(operator), rhs, solver, options), throw, suspect=suspect)
 
