@@ -164,13 +164,13 @@ class KalmanFactor(AbstractDirectFactor):
     exists: Bool[Array, ""]
 
     def solve(self, B):
-        # `M^-1 B = S (K W + d)^-1 S^-1 B` where weights are positive, elsewhere `B / d`: there the
-        # filter sees nothing, and what it is given only says how far off it was.
+        # `M^-1 B = S (K W + d)^-1 S^-1 B` where weights are positive, elsewhere `B / d`: points of
+        # weight zero change no state, so that any number may stand there in what is filtered.
         columns = self._sorted(B.reshape(len(B), -1))
         roots = self.roots[:, None]
-        of = self.filter
-        inside = roots * of.smoothed(of.innovations(columns / positive_or_one(roots)))
-        alone = columns / of.variances[:, None]
+        kalman = self.filter
+        inside = roots * kalman.smoothed(kalman.innovations(columns / positive_or_one(roots)))
+        alone = columns / kalman.variances[:, None]
         return self.line.unsorted(jnp.where(roots > 0, inside, alone)).reshape(B.shape)
 
     def solve_and_report(self, B):
@@ -188,8 +188,8 @@ class KalmanFactor(AbstractDirectFactor):
         return self.solve(jnp.diag(jnp.ones_like(self.roots)))
 
     def inverse_diagonal(self):
-        of = self.filter
-        diagonal, _ = of.diagonals(of.information(), jnp.zeros_like(of.variances))
+        kalman = self.filter
+        diagonal, _ = kalman.diagonals(kalman.information(), jnp.zeros_like(kalman.variances))
         return self.line.unsorted(self._known(diagonal))
 
     def log_determinant(self):
@@ -199,10 +199,10 @@ class KalmanFactor(AbstractDirectFactor):
         # To first order an error dF in what is explained of the states at a point moves log |M| by
         # -tr(N dF), N the information of the points after it, and one in M_ii by P_ii dM_ii. Errors
         # of 2 eps in each entry are independent from point to point.
-        of = self.filter
-        information = of.information()
-        of_states = information[:-1] * of.explained()[1:]
-        inverse, _ = of.diagonals(information, jnp.zeros_like(of.variances))
+        kalman = self.filter
+        information = kalman.information()
+        of_states = information[:-1] * kalman.explained()[1:]
+        inverse, _ = kalman.diagonals(information, jnp.zeros_like(kalman.variances))
         squares = jnp.sum(of_states**2) + jnp.sum((inverse * diagonal[self.line.order]) ** 2)
         return self._known(2 * eps_of(diagonal) * jnp.sqrt(squares))
 

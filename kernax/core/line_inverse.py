@@ -116,21 +116,21 @@ class Smoothed(eqx.Module):
     @staticmethod
     def of(system: Along, y: Float[Array, "n p"]) -> "Smoothed":
         """By the filter of `kalman`, and its recursions back."""
-        of = filter_of(system)
-        states = of.states(y)
-        v = y - at_points(of.seen, states)
-        later = of.later(v)
-        information = of.information()
-        inverse, posterior = of.diagonals(information, system.shift)
+        kalman = filter_of(system)
+        states = kalman.states(y)
+        v = y - at_points(kalman.seen, states)
+        later = kalman.later(v)
+        information = kalman.information()
+        inverse, posterior = kalman.diagonals(information, system.shift)
         return Smoothed(
-            explained=of.explained(),
+            explained=kalman.explained(),
             states=states,
             later=later,
             information=information,
-            b=(v - at_points(of.gains, later)) / of.variances[:, None],
+            b=(v - at_points(kalman.gains, later)) / kalman.variances[:, None],
             inverse=inverse,
             posterior=posterior,
-            informed=at_points(of.shares[:, None] * of.gains, information),
+            informed=at_points(kalman.shares[:, None] * kalman.gains, information),
         )
 
 
@@ -214,8 +214,8 @@ class LineInverse(AbstractSolvedInverse):
     def _diagonals(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Those of P and of `K P`."""
         along = self.along
-        of = filter_of(along)
-        found = jnp.stack(of.diagonals(of.information(), along.shift))
+        kalman = filter_of(along)
+        found = jnp.stack(kalman.diagonals(kalman.information(), along.shift))
         found = jnp.where(self.factor.exists, found, jnp.nan)
         inverse, of_product = self.factor.line.unsorted(found.T).T
         return inverse, of_product
