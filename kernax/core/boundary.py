@@ -1,8 +1,7 @@
 """Checks and conversions of what users pass: lists become arrays, integers floats.
 
-Every verb calls these on its arguments before anything is compiled. An argument that no solver
-could use is refused by name. Shapes are checked always, values where they are known (not while
-tracing).
+Every verb calls these on its arguments before anything is compiled. What no solver could use is
+refused by name. Shapes are checked always, values where they are known (not while tracing).
 """
 
 import sys
@@ -52,9 +51,8 @@ def _as_leaf(value: Any, point_ndim: int) -> Array:
         point_ndim: how many axes it has if each point is one number: 0 for a point, 1 for a stack.
     """
     value = _real_array(value, "points")
-    are_indices = np.ndim(value) == point_ndim and jnp.issubdtype(
-        jnp.result_type(value), jnp.integer
-    )
+    is_integer = jnp.issubdtype(jnp.result_type(value), jnp.integer)
+    are_indices = is_integer and np.ndim(value) == point_ndim
     return jnp.asarray(value) if are_indices else _as_floats(value)
 
 
@@ -157,12 +155,9 @@ def _joined(parts: list, name: str) -> np.ndarray:
     try:
         return np.asarray(parts)
     except ValueError as problem:
-        advice = (
-            "the points of a stack have one shape, and mixed points are a tuple of stacks, such as "
-            "(vectors, strings)"
-        )
         raise ValueError(
-            f"{name} came as a list that makes no array ({problem}): {advice}"
+            f"{name} came as a list that makes no array ({problem}): the points of a stack have "
+            "one shape, and mixed points are a tuple of stacks, such as (vectors, strings)"
         ) from None
 
 
@@ -365,8 +360,7 @@ def as_noise(noise: ArrayLike, n: int, dtype: Any) -> Array:
 def as_targets(y: ArrayLike, n: int, dtype: Any, name: str = "y", *, finite: bool = True) -> Array:
     """Targets `(n,)` or `(n, outputs)` in the data's dtype, and finite, if that is asked for."""
     targets = _as_array(y, name).astype(dtype)
-    no_outputs = targets.ndim == 2 and targets.shape[1] == 0
-    if targets.ndim not in (1, 2) or len(targets) != n or no_outputs:
+    if targets.ndim not in (1, 2) or len(targets) != n or targets.shape[1:] == (0,):
         raise ValueError(
             f"{name} must have shape ({n},) or ({n}, outputs) to go with {n} points, but has shape "
             f"{targets.shape}"

@@ -97,8 +97,7 @@ class AbstractFactor(eqx.Module):
     @abc.abstractmethod
     def updated(self, v: Float[Array, " n"], sign: float = 1.0) -> "AbstractFactor":
         """The factor of `M + sign v v^T`, sign 1 or -1: an update or a downdate of rank one, in
-        O(n^2) operations or less. It does not exist where a downdate leaves a matrix that is not
-        positive definite.
+        O(n^2) operations or less. None exists where a downdate leaves no positive definite matrix.
         """
 
     @abc.abstractmethod
@@ -339,11 +338,8 @@ def with_jitter(
 ) -> Any:
     """The first attempt at a factor that is done, with the jitter of `factorise`; else the last.
 
-    Arguments:
-        attempt: the attempt with some jitter, which is its attribute `jitter`.
-        is_done: whether an attempt needs no more jitter.
-        scale: the mean diagonal of the matrix.
-        may_help: whether jitter can be of use at all.
+    Attempts have an attribute `jitter`. `scale` is the mean diagonal of the matrix, and `may_help`
+    whether jitter can be of use at all.
     """
     first, most = range_of_jitter(scale)
     can_grow = jnp.isfinite(scale) & (first > 0) & may_help
@@ -352,8 +348,7 @@ def with_jitter(
         return ~is_done(now) & (now.jitter < most) & can_grow
 
     def again(now: Any) -> Any:
-        larger = jnp.minimum(10 * now.jitter, most)
-        return attempt(jnp.where(now.jitter > 0, larger, first))
+        return attempt(jnp.where(now.jitter > 0, jnp.minimum(10 * now.jitter, most), first))
 
     return while_loop(go_on, again, attempt(jnp.zeros_like(scale)))
 
@@ -362,11 +357,7 @@ def _cholesky_with_jitter(
     operator: lx.AbstractLinearOperator, scale: Float[Array, ""]
 ) -> CholeskyFactor:
     diagonal = lx.diagonal(operator)
-    least = eps_of(diagonal) * diagonal
-
-    def attempt(jitter: Float[Array, ""]) -> CholeskyFactor:
-        return _attempt(operator, jitter, least)
-
+    attempt = functools.partial(_attempt, operator, least=eps_of(diagonal) * diagonal)
     return with_jitter(attempt, lambda factor: factor.exists, scale)
 
 
