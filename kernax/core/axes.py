@@ -35,9 +35,7 @@ def check_mesh(mesh: AbstractMesh, name: str) -> None:
 
 
 def _are_alike(mesh: AbstractMesh, other: AbstractMesh) -> bool:
-    """Whether two meshes have the same axes. Inside `shard_map`, axes are manual: those are as any
-    other kind.
-    """
+    """Whether two meshes have the same axes. Manual ones, as inside `shard_map`, match any kind."""
     kinds = zip(mesh.axis_types, other.axis_types)
     are_same = all(one == two or AxisType.Manual in (one, two) for one, two in kinds)
     return mesh.shape_tuple == other.shape_tuple and are_same

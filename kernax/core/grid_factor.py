@@ -300,13 +300,14 @@ class Grid(AbstractFactorSolver):
     at equal distances along one column and a stationary kernel, in `O(n log n)`.
 
     The rows of X, in any order, are the combinations of the places along each axis. An axis is one
-    column, or several that the kernel takes together. Equal numbers are one place, and numbers that
-    differ in their last digit are two: round them first. RBF, Periodic and ZeroMeanPeriodic are
-    products over columns, as are products, scales and powers of kernels On(kernel, columns), such
-    as `On(Matern52(), 0) * On(RBF(), [1, 2])`; a sum is one factor, of all columns of its terms. X
-    and weights must be known: functions that are compiled or differentiated close over them. Rows
-    that are missing or of weight zero are left out exactly. Any weight is taken. Each of the m rows
-    that are missing, or of a weight other than one, costs a solution, and a row of an m x m matrix.
+    column, or several that the kernel takes together, and where there are others it has at most
+    10000 places. Equal numbers are one place, and numbers that differ in their last digit are two:
+    round them first. RBF, Periodic and ZeroMeanPeriodic are products over columns, as are products,
+    scales and powers of kernels On(kernel, columns), such as `On(Matern52(), 0) * On(RBF(), [1,
+    2])`; a sum is one factor, of all columns of its terms. X and weights must be known: functions
+    that are compiled or differentiated close over them. Rows that are missing or of weight zero are
+    left out exactly. Weights may be any, if one of them is one: each of the m rows that are
+    missing, or of another weight, costs a solution, and a row of an m x m matrix.
 
     Along one column, points may differ from equal steps by the rounding of their numbers, if that
     is at most `2 sqrt(eps)` of a step. Solutions are those for the points as they are, to first
