@@ -144,6 +144,15 @@ def test_expansions_of_other_outputs_do_not_mix_and_a_scale_is_one_for_each_outp
 
 
 @needs_x64
+def test_many_points_of_another_dimension_are_refused_as_few_are():
+    """Along a line both stacks were joined before any kernel saw them."""
+    zeros = jnp.zeros(500, DTYPE)
+    f = kernax.KernelExpansion(kernax.Matern32(), zeros[:, None], zeros, zeros[0])
+    with pytest.raises(ValueError, match="points must be vectors of one length"):
+        f.values(jnp.zeros((500, 2), DTYPE))
+
+
+@needs_x64
 def test_expansions_of_one_kernel_add_under_jit(expansions):
     f, g, X = expansions
     summed = jax.jit(lambda c: (kernax.KernelExpansion(f.kernel, f.points, c, f.bias) + g)(X[0]))(
