@@ -305,8 +305,9 @@ def check_convex(verb: str, loss: AbstractLoss, instead: str = "") -> None:
 def check_loss_of_number(loss: object) -> None:
     """Raises ValueError for anything but a loss of one value f."""
     if not isinstance(loss, AbstractLoss):
-        is_class = isinstance(loss, type) and issubclass(loss, AbstractLoss)
-        advice = f": call it, as in {loss.__name__}()" if is_class else ""
+        advice = ""
+        if isinstance(loss, type) and issubclass(loss, AbstractLoss):
+            advice = f": call it, as in {loss.__name__}()"
         raise ValueError(f"loss must be one of kernax.losses, but is {loss!r}{advice}")
     if loss.targets == "classes":
         raise ValueError(
