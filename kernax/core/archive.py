@@ -59,14 +59,20 @@ def _write_through(path: Path, contents: bytes) -> None:
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Writes to a file beside `path` and moves it there: no file at `path` is ever incomplete."""
+    """Writes to a file beside `path` and moves it there: no file at `path` is ever incomplete.
+
+    Raises OSError for a folder, and where no file can be written.
+    """
+    _check_is_no_folder(path)
     with _unfinished(path) as unfinished:
         write(unfinished)
         os.replace(unfinished, path)
 
 
 def check_place(path: Path) -> None:
-    """Raises the OSError that `write_whole` would raise, by creating and removing a file."""
+    """Raises the OSError that `write_whole` would raise for anything but a folder, by creating and
+    removing a file.
+    """
     with _unfinished(path) as unfinished:
         with contextlib.suppress(FileNotFoundError):
             path.stat()  # the name of the target may be too long
@@ -78,7 +84,7 @@ def _unfinished(path: Path) -> Iterator[Path]:
     """The path to write to until the file is complete; errors name the target."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent}")
-    unfinished = path.with_name(f"{_beginning(path)}{os.getpid()}.part")
+    unfinished = path.parent / f"{_beginning(path)}{os.getpid()}.part"
     try:
         yield unfinished
     except OSError as problem:
@@ -176,10 +182,15 @@ def _opened(path: str | os.PathLike, kind: Format) -> tuple[dict[str, str], dict
 
 def _check_is_file(path: Path) -> None:
     """Raises OSError for a folder, and where there is nothing."""
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder, not a file")
+    _check_is_no_folder(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
+
+
+def _check_is_no_folder(path: Path) -> None:
+    """Raises OSError for a folder."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder, not a file")
 
 
 def _check_mark(path: str | os.PathLike, kind: Format, found: str | None) -> None:
