@@ -389,6 +389,7 @@ def test_numbers_that_overflow_are_reported(stream, name):
         (lambda: DualAdagrad(Hinge(), LINEAR, NoBudget(3), -1.0), "rate must be in"),
         (lambda: Adagrad(kernax.likelihoods.Categorical(), LINEAR), "column of signs"),
         (lambda: check_loss_of_number("hinge"), "loss must be one of kernax.losses"),
+        (lambda: check_loss_of_number(Hinge), r"call it, as in Hinge\(\)"),
         (lambda: run(Adagrad(Hinge(), LINEAR), np.eye(3, dtype=DTYPE), np.arange(3.0)), "y must"),
     ],
 )

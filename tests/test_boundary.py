@@ -14,6 +14,7 @@ from conftest import needs_x32, needs_x64, untyped
 import kernax
 from kernax.core import boundary
 from kernax.core.boundary import as_stack
+from kernax.core.intervals import POSITIVE
 from kernax.core.kernel import as_kernel
 from kernax.core.labels import as_signs
 from kernax.core.weights import UnitWeights
@@ -278,11 +279,28 @@ POINTS = np.random.default_rng(0).normal(size=(6, 2)).astype(DTYPE)
             lambda: boundary.as_targets(np.array(["hi"] * 6), 6, DTYPE),
             "y must be an array of real numbers",
         ),
+        (
+            lambda: boundary.as_targets(np.ones((6, 0)), 6, DTYPE),
+            r"y must have shape \(6,\) or \(6, outputs\) .* but has shape \(6, 0\)",
+        ),
+        (
+            lambda: boundary.as_scalar(1e-60, np.float32, "ridge", POSITIVE),
+            r"ridge must be in \(0, inf\), but 1e-60 is 0 in float32",
+        ),
+        (
+            lambda: boundary.as_scalar(1e60, np.float32, "noise", POSITIVE),
+            r"noise must be in \(0, inf\), but 1e\+60 is inf in float32",
+        ),
     ],
 )
 def test_values_of_the_wrong_kind_are_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@needs_x64
+def test_an_integer_of_more_than_64_bits_is_a_number():
+    assert boundary.as_scalar(10**20, DTYPE, "C", POSITIVE) == 1e20
 
 
 WORDS = np.array(["m", "f", "m", "f"])

@@ -16,6 +16,7 @@ import safetensors.numpy
 from conftest import needs_x64, untyped
 
 import kernax
+from kernax.core.archive import write_whole
 from kernax.files import KernaxFileError
 
 pytestmark = needs_x64  # once: steps of an optimiser are the same program in either precision
@@ -331,11 +332,17 @@ def test_what_killed_writers_left_behind_is_removed_and_other_files_are_not(tmp_
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     left, running = f".run.{ended.pid}.part", f".run.{os.getppid()}.part"
-    others = [running, ".run.part", f".run.more.{ended.pid}.part", "run.part"]
+    others = [running, ".run.part", ".run.\u00b2.part", f".run.more.{ended.pid}.part", "run.part"]
     for name in (left, *others):
         (tmp_path / name).touch()
     learn(tmp_path / "run")
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(["run", *others])
+
+
+def test_a_file_may_have_as_long_a_name_as_its_folder_takes(tmp_path):
+    path = tmp_path / ("\u6a21" * 84)  # 252 bytes, of 255
+    write_whole(path, lambda unfinished: unfinished.write_text("all of it"))
+    assert path.read_text() == "all of it"
 
 
 def test_checkpoints_are_refused_under_a_transformation_and_what_is_none_by_name(

@@ -292,6 +292,9 @@ def test_a_place_where_no_file_can_be_written_is_named_before_learning(patients,
         "that is a folder, not a place for a file",
     )
     assert_refused(
+        run("fit", patients, *options, "--out", "."), "--out .: that is a folder, not a place"
+    )
+    assert_refused(
         run("fit", patients, *options, "--out", "/dev/null"), "--out /dev/null: that is a device"
     )
     assert (

@@ -130,6 +130,29 @@ def test_expansions_in_different_kernels_do_not_mix(expansions):
 
 
 @needs_x64
+def test_expansions_of_other_outputs_do_not_mix_and_a_scale_is_one_for_each_output(expansions):
+    f, _, _ = expansions
+    of_two = kernax.KernelExpansion(f.kernel, f.points[:2], f.coefficients[:2], f.bias)
+    pair = kernax.KernelExpansion(f.kernel, f.points, jnp.ones((7, 2), DTYPE), jnp.ones(2, DTYPE))
+    for operation in (lambda: of_two.inner(pair), lambda: pair + of_two, lambda: of_two - pair):
+        with pytest.raises(ValueError, match=r"outputs .* have no sum or inner product"):
+            operation()
+    with pytest.raises(ValueError, match=r"scaled by a number, .* but scale has shape \(2,\)"):
+        _ = of_two * jnp.ones(2, DTYPE)
+    scales = jnp.array([2.0, 3.0], DTYPE)
+    np.testing.assert_allclose((pair * scales).bias, scales)
+
+
+@needs_x64
+def test_many_points_of_another_dimension_are_refused_as_few_are():
+    """Along a line both stacks were joined before any kernel saw them."""
+    zeros = jnp.zeros(500, DTYPE)
+    f = kernax.KernelExpansion(kernax.Matern32(), zeros[:, None], zeros, zeros[0])
+    with pytest.raises(ValueError, match="points must be vectors of one length"):
+        f.values(jnp.zeros((500, 2), DTYPE))
+
+
+@needs_x64
 def test_expansions_of_one_kernel_add_under_jit(expansions):
     f, g, X = expansions
     summed = jax.jit(lambda c: (kernax.KernelExpansion(f.kernel, f.points, c, f.bias) + g)(X[0]))(

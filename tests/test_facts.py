@@ -127,6 +127,9 @@ REFUSED = {
         lambda: kernax.Linear * RBF,
         "kernel must be a kernel, but is the class Linear: call it",
     ),
+    "a scaled class": (lambda: kernax.Scaled(kernax.Linear, 2.0), "is the class Linear: call it"),
+    "a sum of nothing": (lambda: kernax.Sum(), "Sum takes one kernel or more"),
+    "a product of nothing": (lambda: kernax.Product(), "Product takes one kernel or more"),
     "features by a class": (
         lambda: kernax.FeatureMap(kernax.bases.PolynomialBasis),
         "PolynomialBasis is a class: call it",

@@ -414,6 +414,9 @@ def test_what_cannot_be_saved_is_refused_by_name_and_leaves_nothing_behind(tmp_p
             save(tmp_path / "k", model)
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*missing$"):
         save(tmp_path / "missing" / "k", kernax.RBF())
+    for folder in (tmp_path, ".", ""):
+        with pytest.raises(IsADirectoryError, match="is a folder, not a file"):
+            save(folder, kernax.RBF())
     assert not list(tmp_path.iterdir())
 
 

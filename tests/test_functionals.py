@@ -214,6 +214,8 @@ def test_what_is_no_functional_or_has_no_derivative_is_refused():
         (lambda: integrals_over(X, X + 1, 0), "nodes must be"),
         (lambda: gradients_at(X[0]), "stack of vectors"),
         (lambda: known(values_at(X), X), "joined takes stacks"),
+        (lambda: joined(values_at(X), values_at(X)[0]), "is a single functional"),
+        (lambda: derivatives_at(X, None), "all are None"),
         (lambda: values_at(X) + values_at(X[:2]), "no sum"),
         (lambda: values_at(X) * np.ones(2), "scaled by a number"),
         (lambda: values_at(X)[3], "out of bounds"),

@@ -247,6 +247,7 @@ EVEN = np.arange(6, dtype=DTYPE)[:, None]
         (kernax.Linear(), EVEN, GRID, "needs a stationary kernel"),
         (RBF(), EVEN**0.5, GRID, r"at equal distances.*StateSpace\(\)"),
         (RBF(), EVEN[[0, 1, 2, 5]], Grid(most=1), r"4 of 6 equal steps.*Grid\(most=\.\.\.\)"),
+        (RBF(), np.array([[0.0], [1e-10], [1e10]], DTYPE), GRID, r"3 of \d+ equal steps"),
         (RBF(), EVEN[:1], GRID, "two different points"),
     ],
 )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, assert_close, check_derivatives, needs_x64
+from conftest import TOLERANCE, X64, assert_close, check_derivatives, needs_x64, untyped
 
 import kernax
 from kernax.core.linalg import WeightedSystem, weighted_solve
@@ -303,6 +303,14 @@ def test_any_lineax_solver_for_definite_operators_will_do(rng):
     ("call", "words"),
     [
         (lambda: kernax.solve(dense(np.eye(3)), np.ones(4)), r"rhs must have shape \(3,\)"),
+        (
+            lambda: untyped(kernax.solve)(np.eye(3), np.ones(3)),
+            "operator must be one of lineax, .* makes one of an array",
+        ),
+        (
+            lambda: untyped(kernax.solve)(dense(np.eye(3)), np.ones(3), lx.CG),
+            "solver must be a linear solver, such as",
+        ),
         (
             lambda: kernax.solve(dense(np.eye(3)), np.array([1.0, np.inf, 0.0])),
             "rhs holds NaN or inf, first in row 1",

@@ -378,7 +378,7 @@ def test_other_layouts_are_refused_or_computed_as_they_are():
     ):
         with pytest.raises(ValueError, match=words):
             call()
-    other = r"jax\.set_mesh, Explicit 'rows' of 8, but is on one of Auto 'rows' of 8: set X\.shard"
+    other = r"jax\.set_mesh, Explicit 'rows' of 8, but is on one of Auto 'rows' of 8: call jax\.set"
     for call in (
         lambda: kernax.gram(kernax.RBF(), points),
         lambda: batch(points),

@@ -1,8 +1,7 @@
 """Files of arrays and texts in safetensors, with a checksum over all of them.
 
-Written whole or not at all, and refused unless they are as they were written. What the texts mean
-is said by whoever reads and writes them: models in `kernax.files`, runs that can be continued in
-`kernax.selection`.
+A file is written whole or not at all, and refused unless it is as it was written. `kernax.files`
+keeps models in them, `kernax.selection` runs that can be continued.
 """
 
 import contextlib
@@ -52,7 +51,7 @@ def write_archive(
 
 
 def _write_through(path: Path, contents: bytes) -> None:
-    """Writes to the disk itself, so that a file that was moved is whole after a power cut too."""
+    """Writes a file and waits until the disk has it: once moved, it is whole after a power cut."""
     with path.open("wb") as file:
         file.write(contents)
         file.flush()
@@ -60,17 +59,23 @@ def _write_through(path: Path, contents: bytes) -> None:
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Writes to a file beside the target and moves it there, so that no file is ever incomplete."""
+    """Writes to a file beside `path` and moves it there: no file at `path` is ever incomplete.
+
+    Raises OSError for a folder, and where no file can be written.
+    """
+    _check_is_no_folder(path)
     with _unfinished(path) as unfinished:
         write(unfinished)
         os.replace(unfinished, path)
 
 
 def check_place(path: Path) -> None:
-    """Raises the OSError that `write_whole` would raise, by creating and removing a file."""
+    """Raises the OSError that `write_whole` would raise for anything but a folder, by creating and
+    removing a file.
+    """
     with _unfinished(path) as unfinished:
         with contextlib.suppress(FileNotFoundError):
-            path.stat()  # its own name may be too long
+            path.stat()  # the name of the target may be too long
         unfinished.touch()
 
 
@@ -79,7 +84,7 @@ def _unfinished(path: Path) -> Iterator[Path]:
     """The path to write to until the file is complete; errors name the target."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent}")
-    unfinished = path.with_name(f"{_beginning(path)}{os.getpid()}.part")
+    unfinished = path.parent / f"{_beginning(path)}{os.getpid()}.part"
     try:
         yield unfinished
     except OSError as problem:
@@ -88,16 +93,20 @@ def _unfinished(path: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
+_LONGEST_BEGINNING = 100  # bytes of the target's name, of the 255 that file systems allow
+
+
 def _beginning(path: Path) -> str:
     """How the names of files begin that are to become `path`; the process's number follows."""
-    return f".{path.name[:100]}."
+    name = os.fsencode(path.name)[:_LONGEST_BEGINNING].decode(errors="ignore")
+    return f".{name}."
 
 
 def remove_unfinished(path: Path) -> None:
-    """Removes what processes that were killed while they wrote `path` have left beside it."""
+    """Removes unfinished files beside `path`, left by processes killed while they wrote it."""
     for left in path.parent.iterdir():
         number = left.name.removeprefix(_beginning(path)).removesuffix(".part")
-        is_unfinished = left.name == f"{_beginning(path)}{number}.part" and number.isdigit()
+        is_unfinished = left.name == f"{_beginning(path)}{number}.part" and number.isdecimal()
         if is_unfinished and not _is_running(int(number)):
             left.unlink(missing_ok=True)
 
@@ -105,13 +114,13 @@ def remove_unfinished(path: Path) -> None:
 def _is_running(process: int) -> bool:
     """Whether there may be a process of that number on this machine."""
     if os.name != "posix":
-        return True  # elsewhere the question is a signal that ends it
+        return True  # on Windows os.kill would end it
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
-        return True  # of another user
+        return True  # a process of another user, or no number of a process
     return True
 
 
@@ -120,7 +129,8 @@ def read_archive(
 ) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     """The texts and arrays of a file whose checksum is right.
 
-    Raises KernaxFileError for a file that is damaged or of another kind, OSError if there is none.
+    Raises KernaxFileError for a file that is damaged or of another kind, OSError for a folder, and
+    where there is no file.
     """
     header, arrays = _opened(path, kind)
     _check_dtypes(path, kind, arrays)
@@ -136,7 +146,7 @@ def read_archive(
 
 
 def holds(array: np.ndarray) -> bool:
-    """Whether an array is of a dtype that files hold: NumPy's booleans, integers and floats."""
+    """Whether files hold arrays of this dtype: booleans, integers and floats of NumPy."""
     return array.dtype.kind in "biuf"
 
 
@@ -172,10 +182,15 @@ def _opened(path: str | os.PathLike, kind: Format) -> tuple[dict[str, str], dict
 
 def _check_is_file(path: Path) -> None:
     """Raises OSError for a folder, and where there is nothing."""
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder, not a file")
+    _check_is_no_folder(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
+
+
+def _check_is_no_folder(path: Path) -> None:
+    """Raises OSError for a folder."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder, not a file")
 
 
 def _check_mark(path: str | os.PathLike, kind: Format, found: str | None) -> None:
@@ -187,7 +202,7 @@ def _check_mark(path: str | os.PathLike, kind: Format, found: str | None) -> Non
 
 
 def check_safetensors() -> Any:
-    """The package safetensors. Raises ImportError without it: it is optional."""
+    """The package safetensors, which is optional. Raises ImportError where it is missing."""
     try:
         import safetensors
         import safetensors.numpy

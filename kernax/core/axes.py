@@ -1,4 +1,4 @@
-"""Which layouts over the devices of a mesh verbs take."""
+"""Layouts of arrays over the devices of a mesh: which of them verbs take."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ from jax.sharding import AbstractMesh, AxisType
 
 
 def check_axes(value: Any, name: str) -> None:
-    """Raises ValueError for an array over axes of a mesh that are not automatic, and for one that
-    is on another mesh than that of `jax.set_mesh`.
+    """Raises ValueError for an array laid out over explicit axes of a mesh, and for one on another
+    mesh than that of `jax.set_mesh`.
     """
     if not isinstance(value, jax.Array):
         return
@@ -29,13 +29,13 @@ def check_mesh(mesh: AbstractMesh, name: str) -> None:
     if not (known.empty or mesh.empty or _are_alike(known, mesh)):
         raise ValueError(
             f"{name} must be on the mesh of jax.set_mesh, {_of_axes(known)}, but is on one of "
-            f"{_of_axes(mesh)}: set X.sharding.mesh, that of what kernax.scale.rows_over returns, "
-            "or none, which verbs do not need"
+            f"{_of_axes(mesh)}: call jax.set_mesh(X.sharding.mesh) for the X that "
+            "kernax.scale.rows_over returns, or not at all, as verbs do not need it"
         )
 
 
 def _are_alike(mesh: AbstractMesh, other: AbstractMesh) -> bool:
-    """Whether two meshes have the same axes, of the same kinds but for those of `shard_map`."""
+    """Whether two meshes have the same axes. Manual ones, as inside `shard_map`, match any kind."""
     kinds = zip(mesh.axis_types, other.axis_types)
     are_same = all(one == two or AxisType.Manual in (one, two) for one, two in kinds)
     return mesh.shape_tuple == other.shape_tuple and are_same

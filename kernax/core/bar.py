@@ -1,4 +1,4 @@
-"""A bar on standard error, which needs `rich`."""
+"""A progress bar on standard error, drawn by the package `rich`."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def bar_of(title: str, total: int, done: int = 0) -> Iterator[Callable[..., None]]:
-    """Draws a bar, and gives a function `show(done, total, words="")` that redraws it."""
+    """Draws a progress bar, and gives a function `show(done, total, words="")` that redraws it."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

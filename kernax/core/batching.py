@@ -21,8 +21,8 @@ def one_by_one(function: Callable, matrix: PyTree, *others: PyTree) -> Any:
     for threads of the pool that runs the call itself: with as many independent batches in a program
     as there are cores, a line search under `vmap`, say, all threads wait forever (jaxlib 0.10.2). A
     loop cannot hang, is no slower on two cores (500 matrices of n = 100 take 0.6 of the time), and
-    lets each member stop iterating when it is done. A batch of right-hand sides alone is still one
-    call.
+    lets each member stop iterating when it is done. A batch of `others` alone, such as right-hand
+    sides, is still one call.
 
     Differentiated, it is a constant: its callers have derivative rules of their own.
     """
@@ -89,8 +89,8 @@ def each(function: Callable, batch: PyTree) -> Any:
 def largest_of_batch(choice: Int[Array, ""]) -> Int[Array, ""]:
     """The same number; under `vmap` the largest of the batch, one for all members.
 
-    A `lax.switch` on it is not batched: a batched one would run every branch. For choices where a
-    larger one is always right as well, only slower.
+    So a `lax.switch` on it is not batched: a batched one would run every branch. It is for choices
+    where a larger number is as right, and only slower.
     """
     return choice
 
@@ -105,7 +105,7 @@ def in_smallest_size(
 ) -> Any:
     """`function(size, *operands)` with the first of the ascending sizes that is at least `needed`.
 
-    The last of them must always be enough. A batch has one size, that of its most needing member.
+    The last size must always be enough. A batch has one size: that of the member that needs most.
     """
     branches = [partial(function, size) for size in sizes]
     if len(sizes) == 1:

@@ -1,9 +1,10 @@
 """Checks and conversions of what users pass: lists become arrays, integers floats.
 
 Every verb calls these on its arguments before anything is compiled. What no solver could use is
-refused, with its name. Shapes are checked always, values where they are known (not while tracing).
+refused by name. Shapes are checked always, values where they are known (not while tracing).
 """
 
+import sys
 from functools import cache
 from typing import Any
 
@@ -23,7 +24,7 @@ from kernax.core.weights import AbstractWeights, PointWeights, UnitWeights
 from kernax.errors import PrecisionWarning
 
 _HALF = (jnp.float16, jnp.bfloat16)
-_LEAST_TEXT = 3  # letters, below which words are taken for names of groups
+_LEAST_TEXT = 3  # letters: shorter words are taken for names of groups
 
 
 @cache
@@ -50,9 +51,8 @@ def _as_leaf(value: Any, point_ndim: int) -> Array:
         point_ndim: how many axes it has if each point is one number: 0 for a point, 1 for a stack.
     """
     value = _real_array(value, "points")
-    are_indices = np.ndim(value) == point_ndim and jnp.issubdtype(
-        jnp.result_type(value), jnp.integer
-    )
+    is_integer = jnp.issubdtype(jnp.result_type(value), jnp.integer)
+    are_indices = is_integer and np.ndim(value) == point_ndim
     return jnp.asarray(value) if are_indices else _as_floats(value)
 
 
@@ -155,17 +155,16 @@ def _joined(parts: list, name: str) -> np.ndarray:
     try:
         return np.asarray(parts)
     except ValueError as problem:
-        advice = (
-            "the points of a stack have one shape, and mixed points are a tuple of stacks, such as "
-            "(vectors, strings)"
-        )
         raise ValueError(
-            f"{name} came as a list that makes no array ({problem}): {advice}"
+            f"{name} came as a list that makes no array ({problem}): the points of a stack have "
+            "one shape, and mixed points are a tuple of stacks, such as (vectors, strings)"
         ) from None
 
 
 def _is_real(value: Any) -> bool:
     """Whether an array or number is of floats, integers or booleans."""
+    if isinstance(value, int):
+        return abs(value) <= sys.float_info.max  # NumPy has no type for more than 64 bits
     dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
     return dtype.kind in "biuf" or dtype in _HALF
 
@@ -190,8 +189,8 @@ def as_point(x: PyTree) -> PyTree:
 
 
 def as_stack(X: PyTree, name: str, *, finite: bool = True) -> PyTree:
-    """A stack of points: as `as_point`, with one leading axis n >= 1 on every leaf, and finite,
-    unless that is left to whatever takes it.
+    """A stack of points: as `as_point`, with one leading axis n >= 1 on every leaf, and finite
+    values, if that is asked for.
     """
     X = jax.tree.map(
         lambda leaf: leaf if is_encoded(leaf) else _as_leaf(leaf, 1), X, is_leaf=_is_atom
@@ -216,7 +215,7 @@ def _check_shapes(shapes: list[tuple[int, ...]], name: str) -> None:
 
 
 def check_one_point(x: PyTree, points: PyTree) -> None:
-    """Raises ValueError if x has more axes than one of the points: if it is a stack."""
+    """Raises ValueError if x has as many axes as the stack of points: if it is a stack."""
     for leaf, stack in zip(jax.tree.leaves(x), jax.tree.leaves(points)):
         if jnp.ndim(leaf) >= jnp.ndim(stack):
             came = (
@@ -302,10 +301,23 @@ def as_scalar(value: ArrayLike, dtype: Any, name: str, interval: Interval) -> Ar
             f"{name} must be a scalar, but has shape {jnp.shape(value)}: batch over several with "
             "jax.vmap"
         )
-    if is_concrete(value) and not interval.contains(np.asarray(value)):
-        raise ValueError(f"{name} must be in {interval}, but is {np.asarray(value).item():g}")
+    if is_concrete(value):
+        _check_inside(np.asarray(value), dtype, name, interval)
     array = lax.convert_element_type(value, dtype)  # strongly typed
     return array if is_concrete(value) else interval.guarded(array)
+
+
+def _check_inside(number: np.ndarray, dtype: Any, name: str, interval: Interval) -> None:
+    """Raises ValueError for a number outside its interval, as it came or in the data's dtype."""
+    if not interval.contains(number):
+        raise ValueError(f"{name} must be in {interval}, but is {number.item():g}")
+    with np.errstate(over="ignore"):
+        rounded = number.astype(dtype)
+    if not interval.contains(rounded):
+        raise ValueError(
+            f"{name} must be in {interval}, but {number.item():g} is {rounded.item():g} in "
+            f"{rounded.dtype}, the precision of the data"
+        )
 
 
 def as_numbers(value: Any, dtype: Any, name: str, interval: Interval) -> Float[Array, " r"]:
@@ -348,7 +360,7 @@ def as_noise(noise: ArrayLike, n: int, dtype: Any) -> Array:
 def as_targets(y: ArrayLike, n: int, dtype: Any, name: str = "y", *, finite: bool = True) -> Array:
     """Targets `(n,)` or `(n, outputs)` in the data's dtype, and finite, if that is asked for."""
     targets = _as_array(y, name).astype(dtype)
-    if targets.ndim not in (1, 2) or len(targets) != n:
+    if targets.ndim not in (1, 2) or len(targets) != n or targets.shape[1:] == (0,):
         raise ValueError(
             f"{name} must have shape ({n},) or ({n}, outputs) to go with {n} points, but has shape "
             f"{targets.shape}"

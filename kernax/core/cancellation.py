@@ -1,4 +1,4 @@
-"""Products whose terms cancel."""
+"""Matrix-vector products whose terms cancel."""
 
 import math
 
@@ -10,7 +10,7 @@ from kernax.core.powers import exponent_of, times_power_of_two
 
 
 def extra_bits(n: int, dtype: jnp.dtype) -> int:
-    """How many bits `careful_product` of n terms has more than `product`.
+    """How many more bits of a product of n terms `careful_product` gets right than `matmul`.
 
     For n = 1000 these are 21 in float64, and 7 in float32.
     """
@@ -18,11 +18,11 @@ def extra_bits(n: int, dtype: jnp.dtype) -> int:
 
 
 def careful_product(K: Array, v: Array) -> Array:
-    """`K v` for a vector, with `extra_bits` more than `product` where its terms cancel.
+    """`K v` for a vector, with `extra_bits` more than `matmul` where its terms cancel.
 
-    The leading bits of K and of v are so few that their products are summed without a rounding
-    error (Ozaki et al. 2012, Numerical Algorithms 59); only the rest is rounded. Derivatives are
-    meaningless.
+    K and v are split into leading bits, so few that their products are summed without a rounding
+    error (Ozaki et al. 2012, Numerical Algorithms 59), and a rest, whose products are rounded.
+    Derivatives are meaningless.
     """
     bits = extra_bits(len(v), v.dtype)
     coarse_K = _coarse(K, bits)

@@ -19,14 +19,17 @@ from kernax.core.solves import inverse_of_lower
 
 
 def wide(dtype: Any) -> Any:
-    """The precision of matrices of a few points and of sums over many: float64 where it is on."""
+    """The precision for matrices of a few points and for sums over many: float64 where JAX has it
+    enabled.
+    """
     return np.promote_types(dtype, jnp.result_type(float))
 
 
 class FactorAtPoints(eqx.Module):
     """The Cholesky factor L of `k(Z, Z) + jitter I`, (m, m), and whether there is one.
 
-    Jitter is only there where k(Z, Z) is singular to working precision.
+    Jitter is positive only where k(Z, Z) is singular to working precision, or where
+    `factor_of_gram` was asked for more accuracy.
     """
 
     lower: Float[Array, "m m"]
@@ -44,10 +47,13 @@ def factor_of_gram(
 ) -> FactorAtPoints:
     """L for `K = k(Z, Z)`, differentiable.
 
-    `beside` is the precision of `k(Z, x)`, where products of `L^-1 k(Z, x)` are wanted, which
-    divide the rounding of k(Z, x) by the smallest pivots. Then jitter is there where k(Z, Z) is
-    singular to that precision, or where that is the one of K, nearly so; or where the squares of
-    the entries of `L^-1` have a sum above `most`.
+    Products `L^-1 k(Z, x)` divide the rounding of k(Z, x) by the smallest pivots. For these, jitter
+    is also added where K is too close to singular.
+
+    Arguments:
+        beside: the precision of `k(Z, x)`. Jitter is added where a squared pivot is within
+            rounding to it, eps of the diagonal; where K has the same precision, eps^(2/3).
+        most: jitter is added as well where the squares of the entries of `L^-1` sum to more.
     """
     factor = cholesky_factor(DenseGram(stopped(K)))
     if beside is not None:
@@ -61,7 +67,9 @@ def factor_of_gram(
 def _is_sound(
     K: Float[Array, "m m"], factor: CholeskyFactor, dtype: Any, most: ArrayLike | None
 ) -> Bool[Array, ""]:
-    """Whether no pivot is the rounding of a precision, and the inverse of L no larger than that."""
+    """Whether all pivots are above rounding to a precision, and the squares of the entries of L^-1
+    sum to at most `most`.
+    """
     # Sums of n products round by some eps, and are divided by pivots once or twice.
     rounding = eps_of(dtype) if eps_of(dtype) > eps_of(K) else eps_of(dtype) ** (2 / 3)
     sound = jnp.all(jnp.diagonal(factor.lower) ** 2 > rounding * jnp.diagonal(K))

@@ -1,4 +1,4 @@
-"""Which kernels are products of kernels of fewer columns, as those on grids must be."""
+"""Kernels that are products of kernels of fewer columns, as those on grids must be."""
 
 import functools
 
@@ -16,12 +16,12 @@ from kernax.core.kernel import (
 
 
 class ColumnFactor(eqx.Module):
-    """A factor of a kernel: another kernel of the same points (dim,), of which only some columns
-    move.
+    """A factor of a kernel: another kernel of the same points (dim,), as a function of some of
+    their columns.
 
     Attributes:
-        columns: those; of a constant, none.
-        kernel: where the other columns are held fixed, wherever that is, its value is the factor.
+        columns: those on which the factor depends; of a constant, none.
+        kernel: its value is the factor where x and z are the same in all other columns.
     """
 
     columns: frozenset[int] = eqx.field(static=True)
@@ -33,16 +33,15 @@ def factors_over_columns(kernel: AbstractKernel, dim: int) -> tuple[ColumnFactor
     """The factors of a kernel of points (dim,), whose product it is. Columns of different factors
     may overlap.
 
-    Most kernels are one factor, of all columns. For kernels of one's own that are a product over
-    columns, and one at x = z: `factors_over_columns.register(MyKernel)(one_for_each_column)`.
+    Most kernels are one factor, of all columns. For a kernel of one's own that is a product of one
+    factor for each column, which is 1 where x and z are the same there:
+    `factors_over_columns.register(MyKernel)(one_for_each_column)`.
     """
     return (ColumnFactor(frozenset(range(dim)), kernel),)
 
 
 def one_for_each_column(kernel: AbstractKernel, dim: int) -> tuple[ColumnFactor, ...]:
-    """Those of a kernel `prod_j k_j(x_j, z_j)` in which each k_j is one where x_j and z_j are the
-    same.
-    """
+    """The factors of a kernel `prod_j k_j(x_j, z_j)` in which each k_j is 1 where x_j = z_j."""
     return tuple(ColumnFactor(frozenset([column]), kernel) for column in range(dim))
 
 
@@ -73,15 +72,15 @@ def _(kernel: Power, dim: int) -> tuple[ColumnFactor, ...]:
 
 @factors_over_columns.register
 def _(kernel: AbstractCombinator, dim: int) -> tuple[ColumnFactor, ...]:
-    """One, of the columns that any of the kernels inside looks at."""
+    """One factor, of all columns on which any of the kernels inside depends."""
     of_parts = (factors_over_columns(part, dim) for part in parts_of(kernel))
     columns = (factor.columns for factors in of_parts for factor in factors)
     return (ColumnFactor(frozenset().union(*columns), kernel),)
 
 
 def groups_of_columns(kernel: AbstractKernel, dim: int) -> tuple[frozenset[int], ...]:
-    """The smallest groups of columns over which a kernel is a product, by their first column.
-    Columns that it does not look at are a group each.
+    """The smallest groups of columns over which a kernel is a product, ordered by their first
+    column. A column on which it does not depend is a group by itself.
     """
     groups = [frozenset([column]) for column in range(dim)]
     for factor in factors_over_columns(kernel, dim):

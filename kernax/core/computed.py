@@ -33,8 +33,10 @@ def checked_pairs(
     block_size: int | None,
     spread: RowsOverMesh | None = None,
 ) -> tuple[Float[Array, "n m"], tuple[Float[Array, " _"], ...]]:
-    """The matrix, if it fits into memory and is finite, and `k(x, x)` over each stack. Arguments
-    are those of `pairs_of`.
+    """The matrix, and `k(x, x)` over each stack. Arguments are those of `pairs_of`.
+
+    Raises MemoryBudgetError where the matrix does not fit into memory, NonFiniteError where it is
+    known to hold NaN or inf.
     """
     check_memory(X, Z)
     K, finite, diagonals = pairs_of(kernel, X, Z, block_size, spread)
@@ -42,16 +44,16 @@ def checked_pairs(
         wider = " or use float64" if K.dtype == jnp.float32 else ""
         raise NonFiniteError(
             f"{type(kernel).__name__} is NaN or inf on these points in {K.dtype}: rescale "
-            f"inputs{wider}, and keep to where the kernel is defined"
+            f"inputs{wider}, and leave out points where the kernel is not defined"
         )
     return K, diagonals
 
 
 class AbstractComputedGram(AbstractUnheldGram):
-    """The Gram matrix of a kernel at points, never held: products are what each subclass has its
-    own way for, parts of the matrix are computed by the kernel.
+    """The Gram matrix of a kernel at points, never held: each subclass computes products in its own
+    way, and the kernel computes parts of the matrix.
 
-    All of it (`as_matrix`), rows and submatrices are refused as `gram` refuses them.
+    The whole matrix (`as_matrix`), rows and submatrices raise as `gram` does.
     """
 
     kernel: eqx.AbstractVar[AbstractKernel]
@@ -88,5 +90,5 @@ class AbstractComputedGram(AbstractUnheldGram):
 
 
 def points_at(points: PyTree, places: Any) -> PyTree:
-    """The points of a stack that stand at `places`."""
+    """The points of a stack at `places`."""
     return jax.tree.map(lambda leaf: leaf[places], points)

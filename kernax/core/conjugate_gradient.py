@@ -26,24 +26,27 @@ from kernax.core.solvers import (
 class ConjugateGradient(AbstractFactorSolver):
     """Conjugate gradients (Hestenes & Stiefel 1952) until `|b - A x| <= rtol |b|` in the 2-norm.
 
-    Nothing depends on the units of A and b. The residual is computed anew every ten steps and at
-    the end, so that the true one decides. The value is the best iterate, and the result `breakdown`
-    unless its residual is within twice rtol, where A is not positive along a direction, where the
-    residual falls by recurrence only, and where it is no more than ten times `eps |A| |x|`, which
-    is what rounding leaves, and has not fallen by half for 100 steps. In float32 and with 10000
-    points that is often 1e-3 of |b|: an rtol of 1e-2 is right there, and the default one out of
-    reach. `stats["steps"]` counts the steps.
+    Nothing depends on the units of A and b. The true residual decides: it is computed anew every
+    ten steps and at the end. The value is the best iterate. The iteration ends early where A is not
+    positive along a direction, where the residual falls by recurrence alone, and where the residual
+    is at most ten times `eps |A| |x|`, which is what rounding leaves, and has not halved for 100
+    steps: the result is then `breakdown`, unless the residual is within twice rtol. In float32 and
+    with 10000 points rounding often leaves 1e-3 of |b|: there the default rtol is out of reach, and
+    1e-2 is right. `stats["steps"]` counts the steps.
 
     Attributes:
         rtol: relative residual at which to stop; default eps^(2/3), 4e-11 in float64 and 2e-5 in
             float32. Variances, which are differences, are solved for to the default at least.
         max_steps: default 1000.
-        preconditioner: for a Gram matrix, such as `PivotedCholesky(key)`: fewer steps.
+        preconditioner: a matrix near a Gram matrix, which saves steps: `PivotedCholesky(key)`.
         determinant: how the logarithm of the determinant is estimated, which
             `log_marginal_likelihood` needs: `StochasticLanczos(key)`.
-        start: columns near the solutions, which saves steps where they are: `warm_started` makes
-            them from a solution before, such as that for other hyperparameters. For each column it
-            begins at the multiple that is nearest, so that none is worse than zero.
+        start: columns near the solutions (n, columns), which save steps: `warm_started` makes them
+            from an earlier solution, such as that for other hyperparameters. Each solve begins at
+            the best multiple of its column, which is never worse than zero.
+
+    Raises ValueError for a tolerance that is not positive, for less than one step, for an operator
+    that is not tagged as positive semidefinite, and for a start of other points.
     """
 
     rtol: float | None = eqx.field(static=True, default=None)
@@ -58,7 +61,8 @@ class ConjugateGradient(AbstractFactorSolver):
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> KrylovFactor:
         if not lx.is_positive_semidefinite(operator):
             raise ValueError(
-                "ConjugateGradient needs an operator tagged lineax.positive_semidefinite_tag"
+                "ConjugateGradient needs an operator tagged lineax.positive_semidefinite_tag: tag "
+                "it if it is positive semidefinite"
             )
         refuse_options(self, options)
         near = None if self.preconditioner is None else self.preconditioner.made_of(operator)
@@ -68,7 +72,7 @@ class ConjugateGradient(AbstractFactorSolver):
         return KrylovFactor.of(operator, near, self._iteration, determinant, start)
 
     def _checked_start(self, n: int) -> Float[Array, "n columns"] | None:
-        """The start, a constant to derivatives. Raises ValueError for one of other points."""
+        """The start, a constant to derivatives. Raises ValueError for one of another shape."""
         if self.start is None:
             return None
         if self.start.ndim != 2 or len(self.start) != n:

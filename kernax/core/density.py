@@ -1,5 +1,4 @@
-"""What Gaussian models need of `T = W K + diag(noise)`: its factor, and the log density of data
-under it.
+"""The factor of `T = W K + diag(noise)`, and the log density of data under it, for Gaussian models.
 
 `log_density` and `cholesky` each have one derivative rule, `factor_of` is a constant to
 derivatives, and all share one factorisation. As in `linalg`, `W = diag(weights)` may hold zeros,
@@ -31,11 +30,11 @@ from kernax.core.solves import solve_lower
 def factor_of(
     system: WeightedSystem, solver: lx.AbstractLinearSolver | None = None
 ) -> tuple[AbstractFactor, Any, dict[str, Array]]:
-    """The factor of `S K S + diag(noise)`, S = sqrt(W), that the functions below take; without a
-    derivative. It is what the solver makes of that, by default what suits it.
+    """The factor of `S K S + diag(noise)`, S = sqrt(W), that the functions below take, without a
+    derivative: by the solver, or by `factorise` where that is None.
 
-    Also the result, and stats: the `jitter` that was added to the diagonal, and the `rounding` of
-    what was factorised.
+    Also the result, and stats: the `jitter` that was added to the diagonal, the `rounding` error of
+    the log density in nats, where the factor knows a determinant, and figures of the factor.
     """
     form = stopped(system.symmetric_form())
     factor = factorise(form) if solver is None else factor_by(solver, form)
@@ -56,7 +55,7 @@ def rounding_of_inverse(system: WeightedSystem, factor: AbstractFactor) -> Float
 
 
 def cholesky(A: Float[Array, "n n"], factor: CholeskyFactor) -> Float[Array, "n n"]:
-    """The lower factor of a symmetric A, found already, with its derivative."""
+    """The lower Cholesky factor of a symmetric A, taken from `factor`, with its derivative in A."""
     return _cholesky(A, stopped(factor))
 
 
@@ -78,7 +77,7 @@ def _cholesky_jvp(primals, tangents):
 
 
 def root_of_covariance(covariance: Float[Array, "c c"]) -> Float[Array, "c c"]:
-    """An L with `L L^T = covariance`, zero where that is."""
+    """An L with `L L^T = covariance`; zero where the covariance is zero."""
     # Where nothing is uncertain, any factor will do, times zero.
     size = jnp.trace(covariance)
     known = ~(size <= 0)  # or NaN
@@ -99,11 +98,11 @@ def log_density(
 
     Weights are powers of the likelihood: two is the observation repeated, zero the observation
     removed. With `P = T^-1` and `a = P W y` it is `-1/2 (log |T| + y.a) - 1/2 sum (w log 2 pi - (1
-    - w) log noise)`. Its value takes `y.a` as the squares of whitened data, which do not cancel, or
-    from a solution where the factor knows none. NaN where there is no factor.
+    - w) log noise)`. Here `y.a` is the sum of squares of whitened data, which do not cancel, or is
+    taken from a solution where the factor cannot whiten. NaN where there is no factor.
 
     Arguments:
-        solution: a, where it is known, which saves a factor that iterates a solve.
+        solution: a, where it is known: it saves an iterative factor a solve.
     """
     factor = stopped(factor)
     square = None
@@ -131,7 +130,7 @@ def _square(system: WeightedSystem, y: Float[Array, "n p"], factor: AbstractFact
 
 
 def _square_by(system: WeightedSystem, y: Float[Array, "n p"], a: Float[Array, "n p"]) -> Array:
-    """`y.a` by an a that is near."""
+    """`y.a` by an approximate a, right to second order in its error."""
     # With a = S x and W y - T a = S r it is y.a + x.r + r.M^-1 r, of which the last is left out: it
     # is of second order in how far a is off.
     weights = system.weights

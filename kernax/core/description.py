@@ -38,8 +38,10 @@ def describe(
     """A table of a model's parameters: path, value, interval, and whether free or frozen.
 
     `trainable` says which are free, see `unconstrain`. With the names of d columns, a parameter of
-    d numbers, such as a lengthscale for each, has a row for each of them: `lengthscale[age]`.
-    Otherwise long arrays take several lines.
+    shape (d,), such as a lengthscale for each column, has a row for each: `lengthscale[age]`. Any
+    other array is one row, of several lines if it is long.
+
+    Raises ValueError for a bare Python float in a tuple, list or dict, which is no parameter.
     """
     rows = []
     for entry in parameters(model):
@@ -54,7 +56,7 @@ def describe(
 def _rows_of_columns(
     entry: Entry, mask: np.ndarray, columns: Sequence[str]
 ) -> list[tuple[str, str, str, str]]:
-    """A row for each element of a parameter, which has one for each column."""
+    """A row for each element of a parameter that has one element for each column."""
     free = np.broadcast_to(mask, entry.value.shape)
     return [
         (f"{entry.path}[{name}]", f"{value:.4g}", str(entry.interval), _state(np.asarray(is_free)))

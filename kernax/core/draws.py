@@ -23,7 +23,7 @@ class AbstractDraw(eqx.Module):
 
     @abc.abstractmethod
     def __call__(self, x: PyTree) -> Float[Array, "*draws"]:
-        """The values at one point, without any check."""
+        """The values at one point, which is not checked."""
 
     @abc.abstractmethod
     def chosen(self, place: Any) -> "AbstractDraw":
@@ -31,7 +31,7 @@ class AbstractDraw(eqx.Module):
 
 
 class FourierDraw(AbstractDraw):
-    """`sum_j c_j cos(2 pi w_j.x) + s_j sin(2 pi w_j.x)`, m frequencies of its own for each draw.
+    """`sum_j c_j cos(2 pi w_j.x) + s_j sin(2 pi w_j.x)`; each draw has m frequencies of its own.
 
     Attributes:
         frequencies: w, (*draws, m, d), in cycles per unit of x.
@@ -98,10 +98,10 @@ class ScaledDraw(AbstractDraw):
 
 
 class DrawRequest(eqx.Module):
-    """What is to be drawn, and where it is to be a function.
+    """How many functions are to be drawn, and of what kind of points.
 
     Attributes:
-        points: a stack, of whose points the first shows what all are like.
+        points: a stack; the shapes and dtypes of its first point are those of all.
         shape: the axes of the draws.
         frequencies: how many a draw takes where the kernel has a spectral density.
     """
@@ -112,11 +112,11 @@ class DrawRequest(eqx.Module):
 
     @property
     def point(self) -> PyTree:
-        """A point."""
+        """The first point."""
         return jax.tree.map(lambda leaf: leaf[0], self.points)
 
     def mapped(self, function: Callable) -> "DrawRequest":
-        """That of draws as functions of `function(x)`."""
+        """The request for draws as functions of `function(x)`."""
         points = jax.tree.map(lambda leaf: leaf[None], function(self.point))
         return DrawRequest(points, self.shape, self.frequencies)
 
@@ -131,17 +131,17 @@ def prior_draw(kernel: AbstractKernel, request: DrawRequest, key: Key[Array, ""]
     of a sum are drawn independently.
 
     For kernels of one's own: `prior_draw.register(MyKernel)(function)`. Raises ValueError where
-    neither is known.
+    neither features nor a spectral density are known.
     """
     if explicit_features(kernel) is not None:
         return features_draw(kernel, request, key)
     if isinstance(kernel, AbstractSpectral):
         return _fourier_draw(kernel, request, key)
     raise ValueError(
-        f"{type(kernel).__name__} has neither a spectral density nor explicit features here, so "
-        "its draws are no functions: pass features=, a kernel of explicit features that stands for "
-        "it, such as FeatureMap(empirical_features(kernel, Z)), or draw at given points with "
-        "process.sample(X, key=key)"
+        f"{type(kernel).__name__} has neither a spectral density nor explicit features that are "
+        "known, so its draws cannot be functions of any point: pass features=, a kernel of "
+        "explicit features that approximates it, such as FeatureMap(empirical_features(kernel, "
+        "Z)), or draw at given points with process.sample(X, key=key)"
     )
 
 

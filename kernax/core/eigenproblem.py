@@ -24,7 +24,7 @@ from kernax.core.solution import RESULTS, first_that_holds
 from kernax.core.solves import solve_by_products
 from kernax.core.weights import AbstractWeights
 
-MOST_DENSE = 3000  # points, beyond which only the leading eigenvectors are computed by default
+MOST_DENSE = 3000  # points: of more, only the leading eigenvectors are computed by default
 
 
 class AbstractProblem(eqx.Module):
@@ -52,8 +52,8 @@ class AbstractProblem(eqx.Module):
 
     @abc.abstractmethod
     def scale(self) -> Float[Array, ""]:
-        """A number that rounding errors of `S^T K S` are relative to, beside its largest
-        eigenvalue.
+        """The size of the numbers of which `S^T K S` is made: its rounding errors are relative to
+        this, or to its largest eigenvalue where that is larger.
         """
 
     def symmetric_mv(self, U: Float[Array, "r p"]) -> Float[Array, "r p"]:
@@ -98,11 +98,12 @@ class Pairs(eqx.Module):
     """The leading eigenvalues, in descending order, and their eigenvectors.
 
     Attributes:
-        coefficients: a_j as columns, that with the largest entry positive, the first of them where
-            several are; zero where the eigenvalue is zero to rounding.
-        quotient: the matrix of all `a_i^T K W K a_j`: diagonal, with the eigenvalues on its
-            diagonal. Where eigenvalues coincide, derivatives are those of a common space: they are
-            full in this matrix, and right in whatever depends on the space only.
+        coefficients: a_j as columns, each with the sign that makes its largest entry positive, the
+            first of them where several are as large; zero where the eigenvalue is zero to rounding.
+        quotient: the matrix of all `a_i^T K W K a_j`, which is diagonal and holds the eigenvalues.
+            Where eigenvalues coincide, their eigenvectors are any basis of one space. The
+            derivative of this matrix is then full among them, and derivatives are right of whatever
+            depends on that space alone.
     """
 
     coefficients: Float[Array, "n c"]
@@ -124,13 +125,13 @@ class Pairs(eqx.Module):
 
 
 class Report(eqx.Module):
-    """About a solution.
+    """Figures about a solution.
 
     Attributes:
         residual: the largest `|W K a - l a| / |a|`, relative to the largest eigenvalue.
         rank: how many eigenvalues are not zero to rounding, among those that were computed.
         least: the least eigenvalue that was computed.
-        steps: of an iteration; 0 where there was none.
+        steps: products with a block of columns; 0 where LAPACK computed all.
     """
 
     residual: Float[Array, ""]
@@ -166,8 +167,8 @@ def leading_pairs(
 ) -> tuple[Pairs, Report]:
     """The `count` leading eigenpairs, once differentiable in all arrays of the problem.
 
-    All eigenpairs are computed by LAPACK, or with `truncated` the leading ones by products, where
-    `can_be_truncated`.
+    LAPACK computes all eigenpairs. With `truncated`, which needs `can_be_truncated`, the leading
+    ones alone are computed by products.
     """
     solve = partial(_solved, count=count, max_steps=max_steps if truncated else None)
     moved = partial(_moved, complete=not truncated)
@@ -197,7 +198,9 @@ def _solved(problem: AbstractProblem, *, count: int, max_steps: int | None) -> _
 
 
 def zero_below(largest: Array, scale: Array, n: int) -> Array:
-    """What counts as zero among the eigenvalues of n x n matrices: `8 n eps` of the largest."""
+    """The size below which eigenvalues of an n x n matrix count as zero: `8 n eps` times the
+    largest of them, or the scale where that is larger.
+    """
     return 8 * n * eps_of(largest) * jnp.maximum(jnp.maximum(largest, 0), scale)
 
 
@@ -219,23 +222,23 @@ def _by_products(
 
 
 def _random_block(count: int, problem: AbstractProblem) -> Float[Array, "n b"]:
-    """The columns with which the products begin, always the same."""
+    """The columns with which the products begin: the same in every call."""
     diagonal = jax.eval_shape(lambda: jnp.diagonal(problem.symmetric()))
     shape = (diagonal.size, width_of_block(count))
     return jax.random.normal(jax.random.key(0), shape, diagonal.dtype)
 
 
 def accuracy(dtype: jnp.dtype) -> float:
-    """The residual that is asked of an iteration, relative to the eigenvalue; ten times as much,
-    relative to the largest, is a success.
+    """The residual at which an iteration stops, relative to the eigenvalue. A pair whose residual
+    is within ten times this, relative to the largest eigenvalue, is a success.
     """
     return 1e-9 if dtype == jnp.float64 else 1e-5
 
 
 def _with_signs(A: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """The columns, each with the sign by which its largest entry is positive.
+    """The columns, each with the sign that makes its largest entry positive.
 
-    Of entries that are as large up to rounding, the first one counts.
+    Where several entries are as large up to rounding, the first one counts.
     """
     size = jnp.abs(A)
     ties = size >= (1 - jnp.sqrt(eps_of(A))) * jnp.max(size, 0, keepdims=True)
@@ -357,7 +360,7 @@ def _differentiated_once(pairs: Pairs) -> Pairs:
 
 @_differentiated_once.defjvp
 def _differentiated_once_jvp(primals, tangents):
-    raise ValueError("eigenvectors have no second derivatives in kernax")
+    raise ValueError("eigenvectors have no second derivatives in kernax: take first ones only")
 
 
 @jax.custom_jvp

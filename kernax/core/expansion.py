@@ -1,4 +1,4 @@
-"""The one thing every learner returns: a function in the space of a kernel."""
+"""The function that learners return: a sum of the kernel at points, in the space of the kernel."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.boundary import as_point, as_stack, cast, check_one_point, count, dtype_of
 from kernax.core.gram import gram
-from kernax.core.kernel import AbstractKernel
+from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.mesh import rows_over_mesh
 from kernax.core.numerics import is_concrete, safe_sqrt
 from kernax.core.parameters import data
@@ -30,13 +30,16 @@ class KernelExpansion(eqx.Module):
     Attributes:
         kernel: the kernel k.
         points: the stack of n points.
-        coefficients: shape (n,), (n, outputs) for a function with several outputs, or with one more
-            axis for each of several penalties.
+        coefficients: shape (n,), (n, outputs) for a function with several outputs, and with another
+            axis, the last one, where there are several penalties.
         bias: shape () or (outputs,), as the coefficients without their first axis.
 
     Expansions in the same kernel form a vector space: `f + g`, `f - g`, `2.0 * f`. The geometry
     (`norm`, `inner`, `distance`) is that of the kernel's Hilbert space, in which the bias has no
     part: `f(x) - bias = <f, k(x, .)>`.
+
+    Raises ValueError for a stack in place of a point, for functions in different kernels or of
+    other outputs, and for a scale that is neither one number nor one for each output.
     """
 
     kernel: AbstractKernel
@@ -59,9 +62,9 @@ class KernelExpansion(eqx.Module):
     def values(self, X: PyTree) -> Float[Array, "m *outputs"]:
         """The values at a stack of m points, shape (m, *outputs).
 
-        As `jax.vmap(f)(X)`, but with `gram`, its checks of X and its bound on memory, which string
-        kernels need. Many values at many points along a line, where `condition` takes it by itself,
-        are one product in O(m + n).
+        As `jax.vmap(f)(X)`, but with the checks of `gram` and its bound on memory, which string
+        kernels need. Along a line, for kernels and numbers of points for which `condition` takes
+        `StateSpace()` by default, many values are one product in O(m + n).
         """
         X = cast(as_stack(X, "X"), self.coefficients.dtype)
         kernel, X, points = prepare_stacks(self.kernel, X, self.points)
@@ -72,7 +75,7 @@ class KernelExpansion(eqx.Module):
 
     def inner(self, other: "KernelExpansion") -> Float[Array, "*outputs"]:
         """`<f, g> = sum_ij c_i k(p_i, q_j) d_j`, for each output, without the biases."""
-        self._check_same_kernel(other)
+        self._check_same_space(other)
         K = gram(self.kernel, self.points, None if other.points is self.points else other.points)
         return jnp.sum(self.coefficients * _sums(K, other.coefficients), 0)
 
@@ -96,11 +99,7 @@ class KernelExpansion(eqx.Module):
     def __add__(self, other: "KernelExpansion") -> "KernelExpansion":
         if not isinstance(other, KernelExpansion):
             return NotImplemented
-        self._check_same_kernel(other)
-        if self.bias.shape != other.bias.shape:
-            raise ValueError(
-                f"expansions of outputs {self.bias.shape} and {other.bias.shape} have no sum"
-            )
+        self._check_same_space(other)
         points = joined([self.points, other.points])
         coefficients = jnp.concatenate([self.coefficients, other.coefficients])
         return KernelExpansion(self.kernel, points, coefficients, self.bias + other.bias)
@@ -112,6 +111,12 @@ class KernelExpansion(eqx.Module):
     def __mul__(self, scale: ArrayLike) -> "KernelExpansion":
         if not eqx.is_array_like(scale):
             return NotImplemented
+        outputs = jnp.shape(self.bias)
+        if jnp.shape(scale) not in ((), outputs):
+            raise ValueError(
+                f"an expansion of outputs {outputs} is scaled by a number, or by one for each "
+                f"output, but scale has shape {jnp.shape(scale)}"
+            )
         return KernelExpansion(
             self.kernel, self.points, self.coefficients * scale, self.bias * scale
         )
@@ -127,12 +132,18 @@ class KernelExpansion(eqx.Module):
     def __sub__(self, other: "KernelExpansion") -> "KernelExpansion":
         return self + -other
 
-    def _check_same_kernel(self, other: "KernelExpansion") -> None:
-        """Raises ValueError unless both are known to be in the same kernel."""
+    def _check_same_space(self, other: "KernelExpansion") -> None:
+        """Raises ValueError unless both are known to be in one kernel, with the same outputs."""
         if not _same(self.kernel, other.kernel):
             raise ValueError(
-                "expansions in different kernels live in different spaces and have no sum or inner "
+                "expansions in different kernels are in different spaces and have no sum or inner "
                 "product"
+            )
+        mine = jnp.shape(self.bias)
+        others = jnp.shape(other.bias)
+        if mine != others:
+            raise ValueError(
+                f"expansions of outputs {mine} and {others} have no sum or inner product"
             )
 
 
@@ -148,8 +159,8 @@ _MANY_ROWS = 200
 def _sums_by_structure(
     kernel: AbstractKernel, X: PyTree, points: PyTree, coefficients: Float[Array, "n *outputs"]
 ) -> Float[Array, "m *outputs"] | None:
-    """`sum_i k(x, points_i) coefficients_i` by the Gram matrix of both stacks, as one, where that
-    is faster than `k(x_i, z_j)`; None where it is not.
+    """`sum_i k(x, points_i) coefficients_i` by the structured Gram matrix of both stacks joined;
+    None where there is none, or where it would be no faster than `k(x_i, z_j)`.
     """
     if not _are_many_vectors(X, points):
         return None
@@ -165,8 +176,12 @@ def _sums_by_structure(
 
 
 def _are_many_vectors(X: PyTree, points: PyTree) -> bool:
-    """Whether a structure may pay for two stacks, each on one device."""
+    """Whether both stacks are of vectors, on one device each, and so many that a structure may be
+    faster.
+    """
     if not all(eqx.is_array(stack) and stack.ndim == 2 for stack in (X, points)):
+        return False
+    if X.shape[1] != points.shape[1]:
         return False
     if rows_over_mesh(X) is not None or rows_over_mesh(points) is not None:
         return False
@@ -182,8 +197,8 @@ def _sums_by(
     both: PyTree,
     coefficients: Float[Array, "n *outputs"],
 ) -> Float[Array, "m *outputs"]:
-    """`sum_i k(x, points_i) coefficients_i` of the m points x that stand before the n of the
-    expansion in one stack.
+    """`sum_i k(x, points_i) coefficients_i` of m points x, in one stack with the n points of the
+    expansion, which come last.
     """
     m = count(both) - len(coefficients)
     nothing = jnp.zeros_like(coefficients, shape=(m, *coefficients.shape[1:]))
@@ -191,7 +206,7 @@ def _sums_by(
 
 
 def _same(kernel: AbstractKernel, other: AbstractKernel) -> bool:
-    """Whether two kernels are known to be equal, traced parameters being the same objects."""
+    """Whether two kernels are known to be equal: traced parameters must be the same objects."""
     leaves, structure = jax.tree.flatten(kernel)
     others, other_structure = jax.tree.flatten(other)
     equal = lambda a, b: a is b or (is_concrete(a, b) and np.array_equal(a, b))
@@ -201,9 +216,9 @@ def _same(kernel: AbstractKernel, other: AbstractKernel) -> bool:
 def kernel_distance(kernel: AbstractKernel, x: PyTree, z: PyTree) -> Float[Array, ""]:
     """`|phi(x) - phi(z)| = sqrt(k(x, x) + k(z, z) - 2 k(x, z))`: the distance of two points.
 
-    It is that in the kernel's Hilbert space.
+    It is that in the kernel's Hilbert space. Raises ValueError for what is no kernel.
     """
     x = as_point(x)
     z = as_point(z)
-    kernel = cast(kernel, dtype_of(x, z))
+    kernel = cast(as_kernel(kernel), dtype_of(x, z))
     return safe_sqrt(jnp.maximum(kernel(x, x) + kernel(z, z) - 2 * kernel(x, z), 0))

@@ -1,8 +1,8 @@
-"""Factors: what was computed once of a matrix so that systems with it can be solved many times.
+"""Factors of matrices, computed once so that systems with them can be solved many times.
 
-All answer the same questions, whatever they are made of: solutions, the logarithm of the
-determinant, the inverse and its diagonal, the jitter that it took, rank-one updates. `factorise`
-makes the one that suits an operator; a new way of holding a matrix registers its own there.
+All have the same methods, whatever they are made of: solutions, the logarithm of the determinant,
+the inverse and its diagonal, the jitter that was added, rank-one updates. `factorise` makes the
+one that suits an operator; a new way of holding a matrix registers its own there.
 """
 
 import abc
@@ -34,11 +34,11 @@ def direct_accuracy(dtype: Any) -> float:
 
 
 class AbstractFactor(eqx.Module):
-    """What solves with a symmetric positive definite `M = A + jitter I`. All of it is NaN where
-    there is no factor.
+    """A factor of a symmetric positive definite `M = A + jitter I`, by which systems are solved.
+    All that it returns is NaN where there is no factor.
 
     Attributes:
-        jitter: what was added to the diagonal of A, (); a number, or an array of one.
+        jitter: what was added to the diagonal of A: a number, or an array of shape ().
         exists: whether A, with that jitter, is positive definite to working precision.
     """
 
@@ -48,7 +48,7 @@ class AbstractFactor(eqx.Module):
     @property
     @abc.abstractmethod
     def is_direct(self) -> bool:
-        """Whether a finite solution can be trusted without a look at its residual."""
+        """Whether a finite solution is one whatever its residual, as by a direct method."""
 
     @abc.abstractmethod
     def solve(self, B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
@@ -66,8 +66,8 @@ class AbstractFactor(eqx.Module):
         """
 
     def squares(self, B: Float[Array, "n p"]) -> tuple[Float[Array, " p"], Int[Array, "1 p"]]:
-        """`b.M^-1 b` of each column, as numbers and the powers of two that they are multiplied by:
-        squares leave the range of floats first.
+        """`b.M^-1 b` of each column, as numbers s and exponents e of `s 2^e`: squares may leave the
+        range of floats where the columns do not.
         """
         white = self.whitened(B)
         unit = exponent_of(jnp.max(jnp.abs(white), axis=0, keepdims=True))
@@ -79,7 +79,7 @@ class AbstractFactor(eqx.Module):
         return True
 
     def figures(self) -> dict[str, Array]:
-        """What else is to be told about the factor, for the stats."""
+        """Further figures about the factor, for the stats of a verb."""
         return {}
 
     @abc.abstractmethod
@@ -97,7 +97,7 @@ class AbstractFactor(eqx.Module):
     @abc.abstractmethod
     def updated(self, v: Float[Array, " n"], sign: float = 1.0) -> "AbstractFactor":
         """The factor of `M + sign v v^T`, sign 1 or -1: an update or a downdate of rank one, in
-        O(n^2) operations or less. After a downdate that leaves nothing positive, there is none.
+        O(n^2) operations or less. None exists where a downdate leaves no positive definite matrix.
         """
 
     @abc.abstractmethod
@@ -107,12 +107,12 @@ class AbstractFactor(eqx.Module):
     @property
     @abc.abstractmethod
     def word_for_inaccuracy(self) -> Any:
-        """How a solve ended whose residual is larger, a word of `RESULTS`."""
+        """The word of `RESULTS` for a solution with a residual above `accurate_residual`."""
 
     @property
     @abc.abstractmethod
     def word_for_none(self) -> Any:
-        """Why there is no factor, where there is none, a word of `RESULTS`."""
+        """The word of `RESULTS` for a matrix of which there is no factor."""
 
     @property
     def result(self) -> Any:
@@ -132,7 +132,7 @@ class AbstractFactor(eqx.Module):
 
 
 class AbstractDirectFactor(AbstractFactor):
-    """A factor of which a finite solution is a solution, up to rounding."""
+    """A factor whose solutions, where they are finite, are right up to rounding."""
 
     @property
     def is_direct(self):
@@ -221,7 +221,7 @@ def _diagonal_of_inverse(L: Float[Array, "n n"]) -> Float[Array, " n"]:
 
 
 class _Change(eqx.Module):
-    """A factor of which some columns are changed, and what is left of the vector."""
+    """A factor with its first columns updated, and the vector by which the others will be."""
 
     lower: Float[Array, "n n"]
     v: Float[Array, " n"]
@@ -243,6 +243,7 @@ def _changed_by_rank_one(
 
 
 def _rotated(now: _Change, k: Array, sign: float) -> _Change:
+    """The update of column k."""
     v = now.v
     column = now.lower[:, k]
     pivot = column[k]
@@ -307,7 +308,7 @@ def factorise(
     Jitter starts at sqrt(eps) (float64) or 10 eps (float32) of `scale`, by default the mean
     diagonal, and grows tenfold up to 1e-4 of it. A pivot within rounding of zero counts as a
     failure, because a singular matrix often factorises by accident, into noise. Not differentiable:
-    whoever uses the factor has a rule of its own.
+    callers have derivative rules of their own.
 
     For operators of one's own: `factorise.register(MyOperator)(function)`.
     """
@@ -317,36 +318,47 @@ def factorise(
 def cholesky_factor(
     operator: lx.AbstractLinearOperator, scale: Float[Array, ""] | None = None
 ) -> CholeskyFactor:
-    """That of Cholesky, with jitter: see `factorise`."""
+    """Cholesky's factor, with jitter: see `factorise`."""
     scale = jnp.mean(lx.diagonal(operator)) if scale is None else scale
     return one_by_one(_cholesky_with_jitter, operator, scale)
 
 
 def range_of_jitter(scale: Float[Array, "*r"]) -> tuple[Float[Array, "*r"], Float[Array, "*r"]]:
-    """The first jitter that is tried and the last, for a matrix of that mean diagonal."""
+    """The first jitter that is tried and the last, for a matrix of mean diagonal `scale`."""
     eps = eps_of(scale)
     first = math.sqrt(eps) if scale.dtype == jnp.float64 else 10 * eps
     return first * scale, 1e-4 * scale
+
+
+def with_jitter(
+    attempt: Callable[[Float[Array, ""]], Any],
+    is_done: Callable[[Any], Array],
+    scale: Float[Array, ""],
+    may_help: Any = True,
+) -> Any:
+    """The first attempt at a factor that is done, with the jitter of `factorise`; else the last.
+
+    Attempts have an attribute `jitter`. `scale` is the mean diagonal of the matrix, and `may_help`
+    whether jitter can be of use at all.
+    """
+    first, most = range_of_jitter(scale)
+    can_grow = jnp.isfinite(scale) & (first > 0) & may_help
+
+    def go_on(now: Any) -> Array:
+        return ~is_done(now) & (now.jitter < most) & can_grow
+
+    def again(now: Any) -> Any:
+        return attempt(jnp.where(now.jitter > 0, jnp.minimum(10 * now.jitter, most), first))
+
+    return while_loop(go_on, again, attempt(jnp.zeros_like(scale)))
 
 
 def _cholesky_with_jitter(
     operator: lx.AbstractLinearOperator, scale: Float[Array, ""]
 ) -> CholeskyFactor:
     diagonal = lx.diagonal(operator)
-    dtype = diagonal.dtype
-    eps = eps_of(dtype)
-    first, most = range_of_jitter(scale)
-    can_grow = jnp.isfinite(scale) & (first > 0)
-
-    def go_on(factor):
-        return ~factor.exists & (factor.jitter < most) & can_grow
-
-    def again(factor):
-        jitter = jnp.where(factor.jitter > 0, jnp.minimum(10 * factor.jitter, most), first)
-        return _attempt(operator, jitter, eps * diagonal)
-
-    first_attempt = _attempt(operator, jnp.zeros((), dtype), eps * diagonal)
-    return while_loop(go_on, again, first_attempt)
+    attempt = functools.partial(_attempt, operator, least=eps_of(diagonal) * diagonal)
+    return with_jitter(attempt, lambda factor: factor.exists, scale)
 
 
 def _attempt(

@@ -1,4 +1,4 @@
-"""Kernels that are products of explicit features: with few, solves are cheaper than with K."""
+"""Explicit features of kernels: where they are few, solves with them are cheaper than with K."""
 
 import functools
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from kernax.core.operators import LowRankGram
 class FeatureMap(AbstractKernel):
     """`phi(x) . phi(z)`, summed over every entry of phi's output.
 
-    phi is a module (a network) or a plain function of a point.
+    phi is a module (a network) or a plain function of a point. Raises ValueError for anything else.
     """
 
     phi: Callable = eqx.field(converter=as_module)
@@ -82,9 +82,9 @@ LowRank = Callable[[PyTree], LowRankGram]
 def low_rank_gram(kernel: AbstractKernel) -> LowRank | None:
     """A function from a stack to its Gram matrix by explicit features; None where none are known.
 
-    For kernels whose Gram matrix has a diagonal beside that of their features, such as an
-    approximation by inducing points that keeps the variances:
-    `low_rank_gram.register(MyKernel)(function)`. `k(x, x)`, where both are one object, includes it.
+    For kernels whose Gram matrix is that of features plus a diagonal, such as an approximation by
+    inducing points that keeps the variances: `low_rank_gram.register(MyKernel)(function)`. Such a
+    kernel adds its diagonal in `k(x, z)` where x and z are one object.
     """
     phi = explicit_features(kernel)
     if phi is None:

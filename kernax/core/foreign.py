@@ -1,4 +1,4 @@
-"""Operators of lineax as members of the family of Gram matrices."""
+"""Operators of lineax as Gram matrices."""
 
 import jax
 import lineax as lx
@@ -13,7 +13,7 @@ from kernax.core.unheld import AbstractUnheldGram
 
 
 class ForeignGram(AbstractUnheldGram):
-    """Any operator of lineax as a Gram matrix: its products, or all of it as an array."""
+    """Any operator of lineax as a Gram matrix: by its products, or by all of it as an array."""
 
     operator: lx.AbstractLinearOperator
 

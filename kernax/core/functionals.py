@@ -26,18 +26,20 @@ from kernax.core.preparation import check_points
 class Functionals(eqx.Module):
     """n functionals `sum_j weights_j f(nodes_j) + directions_j . grad f(nodes_j)`, j = 1, ..., q.
 
-    One functional is without the axis n. Those of one stack have the same number q of nodes;
+    A single functional has no axis n. All functionals of a stack have the same number q of nodes;
     `joined` pads with nodes of weight zero. `F[i]` picks functionals, `len(F)` counts them, and
-    `F + G`, `F - G`, `2.0 * F` are the functionals of these meanings, one by one.
+    `F + G`, `F - G`, `2.0 * F` are sums, differences and multiples of functionals, one by one.
 
     Attributes:
         nodes: points, stacked along the axes (n, q).
         weights: (n, q).
-        directions: in the structure of `nodes`, None for a part without derivatives, such as an
-            integer; None altogether where there are no derivatives.
+        directions: a tree of the structure of `nodes`, with None for a part without derivatives,
+            such as an integer; None where there are no derivatives at all.
+
+    Raises ValueError for weights, nodes and directions of different leading axes.
     """
 
-    __array_ufunc__: ClassVar[None] = None  # a NumPy array times these is left to them
+    __array_ufunc__: ClassVar[None] = None  # so that NumPy leaves `array * F` to `__rmul__`
 
     nodes: PyTree
     weights: Float[Array, "*n q"] = eqx.field(converter=as_floats)
@@ -75,13 +77,15 @@ class Functionals(eqx.Module):
         )
 
     def __getitem__(self, index: Any) -> "Functionals":
-        # JAX would take the last one for one out of range, NumPy raises.
+        # Out of range, JAX would return the last functional; NumPy raises.
         places = np.arange(len(self))[index] if is_concrete(index) else index
         return jax.tree.map(lambda leaf: leaf[places], self)
 
     def __len__(self) -> int:
         if self.weights.ndim < 2:
-            raise ValueError("this is one functional, not a stack: there is nothing to count")
+            raise ValueError(
+                "this is one functional, not a stack: F[i : i + 1] is a stack of one functional"
+            )
         return len(self.weights)
 
     def __iter__(self) -> Iterator["Functionals"]:
@@ -91,7 +95,10 @@ class Functionals(eqx.Module):
         if not isinstance(other, Functionals):
             return NotImplemented
         if len(self) != len(other):
-            raise ValueError(f"{len(self)} and {len(other)} functionals have no sum, one by one")
+            raise ValueError(
+                f"{len(self)} and {len(other)} functionals have no sum: functionals are added one "
+                "by one"
+            )
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), *_alike(self, other))
 
     def __mul__(self, scale: ArrayLike) -> "Functionals":
@@ -121,7 +128,7 @@ def _term(function: Callable, node: PyTree, weight: Array, direction: PyTree) ->
 
 
 def _alike(F: Functionals, G: Functionals) -> tuple[Functionals, Functionals]:
-    """Both with directions for every part, where any of them has one."""
+    """Both with directions for every part, if one of the two has directions."""
     if not (F.has_derivatives or G.has_derivatives):
         return F, G
     return _with_directions(F), _with_directions(G)
@@ -131,14 +138,14 @@ def _check_scale(scale: Any, shape: tuple[int, ...]) -> None:
     """Raises ValueError unless it is a number, or one for each functional."""
     if not eqx.is_array_like(scale) or np.shape(scale) not in ((), shape):
         raise ValueError(
-            "functionals are scaled by a number, or by one for each of them, but came "
-            f"{np.shape(scale)}"
+            f"functionals are scaled by a number, or by an array of shape {shape}, but scale is of "
+            f"type {type(scale).__name__} and shape {np.shape(scale)}"
         )
 
 
 def _with_directions(F: Functionals) -> Functionals:
-    """The same functionals, zero as the direction of parts that are not moved; None only for those
-    that cannot be.
+    """The same functionals, with zero as the direction of parts that have none; None is left only
+    for parts without derivatives.
     """
     if not F.has_derivatives:
         return Functionals(F.nodes, F.weights, jax.tree.map(_no_direction, F.nodes))
@@ -173,12 +180,13 @@ def _with_nodes(F: Functionals, q: int) -> Functionals:
 class OfFunctionals(AbstractKernel):
     """`L_x L_z k`, the covariance of two linear functionals of f ~ GP(0, k).
 
-    A point is one of `Functionals`, or a point of k, which means the value of f there. Derivatives
-    are exact, by `jax.jvp` of k; integrals are as good as their quadrature. Values cost q^2
-    evaluations of k for q nodes each.
+    A point is one of `Functionals`, or a point of k, which stands for the value of f there.
+    Derivatives are exact, by `jax.jvp` of k; integrals are as accurate as their quadrature. A value
+    takes q^2 evaluations of k, for q nodes each.
 
     Raises ValueError for directions where functions of k have no derivative (`rough` kernels:
-    Matern 1/2, Brownian motion, ...); NaN where that depends on a parameter being traced.
+    Matern 1/2, Brownian motion, ...), and where the kernel is none; NaN where a traced parameter is
+    one for which there is no derivative.
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
@@ -195,8 +203,8 @@ def _has_directions(x: PyTree) -> bool:
 
 
 def check_smooth(kernel: AbstractKernel) -> ArrayLike:
-    """Whether functions of a kernel have derivatives. Raises ValueError where they are known not
-    to.
+    """Whether functions of a kernel have derivatives. Raises ValueError where it is known that they
+    do not.
     """
     smooth = has_derivatives(kernel)
     if is_concrete(smooth) and not smooth:
@@ -208,7 +216,7 @@ def check_smooth(kernel: AbstractKernel) -> ArrayLike:
 
 
 def applied(x: PyTree, function: Callable) -> Array:
-    """A functional of a function of a point; at a point itself, the function's value."""
+    """x applied to a function of a point: a functional of it, or its value where x is a point."""
     return x.applied(function) if isinstance(x, Functionals) else function(x)
 
 
@@ -256,8 +264,12 @@ def derivatives_at(X: PyTree, directions: PyTree) -> Functionals:
 
     Arguments:
         X: (n, d), or any stack with arrays of floats in it.
-        directions: (n, d), or (d,) for the same at every point; of another stack a tree of its
-            structure, with None for a part that is not moved. They need not have length one.
+        directions: (n, d), or (d,) for the same at every point; for a stack of several parts a tree
+            of the same structure, with None for a part that stays fixed. They need not be of length
+            one.
+
+    Raises ValueError for directions of another structure or shape, for one of integers, and where
+    all are None.
     """
     X = as_stack(X, "X")
     none = lambda leaf: leaf is None
@@ -266,7 +278,7 @@ def derivatives_at(X: PyTree, directions: PyTree) -> Functionals:
         if not jax.tree_util.all_leaves([X]):
             raise ValueError(
                 f"directions must have the structure of X, {structure}, with None for parts that "
-                "are not moved"
+                "stay fixed"
             )
         directions = np.asarray(directions)  # a list of numbers
     along = jax.tree.map(
@@ -274,6 +286,8 @@ def derivatives_at(X: PyTree, directions: PyTree) -> Functionals:
         X,
         directions,
     )
+    if not jax.tree.leaves(along):
+        raise ValueError("directions must hold a direction for some part of X, but all are None")
     return Functionals(_one_node(X), jnp.zeros((count(X), 1), dtype_of(X)), _one_node(along))
 
 
@@ -287,13 +301,15 @@ def gradients_at(X: ArrayLike) -> Functionals:
 def integrals_over(low: ArrayLike, high: ArrayLike, nodes: int = 8) -> Functionals:
     """`integral f(x) dx` over n boxes `low_i <= x <= high_i`, in units of f and of volume.
 
-    By the product of Gauss and Legendre's rules, exact where f is a polynomial of a degree below
-    `2 nodes` in each dimension; it is right to rounding if f is smooth and a box some lengthscales
-    wide. The mean over a box is `integrals_over(low, high) * (1 / volumes)`.
+    By products of Gauss-Legendre rules, which are exact where f is a polynomial of a degree below
+    `2 nodes` in each dimension, and right to rounding where f is smooth and a box is at most some
+    lengthscales wide. The mean over a box is `integrals_over(low, high) * (1 / volumes)`.
 
     Arguments:
         low, high: (n, d), the corners, with low < high.
-        nodes: of each dimension; there are `nodes^d` for a box.
+        nodes: for each dimension; a box has `nodes^d`.
+
+    Raises ValueError for corners of different shapes, or of which low is not below high.
     """
     low = _vectors(low, "low")
     high = _vectors(high, "high").astype(low.dtype)
@@ -309,9 +325,17 @@ def integrals_over(low: ArrayLike, high: ArrayLike, nodes: int = 8) -> Functiona
 
 
 def joined(*stacks: Functionals) -> Functionals:
-    """Several stacks of functionals as one, in their order: what a verb takes as X."""
+    """Several stacks of functionals as one, in their order: what a verb takes as X.
+
+    Raises ValueError for anything but stacks of functionals.
+    """
     if not stacks or not all(isinstance(stack, Functionals) for stack in stacks):
         raise ValueError("joined takes stacks of functionals: values_at(X), derivatives_at(...)")
+    if any(stack.weights.ndim < 2 for stack in stacks):
+        raise ValueError(
+            "joined takes stacks of functionals, but one argument is a single functional: "
+            "F[i : i + 1] is a stack of one"
+        )
     return functools.reduce(Functionals.joined, stacks)
 
 
@@ -331,7 +355,7 @@ def _one_node(X: PyTree) -> PyTree:
 def _direction(leaf: Array, direction: ArrayLike) -> Array:
     """A direction for each point of a stack. Raises ValueError for one of another shape."""
     if not eqx.is_inexact_array(leaf):
-        raise ValueError("integers have no derivatives: the direction of such a part is None")
+        raise ValueError("integers have no derivatives: pass None as the direction of such a part")
     direction = jnp.asarray(direction).astype(leaf.dtype)
     if direction.shape not in (leaf.shape, leaf.shape[1:]):
         raise ValueError(

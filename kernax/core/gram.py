@@ -1,7 +1,7 @@
 """Gram matrices of any kernel: as an array, and as operators that need not hold them.
 
 `gram` and `gram_operator` are for users, and check their arguments. Learners, which have checked
-them already, call `gram_of_prepared` or `operator_of_prepared`.
+theirs already, call `gram_of_prepared` or `operator_of_prepared`.
 """
 
 import abc
@@ -43,15 +43,15 @@ def gram(
 
     `gram(kernel, X)` is symmetric, with the exact diagonal `k(x_i, x_i)`. All rows are computed
     together, unless the kernel needs much more memory than a number per pair, such as a table for
-    each pair of strings: then as many at a time as fit a fixed budget, computed again in the
-    backward pass. `block_size` overrides that number of rows; under an outer `vmap` each member
-    uses the budget. Where the rows of X are over a mesh, those of the matrix are, and it may be
-    symmetric to rounding alone.
+    each pair of strings: then as many rows at a time as fit a fixed budget, computed again in the
+    backward pass. `block_size` sets that number of rows; under an outer `vmap` each member uses the
+    whole budget. Where the rows of X are spread over a mesh, those of the matrix are as well, and
+    it may be symmetric to rounding only.
 
     Raises:
-        ValueError: points of the wrong shape, or NaN in them.
-        NonFiniteError: the kernel overflows on these points.
-        MemoryBudgetError: the matrix is larger than the memory at hand.
+        ValueError: points of the wrong shape, or NaN or inf in them; a bad block_size.
+        NonFiniteError: the kernel is NaN or inf on these points.
+        MemoryBudgetError: the matrix would not fit into memory.
     """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
     spread = None if Z is None else rows_over_mesh(X)
@@ -80,17 +80,17 @@ def gram_operator(
 ) -> lx.AbstractLinearOperator:
     """The Gram matrix as a lineax operator: `K` (n, n), `K + ridge I`, or `k(x_i, z_j)` (n, m).
 
-    Without `block_size` it holds the dense matrix. With it, products compute tiles of at most
-    `block_size` rows in all at a time, forward and backward: memory is O(block_size n) in both, and
-    on a CPU no more than fits its caches. "auto" holds the matrix of up to 8192 points, and none
-    beyond, nor that of rows over a mesh (`kernax.scale.rows_over`), each device of which computes
-    the tiles of its own rows.
+    Without `block_size` the dense matrix is held. With it, each product computes the matrix in
+    tiles, of at most as many numbers at a time as `block_size` rows have, and on a CPU of no more
+    than fit its caches, in the forward and in the backward pass: memory is O(block_size n). "auto"
+    holds the matrix of up to 8192 points. It holds none of more, and none of rows over a mesh
+    (`kernax.scale.rows_over`), of which each device computes its own.
 
-    The operator of one stack is tagged as positive semidefinite for lineax, and has, held or not:
-    products with one column or many (`mv`), `diagonal()`, `rows(places)`, `columns_product(places,
-    values)`, `submatrix(places)`. That of two stacks has a transpose.
+    The operator of one stack is tagged as positive semidefinite for lineax. Without a ridge it has,
+    held or not: products with one column or many (`mv`), `diagonal()`, `rows(places)`,
+    `columns_product(places, values)`, `submatrix(places)`. That of two stacks has a transpose.
 
-    Raises as `gram` does, and ValueError for a ridge beside two stacks.
+    Raises as `gram` does, and ValueError for a ridge together with two stacks.
     """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
     spread = rows_over_mesh(X)
@@ -101,14 +101,14 @@ def gram_operator(
             return operator
         return _with_ridge(operator, as_scalar(ridge, dtype_of(X), "ridge", NONNEGATIVE))
     if ridge is not None:
-        raise ValueError("ridge goes with one stack X alone: leave it away, or Z")
+        raise ValueError("ridge goes with one stack alone, but Z came too: leave out one of them")
     if block_size is None:
         return CrossGram(gram_of_prepared(kernel, X, Z))
     return BlockedCrossGram(kernel, X, Z, block_size, spread)
 
 
 def _with_ridge(gram: AbstractGram, ridge: Float[Array, ""]) -> lx.AbstractLinearOperator:
-    """`K + ridge I`, held as K is."""
+    """`K + ridge I`, held or not as K is."""
     n = gram.in_size()
     if gram.is_dense:
         return DenseGram(gram.as_matrix() + ridge * jnp.eye(n, dtype=ridge.dtype))
@@ -116,13 +116,14 @@ def _with_ridge(gram: AbstractGram, ridge: Float[Array, ""]) -> lx.AbstractLinea
 
 
 class Layout(eqx.Module):
-    """How a Gram matrix is held: whole, in blocks of rows, by few features, or by a structure such
-    as a line or a grid.
+    """How a Gram matrix is held: whole, by few features, by a structure such as a line or a grid,
+    or not at all, where each product computes it in blocks of rows.
 
-    Blocks are computed for each product. The layout is chosen once, before anything is compiled.
+    The layout is chosen once, before anything is compiled.
 
     Attributes:
-        spread: over what mesh the rows are, computed in blocks or as features.
+        spread: the mesh over which rows are spread, where they are computed in blocks or as
+            features.
     """
 
     block_size: int | None = eqx.field(static=True, default=None)
@@ -155,10 +156,13 @@ _ROWS_AT_ONCE = 128
 
 
 def checked_block(block_size: Any, n: int, spread: RowsOverMesh | None = None) -> int | None:
-    """None, or a positive Python integer; else ValueError. For "auto" what suits n points."""
+    """A block size, or None for a matrix that is held; for "auto" the one that suits n points.
+
+    Raises ValueError for what is neither None, a positive integer nor "auto".
+    """
     if isinstance(block_size, str) and block_size == "auto":
         return None if n <= MOST_HELD and spread is None else _ROWS_AT_ONCE
-    hint = ', or "auto"'
+    hint = '; or "auto", which chooses it'
     return None if block_size is None else check_count(block_size, "block_size", hint=hint)
 
 

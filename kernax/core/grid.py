@@ -1,5 +1,5 @@
-"""Points on a grid, whole or with cells missing, and Gram matrices whose products take O(N log N)
-or O(N sum n_a) there.
+"""Points on a grid, whole or with cells missing, and their Gram matrices, whose products take
+O(N log N) or O(N sum n_a).
 """
 
 import functools
@@ -25,17 +25,18 @@ from kernax.core.whole import AbstractWhole, Rows
 
 
 class ProductGrid(AbstractStructure):
-    """Where n points stand on a grid of N cells: all combinations of the places along each axis,
-    the last of which moves fastest. An axis is one column of the points, or some together.
+    """Where n points are on a grid of N cells: all combinations of the places along each axis, the
+    last axis moving fastest. An axis is one column of the points, or several together.
 
     Attributes:
-        axes: the places along each axis as points (m, d), whose other columns stand still.
-        columns: those of each axis.
+        axes: the places along each axis as points (m, d), of which the other columns are constant.
+        columns: the columns of each axis.
         cells: the cell of each point.
         missing: the cells without a point.
         weighted: the points of weights other than one.
-        lags: of places at equal distances along one axis from the first, (m,); else None.
-        offsets: how far each of those places is off, (m,); None where none is.
+        lags: for a single axis with places at equal distances, those from the first place, (m,);
+            else None.
+        offsets: how far each place is from these, (m,); None where all are exact.
         order: the most terms of a predictor, see `Grid`.
         in_order: whether the points are all cells, one after the other.
     """
@@ -56,8 +57,8 @@ class ProductGrid(AbstractStructure):
     def check_noise(self, noise):
         if jnp.ndim(noise):
             raise ValueError(
-                f"noise must be one number for Grid(), but has shape {jnp.shape(noise)}: an "
-                "observation of other noise is one of another weight, noise / its noise"
+                f"noise must be one number for Grid(), but has shape {jnp.shape(noise)}: pass the "
+                "noise of most observations, and weights of noise / own noise for the others"
             )
 
     @property
@@ -67,7 +68,7 @@ class ProductGrid(AbstractStructure):
 
     @property
     def special(self) -> Int[Array, " m"]:
-        """The cells where the matrix is not that of the whole grid: missing ones, then weighted."""
+        """The cells that need a correction of the whole grid: missing ones, then weighted ones."""
         return jnp.concatenate([self.missing, self.cells[self.weighted]])
 
     @property
@@ -87,7 +88,7 @@ class ProductGrid(AbstractStructure):
         return values if self.in_order else values[self.cells]
 
     def kernels(self, kernel: AbstractKernel) -> list[list[AbstractKernel]]:
-        """The kernels whose product is that of an axis, for each of them."""
+        """For each axis, the kernels whose product is the kernel along it."""
         found: list[list[AbstractKernel]] = [[] for _ in self.columns]
         for factor in factors_over_columns(kernel, self.axes[0].shape[1]):
             # A constant goes with the first axis.
@@ -106,7 +107,7 @@ class GridGram(AbstractComputedGram):
     grid: ProductGrid
 
     def whole(self) -> AbstractWhole:
-        """That of all cells."""
+        """The Gram matrix of all cells."""
         grid = self.grid
         kernels = grid.kernels(self.kernel)
         if grid.lags is None:

@@ -1,5 +1,5 @@
-"""The factor of a matrix on a grid, of which some cells are missing or weighted: that of the whole
-grid, and a small matrix for those cells.
+"""The factor of a matrix on a grid of which some cells are missing or weighted, made of the factor
+of the whole grid and of a small matrix for those cells.
 
 Let `A = K + noise I` on all N cells, s the m cells that are missing or have weights other than one,
 o the others, and U the columns of the identity at s. With `C = U^T A^-1 U`, the cells s are removed
@@ -20,12 +20,11 @@ import lineax as lx
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.batching import one_by_one
-from kernax.core.factors import AbstractFactor, direct_accuracy, factorise, range_of_jitter
+from kernax.core.factors import AbstractFactor, direct_accuracy, factorise, with_jitter
 from kernax.core.grid import GridForm, ProductGrid
 from kernax.core.gridding import grid_for
 from kernax.core.numerics import eps_of, matmul, stopped
 from kernax.core.parameters import check_count
-from kernax.core.sharding import while_loop
 from kernax.core.solution import RESULTS
 from kernax.core.solvers import (
     AbstractFactorSolver,
@@ -39,7 +38,7 @@ from kernax.core.whole import AbstractPrepared, AbstractWholeFactor, placed
 
 
 class Eliminated(eqx.Module):
-    """What is known of the m cells that are missing or weighted.
+    """The elimination of the m cells that are missing or weighted.
 
     Attributes:
         inner: the lower factor of C, (m, m).
@@ -92,7 +91,7 @@ class Eliminated(eqx.Module):
         return 2 * jnp.sum(jnp.log(diagonals))
 
     def rounding(self) -> Float[Array, ""]:
-        """How far rounding moves `log |C| + log |R|`."""
+        """How far rounding moves `log |C| + log |R|`, in nats."""
         # An error dC moves it by tr(G dC), with V in R; entries are off by eps of the diagonal,
         # independently.
         sizes = jnp.linalg.norm(self.inner, axis=1)
@@ -109,9 +108,10 @@ class GridFactor(AbstractFactor):
     """`S K S + diag(d)` of points on a grid.
 
     Attributes:
-        grid: where they stand.
+        grid: where the points are.
         whole: the factor of A.
-        eliminated: what is known of cells that are missing or weighted; None where there are none.
+        eliminated: the elimination of cells that are missing or weighted; None where there are
+            none.
     """
 
     grid: ProductGrid
@@ -147,8 +147,8 @@ class GridFactor(AbstractFactor):
         return self.grid.of_points(found).reshape(B.shape)
 
     def _parts(self, inside: Float[Array, "N p"]) -> tuple[Array, Array, Array]:
-        """The data with what they predict at s in place of what is there, the prediction, and by
-        how much the data there are off.
+        """The data with zero at s, the prediction at s from the other data, and how far the data at
+        s are from it.
         """
         assert self.eliminated is not None
         there = inside[self.special]
@@ -172,7 +172,7 @@ class GridFactor(AbstractFactor):
         inside = self.grid.in_cells(self._known(B))
         if self.eliminated is None:
             return self.whole.whitened(inside)
-        # Of all data that may stand at s those predicted there leave the square of the others.
+        # With the predicted values at s, the square of all data is that of the data at o.
         without, predicted, off = self._parts(inside)
         white = self.whole.whitened(without + self._placed(predicted))
         return jnp.concatenate([white, solve_lower(self.eliminated.outer, off)])
@@ -209,7 +209,7 @@ class GridFactor(AbstractFactor):
 
     def updated(self, v, sign=1.0):
         raise ValueError(
-            "a factor on a grid has no update by any vector: factorise by JitteredCholesky()"
+            "a factor on a grid has no update of rank one: factorise by JitteredCholesky()"
         )
 
     def _known(self, B: Array) -> Array:
@@ -235,25 +235,16 @@ def _parts_of_factor(
     operator = stopped(operator)
     noise, is_same = _noise_of(operator)
     prepared = operator.gram.whole().prepared()
-    first, most = range_of_jitter(scale)
-    can_grow = prepared.is_sound & jnp.isfinite(scale) & (first > 0)
 
     def attempt(jitter: Float[Array, ""]) -> _Attempt:
         return _attempt(operator, prepared, noise, jitter)
 
-    def go_on(now: _Attempt) -> Array:
-        return ~now.is_positive & (now.jitter < most) & can_grow
-
-    def again(now: _Attempt) -> _Attempt:
-        larger = jnp.minimum(10 * now.jitter, most)
-        return attempt(jnp.where(now.jitter > 0, larger, first))
-
-    end = while_loop(go_on, again, attempt(jnp.zeros_like(scale)))
+    end = with_jitter(attempt, lambda now: now.is_positive, scale, prepared.is_sound)
     return end.whole, end.eliminated, end.jitter, end.whole.exists & end.is_positive & is_same
 
 
 class _Attempt(eqx.Module):
-    """A factor with some jitter, as `factorise` says.
+    """A factor with some jitter.
 
     Attributes:
         is_positive: whether no more jitter is needed.
@@ -278,7 +269,7 @@ def _attempt(
 
 
 def _noise_of(operator: GridForm) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-    """That of the points of weight one, and whether they all have it."""
+    """The noise of the points of weight one, and whether it is the same for all of them."""
     ordinary = operator.gram.grid.ordinary
     noise = jnp.max(jnp.where(ordinary, operator.shift, -jnp.inf))
     return noise, jnp.all(jnp.where(ordinary, operator.shift == noise, True))
@@ -308,27 +299,32 @@ class Grid(AbstractFactorSolver):
     """Points on a grid and a kernel that is a product over its axes, in `O(n sum n_a)`, or points
     at equal distances along one column and a stationary kernel, in `O(n log n)`.
 
-    The rows of X, in any order, are the combinations of the places along each axis, which is one
-    column, or several that the kernel takes together. Equal numbers are one place, and numbers that
-    differ in their last digit are two: round them first. RBF, Periodic and ZeroMeanPeriodic are
-    products over columns, as are products, scales and powers of kernels On(kernel, columns), such
-    as `On(Matern52(), 0) * On(RBF(), [1, 2])`; a sum is one over all columns of its terms. `X` and
-    `weights` must be known: functions that are compiled or differentiated close over them. Rows
-    that are missing or of weight zero are left out exactly, and any weight is taken, each at the
-    cost of a solution, and of a row of an m x m matrix. Second derivatives of the evidence are
-    refused.
+    The rows of X, in any order, are the combinations of the places along each axis. An axis is one
+    column, or several that the kernel takes together, and where there are others it has at most
+    10000 places. Equal numbers are one place, and numbers that differ in their last digit are two:
+    round them first. RBF, Periodic and ZeroMeanPeriodic are products over columns, as are products,
+    scales and powers of kernels On(kernel, columns), such as `On(Matern52(), 0) * On(RBF(), [1,
+    2])`; a sum is one factor, of all columns of its terms. X and weights must be known: functions
+    that are compiled or differentiated close over them. Rows that are missing or of weight zero are
+    left out exactly. Weights may be any, if one of them is one: each of the m rows that are
+    missing, or of another weight, costs a solution, and a row of an m x m matrix.
 
-    Along one column points may be off equal steps by the rounding of their numbers, if that is at
-    most `2 sqrt(eps)` of a step. The solution is that of the points as they are, to first order in
-    this, and the evidence that of equal steps, of which `rounding` says how far it may be off.
+    Along one column, points may differ from equal steps by the rounding of their numbers, if that
+    is at most `2 sqrt(eps)` of a step. Solutions are those for the points as they are, to first
+    order in the differences; the evidence is that of equal steps, and `rounding` says how far it
+    may be off.
 
-    The factor along one column is a predictor of each value from the `order` before it, at most.
-    Its order is found, in `stats["order"]`; where this is not enough, `max_steps_reached`. Kernels
-    whose values hardly decay, and little noise, need many: some 25 lengthscales of an RBF.
+    The factor along one column predicts each value from those before it, `order` of them at most.
+    How many it takes is in `stats["order"]`; where `order` is too few, the solve fails with
+    `max_steps_reached`. Kernels whose values hardly decay, and little noise, need many: the points
+    within some 25 lengthscales of an RBF.
 
     Attributes:
         most: how many cells may be missing or have a weight other than one.
         order: the most terms of the predictor.
+
+    Raises ValueError for points that are on no grid, for kernels, noise and weights that have no
+    place on one, and for second derivatives of the evidence.
     """
 
     most: int = eqx.field(static=True, default=2000)

@@ -1,5 +1,5 @@
-"""The inverse of a system on a grid, the derivative of its log density, and what observations there
-explain.
+"""The inverse of a system on a grid, the derivative of its log density, and the covariance that
+observations there explain.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def grid_gram(system: WeightedSystem) -> GridGram:
 
 class GridInverse(AbstractSolvedInverse):
     """`P = T^-1` of a system on a grid. Its diagonals and its trace with other systems have no
-    derivative in the system of which it is the inverse: there is a ValueError.
+    derivative in the system of which it is the inverse: to take one raises ValueError.
 
     Attributes:
         system: T, without jitter.
@@ -63,8 +63,8 @@ def _(factor: GridFactor, system: WeightedSystem) -> GridInverse:
 
 @eqx.filter_custom_jvp
 def _held_fixed(factor, system):
-    """The factor of a system, whose own derivative is not known: where the system moves as well,
-    for a second derivative, there is an exception in place of a wrong one.
+    """The factor of a system, which has no derivative rule. For a second derivative, which would
+    need one, there is an exception in place of a wrong number.
     """
     return factor
 
@@ -113,8 +113,8 @@ def _linear(factor: GridFactor, other: WeightedSystem) -> Float[Array, ""]:
 
 
 class GridExplanation(AbstractExplanation):
-    """By the factor of the whole grid, along whose axes k(X, x) is a product, and what it takes
-    back for cells that are missing or weighted.
+    """By the factor of the whole grid, along whose axes k(X, x) is a product, less a correction for
+    cells that are missing or weighted.
 
     Attributes:
         gram: K.
@@ -189,13 +189,13 @@ def _between_rows_jvp(primals, tangents):
 def _by_solution(
     system: WeightedSystem, factor: GridFactor, left: Float[Array, " n"], right: Float[Array, " n"]
 ) -> Float[Array, ""]:
-    """`l . P W r`, differentiable to every order; as a value it may lose digits."""
+    """`l . P W r`, differentiable to every order; its value may lose digits to cancellation."""
     rhs = system.weights.times(right)[:, None]
     return dot(left, weighted_solve(system, rhs, JitteredCholesky(), factor=factor)[0][:, 0])
 
 
 def _tangent(of: Callable, primals: Any, tangents: Any) -> Array:
-    """That of a function of the system and of what follows the factor."""
+    """The tangent of `of(system, ...)`, of all primals but the factor, which is the second one."""
     primals, tangents = ((*of_all[:1], *of_all[2:]) for of_all in (primals, tangents))
     moving, known = split_by_tangent(primals, tangents)
     return eqx.filter_jvp(lambda moving: of(*eqx.combine(moving, known)), (moving,), (tangents,))[1]

@@ -1,4 +1,4 @@
-"""Finds the grid on which points stand, before anything is compiled."""
+"""Finds the grid on which points are, before anything is compiled."""
 
 import math
 from typing import Any, NamedTuple
@@ -15,9 +15,9 @@ from kernax.core.numerics import eps_of, is_concrete
 
 
 def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: int) -> ProductGrid:
-    """The grid on which points stand, with at most `most` cells that are missing or weighted.
+    """The grid on which points are, with at most `most` cells that are missing or weighted.
 
-    Raises ValueError that says what is missing.
+    Raises ValueError for points, kernels and weights that are not of a grid, and says why.
     """
     points = _known_points(X, weights)
     groups = [tuple(sorted(group)) for group in groups_of_columns(kernel, points.shape[1])]
@@ -48,7 +48,7 @@ def _is_in_order(cells: np.ndarray, missing: np.ndarray) -> bool:
 
 
 def _as_points(point: np.ndarray, group: tuple[int, ...], places: np.ndarray) -> Array:
-    """Places along some columns as points, whose other columns are those of one of them."""
+    """Places along some columns as points; the other columns are those of the given point."""
     stack = np.repeat(point, len(places), 0)
     stack[:, group] = places
     return jnp.asarray(stack)
@@ -59,13 +59,13 @@ def _array_or_none(numbers: np.ndarray | None) -> Array | None:
 
 
 class _Found(NamedTuple):
-    """Where points stand.
+    """The axes that were found, and the places of the points along them.
 
     Attributes:
-        axes: the places along each axis (m, columns), as they are known.
-        numbers: which of them each point has, for each axis.
-        lags: along a single column, those of equal steps from the first place, (m,).
-        offsets: how far each place is off these, (m,); None where none is.
+        axes: the places along each axis, in ascending order, (m, columns).
+        numbers: for each axis, the number of the place of each point.
+        lags: along a single column, equal steps from the first place on, (m,).
+        offsets: how far each place is from these, (m,); None where all are exact.
     """
 
     axes: list[np.ndarray]
@@ -75,6 +75,9 @@ class _Found(NamedTuple):
 
 
 def _known_points(X: PyTree, weights: Any) -> np.ndarray:
+    """X as an array of NumPy. Raises ValueError for points that are no vectors, and while X or the
+    weights are traced.
+    """
     if not isinstance(X, np.ndarray | jax.Array) or X.ndim != 2:
         shape = X.shape if isinstance(X, np.ndarray | jax.Array) else type(X).__name__
         raise ValueError(f"Grid needs points that are vectors, X of shape (n, d), but X is {shape}")
@@ -87,7 +90,7 @@ def _known_points(X: PyTree, weights: Any) -> np.ndarray:
     return np.asarray(X)
 
 
-_LONGEST_AXIS = 10_000  # of which all pairs are held, and their eigenvectors
+_LONGEST_AXIS = 10_000  # places: all their pairs are held, and their eigenvectors
 
 
 def _axes(points: np.ndarray, groups: list[tuple[int, ...]], most: int) -> _Found:
@@ -108,8 +111,8 @@ def _axes(points: np.ndarray, groups: list[tuple[int, ...]], most: int) -> _Foun
             raise ValueError(
                 f"X is no grid: {len(points)} points have {along} places along columns "
                 f"{', '.join(map(str, groups[: len(axes)]))}, and Grid takes at most {most} cells "
-                "that are missing: numbers that differ in their last digit are two places, which "
-                "rounding makes one"
+                "that are missing: numbers that differ in their last digit are two places, so "
+                "round them first"
             )
     _check_lengths(groups, axes)
     return _Found(axes, numbers)
@@ -119,8 +122,8 @@ def _check_lengths(groups: list[tuple[int, ...]], axes: list[np.ndarray]) -> Non
     for group, places in zip(groups, axes):
         if len(places) > _LONGEST_AXIS:
             raise ValueError(
-                f"Grid factorises a matrix for each axis, but columns {group} have {len(places)} "
-                f"places, more than {_LONGEST_AXIS}"
+                f"Grid factorises a matrix for each axis, of at most {_LONGEST_AXIS} places, but "
+                f"columns {group} have {len(places)}: use another solver"
             )
 
 
@@ -130,8 +133,8 @@ def _missing(cells: np.ndarray, size: int) -> np.ndarray:
     if points.max() > 1:
         first, second, *_ = np.flatnonzero(cells == points.argmax())
         raise ValueError(
-            f"X is no grid: points {first} and {second} are the same; give one of them weight 2, "
-            "and the mean of both targets"
+            f"X is no grid: points {first} and {second} are the same: keep one of them, with "
+            "weight 2 and the mean of both targets"
         )
     return np.flatnonzero(points == 0)
 
@@ -143,11 +146,14 @@ def _weighted(weights: Any, points: int, missing: int, most: int) -> np.ndarray:
         raise ValueError(
             f"Grid takes at most {most} cells that are missing or have a weight other than one, "
             f"but there are {missing} missing and {len(weighted)} weighted: Grid(most=...) takes "
-            "more, in time and memory that grow with their square; leave rows or columns with many "
-            "of them away, or use another solver"
+            "more, in time and memory that grow with their square; leave out rows or columns of "
+            "the grid with many of them, or use another solver"
         )
     if len(weighted) == points:
-        raise ValueError("Grid needs some point of weight one, but there is none")
+        raise ValueError(
+            "Grid needs some point of weight one, but there is none: divide the noise and all "
+            "weights by the most frequent weight"
+        )
     return weighted
 
 
@@ -158,32 +164,36 @@ def _check_stationary(kernel: AbstractKernel, dim: int) -> None:
     if dim > 1:
         raise ValueError(
             f"Grid needs a kernel that is a product over columns of the points, but "
-            f"{type(kernel).__name__} takes all {dim} together: products of kernels "
-            "On(kernel, column), and RBF and Periodic of any columns, are such"
+            f"{type(kernel).__name__} takes all {dim} together: take a product of kernels "
+            "On(kernel, column), or RBF or Periodic"
         )
     factors = factors_over_columns(kernel, dim)
     if not all(factor.kernel.is_stationary for factor in factors):
         raise ValueError(
             f"Grid needs a stationary kernel along a single column, but {type(kernel).__name__} "
-            "is not known to be one"
+            "is not known to be one: use another solver"
         )
 
 
 def _line(column: np.ndarray, most: int) -> _Found:
-    """Equal steps along one column, those that are missing included. Raises ValueError for numbers
+    """Equal steps along one column, including those without a point. Raises ValueError for numbers
     that are not at equal steps.
     """
     known, inverse = np.unique(column, return_inverse=True)
     if len(known) < 2:
-        raise ValueError("Grid needs two different points or more along a single column")
+        raise ValueError(
+            "Grid needs two different points or more along a single column, but there is one: use "
+            "another solver"
+        )
     numbers, step = _numbered(known)
-    size = int(numbers[-1]) + 1
+    size = numbers[-1] + 1
     if size > len(column) + most:
         raise ValueError(
-            f"X has {len(known)} of {size} equal steps of {step:g} along its column, and Grid "
+            f"X has {len(known)} of {size:.0f} equal steps of {step:g} along its column, and Grid "
             f"takes at most {most} that are missing: Grid(most=...) takes more, in time and memory "
             "that grow with their square, and StateSpace() takes Matern kernels at any times"
         )
+    numbers = numbers.astype(int)
     lags, offsets = _of_equal_steps(known, numbers)
     _check_offsets(np.max(np.abs(offsets)), step, known)
     places = known[0] + lags
@@ -198,8 +208,8 @@ def _line(column: np.ndarray, most: int) -> _Found:
 
 
 def _of_equal_steps(known: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lags of equal steps from the first to the last of some known places, of which each has a
-    number of steps, and how far each place is off, zero where it is not known.
+    """Lags of equal steps from the first to the last of the known places, and how far each place is
+    from its lag, zero where no place is known. `numbers` are the steps of each known place.
     """
     # From the first one on: rounding of places would be as large as the offsets.
     distances = known.astype(float) - float(known[0])
@@ -211,15 +221,15 @@ def _of_equal_steps(known: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray,
 
 
 def _check_offsets(off: float, step: float, known: np.ndarray) -> None:
-    """Raises ValueError for points that are not at equal distances but for the rounding of their
-    numbers, or for which that is too much of a step.
+    """Raises ValueError for points that differ from equal steps by more than the rounding of their
+    numbers, and where that rounding is too much of a step.
     """
     eps = eps_of(known.dtype)
     if off > 4 * eps * np.max(np.abs(known)):
         raise ValueError(
             "Grid needs points at equal distances along a single column, but X is off by up to "
-            f"{off:g} from steps of {step:g}, more than the rounding of its numbers: number the "
-            "steps, or take StateSpace(), for Matern kernels at any times"
+            f"{off:g} from steps of {step:g}, more than the rounding of its numbers: take the "
+            "numbers of the steps as points, or StateSpace(), for Matern kernels at any times"
         )
     # The matrix is right to first order in the offsets: squares of this are rounding.
     if off > 2 * math.sqrt(eps) * step:
@@ -231,8 +241,10 @@ def _check_offsets(off: float, step: float, known: np.ndarray) -> None:
 
 
 def _numbered(known: np.ndarray) -> tuple[np.ndarray, float]:
-    """How many steps after the first one each of several ascending numbers is, and the step."""
+    """How many steps each of several ascending numbers is from the first, and the step. The numbers
+    of steps are whole, but may be too large for integers.
+    """
     gaps = np.diff(known)
-    # Single steps tell their length best all together.
+    # The mean over all single steps is more accurate than any of them.
     step = np.mean(gaps[gaps < 1.5 * np.min(gaps)], dtype=float)
-    return np.concatenate([[0], np.cumsum(np.rint(gaps / step).astype(int))]), step
+    return np.concatenate([[0], np.cumsum(np.rint(gaps / step), dtype=float)]), step

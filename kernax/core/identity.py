@@ -1,4 +1,4 @@
-"""What identifies a call, as texts by what a message calls them, and where two calls differ."""
+"""Facts that identify a call, as texts by name, and messages about how two calls differ."""
 
 import hashlib
 import re
@@ -16,13 +16,13 @@ _MOST_SHOWN = 4  # differences in a message
 
 
 def facts_of(name: str, tree: Any) -> dict[str, str]:
-    """The structure of a pytree, and of each leaf all but the values of an array."""
+    """The structure of a pytree, and each leaf as a text: an array by its dtype and shape."""
     facts = {f"structure of {name}": _without_addresses(str(jax.tree.structure(tree)))}
     return facts | {place: _in_words(leaf) for place, leaf in places_of(name, tree)}
 
 
 def places_of(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
-    """Each leaf of a pytree, after the name of its place, such as `model.kernel.lengthscale`."""
+    """The name of the place of each leaf, such as `model.kernel.lengthscale`, and the leaf."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         keys = [jax.tree_util.keystr((key,), simple=True) for key in path]
         yield ".".join([name, *keys]), leaf
@@ -47,7 +47,7 @@ def digest(contents: bytes | memoryview) -> str:
 
 
 def _in_words(leaf: Any) -> str:
-    """All of a leaf but the values of an array."""
+    """A leaf as a text: an array by its dtype and shape."""
     if is_array(leaf):
         return f"{leaf.dtype}{list(leaf.shape)}"
     if callable(leaf) and hasattr(leaf, "__qualname__"):
@@ -61,7 +61,7 @@ def _without_addresses(text: str) -> str:
 
 
 def differing_facts(asked: dict[str, str], found: dict[str, str]) -> list[str]:
-    """In words, where the facts of a call and those of a file differ."""
+    """The facts that differ between a call (`asked`) and a file (`found`), in words."""
     names = list(asked | found)
     both = {name: (asked.get(name), found.get(name)) for name in names}
     return [_in_both(name, *texts) for name, texts in both.items() if texts[0] != texts[1]]
@@ -75,8 +75,8 @@ def _in_both(name: str, here: str | None, there: str | None) -> str:
 
 
 def check_same_call(path: Any, differing: Sequence[str], hint: str = "") -> None:
-    """Raises KernaxFileError for a checkpoint from which something differs, with a hint at the end
-    of its message.
+    """Raises KernaxFileError for the checkpoint of another call, if any facts differ. Its message
+    ends with the hint.
     """
     if not differing:
         return

@@ -1,4 +1,4 @@
-"""The derivative of whatever an iterative solver returns, and of what is stationary there.
+"""The derivative of a root that an iterative solver returns, and of an optimum.
 
 At a root, one more exact Newton step changes nothing; its derivative with respect to the problem's
 data, the root held fixed, is the derivative of the root. This holds for every solver, whatever path

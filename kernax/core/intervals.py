@@ -1,4 +1,4 @@
-"""Intervals of the real line in which parameters live, and their maps to the whole line."""
+"""Intervals of the real line that hold parameters, and their maps to the whole line."""
 
 import dataclasses
 import math

@@ -1,5 +1,5 @@
-"""The inverse `P = T^-1` of `T = W K + diag(shift)`, as what is asked of it: products, its
-diagonal, and its trace with another system, from which the derivative of `log |T|` follows.
+"""The inverse `P = T^-1` of `T = W K + diag(shift)`, by its products, its diagonal, and its trace
+with another system, from which the derivative of `log |T|` follows.
 """
 
 import abc
@@ -49,11 +49,11 @@ class AbstractInverse(eqx.Module):
 
     @abc.abstractmethod
     def trace_with(self, system: WeightedSystem) -> Float[Array, ""]:
-        """`tr(P T)` for a T that need not be the one of which P is the inverse."""
+        """`tr(P T)` for the T of any system, not only that of which P is the inverse."""
 
 
 class DenseInverse(AbstractInverse):
-    """All of P."""
+    """P as an array."""
 
     matrix: Float[Array, "n n"]
 
@@ -78,7 +78,13 @@ class DenseInverse(AbstractInverse):
 
 
 class LowRankInverse(AbstractInverse):
-    """That of `W F F^T + D`, which is `D^-1 - G F^T D^-1` with `G = T^-1 W F`."""
+    """The inverse of `T = W F F^T + D`: `D^-1 - G F^T D^-1` with `G = T^-1 W F`.
+
+    Attributes:
+        solved: G.
+        features: F.
+        diagonal_part: the diagonal of D.
+    """
 
     solved: Float[Array, "n d"]
     features: Float[Array, "n d"]
@@ -113,7 +119,7 @@ def solve(
     system: WeightedSystem, factor: AbstractFactor, B: Float[Array, "n p"]
 ) -> Float[Array, "n p"]:
     """`T^-1 B`, by a factor of T with jitter; differentiable to every order in the system and B.
-    NaN where that fails.
+    NaN where there is no solution.
     """
     system = system.with_jitter(factor)
     fixed = stopped(system)
@@ -146,7 +152,7 @@ def solve_transposed(
 
 
 class AbstractSolvedInverse(AbstractInverse):
-    """One that is never held: products with it are solutions.
+    """An inverse that is never held: products with it are solutions.
 
     Attributes:
         system: T, without jitter.
@@ -167,11 +173,12 @@ class AbstractSolvedInverse(AbstractInverse):
 
 
 def low_rank(system: WeightedSystem) -> LowRankGram:
-    """The Gram matrix of a system that has a factor of low rank."""
+    """The Gram matrix of a system whose factor is of low rank."""
     return cast(LowRankGram, system.gram)
 
 
 def _diagonal_part(system: WeightedSystem) -> Float[Array, " n"]:
+    """D of `T = W F F^T + D`."""
     return system.weights.times(low_rank(system).remainder) + system.shift
 
 
@@ -196,10 +203,11 @@ Terms = Callable[[WeightedSystem, Array], tuple[Array, Array]]
 
 @functools.singledispatch
 def terms_of_density(factor: AbstractFactor, system: WeightedSystem, y: Float[Array, "n p"]) -> Any:
-    """A function (`Terms`) of a system and data, whose derivatives at those given are those of `log
-    |T|` and of `y.P W y`, P = T^-1, which is summed over the columns of y.
+    """A function (`Terms`) of a system and data. At those given, its derivatives are those of `log
+    |T|` and of `y.P W y`, P = T^-1, summed over the columns of y.
 
-    What it holds fixed is a function of the system and of y, differentiable to every order.
+    The numbers that it holds fixed are functions of the system and of y, differentiable to every
+    order.
     """
     # d log|T| = tr(P dT). With b = P^T y and a = W b, d(y.P W y) = 2 a.dy + b.dW y - b.dT a (P W is
     # symmetric). Both are the derivatives of expressions linear in T, W and y.
@@ -216,8 +224,8 @@ def terms_of_density(factor: AbstractFactor, system: WeightedSystem, y: Float[Ar
 
 
 class AbstractExplanation(eqx.Module):
-    """What observations at X explain of a covariance k, by a factor of `T = W K + diag(shift)`, of
-    which P is the inverse.
+    """The part of a covariance k that observations at X explain, `k(x, X) P W k(X, z)` with the
+    inverse P of `T = W K + diag(shift)`.
 
     Attributes:
         gram: K.
@@ -231,11 +239,11 @@ class AbstractExplanation(eqx.Module):
 
     @abc.abstractmethod
     def own_factor(self) -> AbstractFactor:
-        """That of T, which may add jitter; a constant to derivatives."""
+        """The factor of T, which may have jitter; a constant to derivatives."""
 
     @property
     def dtype(self) -> Any:
-        """The precision it was computed in."""
+        """The precision that it was computed in."""
         return self.shift.dtype
 
     @property
@@ -253,9 +261,10 @@ class AbstractExplanation(eqx.Module):
     def lacking(
         self, values: Float[Array, "n p"], normal: Float[Array, "n p"]
     ) -> Float[Array, "n p"]:
-        """`P (W f + S sqrt(D) z)`, S = sqrt(W) and D = diag(shift), of values f at X and standard
-        normal numbers z (n, p): by so much of k(X, x) a draw of the prior differs from a posterior
-        draw that is zero at X.
+        """The coefficients `c = P (W f + S sqrt(D) z)`, S = sqrt(W) and D = diag(shift), of values
+        f of a prior draw at X and standard normal numbers z (n, p).
+
+        The draw less `k(x, X) c` is a draw of the posterior given data of zero (Matheron's rule).
         """
         system = self.system
         factor = self.own_factor()
@@ -271,8 +280,8 @@ def row_at(kernel: AbstractKernel, X: PyTree, x: PyTree) -> Float[Array, " n"]:
 
 @functools.singledispatch
 def explanation_of(factor: AbstractFactor, system: WeightedSystem) -> AbstractExplanation | None:
-    """What observations explain, differentiable in the system, for factors that are not of
-    Cholesky's kind; None where none is known.
+    """The part of a covariance that observations explain, differentiable in the system, for factors
+    other than Cholesky's; None where none is known.
     """
     return None
 

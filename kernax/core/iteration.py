@@ -1,5 +1,5 @@
-"""Iterations that solve `A x = b` by products: when they stop, and how they ended, by the true
-residual.
+"""Iterations that solve `A x = b` by products: when they stop and how they ended, which the true
+residual decides.
 """
 
 import abc
@@ -15,7 +15,7 @@ from kernax.core.sharding import while_loop
 
 
 class Best(eqx.Module):
-    """The iterate whose true residual was smallest; of several columns, that of each.
+    """The iterate whose true residual was smallest, for each column by itself.
 
     Attributes:
         x: (n,) or (n, p).
@@ -26,7 +26,7 @@ class Best(eqx.Module):
     residual: Float[Array, "..."]
 
     def or_better(self, other: "Best") -> "Best":
-        """The one with the smaller residual."""
+        """The one with the smaller residual, for each column by itself."""
         smaller = other.residual < self.residual
         x = jnp.where(smaller, other.x, self.x)
         return Best(x, jnp.where(smaller, other.residual, self.residual))
@@ -37,9 +37,9 @@ class AbstractIterate(eqx.Module):
 
     Attributes:
         residual: by recurrence, which may drift away from the true one.
-        best: the best of those whose true residual is known.
-        steps: how many.
-        stuck: whether no further step is of use, () or (1, p).
+        best: the best iterate whose true residual is known.
+        steps: the number of steps so far.
+        stuck: whether further steps would not help, () or (1, p).
     """
 
     residual: eqx.AbstractVar[Float[Array, "n *p"]]
@@ -59,7 +59,7 @@ class AbstractMethod(eqx.Module):
 
     @abc.abstractmethod
     def size(self, residual: Float[Array, "n *p"]) -> Float[Array, "..."]:
-        """That of a residual, () or (1, p)."""
+        """The size of a residual, () or (1, p)."""
 
     @abc.abstractmethod
     def first(self) -> AbstractIterate:
@@ -85,20 +85,22 @@ class Iteration(eqx.Module):
         return eps_of(dtype) ** (2 / 3) if self.rtol is None else self.rtol
 
     def no_coarser(self, dtype: Any) -> "Iteration":
-        """One to the tolerance by default, where that is finer: for what is left of a number when a
-        solution is subtracted from it.
+        """The iteration with the default tolerance, where that is finer than its own: for
+        differences between a number and one made of the solution, such as variances.
         """
         default = Iteration(None, self.max_steps)
         return default if default.tolerance(dtype) < self.tolerance(dtype) else self
 
     def accurate_residual(self, dtype: Any) -> float:
-        """The relative residual up to which a solution counts as one: where no further step is of
-        use, twice the other.
+        """The relative residual up to which a solution counts as one: twice the tolerance, as
+        `ending` allows where further steps would not help.
         """
         return 2 * self.tolerance(dtype)
 
     def run(self, method: AbstractMethod, every: int) -> Any:
-        """The last iterate, its residual the true one after every so many steps."""
+        """The last iterate. The true residual is computed after every `every` steps, and at the
+        end.
+        """
 
         def several_steps(start: AbstractIterate) -> AbstractIterate:
             def go_on(now: AbstractIterate) -> Array:
@@ -115,7 +117,7 @@ class Iteration(eqx.Module):
         return while_loop(unfinished, several_steps, method.first())
 
     def ending(self, residual: Array, stuck: Array, goal: Array | float) -> Any:
-        """lineax's word for how an iteration ended, whose best residual has that size."""
+        """lineax's word for how an iteration ended whose best residual is `residual`."""
         ended = lx.RESULTS.where(stuck, lx.RESULTS.breakdown, lx.RESULTS.max_steps_reached)
         close = residual <= jnp.where(stuck, 2, 1) * goal
         return lx.RESULTS.where(close, lx.RESULTS.successful, ended)

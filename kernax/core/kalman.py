@@ -21,16 +21,11 @@ import lineax as lx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.factors import (
-    AbstractDirectFactor,
-    factorise,
-    range_of_jitter,
-)
+from kernax.core.factors import AbstractDirectFactor, factorise, with_jitter
 from kernax.core.line import LineForm, OrderAlongLine, line_for
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.parameters import check_count
 from kernax.core.recursions import AbstractRecursions, Gains, around, outer
-from kernax.core.sharding import while_loop
 from kernax.core.solvers import (
     AbstractFactorSolver,
     advice_on,
@@ -46,12 +41,15 @@ class KalmanFilter(eqx.Module):
     """The filter of `W K + diag(d)` at n sorted points, of m states.
 
     Attributes:
-        seen: `A^T h` of each point, what it sees of the states at the point before, (n, m).
-        kept: `(I - q h^T w / s) A` of each point, by which what is not seen goes on, (n, m, m).
+        observation: h, (m,).
+        seen: `A^T h` of each point: its value is the product with the states at the point before,
+            (n, m).
+        kept: `(I - q h^T w / s) A` of each point, (n, m, m): x there is `kept x + q w y / s` of the
+            x at the point before.
         gains: q of each point, (n, m).
         shares: w / s of each point, (n,).
         variances: s of each point, (n,).
-        recursions: how what goes from point to point is computed.
+        recursions: how the recursions from point to point are computed.
     """
 
     observation: Float[Array, " m"]
@@ -66,7 +64,7 @@ class KalmanFilter(eqx.Module):
     def of(
         chain: Chain, weights: Float[Array, " n"], found: Gains, recursions: AbstractRecursions
     ) -> "KalmanFilter":
-        """That of gains which are known."""
+        """The filter of known gains."""
         seen = matmul(chain.observation, chain.transitions)
         shares = weights / found.variances
         return KalmanFilter(
@@ -80,13 +78,15 @@ class KalmanFilter(eqx.Module):
         )
 
     def states(self, Y: Float[Array, "n p"]) -> Float[Array, "n m p"]:
-        """The means x of the states at each point, given the data up to the point before, there:
-        the first ones zero.
+        """For each point, the means x of the states at the point before it, given the data up to
+        there; zero for the first one.
         """
         return self.recursions.vectors(self.kept, self.gains, self._shared(Y))
 
     def explained(self) -> Float[Array, "n m m"]:
-        """F of the point before each, with what that point adds: the first one zero."""
+        """For each point, F at the point before it, that point's own share included; zero for the
+        first one.
+        """
         transitions = self.kept + jax.vmap(outer)(self._shared(self.gains), self.seen)
         return self.recursions.covariances(transitions, self.gains, self.shares)
 
@@ -95,25 +95,27 @@ class KalmanFilter(eqx.Module):
         return Y - self.recursions.readings(self.kept, self.gains, self._shared(Y), self.seen)
 
     def later(self, innovations: Float[Array, "n p"]) -> Float[Array, "n m p"]:
-        """What the data after each point say of the states there, (n, m, p): one step back is `r =
-        A^T (r + h w b)`, `b = (v - q.r) / s`.
+        """r of each point, by which the data after it correct the states there, (n, m, p): one step
+        back is `r = A^T (r + h w b)`, `b = (v - q.r) / s`.
         """
         shared = self._shared(innovations)
         return self.recursions.vectors(self.kept, self.seen, shared, back=True)
 
     def smoothed(self, innovations: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """`b = (K W + diag(d))^-1 Y`, of the data that left the innovations."""
+        """`b = (K W + diag(d))^-1 Y`, from the innovations of Y."""
         shared = self._shared(innovations)
         later = self.recursions.readings(self.kept, self.seen, shared, self.gains, back=True)
         return (innovations - later) / self.variances[:, None]
 
     def information(self) -> Float[Array, "n m m"]:
-        """N of each point, how much those after it say of the states there, whatever the data."""
+        """N of each point, the information of the points after it on the states there, which does
+        not depend on the data.
+        """
         return self.recursions.covariances(self.kept, self.seen, self.shares, back=True)
 
     def beside(self, i: Int[Array, ""]) -> tuple[Float[Array, "m m"], Float[Array, "m m"]]:
-        """What the i points before some place explain of the states at the last of them, and how
-        much all others say of the states at the first of those.
+        """F at the last of the first i points, which those explain, and N at the next point, the
+        information of all others on the states there. Each is zero where there are no such points.
         """
         last = jnp.maximum(i - 1, 0)
         q = self.gains[last]
@@ -129,8 +131,8 @@ class KalmanFilter(eqx.Module):
     def diagonals(
         self, information: Float[Array, "n m m"], shift: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Those of `P = (W K + diag(d))^-1` and of `K P`, which is the variance of the value at
-        each point, given the data, over d, where d may be zero.
+        """The diagonals of `P = (W K + diag(d))^-1` and of `K P`. The latter is the variance of the
+        value at each point given the data, over d, where d may be zero.
         """
         size = jnp.sum(at_points(self.gains, information) * self.gains, 1)
         own = matmul(self.gains, self.observation)
@@ -151,7 +153,7 @@ class KalmanFactor(AbstractDirectFactor):
     """`S K S + diag(d)`, S the square roots of weights w, by the filter of `W K + diag(d)`.
 
     Attributes:
-        line: where the points stand.
+        line: the order of the points.
         roots: the diagonal of S, of the sorted points.
     """
 
@@ -162,13 +164,13 @@ class KalmanFactor(AbstractDirectFactor):
     exists: Bool[Array, ""]
 
     def solve(self, B):
-        # `M^-1 B = S (K W + d)^-1 S^-1 B` where weights are positive, elsewhere `B / d`: there the
-        # filter sees nothing, and what it is given only says how far off it was.
+        # `M^-1 B = S (K W + d)^-1 S^-1 B` where weights are positive, elsewhere `B / d`: points of
+        # weight zero change no state, so that any number may stand there in what is filtered.
         columns = self._sorted(B.reshape(len(B), -1))
         roots = self.roots[:, None]
-        of = self.filter
-        inside = roots * of.smoothed(of.innovations(columns / positive_or_one(roots)))
-        alone = columns / of.variances[:, None]
+        kalman = self.filter
+        inside = roots * kalman.smoothed(kalman.innovations(columns / positive_or_one(roots)))
+        alone = columns / kalman.variances[:, None]
         return self.line.unsorted(jnp.where(roots > 0, inside, alone)).reshape(B.shape)
 
     def solve_and_report(self, B):
@@ -186,8 +188,8 @@ class KalmanFactor(AbstractDirectFactor):
         return self.solve(jnp.diag(jnp.ones_like(self.roots)))
 
     def inverse_diagonal(self):
-        of = self.filter
-        diagonal, _ = of.diagonals(of.information(), jnp.zeros_like(of.variances))
+        kalman = self.filter
+        diagonal, _ = kalman.diagonals(kalman.information(), jnp.zeros_like(kalman.variances))
         return self.line.unsorted(self._known(diagonal))
 
     def log_determinant(self):
@@ -197,10 +199,10 @@ class KalmanFactor(AbstractDirectFactor):
         # To first order an error dF in what is explained of the states at a point moves log |M| by
         # -tr(N dF), N the information of the points after it, and one in M_ii by P_ii dM_ii. Errors
         # of 2 eps in each entry are independent from point to point.
-        of = self.filter
-        information = of.information()
-        of_states = information[:-1] * of.explained()[1:]
-        inverse, _ = of.diagonals(information, jnp.zeros_like(of.variances))
+        kalman = self.filter
+        information = kalman.information()
+        of_states = information[:-1] * kalman.explained()[1:]
+        inverse, _ = kalman.diagonals(information, jnp.zeros_like(kalman.variances))
         squares = jnp.sum(of_states**2) + jnp.sum((inverse * diagonal[self.line.order]) ** 2)
         return self._known(2 * eps_of(diagonal) * jnp.sqrt(squares))
 
@@ -209,7 +211,7 @@ class KalmanFactor(AbstractDirectFactor):
 
     def updated(self, v, sign=1.0):
         raise ValueError(
-            "a factor along a line has no update by any vector: factorise by JitteredCholesky()"
+            "a factor along a line has no update of rank one: factorise by JitteredCholesky()"
         )
 
     def _sorted(self, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
@@ -238,7 +240,9 @@ class _Matrix(eqx.Module):
     recursions: AbstractRecursions
 
     def attempt(self, jitter: Float[Array, ""]) -> _Attempt:
-        """What the filter finds, by Cholesky's rule: a pivot within rounding of zero is none."""
+        """The filter with some jitter. As for Cholesky's factor, a pivot within rounding of zero is
+        a failure.
+        """
         found = self.recursions.gains(self.chain, self.weights, self.shift + jitter)
         least = eps_of(self.diagonal) * self.diagonal
         return _Attempt(found, jitter, jnp.all(found.variances > least))  # false for NaN
@@ -254,7 +258,8 @@ def _(operator: LineForm, scale: Float[Array, ""] | None = None) -> KalmanFactor
     matrix = lax.optimization_barrier(
         _Matrix(operator.gram.chain(), weights, operator.shift[order], diagonal, recursions)
     )
-    end = _with_jitter(matrix, jnp.mean(diagonal) if scale is None else scale)
+    scale = jnp.mean(diagonal) if scale is None else scale
+    end = with_jitter(matrix.attempt, lambda attempt: attempt.exists, scale)
     return KalmanFactor(
         filter=KalmanFilter.of(matrix.chain, weights, end.found, recursions),
         line=operator.gram.line,
@@ -264,39 +269,29 @@ def _(operator: LineForm, scale: Float[Array, ""] | None = None) -> KalmanFactor
     )
 
 
-def _with_jitter(matrix: _Matrix, scale: Float[Array, ""]) -> _Attempt:
-    """The first attempt that succeeds, as `factorise` says."""
-    first, most = range_of_jitter(scale)
-    can_grow = jnp.isfinite(scale) & (first > 0)
-
-    def go_on(now: _Attempt) -> Array:
-        return ~now.exists & (now.jitter < most) & can_grow
-
-    def again(now: _Attempt) -> _Attempt:
-        larger = jnp.minimum(10 * now.jitter, most)
-        return matrix.attempt(jnp.where(now.jitter > 0, larger, first))
-
-    return while_loop(go_on, again, matrix.attempt(jnp.zeros_like(scale)))
-
-
 class StateSpace(AbstractFactorSolver):
     """Points along one line and a kernel that has a state-space model, in O(n).
 
     The kernels are Matern12, Matern32 and Matern52, Cosine, Periodic and ZeroMeanPeriodic, whose
-    Fourier series is cut off, constants, and sums, products, powers and scales of these; points may
-    have any order, and copies. A series needs two states for each of its `harmonics`, and a sum
-    those of its terms; a product of models has the product of their numbers. m states take O(n m^3)
-    operations. Where the part of a series that is cut off exceeds eps^(2/3) of the variance, as for
-    a short lengthscale of a periodic kernel, the solve fails with `nonfinite`: take more harmonics.
+    Fourier series is cut off, constants, and sums, products, powers and scales of these. Points may
+    be in any order, and several of them may be the same. A series needs two states for each of its
+    `harmonics`, a sum those of all its terms, and a product the product of their numbers; m states
+    take O(n m^3) operations. Where the part of a series that is cut off exceeds eps^(2/3) of the
+    variance, as for a short lengthscale of a periodic kernel, the solve fails with `nonfinite`:
+    take more harmonics.
 
     Attributes:
-        harmonics: how many frequencies stand for a periodic kernel.
-        parallel: whether recursions from point to point are computed by blocks of points side by
-            side (Sarkka & Garcia-Fernandez 2021), in some hundred steps and two to three times the
-            operations, and not point after point. Both are as exact as `rounding` says; where K is
-            nearly singular to rounding, one may take jitter where the other does not. None is for
-            accelerators, where only few steps are cheap; it has been measured on none. A CPU takes
-            as long for one state, and three to ten times as long for more.
+        harmonics: how many frequencies represent a periodic kernel.
+        parallel: True computes the recursions from point to point by blocks of points side by side
+            (Sarkka & Garcia-Fernandez 2021), in some hundred steps and two to three times the
+            operations; False takes one point after the other. Both are as exact as `rounding` says;
+            where K is nearly singular, one may take jitter where the other does not. On a CPU
+            blocks take as long for one state, and three to ten times as long for more. By default
+            (None) a CPU takes one point after the other, and any other device blocks, which has
+            not been measured on one.
+
+    Raises ValueError for kernels without a state-space model, for points that are not along one
+    line, and where learners other than Gaussian processes take it.
     """
 
     harmonics: int = eqx.field(static=True, default=16)
@@ -320,7 +315,7 @@ class StateSpace(AbstractFactorSolver):
 @advice_on.register
 def _(solver: StateSpace) -> str:
     return (
-        " A periodic kernel of a short lengthscale needs more terms of its Fourier series: "
+        " A periodic kernel of a short lengthscale needs more terms of its Fourier series, as by "
         f"StateSpace(harmonics={2 * solver.harmonics})."
     )
 

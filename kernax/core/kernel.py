@@ -46,13 +46,14 @@ def _as_printed(leaf: Any) -> Any:
 
 
 def _of_numpy(leaf: Any) -> Any:
+    """A known array of floats as one of NumPy; anything else as it is."""
     if eqx.is_inexact_array(leaf) and is_concrete(leaf):
         return np.asarray(leaf)
     return leaf
 
 
 def _of_jax(leaf: Any) -> Any:
-    """An array of JAX where that has the precision of the leaf."""
+    """An array of NumPy as one of JAX, where JAX has its precision; anything else as it is."""
     is_of_numpy = eqx.is_inexact_array_like(leaf) and isinstance(leaf, np.ndarray)
     holds = is_of_numpy and jax.dtypes.canonicalize_dtype(leaf.dtype) == leaf.dtype
     return jnp.asarray(leaf) if holds else leaf
@@ -66,13 +67,13 @@ class AbstractKernel(eqx.Module):
     scale by non-negative numbers and take positive integer powers.
     """
 
-    # The motions that leave such a kernel unchanged if they leave the kernels inside it unchanged.
+    # The motions under which such a kernel does not change where the kernels inside it do not.
     keeps: ClassVar[Invariance] = Invariance.NONE
     # Whether k(x, x) is 1 up to rounding, or 0 for a point without features.
     normalises: ClassVar[bool] = False
     # Whether functions of such a kernel have no derivative: no d^2 k / dx dz at x = z.
     rough: ClassVar[bool] = False
-    # Whether k(x, z) is k(z, x) to the last bit, as computed, if the same holds of those inside it.
+    # Whether k(x, z) and k(z, x) are computed alike to the last bit, where the kernels inside are.
     mirrors: ClassVar[bool] = False
 
     @abc.abstractmethod
@@ -221,13 +222,38 @@ class AbstractCombinator(AbstractKernel):
     mirrors: ClassVar[bool] = True
 
 
+def as_kernel(kernel: Any) -> AbstractKernel:
+    """A kernel as it is; ValueError for anything else, a class instead of an instance included."""
+    if isinstance(kernel, AbstractKernel):
+        return kernel
+    came = f"of type {type(kernel).__name__}"
+    if isinstance(kernel, type):
+        came = f"the class {kernel.__name__}"
+    if isinstance(kernel, type) and issubclass(kernel, AbstractKernel):
+        raise ValueError(
+            f"kernel must be a kernel, but is {came}: call it, as in {kernel.__name__}(...)"
+        )
+    if callable(kernel):
+        came = f"{came}: wrap a function with Custom(lambda _, x, z: ...)"
+    elif isinstance(kernel, str):
+        came = f"the text {kernel!r}: write kernax.RBF(1.0)"
+    raise ValueError(f"kernel must be a kernel, such as RBF(), but is {came}")
+
+
+def _as_kernels(terms: tuple[Any, ...], kind: str) -> tuple[AbstractKernel, ...]:
+    """The terms of a sum or product. Raises ValueError for none, and for what is no kernel."""
+    if not terms:
+        raise ValueError(f"{kind} takes one kernel or more, but came without any")
+    return tuple(map(as_kernel, terms))
+
+
 class Sum(AbstractCombinator):
     """`k_1(x, z) + k_2(x, z) + ...`"""
 
     terms: tuple[AbstractKernel, ...]
 
     def __init__(self, *terms: AbstractKernel):
-        self.terms = terms
+        self.terms = _as_kernels(terms, "Sum")
 
     def __call__(self, x, z):
         total = self.terms[0](x, z)
@@ -242,7 +268,7 @@ class Product(AbstractCombinator):
     terms: tuple[AbstractKernel, ...]
 
     def __init__(self, *terms: AbstractKernel):
-        self.terms = terms
+        self.terms = _as_kernels(terms, "Product")
 
     def __call__(self, x, z):
         product = self.terms[0](x, z)
@@ -254,7 +280,7 @@ class Product(AbstractCombinator):
 class Scaled(AbstractCombinator):
     """`scale k(x, z)`, scale >= 0."""
 
-    kernel: AbstractKernel
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
     scale: Float[Array, ""] = nonnegative()
 
     def __call__(self, x, z):
@@ -264,7 +290,7 @@ class Scaled(AbstractCombinator):
 class Power(AbstractCombinator):
     """`k(x, z)^degree`, degree a positive integer."""
 
-    kernel: AbstractKernel
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
     degree: int = integer("degree", hint=NO_POWER)
 
     def __call__(self, x, z):
@@ -285,7 +311,7 @@ class Constant(AbstractKernel):
 
 @functools.singledispatch
 def terms_of(kernel: AbstractKernel) -> tuple[AbstractKernel, ...] | None:
-    """The kernels that a kernel is the sum of, in their order; None where it is not known as one.
+    """The kernels whose sum a kernel is, in their order; None where it is not known to be a sum.
 
     For kernels of one's own: `terms_of.register(MyKernel)(function)`.
     """
@@ -301,21 +327,3 @@ def _(kernel: Sum) -> tuple[AbstractKernel, ...]:
 def _(kernel: Scaled) -> tuple[AbstractKernel, ...] | None:
     terms = terms_of(kernel.kernel)
     return None if terms is None else tuple(Scaled(term, kernel.scale) for term in terms)
-
-
-def as_kernel(kernel: Any) -> AbstractKernel:
-    """A kernel as it is; ValueError for anything else, a class instead of an instance included."""
-    if isinstance(kernel, AbstractKernel):
-        return kernel
-    came = f"of type {type(kernel).__name__}"
-    if isinstance(kernel, type):
-        came = f"the class {kernel.__name__}"
-    if isinstance(kernel, type) and issubclass(kernel, AbstractKernel):
-        raise ValueError(
-            f"kernel must be a kernel, but is {came}: call it, as in {kernel.__name__}(...)"
-        )
-    if callable(kernel):
-        came = f"{came}: wrap a function with Custom(lambda _, x, z: ...)"
-    elif isinstance(kernel, str):
-        came = f"the text {kernel!r}: write kernax.RBF(1.0)"
-    raise ValueError(f"kernel must be a kernel, such as RBF(), but is {came}")

@@ -45,6 +45,7 @@ def along_axes(matrices: tuple[Array, ...], V: Float[Array, "N p"]) -> Float[Arr
 
 
 def _products_of_rows(A: Float[Array, "m a"], B: Float[Array, "m b"]) -> Float[Array, "m ab"]:
+    """The Kronecker products of each row of A with the same row of B."""
     return (A[:, :, None] * B[:, None, :]).reshape(len(A), -1)
 
 
@@ -56,10 +57,10 @@ def contracted(tensor: Float[Array, " N"], vectors: Rows) -> Float[Array, ""]:
 
 
 class KroneckerMatrix(AbstractWhole):
-    """A product over the axes of a grid.
+    """A Kronecker product over the axes of a grid.
 
     Attributes:
-        matrices: those of the axes.
+        matrices: one for each axis.
     """
 
     matrices: tuple[Float[Array, "_ _"], ...]
@@ -73,11 +74,13 @@ class KroneckerMatrix(AbstractWhole):
     def prepared(self):
         pairs = [jnp.linalg.eigh(K, symmetrize_input=False) for K in self.matrices]
         return KroneckerEigenpairs(
-            vectors=tuple(Q for _, Q in pairs), values=tuple(of for of, _ in pairs)
+            vectors=tuple(vectors for _, vectors in pairs),
+            values=tuple(values for values, _ in pairs),
         )
 
 
 def _slack(values: Float[Array, " m"]) -> float:
+    """How far rounding may move an eigenvalue, relative to the largest one."""
     return 10 * eps_of(values) * len(values)
 
 
@@ -86,7 +89,8 @@ class KroneckerEigenpairs(AbstractPrepared):
 
     Attributes:
         vectors: the eigenvectors of each axis, as columns.
-        values: its eigenvalues in ascending order, which rounding may have made negative.
+        values: the eigenvalues of each axis in ascending order, which rounding may have made
+            negative.
     """
 
     vectors: tuple[Float[Array, "_ _"], ...]
@@ -95,11 +99,14 @@ class KroneckerEigenpairs(AbstractPrepared):
     @property
     def is_sound(self):
         # An eigenvalue is off by eps of the largest one.
-        sound = [of[0] >= -_slack(of) * of[-1] for of in self.values]  # false for NaN
+        sound = [
+            values[0] >= -_slack(values) * values[-1]  # false for NaN
+            for values in self.values
+        ]
         return jnp.all(jnp.array(sound))
 
     def factorised(self, noise):
-        values = tuple(jnp.maximum(of, 0) for of in self.values)
+        values = tuple(jnp.maximum(of_axis, 0) for of_axis in self.values)
         spectrum = outer_product(values) + noise
         least = eps_of(noise) * jnp.mean(spectrum)
         return KroneckerFactor(
@@ -115,7 +122,7 @@ class KroneckerFactor(AbstractWholeFactor):
 
     Attributes:
         vectors: the eigenvectors of each axis, as columns.
-        values: its eigenvalues.
+        values: the eigenvalues of each axis.
     """
 
     vectors: tuple[Float[Array, "_ _"], ...]
@@ -144,7 +151,13 @@ class KroneckerFactor(AbstractWholeFactor):
         return jnp.where(self.exists, outer_product(self.values) + self.noise, jnp.nan)
 
     @property
+    def _sizes(self) -> list[int]:
+        """The number of places along each axis."""
+        return [len(values) for values in self.values]
+
+    @property
     def _turned(self) -> tuple[Array, ...]:
+        """The transposes of the eigenvectors of each axis."""
         return tuple(Q.T for Q in self.vectors)
 
     def solve(self, B):
@@ -167,14 +180,14 @@ class KroneckerFactor(AbstractWholeFactor):
 
     def _rows(self, cells: Int[Array, " m"]) -> tuple[Float[Array, "m _"], ...]:
         """The rows of the eigenvectors of each axis at some cells."""
-        places = jnp.unravel_index(cells, [len(of) for of in self.values])
+        places = jnp.unravel_index(cells, self._sizes)
         return tuple(Q[at] for Q, at in zip(self.vectors, places))
 
     def inverse_at(self, cells):
         # Q D Q^T at the cells: over the places along the longest axis a sum of products, in which
         # the products of rows along the others have the fewest numbers.
         others = list(self._rows(cells))
-        sizes = [len(of) for of in self.values]
+        sizes = self._sizes
         axis = sizes.index(max(sizes))
         longest = others.pop(axis)
         rest = functools.reduce(_products_of_rows, others, jnp.ones_like(longest[:, :1]))
@@ -195,7 +208,7 @@ class KroneckerFactor(AbstractWholeFactor):
         @jax.checkpoint
         def step(sums, blocks):
             diagonal, trace = sums
-            halves = [self._in_basis(placed(cells, of, N)) for of in blocks]
+            halves = [self._in_basis(placed(cells, columns, N)) for columns in blocks]
             left, right = (along_axes(self.vectors, half) for half in halves)
             if turned:
                 trace = trace + dot(halves[1], along_axes(turned, halves[0]))
@@ -203,7 +216,7 @@ class KroneckerFactor(AbstractWholeFactor):
 
         identity = jnp.eye(len(cells), dtype=G.dtype)
         start = jnp.zeros(N, G.dtype), jnp.zeros((), G.dtype)
-        return scan(step, start, tuple(blocks_of_columns(of, N) for of in (identity, G)))[0]
+        return scan(step, start, (blocks_of_columns(identity, N), blocks_of_columns(G, N)))[0]
 
     def _turned_around(self, matrix: KroneckerMatrix) -> tuple[Array, ...]:
         """Another matrix in the basis of the eigenvectors."""
@@ -226,13 +239,13 @@ class KroneckerFactor(AbstractWholeFactor):
     def rounding(self):
         # Each eigenvalue of an axis is off by eps of the largest one there, independently; it moves
         # log |A| by that times the sum of D and the other eigenvalues over its slice.
-        D = (1 / self.spectrum).reshape([len(of) for of in self.values])
-        moved = [of[-1] * self._slopes(D, axis) for axis, of in enumerate(self.values)]
+        D = (1 / self.spectrum).reshape(self._sizes)
+        moved = [values[-1] * self._slopes(D, axis) for axis, values in enumerate(self.values)]
         return 2 * eps_of(D) * jnp.linalg.norm(jnp.concatenate(moved))
 
     def _slopes(self, D: Array, axis: int) -> Array:
         """The derivative of `log |A|` in the eigenvalues of an axis."""
-        others = [of for place, of in enumerate(self.values) if place != axis]
+        others = [values for place, values in enumerate(self.values) if place != axis]
         return matmul(
             jnp.moveaxis(D, axis, 0).reshape(D.shape[axis], -1),
             outer_product((jnp.ones_like(self.noise)[None], *others)),

@@ -11,8 +11,8 @@ from jaxtyping import Array, Bool, Float, Int
 from kernax.core.numerics import eps_of, matmul, positive_or_one
 from kernax.core.sharding import for_loop, while_loop
 
-_GUARDS = 4  # vectors beyond those asked for, which speed up the last of these
-_MOST_BLOCKS = 12  # of a basis, before it is begun anew from its best vectors
+_GUARDS = 4  # vectors beyond those asked for, with which the last of these converge faster
+_MOST_BLOCKS = 12  # in a basis: then it is begun anew from its best vectors
 
 Multiply = Callable[[Float[Array, "n b"]], Float[Array, "n b"]]
 
@@ -22,8 +22,8 @@ class Ritz(eqx.Module):
 
     Attributes:
         values: descending.
-        vectors: orthonormal columns, once there are any steps; where M has exact zeros, and a
-            block nothing to be made of, some may be zero, or copies.
+        vectors: orthonormal columns, after the first step; where M has exact zeros, and no further
+            directions are left for a block, some may be zero, or copies of others.
         residuals: `|M u - l u|` of each.
         steps: products with a block so far.
     """
@@ -35,8 +35,8 @@ class Ritz(eqx.Module):
 
 
 class _Basis(eqx.Module):
-    """Orthonormal columns Q, their products `M Q`, both zero where not computed yet, and the
-    columns of which the next block is made.
+    """Orthonormal columns Q and their products `M Q`, both zero where not computed yet, and the
+    columns that will be orthonormalised as the next block.
     """
 
     Q: Float[Array, "n m"]
@@ -75,11 +75,11 @@ def leading_by_products(
 
     Arguments:
         multiply: the product with M.
-        start: any full columns, `width_of_block(count)` of them.
-        max_steps: products with a block, at most; as many as complete a basis.
+        start: columns of full rank, `width_of_block(count)` of them.
+        max_steps: products with a block: no basis is begun after so many.
 
     Returns:
-        All vectors of the last block, the guards included.
+        All vectors of the last block, also those beyond `count`.
     """
     n, width = start.shape
     blocks = min(_MOST_BLOCKS, n // width)
@@ -114,10 +114,10 @@ def _grown(multiply: Multiply, vectors: Float[Array, "n b"], blocks: int) -> _Ba
 
 def _orthogonal(Q: Float[Array, "n m"], block: Float[Array, "n b"]) -> Float[Array, "n b"]:
     """Orthonormal columns of a block, orthogonal to Q, by two passes, or three where one of them
-    finds columns that are hardly anything but rounding.
+    finds columns that are mostly rounding.
 
-    Where M has no further direction, what is left is rounding, which the second pass makes columns
-    of length one of, and the third orthogonal to Q.
+    Where M has no further direction, rounding is all that is left. The second pass scales it to
+    columns of length one, and the third makes them orthogonal to Q.
     """
 
     def go_on(now: _Pass) -> Array:
@@ -135,13 +135,13 @@ class _Pass(eqx.Module):
 
     @staticmethod
     def first(block: Float[Array, "n b"]) -> "_Pass":
-        """Before any."""
+        """The block before any pass."""
         return _Pass(block, jnp.array(False), jnp.zeros((), jnp.int32))
 
     def next(self, Q: Float[Array, "n m"]) -> "_Pass":
-        """After one more, with columns `B V L^(-1/2)` of the eigenvectors and eigenvalues of `B^T
-        B` (Stathopoulos & Wu 2002). Only products read the rows, where Householder's reflections
-        take many times as long.
+        """The block after one more pass: its part B outside Q becomes `B V L^(-1/2)`, with the
+        eigenvectors V and eigenvalues L of `B^T B` (Stathopoulos & Wu 2002). This takes products
+        alone, and a fraction of the time of Householder's reflections.
         """
         largest = jnp.max(jnp.abs(self.block), 0, keepdims=True)
         unit = self.block / positive_or_one(largest)

@@ -1,4 +1,4 @@
-"""Conjugate gradients as a factor: free of units, judged by the true residual, with a
+"""Conjugate gradients as a factor: independent of units, judged by the true residual, with a
 preconditioner and an estimate of the determinant where these are given.
 """
 
@@ -22,19 +22,19 @@ from kernax.core.solvers import AbstractIterativeFactor, ending_of_columns
 Multiply = Callable[[Array], Array]
 
 _VERIFIED_EVERY = 10  # steps
-# Steps in which a residual that is no more than rounding has to fall by half: of a hard system it
-# may rise for some dozens.
+# A residual that is no more than rounding must halve within so many steps. For an ill-conditioned
+# system it may rise for some dozens of steps first.
 _PATIENCE = 100
 
 
 class _Progress(eqx.Module):
-    """When the best true residual had last fallen by half, and its size then."""
+    """The size of the best true residual when it last halved, and the number of steps then."""
 
     residual: Float[Array, ""]
     steps: Int[Array, ""]
 
     def after(self, residual: Float[Array, ""], steps: Int[Array, ""]) -> "_Progress":
-        """That with the best residual after some more steps."""
+        """The progress with the best residual after some more steps."""
         halved = residual < self.residual / 2
         return chosen(halved, _Progress(residual, steps), self)
 
@@ -54,12 +54,14 @@ class _Iterate(AbstractIterate):
 
 
 class _System(AbstractMethod):
-    """`A x = b` with |b| = 1, what it is solved with, and what a residual is compared with.
+    """`A x = b` with |b| = 1, how it is solved, and the residual at which to stop.
 
     Attributes:
-        measure: what of a residual counts, a linear function.
-        start: of which the multiple nearest to x is the first iterate; None for zero.
-        goal: the length of that at which to stop.
+        multiply: the product with A.
+        precondition: the solution by a preconditioner.
+        measure: a linear function of a residual, whose length is its size.
+        start: a vector whose multiple nearest to x is the first iterate; None for zero.
+        goal: the size of a residual at which to stop.
     """
 
     multiply: Multiply
@@ -90,8 +92,8 @@ class _System(AbstractMethod):
         )
 
     def _nearest_to_start(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """The multiple of the start whose error in the norm of A is least, and its residual: no
-        start is worse than zero.
+        """The multiple of the start whose error in the norm of A is least, which is never worse
+        than zero, and its residual.
         """
         if self.start is None:
             return jnp.zeros_like(self.b), self.b
@@ -104,7 +106,7 @@ class _System(AbstractMethod):
         return x, residual
 
     def step(self, now: _Iterate) -> _Iterate:
-        # None where A is not positive along the direction.
+        # No step is taken where A is not positive along the direction.
         image = self.multiply(now.direction)
         slope = matmul(now.direction, image)
         norm = jnp.maximum(now.norm, _length(image) / _length(now.direction))
@@ -167,21 +169,21 @@ def _length(v: Float[Array, " n"]) -> Float[Array, ""]:
 
 
 def _of_length_one(v: Float[Array, " n"]) -> tuple[Float[Array, " n"], Array, Array]:
-    """A vector over its length, and two numbers whose product is that."""
+    """A vector over its length, and two numbers whose product is the length."""
     largest = positive_or_one(jnp.max(jnp.abs(v)))
     length = positive_or_one(_length(v / largest))
     return v / largest / length, largest, length
 
 
 def _as_many_columns(start: Float[Array, "n c"], B: Float[Array, "n p"]) -> Float[Array, "n p"]:
-    """The start for the columns of B: of zeros where it has none."""
+    """The start for the columns of B: zeros for columns beyond those that it has."""
     count = B.shape[1]
     missing = max(0, count - start.shape[1])
     return jnp.pad(start[:, :count].astype(B.dtype), ((0, 0), (0, missing)))
 
 
 class Determinant(eqx.Module):
-    """The logarithm of a determinant that was estimated, and by which vectors.
+    """The logarithm of a determinant that was estimated, and the vectors that were used.
 
     Attributes:
         logarithm: the estimate.
@@ -199,7 +201,9 @@ class KrylovFactor(AbstractIterativeFactor):
         operator: M.
         preconditioner: a matrix near M, `L L^T`; None for the identity.
         determinant: of M, where it was asked for.
-        start: columns near the solutions for the columns to come; None for none.
+        start: columns near the solutions for the columns of right-hand sides, in their order; None
+            for zeros.
+        iteration: when a solve stops.
     """
 
     operator: lx.AbstractLinearOperator
@@ -218,7 +222,7 @@ class KrylovFactor(AbstractIterativeFactor):
         determinant: Determinant | None = None,
         start: Float[Array, "n columns"] | None = None,
     ) -> "KrylovFactor":
-        """That of any operator: nothing is computed."""
+        """The factor of any operator. Nothing is computed."""
         return KrylovFactor(
             operator=operator,
             preconditioner=preconditioner,
@@ -245,7 +249,8 @@ class KrylovFactor(AbstractIterativeFactor):
     def log_determinant(self):
         if self.determinant is None:
             raise ValueError(
-                "ConjugateGradient knows no determinant: give it determinant=StochasticLanczos(...)"
+                "ConjugateGradient without determinant= knows no determinant: pass "
+                "determinant=StochasticLanczos(key)"
             )
         return self.determinant.logarithm.value
 
@@ -266,8 +271,8 @@ class KrylovFactor(AbstractIterativeFactor):
         return of_left, jax.vmap(self.preconditioner.solve_root_transposed, 1, 1)(z)
 
     def columns_of_density(self, y: Float[Array, "n p"]) -> Float[Array, "n columns"]:
-        """y, and `L z` where the determinant is known: what the derivative of a density is solved
-        for, in this order.
+        """The right-hand sides that the derivative of a density takes: y, and then `L z` where the
+        determinant is known.
         """
         return y if self.determinant is None else jnp.concatenate([y, self.probing()[0]], 1)
 

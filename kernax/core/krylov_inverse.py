@@ -1,4 +1,6 @@
-"""What is asked of the inverse of a system that is solved by products alone."""
+"""The derivative of the log density, and the covariance that observations explain, by products
+alone.
+"""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float

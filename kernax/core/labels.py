@@ -22,9 +22,8 @@ def signs(labels: Any) -> tuple[Float[Array, " n"], tuple[Any, Any]]:
     """
     classes, places = _classes(labels)
     if len(classes) != 2:
-        raise ValueError(
-            f"two classes are needed, but labels hold {_named(classes)}: one_hot takes any number"
-        )
+        advice = ": one_hot takes any number" if len(classes) > 2 else ""
+        raise ValueError(f"two classes are needed, but labels hold {_named(classes)}{advice}")
     return jnp.where(places == 1, 1.0, -1.0), (classes[0], classes[1])
 
 
@@ -41,10 +40,11 @@ def one_hot(labels: Any) -> tuple[Float[Array, "n c"], tuple[Any, ...]]:
 
 
 def _classes(labels: Any) -> tuple[list[Any], np.ndarray]:
-    """The different labels, sorted, and which of them each label is."""
+    """The different labels, sorted, and the place of each label among them."""
     if not is_concrete(labels):
         raise ValueError(
-            "labels are looked at to find the classes: encode them outside of jit, grad and vmap"
+            "labels must be known, since the classes are found in them, but are traced: encode "
+            "them outside of jit, grad and vmap"
         )
     array = _array_of(labels)
     _check_no_columns(array)
@@ -53,16 +53,22 @@ def _classes(labels: Any) -> tuple[list[Any], np.ndarray]:
     return classes.tolist(), places
 
 
+_MIXED = (
+    "labels must be all of one kind, numbers or strings, but are mixed, or hold None or other "
+    "objects: drop such rows, or make strings of all labels"
+)
+
+
 def _array_of(labels: Any) -> np.ndarray:
     """Labels as an array of one kind. Raises ValueError for numbers beside strings."""
     if isinstance(labels, (list, tuple)) and len({isinstance(label, str) for label in labels}) == 2:
-        raise ValueError("labels must be all of one kind, numbers or strings, but are mixed")
+        raise ValueError(_MIXED)
     array = np.asarray(labels)
     if array.dtype.kind != "O" or array.ndim != 1 or _all_are(str, array):
         return array
     if _all_are((numbers.Real, np.bool_), array):
         return np.array(array.tolist())  # numbers in a column of objects, as tables have them
-    raise ValueError("labels must be all of one kind, numbers or strings, but are mixed")
+    raise ValueError(_MIXED)
 
 
 def _all_are(kinds: type | tuple[type, ...], labels: np.ndarray) -> bool:
@@ -84,7 +90,8 @@ def _check_discrete(labels: np.ndarray) -> None:
     """Raises ValueError for labels that are dates or the like, or numbers that are not whole."""
     if labels.dtype.kind not in "biufUSOT":
         raise ValueError(
-            f"labels must be numbers, strings or booleans, but are of type {labels.dtype}"
+            f"labels must be numbers, strings or booleans, but are of type {labels.dtype}: make "
+            "strings of them"
         )
     if labels.dtype.kind == "f" and not np.all(np.isfinite(labels) & (labels == np.round(labels))):
         raise ValueError(
@@ -93,9 +100,10 @@ def _check_discrete(labels: np.ndarray) -> None:
 
 
 def as_signs(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Array:
-    """Targets -1 and +1, (n,) or (n, machines), both of them among the points of positive weight.
+    """Targets -1 and +1, (n,) or (n, machines). Each column must hold both signs among the points
+    of positive weight.
 
-    Raises ValueError where that is known not to be so, and gives NaN while tracing.
+    Raises ValueError for known targets and weights that do not; traced ones become NaN.
     """
     targets = _as_signs_of_any_class(y, n, dtype)
     kept = weights.kept()
@@ -125,7 +133,7 @@ def as_targets_of(
     *,
     both_signs: bool = True,
 ) -> Array:
-    """Targets of the kind that a loss takes; of signs `both_signs`, or one alone."""
+    """Targets of the kind that a loss takes. Signs must be both there, if `both_signs`."""
     if loss.targets == "signs":
         return as_signs(y, n, dtype, weights) if both_signs else _as_signs_of_any_class(y, n, dtype)
     targets = as_targets(y, n, dtype)
@@ -151,17 +159,20 @@ def _check_signs(values: np.ndarray) -> None:
 
 def _check_both_signs(values: np.ndarray, kept: Bool[np.ndarray, " n"]) -> None:
     """Raises ValueError unless each column holds both signs among the points kept."""
-    for column in values[kept].reshape(np.sum(kept), -1).T:
+    where = "" if np.all(kept) else " among the points of positive weight"
+    for place, column in enumerate(values[kept].reshape(np.sum(kept), -1).T):
         if np.all(column == column[0]):
-            where = "" if np.all(kept) else " among the points of positive weight"
-            raise ValueError(f"y holds one class only, {column[0]:+g}{where}: two are needed")
+            of_column = f" in column {place}" if values.ndim > 1 else ""
+            raise ValueError(
+                f"y holds one class only, {column[0]:+g}{of_column}{where}: two are needed"
+            )
 
 
 def as_one_hot(Y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights, every: bool) -> Array:
     """Targets (n, c), 1 once in each row and 0 elsewhere.
 
-    At least two columns, or `every` one, must hold a 1 at a point of positive weight. Raises
-    ValueError where that is known not to be so, and gives NaN while tracing.
+    At least two columns, or with `every` all of them, must hold a 1 at a point of positive weight.
+    Raises ValueError for known targets and weights that do not; traced ones become NaN.
     """
     targets = as_one_hot_of_any_class(Y, n, dtype, weights)
     kept = weights.kept()
@@ -173,7 +184,9 @@ def as_one_hot(Y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights, every
 
 
 def as_one_hot_of_any_class(Y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Array:
-    """Targets (n, c), 1 once in each row and 0 elsewhere, perhaps all of one class."""
+    """Targets (n, c), 1 once in each row and 0 elsewhere, perhaps all of one class. The weights are
+    not used: the arguments are those of all checks of targets.
+    """
     targets = as_targets(Y, n, dtype, "Y")
     if targets.ndim != 2 or targets.shape[1] < 2:
         raise ValueError(
@@ -197,7 +210,7 @@ def _check_one_hot(values: Float[np.ndarray, "n c"]) -> None:
 
 
 def _check_present(present: Any, every: bool) -> None:
-    """Raises ValueError unless two classes, or `every` one, have points of positive weight."""
+    """Raises ValueError unless two classes, or with `every` all of them, are present."""
     if np.sum(present) < 2:
         raise ValueError(
             "Y holds one class only among the points of positive weight: two are needed"
@@ -205,7 +218,7 @@ def _check_present(present: Any, every: bool) -> None:
     if every and not present.all():
         raise ValueError(
             f"Y holds no point of positive weight in column {int(np.argmin(present))}, whose bias "
-            "would be -inf: leave the column away, or take bias=False"
+            "would be -inf: leave out the column, or take bias=False"
         )
 
 

@@ -15,7 +15,7 @@ from kernax.core.parameters import check_count
 
 Multiply = Callable[[Float[Array, " n"]], Float[Array, " n"]]
 
-_FEWEST_STEPS = 4  # of which the parts differ by which a quadrature is judged
+_FEWEST_STEPS = 4  # so that half of them, three quarters and all differ, see `_truncation`
 
 
 class AbstractLanczos(eqx.Module):
@@ -36,18 +36,20 @@ class StochasticLanczos(AbstractLanczos):
     """`log |M| = E[z.log(M) z]` for vectors z of random signs, each by Gauss quadrature from a few
     steps of Lanczos's method (Ubaru, Chen & Saad 2017).
 
-    The standard error is `sqrt(2 / probes)` times the Frobenius norm of what of `log M` is off its
-    diagonal. A preconditioner makes it smaller: only the logarithm of what it leaves is estimated.
-    Derivatives use the same vectors, so that with one key the estimate is a smooth function. Takes
-    `matfree` (`pip install kernax-toolkit[scale]`).
+    The standard error is `sqrt(2 / probes)` times the Frobenius norm of `log M` without its
+    diagonal. A preconditioner makes it smaller: only the logarithm of the preconditioned matrix is
+    estimated. Derivatives use the same vectors, so that with one key the estimate is a smooth
+    function. It needs `matfree` (`pip install kernax-toolkit[scale]`).
 
     Attributes:
         key: the signs depend on it.
-        probes: how many vectors.
-        steps: of Lanczos's method from each, at least four; n numbers of memory for each of these
-            and each vector. With a preconditioner and a noise of a tenth of the variance 12 leave
-            less than the signs do (n = 3000), of a hundredth 24; what they leave is in the
-            standard error.
+        probes: how many vectors, at least two.
+        steps: of Lanczos's method from each vector, at least four. Each step of each vector holds n
+            numbers. The standard error includes the error that the steps leave. With a
+            preconditioner and n = 3000, that is below the error of the signs from 12 steps on where
+            the noise is a tenth of the variance, and from 24 on where it is a hundredth.
+
+    Raises ValueError for fewer probes or steps, ImportError where matfree is missing.
     """
 
     key: Key[Array, ""]
@@ -72,10 +74,10 @@ class Estimate(eqx.Module):
 def log_determinant_by_probes(
     multiply: Multiply, Z: Float[Array, "n count"], steps: int
 ) -> Estimate:
-    """`log |M|` of a positive definite M; NaN where it is not.
+    """`log |M|` of a positive definite M; NaN where M is not.
 
-    The error counts what the quadrature is off as well, as two quarters of the steps tell; of fewer
-    than four steps, which are not all, it is infinite.
+    The standard error includes the error of the quadrature, estimated from its values after half
+    and three quarters of the steps; it is infinite for fewer than four steps, unless n is as small.
     """
     steps = min(steps, len(Z))
     T = jax.vmap(lambda z: _tridiagonal(multiply, z, steps), 1)(Z)
@@ -91,7 +93,9 @@ def log_determinant_by_probes(
 def _truncation(
     T: Float[Array, "count k k"], lengths: Float[Array, " count"], whole: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """How far the quadrature may be from its limit, as two quarters of the steps tell."""
+    """How far the quadrature may be from its limit, by its values after half of the steps, after
+    three quarters and after all.
+    """
 
     def after(fewer: int) -> Float[Array, ""]:
         return jnp.mean(lengths * _first_entry_of_logarithm(T[:, :fewer, :fewer]))
@@ -103,8 +107,8 @@ def _truncation(
 
 
 def _error_of_limit(first: Array, second: Array, third: Array) -> Float[Array, ""]:
-    """How far the third of three numbers is from their limit: at least by the last change, and
-    more where changes become smaller slowly, as a geometric series does.
+    """How far the third of three numbers may be from the limit of their sequence: the last change,
+    or more where changes become smaller slowly, as if they were a geometric series.
     """
     last = jnp.abs(third - second)
     before = jnp.abs(second - first)
@@ -117,8 +121,8 @@ def _tridiagonal(multiply: Multiply, z: Float[Array, " n"], steps: int) -> Float
     decompose = _matfree().hessenberg(steps, reortho="full", custom_vjp=False)
     with jax.default_matmul_precision("highest"):
         H = decompose(multiply, z).J_small
-    # H is tridiagonal up to rounding. Its lower part alone says where the space ends: there a
-    # length below the diagonal is nothing but rounding, and all that follows means nothing.
+    # H is tridiagonal up to rounding. The space ends where a number below the diagonal is nothing
+    # but rounding; all that follows is meaningless.
     diagonal = jnp.diagonal(H)
     lengths = jnp.diagonal(H, -1)
     size = jnp.max(jnp.where(jnp.isfinite(diagonal), jnp.abs(diagonal), 0))

@@ -1,7 +1,7 @@
-"""Linear prediction of a stationary sequence, and the transforms it takes: the recursion of
-Levinson and Durbin (Golub & Van Loan 2013, section 4.7), in O(p^2) for p terms.
+"""Linear prediction of a stationary sequence, by the recursion of Levinson and Durbin (Golub & Van
+Loan 2013, section 4.7), in O(p^2) for p terms, and convolutions by Fourier transforms.
 
-It ends where a predictor of lower order than m - 1 is the one of all higher orders.
+The recursion ends early where the predictors of all higher orders are the same up to rounding.
 """
 
 import equinox as eqx
@@ -14,7 +14,9 @@ from kernax.core.sharding import while_loop
 
 
 def fast_length(least: int) -> int:
-    """The smallest `2^i 3^j 5^k` that is at least so much: transforms of that length are fast."""
+    """The smallest `2^i 3^j 5^k`, j <= 3 and k <= 2, that is at least `least`: transforms of such a
+    length are fast.
+    """
     found = 1
     while found < least:
         found *= 2
@@ -51,7 +53,7 @@ def _by_transforms(a: Float[Array, " p"], V: Float[Array, "m k"], adjoint: bool)
 
 
 class Recursion(eqx.Module):
-    """The recursion after some orders.
+    """The recursion up to some order.
 
     Attributes:
         predictor: a, zero beyond its order, (p + 1,).
@@ -86,8 +88,9 @@ _FIRST = 32  # orders before the first look at what is left
 
 
 def predictor(column: Float[Array, " m"], most: int) -> Recursion:
-    """That of the lowest order 32, 64, ... that is as good as one of order m - 1, or of `most`; of
-    the first order whose variance is within rounding of zero, if there is one.
+    """The recursion up to the first order of 32, 64, ... whose predictor is as good as that of
+    order m - 1, up to `most` at the latest. It stops before at the first order whose variance is
+    within rounding of zero.
     """
     eps = eps_of(column)
     backwards = jnp.concatenate([column[: most + 1][::-1], jnp.zeros(most, column.dtype)])
@@ -112,7 +115,9 @@ def predictor(column: Float[Array, " m"], most: int) -> Recursion:
 
 
 def _next_order(now: Recursion, backwards: Float[Array, " b"]) -> Recursion:
-    """`backwards` is the column from lag p to lag zero, before p zeros."""
+    """The recursion up to the next order. `backwards` is the column from lag p to lag zero, and
+    then p zeros.
+    """
     a = now.predictor
     size = len(a)
     k = now.order + 1
@@ -133,13 +138,13 @@ def _next_order(now: Recursion, backwards: Float[Array, " b"]) -> Recursion:
 
 
 def remainder_of(column: Float[Array, " m"], now: Recursion) -> Float[Array, ""]:
-    """How far the matrix is from the one of which the predictor is that of all higher orders,
-    relatively: a bound of the eigenvalues of `A^-1/2 (T - A) A^-1/2`.
+    """How far the matrix T is, relatively, from the matrix A of which the predictor is that of all
+    higher orders: a bound of the eigenvalues of `A^-1/2 (T - A) A^-1/2`.
 
-    A has the lags of T up to order p, and beyond it those that the predictor continues, by which
-    `r_k = sum_j a_j t_k-j` would vanish. The symbol of T - A is `2 Re(r / a)`, that of A is `v /
-    |a|^2`, and so the bound is `2 |a| |r| / v` at the worst frequency. Of the r_k those within
-    rounding of their sums count as zero.
+    A has the lags of T up to order p, and beyond it those by which the predictor continues them, so
+    that `r_k = sum_j a_j t_k-j` vanishes. The symbol of T - A is `2 Re(r / a)`, that of A is `v /
+    |a|^2`, and so the bound is `2 |a| |r| / v` at the worst frequency. r_k within rounding of zero
+    count as zero.
     """
     a = now.predictor
     m = len(column)

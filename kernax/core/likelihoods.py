@@ -1,7 +1,7 @@
-"""Likelihoods `p(y | f)` of one observation and the latent value of a process, by their negative
+"""Likelihoods `p(y | f)` of one observation given the latent value of a process, as their negative
 logarithms.
 
-`Logistic` and `Poisson` stand in `losses`, which they are as well.
+`Logistic` and `Poisson` are in `losses`.
 """
 
 import math
@@ -15,7 +15,7 @@ from jax.scipy.special import gammaln
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.losses import AbstractLikelihood, AbstractLoss, Values
+from kernax.core.losses import AbstractLikelihood, AbstractLoss, Values, check_one_number
 from kernax.core.parameters import positive
 
 _TAIL = -5.0
@@ -45,8 +45,8 @@ class Probit(AbstractLikelihood):
 
 
 def _hazard(z: Values) -> tuple[Values, Values]:
-    """`h = phi(z) / Phi(z)`, and `h + z`, which is positive; below z = -5, where both cancel, by a
-    continued fraction.
+    """`h = phi(z) / Phi(z)`, and `h + z`, which is positive; below z = -5, where h and z cancel, by
+    a continued fraction.
     """
     far = z < _TAIL
     t = -jnp.where(far, z, _TAIL)
@@ -96,29 +96,26 @@ class Gaussian(AbstractLikelihood):
         if self.noise.ndim and self.noise.shape != f.shape:
             raise ValueError(
                 f"noise has shape {self.noise.shape}, one for each point to learn from, but there "
-                f"are values of shape {f.shape}: the noise of other points is not known"
+                f"are values of shape {f.shape}: the noise of other points is not known, so pass "
+                "one noise for all, or predict the latent value alone"
             )
         return jnp.ones_like(f) * self.noise
 
 
-def _check_one_number(value: Array, name: str) -> None:
-    """Raises ValueError for a parameter of each point, where that of a new one is not known."""
-    shape = jnp.shape(value)
-    if shape:
-        raise ValueError(
-            f"{name} must be one number, but has the shape {shape}: that of a new point would not "
-            "be known"
-        )
+_NOT_OF_EACH_POINT = "one for each point would not be known at new points"
 
 
 class StudentT(AbstractLikelihood):
     """Student's t about f, of so many degrees of freedom: numbers with outliers.
 
     With `z = (y - f) / scale` and nu degrees it is `(nu + 1) / 2 log(1 + z^2 / nu) + log scale +
-    log(pi nu) / 2 - log(Gamma((nu + 1) / 2) / Gamma(nu / 2))`. It is not log-concave: a target far
-    from f pulls the less the farther it is, and a posterior may have several modes. `variational`
-    and `svgp` take it, by a bound (Tipping & Lawrence 2005); other verbs refuse it. The variance of
-    y is infinite up to two degrees, and up to one its mean is taken for f, its median.
+    log(pi nu) / 2 - log(Gamma((nu + 1) / 2) / Gamma(nu / 2))`. It is not log-concave: the farther a
+    target is from f, the less influence it has, and a posterior may have several modes.
+    `variational` and `svgp` take it, by a bound (Tipping & Lawrence 2005); other verbs refuse it.
+    Up to two degrees y has infinite variance; up to one it has no mean, and f, its median, is given
+    as one.
+
+    Raises ValueError for degrees or a scale that are not one positive number.
     """
 
     of_difference = True
@@ -126,8 +123,8 @@ class StudentT(AbstractLikelihood):
     scale: Float[Array, ""] = positive(default=1.0)
 
     def __check_init__(self):
-        _check_one_number(self.degrees, "degrees")
-        _check_one_number(self.scale, "scale")
+        check_one_number(self.degrees, "degrees", _NOT_OF_EACH_POINT)
+        check_one_number(self.scale, "scale", _NOT_OF_EACH_POINT)
 
     @property
     def convex(self):
@@ -167,14 +164,16 @@ class NegativeBinomial(AbstractLikelihood):
     rates differ (Hilbe 2011, section 8.2).
 
     With `r = 1 / dispersion` it is `(y + r) log(1 + m / r) - y log(m / r) - log C(y + r - 1, y)`.
-    In float32 derivatives in a dispersion below 1e-3 are rounding errors.
+    In float32, derivatives in a dispersion below 1e-3 are rounding errors.
+
+    Raises ValueError for a dispersion that is not one positive number.
     """
 
     targets = "counts"
     dispersion: Float[Array, ""] = positive(default=1.0)
 
     def __check_init__(self):
-        _check_one_number(self.dispersion, "dispersion")
+        check_one_number(self.dispersion, "dispersion", _NOT_OF_EACH_POINT)
 
     def __call__(self, y, f):
         size = 1 / self.dispersion
@@ -200,7 +199,9 @@ class NegativeBinomial(AbstractLikelihood):
 
 
 def _log_rising(r: Float[Array, ""], y: Values) -> Values:
-    """`log (Gamma(r + y) / Gamma(r))`, by Stirling's series for r > 20, where the two cancel."""
+    """`log (Gamma(r + y) / Gamma(r))`; for r > 20, where the logarithms of both cancel, by
+    Stirling's series.
+    """
     large = r > 20
     big = jnp.where(large, r, 20)
     powers = (big + y - 0.5) * jnp.log1p(y / big) + y * jnp.log(big) - y
@@ -234,9 +235,9 @@ class CustomLikelihood(AbstractLikelihood):
     those of JAX.
 
     Both functions are static: they must take everything that is learned through `parameters`, a
-    module or any pytree of arrays. The density must be log-concave in f and twice differentiable.
-    `mean_and_variance(parameters, f)`, of y given f, is needed where a prediction of y is asked
-    for.
+    module or any pytree of arrays. The density must be log-concave in f and twice differentiable,
+    which is not checked. Predictions of y need `mean_and_variance(parameters, f)`, those of y given
+    f, and raise ValueError without it.
     """
 
     log_density: Callable = eqx.field(static=True)
@@ -259,8 +260,8 @@ class CustomLikelihood(AbstractLikelihood):
         of_one = self.mean_and_variance
         if of_one is None:
             raise ValueError(
-                "the mean and the variance of y are not known of this likelihood: "
-                "CustomLikelihood(log_density, mean_and_variance=function of (parameters, f))"
+                "this CustomLikelihood does not know the mean and the variance of y: pass "
+                "mean_and_variance=function, where function(parameters, f) returns both"
             )
         return _element_by_element(lambda f: of_one(self.parameters, f), f)
 
@@ -275,7 +276,7 @@ def _element_by_element(function: Callable, *arrays: Values) -> Any:
 
 
 class Shifted(AbstractLikelihood):
-    """`-log p(y | f + mean)`: a likelihood given what a process adds to its mean."""
+    """`-log p(y | f + mean)`: a likelihood of the part f that a process adds to its mean."""
 
     inner: AbstractLikelihood
     mean: Float[Array, " n"]

@@ -1,4 +1,4 @@
-"""The one linear system behind every quadratic learner, its solutions and their derivative."""
+"""The linear system of all quadratic learners, its solutions and their derivative."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,11 +38,11 @@ class WeightedSystem(eqx.Module):
     def of(
         gram: AbstractGram, weights: AbstractWeights, ridge: Float[Array, "*n"]
     ) -> "WeightedSystem":
-        """The system with a ridge for all points or one for each."""
+        """The system with one ridge for all points, or one for each."""
         return WeightedSystem(gram, weights, weights.shift_of(ridge))
 
     def with_jitter(self, factor: AbstractFactor) -> "WeightedSystem":
-        """The system that was factorised."""
+        """The system that was factorised: with the jitter that the factor took."""
         return self.shifted_by(factor.jitter)
 
     def shifted_by(self, jitter: ArrayLike) -> "WeightedSystem":
@@ -58,7 +58,7 @@ class WeightedSystem(eqx.Module):
         return self.weights.times(self.gram.mv(A)) + self.shift[:, None] * A
 
     def solve(self, factor: AbstractFactor, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """`T^-1 B`, by a factor of M; NaN where that fails."""
+        """`T^-1 B`, by a factor of M; NaN where the solve fails."""
         return _known(*self.solve_and_report(factor, B))
 
     def solve_and_report(
@@ -70,15 +70,15 @@ class WeightedSystem(eqx.Module):
     def solve_transposed(
         self, factor: AbstractFactor, B: Float[Array, "n p"]
     ) -> Float[Array, "n p"]:
-        """`T^-T B`; NaN where that fails."""
+        """`T^-T B`, by a factor of M; NaN where the solve fails."""
         inner = factor.solve_and_report
         return _known(*self.weights.solve_transposed(inner, self.gram.mv, self.shift, B))
 
     def residual_and_size(
         self, A: Float[Array, "n p"], rhs: Float[Array, "n p"], known: ArrayLike = 0
     ) -> tuple[Float[Array, "n p"], Float[Array, " p"]]:
-        """`rhs - known - T A`, in units of each column of rhs; and the length of that column, one
-        for zero.
+        """`rhs - known - T A`, each column scaled by the power of two that brings that of rhs to
+        size one, and the lengths of the scaled columns of rhs, 1 for a column of zeros.
         """
         unit = unit_of(rhs)
         rhs = times_power_of_two(rhs, -unit)
@@ -94,7 +94,7 @@ class WeightedSystem(eqx.Module):
 
 
 def _known(solution: Array, report: tuple[Any, dict[str, Array]]) -> Array:
-    """A solution, if that is what it is."""
+    """The solution of a solve that was successful, else NaN."""
     return jnp.where(report[0] == RESULTS.successful, solution, jnp.nan)
 
 
@@ -115,8 +115,8 @@ def weighted_solve(
     order in K, the weights, the shift and rhs.
 
     A point of weight zero is removed exactly, also where its shift was zero, and the derivative in
-    its weight is right. A `factor` of `system.symmetric_form()`, if known, saves the solver its
-    first step; `options` are those of lineax.
+    its weight is right. A `factor` of `system.symmetric_form()`, if known, is used instead of
+    making one with the solver; `options` are those of lineax.
 
     Returns the solution, the result of all columns, and stats: the solver's own, and the largest
     true `residual`, `|rhs - T a| / |rhs|`.
@@ -160,14 +160,12 @@ def _leaves_range(in_units: Array, A: Array) -> Array:
 
 
 def _of_arrays(factor: AbstractFactor) -> AbstractFactor | None:
-    """The factor, if it is made of arrays alone, which a compiled function can return."""
+    """The factor, if all its leaves are arrays, so that a compiled function can return it."""
     return factor if all(map(eqx.is_array, jax.tree.leaves(factor))) else None
 
 
 def _verdict(word: Any, A: Array, residual: Array, factor: AbstractFactor) -> Any:
-    """The result of all columns. Whatever a solver says, it has succeeded only if the true residual
-    says so too.
-    """
+    """The result of all columns. A solver's success counts only if the true residual is small."""
     unsound = (word == RESULTS.successful) & ~jnp.all(jnp.isfinite(A))
     result = RESULTS.where((word == RESULTS.singular) | unsound, RESULTS.not_psd, word)
     claimed = result == RESULTS.successful
@@ -207,7 +205,7 @@ def _weighted_solve_jvp(primals, tangents, *, solver):
 
 
 def quotient(pull: Array, sums: Array, otherwise: ArrayLike = 0) -> Array:
-    """`sums / pull` of a positive number `pull`; where that is zero, `otherwise`."""
+    """`sums / pull` where `pull` is positive; `otherwise` where it is zero."""
     none = pull <= 0  # false for NaN
     return jnp.where(none, otherwise, sums / jnp.where(none, 1, pull))
 
@@ -227,8 +225,9 @@ def without_border(
     and every column of A has a number b of its own. Where T takes the c columns of A together, the
     border has c columns, one for the constant of each: (n, c, c), the last axis that of b.
 
-    `along` is one for each point unless it is given. `bias_of(pull, sums)` solves `pull b = sums`,
-    pull a number or (c, c): it says what b is where nothing pulls at it, as where no point counts.
+    `along` is one for each point unless it is given. `bias_of(pull, sums)` solves `pull b = sums`
+    for a number or matrix (c, c) `pull`, and chooses b where that is zero, as where all weights
+    are.
     """
     along = jnp.ones_like(of_border, shape=len(of_border)) if along is None else along
     # In units of the border's solution: of a tiny ridge its sum would overflow, and b = y / inf be
@@ -255,25 +254,39 @@ def solve(
 
     `solver` defaults to `JitteredCholesky()`; any lineax solver for such operators will do, with
     its `options`, such as a preconditioner. Differentiable to every order in the operator and in
-    rhs. Stats: the solver's (`jitter`, or `steps`), and the true relative `residual`.
+    rhs. Stats: those of the solver (`jitter`, or `steps`), and the true relative `residual`, the
+    largest of all columns.
 
-    Raises (`throw=True`): NonFiniteError, NotPSDError, MaxStepsError, BreakdownError (conjugate
-    gradients on a singular system, whose `value` is then the best iterate; a direct solver whose
-    residual is above eps^(1/3)).
+    Raises ValueError for an operator that is not tagged, a rhs of another shape, and for what is no
+    operator or no solver. With `throw=True` a failed solve raises NonFiniteError, NotPSDError,
+    MaxStepsError or BreakdownError: the last of these for conjugate gradients on a singular system,
+    whose `value` with `throw=False` is the best iterate, and for a direct solver whose residual is
+    above eps^(1/3).
     """
+    if not isinstance(operator, lx.AbstractLinearOperator):
+        raise ValueError(
+            "operator must be one of lineax, such as gram_operator(kernel, X, ridge=0.1), but is "
+            f"of type {type(operator).__name__}: lineax.MatrixLinearOperator(K, "
+            "lineax.positive_semidefinite_tag) makes one of an array"
+        )
     if not lx.is_positive_semidefinite(operator):
         raise ValueError(
-            "solve needs an operator tagged lineax.positive_semidefinite_tag: tag it if it is, or "
-            "use lineax"
+            "solve needs an operator tagged lineax.positive_semidefinite_tag: tag it if it is "
+            "positive semidefinite, else use lineax.linear_solve"
         )
     rhs = as_targets(rhs, operator.in_size(), operator.in_structure().dtype, "rhs")
     solver = JitteredCholesky() if solver is None else solver
+    if not isinstance(solver, lx.AbstractLinearSolver):
+        raise ValueError(
+            "solver must be a linear solver, such as kernax.solvers.JitteredCholesky(), but is "
+            f"{solver!r}"
+        )
     suspect = Suspect("the operator", operator.in_size(), operator.as_matrix)
     return finish(_solve(_system_of(operator), rhs, solver, options), throw, suspect=suspect)
 
 
 def _system_of(operator: lx.AbstractLinearOperator) -> WeightedSystem:
-    """The system of an operator; with its diagonal apart, where that is known."""
+    """The system of an operator. Where that is `K + diag(shift)`, the shift is kept apart."""
     if isinstance(operator, WeightedForm) and not operator.weights.removes:
         return WeightedSystem(operator.gram, operator.weights, operator.shift)
     gram = as_gram(operator)

@@ -23,11 +23,11 @@ class OrderAlongLine(AbstractStructure):
     """Points in their order along a line.
 
     Attributes:
-        order: where they stand in the stack, the first one first.
-        ranks: which one along the line each point of the stack is.
+        order: the places in the stack of the points in ascending order.
+        ranks: the place along the line of each point of the stack.
         column: the coordinate along the line.
-        harmonics: how many terms a kernel that is a series has.
-        recursions: how what goes from point to point is computed.
+        harmonics: the number of terms for kernels that are a series.
+        recursions: how the recursions from point to point are computed.
     """
 
     order: Int[Array, " n"]
@@ -43,7 +43,7 @@ class OrderAlongLine(AbstractStructure):
         harmonics: int,
         parallel: bool | None = None,
     ) -> "OrderAlongLine":
-        """That of a stack. Points that are known are sorted here, not in the compiled program."""
+        """The order of a stack. Known points are sorted here, not in the compiled program."""
         places = stopped(points[:, column])
         if is_concrete(places):
             order = np.argsort(np.asarray(places), kind="stable")
@@ -68,8 +68,8 @@ class OrderAlongLine(AbstractStructure):
 
 
 def recursions_for(parallel: bool | None) -> AbstractRecursions:
-    """By parallel scans or not, where that is None as is faster on the default device: a CPU takes
-    one point after the other sooner, an accelerator many points at once.
+    """By parallel scans, or point after point. For None the default device decides: a CPU is faster
+    point after point, an accelerator by parallel scans.
     """
     if parallel is None:
         parallel = not _is_on_cpu()
@@ -88,7 +88,7 @@ def _as_they_stand(places: Float[Array, " n"]) -> tuple[Array, Array]:
 
 
 def _sorted(places: Float[Array, " n"]) -> tuple[Array, Array]:
-    """Order and ranks of points that are not."""
+    """Order and ranks of points that are not sorted."""
     order = jnp.argsort(places)
     return order, jnp.argsort(order)
 
@@ -106,12 +106,12 @@ class LineGram(AbstractComputedGram):
 
     @property
     def order(self) -> Int[Array, " n"]:
-        """Where the points stand in the stack, the first one along the line first."""
+        """The places in the stack of the points in their order along the line."""
         return self.line.order
 
     @property
     def model(self) -> AbstractStateSpace:
-        """That of the kernel."""
+        """The state-space model of the kernel."""
         model = state_space_of(self.kernel, self.line.harmonics)
         assert model is not None
         return model
@@ -137,8 +137,8 @@ class LineGram(AbstractComputedGram):
 def _product(
     chain: Chain, recursions: AbstractRecursions, V: Float[Array, "n p"]
 ) -> Float[Array, "n p"]:
-    """`K V` of sorted points: what comes from the points before each, from itself, and from those
-    after it.
+    """`K V` of sorted points: for each, the sum over the points before it, its own term, and the
+    sum over those after it.
     """
     A = chain.transitions
     seen = matmul(chain.observation, A)
@@ -178,7 +178,7 @@ def _(solver: None, kernel, X, weights) -> OrderAlongLine | None:
 
 
 def _columns(kernel: AbstractKernel, X: PyTree) -> frozenset[int]:
-    """The columns that may be the line, of vectors."""
+    """The columns of vectors that may be the line; none for points of another kind."""
     is_array = isinstance(X, np.ndarray | jax.Array) and X.ndim == 2
     return columns_of(kernel, X.shape[1]) if is_array else frozenset()
 
@@ -186,12 +186,14 @@ def _columns(kernel: AbstractKernel, X: PyTree) -> frozenset[int]:
 def line_for(
     kernel: AbstractKernel, X: PyTree, harmonics: int, parallel: bool | None = None
 ) -> OrderAlongLine:
-    """The line for a kernel and points. Raises ValueError that says what there is no line for."""
+    """The line for a kernel and points. Raises ValueError for a kernel without a state-space model,
+    and for points that are not along one line.
+    """
     if state_space_of(kernel, harmonics) is None:
         raise ValueError(
             f"StateSpace needs a kernel that has a state-space model, but {type(kernel).__name__} "
-            "has none that is known: Matern12, Matern32, Matern52, Cosine, Periodic, "
-            "ZeroMeanPeriodic, constants, and their sums and products have one"
+            "has none that is known: take Matern12, Matern32, Matern52, Cosine, Periodic, "
+            "ZeroMeanPeriodic, constants, or sums and products of these"
         )
     columns = _columns(kernel, X)
     if not columns:
@@ -203,6 +205,9 @@ def _why_no_line(kernel: AbstractKernel, X: PyTree) -> str:
     """Why points are along none, and what to do."""
     if isinstance(X, np.ndarray | jax.Array) and X.ndim == 1:
         return f"X is a stack of numbers of shape {X.shape}: X[:, None] has a column"
-    shape = jnp.shape(X) if isinstance(X, np.ndarray | jax.Array) else type(X).__name__
-    name = type(kernel).__name__
-    return f"X is {shape} and {name} looks at more than one column: On(kernel, column) picks one"
+    if not isinstance(X, np.ndarray | jax.Array):
+        return f"X is a {type(X).__name__}: pass vectors, an array of shape (n, d)"
+    return (
+        f"X is of shape {X.shape} and {type(kernel).__name__} looks at more than one column: "
+        "On(kernel, column) picks one"
+    )

@@ -22,7 +22,7 @@ from kernax.core.state_space import Chain
 
 
 class Along(eqx.Module):
-    """A system along a line, its parts those of the sorted points."""
+    """A system along a line, with all its parts in the order of the sorted points."""
 
     chain: Chain
     weights: Float[Array, " n"]
@@ -55,15 +55,15 @@ def filter_of(along: Along) -> KalmanFilter:
 
 
 class Slopes(eqx.Module):
-    """The derivative of `-1/2 (p log |T| + y.P W y)` in what a system along a line is made of.
+    """The derivatives of `-1/2 (p log |T| + y.P W y)` in the parts of a system along a line.
 
     Attributes:
-        transitions: (n, m, m).
+        transitions: in A of each point, (n, m, m).
         start: in `P h`, (m,).
         variance: in `h.P h`, ().
-        weights: (n,).
-        shift: (n,).
-        data: (n, p).
+        weights: in w, (n,).
+        shift: in d, (n,).
+        data: in y, (n, p).
     """
 
     transitions: Float[Array, "n m m"]
@@ -74,14 +74,14 @@ class Slopes(eqx.Module):
     data: Float[Array, "n p"]
 
     def along(self, chain: Chain) -> Float[Array, ""]:
-        """The inner product with what a chain is made of."""
+        """The inner product with the parts of a chain."""
         of_start = dot(self.start, chain.start) + self.variance * dot(
             chain.observation, chain.start
         )
         return dot(self.transitions, chain.transitions) + of_start
 
     def beside(self, system: WeightedSystem, y: Float[Array, "n p"]) -> Float[Array, ""]:
-        """The inner product with a system and data, of which these are the derivatives."""
+        """The inner product with the parts of a system, and with data."""
         # Not with sorted weights: the derivative of sorting would be a loop over all points.
         gram = line_gram(system)
         of_weights = dot(gram.line.unsorted(self.weights), system.weights.values)
@@ -96,11 +96,11 @@ class Smoothed(eqx.Module):
     Attributes:
         explained: F of the point before, (n, m, m).
         states: x, the mean of the states at the point before, (n, m, p).
-        later: r, what the data after each point say of the states there, (n, m, p).
-        information: N, how much they say, (n, m, m).
+        later: r, by which the data after each point correct the states there, (n, m, p).
+        information: N, the information of those data on the states there, (n, m, m).
         b: `P^T y`, (n, p).
         inverse: the diagonal of P, (n,).
-        posterior: that of `K P`, (n,).
+        posterior: the diagonal of `K P`, (n,).
         informed: `N q w / s`, (n, m).
     """
 
@@ -115,29 +115,27 @@ class Smoothed(eqx.Module):
 
     @staticmethod
     def of(system: Along, y: Float[Array, "n p"]) -> "Smoothed":
-        """The filter of `kalman`, and its recursions back."""
-        of = filter_of(system)
-        states = of.states(y)
-        v = y - at_points(of.seen, states)
-        later = of.later(v)
-        information = of.information()
-        inverse, posterior = of.diagonals(information, system.shift)
+        """By the filter of `kalman`, and its recursions back."""
+        kalman = filter_of(system)
+        states = kalman.states(y)
+        v = y - at_points(kalman.seen, states)
+        later = kalman.later(v)
+        information = kalman.information()
+        inverse, posterior = kalman.diagonals(information, system.shift)
         return Smoothed(
-            explained=of.explained(),
+            explained=kalman.explained(),
             states=states,
             later=later,
             information=information,
-            b=(v - at_points(of.gains, later)) / of.variances[:, None],
+            b=(v - at_points(kalman.gains, later)) / kalman.variances[:, None],
             inverse=inverse,
             posterior=posterior,
-            informed=at_points(of.shares[:, None] * of.gains, information),
+            informed=at_points(kalman.shares[:, None] * kalman.gains, information),
         )
 
 
 def slopes(system: Along, y: Float[Array, "n p"]) -> Slopes:
-    """By one smoothing pass. P has a part in the covariance of each point with itself and with
-    those after it, and in no other.
-    """
+    """The slopes of a system and data, by one smoothing pass."""
     now = Smoothed.of(system, y)
     w = system.weights
     p = y.shape[1]
@@ -156,7 +154,7 @@ def slopes(system: Along, y: Float[Array, "n p"]) -> Slopes:
 
 
 def _of_transitions(system: Along, now: Smoothed, a: Float[Array, "n p"]) -> Float[Array, "n m m"]:
-    """`r x^T - (r r^T - p N) A F`, r and N what the points from one on say of the states there.
+    """`r x^T - (r r^T - p N) A F`, where r and N of each point include its own observation.
 
     It is that of Koopman & Shephard 1992, "Exact score for time series models in state space form",
     for `Q = P - A P A^T`, whose terms that cancel are left out.
@@ -216,8 +214,8 @@ class LineInverse(AbstractSolvedInverse):
     def _diagonals(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Those of P and of `K P`."""
         along = self.along
-        of = filter_of(along)
-        found = jnp.stack(of.diagonals(of.information(), along.shift))
+        kalman = filter_of(along)
+        found = jnp.stack(kalman.diagonals(kalman.information(), along.shift))
         found = jnp.where(self.factor.exists, found, jnp.nan)
         inverse, of_product = self.factor.line.unsorted(found.T).T
         return inverse, of_product
@@ -257,17 +255,18 @@ class LineExplanation(AbstractExplanation):
         return stopped(factor)
 
     def explained(self, kernel, X, x, z):
-        if z is x and eqx.is_array(x):  # a term of a sum, at x, is no place
+        if z is x and eqx.is_array(x):  # x of a term of a sum is a module, and no place
             return self._explained_at(x[self.gram.line.column])
         u = self._innovations(kernel, X, x)
         v = self._innovations(kernel, X, z)
         return dot(self.filter.shares * u, v)
 
     def _explained_at(self, place: Float[Array, ""]) -> Float[Array, ""]:
-        """`h.F h + s.N s`, `s = P h - F h`: F is what the points before explain of the states, N
-        what those after it say of them.
+        """`h.F h + s.N s`, `s = P h - F h`: F is the covariance of the states that the points
+        before explain, N the information of the points after on the states.
 
-        Both are of no one place, so that JAX finds them once for a batch of places.
+        The recursions for F and N do not depend on the place, so that `vmap` over places runs them
+        once.
         """
         line = self.gram.line
         model = self.gram.model
@@ -276,7 +275,7 @@ class LineExplanation(AbstractExplanation):
         i = jnp.searchsorted(stopped(places), stopped(place), side="right")
         before, after = self.filter.beside(i)
         n = len(places)
-        # Not by a maximum, of which half a derivative would be left at a point itself.
+        # Not by a maximum, whose derivative would be halved at a point itself.
         since = jnp.where(i > 0, place - places[jnp.maximum(i - 1, 0)], 0)
         until = jnp.where(i < n, places[jnp.minimum(i, n - 1)] - place, 0)
         there = model.transition(since)

@@ -1,4 +1,4 @@
-"""Functions that are linear in explicit features: what learners in features return."""
+"""Functions that are linear in explicit features, which learners in features return."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,10 @@ from kernax.core.sharding import compiled
 
 
 class FeaturesOf(eqx.Module):
-    """The explicit features of a kernel: phi with `k(x, z) = phi(x) . phi(z)`, (D,)."""
+    """The explicit features of a kernel: phi with `k(x, z) = phi(x) . phi(z)`, (D,).
+
+    Raises ValueError for a kernel without features that are known.
+    """
 
     kernel: AbstractKernel
 
@@ -25,9 +28,10 @@ class FeaturesOf(eqx.Module):
         if explicit_features(self.kernel) is None:
             name = type(self.kernel).__name__
             raise ValueError(
-                f"{name} has no explicit features that are known: a DualLearner takes any kernel; "
-                "FeatureMap(jnp.asarray) is the linear kernel of vectors by its features, and "
-                "random_fourier_features(kernel, ...) approximates stationary kernels"
+                f"{name} has no explicit features that are known: take a DualLearner, for any "
+                "kernel, or a kernel that has some, such as FeatureMap(jnp.asarray), the linear "
+                "kernel of vectors, or random_fourier_features(kernel, ...), which approximates "
+                "stationary kernels"
             )
 
     def __call__(self, x: PyTree) -> Float[Array, " D"]:

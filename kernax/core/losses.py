@@ -1,8 +1,8 @@
-"""Losses `L(y, f)` of a target and a value, element by element; convex in f, but for a likelihood
-that says otherwise.
+"""Losses `L(y, f)` of a target and a value, element by element. All are convex in f, except for
+likelihoods whose `convex` is False.
 
 A smooth loss has a derivative and a curvature, for Newton's method. A piecewise linear one has no
-curvature, but its dual is a box: `c L(y, f) = max over low <= b <= high of b (t - f) - epsilon |b|`
+curvature, but a dual over a box: `c L(y, f) = max over low <= b <= high of b (t - f) - epsilon |b|`
 for some t, low, high and epsilon.
 """
 
@@ -22,9 +22,9 @@ Values = Float[Array, "*n"]
 class AbstractLoss(eqx.Module):
     """`L(y, f)` for a target y and a value f, and the prediction of y that f stands for.
 
-    `targets` says what y is: numbers, counts, signs, -1 and +1, or classes, as one-hot rows.
-    `of_difference` says that L depends on `y - f` alone: a large bias is then subtracted from y,
-    not added to f, and costs no digits.
+    `targets` is the kind of y: "numbers", "counts", "signs" (-1 and +1), or "classes" (one-hot
+    rows). `of_difference` is True where L depends on `y - f` alone: a large bias is then subtracted
+    from y, not added to f, and costs no digits.
     """
 
     targets: ClassVar[Literal["numbers", "counts", "signs", "classes"]] = "numbers"
@@ -81,6 +81,16 @@ class AbstractPiecewiseLinearLoss(AbstractLoss):
         """
 
 
+def check_one_number(value: Array, name: str, advice: str) -> None:
+    """Raises ValueError for a parameter that is not one number."""
+    shape = jnp.shape(value)
+    if shape:
+        raise ValueError(f"{name} must be one number, but has the shape {shape}: {advice}")
+
+
+_ONE_FIT_EACH = "fit each of several by jax.vmap"
+
+
 class Squared(AbstractSmoothLoss):
     """`1/2 (y - f)^2`."""
 
@@ -100,10 +110,16 @@ class Squared(AbstractSmoothLoss):
 
 
 class Huber(AbstractSmoothLoss):
-    """`1/2 r^2` for `|r| <= delta`, `r = y - f`, else `delta (|r| - delta / 2)` (Huber 1964)."""
+    """`1/2 r^2` for `|r| <= delta`, `r = y - f`, else `delta (|r| - delta / 2)` (Huber 1964).
+
+    Raises ValueError for a delta that is not one positive number.
+    """
 
     of_difference = True
     delta: Float[Array, ""] = positive(default=1.0)
+
+    def __check_init__(self):
+        check_one_number(self.delta, "delta", _ONE_FIT_EACH)
 
     def __call__(self, y, f):
         r = abs(y - f)
@@ -219,10 +235,13 @@ class Absolute(AbstractPiecewiseLinearLoss):
 class Pinball(AbstractPiecewiseLinearLoss):
     """`tau (y - f)` for y >= f, else `(1 - tau) (f - y)`: for the tau-quantile.
 
-    See Koenker & Bassett 1978.
+    See Koenker & Bassett 1978. Raises ValueError for a tau that is not one number between 0 and 1.
     """
 
     tau: Float[Array, ""] = interval(0.0, 1.0, default=0.5)
+
+    def __check_init__(self):
+        check_one_number(self.tau, "tau", _ONE_FIT_EACH)
 
     def __call__(self, y, f):
         return jnp.maximum(self.tau * (y - f), (self.tau - 1) * (y - f))
@@ -238,9 +257,15 @@ class Pinball(AbstractPiecewiseLinearLoss):
 
 
 class EpsilonInsensitive(AbstractPiecewiseLinearLoss):
-    """`max(0, |y - f| - epsilon)`: the loss of support vector regression."""
+    """`max(0, |y - f| - epsilon)`: the loss of support vector regression.
+
+    Raises ValueError for an epsilon that is not one number >= 0.
+    """
 
     epsilon: Float[Array, ""] = nonnegative(default=0.1)
+
+    def __check_init__(self):
+        check_one_number(self.epsilon, "epsilon", _ONE_FIT_EACH)
 
     def __call__(self, y, f):
         return jnp.maximum(abs(y - f) - self.epsilon, 0)
@@ -280,9 +305,12 @@ def check_convex(verb: str, loss: AbstractLoss, instead: str = "") -> None:
 def check_loss_of_number(loss: object) -> None:
     """Raises ValueError for anything but a loss of one value f."""
     if not isinstance(loss, AbstractLoss):
-        raise ValueError(f"loss must be one of kernax.losses, but is {loss!r}")
+        advice = ""
+        if isinstance(loss, type) and issubclass(loss, AbstractLoss):
+            advice = f": call it, as in {loss.__name__}()"
+        raise ValueError(f"loss must be one of kernax.losses, but is {loss!r}{advice}")
     if loss.targets == "classes":
         raise ValueError(
-            f"loss must be one of a number f, but is {type(loss).__name__}: learn a column of "
-            "signs for each class, by jax.vmap"
+            f"loss must be one of a single number f, but is {type(loss).__name__}: learn a column "
+            "of signs for each class, by jax.vmap"
         )

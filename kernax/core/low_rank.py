@@ -1,4 +1,4 @@
-"""The factor of a matrix of few features and a diagonal."""
+"""The factor of a matrix that is a product of few features plus a diagonal."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -11,11 +11,11 @@ from kernax.core.tall import tall_qr
 
 
 class LowRankFactor(AbstractDirectFactor):
-    """The inverse of `F F^T + D`, D a positive diagonal, by the span of F: with `D^-1/2 F = Q R`,
-    it is `D^-1/2 (Q (I + R R^T)^-1 Q^T + I - Q Q^T) D^-1/2`.
+    """The factor of `F F^T + D`, D a positive diagonal. With `D^-1/2 F = Q R` the inverse is
+    `D^-1/2 (Q (I + R R^T)^-1 Q^T + I - Q Q^T) D^-1/2`.
 
-    Woodbury's formula without the orthogonal Q leaves an error in the span of F that is |F F^T| /
-    |D| times larger.
+    Woodbury's formula, without the orthogonal Q, would leave an error in the span of F that is |F
+    F^T| / |D| times larger.
 
     Attributes:
         basis: Q, (n, d).
@@ -31,7 +31,7 @@ class LowRankFactor(AbstractDirectFactor):
 
     @staticmethod
     def of(operator: LowRankGram) -> "LowRankFactor":
-        """That of an operator whose remainder is positive."""
+        """The factor of an operator whose remainder is positive."""
         return one_by_one(_low_rank_factor, operator)
 
     def solve(self, B):
@@ -81,7 +81,7 @@ class LowRankFactor(AbstractDirectFactor):
         return _in_basis(basis, self.root, inside)
 
     def _parts(self, B: Float[Array, "n *p"]) -> tuple[Float[Array, "d *p"], Float[Array, "n *p"]]:
-        """What of B is in the span of Q, in that basis, and what is not."""
+        """The coefficients in Q of the part of B in its span, and the part outside it."""
         within = matmul(self.basis.T, B)
         outside = B - matmul(self.basis, within)
         # Once more: rounding put some of it inside.
@@ -91,8 +91,8 @@ class LowRankFactor(AbstractDirectFactor):
 def _direction_of(
     outside: Float[Array, " n"], size: Float[Array, ""]
 ) -> tuple[Float[Array, " n"], Float[Array, ""]]:
-    """The direction and the length of what leaves a span, of a vector of that size. Of one in the
-    span only rounding is left, which has no direction: both are zero.
+    """The direction and the length of `outside`, the part outside a span of a vector of length
+    `size`. Where that is no more than rounding, both are zero.
     """
     slight = 16 * eps_of(outside) * size
     length = jnp.linalg.norm(outside)
@@ -107,8 +107,9 @@ def _low_rank_factor(operator: LowRankGram) -> LowRankFactor:
 
 
 def factor_beside_identity(R: Float[Array, "d m"]) -> CholeskyFactor:
-    """That of `I + R R^T`, whose L^T is the triangular factor of a QR of `[R^T; I]`: the product
-    itself would have lost what is below eps of the largest `R R^T` (Higham 2002, chapter 20).
+    """The factor of `I + R R^T`. Its L^T is the triangular factor of a QR of `[R^T; I]`: in the
+    product itself, whatever is below eps of its largest entry would be lost (Higham 2002, chapter
+    20).
     """
     d = len(R)
     upper = jnp.linalg.qr(jnp.concatenate([R.T, jnp.eye(d, dtype=R.dtype)]), mode="r")
