@@ -9,10 +9,11 @@ import pytest
 from conftest import DTYPE
 
 import kernax as kx
+from kernax.core.stacks import points_at
 from kernax.selection import regression
 from kernax.selection.classification import calibrated_losses, log_losses, signs_of_columns
 from kernax.selection.folds import count_off, leaving_out
-from kernax.selection.rows import first_of_each, held_out_of_each, rows_of
+from kernax.selection.rows import first_of_each, held_out_of_each
 from kernax.selection.stages import Stage, Together, choose, last_that_pays
 from kernax.selection.weak_priors import weak_priors_around
 
@@ -111,10 +112,10 @@ def test_the_first_rows_of_each_class_keep_its_proportion_and_no_class_is_left_o
 
 def test_rows_are_taken_from_every_part_of_a_stack():
     stack = (np.arange(6).reshape(3, 2), {"a": np.arange(3)})
-    some = rows_of(stack, np.array([2, 0]))
+    some = points_at(stack, np.array([2, 0]))
     np.testing.assert_array_equal(some[0], [[4, 5], [0, 1]])
     np.testing.assert_array_equal(some[1]["a"], [2, 0])
-    assert rows_of(stack, 1)[1]["a"] == 1
+    assert points_at(stack, 1)[1]["a"] == 1
 
 
 def test_columns_of_two_classes_are_one_sign_and_of_three_a_sign_each():

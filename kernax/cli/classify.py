@@ -17,6 +17,7 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.likelihoods import Categorical
 from kernax.core.losses import Bernoulli
 from kernax.core.model import Model
+from kernax.core.stacks import points_at
 from kernax.errors import NonFiniteError
 from kernax.metrics import accuracy, area_under_curve, log_loss
 from kernax.preparation import GP, IVM, RVM, SVM, ClassPredictor, columns_of_classes
@@ -28,7 +29,7 @@ from kernax.selection.classification import (
     signs_of_columns,
 )
 from kernax.selection.latent import LatentModel, Posterior, most_rows, posterior_of, start_of
-from kernax.selection.rows import first_of_each, rows_of
+from kernax.selection.rows import first_of_each
 from kernax.selection.stages import LEAST_OF_A_CLASS, MOST_ROWS
 from kernax.sparse.import_vectors import import_vector_machine
 from kernax.sparse.relevance import relevance_vector_machine
@@ -111,7 +112,7 @@ def _learned(start: _Learned, parts: Split, with_priors: bool) -> tuple[_Learned
         return start, (f"{too_few}: nothing was learned, and the model is as written",)
     if is_latent:
         return learned_latent(start, parts, _targets(parts), parts.y, with_priors)
-    X = jax.tree.map(jnp.asarray, rows_of(parts.X, rows))
+    X = jax.tree.map(jnp.asarray, points_at(parts.X, rows))
     Y = jnp.asarray(columns_of_classes(names, parts.classes))
     choice = learn_classifier(start, X, Y, names, progress=with_a_bar)
     is_machine = isinstance(start, MachineModel)

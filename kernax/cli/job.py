@@ -9,8 +9,9 @@ from kernax.cli.inputs import kernel_of_inputs, learned_inputs
 from kernax.cli.table import Table
 from kernax.cli.target import check_counts, labels, numbers
 from kernax.core.kernel import AbstractKernel
+from kernax.core.stacks import points_at
 from kernax.preparation import Inputs, Predictor, Tokens, standards_of_target
-from kernax.selection.rows import first_of_each, held_out_of_each, rows_of
+from kernax.selection.rows import first_of_each, held_out_of_each
 
 RMSE = "RMSE"
 _HELD_OUT = 0.25
@@ -120,9 +121,9 @@ def split_rows(
     inputs = learned_inputs(table, kept, tokens)
     points = inputs.points(table.inputs)
     return Split(
-        X=rows_of(points, kept),
+        X=points_at(points, kept),
         y=y[kept],
-        X_held_out=rows_of(points, held_out),
+        X_held_out=points_at(points, held_out),
         y_held_out=y[held_out],
         inputs=inputs,
         classes=classes,

@@ -6,8 +6,9 @@ import numpy as np
 
 from kernax.cli.console import with_a_bar
 from kernax.cli.job import Split
+from kernax.core.stacks import points_at
 from kernax.selection.latent import Inference, LatentModel, Posterior, learn_latent, most_rows
-from kernax.selection.rows import first_of_each, rows_of
+from kernax.selection.rows import first_of_each
 
 _WORDS = {
     Inference.LAPLACE: "log evidence, by Laplace's approximation,",
@@ -26,7 +27,7 @@ def learned_latent(
         labels: names by which folds are balanced (n,).
     """
     rows = first_of_each(labels, most_rows(start.inference))
-    X = jax.tree.map(jnp.asarray, rows_of(parts.X, rows))
+    X = jax.tree.map(jnp.asarray, points_at(parts.X, rows))
     targets = jnp.asarray(y[rows])
     choice = learn_latent(
         start, X, targets, labels[rows], with_priors=with_priors, progress=with_a_bar

@@ -11,6 +11,7 @@ from kernax.cli.job import Split, kernel_of
 from kernax.cli.plan import Plan
 from kernax.cli.resources import expected_cost, seconds_of_learning
 from kernax.core.losses import Logistic, Squared
+from kernax.core.stacks import points_at
 from kernax.preparation import GP, LOGISTIC, RIDGE
 from kernax.scale.recommend import in_bytes, in_time
 from kernax.scale.routes import CENTRES, INDUCING
@@ -22,7 +23,7 @@ from kernax.scale.size import (
     problem_of,
     seconds_over,
 )
-from kernax.selection.rows import first_of_each, rows_of
+from kernax.selection.rows import first_of_each
 from kernax.selection.stages import MOST_ROWS
 
 FEW_ROWS = 3000  # to learn from, where a model has no way to learn from all
@@ -76,7 +77,7 @@ def _rows_to_learn_from(parts: Split, plan: Plan, way: Way) -> Split:
         return parts
     most = few_of(len(parts.y), plan)
     rows = first_of_each(parts.y, most) if parts.classes else np.arange(most)
-    return dataclasses.replace(parts, X=rows_of(parts.X, rows), y=parts.y[rows])
+    return dataclasses.replace(parts, X=points_at(parts.X, rows), y=parts.y[rows])
 
 
 def way_for(

@@ -1,7 +1,6 @@
 """Gram matrices computed by a kernel: as an array, or part by part where they are never held."""
 
 import abc
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,6 +14,7 @@ from kernax.core.mesh import RowsOverMesh
 from kernax.core.numerics import is_concrete
 from kernax.core.pairs import pairs_of
 from kernax.core.preparation import diagonal_of
+from kernax.core.stacks import points_at
 from kernax.core.unheld import AbstractUnheldGram
 from kernax.errors import NonFiniteError
 
@@ -87,8 +87,3 @@ class AbstractComputedGram(AbstractUnheldGram):
 
     def in_structure(self):
         return jax.ShapeDtypeStruct((count(self.points),), dtype_of(self.points))
-
-
-def points_at(points: PyTree, places: Any) -> PyTree:
-    """The points of a stack at `places`."""
-    return jax.tree.map(lambda leaf: leaf[places], points)

@@ -18,7 +18,6 @@ from kernax.core.computed import (
     AbstractComputedGram,
     checked_pairs,
     gram_of_prepared,
-    points_at,
 )
 from kernax.core.features import low_rank_gram
 from kernax.core.intervals import NONNEGATIVE
@@ -31,6 +30,7 @@ from kernax.core.operators import AbstractGram, DenseGram, LowRankGram, Weighted
 from kernax.core.parameters import check_count
 from kernax.core.preparation import diagonal_of, prepare_stacks, warn_of_featureless_points
 from kernax.core.sharding import is_varying
+from kernax.core.stacks import points_at
 from kernax.core.structure import AbstractStructure
 from kernax.core.tiles import product_by_rows, product_by_tiles, squares_by_rows
 from kernax.core.weights import UnitWeights

@@ -10,11 +10,12 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from kernax.core.boundary import count
-from kernax.core.computed import AbstractComputedGram, points_at
+from kernax.core.computed import AbstractComputedGram
 from kernax.core.kernel import AbstractKernel
 from kernax.core.mesh import RowsOverMesh, on_parts, spread_of
 from kernax.core.operators import WeightedForm
 from kernax.core.sharding import compiled, scan
+from kernax.core.stacks import points_at
 from kernax.core.tiles import product_by_rows, product_by_tiles, products_both_ways
 
 

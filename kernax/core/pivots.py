@@ -4,7 +4,6 @@ from functools import partial
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
@@ -20,6 +19,7 @@ from kernax.core.parameters import check_count
 from kernax.core.preparation import diagonal_of, prepare
 from kernax.core.sharding import compiled, while_loop
 from kernax.core.solution import RESULTS, Solution, finish
+from kernax.core.stacks import points_at
 
 
 class _Chosen(eqx.Module):
@@ -73,7 +73,7 @@ def inducing_points(
     """
     kernel, X = prepare(kernel, X)
     count = _checked_count(count, size_of(X))
-    check_memory(X, _at(X, slice(count)), verb="inducing_points")
+    check_memory(X, points_at(X, slice(count)), verb="inducing_points")
     dtype = dtype_of(X)
     rtol = _least_share(dtype) if rtol is None else rtol
     tolerance = as_scalar(rtol, dtype, "rtol", NONNEGATIVE)
@@ -83,7 +83,7 @@ def inducing_points(
     places = solution.value
     if is_concrete(places):
         places = places[: int(solution.stats["number"])]
-    return Solution(_at(X, places), solution.result, solution.stats | {"places": places})
+    return Solution(points_at(X, places), solution.result, solution.stats | {"places": places})
 
 
 def _checked_count(count: Any, n: int) -> int:
@@ -97,11 +97,6 @@ def _checked_count(count: Any, n: int) -> int:
 def _least_share(dtype: Any) -> float:
     """The share of the variance below which what is left is mostly rounding."""
     return eps_of(dtype) ** 0.5 if dtype == jnp.float64 else 10 * eps_of(dtype)
-
-
-def _at(X: PyTree, places: Any) -> PyTree:
-    """The points at `places`, as a stack."""
-    return jax.tree.map(lambda leaf: leaf[places], X)
 
 
 @compiled
@@ -161,6 +156,6 @@ def _next_row(
     kernel: AbstractKernel, X: PyTree, now: _Chosen, place: Int[Array, ""]
 ) -> Float[Array, " n"]:
     """The row of the pivoted factor that belongs to the point at a place."""
-    row = gram_of_prepared(kernel, _at(X, place[None]), X)[0]
+    row = gram_of_prepared(kernel, points_at(X, place[None]), X)[0]
     row = row - matmul(now.rows[:, place], now.rows)
     return row / jnp.sqrt(positive_or_one(now.left[place]))

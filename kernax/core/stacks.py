@@ -1,4 +1,4 @@
-"""Stacks of points put together."""
+"""Stacks of points: some of one, and several put together."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -10,6 +10,13 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kernax.core.numerics import is_concrete
+
+
+def points_at(stack: PyTree, places: Any) -> PyTree:
+    """Some of a stack of points: those at some indices, of a slice or of a mask, as a stack; one of
+    them, by its index.
+    """
+    return jax.tree.map(lambda leaf: leaf[places], stack)
 
 
 def joined(stacks: Sequence[PyTree]) -> PyTree:

@@ -24,6 +24,7 @@ from kernax.core.preparation import check_points, diagonal_of, prepare
 from kernax.core.sharding import compiled, scan
 from kernax.core.solution import warn
 from kernax.core.solves import solve_lower
+from kernax.core.stacks import points_at
 from kernax.core.weights import AbstractWeights
 from kernax.errors import ConditionWarning
 
@@ -116,7 +117,7 @@ def choose_centres(
     if not isinstance(by, AbstractChoice):
         raise ValueError(f"by must be a choice such as Uniform(), but is {by!r}")
     places = by.places(kernel, X, number, key)
-    return _at(X, places)
+    return points_at(X, places)
 
 
 def checked_centres(
@@ -146,7 +147,7 @@ def checked_centres(
     if weights is not None and weights.removes:
         # Those that are removed come last; the order of the others is as it was drawn.
         places = places[jnp.argsort(weights.values[places] == 0, stable=True)]
-    return _at(X, places[: min(number, points)])
+    return points_at(X, places[: min(number, points)])
 
 
 def number_of_centres(centres: Any, key: Any) -> int | None:
@@ -226,7 +227,9 @@ def _next_drawn(
     for_candidates, for_draws = jax.random.split(key)
     candidates = jax.random.permutation(for_candidates, n)[:of_candidates]
     at = jnp.asarray(ridge, before.shares.dtype)
-    scores = _scores(kernel, _at(X, before.places), before.shares, _at(X, candidates), at)
+    scores = _scores(
+        kernel, points_at(X, before.places), before.shares, points_at(X, candidates), at
+    )
     size = _bucket(_DRAWN * n * float(jnp.mean(scores)), min(len(candidates), at_most))
     chosen = _without_repetition(for_draws, scores, max(size, at_least))
     return _Drawn(candidates[chosen], _shares(scores, chosen, len(candidates) / n))
@@ -246,10 +249,6 @@ def _bucket(wanted: float, most: int) -> int:
     return min(most, 2 ** max(4, math.ceil(math.log2(max(wanted, 1)))))
 
 
-def _at(X: PyTree, places: Any) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf[places], X)
-
-
 _CANDIDATES_OF_TILE = 4096
 
 
@@ -266,7 +265,7 @@ def _scores(kernel, points, shares, candidates, ridge):
     places = jnp.arange(tiles * -(-n // tiles)).reshape(tiles, -1) % n
 
     def of_tile(_, places):
-        tile = _at(candidates, places)
+        tile = points_at(candidates, places)
         explained = solve_lower(factor.lower, gram_of_prepared(kernel, points, tile))
         left = diagonal_of(kernel, tile) - jnp.sum(explained**2, 0)
         # A score is at most one, and that of a point explained entirely is rounding.

@@ -15,6 +15,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.powers import times_power_of_two
 from kernax.core.preparation import check_points
 from kernax.core.sharding import compiled
+from kernax.core.stacks import points_at
 from kernax.core.weights import UnitWeights
 from kernax.scale.chunks import Chunks
 from kernax.scale.preconditioner import priorities, standing_for_all
@@ -59,7 +60,7 @@ class Survey(eqx.Module):
         if size is None or size >= len(weights):
             return X, y, weights
         of_all = standing_for_all(weights[:size], self.priorities[size])
-        return *_at((X, y), slice(size)), of_all
+        return *points_at((X, y), slice(size)), of_all
 
 
 def survey(chunks: Chunks, kernel: AbstractKernel, check: Check, keep: int, show: Shown) -> Survey:
@@ -101,7 +102,7 @@ def _checked_chunks(
     first = None
     for number, chunk in enumerate(shown(chunks, 0, show), 1):
         X, y, weights = checked_chunk(number, chunk, kernel, check, first)
-        first = _at((X, y), slice(1)) if first is None else first
+        first = points_at((X, y), slice(1)) if first is None else first
         yield X, y, weights
     if first is None:
         raise ValueError("there is no chunk: the source of Chunks must give at least one (X, y)")
@@ -135,7 +136,7 @@ class _Sample:
         both = np.concatenate([self.priorities, found])
         best = np.argsort(-both, kind="stable")[: self.keep]
         rows = chunk if self.rows is None else jax.tree.map(_joined, self.rows, chunk)
-        self.rows = _at(rows, best)
+        self.rows = points_at(rows, best)
         self.priorities = both[best]
 
     def _keep_ends(self, y: np.ndarray, kept: np.ndarray) -> None:
@@ -190,10 +191,6 @@ def _weights(weights: Any, n: int, dtype: Any) -> Array:
 
 def _kind(rows: PyTree) -> list:
     return [leaf.shape[1:] for leaf in jax.tree.leaves(rows)]
-
-
-def _at(rows: PyTree, places: Any) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf[places], rows)
 
 
 class StreamedRows(AbstractRows):
@@ -290,7 +287,7 @@ def drawn(
         both = np.concatenate([ranks, np.where(np.asarray(weights) > 0, new, np.inf)])
         best = np.argsort(both, kind="stable")[:number]
         best = best[np.isfinite(both[best])]
-        kept = _at(X if kept is None else jax.tree.map(_joined, kept, X), best)
+        kept = points_at(X if kept is None else jax.tree.map(_joined, kept, X), best)
         ranks = both[best]
     if not len(ranks):
         raise ValueError("weights must not all be zero: no point is left to be a centre")

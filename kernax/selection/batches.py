@@ -21,6 +21,7 @@ from kernax.core.memory import available_memory
 from kernax.core.mesh import rows_over_mesh
 from kernax.core.numerics import is_concrete
 from kernax.core.parameters import check_count
+from kernax.core.threads import threads_of_devices
 
 _PIECES = 50  # how often the bar is redrawn
 _SHARE = 0.5  # of an accelerator's free memory that the members computed together may take
@@ -57,8 +58,11 @@ def batched(
         devices: to spread the members over, such as `jax.devices()`, or a mesh of them, all of
             whose axes share the members; either may span several processes, each of which makes the
             same call. The cores of a CPU are devices after
-            `jax.config.update("jax_num_cpu_devices", 2)`, before anything is computed. Default:
-            where the arguments are, one device, or the mesh that their first axis is spread over.
+            `jax.config.update("jax_num_cpu_devices", 2)`, before anything is computed: the call
+            then waits for its results, and BLAS computes on one thread for each where
+            `threadpoolctl` is installed; elsewhere set `OPENBLAS_NUM_THREADS=1` before Python
+            starts. Default: where the arguments are, one device, or the mesh that their first axis
+            is spread over.
         progress: draw a bar on standard error, redrawn after every fiftieth part of the batch
             (needs `rich`; not under a transformation).
 
@@ -86,7 +90,7 @@ def batched(
         layout = _Layout(batch_size or _usual_batch_size(fit, members, over), over)
         if progress:
             return _in_pieces(fit, members, layout, size)
-        return _first(size, _run(fit, members, layout))
+        return _first(size, _run_and_wait(fit, members, layout))
 
     return of_batches
 
@@ -236,6 +240,17 @@ def _arrays_of_one(fit: _Fit, member: PyTree) -> PyTree:
     return eqx.filter(fit(member), eqx.is_array)
 
 
+def _run_and_wait(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
+    """`_run`, and where several devices of a CPU compute, until they have, with a thread each."""
+    mesh = None if layout.over is None else layout.over.mesh
+    if not isinstance(mesh, Mesh) or not is_concrete(members, fit):
+        return _run(fit, members, layout)
+    with threads_of_devices(mesh.local_devices):
+        results = _run(fit, members, layout)
+        on_cpu = mesh.local_devices[0].platform == "cpu"
+        return jax.block_until_ready(results) if on_cpu else results
+
+
 @eqx.filter_jit
 def _run(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
     """The results of all members, and of copies of the last that fill up the shares of devices."""
@@ -324,7 +339,7 @@ def _in_pieces(fit: _Fit, members: PyTree, layout: _Layout, size: int) -> Any:
     results = []
     with bar_of("fitting", size) as show:
         for places in pieces:
-            out = _run(fit, _members_at(members, places), layout)
+            out = _run_and_wait(fit, _members_at(members, places), layout)
             results.append(eqx.partition(jax.block_until_ready(out), eqx.is_array))
             show(min(size, len(results) * length), size)
     parts, rests = zip(*results)

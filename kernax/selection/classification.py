@@ -18,8 +18,8 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.model import Model
 from kernax.core.parameters import Trainable, positive
 from kernax.core.solution import RESULTS, Solution
+from kernax.core.stacks import points_at
 from kernax.selection.folds import Folds
-from kernax.selection.rows import rows_of
 from kernax.selection.stages import Choice, Together, choose
 from kernax.selection.weak_priors import WeakPriors
 from kernax.supervised.calibration import platt
@@ -69,10 +69,10 @@ def fitted(
 @eqx.filter_jit
 def fold_values(model: Model | MachineModel, X: PyTree, Y: Array, fold: Folds) -> Array:
     """Values at the rows that a fold scores, of the function that its other rows make."""
-    X_learn = rows_of(X, fold.learn)
+    X_learn = points_at(X, fold.learn)
     Y_learn = Y[fold.learn]
     solution = fitted(model, X_learn, Y_learn, fold.learn_weights, throw=False)
-    return solution.value.values(rows_of(X, fold.score))
+    return solution.value.values(points_at(X, fold.score))
 
 
 def fold_loss(

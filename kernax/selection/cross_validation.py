@@ -13,8 +13,8 @@ from jaxtyping import Array, ArrayLike, Bool, PyTree
 from kernax.core.boundary import as_stack, as_weights, count, dtype_of
 from kernax.core.numerics import is_concrete
 from kernax.core.solution import Solution
+from kernax.core.stacks import points_at
 from kernax.selection.folds import Folds
-from kernax.selection.rows import rows_of
 
 
 class CrossValidation(eqx.Module):
@@ -120,7 +120,7 @@ class _Part(eqx.Module):
     @staticmethod
     def of(X: PyTree, y: Array, weights: Array, rows: Array, known: Array) -> "_Part":
         """The rows of these indices, which are known with these weights."""
-        return _Part(rows_of(X, rows), y[rows], weights[rows] * known.astype(weights.dtype))
+        return _Part(points_at(X, rows), y[rows], weights[rows] * known.astype(weights.dtype))
 
 
 def _check_finite(y: Array, kept: Bool[np.ndarray, " n"] | None) -> None:

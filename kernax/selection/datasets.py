@@ -11,8 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.boundary import as_stack, as_targets, as_weights, count, dtype_of, is_encoded
 from kernax.core.parameters import check_count
-from kernax.core.stacks import joined
-from kernax.selection.rows import rows_of
+from kernax.core.stacks import joined, points_at
 
 
 class Datasets(eqx.Module):
@@ -55,7 +54,7 @@ def stack_datasets(datasets: Sequence[Any], *, length: int | None = None) -> Dat
         _check_alike(part, parts[0], f"datasets[{place}]")
     places, present = _places([len(part.weights) for part in parts], length)
     together = _Dataset(*(joined(of_all) for of_all in zip(*map(_parts_of, parts))))
-    X, y, weights = _parts_of(rows_of(together, places))
+    X, y, weights = _parts_of(points_at(together, places))
     return Datasets(X, y, weights * present.astype(weights.dtype))
 
 

@@ -20,6 +20,7 @@ from kernax.core.likelihoods import Categorical, NegativeBinomial, Probit
 from kernax.core.losses import AbstractLikelihood, Bernoulli, Poisson
 from kernax.core.parameters import Trainable, interior, real
 from kernax.core.solution import Solution
+from kernax.core.stacks import points_at
 from kernax.gp.approximation import ApproximatePosterior
 from kernax.gp.classes import CategoricalPosterior
 from kernax.gp.expectation_propagation import expectation_propagation
@@ -29,7 +30,6 @@ from kernax.gp.process import GaussianProcess
 from kernax.gp.variational import variational
 from kernax.selection.folds import Folds
 from kernax.selection.minimise import minimise
-from kernax.selection.rows import rows_of
 from kernax.selection.stages import MOST_ROWS, Choice, Together, choose
 from kernax.selection.weak_priors import WeakPriors
 
@@ -200,9 +200,9 @@ def _summed_loss(
 
 def fold_losses(model: LatentModel, X: PyTree, y: Array, fold: Folds) -> Float[Array, " v"]:
     """`-log p(y_i)` of each row that a fold scores, under the posterior of its other rows."""
-    X_learn = rows_of(X, fold.learn)
+    X_learn = points_at(X, fold.learn)
     posterior = _traced_posterior(model, X_learn, y[fold.learn], fold.learn_weights)
-    return _losses(posterior, rows_of(X, fold.score), y[fold.score])
+    return _losses(posterior, points_at(X, fold.score), y[fold.score])
 
 
 # Two programs, which compile in half of the time of one that does both.

@@ -1,13 +1,7 @@
 """Rows to learn from and rows to hold out: by index, or a share of each class."""
 
-import jax
 import numpy as np
-from jaxtyping import Array, Bool, Int, PyTree
-
-
-def rows_of(points: PyTree, rows: np.ndarray | Array | int) -> PyTree:
-    """Some of a stack of points, by their indices or a mask; one of them, by its index."""
-    return jax.tree.map(lambda leaf: leaf[rows], points)
+from jaxtyping import Bool, Int
 
 
 def first_of_each(labels: np.ndarray, most: int) -> Int[np.ndarray, " m"]:

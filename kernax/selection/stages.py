@@ -21,9 +21,9 @@ from jaxtyping import Array, Bool, Float
 
 from kernax.core.intervals import POSITIVE
 from kernax.core.parameters import Trainable, interior, parameters
+from kernax.core.stacks import points_at
 from kernax.selection.folds import Folds, count_off, leaving_out
 from kernax.selection.minimise import minimise
-from kernax.selection.rows import rows_of
 from kernax.selection.weak_priors import WeakPriors, weak_priors_around
 
 OUTER = 4  # folds to judge a stage by
@@ -218,7 +218,7 @@ def _values_of_all(
     scored = []
     for fold, model in enumerate(models):
         rows = np.flatnonzero(outer == fold)
-        of_fold = np.asarray(values(model, X, Y, rows_of(folds, fold)))
+        of_fold = np.asarray(values(model, X, Y, points_at(folds, fold)))
         places.append(rows)
         scored.append(of_fold[: len(rows)])  # the others pad it
     order = np.argsort(np.concatenate(places))

@@ -10,11 +10,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import _check_partial_fit_first_call
 
 from kernax.core.parameters import check_count
+from kernax.core.stacks import points_at
 from kernax.online.budgets import RemoveOldest
 from kernax.online.dual import DualLearner
 from kernax.online.rules import Perceptron
 from kernax.online.stream import run
-from kernax.selection.rows import rows_of
 from kernax.sklearn.rows import padded, padded_size
 from kernax.sklearn.targets import LabelEstimator
 
@@ -63,7 +63,7 @@ class KernelPerceptron(LabelEstimator):
         for epoch in range(self.max_iter):
             order = orders.permutation(len(places)) if self.shuffle else np.arange(len(places))
             self.n_iter_ = epoch + 1
-            if not self._pass(rows_of(points, order), places[order]):
+            if not self._pass(points_at(points, order), places[order]):
                 break
         return self
 
@@ -85,7 +85,7 @@ class KernelPerceptron(LabelEstimator):
                 f"{', '.join(map(str, self.classes_))}"
             )
         places = np.searchsorted(self.classes_, y)
-        self._pass(rows_of(points, np.arange(len(y))), places)
+        self._pass(points_at(points, np.arange(len(y))), places)
         return self
 
     def _begin(self, X):
