@@ -7,9 +7,13 @@ import importlib
 import json
 import os
 import signal
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -82,16 +86,16 @@ def main() -> int:
     unknown = set(options.names) - set(NAMES)
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))} (choose from {', '.join(NAMES)})")
-    modules = {
-        name: importlib.import_module(f"benchmarks.{name}") for name in options.names or NAMES
-    }
+    names = options.names or NAMES
     if options.list:
-        for name, module in modules.items():
-            print(f"{name:16}{module.__doc__.splitlines()[0]}")
+        for name in names:
+            print(f"{name:16}{_module(name).__doc__.splitlines()[0]}")
         return 0
     if options.record and options.quick:
         parser.error("--record: figures of --quick are none")
-    return answer(modules, options.quick, options.json, options.record)
+    if len(names) == 1:
+        return answer(names[0], options.quick, options.json, options.record)
+    return answer_each(names, options.quick, options.json, options.record)
 
 
 def on_device(options: argparse.Namespace) -> int:
@@ -118,32 +122,52 @@ def against(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
         parser.error(f"--against {options.against}: {error}")
 
 
-def answer(modules: dict, quick: bool, file: Path | None, recorded: bool) -> int:
-    """Prints each question's cases as they are measured; 1 if any two answers disagree, or a case
+def answer_each(names: Sequence[str], quick: bool, file: Path | None, recorded: bool) -> int:
+    """Asks each question in a process of its own, since one may slow the next ones down: after
+    KeOps has run, the same programs take up to twice as long. 1 if any of them exits with 1.
+    """
+    flags = ["--quick"] * quick + ["--record"] * recorded
+    right = True
+    records = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            its_own = Path(folder) / f"{name}.json"
+            command = [sys.executable, "-m", "benchmarks", name, *flags, "--json", str(its_own)]
+            right &= subprocess.run(command).returncode == 0
+            if its_own.exists():
+                found = json.loads(its_own.read_text())
+                records += found["cases"]
+                _write(file, found | {"cases": records})
+    return 0 if right else 1
+
+
+def answer(name: str, quick: bool, file: Path | None, recorded: bool) -> int:
+    """Prints the cases of a question as they are measured; 1 if any two answers disagree, or a case
     fails.
     """
+    module = _module(name)
+    asks = module.__doc__.split("\n\n")[0].replace("\n", " ")
+    environment = report.environment()
+    before = time.perf_counter()
     records = []
     right = True
-    environment = report.environment()
-    for name, module in modules.items():
-        before = time.perf_counter()
-        asks = module.__doc__.split("\n\n")[0].replace("\n", " ")
-        print(f"== {name}: {asks}", flush=True)
-        answered = []
-        for case, rows, verdicts in results(module, quick):
-            print("\n" + report.table(case, rows, verdicts, quick), flush=True)
-            answered.append(report.record(name, case, rows, verdicts))
-            right &= all(row.agrees for row in rows)
-            # After every case: a run that is stopped keeps what it has.
-            _write(file, environment | {"quick": quick, "cases": records + answered})
-        records += answered
-        seconds = round(time.perf_counter() - before, 1)
-        print(f"\n{name}: {seconds:g} s\n", flush=True)
-        if recorded:
-            of_question = {"asks": asks, "seconds": seconds, "cases": answered}
-            bars.update(name, environment | of_question)
-            bars.write_page(NAMES)
+    print(f"== {name}: {asks}", flush=True)
+    for case, rows, verdicts in results(module, quick):
+        print("\n" + report.table(case, rows, verdicts, quick), flush=True)
+        records.append(report.record(name, case, rows, verdicts))
+        right &= all(row.agrees for row in rows)
+        # After every case: a run that is stopped keeps what it has.
+        _write(file, environment | {"quick": quick, "cases": records})
+    seconds = round(time.perf_counter() - before, 1)
+    print(f"\n{name}: {seconds:g} s\n", flush=True)
+    if recorded:
+        bars.update(name, environment | {"asks": asks, "seconds": seconds, "cases": records})
+        bars.write_page(NAMES)
     return 0 if right else 1
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"benchmarks.{name}")
 
 
 def _write(file: Path | None, found: dict) -> None:

@@ -3,6 +3,7 @@ of the whole matrix, in O(n).
 """
 
 import sys
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -302,7 +303,7 @@ def test_a_series_that_is_cut_off_too_early_fails_instead_of_being_slightly_wron
 def test_a_long_lengthscale_leaves_one_harmonic_about_zero():
     """One less the mean over a period lost its digits, and the series was called cut off."""
     lengthscale = 3000.0 if X64 else 100.0
-    model = state_space_of(kernax.ZeroMeanPeriodic(lengthscale, 2.0), 24)
+    model: Any = state_space_of(kernax.ZeroMeanPeriodic(lengthscale, 2.0), 24)
     np.testing.assert_allclose(model.variances[0], 1, rtol=1e-4)
     np.testing.assert_allclose(np.sum(model.variances), 1, rtol=1e-5)
 

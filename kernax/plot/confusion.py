@@ -43,9 +43,8 @@ def confusion_matrix(
     classes than two.
     """
     true, predicted = _checked(true, predicted)
-    if classes is None:
-        classes = np.unique(np.concatenate([true, predicted])).tolist()
-    classes = list(classes)
+    occurring = np.unique(np.concatenate([true, predicted])).tolist()
+    classes = occurring if classes is None else list(classes)
     rows = _places(true, classes, "true")
     counts = _counts(rows, _places(predicted, classes, "predicted"), len(classes))
     ax = _new_axes(len(classes)) if ax is None else ax
