@@ -44,15 +44,15 @@ def confusion_matrix(
     """
     true, predicted = _checked(true, predicted)
     occurring = np.unique(np.concatenate([true, predicted])).tolist()
-    classes = occurring if classes is None else list(classes)
-    rows = _places(true, classes, "true")
-    counts = _counts(rows, _places(predicted, classes, "predicted"), len(classes))
-    ax = _new_axes(len(classes)) if ax is None else ax
+    of_rows: list[Any] = occurring if classes is None else list(classes)
+    rows = _places(true, of_rows, "true")
+    counts = _counts(rows, _places(predicted, of_rows, "predicted"), len(of_rows))
+    ax = _new_axes(len(of_rows)) if ax is None else ax
     if title is None:
         title = f"{len(true)} points, accuracy {np.mean(true == predicted):.4g}"
     name_axes(ax, f"predicted {name}", f"true {name}")
     _draw_cells(ax, counts)
-    names = [str(label) for label in classes]
+    names = [str(label) for label in of_rows]
     _name_rows(ax, names, counts.sum(1))
     title_axes(ax, title)
     _name_columns(ax, names)
