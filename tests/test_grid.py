@@ -221,7 +221,7 @@ def test_factors_over_columns_multiply_to_the_kernel_of_picked_columns(where):
     x, z = jnp.array([0.3, -0.4], DTYPE), jnp.array([1.0, 0.2], DTYPE)
     product = 1.0
     for factor in factors_over_columns(kernel, 2):
-        moves = np.isin(np.arange(2), list(factor.columns))
+        moves = np.isin(np.arange(2), list(factor.columns)).astype(DTYPE)
         product *= factor.kernel(x * moves, z * moves)
     assert_close(product, kernel(x, z), 1e-6)
 

@@ -417,7 +417,7 @@ def test_a_kernel_that_is_not_scalar_is_refused():
     with pytest.raises(ValueError, match=r"Custom returns float64 of shape \(2,\)"):
         check_kernel(kernax.Custom(lambda _, x, z: x * z), stack())
     with pytest.raises(ValueError, match="Custom returns complex128"):
-        check_kernel(kernax.Custom(lambda _, x, z: jnp.dot(x, z) + 1j), stack())
+        check_kernel(kernax.Custom(lambda _, x, z: jnp.dot(x, z).astype(complex)), stack())
     with pytest.raises(ValueError, match="Custom returns bool"):
         check_kernel(kernax.Custom(lambda _, x, z: jnp.all(x == z)), stack())
 

@@ -117,9 +117,9 @@ class KernelExpansion(eqx.Module):
                 f"an expansion of outputs {outputs} is scaled by a number, or by one for each "
                 f"output, but scale has shape {jnp.shape(scale)}"
             )
-        return KernelExpansion(
-            self.kernel, self.points, self.coefficients * scale, self.bias * scale
-        )
+        of_each_point = scale if jnp.ndim(scale) == 0 else jnp.asarray(scale)[None]
+        coefficients = self.coefficients * of_each_point
+        return KernelExpansion(self.kernel, self.points, coefficients, self.bias * scale)
 
     __rmul__ = __mul__
 

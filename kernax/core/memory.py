@@ -156,7 +156,7 @@ def matrices_of(verb: str, dtype: Any, columns: int = 1) -> float:
     return _MATRICES[verb] + more + _OF_EACH_COLUMN.get(verb, 0) * columns
 
 
-def _in_gib(size: float) -> str:
+def _in_gib(size: float | int) -> str:
     """A number of bytes in GiB, below a hundred with a digit after the point."""
     gib = size / 2**30
     return f"{gib:.1f} GiB" if gib < 100 else f"{gib:.0f} GiB"

@@ -245,6 +245,12 @@ def _check_prior(prior: Any, entry: Entry) -> None:
                 f"{name}.{own.path}, of the prior of {entry.path}, must be a number or have its "
                 f"shape {entry.value.shape}, but has shape {own.value.shape}"
             )
+    _check_support(prior, entry)
+
+
+def _check_support(prior: AbstractPrior, entry: Entry) -> None:
+    """Raises ValueError for a prior that has no density at some values of a parameter."""
+    name = type(prior).__name__
     if prior.support.low > entry.interval.low or prior.support.high < entry.interval.high:
         raise ValueError(
             f"{entry.path} may be anywhere {_placed(entry.interval)}, but {name} is a density of "

@@ -195,7 +195,7 @@ def _number(tokens: Int[Array, "k n"], size: int) -> Int[Array, " n"]:
     """Tokens as the digits of a number to the base of the alphabet's size."""
     number = jnp.zeros(tokens.shape[1:], jnp.int32)  # codes of 8 bits would overflow
     for digit in tokens:
-        number = number * size + digit
+        number = number * size + digit.astype(number.dtype)
     return number
 
 

@@ -311,9 +311,14 @@ def _check_two_of_each(y: Array, weights: Array) -> None:
 
 def _leaves_both_classes(y: Float[Array, " n"], weights: Float[Array, " n"]) -> Bool[Array, " n"]:
     """Whether without each point both classes still have points of positive weight."""
-    plus = (y > 0) & (weights > 0)
-    minus = (y < 0) & (weights > 0)
-    return (jnp.sum(plus) - plus > 0) & (jnp.sum(minus) - minus > 0)
+    counted = weights > 0
+    return _has_another(counted & (y > 0)) & _has_another(counted & (y < 0))
+
+
+def _has_another(members: Bool[Array, " n"]) -> Bool[Array, " n"]:
+    """Whether there is a member beside each point."""
+    number = jnp.sum(members)
+    return number > members.astype(number.dtype)
 
 
 @compiled
