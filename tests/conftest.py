@@ -41,6 +41,7 @@ gc.set_threshold(200_000, 20, 100)
 
 import numpy as np
 import pytest
+import slow_tests
 
 if TYPE_CHECKING:
     from support import *  # noqa: F403
@@ -72,13 +73,29 @@ def rng():
     return np.random.default_rng(0)
 
 
-def pytest_collection_modifyitems(items):
+def pytest_addoption(parser):
+    parser.addoption(
+        "--write-slow",
+        action="store_true",
+        help="run what is not marked as slow by hand, and write to slow.txt what takes long",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
     """What takes minutes begins first, so that no worker is left alone with it at the end."""
     items.sort(key=lambda item: item.path.name not in ("test_notebooks.py", "test_sharding.py"))
+    slow = frozenset() if config.getoption("write_slow") else slow_tests.listed()
+    for item in items:
+        if slow_tests.function_of(item.nodeid) in slow:
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_configure(config):
-    hands_out_tests = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    is_worker = hasattr(config, "workerinput")
+    hands_out_tests = config.getoption("numprocesses", None) and not is_worker
+    if config.getoption("write_slow") and not is_worker:
+        config.pluginmanager.register(slow_tests.Durations())
     if not hands_out_tests:
         importlib.import_module("support")  # before any test imports kernax unchecked
     # tests write their data in float64; that this is said once in a process is a test of its own

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import slow_tests
 from conftest import needs_x64
 
 pytestmark = needs_x64  # once: no precision touches it
@@ -250,3 +251,11 @@ def test_a_statement_binds_no_unrelated_names(path):
 
 def names_in(node: ast.AST) -> set[str]:
     return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+
+
+def test_every_function_of_the_list_of_slow_tests_exists():
+    tests = Path(__file__).parent
+    text = {path.name: path.read_text() for path in tests.rglob("test_*.py")}
+    for name in slow_tests.listed():
+        file, function = name.split("::")
+        assert f"def {function}(" in text[Path(file).name], name
