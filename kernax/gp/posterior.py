@@ -285,9 +285,11 @@ def _(
     noise = weights * low_rank(system).remainder + system.shift
     features = low_rank(system).features
     inner = _identity_and_squares(features, weights / noise)
-    # Its factor is not found from `inner`, in which the ones may be lost.
+    # Its factor is not found from `inner`, in which the ones may be lost, but from the few rows Q^T
+    # Phi of the scaled features Phi, which the columns of Q span: both have the same squares.
     scaled = system.weights.times_roots(features) / jnp.sqrt(noise)[:, None]
-    lower = cholesky(inner, factor_beside_identity(stopped(scaled.T)))
+    few = stopped(matmul(factor.basis.T, scaled))
+    lower = cholesky(inner, factor_beside_identity(few.T))
     return FeaturePosteriorKernel(prior, points, void_unless_known(lower, result))
 
 
