@@ -85,6 +85,7 @@ class Process:
 
     def __call__(self) -> float:
         cold = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+        cold.pop("PYTHONDONTWRITEBYTECODE", None)  # as an installed package has its bytecode
         done = subprocess.run(
             [sys.executable, "-c", self.code],
             env=cold,

@@ -394,6 +394,7 @@ SERIES = np.linspace(0, 20, 24)
         ({"starts": 0}, "starts must be a positive integer"),
         ({"max_rows": 5}, "max_rows must be an integer >= 10"),
         ({"names": ("a", "b")}, "names must be 1"),
+        ({"names": "time"}, r"names must be a list, such as \['time'\]"),
     ],
 )
 @needs_x64

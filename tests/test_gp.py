@@ -570,6 +570,8 @@ def test_what_is_no_mean_no_key_or_no_shape_is_refused_by_name():
             ValueError, match="mean must be a number or a function of a point, but is"
         ):
             as_mean(mean)
+    with pytest.raises(ValueError, match="mean must be finite, but is nan"):
+        kernax.GaussianProcess(KERNEL, float("nan"))
     sample = untyped(type(process).sample)
     for key, came in (
         (0, "0"),

@@ -310,12 +310,12 @@ def as_scalar(value: ArrayLike, dtype: Any, name: str, interval: Interval) -> Ar
 def _check_inside(number: np.ndarray, dtype: Any, name: str, interval: Interval) -> None:
     """Raises ValueError for a number outside its interval, as it came or in the data's dtype."""
     if not interval.contains(number):
-        raise ValueError(f"{name} must be in {interval}, but is {number.item():g}")
+        raise ValueError(f"{name} must be {interval.demand}, but is {number.item():g}")
     with np.errstate(over="ignore"):
         rounded = number.astype(dtype)
     if not interval.contains(rounded):
         raise ValueError(
-            f"{name} must be in {interval}, but {number.item():g} is {rounded.item():g} in "
+            f"{name} must be {interval.demand}, but {number.item():g} is {rounded.item():g} in "
             f"{rounded.dtype}, the precision of the data"
         )
 
@@ -331,7 +331,7 @@ def as_numbers(value: Any, dtype: Any, name: str, interval: Interval) -> Float[A
         return interval.guarded(array)
     for i, number in enumerate(np.asarray(array)):
         if not interval.contains(np.asarray(number)):
-            raise ValueError(f"{name} must be in {interval}, but {name}[{i}] is {number:g}")
+            raise ValueError(f"{name} must be {interval.demand}, but {name}[{i}] is {number:g}")
     return array
 
 
@@ -393,7 +393,7 @@ def _check_weights(values: np.ndarray, name: str) -> None:
     """Raises ValueError for a negative weight, or if all are zero."""
     if values.min() < 0:
         raise ValueError(
-            f"{name} must not be negative, but weights[{values.argmin()}] is {values.min():g}"
+            f"{name} must not be negative, but {name}[{values.argmin()}] is {values.min():g}"
         )
     if not values.any():
         raise ValueError(f"{name} must not all be zero: no point is left to fit")

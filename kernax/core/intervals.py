@@ -25,6 +25,11 @@ class Interval:
         right = "]" if self.closed[1] else ")"
         return f"{left}{self.low:g}, {self.high:g}{right}"
 
+    @property
+    def demand(self) -> str:
+        """What a number of the interval has to be, for messages."""
+        return "finite" if self == REAL else f"in {self}"
+
     def contains(self, value: np.ndarray) -> bool:
         """Whether every element is inside: finite, unless an end at infinity is closed."""
         return bool(np.all(self._has(value)))

@@ -237,7 +237,9 @@ def _varies(values: np.ndarray) -> Any:
 
 
 def _names(names: Sequence[str] | None, columns: int) -> tuple[str, ...]:
-    """A name for each column. Raises ValueError for another number of them."""
+    """A name for each column. Raises ValueError for another number of them, or one text."""
+    if isinstance(names, str):
+        raise ValueError(f"names must be a list, such as [{names!r}], but is the text {names!r}")
     given = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(names)
     if len(given) != columns:
         raise ValueError(f"names must be {columns}, one for each column, but are {len(given)}")
