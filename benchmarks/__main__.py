@@ -133,12 +133,24 @@ def answer_each(names: Sequence[str], quick: bool, file: Path | None, recorded: 
         for name in names:
             its_own = Path(folder) / f"{name}.json"
             command = [sys.executable, "-m", "benchmarks", name, *flags, "--json", str(its_own)]
-            right &= subprocess.run(command).returncode == 0
-            if its_own.exists():
-                found = json.loads(its_own.read_text())
-                records += found["cases"]
-                _write(file, found | {"cases": records})
+            try:
+                right &= _waited_for(subprocess.Popen(command)) == 0
+            finally:
+                if its_own.exists():
+                    found = json.loads(its_own.read_text())
+                    records += found["cases"]
+                    _write(file, found | {"cases": records})
     return 0 if right else 1
+
+
+def _waited_for(process: subprocess.Popen) -> int:
+    """The exit code of a process, which is told to end where this one is."""
+    try:
+        return process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
 
 
 def answer(name: str, quick: bool, file: Path | None, recorded: bool) -> int:

@@ -118,7 +118,7 @@ def main(picture: str) -> None:
     ).value
     mean = jax.vmap(process.mean)(grid) + level
     deviation = jnp.sqrt(jax.vmap(process.variance)(grid) + learned.value.noise)
-    held_out = int((~known).sum())
+    scored = int((~known).sum())
     ax = posterior_band(
         grid[:, 0],
         mean,
@@ -127,7 +127,7 @@ def main(picture: str) -> None:
         held_out=(X[~known, 0], ppm[~known]),
         learned_until=FORECAST_FROM,
         names=("year", "CO2, ppm"),
-        title=score_title(dict(zip(("RMSE", "NLPD"), table["learned"][1:])), held_out),
+        title=score_title(dict(zip(("RMSE", "NLPD"), table["learned"][1:])), scored),
     )
     ax.figure.savefig(picture)  # pyright: ignore[reportAttributeAccessIssue]
     print(f"picture: {picture}")

@@ -75,9 +75,12 @@ def rng():
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--write-slow",
+        "--with-listed",
         action="store_true",
-        help="run what is not marked as slow by hand, and write to slow.txt what takes long",
+        help="run what slow.txt lists like other tests, and leave out what is marked by hand",
+    )
+    parser.addoption(
+        "--write-slow", action="store_true", help="the same, and add to slow.txt what takes long"
     )
 
 
@@ -85,7 +88,8 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     """What takes minutes begins first, so that no worker is left alone with it at the end."""
     items.sort(key=lambda item: item.path.name not in ("test_notebooks.py", "test_sharding.py"))
-    slow = frozenset() if config.getoption("write_slow") else slow_tests.listed()
+    with_listed = config.getoption("with_listed") or config.getoption("write_slow")
+    slow = frozenset() if with_listed else slow_tests.listed()
     for item in items:
         if slow_tests.function_of(item.nodeid) in slow:
             item.add_marker(pytest.mark.slow)

@@ -1,4 +1,4 @@
-"""Plausible defects, each with a quick test that must see it. Those of a batch stand in one copy of
+"""Plausible defects, each with a test that must see it. Those of a batch stand in one copy of
 the package, and no test of a batch runs the lines of the others'.
 """
 

@@ -18,7 +18,7 @@ def listed() -> frozenset[str]:
 
 
 class Durations:
-    """Writes the list anew for the files that ran, of tests that are not marked by hand."""
+    """Adds to the list what took long of the tests that ran; to begin anew, delete it."""
 
     def __init__(self):
         self.seconds = defaultdict(float)
@@ -27,11 +27,5 @@ class Durations:
         self.seconds[report.nodeid] += report.duration
 
     def pytest_sessionfinish(self):
-        ran = {_file_of(name) for name in self.seconds}
-        others = {name for name in listed() if _file_of(name) not in ran}
         long = {function_of(name) for name, seconds in self.seconds.items() if seconds > _MOST}
-        LIST.write_text("\n".join(sorted(others | long)) + "\n")
-
-
-def _file_of(name):
-    return name.split("::")[0]
+        LIST.write_text("\n".join(sorted(listed() | long)) + "\n")

@@ -1,6 +1,5 @@
 """Many fits in one program: each member is what its own data set alone would give."""
 
-from contextlib import nullcontext
 from typing import Any
 
 import chex
@@ -12,7 +11,6 @@ from conftest import TOLERANCE, X64, assert_close, check_derivatives, needs_x64
 
 import kernax
 from kernax.core.memory import available_memory
-from kernax.selection import batches
 from kernax.selection.batches import _Fit, _members_within
 
 DTYPE = np.float64 if X64 else np.float32
@@ -363,21 +361,3 @@ def test_mixed_points_of_strings_are_padded_alike():
 def test_what_is_no_batch_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-@needs_x64
-def test_threads_are_those_of_the_devices_and_tracing_leaves_them_alone(monkeypatch):
-    limited = []
-
-    def of_devices(devices):
-        limited.append(devices)
-        return nullcontext()
-
-    monkeypatch.setattr(batches, "threads_of_devices", of_devices)
-    sines = kernax.batched(jnp.sin, devices=jax.devices())
-    x = jnp.arange(3.0)
-    assert_close(sines(x), jnp.sin(x))
-    assert limited == [jax.devices()]
-    assert_close(jax.jit(sines)(x), jnp.sin(x))
-    assert_close(kernax.batched(jnp.sin)(x), jnp.sin(x))
-    assert len(limited) == 1

@@ -19,7 +19,7 @@ from kernax.cli import app as cli
 from kernax.cli import resources
 from kernax.cli.app import app
 from kernax.cli.resources import compiled_programs
-from kernax.core.threads import linear_algebra_threads, threads_of_devices
+from kernax.core.threads import linear_algebra_threads
 
 pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision
@@ -49,9 +49,6 @@ def test_small_tables_take_one_thread_large_ones_all_and_an_option_overrules_bot
             with linear_algebra_threads(rows, asked):
                 assert threads_of_lapack() == {threads}
             assert threads_of_lapack() == {2}
-        for devices, threads in ((jax.devices()[:1], 2), (2 * jax.devices()[:1], 1)):
-            with threads_of_devices(devices):
-                assert threads_of_lapack() == {threads}
 
 
 @pytest.mark.parametrize(("arguments", "threads"), [([], 1), (["--threads", "2"], 2)])

@@ -6,6 +6,8 @@ quick tier. The slow tier traces every learner over eight, and runs some of them
 of its own.
 """
 
+from contextlib import contextmanager
+
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -17,6 +19,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import kernax
 from kernax.core.losses import Huber, Logistic, Pinball, Poisson, Squared, SquaredHinge
+from kernax.selection import batches
 
 pytestmark = needs_x64  # what varies over devices has nothing to do with precision
 
@@ -443,6 +446,24 @@ def test_batched_shares_members_between_devices(settings):
     plain = jax.vmap(fit)(weights)
     assert_agree(shared.value.coefficients, plain.value.coefficients)
     assert jnp.all(shared.result == kernax.RESULTS.successful)
+
+
+@ON_EIGHT
+def test_devices_of_a_cpu_compute_on_a_thread_each_and_tracing_changes_no_threads(monkeypatch):
+    threads = []
+
+    @contextmanager
+    def limited(**asked):
+        threads.append(asked["threads"])
+        yield
+
+    monkeypatch.setattr(batches, "linear_algebra_threads", limited)
+    sines = kernax.batched(jnp.sin, devices=jax.devices())
+    assert_close(sines(WEIGHTS), jnp.sin(WEIGHTS))
+    assert threads == [1]
+    assert_close(jax.jit(sines)(WEIGHTS), jnp.sin(WEIGHTS))
+    assert_close(kernax.batched(jnp.sin, devices=jax.devices()[:1])(WEIGHTS), jnp.sin(WEIGHTS))
+    assert threads == [1]
 
 
 @ON_EIGHT

@@ -276,6 +276,7 @@ def test_features_may_be_booleans(disjunctions):
     booleans = run(Winnow(features=lambda x: x > 0), X, y).value
     np.testing.assert_array_equal(booleans.predictions, numbers.predictions)
     np.testing.assert_array_equal(booleans.state.weights, numbers.state.weights)
+    np.testing.assert_array_equal(booleans.function.values(X), numbers.function.values(X))
 
 
 @each

@@ -45,6 +45,7 @@ def _started(platform: str, precision: str, quick: bool) -> tuple[str, subproces
         "addopts=",
         "-m",
         "not slow",
+        "--with-listed",
         "-v",
         "--tb=line",
         "-n",

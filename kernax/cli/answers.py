@@ -110,7 +110,7 @@ def _of_classes(predictor: ClassPredictor, points: PyTree) -> dict[str, np.ndarr
     second; all others give probabilities.
     """
     values = predictor.values(points)
-    # A class for NaN, which stands in the columns beside it: whoever knows the row refuses it.
+    # NaN gets some class here; who knows the row refuses it, by the columns beside it.
     decided = {predictor.inputs.target: predictor.decide(np.nan_to_num(values))}
     if predictor.kind != SVM:
         probabilities = np.exp(predictor.log_probabilities(values))

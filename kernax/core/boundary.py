@@ -163,8 +163,6 @@ def _joined(parts: list, name: str) -> np.ndarray:
 
 def _is_real(value: Any) -> bool:
     """Whether an array or number is of floats, integers or booleans."""
-    if isinstance(value, int):
-        return abs(value) <= sys.float_info.max  # NumPy has no type for more than 64 bits
     dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
     return dtype.kind in "biuf" or dtype in _HALF
 
@@ -294,7 +292,9 @@ def check_key(key: Any) -> None:
 
 def as_scalar(value: ArrayLike, dtype: Any, name: str, interval: Interval) -> Array:
     """A scalar argument as an array of the data's dtype, inside its interval."""
-    if not eqx.is_array_like(value) or not _is_real(value):
+    # NumPy has no type for integers of more than 64 bits.
+    is_whole = isinstance(value, int) and abs(value) <= sys.float_info.max
+    if not is_whole and not (eqx.is_array_like(value) and _is_real(value)):
         raise ValueError(f"{name} must be a real number, but is {value!r}")
     if jnp.ndim(value) != 0:
         raise ValueError(

@@ -62,7 +62,8 @@ class LinearFunction(eqx.Module):
     @compiled
     def _at(self, x: PyTree) -> Float[Array, "*outputs"]:
         """The value at a point that has been checked."""
-        return matmul(self.features(x), self.weights) + self.bias
+        features = jnp.asarray(self.features(x)).astype(self.weights.dtype)
+        return matmul(features, self.weights) + self.bias
 
     def values(self, X: PyTree) -> Float[Array, "m *outputs"]:
         """The values at a stack of m points."""

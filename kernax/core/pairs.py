@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -125,6 +126,11 @@ def _matrix(
 
 def check_scalar(kernel: AbstractKernel, K: Array) -> None:
     """Raises ValueError unless the kernel gave a real number for each pair."""
+    if not eqx.is_array(K):
+        raise ValueError(
+            f"a kernel must return a real scalar, but {type(kernel).__name__} returns a "
+            f"{type(K).__name__}"
+        )
     if K.ndim != 2 or not jnp.issubdtype(K.dtype, jnp.floating):
         raise ValueError(
             f"a kernel must return a real scalar, but {type(kernel).__name__} returns {K.dtype} of "

@@ -267,8 +267,8 @@ def bounded_loss(
     if not likelihood.convex:
         name = type(likelihood).__name__
         raise ValueError(
-            f"{name} is not log-concave, and no bound of its expected loss is known: register one "
-            "with kernax.core.quadrature.bounded_loss, or take a log-concave likelihood"
+            f"{name} is not log-concave, and no bound of its expected loss is known: take a "
+            "log-concave likelihood"
         )
     return expected_loss(likelihood, y, mean, variance)
 

@@ -293,8 +293,8 @@ class SketchAndProject(AbstractSymmetricSolver):
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> BlockedSystem:
         if not lx.is_positive_semidefinite(operator):
             raise ValueError(
-                "SketchAndProject needs an operator tagged lineax.positive_semidefinite_tag, but "
-                f"{type(operator).__name__} is not"
+                "SketchAndProject needs an operator tagged lineax.positive_semidefinite_tag: tag "
+                "it if it is positive semidefinite"
             )
         refuse_options(self, options)
         return BlockedSystem.of(operator)

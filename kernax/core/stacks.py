@@ -13,8 +13,8 @@ from kernax.core.numerics import is_concrete
 
 
 def points_at(stack: PyTree, places: Any) -> PyTree:
-    """Some of a stack of points: those at some indices, of a slice or of a mask, as a stack; one of
-    them, by its index.
+    """The points at `places`: a stack for an array of indices, a slice or a mask, one point for a
+    single index.
     """
     return jax.tree.map(lambda leaf: leaf[places], stack)
 

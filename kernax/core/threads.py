@@ -2,9 +2,7 @@
 
 import contextlib
 import importlib
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Iterator
 
 _ONE_THREAD = 1000  # rows up to which a second thread waits longer than it computes
 
@@ -29,13 +27,3 @@ def linear_algebra_threads(rows: int = 0, threads: int | None = None) -> Iterato
         threads = 1
     with threadpool_limits(threads, user_api="blas"):
         yield
-
-
-def threads_of_devices(devices: Sequence[Any]) -> AbstractContextManager[None]:
-    """Limits BLAS and LAPACK to one thread where several devices of a CPU compute at a time.
-
-    OpenBLAS has one set of threads, for which they would wait in turn: a batch of 200 Gaussian
-    processes over two cores took 7.5 s instead of 1.6.
-    """
-    at_a_time = len(devices) > 1 and devices[0].platform == "cpu"
-    return linear_algebra_threads(threads=1) if at_a_time else contextlib.nullcontext()

@@ -47,7 +47,7 @@ def _check_interval(interval: Any, value: Any, where: str) -> None:
     if not isinstance(interval, Interval) or not is_number:
         return
     if not interval.contains(np.asarray(value)):
-        raise ValueError(f"{where} must be in {interval}, but is {value}")
+        raise ValueError(f"{where} must be {interval.demand}, but is {value}")
 
 
 def _check_whole(module: eqx.Module) -> None:

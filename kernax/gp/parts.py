@@ -7,13 +7,13 @@ and need no formula of their own for any kind of posterior.
 """
 
 import dataclasses
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.boundary import cast, check_one_point, dtype_of
@@ -307,5 +307,8 @@ def _places(terms: Any, count: int) -> tuple[int, ...]:
 
 def _is_place(i: Any, count: int) -> bool:
     """Whether it is an integer that is the place of a term, from either end."""
-    is_integer = isinstance(i, (int, np.integer)) and not isinstance(i, bool)
-    return is_integer and int(i) in range(-count, count)
+    try:
+        place = operator.index(i)
+    except (TypeError, jax.errors.TracerIntegerConversionError):
+        return False
+    return not isinstance(i, bool) and place in range(-count, count)

@@ -309,8 +309,8 @@ def _lacking_observations(
     values: Float[Array, "n p"],
     normal: Float[Array, "n p"],
 ) -> Float[Array, "n p"]:
-    """The coefficients that move draws of the prior, with these values at the points, to the
-    observations: `-S (S K S + diag(noise))^-1 (S values + e)`.
+    """The coefficients that move draws of the prior, with these values at the points, to draws
+    given observations of zero: `-S (S K S + diag(noise))^-1 (S values + e)`, `e = sqrt(noise) z`.
     """
     weighs = isinstance(kernel, WeightedPosteriorKernel)
     roots = kernel.roots if weighs else jnp.ones_like(kernel.noise)

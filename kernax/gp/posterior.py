@@ -285,8 +285,8 @@ def _(
     noise = weights * low_rank(system).remainder + system.shift
     features = low_rank(system).features
     inner = _identity_and_squares(features, weights / noise)
-    # Its factor is not found from `inner`, in which the ones may be lost, but from the few rows Q^T
-    # Phi of the scaled features Phi, which the columns of Q span: both have the same squares.
+    # Its factor is not found from `inner`, in which the ones may be lost, but from few rows: those
+    # of Q^T Phi, which has the squares of the scaled features Phi, since the columns of Q span it.
     scaled = system.weights.times_roots(features) / jnp.sqrt(noise)[:, None]
     few = stopped(matmul(factor.basis.T, scaled))
     lower = cholesky(inner, factor_beside_identity(few.T))

@@ -170,9 +170,10 @@ def fixed_point(
 
     A change is measured in the units of the marginals, `|d precision| variance` and `|d shift - d
     precision mean| sqrt(variance)`; that of a step is the largest over the points. Steps end where
-    it is at most rtol, by default 100 eps sqrt(n). The damping halves where the change grows, and
-    recovers. Where more of it does not help either, success is a change of at most rtol, by default
-    sqrt(eps). Where a likelihood is not log-concave steps have full length: each raises the bound.
+    it is at most rtol, by default 100 eps sqrt(n). The fraction of a step that is taken
+    halves where the change grows, and recovers. Where shorter steps do not help either, success is
+    a change of at most rtol, by default sqrt(eps). Where a likelihood is not log-concave steps have
+    full length: each raises the bound.
     """
 
     def solve(observations: Observations) -> SiteSolution:

@@ -125,9 +125,10 @@ def check_strings(x: Any, z: Any) -> None:
 def _sequence(texts: Any) -> list[Any]:
     """The strings as a list. Raises ValueError for a single string, and for none."""
     if isinstance(texts, str) or not hasattr(texts, "__iter__"):
+        for_one = ": pass [text] for one" if isinstance(texts, str) else ""
         raise ValueError(
             "texts must be a list of strings or of lists of tokens, but is of type "
-            f"{type(texts).__name__}: pass [text] for one"
+            f"{type(texts).__name__}{for_one}"
         )
     strings = list(texts)
     if not strings:

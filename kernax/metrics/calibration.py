@@ -69,7 +69,7 @@ def _calibration_curve(outcomes, probabilities, weights, bins):
     """The curve, of checked arguments."""
     # Compared with the ends of bins themselves: in float64, 100 * 0.29 is less than 29.
     ends = jnp.asarray(np.arange(1, bins) / bins, probabilities.dtype)
-    place = jnp.sum(probabilities[:, None] >= ends[None, :], 1)
+    place = jnp.searchsorted(ends, probabilities, side="right")
     weights = weights.values
     in_bins = lambda rows: jnp.zeros_like(outcomes, shape=bins).at[place].add(rows)
     weight = in_bins(weights)

@@ -77,6 +77,6 @@ def _as_truth(Y: ArrayLike, known: Float[Array, "m c"]) -> Float[Array, "m c"]:
 def _as_probabilities(values: ArrayLike, name: str) -> Float[Array, "m c"]:
     """Rows of probabilities. Raises ValueError for other shapes, and values that are none."""
     array = as_targets(values, row_count(values, name), common_dtype(values), name, finite=False)
-    if array.ndim != 2 or not array.size:
+    if array.ndim != 2:
         raise ValueError(f"{name} must have shape (points, classes), but has shape {array.shape}")
     return as_inside(array, name, UP_TO_ONE)

@@ -50,18 +50,23 @@ def _targets_and_means(
     return y, as_one_per_row(mean, "mean", len(y), dtype), w
 
 
-def _unit_of(errors: Float[Array, " n"], weights: AbstractWeights) -> Array:
+def _counted(errors: Float[Array, " n"], weights: AbstractWeights) -> Float[Array, " n"]:
+    """The errors, zero in rows of weight zero: their squares may be beyond the range of floats."""
+    return jnp.where(weights.values > 0, errors, 0)
+
+
+def _unit_of(errors: Float[Array, " n"]) -> Array:
     """The exponent of a power of two in units of which squares stay in the range of floats: that of
-    the largest error in the rows that count.
+    the largest error.
     """
-    return exponent_of(jnp.max(jnp.where(weights.values > 0, abs(errors), 0)))
+    return exponent_of(jnp.max(abs(errors)))
 
 
 @compiled
 def _root_mean_square(y, mean, weights):
     """The root mean square error, of checked arguments."""
-    errors = y - mean
-    unit = _unit_of(errors, weights)
+    errors = _counted(y - mean, weights)
+    unit = _unit_of(errors)
     mean_square = mean_of_rows(times_power_of_two(errors, -unit) ** 2, weights)
     return times_power_of_two(safe_sqrt(mean_square), unit)
 
@@ -97,9 +102,10 @@ def r_squared(y: ArrayLike, mean: ArrayLike, *, weights: ArrayLike | None = None
 @compiled
 def _r_squared(y, mean, weights):
     """The share of the variance that is predicted, of checked arguments."""
-    centred = y - mean_of_rows(y, weights)
-    unit = _unit_of(centred, weights)
-    unexplained = mean_of_rows(times_power_of_two(y - mean, -unit) ** 2, weights)
+    centred = _counted(y - mean_of_rows(y, weights), weights)
+    unit = _unit_of(centred)
+    errors = _counted(y - mean, weights)
+    unexplained = mean_of_rows(times_power_of_two(errors, -unit) ** 2, weights)
     variance = mean_of_rows(times_power_of_two(centred, -unit) ** 2, weights)
     share = 1 - unexplained / variance
     # The variance of equal targets may be a rounding error: the targets are compared instead.

@@ -17,15 +17,13 @@ def as_averaging(averaging: Any) -> Any:
     """
     if averaging is None:
         return None
-    if isinstance(averaging, (bool, str)):
-        raise ValueError(
-            f"averaging must be None or a number >= 0, 0 for the plain mean, but is {averaging!r}"
-        )
-    number = as_floats(averaging)
+    number: Any = np.nan if isinstance(averaging, (bool, str)) else as_floats(averaging)
     if not is_concrete(number):
         return NONNEGATIVE.guarded(number)
     if not NONNEGATIVE.contains(np.asarray(number)):
-        raise ValueError(f"averaging must be None or a number >= 0, but is {averaging!r}")
+        raise ValueError(
+            f"averaging must be None or a number >= 0, 0 for the plain mean, but is {averaging!r}"
+        )
     return number
 
 

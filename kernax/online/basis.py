@@ -46,8 +46,8 @@ class OrthonormalBasis(eqx.Module):
     def coordinates(
         self, row: Float[Array, " m"], square: Float[Array, ""], size: Int[Array, ""]
     ) -> Coordinates:
-        """The coordinates of a point x with `row = k(X, x)` at the kept points and `square = k(x,
-        x)`.
+        """The coordinates of a point x with `row = k(X, x)` at the kept points and
+        `square = k(x, x)`.
         """
         row = jnp.where(jnp.arange(len(row), dtype=size.dtype) < size, row, 0)
         column = row[:, None]

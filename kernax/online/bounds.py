@@ -38,8 +38,8 @@ def margin(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
             counts in the values, not in the norm.
         X, y: a stack of n points, and -1 or +1 for each, (n,). One class alone will do.
 
-    Differentiable. NaN for the function zero. Raises ValueError for shapes and targets that do not
-    fit. Source: Novikoff 1962.
+    Differentiable. NaN for the function zero. Raises ValueError for what is no such function, and
+    for shapes and targets that do not fit. Source: Novikoff 1962.
     """
     _check_function(f)
     return jnp.min(_signed_values(f, X, y)) / f.norm
@@ -57,8 +57,8 @@ def perceptron_bound(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
             kernel stands.
         X, y: a stack of n points, and -1 or +1 for each, (n,).
 
-    inf where f is on the wrong side of a point, or zero there. Raises ValueError for a bias, and
-    for shapes and targets that do not fit.
+    inf where f is on the wrong side of a point, or zero there. Raises ValueError for a bias, for
+    what is no such function, and for shapes and targets that do not fit.
     """
     _check_function(f)
     values = _signed_values(f, X, y)

@@ -116,7 +116,7 @@ class RemoveSmallest(AbstractBudget):
     """The point without which f changes least makes room: that of the smallest `|coefficient|
     sqrt(k(x, x))`, of several the oldest (Wang, Crammer & Vucetic 2012, section 4.1).
 
-    The newcomer is kept, however small its own.
+    The newcomer is kept, however small that of its own is.
     """
 
     capacity: int = integer("capacity")

@@ -222,7 +222,8 @@ def draw_levels(
     """Lines where values on a grid are one of the levels: of those on both sides of which there are
     values, since matplotlib warns of others.
     """
-    crossed = [level for level in levels if values.min() < level < values.max()]
+    known = values[np.isfinite(values)]
+    crossed = [level for level in levels if np.any(known < level) and np.any(known > level)]
     if crossed:
         ax.contour(*grid, values, levels=crossed, colors=[INK], **style)
 

@@ -324,7 +324,7 @@ def _put(unfinished: Path, path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Removes a checkpoint: first its name, so that one half removed is never taken for one."""
+    """Renames a checkpoint, and then removes it: half removed, it is never taken for one."""
     removed = path.with_name(f"{path.name}{_REMOVED}")
     os.replace(path, removed)
     shutil.rmtree(removed)

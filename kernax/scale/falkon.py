@@ -80,9 +80,9 @@ def falkon(
         X: a stack of n points, on one device or with its rows over a mesh; or
             `kernax.scale.Chunks`, rows that are read again in every pass, with `y=None` and no
             weights beside it. Then there is no derivative, and kernel, ridge, centres and loss must
-            be known numbers. The first pass counts and checks the rows, another draws centres where
-            these are a number; each gradient, each product and each Hessian of all rows takes one
-            more and, for losses other than squares, each line search. Squares over at most 4000
+            be known numbers. One pass counts and checks the rows, after one that draws centres
+            where these are a number; each gradient, each product and each Hessian of all rows takes
+            one more and, for losses other than squares, each line search. Squares over at most 4000
             centres in float64 usually take five to seven. Chunks that give another number of rows
             in a later pass are refused.
         y: targets (n,); for squares also (n, outputs), which share every product.

@@ -16,6 +16,7 @@ from kernax.core.preparation import prepare_stacks
 from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish, void_unless_known
 from kernax.core.solves import inverse_of_lower
+from kernax.core.stacks import points_at
 from kernax.scale.choice import checked_centres
 
 
@@ -81,8 +82,7 @@ def nystrom(
 
 def _of_first_points(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> Float[Array, ""]:
     """`k(x_1, z_1)`."""
-    first = lambda stack: jax.tree.map(lambda leaf: leaf[0], stack)
-    return kernel(first(X), first(Z))
+    return kernel(points_at(X, 0), points_at(Z, 0))
 
 
 @compiled

@@ -53,7 +53,7 @@ class Tile(eqx.Module):
         return weights * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)
 
 
-# Of a tile, and whatever else is known: what is added up, or how a state goes on.
+# `part(tile, known)` is what is added up over tiles, `step(state, tile, known)` the next state.
 Part = Callable[[Tile, Any], PyTree]
 Step = Callable[[Any, Tile, Any], Any]
 # The state of all rows, from those that the devices along axes of a mesh have found in their own.

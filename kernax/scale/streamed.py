@@ -171,8 +171,8 @@ def _checked(chunk: Any, kernel: AbstractKernel, check: Check, first: tuple | No
     y = check(chunk[1], n, dtype, UnitWeights(n, np.dtype(dtype)))
     if first is not None and _kind((X, y)) != _kind(first):
         raise ValueError(
-            "chunks must have rows of one kind, but the arrays of this one have rows of shapes "
-            f"{_kind((X, y))}, and those of the first {_kind(first)}"
+            "chunks must have rows of one kind, but those of X and y have the shapes "
+            f"{_kind((X, y))} in this one, and {_kind(first)} in the first"
         )
     return X, y, weights
 

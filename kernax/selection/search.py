@@ -246,7 +246,7 @@ def _check_inside(axis: Array, interval: Interval, name: str) -> None:
     if not axis.size:
         raise ValueError(f"{name} must hold at least one value")
     if is_concrete(axis) and not interval.contains(np.asarray(axis)):
-        raise ValueError(f"{name} must be in {interval} and finite, but is {axis}")
+        raise ValueError(f"{name} must be {interval.demand}, but is {axis}")
 
 
 def _drawn(model: PyTree, ranges: Any, count: int, key: Key[Array, ""]) -> dict[str, Array]:

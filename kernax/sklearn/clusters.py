@@ -137,7 +137,7 @@ class SpectralClustering(_Clusters):
 
 
 def _without_padding(clusters, n):
-    """The clusters of the first n rows alone; all others have weight zero."""
+    """The clusters, with memberships and embedding of the first n rows: others have no weight."""
     return eqx.tree_at(
         lambda found: (found.memberships, found.embedding),
         clusters,

@@ -34,8 +34,9 @@ def has_ended_early(estimator, solution) -> bool:
     """Whether the solver stopped before its tolerance, at `max_iter` or with a relative duality gap
     above 1e-6, a hundredth of those of LIBSVM.
     """
-    gap = np.max(solution.stats["relative_gap"])
-    return _misses_tolerance(solution) and bool(gap > _SEEN or estimator.max_iter != -1)
+    if not _misses_tolerance(solution):
+        return False
+    return estimator.max_iter != -1 or bool(np.max(solution.stats["relative_gap"]) > _SEEN)
 
 
 def _misses_tolerance(solution) -> bool:

@@ -81,7 +81,7 @@ class KernelPerceptron(LabelEstimator):
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise ValueError(
-                f"y holds {str(unknown[0])!r}, which is none of the classes known so far: "
+                f"y holds {unknown[0]}, which is none of the classes known so far: "
                 f"{', '.join(map(str, self.classes_))}"
             )
         places = np.searchsorted(self.classes_, y)

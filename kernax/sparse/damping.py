@@ -16,7 +16,8 @@ class Trend(eqx.Module):
     The best precision of one function at the present curvatures may be far beyond that at the
     curvatures there, so that full steps could go back and forth for ever. A step that reverses the
     direction of the one before is therefore at most half as long, and one in the same direction at
-    most 1.2 times as long as the bound before. A function with such a bound is not deleted at once.
+    most 1.2 times as long as the bound before; either may always be 1e-4. A function with such a
+    bound is not deleted at once.
 
     Attributes:
         made: by how much the logarithms changed; 0 for a new function.

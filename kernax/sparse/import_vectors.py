@@ -56,7 +56,7 @@ class ImportVectors(eqx.Module):
         if not is_concrete(self.places, self.count) or self.places.ndim != 1:
             raise ValueError(
                 "how many indices there are is known for one machine outside of jit and vmap only: "
-                "take places[:count] of each machine instead"
+                "take places instead, which are -1 from count on"
             )
         return np.asarray(self.places)[: int(self.count)]
 

@@ -279,9 +279,9 @@ def svm_leave_one_out(
     fitted again with weight zero there, from where the full one stands. Arguments are those of
     `svm`; NaN where a fit failed.
 
-    Raises ValueError as `svm` does, and where leaving one point out would leave one class, whose
-    value is NaN where targets are traced; raises as `svm` where the full fit fails, unless
-    `throw=False`: then all values are NaN.
+    Raises ValueError as `svm` does, and where leaving one point out would leave one class: the
+    value at such a point is NaN where targets or weights are traced. Raises as `svm` where the full
+    fit fails, unless `throw=False`: then all values are NaN.
     """
     task = check_task(
         "svm", kernel, X, y, weights, targets=as_signs, one_column="leave out for each column"
@@ -294,8 +294,8 @@ def svm_leave_one_out(
     inside = jax.vmap(full)(full.points)
     left_out = _left_out(task, full, C, bool(bias), solver)
     values = jnp.where(full.coefficients == 0, inside, left_out)
-    known = _leaves_both_classes(task.y, task.weights.values)
-    return jnp.where(known & (solution.result == RESULTS.successful), values, jnp.nan)
+    both_are_left = _leaves_both_classes(task.y, task.weights.values)
+    return jnp.where(both_are_left & (solution.result == RESULTS.successful), values, jnp.nan)
 
 
 def _check_two_of_each(y: Array, weights: Array) -> None:

@@ -14,8 +14,9 @@ def pairwise_coupling(r: ArrayLike) -> Float[Array, " c"]:
     """The p that minimises `sum_{i < j} (r_ji p_i - r_ij p_j)^2` where `sum_i p_i = 1`.
 
     These are probabilities of c classes from those of pairs: `r[i, j]` (c, c) is the probability of
-    class i where it is i or j, so that `r[i, j] + r[j, i] = 1`; the diagonal is ignored. For `r_ij
-    = p_i / (p_i + p_j)` the minimiser is p; where pairs contradict each other it is a compromise.
+    class i where it is i or j, so that `r[i, j] + r[j, i] = 1`; the diagonal is ignored. For
+    `r_ij = p_i / (p_i + p_j)` the minimiser is p; where pairs contradict each other it is a
+    compromise.
     For many matrices use `jax.vmap`. Differentiable in r. It is the second method of Wu, Lin & Weng
     (2004), Probability estimates for multi-class classification by pairwise coupling.
 

@@ -54,7 +54,7 @@ def _feasible(
 ) -> Float[Array, " n"]:
     """The feasible point nearest to the user's coefficients, or any where there are none.
 
-    There are none in a fit that failed, either, whose coefficients are NaN.
+    Coefficients of a fit that failed, which are NaN, are ignored.
     """
     nowhere = problem.start()
     if start is None:

@@ -79,7 +79,7 @@ def svm(
         block_size: rows of K computed at a time; K is then never held, only the solver's working
             set.
         start: a machine for the same points to start from, such as the previous one on a path of C.
-            It changes the steps, not the solution; one that is NaN, of a fit that failed, is none.
+            It changes the steps, not the solution; one that failed, and is NaN, is ignored.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:

@@ -97,7 +97,7 @@ class CentredGram(eqx.Module):
         return jnp.maximum(jnp.sum(self.shares * self.diagonal()), 0)
 
     def is_finite(self) -> Bool[Array, ""]:
-        """Whether K is: an entry that is not makes a mean that is not."""
+        """Whether all entries of K are finite: one that is not makes a mean that is not finite."""
         return jnp.all(jnp.isfinite(self.means))
 
     def largest(self) -> Float[Array, ""]:

@@ -114,7 +114,7 @@ def independence_test(
 ) -> PermutationTest:
     """Are x and y independent? `hsic` against its values for permutations of the y_i.
 
-    Time O(permutations n^2), memory O(n^2).
+    Time O(permutations n^2), memory O(n^2 + permutations n).
 
     Raises ValueError for fewer than two points, X and Y of different n, permutations < 1, or what
     is not one random key.

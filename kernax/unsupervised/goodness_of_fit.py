@@ -72,8 +72,9 @@ def goodness_of_fit_test(
 
     The wild bootstrap (Chwialkowski, Strathmann & Gretton 2016), whose level holds as n grows. The
     signs of neighbours differ with probability `flip`: 1/2 for independent points, less for a
-    Markov chain in its order. Signs then depend on each other over some `1 / (2 flip)` steps; that
-    should be longer than points of the chain do, so thin a chain that mixes slowly. The terms i = j
+    Markov chain in its order. Signs then depend on each other over some `1 / (2 flip)` steps:
+    choose flip so that these are more than the steps over which points of the chain do, or thin the
+    chain. The terms i = j
     are the same for all signs, so that the biased statistic gives the same p-value.
 
     The density must be known beforehand: with parameters fitted to X it is too rarely rejected.

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax.core.boundary import as_stack, count
-from kernax.core.numerics import is_concrete, stopped
+from kernax.core.numerics import is_concrete, stopped, values_of
 from kernax.core.operators import AbstractGram
 from kernax.core.parameters import data
 from kernax.core.solution import RESULTS, Solution, first_that_holds, void_unless_known
@@ -34,8 +34,7 @@ class Subsample(eqx.Module):
     def of(self, X: PyTree) -> PyTree:
         """The chosen points of the stack X, as a stack; NaN where the result is `nonfinite`.
 
-        Raises ValueError for a stack that is known to be shorter than the one they were chosen
-        from.
+        Raises ValueError where a place is known to be beyond the end of X.
         """
         X = as_stack(X, "X")
         self._check_in(count(X))
@@ -51,7 +50,7 @@ class Subsample(eqx.Module):
 
     def _check_in(self, n: int) -> None:
         """Raises ValueError where a place is known to be beyond n points: JAX would clamp it."""
-        last = np.max(np.asarray(self.indices)) if is_concrete(self.indices) else -1
+        last = np.max(values_of(self.indices)) if is_concrete(self.indices) else -1
         if last >= n:
             raise ValueError(
                 f"X holds {n} points, but point {last} was chosen: pass the stack that the "
