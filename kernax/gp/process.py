@@ -63,8 +63,8 @@ class GaussianProcess(eqx.Module):
     def sample(
         self, X: PyTree, *, key: Key[Array, ""], shape: tuple[int, ...] = (), throw: bool = True
     ) -> Float[Array, "..."]:
-        """Joint draws of f at a stack of n points, shape (*shape, n), or (*shape, n, outputs) if
-        the mean has several.
+        """Joint draws of f at a stack of n points: `(*shape, n)`, or `(*shape, n, outputs)` if the
+        mean has several.
 
         Differentiable in the process for a fixed key. A covariance that is singular to rounding, as
         that of smooth kernels is, is drawn from with jitter no larger than 1e-4 of the prior
