@@ -43,7 +43,9 @@ def cases(quick):
                 ),
                 Contender("strkernels", lambda: _subsequences(texts)),
             ],
-            bars=[Bar(0.5, "strkernels")],
+            bars=[
+                Bar(0.5, "strkernels", explanation="On a machine of four days before: 0.46."),
+            ],
             tolerance=1e-9,
             rounds=rounds,
         )
