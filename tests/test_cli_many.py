@@ -79,7 +79,7 @@ def test_numbers_of_many_rows_are_fitted_over_centres_and_it_says_so(
     assert whole < 0.36  # the noise is 0.3
     assert f"expect RMSE {whole:g}" in result.stdout
     assert (", NLPD " in result.stdout) == (model == "gp")
-    assert " of rows like those held out; --centres M shows" in result.stdout
+    assert " of rows like those held out; a larger --centres M shows" in result.stdout
     predicted = run("predict", saved, data)
     assert predicted.exit_code == 0, predicted.stderr
     rows = list(csv.DictReader(io.StringIO(predicted.stdout)))
