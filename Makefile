@@ -53,7 +53,7 @@ api: .venv/pip
 docs: .venv/docs
 	$(BIN)/python docs/write_site.py
 
-# Some 35 minutes on two quiet cores: every question, and the table of benchmarks/README.md.
+# Some 30 minutes on two quiet cores: every question, and the table of benchmarks/README.md.
 bench: .venv/bench
 	$(BIN)/python -m benchmarks --record
 

@@ -19,8 +19,8 @@ start = time.perf_counter()
 kx.kernel_ridge(kx.RBF(2.0), X, X[:, 0], 0.1).value.coefficients.block_until_ready()
 """
 _WHY = (
-    "500 modules of equinox are made, a millisecond each. Measured where Python wrote no bytecode; "
-    "with it some 1.9. Rooms that are imported when they are first used were not tried."
+    "500 modules of equinox are made, a millisecond each. Rooms that are imported when they are "
+    "first used were not tried."
 )
 
 

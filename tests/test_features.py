@@ -1,5 +1,8 @@
 """Explicit features: primal and dual are one fit, and the cheaper is taken (K10, S1, S7)."""
 
+import re
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -257,3 +260,17 @@ def test_features_that_are_no_floats_are_counted_as_floats(kind):
         for kernel in (count, same)
     ]
     np.testing.assert_array_equal(*both)
+
+
+@needs_x64
+def test_a_process_in_features_factorises_its_points_once():
+    """Catches a second QR of all points, for the covariance."""
+
+    def conditioned(X):
+        solution = kernax.condition(kernax.GaussianProcess(MAP), X, y, 0.1, throw=False)
+        return eqx.filter(solution.value, eqx.is_array)
+
+    program = jax.jit(conditioned).lower(X).as_text()
+    rows = [int(n) for n in re.findall(r"call @qr\w*\(%\w+\) : \(tensor<(\d+)x", program)]
+    assert rows.count(len(X)) == 1
+    assert max(rows) == len(X)

@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import slow_tests
@@ -259,3 +260,18 @@ def test_every_function_of_the_list_of_slow_tests_exists():
     for name in slow_tests.listed():
         file, function = name.split("::")
         assert f"def {function}(" in text[Path(file).name], name
+
+
+def test_what_takes_long_is_added_to_the_list_of_slow_tests(tmp_path, monkeypatch):
+    monkeypatch.setattr(slow_tests, "LIST", tmp_path / "slow.txt")
+    slow_tests.LIST.write_text("tests/test_a.py::test_known\n")
+    durations = slow_tests.Durations()
+    for nodeid, seconds in (
+        ("tests/test_a.py::test_long[1-x]", 1.0),
+        ("tests/test_a.py::test_long[1-x]", 0.6),  # set up, and called
+        ("tests/test_a.py::test_short[2]", 1.4),
+        ("tests/test_a.py::test_known", 0.1),
+    ):
+        durations.pytest_runtest_logreport(SimpleNamespace(nodeid=nodeid, duration=seconds))
+    durations.pytest_sessionfinish()
+    assert slow_tests.listed() == {"tests/test_a.py::test_known", "tests/test_a.py::test_long"}

@@ -1,6 +1,8 @@
 """The generated tables: what papers report beside kernax, and the bars of the benchmarks."""
 
+import json
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ rows = pytest.importorskip("benchmarks.published.rows")
 bars = pytest.importorskip("benchmarks.bars")
 harness = pytest.importorskip("benchmarks.harness")
 report = pytest.importorskip("benchmarks.report")
-names = pytest.importorskip("benchmarks.__main__").NAMES
+questions = pytest.importorskip("benchmarks.__main__")
 
 BY_NAME = {row.name: row for row in contents.ROWS}
 
@@ -28,7 +30,7 @@ def test_the_published_page_is_the_one_that_the_figures_give():
 def test_the_table_of_bars_is_the_one_that_the_figures_give(tmp_path):
     copy = tmp_path / "README.md"
     copy.write_text(bars.README.read_text())
-    bars.write_page(names, copy)
+    bars.write_page(questions.NAMES, copy)
     assert copy.read_text() == bars.README.read_text()
 
 
@@ -128,3 +130,52 @@ def test_a_process_says_what_it_held():
     assert process.held > 50_000_000
     with pytest.raises(RuntimeError, match="no such thing"):
         harness.Process("raise ValueError('no such thing')")()
+
+
+@pytest.mark.parametrize("failing", [None, "ridge"])
+def test_every_question_has_a_process_of_its_own_whose_cases_and_failure_count(
+    failing, tmp_path, monkeypatch
+):
+    asked = []
+
+    class Asked:
+        """A process that answers at once; one that fails has answered a case before."""
+
+        def __init__(self, command):
+            name = command[3]
+            asked.append(name)
+            self.code = int(name == failing)
+            Path(command[-1]).write_text(json.dumps({"date": "today", "cases": [name]}))
+
+        def wait(self):
+            return self.code
+
+    monkeypatch.setattr(questions.subprocess, "Popen", Asked)
+    file = tmp_path / "all.json"
+    code = questions.answer_each(("batch", "ridge", "line"), False, file, False)
+    assert code == int(failing is not None)
+    assert asked == json.loads(file.read_text())["cases"] == ["batch", "ridge", "line"]
+
+
+def test_a_run_that_is_ended_ends_the_question_and_keeps_its_cases(tmp_path, monkeypatch):
+    ended = []
+
+    class Endless:
+        """A process that waits until it is told to end."""
+
+        def __init__(self, command):
+            Path(command[-1]).write_text(json.dumps({"cases": ["first"]}))
+
+        def wait(self):
+            if not ended:
+                raise SystemExit(143)
+
+        def terminate(self):
+            ended.append(True)
+
+    monkeypatch.setattr(questions.subprocess, "Popen", Endless)
+    file = tmp_path / "all.json"
+    with pytest.raises(SystemExit):
+        questions.answer_each(("batch", "ridge"), False, file, False)
+    assert ended == [True]
+    assert json.loads(file.read_text())["cases"] == ["first"]

@@ -14,11 +14,11 @@ from sklearn.svm import SVC, SVR, OneClassSVM
 
 import kernax
 from kernax.core.operators import DenseGram
+from kernax.core.parameters import check_share
 from kernax.errors import MaxStepsError
 from kernax.supervised import svm as room
 from kernax.supervised.certificate import certificate
 from kernax.supervised.dual import BoxProblem, Point
-from kernax.supervised.dual_solver import check_tolerance
 from kernax.supervised.working_set import State, WorkingSet
 
 DTYPE = jnp.result_type(float)
@@ -539,7 +539,7 @@ def test_bad_input_is_refused_by_name(change, words):
         with pytest.raises(ValueError, match="max_steps must be a positive integer, but is 0"):
             solver(max_steps=0)
     with pytest.raises(ValueError, match="tol must be between 0 and 1, but is None"):
-        check_tolerance(None)
+        check_share(None, "tol")
     with pytest.raises(ValueError, match="working_set must be an integer >= 2, but is 1"):
         kernax.solvers.SMO(working_set=1)
 

@@ -13,6 +13,7 @@ from kernax.cli.table import Table
 from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
+from kernax.core.stacks import points_at
 from kernax.kernels import RBF
 from kernax.preparation import Inputs, Tokens
 from kernax.preparation.cells import quoted
@@ -137,7 +138,7 @@ def _means(X: Float[np.ndarray, "n d"]) -> Sequence[str]:
 
 def _typical(found: Clusters, rows: Int[np.ndarray, " m"]) -> int:
     """The row with the largest sum of values of the kernel with its cluster."""
-    inside = jax.tree.map(lambda leaf: leaf[rows], found.points)
+    inside = points_at(found.points, rows)
     K = np.asarray(gram(found.kernel, inside))
     return int(rows[np.argmax(_cosines(K).sum(1))])
 

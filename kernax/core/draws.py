@@ -16,6 +16,7 @@ from kernax.core.kernel import AbstractKernel, Scaled, Sum
 from kernax.core.numerics import matmul, safe_sqrt, vectors
 from kernax.core.parameters import data
 from kernax.core.spectral_densities import AbstractSpectral
+from kernax.core.stacks import points_at
 
 
 class AbstractDraw(eqx.Module):
@@ -113,7 +114,7 @@ class DrawRequest(eqx.Module):
     @property
     def point(self) -> PyTree:
         """The first point."""
-        return jax.tree.map(lambda leaf: leaf[0], self.points)
+        return points_at(self.points, 0)
 
     def mapped(self, function: Callable) -> "DrawRequest":
         """The request for draws as functions of `function(x)`."""

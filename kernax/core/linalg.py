@@ -19,7 +19,7 @@ from kernax.core.operators import AbstractGram, WeightedForm
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, Suspect, finish, void_unless_known
-from kernax.core.solvers import JitteredCholesky, factor_by
+from kernax.core.solvers import JitteredCholesky, check_is_solver, factor_by
 from kernax.core.weights import AbstractWeights, UnitWeights
 
 
@@ -275,12 +275,8 @@ def solve(
             "positive semidefinite, else use lineax.linear_solve"
         )
     rhs = as_targets(rhs, operator.in_size(), operator.in_structure().dtype, "rhs")
+    check_is_solver(solver)
     solver = JitteredCholesky() if solver is None else solver
-    if not isinstance(solver, lx.AbstractLinearSolver):
-        raise ValueError(
-            "solver must be a linear solver, such as kernax.solvers.JitteredCholesky(), but is "
-            f"{solver!r}"
-        )
     suspect = Suspect("the operator", operator.in_size(), operator.as_matrix)
     return finish(_solve(_system_of(operator), rhs, solver, options), throw, suspect=suspect)
 

@@ -18,6 +18,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.mesh import RowsOverMesh, on_parts, rows_over_mesh, whole_on_each
 from kernax.core.numerics import matmul, stopped
 from kernax.core.sharding import compiled
+from kernax.core.stacks import points_at
 
 # Floats that pairs computed at one time may hold between them: on a CPU, what the cache of a core
 # holds; elsewhere, what keeps an accelerator busy.
@@ -175,7 +176,7 @@ def _by_mirrored_tiles(kernel: AbstractKernel, X: PyTree, side: int) -> Float[Ar
     side = -(-n // blocks)
     # The last block repeats the last point.
     place = np.minimum(np.arange(blocks * side), n - 1).reshape(blocks, side)
-    parts = jax.tree.map(lambda leaf: leaf[place], X)
+    parts = points_at(X, place)
 
     def tile(pair):
         x, z = (jax.tree.map(lambda leaf, i=i: leaf[i], parts) for i in pair)

@@ -206,6 +206,12 @@ def check_count(value: Any, name: str, least: int = 1, hint: str = "") -> int:
     return int(value)
 
 
+def check_share(value: Any, name: str) -> None:
+    """Raises ValueError unless it is a number between 0 and 1, such as a relative tolerance."""
+    if not isinstance(value, numbers.Real) or not 0 < float(value) < 1:
+        raise ValueError(f"{name} must be between 0 and 1, but is {value!r}")
+
+
 def check_stopping(rtol: Any, max_steps: Any) -> None:
     """Raises ValueError for a tolerance that is not positive, or for less than one step.
 

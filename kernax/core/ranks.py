@@ -20,12 +20,15 @@ def smallest(values: Float[Array, "m n"], count: int) -> Float[Array, " m"]:
     return jnp.sort(values, 1)[:, count - 1]
 
 
-def rank_for(coverage: Any, n: int) -> int:
-    """`ceil(coverage (n + 1))`, at least 1. Raises ValueError unless the coverage is known, and
-    between 0 and 1.
-    """
+def checked_coverage(coverage: Any) -> float:
+    """Raises ValueError unless the coverage is a known number between 0 and 1."""
     is_number = eqx.is_array_like(coverage) and np.ndim(coverage) == 0
     if not is_number or not is_concrete(coverage) or not 0 < float(coverage) < 1:
         raise ValueError(f"coverage must be a known number between 0 and 1, but is {coverage!r}")
+    return float(coverage)
+
+
+def rank_for(coverage: Any, n: int) -> int:
+    """`ceil(coverage (n + 1))`, at least 1, of a coverage that has to be checked."""
     # 0.9 * 20 may be above 18 by rounding.
-    return max(1, math.ceil(float(coverage) * (n + 1) - 1e-9))
+    return max(1, math.ceil(checked_coverage(coverage) * (n + 1) - 1e-9))

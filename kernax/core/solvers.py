@@ -84,6 +84,15 @@ def check_knows_determinant(solver: Any) -> None:
         )
 
 
+def check_is_solver(solver: Any) -> None:
+    """Raises ValueError unless it is a linear solver or None."""
+    if not isinstance(solver, lx.AbstractLinearSolver | None):
+        raise ValueError(
+            "solver must be a linear solver, such as kernax.solvers.JitteredCholesky(), but is "
+            f"{solver!r}"
+        )
+
+
 def check_makes_factor(solver: Any) -> None:
     """Raises ValueError for what is neither None nor a solver of this package."""
     if solver is not None and not isinstance(solver, AbstractFactorSolver):

@@ -23,6 +23,7 @@ from kernax.core.kernel import AbstractKernel, Sum, terms_of
 from kernax.core.parameters import data
 from kernax.core.preparation import check_points
 from kernax.core.sharding import compiled
+from kernax.core.stacks import points_at
 from kernax.gp.means import ShiftedMean
 from kernax.gp.posterior import AbstractPosterior, point_for, without_observations
 from kernax.gp.process import GaussianProcess, check_process
@@ -209,7 +210,9 @@ def _weights(covariance, updates, prior):
     def linear(kernel):
         return _with_prior(kernel, FeatureMap(jnp.asarray), jax.vmap(phi))
 
-    units = jnp.eye(jax.eval_shape(phi, _first(covariance.points)).shape[0], dtype=covariance.dtype)
+    units = jnp.eye(
+        jax.eval_shape(phi, points_at(covariance.points, 0)).shape[0], dtype=covariance.dtype
+    )
     of_weights = linear(covariance)
     S = jax.vmap(lambda u: jax.vmap(lambda v: of_weights(u, v))(units))(units)
     parts = [
@@ -217,11 +220,6 @@ def _weights(covariance, updates, prior):
         for update in updates
     ]
     return sum(jax.vmap(part)(units) for part in parts), (S + S.T) / 2
-
-
-def _first(X: PyTree) -> PyTree:
-    """The first point of a stack."""
-    return jax.tree.map(lambda leaf: leaf[0], X)
 
 
 def _prior_of(kernel: AbstractKernel) -> AbstractKernel:

@@ -21,6 +21,7 @@ from kernax.core.preparation import prepare_stacks
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish
 from kernax.core.solves import solve_lower, solve_lower_transposed
+from kernax.core.stacks import points_at
 from kernax.gp.posterior import (
     AbstractPosterior,
     ExplainedPosteriorKernel,
@@ -165,7 +166,7 @@ def pathwise_sample(
     kernel, points = _prepared(process.covariance, point)
     frequencies, stand_in = _features(features, points)
     mean = cast(process.mean, dtype_of(points))
-    first = jax.tree.map(lambda leaf: leaf[0], points)
+    first = points_at(points, 0)
     outputs = eqx.filter_eval_shape(mean, first).shape
     request = DrawRequest(points, (count, *outputs), frequencies)
     solution = _draws(kernel, stand_in, request, key)
@@ -177,7 +178,7 @@ def pathwise_sample(
 def _prepared(kernel: AbstractKernel, point: PyTree | None) -> tuple[AbstractKernel, PyTree]:
     """A covariance, and one of its points as a stack, in one dtype."""
     if isinstance(kernel, AbstractPosterior):
-        points = jax.tree.map(lambda leaf: leaf[:1], kernel.points)
+        points = points_at(kernel.points, slice(1))
         if point is not None:
             check_one_point(as_point(point), points)
         return kernel, points

@@ -19,6 +19,7 @@ from kernax.core.numerics import chosen, eps_of, stopped
 from kernax.core.parameters import Rebuild, Trainable, check_count, unconstrain
 from kernax.core.sharding import compiled, while_loop
 from kernax.core.solution import RESULTS, Solution, finish, first_that_holds
+from kernax.core.stacks import points_at
 from kernax.core.task import Task
 from kernax.gp.approximation import ApproximatePosterior, check_observations
 from kernax.gp.inducing import NormalAtInducing, check_inducing_points, process_of
@@ -199,7 +200,7 @@ class _Problem(eqx.Module):
 
     def batch(self, places: Int[Array, " b"]) -> Batch:
         """The points at `places`."""
-        X = jax.tree.map(lambda leaf: leaf[places], self.task.X)
+        X = points_at(self.task.X, places)
         return Batch(X, self.task.y[places], self.task.weights.values[places])
 
     @property

@@ -4,7 +4,6 @@ import abc
 from typing import Any, ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
@@ -13,6 +12,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import positive_or_one, stopped
 from kernax.core.parameters import check_intervals, data, integer, nonnegative
 from kernax.core.solution import RESULTS
+from kernax.core.stacks import points_at
 from kernax.online.basis import OrthonormalBasis, empty_basis
 from kernax.online.parts import as_part
 from kernax.online.support import Newcomer, Support, empty_support
@@ -146,7 +146,7 @@ class Merge(AbstractBudget):
 
     def place(self, memory, kernel, support, new, coefficient):
         place = _smallest(support)
-        removed = _point(support.points, place)
+        removed = points_at(support.points, place)
         row = support.row(kernel, removed)
         others = (support.places != place) & (support.squares > 0)
         nearest = _nearest(row, support.squares, others)
@@ -259,8 +259,3 @@ def _smallest(support: Support) -> Int[Array, ""]:
     sizes = stopped(support.coefficients**2 * support.squares)
     latest = jnp.iinfo(support.ages.dtype).max
     return _place(jnp.argmin(jnp.where(sizes == jnp.min(sizes), support.ages, latest)))
-
-
-def _point(points: PyTree, place: Int[Array, ""]) -> PyTree:
-    """The point of a stack in that place."""
-    return jax.tree.map(lambda leaf: leaf[place], points)

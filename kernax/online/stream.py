@@ -16,6 +16,7 @@ from kernax.core.parameters import parameters
 from kernax.core.preparation import guarded, prepare_stacks
 from kernax.core.sharding import compiled, scan
 from kernax.core.solution import RESULTS, Solution, finish, first_that_holds
+from kernax.core.stacks import points_at
 from kernax.core.weights import UnitWeights
 from kernax.online.learner import (
     AbstractOnlineLearner,
@@ -173,7 +174,7 @@ def _as_present(present: ArrayLike, n: int) -> Bool[Array, " n"]:
 
 def _check_state(learner: AbstractOnlineLearner, state: AbstractOnlineState, X: PyTree) -> None:
     """Raises ValueError for a state that another learner, or one of other points, has left."""
-    fresh = eqx.filter_eval_shape(learner.init, _first(X))
+    fresh = eqx.filter_eval_shape(learner.init, points_at(X, 0))
     if _shapes(state) != _shapes(fresh):
         raise ValueError(
             f"state is not one of this {type(learner).__name__} for such points: pass the "
@@ -191,7 +192,7 @@ def _shapes(state: AbstractOnlineState) -> tuple[Any, list[Any]]:
 @compiled
 def _run(learner, X, y, present, state):
     """The progress over a stream, and how it ended."""
-    fresh = learner.init(_first(X))
+    fresh = learner.init(points_at(X, 0))
     state = fresh if state is None else _with_kernels_of(fresh, state)
     end, predictions = _over_points(learner, X, y, present, state)
     seen = jnp.ones(len(y), bool) if present is None else present
@@ -217,11 +218,6 @@ def _figures(
         "updates": updates,
         "loss": jnp.sum(losses) / positive_or_one(count),
     }
-
-
-def _first(X: PyTree) -> PyTree:
-    """The first point of a stack."""
-    return jax.tree.map(lambda leaf: leaf[0], X)
 
 
 def _over_points(

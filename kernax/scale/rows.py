@@ -23,6 +23,7 @@ from kernax.core.centres import wide
 from kernax.core.mesh import RowsOverMesh, on_parts
 from kernax.core.numerics import matmul
 from kernax.core.sharding import compiled, scan, varying_alike, while_loop
+from kernax.core.stacks import points_at
 from kernax.scale.span import AbstractSpan
 
 
@@ -203,7 +204,7 @@ class ArrayRows(AbstractRows):
         return Tile(cross, y, weights)
 
     def shape_of(self, part, known):
-        one = jax.tree.map(lambda leaf: leaf[:1], (self.X, self.y, self.weights))
+        one = points_at((self.X, self.y, self.weights), slice(1))
         return eqx.filter_eval_shape(lambda known: part(self._tile(one), known), known)
 
     def repeat(self, go_on, step, state):
@@ -224,7 +225,7 @@ class ArrayRows(AbstractRows):
         """
         missing = 0 if self.spread is None else -len(weights) % self.spread.parts
         places = jnp.pad(places, (0, missing), mode="edge")
-        X, y = jax.tree.map(lambda leaf: leaf[places], (self.X, self.y))
+        X, y = points_at((self.X, self.y), places)
         return self.of(X, y, jnp.pad(weights, (0, missing)))
 
     def of(self, X: PyTree, y: Float[Array, "r p"], weights: Float[Array, " r"]) -> "ArrayRows":

@@ -13,6 +13,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 from kernax.core import boundary
 from kernax.core.numerics import is_concrete
 from kernax.core.parameters import check_count
+from kernax.core.ranks import checked_coverage
 from kernax.selection.batches import Devices, batched
 
 Bounds = tuple[PyTree[Array], PyTree[Array]]
@@ -103,20 +104,13 @@ class Bootstrap(eqx.Module):
 
     def _between(self, level_of: Callable[..., Array], coverage: float, *others: PyTree) -> Bounds:
         """Quantiles of the resamples, at levels that depend on other numbers of each leaf."""
-        tail = (1 - _checked_coverage(coverage)) / 2
+        tail = (1 - checked_coverage(coverage)) / 2
 
         def bound(level: float) -> PyTree[Array]:
             at = lambda leaf, *rest: _quantile(leaf, level_of(leaf, level, *rest))
             return jax.tree.map(at, self.resampled, *others)
 
         return bound(tail), bound(1 - tail)
-
-
-def _checked_coverage(coverage: Any) -> float:
-    """Raises ValueError unless it is a number between 0 and 1."""
-    if not is_concrete(coverage) or not 0 < float(coverage) < 1:
-        raise ValueError(f"coverage must be a known number between 0 and 1, but is {coverage}")
-    return float(coverage)
 
 
 def _corrected(leaf: Array, level: float, estimate: Array, acceleration: Array) -> Array:

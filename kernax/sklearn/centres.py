@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Int
 from sklearn.utils import check_random_state
@@ -11,6 +10,7 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.losses import AbstractSmoothLoss
 from kernax.core.parameters import check_count
 from kernax.core.solution import Solution
+from kernax.core.stacks import points_at
 from kernax.scale.falkon import falkon
 from kernax.sklearn.rows import Rows
 
@@ -43,7 +43,7 @@ def fitted_over_centres(
     **given: Any,
 ) -> Solution[KernelExpansion]:
     """What `falkon` fits to targets of all rows."""
-    Z = jax.tree.map(lambda leaf: leaf[centres], rows.given)
+    Z = points_at(rows.given, centres)
     targets = rows.column(y)
     return falkon(
         rows.given_kernel, rows.given, targets, ridge, Z, loss=loss, weights=rows.weights, **given

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from kernax.core.parameters import check_count
+from kernax.core.stacks import points_at
 from kernax.scale.random_features import random_fourier_features
 from kernax.sklearn.base import KernelEstimator, RowsEstimator, are_texts
 from kernax.unsupervised.mercer import empirical_features
@@ -60,7 +61,7 @@ class Nystroem(KernelFeatures, RowsEstimator):
     def _fit_rows(self, rows, X, targets):
         chosen = check_random_state(self.random_state).permutation(rows.n)[: self.n_components]
         few = rows.some(chosen)
-        given = jax.tree.map(lambda leaf: leaf[: few.n], few.given)
+        given = points_at(few.given, slice(few.n))
         function = empirical_features(few.given_kernel, given)
         self.function_ = rows.restored(function)
         self.component_indices_ = chosen

@@ -19,6 +19,7 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel
 from kernax.core.parameters import data
+from kernax.core.stacks import points_at
 
 _LEAST = 64
 _DOUBLED = 256  # up to here sizes are powers of two, then multiples of half of it
@@ -119,7 +120,7 @@ class Rows:
         places = padded(rows, size)
         chosen = self.own_weights[places]
         chosen[len(rows) :] = 0
-        points = jax.tree.map(lambda leaf: leaf[places], self.points)
+        points = points_at(self.points, places)
         given = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[places]), self.given)
         return Rows(self.kernel, points, len(rows), chosen, self.given_kernel, given, self.dtype)
 

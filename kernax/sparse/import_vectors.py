@@ -26,6 +26,7 @@ from kernax.core.solution import (
     first_that_holds,
     void_unless_known,
 )
+from kernax.core.stacks import points_at
 from kernax.core.task import Task, check_task
 from kernax.core.weights import AbstractWeights
 from kernax.sparse.import_search import ImportSearch, Subset
@@ -183,7 +184,7 @@ def _ending(subset: Subset, residual: Float[Array, ""], known: Array) -> Any:
 def _machine(task: Task, subset: Subset, x: Float[Array, "m1 c"]) -> ImportVectors:
     """The function with these coefficients above the bias."""
     x = x[:, 0] if task.y.ndim == 1 else x
-    vectors = jax.tree.map(lambda leaf: leaf[subset.places], task.X)
+    vectors = points_at(task.X, subset.places)
     function = KernelExpansion(task.kernel, vectors, x[:-1], x[-1])
     return ImportVectors(function, jnp.where(subset.is_chosen, subset.places, -1), subset.count)
 

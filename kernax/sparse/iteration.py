@@ -1,6 +1,5 @@
 """The original maximisation of the evidence, of all functions at once (Tipping 2001)."""
 
-import numbers
 from functools import partial
 
 import equinox as eqx
@@ -9,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.numerics import eps_of
-from kernax.core.parameters import check_count, nonnegative
+from kernax.core.parameters import check_count, check_share, nonnegative
 from kernax.core.sharding import while_loop
 from kernax.sparse.basis import Slots, curved
 from kernax.sparse.sequential import climbed
@@ -40,10 +39,8 @@ class EvidenceIteration(AbstractRelevanceSolver):
     max_steps: int = eqx.field(default=2000, static=True)
 
     def __check_init__(self):
-        for name in ("tol", "least"):
-            value = getattr(self, name)
-            if not isinstance(value, numbers.Real) or not 0 < float(value) < 1:
-                raise ValueError(f"{name} must be between 0 and 1, but is {value!r}")
+        check_share(self.tol, "tol")
+        check_share(self.least, "least")
         check_count(self.max_steps, "max_steps")
 
     def solve(self, problem):

@@ -31,6 +31,7 @@ from kernax.core.solution import (
     void_unless_known,
     warn,
 )
+from kernax.core.stacks import points_at
 from kernax.core.task import Task, check_task
 from kernax.errors import RelevanceWarning, RunawayWarning
 from kernax.sparse.arguments import check_likelihood, checked_solver, targets_of
@@ -390,7 +391,7 @@ def _function(
     bias: Float[Array, " c"],
 ) -> KernelExpansion:
     """The mean."""
-    points = jax.tree.map(lambda leaf: leaf[jnp.maximum(places, 0)], task.X)
+    points = points_at(task.X, jnp.maximum(places, 0))
     shape = task.y.shape[1:]
     coefficients = coefficients.reshape(len(places), *shape)
     return KernelExpansion(task.kernel, points, coefficients, bias.reshape(shape))

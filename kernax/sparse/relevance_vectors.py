@@ -16,6 +16,7 @@ from kernax.core.parameters import data
 from kernax.core.quadrature import log_normaliser, predicted_moments
 from kernax.core.quasi_random import NODES, checked_nodes, expectation_over_vectors
 from kernax.core.sharding import compiled
+from kernax.core.stacks import points_at
 
 
 class RelevanceVectors(eqx.Module):
@@ -85,7 +86,7 @@ class RelevanceVectors(eqx.Module):
         """The relevance vectors, a stack of `count` points. Raises ValueError as `indices` does."""
         places = np.asarray(self.indices)
         where = [int(np.argmax(np.asarray(self.places) == place)) for place in places]
-        return jax.tree.map(lambda leaf: leaf[np.asarray(where, int)], self.function.points)
+        return points_at(self.function.points, np.asarray(where, int))
 
     def variance(self, x: PyTree) -> Float[Array, "*outputs"]:
         """The variance of f at one point, without noise."""

@@ -16,6 +16,7 @@ from kernax.core.numerics import eps_of, is_concrete, positive_or_one, stopped
 from kernax.core.parameters import data
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
+from kernax.core.stacks import points_at
 from kernax.core.task import Task, check_targets, check_task
 from kernax.core.weights import PointWeights
 from kernax.supervised.dual_solver import AbstractDualSolver, as_dual_solver
@@ -339,7 +340,7 @@ def _left_out(task, full, C, bias, solver):
     supports = full.coefficients != 0
     # Support vectors first. Not argsort, which shard_map takes for the same everywhere.
     order = lax.top_k(supports.astype(y.dtype), len(y))[1]
-    points = jax.tree.map(lambda leaf: leaf[order], full.points)
+    points = points_at(full.points, order)
     values = lax.map(value_of_support, (supports[order], order, points))
     return jnp.zeros_like(y).at[order].set(values)
 

@@ -1,7 +1,6 @@
 """The interface of solvers of the quadratic programme in `dual`, and the checks of settings."""
 
 import abc
-import numbers
 from typing import Any
 
 import equinox as eqx
@@ -37,9 +36,3 @@ def as_dual_solver(solver: Any, default: AbstractDualSolver) -> AbstractDualSolv
             f"{solver!r}"
         )
     return default if solver is None else solver
-
-
-def check_tolerance(tol: Any) -> None:
-    """Raises ValueError unless tol is a number between 0 and 1."""
-    if not isinstance(tol, numbers.Real) or not 0 < float(tol) < 1:
-        raise ValueError(f"tol must be between 0 and 1, but is {tol!r}")

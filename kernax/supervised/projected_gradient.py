@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from kernax.core.parameters import check_count
+from kernax.core.parameters import check_count, check_share
 from kernax.core.sharding import while_loop
 from kernax.supervised.dual import BoxProblem, violation
-from kernax.supervised.dual_solver import AbstractDualSolver, check_tolerance
+from kernax.supervised.dual_solver import AbstractDualSolver
 
 
 class ProjectedGradient(AbstractDualSolver):
@@ -33,7 +33,7 @@ class ProjectedGradient(AbstractDualSolver):
     max_steps: int = eqx.field(default=10_000, static=True)
 
     def __check_init__(self):
-        check_tolerance(self.tol)
+        check_share(self.tol, "tol")
         check_count(self.max_steps, "max_steps")
 
     def solve(self, problem, beta, residual, tol):

@@ -29,6 +29,7 @@ from kernax.core.solvers import (
     JitteredCholesky,
     accurate_residual,
     advice_on,
+    check_is_solver,
     needs_whole_matrix,
 )
 from kernax.core.task import Task, check_task, may_be_positive
@@ -83,7 +84,7 @@ def kernel_ridge(
         NotPSDError, NonFiniteError, MaxStepsError, BreakdownError: the solve failed.
         MemoryBudgetError: the dense matrix would not fit.
     """
-    _check_is_solver(solver)
+    check_is_solver(solver)
     in_features = solver is None and may_be_positive(ridge)
     task = check_task(
         "kernel_ridge", kernel, X, y, weights, block_size=block_size, in_features=in_features
@@ -99,15 +100,6 @@ def _advice(task: Task, solver: lx.AbstractLinearSolver) -> str:
     """What to do about a failure."""
     advice = f"kernel_ridge with {task.kernel_name}: a larger ridge or rescaled inputs may help."
     return advice + advice_on(solver)
-
-
-def _check_is_solver(solver: Any) -> None:
-    """Raises ValueError unless it is a linear solver or None."""
-    if not isinstance(solver, lx.AbstractLinearSolver | None):
-        raise ValueError(
-            "solver must be a linear solver, such as kernax.solvers.JitteredCholesky(), but is "
-            f"{solver!r}"
-        )
 
 
 def _solver_for(solver: lx.AbstractLinearSolver | None, in_blocks: bool) -> lx.AbstractLinearSolver:

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from kernax.core.parameters import check_count
+from kernax.core.parameters import check_count, check_share
 from kernax.core.sharding import while_loop
 from kernax.supervised.dual import BoxProblem, one_sided_slopes, violation
-from kernax.supervised.dual_solver import AbstractDualSolver, check_tolerance
+from kernax.supervised.dual_solver import AbstractDualSolver
 from kernax.supervised.working_set import WorkingSet
 
 _WHOLE = 1024  # up to so many points, all are in the working set
@@ -41,7 +41,7 @@ class SMO(AbstractDualSolver):
     working_set: int | None = eqx.field(default=None, static=True)
 
     def __check_init__(self):
-        check_tolerance(self.tol)
+        check_share(self.tol, "tol")
         if self.max_steps is not None:
             check_count(self.max_steps, "max_steps")
         if self.working_set is not None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
@@ -27,6 +26,7 @@ from kernax.core.solution import (
     void_unless_known,
     warn,
 )
+from kernax.core.stacks import points_at
 from kernax.core.task import Task, check_task
 from kernax.core.weights import AbstractWeights
 from kernax.errors import ConditionWarning
@@ -276,7 +276,7 @@ def _smallest_eigenvalue(task: Task) -> str:
 
     The smallest eigenvalue for all points is no larger.
     """
-    some = jax.tree.map(lambda leaf: leaf[:MOST_FOR_EIGENVALUES], task.X)
+    some = points_at(task.X, slice(MOST_FOR_EIGENVALUES))
     smallest = np.linalg.eigvalsh(np.asarray(gram_of_prepared(task.kernel, some), float))[0]
     part = "" if count(some) == task.n else f" for the first {count(some)} points"
     return f"the smallest eigenvalue{part} of K is {smallest:.3g}"

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import PyTree
+
+from kernax.core.stacks import points_at
 
 
 def require(condition: Any, message: str) -> None:
@@ -42,4 +43,4 @@ def largest(array: Any) -> float:
 
 def point(X: PyTree, place: int = 0) -> PyTree:
     """One point of a stack."""
-    return jax.tree.map(lambda leaf: leaf[place], X)
+    return points_at(X, place)
