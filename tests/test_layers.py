@@ -1,10 +1,7 @@
-"""The house rules that a machine can check: who may import whom, what importing costs, how large
-files get.
-"""
+"""The rules that a program can check: who may import whom, and what importing costs."""
 
 import ast
 import re
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -192,66 +189,6 @@ heavy = {"sklearn", "matplotlib", "typer", "rich", "pandas", "safetensors"} & se
 assert not heavy, heavy
 """
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-# How much a reader must hold at once, in syntax nodes (what `ast.walk` finds, docstrings left out).
-# For comparison, median and 90th percentile over bodies, and nodes a line: lineax 25, 114 and 7.6;
-# tinygp 24, 131 and 10; equinox 32, 174 and 6.8. These bounds only ever go down.
-MEDIAN_BODY = 47
-LARGE_BODY = 130  # 90 in 100 bodies are no larger
-LARGEST_BODY = 250
-NODES_A_LINE = 12.0  # the median over bodies of five lines or more
-LINES_OF_A_FILE = 400
-
-
-def bodies(path: Path) -> list[tuple[int, int, str]]:
-    """The nodes and the lines of every function body in a file, and where it stands."""
-    sizes = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if not isinstance(node, ast.FunctionDef):
-            continue
-        body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-        if body:
-            nodes = sum(1 for statement in body for _ in ast.walk(statement))
-            lines = body[-1].end_lineno - body[0].lineno + 1
-            sizes.append((nodes, lines, f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}"))
-    return sizes
-
-
-def test_code_is_no_denser_than_a_reader_can_hold():
-    sizes = [size for path in MODULES for size in bodies(path)]
-    nodes = sorted(count for count, _, _ in sizes)
-    median = statistics.median(nodes)
-    large = nodes[9 * len(nodes) // 10]
-    a_line = statistics.median(count / lines for count, lines, _ in sizes if lines >= 5)
-    figures = f"a body {median:g}, of ten one above {large}; a line {a_line:.1f}"
-    print(figures)
-    assert median <= MEDIAN_BODY, figures
-    assert large <= LARGE_BODY, figures
-    assert a_line <= NODES_A_LINE, figures
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_files_and_functions_stay_short_enough_to_live_in(path):
-    assert path.read_text().count("\n") <= LINES_OF_A_FILE, "split the file"
-    for nodes, _, where in bodies(path):
-        assert nodes <= LARGEST_BODY, f"{where} has {nodes} nodes: make two functions of it"
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_statement_binds_no_unrelated_names(path):
-    """`a, b = b, a` exchanges, which takes one statement; `a, b = x, y` are two."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)):
-            continue
-        if not isinstance(node.targets[0], ast.Tuple):
-            continue
-        targets = names_in(node.targets[0])
-        assert targets <= names_in(node.value), f"line {node.lineno}: a statement for each name"
-
-
-def names_in(node: ast.AST) -> set[str]:
-    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
 
 
 def test_every_function_of_the_list_of_slow_tests_exists():
