@@ -21,7 +21,7 @@ from sklearn.utils.validation import (
 )
 
 from kernax.core.kernel import AbstractKernel
-from kernax.core.parameters import Trainable, interior
+from kernax.core.parameters import Trainable, interior, parameters
 from kernax.core.threads import linear_algebra_threads
 from kernax.errors import MemoryBudgetError
 from kernax.kernels.integers import Precomputed
@@ -103,6 +103,11 @@ def check_penalty(alpha: Any, allows_zero: bool = False) -> None:
     values = np.asarray(alpha, float)
     if not (np.all(np.isfinite(values)) and np.all(values >= 0 if allows_zero else values > 0)):
         raise ValueError(f"alpha must be {'>= 0' if allows_zero else '> 0'}, but is {alpha!r}")
+
+
+def is_anything_free(start: Any, free: Trainable) -> bool:
+    """Whether any element of a model's parameters is free."""
+    return any(np.any(free(entry.path, entry.value)) for entry in parameters(start))
 
 
 class KernelEstimator(BaseEstimator):

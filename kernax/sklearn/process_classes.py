@@ -9,11 +9,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from kernax.core.likelihoods import Categorical
 from kernax.core.losses import Bernoulli
-from kernax.core.parameters import check_count, parameters
+from kernax.core.parameters import check_count
 from kernax.gp.laplace import laplace
 from kernax.gp.process import GaussianProcess
 from kernax.kernels import RBF
 from kernax.selection.latent import LatentModel, learn_evidence
+from kernax.sklearn.base import is_anything_free
 from kernax.sklearn.processes import ProcessEstimator
 from kernax.sklearn.targets import KernelClassifier, of_both
 
@@ -104,7 +105,7 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
         def learned(path, value):
             return free(path, value) if path.startswith("kernel") else False
 
-        if not any(np.any(learned(entry.path, entry.value)) for entry in parameters(start)):
+        if not is_anything_free(start, learned):
             return kernel
         targets = jnp.asarray(np.stack(columns))
         solution = learn_evidence(start, points, targets, weights=weights, trainable=learned)

@@ -18,7 +18,12 @@ from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition
 from kernax.preparation.standards import Standards, standards_of
 from kernax.selection.regression import ProcessModel, learn_process
-from kernax.sklearn.base import RowsEstimator, check_one_or_each, check_penalty
+from kernax.sklearn.base import (
+    RowsEstimator,
+    check_one_or_each,
+    check_penalty,
+    is_anything_free,
+)
 from kernax.sklearn.learning import EVIDENCE
 from kernax.sklearn.translation import written_back
 
@@ -155,6 +160,9 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         if alpha.ndim:
             raise ValueError("learn='evidence' takes one alpha for all rows: or pass learn=None")
         known, start = self._start(kernel, float(alpha), y, weights)
+        free = self._free(start)
+        if not is_anything_free(start, free):
+            return kernel
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         model = learn_process(
             start,
@@ -165,7 +173,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
             with_priors=False,
             starts=1 + self.n_restarts_optimizer,
             key=jax.random.key(seed),
-            trainable=self._free(start),
+            trainable=free,
         ).value
         self._white = float(model.noise)
         self.noise_ = known + self._white
