@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Key, PyTree
 
 from kernax.core.kernel import AbstractKernel
 from kernax.core.likelihoods import Categorical, NegativeBinomial, Probit
@@ -28,8 +28,10 @@ from kernax.gp.laplace import laplace
 from kernax.gp.means import FixedMean
 from kernax.gp.process import GaussianProcess
 from kernax.gp.variational import variational
+from kernax.selection.data_starts import data_starts
 from kernax.selection.folds import Folds
 from kernax.selection.minimise import minimise
+from kernax.selection.multi_start import multi_start
 from kernax.selection.stages import MOST_ROWS, Choice, Together, choose
 from kernax.selection.weak_priors import WeakPriors
 
@@ -167,9 +169,11 @@ def learn_evidence(
     targets: Array,
     *,
     weights: Array | None = None,
+    starts: int = 1,
+    key: Key[Array, ""],
     trainable: Trainable | None = None,
 ) -> Solution[LatentModel]:
-    """Maximises the approximate evidence over what is trainable, by L-BFGS, from one start.
+    """Maximises the approximate evidence over what is trainable, by L-BFGS.
 
     Arguments:
         start: where to start.
@@ -177,25 +181,38 @@ def learn_evidence(
         targets: those of several processes with one model, whose evidences are summed: (p, n), or
             one-hot columns (p, n, c).
         weights: (n,) >= 0, powers of the likelihoods of the rows.
+        starts: how many starts to learn from: this one, and random ones (`data_starts`).
+        key: draws the random ones.
         trainable: as for `minimise`; None is everything that is not at the end of its interval.
 
-    Returns and raises what `minimise` does.
+    Returns and raises what `minimise` does, or `multi_start` for several starts.
     """
     free = interior(start) if trainable is None else trainable
     args = (X, targets, weights)
-    return minimise(_summed_loss, start, _LBFGS, _STEPS, args=args, trainable=free)
+    if starts == 1:
+        return minimise(_summed_loss, start, _LBFGS, _STEPS, args=args, trainable=free)
+    # Values of the process are of order one, as log odds of classes are.
+    models = data_starts(start, X, jnp.ones(()), starts, key=key, trainable=free)
+    return multi_start(_summed_loss, models, _LBFGS, _STEPS, args=args, trainable=free)
+
+
+def minus_evidences(
+    model: LatentModel, X: PyTree, targets: Array, weights: Array | None
+) -> Float[Array, ""]:
+    """Minus the log evidence of all processes."""
+
+    def of_one(y: Array) -> Array:
+        return posterior_of(model, X, y, weights, throw=False).value.log_evidence
+
+    return -jnp.sum(lax.map(of_one, targets))
 
 
 def _summed_loss(
     model: LatentModel, X: PyTree, targets: Array, weights: Array | None
 ) -> Float[Array, ""]:
     """Minus the log evidence of all processes, for each row by weight."""
-
-    def of_one(y: Array) -> Array:
-        return posterior_of(model, X, y, weights, throw=False).value.log_evidence
-
     rows = targets.shape[1] if weights is None else jnp.sum(weights)
-    return -jnp.sum(lax.map(of_one, targets)) / rows
+    return minus_evidences(model, X, targets, weights) / rows
 
 
 def fold_losses(model: LatentModel, X: PyTree, y: Array, fold: Folds) -> Float[Array, " v"]:

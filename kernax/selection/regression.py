@@ -20,8 +20,9 @@ from kernax.core.parameters import Trainable, interior, positive
 from kernax.core.solution import Solution
 from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition, log_marginal_likelihood
+from kernax.selection.data_starts import data_starts
 from kernax.selection.minimise import minimise
-from kernax.selection.multi_start import multi_start, random_starts
+from kernax.selection.multi_start import multi_start
 from kernax.selection.weak_priors import WeakPriors, weak_priors_around
 from kernax.supervised.ridge import kernel_ridge, leave_one_out
 
@@ -100,7 +101,7 @@ def learn_ridge(
         start: where to start; what is at the end of its interval is not learned.
         X, y: points, and standardised targets (n,).
         weights: (n,) >= 0, of the rows; two is a row repeated, and left out with its copy.
-        starts: how many starts to learn from: this one, and random ones around it.
+        starts: how many starts to learn from: this one, and random ones (`data_starts`).
         key: draws the random ones.
         trainable: says what is learned, as for `minimise`; None is everything that is not at the
             end of its interval.
@@ -154,7 +155,7 @@ def _learned(
         return minimise(
             loss, start, _OPTIMISER, steps, args=args, trainable=free, progress=progress
         )
-    models = random_starts(start, starts, key=key, trainable=free)
+    models = data_starts(start, args[0], args[1], starts, key=key, trainable=free)
     return multi_start(
         loss, models, _OPTIMISER, steps, args=args, trainable=free, progress=progress
     )

@@ -4,9 +4,10 @@ Change `from sklearn.svm import SVC` into `from kernax.sklearn import SVC` and k
 pipeline. This room needs scikit-learn, and `import kernax` does not import it.
 
 What differs: rows of weight two are two rows everywhere, so that gamma="scale" is that of the
-weighted rows; bounds of scikit-learn's kernels have no effect unless they are "fixed"; X is dense;
-rows on the boundary of a `OneClassSVM` are inside; several classes of a process share one kernel;
-a process that was not fitted predicts nothing, where theirs predicts by its prior.
+weighted rows; bounds of scikit-learn's kernels hold where the evidence is maximised, and elsewhere
+a learned parameter beyond them is warned of; X is dense; rows on the boundary of a `OneClassSVM`
+are inside; several classes of a process share one kernel; a process that was not fitted predicts
+nothing, where theirs predicts by its prior.
 """
 
 from kernax.sklearn.clusters import KernelKMeans, SpectralClustering

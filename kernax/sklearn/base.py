@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import Kernel as TheirKernel
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import (
@@ -21,7 +23,7 @@ from sklearn.utils.validation import (
 )
 
 from kernax.core.kernel import AbstractKernel
-from kernax.core.parameters import Trainable, interior, parameters
+from kernax.core.parameters import Trainable, interior
 from kernax.core.threads import linear_algebra_threads
 from kernax.errors import MemoryBudgetError
 from kernax.kernels.integers import Precomputed
@@ -35,7 +37,7 @@ from kernax.sklearn.kernels import (
 )
 from kernax.sklearn.learning import check_learn
 from kernax.sklearn.rows import Rows, padded, padded_size, with_padding
-from kernax.sklearn.translation import is_free
+from kernax.sklearn.translation import is_free, written_back
 
 FLOATS = (np.float64, np.float32)
 NO_TARGETS = "no_validation"  # scikit-learn's word for it
@@ -105,11 +107,6 @@ def check_penalty(alpha: Any, allows_zero: bool = False) -> None:
         raise ValueError(f"alpha must be {'>= 0' if allows_zero else '> 0'}, but is {alpha!r}")
 
 
-def is_anything_free(start: Any, free: Trainable) -> bool:
-    """Whether any element of a model's parameters is free."""
-    return any(np.any(free(entry.path, entry.value)) for entry in parameters(start))
-
-
 class KernelEstimator(BaseEstimator):
     """An estimator with a kernel.
 
@@ -159,6 +156,25 @@ class KernelEstimator(BaseEstimator):
             return inside(path, value) & free.get(path, not path.startswith("kernel"))
 
         return learned
+
+    def _warn_beyond_bounds(self, learned: AbstractKernel) -> None:
+        """Warns where a learned parameter is beyond the bounds of scikit-learn's kernel."""
+        given = self._given_kernel
+        if not isinstance(given, TheirKernel) or len(given.theta) == 0:
+            return
+        kernel = written_back(given, learned, 1.0)
+        slack = np.sqrt(np.finfo(self._dtype).eps)
+        beyond = (kernel.theta < given.bounds[:, 0] - slack) | (
+            kernel.theta > given.bounds[:, 1] + slack
+        )
+        if np.any(beyond):
+            warnings.warn(
+                f"the learned kernel, {kernel}, is beyond the bounds of the one given, which "
+                f"have no effect on learn={self._learns_by!r}: make a parameter 'fixed', or take "
+                "learn=None",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
 
     @contextlib.contextmanager
     def _computing(self) -> Iterator[None]:

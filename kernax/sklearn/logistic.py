@@ -126,8 +126,10 @@ class KernelLogisticClassifier(LogOddsClassifier):
         columns = jnp.asarray(self._columns(places))
         free = self._free(start)
         choice = learn_classifier(start, points, columns, places, trainable=free)
-        self.alpha_ = float(choice.kept.model.ridge)
-        return choice.kept.model.kernel
+        model = choice.kept.model
+        self._warn_beyond_bounds(model.kernel)
+        self.alpha_ = float(model.ridge)
+        return model.kernel
 
 
 @dataclass(eq=False, repr=False)

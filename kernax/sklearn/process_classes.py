@@ -5,16 +5,16 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from sklearn.gaussian_process.kernels import Kernel as TheirKernel
 from sklearn.utils.validation import check_is_fitted
 
 from kernax.core.likelihoods import Categorical
 from kernax.core.losses import Bernoulli
-from kernax.core.parameters import check_count
+from kernax.core.parameters import check_count, parameters
 from kernax.gp.laplace import laplace
 from kernax.gp.process import GaussianProcess
 from kernax.kernels import RBF
-from kernax.selection.latent import LatentModel, learn_evidence
-from kernax.sklearn.base import is_anything_free
+from kernax.selection.latent import LatentModel, learn_evidence, minus_evidences
 from kernax.sklearn.processes import ProcessEstimator
 from kernax.sklearn.targets import KernelClassifier, of_both
 
@@ -30,7 +30,7 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
 
     Arguments:
         kernel: a kernel of kernax or of `sklearn.gaussian_process.kernels`, of which "fixed"
-            parameters are not learned and other bounds have no effect; a name; or None for
+            parameters are not learned, and others within their bounds; a name; or None for
             `1.0 * RBF(1.0)`, which is not learned, as in scikit-learn. A `WhiteKernel` is refused.
         learn: "evidence" learns the kernel's parameters by gradients of Laplace's evidence; None
             takes them as they are, as `optimizer=None` does.
@@ -38,8 +38,9 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
         multi_class: of several classes: "one_vs_rest", a process for each class against the rest,
             all with one kernel, or "softmax", one model of all classes.
         optimizer: None for `learn=None`, or "fmin_l_bfgs_b".
-        n_restarts_optimizer, warm_start, copy_X_train, random_state, n_jobs: taken, and without
-            effect.
+        n_restarts_optimizer, random_state: random starts of learning, as for
+            `GaussianProcessRegressor`.
+        warm_start, copy_X_train, n_jobs: taken, and without effect.
 
     Attributes: `kernel_`, `posterior_` (or a tuple of such, one for each class), `classes_`,
     `log_marginal_likelihood_value_`.
@@ -105,10 +106,26 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
         def learned(path, value):
             return free(path, value) if path.startswith("kernel") else False
 
-        if not is_anything_free(start, learned):
+        if not any(np.any(learned(entry.path, entry.value)) for entry in parameters(start)):
             return kernel
         targets = jnp.asarray(np.stack(columns))
-        solution = learn_evidence(start, points, targets, weights=weights, trainable=learned)
+        if isinstance(self._given_kernel, TheirKernel):
+            likelihood = start.likelihood
+            parts = self._learned_parts(
+                lambda parts: LatentModel(parts.kernel, likelihood),
+                minus_evidences,
+                (points, targets, weights),
+            )
+            return parts.kernel
+        solution = learn_evidence(
+            start,
+            points,
+            targets,
+            weights=weights,
+            starts=1 + self._restarts,
+            key=self._key(),
+            trainable=learned,
+        )
         return solution.value.kernel
 
     def predict_proba(self, X):

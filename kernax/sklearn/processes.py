@@ -4,6 +4,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.gaussian_process.kernels import RBF as TheirRBF
@@ -12,23 +13,30 @@ from sklearn.gaussian_process.kernels import Kernel as TheirKernel
 from sklearn.utils import check_random_state
 
 from kernax.core.gram import gram
+from kernax.core.parameters import check_count
 from kernax.core.solution import RESULTS, finish, warn
 from kernax.errors import ConditionWarning
 from kernax.gp.process import GaussianProcess
-from kernax.gp.regression import condition
+from kernax.gp.regression import condition, log_marginal_likelihood
 from kernax.preparation.standards import Standards, standards_of
 from kernax.selection.regression import ProcessModel, learn_process
 from kernax.sklearn.base import (
     RowsEstimator,
     check_one_or_each,
     check_penalty,
-    is_anything_free,
 )
 from kernax.sklearn.learning import EVIDENCE
+from kernax.sklearn.theta import ThetaLoss, learned_within_bounds
 from kernax.sklearn.translation import written_back
 
 _OPTIMISER = "fmin_l_bfgs_b"  # scikit-learn's word for it
 _SHARE_OF_NOISE = 0.1  # of the variance of targets, where learning begins
+
+
+def minus_evidence(model, X, y, weights, alpha):
+    """Minus the log evidence, with the noise alpha beside the model's."""
+    noise = model.noise + alpha
+    return -log_marginal_likelihood(model.kernel, X, y, noise, weights=weights)
 
 
 def _check_ending(solution):
@@ -65,6 +73,27 @@ class ProcessEstimator(RowsEstimator):
             )
         return not (self.learn is None or self.optimizer is None)
 
+    @property
+    def _restarts(self):
+        """How many starts of learning are random."""
+        return check_count(self.n_restarts_optimizer, "n_restarts_optimizer", 0)
+
+    def _key(self):
+        """Draws the starts for kernels of kernax."""
+        return jax.random.key(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _learned_parts(self, model_of, loss, args):
+        """A kernel of scikit-learn, translated, with the least `loss(model, *args)` in its bounds.
+
+        Warns, as scikit-learn does, where a parameter ends at a bound.
+        """
+        given = self._given_kernel
+        of_theta = ThetaLoss(given, self.n_features_in_, self._dtype, model_of, loss, args)
+        generator = check_random_state(self.random_state)
+        kernel = learned_within_bounds(of_theta, args[0], self._restarts, generator)
+        kernel._check_bounds_params()
+        return of_theta.parts(kernel.theta)
+
     def _shown(self, kernel, noise_ratio):
         """The kernel with what was learned: of scikit-learn or of kernax, as the given one is."""
         given = self._given_kernel
@@ -79,7 +108,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
 
     Arguments:
         kernel: a kernel of kernax or of `sklearn.gaussian_process.kernels`, of which "fixed"
-            parameters are not learned and other bounds have no effect; a name; or None for
+            parameters are not learned, and others within their bounds; a name; or None for
             scikit-learn's `1.0 * RBF(1.0)`. The noise of a `WhiteKernel` is noise of the targets:
             it is part of the deviations of predictions, as it is there, and `alpha` is not.
         alpha: the variance of the noise, >= 0, a number or one for each row.
@@ -88,7 +117,10 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
             noise is learned as well, from alpha or a tenth of the variance of y, whichever is
             larger: it takes the place of alpha, and is part of the deviations of predictions.
         optimizer: None for `learn=None`, or "fmin_l_bfgs_b".
-        n_restarts_optimizer: how many random starts there are beside the kernel as given.
+        n_restarts_optimizer: how many random starts there are beside the kernel as given:
+            log-uniform between the bounds of a kernel of scikit-learn, the same starts as there; of
+            other kernels over the range of the data, lengthscales from the smallest to the largest
+            distance between rows.
         normalize_y: predict in units in which y has mean zero and variance one.
         random_state: draws the starts.
         copy_X_train, n_targets: taken, and without effect.
@@ -159,36 +191,37 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
             return kernel
         if alpha.ndim:
             raise ValueError("learn='evidence' takes one alpha for all rows: or pass learn=None")
-        known, start = self._start(kernel, float(alpha), y, weights)
-        free = self._free(start)
-        if not is_anything_free(start, free):
-            return kernel
-        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        if isinstance(self._given_kernel, TheirKernel):
+            return self._learned_within_bounds(kernel, points, y, weights, alpha)
+        # Far below the true noise the evidence has a maximum without any.
+        variance = np.mean(np.asarray(standards_of(y, weights).scale) ** 2)
+        noise = max(float(alpha), _SHARE_OF_NOISE * float(variance))
+        start = ProcessModel(kernel, noise)
         model = learn_process(
             start,
             points,
             y,
             weights=weights,
-            known_noise=known,
             with_priors=False,
-            starts=1 + self.n_restarts_optimizer,
-            key=jax.random.key(seed),
-            trainable=free,
+            starts=1 + self._restarts,
+            key=self._key(),
+            trainable=self._free(start),
         ).value
-        self._white = float(model.noise)
-        self.noise_ = known + self._white
+        self._white = self.noise_ = float(model.noise)
         return model.kernel
 
-    def _start(self, kernel, alpha, y, weights):
-        """The noise that is known, and the model to learn from, with what is added to it."""
-        if self._noise:
-            return alpha, ProcessModel(kernel, self._noise)
-        if isinstance(self._given_kernel, TheirKernel):
-            # Not learned: nothing is added to alpha, in the least number that has a logarithm.
-            return alpha, ProcessModel(kernel, float(np.finfo(self._dtype).tiny))
-        # Far below the true noise the evidence has a maximum without any.
-        variance = np.mean(np.asarray(standards_of(y, weights).scale) ** 2)
-        return 0.0, ProcessModel(kernel, max(alpha, _SHARE_OF_NOISE * float(variance)))
+    def _learned_within_bounds(self, kernel, points, y, weights, alpha):
+        """A kernel of scikit-learn with what was learned; sets `noise_` and its learned part."""
+        if len(self._given_kernel.theta) == 0:
+            return kernel
+        parts = self._learned_parts(
+            lambda parts: ProcessModel(parts.kernel, parts.noise),
+            minus_evidence,
+            (points, jnp.asarray(y), weights, alpha),
+        )
+        self._white = float(parts.noise)
+        self.noise_ = alpha + self._white
+        return parts.kernel
 
     def _checked_alpha(self, n):
         """Alpha as an array, () or (n,). Raises ValueError for another shape, or below zero."""

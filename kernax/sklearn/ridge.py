@@ -78,6 +78,7 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
         y = y / np.asarray(standards_of(y, weights).scale, y.dtype)
         free = self._free(start)
         model = learn_ridge(start, points, y, weights=weights, key=key, trainable=free).value
+        self._warn_beyond_bounds(model.kernel)
         self.alpha_ = float(model.ridge)
         return model.kernel
 

@@ -105,6 +105,7 @@ class SVC(SupportVectors, KernelClassifier):
         free = self._free(start)
         choice = learn_classifier(start, points, columns, places, trainable=free)
         model = choice.kept.model
+        self._warn_beyond_bounds(model.kernel)
         self.C_ = float(model.C)
         return model.kernel
 

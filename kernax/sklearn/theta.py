@@ -1,0 +1,138 @@
+"""Kernels of scikit-learn learned by theta, the logarithms of their parameters, within bounds."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+import scipy.optimize
+from jaxtyping import Array, Float
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import Kernel as TheirKernel
+
+from kernax.core.parameters import parameters
+from kernax.selection.data_starts import distance_ranges
+from kernax.sklearn.kernels import of_dtype
+from kernax.sklearn.translation import Parts, translated
+
+_LENGTHS = ("length_scale", "periodicity")
+_DEFAULT = (1e-5, 1e5)  # scikit-learn's bounds
+_NATS = 0.1  # per unit of theta: a gradient below that is no reason to warn
+
+
+class ThetaLoss:
+    """A loss of models as a function of theta, with its gradient.
+
+    Every parameter p of the translated kernel is `exp(s.theta)` up to a factor: a lengthscale with
+    one entry of s, a variance `sigma_0^2` with a two. Then `dp / dtheta_j = s_j p`.
+
+    Arguments:
+        kernel: of scikit-learn, some parameters of which are not "fixed".
+        columns: of the points.
+        dtype: of the points, which is to be JAX's current precision.
+        model_of: the model with a kernel and the noise of its `WhiteKernel`s.
+        loss: `loss(model, *args)`, to be minimised, in nats.
+    """
+
+    def __init__(
+        self,
+        kernel: TheirKernel,
+        columns: int,
+        dtype: Any,
+        model_of: Callable[[Parts], Any],
+        loss: Callable[..., Array],
+        args: tuple,
+    ):
+        self.kernel = kernel
+        self._columns = columns
+        self._dtype = dtype
+        self._model_of = model_of
+        self._loss = loss
+        self._args = args
+        self._slopes = [
+            self._slope(kernel.theta, moved) for moved in kernel.theta + np.eye(len(kernel.theta))
+        ]
+
+    def parts(self, theta: Float[np.ndarray, " p"]) -> Parts:
+        """The translated kernel and the noise at theta."""
+        parts = translated(self.kernel.clone_with_theta(theta), self._columns)
+        return parts._replace(kernel=of_dtype(parts.kernel, self._dtype))
+
+    def _slope(self, theta: np.ndarray, moved: np.ndarray) -> dict[str, np.ndarray]:
+        """The s_j of all parameters, by their paths, for the j that was moved by one."""
+        here = parameters(self._model_of(self.parts(theta)))
+        there = parameters(self._model_of(self.parts(moved)))
+        slopes = {}
+        for a, b in zip(here, there):
+            before = np.asarray(a.value, float)
+            after = np.asarray(b.value, float)
+            is_moved = before != after
+            ratio = np.where(is_moved, after, 1) / np.where(is_moved, before, 1)
+            slopes[a.path] = np.round(np.log(ratio))
+        return slopes
+
+    def __call__(self, theta: Float[np.ndarray, " p"]) -> tuple[float, Float[np.ndarray, " p"]]:
+        """The loss and its gradient; inf and zeros where it is not finite."""
+        model = self._model_of(self.parts(theta))
+        value, gradients = _value_and_gradient(self._loss, model, self._args)
+        of_logarithms = {
+            at.path: np.asarray(at.value, float) * np.asarray(slope.value, float)
+            for at, slope in zip(parameters(model), parameters(gradients))
+        }
+        gradient = np.array(
+            [
+                sum(np.sum(slope * of_logarithms[path]) for path, slope in slopes.items())
+                for slopes in self._slopes
+            ]
+        )
+        if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
+            return np.inf, np.zeros_like(gradient)
+        return float(value), gradient
+
+
+@eqx.filter_jit
+def _value_and_gradient(loss: Callable[..., Array], model: Any, args: tuple) -> tuple:
+    return eqx.filter_value_and_grad(loss)(model, *args)
+
+
+def learned_within_bounds(
+    loss: ThetaLoss, X: Any, restarts: int, generator: np.random.RandomState
+) -> TheirKernel:
+    """The kernel of the smallest loss by L-BFGS-B, from its own theta and from random ones.
+
+    Those are drawn uniformly between the bounds, the same ones as scikit-learn. Where a bound is
+    not finite, lengthscales and periods are drawn from the smallest to the largest distance between
+    points, other parameters within scikit-learn's default bounds.
+    """
+    kernel = loss.kernel
+    low, high = _ends_of_starts(kernel, X)
+    starts = [kernel.theta, *(generator.uniform(low, high) for _ in range(restarts))]
+    found = [_minimum(loss, start, kernel.bounds) for start in starts]
+    best = min(found, key=lambda result: result.fun)
+    if not best.success and np.max(np.abs(best.jac), initial=0) > _NATS:
+        warnings.warn(
+            f"learning the kernel ended early: {best.message}", ConvergenceWarning, stacklevel=2
+        )
+    return kernel.clone_with_theta(best.x)
+
+
+def _minimum(loss: ThetaLoss, start: np.ndarray, bounds: np.ndarray) -> Any:
+    inside = np.clip(start, bounds[:, 0], bounds[:, 1])
+    return scipy.optimize.minimize(loss, inside, method="L-BFGS-B", jac=True, bounds=bounds)
+
+
+def _ends_of_starts(kernel: TheirKernel, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of each element of theta between which starts are drawn."""
+    of_points, of_columns = distance_ranges(np.asarray(X, float))
+    ends = []
+    for parameter in kernel.hyperparameters:
+        if parameter.fixed:
+            continue
+        of_data = np.broadcast_to(np.array(_DEFAULT)[:, None], (2, parameter.n_elements))
+        if parameter.name.endswith(_LENGTHS):
+            of_data = of_columns if parameter.n_elements > 1 else of_points[:, None]
+        ends.append(np.log(of_data))
+    given = kernel.bounds.T
+    low, high = np.where(np.isfinite(given), given, np.concatenate(ends, axis=1))
+    return low, np.maximum(low, high)
