@@ -2,6 +2,8 @@
 a solution.
 """
 
+import re
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,7 @@ import lineax as lx
 import numpy as np
 import optax
 import pytest
+import scipy.sparse
 from conftest import needs_x32, needs_x64, untyped
 
 import kernax
@@ -151,6 +154,29 @@ def test_columns_and_tables_of_other_libraries_are_arrays():
 
 
 @needs_x64
+def test_columns_of_a_table_that_hold_no_numbers_are_named():
+    pandas = pytest.importorskip("pandas")
+    columns = {"a": [1.0, 2.0], "b": ["x", "y"], "when": pandas.to_datetime(["2020-01-01"] * 2)}
+    for names, said in (
+        (["a", "b"], "column 'b' (object) must become numbers: kernax.one_hot makes columns"),
+        (["a", "b", "when"], "columns 'b' (object), 'when' (datetime64["),
+    ):
+        table = pandas.DataFrame({name: columns[name] for name in names})
+        with pytest.raises(ValueError, match=re.escape(said)):
+            kernax.gram(kernax.RBF(), table)
+    table = pandas.DataFrame({"a": [1.0, 2.0], "b": [True, False]})
+    with pytest.raises(ValueError, match=r"\.astype\(float\) makes numbers of its columns"):
+        kernax.gram(kernax.RBF(), table)
+    assert kernax.gram(kernax.RBF(), table.astype(float)).shape == (2, 2)
+
+
+def test_a_sparse_matrix_is_called_sparse():
+    X = scipy.sparse.csr_matrix(np.eye(3))
+    said = "points must be arrays of real numbers, but one is a sparse csr_matrix: .toarray()"
+    with pytest.raises(ValueError, match=re.escape(said)):
+        kernax.kernel_ridge(kernax.RBF(), X, np.ones(3), 0.1)
+
+
 def test_a_solver_of_something_else_is_refused():
     with pytest.raises(
         ValueError,

@@ -2,6 +2,7 @@
 everything that is wrong.
 """
 
+import gzip
 import os
 import re
 import struct
@@ -226,10 +227,64 @@ BAD_TABLES = [
     ('x,y\n1,"2\n3,4\n', "line 2"),
     ('x,y\n1,"2"3\n', "line 2"),
     ("x,y\n1,2\0\n", "line"),
-    (b"x,y\n1,\xff\n", "not text in UTF-8: byte 6"),
+    (b"x,y\n1,\xff\n", "not text in UTF-8: byte 6, in line 2, cannot be decoded: save it in UTF-8"),
+    ("x,y\nKöln,1\n".encode("latin-1"), "if it is in Latin-1 convert it by iconv -f LATIN1"),
+    (gzip.compress(b"x,y\n1,2\n"), "is compressed by gzip: unpack it, by gunzip -k"),
+    (b"PK\x03\x04\xff", "is a zip archive or a spreadsheet: unpack it, or save it as CSV"),
+    ("x,y\n1,2\n".encode("utf-16"), "is text in UTF-16: save it in UTF-8"),
+    ("x|y\n1|2\n", "its columns are x|y; if | divides the cells, write commas, semicolons or tabs"),
+    ("x y\n1 2\n", "if spaces divide the cells, write commas, semicolons or tabs in place of them"),
+    ("1,2\n" + FOUR, "all cells of the first line are numbers, and were taken for the names"),
+    ("1,1\n" + FOUR, "names must differ; all cells of the first line are numbers"),
+    (
+        "x,y\n12.5%,1\n13%,2\n14%,3\n15%,4\n",
+        "'12.5%' is not a number (write it without the percent sign, for one unit in the whole "
+        "column), and 'x' holds 4 different texts in as many rows, which tell rows apart and not "
+        "groups of them (mend such cells, or leave",
+    ),
+    (
+        'x,y\n1,"1,730.28"\n2,"1,200"\n3,"2,500"\n4,"3,100.5"\n',
+        "'1,730.28' is not a number (write a point before decimals, and nothing between thousands)",
+    ),
+    (
+        "x,y\n1 730.5,2\n1 200,3\n2 500,4\n3 100,5\n",
+        "'1 730.5' is not a number (write a point before decimals, and nothing between thousands)",
+    ),
     ("x,y\n" + "1" * 200_000 + ",2\n", "field larger than field limit"),
     ('x,y\n"' + "0,1\n" * 40_000, "line 2: field larger than field limit"),
 ]
+
+
+def test_a_first_line_of_numbers_alone_is_used_as_names_with_a_note(tmp_path):
+    """A table without a header would lose its first row in silence."""
+    table = tmp_path / "headless.csv"
+    table.write_text("1.5;2.5;3,5\n" + "1;2;1\n2;3;2\n4;1;4\n3;3;1\n")
+    result = run(table, "--target", "3,5", "--model", "ridge")
+    assert result.exit_code == 0, result.stderr
+    assert "all cells of the first line are numbers, and were taken for the names" in result.stderr
+    table.write_text("1.5,y\n" + FOUR)
+    assert "first line" not in run(table, "--target", "y", "--model", "ridge").stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links and devices of POSIX")
+def test_a_loop_of_links_and_a_link_to_an_endless_device_are_one_line(tmp_path):
+    loop = tmp_path / "loop.csv"
+    loop.symlink_to(loop)
+    endless = tmp_path / "endless.csv"
+    endless.symlink_to("/dev/zero")
+    table = tmp_path / "table.csv"
+    table.write_text("x,y\n" + FOUR)
+    picture = tmp_path / "loop.png"
+    picture.symlink_to(picture)
+    for words, *arguments in (
+        ("loop.csv cannot be read", loop, "--plot", tmp_path / "fit.png"),
+        ("loop.csv: cannot write a file there", table, "--out", loop),
+        ("loop.png: cannot write a file there", table, "--plot", picture),
+        ("endless.csv is a device, not a CSV file", endless),
+    ):
+        result = run(*arguments, "--target", "y")
+        assert result.exit_code == 2
+        assert_one_line(result.stderr, words)
 
 
 @pytest.mark.parametrize(("content", "words"), BAD_TABLES)
@@ -413,6 +468,9 @@ def test_a_written_model_predicts_what_the_fit_predicted_for_columns_in_any_orde
     assert WORDS[model] in described.stdout
     assert "'height', from 'a', 'b'" in described.stdout
     assert "lengthscale[a]" in described.stdout
+    assert "kernel rbf(lengthscale=[" in described.stdout
+    # Seventeen digits would be those of rounding.
+    assert max(len(re.sub(r"[-.]|e.*", "", cell)) for cell in re.split("[,\n]", first.stdout)) <= 11
 
 
 def test_predicting_says_what_is_missing_or_wrong(smooth, tmp_path):

@@ -82,7 +82,7 @@ def test_a_motif_is_found_and_unseen_letters_are_gaps(tmp_path, rng, model):
     assert "<svg" in picture.read_text()
     described = run("describe", file).stdout
     assert "for 'kind', from the letters of 'dna'" in described
-    assert "Normalised(kernel=Spectrum(k=3))" in described
+    assert "kernel normalised(spectrum(k=3))" in described
     new = write(
         tmp_path / "new.csv",
         ["more", "dna"],
@@ -294,3 +294,12 @@ def test_an_alphabet_is_that_of_the_rows_to_learn_from(tmp_path):
     assert inputs.texts == (Text("dna", Tokens.LETTERS, ("A", "C")),)
     weights = inputs.points(table.inputs).weights
     np.testing.assert_array_equal(weights, [[1, 1], [0, 0], [1, 0], [0, 0]])
+
+
+def test_more_columns_of_text_than_a_kernel_can_compare_are_refused_at_once(tmp_path):
+    """4000 of them took minutes before anything was said."""
+    names = [f"c{i}" for i in range(31)]
+    rows = [[f"word {row} of {name}" for name in names] + [row] for row in range(6)]
+    data = write(tmp_path / "wide.csv", [*names, "y"], rows)
+    result = run("fit", data, "--target", "y", "--kernel", "normalised(spectrum(3))")
+    assert_refused(result, "would compare 31 columns of text, and at most 30")

@@ -10,8 +10,8 @@ import pytest
 from conftest import DTYPE, TOLERANCE, X64, assert_close, matrix, needs_x64
 
 import kernax
-from kernax.cli.auto import expression_of
 from kernax.cli.expression import parse_kernel
+from kernax.cli.notation import expression_of
 from kernax.selection import composition
 from kernax.selection.base_kernels import BASES, Column
 from kernax.selection.composition import kernel_of, spread_rows
@@ -363,6 +363,13 @@ def test_figures_have_three_digits():
     ]  # fmt: skip
 
 
+class Ornament(kernax.AbstractKernel):
+    """A kernel that no expression knows."""
+
+    def __call__(self, x, z):
+        return kernax.RBF()(x, z)
+
+
 @needs_x64
 def test_an_expression_reads_back_as_the_same_kernel():
     kernel = kernel_of(STRUCTURE, values_for(STRUCTURE), Units.unchanged(2))
@@ -371,6 +378,19 @@ def test_an_expression_reads_back_as_the_same_kernel():
     assert_close(matrix(again, points()), matrix(kernel, points()), 1e-4)
     one = 2.0 * kernax.RBF(3.0) * kernax.ShiftedLinear(-1.5) + 0.5
     assert expression_of(one) == "2*rbf(lengthscale=3)*shifted_linear(location=-1.5) + 0.5"
+    for text in (
+        "3*(rbf(lengthscale=[1, 2]) + linear)",
+        "(rbf(lengthscale=1) + 0.5*linear)**2",
+        "(2*linear)**3*matern(lengthscale=1, nu=0.7)",
+        "on(periodic(lengthscale=1, period=2), 2) + 0.25",
+    ):
+        written = expression_of(parse_kernel(text, 2))
+        again = parse_kernel(written, 2)
+        assert expression_of(again) == written
+        assert_close(matrix(again, points()), matrix(parse_kernel(text, 2), points()), 1e-5)
+    assert expression_of(kernax.RBF(np.ones(9))) == "rbf(lengthscale=[9 numbers])"
+    with pytest.raises(ValueError, match="no expression describes Ornament"):
+        expression_of(Ornament())
 
 
 # The search

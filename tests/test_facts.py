@@ -228,6 +228,14 @@ def test_a_kernel_is_printed_with_its_numbers_and_also_while_tracing():
     kernel = 3.0 * kernax.RBF([0.5, 2.0]) + kernax.Linear()
     printed = "Sum(terms=(Scaled(kernel=RBF(lengthscale=[0.5, 2.0]), scale=3.0), Linear()))"
     assert repr(kernel) == printed
+    assert repr(kernax.Model(2.0 * kernax.RBF(0.5), 0.25)) == (
+        "Model(kernel=Scaled(kernel=RBF(lengthscale=0.5), scale=2.0), ridge=0.25)"
+    )
+    prior = kernax.GaussianProcess(kernax.RBF(0.5), kernax.ConstantMean(1.5))
+    said = "GaussianProcess(covariance=RBF(lengthscale=0.5), mean=ConstantMean(value=1.5))"
+    assert repr(prior) == said
+    assert repr(kernax.likelihoods.StudentT(4.0, 0.5)) == "StudentT(degrees=4.0, scale=0.5)"
+    assert repr(kernax.priors.Normal(1.0, 2.0)) == "Normal(mean=1.0, deviation=2.0)"
     shown = []
     jax.jit(lambda kernel: shown.append(repr(kernel)))(kernel)
     assert shown[0].startswith("Sum(")

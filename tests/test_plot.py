@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 import kernax
 from kernax.plot import (
+    confusion_matrix,
     coverage,
     decision_regions,
     gram_picture,
@@ -18,6 +19,7 @@ from kernax.plot import (
     learning_curve,
     losses_over_margin,
     posterior_band,
+    predicted_against_true,
     reliability,
     residual_quantiles,
     values_of_classes,
@@ -220,3 +222,30 @@ def test_infinite_intervals_are_drawn_just_beyond_the_rest():
         assert -1.2 < low < high < 1.2
     with pytest.raises(ValueError, match="low must be finite"):
         intervals(np.zeros(1), np.array([np.nan]), np.ones(1))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e4, 1e-3])
+def test_nothing_of_a_square_picture_is_cut_however_wide_its_tick_labels_are(rng, scale):
+    """Constrained layout cut titles and names of axes of equal units by 0.04 inches at 1e3."""
+    true = scale * (3 + rng.normal(size=30))
+    predicted = true + 0.1 * scale * rng.normal(size=30)
+    deviation = np.full(30, 0.1 * scale)
+    title = "30 rows held out: RMSE 0.28998, NLPD 2.7495"
+    assert_nothing_is_cut(predicted_against_true(true, predicted, deviation=deviation, title=title))
+    assert_nothing_is_cut(predicted_against_true(true, predicted, title=title))
+
+
+def test_nothing_of_a_confusion_matrix_is_cut(rng):
+    for count in (2, 5):
+        classes = [f"class number {i}" for i in range(count)]
+        true, decided = rng.choice(classes, (2, 40))
+        title = "40 rows held out: accuracy 0.2500"
+        assert_nothing_is_cut(confusion_matrix(true, decided, classes=classes, title=title))
+
+
+def assert_nothing_is_cut(ax):
+    """All that is drawn lies inside the figure, in inches."""
+    ax.figure.draw_without_rendering()
+    drawn = ax.figure.get_tightbbox()
+    width, height = ax.figure.get_size_inches()
+    assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) >= 0

@@ -203,6 +203,7 @@ def as_csv(columns: dict[str, list[str]]) -> str:
 
 
 def cells_of(column: np.ndarray) -> list[str]:
-    """Text unchanged, and numbers with all their digits."""
-    as_text = repr if column.dtype.kind == "f" else str
-    return [as_text(cell) for cell in column.tolist()]
+    """Text unchanged, and numbers in ten significant digits: more are rounding."""
+    if column.dtype.kind != "f":
+        return list(map(str, column.tolist()))
+    return [f"{cell:.10g}" for cell in column.tolist()]

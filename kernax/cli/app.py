@@ -36,6 +36,7 @@ from kernax.cli.inputs import compared_columns
 from kernax.cli.job import Report, Split, kernel_of, one_per_column
 from kernax.cli.many import fitted_to_all
 from kernax.cli.naming import parameter_names, parameter_rows
+from kernax.cli.notation import expression_on
 from kernax.cli.picture import draw, draw_clusters
 from kernax.cli.plan import Plan, plan_for
 from kernax.cli.resources import compiled_programs
@@ -324,13 +325,20 @@ def describe(model: options.Model) -> None:
     """Says what is in a model file: its target, its columns, its kernel."""
     with one_line_errors(), jax.enable_x64(True):
         predictor = load_predictor(model)
-        kernel = eqx.tree_pformat(predictor.kernel, width=1000)
         console = _console()
-        for line in (*summary(predictor), f"kernel {kernel}"):
-            console.print(line, markup=False, soft_wrap=False)
+        for line in (*summary(predictor), f"kernel {_kernel_in_words(predictor)}"):
+            console.print(line, markup=False)
         columns = predictor.inputs.columns
         rows = parameter_rows(predictor.kernel, columns)
         print_parameters(console, rows, title_of("its parameters", columns))
+
+
+def _kernel_in_words(predictor: Predictor) -> str:
+    """The expression of the kernel; of one that no expression describes, its modules."""
+    try:
+        return expression_on(predictor.kernel, predictor.inputs)
+    except ValueError:
+        return eqx.tree_pformat(predictor.kernel, width=1000)
 
 
 @app.command()

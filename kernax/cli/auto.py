@@ -3,21 +3,17 @@
 import dataclasses
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 from rich.console import Console
 
 from kernax.cli.job import Split
+from kernax.cli.notation import expression_of
 from kernax.cli.plan import Plan
-from kernax.cli.vocabulary import KERNELS, ON
-from kernax.core.kernel import AbstractKernel, Constant, Product, Scaled, Sum
-from kernax.kernels import On
 from kernax.preparation import GP, Inputs, standards_of_target
 from kernax.selection.composition import Composition, compositional_search, table_of
 from kernax.selection.sentences import Units, components_of
 
 AUTO = "auto"
-_WORDS = {kind: word for word, kind in KERNELS.items()}
 
 
 def with_kernel_of_numbers(kernel: str) -> str:
@@ -81,25 +77,3 @@ def _sentences(
     """The components in the units of the table, what explains most first."""
     components = components_of(found.kernel, float(found.noise), X, y, units, columns)
     return dataclasses.replace(found, components=tuple(components)).sentences()
-
-
-def expression_of(kernel: AbstractKernel) -> str:
-    """A sum of products of kernels of numbers as an expression that `parse_kernel` reads."""
-    if isinstance(kernel, Sum):
-        return " + ".join(map(expression_of, kernel.terms))
-    if isinstance(kernel, Product):
-        return "*".join(map(expression_of, kernel.terms))
-    if isinstance(kernel, Scaled):
-        return f"{_number(kernel.scale)}*{expression_of(kernel.kernel)}"
-    if isinstance(kernel, On):
-        return f"{ON}({expression_of(kernel.kernel)}, {kernel.where + 1})"
-    if isinstance(kernel, Constant):
-        return _number(kernel.value)
-    fields = [field.name for field in dataclasses.fields(kernel)]
-    values = [f"{name}={_number(getattr(kernel, name))}" for name in fields]
-    return f"{_WORDS[type(kernel)]}({', '.join(values)})"
-
-
-def _number(value: jax.Array) -> str:
-    """Six significant digits."""
-    return f"{float(value):.6g}"

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -86,7 +87,7 @@ def check_writable(path: Path, option: str, *others: Path | None, needs: str | N
 def _check_overwrites_none(path: Path, option: str, others: Sequence[Path | None]) -> None:
     """Raises ValueError for the path of one of the others."""
     for other in others:
-        if other is not None and other.resolve() == path.resolve():
+        if other is not None and os.path.realpath(other) == os.path.realpath(path):
             raise ValueError(f"{option} {path} would overwrite {other}: choose another name")
 
 

@@ -16,11 +16,12 @@ from kernax.core.kernel import AbstractKernel
 from kernax.kernels import On
 from kernax.preparation import Category, Column, Date, Inputs, Text, Tokens, kind_of
 from kernax.preparation import learned_inputs as inputs_of_columns
-from kernax.preparation.cells import did_you_mean, listed, quoted
+from kernax.preparation.cells import did_you_mean, listed, quoted, remedy_of
 from kernax.preparation.dates import unclear_dates
 from kernax.preparation.kinds import is_mostly_numbers
 
 _EXAMPLE = "--kernel 'normalised(spectrum(3))'"
+_MOST_TEXTS = 30  # columns, each of which adds a kernel to what is compiled
 _WORTH_COMPARING = 6  # letters: shorter cells share too few substrings of three
 
 
@@ -84,7 +85,14 @@ def _texts_of_words(table: Table) -> tuple[str, ...]:
             f"the kernel compares text, but all input columns are numbers: {listed(table.columns)}"
         )
     free = [column.name for column in words if not Category.suits(column)]
-    return tuple(free or [column.name for column in words])
+    names = tuple(free or [column.name for column in words])
+    if len(names) > _MOST_TEXTS:
+        raise ValueError(
+            f"the kernel would compare {len(names)} columns of text, and at most {_MOST_TEXTS} are "
+            "compared by a kernel that names none: name them, as in text('name', spectrum(3)), or "
+            "leave columns out by --ignore"
+        )
+    return names
 
 
 def _holds_words(column: Column) -> bool:
@@ -127,7 +135,8 @@ def _advice(column: Column, table: Table) -> str:
     leave_out = f"leave the column out: {_ignoring([column])}"
     if not cells:
         return leave_out
-    if is_mostly_numbers(column) or unclear_dates(column) is not None:
+    are_numbers = is_mostly_numbers(column) or remedy_of(cells[0])
+    if are_numbers or unclear_dates(column) is not None:
         return f"mend such cells, or {leave_out}"
     if _holds_words(column) and 2 * long >= len(cells):
         return f"{_how_to_compare(column, table)}; or {leave_out}"

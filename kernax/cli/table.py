@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import re
+import warnings
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -193,17 +194,44 @@ def _text(path: Path) -> str:
     """The whole text of a file. Raises ValueError where it cannot be read."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder, not a CSV file")
+    if path.is_char_device() or path.is_block_device():  # such as /dev/zero, which has no end
+        raise ValueError(f"{path} is a device, not a CSV file")
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return file.read()
+        contents = path.read_bytes()
+        return contents.decode("utf-8-sig")
     except FileNotFoundError:
         raise ValueError(f"there is no file {path}") from None
     except OSError as problem:
         raise ValueError(f"{path} cannot be read: {problem.strerror or problem}") from None
     except UnicodeDecodeError as problem:
-        raise ValueError(
-            f"{path} is not text in UTF-8: byte {problem.start} cannot be decoded"
-        ) from None
+        raise ValueError(_not_in_utf8(path, problem)) from None
+
+
+# How files of other kinds begin, and what to do with them.
+_BEGINNINGS = {
+    b"\x1f\x8b": "is compressed by gzip: unpack it, by gunzip -k",
+    b"BZh": "is compressed by bzip2: unpack it, by bunzip2 -k",
+    b"\xfd7zXZ": "is compressed by xz: unpack it, by unxz -k",
+    b"\x28\xb5\x2f\xfd": "is compressed by Zstandard: unpack it, by unzstd",
+    b"PK\x03\x04": "is a zip archive or a spreadsheet: unpack it, or save it as CSV in UTF-8",
+    b"\xd0\xcf\x11\xe0": "is a spreadsheet: save it as CSV in UTF-8",
+    b"PAR1": "is a Parquet file: write it as CSV, by pandas.read_parquet and to_csv",
+    b"\xff\xfe": "is text in UTF-16: save it in UTF-8",
+    b"\xfe\xff": "is text in UTF-16: save it in UTF-8",
+}
+
+
+def _not_in_utf8(path: Path, problem: UnicodeDecodeError) -> str:
+    """What a file is that is no text in UTF-8, and what to do with it."""
+    contents = problem.object
+    for beginning, words in _BEGINNINGS.items():
+        if contents.startswith(beginning):
+            return f"{path} {words}"
+    line = contents[: problem.start].count(b"\n") + 1
+    return (
+        f"{path} is not text in UTF-8: byte {problem.start}, in line {line}, cannot be decoded: "
+        "save it in UTF-8, or if it is in Latin-1 convert it by iconv -f LATIN1 -t UTF-8"
+    )
 
 
 def _records(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -247,7 +275,20 @@ def _header(file: _File) -> list[str]:
         raise ValueError(f"{file.path} is empty: a header and rows of numbers are needed")
     names = [name.strip() for name in first[1]]
     _check_header(file.path, names)
+    if _are_numbers(names):
+        warnings.warn(f"{file.path}: {_NO_NAMES}", UserWarning, stacklevel=2)
     return names
+
+
+_NO_NAMES = (
+    "all cells of the first line are numbers, and were taken for the names of the columns: where "
+    "they are a row of the table, write a line of names above them"
+)
+
+
+def _are_numbers(names: list[str]) -> bool:
+    """Whether a header holds numbers alone, with decimal points or commas."""
+    return all(as_number(name.replace(",", ".")) is not None for name in names)
 
 
 def _check_header(path: Path, names: list[str]) -> None:
@@ -260,7 +301,21 @@ def _check_header(path: Path, names: list[str]) -> None:
     places = {name: place for place, name in enumerate(names)}
     twice = next((name for place, name in enumerate(names) if places[name] != place), None)
     if twice is not None:
-        raise ValueError(f"{path} has two columns called {quoted(twice)}: names must differ")
+        raise ValueError(
+            f"{path} has two columns called {quoted(twice)}: names must differ{_doubt(names)}"
+        )
+
+
+def _doubt(header: list[str]) -> str:
+    """Why columns may not have the names that are looked for; nothing for a usual header."""
+    if _are_numbers(header):
+        return f"; {_NO_NAMES}"
+    (first, *others) = header
+    mark = next((mark for mark in "|: " if mark in first), None)
+    if others or mark is None:
+        return ""
+    divide, it = ("spaces divide", "them") if mark == " " else (f"{mark} divides", "it")
+    return f"; if {divide} the cells, write commas, semicolons or tabs in place of {it}"
 
 
 def _check_columns(path: Path, target: str, ignore: Sequence[str], header: list[str]) -> None:
@@ -285,7 +340,7 @@ def _check_model_columns(path: Path, wanted: tuple[str, ...], header: list[str])
     if missing:
         raise ValueError(
             f"{path} lacks {listed(missing)}: the model was fitted to the columns "
-            f"{shortened(list(map(bare, wanted)))}"
+            f"{shortened(list(map(bare, wanted)))}{_doubt(header)}"
         )
 
 
@@ -294,7 +349,7 @@ def _check_name(path: Path, name: str, header: list[str], option: str) -> None:
     if name not in header:
         raise ValueError(
             f"{option}: {path} has no column {quoted(name)}: {did_you_mean(name, header)}its "
-            f"columns are {shortened(list(map(bare, header)))}"
+            f"columns are {shortened(list(map(bare, header)))}{_doubt(header)}"
         )
 
 

@@ -89,13 +89,19 @@ def _real_array(value: Any, name: str) -> Any:
     check_precision(value)
     if isinstance(value, list):
         value = _array_of_list(value, name)
+    source = value
     if hasattr(value, "__array__") and not eqx.is_array_like(value):
         value = np.asarray(value)  # a column or table of pandas
     if not eqx.is_array_like(value) or not _is_real(value):
-        came = getattr(value, "dtype", type(value).__name__)
         several = "arrays of real numbers, but one is"
         what = several if name == "points" else "an array of real numbers, but is"
-        raise ValueError(f"{name} must be {what} of type {came}{_advice(value, name)}")
+        if hasattr(value, "toarray"):
+            raise ValueError(
+                f"{name} must be {what} a sparse {type(value).__name__}: .toarray() makes an array"
+            )
+        came = getattr(value, "dtype", type(value).__name__)
+        advice = _advice_for_columns(source) or _advice(value, name)
+        raise ValueError(f"{name} must be {what} of type {came}{advice}")
     check_axes(value, name)
     return value
 
@@ -117,6 +123,28 @@ def _array_of_list(value: list, name: str) -> Any:
     else:
         array = jnp.stack([jnp.asarray(part) for part in value])
     return array.astype(jnp.result_type(float)) if array.dtype == np.float64 else array
+
+
+_MOST_COLUMNS = 5  # named in a message
+
+
+def _advice_for_columns(table: Any) -> str:
+    """Which columns of a table, such as one of pandas, hold no numbers, and what to do with them;
+    nothing for what is no table.
+    """
+    if not hasattr(table, "columns"):
+        return ""
+    kinds = {name: np.asarray(table[name]).dtype for name in table.columns}
+    wrong = [f"{name!r} ({kind})" for name, kind in kinds.items() if kind.kind not in "biuf"]
+    if not wrong:
+        return ": .astype(float) makes numbers of its columns, which are of several types"
+    more = ", ..." if len(wrong) > _MOST_COLUMNS else ""
+    columns = "column" if len(wrong) == 1 else "columns"
+    return (
+        f": {columns} {', '.join(wrong[:_MOST_COLUMNS])}{more} must become numbers: "
+        "kernax.one_hot makes columns of 0 and 1 of a column of words; numbers that came as text "
+        "want .astype(float)"
+    )
 
 
 def _advice(value: Any, name: str) -> str:

@@ -14,7 +14,7 @@ from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.mesh import rows_over_mesh
 from kernax.core.numerics import is_concrete, safe_sqrt
-from kernax.core.parameters import data
+from kernax.core.parameters import data, with_values
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.preparation import prepare_stacks
 from kernax.core.sharding import compiled
@@ -46,6 +46,9 @@ class KernelExpansion(eqx.Module):
     points: PyTree = data()
     coefficients: Float[Array, "n *outputs"] = data()
     bias: Float[Array, "*outputs"] = data()
+
+    def __repr__(self) -> str:
+        return with_values(self)
 
     def __call__(self, x: PyTree) -> Float[Array, "*outputs"]:
         """The value at one point, shape (*outputs)."""

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.numerics import is_concrete, squared_distance
-from kernax.core.parameters import check_intervals, integer, nonnegative
+from kernax.core.parameters import check_intervals, integer, nonnegative, with_values
 from kernax.core.powers import times_power_of_two
 
 _REFUSAL = (
@@ -31,18 +31,6 @@ class Invariance(enum.IntEnum):
     NONE = 0
     STATIONARY = 1  # translations
     HOMOGENEOUS = 2  # translations and rotations: a function of |x - z| alone
-
-
-_MOST_PRINTED = 8  # numbers of an array
-
-
-def _as_printed(leaf: Any) -> Any:
-    """A known number, or a few of them, with six digits; anything else as it is."""
-    is_known = eqx.is_inexact_array(leaf) and is_concrete(leaf)
-    if not is_known or leaf.size > _MOST_PRINTED:
-        return leaf
-    digits = [float(f"{value:.6g}") for value in np.ravel(leaf)]
-    return np.reshape(digits, leaf.shape).tolist()
 
 
 def _of_numpy(leaf: Any) -> Any:
@@ -84,7 +72,7 @@ class AbstractKernel(eqx.Module):
         check_intervals(self)
 
     def __repr__(self) -> str:
-        return eqx.tree_pformat(jax.tree.map(_as_printed, self))
+        return with_values(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Fields with arrays of NumPy, which keep their digits in a process without float64."""

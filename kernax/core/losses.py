@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.core.parameters import check_intervals, interval, nonnegative, positive
+from kernax.core.parameters import check_intervals, interval, nonnegative, positive, with_values
 
 Values = Float[Array, "*n"]
 
@@ -32,6 +32,9 @@ class AbstractLoss(eqx.Module):
 
     def __check_init__(self):
         check_intervals(self)
+
+    def __repr__(self) -> str:
+        return with_values(self)
 
     @property
     def convex(self) -> bool:

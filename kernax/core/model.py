@@ -4,7 +4,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from kernax.core.kernel import AbstractKernel, as_kernel
-from kernax.core.parameters import check_intervals, positive
+from kernax.core.parameters import check_intervals, positive, with_values
 
 
 class Model(eqx.Module):
@@ -28,6 +28,9 @@ class Model(eqx.Module):
     def __check_init__(self):
         as_kernel(self.kernel)
         check_intervals(self)
+
+    def __repr__(self) -> str:
+        return with_values(self)
 
     @property
     def noise(self) -> Float[Array, "..."]:

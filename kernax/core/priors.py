@@ -23,6 +23,7 @@ from kernax.core.parameters import (
     positive,
     real,
     shown,
+    with_values,
 )
 
 
@@ -37,6 +38,9 @@ class AbstractPrior(eqx.Module):
 
     def __check_init__(self):
         check_intervals(self)
+
+    def __repr__(self) -> str:
+        return with_values(self)
 
     @abc.abstractmethod
     def log_density(self, value: ArrayLike) -> Float[Array, "*shape"]:

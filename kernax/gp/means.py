@@ -16,7 +16,7 @@ from kernax.core.functions import as_module
 from kernax.core.intervals import REAL
 from kernax.core.kernel import AbstractKernel, parts_of
 from kernax.core.numerics import dot, is_concrete
-from kernax.core.parameters import data, real
+from kernax.core.parameters import data, real, with_values
 from kernax.core.task import Task
 
 
@@ -24,6 +24,9 @@ class FixedMean(eqx.Module):
     """`m(x) = value`, not learned."""
 
     value: Float[Array, "*outputs"] = data()
+
+    def __repr__(self) -> str:
+        return with_values(self)
 
     def __call__(self, x: PyTree) -> Array:
         return self.value
@@ -34,6 +37,9 @@ class ConstantMean(eqx.Module):
 
     value: Float[Array, ""] = real(default=0.0)
 
+    def __repr__(self) -> str:
+        return with_values(self)
+
     def __call__(self, x: PyTree) -> Array:
         return self.value
 
@@ -43,6 +49,9 @@ class LinearMean(eqx.Module):
 
     slope: Float[Array, " d"] = real()
     value: Float[Array, ""] = real(default=0.0)
+
+    def __repr__(self) -> str:
+        return with_values(self)
 
     def __call__(self, x: PyTree) -> Array:
         if np.shape(x) != np.shape(self.slope):

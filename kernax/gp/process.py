@@ -16,6 +16,7 @@ from kernax.core.gram import gram
 from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.memory import check_memory
 from kernax.core.operators import DenseGram
+from kernax.core.parameters import with_values
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
 from kernax.core.solution import (
@@ -51,6 +52,9 @@ class GaussianProcess(eqx.Module):
     def __init__(self, kernel: AbstractKernel, mean: Callable | ArrayLike = 0.0):
         self.covariance = as_kernel(kernel)
         self.mean = mean_beside(kernel, mean)
+
+    def __repr__(self) -> str:
+        return with_values(self)
 
     def variance(self, x: PyTree) -> Float[Array, ""]:
         """`Var f(x)` at one point, without noise, never negative; `jax.vmap(process.variance)(X)`

@@ -98,7 +98,7 @@ def _new_axes(count: int) -> "Axes":
     from matplotlib.figure import Figure
 
     side = float(np.clip(2.4 + 0.36 * count, 4.6, 10.0))
-    return Figure(figsize=(side, side), dpi=160, layout="constrained").subplots()
+    return Figure(figsize=(side, side), dpi=160, layout="compressed").subplots()
 
 
 def _name_rows(ax: "Axes", names: list[str], sizes: np.ndarray) -> None:

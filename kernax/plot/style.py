@@ -246,7 +246,7 @@ def square_axes() -> "Axes":
     """The axes of a new square figure, for two quantities in the same units."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(4.6, 4.6), dpi=160, layout="constrained").subplots()
+    return Figure(figsize=(4.6, 4.6), dpi=160, layout="compressed").subplots()
 
 
 def limits(true: np.ndarray, predicted: np.ndarray) -> tuple[float, float]:

@@ -15,6 +15,8 @@ _SHOWN = 30  # names in a message
 _MORE_SHOWN = 4  # cells with a mistake, after the first
 _EMPTY = "the cell is empty: remove such rows, or fill them in"
 _COMMA_BEFORE_DECIMALS = re.compile(r"[+-]?(?:\d+,\d*|,\d+)(?:[eE][+-]?\d+)?")
+# Groups of three digits divided by commas, spaces (also those that do not break) or apostrophes.
+_BETWEEN_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:[, \u00a0\u2009\u202f'\u2019]\d{3})+(?:\.\d*)?")
 _COMMA_BETWEEN_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 
@@ -48,7 +50,9 @@ class Column:
         """
         for row, cell in enumerate(self.cells):
             if _is_text(cell):
-                return f"{self.place(row)}: {quoted(cell)} is not a number"
+                remedy = remedy_of(cell)
+                way_out = f" ({remedy})" if remedy else ""
+                return f"{self.place(row)}: {quoted(cell)} is not a number{way_out}"
         return None
 
     @functools.cached_property
@@ -118,7 +122,8 @@ def no_number(cell: str) -> str | None:
         return _EMPTY
     value = as_number(cell)
     if value is None:
-        return f"{{cell}} is not a number{_hint_on_commas(cell)}"
+        remedy = remedy_of(cell)
+        return f"{{cell}} is not a number: {remedy}" if remedy else "{cell} is not a number"
     if not math.isfinite(value):
         return "{cell} is not a finite number: remove such rows, or fill them in"
     return None
@@ -207,10 +212,14 @@ def announcement_of_commas(column: Column) -> str | None:
     return line
 
 
-def _hint_on_commas(cell: str) -> str:
-    """How to write a number that has a comma in it; nothing for other texts."""
-    hint = ": write a point before decimals, and nothing between thousands"
-    return hint if _has_comma(cell) else ""
+def remedy_of(cell: str) -> str:
+    """How to write a number that has marks which are not read; nothing for other texts."""
+    if _has_comma(cell) or _BETWEEN_THOUSANDS.fullmatch(cell):
+        return "write a point before decimals, and nothing between thousands"
+    number = cell.removesuffix("%").rstrip()
+    if cell.endswith("%") and (as_number(number) is not None or _has_comma(number)):
+        return "write it without the percent sign, for one unit in the whole column"
+    return ""
 
 
 def _has_comma(cell: str) -> bool:
