@@ -147,6 +147,13 @@ BATCHES = {
         ),
     ),
     "weights": (
+        Mutant(  # a derivative in a large shape
+            "core/special_functions.py",
+            "(1 / (1 + v) + v * _arctanh_remainder(u, v))",
+            "(1 / (1 + v) - v * _arctanh_remainder(u, v))",
+            "test_special_functions.py"
+            "::test_a_rational_quadratic_of_large_alpha_keeps_the_digits_of_its_derivatives",
+        ),
         Mutant(  # a weight that counts twice
             "core/weights.py",
             "self.roots[:, None] * K * self.roots[None, :]",
@@ -226,6 +233,13 @@ BATCHES = {
         ),
     ),
     "centres": (
+        Mutant(  # too few terms of a large order
+            "core/special_functions.py",
+            "_DEBYE_TERMS = 8",
+            "_DEBYE_TERMS = 3",
+            "test_special_functions.py"
+            "::test_a_matern_of_large_order_is_that_of_mpmath_on_both_sides_of_the_seam",
+        ),
         Mutant(  # tiles that are all kept for the backward pass
             "scale/rows.py",
             "scan(jax.checkpoint(with_tile), start, parts)",

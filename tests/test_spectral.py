@@ -13,7 +13,7 @@ from conftest import X64, check_derivatives, needs_x32, needs_x64, untyped
 from scipy.integrate import quad
 
 import kernax
-from kernax.core.spectral_densities import gamma_quantiles
+from kernax.core.gamma_quantiles import gamma_quantiles
 from kernax.core.standard_normals import NORMAL_DRAWS
 
 DTYPE = jnp.result_type(float)
@@ -207,9 +207,9 @@ def test_gamma_quantiles_are_those_of_every_shape():
     normal = np.linspace(-4, 4 if X64 else 2, 500).astype(DTYPE)
     u = scipy.special.ndtr(normal.astype(float))
     draw = jax.jit(lambda alpha: gamma_quantiles(alpha, jnp.asarray(normal)))
-    for alpha in (0.1, 0.5, 1.5, 30.0, 200.0):
+    for alpha in (0.1, 0.5, 1.5, 30.0, 99.0, 101.0, 200.0):
         alpha = jnp.asarray(alpha, DTYPE)
-        expected = scipy.special.gammaincinv(float(alpha), u)
+        expected = scipy.special.gammaincinv(float(alpha), u) / float(alpha)
         seen = expected > 1e-36  # smaller ones are cut off in float32
         np.testing.assert_allclose(
             np.asarray(draw(alpha), float)[seen], expected[seen], rtol=1e-11 if X64 else 1e-4
@@ -218,8 +218,10 @@ def test_gamma_quantiles_are_those_of_every_shape():
 
 def test_gamma_quantiles_are_finite_however_far_out_the_probability():
     far = np.array([-9.0, -6.0, 6.0, 9.0, 30.0], DTYPE)
-    draws = jax.jit(jax.vmap(gamma_quantiles, (0, None)))(np.array([0.02, 1, 50], DTYPE), far)
-    assert jnp.all((draws > 0) & (draws < 1000))
+    draws = jax.jit(jax.vmap(gamma_quantiles, (0, None)))(
+        np.array([0.02, 1, 50, 1e3, 1e9], DTYPE), far
+    )
+    assert jnp.all((draws > 0) & (draws < 10_000))
     assert jnp.all(jnp.diff(draws, axis=1) >= 0)
 
 

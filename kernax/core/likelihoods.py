@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.losses import AbstractLikelihood, AbstractLoss, Values, check_one_number
 from kernax.core.parameters import positive
+from kernax.core.special_functions import log_rising, scaled_log1p
 
 _TAIL = -5.0
 _TERMS = 40
@@ -135,26 +136,29 @@ class StudentT(AbstractLikelihood):
 
     def of_square(self, squares: Values) -> Values:
         """The loss as a function of z^2, in which it is concave."""
-        nu = self.degrees
-        rising = _log_rising(nu / 2, jnp.full_like(nu, 0.5))
-        constant = jnp.log(self.scale) + jnp.log(math.pi * nu) / 2 - rising
-        return (nu + 1) / 2 * jnp.log1p(squares / nu) + constant
+        # By b = 1 / nu, in which many degrees are a small number and derivatives keep their digits.
+        b = 1 / self.degrees
+        rising = log_rising(jnp.full_like(b, 0.5), 2 * b)
+        constant = jnp.log(self.scale) + math.log(2 * math.pi) / 2 - rising
+        return (1 + b) / 2 * scaled_log1p(squares, b) + constant
 
     def derivative(self, y, f):
+        b = 1 / self.degrees
         z = (y - f) / self.scale
-        return -(self.degrees + 1) * z / (self.degrees + z**2) / self.scale
+        return -(1 + b) * z / (1 + b * z**2) / self.scale
 
     def curvature(self, y, f):
-        nu = self.degrees
+        b = 1 / self.degrees
         squares = ((y - f) / self.scale) ** 2
-        return (nu + 1) * (nu - squares) / (nu + squares) ** 2 / self.scale**2
+        bent = 1 + b * squares
+        return (1 + b) / bent * ((1 - b * squares) / bent) / self.scale**2
 
     def response(self, f):
         return f
 
     def moments(self, f):
         known = self.degrees > 2
-        ratio = self.degrees / jnp.where(known, self.degrees - 2, 1)
+        ratio = 1 + 2 / jnp.where(known, self.degrees - 2, 1)
         variance = jnp.where(known, self.scale**2 * ratio, jnp.inf)
         return f, jnp.ones_like(f) * variance
 
@@ -163,8 +167,8 @@ class NegativeBinomial(AbstractLikelihood):
     """Counts y >= 0 of mean `m = exp(f)` and variance `m + dispersion m^2`: Poisson counts whose
     rates differ (Hilbe 2011, section 8.2).
 
-    With `r = 1 / dispersion` it is `(y + r) log(1 + m / r) - y log(m / r) - log C(y + r - 1, y)`.
-    In float32, derivatives in a dispersion below 1e-3 are rounding errors.
+    With `r = 1 / dispersion` it is `(y + r) log(1 + m / r) - y log(m / r) - log C(y + r - 1, y)`;
+    as the dispersion vanishes it is `Poisson`.
 
     Raises ValueError for a dispersion that is not one positive number.
     """
@@ -176,19 +180,40 @@ class NegativeBinomial(AbstractLikelihood):
         check_one_number(self.dispersion, "dispersion", _NOT_OF_EACH_POINT)
 
     def __call__(self, y, f):
-        size = 1 / self.dispersion
-        log_odds = f + jnp.log(self.dispersion)
-        ways = _log_rising(size, y) - gammaln(y + 1)
-        return (y + size) * jax.nn.softplus(log_odds) - y * log_odds - ways
+        # Without y log(r), which stands in two terms:
+        # r log(1 + m / r) + y log(1 + m / r) - y f - log(Gamma(r + y) / Gamma(r) / r^y) + log y!
+        is_few, mean, log_odds, dispersion = self._odds(f)
+        softplus = jax.nn.softplus(log_odds)
+        of_failures = jnp.where(is_few, scaled_log1p(mean, self.dispersion), softplus / dispersion)
+        of_counts = jnp.where(is_few, jnp.log1p(self.dispersion * mean), softplus)
+        ways = log_rising(y, self.dispersion) - gammaln(y + 1)
+        return of_failures + y * of_counts - y * f - ways
 
     def derivative(self, y, f):
-        share = jax.nn.sigmoid(f + jnp.log(self.dispersion))
-        return (y + 1 / self.dispersion) * share - y
+        # (m - y) / (1 + m / r)
+        damped, share = self._damped_mean_and_share(f)
+        return damped - y * share
 
     def curvature(self, y, f):
-        log_odds = f + jnp.log(self.dispersion)
-        slope = jax.nn.sigmoid(log_odds) * jax.nn.sigmoid(-log_odds)
-        return (y + 1 / self.dispersion) * slope
+        # m (1 + y / r) / (1 + m / r)^2
+        damped, share = self._damped_mean_and_share(f)
+        return (1 + self.dispersion * y) * damped * share
+
+    def _odds(self, f: Values) -> tuple[Array, Values, Values, Values]:
+        """Whether `m / r < 1`; m there; elsewhere, where m may overflow, `log(m / r)` and the
+        dispersion. Numbers that are not asked for are harmless.
+        """
+        is_few = f + jnp.log(self.dispersion) < 0
+        dispersion = jnp.where(is_few, 1, self.dispersion)
+        log_odds = jnp.where(is_few, 0, f) + jnp.log(dispersion)
+        return is_few, jnp.exp(jnp.where(is_few, f, 0)), log_odds, dispersion
+
+    def _damped_mean_and_share(self, f: Values) -> tuple[Values, Values]:
+        """`m / (1 + m / r)` and `1 / (1 + m / r)`."""
+        is_few, mean, log_odds, dispersion = self._odds(f)
+        of_few = 1 / (1 + self.dispersion * mean)
+        damped = jnp.where(is_few, mean * of_few, jax.nn.sigmoid(log_odds) / dispersion)
+        return damped, jnp.where(is_few, of_few, jax.nn.sigmoid(-log_odds))
 
     def response(self, f):
         return jnp.exp(f)
@@ -196,23 +221,6 @@ class NegativeBinomial(AbstractLikelihood):
     def moments(self, f):
         mean = jnp.exp(f)
         return mean, mean + self.dispersion * mean**2
-
-
-def _log_rising(r: Float[Array, ""], y: Values) -> Values:
-    """`log (Gamma(r + y) / Gamma(r))`; for r > 20, where the logarithms of both cancel, by
-    Stirling's series.
-    """
-    large = r > 20
-    big = jnp.where(large, r, 20)
-    powers = (big + y - 0.5) * jnp.log1p(y / big) + y * jnp.log(big) - y
-    series = powers + _stirling(big + y) - _stirling(big)
-    small = jnp.where(large, 1, r)
-    return jnp.where(large, series, gammaln(small + y) - gammaln(small))
-
-
-def _stirling(x: Array) -> Array:
-    """`log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2` for x >= 20, to 1e-12."""
-    return (1 / 12 - (1 / 360 - 1 / (1260 * x**2)) / x**2) / x
 
 
 class Categorical(AbstractLoss):

@@ -224,60 +224,6 @@ def _matern_jvp(p, primals, tangents):
     return matern(p, q), slope * dq
 
 
-@jax.checkpoint  # 192 nodes per pair: recomputed in the backward pass rather than stored
-def matern_of_any_order(nu: Array, q: Array) -> Array:
-    """The Matern function `2^(1 - nu) / Gamma(nu) r^nu K_nu(r)`, `r = sqrt(q)`, for any nu > 0.
-
-    Smooth in nu as well as in q. Relative error below 1e-10 in float64 for nu >= 1/2, and about
-    1e-5 in float32 up to nu = 30.
-    """
-    # For nu <= 1 the slope at q = 0 is infinite: zero is returned.
-    q = jnp.where((q > 0) | (nu > 1), q, 0)
-    value = _matern_by_quadrature(nu, q)
-    # At q = 0 the integrand decays too slowly for its window: the first terms of the series.
-    slope = jnp.where(nu > 1, 1 / (4 * jnp.where(nu > 1, nu - 1, 1)), 0)
-    return jnp.where(q == 0, 1 - slope * q, value)
-
-
-def _matern_by_quadrature(nu: Float[Array, ""], q: Float[Array, ""]) -> Float[Array, ""]:
-    """The Matern function as the scale mixture `E[exp(-q / 4u)]` over u ~ Gamma(nu, 1), q > 0.
-
-    With u = exp(t) the integrand decays at least exponentially on both sides of its peak, so the
-    trapezoid rule converges geometrically. About the peak, `exp(t) = (nu + kappa) / 2` with
-    `kappa = sqrt(nu^2 + q)`, its logarithm falls by `kappa (cosh t - 1) + nu (sinh t - t)`, which
-    bounds the window in closed form.
-    """
-    kappa = jnp.sqrt(nu**2 + q)
-    peak = jnp.log((nu + kappa) / 2)
-    excess = q / (kappa + nu)  # kappa - nu, without cancellation
-    digits, count = quadrature_size(q.dtype)
-    window = lax.stop_gradient(_matern_window(nu, kappa, excess, digits))
-    t, step = trapezoid_nodes(*window, count)
-    exponent = nu * (peak + t) - jnp.exp(peak + t) - q / 4 * jnp.exp(-peak - t)
-    return step * jnp.sum(jnp.exp(exponent - lax.lgamma(nu)))
-
-
-def _matern_window(nu: Array, kappa: Array, excess: Array, digits: int) -> tuple[Array, Array]:
-    """Where the integrand has fallen by `exp(-digits)` from its peak at t = 0, to either side."""
-    least = jnp.finfo(nu.dtype).tiny ** (1 / 4)
-    right = jnp.arccosh(1 + digits / kappa)
-    left = jnp.arccosh(1 + digits / jnp.maximum(excess, least))
-    return -jnp.minimum(digits / nu + 1, left), right
-
-
-def quadrature_size(dtype: Any) -> tuple[int, int]:
-    """By how many powers of e an integrand falls within its window, and the number of nodes."""
-    return (38, 192) if dtype == jnp.float64 else (18, 64)
-
-
-def trapezoid_nodes(
-    start: Float[Array, ""], end: Float[Array, ""], count: int
-) -> tuple[Float[Array, " count"], Float[Array, ""]]:
-    """The nodes of the trapezoid rule on an interval, and their distance."""
-    step = (end - start) / (count - 1)
-    return start + step * jnp.arange(count, dtype=start.dtype), step
-
-
 def chosen(condition: Array, yes: PyTree, no: PyTree) -> Any:
     """`jnp.where` for each pair of arrays of two trees of one structure."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)

@@ -2,19 +2,15 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.scipy.special import gammainc, gammaln
-from jax.scipy.stats import norm
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from kernax.core.kernel import AbstractKernel, AbstractStationary
-from kernax.core.numerics import floored, positive_or_one, quadrature_size, trapezoid_nodes, vectors
+from kernax.core.numerics import floored, vectors
 from kernax.core.standard_normals import NormalDraw, normal_draw
 
 
@@ -174,73 +170,3 @@ def _lengthscales_for(x: Float[Array, " d"], lengthscale: Array) -> Float[Array,
     """One for each entry of a vector. Raises ValueError for those of another dimension."""
     vectors(x, x, lengthscale)
     return jnp.broadcast_to(floored(lengthscale), (1, len(x)))
-
-
-def gamma_quantiles(alpha: Array, normal: Float[Array, " count"]) -> Float[Array, " count"]:
-    """The quantiles of Gamma(alpha, 1) at the probabilities of standard normal numbers, never zero:
-    draws from it that are smooth in alpha.
-
-    `jax.random.gamma` accepts or rejects, so that its draws jump as alpha moves, and its derivative
-    is not that of a draw.
-    """
-    limits = jnp.finfo(alpha.dtype)
-    # Above that, F is one to rounding, and no number has that probability.
-    log_u = jnp.minimum(norm.logcdf(normal), -2 * limits.eps)
-    lowest = jnp.log(limits.tiny * 8)
-    # Newton's method for t = log v with log F(v) = log u: concave in t, so that from a bound on the
-    # left it never oversteps. The bound is F(v) <= v^alpha / Gamma(alpha + 1).
-    a = lax.stop_gradient(alpha)
-    start = jnp.maximum((log_u + gammaln(a + 1)) / a, lowest)
-    step = partial(_quantile_step, log_u, lowest)
-    t = lax.fori_loop(0, 24, lambda _, t: step(a, t), start)
-    return jnp.exp(step(alpha, t))  # one more step, whose derivative is that of the root
-
-
-def _quantile_step(
-    log_u: Float[Array, " count"],
-    lowest: Float[Array, ""],
-    alpha: Float[Array, ""],
-    t: Float[Array, " count"],
-) -> Float[Array, " count"]:
-    """A Newton step, and no lower than `lowest`, for `log F(exp(t)) = log_u`, F of Gamma(alpha, 1).
-
-    Its slope is a constant to every derivative.
-    """
-    F = gammainc(alpha, jnp.exp(t))
-    slope = lax.stop_gradient(jnp.exp(alpha * t - jnp.exp(t) - gammaln(alpha)) / F)
-    return jnp.maximum(t - (jnp.log(F) - log_u) / slope, lowest)
-
-
-def gamma_mean(alpha: Array, power: float, q: Array) -> Array:
-    """`E[v^-power exp(-q / (4 v))]` over v ~ Gamma(alpha, 1).
-
-    It is `2 (q/4)^(p/2) K_p(sqrt(q)) / Gamma(alpha)`, p = alpha - power; at q = 0 it is infinite
-    for p <= 0. For power 0 `matern_of_any_order` is the same, divided by Gamma(p): it does not
-    allow p <= 0. Relative error below 1e-12 in float64, and about 2e-5 in float32 (alpha from 0.1
-    to 30, up to 5 dimensions).
-    """
-    p = alpha - power
-    size = positive_or_one(q)
-    # As for `matern_of_any_order` the trapezoid rule in t = log v converges geometrically.
-    digits, count = quadrature_size(q.dtype)
-    window = _gamma_window(lax.stop_gradient(p), lax.stop_gradient(size), digits)
-    t, step = trapezoid_nodes(*window, count)
-    mean = step * jnp.sum(jnp.exp(p * t - jnp.exp(t) - size / 4 * jnp.exp(-t) - gammaln(alpha)))
-    at_zero = jnp.where(p > 0, jnp.exp(gammaln(positive_or_one(p)) - gammaln(alpha)), jnp.inf)
-    return jnp.where(q > 0, mean, at_zero)
-
-
-def _gamma_window(p: Array, q: Array, digits: int) -> tuple[Array, Array]:
-    """Where the integrand of `gamma_mean` has fallen by `exp(-digits)` from its peak.
-
-    About the peak its logarithm falls by `kappa (cosh t - 1) + p (sinh t - t)`, `kappa = sqrt(p^2 +
-    q)`.
-    """
-    kappa = jnp.sqrt(p**2 + q)
-    order = jnp.abs(p)
-    peak = jnp.arcsinh(p / jnp.sqrt(q)) + jnp.log(q / 4) / 2
-    near = jnp.arccosh(1 + digits / kappa)
-    far = jnp.minimum(jnp.arccosh(1 + digits * (kappa + order) / q), 1 + digits / order)
-    left = jnp.where(p > 0, far, near)
-    right = jnp.where(p > 0, near, far)
-    return peak - left, peak + right
