@@ -135,8 +135,8 @@ BATCHES = {
         ),
         Mutant(  # targets that are not softened
             "supervised/calibration.py",
-            "(plus + 1) / (plus + 2), 1 / (minus + 2)",
-            "(plus + 1) / (plus + 2), 0 / (minus + 2)",
+            "wrong = 1 / (total + 2)",
+            "wrong = 1e-9 / (total + 2)",
             "test_calibration.py::test_platts_sigmoid_maximises_the_likelihood_of_softened_targets",
         ),
         Mutant(  # any file is taken for what was written
@@ -230,6 +230,19 @@ BATCHES = {
             "(q**2 / (alpha + s) - jnp.log1p(alpha / s)) / 2",
             "test_relevance.py"
             "::test_functions_and_evidence_are_those_of_the_sequential_algorithm_in_numpy",
+        ),
+        Mutant(  # one failure of a batch that silences the warning about others
+            "core/solution.py",
+            "    if not quiet:\n",
+            "    if np.all(successful) and not quiet:\n",
+            "test_solution.py::test_only_jitter_of_solves_that_succeeded_is_warned_of",
+        ),
+        Mutant(  # the complement of a target that is rounded to one
+            "supervised/calibration.py",
+            "pull = self.weights * self.unlikely",
+            "pull = self.weights * (1 - self.likely)",
+            "test_calibration.py"
+            "::test_separated_scores_of_two_values_have_the_sigmoid_in_closed_form[7-1e+16]",
         ),
     ),
     "centres": (

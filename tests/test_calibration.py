@@ -12,6 +12,7 @@ from sklearn.svm import SVC
 import kernax
 
 DTYPE = jnp.result_type(float)
+EPS = float(jnp.finfo(DTYPE).eps)
 
 
 @pytest.fixture
@@ -41,6 +42,22 @@ def test_platts_sigmoid_maximises_the_likelihood_of_softened_targets(values):
     )
     separated = kernax.calibration.platt(y.astype(DTYPE), y).value
     assert jnp.isfinite(separated.slope)
+
+
+@pytest.mark.parametrize("weight", [1e-3, 1.0, 1e6, 1e16, 1e30])
+@pytest.mark.parametrize("n", [1, 7, 200])
+def test_separated_scores_of_two_values_have_the_sigmoid_in_closed_form(n, weight):
+    # Both classes have the mass m = n w, and both targets are reached: the slope is log(m + 1), and
+    # the objective 2 m times the entropy of 1 / (m + 2).
+    f = np.tile(np.array([-1, 1], DTYPE), n)
+    weights = np.full(2 * n, weight, DTYPE)
+    m = n * weights[0].astype(np.longdouble)
+    entropy = (np.log(m + 2) + (m + 1) * np.log1p(1 / (m + 1))) / (m + 2)
+    fit = kernax.calibration.platt(f, f, weights=weights)
+    # 3e-16 and 5e-8 seen.
+    np.testing.assert_allclose(fit.value.slope, float(np.log1p(m)), rtol=8 * EPS, atol=8 * EPS)
+    np.testing.assert_allclose(fit.value.intercept, 0, atol=8 * EPS * (1 + fit.value.slope))
+    np.testing.assert_allclose(fit.stats["objective"], float(2 * m * entropy), rtol=32 * EPS)
 
 
 def test_isotonic_probabilities_are_scikit_learns_and_rise(values):

@@ -238,6 +238,17 @@ def test_a_ridge_below_rounding_takes_the_jitter_of_kernel_ridge():
 
 
 @needs_x64
+def test_jitter_of_some_ridges_is_warned_of_beside_another_that_fails():
+    X = np.linspace(0, 1, 30)[:, None]
+    y = np.sign(X[:, 0] - 0.5)
+    ridges = [1, 1e-10, 1e-14, 1e-16, 1e-17]
+    with pytest.warns(ConditionWarning, match=r"in 2 of 5 solves \(index 3, 4\): up to 1\.5e-08"):
+        path = kernax.ridge_path(kernax.RBF(0.5), X, y, ridges, throw=False)
+    assert (path.result == kernax.RESULTS.successful).tolist() == [True, True, False, True, True]
+    assert (path.stats["jitter"] > 0).tolist() == [False, False, False, True, True]
+
+
+@needs_x64
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_few_points_have_a_path(n):
     X, y = np.arange(float(n))[:, None], np.arange(1.0, n + 1)

@@ -1,5 +1,6 @@
 """How a solve ended: which of several endings it is."""
 
+import warnings
 from pathlib import Path
 
 import jax
@@ -8,7 +9,8 @@ import pytest
 from conftest import needs_x64, untyped
 
 import kernax
-from kernax.core.solution import RESULTS, first_that_holds, warn
+from kernax.core.solution import RESULTS, Solution, finish, first_that_holds, warn
+from kernax.errors import ConditionWarning
 
 pytestmark = needs_x64  # once: no precision touches it
 
@@ -40,3 +42,22 @@ def test_a_warning_names_the_line_of_a_user_whose_file_begins_like_the_package()
     with pytest.warns(UserWarning, match="careful") as caught:
         exec(program, {"warn": untyped(warn)})
     assert caught[0].filename == file
+
+
+def batch(words, jitter):
+    result = jax.vmap(lambda ok: RESULTS.where(ok, RESULTS.successful, RESULTS.not_psd))(words)
+    return Solution(jnp.zeros(len(words)), result, {"jitter": jitter})
+
+
+def test_only_jitter_of_solves_that_succeeded_is_warned_of():
+    with pytest.warns(ConditionWarning, match=r"in 1 of 3 solves \(index 2\): up to 1\.0e-08"):
+        finish(batch(jnp.array([True, False, True]), jnp.array([0, 1e-3, 1e-8])), throw=False)
+    with warnings.catch_warnings(action="error"):
+        finish(batch(jnp.array([True, False]), jnp.array([0, 1e-3])), throw=False)
+        finish(batch(jnp.array([True, True]), jnp.array([1e-3, 0])), throw=False, quiet=True)
+
+
+def test_a_long_batch_is_warned_of_by_its_first_solves_alone():
+    jitter = jnp.full(30, 1e-8)
+    with pytest.warns(ConditionWarning, match=r"in 30 of 30 .*index 0, 1, 2, 3, 4, 5, 6, 7, \.\.\.\)"):
+        finish(batch(jitter > 0, jitter), throw=False)

@@ -165,28 +165,41 @@ def finish(
 
     With concrete results a failure raises one of `kernax.errors` when `throw=True`. Under a
     transformation the result is not known yet: `throw=True` inserts a runtime check, `throw=False`
-    leaves the solution as it is. `quiet` leaves out the warning of jitter.
+    leaves the solution as it is. `quiet` leaves out the warning of jitter. In a batch, failures of
+    some do not silence the warning about others.
     """
     if not is_concrete(solution.result):
         if throw:
             return Solution(_checked(solution), solution.result, solution.stats)
         return solution
-    successful = bool(jnp.all(solution.result == RESULTS.successful))
-    if throw and not successful:
+    successful = np.asarray(solution.result == RESULTS.successful)
+    if throw and not np.all(successful):
         raise _error(solution, hint, suspect)
-    if successful and not quiet:
-        _warn_of_jitter(solution.stats.get("jitter"), hint)
+    if not quiet:
+        _warn_of_jitter(solution.stats.get("jitter"), successful, hint)
     return solution
 
 
-def _warn_of_jitter(jitter: Any, hint: str) -> None:
-    """A ConditionWarning where jitter was added to the diagonal."""
-    if jitter is not None and np.any(np.asarray(jitter) > 0):
-        what = (
-            f"the matrix is singular to working precision: {np.max(jitter):.1e} was added to its "
-            "diagonal."
-        )
-        warn(_sentences(what, hint), ConditionWarning)
+_MOST_NAMED = 8  # solves of a batch whose numbers a warning lists
+
+
+def _warn_of_jitter(jitter: Any, successful: np.ndarray, hint: str) -> None:
+    """A ConditionWarning where jitter was added to the diagonal in a solve that succeeded."""
+    if jitter is None:
+        return
+    added = np.where(successful, np.asarray(jitter), 0)
+    if not np.any(added > 0):
+        return
+    what = f"{np.max(added):.1e} was added to its diagonal."
+    which = ""
+    if added.ndim == 1:
+        indices = np.flatnonzero(added > 0)
+        named = ", ".join(map(str, indices[:_MOST_NAMED]))
+        more = ", ..." if len(indices) > _MOST_NAMED else ""
+        which = f" in {len(indices)} of {len(added)} solves (index {named}{more})"
+        what = f"up to {what}"
+    what = f"the matrix is singular to working precision{which}: {what}"
+    warn(_sentences(what, hint), ConditionWarning)
 
 
 def _error(solution: Solution, hint: str, suspect: Suspect | None) -> Exception:

@@ -61,9 +61,13 @@ def platt(
     weights.
     """
     f, y, weights = _checked(f, y, weights)
-    return finish(
-        _platt(f, y, weights), throw, "platt: are the decision values of a sensible size?"
-    )
+    hint = "platt: scaled decision values or less extreme weights may help."
+    return finish(_platt(f, y, weights), throw, hint)
+
+
+# In the tails each step of Newton's method moves the log odds by about one, and weights near the
+# largest float have a logarithm of 709.
+_MOST_STEPS = 2000
 
 
 @compiled
@@ -74,7 +78,8 @@ def _platt(f, y, weights):
     apart = size > 0
     unit = jnp.where(apart, size, 1)
     u = jnp.where(apart, (f - centre) / unit, 0)
-    x, result, stats = minimum(_Sigmoid(u, _targets_of_platt(y, weights), weights))
+    sigmoid = _Sigmoid(u, *_targets_of_platt(y, weights), weights)
+    x, result, stats = minimum(sigmoid, max_steps=_MOST_STEPS)
     slope = jnp.where(apart, x[0] / unit, 0)
 
     known = jnp.isfinite(slope + jnp.sum(y))
@@ -82,11 +87,19 @@ def _platt(f, y, weights):
     return Solution(Platt(*void_unless_known((slope, x[1], centre), result)), result, stats)
 
 
-def _targets_of_platt(y: Float[Array, " n"], weights: Float[Array, " n"]) -> Float[Array, " n"]:
-    """`(n_+ + 1) / (n_+ + 2)` for points of class +1, `1 / (n_- + 2)` for those of class -1."""
-    plus = jnp.sum(jnp.where(y > 0, weights, 0))
-    minus = jnp.sum(jnp.where(y < 0, weights, 0))
-    return jnp.where(y > 0, (plus + 1) / (plus + 2), 1 / (minus + 2))
+def _targets_of_platt(
+    y: Float[Array, " n"], weights: Float[Array, " n"]
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """The targets t of each point, and `1 - t` to full relative precision.
+
+    t is `(n_+ + 1) / (n_+ + 2)` for points of class +1, `1 / (n_- + 2)` for those of class -1.
+    """
+    of_plus = jnp.sum(jnp.where(y > 0, weights, 0))
+    of_minus = jnp.sum(jnp.where(y < 0, weights, 0))
+    total = jnp.where(y > 0, of_plus, of_minus)
+    wrong = 1 / (total + 2)
+    right = (total + 1) * wrong
+    return jnp.where(y > 0, right, wrong), jnp.where(y > 0, wrong, right)
 
 
 def _largest_of_present(
@@ -119,6 +132,7 @@ class _Sigmoid(AbstractConvexProblem):
 
     u: Float[Array, " n"]
     likely: Float[Array, " n"]
+    unlikely: Float[Array, " n"]
     weights: Float[Array, " n"]
 
     def start(self):
@@ -146,12 +160,14 @@ class _Sigmoid(AbstractConvexProblem):
 
     def misfit(self, point):
         g = self._gradient(point.values)
-        terms = jnp.stack([g * self.u, g])
+        pull, push = self._pulls(point.values)
+        left = jnp.stack([jnp.sum(g * self.u), jnp.sum(g)])
+        size = jnp.stack([jnp.sum((pull + push) * abs(self.u)), jnp.sum(pull + push)])
         # The effect of a rounding error of the margin on the gradient.
         of_margin = eps_of(g) * jnp.sum(abs(point.x))
         of_g = self._curvature(point.values) * of_margin
-        rounding = jnp.stack([of_g * abs(self.u), of_g])
-        return Misfit(abs(jnp.sum(terms, 1)), jnp.sum(abs(terms), 1), jnp.sum(rounding, 1))
+        rounding = jnp.stack([jnp.sum(of_g * abs(self.u)), jnp.sum(of_g)])
+        return Misfit(abs(left), size, rounding)
 
     def settled(self, point):
         return point.x
@@ -159,11 +175,21 @@ class _Sigmoid(AbstractConvexProblem):
     def objective(self, point):
         margin = point.values
         of_plus = self.likely * jax.nn.softplus(-margin)
-        of_minus = (1 - self.likely) * jax.nn.softplus(margin)
+        of_minus = self.unlikely * jax.nn.softplus(margin)
         return jnp.sum(self.weights * (of_plus + of_minus))
 
+    def _pulls(self, margin):
+        """`w (1 - t) p` and `w t (1 - p)` for the targets t and the probabilities p.
+
+        Their difference is `w (p - t)`. Where t is next to zero or one, both are small.
+        """
+        pull = self.weights * self.unlikely * jax.nn.sigmoid(margin)
+        push = self.weights * self.likely * jax.nn.sigmoid(-margin)
+        return pull, push
+
     def _gradient(self, margin):
-        return self.weights * (jax.nn.sigmoid(margin) - self.likely)
+        pull, push = self._pulls(margin)
+        return pull - push
 
     def _curvature(self, margin):
         return self.weights * jax.nn.sigmoid(margin) * jax.nn.sigmoid(-margin)
