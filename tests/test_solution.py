@@ -59,5 +59,7 @@ def test_only_jitter_of_solves_that_succeeded_is_warned_of():
 
 def test_a_long_batch_is_warned_of_by_its_first_solves_alone():
     jitter = jnp.full(30, 1e-8)
-    with pytest.warns(ConditionWarning, match=r"in 30 of 30 .*index 0, 1, 2, 3, 4, 5, 6, 7, \.\.\.\)"):
+    with pytest.warns(
+        ConditionWarning, match=r"in 30 of 30 .*index 0, 1, 2, 3, 4, 5, 6, 7, \.\.\.\)"
+    ):
         finish(batch(jitter > 0, jitter), throw=False)
