@@ -153,7 +153,12 @@ def test_targets_or_kernels_that_say_nothing_are_refused(data):
         kernax.aligned_sum([kernax.Constant(1.0)], X, y)
     with pytest.raises(ValueError, match=r"y must have shape \(18,\)"):
         kernax.alignment(RBF, X, y[:3])
-    assert np.isnan(kernax.alignment(kernax.Constant(1.1), X, y))
+    with pytest.raises(ValueError, match="Constant is constant over X to rounding"):
+        kernax.alignment(kernax.Constant(1.1), X, y)
+    with pytest.raises(ValueError, match="Scaled is zero over X"):
+        kernax.alignment(0.0 * RBF, X, y, centred=False)
+    traced = jax.jit(lambda scale: kernax.alignment(scale * RBF, X, y))
+    assert np.isnan(traced(0.0))
 
 
 ADAM = optax.adam(0.1)

@@ -78,7 +78,12 @@ def test_tasks_out_of_range_are_refused_by_name():
     with pytest.raises(ValueError, match=r"factor .T, r. and diagonal .T,."):
         untyped(kernax.Coregionalisation)(np.zeros((2, 1)), np.ones(3))
     known = kernax.condition(kernax.GaussianProcess(kernel), (X, np.zeros(8, int)), y, 0.1).value
-    assert np.isnan(known.mean((X[0], jnp.asarray(5))))
+    for place in (jnp.asarray(5), 5, np.int64(-1)):
+        for question in (known.mean, known.variance, kernax.GaussianProcess(kernel).variance):
+            with pytest.raises(ValueError, match=r"a task must be one of 0, ..., 1"):
+                question((X[0], place))
+    at_task = jax.vmap(lambda task: known.mean((X[0], task)))
+    assert np.isnan(at_task(jnp.asarray([0, 5]))).tolist() == [False, True]
 
 
 # The terms of a sum.

@@ -16,7 +16,7 @@ from kernax.core.mesh import rows_over_mesh
 from kernax.core.numerics import is_concrete, safe_sqrt
 from kernax.core.parameters import data, with_values
 from kernax.core.powers import exponent_of, times_power_of_two
-from kernax.core.preparation import prepare_stacks
+from kernax.core.preparation import check_point, prepare_stacks
 from kernax.core.sharding import compiled
 from kernax.core.stacks import joined
 from kernax.core.structure import AbstractStructure, structure_for
@@ -54,6 +54,7 @@ class KernelExpansion(eqx.Module):
         """The value at one point, shape (*outputs)."""
         x = cast(as_point(x), self.coefficients.dtype)
         check_one_point(x, self.points)
+        check_point(self.kernel, x)
         return self._at(x)
 
     @compiled

@@ -64,6 +64,12 @@ def check_points(kernel: AbstractKernel, X: PyTree) -> None:
             check_points(part, X)
 
 
+def check_point(kernel: AbstractKernel, x: PyTree) -> None:
+    """Raises ValueError for a known point that `check_points` refuses as a stack of it alone."""
+    if is_concrete(x):
+        check_points(kernel, jax.tree.map(lambda leaf: np.asarray(leaf)[None], x))
+
+
 @compiled
 def diagonal_of(kernel: AbstractKernel, X: PyTree) -> Float[Array, " n"]:
     """`k(x_i, x_i)`, for a kernel and points from `prepare`."""

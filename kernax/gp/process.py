@@ -17,7 +17,7 @@ from kernax.core.kernel import AbstractKernel, as_kernel
 from kernax.core.memory import check_memory
 from kernax.core.operators import DenseGram
 from kernax.core.parameters import with_values
-from kernax.core.preparation import prepare
+from kernax.core.preparation import check_point, prepare
 from kernax.core.sharding import compiled
 from kernax.core.solution import (
     RESULTS,
@@ -61,6 +61,7 @@ class GaussianProcess(eqx.Module):
         for a stack.
         """
         x = point_for(self.covariance, as_point(x))
+        check_point(self.covariance, x)
         dtype = dtype_of(x)
         return _variance(cast(self.covariance, dtype), cast(x, dtype))
 

@@ -177,8 +177,8 @@ class Coregionalisation(AbstractKernel):
     With a factor of zero and a diagonal of one the tasks are independent. `Precomputed(B)` is the
     kernel of a B that is not learned.
 
-    For a task out of range `gram` and learners raise ValueError; where tasks are traced, as in a
-    prediction, the value is NaN.
+    For a task out of range `gram`, learners and predictions raise ValueError; where tasks are
+    traced, as under `jax.vmap`, the value is NaN.
     """
 
     factor: Float[Array, "T r"] = real()

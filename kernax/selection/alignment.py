@@ -42,14 +42,22 @@ def alignment(
 
     Returns:
         A number, differentiable in the kernel, X, y and weights. NaN where K or the targets are
-        constant.
+        traced and turn out to be constant.
 
-    Raises ValueError for bad shapes or values, and for targets that are known to be all equal, or,
-    not centred, all zero.
+    Raises ValueError for bad shapes or values, and for a K or targets that are known to be
+    constant, or, not centred, zero.
     """
     task = check_task("gram", kernel, X, y, weights)
     _check_targets_differ(task, centred)
-    return _alignment(task, bool(centred))
+    value, is_constant = _alignment(task, bool(centred))
+    if is_concrete(is_constant) and bool(is_constant):
+        raise ValueError(
+            f"{task.kernel_name} is constant over X to rounding, so that nothing of it is left "
+            "without its mean"
+            if centred
+            else f"{task.kernel_name} is zero over X, which says nothing of the targets"
+        )
+    return value
 
 
 def _check_targets_differ(task: Task, centred: bool) -> None:
@@ -76,9 +84,11 @@ def _alignment(task, centred):
     # What is constant leaves rounding where it is centred.
     total = jnp.sum(task.weights.values)
     least = 16 * eps_of(K)
-    known = (square > (least * total) ** 2) & (of_targets > (least**2 * total) ** 2)
+    smallest = (least * total) ** 2
+    known = (square > smallest) & (of_targets > (least**2 * total) ** 2)
     roots = jnp.sqrt(jnp.where(known, square, 1)) * jnp.sqrt(jnp.where(known, of_targets, 1))
-    return jnp.where(known, _along_targets(K, Y, task) / roots, jnp.nan)
+    value = jnp.where(known, _along_targets(K, Y, task) / roots, jnp.nan)
+    return value, square <= smallest
 
 
 # Products of matrices are sums over pairs of points, each as often as both their weights say: in

@@ -13,6 +13,7 @@ from kernax.core.likelihoods import Categorical
 from kernax.core.losses import AbstractLikelihood
 from kernax.core.numerics import is_concrete, matmul
 from kernax.core.parameters import data
+from kernax.core.preparation import check_point
 from kernax.core.quadrature import log_normaliser, predicted_moments
 from kernax.core.quasi_random import NODES, checked_nodes, expectation_over_vectors
 from kernax.core.sharding import compiled
@@ -125,6 +126,7 @@ class RelevanceVectors(eqx.Module):
         """The covariance of all outputs at one point."""
         x = cast(as_point(x), self.covariance.dtype)
         check_one_point(x, self.function.points)
+        check_point(self.function.kernel, x)
         return _covariance_at(self, x)
 
 
