@@ -272,6 +272,20 @@ BATCHES = {
             "test_falkon.py::test_weights_repeat_and_remove_points_exactly",
         ),
     ),
+    "estimators": (
+        Mutant(  # a mean diagonal that counts points without a weight
+            "core/weights.py",
+            "counted = present | ~jnp.any(present)",
+            "counted = present | (self.weights >= 0)",
+            "test_linalg.py::test_jitter_is_that_of_the_points_with_a_weight[_jitter_of_path]",
+        ),
+        Mutant(  # the derivative of a standard deviation in place of that of its square
+            "sklearn/theta.py",
+            "slopes[a.path] = np.round(np.log(ratio))",
+            "slopes[a.path] = np.minimum(np.round(np.log(ratio)), 1)",
+            "test_sklearn_learning.py::test_gradients_in_theta_are_those_of_scikit_learn",
+        ),
+    ),
     "precision of products": (
         Mutant(  # products in whatever precision the device likes
             "core/numerics.py",

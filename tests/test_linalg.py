@@ -362,3 +362,32 @@ def test_a_solve_by_products_that_fails_leaves_no_number_and_no_gradient():
     solved = lambda b: solve_by_products(lambda x: 0 * x, b, 1e-3, restart=2, max_steps=4)
     assert jnp.all(jnp.isnan(solved(b)))
     assert jnp.all(jnp.isnan(jax.grad(lambda b: jnp.sum(solved(b)))(b)))
+
+
+def _jitter_of_ridge(kernel, X, y, weights):
+    return kernax.kernel_ridge(kernel, X, y, 0.0, weights=weights, throw=False)
+
+
+def _jitter_of_path(kernel, X, y, weights):
+    return kernax.ridge_path(kernel, X, y, jnp.array([1e-30]), weights=weights, throw=False)
+
+
+def _jitter_along_a_line(kernel, X, y, weights):
+    process = kernax.GaussianProcess(kernel)
+    solver = kernax.solvers.StateSpace()
+    return kernax.condition(process, X, y, 0.0, weights=weights, solver=solver, throw=False)
+
+
+@pytest.mark.filterwarnings("ignore::kernax.errors.ConditionWarning")
+@pytest.mark.parametrize("fit", [_jitter_of_ridge, _jitter_of_path, _jitter_along_a_line])
+def test_jitter_is_that_of_the_points_with_a_weight(fit):
+    # Twenty points, each twice, of a diagonal of 2; forty without a weight, whose diagonal is 1.
+    x = jnp.repeat(jnp.linspace(0.0, 1.0, 20), 2)
+    X = jnp.concatenate([x, jnp.linspace(3.0, 4.0, 40)])[:, None]
+    weights = jnp.repeat(jnp.array([1.0, 0.0]), 40)
+    y = jnp.sin(X[:, 0])
+    kernel = kernax.Scaled(kernax.Matern32(1.0), 2.0)
+    padded = fit(kernel, X, y, weights).stats["jitter"]
+    alone = fit(kernel, X[:40], y[:40], None).stats["jitter"]
+    assert jnp.all(alone > 0)
+    np.testing.assert_allclose(padded, alone, rtol=1e-5)

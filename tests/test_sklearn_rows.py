@@ -5,9 +5,11 @@ import pytest
 import sklearn.kernel_ridge
 import sklearn.svm
 from conftest import needs_x64
+from sklearn.gaussian_process import kernels as theirs
 
 import kernax
 import kernax.sklearn as ours
+from kernax.errors import ConditionWarning, NotPSDError
 from kernax.sklearn.rows import Rows, padded_size
 
 pytestmark = needs_x64  # estimators choose their precision by the data
@@ -68,3 +70,47 @@ def test_a_machine_on_either_side_of_a_size_is_that_of_scikit_learn(n):
     # LIBSVM keeps K in float32.
     np.testing.assert_allclose(a.decision_function(X), b.decision_function(X), atol=3e-6)
     assert (a.support_ == b.support_).all()
+
+
+def table():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 3))
+    return X, rng.normal(size=30)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "word"),
+    [("sigmoid", "kernel='sigmoid'"), (kernax.Tanh(1.0, -1.0, indefinite=True), "Tanh")],
+)
+def test_a_message_has_the_eigenvalues_of_the_rows_and_the_users_word_for_the_kernel(kernel, word):
+    X, y = table()
+    smallest, *_, largest = np.linalg.eigvalsh(np.tanh(X @ X.T - 1))
+    given = {"kernel": kernel, "gamma": 1.0, "coef0": -1.0}
+    with pytest.raises(NotPSDError) as caught:
+        ours.KernelRidge(1e-3, **given).fit(X, y)
+    said = str(caught.value)
+    assert f"smallest eigenvalue of K is {smallest:.3g}, the largest {largest:.3g}" in said
+    assert f"kernel_ridge with {word}:" in said
+    with pytest.warns(ConditionWarning) as warned:
+        ours.SVC(**given).fit(X, y > 0)
+    said = str(warned[0].message)
+    assert said.startswith(f"{word} is not positive semidefinite")
+    assert f"eigenvalue of K is {smallest:.3g}" in said
+
+
+@pytest.mark.parametrize("first", [0, 7])
+def test_the_evidence_of_a_singular_fit_is_that_without_padding_whatever_row_is_first(first):
+    X, _ = table()
+    X[7] *= 30  # with a K_ii of its own, which copies of it as padding would repeat
+    y = X @ [1.0, 2.0, 3.0]
+    order = np.roll(np.arange(30), -first)
+    kernel = theirs.DotProduct(1.0)
+    process = ours.GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None)
+    with pytest.warns(ConditionWarning, match=r"condition with DotProduct\(sigma_0=1\)"):
+        process.fit(X[order], y[order])
+    prior = kernax.GaussianProcess(kernax.Linear() + kernax.Constant(1.0))
+    with pytest.warns(ConditionWarning):
+        alone = kernax.condition(prior, X, y, 0.0)
+    np.testing.assert_allclose(
+        process.log_marginal_likelihood_value_, float(alone.stats["log_evidence"]), rtol=1e-6
+    )

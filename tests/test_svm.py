@@ -689,6 +689,18 @@ def test_an_indefinite_matrix_is_warned_of_with_its_smallest_eigenvalue(data):
 
 
 @needs_x64
+def test_points_without_a_weight_make_no_matrix_indefinite(data):
+    """With K of ones and twos between points that have no weight."""
+    X, y = data
+    n = len(y)
+    K = np.array(jax.vmap(lambda x: jax.vmap(lambda z: RBF(x, z))(X))(X))
+    K[-2:, -2:] = [[1.0, 2.0], [2.0, 1.0]]
+    weights = jnp.ones(n, DTYPE).at[-2:].set(0)
+    solution = kernax.svm(kernax.Precomputed(K), jnp.arange(n), y, 1.0, weights=weights)
+    assert not solution.stats["indefinite"]
+
+
+@needs_x64
 def test_of_several_machines_of_which_one_is_void_none_is_shown(data):
     """The result is one for all columns: finite coefficients would stand beside a word that says
     nothing is known.

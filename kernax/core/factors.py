@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.batching import one_by_one
 from kernax.core.numerics import eps_of, matmul, positive_or_one
+from kernax.core.operators import mean_diagonal
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import while_loop
 from kernax.core.solution import RESULTS
@@ -306,9 +307,9 @@ def factorise(
     with jitter where the plain factorisation fails.
 
     Jitter starts at sqrt(eps) (float64) or 10 eps (float32) of `scale`, by default the mean
-    diagonal, and grows tenfold up to 1e-4 of it. A pivot within rounding of zero counts as a
-    failure, because a singular matrix often factorises by accident, into noise. Not differentiable:
-    callers have derivative rules of their own.
+    diagonal over points of positive weight, and grows tenfold up to 1e-4 of it. A pivot within
+    rounding of zero counts as a failure, because a singular matrix often factorises by accident,
+    into noise. Not differentiable: callers have derivative rules of their own.
 
     For operators of one's own: `factorise.register(MyOperator)(function)`.
     """
@@ -319,7 +320,7 @@ def cholesky_factor(
     operator: lx.AbstractLinearOperator, scale: Float[Array, ""] | None = None
 ) -> CholeskyFactor:
     """Cholesky's factor, with jitter: see `factorise`."""
-    scale = jnp.mean(lx.diagonal(operator)) if scale is None else scale
+    scale = mean_diagonal(operator) if scale is None else scale
     return one_by_one(_cholesky_with_jitter, operator, scale)
 
 

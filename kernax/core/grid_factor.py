@@ -24,6 +24,7 @@ from kernax.core.factors import AbstractFactor, direct_accuracy, factorise, with
 from kernax.core.grid import GridForm, ProductGrid
 from kernax.core.gridding import grid_for
 from kernax.core.numerics import eps_of, matmul, stopped
+from kernax.core.operators import mean_diagonal
 from kernax.core.parameters import check_count
 from kernax.core.solution import RESULTS
 from kernax.core.solvers import (
@@ -218,7 +219,7 @@ class GridFactor(AbstractFactor):
 
 @factorise.register
 def _(operator: GridForm, scale: Float[Array, ""] | None = None) -> GridFactor:
-    scale = jnp.mean(operator.diagonal()) if scale is None else scale
+    scale = mean_diagonal(operator) if scale is None else scale
     whole, eliminated, jitter, exists = one_by_one(_parts_of_factor, operator, scale)
     return GridFactor(
         grid=operator.gram.grid,

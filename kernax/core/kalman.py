@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Float, Int
 from kernax.core.factors import AbstractDirectFactor, factorise, with_jitter
 from kernax.core.line import LineForm, OrderAlongLine, line_for
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.operators import mean_diagonal
 from kernax.core.parameters import check_count
 from kernax.core.recursions import AbstractRecursions, Gains, around, outer
 from kernax.core.solvers import (
@@ -258,7 +259,7 @@ def _(operator: LineForm, scale: Float[Array, ""] | None = None) -> KalmanFactor
     matrix = lax.optimization_barrier(
         _Matrix(operator.gram.chain(), weights, operator.shift[order], diagonal, recursions)
     )
-    scale = jnp.mean(diagonal) if scale is None else scale
+    scale = mean_diagonal(operator) if scale is None else scale
     end = with_jitter(matrix.attempt, lambda attempt: attempt.exists, scale)
     return KalmanFactor(
         filter=KalmanFilter.of(matrix.chain, weights, end.found, recursions),

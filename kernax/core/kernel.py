@@ -153,6 +153,12 @@ def parts_of(kernel: AbstractKernel) -> list[AbstractKernel]:
     return [node for node in nodes if isinstance(node, AbstractKernel)]
 
 
+@functools.singledispatch
+def name_of(kernel: AbstractKernel) -> str:
+    """What messages call a kernel: the name of its class, unless a class registers another."""
+    return type(kernel).__name__
+
+
 def _is_number(value: Any) -> bool:
     """Whether a value is a real number, or an array of shape ()."""
     return isinstance(value, numbers.Real) or (eqx.is_array_like(value) and jnp.ndim(value) == 0)

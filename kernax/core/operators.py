@@ -326,6 +326,14 @@ class WeightedForm(lx.AbstractLinearOperator):
         return self.in_structure()
 
 
+def mean_diagonal(operator: lx.AbstractLinearOperator) -> Float[Array, ""]:
+    """The mean of the diagonal; of `S K S + diag(shift)` over the points of positive weight."""
+    diagonal = lx.diagonal(operator)
+    if isinstance(operator, (WeightedForm, AbstractStructuredForm)):
+        return operator.weights.mean(diagonal)
+    return jnp.mean(diagonal)
+
+
 class AbstractStructuredForm(lx.AbstractLinearOperator):
     """`S K S + diag(shift)`, S = sqrt(W), for a K of some structure: `factorise` has a method for
     each subclass.

@@ -16,6 +16,7 @@ from kernax.core.factors import cholesky_factor
 from kernax.core.numerics import matmul, stopped
 from kernax.core.operators import AbstractGram, DenseGram, LowRankGram
 from kernax.core.refinement import refined
+from kernax.core.weights import PointWeights
 
 
 def hessian(P, weights, v):
@@ -95,14 +96,18 @@ class HessianInverse(AbstractHessianInverse):
         K = gram.matrix
         self.roots = jnp.sqrt(weights[:, None] * P)
 
+        def factor(A):
+            scale = PointWeights(weights).mean(jnp.diagonal(A))
+            return cholesky_factor(DenseGram(A), scale)
+
         def block(root):
             A = root[:, None] * K * root[None, :] + ridge * jnp.eye(len(K), dtype=K.dtype)
-            return cholesky_factor(DenseGram(A)).inverse()
+            return factor(A).inverse()
 
         self.inverses = lax.map(block, self.roots.T)
         of_roots = jnp.sum(self.roots.T[:, :, None] * self.inverses * self.roots.T[:, None, :], 0)
         removed = jnp.where(weights > 0, 0, 1).astype(K.dtype)
-        self.total = cholesky_factor(DenseGram(ridge * of_roots + jnp.diag(removed)))
+        self.total = factor(ridge * of_roots + jnp.diag(removed))
 
     def _roughly_solved(self, r):
         gram, P, _, weights = stopped(self.args)

@@ -21,13 +21,14 @@ from kernax.core.boundary import (
 from kernax.core.features import has_few_features
 from kernax.core.gram import Layout, checked_block, gram_of_prepared, operator_of_prepared
 from kernax.core.intervals import Interval
-from kernax.core.kernel import AbstractKernel
+from kernax.core.kernel import AbstractKernel, name_of
 from kernax.core.memory import check_held_by_each, check_memory
 from kernax.core.mesh import check_same_devices, rows_over_mesh, whole_on_each
 from kernax.core.numerics import is_concrete
 from kernax.core.operators import AbstractGram
 from kernax.core.preparation import prepare
 from kernax.core.solution import Suspect
+from kernax.core.stacks import points_at
 from kernax.core.structure import AbstractStructure, structure_for
 from kernax.core.weights import AbstractWeights
 
@@ -63,8 +64,8 @@ class Task(eqx.Module):
 
     @property
     def kernel_name(self) -> str:
-        """The name of the kernel's class, for messages."""
-        return type(self.kernel).__name__
+        """What messages call the kernel."""
+        return name_of(self.kernel)
 
     @property
     def columns(self) -> Array:
@@ -107,8 +108,16 @@ class Task(eqx.Module):
             )
 
     def suspect(self) -> Suspect:
-        """The Gram matrix, whose eigenvalues an error about it names."""
-        return Suspect("K", self.n, lambda: gram_of_prepared(self.kernel, self.X))
+        """The Gram matrix of `present`, whose eigenvalues an error about it names."""
+        points = self.present()
+        return Suspect("K", count(points), lambda: gram_of_prepared(self.kernel, points))
+
+    def present(self) -> PyTree:
+        """The points of positive weight; all of them while that is not known, or where none has."""
+        kept = self.weights.kept()
+        if kept is None or not np.any(kept) or np.all(kept):
+            return self.X
+        return points_at(self.X, np.flatnonzero(kept))
 
 
 def numbers(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Array:

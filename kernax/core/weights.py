@@ -59,6 +59,12 @@ class AbstractWeights(eqx.Module):
         """
 
     @abc.abstractmethod
+    def mean(self, values: Float[Array, " n"]) -> Float[Array, ""]:
+        """The mean of values over the points of positive weight, each of which counts once: what is
+        measured of K is that of these points alone. Of all points where none has a weight.
+        """
+
+    @abc.abstractmethod
     def kept(self) -> Bool[np.ndarray, " n"] | None:
         """Which points have a positive weight; None where that is not known, while tracing."""
 
@@ -126,6 +132,9 @@ class UnitWeights(AbstractWeights):
     def shift_of(self, ridge):
         return jnp.broadcast_to(ridge, (self.size,))
 
+    def mean(self, values):
+        return jnp.mean(values)
+
     def kept(self):
         return np.ones(self.size, bool)
 
@@ -185,6 +194,12 @@ class PointWeights(AbstractWeights):
 
     def shift_of(self, ridge):
         return jnp.where((self.weights > 0) | (ridge > 0), ridge, 1)
+
+    def mean(self, values):
+        present = self.weights > 0
+        counted = present | ~jnp.any(present)
+        count = jnp.sum(counted, dtype=values.dtype)
+        return jnp.sum(jnp.where(counted, values, 0)) / count
 
     def kept(self):
         return values_of(self.weights) > 0 if is_concrete(self.weights) else None

@@ -34,6 +34,7 @@ from kernax.sklearn.kernels import (
     compares_texts,
     gamma_of,
     resolved,
+    word_of,
 )
 from kernax.sklearn.learning import check_learn
 from kernax.sklearn.rows import Rows, padded, padded_size, with_padding
@@ -305,7 +306,8 @@ class RowsEstimator(KernelEstimator, abc.ABC):
             self.kernel_ = self._kernel_to_fit(self.kernel_, stack, targets, weights)
             if factors is not None:
                 weights = factors if weights is None else weights * factors
-            rows = Rows.of(self.kernel_, points, _num_samples(X), weights, self._dtype)
+            word = word_of(self._given_kernel)
+            rows = Rows.of(self.kernel_, points, _num_samples(X), weights, self._dtype, word)
             self._fit_rows(rows, X, targets)
         return self
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 from sklearn.gaussian_process.kernels import Kernel as TheirKernel
 
-from kernax.core.kernel import AbstractKernel, as_kernel, parts_of
+from kernax.core.kernel import AbstractKernel, as_kernel, name_of, parts_of
 from kernax.kernels import (
     KERNELS,
     RBF,
@@ -94,6 +94,15 @@ def resolved(kernel: Any, numbers: Numbers, columns: int, dtype: Any) -> Parts:
     else:
         parts = Parts(as_kernel(kernel))
     return parts._replace(kernel=of_dtype(parts.kernel, dtype))
+
+
+def word_of(kernel: Any) -> str:
+    """What messages call the kernel that an estimator was given: by the user's word for it."""
+    if isinstance(kernel, (str, TheirKernel)):
+        return f"kernel={kernel!r}" if isinstance(kernel, str) else str(kernel)
+    if isinstance(kernel, AbstractKernel):
+        return name_of(kernel)
+    return getattr(kernel, "__name__", "the kernel")
 
 
 _OF_TEXTS = tuple(entry.kind for entry in KERNELS if entry.points == Points.STRINGS)

@@ -51,7 +51,8 @@ def _check_ending(solution):
             ConditionWarning,
         )
         return
-    finish(solution, True, "GaussianProcessRegressor: a larger alpha may help.")
+    # Of jitter in a successful solve `condition` has warned.
+    finish(solution, True, "GaussianProcessRegressor: a larger alpha may help.", quiet=True)
 
 
 class ProcessEstimator(RowsEstimator):

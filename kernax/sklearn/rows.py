@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import gram
-from kernax.core.kernel import AbstractKernel
+from kernax.core.kernel import AbstractKernel, name_of
 from kernax.core.parameters import data
 from kernax.core.stacks import points_at
 
@@ -54,15 +54,34 @@ class Places(eqx.Module):
     unit: Float[Array, "*n"]
 
 
+class Word:
+    """The user's word for a kernel. All are equal: what is compiled does not depend on it."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Word)
+
+    def __hash__(self) -> int:
+        return 0
+
+
 class GramOf(AbstractKernel):
-    """`K[x, z]` of places x and z."""
+    """`K[x, z]` of places x and z, for a kernel that messages call by its `word`."""
 
     K: Float[Array, "n n"] = data()
+    word: Word = eqx.field(static=True, default=Word("the kernel"))
 
     mirrors = True
 
     def __call__(self, x, z):
         return self.K[x.place, z.place]
+
+
+@name_of.register
+def _(kernel: GramOf) -> str:
+    return kernel.word.text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,15 +105,24 @@ class Rows:
     dtype: Any
 
     @staticmethod
-    def of(kernel: AbstractKernel, points: PyTree, n: int, weights: Any, dtype: Any) -> "Rows":
-        """n rows, with weights or without (None)."""
+    def of(
+        kernel: AbstractKernel,
+        points: PyTree,
+        n: int,
+        weights: Any,
+        dtype: Any,
+        word: str = "the kernel",
+    ) -> "Rows":
+        """n rows, with weights or without (None); `word` is what messages call the kernel."""
         size = padded_size(n)
         points = padded(points, size)
         if n > _MOST:
             return Rows(kernel, points, n, weights, kernel, points, dtype)
         of_all = _padded_weights(weights, n, dtype)
         places = _places(size, dtype)
-        return Rows(kernel, points, n, of_all, GramOf(gram(kernel, points)), places, dtype)
+        return Rows(
+            kernel, points, n, of_all, GramOf(gram(kernel, points), Word(word)), places, dtype
+        )
 
     @property
     def size(self) -> int:

@@ -147,17 +147,18 @@ def _error_of_products(point: Point, problem: BoxProblem, tol: float) -> Float[A
     return lax.cond(bound > tol * problem.scale, estimate, lambda: bound)
 
 
-def seen_indefinite(operator: AbstractGram) -> Bool[Array, ""]:
-    """Whether some entry has `K_ij^2 > K_ii K_jj` beyond rounding, or some `K_ii < 0`.
+def seen_indefinite(operator: AbstractGram, weights: Float[Array, " n"]) -> Bool[Array, ""]:
+    """Whether some entry has `K_ij^2 > K_ii K_jj` beyond rounding, or some `K_ii < 0`, of points of
+    positive weight.
 
     No positive semidefinite matrix has either. False for a K that is not held, which is not tested.
     """
     if not operator.is_dense:
         return jnp.zeros((), bool)
     K = operator.as_matrix()
-    diagonal = operator.diagonal()
+    present = weights > 0
+    diagonal = jnp.where(present, operator.diagonal(), 0)
     slack = 8 * eps_of(K) ** (2 / 3)
     root = jnp.sqrt(jnp.maximum(diagonal, 0))
-    return jnp.any(
-        abs(K) > (1 + slack) * root[:, None] * root[None, :] + slack * jnp.max(abs(diagonal))
-    )
+    most = (1 + slack) * root[:, None] * root[None, :] + slack * jnp.max(abs(diagonal))
+    return jnp.any((abs(K) > most) & present[:, None] & present[None, :])

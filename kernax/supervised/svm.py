@@ -274,11 +274,14 @@ def _finished(solution: Solution, throw: bool, name: str, task: Task) -> Solutio
 def _smallest_eigenvalue(task: Task) -> str:
     """A phrase on the smallest eigenvalue of K, over no more points than take about a second.
 
+    Points of weight zero are none.
+
     The smallest eigenvalue for all points is no larger.
     """
-    some = points_at(task.X, slice(MOST_FOR_EIGENVALUES))
+    points = task.present()
+    some = points_at(points, slice(MOST_FOR_EIGENVALUES))
     smallest = np.linalg.eigvalsh(np.asarray(gram_of_prepared(task.kernel, some), float))[0]
-    part = "" if count(some) == task.n else f" for the first {count(some)} points"
+    part = "" if count(some) == count(points) else f" for the first {count(some)} points"
     return f"the smallest eigenvalue{part} of K is {smallest:.3g}"
 
 
@@ -308,7 +311,7 @@ def _machines(
 
     columns = (task.y.T, None if start is None else start.T)  # transposing a vector does nothing
     beta, bias, result, stats = fit(columns) if task.y.ndim == 1 else _fit_each(fit, columns)
-    stats["indefinite"] = seen_indefinite(stopped(operator))
+    stats["indefinite"] = seen_indefinite(*stopped((operator, task.weights.values)))
     stats = stats | task.figures(operator)
     return Solution(KernelExpansion(task.kernel, task.X, beta, bias), result, stats)
 

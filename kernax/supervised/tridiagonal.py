@@ -157,9 +157,14 @@ class _Attempt(eqx.Module):
         return _Attempt(pivots, jitter, jnp.all(pivots > least, 0))
 
 
-def _factors_with_jitter(form: TridiagonalForm, ridges: Float[Array, " r"]) -> Factors:
-    """Factors of each ridge, with the jitter that `factorise` would add where there are none."""
-    first, most = range_of_jitter(jnp.mean(form.diagonal) + ridges)
+def _factors_with_jitter(
+    form: TridiagonalForm, ridges: Float[Array, " r"], scale: Float[Array, ""]
+) -> Factors:
+    """Factors of each ridge, with the jitter that `factorise` would add where there are none.
+
+    `scale` is the mean diagonal of `S K S` over the points of positive weight.
+    """
+    first, most = range_of_jitter(scale + ridges)
     can_grow = jnp.isfinite(most) & (first > 0)
 
     def go_on(now: _Attempt) -> Array:
@@ -216,7 +221,9 @@ def _of_columns(multiply: Callable, A: Float[Array, "n p r"]) -> Float[Array, "n
 
 def _factorised(systems: RidgeSystems) -> Factors:
     form = TridiagonalForm.of(systems.weights.around(systems.gram.as_matrix()))
-    return _factors_with_jitter(form, systems.ridges)
+    weights = systems.weights
+    scale = weights.mean(weights.times(systems.gram.diagonal()))
+    return _factors_with_jitter(form, systems.ridges, scale)
 
 
 def solutions_of_weighted(

@@ -101,9 +101,12 @@ class CentredGram(eqx.Module):
         return jnp.all(jnp.isfinite(self.means))
 
     def largest(self) -> Float[Array, ""]:
-        """The largest `k(x_i, x_i)`, to which rounding errors of centring are relative."""
+        """The largest `k(x_i, x_i)` of a point of positive weight, to which rounding errors of
+        centring are relative.
+        """
         mean = jnp.sum(self.shares * self.means)
-        return jnp.max(jnp.abs(self.diagonal() + 2 * self.means - mean))
+        diagonal = jnp.abs(self.diagonal() + 2 * self.means - mean)
+        return jnp.max(jnp.where(self.shares == 0, 0, diagonal))
 
     def expansion(self, task: Task, A: Float[Array, "n c"]) -> KernelExpansion:
         """`sum_i A_ij k(x_i, .)` of centred points, as functions of a point that is not centred.

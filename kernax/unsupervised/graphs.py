@@ -87,7 +87,7 @@ class Graph(eqx.Module):
         present = self.weights > 0
         joined = present[:, None] & present[None, :]
         least = jnp.min(K, where=joined, initial=jnp.inf)
-        noise = 64 * eps_of(K) * jnp.max(jnp.abs(self.gram.diagonal()))
+        noise = 64 * eps_of(K) * jnp.max(jnp.where(present, jnp.abs(self.gram.diagonal()), 0))
         return jnp.where(jnp.abs(least) <= noise, 0, least)
 
     def components(self) -> Int[Array, ""]:
