@@ -18,7 +18,7 @@ from conftest import (
     untyped,
 )
 from sklearn.linear_model import Ridge
-from sklearn.model_selection import KFold, TimeSeriesSplit, cross_val_score
+from sklearn.model_selection import KFold, StratifiedGroupKFold, TimeSeriesSplit, cross_val_score
 
 import kernax
 from kernax import cross_validate, k_folds, time_folds
@@ -82,6 +82,31 @@ def test_classes_are_spread_evenly_and_groups_stay_together():
 
 
 @needs_x64
+@pytest.mark.parametrize("seed", range(4))
+def test_groups_with_labels_are_dealt_as_scikit_learn_deals_them(seed):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 9, size=25)
+    groups = np.repeat(np.arange(25), sizes)
+    labels = np.array(["u", "v", "w"])[rng.choice(3, len(groups), p=[0.6, 0.3, 0.1])]
+    expected = StratifiedGroupKFold(4).split(labels, labels, groups)
+    found = rows_of_folds(k_folds(len(groups), 4, labels=labels, groups=groups))
+    for (learn, score), (others, scored) in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(score, scored)
+        np.testing.assert_array_equal(learn, others)
+
+
+@needs_x64
+def test_groups_with_labels_stay_together_in_random_orders_and_no_part_lacks_a_class():
+    groups = np.repeat(np.arange(20), 3)
+    labels = (groups % 5 == 0).astype(int)  # whole groups: four of one class, sixteen of the other
+    pairs = rows_of_folds(k_folds(60, 4, labels=labels, groups=groups, key=KEY, repeats=2))
+    assert len({tuple(score) for _, score in pairs}) == 8
+    for learn, score in pairs:
+        assert not set(groups[learn]) & set(groups[score])
+        assert sorted(labels[score]) == [0] * 12 + [1] * 3
+
+
+@needs_x64
 def test_repeats_have_orders_of_their_own():
     pairs = rows_of_folds(k_folds(N, 5, key=KEY, repeats=3))
     assert len(pairs) == 15
@@ -124,7 +149,14 @@ def test_time_folds_are_those_of_scikit_learn(gap):
         (lambda: k_folds(4, 5), "k must be at most 4, the number of rows, but is 5"),
         (lambda: k_folds(4, 3, groups=[0, 0, 1, 1]), "k must be at most 2, the number of groups"),
         (lambda: k_folds(4, 2, labels=[0, 1]), r"labels must have shape \(4,\), one per row"),
-        (lambda: k_folds(4, 2, labels=[0] * 4, groups=[0] * 4), "exclude each other"),
+        (
+            lambda: k_folds(4, 2, labels=[0, 1, 0, 1], groups=[0] * 4),
+            "k must be at most 1, the number of groups",
+        ),
+        (
+            lambda: k_folds(4, 2, labels=[0, 1], groups=[0, 0, 1, 1]),
+            r"labels must have shape \(4,\), one per row",
+        ),
         (lambda: k_folds(4, 2, repeats=2), "repeats need a key"),
         (lambda: untyped(k_folds)(4, 2, key=3), "key must be one random key"),
         (lambda: time_folds(4, 4), "leave none to learn from"),

@@ -54,18 +54,17 @@ def k_folds(
         labels: (n,) numbers or text; each class is spread evenly over the parts (stratified).
         groups: (n,) numbers or text; rows of one group are in the same part. Groups are dealt to
             the smallest part so far, in a random order, or without a key the largest first, so that
-            parts are about equal.
+            parts are about equal. With labels as well each group goes to the part after which
+            every class is spread most evenly, as `sklearn.model_selection.StratifiedGroupKFold`
+            does it: those of the most uneven classes first.
         repeats: how many times, each in a random order of its own: `repeats k` folds.
 
     Raises:
-        ValueError: bad shapes or values, fewer groups than parts, both labels and groups, repeats
-            without a key.
+        ValueError: bad shapes or values, fewer groups than parts, repeats without a key.
     """
     n = check_count(n, "n", 2)
     k = check_count(k, "k", 2)
     repeats = check_count(repeats, "repeats")
-    if labels is not None and groups is not None:
-        raise ValueError("labels and groups exclude each other: leave one of them out")
     if repeats > 1 and key is None:
         raise ValueError("repeats need a key, such as jax.random.key(0): without it all are equal")
     part_of = _parts_of(n, k, key, labels, groups)
@@ -84,6 +83,9 @@ def _parts_of(
     if groups is not None:
         groups = _numbers(groups, "groups", n)
         _check_parts(k, len(np.unique(groups)), "groups")
+        if labels is not None:
+            labels = _numbers(labels, "labels", n)
+            return lambda order: _dealt_evenly(groups[order], labels[order], k)
         return lambda order: _dealt(groups[order], k, largest_first=key is None)
     labels = _numbers(labels, "labels", n)
     _check_parts(k, n, "rows")
@@ -150,6 +152,32 @@ def _dealt(groups: Rows, k: int, *, largest_first: bool) -> Rows:
     for group in np.lexsort((first, -sizes)) if largest_first else np.argsort(first):
         part[group] = np.argmin(filled)
         filled[part[group]] += sizes[group]
+    return part[np.searchsorted(names, groups)]
+
+
+def _dealt_evenly(groups: Rows, labels: Rows, k: int) -> Rows:
+    """A part from 0 to k - 1 for each row, the same for all rows of a group, so that the share of
+    every class in each part is about `1 / k`.
+
+    Groups come by the standard deviation of their numbers of rows of each class, the largest first,
+    and those of one deviation in the order of their first rows. Each goes to the part with which
+    the deviation of the shares over the parts, in the mean over classes, is smallest; of equal ones
+    to that of the fewest rows.
+    """
+    names, first = np.unique(groups, return_index=True)
+    in_order = np.argsort(first)
+    counts = np.zeros((len(names), labels.max() + 1), int)
+    np.add.at(counts, (np.searchsorted(names, groups), labels), 1)
+    of_classes = counts.sum(0)
+    part = np.empty(len(names), int)
+    filled = np.zeros((k, counts.shape[1]))
+    for group in in_order[np.argsort(-counts[in_order].std(1), kind="stable")]:
+        # (k, k, classes): what is in every part if the group goes to the first, the second, ...
+        then = filled + np.eye(k)[:, :, None] * counts[group]
+        uneven = (then / of_classes).std(1).mean(1)
+        best = np.flatnonzero(np.isclose(uneven, uneven.min()))
+        part[group] = best[np.argmin(filled[best].sum(1))]
+        filled[part[group]] += counts[group]
     return part[np.searchsorted(names, groups)]
 
 
