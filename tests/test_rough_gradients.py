@@ -1,0 +1,169 @@
+"""Gradients of kernels that are not smooth at zero, where rows differ by rounding alone."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import X64, needs_x64
+from test_gram import temporary_bytes
+
+import kernax
+
+EPS = float(np.finfo(np.float64 if X64 else np.float32).eps)
+
+# The same thirty times, made in two ways: they differ by at most an ulp.
+TIMES = np.concatenate([np.arange(0, 3, 0.1), np.linspace(0, 2.9, 30)])[:, None]
+VALUES = np.sin(3 * TIMES[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=60)
+
+
+def evidence(lengthscale):
+    return kernax.log_marginal_likelihood(kernax.Matern12(lengthscale), TIMES, VALUES, 0.01)
+
+
+def slope_of_evidence(lengthscale):
+    """`a^T K' a / 2 - tr((K + noise)^-1 K') / 2` with `K' = K r / lengthscale`, in NumPy."""
+    r = np.abs(TIMES - TIMES.T) / lengthscale
+    K = np.exp(-r)
+    inverse = np.linalg.inv(K + 0.01 * np.eye(60))
+    a = inverse @ VALUES
+    slope = K * r / lengthscale
+    return (a @ slope @ a - np.sum(inverse * slope)) / 2
+
+
+@needs_x64
+def test_the_slope_of_the_evidence_is_right_where_times_differ_by_rounding():
+    np.testing.assert_allclose(slope_of_evidence(1.0), 9.478561234547, rtol=1e-9)
+    np.testing.assert_allclose(jax.grad(evidence)(1.0), 9.478561234547, rtol=1e-9)
+    np.testing.assert_allclose(jax.jvp(evidence, (1.0,), (1.0,))[1], 9.478561234547, rtol=1e-9)
+
+
+@needs_x64
+@pytest.mark.slow
+def test_the_curvature_of_the_evidence_is_right_where_times_differ_by_rounding():
+    step = 1e-4
+    curvature = (slope_of_evidence(1 + step) - slope_of_evidence(1 - step)) / (2 * step)
+    np.testing.assert_allclose(jax.hessian(evidence)(1.0), curvature, rtol=1e-6)
+
+
+def nearly_coincident(d, relative):
+    """Ten points in d dimensions, each twice up to a relative distance, of reach about 5."""
+    random = np.random.default_rng(d)
+    X = 2 * random.normal(size=(10, d))
+    X = np.concatenate([X, X * (1 + relative * random.uniform(1, 2, size=X.shape))])
+    return X.astype(np.float64 if X64 else np.float32)
+
+
+def derivatives(X, lengthscale, power):
+    """Those of `sum(k)`, `k = exp(-s^power)`, in the lengthscales and in X, in long double."""
+    X = X.astype(np.longdouble)
+    lengthscale = np.broadcast_to(lengthscale, X.shape[1:]).astype(np.longdouble)
+    differences = X[:, None] - X[None]
+    s = np.sum((differences / lengthscale) ** 2, -1)
+    positive = np.where(s > 0, s, 1)
+    by_s = np.where(s > 0, -power * np.exp(-(positive**power)) * positive ** (power - 1), 0)
+    by_x = 2 * np.sum(by_s[:, :, None] * 2 * differences / lengthscale**2, 1)
+    by_lengthscale = -2 * np.sum(by_s[:, :, None] * differences**2, (0, 1)) / lengthscale**3
+    return by_lengthscale, by_x
+
+
+ROUGH = {  # exp(-s^power)
+    "Matern12": (kernax.Matern12, 0.5),
+    "Matern": (lambda lengthscale: kernax.Matern(0.5, lengthscale), 0.5),
+    "GammaExponential": (lambda lengthscale: kernax.GammaExponential(lengthscale, 1.2), 0.6),
+    "a sum": (
+        lambda lengthscale: 0.5 * kernax.Matern12(lengthscale) + 0.5 * kernax.Matern12(lengthscale),
+        0.5,
+    ),
+    "a product": (
+        lambda lengthscale: kernax.Matern12(2 * lengthscale) * kernax.Matern12(2 * lengthscale),
+        0.5,
+    ),
+}
+
+
+CASES = [
+    ("Matern12", 1, "one"),
+    ("Matern12", 3, "one"),
+    ("Matern12", 3, "many"),
+    ("Matern12", 12, "many"),
+    ("GammaExponential", 1, "one"),
+    ("GammaExponential", 3, "many"),
+    ("a sum", 3, "many"),
+    ("a product", 3, "one"),
+]
+
+
+@pytest.mark.parametrize(("name", "d", "lengthscales"), CASES)
+def test_gradients_of_rough_kernels_are_exact_where_rows_differ_by_rounding(name, d, lengthscales):
+    """In one lengthscale or one for each dimension, and in the points."""
+    check_gradients(name, d, 1.5 if lengthscales == "one" else np.linspace(1, 2, d))
+
+
+@needs_x64
+@pytest.mark.slow
+def test_gradients_of_the_matern_kernel_of_order_one_half_are_exact_there_too():
+    check_gradients("Matern", 1, 1.5)
+
+
+def check_gradients(name, d, lengthscale):
+    make, power = ROUGH[name]
+    X = nearly_coincident(d, 3 * EPS)
+    total = lambda lengthscale, X: jnp.sum(kernax.gram(make(lengthscale), X))
+    gradient = jax.jit(jax.grad(total, (0, 1)))
+    found, in_points = gradient(jnp.asarray(lengthscale, X.dtype), X)
+    by_lengthscale, by_x = derivatives(X, lengthscale, power)
+    expected = by_lengthscale if np.ndim(lengthscale) else np.sum(by_lengthscale)
+    accuracy = 1e-9 if X64 else 1e-4
+    np.testing.assert_allclose(found, expected.astype(float), rtol=accuracy, atol=accuracy)
+    np.testing.assert_allclose(
+        in_points, by_x.astype(float), rtol=accuracy, atol=accuracy * np.max(np.abs(by_x))
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [1, 3])
+def test_forward_mode_and_hessians_of_rough_kernels_agree_with_reverse_mode_and_differences(d):
+    X = nearly_coincident(d, 1e-5)
+    lengthscale = jnp.linspace(1, 2, d, dtype=X.dtype)
+
+    def total(lengthscale):
+        return jnp.sum(kernax.gram(kernax.Matern12(lengthscale), X))
+
+    accuracy = 1e-10 if X64 else 1e-5
+    reverse = jax.jit(jax.grad(total))(lengthscale)
+    np.testing.assert_allclose(jax.jacfwd(total)(lengthscale), reverse, rtol=accuracy)
+    slopes = lambda lengthscale: derivatives(X, lengthscale, 0.5)[0]
+    step = 1e-6 * np.eye(d)
+    at = np.asarray(lengthscale, np.longdouble)
+    curvature = np.stack([(slopes(at + e) - slopes(at - e)) / 2e-6 for e in step])
+    hessian = jax.hessian(total)(lengthscale)
+    scale = float(np.max(np.abs(curvature)))
+    accuracy = 1e-8 if X64 else 1e-4
+    np.testing.assert_allclose(hessian, curvature.astype(float), rtol=0, atol=accuracy * scale)
+
+
+def test_float32_gradients_of_smooth_kernels_are_exact_along_a_long_line():
+    """At a reach of 500 lengthscales the derivative that is multiplied out about the mean of the
+    points has an error of a percent between neighbours.
+    """
+    X = np.arange(1000, dtype=np.float32)[:, None]
+    s = (X - X.T).astype(np.float64) ** 2
+    expected = np.sum(np.exp(-s / 2) * s)
+    total = lambda lengthscale: jnp.sum(kernax.gram(kernax.RBF(lengthscale), X))
+    found = jax.grad(total)(jnp.asarray(1, np.float32))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@needs_x64
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [1, 3])
+def test_gradients_of_rough_kernels_hold_little_more_than_one_matrix(d):
+    """1.2 n^2 floats beside the arguments."""
+    n = 1000
+    loss = lambda lengthscale, X: jnp.sum(kernax.gram(kernax.Matern12(lengthscale), X))
+    X = jax.ShapeDtypeStruct((n, d), jnp.float64)
+    for shape in ((), (d,)):
+        lengthscale = jax.ShapeDtypeStruct(shape, jnp.float64)
+        for arguments in (0, 1, (0, 1)):
+            bytes = temporary_bytes(jax.grad(loss, arguments), lengthscale, X)
+            assert bytes <= 1.2 * 8 * n * n
