@@ -213,8 +213,8 @@ def squared_distance(x: Any, z: Any, lengthscale: Array, *, rough: bool = False)
     For d = 1, and for kernels that are not smooth at s = 0 (`rough`), whose slope magnifies an
     error in s without bound, value and derivatives are sums over differences, exact to rounding.
     Up to d = 8 the value of smooth kernels is the sum of squared differences too. Otherwise it is
-    `x.x + z.z - 2 x.z`, for two stacks (under `vmap`) one matrix product, centred at the mean of the
-    inner stack *before* dividing by the lengthscale, its value clamped at zero but not its
+    `x.x + z.z - 2 x.z`, for two stacks (under `vmap`) one matrix product, centred at the mean of
+    the inner stack *before* dividing by the lengthscale, its value clamped at zero but not its
     derivative, so that Hessians at x = z are exact. The derivative of smooth kernels is in that
     expanded, centred form for all d > 1, with an error of `eps reach^2`.
 
