@@ -6,6 +6,7 @@ import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 import scipy.linalg
@@ -18,6 +19,7 @@ import kernax
 from kernax.errors import NonFiniteError, NotPSDError
 
 DTYPE = np.float64 if X64 else np.float32
+EPS = float(np.finfo(DTYPE).eps)
 rng = np.random.default_rng(0)
 N = 12
 X = rng.normal(size=(N, 2)).astype(DTYPE)
@@ -364,6 +366,39 @@ def test_discriminants_are_those_of_the_generalised_eigenproblem_in_features():
     f = np.asarray(found.function.values(X), np.float64)
     of_classes = [np.average(f, axis=0, weights=W * CLASSES[:, c]) for c in range(3)]
     assert_close(found.class_means, of_classes, 10 * TOLERANCE["solve"])
+
+
+def largest_separation(K, Y, weights, ridge):
+    """The largest eigenvalue of `(N K + ridge)^-1 B K` from its definition, in sixty digits."""
+    exact = lambda A: mpmath.matrix(np.asarray(A, float).tolist())
+    n = len(K)
+    with mpmath.workdps(60):
+        total = mpmath.fsum(map(float, weights))
+        mean = exact(weights) / total
+        between = mpmath.zeros(n)
+        within = mpmath.diag(list(exact(weights)))
+        for column in Y.T:
+            inside = exact(weights * column)
+            weight = mpmath.fsum(inside)
+            of_class = inside / weight
+            between += weight * (of_class - mean) * (of_class - mean).T
+            within -= weight * of_class * of_class.T
+        A = within * exact(K) + mpmath.mpf(float(ridge)) * mpmath.eye(n)
+        values = mpmath.eig(mpmath.inverse(A) * between * exact(K), left=False, right=False)
+        return float(max(mpmath.re(value) for value in values))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_separations_are_right_for_weights_of_sixteen_orders_of_magnitude(seed):
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(9, 2)).astype(DTYPE)
+    Y = np.eye(3, dtype=DTYPE)[np.arange(9) % 3]
+    weights = (10 ** rng.uniform(-8, 8, 9)).astype(DTYPE)
+    ridge = np.asarray(10 ** rng.uniform(-4, 2), DTYPE)
+    found = kernax.kernel_discriminant(kernax.RBF(), points, Y, ridge, weights=weights).value
+    expected = largest_separation(kernax.gram(kernax.RBF(), points), Y, weights, ridge)
+    # 2e-6 seen in float32.
+    np.testing.assert_allclose(found.separations[0], expected, rtol=100 * EPS)
 
 
 @needs_x64

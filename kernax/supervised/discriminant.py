@@ -1,6 +1,7 @@
 """Kernel Fisher discriminants."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
@@ -30,7 +31,8 @@ class Discriminant(eqx.Module):
         class_means: of f over the points of each class; inf for a class whose points have no
             weight.
         separations: for each output, descending, the maximum of the objective, `sum_c w_c (m_c -
-            m)^2` over `sum_i w_i (f(x_i) - m_c(i))^2 + ridge |f|^2`; zero where there is none.
+            m)^2` over `sum_i w_i (f(x_i) - m_c(i))^2 + ridge |f|^2`; zero where there is
+            none, or where it is less than the rounding of the largest.
     """
 
     function: KernelExpansion
@@ -107,10 +109,12 @@ class _Classes(eqx.Module):
     """The weights of points in each class.
 
     Attributes:
-        shares: of each point in its class, a column for each.
+        members: one for each point in its class, a column for each.
+        shares: of each point in its class.
         totals: the weight of each class.
     """
 
+    members: Float[Array, "n classes"]
     shares: Float[Array, "n classes"]
     totals: Float[Array, " classes"]
 
@@ -118,20 +122,67 @@ class _Classes(eqx.Module):
     def of(Y: Float[Array, "n classes"], weights: AbstractWeights) -> "_Classes":
         inside = weights.times(Y)
         totals = jnp.sum(inside, 0)
-        return _Classes(inside / positive_or_one(totals)[None, :], totals)
+        return _Classes(Y, inside / positive_or_one(totals)[None, :], totals)
 
     def means(self, F: Float[Array, "n p"]) -> Float[Array, "classes p"]:
         """Of the columns of F, over each class."""
         return matmul(self.shares.T, F)
 
-    def spread(self, M: Float[Array, "classes p"]) -> Float[Array, "n p"]:
-        """`sum_c w_c p_ic M_c`, p the shares: the transpose of the means, weighed."""
-        return matmul(self.shares, self.totals[:, None] * M)
+    def of_own(self, M: Float[Array, "classes p"]) -> Float[Array, "n p"]:
+        """For each point the row of M for its class."""
+        return matmul(self.members, M)
 
-    def centred(self, M: Float[Array, "classes p"]) -> Float[Array, "classes p"]:
-        """Less the mean over all classes."""
-        mean = matmul(self.totals, M) / jnp.sum(self.totals)
-        return M - mean[None, :]
+    def heaviest_points(self) -> Float[Array, "n classes"]:
+        """One at the point of largest weight in each class, zero elsewhere; zero throughout for a
+        class without weight.
+        """
+        heaviest = jax.nn.one_hot(
+            jnp.argmax(self.shares, 0), len(self.shares), axis=0, dtype=self.shares.dtype
+        )
+        return jnp.where(stopped(self.totals) > 0, heaviest, 0)
+
+    def beside_heaviest(self) -> "_Differences":
+        """The means of the classes as differences from that of the class of largest weight."""
+        is_heaviest = jnp.arange(len(self.totals)) == jnp.argmax(self.totals)
+        share_of_heaviest = jnp.max(self.totals) / jnp.sum(self.totals)
+        of_heaviest = jnp.sum(jnp.where(is_heaviest, self.shares, 0), 1)
+        shares = jnp.where(is_heaviest, 0, self.shares - of_heaviest[:, None])
+        totals = jnp.where(is_heaviest, 0, self.totals)
+        return _Differences(shares, totals, totals / jnp.sum(self.totals), share_of_heaviest)
+
+
+class _Differences(eqx.Module):
+    """`B = Delta (D - D 1 1^T D / w) Delta^T`, where the columns of Delta times f are the mean of f
+    over each class less that over the heaviest class, and D holds the weights w_c of the classes,
+    zero for the heaviest; w is the sum of all weights.
+
+    In this form nothing cancels where one class has nearly all of the weight.
+    """
+
+    shares: Float[Array, "n classes"]
+    totals: Float[Array, " classes"]
+    fractions: Float[Array, " classes"]
+    share_of_heaviest: Float[Array, ""]
+
+    def apply(self, F: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`B F`."""
+        u = matmul(self.shares.T, F)
+        return matmul(self.shares, self.totals[:, None] * (u - matmul(self.fractions, u)[None, :]))
+
+    def root(self, U: Float[Array, "classes p"]) -> Float[Array, "n p"]:
+        """`S U` with `S S^T = B`."""
+        return matmul(self.shares, safe_sqrt(self.totals)[:, None] * self._without_mean(U))
+
+    def root_transposed(self, F: Float[Array, "n p"]) -> Float[Array, "classes p"]:
+        """`S^T F`."""
+        return self._without_mean(safe_sqrt(self.totals)[:, None] * matmul(self.shares.T, F))
+
+    def _without_mean(self, U: Float[Array, "classes p"]) -> Float[Array, "classes p"]:
+        # (I - q q^T)^(1/2) = I - q q^T / (1 + sqrt(1 - q.q)), where 1 - q.q is the share of the
+        # heaviest class.
+        q = safe_sqrt(self.fractions)
+        part = 1 / (1 + jnp.sqrt(self.share_of_heaviest))
+        return U - part * q[:, None] * matmul(q, U)[None, :]
 
 
 class _Separation(AbstractProblem):
@@ -139,59 +190,65 @@ class _Separation(AbstractProblem):
 
     Attributes:
         K: the Gram matrix.
-        within: `N K + ridge`.
-        classes: of which B and N are made.
+        within: `N K + ridge`, the row of the heaviest point in each class replaced by the sum of
+            the rows of its class.
+        classes: of which N is made.
+        between: B.
     """
 
     K: Float[Array, "n n"]
     within: Float[Array, "n n"]
     classes: _Classes
+    between: _Differences
 
     @staticmethod
     def of(
         K: Float[Array, "n n"], weights: AbstractWeights, classes: _Classes, ridge: Array
     ) -> "_Separation":
         """The problem of these classes."""
-        inside = weights.times(K) - classes.spread(classes.means(K))
+        inside = weights.times(K - classes.of_own(classes.means(K)))
         penalty = ridge * jnp.eye(len(K), dtype=K.dtype)
-        return _Separation(K, inside + penalty, classes)
+        # The rows of N K sum to zero over each class. With the sum in place of its row, the largest
+        # weight of a class is a factor of no difference, whose rounding would hide small weights
+        # and the ridge.
+        sums = ridge * classes.of_own(classes.members.T)
+        replaced = jnp.sum(classes.heaviest_points(), 1, keepdims=True) > 0
+        within = jnp.where(replaced, sums, inside + penalty)
+        return _Separation(K, within, classes, classes.beside_heaviest())
 
     def coefficients(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
         """`(N K + ridge)^-1 A`."""
-        return solve_by_lu(self.within, A)
+        heaviest = self.classes.heaviest_points()
+        sums = matmul(heaviest, matmul(self.classes.members.T, A))
+        rhs = jnp.where(jnp.sum(heaviest, 1, keepdims=True) > 0, sums, A)
+        # Each row in its own unit.
+        size = stopped(jnp.max(abs(self.within), 1, keepdims=True))
+        size = positive_or_one(size)
+        return solve_by_lu(self.within / size, rhs / size)
 
     def inner(self, A):
         return matmul(self.K, self.coefficients(A))
 
     def outer(self, F):
-        return self.classes.spread(self.classes.centred(self.classes.means(F)))
+        return self.between.apply(F)
 
     def root(self, U):
-        # B = P (D - d d^T / sum d) P^T, whose middle is D^(1/2) (I - q q^T) D^(1/2).
-        return matmul(self.classes.shares, self._roots[:, None] * self._without_mean(U))
+        return self.between.root(U)
 
     def root_transposed(self, F):
-        return self._without_mean(self._roots[:, None] * self.classes.means(F))
+        return self.between.root_transposed(F)
 
     def symmetric(self):
-        S = self.root(jnp.eye(len(self._roots), dtype=self.K.dtype))
+        S = self.root(jnp.eye(len(self.classes.totals), dtype=self.K.dtype))
         M = self.root_transposed(self.inner(S))
         return (M + M.T) / 2
 
     def scale(self):
-        # The diagonal of `S^T K S` before the mean over the classes was taken away.
-        P = self.classes.shares
-        within = jnp.sum(P * self.inner(P), 0)
-        return stopped(jnp.max(self.classes.totals * jnp.abs(within)))
-
-    @property
-    def _roots(self) -> Float[Array, " classes"]:
-        return safe_sqrt(self.classes.totals)
-
-    def _without_mean(self, U: Float[Array, "classes p"]) -> Float[Array, "classes p"]:
-        """`(I - q q^T) U`, `q^2` the shares of the classes."""
-        q = self._roots / jnp.sqrt(jnp.sum(self.classes.totals))
-        return U - q[:, None] * matmul(q, U)[None, :]
+        # The diagonal of `D^1/2 Delta^T K A^-1 Delta D^1/2`, of absolute values.
+        Delta = abs(self.between.shares)
+        solved = abs(self.coefficients(self.between.shares))
+        terms = jnp.sum(Delta * matmul(abs(self.K), solved), 0)
+        return stopped(jnp.max(self.between.totals * terms))
 
 
 @compiled
