@@ -94,8 +94,10 @@ def _check_overwrites_none(path: Path, option: str, others: Sequence[Path | None
 def _is_no_file(path: Path, option: str) -> bool:
     """Whether something else than a file is there. Raises ValueError where none can be written."""
     try:
+        if path.exists() and not path.is_file():
+            return True
         check_place(path)
-        return path.exists() and not path.is_file()
+        return False
     except OSError as problem:
         raise ValueError(
             f"{option} {path}: cannot write a file there: {problem.strerror}"

@@ -5,8 +5,10 @@ keeps models in them, `kernax.selection` runs that can be continued.
 """
 
 import contextlib
+import errno
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,36 +63,57 @@ def _write_through(path: Path, contents: bytes) -> None:
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Writes to a file beside `path` and moves it there: no file at `path` is ever incomplete.
 
-    Raises OSError for a folder, and where no file can be written.
+    A link is followed: the file that it names is written, and the link stays. What processes left
+    that were killed while they wrote to this path is removed.
+
+    Raises OSError for a folder, a device or anything else that is no file, and where no file can be
+    written.
     """
     _check_is_no_folder(path)
-    with _unfinished(path) as unfinished:
+    with _unfinished(path) as (unfinished, target):
+        remove_unfinished(path)
         write(unfinished)
-        os.replace(unfinished, path)
+        os.replace(unfinished, target)
 
 
 def check_place(path: Path) -> None:
     """Raises the OSError that `write_whole` would raise for anything but a folder, by creating and
     removing a file.
     """
-    with _unfinished(path) as unfinished:
-        with contextlib.suppress(FileNotFoundError):
-            path.stat()  # the name of the target may be too long
+    with _unfinished(path) as (unfinished, _):
         unfinished.touch()
 
 
 @contextlib.contextmanager
-def _unfinished(path: Path) -> Iterator[Path]:
-    """The path to write to until the file is complete; errors name the target."""
+def _unfinished(path: Path) -> Iterator[tuple[Path, Path]]:
+    """The path to write to until the file is complete, and the one to move it to, which is `path`
+    with its links followed. Errors name `path`.
+    """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent}")
-    unfinished = path.parent / f"{_beginning(path)}{os.getpid()}.part"
+    _check_is_replaceable(path)
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{path} is a link to {target}, and there is no such folder")
+    unfinished = target.parent / f"{_beginning(target)}{os.getpid()}.part"
     try:
-        yield unfinished
+        yield unfinished, target
     except OSError as problem:
         raise OSError(problem.errno, problem.strerror or str(problem), str(path)) from problem
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _check_is_replaceable(path: Path) -> None:
+    """Raises OSError for a device, a pipe or a socket, a loop of links, and a name that no file can
+    have. Moving a file there would remove what others use: `/dev/null`, for example.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(errno.EINVAL, "it is a device, a pipe or a socket, not a file", str(path))
 
 
 _LONGEST_BEGINNING = 100  # bytes of the target's name, of the 255 that file systems allow
@@ -103,12 +126,14 @@ def _beginning(path: Path) -> str:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Removes unfinished files beside `path`, left by processes killed while they wrote it."""
-    for left in path.parent.iterdir():
-        number = left.name.removeprefix(_beginning(path)).removesuffix(".part")
-        is_unfinished = left.name == f"{_beginning(path)}{number}.part" and number.isdecimal()
-        if is_unfinished and not _is_running(int(number)):
-            left.unlink(missing_ok=True)
+    """Removes the unfinished files of `path`, left by processes killed while they wrote it."""
+    target = Path(os.path.realpath(path))
+    with contextlib.suppress(OSError):  # of a folder that cannot be listed, or another user's file
+        for left in target.parent.iterdir():
+            number = left.name.removeprefix(_beginning(target)).removesuffix(".part")
+            is_unfinished = left.name == f"{_beginning(target)}{number}.part" and number.isdecimal()
+            if is_unfinished and left.is_file() and not _is_running(int(number)):
+                left.unlink(missing_ok=True)
 
 
 def _is_running(process: int) -> bool:

@@ -21,12 +21,12 @@ def save(path: str | os.PathLike, model: PyTree, *, notes: dict[str, Any] | None
 
     A model is a kernel, an expansion, a Gaussian process, or tuples, lists and dicts of them.
     `notes` is a dict of what JSON can hold, for `load_notes`, where tuples come back as lists. The
-    file is written whole or not at all.
+    file is written whole or not at all; a link is followed.
 
     Raises KernaxFileError for a model that holds functions, or modules of classes that are not
     kernax's own: `register` them, or save a dict of their parts. Also for fields of the wrong type,
     for float64 arrays while JAX's 64-bit mode is off, and for notes that are no dict or that JSON
-    cannot hold. OSError if there is no folder.
+    cannot hold. OSError if there is no folder, and for a device or a pipe.
     """
     arrays: dict[str, np.ndarray] = {}
     structure = json.dumps(described(model, arrays, "model"))
