@@ -361,7 +361,7 @@ def test_links_are_followed_and_stay(tmp_path):
         assert kernax.load(target).lengthscale == lengthscale
     assert [path.name for path in target.parent.iterdir()] == ["model"]
     (tmp_path / "lost").symlink_to(tmp_path / "nowhere" / "model")
-    with pytest.raises(FileNotFoundError, match="lost is a link to .*there is no such folder"):
+    with pytest.raises(FileNotFoundError, match=r"lost is a link to .*there is no such folder"):
         kernax.save(tmp_path / "lost", kernax.RBF())
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(OSError, match="loop"):
