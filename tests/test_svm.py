@@ -98,6 +98,26 @@ def test_rounding_between_the_slopes_of_one_point_moves_nothing_and_a_lost_sum_i
     assert relative(beta.at[3].add(0.25 * y[3])) > 1e-3
 
 
+@pytest.mark.parametrize("nu", [1e-8, 1e-4, 1e-2])
+def test_the_gap_of_one_class_and_a_small_nu_is_that_of_the_widest_floats(nu):
+    X = np.random.default_rng(12).normal(size=(20, 3)).astype(DTYPE)
+    nu = np.asarray(nu, DTYPE)
+    solution = kernax.one_class_svm(RBF, X, nu)
+    K = np.asarray(kernax.gram(RBF, X), np.longdouble)
+    beta = np.asarray(solution.value.coefficients, np.longdouble)
+    f = K @ beta
+    off = -f - np.longdouble(np.asarray(solution.value.bias))
+    gap = np.sum(np.maximum(off, 0)) - beta @ off
+    lacking = abs(20 * np.longdouble(nu) - np.sum(beta)) * np.max(abs(off))
+    relative = (gap + lacking) / max(abs(gap - beta @ f / 2), beta @ f / 2)
+    # Of numbers of eps, the difference between both is one too: 2e-7 seen in float32.
+    eps = float(jnp.finfo(DTYPE).eps)
+    np.testing.assert_allclose(
+        solution.stats["relative_gap"], float(relative), rtol=0.01, atol=16 * eps
+    )
+    assert np.all(off <= 0)
+
+
 @needs_x32
 def test_many_points_and_a_large_penalty_succeed_in_float32():
     """Coefficients within n roundings of a bound were put on it: 0.02 at C = 100, and the gap was

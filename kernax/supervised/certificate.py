@@ -12,28 +12,39 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.numerics import eps_of, positive_or_one
+from kernax.core.numerics import chosen, eps_of, positive_or_one
 from kernax.core.operators import AbstractGram
 from kernax.supervised.dual import BoxProblem, Point, counted_points
 
 
-def certificate(point: Point, problem: BoxProblem) -> dict[str, Array]:
+def certificate(point: Point, problem: BoxProblem, tol: float = 0.0) -> dict[str, Array]:
     """The primal and dual objectives, their gap, and the number of support vectors of each kind.
 
-    The gap is computed as a sum of non-negative terms, not as a difference, with every `off_i`
-    moved towards zero by the rounding error of f. The relative gap, from which success is decided,
-    also has the term `|total - sum b| max_i |off_i|` where the sum is not free. Points of weight
-    zero enter none of these.
+    The gap is computed as a sum of non-negative terms, not as a difference. Only where it is above
+    `tol` of the objective, every `off_i` is moved towards zero by the rounding error of f. The
+    relative gap, from which success is decided, also has the term `|total - sum b| max_i |off_i|`
+    where the sum is not free. Points of weight zero enter none of these.
     """
     off = point.residual - point.bias
-    off = jnp.sign(off) * jnp.maximum(abs(off) - rounding_of(point, problem), 0)
+    moved = jnp.sign(off) * jnp.maximum(abs(off) - rounding_of(point, problem), 0)
+    as_computed = _gap_figures(point, problem, off)
+    figures = chosen(
+        as_computed["relative_gap"] <= tol, as_computed, _gap_figures(point, problem, moved)
+    )
+    return figures | _counts(point.beta, problem)
+
+
+def _gap_figures(
+    point: Point, problem: BoxProblem, off: Float[Array, " n"]
+) -> dict[str, Float[Array, ""]]:
+    """The objectives and their gap for given values of `off`."""
     gap = jnp.sum(_gap_of_points(point, problem, off))
     dual = _dual_objective(point, problem)
     stats = {"primal": dual + gap, "dual": dual, "gap": gap}
     objective = objective_size(stats)
     of_total = _missing(point, problem) * _largest(abs(off), problem)
     relative_gap = (gap + of_total) / positive_or_one(objective)
-    return stats | {"relative_gap": relative_gap} | _counts(point.beta, problem)
+    return stats | {"relative_gap": relative_gap}
 
 
 def objective_size(stats: dict[str, Array]) -> Float[Array, ""]:

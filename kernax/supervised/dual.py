@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.losses import AbstractPiecewiseLinearLoss
-from kernax.core.numerics import positive_or_one, stopped
+from kernax.core.numerics import eps_of, positive_or_one, stopped
 from kernax.core.operators import AbstractGram
 from kernax.core.powers import exponent_of, times_power_of_two
 
@@ -136,6 +136,27 @@ def bias_of(
     mean = jnp.sum(biases) / jnp.maximum(count, 1)
     top, bottom = bias_interval(problem, beta, residual)
     return jnp.where(count > 0, mean, middle(top, bottom))
+
+
+def with_all_points_inside(point: Point, problem: BoxProblem) -> Point:
+    """The point with a bias so large that no `(K b)_i + bias` is negative by rounding, where the
+    total is below every bound.
+
+    That is so for one class and a small nu: no point is outside, and one that is by the rounding of
+    f alone would cost its whole weight, which may be far more than the objective.
+    """
+    if problem.total is None:
+        return point
+    counted = counted_points(problem)
+    smallest = jnp.min(problem.high, where=counted, initial=jnp.inf)
+    all_inside = (problem.total > 0) & (problem.total < smallest)
+    residual, bias = stopped((point.residual, point.bias))
+    most_outside = jnp.max(residual - bias, where=counted, initial=-jnp.inf)
+    largest = jnp.max(abs(residual), where=counted, initial=0)
+    lift = jnp.maximum(most_outside, 0) + 8 * eps_of(bias) * largest
+    return Point(
+        point.beta, point.residual, point.bias + jnp.where(all_inside, lift, 0), point.steps
+    )
 
 
 def middle(top: Float[Array, ""], bottom: Float[Array, ""]) -> Float[Array, ""]:

@@ -20,7 +20,7 @@ from kernax.core.sharding import varying_alike, while_loop
 from kernax.core.solution import void_unless_known
 from kernax.supervised.active_set import with_derivative_of_active_set
 from kernax.supervised.certificate import certificate, rounding_of
-from kernax.supervised.dual import BoxProblem, Point, bias_of
+from kernax.supervised.dual import BoxProblem, Point, bias_of, with_all_points_inside
 from kernax.supervised.dual_solver import AbstractDualSolver
 from kernax.supervised.ending import ending, is_finite, missed_its_goal
 from kernax.supervised.polish import polished
@@ -40,10 +40,10 @@ def machine(
     units = Units.of(stopped(problem))
     scaled = units.problem(problem)
     scaled, feasible = varying_alike((scaled, _feasible(scaled, units, start)))
-    point = _differentiable_point(scaled, feasible, solver)
+    point = with_all_points_inside(_differentiable_point(scaled, feasible, solver), scaled)
 
     # Figures about the solution have no derivative.
-    stats = certificate(*stopped((point, scaled))) | {"steps": point.steps}
+    stats = certificate(*stopped((point, scaled)), solver.tol) | {"steps": point.steps}
     value, result = _in_users_units(point, scaled, stats, units, solver.tol)
     stats = stats | rescaled_objectives(stats, units.of_objective)
     return *void_unless_known(value, result), result, stats
@@ -94,7 +94,8 @@ def solve_to_gap(
     """The solver's point, to a tolerance at which the relative gap is at most `solver.tol`."""
 
     def with_small_gap(point):
-        return point, certificate(point, problem)["relative_gap"] <= solver.tol
+        lifted = with_all_points_inside(point, problem)
+        return point, certificate(lifted, problem, solver.tol)["relative_gap"] <= solver.tol
 
     residual = lax.cond(
         jnp.any(start != 0), lambda: problem.residual(start), lambda: problem.targets

@@ -87,8 +87,8 @@ def svm(
         (machines,) where there are several:
 
         - `primal`, `dual`, their `gap`, and the `relative_gap`, which is at most the solver's
-            `tol` in a success. Errors of f below 16 eps count as zero in the gap: times a large C
-            they alone may exceed the objective.
+            `tol` in a success. Where it would be larger, errors of f below 16 eps count as zero in
+            the gap: times a large C they alone may exceed the objective.
         - the numbers of `support`, `bounded` and `free` vectors, and of `steps`.
         - the number of `features` of a kernel of fewer explicit ones than points, such as a
             `FeatureMap`: then K is never held, but for the part of a working set.
@@ -211,6 +211,8 @@ def one_class_svm(
     The function `f + b` is positive in the region of the points: at most a fraction nu of them lies
     outside, and at least that fraction are support vectors (Schoelkopf et al. 2001). Coefficients
     lie between 0 and w_i and sum to `nu sum w`, as in LIBSVM; divide by that sum for the paper's.
+    Where nu is so small that no point may be outside, b is larger by a few eps of f, so that none
+    is by rounding.
 
     Arguments, stats and errors are those of `svm`; nu is in (0, 1].
     """
