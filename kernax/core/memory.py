@@ -56,6 +56,8 @@ _MATRICES = {
     "sgpr": 3.1,
     "sgpr_bound": 3.1,
     "inducing_points": 1.05,
+    # Of n points and observations along a line and p draws, n x p:
+    "sample along a line": 5.2,
     # Of m centres, m x m:
     "nystrom": 6.5,
     "falkon": 10.5,
@@ -97,6 +99,7 @@ _INSTEAD = {
     "expectation_propagation": _SVGP,
     "variational": _SVGP,
     "sample": "kernax.pathwise_sample(process, key=key, count=..., point=x) for functions",
+    "sample along a line": "fewer draws at a time",
     "nystrom": _FEWER_CENTRES,
     "falkon": _FEWER_CENTRES,
 }

@@ -1,5 +1,6 @@
 """Gaussian processes: a mean function and a kernel, closed under conditioning."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,8 @@ from kernax.core.solution import (
     first_that_holds,
     void_unless_known,
 )
+from kernax.core.stacks import points_at
+from kernax.gp.line_draws import line_sampler
 from kernax.gp.means import mean_beside
 from kernax.gp.posterior import point_for, without_observations
 
@@ -73,7 +76,9 @@ class GaussianProcess(eqx.Module):
 
         Differentiable in the process for a fixed key. A covariance that is singular to rounding, as
         that of smooth kernels is, is drawn from with jitter no larger than 1e-4 of the prior
-        variance.
+        variance. Of a process that was conditioned along a line by `StateSpace()` draws take
+        O(n + m) for n observations and m points, and so do those of a prior at many points, where
+        `condition` takes the line.
 
         Raises NotPSDError if there is no Cholesky factor, NonFiniteError if the mean or the
         covariance is not finite: with `throw=False` the draws are NaN instead. ValueError for what
@@ -82,8 +87,15 @@ class GaussianProcess(eqx.Module):
         check_key(key)
         _check_shape(shape)
         covariance, X = prepare(self.covariance, X)
-        check_memory(X, verb="sample")
-        solution = _sample(covariance, self.mean, X, key, tuple(shape))
+        shape = tuple(shape)
+        sampler = line_sampler(covariance, X)
+        if sampler is None:
+            check_memory(X, verb="sample")
+            solution = _sample(covariance, self.mean, X, key, shape)
+        else:
+            outputs = eqx.filter_eval_shape(self.mean, points_at(X, 0)).shape
+            sampler.check_memory(math.prod((*shape, *outputs)))
+            solution = _sample_along_line(sampler, self.mean, X, key, shape)
         suspect = Suspect("the covariance", count(X), lambda: gram(covariance, X))
         return finish(solution, throw, "GaussianProcess.sample", quiet=True, suspect=suspect).value
 
@@ -126,6 +138,21 @@ def _sample(covariance, mean, X, key, shape):
     result = first_that_holds(endings, RESULTS.successful)
     value = void_unless_known(jnp.broadcast_to(centre, draws.shape) + draws, result)
     return Solution(value, result, {"jitter": factor.jitter})
+
+
+@compiled
+def _sample_along_line(sampler, mean, X, key, shape):
+    dtype = sampler.gram.points.dtype
+    centre = jax.vmap(cast(mean, dtype))(X)
+    # Independent draws, one for each of `shape` and of the outputs, in their last axis.
+    axes = (*shape, *centre.shape[1:])
+    drawn = sampler.draws(math.prod(axes), key)
+    draws = jnp.moveaxis(drawn.values.reshape(len(centre), *axes), 0, len(shape))
+    finite = drawn.is_finite & jnp.all(jnp.isfinite(centre))
+    endings = ((~finite, RESULTS.nonfinite), (~drawn.exists, RESULTS.not_psd))
+    result = first_that_holds(endings, RESULTS.successful)
+    value = void_unless_known(jnp.broadcast_to(centre, draws.shape) + draws, result)
+    return Solution(value, result, {"jitter": drawn.jitter})
 
 
 def _prior_variance(covariance, X):

@@ -1,0 +1,143 @@
+"""Joint draws of processes along a line, in O(n + m) for n observations and m points."""
+
+import functools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Key, PyTree
+
+from kernax.core.factors import factorise
+from kernax.core.inverse import AbstractExplanation
+from kernax.core.kalman import KalmanFactor
+from kernax.core.kernel import AbstractKernel
+from kernax.core.line import LineForm, LineGram, OrderAlongLine
+from kernax.core.line_inverse import Along, LineExplanation, filter_of
+from kernax.core.memory import check_memory
+from kernax.core.parallel_recursions import ParallelRecursions
+from kernax.core.stacks import joined
+from kernax.core.structure import structure_for
+from kernax.core.weights import PointWeights
+from kernax.gp.posterior import AbstractPosterior, ExplainedPosteriorKernel
+
+
+class LineDraws(eqx.Module):
+    """Draws about zero with the covariance of a process.
+
+    Attributes:
+        values: (m, p), p draws at m points.
+        jitter: the variance that was added to that of the prior at every point.
+        exists: whether the prior covariance has a factor.
+        is_finite: whether it is finite.
+    """
+
+    values: Float[Array, "m p"]
+    jitter: Float[Array, ""]
+    exists: Bool[Array, ""]
+    is_finite: Bool[Array, ""]
+
+
+class LineSampler(eqx.Module):
+    """A process at points along a line: of a prior, or given observations.
+
+    Attributes:
+        gram: K of the prior at the m points, and behind them those that were observed.
+        explanation: what the observations explain; None for a prior.
+        m: the number of points.
+    """
+
+    gram: LineGram
+    explanation: AbstractExplanation | None
+    m: int = eqx.field(static=True)
+
+    @property
+    def size(self) -> int:
+        """The number of points and observations."""
+        return len(self.gram.points)
+
+    def draws(self, p: int, key: Key[Array, ""]) -> LineDraws:
+        """p draws."""
+        of_prior, of_noise = jax.random.split(key)
+        dtype = self.gram.points.dtype
+        normal = jax.random.normal(of_prior, (self.size, p), dtype)
+        noise = jax.random.normal(of_noise, (self.size - self.m, p), dtype)
+        return self.draws_of(normal, noise)
+
+    def draws_of(self, normal: Float[Array, "size p"], noise: Float[Array, "n p"]) -> LineDraws:
+        """Draws as linear functions of standard normal numbers, for the prior and for the noise.
+
+        Those given observations are draws of the prior at all points, less what their values at the
+        observed points, with noise, explain (Matheron's rule; Durbin & Koopman 2002, "A simple and
+        efficient simulation smoother").
+        """
+        prior = _prior_draws(self.gram, normal)
+        if self.explanation is None:
+            return prior
+        coefficients = self.explanation.lacking(prior.values[self.m :], noise)
+        nothing = jnp.zeros_like(prior.values[: self.m])
+        explained = self.gram.mv(jnp.concatenate([nothing, coefficients]))[: self.m]
+        return eqx.tree_at(lambda d: d.values, prior, prior.values[: self.m] - explained)
+
+    def check_memory(self, p: int) -> None:
+        """Raises MemoryBudgetError if p draws would not fit into memory."""
+        columns = np.broadcast_to(np.zeros((), self.gram.points.dtype), (p,))
+        check_memory(self.gram.points, columns, verb="sample along a line")
+
+
+def _prior_draws(gram: LineGram, normal: Float[Array, "n p"]) -> LineDraws:
+    """`L sqrt(D) z` of standard normal numbers z, by the filter of `K + jitter I = L D L^T`.
+
+    A value is what the points before it make of it, plus `sqrt(s) z`, after which the states move
+    by `q z / sqrt(s)`.
+    """
+    line = gram.line
+    places = gram.points[gram.order, line.column]
+    # A copy of the point before it adds nothing: weight zero, and any variance.
+    is_new = jnp.concatenate([jnp.ones(1, bool), jnp.diff(places) > 0])
+    weights = is_new.astype(normal.dtype)
+    shift = 1 - weights
+    factor = factorise(LineForm(gram, PointWeights(line.unsorted(weights)), line.unsorted(shift)))
+    assert isinstance(factor, KalmanFactor)
+    chain = gram.chain()
+    # Once more, with derivatives.
+    kalman = filter_of(Along(chain, weights, shift + factor.jitter, line.recursions))
+    exists = factor.exists & jnp.all(kalman.variances > 0)
+    deviations = jnp.sqrt(jnp.where(exists, kalman.variances, 1))[:, None]
+    z = weights[:, None] * normal[gram.order]
+    readings = line.recursions.readings
+    moved = readings(chain.transitions, kalman.gains, z / deviations, kalman.seen)
+    is_finite = jnp.all(jnp.isfinite(chain.transitions)) & jnp.all(jnp.isfinite(chain.start))
+    values = line.unsorted(moved + deviations * z)
+    return LineDraws(values, factor.jitter, exists, is_finite)
+
+
+@functools.singledispatch
+def line_sampler(covariance: AbstractKernel, X: Float[Array, "m d"]) -> LineSampler | None:
+    """How a process is drawn from along a line; None where it is not along one, or where a prior at
+    so few points is as well drawn from by its matrix.
+    """
+    line = structure_for(None, covariance, X, None)
+    if not isinstance(line, OrderAlongLine):
+        return None
+    return LineSampler(LineGram(covariance, X, line), None, len(X))
+
+
+@line_sampler.register
+def _(covariance: AbstractPosterior, X: PyTree) -> None:
+    return None
+
+
+@line_sampler.register
+def _(covariance: ExplainedPosteriorKernel, X: PyTree) -> LineSampler | None:
+    explanation: Any = covariance.explanation
+    if not isinstance(explanation, LineExplanation):
+        return None
+    own = explanation.gram
+    # Raises ValueError for points of another dimension.
+    eqx.filter_eval_shape(own.kernel, X[0], own.points[0])
+    points = joined([X, own.points])
+    in_parallel = isinstance(own.line.recursions, ParallelRecursions)
+    line = OrderAlongLine.of(points, own.line.column, own.line.harmonics, in_parallel)
+    return LineSampler(LineGram(own.kernel, points, line), explanation, len(X))
