@@ -17,7 +17,7 @@ from conftest import needs_x32, needs_x64, untyped
 import kernax
 from kernax.core import boundary
 from kernax.core.boundary import as_stack
-from kernax.core.intervals import POSITIVE
+from kernax.core.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.kernel import as_kernel
 from kernax.core.labels import as_signs
 from kernax.core.weights import UnitWeights
@@ -407,3 +407,44 @@ def test_numbers_are_not_sent_to_be_encoded(kernel):
     ) as problem:
         kernax.gram(kernel, POINTS)
     assert "encode" not in str(problem.value)
+
+
+LEAST = float(np.finfo(DTYPE).tiny)  # below it XLA takes a number for zero
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        lambda X, w: kernax.kernel_kmeans(KERNEL, X, 2, key=jax.random.key(0), weights=w),
+        lambda X, w: kernax.spectral_clustering(KERNEL, X, 2, key=jax.random.key(0), weights=w),
+        lambda X, w: kernax.kernel_ridge(KERNEL, X, X[:, 0], 0.1, weights=w),
+    ],
+    ids=["kernel_kmeans", "spectral_clustering", "kernel_ridge"],
+)
+def test_weights_that_are_zero_to_a_compiled_program_are_refused_by_their_size(fit):
+    X = np.arange(6.0, dtype=DTYPE)[:, None]
+    with pytest.raises(ValueError, match=r"weights must not all be zero, but .* counts as zero"):
+        fit(X, np.full(6, LEAST / 3, DTYPE))
+
+
+def test_a_class_whose_weights_are_zero_to_a_compiled_program_is_no_class():
+    X = np.arange(6.0, dtype=DTYPE)[:, None]
+    y = np.repeat([-1, 1], 3).astype(DTYPE)
+    w = np.where(y > 0, 1, LEAST / 3).astype(DTYPE)
+    for fit in (kernax.kernel_discriminant, kernax.kernel_logistic, kernax.svm):
+        with pytest.raises(ValueError, match=r"(y|Y) holds one class only.* positive weight"):
+            fit(KERNEL, X, y, 0.1, weights=w)
+
+
+def test_checks_see_the_zeros_that_compiled_programs_compute_with():
+    w = np.array([LEAST / 3, LEAST, 1, 0], DTYPE)
+    weights = boundary.as_weights(w, 4, DTYPE)
+    np.testing.assert_array_equal(weights.kept(), [False, True, True, False])
+    np.testing.assert_array_equal(np.asarray(weights.values), [0, LEAST, 1, 0])
+    assert np.all(np.asarray(boundary.as_noise(w, 4, DTYPE)) == [0, LEAST, 1, 0])
+    assert boundary.as_scalar(LEAST / 3, DTYPE, "ridge", NONNEGATIVE) == 0
+    with pytest.raises(ValueError, match=r"C must be in \(0, inf\), but .* is 0 in float"):
+        boundary.as_scalar(LEAST / 3, DTYPE, "C", POSITIVE)
+    with pytest.raises(ValueError, match="lengthscale must be in"):
+        kernax.gram(kernax.RBF(np.asarray(LEAST / 3, DTYPE)), np.ones((2, 1), DTYPE))
+    assert not POSITIVE.contains(np.asarray(LEAST / 3, DTYPE))

@@ -132,6 +132,24 @@ def test_weights_repeat_and_remove_points():
     assert same_partition(np.asarray(found.value.labels)[kept], expected.value.labels)
 
 
+def test_clusters_do_not_depend_on_how_small_all_weights_are():
+    least = float(np.finfo(DTYPE).tiny)
+    K = np.asarray(kernax.gram(kernax.RBF(2.0), BLOBS), np.longdouble)
+    w = 1 + np.arange(60) % 3
+    of_ones = kernax.spectral_clustering(kernax.RBF(2.0), BLOBS, 3, key=KEY, weights=w)
+    for unit in (least**0.7, 1.5 * least):
+        weights = (w * unit).astype(DTYPE)
+        found = kernax.kernel_kmeans(kernax.RBF(2.0), BLOBS, 3, key=KEY, weights=weights)
+        expected = objective(K, np.asarray(found.value.labels), w.astype(np.longdouble))
+        assert_close(np.asarray(found.stats["objective"]) / unit, expected, TOLERANCE["solve"])
+        graph = kernax.spectral_clustering(kernax.RBF(2.0), BLOBS, 3, key=KEY, weights=weights)
+        assert same_partition(graph.value.labels, of_ones.value.labels)
+        for name in ("objective", "relaxation"):
+            assert_close(graph.stats[name], of_ones.stats[name], TOLERANCE["solve"])
+        near = jax.vmap(graph.value.assign)(jnp.asarray(BLOBS))
+        assert same_partition(near, of_ones.value.labels)
+
+
 @needs_x64
 def test_in_blocks_and_in_features_the_partition_is_the_same():
     dense = kernax.kernel_kmeans(kernax.RBF(2.0), BLOBS, 3, key=KEY)

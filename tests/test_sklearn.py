@@ -709,6 +709,26 @@ def test_weights_that_leave_one_class_are_refused_by_its_name(table):
         ours.SVC().fit(X, labels, np.where(labels == "high", 0.0, 1.0))
 
 
+@pytest.mark.parametrize("name", ["SVC", "KernelLogisticClassifier", "ImportVectorClassifier"])
+def test_a_class_of_three_whose_rows_have_no_weight_is_named(name, table):
+    X, y, _ = table
+    labels = np.array(["a", "b", "c"])[np.arange(len(y)) % 3]
+    message = f"{name} needs rows of positive weight of every class, but class 'c' has none"
+    for nothing in (0.0, 1e-310):  # which is zero to a compiled program
+        with pytest.raises(ValueError, match=message):
+            getattr(ours, name)().fit(X, labels, np.where(labels == "c", nothing, 1.0))
+    machine = getattr(ours, name)(class_weight={"a": 1, "b": 1, "c": 0})
+    with pytest.raises(ValueError, match=message):
+        machine.fit(X, labels)
+
+
+def test_weights_of_an_estimator_that_all_count_as_zero_are_refused_by_name(table):
+    X, y, _ = table
+    for estimator in (ours.SVR(), ours.OneClassSVM(), ours.GaussianProcessRegressor()):
+        with pytest.raises(ValueError, match="sample_weight must not all be zero, but 1e-310"):
+            estimator.fit(X, y, sample_weight=np.full(len(y), 1e-310))
+
+
 def test_importing_kernax_does_not_import_scikit_learn():
     program = "import sys, kernax; assert not {'sklearn', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)

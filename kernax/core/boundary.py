@@ -17,7 +17,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.axes import check_axes
 from kernax.core.intervals import NONNEGATIVE, Interval
-from kernax.core.numerics import is_concrete, values_of
+from kernax.core.numerics import flushed, is_concrete, values_of
 from kernax.core.parameters import as_floats
 from kernax.core.solution import warn
 from kernax.core.weights import AbstractWeights, PointWeights, UnitWeights
@@ -330,22 +330,38 @@ def as_scalar(value: ArrayLike, dtype: Any, name: str, interval: Interval) -> Ar
             "jax.vmap"
         )
     if is_concrete(value):
-        _check_inside(np.asarray(value), dtype, name, interval)
+        rounded = _check_inside(np.asarray(value), dtype, name, interval)
+        value = 0.0 if rounded == 0 else value
     array = lax.convert_element_type(value, dtype)  # strongly typed
     return array if is_concrete(value) else interval.guarded(array)
 
 
-def _check_inside(number: np.ndarray, dtype: Any, name: str, interval: Interval) -> None:
-    """Raises ValueError for a number outside its interval, as it came or in the data's dtype."""
-    if not interval.contains(number):
-        raise ValueError(f"{name} must be {interval.demand}, but is {number.item():g}")
+def _without_subnormal(array: Array) -> Array:
+    """A known array with zero in place of subnormal numbers, so that what NumPy checks is what the
+    compiled program computes with, on every device.
+    """
+    values = values_of(array)
+    if np.array_equal(flushed(values), values, equal_nan=True):
+        return array
+    with jax.ensure_compile_time_eval():
+        return jnp.where(jnp.abs(array) < jnp.finfo(array.dtype).tiny, 0, array)
+
+
+def _check_inside(number: np.ndarray, dtype: Any, name: str, interval: Interval) -> np.ndarray:
+    """The number in the data's dtype, zero where it is subnormal there. Raises ValueError for one
+    outside its interval, as it came or in the data's dtype.
+    """
     with np.errstate(over="ignore"):
-        rounded = number.astype(dtype)
+        rounded = flushed(number.astype(dtype))
+    is_lost = rounded == 0 and number != 0
+    if not is_lost and not interval.contains(number):
+        raise ValueError(f"{name} must be {interval.demand}, but is {number.item():g}")
     if not interval.contains(rounded):
         raise ValueError(
             f"{name} must be {interval.demand}, but {number.item():g} is {rounded.item():g} in "
             f"{rounded.dtype}, the precision of the data"
         )
+    return rounded
 
 
 def as_numbers(value: Any, dtype: Any, name: str, interval: Interval) -> Float[Array, " r"]:
@@ -360,7 +376,7 @@ def as_numbers(value: Any, dtype: Any, name: str, interval: Interval) -> Float[A
     for i, number in enumerate(np.asarray(array)):
         if not interval.contains(np.asarray(number)):
             raise ValueError(f"{name} must be {interval.demand}, but {name}[{i}] is {number:g}")
-    return array
+    return _without_subnormal(array)
 
 
 def as_noise(noise: ArrayLike, n: int, dtype: Any) -> Array:
@@ -376,6 +392,7 @@ def as_noise(noise: ArrayLike, n: int, dtype: Any) -> Array:
     if not is_concrete(array):
         return NONNEGATIVE.guarded(array)
     check_finite(array, "noise")
+    array = _without_subnormal(array)
     values = values_of(array)
     if values.min() < 0:
         raise ValueError(
@@ -413,15 +430,20 @@ def as_weights(
         some = jnp.any(array != 0)
         return PointWeights(jnp.where(some, NONNEGATIVE.guarded(array), jnp.nan))
     check_finite(array, name)
-    _check_weights(values_of(array), name)
-    return PointWeights(array)
-
-
-def _check_weights(values: np.ndarray, name: str) -> None:
-    """Raises ValueError for a negative weight, or if all are zero."""
+    values = values_of(array)
     if values.min() < 0:
         raise ValueError(
             f"{name} must not be negative, but {name}[{values.argmin()}] is {values.min():g}"
         )
-    if not values.any():
-        raise ValueError(f"{name} must not all be zero: no point is left to fit")
+    check_some_weight(values, name)
+    return PointWeights(_without_subnormal(array))
+
+
+def check_some_weight(values: np.ndarray, name: str) -> None:
+    """Raises ValueError if all weights are zero, as subnormal ones are too."""
+    if not flushed(values).any():
+        largest = values.max()
+        least = np.finfo(values.dtype).tiny
+        but = f", but {largest:g}, the largest, counts as zero: it is below {least:.2g}"
+        came = f"{but}, the least positive number of {values.dtype}" if largest > 0 else ""
+        raise ValueError(f"{name} must not all be zero{came}: no point is left to fit")

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from kernax.core.numerics import flushed
+
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
@@ -31,8 +33,10 @@ class Interval:
         return "finite" if self == REAL else f"in {self}"
 
     def contains(self, value: np.ndarray) -> bool:
-        """Whether every element is inside: finite, unless an end at infinity is closed."""
-        return bool(np.all(self._has(value)))
+        """Whether every element is inside: finite, unless an end at infinity is closed. Subnormal
+        numbers count as zero, as they do in compiled programs.
+        """
+        return bool(np.all(self._has(flushed(np.asarray(value)))))
 
     def guarded(self, value: Array) -> Array:
         """The value, NaN where it is outside: for traced values, instead of an exception."""

@@ -162,10 +162,12 @@ def _check_both_signs(values: np.ndarray, kept: Bool[np.ndarray, " n"]) -> None:
     where = "" if np.all(kept) else " among the points of positive weight"
     for place, column in enumerate(values[kept].reshape(np.sum(kept), -1).T):
         if np.all(column == column[0]):
-            of_column = f" in column {place}" if values.ndim > 1 else ""
-            raise ValueError(
-                f"y holds one class only, {column[0]:+g}{of_column}{where}: two are needed"
-            )
+            if values.ndim > 1:
+                raise ValueError(
+                    f"column {place} of y holds one class only, {column[0]:+g}{where}: leave out "
+                    "that column"
+                )
+            raise ValueError(f"y holds one class only, {column[0]:+g}{where}: two are needed")
 
 
 def as_one_hot(Y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights, every: bool) -> Array:

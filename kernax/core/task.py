@@ -24,7 +24,7 @@ from kernax.core.intervals import Interval
 from kernax.core.kernel import AbstractKernel, name_of
 from kernax.core.memory import check_held_by_each, check_memory
 from kernax.core.mesh import check_same_devices, rows_over_mesh, whole_on_each
-from kernax.core.numerics import is_concrete
+from kernax.core.numerics import flushed, is_concrete
 from kernax.core.operators import AbstractGram
 from kernax.core.preparation import prepare
 from kernax.core.solution import Suspect
@@ -223,6 +223,8 @@ def _structure(
 ) -> AbstractStructure | None:
     """The structure of the points for a solver, from points and weights as they were `given`."""
     values = None if given[1] is None else _known(given[1], weights.values)
+    if isinstance(values, np.ndarray):
+        values = flushed(values)  # as the compiled program sees them
     return structure_for(solver, kernel, _known(given[0], X), values)
 
 
@@ -239,6 +241,7 @@ def may_be_positive(value: Any) -> bool:
     if not is_concrete(value):
         return True
     try:
-        return bool(np.all(np.asarray(value, float) > 0))
+        number = np.asarray(value, np.dtype(jnp.result_type(float)))
+        return bool(np.all(flushed(number) > 0))
     except (TypeError, ValueError):
         return True  # what is no number is refused by name elsewhere

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from kernax.core.boundary import as_stack, as_targets, as_weights, cast, count, dtype_of
 from kernax.core.kernel import AbstractKernel
+from kernax.core.numerics import flushed
 from kernax.core.powers import times_power_of_two
 from kernax.core.preparation import check_points
 from kernax.core.sharding import compiled
@@ -186,7 +187,8 @@ def _weights(weights: Any, n: int, dtype: Any) -> Array:
             f"weights must have shape ({n},), one per row, but have shape {np.shape(weights)}"
         )
     weights = as_targets(weights, n, dtype, "weights")
-    return as_weights(weights, n, dtype).values if np.asarray(weights).any() else weights
+    some = flushed(np.asarray(weights)).any()
+    return as_weights(weights, n, dtype).values if some else jnp.zeros_like(weights)
 
 
 def _kind(rows: PyTree) -> list:

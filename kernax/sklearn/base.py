@@ -22,7 +22,9 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from kernax.core.boundary import check_some_weight
 from kernax.core.kernel import AbstractKernel
+from kernax.core.numerics import flushed
 from kernax.core.parameters import Trainable, interior
 from kernax.core.threads import linear_algebra_threads
 from kernax.errors import MemoryBudgetError
@@ -208,6 +210,8 @@ class KernelEstimator(BaseEstimator):
             sample_weight = _check_sample_weight(
                 sample_weight, X, dtype=self._dtype, ensure_non_negative=True
             )
+            check_some_weight(sample_weight, "sample_weight")
+            sample_weight = flushed(sample_weight)
         return X, y, sample_weight
 
     def _points(self, X: Any, weights: Any = None) -> PyTree:

@@ -23,6 +23,10 @@ from kernax.supervised.softmax import kernel_softmax
 class LogOddsClassifier(KernelClassifier):
     """A classifier whose function is log odds of two classes, or softmax values of several."""
 
+    @property
+    def _needs_every_class(self):
+        return self.fit_intercept  # the bias of a class without rows would be -inf
+
     def decision_function(self, X):
         """Log odds of the second of two classes (m,), or a value for each class (m, classes)."""
         return self._values(X)

@@ -78,6 +78,10 @@ class SVC(SupportVectors, KernelClassifier):
 
     _learns_by = CROSS_VALIDATION
 
+    @property
+    def _needs_every_class(self):
+        return True  # some pairs of classes would hold one class only
+
     def _fit_rows(self, rows, X, places):
         if self.decision_function_shape not in _SHAPES:
             raise ValueError(

@@ -36,6 +36,11 @@ class LabelEstimator(ClassifierMixin, KernelEstimator):
 
     classes_: np.ndarray
 
+    @property
+    def _needs_every_class(self) -> bool:
+        """Whether each class must have a row of positive weight."""
+        return False
+
     def _checked_labels(self, X: Any, y: Any, sample_weight: Any) -> tuple:
         """X, the place of each label in `classes_`, and weights."""
         X, y, sample_weight = self._checked(X, y, sample_weight)
@@ -51,12 +56,20 @@ class LabelEstimator(ClassifierMixin, KernelEstimator):
         return X, places, sample_weight
 
     def _check_weighted(self, places: np.ndarray) -> None:
-        """Raises ValueError where the rows of positive weight are all of one class."""
+        """Raises ValueError where the rows of positive weight are of one class, or lack one that
+        is needed.
+        """
         present = np.unique(places)
         if len(present) == 1:
             raise ValueError(
                 f"{type(self).__name__} needs at least two classes, but all rows of positive "
                 f"sample_weight are of class {str(self.classes_[present[0]])!r}"
+            )
+        missing = np.setdiff1d(np.arange(len(self.classes_)), present)
+        if self._needs_every_class and len(missing):
+            raise ValueError(
+                f"{type(self).__name__} needs rows of positive weight of every class, but class "
+                f"{str(self.classes_[missing[0]])!r} has none: leave out its rows"
             )
 
     def _columns(self, places: np.ndarray) -> np.ndarray:
@@ -91,7 +104,9 @@ class KernelClassifier(LabelEstimator, RowsEstimator):
         labels = self.classes_[places]
         of_classes = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
         self.class_weight_ = of_classes
-        return self._fit(X, places, weights, of_classes[places].astype(self._dtype))
+        factors = of_classes[places].astype(self._dtype)
+        self._check_weighted(places[(factors if weights is None else factors * weights) > 0])
+        return self._fit(X, places, weights, factors)
 
 
 def of_both(plus: np.ndarray) -> np.ndarray:

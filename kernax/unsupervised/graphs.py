@@ -16,6 +16,7 @@ from kernax.core.eigenproblem import (
 from kernax.core.krylov import can_be_truncated
 from kernax.core.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped
 from kernax.core.operators import AbstractGram, is_finite
+from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import varying_alike, while_loop
 from kernax.core.solution import RESULTS, void_unless_known
 from kernax.core.weights import PointWeights
@@ -38,6 +39,7 @@ class Graph(eqx.Module):
         degrees: `d_i = sum_j w_j k(x_i, x_j)`.
         scale: D, the degrees, or ones for the trace.
         inverse: of D, zero for a point without an edge.
+        unit: the exponent of the power of two that weights and degrees are given in.
     """
 
     gram: AbstractGram
@@ -45,14 +47,20 @@ class Graph(eqx.Module):
     degrees: Float[Array, " n"]
     scale: Float[Array, " n"]
     inverse: Float[Array, " n"]
+    unit: Int[Array, ""]
 
     @staticmethod
     def of(gram: AbstractGram, weights: Float[Array, " n"], normalised: bool) -> "Graph":
+        """Where the eigenvectors do not depend on a factor of all weights, small ones are given in
+        a unit near the largest: products with those near the least positive number would be zero.
+        """
+        unit = jnp.minimum(exponent_of(jnp.max(weights)), 0) * int(normalised)
+        weights = times_power_of_two(weights, -unit)
         degrees = gram.mv(weights)
         scale = degrees if normalised else jnp.ones_like(degrees)
         joined = scale > 0
         inverse = jnp.where(joined, 1 / positive_or_one(scale), 0)
-        return Graph(gram, weights, degrees, scale, inverse)
+        return Graph(gram, weights, degrees, scale, inverse, unit)
 
     def eigenvectors(self, count: int) -> "Eigenvectors":
         """The leading ones of `W D^-1 K a = l a`, `a = W e`."""
@@ -71,15 +79,18 @@ class Graph(eqx.Module):
         return Eigenvectors(coefficients, values, report, result)
 
     def rows(self, B: Float[Array, "n c"]) -> Float[Array, "n c"]:
-        """`D^-1 K B`, the points in the space of the eigenvectors."""
+        """`D^-1 K B`, the points in the space of the eigenvectors, times two to the unit."""
         return self.inverse[:, None] * self.gram.mv(B)
 
     def objective(self, R: Float[Array, "n c"]) -> Float[Array, ""]:
         """`sum_c 1_c^T W K W 1_c / (1_c^T W D 1_c)` of the partition by the largest memberships."""
         labels = jnp.argmax(R, 1)
         inside = self.weights[:, None] * one_hot(labels, R.shape[1], R.dtype)
-        links = jnp.sum(inside * self.gram.mv(inside), 0)
-        return jnp.sum(links / positive_or_one(matmul(self.scale, inside)))
+        totals = jnp.sum(inside, 0)
+        # Shares in the sums: squares of small weights would be zero.
+        shares = inside / positive_or_one(totals)[None, :]
+        links = jnp.sum(shares * self.gram.mv(shares), 0)
+        return jnp.sum(links * (totals / positive_or_one(matmul(self.scale, shares))))
 
     def least_edge(self) -> Float[Array, ""]:
         """The smallest `k(x_i, x_j)` of points of positive weight, 0 if it is 0 up to rounding."""

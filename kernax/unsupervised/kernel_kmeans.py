@@ -160,7 +160,7 @@ def warn_of_copies(verb: str, distinct: Array, clusters: int) -> None:
 @compiled
 def _kernel_kmeans(task, key, temperature, clusters, starts, max_steps):
     """The clusters, with how the iteration ended."""
-    cloud = Cloud(task.gram(), task.weights.values)
+    cloud = Cloud.of(task.gram(), task.weights.values)
     found = memberships_of(cloud, key, temperature, clusters, starts, max_steps)
     lost = loses_digits(task.X, stopped(cloud.gram), stopped(shares(task.weights)))
     endings = (

@@ -12,15 +12,32 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from kernax.core.implicit import implicit
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.operators import AbstractGram
+from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import for_loop, varying_alike, while_loop
 from kernax.core.solves import solve_by_products
 
 
 class Cloud(eqx.Module):
-    """Points by their Gram matrix K, with weights w."""
+    """Points by their Gram matrix K, with weights w.
+
+    Attributes:
+        unit: the exponent of the power of two that weights are given in; only that of the objective
+            depends on it.
+    """
 
     gram: AbstractGram
     weights: Float[Array, " n"]
+    unit: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
+
+    @staticmethod
+    def of(gram: AbstractGram, weights: Float[Array, " n"]) -> "Cloud":
+        """Small weights in a unit near the largest of them.
+
+        Products of memberships and distances with weights near the least positive number would be
+        zero: all objectives alike, and the first run the best.
+        """
+        unit = jnp.minimum(exponent_of(jnp.max(weights)), 0)
+        return Cloud(gram, times_power_of_two(weights, -unit), unit)
 
     def shares(self, R: Float[Array, "n c"]) -> Float[Array, "n c"]:
         """The coefficients of the means; zero for a cluster without weight."""
@@ -94,7 +111,8 @@ def best_partition(
     objectives = jnp.nan_to_num(ends.objective, nan=jnp.inf)
     end = member(ends, jnp.argmin(objectives))
     labels = in_order(end.labels, clusters)
-    return eqx.tree_at(lambda end: end.labels, end, labels)
+    objective = times_power_of_two(end.objective, cloud.unit)
+    return eqx.tree_at(lambda end: (end.labels, end.objective), end, (labels, objective))
 
 
 def member(batch: PyTree, place: Int[Array, ""]) -> PyTree:

@@ -14,6 +14,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import is_concrete, matmul, positive_or_one, stopped
 from kernax.core.operators import LowRankGram
 from kernax.core.parameters import check_count, data
+from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
 from kernax.core.solution import (
     RESULTS,
@@ -70,8 +71,10 @@ class SpectralClusters(eqx.Module):
 
     def assign(self, x: PyTree) -> Int[Array, ""]:
         """The cluster whose mean is nearest to one point there."""
-        apart = jnp.sum((self.embed(x)[None, :] - self.means) ** 2, 1)
-        return jnp.argmin(apart)
+        # In a unit near the means, which are as large as weights are small: squares stay finite.
+        unit = exponent_of(jnp.max(jnp.where(jnp.isfinite(self.means), jnp.abs(self.means), 0)))
+        apart = times_power_of_two(self.embed(x)[None, :] - self.means, -unit)
+        return jnp.argmin(jnp.sum(apart**2, 1))
 
 
 def spectral_clustering(
@@ -190,8 +193,8 @@ class _Rounding(eqx.Module):
     max_steps: int = eqx.field(static=True)
     discrete: bool = eqx.field(static=True)
 
-    def of(self, embedding: Float[Array, "n c"], cloud: Cloud) -> Memberships:
-        """The memberships of the rows."""
+    def of(self, embedding: Float[Array, "n c"], cloud: Cloud, unit: Int[Array, ""]) -> Memberships:
+        """The memberships of the rows, which are given in the unit `2^-unit`."""
         if self.discrete:
             return closest_partition(
                 embedding, cloud.weights, self.key, self.starts, self.max_steps
@@ -199,7 +202,7 @@ class _Rounding(eqx.Module):
         return memberships_of(
             cloud,
             self.key,
-            self.temperature,
+            None if self.temperature is None else times_power_of_two(self.temperature, 2 * unit),
             self.clusters,
             self.starts,
             self.max_steps,
@@ -213,9 +216,10 @@ def _spectral_clustering(task, rounding, normalised):
     w = task.weights.values
     graph = Graph.of(task.gram(), w, normalised)
     known = graph.eigenvectors(clusters)
-    embedding = graph.rows(known.coefficients)
-    cloud = Cloud(LowRankGram(embedding, jnp.zeros_like(w)), w)
-    found = rounding.of(embedding, cloud)
+    rows = graph.rows(known.coefficients)
+    cloud = Cloud.of(LowRankGram(rows, jnp.zeros_like(w)), w)
+    found = rounding.of(rows, cloud, graph.unit)
+    embedding = times_power_of_two(rows, -graph.unit)
     figures = _figures(stopped(graph), known, found)
     result = _ending(known, found, normalised & (figures["least"] < 0))
     R = void_unless_known(found.memberships, result)
