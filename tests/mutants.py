@@ -253,7 +253,7 @@ BATCHES = {
     ),
     "centres": (
         Mutant(  # a check that calls positive what the compiled program takes for zero
-            "core/numerics.py",
+            "core/intervals.py",
             "return np.where(is_subnormal, np.zeros_like(values), values)",
             "return values",
             "test_boundary.py::test_checks_see_the_zeros_that_compiled_programs_compute_with",

@@ -16,8 +16,8 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.axes import check_axes
-from kernax.core.intervals import NONNEGATIVE, Interval
-from kernax.core.numerics import flushed, is_concrete, values_of
+from kernax.core.intervals import NONNEGATIVE, Interval, flushed
+from kernax.core.numerics import is_concrete, values_of
 from kernax.core.parameters import as_floats
 from kernax.core.solution import warn
 from kernax.core.weights import AbstractWeights, PointWeights, UnitWeights

@@ -20,11 +20,11 @@ from kernax.core.boundary import (
 )
 from kernax.core.features import has_few_features
 from kernax.core.gram import Layout, checked_block, gram_of_prepared, operator_of_prepared
-from kernax.core.intervals import Interval
+from kernax.core.intervals import Interval, flushed
 from kernax.core.kernel import AbstractKernel, name_of
 from kernax.core.memory import check_held_by_each, check_memory
 from kernax.core.mesh import check_same_devices, rows_over_mesh, whole_on_each
-from kernax.core.numerics import flushed, is_concrete
+from kernax.core.numerics import is_concrete
 from kernax.core.operators import AbstractGram
 from kernax.core.preparation import prepare
 from kernax.core.solution import Suspect

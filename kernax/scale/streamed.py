@@ -11,8 +11,8 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from kernax.core.boundary import as_stack, as_targets, as_weights, cast, count, dtype_of
+from kernax.core.intervals import flushed
 from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import flushed
 from kernax.core.powers import times_power_of_two
 from kernax.core.preparation import check_points
 from kernax.core.sharding import compiled

@@ -23,8 +23,8 @@ from sklearn.utils.validation import (
 )
 
 from kernax.core.boundary import check_some_weight
+from kernax.core.intervals import flushed
 from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import flushed
 from kernax.core.parameters import Trainable, interior
 from kernax.core.threads import linear_algebra_threads
 from kernax.errors import MemoryBudgetError
