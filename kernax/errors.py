@@ -1,5 +1,7 @@
 """The exceptions and warnings of kernax."""
 
+import numpy as np
+
 __all__ = [
     "SolveError",
     "NonFiniteError",
@@ -28,8 +30,11 @@ class NonFiniteError(SolveError):
     """NaN or inf appeared in a matrix, an objective or a solution."""
 
 
-class NotPSDError(SolveError):
-    """A matrix that must be positive definite is not, even with jitter."""
+class NotPSDError(SolveError, np.linalg.LinAlgError):
+    """A matrix that must be positive definite is not, even with jitter.
+
+    It is NumPy's `LinAlgError` as well, and so a ValueError, as what SciPy and scikit-learn raise.
+    """
 
 
 class MaxStepsError(SolveError):

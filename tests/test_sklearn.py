@@ -587,7 +587,7 @@ def test_spectral_clusters_are_those_of_the_rows_without_padding(table):
 
 def test_a_machine_far_from_its_solution_says_so(table):
     X, y, _ = table
-    with pytest.warns(ConvergenceWarning, match=r"max_iter=5\), with a relative duality gap of 0"):
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=5\)"):
         ours.SVR(max_iter=5).fit(X, y)
 
 
@@ -629,8 +629,8 @@ def test_a_kernel_without_parameters_is_fitted_as_it_is():
         (lambda X: ours.KernelRidge(alpha=-1).fit(X, X[:, 0]), "alpha must be >= 0"),
         (lambda X: ours.ImportVectorClassifier(alpha=0).fit(X, X[:, 0] > 0), "alpha must be > 0"),
         (
-            lambda X: ours.GaussianProcessRegressor(optimizer=print).fit(X, X[:, 0]),
-            "optimizer must be 'fmin_l_bfgs_b' or None",
+            lambda X: ours.GaussianProcessRegressor(optimizer="adam").fit(X, X[:, 0]),
+            "optimizer must be 'fmin_l_bfgs_b', a function or None",
         ),
         (
             lambda X: ours.GaussianProcessClassifier(theirs.RBF() + theirs.WhiteKernel()).fit(

@@ -131,18 +131,20 @@ class Report(eqx.Module):
         residual: the largest `|W K a - l a| / |a|`, relative to the largest eigenvalue.
         rank: how many eigenvalues are not zero to rounding, among those that were computed.
         least: the least eigenvalue that was computed.
+        negative: how many of those that were computed are negative, beyond rounding.
         steps: products with a block of columns; 0 where LAPACK computed all.
     """
 
     residual: Float[Array, ""]
     rank: Int[Array, ""]
     least: Float[Array, ""]
+    negative: Int[Array, ""]
     steps: Int[Array, ""]
 
     def with_residual(self, residual: Float[Array, ""]) -> "Report":
         """The same, with the larger of its residual and that of another equation."""
         largest = jnp.maximum(self.residual, residual)
-        return Report(largest, self.rank, self.least, self.steps)
+        return Report(largest, self.rank, self.least, self.negative, self.steps)
 
     def is_finite(self) -> Bool[Array, ""]:
         """Whether eigenvalues and vectors are numbers."""
@@ -192,6 +194,7 @@ def _solved(problem: AbstractProblem, *, count: int, max_steps: int | None) -> _
         residual=_residual(problem, leading),
         rank=jnp.sum(kept),
         least=jnp.min(values),
+        negative=jnp.sum(values < -noise),
         steps=steps,
     )
     return _Root(leading, every, held, report)
@@ -386,15 +389,23 @@ def _inverse_root_jvp(primals, tangents):
 
 
 def ending_of(
-    problem: AbstractProblem, report: Report, pairs: Pairs, finite: Array, *, truncated: bool
+    problem: AbstractProblem,
+    report: Report,
+    pairs: Pairs,
+    finite: Array,
+    *,
+    truncated: bool,
+    allowed: Int[Array, ""] | int = 0,
 ) -> Any:
-    """How the computation of eigenpairs ended, by their residual."""
-    scale = stopped(problem).scale()
-    noise = zero_below(pairs.values[0], scale, len(pairs.coefficients))
-    large = ~(report.residual <= 10 * accuracy(noise.dtype))
+    """How the computation of eigenpairs ended, by their residual.
+
+    Arguments:
+        allowed: how many negative eigenvalues there may be.
+    """
+    large = ~(report.residual <= 10 * accuracy(report.residual.dtype))
     endings = (
         (~(finite & report.is_finite()), RESULTS.nonfinite),
-        (report.least < -noise, RESULTS.not_psd),
+        (report.negative > allowed, RESULTS.not_psd),
         (large, RESULTS.max_steps_reached if truncated else RESULTS.inaccurate),
     )
     return first_that_holds(endings, RESULTS.successful)

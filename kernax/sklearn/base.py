@@ -14,6 +14,7 @@ from jaxtyping import PyTree
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import Kernel as TheirKernel
+from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -119,6 +120,7 @@ class KernelEstimator(BaseEstimator):
 
     _learns_by: str | None = None  # what `learn=` may be beside None
     _not_precomputed = ""  # why there is no kernel="precomputed", where there is none
+    _function_of_tables = False  # whether a function as kernel takes two tables, or two rows
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -141,6 +143,18 @@ class KernelEstimator(BaseEstimator):
     @property
     def _is_precomputed(self) -> bool:
         return isinstance(self._given_kernel, str) and self._given_kernel == PRECOMPUTED
+
+    @property
+    def _is_function(self) -> bool:
+        """Whether the kernel is a function of rows that is not written in JAX."""
+        given = self._given_kernel
+        is_kernel = isinstance(given, (AbstractKernel, TheirKernel, type))
+        return callable(given) and not is_kernel and not self._not_precomputed
+
+    @property
+    def _is_matrix(self) -> bool:
+        """Whether all that is known of the kernel are its values."""
+        return self._is_precomputed or self._is_function
 
     @property
     def _is_learned(self) -> bool:
@@ -192,12 +206,14 @@ class KernelEstimator(BaseEstimator):
         if self._is_precomputed and self._not_precomputed:
             raise ValueError(f"kernel='precomputed' {self._not_precomputed}")
         check_learn(self, sample_weight)
-        self._of_texts = are_texts(X)
-        _check_texts(X, self._of_texts, self._given_kernel)
+        of_anything = self._is_function and self._function_of_tables
+        self._of_texts = are_texts(X) and not of_anything
+        if not of_anything:
+            _check_texts(X, self._of_texts, self._given_kernel)
         unsupervised = isinstance(y, str) and y == NO_TARGETS
-        if self._of_texts:
-            X = list(X)
-            self.n_features_in_ = 1
+        if self._of_texts or of_anything:
+            X = list(X) if self._of_texts else X
+            self.n_features_in_ = 1 if np.ndim(X) < 2 else np.shape(X)[1]
             if not unsupervised:
                 y = validate_data(self, y=y, reset=False, **checks)
                 check_consistent_length(X, y)
@@ -214,18 +230,22 @@ class KernelEstimator(BaseEstimator):
             sample_weight = flushed(sample_weight)
         return X, y, sample_weight
 
-    def _points(self, X: Any, weights: Any = None) -> PyTree:
+    def _points(self, X: Any) -> PyTree:
         """The points of rows to fit; sets `kernel_`, and `gamma_` for names of kernels."""
-        if self._is_precomputed:
-            if X.shape[0] != X.shape[1]:
+        if self._is_matrix:
+            K = X
+            if self._is_function:
+                self._fitted_X = X
+                K = self._values_of_function(X)
+            if K.shape[0] != K.shape[1]:
                 raise ValueError(
                     f"kernel='precomputed' takes K, a square matrix, but X has shape {X.shape}"
                 )
             with self._computing():
-                self.kernel_ = Precomputed(X)
+                self.kernel_ = Precomputed(K)
             self._noise = 0.0
-            return np.arange(len(X))
-        numbers = self._numbers(X, weights)
+            return np.arange(len(K))
+        numbers = self._numbers(X)
         with self._computing():
             kernel, self._noise = resolved(
                 self._given_kernel, numbers, self.n_features_in_, self._dtype
@@ -238,9 +258,28 @@ class KernelEstimator(BaseEstimator):
         self.alphabet_ = points.alphabet
         return points
 
-    def _numbers(self, X: Any, weights: Any) -> Numbers:
+    def _values_of_function(self, X: Any) -> np.ndarray:
+        """The values (m, n) of a function as kernel between rows of X and those that were fitted.
+
+        Raises ValueError for a function of tables that returns another shape.
+        """
+        fitted = self._fitted_X
+        if not self._function_of_tables:
+            extra = getattr(self, "kernel_params", None) or {}
+            K = pairwise_kernels(X, fitted, metric=self._given_kernel, **extra)
+            return np.asarray(K, self._dtype)
+        K = np.asarray(self._given_kernel(X, fitted), self._dtype)
+        shape = _num_samples(X), _num_samples(fitted)
+        if K.shape != shape:
+            raise ValueError(
+                f"kernel(X, Z) must return a matrix of shape {shape}, a value for each pair of "
+                f"rows, but returned one of shape {K.shape}"
+            )
+        return K
+
+    def _numbers(self, X: Any) -> Numbers:
         """What names of kernels need."""
-        self.gamma_ = gamma_of(getattr(self, "gamma", None), X, weights)
+        self.gamma_ = gamma_of(getattr(self, "gamma", None), X)
         degree = getattr(self, "degree", None)
         coef0 = getattr(self, "coef0", None)
         return Numbers(self.gamma_, 3 if degree is None else degree, 1 if coef0 is None else coef0)
@@ -253,10 +292,12 @@ class KernelEstimator(BaseEstimator):
                 raise ValueError("X must be a list of texts, as it was in fit")
             with self._computing():
                 points = encoded(X, self.alphabet_)
-        else:
+        elif not (self._is_function and self._function_of_tables):
             X = validate_data(self, X, dtype=FLOATS, reset=False)
             points = np.asarray(X, self._dtype)
-        if self._is_precomputed:
+        if self._is_function:
+            X = self._values_of_function(X)
+        if self._is_matrix:
             known = X.shape[1]
             points = known + np.arange(len(X))
         n = _num_samples(X)
@@ -278,8 +319,8 @@ class KernelEstimator(BaseEstimator):
             return jax.tree.map(lambda value: np.asarray(value)[:n], values)
 
     def _at(self, X: Any, fitted: Any) -> Any:
-        """What was fitted, for rows of X: a precomputed kernel knows the new rows from there."""
-        if not self._is_precomputed:
+        """What was fitted, for rows of X: a kernel given as a matrix knows new rows from there."""
+        if not self._is_matrix:
             return fitted
         cross = padded(np.asarray(X, self._dtype), padded_size(len(X))).T
 
@@ -301,9 +342,9 @@ class RowsEstimator(KernelEstimator, abc.ABC):
     def _fit(self, X: Any, targets: Any, weights: Any, factors: Any = None) -> Any:
         """Fits what was checked, in the precision of the data; returns the estimator.
 
-        The weights are multiplied by factors, if any, of which gamma and learning know nothing.
+        The weights are multiplied by factors, if any, of which learning knows nothing.
         """
-        points = self._points(X, weights)
+        points = self._points(X)
         threads = linear_algebra_threads(_num_samples(X))
         with self._computing(), threads, self._or_instead():
             stack = jax.tree.map(jnp.asarray, points)

@@ -7,13 +7,21 @@ import equinox as eqx
 import jax
 import numpy as np
 from sklearn.base import ClusterMixin
+from sklearn.neighbors import NearestNeighbors, kneighbors_graph
 from sklearn.utils import check_random_state
 
+from kernax.core.gram import gram
 from kernax.core.parameters import check_count
+from kernax.core.stacks import points_at
+from kernax.kernels.integers import Precomputed
+from kernax.sklearn.base import NO_TARGETS
+from kernax.sklearn.kernels import PRECOMPUTED
 from kernax.sklearn.targets import KernelOfRows
 from kernax.unsupervised.kernel_kmeans import kernel_kmeans
 from kernax.unsupervised.spectral_clustering import spectral_clustering
 
+_OF_NEIGHBOURS = "nearest_neighbors"
+_OF_DISTANCES = "precomputed_nearest_neighbors"
 _ROUNDINGS = {"kmeans": "kmeans", "discretize": "discrete"}
 
 
@@ -88,14 +96,19 @@ class SpectralClustering(_Clusters):
 
     Arguments:
         n_clusters: how many.
-        affinity: a kernel, as `kernel=` of other estimators, with values >= 0; or "precomputed".
+        affinity: a kernel, as `kernel=` of other estimators, with values >= 0; "precomputed";
+            "nearest_neighbors", the graph of the `n_neighbors` nearest rows of each, itself among
+            them, half an edge for each direction; or "precomputed_nearest_neighbors", the same of a
+            sparse matrix of distances.
         gamma, degree, coef0: of kernels by name, as in scikit-learn.
+        n_neighbors: of the graphs of neighbours.
+        kernel_params: a dictionary of further arguments of a function as affinity.
         assign_labels: "kmeans" or "discretize".
         n_init: random starts of k-means.
         random_state: draws them.
         eigen_solver, n_components, eigen_tol, n_jobs, verbose: taken, and without effect.
 
-    Attributes: `labels_`, `clusters_` (`SpectralClusters`), `kernel_`.
+    Attributes: `labels_`, `affinity_matrix_` (n, n), `clusters_` (`SpectralClusters`), `kernel_`.
     """
 
     n_clusters: int = 8
@@ -106,16 +119,39 @@ class SpectralClustering(_Clusters):
     n_init: int = 10
     gamma: float | str | None = 1.0
     affinity: Any = "rbf"
+    n_neighbors: int = 10
     eigen_tol: Any = "auto"
     assign_labels: str = "kmeans"
     degree: int = 3
     coef0: float = 1
+    kernel_params: Any = None
     n_jobs: int | None = None
     verbose: bool = False
 
     @property
     def _given_kernel(self):
         return self.affinity
+
+    @property
+    def _is_precomputed(self):
+        return isinstance(self.affinity, str) and self.affinity in (PRECOMPUTED, _OF_DISTANCES)
+
+    def _checked(self, X, y=NO_TARGETS, sample_weight=None, **checks):
+        if isinstance(self.affinity, str) and self.affinity == _OF_DISTANCES:
+            # Here, because what a sparse matrix of distances leaves out is far, not near.
+            nearest = NearestNeighbors(n_neighbors=self.n_neighbors, metric=PRECOMPUTED).fit(X)
+            X = _both_directions(nearest.kneighbors_graph(X, mode="connectivity"))
+        return super()._checked(X, y, sample_weight, **checks)
+
+    def _points(self, X):
+        if not (isinstance(self.affinity, str) and self.affinity == _OF_NEIGHBOURS):
+            return super()._points(X)
+        check_count(self.n_neighbors, "n_neighbors")
+        edges = _both_directions(kneighbors_graph(X, self.n_neighbors, include_self=True))
+        with self._computing():
+            self.kernel_ = Precomputed(edges.astype(self._dtype))
+        self._noise = 0.0
+        return np.arange(len(edges))
 
     def _fit_rows(self, rows, X, targets):
         self._check_counts(rows.n)
@@ -132,8 +168,15 @@ class SpectralClustering(_Clusters):
             rounding=_ROUNDINGS[self.assign_labels],
             starts=self.n_init,
         )
+        first = points_at(rows.given, slice(rows.n))
+        self.affinity_matrix_ = np.asarray(gram(rows.given_kernel, first))
         self.clusters_ = _without_padding(rows.restored(solution.value), rows.n)
         self.labels_ = _labels(solution, rows)
+
+
+def _both_directions(edges):
+    """A dense matrix of a sparse directed graph, half an edge for each direction."""
+    return np.asarray(((edges + edges.T) / 2).todense())
 
 
 def _without_padding(clusters, n):

@@ -10,6 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from kernax.core.expansion import KernelExpansion
 from kernax.core.parameters import check_count
+from kernax.errors import NotPSDError
+from kernax.sklearn.base import NO_TARGETS, are_texts
 from kernax.sklearn.features import KernelFeatures
 from kernax.sklearn.ridge import KernelRidge
 from kernax.sklearn.targets import KernelOfRows
@@ -23,8 +25,10 @@ class KernelPCA(KernelFeatures, KernelOfRows):
     Arguments:
         n_components: how many; None for all along which the rows have a variance.
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
-            or of `sklearn.gaussian_process.kernels`, or "precomputed".
+            or of `sklearn.gaussian_process.kernels`, "precomputed", or a function of two rows. It
+            may be indefinite where the components asked for have positive eigenvalues.
         gamma, degree, coef0: of kernels by name, as in scikit-learn.
+        kernel_params: a dictionary of further arguments of a function as kernel.
         fit_inverse_transform: whether `inverse_transform` is learned, by ridge regression of X on
             the components, with the ridge `alpha`.
         remove_zero_eig: leave out components without variance also where n_components is given.
@@ -42,6 +46,7 @@ class KernelPCA(KernelFeatures, KernelOfRows):
     gamma: float | str | None = None
     degree: int = 3
     coef0: float = 1
+    kernel_params: Any = None
     alpha: Any = 1.0
     fit_inverse_transform: bool = False
     eigen_solver: Any = "auto"
@@ -53,19 +58,27 @@ class KernelPCA(KernelFeatures, KernelOfRows):
     copy_X: bool = True
     n_jobs: int | None = None
 
+    def _checked(self, X, y=NO_TARGETS, sample_weight=None, **checks):
+        if self.fit_inverse_transform and (self._is_precomputed or are_texts(X)):
+            given = "a precomputed kernel" if self._is_precomputed else "texts"
+            raise ValueError(f"Cannot fit_inverse_transform with {given}: it needs numbers X")
+        return super()._checked(X, y, sample_weight, **checks)
+
     def _fit_rows(self, rows, X, targets):
-        if self.fit_inverse_transform and (self._is_precomputed or self._of_texts):
-            given = "kernel='precomputed'" if self._is_precomputed else "texts"
-            raise ValueError(f"fit_inverse_transform=True needs numbers X, not {given}")
         every = self.n_components is None
         if not every:
             check_count(self.n_components, "n_components")
-        solution = kernel_pca(
-            rows.given_kernel,
-            rows.given,
-            rows.size if every else min(self.n_components, rows.n),
-            weights=rows.weights,
-        )
+        components = rows.size if every else min(self.n_components, rows.n)
+        try:
+            solution = kernel_pca(
+                rows.given_kernel, rows.given, components, weights=rows.weights, indefinite=True
+            )
+        except NotPSDError as problem:
+            wanted = "all" if every else f"the n_components={self.n_components} largest"
+            raise NotPSDError(
+                f"There are significant negative eigenvalues among {wanted} of the centred K: "
+                f"take fewer n_components. {problem}"
+            ) from None
         kept = self._kept(solution.value)
         function = rows.restored(solution.value.function)
         weights = rows.own_weights
@@ -89,7 +102,9 @@ class KernelPCA(KernelFeatures, KernelOfRows):
             return
         kernel = self._given_kernel
         self.X_transformed_fit_ = self.transform(X)
-        given = {"gamma": self.gamma_, "degree": self.degree, "coef0": self.coef0}
+        given = {"degree": self.degree, "coef0": self.coef0, "kernel_params": self.kernel_params}
+        if not self._is_function:
+            given["gamma"] = self.gamma_
         self._inverse = KernelRidge(self.alpha, kernel=kernel, **given)
         self._inverse.fit(self.X_transformed_fit_, X, weights)
         self.dual_coef_ = self._inverse.dual_coef_

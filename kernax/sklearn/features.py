@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from kernax.core.parameters import check_count
 from kernax.core.stacks import points_at
@@ -31,8 +31,9 @@ class Nystroem(KernelFeatures, RowsEstimator):
 
     Arguments:
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
-            or of `sklearn.gaussian_process.kernels`, or "precomputed".
+            or of `sklearn.gaussian_process.kernels`, "precomputed", or a function of two rows.
         gamma, coef0, degree: of kernels by name, as in scikit-learn.
+        kernel_params: a dictionary of further arguments of a function as kernel.
         n_components: how many rows; of fewer rows all.
         random_state: draws the rows, the same ones as scikit-learn.
         n_jobs: taken, and without effect.
@@ -46,6 +47,7 @@ class Nystroem(KernelFeatures, RowsEstimator):
     gamma: float | str | None = None
     coef0: float | None = None
     degree: int | None = None
+    kernel_params: Any = None
     n_components: int = 100
     random_state: Any = None
     n_jobs: int | None = None
@@ -55,11 +57,28 @@ class Nystroem(KernelFeatures, RowsEstimator):
     def fit(self, X, y=None):
         """Chooses rows of X; y is not looked at."""
         check_count(self.n_components, "n_components")
+        self._check_numbers_of_names()
         X, _, _ = self._checked(X)
-        return self._fit(X, None, None)
+        order = check_random_state(self.random_state).permutation(_num_samples(X))
+        chosen = order[: self.n_components]
+        if self._is_function:
+            # Its values are computed one by one: between the chosen rows alone.
+            self._fit(X[chosen], None, None)
+            self.component_indices_ = chosen
+            return self
+        return self._fit(X, chosen, None)
 
-    def _fit_rows(self, rows, X, targets):
-        chosen = check_random_state(self.random_state).permutation(rows.n)[: self.n_components]
+    def _check_numbers_of_names(self):
+        """Raises ValueError for gamma, coef0 or degree beside a kernel that has no use for them."""
+        numbers = (self.gamma, self.coef0, self.degree)
+        if self._is_matrix and any(number is not None for number in numbers):
+            raise ValueError(
+                "Don't pass gamma, coef0 or degree to Nystroem if using a function or a "
+                "precomputed kernel"
+            )
+
+    def _fit_rows(self, rows, X, chosen):
+        chosen = np.arange(rows.n) if chosen is None else chosen
         few = rows.some(chosen)
         given = points_at(few.given, slice(few.n))
         function = empirical_features(few.given_kernel, given)

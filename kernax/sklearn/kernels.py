@@ -135,11 +135,11 @@ def of_dtype(module: Any, dtype: Any) -> Any:
     return jax.tree.map(cast, module)
 
 
-def gamma_of(gamma: Any, X: Any, weights: Any) -> float:
+def gamma_of(gamma: Any, X: Any) -> float:
     """scikit-learn's gamma: a number; None and "auto" are `1 / d`, "scale" is `1 / (d Var X)`.
 
-    With weights it is the variance of the weighted rows, as if rows were repeated. Texts, in a
-    list, count as one column, and have no variance: 1.
+    The variance is that of all entries of X, whatever the weights of rows are. Texts, in a list,
+    count as one column, and have no variance: 1.
     """
     are_numbers = isinstance(X, np.ndarray)
     columns = X.shape[1] if are_numbers else 1
@@ -151,13 +151,5 @@ def gamma_of(gamma: Any, X: Any, weights: Any) -> float:
         if not gamma > 0:
             raise ValueError(f"gamma must be > 0, but is {gamma}")
         return float(gamma)
-    variance = _variance(np.asarray(X, float), weights) if are_numbers else 0
+    variance = float(np.asarray(X, float).var()) if are_numbers else 0
     return 1 / (columns * variance) if variance > 0 else 1.0
-
-
-def _variance(X: np.ndarray, weights: np.ndarray | None) -> float:
-    """Of all entries of X (n, d), by the weights of its rows."""
-    if weights is None:
-        return float(X.var())
-    mean = np.average(X, axis=0, weights=weights).mean()
-    return float(np.average(((X - mean) ** 2).mean(1), weights=weights))

@@ -20,5 +20,6 @@ def check_learn(estimator: Any, sample_weight: Any) -> None:
         return
     if sample_weight is not None and known == CROSS_VALIDATION:
         raise ValueError(f"learn={known!r} takes no sample_weight: leave out one of them")
-    if estimator._is_precomputed:
-        raise ValueError(f"learn={known!r} has nothing to learn in kernel='precomputed'")
+    if estimator._is_matrix:
+        given = "kernel='precomputed'" if estimator._is_precomputed else "a function as kernel"
+        raise ValueError(f"learn={known!r} has nothing to learn in {given}")

@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from kernax.core.parameters import check_count
 from kernax.core.solution import RESULTS, finish
+from kernax.kernels import Linear
 from kernax.sklearn.targets import KernelOfRows, KernelRegressor
 from kernax.supervised.smo import SMO
 from kernax.supervised.svm import one_class_svm, support_vector_regression
@@ -51,8 +52,9 @@ def value_of(estimator, solution):
     if has_ended_early(estimator, solution):
         gap = float(np.max(solution.stats["relative_gap"]))
         warnings.warn(
-            f"{name}: the solver ended early (max_iter={estimator.max_iter}), with a relative "
-            f"duality gap of {gap:.1g}. Scale the data, or take a larger tol or max_iter.",
+            f"{name}: Solver terminated early (max_iter={estimator.max_iter}).  Consider "
+            "pre-processing your data with StandardScaler or MinMaxScaler. The relative duality "
+            f"gap is {gap:.1g}: a larger tol or max_iter may help.",
             ConvergenceWarning,
             stacklevel=3,
         )
@@ -65,12 +67,27 @@ def value_of(estimator, solution):
 class SupportVectors:
     """The attributes of a machine that are read off its function."""
 
+    _function_of_tables = True
+
     def _set_support(self, X, order):
         """`support_` and its vectors, in an order, from the rows of X."""
         self.support_ = np.asarray(order, np.int32)
         self.support_vectors_ = np.empty((0, 0))
-        if not (self._is_precomputed or self._of_texts):
+        self.shape_fit_ = np.shape(X)
+        if not (self._is_matrix or self._of_texts):
             self.support_vectors_ = X[order]
+
+    @property
+    def coef_(self):
+        """The weights of the columns, of a linear kernel: (1, columns), or (pairs, columns)."""
+        if not isinstance(getattr(self, "kernel_", None), Linear):
+            raise AttributeError("coef_ is only available when using a linear kernel")
+        coefficients = np.asarray(self.function_.coefficients)
+        coefficients = coefficients.reshape(len(coefficients), -1)
+        weights = coefficients.T @ np.asarray(self.function_.points)
+        # A copy, which changes nothing here.
+        weights.flags.writeable = False
+        return weights
 
 
 class _OneFunction(SupportVectors):
@@ -79,6 +96,7 @@ class _OneFunction(SupportVectors):
     def _set_function(self, solution, rows, X):
         function = rows.restored(value_of(self, solution))
         self.function_ = function
+        self.fit_status_ = int(has_ended_early(self, solution))
         self.n_iter_ = max(1, int(solution.stats["steps"]))
         coefficients = np.asarray(function.coefficients)
         self._set_support(X, np.flatnonzero(coefficients))
@@ -94,8 +112,9 @@ class SVR(_OneFunction, KernelRegressor):
     In float64 solved to a millionth of `tol`, LIBSVM's tolerance, in float32 to `tol`;
     `shrinking`, `cache_size` and `verbose` are taken, and without effect.
 
-    Attributes: `support_`, `support_vectors_`, `dual_coef_`, `intercept_`, `n_support_`,
-    `function_`, `kernel_`.
+    Attributes: `support_`, `support_vectors_`, `dual_coef_`, `intercept_`, `n_support_`, `n_iter_`,
+    `fit_status_` (1 where the solver ended early), `shape_fit_`, `function_`, `kernel_`, and of a
+    linear kernel `coef_`.
     """
 
     _: KW_ONLY

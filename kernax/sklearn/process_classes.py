@@ -5,6 +5,8 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from sklearn.gaussian_process.kernels import RBF as TheirRBF
+from sklearn.gaussian_process.kernels import ConstantKernel
 from sklearn.gaussian_process.kernels import Kernel as TheirKernel
 from sklearn.utils.validation import check_is_fitted
 
@@ -13,12 +15,17 @@ from kernax.core.losses import Bernoulli
 from kernax.core.parameters import check_count, parameters
 from kernax.gp.laplace import laplace
 from kernax.gp.process import GaussianProcess
-from kernax.kernels import RBF
 from kernax.selection.latent import LatentModel, learn_evidence, minus_evidences
 from kernax.sklearn.processes import ProcessEstimator
 from kernax.sklearn.targets import KernelClassifier, of_both
+from kernax.sklearn.theta import ThetaLoss
 
 _WAYS = ("one_vs_rest", "softmax")
+
+
+def minus_mean_evidence(model, X, targets, weights):
+    """Minus the mean log evidence of all processes."""
+    return minus_evidences(model, X, targets, weights) / len(targets)
 
 
 @dataclass(eq=False, repr=False)
@@ -37,13 +44,15 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
         max_iter_predict: steps of Newton's method, at most.
         multi_class: of several classes: "one_vs_rest", a process for each class against the rest,
             all with one kernel, or "softmax", one model of all classes.
-        optimizer: None for `learn=None`, or "fmin_l_bfgs_b".
+        optimizer: "fmin_l_bfgs_b"; None for `learn=None`; or, for kernels of scikit-learn, a
+            function `optimizer(objective, theta, bounds=bounds)` as scikit-learn takes it.
         n_restarts_optimizer, random_state: random starts of learning, as for
             `GaussianProcessRegressor`.
         warm_start, copy_X_train, n_jobs: taken, and without effect.
 
     Attributes: `kernel_`, `posterior_` (or a tuple of such, one for each class), `classes_`,
-    `log_marginal_likelihood_value_`.
+    `n_classes_`, `log_marginal_likelihood_value_` (of a process for each class their mean, as in
+    scikit-learn), `X_train_`.
     """
 
     kernel: Any = None
@@ -60,13 +69,18 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
 
     @property
     def _given_kernel(self):
-        return 1.0 * RBF(1.0) if self.kernel is None else self.kernel
+        if self.kernel is None:
+            return ConstantKernel(1.0, "fixed") * TheirRBF(1.0, "fixed")
+        return self.kernel
 
     def _fit_rows(self, rows, X, places):
         """Fits labels with powers of their likelihoods as weights."""
         found = [self._posterior(rows, targets) for targets in self._targets(places)]
         self.posterior_ = found[0] if len(found) == 1 else tuple(found)
         self.log_marginal_likelihood_value_ = float(np.mean([p.log_evidence for p in found]))
+        self.n_classes_ = len(self.classes_)
+        self.X_train_ = X
+        self._fitted_targets = places
         self.kernel_ = self._shown(self.kernel_, 1.0)
 
     def _targets(self, places):
@@ -97,8 +111,13 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
         if self._noise:
             raise ValueError("WhiteKernel is noise of numbers: classes have none")
         check_count(self.max_iter_predict, "max_iter_predict")
-        if not self._is_learned or self.kernel is None:
+        self._weights = weights
+        if not self._is_learned:
             return kernel
+        if isinstance(self._given_kernel, TheirKernel):
+            if len(self._given_kernel.theta) == 0:
+                return kernel
+            return self._learned_parts(points, places, weights).kernel
         columns = self._targets(places)
         start = LatentModel(kernel, self._likelihood(columns[0]))
         free = self._free(start)
@@ -109,14 +128,6 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
         if not any(np.any(learned(entry.path, entry.value)) for entry in parameters(start)):
             return kernel
         targets = jnp.asarray(np.stack(columns))
-        if isinstance(self._given_kernel, TheirKernel):
-            likelihood = start.likelihood
-            parts = self._learned_parts(
-                lambda parts: LatentModel(parts.kernel, likelihood),
-                minus_evidences,
-                (points, targets, weights),
-            )
-            return parts.kernel
         solution = learn_evidence(
             start,
             points,
@@ -127,6 +138,19 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
             trainable=learned,
         )
         return solution.value.kernel
+
+    def _theta_loss(self, kernel, points, places, weights, /):
+        columns = self._targets(places)
+        likelihood = self._likelihood(columns[0])
+        args = points, jnp.asarray(np.stack(columns)), weights
+        return ThetaLoss(
+            kernel,
+            self.n_features_in_,
+            self._dtype,
+            lambda parts: LatentModel(parts.kernel, likelihood),
+            minus_mean_evidence,
+            args,
+        )
 
     def predict_proba(self, X):
         """Probabilities (m, classes)."""
@@ -141,6 +165,16 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
         places = np.argmax(self.predict_proba(X), axis=1)
         return self.classes_[places]
 
-    def log_marginal_likelihood(self):
-        """The log evidence; of a process for each class their mean, as in scikit-learn."""
-        return self.log_marginal_likelihood_value_
+    def latent_mean_and_variance(self, X):
+        """The mean and the variance (m,) of the latent function, positive for the second class.
+
+        Raises ValueError for more than two classes.
+        """
+        check_is_fitted(self)
+        if len(self.classes_) > 2:
+            raise ValueError(
+                "Returning the mean and variance of the latent function f is only supported for "
+                f"binary classification, received {len(self.classes_)} classes."
+            )
+        mean = self._vectorised(X, self.posterior_.process, "mean")
+        return mean, self._vectorised(X, self.posterior_.process, "variance")

@@ -1,18 +1,23 @@
 """Gaussian processes for numbers."""
 
+import abc
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.base import MultiOutputMixin, RegressorMixin, clone
 from sklearn.gaussian_process.kernels import RBF as TheirRBF
 from sklearn.gaussian_process.kernels import ConstantKernel
 from sklearn.gaussian_process.kernels import Kernel as TheirKernel
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
+from kernax.core.expansion import KernelExpansion
+from kernax.core.factors import cholesky_factor
 from kernax.core.gram import gram
+from kernax.core.operators import DenseGram
 from kernax.core.parameters import check_count
 from kernax.core.solution import RESULTS, finish, warn
 from kernax.errors import ConditionWarning
@@ -24,6 +29,7 @@ from kernax.sklearn.base import (
     RowsEstimator,
     check_one_or_each,
     check_penalty,
+    encoded,
 )
 from kernax.sklearn.learning import EVIDENCE
 from kernax.sklearn.theta import ThetaLoss, learned_within_bounds
@@ -67,10 +73,14 @@ class ProcessEstimator(RowsEstimator):
     @property
     def _is_learned(self):
         """Whether parameters are learned."""
-        if self.optimizer not in (None, _OPTIMISER):
+        if not (self.optimizer in (None, _OPTIMISER) or callable(self.optimizer)):
             raise ValueError(
-                f"optimizer must be {_OPTIMISER!r} or None, but is {self.optimizer!r}: kernels of "
-                "kernax are learned by any optimiser with kernax.minimise"
+                f"optimizer must be {_OPTIMISER!r}, a function or None, but is {self.optimizer!r}"
+            )
+        if callable(self.optimizer) and not isinstance(self._given_kernel, TheirKernel):
+            raise ValueError(
+                "optimizer may be a function for kernels of scikit-learn: kernels of kernax are "
+                "learned by any optimiser with kernax.minimise"
             )
         return not (self.learn is None or self.optimizer is None)
 
@@ -83,17 +93,51 @@ class ProcessEstimator(RowsEstimator):
         """Draws the starts for kernels of kernax."""
         return jax.random.key(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _learned_parts(self, model_of, loss, args):
-        """A kernel of scikit-learn, translated, with the least `loss(model, *args)` in its bounds.
+    @abc.abstractmethod
+    def _theta_loss(self, kernel, points, targets, weights, /):
+        """Minus the log evidence of rows as a function of the theta of a kernel of scikit-learn."""
+
+    def _learned_parts(self, points, targets, weights):
+        """The kernel of scikit-learn, translated, that has the largest evidence within its bounds.
 
         Warns, as scikit-learn does, where a parameter ends at a bound.
         """
-        given = self._given_kernel
-        of_theta = ThetaLoss(given, self.n_features_in_, self._dtype, model_of, loss, args)
+        of_theta = self._theta_loss(self._given_kernel, points, targets, weights)
         generator = check_random_state(self.random_state)
-        kernel = learned_within_bounds(of_theta, args[0], self._restarts, generator)
+        optimiser = self.optimizer if callable(self.optimizer) else None
+        kernel = learned_within_bounds(of_theta, points, self._restarts, generator, optimiser)
         kernel._check_bounds_params()
         return of_theta.parts(kernel.theta)
+
+    def log_marginal_likelihood(self, theta=None, eval_gradient=False, clone_kernel=True):
+        """The log evidence: of what was fitted, or of a theta of a kernel of scikit-learn.
+
+        Arguments:
+            theta: the logarithms of the parameters of `kernel_` that are not "fixed"; None is what
+                was fitted.
+            eval_gradient: whether to return the gradient in theta as well.
+            clone_kernel: False sets theta in `kernel_` as well, and leaves the predictions as they
+                are.
+        """
+        check_is_fitted(self, "log_marginal_likelihood_value_")
+        if theta is None:
+            if eval_gradient:
+                raise ValueError("Gradient can only be evaluated for theta!=None")
+            return self.log_marginal_likelihood_value_
+        if not isinstance(self.kernel_, TheirKernel):
+            raise ValueError(
+                "theta goes with a kernel of scikit-learn: for others pass none, or take "
+                "kernax.log_marginal_likelihood"
+            )
+        theta = np.asarray(theta, float)
+        with self._computing():
+            points = jnp.asarray(self.X_train_)
+            loss = self._theta_loss(self.kernel_, points, self._fitted_targets, self._weights)
+            value, gradient = loss(theta)
+        if not clone_kernel:
+            self.kernel_.theta = theta
+        evidence = np.float64(-value)
+        return (evidence, -gradient) if eval_gradient else evidence
 
     def _shown(self, kernel, noise_ratio):
         """The kernel with what was learned: of scikit-learn or of kernax, as the given one is."""
@@ -117,18 +161,21 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
             them as they are, as `optimizer=None` does. Of other kernels than scikit-learn's the
             noise is learned as well, from alpha or a tenth of the variance of y, whichever is
             larger: it takes the place of alpha, and is part of the deviations of predictions.
-        optimizer: None for `learn=None`, or "fmin_l_bfgs_b".
+        optimizer: "fmin_l_bfgs_b"; None for `learn=None`; or, for kernels of scikit-learn, a
+            function `optimizer(objective, theta, bounds=bounds)` as scikit-learn takes it.
         n_restarts_optimizer: how many random starts there are beside the kernel as given:
             log-uniform between the bounds of a kernel of scikit-learn, the same starts as there; of
             other kernels over the range of the data, lengthscales from the smallest to the largest
             distance between rows.
         normalize_y: predict in units in which y has mean zero and variance one.
         random_state: draws the starts.
-        copy_X_train, n_targets: taken, and without effect.
+        n_targets: how many columns y has, for predictions before `fit`; None is one.
+        copy_X_train: taken, and without effect.
 
-    Attributes: `kernel_` (as given, with what was learned), `process_` (the posterior, a
-    `GaussianProcess` of the targets, normalised or not), `log_marginal_likelihood_value_`,
-    `alpha_` (the coefficients), `noise_`, `X_train_`, `y_train_`.
+    Before `fit` predictions are those of the prior. Attributes: `kernel_` (as given, with what was
+    learned), `process_` (the posterior, a `GaussianProcess` of the targets, normalised or not),
+    `log_marginal_likelihood_value_`, `alpha_` (the coefficients), `noise_`, `X_train_`, `y_train_`,
+    `L_` (see there).
     """
 
     kernel: Any = None
@@ -146,15 +193,31 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
     def _given_kernel(self):
         return ConstantKernel() * TheirRBF() if self.kernel is None else self.kernel
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        return tags
+
     def fit(self, X, y, sample_weight=None):
-        """Fits numbers y, (n,) or (n, outputs), with powers of their likelihoods as weights."""
+        """Fits numbers y, (n,) or (n, outputs), with powers of their likelihoods as weights.
+
+        One column (n, 1) is as (n,).
+        """
         X, y, weights = self._checked(X, y, sample_weight, multi_output=True, y_numeric=True)
+        y = y[:, 0] if y.shape[1:] == (1,) else y
+        outputs = 1 if y.ndim == 1 else y.shape[1]
+        if self.n_targets not in (None, outputs):
+            raise ValueError(
+                "The number of targets seen in `y` is different from the parameter `n_targets`. "
+                f"Got {outputs} != {self.n_targets}."
+            )
         return self._fit(X, self._normalised(y.astype(self._dtype), weights), weights)
 
     def _fit_rows(self, rows, X, y):
         self._condition(rows, y)
         self.X_train_ = X
-        self.y_train_ = y
+        self.y_train_ = self._fitted_targets = y
+        self._prior_kernel = self.kernel_
         ratio = self._white / self._noise if self._noise else 1.0
         self.kernel_ = self._shown(self.kernel_, ratio)
 
@@ -175,8 +238,8 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         standards = Standards(np.zeros(outputs), np.ones(outputs))
         if self.normalize_y:
             standards = standards_of(y, weights)
-        self._y_mean = np.asarray(standards.centre, y.dtype)
-        self._y_std = np.asarray(standards.scale, y.dtype)
+        self._y_train_mean = np.asarray(standards.centre, y.dtype)
+        self._y_train_std = np.asarray(standards.scale, y.dtype)
         return standards.standardised(y)
 
     def _kernel_to_fit(self, kernel, points, y, weights):
@@ -190,10 +253,13 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         self.noise_ = alpha + self._noise
         if not self._is_learned:
             return kernel
-        if alpha.ndim:
-            raise ValueError("learn='evidence' takes one alpha for all rows: or pass learn=None")
         if isinstance(self._given_kernel, TheirKernel):
             return self._learned_within_bounds(kernel, points, y, weights, alpha)
+        if alpha.ndim:
+            raise ValueError(
+                "learn='evidence' takes one alpha for all rows, with a kernel of kernax: or pass "
+                "learn=None"
+            )
         # Far below the true noise the evidence has a maximum without any.
         variance = np.mean(np.asarray(standards_of(y, weights).scale) ** 2)
         noise = max(float(alpha), _SHARE_OF_NOISE * float(variance))
@@ -215,14 +281,21 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         """A kernel of scikit-learn with what was learned; sets `noise_` and its learned part."""
         if len(self._given_kernel.theta) == 0:
             return kernel
-        parts = self._learned_parts(
-            lambda parts: ProcessModel(parts.kernel, parts.noise),
-            minus_evidence,
-            (points, jnp.asarray(y), weights, alpha),
-        )
+        parts = self._learned_parts(points, y, weights)
         self._white = float(parts.noise)
         self.noise_ = alpha + self._white
         return parts.kernel
+
+    def _theta_loss(self, kernel, points, y, weights, /):
+        args = points, jnp.asarray(y), weights, self._checked_alpha(len(y))
+        return ThetaLoss(
+            kernel,
+            self.n_features_in_,
+            self._dtype,
+            lambda parts: ProcessModel(parts.kernel, parts.noise),
+            minus_evidence,
+            args,
+        )
 
     def _checked_alpha(self, n):
         """Alpha as an array, () or (n,). Raises ValueError for another shape, or below zero."""
@@ -238,20 +311,60 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         matrix (m, m), both with an axis for the outputs where there are several.
         """
         if return_std and return_cov:
-            raise RuntimeError("at most one of return_std or return_cov can be requested")
+            raise RuntimeError("At most one of return_std or return_cov can be requested.")
+        if not hasattr(self, "process_"):
+            return self._prior(X).predict(X, return_std, return_cov)
         points, n, X = self._new_points(X)
         with self._computing():
             process = self._at(X, self.process_)
-            points = jax.tree.map(jax.numpy.asarray, points)
-            mean = np.asarray(process.mean.values(points))[:n] * self._y_std + self._y_mean
+            points = jax.tree.map(jnp.asarray, points)
+            mean = self._means(process, points)[:n] * self._y_train_std + self._y_train_mean
             if return_std:
                 variance = np.asarray(jax.vmap(process.variance)(points))[:n] + self._white
-                return mean, self._in_units(np.sqrt(variance), self._y_std)
+                return mean, self._in_units(np.sqrt(variance), self._y_train_std)
             if return_cov:
                 covariance = np.asarray(gram(process.covariance, points))[:n, :n]
                 white = self._white * np.eye(n, dtype=self._dtype)
-                return mean, self._in_units(covariance + white, self._y_std**2)
+                return mean, self._in_units(covariance + white, self._y_train_std**2)
         return mean
+
+    def _means(self, process, points):
+        """The means of the process, normalised, at points; zero of a prior."""
+        if isinstance(process.mean, KernelExpansion):
+            return np.asarray(process.mean.values(points))
+        n = len(jax.tree.leaves(points)[0])
+        return np.zeros((n, *np.shape(self._y_train_mean)), self._dtype)
+
+    def _prior(self, X):
+        """An estimator like this one, whose process is the prior of rows such as those of X."""
+        other = clone(self)
+        X, _, _ = other._checked(X)
+        other._points(X)
+        outputs = () if self.n_targets in (None, 1) else (self.n_targets,)
+        other._y_train_mean = np.zeros(outputs, other._dtype)
+        other._y_train_std = np.ones(outputs, other._dtype)
+        other._white = other._noise
+        other.process_ = GaussianProcess(other.kernel_)
+        return other
+
+    @property
+    def L_(self):
+        """The lower Cholesky factor of `K + diag(noise)` of the fitted rows, which is computed when
+        it is asked for; of a row of weight w the noise is `noise / w`, and rows without weight are
+        left out.
+        """
+        if not hasattr(self, "process_"):
+            raise AttributeError("L_ is there after fit")
+        n = len(self.y_train_)
+        weights = np.ones(n) if self._weights is None else np.asarray(self._weights)
+        kept = np.flatnonzero(weights)
+        noise = np.broadcast_to(self.noise_, (n,))[kept] / weights[kept]
+        with self._computing():
+            points = encoded(self.X_train_, self.alphabet_) if self._of_texts else self.X_train_
+            stack = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[kept]), points)
+            K = gram(self._prior_kernel, stack)
+            factor = cholesky_factor(DenseGram(K + jnp.diag(jnp.asarray(noise, self._dtype))))
+            return np.tril(np.asarray(factor.lower))
 
     def _in_units(self, values, units):
         """Values in the units of the targets; with another axis where these are several."""
@@ -268,16 +381,3 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
             for j in range(mean.shape[1])
         ]
         return np.stack(draws, axis=1)
-
-    def log_marginal_likelihood(self, theta=None):
-        """The log evidence: of what was fitted, or of a theta of a kernel of scikit-learn."""
-        if theta is None:
-            return self.log_marginal_likelihood_value_
-        if not isinstance(self._given_kernel, TheirKernel):
-            raise ValueError(
-                "theta goes with a kernel of scikit-learn: for others pass none, or take "
-                "kernax.log_marginal_likelihood"
-            )
-        other = GaussianProcessRegressor(self.kernel_.clone_with_theta(theta), alpha=self.alpha)
-        other.set_params(learn=None).fit(self.X_train_, self.y_train_, self._weights)
-        return other.log_marginal_likelihood_value_

@@ -27,8 +27,9 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
     Arguments:
         alpha: the ridge, a number, or one for each output.
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
-            or of `sklearn.gaussian_process.kernels`, or "precomputed".
+            or of `sklearn.gaussian_process.kernels`, "precomputed", or a function of two rows.
         gamma, degree, coef0: of kernels by name, as in scikit-learn.
+        kernel_params: a dictionary of further arguments of a function as kernel.
         learn: "leave_one_out" learns the kernel's parameters and alpha by the leave-one-out error,
             from those given; None takes them as they are.
         n_centres: how many rows the function stands on, in memory that grows with their square and
@@ -45,6 +46,7 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
     gamma: float | str | None = None
     degree: int = 3
     coef0: float = 1
+    kernel_params: Any = None
     learn: str | None = None
     n_centres: int | None = None
     random_state: Any = None

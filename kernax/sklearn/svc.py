@@ -8,8 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.special import log_softmax, softmax
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import _ovr_decision_function
+from sklearn.utils.validation import check_is_fitted
 
 from kernax.core.expansion import KernelExpansion
 from kernax.selection.classification import MachineModel, learn_classifier
@@ -30,6 +32,13 @@ def _has_probabilities(estimator) -> bool:
     raise AttributeError("predict_proba is not available when probability=False")
 
 
+def _check_has_sigmoids(estimator) -> None:
+    """Raises NotFittedError where `probability=True` was set after the fit."""
+    check_is_fitted(estimator)
+    if not hasattr(estimator, "sigmoids_"):
+        raise NotFittedError("predict_proba is not available when fitted with probability=False")
+
+
 def _of_pair(places, pair):
     """The rows of two classes."""
     return np.flatnonzero(np.isin(places, pair))
@@ -42,7 +51,8 @@ class SVC(SupportVectors, KernelClassifier):
     Arguments:
         C: the price of an error.
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
-            or of `sklearn.gaussian_process.kernels`, or "precomputed".
+            or of `sklearn.gaussian_process.kernels`, "precomputed", or a function of two tables
+            that returns K.
         gamma, degree, coef0: of kernels by name, as in scikit-learn.
         probability: for `predict_proba`: Platt's sigmoid of the leave-one-out decision values,
             which takes no cross-validation, nor heeds `max_iter`; of several classes one for each
@@ -54,8 +64,9 @@ class SVC(SupportVectors, KernelClassifier):
         shrinking, cache_size, verbose, random_state: taken, and without effect.
 
     Attributes: `support_`, `support_vectors_`, `n_support_`, `dual_coef_`, `intercept_`,
-    `classes_`, `class_weight_`, `fit_status_` (1 where the solver ended early), `function_` (a
-    `KernelExpansion` with an output for each pair, or one for two classes), `kernel_`, `C_`.
+    `classes_`, `class_weight_`, `n_iter_`, `fit_status_` (1 where the solver ended early),
+    `shape_fit_`, `function_` (a `KernelExpansion` with an output for each pair, or one for two
+    classes), `kernel_`, `C_`, and of a linear kernel `coef_`.
     """
 
     _: KW_ONLY
@@ -95,6 +106,8 @@ class SVC(SupportVectors, KernelClassifier):
         machines = [self._machine(few, signs) for few, signs in tasks]
         function = machines[0] if two else self._joined(machines, rows, places)
         self.function_ = rows.restored(function)
+        # Those of an earlier fit are of another function.
+        vars(self).pop("sigmoids_", None)
         if self.probability:
             self.sigmoids_ = tuple(self._sigmoid(few, signs) for few, signs in tasks)
         self._set_attributes(X, places)
@@ -200,17 +213,14 @@ class SVC(SupportVectors, KernelClassifier):
 
     def predict(self, X):
         """Labels (m,): of several classes that of most votes."""
+        if self.break_ties and self.decision_function_shape == "ovo":
+            raise ValueError("break_ties must be False when decision_function_shape is 'ovo'")
         values = self._values(X)
         if len(self.classes_) == 2:
             return self._labels(values)
         if self.break_ties:
-            self._check_break_ties()
             return self._labels(self._of_classes(values))
         return self._labels(self._votes(values))
-
-    def _check_break_ties(self):
-        if self.decision_function_shape == "ovo":
-            raise ValueError("break_ties must be False when decision_function_shape is 'ovo'")
 
     def _votes(self, values):
         """How many of the pairs are for each class."""
@@ -223,6 +233,7 @@ class SVC(SupportVectors, KernelClassifier):
     @available_if(_has_probabilities)
     def predict_proba(self, X):
         """Probabilities (m, classes), where `probability=True`."""
+        _check_has_sigmoids(self)
         if len(self.classes_) == 2:
             return softmax(self._exponents(X), axis=1)
         columns = self._values(X).T
@@ -248,6 +259,7 @@ class SVC(SupportVectors, KernelClassifier):
     @available_if(_has_probabilities)
     def predict_log_proba(self, X):
         """Logarithms of `predict_proba`."""
+        _check_has_sigmoids(self)
         if len(self.classes_) == 2:
             return log_softmax(self._exponents(X), axis=1)
         return np.log(self.predict_proba(X))

@@ -18,6 +18,7 @@ from kernax.sklearn.translation import Parts, translated
 
 _LENGTHS = ("length_scale", "periodicity")
 _DEFAULT = (1e-5, 1e5)  # scikit-learn's bounds
+_STOPPING = {"ftol": 1e-13, "gtol": 1e-6}  # in nats; scikit-learn stops at 2e-9 and 1e-5
 _NATS = 0.1  # per unit of theta: a gradient below that is no reason to warn
 
 
@@ -97,18 +98,30 @@ def _value_and_gradient(loss: Callable[..., Array], model: Any, args: tuple) -> 
 
 
 def learned_within_bounds(
-    loss: ThetaLoss, X: Any, restarts: int, generator: np.random.RandomState
+    loss: ThetaLoss,
+    X: Any,
+    restarts: int,
+    generator: np.random.RandomState,
+    optimiser: Callable[..., tuple] | None = None,
 ) -> TheirKernel:
-    """The kernel of the smallest loss by L-BFGS-B, from its own theta and from random ones.
+    """The kernel of the smallest loss, from its own theta and from random ones.
 
     Those are drawn uniformly between the bounds, the same ones as scikit-learn. Where a bound is
     not finite, lengthscales and periods are drawn from the smallest to the largest distance between
     points, other parameters within scikit-learn's default bounds.
+
+    Arguments:
+        optimiser: None for L-BFGS-B; or a function that scikit-learn would take, which is called as
+            `optimiser(objective, start, bounds=bounds)` and returns the best theta with its loss.
+            `objective(theta, eval_gradient=True)` is the loss and its gradient, or the loss alone.
     """
     kernel = loss.kernel
     low, high = _ends_of_starts(kernel, X)
     starts = [kernel.theta, *(generator.uniform(low, high) for _ in range(restarts))]
-    found = [_minimum(loss, start, kernel.bounds) for start in starts]
+    if optimiser is None:
+        found = [_minimum(loss, start, kernel.bounds) for start in starts]
+    else:
+        found = [_minimum_by(optimiser, loss, start, kernel.bounds) for start in starts]
     best = min(found, key=lambda result: result.fun)
     if not best.success and np.max(np.abs(best.jac), initial=0) > _NATS:
         warnings.warn(
@@ -119,7 +132,22 @@ def learned_within_bounds(
 
 def _minimum(loss: ThetaLoss, start: np.ndarray, bounds: np.ndarray) -> Any:
     inside = np.clip(start, bounds[:, 0], bounds[:, 1])
-    return scipy.optimize.minimize(loss, inside, method="L-BFGS-B", jac=True, bounds=bounds)
+    return scipy.optimize.minimize(
+        loss, inside, method="L-BFGS-B", jac=True, bounds=bounds, options=_STOPPING
+    )
+
+
+def _minimum_by(
+    optimiser: Callable[..., tuple], loss: ThetaLoss, start: np.ndarray, bounds: np.ndarray
+) -> Any:
+    """What an optimiser of the user's finds, as scipy returns it."""
+
+    def objective(theta: Any, eval_gradient: bool = True) -> Any:
+        value, gradient = loss(np.asarray(theta, float))
+        return (value, gradient) if eval_gradient else value
+
+    theta, value = optimiser(objective, start, bounds=bounds)
+    return scipy.optimize.OptimizeResult(x=np.asarray(theta), fun=float(value), success=True)
 
 
 def _ends_of_starts(kernel: TheirKernel, X: Any) -> tuple[np.ndarray, np.ndarray]:

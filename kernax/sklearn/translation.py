@@ -68,6 +68,11 @@ def _parts(kernel: Any) -> Parts:
 
 
 @_parts.register
+def _(kernel: theirs.CompoundKernel) -> Parts:
+    raise ValueError("kernel cannot be a CompoundKernel, which is one for each of several models")
+
+
+@_parts.register
 def _(kernel: theirs.WhiteKernel) -> Parts:
     return Parts(None, kernel.noise_level)
 

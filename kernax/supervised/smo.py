@@ -30,8 +30,7 @@ class SMO(AbstractDualSolver):
 
     Attributes:
         tol: the violation of optimality at which to stop, in units of the targets: LIBSVM's `tol`.
-        max_steps: pairs changed, at most, counted in sixteens; default a million, and a hundred for
-            each point.
+        max_steps: pairs changed, at most; default a million, and a hundred for each point.
         working_set: how many points to solve for at a time; default four in ten, but at least 1024,
             or all where there are fewer, and at most 4096.
     """

@@ -119,8 +119,9 @@ class WorkingSet(eqx.Module):
             return (run.violation > tol) & (run.steps < most)
 
         def several_steps(run: _Run) -> _Run:
-            now = lax.fori_loop(0, _CHECK_EVERY, lambda _, now: self._step(now, floor), run.now)
-            return _Run(now, now.violation, run.steps + _CHECK_EVERY)
+            steps = jnp.minimum(_CHECK_EVERY, most - run.steps)
+            now = lax.fori_loop(0, steps, lambda _, now: self._step(now, floor), run.now)
+            return _Run(now, now.violation, run.steps + steps)
 
         start = self._start()
         first = _Run(start, start.violation, jnp.zeros((), jnp.int32))

@@ -80,6 +80,7 @@ def kernel_pca(
     block_size: int | None = None,
     truncated: bool | None = None,
     max_steps: int = 500,
+    indefinite: bool = False,
     throw: bool = True,
 ) -> Solution[PrincipalComponents]:
     """The functions v of norm 1 with the largest variance `sum_i w_i (v(x_i) - mean)^2 / sum w`,
@@ -102,6 +103,8 @@ def kernel_pca(
             with a `block_size`; there products with a kernel of fewer explicit features than
             points, such as a `FeatureMap`, are with those, and K is never held.
         max_steps: products of K with `components + 4` columns, at most, where it is truncated.
+        indefinite: accept a K with negative eigenvalues, of a similarity that is no kernel, as long
+            as none of the components asked for has one.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
@@ -112,7 +115,8 @@ def kernel_pca(
         than was computed, the largest relative `residual`, and `steps`.
 
     Raises:
-        ValueError: bad shapes or values. NotPSDError: K has a negative eigenvalue.
+        ValueError: bad shapes or values. NotPSDError: K has a negative eigenvalue; with
+            `indefinite` a component asked for has one.
         NonFiniteError, MaxStepsError, BreakdownError, MemoryBudgetError: as `kernax.errors` says.
     """
     task = check_task(
@@ -132,7 +136,7 @@ def kernel_pca(
         )
     truncated = _is_truncated(truncated, components, n, block_size)
     max_steps = check_count(max_steps, "max_steps")
-    solution = _kernel_pca(task, components, bool(whiten), truncated, max_steps)
+    solution = _kernel_pca(task, components, bool(whiten), truncated, max_steps, bool(indefinite))
     hint = "kernel_pca: another kernel, fewer components or more max_steps may help."
     return finish(solution, throw, hint, suspect=task.suspect())
 
@@ -151,7 +155,7 @@ def _is_truncated(truncated: bool | None, components: int, n: int, block_size: A
 
 
 @compiled
-def _kernel_pca(task, components, whiten, truncated, max_steps):
+def _kernel_pca(task, components, whiten, truncated, max_steps, indefinite):
     """The components, with how their computation ended."""
     gram = task.gram()
     weights = task.weights
@@ -159,7 +163,13 @@ def _kernel_pca(task, components, whiten, truncated, max_steps):
     size = stopped(centred.largest() * jnp.max(weights.values))
     problem = WeightedGram(centred, weights, size)
     pairs, report = leading_pairs(problem, components, truncated=truncated, max_steps=max_steps)
-    result = ending_of(problem, report, pairs, centred.is_finite(), truncated=truncated)
+    allowed = 0
+    if indefinite and not truncated:
+        # A point without weight adds a zero to the eigenvalues, which is no component.
+        present = jnp.sum(weights.values > 0)
+        allowed = jnp.maximum(present - components, 0)
+    finite = centred.is_finite()
+    result = ending_of(problem, report, pairs, finite, truncated=truncated, allowed=allowed)
     total = jnp.sum(weights.values)
     scaled = pairs.of_unit_square() * jnp.sqrt(total) if whiten else pairs.coefficients
     known = (scaled, pairs.values / total, centred.total_variance())
