@@ -481,7 +481,7 @@ def test_a_mistake_is_named_and_the_way_out_as_well(table, estimator, words):
         (lambda X, y: ours.RandomFourierFeatures(n_components=0).fit(X), "n_components"),
         (
             lambda X, y: ours.KernelPCA(2, kernel=WORDS, fit_inverse_transform=True).fit(["a b"]),
-            "needs numbers X, not texts",
+            "Cannot fit_inverse_transform with texts",
         ),
         (
             lambda X, y: ours.KernelPerceptron().fit(X, y > 0).partial_fit(X, (y > 0)[:-1]),
