@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import kernax
 from kernax.cli import app as cli
+from kernax.cli import console
 from kernax.cli.app import app
 from kernax.cli.table import read_table
 from kernax.cli.target import numbers
@@ -99,10 +100,20 @@ def test_the_same_seed_gives_the_same_output_and_another_does_not(smooth):
     assert first != other
 
 
-def test_the_progress_bar_is_not_mixed_into_the_results(smooth):
+def test_what_takes_long_is_said_on_stderr_with_its_time_and_not_among_the_results(
+    smooth, monkeypatch
+):
+    """A kernel of text learned for minutes without a word."""
+    quick = run(smooth, "--target", "height", "--kernel", "rbf")
+    assert quick.stderr == ""
+    monkeypatch.setattr(console, "_LONG", -1.0)
     result = run(smooth, "--target", "height", "--kernel", "rbf")
+    said = ["fitting the kernel as written"]
+    said += [f"learning on folds: {i} of 5" for i in range(1, 6)]
+    lines = result.stderr.splitlines()
+    assert [line.rsplit(", after ", 1)[0] for line in lines] == said
+    assert all(re.fullmatch(r".*, after \d+ s", line) for line in lines)
     assert "learning " not in result.stdout.replace("learning from", "")
-    assert "loss" in result.stderr
 
 
 def test_a_parameter_at_the_end_of_its_support_stays_there(smooth):
@@ -244,7 +255,7 @@ BAD_TABLES = [
     ),
     (
         'x,y\n1,"1,730.28"\n2,"1,200"\n3,"2,500"\n4,"3,100.5"\n',
-        "'1,730.28' is not a number (write a point before decimals, and nothing between thousands)",
+        "'1,730.28' is not a number: write a point before decimals, and nothing between thousands",
     ),
     (
         "x,y\n1 730.5,2\n1 200,3\n2 500,4\n3 100,5\n",

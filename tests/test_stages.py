@@ -14,7 +14,7 @@ from kernax.selection import regression
 from kernax.selection.classification import calibrated_losses, log_losses, signs_of_columns
 from kernax.selection.folds import count_off, leaving_out
 from kernax.selection.rows import first_of_each, held_out_of_each
-from kernax.selection.stages import Stage, Together, choose, last_that_pays
+from kernax.selection.stages import Learning, Stage, Together, choose, last_that_pays
 from kernax.selection.weak_priors import weak_priors_around
 
 
@@ -48,10 +48,45 @@ def test_folds_balance_every_class_and_those_of_some_rows_have_the_shape_of_thos
 def test_lengthscales_move_together_by_their_mean_factor_or_not_at_all():
     model = lambda a, b: kx.Model(3.0 * kx.RBF(jnp.array([a, b])))
     centres = weak_priors_around(model(1.0, 4.0)).centres
-    together = Together(jnp.asarray(True), centres)(model(2.0, 32.0))
+    of_vector = lambda *numbers: {"kernel.kernel.lengthscale": jnp.asarray(numbers)}
+    together = Together(of_vector(0, 0), centres)(model(2.0, 32.0))
     np.testing.assert_allclose(together.kernel.kernel.lengthscale, [4.0, 16.0], rtol=1e-5)
-    apart = Together(jnp.asarray(False), centres)(model(2.0, 32.0))
+    apart = Together(of_vector(0, 1), centres)(model(2.0, 32.0))
     np.testing.assert_allclose(apart.kernel.kernel.lengthscale, [2.0, 32.0], rtol=1e-6)
+
+
+def test_lengthscales_of_the_columns_that_one_column_became_move_together():
+    """A lengthscale of its own for a column of 0 and 1 cuts the rows of that category off."""
+    start = kx.Model(3.0 * kx.RBF(jnp.array([1.0, 4.0, 1.0, 9.0])))
+    learning = Learning(groups=np.array([0, 1, 1, 2]))
+    (_, common), (priors, apart) = learning.setting(start, 1), learning.setting(start, 2)
+    moved = kx.Model(3.0 * kx.RBF(jnp.array([2.0, 8.0, 8.0, 9.0])))
+    factor = (2 * 2 * 8 * 1) ** 0.25
+    scales = lambda model: np.asarray(model.kernel.kernel.lengthscale)
+    np.testing.assert_allclose(scales(common(moved)), factor * scales(start), rtol=1e-5)
+    np.testing.assert_allclose(scales(apart(moved)), [2.0, 16.0, 4.0, 9.0], rtol=1e-5)
+    # The two that move together, by a factor of 4, count as one parameter of deviation one.
+    expected = (np.log(2.0) ** 2 + np.log(4.0) ** 2) / 2
+    assert float(priors.penalty(apart(moved))) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_stage_of_numbers_gains_in_density_or_error_and_does_not_lose_in_the_other():
+    """As written it predicted better: what was saved had a better noise and worse means."""
+    stage = lambda name, loss, error: Stage(name, name, np.full(9, loss), np.full(9, error))
+    written = stage("written", 1.0, 1.0)
+    for loss, error, name in (
+        (0.5, 1.21, "written"),
+        (0.5, 1.0, "learned"),
+        (1.0, 0.8, "learned"),
+        (1.1, 0.8, "written"),
+        (1.0, 1.0, "written"),
+    ):
+        assert last_that_pays([written, stage("learned", loss, error)]).kept.name == name
+    choice = last_that_pays([written, stage("learned", 0.5, 1.21)])
+    assert str(choice.comparisons[0]) == (
+        "better by 0.5000, standard error 0.0000; squares worse by 0.2100, standard error 0.0000: "
+        "not kept"
+    )
 
 
 def test_a_stage_is_kept_if_it_is_better_by_more_than_its_standard_error_than_the_one_kept_before():

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from kernax.cli.answers import vectors
-from kernax.cli.console import with_a_bar
+from kernax.cli.console import waiting, with_a_bar
 from kernax.cli.job import Report, Split, kernel_of
 from kernax.cli.latent import evidences, learned_latent
 from kernax.cli.naming import parameter_rows
@@ -46,8 +46,9 @@ def classify(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> Report
     """
     model = plan.model
     start = _start(parts, kernel, plan)
-    written = _classifier(start, parts, model)
-    as_written = scores_of_classifier(written, parts)
+    with waiting("fitting the kernel as written"):
+        written = _classifier(start, parts, model)
+        as_written = scores_of_classifier(written, parts)
     chosen, remarks = _learned(start, parts, with_priors)
     learned = _classifier(chosen, parts, model)
     return Report(
@@ -114,7 +115,8 @@ def _learned(start: _Learned, parts: Split, with_priors: bool) -> tuple[_Learned
         return learned_latent(start, parts, _targets(parts), parts.y, with_priors)
     X = jax.tree.map(jnp.asarray, points_at(parts.X, rows))
     Y = jnp.asarray(columns_of_classes(names, parts.classes))
-    choice = learn_classifier(start, X, Y, names, progress=with_a_bar)
+    groups = parts.inputs.groups
+    choice = learn_classifier(start, X, Y, names, groups=groups, progress=with_a_bar)
     is_machine = isinstance(start, MachineModel)
     measure = "log loss, through Platt's sigmoid," if is_machine else "log loss"
     return choice.kept.model, choice.account(measure)

@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import os
+import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -10,7 +11,14 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import track
+from rich.progress import (
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -147,9 +155,44 @@ def print_lines(console: Console, lines: Iterable[str]) -> None:
         console.print(line, markup=False)
 
 
-def with_a_bar(jobs: Sequence[Any]) -> Iterable[Any]:
-    """The folds to learn on, with a progress bar on stderr."""
-    return track(jobs, "learning on folds", console=Console(stderr=True), transient=True)
+_LONG = 10.0  # seconds after which a line is written where no bar can be drawn
+
+
+def with_a_bar(jobs: Sequence[Any]) -> Iterator[Any]:
+    """The folds to learn on, with a bar, the time so far and the time left on stderr."""
+    console = Console(stderr=True)
+    begin = time.monotonic()
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
+    with _drawn(console, columns) as progress:
+        task = progress.add_task("learning on folds", total=len(jobs))
+        for count, job in enumerate(jobs, 1):
+            yield job
+            progress.advance(task)
+            _say_time(console, f"learning on folds: {count} of {len(jobs)}", begin)
+
+
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Says on stderr what is being done, and for how long, until it is done."""
+    console = Console(stderr=True)
+    begin = time.monotonic()
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with _drawn(console, columns) as progress:
+        progress.add_task(what, total=None)
+        yield
+    _say_time(console, what, begin)
+
+
+def _drawn(console: Console, columns: Sequence[ProgressColumn]) -> Progress:
+    """A line that is redrawn on a terminal, and removed at the end; nothing elsewhere."""
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _say_time(console: Console, what: str, begin: float) -> None:
+    """Writes a line on what took long, where stderr is a file or a pipe and shows no bar."""
+    seconds = time.monotonic() - begin
+    if not console.is_terminal and seconds > _LONG:
+        typer.echo(f"{what}, after {seconds:.0f} s", err=True)
 
 
 def title_of(what: str, columns: tuple[str, ...]) -> str:

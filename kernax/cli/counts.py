@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
+from kernax.cli.console import waiting
 from kernax.cli.job import RMSE, Report, Split, kernel_of
 from kernax.cli.latent import evidences, learned_latent
 from kernax.cli.naming import parameter_rows
@@ -25,8 +26,9 @@ def count(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> Report:
     Needs 64-bit mode.
     """
     start = start_of(kernel_of(parts, kernel), plan.likelihood, plan.inference, parts.y)
-    written = _regressor(start, parts)
-    as_written = _scored(written, parts)
+    with waiting("fitting the kernel as written"):
+        written = _regressor(start, parts)
+        as_written = _scored(written, parts)
     one_name = np.zeros(len(parts.y), int)
     model, remarks = learned_latent(start, parts, parts.y, one_name, with_priors)
     learned = _regressor(model, parts)

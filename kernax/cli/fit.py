@@ -1,24 +1,26 @@
 """`kernax fit` for numbers: learns a kernel by regression, and scores the held-out rows."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from kernax.cli.answers import relevant
+from kernax.cli.console import waiting, with_a_bar
 from kernax.cli.job import RMSE, Report, Split, in_digits, kernel_of
 from kernax.cli.naming import parameter_rows
 from kernax.core.model import Model
-from kernax.core.solution import Solution
 from kernax.errors import NonFiniteError
 from kernax.metrics import negative_log_predictive_density, root_mean_square_error
 from kernax.preparation import GP, RIDGE, RVM, Regressor, Standards, standards_of_target
-from kernax.selection.regression import (
-    ProcessModel,
-    fitted,
-    learn_process,
-    learn_ridge,
-)
+from kernax.scale.size import is_along_line
+from kernax.selection.regression import ProcessModel, fitted, learn_in_stages
+from kernax.selection.stages import MOST_ROWS, Choice
 from kernax.sparse.relevance import relevance_vector_machine
+
+_MOST_OF_TEXTS = 200
+_MOST_ALONG_A_LINE = 3000
 
 
 def fit(
@@ -30,9 +32,10 @@ def fit(
     """
     written = kernel_of(parts, kernel)
     start = Model(written) if model == RIDGE else ProcessModel(written)
-    as_written = scores_of_regressor(_regressor(start, parts, model), parts)
-    solution = _learned(start, parts, restarts, seed, with_priors)
-    learned = _regressor(solution.value, parts, model)
+    with waiting("fitting the kernel as written"):
+        as_written = scores_of_regressor(_regressor(start, parts, model), parts)
+    choice = _learned(start, parts, model, restarts, seed, with_priors)
+    learned = _regressor(choice.kept.model, parts, model)
     measures = (RMSE,) if model == RIDGE else (RMSE, "NLPD")
     after = scores_of_regressor(learned, parts)
     no_gain = remark_on_no_gain(measures[-1], as_written[-1], after[-1])
@@ -44,10 +47,23 @@ def fit(
             f"{model} as written": as_written,
             f"{model} learned": after,
         },
-        parameters=_rows_of_parameters(solution.value, parts, model),
+        parameters=_rows_of_parameters(choice.kept.model, parts, model),
         predictor=learned,
-        remarks=(*no_gain, *_remarks(solution, learned, restarts)),
+        remarks=(*_account(choice, parts, model), *no_gain, *_remarks(choice, learned, restarts)),
     )
+
+
+def _account(choice: Choice, parts: Split, model: str) -> tuple[str, ...]:
+    """What each stage earned, and which is saved, line by line."""
+    if len(choice.stages) == 1:
+        few = f"{len(parts.y)} rows to learn from are too few to choose by folds"
+        return (f"{few}: nothing was learned, and the model is as written",)
+    measure = "mean squared error" if model == RIDGE else "negative log density"
+    lines = choice.account(f"{measure}, of the standardised target,")
+    judged = len(choice.kept.losses)
+    if judged == len(parts.y) or choice.kept is choice.stages[0]:
+        return lines
+    return (*lines, f"which was then learned from all {len(parts.y)} rows")
 
 
 def remark_on_no_gain(measure: str, as_written: float, learned: float) -> tuple[str, ...]:
@@ -84,29 +100,50 @@ def _units(parts: Split) -> Standards:
 
 
 def _learned(
-    start: Model | ProcessModel, parts: Split, restarts: int, seed: int, with_priors: bool
-) -> Solution:
-    """The model with the parameters learned from standardised targets."""
-    y = _units(parts).standardised(parts.y)
-    key = jax.random.key(seed)
-    if isinstance(start, Model):
-        return learn_ridge(start, parts.X, y, starts=restarts, key=key, progress=True)
-    return learn_process(
-        start, parts.X, y, with_priors=with_priors, starts=restarts, key=key, progress=True
+    start: Model | ProcessModel,
+    parts: Split,
+    model: str,
+    restarts: int,
+    seed: int,
+    with_priors: bool,
+) -> Choice:
+    """The stages, learned from standardised targets, and which is kept."""
+    return learn_in_stages(
+        start,
+        jax.tree.map(jnp.asarray, parts.X),
+        jnp.asarray(_units(parts).standardised(parts.y)),
+        most=_rows_to_judge_by(start, parts),
+        sparse=model == RVM,
+        groups=parts.inputs.groups,
+        with_priors=with_priors,
+        starts=restarts,
+        key=jax.random.key(seed),
+        progress=with_a_bar,
+        bar=True,
     )
 
 
-def _remarks(solution: Solution, learned: Regressor, restarts: int) -> tuple[str, ...]:
+def _rows_to_judge_by(start: Model | ProcessModel, parts: Split) -> int:
+    """How many rows choose between stages: few where a comparison of two rows takes long."""
+    if parts.inputs.texts:
+        return _MOST_OF_TEXTS
+    if isinstance(start, ProcessModel) and is_along_line(start.kernel, parts.X):
+        return _MOST_ALONG_A_LINE
+    return MOST_ROWS
+
+
+def _remarks(choice: Choice, learned: Regressor, restarts: int) -> tuple[str, ...]:
     """On several starts, and on the rows that a machine stands on."""
-    starts = () if restarts == 1 else (_starts(solution, restarts),)
+    has_starts = restarts > 1 and choice.kept.stats
+    starts = (_starts(choice.kept.stats, restarts),) if has_starts else ()
     return (*starts, relevant(learned)) if learned.kind == RVM else starts
 
 
-def _starts(solution: Solution, restarts: int) -> str:
+def _starts(stats: dict[str, Any], restarts: int) -> str:
     """A remark on how several starts ended."""
-    losses = np.asarray(solution.stats["start_losses"])
+    losses = np.asarray(stats["start_losses"])
     losses = losses[np.isfinite(losses)]
-    failed = int(np.sum(solution.stats["failed"]))
+    failed = int(np.sum(stats["failed"]))
     lowest = f"{losses.min():.5g}"
     highest = f"{losses.max():.5g}"
     return f"{restarts} starts, {failed} failed; losses from {lowest} to {highest}"

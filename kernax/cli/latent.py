@@ -30,7 +30,13 @@ def learned_latent(
     X = jax.tree.map(jnp.asarray, points_at(parts.X, rows))
     targets = jnp.asarray(y[rows])
     choice = learn_latent(
-        start, X, targets, labels[rows], with_priors=with_priors, progress=with_a_bar
+        start,
+        X,
+        targets,
+        labels[rows],
+        groups=parts.inputs.groups,
+        with_priors=with_priors,
+        progress=with_a_bar,
     )
     return choice.kept.model, choice.account("negative log density")
 

@@ -50,6 +50,14 @@ class Inputs:
         return tuple(name for encoder in self.encoders for name in encoder.columns)
 
     @property
+    def groups(self) -> Int[np.ndarray, " d"]:
+        """The number of the column of the table that each of the d columns of numbers came from:
+        the columns of one category share it.
+        """
+        sizes = [len(encoder.columns) for encoder in self.encoders]
+        return np.repeat(np.arange(len(sizes)), sizes)
+
+    @property
     def texts(self) -> tuple[Text, ...]:
         """The columns that string kernels compare."""
         return tuple(encoder for encoder in self.encoders if isinstance(encoder, Text))

@@ -20,7 +20,7 @@ from kernax.core.parameters import Trainable, positive
 from kernax.core.solution import RESULTS, Solution
 from kernax.core.stacks import points_at
 from kernax.selection.folds import Folds
-from kernax.selection.stages import Choice, Together, choose
+from kernax.selection.stages import Choice, Learning, Together, choose
 from kernax.selection.weak_priors import WeakPriors
 from kernax.supervised.calibration import platt
 from kernax.supervised.logistic import kernel_logistic
@@ -138,6 +138,7 @@ def learn_classifier(
     Y: Array,
     labels: np.ndarray,
     *,
+    groups: np.ndarray | None = None,
     trainable: Trainable | None = None,
     progress: Callable[[Sequence[Folds]], Iterable[Folds]] = iter,
 ) -> Choice:
@@ -150,6 +151,7 @@ def learn_classifier(
         X: points.
         Y: their classes in one-hot columns (n, c).
         labels: the same as names or numbers (n,), by which folds are balanced.
+        groups: (d,) which columns of points share a lengthscale, as for `Learning`.
         trainable, progress: as for `choose`.
     """
     losses_of = calibrated_losses if isinstance(start, MachineModel) else log_losses
@@ -161,6 +163,7 @@ def learn_classifier(
         fold_loss,
         fold_values,
         losses_of,
+        learning=Learning(groups=groups),
         trainable=trainable,
         progress=progress,
     )

@@ -32,7 +32,7 @@ from kernax.selection.data_starts import data_starts
 from kernax.selection.folds import Folds
 from kernax.selection.minimise import minimise
 from kernax.selection.multi_start import multi_start
-from kernax.selection.stages import MOST_ROWS, Choice, Together, choose
+from kernax.selection.stages import MOST_ROWS, Choice, Learning, Together, choose
 from kernax.selection.weak_priors import WeakPriors
 
 
@@ -240,6 +240,7 @@ def learn_latent(
     y: Array,
     labels: np.ndarray,
     *,
+    groups: np.ndarray | None = None,
     with_priors: bool = True,
     progress: Callable[[Sequence[Folds]], Iterable[Folds]] = iter,
 ) -> Choice:
@@ -251,6 +252,7 @@ def learn_latent(
         start: the model as written.
         X, y: points, and -1 and +1 or counts (n,), or one-hot columns (n, c).
         labels: names by which folds are balanced (n,); one name for all counts.
+        groups: (d,) which columns of points share a lengthscale, as for `Learning`.
         with_priors: weak priors, as for `learn_process`.
         progress: as for `choose`.
     """
@@ -263,7 +265,7 @@ def learn_latent(
         fold_losses,
         _as_they_are,
         shared="mean, scales",
-        with_priors=with_priors,
+        learning=Learning(groups=groups, with_priors=with_priors),
         progress=progress,
     )
 

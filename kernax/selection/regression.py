@@ -5,12 +5,16 @@ Ridge regression learns by its leave-one-out error, a Gaussian process by its ev
 Both expect standardised targets: the starts and the priors are of order one.
 """
 
-from collections.abc import Callable
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 import optax
+from jax import lax
 from jaxtyping import Array, ArrayLike, Float, Key, PyTree
 
 from kernax.core.expansion import KernelExpansion
@@ -18,12 +22,16 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.model import Model
 from kernax.core.parameters import Trainable, interior, positive
 from kernax.core.solution import Solution
+from kernax.core.stacks import points_at
 from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition, log_marginal_likelihood
 from kernax.selection.data_starts import data_starts
+from kernax.selection.folds import Folds
 from kernax.selection.minimise import minimise
 from kernax.selection.multi_start import multi_start
-from kernax.selection.weak_priors import WeakPriors, weak_priors_around
+from kernax.selection.stages import Choice, Learning, Stage, Together, choose, everyone
+from kernax.selection.weak_priors import DEVIATION, WeakPriors, weak_priors_around
+from kernax.sparse.relevance import relevance_vector_machine
 from kernax.supervised.ridge import kernel_ridge, leave_one_out
 
 _OPTIMISER = optax.lbfgs()
@@ -32,6 +40,7 @@ _OPTIMISER = optax.lbfgs()
 # against 54.7, ten seeds), far better on yacht.
 _STEPS_OF_RIDGE = 20
 _STEPS_OF_PROCESS = 60
+_LEAST_TO_JUDGE = 8  # rows, of which folds inside of folds have some
 
 
 class ProcessModel(eqx.Module):
@@ -80,6 +89,169 @@ def evidence_loss(
     noise = model.noise + known_noise
     evidence = log_marginal_likelihood(model.kernel, X, y, noise, weights=weights)
     return (penalty - evidence) / (len(y) if weights is None else jnp.sum(weights))
+
+
+def ridge_stage_loss(
+    model: Model, X: PyTree, y: Array, folds: Folds, priors: WeakPriors, together: Together
+) -> Float[Array, ""]:
+    """`leave_one_out_loss` of the rows in any of the folds, without priors."""
+    return leave_one_out_loss(together(model), X, y, _weights_of(folds, y))
+
+
+def process_stage_loss(
+    model: ProcessModel, X: PyTree, y: Array, folds: Folds, priors: WeakPriors, together: Together
+) -> Float[Array, ""]:
+    """`evidence_loss` of the rows in any of the folds, with priors."""
+    return evidence_loss(together(model), X, y, priors, _weights_of(folds, y))
+
+
+def _weights_of(folds: Folds, y: Array) -> Float[Array, " n"]:
+    """1 for the rows in any of the folds and 0 for others, so that one program learns from all rows
+    and from some.
+    """
+    weights = jnp.zeros_like(y)
+    return weights.at[folds.score.reshape(-1)].add(folds.score_weights.reshape(-1))
+
+
+@eqx.filter_jit
+def ridge_fold(model: Model, X: PyTree, y: Array, fold: Folds) -> Float[Array, " v"]:
+    """Squared errors of the rows that a fold scores, by the function that its other rows make."""
+    X_learn = points_at(X, fold.learn)
+    weights = fold.learn_weights
+    solution = kernel_ridge(
+        model.kernel, X_learn, y[fold.learn], model.ridge, weights=weights, throw=False
+    )
+    return (_by_rows(solution.value, points_at(X, fold.score)) - y[fold.score]) ** 2
+
+
+@eqx.filter_jit
+def process_fold(model: ProcessModel, X: PyTree, y: Array, fold: Folds) -> Float[Array, "v 2"]:
+    """Minus the log density of the rows that a fold scores, and their squared errors, under the
+    process that its other rows make.
+    """
+    prior = GaussianProcess(model.kernel)
+    X_learn = points_at(X, fold.learn)
+    weights = fold.learn_weights
+    process = condition(
+        prior, X_learn, y[fold.learn], model.noise, weights=weights, throw=False
+    ).value
+    points = points_at(X, fold.score)
+    variance = _by_rows(process.variance, points) + model.noise
+    return _densities_and_errors(y[fold.score], _by_rows(process.mean, points), variance)
+
+
+@eqx.filter_jit
+def relevance_fold(model: ProcessModel, X: PyTree, y: Array, fold: Folds) -> Float[Array, "v 2"]:
+    """The same of the relevance vector machine that the other rows make, with its own noise."""
+    X_learn = points_at(X, fold.learn)
+    weights = fold.learn_weights
+    machine = relevance_vector_machine(
+        model.kernel, X_learn, y[fold.learn], weights=weights, throw=False
+    ).value
+    points = points_at(X, fold.score)
+    variance = _by_rows(machine.variance, points) + machine.noise
+    return _densities_and_errors(y[fold.score], _by_rows(machine, points), variance)
+
+
+_AT_ONCE = 100  # points: string kernels need much memory for each
+
+
+def _by_rows(function: Callable, points: PyTree) -> Array:
+    """The values of a function at every point, some at a time."""
+    return lax.map(function, points, batch_size=_AT_ONCE)
+
+
+def _densities_and_errors(y: Array, mean: Array, variance: Array) -> Float[Array, "v 2"]:
+    """`-log N(y | mean, variance)` and `(y - mean)^2`."""
+    squares = (y - mean) ** 2
+    return jnp.stack([(squares / variance + jnp.log(2 * jnp.pi * variance)) / 2, squares], 1)
+
+
+def learn_in_stages(
+    start: Model | ProcessModel,
+    X: PyTree,
+    y: Array,
+    *,
+    most: int,
+    sparse: bool = False,
+    groups: np.ndarray | None = None,
+    with_priors: bool = True,
+    starts: int = 1,
+    key: Key[Array, ""],
+    progress: Callable[[Sequence[Folds]], Iterable[Folds]] = iter,
+    bar: bool = False,
+) -> Choice:
+    """Learns as `learn_ridge` and `learn_process` do, but in stages: first with a common
+    lengthscale, then with one for each column.
+
+    A stage is kept only if it predicts rows better that it has not seen: by their log density under
+    a process, without larger errors, and by their squared error under ridge regression.
+
+    Arguments:
+        start: the model as written.
+        X, y: points in a random order, and standardised targets (n,).
+        most: rows to judge stages by, and to learn them from; of more rows the stage that is kept
+            is learned once more from all, and of fewer than eight none is learned.
+        sparse: whether a relevance vector machine is made of what is learned by the evidence.
+        groups: (d,) which columns of points share a lengthscale, as for `Learning`.
+        with_priors, starts, key: as for `learn_process`.
+        progress: as for `choose`.
+        bar: whether to draw one where the stage that is kept is learned from all rows.
+    """
+    n = len(y)
+    if n < _LEAST_TO_JUDGE:
+        written = Stage("as written", start, np.zeros(n))
+        return Choice(written, (written,), ())
+    rows = np.arange(min(n, most))
+    is_ridge = isinstance(start, Model)
+    loss = ridge_stage_loss if is_ridge else process_stage_loss
+    values = ridge_fold if is_ridge else relevance_fold if sparse else process_fold
+    steps = _STEPS_OF_RIDGE if is_ridge else _STEPS_OF_PROCESS
+    learning = Learning(
+        learn=functools.partial(_learned_together, steps=steps, starts=starts, key=key),
+        groups=groups,
+        with_priors=with_priors,
+        of_each=DEVIATION,
+        floored=() if is_ridge else ("noise",),
+    )
+    choice = choose(
+        start,
+        points_at(X, rows),
+        y[rows],
+        np.zeros(len(rows), int),
+        loss,
+        values,
+        lambda scored, _: scored,
+        shared="ridge, scales" if is_ridge else "noise, scales",
+        learning=learning,
+        progress=progress,
+    )
+    place = [stage is choice.kept for stage in choice.stages].index(True)
+    if place == 0 or len(rows) == n:
+        return choice
+    priors, together = learning.setting(choice.stages[place - 1].model, place)
+    args = (X, y, everyone(n), priors, together)
+    learn = functools.partial(learning.learn, progress=bar)
+    solution = learn(loss, choice.kept.model, args, interior(start))
+    kept = dataclasses.replace(choice.kept, model=solution.value, stats=solution.stats)
+    return dataclasses.replace(choice, kept=kept)
+
+
+def _learned_together(
+    loss: Callable[..., Array],
+    start: Any,
+    args: tuple,
+    free: Trainable,
+    *,
+    steps: int,
+    starts: int,
+    key: Key[Array, ""],
+    progress: bool = False,
+) -> Solution:
+    """A stage, from one start or several, with what moves together moved together."""
+    solution = _learned(loss, start, steps, args, starts, key, progress, free, throw=False)
+    *_, together = args
+    return Solution(together(solution.value), solution.result, solution.stats)
 
 
 def learn_ridge(
@@ -148,14 +320,17 @@ def _learned(
     key: Key[Array, ""],
     progress: bool,
     trainable: Trainable | None = None,
+    throw: bool = True,
 ) -> Solution:
     """From one start or several."""
     free = interior(start) if trainable is None else trainable
+    options: dict[str, Any] = {
+        "args": args,
+        "trainable": free,
+        "progress": progress,
+        "throw": throw,
+    }
     if starts == 1:
-        return minimise(
-            loss, start, _OPTIMISER, steps, args=args, trainable=free, progress=progress
-        )
+        return minimise(loss, start, _OPTIMISER, steps, **options)
     models = data_starts(start, args[0], args[1], starts, key=key, trainable=free)
-    return multi_start(
-        loss, models, _OPTIMISER, steps, args=args, trainable=free, progress=progress
-    )
+    return multi_start(loss, models, _OPTIMISER, steps, **options)

@@ -17,10 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float, Int
 
 from kernax.core.intervals import POSITIVE
-from kernax.core.parameters import Trainable, interior, parameters
+from kernax.core.parameters import Entry, Trainable, interior, parameters
+from kernax.core.solution import RESULTS, Solution
 from kernax.core.stacks import points_at
 from kernax.selection.folds import Folds, count_off, leaving_out
 from kernax.selection.minimise import minimise
@@ -36,30 +37,38 @@ _OF_EACH = 1.0  # deviation of the log of a lengthscale from what all of them ha
 
 
 class Together(eqx.Module):
-    """A switch: whether the elements of a vector move by one common factor.
+    """Which elements of vectors, such as a lengthscale for each column, move by a common factor.
 
-    Such as a lengthscale for each column.
-
-    It is an argument of the loss rather than another model, so that both stages run in one compiled
+    It is an argument of the loss rather than another model, so that all stages run in one compiled
     program.
+
+    Attributes:
+        groups: of each vector, by its path, a number for each element: equal ones move together.
+        centres: of each vector the logarithms from which its elements move.
     """
 
-    on: Bool[Array, ""]
+    groups: dict[str, Int[Array, "..."]]
     centres: dict[str, Array]
 
     def __call__(self, model: Any) -> Any:
-        """The model in which they have moved together, or the model as it is."""
+        """The model in which the elements of each group have moved together."""
         leaves, structure = jax.tree.flatten(model)
         for entry in parameters(model):
-            if entry.interval == POSITIVE and entry.value.ndim > 0:
-                together = self._moved_together(entry.value, self.centres[entry.path])
-                leaves[entry.place] = jnp.where(self.on, together, entry.value)
+            if entry.path in self.groups:
+                leaves[entry.place] = self._moved_together(entry)
         return jax.tree.unflatten(structure, leaves)
 
-    def _moved_together(self, value: Array, centre: Array) -> Array:
-        """The exponentials of the centre, all times the geometric mean of how far they moved."""
-        factor = jnp.exp(jnp.mean(jnp.log(value) - centre))
-        return jnp.exp(centre) * factor
+    def _moved_together(self, entry: Entry) -> Array:
+        """The exponentials of the centre, those of a group times the geometric mean of how far they
+        moved.
+        """
+        groups = self.groups[entry.path]
+        centre = self.centres[entry.path]
+        moved = jnp.log(entry.value) - centre
+        totals = jax.ops.segment_sum(moved, groups, num_segments=len(groups))
+        counts = jax.ops.segment_sum(jnp.ones_like(moved), groups, num_segments=len(groups))
+        means = totals / jnp.maximum(counts, 1)  # of numbers that no element has, 0 / 1
+        return jnp.exp(centre + means[groups])
 
 
 # loss(model, X, Y, folds, priors, together), a scalar.
@@ -72,33 +81,56 @@ Values = Callable[[Any, Any, Array, Folds], Array]
 class Stage:
     """What is learned, in words, the model, and the loss of every row.
 
-    Each loss is that under what was learned without the row.
+    Each loss is that under what was learned without the row. Of numbers there are squared errors
+    beside losses that are log densities; `stats` are those of the run that learned the model.
     """
 
     name: str
     model: Any
     losses: Float[np.ndarray, " n"]
+    errors: Float[np.ndarray, " n"] | None = None
+    stats: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
     """By how much a stage is better than the best one before it.
 
-    `gain` is the difference of their mean losses, `error` its standard error over rows.
+    `gain` is the difference of their mean losses, `error` its standard error over rows. Where there
+    are squared errors beside losses, `of_squares` compares them.
     """
 
     gain: float
     error: float
+    of_squares: "Comparison | None" = None
 
     @property
     def keeps(self) -> bool:
-        """Whether the stage has earned its parameters."""
+        """Whether the stage has earned its parameters: it gains more than a standard error, of two
+        measures in one and does not lose as much in the other.
+        """
+        if self.of_squares is None:
+            return self._gains
+        one_gains = self._gains or self.of_squares._gains
+        return one_gains and not (self._loses or self.of_squares._loses)
+
+    @property
+    def _gains(self) -> bool:
         return self.gain > self.error
 
-    def __str__(self) -> str:
+    @property
+    def _loses(self) -> bool:
+        return self.gain < -self.error
+
+    @property
+    def words(self) -> str:
+        """By how much it is better or worse."""
         sense = "better" if self.gain > 0 else "worse"
-        verdict = "kept" if self.keeps else "not kept"
-        return f"{sense} by {abs(self.gain):.4f}, standard error {self.error:.4f}: {verdict}"
+        words = f"{sense} by {abs(self.gain):.4f}, standard error {self.error:.4f}"
+        return words if self.of_squares is None else f"{words}; squares {self.of_squares.words}"
+
+    def __str__(self) -> str:
+        return f"{self.words}: {'kept' if self.keeps else 'not kept'}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,8 +179,16 @@ def _compared(kept: Stage, stage: Stage) -> Comparison:
         return Comparison(-np.inf, 0.0)
     if not np.isfinite(kept.losses).all():
         return Comparison(np.inf, 0.0)
+    if kept.errors is None or stage.errors is None:
+        return _of_rows(kept.losses, stage.losses)
+    of_squares = _of_rows(kept.errors, stage.errors)
+    return dataclasses.replace(_of_rows(kept.losses, stage.losses), of_squares=of_squares)
+
+
+def _of_rows(before: Float[np.ndarray, " n"], after: Float[np.ndarray, " n"]) -> Comparison:
+    """The mean gain and its standard error."""
     # Row by row, so that rows which are hard for both stages do not count as noise.
-    gains = kept.losses - stage.losses
+    gains = before - after
     error = gains.std(ddof=1) / np.sqrt(len(gains))
     return Comparison(float(gains.mean()), float(error))
 
@@ -163,7 +203,7 @@ def choose(
     losses_of: Callable[[Array, Array], Array],
     *,
     shared: str = "penalty, scales",
-    with_priors: bool = True,
+    learning: "Learning | None" = None,
     trainable: Trainable | None = None,
     progress: Callable[[Sequence[Folds]], Iterable[Folds]] = iter,
 ) -> Choice:
@@ -175,38 +215,64 @@ def choose(
         labels: names by which folds are balanced (n,), such as those of classes.
         loss: what `minimise` minimises.
         values: of the rows that a fold scores, under a model and the rows that it learned from.
-        losses_of: of the values of all rows, each from the fold that scored it, (n,).
+        losses_of: of the values of all rows, each from the fold that scored it: losses (n,), or two
+            columns (n, 2), which are losses and squared errors.
         shared: what the first stage learns beside a common lengthscale, in words.
-        with_priors: whether weak priors hold each stage near where it starts.
+        learning: how each stage is learned; None is by a few steps of Adam, with weak priors.
         trainable: says what is learned, as for `minimise`; None is everything that is not at the
             end of its interval.
         progress: goes through a list of jobs of about the same length, such as
             `rich.progress.track`.
     """
-    names = _names_of_stages(start, shared)
+    learning = Learning() if learning is None else learning
+    names = _names_of_stages(start, shared, learning.groups)
     outer = count_off(labels, OUTER)
     jobs = [_folds_among(labels, outer != fold) for fold in range(OUTER)]
     jobs.append(_folds_among(labels, outer >= 0))
     free = interior(start) if trainable is None else trainable
 
-    def learned(folds: Folds) -> list[Any]:
-        return _learned_in_stages(start, len(names), X, Y, folds, loss, with_priors, free)
+    def learned(folds: Folds) -> list[Solution]:
+        return _learned_in_stages(start, len(names), X, Y, folds, loss, learning, free)
 
     *runs, final = [learned(folds) for folds in progress(jobs)]
     stages = []
     for place, name in enumerate(names):
-        models = [run[place] for run in runs]
-        scored = _values_of_all(models, X, Y, outer, values)
-        stages.append(Stage(name, final[place], np.asarray(losses_of(scored, Y))))
+        models = [run[place].value for run in runs]
+        scored = np.asarray(losses_of(_values_of_all(models, X, Y, outer, values), Y))
+        losses, errors = (scored, None) if scored.ndim == 1 else scored.T
+        stages.append(Stage(name, final[place].value, losses, errors, final[place].stats))
     return last_that_pays(stages)
 
 
-def _names_of_stages(start: Any, shared: str) -> list[str]:
-    """The stages in words; the last is there where a model has a lengthscale for each column."""
+def everyone(n: int) -> Folds:
+    """Folds in which all of n rows are scored."""
+    return _folds_among(np.zeros(n, int), np.ones(n, bool))
+
+
+def _names_of_stages(start: Any, shared: str, groups: np.ndarray | None) -> list[str]:
+    """The stages in words; the last is there where columns have lengthscales of their own."""
     names = ["as written", f"{shared} and a common lengthscale"]
-    if any(entry.interval == POSITIVE and np.ndim(entry.value) > 0 for entry in parameters(start)):
+    vectors = _groups_of_vectors(start, 2, groups)
+    if any(len(np.unique(one)) > 1 for one in vectors.values()):
         names.append("a lengthscale for each column")
     return names
+
+
+def _groups_of_vectors(
+    model: Any, place: int, groups: np.ndarray | None
+) -> dict[str, Int[np.ndarray, "..."]]:
+    """The groups of `Together` in a stage: in the first that learns all elements of a vector move
+    by one factor, then those of each group where the vector has an element for each column.
+    """
+    found = {}
+    for entry in parameters(model):
+        if entry.interval != POSITIVE or np.ndim(entry.value) != 1:
+            continue
+        size = len(entry.value)
+        of_columns = groups is not None and len(groups) == size
+        apart = groups if of_columns else np.arange(size)
+        found[entry.path] = np.zeros(size, int) if place == 1 else apart
+    return found
 
 
 def _values_of_all(
@@ -232,11 +298,54 @@ def _folds_among(labels: np.ndarray, among: np.ndarray) -> Folds:
     return leaving_out(folds, INNER)
 
 
-def _priors_of_stage(model: Any, place: int, with_priors: bool) -> WeakPriors:
-    """The priors around the model of the stage before."""
-    if not with_priors:
-        return weak_priors_around(model, deviation=np.inf)
-    return weak_priors_around(model, of_each=_OF_EACH if place > 1 else None)
+def _by_adam(loss: Loss, model: Any, args: tuple, free: Trainable) -> Solution:
+    """A few steps, of which none is refused."""
+    return minimise(loss, model, _OPTIMISER, _STEPS, args=args, trainable=free, throw=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Learning:
+    """How a stage is learned from where the one before it has ended.
+
+    Attributes:
+        learn: `learn(loss, model, args, trainable)`, a `Solution` of a model.
+        groups: (d,) a number for each column of points: lengthscales of equal numbers move
+            together, such as those of the columns that one category became. None for one each.
+        with_priors: whether weak priors hold each stage near where it starts.
+        of_each: deviation of the log of a lengthscale of its own from the common one.
+        floored: paths of parameters that the priors keep away from zero.
+    """
+
+    learn: Callable[[Loss, Any, tuple, Trainable], Solution] = _by_adam
+    groups: Int[np.ndarray, " d"] | None = None
+    with_priors: bool = True
+    of_each: float = _OF_EACH
+    floored: tuple[str, ...] = ()
+
+    def setting(self, model: Any, place: int) -> tuple[WeakPriors, Together]:
+        """The priors of a stage, around the model of the stage before, and what moves together."""
+        groups = _groups_of_vectors(model, place, self.groups)
+        arrays = {path: jnp.asarray(one) for path, one in groups.items()}
+        if not self.with_priors:
+            priors = weak_priors_around(model, deviation=np.inf)
+            return priors, Together(arrays, priors.centres)
+        of_each = self.of_each if place > 1 else None
+        priors = weak_priors_around(model, floored=self.floored, of_each=of_each)
+        if place > 1:
+            deviations = priors.deviations | _of_groups(priors.deviations, groups)
+            priors = WeakPriors(priors.centres, deviations, priors.floored)
+        return priors, Together(arrays, priors.centres)
+
+
+def _of_groups(
+    deviations: dict[str, Array], groups: dict[str, Int[np.ndarray, "..."]]
+) -> dict[str, Array]:
+    """Deviations of the elements of groups, so that together they count as one parameter."""
+    found = {}
+    for path, of_each in groups.items():
+        counts = np.bincount(of_each)[of_each]
+        found[path] = deviations[path] * jnp.sqrt(jnp.asarray(counts, deviations[path].dtype))
+    return found
 
 
 def _learned_in_stages(
@@ -246,20 +355,14 @@ def _learned_in_stages(
     Y: Array,
     folds: Folds,
     loss: Loss,
-    with_priors: bool,
+    learning: Learning,
     free: Trainable,
-) -> list[Any]:
-    """The model of each stage.
-
-    In the first that learns, vectors move by one factor, in the next around what that has found.
-    """
-    models = [start]
+) -> list[Solution]:
+    """The model of each stage, the first as written."""
+    solutions = [Solution(start, RESULTS.successful, {})]
     for place in range(1, count):
-        priors = _priors_of_stage(models[-1], place, with_priors)
-        together = Together(jnp.asarray(place == 1), priors.centres)
+        model = solutions[-1].value
+        priors, together = learning.setting(model, place)
         args = (X, Y, folds, priors, together)
-        solution = minimise(
-            loss, models[-1], _OPTIMISER, _STEPS, args=args, trainable=free, throw=False
-        )
-        models.append(solution.value)
-    return models
+        solutions.append(learning.learn(loss, model, args, free))
+    return solutions
