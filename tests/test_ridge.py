@@ -10,7 +10,15 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, check_derivatives, needs_x32, needs_x64, real_data
+from conftest import (
+    TOLERANCE,
+    X64,
+    assert_close,
+    check_derivatives,
+    needs_x32,
+    needs_x64,
+    real_data,
+)
 from sklearn.kernel_ridge import KernelRidge
 
 import kernax
@@ -486,3 +494,47 @@ def test_leave_one_out_depends_on_no_units_of_the_kernel_or_the_targets(units, d
     np.testing.assert_allclose(
         with_bias(units * RBF, X, y * small, 0.1 * units) / small, expected, **SOLVE
     )
+
+
+@needs_x64
+@pytest.mark.slow
+@pytest.mark.parametrize("learner", ["ridge", "regression", "svm", "process"])
+def test_a_weight_of_zero_removes_a_point_whose_target_is_not_known(learner):
+    X = jnp.linspace(0.0, 1.0, 12)[:, None]
+    known = jnp.sin(5 * X[:, 0])
+    kernel = kernax.RBF(0.3)
+    solver = kernax.solvers.SMO(1e-9)
+
+    def fit(X, y, weights):
+        if learner == "ridge":
+            return kernax.kernel_ridge(kernel, X, y, 0.1, weights=weights).value(X[0])
+        if learner == "regression":
+            given = {"weights": weights, "solver": solver}
+            return kernax.support_vector_regression(kernel, X, y, 1.0, 0.1, **given).value(X[0])
+        if learner == "svm":
+            signs = jnp.where(jnp.isnan(y), jnp.nan, jnp.sign(y + 1e-3))
+            given = {"weights": weights, "solver": solver}
+            return kernax.svm(kernel, X, signs, 1.0, **given).value(X[0])
+        return kernax.log_marginal_likelihood(kernel, X, y, 0.1, weights=weights)
+
+    y = known.at[jnp.array([3, 7])].set(jnp.nan)
+    kept = ~jnp.isnan(y)
+    expected = fit(X[kept], known[kept], None)
+    assert_close(fit(X, y, kept), expected, 1e-6)
+    assert_close(jax.jit(fit)(X, y, kept.astype(X.dtype)), expected, 1e-6)
+    if learner != "svm":
+        gradient = jax.grad(lambda y: fit(X, y, kept))(y)
+        assert_close(gradient[kept], jax.grad(lambda y: fit(X[kept], y, None))(known[kept]), 1e-5)
+        assert jnp.all(gradient[~kept] == 0)
+
+
+@needs_x64
+def test_an_unknown_target_that_has_a_weight_or_is_compared_with_is_refused():
+    X = jnp.linspace(0.0, 1.0, 6)[:, None]
+    y = jnp.zeros(6).at[2].set(jnp.nan)
+    with pytest.raises(ValueError, match=r"first in row 2: weights=~jnp.isnan\(y\) removes"):
+        kernax.kernel_ridge(kernax.RBF(), X, y, 0.1)
+    with pytest.raises(ValueError, match="first in row 2: weights"):
+        kernax.kernel_ridge(kernax.RBF(), X, y, 0.1, weights=jnp.arange(6.0))
+    with pytest.raises(ValueError, match="first in row 2: drop such rows or impute"):
+        kernax.leave_one_out(kernax.RBF(), X, y, 0.1, weights=~jnp.isnan(y))

@@ -250,7 +250,9 @@ def check_one_point(x: PyTree, points: PyTree) -> None:
             raise ValueError(f"{came}: use jax.vmap(f)(X) for a stack")
 
 
-def check_finite(tree: PyTree, name: str) -> None:
+def check_finite(
+    tree: PyTree, name: str, hint: str = "drop such rows or impute (a zero weight is not enough)"
+) -> None:
     """Raises ValueError naming the first row where a concrete stack holds NaN or inf."""
     if not is_concrete(tree) or all(map(_all_finite, _inexact(tree))):
         return
@@ -259,10 +261,7 @@ def check_finite(tree: PyTree, name: str) -> None:
         for leaf in map(values_of, _inexact(tree))
     ]
     first = min(row[0] for row in rows if row.size)
-    raise ValueError(
-        f"{name} holds NaN or inf, first in row {first}: drop such rows or impute (a zero weight "
-        "is not enough)"
-    )
+    raise ValueError(f"{name} holds NaN or inf, first in row {first}: {hint}")
 
 
 def _inexact(tree: PyTree) -> list[Array | np.ndarray]:
@@ -411,7 +410,7 @@ def as_targets(y: ArrayLike, n: int, dtype: Any, name: str = "y", *, finite: boo
             f"{targets.shape}"
         )
     if finite:
-        check_finite(targets, name)
+        check_finite(targets, name, "drop such rows or impute")
     return targets
 
 

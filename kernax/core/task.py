@@ -15,6 +15,7 @@ from kernax.core.boundary import (
     as_scalar,
     as_targets,
     as_weights,
+    check_finite,
     count,
     dtype_of,
 )
@@ -133,6 +134,7 @@ def check_targets(
     *,
     targets: Targets = numbers,
     one_column: str | None = None,
+    reads_removed: bool = False,
 ) -> tuple[Array, AbstractWeights]:
     """Targets and weights of n points.
 
@@ -141,11 +143,36 @@ def check_targets(
     checked_weights = as_weights(weights, n, dtype)
     if y is None:
         return jnp.zeros(n, dtype), checked_weights
+    if not reads_removed:
+        y = _without_missing(y, checked_weights)
     if one_column is not None:
         y = as_targets(y, n, dtype)
         if y.ndim != 1:
             raise ValueError(f"y must have shape ({n},), but has shape {y.shape}: {one_column}")
     return targets(y, n, dtype, checked_weights), checked_weights
+
+
+def _without_missing(y: Any, weights: AbstractWeights) -> Any:
+    """Targets, with those of the first point of positive weight where NaN has weight zero.
+
+    Such points are removed, whatever their targets are. Raises ValueError for a known NaN of
+    another weight; what is no array of floats is left for later checks.
+    """
+    try:
+        array = y if eqx.is_array(y) else np.asarray(y)
+    except (TypeError, ValueError):
+        return y
+    n = len(weights.values)
+    if not jnp.issubdtype(array.dtype, jnp.inexact) or array.ndim not in (1, 2) or len(array) != n:
+        return y
+    absent = jnp.isnan(array)
+    if is_concrete(absent) and not np.any(absent):
+        return y
+    values = weights.values
+    removed = absent & (values == 0).reshape(n, *(1,) * (array.ndim - 1))
+    filled = jnp.where(removed, array[jnp.argmax(values > 0)], array)
+    check_finite(filled, "y", "weights=~jnp.isnan(y) removes such rows; or impute")
+    return filled
 
 
 def check_task(
@@ -162,6 +189,7 @@ def check_task(
     holds_gram: bool = True,
     in_structure: bool = False,
     solver: lx.AbstractLinearSolver | None = None,
+    reads_removed: bool = False,
 ) -> Task:
     """The task of a verb.
 
@@ -175,6 +203,8 @@ def check_task(
         holds_gram: False for a verb that never asks for K.
         in_structure: whether a structure of the points, such as a line or a grid, may be used.
         solver: the one that the user chose, which may need a structure; None for the default.
+        reads_removed: whether the verb compares something with the targets of points of weight
+            zero: then these must be known. Otherwise they may be NaN.
 
     Raises:
         ValueError: what does not fit, by name.
@@ -184,7 +214,13 @@ def check_task(
     check_same_devices(X, y=y, weights=weights)
     kernel, X = prepare(kernel, X)
     checked_y, checked_weights = check_targets(
-        y, weights, count(X), dtype_of(X), targets=targets, one_column=one_column
+        y,
+        weights,
+        count(X),
+        dtype_of(X),
+        targets=targets,
+        one_column=one_column,
+        reads_removed=reads_removed,
     )
     layout = _layout(kernel, X, block_size, in_features)
     if layout.is_dense and layout.spread is not None and holds_gram:

@@ -63,6 +63,7 @@ def leave_one_out_predictions(
         weights,
         one_column="one process for each column, or jax.vmap over them",
         in_features=may_be_positive(noise),
+        reads_removed=True,
     )
     noise = as_noise(noise, task.n, task.dtype)
     solution = _held_out(task, cast(process.mean, task.dtype), noise)

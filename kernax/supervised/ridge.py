@@ -222,7 +222,9 @@ def leave_one_out(
     Raises ValueError as `kernel_ridge` does, and for a bias with fewer than two points.
     """
     in_features = may_be_positive(ridge)
-    task = check_task("leave_one_out", kernel, X, y, weights, in_features=in_features)
+    task = check_task(
+        "leave_one_out", kernel, X, y, weights, in_features=in_features, reads_removed=True
+    )
     if bias and task.n < 2:
         raise ValueError("leave_one_out with a bias needs at least two points, but X holds one")
     ridge = task.scalar(ridge, "ridge", NONNEGATIVE)

@@ -162,7 +162,7 @@ def leave_one_out_path(
     derivative takes one inverse for each ridge. NaN and warnings as there; the warning of rounding
     is about the smallest ridge.
     """
-    task = check_task("leave_one_out_path", kernel, X, y, weights)
+    task = check_task("leave_one_out_path", kernel, X, y, weights, reads_removed=True)
     if bias and task.n < 2:
         raise ValueError(
             "leave_one_out_path with a bias needs at least two points, but X holds one"
