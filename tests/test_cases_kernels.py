@@ -219,3 +219,43 @@ def test_booleans_are_numbers():
     floats = X.astype(np.float64 if X64 else np.float32)
     for kernel in (kernax.RBF(), kernax.Linear()):
         assert np.array_equal(kernax.gram(kernel, X), kernax.gram(kernel, floats))
+
+
+CONSTANT_WHERE_SMALL = {
+    "ChangePoint": lambda width: kernax.ChangePoint(kernax.RBF(), 2.0 * kernax.RBF(), 0.3, width),
+    "Gibbs": lambda lengthscale: kernax.Gibbs(
+        kernax.Custom(lambda lengthscale, x: lengthscale * (1 + x[0] ** 2), lengthscale)
+    ),
+    "Periodic": kernax.Periodic,
+    "ZeroMeanPeriodic": kernax.ZeroMeanPeriodic,
+}
+
+
+@pytest.mark.parametrize("name", CONSTANT_WHERE_SMALL)
+def test_derivatives_are_right_where_a_small_scale_leaves_a_kernel_constant(name):
+    """0 * inf is NaN where the square of a scale underflows, below 1e-19 and 1e-154."""
+    make = CONSTANT_WHERE_SMALL[name]
+    powers = np.arange(-300.0, -2, 4) if X64 else np.arange(-36.0, -2)
+    scales = jnp.asarray(10**powers)
+    x, z = jnp.asarray([0.1]), jnp.asarray([0.83])
+    # Where x is below the change, at 0.3, and z above it, the kernel is zero.
+    slopes = jax.vmap(jax.grad(lambda scale: make(scale)(x, z)))
+    in_points = jax.vmap(jax.grad(lambda scale, x: make(scale)(x, z), 1), (0, None))
+    expected = np.zeros(len(powers))
+    if name == "ZeroMeanPeriodic":  # -m / (1 - m) with m = lengthscale / sqrt(2 pi)
+        is_above_floor = np.asarray(scales) > float(jnp.finfo(scales.dtype).tiny) ** (1 / 3)
+        expected = np.where(is_above_floor, -1 / np.sqrt(2 * np.pi), 0)
+    np.testing.assert_allclose(slopes(scales), expected, rtol=0, atol=1e-3)
+    assert np.all(np.asarray(in_points(scales, x)) == 0)
+
+
+def test_a_gibbs_kernel_of_a_small_constant_lengthscale_is_the_gaussian():
+    """In float32 the square of a squared lengthscale underflows from 1e-10 on."""
+    small = jnp.asarray(1e-60 if X64 else 1e-11)
+    gibbs = lambda lengthscale, x, z: kernax.Gibbs(
+        kernax.Custom(lambda lengthscale, x: lengthscale, lengthscale)
+    )(x, z)
+    x, z = small * jnp.asarray([0.1, 0.2]), small * jnp.asarray([0.7, -0.5])
+    np.testing.assert_allclose(gibbs(small, x, z), np.exp(-0.85 / 2), rtol=1e-5)
+    slope = jax.grad(gibbs)(small, x, z)
+    np.testing.assert_allclose(slope * small, 0.85 * np.exp(-0.85 / 2), rtol=1e-5)

@@ -148,9 +148,13 @@ class Gibbs(AbstractKernel):
         x, z = vectors(x, z)
         a = self._at(x)
         b = self._at(z)
+        # In units of the longer of both, a constant to every derivative: no square underflows.
+        unit = lax.stop_gradient(jnp.maximum(a, b))
+        a = a / unit
+        b = b / unit
         total = a * a + b * b
         overlap = jnp.broadcast_to(2 * (a * b) / total, x.shape)
-        return jnp.prod(safe_sqrt(overlap)) * jnp.exp(-jnp.sum((x - z) ** 2 / total))
+        return jnp.prod(safe_sqrt(overlap)) * jnp.exp(-jnp.sum(((x - z) / unit) ** 2 / total))
 
     def _at(self, x: Float[Array, " d"]) -> Float[Array, "..."]:
         """The lengthscale at x, a scalar or one per dimension."""
@@ -189,7 +193,7 @@ class ChangePoint(AbstractKernel):
                 f"ChangePoint switches along dimension {self.dimension}, but points have shape "
                 f"{x.shape}"
             )
-        return (x[self.dimension] - self.location) / self.width
+        return (x[self.dimension] - self.location) / floored(self.width)
 
 
 class ArcCosine(AbstractKernel):

@@ -18,7 +18,7 @@ from kernax.core.columns import factors_over_columns, one_for_each_column
 from kernax.core.functionals import has_derivatives
 from kernax.core.gamma_quantiles import gamma_quantiles
 from kernax.core.kernel import AbstractKernel, AbstractStationary, Invariance
-from kernax.core.numerics import dot, matern, safe_power, vectors
+from kernax.core.numerics import dot, floored, matern, safe_power, vectors
 from kernax.core.parameters import interval, positive, real
 from kernax.core.special_functions import (
     gamma_mean,
@@ -202,7 +202,7 @@ class Periodic(AbstractKernel):
     def __call__(self, x, z):
         x, z = vectors(x, z, self.lengthscale, self.period)
         sines = jnp.sin(jnp.pi * ((x - z) / self.period))
-        return jnp.exp(-2 * jnp.sum((sines / self.lengthscale) ** 2))
+        return jnp.exp(-2 * jnp.sum((sines / floored(self.lengthscale)) ** 2))
 
 
 class ZeroMeanPeriodic(AbstractKernel):
@@ -224,7 +224,7 @@ class ZeroMeanPeriodic(AbstractKernel):
     def __call__(self, x, z):
         x, z = vectors(x, z, self.lengthscale, self.period)
         sines = jnp.sin(jnp.pi * ((x - z) / self.period))
-        return jnp.prod(_about_zero(sines, self.lengthscale))
+        return jnp.prod(_about_zero(sines, floored(self.lengthscale)))
 
 
 # From this lengthscale on series replace numerator and denominator, which both tend to zero, and
