@@ -25,6 +25,25 @@ class Mutant(NamedTuple):
 
 BATCHES = {
     "formulas": (
+        Mutant(  # a threshold that is not in the set
+            "metrics/conformal.py",
+            "return 1 - others <= radius",
+            "return 1 - others < radius",
+            "test_criticism.py::test_a_class_whose_probability_is_the_threshold_is_in_the_set",
+        ),
+        Mutant(  # quarters a month late
+            "preparation/dates.py",
+            'str(3 * int(parts.pop("quarter")) - 2)',
+            'str(3 * int(parts.pop("quarter")) - 1)',
+            "test_encoders.py::test_quarters_begin_in_january_april_july_and_october",
+        ),
+        Mutant(  # the number of points for the sum of their weights
+            "supervised/ridge.py",
+            "return jnp.sum(self.weights) * jnp.sum(self.weights[:, None]",
+            "return len(self.weights) * jnp.sum(self.weights[:, None]",
+            "test_ridge.py"
+            "::test_generalised_cross_validation_of_weights_is_its_formula_with_their_sum",
+        ),
         Mutant(  # a squared distance of zero has no second derivative
             "core/numerics.py",
             "return jnp.where(s < 0, s - lax.stop_gradient(s), s)",

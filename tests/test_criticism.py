@@ -271,3 +271,10 @@ def test_a_residual_that_would_be_refused_makes_a_radius_nan_while_tracing():
     radius = jax.jit(lambda residuals: conformal_radius(residuals, coverage=0.5))
     assert np.isnan(radius(jnp.array([1.0, -1.0, 2.0])))
     assert radius(jnp.array([1.0, 3.0, 2.0])) == 2
+
+
+def test_a_class_whose_probability_is_the_threshold_is_in_the_set():
+    known = np.tile([[0.5, 0.5]], (9, 1))  # the ninth smallest of 1 - p is one half
+    Y = np.tile([[1.0, 0.0]], (9, 1))
+    inside = conformal_set(known, Y, np.array([[0.5, 0.5], [0.75, 0.25]]), coverage=0.9)
+    np.testing.assert_array_equal(inside, [[True, True], [True, False]])

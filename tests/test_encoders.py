@@ -29,6 +29,7 @@ from kernax.preparation import (
     learned_inputs,
 )
 from kernax.preparation.cells import announcement_of_commas, with_decimal_commas
+from kernax.preparation.dates import date_in
 from kernax.preparation.inputs import inputs_from_notes
 
 pytestmark = needs_x64  # once: cells are read by NumPy, in float64 whatever the mode
@@ -407,3 +408,9 @@ def test_damaged_notes_are_refused(tmp_path, damage):
     save(tmp_path / "m", predictor.model, notes=notes | {"inputs": notes["inputs"] | damage})
     with pytest.raises(KernaxFileError, match="is not what 'kernax fit --out' writes"):
         load_predictor(tmp_path / "m")
+
+
+@needs_x64
+def test_quarters_begin_in_january_april_july_and_october():
+    begun = [date_in(f"2021-Q{quarter}", "year and quarter") for quarter in (1, 2, 3, 4)]
+    assert [(date.month, date.day) for date in begun if date] == [(1, 1), (4, 1), (7, 1), (10, 1)]

@@ -538,3 +538,16 @@ def test_an_unknown_target_that_has_a_weight_or_is_compared_with_is_refused():
         kernax.kernel_ridge(kernax.RBF(), X, y, 0.1, weights=jnp.arange(6.0))
     with pytest.raises(ValueError, match="first in row 2: drop such rows or impute"):
         kernax.leave_one_out(kernax.RBF(), X, y, 0.1, weights=~jnp.isnan(y))
+
+
+@needs_x64
+def test_generalised_cross_validation_of_weights_is_its_formula_with_their_sum():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(9, 2))
+    y = rng.normal(size=9)
+    w = rng.uniform(0.5, 3, 9)
+    K = np.asarray(kernax.gram(kernax.RBF(1.0), X))
+    H = K @ np.linalg.solve(w[:, None] * K + 0.3 * np.eye(9), np.diag(w))
+    expected = w.sum() * (w @ (y - H @ y) ** 2) / (w.sum() - np.trace(H)) ** 2
+    found = kernax.generalised_cross_validation(kernax.RBF(1.0), X, y, 0.3, weights=w)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
