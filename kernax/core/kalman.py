@@ -281,6 +281,10 @@ class StateSpace(AbstractFactorSolver):
     variance, as for a short lengthscale of a periodic kernel, the solve fails with `nonfinite`:
     take more harmonics.
 
+    Derivatives of the evidence lose digits as the evidence does, where the variance of the process
+    is large against the noise: in float64 up to 1.5e-6 of them where it is 1e5 times as large.
+    `rounding`, among the stats of `condition`, is that of the evidence alone.
+
     Attributes:
         harmonics: how many frequencies represent a periodic kernel.
         parallel: True computes the recursions from point to point by blocks of points side by side
