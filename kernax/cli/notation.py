@@ -71,8 +71,9 @@ def _base(kernel: AbstractKernel, parts: Sequence[str | None]) -> str:
 
 def _inside(kernel: AbstractKernel, parts: Sequence[str | None]) -> AbstractKernel:
     """The kernel that is written where another one compares the numbers of a tuple."""
-    compares_numbers = isinstance(kernel, On) and parts and parts[kernel.where] is None
-    return kernel.kernel if compares_numbers else kernel
+    if isinstance(kernel, On) and parts and parts[kernel.where] is None:
+        return kernel.kernel
+    return kernel
 
 
 def _on(kernel: On, parts: Sequence[str | None]) -> str:

@@ -207,8 +207,9 @@ def learn_in_stages(
     loss = ridge_stage_loss if is_ridge else process_stage_loss
     values = ridge_fold if is_ridge else relevance_fold if sparse else process_fold
     steps = _STEPS_OF_RIDGE if is_ridge else _STEPS_OF_PROCESS
+    learn = functools.partial(_learned_together, steps=steps, starts=starts, key=key)
     learning = Learning(
-        learn=functools.partial(_learned_together, steps=steps, starts=starts, key=key),
+        learn=learn,
         groups=groups,
         with_priors=with_priors,
         of_each=DEVIATION,
@@ -231,8 +232,7 @@ def learn_in_stages(
         return choice
     priors, together = learning.setting(choice.stages[place - 1].model, place)
     args = (X, y, everyone(n), priors, together)
-    learn = functools.partial(learning.learn, progress=bar)
-    solution = learn(loss, choice.kept.model, args, interior(start))
+    solution = learn(loss, choice.kept.model, args, interior(start), progress=bar)
     kept = dataclasses.replace(choice.kept, model=solution.value, stats=solution.stats)
     return dataclasses.replace(choice, kept=kept)
 
