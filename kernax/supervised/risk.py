@@ -66,8 +66,10 @@ def regularised_risk(
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion`, differentiable in the kernel, X, y, the
-        loss's parameters, ridge and weights. Stats: of a smooth loss `steps`, `objective` and the
-        relative `residual`; of a piecewise linear one those of `svm`, whose primal and dual are
+        loss's parameters, ridge and weights. Stats: of a smooth loss `steps`, `objective` (inf
+        where it is beyond the largest float, as squares of targets of 1e19 are in float32: the
+        coefficients are right there as well) and the relative `residual`; of a piecewise linear
+        one those of `svm`, whose primal and dual are
         1/ridge times the objective above; and the number of `features` for a kernel of fewer
         explicit features than points, for which K is never held.
 
