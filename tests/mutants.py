@@ -302,6 +302,12 @@ BATCHES = {
             "weights**2 * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)",
             "test_falkon.py::test_weights_repeat_and_remove_points_exactly",
         ),
+        Mutant(  # a solver whose tolerance is a constant of the program
+            "supervised/dual_solver.py",
+            "return with_arrays(default if solver is None else solver)",
+            "return default if solver is None else solver",
+            "test_traces.py::test_another_python_float_does_not_trace_again[one_class_svm]",
+        ),
     ),
     "estimators": (
         Mutant(  # a mean diagonal that counts points without a weight

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import equinox as eqx
 import lineax as lx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from kernax.core.iteration import Iteration
 from kernax.core.krylov_factor import Determinant, KrylovFactor
 from kernax.core.lanczos import AbstractLanczos, Estimate, Multiply, log_determinant_by_probes
-from kernax.core.numerics import stopped
+from kernax.core.numerics import is_concrete, stopped
 from kernax.core.parameters import check_stopping
 from kernax.core.preconditioners import AbstractPreconditioner, Preconditioner
 from kernax.core.solution import ROUNDING
@@ -49,8 +48,8 @@ class ConjugateGradient(AbstractFactorSolver):
     that is not tagged as positive semidefinite, and for a start of other points.
     """
 
-    rtol: float | None = eqx.field(static=True, default=None)
-    max_steps: int = eqx.field(static=True, default=1000)
+    rtol: float | Float[Array, ""] | None = None
+    max_steps: int | Int[Array, ""] = 1000
     preconditioner: AbstractPreconditioner | None = None
     determinant: AbstractLanczos | None = None
     start: Float[Array, "n columns"] | None = None
@@ -88,7 +87,7 @@ class ConjugateGradient(AbstractFactorSolver):
         """When it stops."""
         return Iteration(self.rtol, self.max_steps)
 
-    def tolerance(self, dtype: Any) -> float:
+    def tolerance(self, dtype: Any) -> Array:
         """The relative residual that counts as solved in a dtype."""
         return self._iteration.tolerance(dtype)
 
@@ -113,7 +112,7 @@ def _whitened(operator: lx.AbstractLinearOperator, near: Preconditioner | None) 
 
 
 @accurate_residual.register
-def _(solver: ConjugateGradient, dtype: Any) -> float:
+def _(solver: ConjugateGradient, dtype: Any) -> Array:
     return Iteration(solver.rtol, solver.max_steps).accurate_residual(dtype)
 
 
@@ -127,7 +126,7 @@ def _(solver: ConjugateGradient) -> str:
 
 @cause_of_rounding.register
 def _(solver: ConjugateGradient) -> str:
-    if solver.rtol is None:
+    if solver.rtol is None or not is_concrete(solver.rtol):
         return ROUNDING
     return f"the tolerance of the solves, rtol={solver.rtol:g}, beside so little noise"
 

@@ -77,21 +77,22 @@ class AbstractMethod(eqx.Module):
 class Iteration(eqx.Module):
     """When an iteration stops: at a relative residual, or after so many steps."""
 
-    rtol: float | None = eqx.field(static=True)
-    max_steps: int = eqx.field(static=True)
+    rtol: Float[Array, ""] | float | None
+    max_steps: Int[Array, ""] | int
 
-    def tolerance(self, dtype: Any) -> float:
+    def tolerance(self, dtype: Any) -> Float[Array, ""]:
         """The relative residual that counts as solved in a dtype."""
-        return eps_of(dtype) ** (2 / 3) if self.rtol is None else self.rtol
+        rtol = _default_tolerance(dtype) if self.rtol is None else self.rtol
+        return jnp.asarray(rtol).astype(dtype)
 
     def no_coarser(self, dtype: Any) -> "Iteration":
         """The iteration with the default tolerance, where that is finer than its own: for
         differences between a number and one made of the solution, such as variances.
         """
-        default = Iteration(None, self.max_steps)
-        return default if default.tolerance(dtype) < self.tolerance(dtype) else self
+        rtol = jnp.minimum(self.tolerance(dtype), _default_tolerance(dtype))
+        return Iteration(rtol, self.max_steps)
 
-    def accurate_residual(self, dtype: Any) -> float:
+    def accurate_residual(self, dtype: Any) -> Float[Array, ""]:
         """The relative residual up to which a solution counts as one: twice the tolerance, as
         `ending` allows where further steps would not help.
         """
@@ -121,3 +122,7 @@ class Iteration(eqx.Module):
         ended = lx.RESULTS.where(stuck, lx.RESULTS.breakdown, lx.RESULTS.max_steps_reached)
         close = residual <= jnp.where(stuck, 2, 1) * goal
         return lx.RESULTS.where(close, lx.RESULTS.successful, ended)
+
+
+def _default_tolerance(dtype: Any) -> float:
+    return eps_of(dtype) ** (2 / 3)

@@ -16,6 +16,7 @@ from kernax.core.factors import AbstractFactor
 from kernax.core.foreign import as_gram
 from kernax.core.numerics import beside, matmul, positive_or_one, split_by_tangent, stopped
 from kernax.core.operators import AbstractGram, WeightedForm
+from kernax.core.parameters import with_arrays
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, Suspect, finish, void_unless_known
@@ -278,7 +279,8 @@ def solve(
     check_is_solver(solver)
     solver = JitteredCholesky() if solver is None else solver
     suspect = Suspect("the operator", operator.in_size(), operator.as_matrix)
-    return finish(_solve(_system_of(operator), rhs, solver, options), throw, suspect=suspect)
+    solution = _solve(_system_of(operator), rhs, with_arrays(solver), options)
+    return finish(solution, throw, suspect=suspect)
 
 
 def _system_of(operator: lx.AbstractLinearOperator) -> WeightedSystem:

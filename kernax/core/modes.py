@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kernax.core.linalg import WeightedSystem, quotient, weighted_solve, without_border
 from kernax.core.losses import AbstractSmoothLoss, slopes_far_out
@@ -43,8 +43,8 @@ def newton_fit(
     bias: bool,
     *,
     start: Float[Array, " m"] | None = None,
-    rtol: float | None = None,
-    max_steps: int = 100,
+    rtol: ArrayLike | None = None,
+    max_steps: ArrayLike = 100,
 ) -> Mode:
     """The minimiser of `sum_i w_i L(y_i, f_i) + ridge/2 a.K a`, `f = K a + b`.
 

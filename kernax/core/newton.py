@@ -7,7 +7,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.implicit import implicit
 from kernax.core.numerics import chosen, eps_of, positive_or_one
@@ -28,7 +28,7 @@ class Misfit(eqx.Module):
     size: Float[Array, "..."]
     rounding: Float[Array, "..."]
 
-    def within(self, tolerance: float, excuse: float = 4.0) -> Bool[Array, ""]:
+    def within(self, tolerance: ArrayLike, excuse: float = 4.0) -> Bool[Array, ""]:
         """Whether each residual is at most `tolerance` of its terms and `excuse` times rounding."""
         return jnp.all(self.left <= tolerance * self.size + excuse * self.rounding)
 
@@ -106,7 +106,10 @@ class _Progress(eqx.Module):
 
 
 def newton(
-    problem: AbstractConvexProblem, *, rtol: float | None = None, max_steps: int = 100
+    problem: AbstractConvexProblem,
+    *,
+    rtol: ArrayLike | None = None,
+    max_steps: ArrayLike = 100,
 ) -> tuple[Array, Any, dict[str, Array]]:
     """Newton's method with a line search by slopes, until the misfit is within `rtol` or rounding.
 
@@ -146,7 +149,7 @@ def _ending(end: _Progress, is_close: Bool[Array, ""]) -> Any:
     return first_that_holds(endings, RESULTS.max_steps_reached)
 
 
-def _one_step(problem: AbstractConvexProblem, bar: float, now: _Progress) -> _Progress:
+def _one_step(problem: AbstractConvexProblem, bar: ArrayLike, now: _Progress) -> _Progress:
     """A Newton step, shortened where F would rise, and taken back where it is of no use."""
     direction = problem.correction(now.point)
     slope = problem.slope_along(now.point, direction)
@@ -249,11 +252,16 @@ def _narrowed(slope: Callable[[Array], Array], now: _Bracket) -> _Bracket:
 
 
 def minimum(
-    problem: AbstractConvexProblem, *, rtol: float | None = None, max_steps: int = 100
+    problem: AbstractConvexProblem,
+    *,
+    rtol: ArrayLike | None = None,
+    max_steps: ArrayLike = 100,
 ) -> tuple[Array, Any, dict[str, Array]]:
     """`newton(problem)`, differentiable in the fields of the problem to any order."""
     return implicit(
-        lambda problem: newton(problem, rtol=rtol, max_steps=max_steps), _one_more, problem
+        lambda args: newton(args[0], rtol=args[1], max_steps=args[2]),
+        lambda end, args: _one_more(end, args[0]),
+        (problem, rtol, max_steps),
     )
 
 

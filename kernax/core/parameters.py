@@ -207,8 +207,13 @@ def check_count(value: Any, name: str, least: int = 1, hint: str = "") -> int:
 
 
 def check_share(value: Any, name: str) -> None:
-    """Raises ValueError unless it is a number between 0 and 1, such as a relative tolerance."""
-    if not isinstance(value, numbers.Real) or not 0 < float(value) < 1:
+    """Raises ValueError unless it is a number between 0 and 1, such as a relative tolerance, or
+    traced.
+    """
+    if not is_concrete(value):
+        return
+    is_number = eqx.is_array_like(value) and np.ndim(value) == 0
+    if not is_number or not 0 < float(value) < 1:
         raise ValueError(f"{name} must be between 0 and 1, but is {value!r}")
 
 
@@ -223,6 +228,43 @@ def check_stopping(rtol: Any, max_steps: Any) -> None:
             raise ValueError(f"rtol must be positive, but is {rtol!r}")
     if max_steps is not None:
         check_count(max_steps, "max_steps")
+
+
+def as_stopping(rtol: Any, max_steps: Any) -> tuple[Array | None, Array | None]:
+    """A tolerance and a number of steps as arrays, so that no other value compiles again; None
+    stays None. Raises ValueError as `check_stopping` does.
+    """
+    check_stopping(rtol, max_steps)
+    return _as_number(rtol), None if max_steps is None else _as_steps(max_steps)
+
+
+def with_arrays(solver: Any) -> Any:
+    """A solver whose floats, and whose `max_steps`, are arrays, so that a compiled function does
+    not compile again for other values.
+    """
+    leaves, structure = jax.tree_util.tree_flatten_with_path(solver)
+    return jax.tree.unflatten(structure, [_as_array_leaf(keys, leaf) for keys, leaf in leaves])
+
+
+def _as_array_leaf(keys: tuple, leaf: Any) -> Any:
+    """A float or `max_steps` as an array, any other leaf as it is."""
+    is_steps = keys[-1:] == (jax.tree_util.GetAttrKey("max_steps"),) and type(leaf) is int
+    if is_steps:
+        return _as_steps(leaf)
+    return _as_number(leaf) if isinstance(leaf, float) else leaf
+
+
+def _as_number(value: Any) -> Any:
+    """A number of Python or NumPy as an array of weak type, which takes the precision of whatever
+    it is compared with; None, and what is traced, as it is.
+    """
+    is_known = value is not None and is_concrete(value)
+    return jnp.asarray(float(value)) if is_known else value
+
+
+def _as_steps(value: int) -> Array:
+    """A number of steps, no more than a counter holds."""
+    return jnp.asarray(min(int(value), np.iinfo(np.int32).max), jnp.int32)
 
 
 def check_intervals(model: PyTree) -> None:

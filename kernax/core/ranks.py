@@ -6,18 +6,17 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from kernax.core.numerics import is_concrete
 
 
-def smallest(values: Float[Array, "m n"], count: int) -> Float[Array, " m"]:
+def smallest(values: Float[Array, "m n"], count: Int[Array, ""] | int) -> Float[Array, " m"]:
     """The count-th smallest of each row; -inf and inf beyond the first and the last."""
-    if count < 1:
-        return jnp.full_like(values[:, 0], -jnp.inf)
-    if count > values.shape[1]:
-        return jnp.full_like(values[:, 0], jnp.inf)
-    return jnp.sort(values, 1)[:, count - 1]
+    n = values.shape[1]
+    count = jnp.asarray(count, jnp.int32)
+    inside = jnp.sort(values, 1)[:, jnp.clip(count - 1, 0, n - 1)]
+    return jnp.where(count < 1, -jnp.inf, jnp.where(count > n, jnp.inf, inside))
 
 
 def checked_coverage(coverage: Any) -> float:

@@ -16,7 +16,7 @@ from kernax.core.foreign import ForeignGram, as_gram
 from kernax.core.iteration import AbstractIterate, AbstractMethod, Best, Iteration
 from kernax.core.numerics import eps_of, positive_or_one
 from kernax.core.operators import AbstractGram, DenseGram, ScaledGram, WeightedForm
-from kernax.core.parameters import check_count, check_stopping
+from kernax.core.parameters import check_count, check_stopping, with_arrays
 from kernax.core.sharding import for_loop
 from kernax.core.solution import RESULTS
 from kernax.core.solvers import (
@@ -276,8 +276,8 @@ class SketchAndProject(AbstractSymmetricSolver):
 
     key: PRNGKeyArray
     block: int | None = eqx.field(default=None, static=True, kw_only=True)
-    rtol: float | None = eqx.field(default=None, static=True, kw_only=True)
-    max_steps: int = eqx.field(default=300, static=True, kw_only=True)
+    rtol: float | Float[Array, ""] | None = eqx.field(default=None, kw_only=True)
+    max_steps: int | Int[Array, ""] = eqx.field(default=300, kw_only=True)
 
     def __check_init__(self):
         check_key(self.key)
@@ -300,18 +300,18 @@ class SketchAndProject(AbstractSymmetricSolver):
         return BlockedSystem.of(operator)
 
     def compute(self, state: BlockedSystem, vector: Array, options: dict[str, Any]):
-        arrays, rest = eqx.partition((state, self.key), eqx.is_array)
+        arrays, rest = eqx.partition((state, with_arrays(self)), eqx.is_array)
 
         def solved(arrays, B):
-            system, key = eqx.combine(arrays, rest)
-            return self._columns(system, B, key)
+            system, solver = eqx.combine(arrays, rest)
+            return solver._columns(system, B)
 
         best, lengths, stuck, sweeps = _sharing_blocks(solved)(arrays, vector)
         result = self._iteration.ending(lengths, stuck, self.tolerance(vector.dtype))
         return best, result, {"steps": sweeps}
 
     def _columns(
-        self, system: BlockedSystem, B: Float[Array, "n p"], key: PRNGKeyArray
+        self, system: BlockedSystem, B: Float[Array, "n p"]
     ) -> tuple[Array, Array, Array, Array]:
         """The best solution of each column, its relative residual, whether it is stuck, and the
         number of sweeps.
@@ -323,9 +323,9 @@ class SketchAndProject(AbstractSymmetricSolver):
         method = _Sweeps(
             system=system.times(1 / scale),
             B=B / largest / size,
-            key=key,
+            key=self.key,
             block=self._block(len(B)),
-            goal=jnp.asarray(self.tolerance(B.dtype), B.dtype),
+            goal=self.tolerance(B.dtype),
         )
         last = self._iteration.run(method, _VERIFIED_EVERY)
         X = last.best.x * size / scale * largest
@@ -336,7 +336,7 @@ class SketchAndProject(AbstractSymmetricSolver):
         """The size of blocks. By default their factors take about as long as all entries of K."""
         return default_block(n) if self.block is None else min(n, self.block)
 
-    def tolerance(self, dtype) -> float:
+    def tolerance(self, dtype) -> Array:
         """The relative residual that counts as solved in a dtype."""
         return self._iteration.tolerance(dtype)
 
@@ -367,7 +367,7 @@ def _sharing_blocks(solved: Any) -> Any:
 
 
 @accurate_residual.register
-def _(solver: SketchAndProject, dtype: Any) -> float:
+def _(solver: SketchAndProject, dtype: Any) -> Array:
     return Iteration(solver.rtol, solver.max_steps).accurate_residual(dtype)
 
 

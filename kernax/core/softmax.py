@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kernax.core.batching import one_by_one
 from kernax.core.factors import direct_accuracy
@@ -44,8 +44,8 @@ def softmax_fit(
     weights: Float[Array, " n"],
     bias: bool,
     *,
-    rtol: float | None = None,
-    max_steps: int = 100,
+    rtol: ArrayLike | None = None,
+    max_steps: ArrayLike = 100,
 ) -> ClassMode:
     """The minimiser of `-sum_i w_i Y_i.log softmax(f_i) + ridge/2 sum_c a_c.K a_c`, `f = offset +
     K a + b`.

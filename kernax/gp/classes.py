@@ -189,8 +189,8 @@ def laplace_of_classes(
     Y: ArrayLike,
     likelihood: Categorical,
     weights: ArrayLike | None,
-    rtol: float | None,
-    max_steps: int,
+    rtol: ArrayLike | None,
+    max_steps: ArrayLike,
 ) -> Solution[CategoricalPosterior]:
     """The approximation for one-hot targets. Raises ValueError as `laplace` does."""
     check_process(process)

@@ -6,7 +6,7 @@ from jaxtyping import Array, ArrayLike, PyTree
 
 from kernax.core.losses import AbstractLikelihood
 from kernax.core.numerics import eps_of
-from kernax.core.parameters import check_stopping
+from kernax.core.parameters import as_stopping
 from kernax.core.quadrature import log_normaliser
 from kernax.core.solution import MOST_NATS, Solution, finish, warn_of_rounding
 from kernax.gp.approximation import ADVICE, ApproximatePosterior, check_observations
@@ -52,11 +52,11 @@ def expectation_propagation(
         MaxStepsError, NonFiniteError, BreakdownError: no fixed point was found.
         MemoryBudgetError: the dense matrices would not fit.
     """
-    check_stopping(rtol, max_steps)
+    stopping = as_stopping(rtol, max_steps)
     task, mean, likelihood = check_observations(
         "expectation_propagation", process, X, y, likelihood, weights
     )
-    solution = posterior_by_sites(task, mean, likelihood, _MatchedMoments(), rtol, max_steps)
+    solution = posterior_by_sites(task, mean, likelihood, _MatchedMoments(), *stopping)
     hint = f"expectation_propagation with {task.kernel_name}: {ADVICE} may help."
     warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
     return finish(solution, throw, hint)

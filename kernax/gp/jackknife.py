@@ -69,7 +69,7 @@ def jackknife_plus(
     task = _task_of(process.covariance, X, y)
     Z = _as_new_points(task, Z)
     noise = as_noise(noise, task.n, task.dtype)
-    count = rank_for(coverage, task.n)
+    count = jnp.asarray(rank_for(coverage, task.n), jnp.int32)
     numbers = None if folds is None else _as_folds(folds, task.n)
     solution = _jackknife_plus(task, cast(process.mean, task.dtype), noise, Z, numbers, count)
     hint = "jackknife_plus: more noise may help."

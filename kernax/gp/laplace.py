@@ -11,7 +11,7 @@ from kernax.core.losses import AbstractLikelihood, AbstractSmoothLoss, Values
 from kernax.core.misfit import values_of
 from kernax.core.modes import newton_fit
 from kernax.core.numerics import matmul
-from kernax.core.parameters import check_stopping
+from kernax.core.parameters import as_stopping
 from kernax.core.sharding import compiled
 from kernax.core.solution import MOST_NATS, RESULTS, Solution, finish, warn_of_rounding
 from kernax.gp.approximation import (
@@ -103,14 +103,14 @@ def laplace(
             near to singular, or some curvature is negative.
         MemoryBudgetError: the dense matrices would not fit.
     """
-    check_stopping(rtol, max_steps)
+    stopping = as_stopping(rtol, max_steps)
     if isinstance(likelihood, Categorical):
-        solution = laplace_of_classes(process, X, y, likelihood, weights, rtol, max_steps)
+        solution = laplace_of_classes(process, X, y, likelihood, weights, *stopping)
     else:
         task, mean, likelihood = check_observations(
             "laplace", process, X, y, likelihood, weights, in_features=True
         )
-        solution = _laplace(task, mean, likelihood, rtol, max_steps)
+        solution = _laplace(task, mean, likelihood, *stopping)
     hint = f"laplace with {type(process.covariance).__name__}: {ADVICE} may help."
     warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
     return finish(solution, throw, hint)

@@ -14,6 +14,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.krylov_factor import KrylovFactor
 from kernax.core.linalg import WeightedSystem, weighted_solve
 from kernax.core.numerics import stopped
+from kernax.core.parameters import with_arrays
 from kernax.core.sharding import compiled
 from kernax.core.solution import (
     MOST_NATS,
@@ -99,7 +100,7 @@ def condition(
         block_size=block_size_for(solver),
     )
     noise = task.noise(noise)
-    solution = _condition(task, cast(process.mean, task.dtype), noise, solver)
+    solution = _condition(task, cast(process.mean, task.dtype), noise, with_arrays(solver))
     hint = _advice(process, task.kernel_name, solver)
     _warn_of_digits(solution, solver, hint)
     return finish(solution, throw, hint, suspect=task.suspect())
@@ -177,7 +178,8 @@ def log_marginal_likelihood(
         block_size=block_size_for(solver),
     )
     noise = task.noise(noise)
-    solution = _evidence(task, cast(mean_beside(kernel, mean), task.dtype), noise, solver)
+    prior_mean = cast(mean_beside(kernel, mean), task.dtype)
+    solution = _evidence(task, prior_mean, noise, with_arrays(solver))
     hint = "log_marginal_likelihood: more noise avoids this."
     _warn_of_digits(solution, solver, hint)
     return finish(solution, throw=False, hint=hint).value
@@ -236,7 +238,8 @@ def warm_started(
         block_size=block_size_for(solver),
     )
     noise = task.noise(noise)
-    start = _solutions(task, cast(mean_beside(kernel, mean), task.dtype), noise, solver)
+    prior_mean = cast(mean_beside(kernel, mean), task.dtype)
+    start = _solutions(task, prior_mean, noise, with_arrays(solver))
     return dataclasses.replace(solver, start=start)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.density import factor_of, log_determinant
 from kernax.core.factors import AbstractFactor
@@ -163,7 +163,7 @@ class SiteSolution(NamedTuple):
 
 
 def fixed_point(
-    observations: Observations, rule: AbstractSiteRule, rtol: float | None, max_steps: int
+    observations: Observations, rule: AbstractSiteRule, rtol: ArrayLike | None, max_steps: ArrayLike
 ) -> SiteSolution:
     """The sites that an update does not change, by parallel damped updates, differentiable to every
     order.
@@ -176,17 +176,18 @@ def fixed_point(
     full length: each raises the bound.
     """
 
-    def solve(observations: Observations) -> SiteSolution:
+    def solve(args: Any) -> SiteSolution:
+        observations, rtol, max_steps = args
         return _iterated(observations, rule, rtol, max_steps)
 
-    def step(found: SiteSolution, observations: Observations) -> SiteSolution:
-        return found._replace(sites=_newton_step(found.sites, observations, rule))
+    def step(found: SiteSolution, args: Any) -> SiteSolution:
+        return found._replace(sites=_newton_step(found.sites, args[0], rule))
 
-    return implicit(solve, step, observations)
+    return implicit(solve, step, (observations, rtol, max_steps))
 
 
 def _iterated(
-    observations: Observations, rule: AbstractSiteRule, rtol: float | None, max_steps: int
+    observations: Observations, rule: AbstractSiteRule, rtol: ArrayLike | None, max_steps: ArrayLike
 ) -> SiteSolution:
     """The sites by damped updates."""
     eps = eps_of(observations.y)

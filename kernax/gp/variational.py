@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
 from kernax.core.losses import AbstractLikelihood
-from kernax.core.parameters import check_stopping
+from kernax.core.parameters import as_stopping
 from kernax.core.quadrature import bounded_loss, bounded_slopes
 from kernax.core.solution import MOST_NATS, Solution, finish, warn_of_rounding
 from kernax.gp.approximation import ADVICE, ApproximatePosterior, check_observations
@@ -51,11 +51,11 @@ def variational(
         MaxStepsError, NonFiniteError, BreakdownError: no fixed point was found.
         MemoryBudgetError: the dense matrices would not fit.
     """
-    check_stopping(rtol, max_steps)
+    stopping = as_stopping(rtol, max_steps)
     task, mean, likelihood = check_observations(
         "variational", process, X, y, likelihood, weights, convex=False
     )
-    solution = posterior_by_sites(task, mean, likelihood, _NaturalGradient(), rtol, max_steps)
+    solution = posterior_by_sites(task, mean, likelihood, _NaturalGradient(), *stopping)
     hint = f"variational with {task.kernel_name}: {ADVICE} may help."
     warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
     return finish(solution, throw, hint)

@@ -19,7 +19,7 @@ from kernax.core.losses import AbstractSmoothLoss, Squared, check_convex
 from kernax.core.memory import check_memory
 from kernax.core.mesh import whole_on_each
 from kernax.core.numerics import stopped
-from kernax.core.parameters import check_stopping
+from kernax.core.parameters import as_stopping
 from kernax.core.powers import times_power_of_two
 from kernax.core.preparation import guarded
 from kernax.core.sharding import compiled, varying_alike, while_loop
@@ -132,7 +132,7 @@ def falkon(
         MemoryBudgetError: m x m numbers do not fit.
     """
     _check_loss(loss)
-    check_stopping(rtol, max_steps)
+    rtol, max_steps = as_stopping(rtol, max_steps)
     check_kept(checkpoint, kernel, X, y, ridge, centres, loss, weights)
     plan_of = partial(_plan, loss, rtol=rtol, max_steps=max_steps, bias=bool(bias))
     if isinstance(X, Chunks):
@@ -224,7 +224,7 @@ def _check_loss(loss: Any) -> None:
 def _falkon(span, X, weights, arguments, plan, one_column):
     """The function that minimises the risk."""
     problem, unit = _in_units(_problem(span, X, weights, arguments))
-    *end, _ = implicit(partial(_solved, plan=plan), partial(_one_step, plan=plan), problem)
+    *end, _ = implicit(_solved, _one_step, (problem, plan))
     dtype = problem.y.dtype
     return solution_of(tuple(end), problem.span, unit, dtype, plan, one_column)
 
@@ -274,8 +274,9 @@ def _in_units(problem: Problem) -> tuple[Problem, Array]:
     return eqx.tree_at(lambda problem: problem.y, problem, y), unit
 
 
-def _solved(problem: Problem, plan: Plan) -> tuple:
+def _solved(args: tuple[Problem, Plan]) -> tuple:
     """The minimum, and what it was solved with."""
+    problem, plan = args
     end = problem.over_centres(plan).minimum(problem.y.shape[1], plan)
     return end.a, end.result, end.stats, end.P
 
@@ -283,8 +284,9 @@ def _solved(problem: Problem, plan: Plan) -> tuple:
 _MOST_FOR_DERIVATIVE = 500  # steps of conjugate gradients
 
 
-def _one_step(end: tuple, problem: Problem, plan: Plan) -> tuple:
+def _one_step(end: tuple, args: tuple[Problem, Plan]) -> tuple:
     """The minimum after one more of Newton's steps, whose derivative is that of the minimum."""
+    problem, plan = args
     a, result, stats, P = end
     risk = problem.over_centres(plan).risk
     fixed = stopped(P)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, ArrayLike, Bool, Int
 
 from kernax.core.identity import digest_of_array, facts_of, is_array, places_of
 from kernax.core.numerics import is_concrete
@@ -54,7 +54,7 @@ class _State(eqx.Module):
 
 
 def kept_minimum(
-    risk: Risk, shape: tuple[int, int], rtol: float | None, max_steps: int, kept: Kept
+    risk: Risk, shape: tuple[int, int], rtol: ArrayLike | None, max_steps: ArrayLike, kept: Kept
 ) -> Minimum:
     """`minimum.minimise`, from the last state that was kept."""
     run = risk.rows.run
@@ -91,8 +91,8 @@ def facts_of_fit(span: Any, loss: Any, ridge: Array, n: Any, plan: Any) -> dict[
         "number of points": str(int(n)),
         "precision": str(ridge.dtype),
         "ridge": repr(float(ridge)),
-        "rtol": repr(plan.rtol),
-        "max_steps": repr(plan.max_steps),
+        "rtol": repr(None if plan.rtol is None else float(plan.rtol)),
+        "max_steps": repr(int(plan.max_steps)),
         "bias": repr(plan.bias),
     }
     return facts | _facts_with_values("functions", span) | _facts_with_values("loss", loss)

@@ -5,7 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.numerics import chosen, positive_or_one
 from kernax.core.powers import times_power_of_two
@@ -55,7 +55,9 @@ class Minimum(eqx.Module):
     stats: dict[str, Array]
 
 
-def minimise(risk: Risk, shape: tuple[int, int], rtol: float | None, max_steps: int) -> Minimum:
+def minimise(
+    risk: Risk, shape: tuple[int, int], rtol: ArrayLike | None, max_steps: ArrayLike
+) -> Minimum:
     """The minimum of F, by Newton's method with conjugate gradients.
 
     Success is decided by the gradient g at the last a, computed anew: by `sqrt(g.d)` for `F'' d =
@@ -71,7 +73,7 @@ def minimise(risk: Risk, shape: tuple[int, int], rtol: float | None, max_steps: 
     return method.minimum(end)
 
 
-def _tolerances(risk: Risk, rtol: float | None) -> tuple[float, float]:
+def _tolerances(risk: Risk, rtol: ArrayLike | None) -> tuple[ArrayLike, ArrayLike]:
     """The residual to stop at, and that to accept where no step lowers it further."""
     return (risk.eps**0.5 / 4, risk.eps**0.5) if rtol is None else (rtol, rtol)
 
@@ -81,12 +83,12 @@ class Newton(eqx.Module):
 
     risk: Risk
     size: Size
-    max_steps: int = eqx.field(static=True)
-    goal: float = eqx.field(static=True)
-    bar: float = eqx.field(static=True)
+    max_steps: ArrayLike
+    goal: ArrayLike
+    bar: ArrayLike
 
     @staticmethod
-    def of(risk: Risk, outputs: int, rtol: float | None, max_steps: int) -> "Newton":
+    def of(risk: Risk, outputs: int, rtol: ArrayLike | None, max_steps: ArrayLike) -> "Newton":
         return Newton(risk, Size.of(risk, outputs), max_steps, *_tolerances(risk, rtol))
 
     def start(self, shape: tuple[int, int]) -> Progress:

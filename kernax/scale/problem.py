@@ -40,8 +40,8 @@ class Plan(NamedTuple):
 
     tile: int
     sample: int | None
-    rtol: float | None
-    max_steps: int
+    rtol: Array | None
+    max_steps: Array
     bias: bool
     spread: RowsOverMesh | None = None
 

@@ -8,6 +8,7 @@ from jaxtyping import Array
 from kernax.core.labels import as_one_hot, as_targets_of
 from kernax.core.likelihoods import Categorical, Gaussian
 from kernax.core.losses import AbstractLikelihood, check_convex
+from kernax.core.parameters import with_arrays
 from kernax.sparse.sequential import SequentialEvidence
 from kernax.sparse.solver import AbstractRelevanceSolver
 
@@ -41,7 +42,7 @@ def checked_solver(solver: Any) -> AbstractRelevanceSolver:
             "solver must be kernax.solvers.SequentialEvidence() or EvidenceIteration(), an "
             f"instance, but is {solver!r}"
         )
-    return SequentialEvidence() if solver is None else solver
+    return with_arrays(SequentialEvidence() if solver is None else solver)
 
 
 def targets_of(likelihood: AbstractLikelihood | Categorical | None) -> Any:

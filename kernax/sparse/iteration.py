@@ -5,7 +5,7 @@ from functools import partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.numerics import eps_of
 from kernax.core.parameters import check_count, check_share, nonnegative
@@ -34,9 +34,9 @@ class EvidenceIteration(AbstractRelevanceSolver):
 
     shape: Float[Array, ""] = nonnegative(default=0.0)
     rate: Float[Array, ""] = nonnegative(default=0.0)
-    tol: float = eqx.field(default=1e-3, static=True)
-    least: float = eqx.field(default=1e-8, static=True)
-    max_steps: int = eqx.field(default=2000, static=True)
+    tol: float | Float[Array, ""] = 1e-3
+    least: float | Float[Array, ""] = 1e-8
+    max_steps: int | Int[Array, ""] = 2000
 
     def __check_init__(self):
         check_share(self.tol, "tol")
@@ -48,7 +48,7 @@ class EvidenceIteration(AbstractRelevanceSolver):
             return ~(now.change <= self.tol) & (now.steps < self.max_steps)
 
         # What is determined is 1 - P, which is known to rounding.
-        least = max(self.least, 32 * eps_of(problem.basis.columns))
+        least = jnp.maximum(self.least, 32 * eps_of(problem.basis.columns))
         step = partial(_renewed, problem, least)
         end = while_loop(go_on, step, _Round.first(problem))
         return self._ended(problem, end)
@@ -108,7 +108,7 @@ def _all_functions(problem: Problem) -> Slots:
     return Slots(numbers // c, numbers % c, used, precisions, jnp.zeros_like(precisions))
 
 
-def _renewed(problem: Problem, least: float, now: _Round) -> _Round:
+def _renewed(problem: Problem, least: ArrayLike, now: _Round) -> _Round:
     """A step."""
     slots = now.slots
     fit = problem.posterior(slots, now.noise)

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.batching import largest_of_batch
 from kernax.core.numerics import chosen, eps_of, matmul, positive_or_one
@@ -35,8 +35,8 @@ class SequentialEvidence(AbstractRelevanceSolver):
         max_steps: of one function each; default 1000, and ten for each function.
     """
 
-    tol: float = eqx.field(default=1e-6, static=True)
-    max_steps: int | None = eqx.field(default=None, static=True)
+    tol: float | Float[Array, ""] = 1e-6
+    max_steps: int | Int[Array, ""] | None = None
 
     def __check_init__(self):
         if not isinstance(self.tol, numbers.Real) or not self.tol > 0:
@@ -55,12 +55,12 @@ class SequentialEvidence(AbstractRelevanceSolver):
 
 
 def climbed(
-    problem: Problem, slots: Slots, noise: Float[Array, ""], *, most: Any, tol: float
+    problem: Problem, slots: Slots, noise: Float[Array, ""], *, most: Any, tol: ArrayLike
 ) -> Choice:
     """What single steps make of some functions, `most` of them at most. One must add `tol` nats to
     be taken.
     """
-    tol = max(tol, eps_of(noise) ** 0.5)
+    tol = jnp.maximum(tol, eps_of(noise) ** 0.5)
     products = _products(problem)
 
     def go_on(now: _Sweep) -> Array:
@@ -111,7 +111,7 @@ def _steps_of_a_sweep(problem: Problem) -> int:
 
 
 def _swept_in_few_places(
-    problem: Problem, products: Array | None, tol: float, now: _Sweep
+    problem: Problem, products: Array | None, tol: ArrayLike, now: _Sweep
 ) -> _Sweep:
     """A sweep, in the first places only while they are enough: a step costs the square of their
     number. They are filled from the first on.
@@ -140,7 +140,7 @@ def _of_few(sweep: Callable, now: _Sweep) -> _Sweep:
     return eqx.tree_at(of_places, end, jax.tree.map(jnp.append, of_places(end), rest))
 
 
-def _swept(problem: Problem, products: Array | None, tol: float, now: _Sweep) -> _Sweep:
+def _swept(problem: Problem, products: Array | None, tol: ArrayLike, now: _Sweep) -> _Sweep:
     """Steps until the noise and the curvatures are computed again."""
     ahead = _Ahead.of(problem, _outlook(problem, products, now), tol)
     first, trend = _damped(problem, ahead, now.trend)
@@ -158,7 +158,7 @@ def _swept(problem: Problem, products: Array | None, tol: float, now: _Sweep) ->
     )
 
 
-def _stepped(problem: Problem, products: Array | None, tol: float, first: "_Ahead") -> "_Ahead":
+def _stepped(problem: Problem, products: Array | None, tol: ArrayLike, first: "_Ahead") -> "_Ahead":
     """The steps of a sweep: the first, and others while their figures are accurate."""
     start = first.outlook.steps
     most = start + _steps_of_a_sweep(problem)
@@ -180,7 +180,7 @@ class _Ahead(eqx.Module):
     action: Action
 
     @staticmethod
-    def of(problem: Problem, outlook: Outlook, tol: float) -> "_Ahead":
+    def of(problem: Problem, outlook: Outlook, tol: ArrayLike) -> "_Ahead":
         return _Ahead(outlook, best_action(problem, outlook, tol))
 
     @property

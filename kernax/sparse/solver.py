@@ -103,7 +103,11 @@ class Choice(eqx.Module):
 
 
 class AbstractRelevanceSolver(eqx.Module):
-    """A way to maximise the evidence in the precisions of all functions and in the noise."""
+    """A way to maximise the evidence in the precisions of all functions and in the noise.
+
+    `relevance_vector_machine` hands it to a compiled function with arrays in place of its floats
+    and of its `max_steps`, unless their fields are static.
+    """
 
     @abc.abstractmethod
     def solve(self, problem: Problem) -> Choice:

@@ -8,7 +8,7 @@ where the function is not in the model (eqs. 20 and 21).
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.numerics import eps_of, positive_or_one
 from kernax.sparse.basis import Slots
@@ -82,7 +82,7 @@ class Changes(eqx.Module):
     precisions: Float[Array, " functions"]
 
 
-def best_action(problem: Problem, now: Outlook, tol: float) -> Action:
+def best_action(problem: Problem, now: Outlook, tol: ArrayLike) -> Action:
     """The step with the largest gain; of equal ones that which adds nothing, else the first.
 
     A function must add more than `tol` nats to be taken.
@@ -136,7 +136,7 @@ def _best(s: Array, q: Array) -> tuple[Array, Array]:
     return best, jnp.where(relevant, s * (s / excess), jnp.inf)
 
 
-def _of_taken(problem: Problem, now: Outlook, least: float) -> Changes:
+def _of_taken(problem: Problem, now: Outlook, least: ArrayLike) -> Changes:
     """Of the functions taken. One worth no more than `least` is deleted, which counts as a gain of
     so much.
 
@@ -162,7 +162,7 @@ def _determined(problem: Problem, now: Outlook, variance: Float[Array, " M"]) ->
     return jnp.maximum(gamma, 0)
 
 
-def _without_the_worthless(changes: Changes, best: Float[Array, " M"], least: float) -> Changes:
+def _without_the_worthless(changes: Changes, best: Float[Array, " M"], least: ArrayLike) -> Changes:
     """Changes that delete what is worth no more than `least` at its best."""
     is_worthless = best <= least
     return Changes(
@@ -171,7 +171,7 @@ def _without_the_worthless(changes: Changes, best: Float[Array, " M"], least: fl
     )
 
 
-def _of_new(problem: Problem, now: Outlook, least: float) -> Changes:
+def _of_new(problem: Problem, now: Outlook, least: ArrayLike) -> Changes:
     """Of the candidates that are not taken, and would add more than `least`."""
     allowed = jnp.repeat(problem.basis.allowed, problem.observations.outputs)
     allowed = allowed & _independent(problem, now)

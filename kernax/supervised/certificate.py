@@ -10,7 +10,7 @@ which is zero where a point satisfies its condition of optimality.
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.numerics import chosen, eps_of, positive_or_one
 from kernax.core.operators import AbstractGram
@@ -117,7 +117,7 @@ def rounding_of(point: Point, problem: BoxProblem) -> Float[Array, ""]:
 
 
 def survives_rounding(
-    point: Point, problem: BoxProblem, objective: Float[Array, ""], tol: float
+    point: Point, problem: BoxProblem, objective: Float[Array, ""], tol: ArrayLike
 ) -> Bool[Array, ""]:
     """Whether the rounding error of `K b` is small beside `K b + bias`, or moves the gap little.
 
@@ -139,7 +139,7 @@ def _size_of_values(point: Point, problem: BoxProblem) -> Float[Array, ""]:
     return jnp.where(jnp.any(problem.targets != 0), of_targets, of_f)
 
 
-def _error_of_products(point: Point, problem: BoxProblem, tol: float) -> Float[Array, ""]:
+def _error_of_products(point: Point, problem: BoxProblem, tol: ArrayLike) -> Float[Array, ""]:
     """The rounding error of `K b`: `8 eps max_i sqrt(sum_j (K_ij b_j)^2)`.
 
     Rounding errors of K add up like a random walk, and those of the sum to a few times as much:

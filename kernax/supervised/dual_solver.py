@@ -6,13 +6,18 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Float, Int
 
+from kernax.core.parameters import with_arrays
 from kernax.supervised.dual import BoxProblem
 
 
 class AbstractDualSolver(eqx.Module):
-    """A solver of a `BoxProblem`, to a violation of `tol` in units of the targets."""
+    """A solver of a `BoxProblem`, to a violation of `tol` in units of the targets.
 
-    tol: eqx.AbstractVar[float]
+    Learners hand it to a compiled function with arrays in place of its floats and of its
+    `max_steps`, unless their fields are static.
+    """
+
+    tol: eqx.AbstractVar[float | Float[Array, ""]]
 
     @abc.abstractmethod
     def solve(
@@ -29,10 +34,12 @@ class AbstractDualSolver(eqx.Module):
 
 
 def as_dual_solver(solver: Any, default: AbstractDualSolver) -> AbstractDualSolver:
-    """The solver, or the default for None. Raises ValueError for anything else, such as a class."""
+    """The solver, or the default for None, its numbers as arrays. Raises ValueError for anything
+    else, such as a class.
+    """
     if solver is not None and not isinstance(solver, AbstractDualSolver):
         raise ValueError(
             "solver must be kernax.solvers.SMO() or ProjectedGradient(), an instance, but is "
             f"{solver!r}"
         )
-    return default if solver is None else solver
+    return with_arrays(default if solver is None else solver)

@@ -17,7 +17,7 @@ def ending(
     stats: dict[str, Array],
     finite: Bool[Array, ""],
     rescaled: AfterRescaling,
-    tol: float,
+    tol: ArrayLike,
 ) -> Any:
     """A word of `RESULTS` for a point with the certificate `stats`.
 

@@ -8,7 +8,7 @@ from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.losses import Logistic
 from kernax.core.modes import newton_fit
-from kernax.core.parameters import check_stopping
+from kernax.core.parameters import as_stopping
 from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish
 from kernax.core.task import check_task
@@ -62,7 +62,7 @@ def kernel_logistic(
         BreakdownError: rounding is too coarse for these data. MaxStepsError, NonFiniteError,
             MemoryBudgetError.
     """
-    check_stopping(rtol, max_steps)
+    stopping = as_stopping(rtol, max_steps)
     task = check_task(
         "kernel_logistic",
         kernel,
@@ -75,7 +75,7 @@ def kernel_logistic(
     )
     ridge = task.scalar(ridge, "ridge", POSITIVE)
     near = coefficients_and_bias_of(start, task, bool(bias))
-    solution = _kernel_logistic(task, ridge, bool(bias), near, rtol, max_steps)
+    solution = _kernel_logistic(task, ridge, bool(bias), near, *stopping)
     hint = f"kernel_logistic with {task.kernel_name}: a larger ridge may help."
     return finish(solution, throw, hint)
 

@@ -65,7 +65,7 @@ def _feasible(
 
 
 def _in_users_units(
-    point: Point, problem: BoxProblem, stats: dict[str, Array], units: Units, tol: float
+    point: Point, problem: BoxProblem, stats: dict[str, Array], units: Units, tol: ArrayLike
 ) -> tuple[tuple[Float[Array, " n"], Float[Array, ""]], Any]:
     """Coefficients and bias in the user's units, where they may over- or underflow; the result."""
     fixed_point, fixed_problem = stopped((point, problem))
@@ -81,10 +81,10 @@ def _differentiable_point(
 ) -> Point:
     """The solver's point; its derivative is that of the equations of its active set."""
     return implicit(
-        lambda args: solve_to_gap(args[0], args[1], solver),
+        lambda args: solve_to_gap(*args),
         lambda point, args: with_derivative_of_active_set(point, args[0]),
-        (problem, start),
-        refine=lambda point, args: polish_until_optimal(point, args[0], solver),
+        (problem, start, solver),
+        refine=lambda point, args: polish_until_optimal(point, args[0], args[2]),
     )
 
 
@@ -132,7 +132,7 @@ def _solve_until(
     judge: Callable[[Point], tuple[Point, Bool[Array, ""]]],
     point: Point,
     done: Bool[Array, ""],
-    tol: float,
+    tol: ArrayLike,
     problem: BoxProblem,
     solver: AbstractDualSolver,
 ) -> Point:

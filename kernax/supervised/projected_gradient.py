@@ -29,8 +29,8 @@ class ProjectedGradient(AbstractDualSolver):
         max_steps: products with K, at most.
     """
 
-    tol: float = eqx.field(default=1e-3, static=True)
-    max_steps: int = eqx.field(default=10_000, static=True)
+    tol: float | Float[Array, ""] = 1e-3
+    max_steps: int | Int[Array, ""] = 10_000
 
     def __check_init__(self):
         check_share(self.tol, "tol")

@@ -15,6 +15,7 @@ from kernax.core.inverse import inverse_of
 from kernax.core.kernel import AbstractKernel
 from kernax.core.linalg import WeightedSystem, unit_of, weighted_solve, without_border
 from kernax.core.numerics import eps_of, positive_or_one, stopped
+from kernax.core.parameters import with_arrays
 from kernax.core.powers import times_power_of_two
 from kernax.core.sharding import compiled
 from kernax.core.solution import (
@@ -92,7 +93,7 @@ def kernel_ridge(
     ridge = task.scalar(ridge, "ridge", NONNEGATIVE)
     in_blocks = task.layout.block_size is not None
     solver = _solver_for(solver, in_blocks=in_blocks)
-    solution = _kernel_ridge(task, ridge, bool(bias), solver, options)
+    solution = _kernel_ridge(task, ridge, bool(bias), with_arrays(solver), options)
     return finish(solution, throw, _advice(task, solver), suspect=task.suspect())
 
 
@@ -155,7 +156,7 @@ def _solve_with_bias(
 
 
 def _ending_with_bias(
-    result: Any, b: Float[Array, " p"], residual: Float[Array, ""], most: float
+    result: Any, b: Float[Array, " p"], residual: Float[Array, ""], most: ArrayLike
 ) -> Any:
     """The result of a solve after the bias was eliminated; a success if the residual is small."""
     endings = (

@@ -18,7 +18,7 @@ from kernax.core.losses import (
     check_convex,
 )
 from kernax.core.modes import newton_fit
-from kernax.core.parameters import check_stopping
+from kernax.core.parameters import as_stopping
 from kernax.core.preparation import guarded
 from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish
@@ -79,7 +79,7 @@ def regularised_risk(
             are zero, or of `Logistic` without a ridge.
     """
     _check_is_loss(loss)
-    check_stopping(rtol, max_steps)
+    stopping = as_stopping(rtol, max_steps)
     smooth = isinstance(loss, AbstractSmoothLoss)
     task = check_task(
         "regularised_risk" if smooth else "regularised_risk of a piecewise linear loss",
@@ -95,7 +95,7 @@ def regularised_risk(
     guarded_loss = guarded(cast(loss, task.dtype))
     if smooth:
         _refuse("solver", solver, "smooth", loss)
-        solution = _of_smooth_loss(task, guarded_loss, ridge, bool(bias), rtol, max_steps)
+        solution = _of_smooth_loss(task, guarded_loss, ridge, bool(bias), *stopping)
     else:
         _refuse("rtol", rtol, "piecewise linear", loss)
         solver = as_dual_solver(solver, SMO())

@@ -35,8 +35,8 @@ class SMO(AbstractDualSolver):
             or all where there are fewer, and at most 4096.
     """
 
-    tol: float = eqx.field(default=1e-3, static=True)
-    max_steps: int | None = eqx.field(default=None, static=True)
+    tol: float | Float[Array, ""] = 1e-3
+    max_steps: int | Int[Array, ""] | None = None
     working_set: int | None = eqx.field(default=None, static=True)
 
     def __check_init__(self):
@@ -67,7 +67,7 @@ class SMO(AbstractDualSolver):
         four_in_ten = -(-4 * n // 10)
         return min(n, self.working_set or min(max(_WHOLE, four_in_ten), _MOST))
 
-    def _most_steps(self, n: int) -> int:
+    def _most_steps(self, n: int) -> int | Int[Array, ""]:
         """The number of steps, at most."""
         return 100 * n + 10**6 if self.max_steps is None else self.max_steps
 

@@ -13,7 +13,7 @@ from kernax.core.features import explicit_features
 from kernax.core.intervals import POSITIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_one_hot
-from kernax.core.parameters import check_stopping
+from kernax.core.parameters import as_stopping
 from kernax.core.sharding import compiled
 from kernax.core.softmax import softmax_fit
 from kernax.core.solution import Solution, finish
@@ -45,7 +45,7 @@ def kernel_softmax(
     one in each row: `one_hot(labels)`, with a point of positive weight in each class if there is a
     bias. The `value` has coefficients (n, classes), which sum to zero over the classes.
     """
-    check_stopping(rtol, max_steps)
+    stopping = as_stopping(rtol, max_steps)
     checked = partial(
         check_task,
         "kernel_softmax",
@@ -59,7 +59,7 @@ def kernel_softmax(
     if task.layout.in_features and not _are_worth_it(task):
         task = checked()
     ridge = task.scalar(ridge, "ridge", POSITIVE)
-    solution = _kernel_softmax(task, ridge, bool(bias), rtol, max_steps)
+    solution = _kernel_softmax(task, ridge, bool(bias), *stopping)
     hint = f"kernel_softmax with {task.kernel_name}: a larger ridge may help."
     return finish(solution, throw, hint)
 

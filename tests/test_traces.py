@@ -1,0 +1,219 @@
+"""Another Python float, of whatever argument or solver, runs the program that is there."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import DTYPE, needs_x64
+
+import kernax
+from kernax.solvers import (
+    SMO,
+    ConjugateGradient,
+    EvidenceIteration,
+    ProjectedGradient,
+    SequentialEvidence,
+    SketchAndProject,
+    StochasticLanczos,
+)
+
+N = 24
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, 2)).astype(DTYPE)
+Z = RNG.normal(size=(5, 2)).astype(DTYPE)
+Y = np.sin(X[:, 0])
+SIGNS = np.where(X[:, 1] > 0, 1.0, -1.0).astype(DTYPE)
+CLASSES = np.eye(3, dtype=DTYPE)[np.arange(N) % 3]
+COUNTS = np.floor(3 * np.abs(X[:, 0])).astype(DTYPE)
+PROBABILITIES = np.linspace(0.05, 0.95, N).astype(DTYPE)
+SHARES = np.asarray(jax.nn.softmax(np.arange(3 * N).reshape(N, 3) % 5.0, 1))
+LINEAR = kernax.FeatureMap(jnp.asarray)
+KEY = jax.random.key(0)
+K = kernax.RBF()
+TRACES = []
+
+
+@jax.monitoring.register_event_duration_secs_listener
+def _counted(event, seconds, **_):
+    if event == "/jax/core/compile/jaxpr_trace_duration":
+        TRACES.append(event)
+
+
+def log_density(x):
+    return -jnp.sum(x**2) / 2
+
+
+def process(s):
+    return kernax.GaussianProcess(kernax.RBF(1 + s), 0.1 * s)
+
+
+# Each takes a float s, and hands one that depends on it to every argument that is a number.
+CALLS = {
+    "gram": lambda s: kernax.gram(kernax.Scaled(kernax.RationalQuadratic(1 + s, s), s), X),
+    "kernel_ridge": lambda s: kernax.kernel_ridge(K, X, Y, s, bias=True),
+    "kernel_ridge by conjugate gradients": lambda s: kernax.kernel_ridge(
+        K, X, Y, s, solver=ConjugateGradient(rtol=1e-3 * s)
+    ),
+    "kernel_ridge in blocks": lambda s: kernax.kernel_ridge(
+        K, X, Y, s, solver=SketchAndProject(KEY, rtol=1e-3 * s)
+    ),
+    "solve": lambda s: kernax.solve(
+        kernax.gram_operator(K, X, ridge=s), Y, ConjugateGradient(rtol=1e-3 * s)
+    ),
+    "leave_one_out": lambda s: kernax.leave_one_out(K, X, Y, s),
+    "generalised_cross_validation": lambda s: kernax.generalised_cross_validation(K, X, Y, s),
+    "ridge_path": lambda s: kernax.ridge_path(K, X, Y, [s, 2 * s]),
+    "kernel_logistic": lambda s: kernax.kernel_logistic(K, X, SIGNS, s, rtol=1e-3 * s),
+    "kernel_softmax": lambda s: kernax.kernel_softmax(K, X, CLASSES, s, rtol=1e-3 * s),
+    "svm by SMO": lambda s: kernax.svm(K, X, SIGNS, s, solver=SMO(tol=1e-3 * s)),
+    "svm by projected gradients": lambda s: kernax.svm(
+        K, X, SIGNS, s, solver=ProjectedGradient(tol=1e-3 * s)
+    ),
+    "support_vector_regression": lambda s: kernax.support_vector_regression(
+        K, X, Y, s, 0.1 * s, solver=SMO(tol=1e-3 * s)
+    ),
+    "one_class_svm": lambda s: kernax.one_class_svm(K, X, 0.4 * s, solver=SMO(tol=1e-3 * s)),
+    "svm_leave_one_out": lambda s: kernax.svm_leave_one_out(
+        K, X, SIGNS, s, solver=SMO(tol=1e-3 * s)
+    ),
+    "regularised_risk": lambda s: kernax.regularised_risk(
+        K, X, Y, kernax.losses.Huber(s), s, rtol=1e-3 * s
+    ),
+    "regularised_risk of a piecewise linear loss": lambda s: kernax.regularised_risk(
+        K, X, Y, kernax.losses.EpsilonInsensitive(0.1 * s), s, solver=SMO(tol=1e-3 * s)
+    ),
+    "lasso": lambda s: kernax.lasso(X, Y, s, solver=SMO(tol=1e-3 * s)),
+    "kernel_perceptron": lambda s: kernax.kernel_perceptron(
+        K, X, SIGNS, rate=s, threshold=0.1 * s, throw=False
+    ),
+    "relevance_vector_machine": lambda s: kernax.relevance_vector_machine(
+        K, X, Y, noise=s, solver=SequentialEvidence(tol=1e-3 * s)
+    ),
+    "relevance_vector_machine of all at once": lambda s: kernax.relevance_vector_machine(
+        K, X, Y, noise=s, solver=EvidenceIteration(s, s, tol=1e-3 * s, least=1e-6 * s)
+    ),
+    "import_vector_machine": lambda s: kernax.import_vector_machine(
+        K, X, SIGNS, s, rtol=1e-2 * s, max_vectors=5, throw=False
+    ),
+    "falkon": lambda s: kernax.falkon(K, X, Y, s, Z, rtol=1e-3 * s),
+    "kernel_cca": lambda s: kernax.kernel_cca(K, X, K, X[::-1], 2, s),
+    "kernel_discriminant": lambda s: kernax.kernel_discriminant(K, X, CLASSES, s),
+    "kernel_kmeans": lambda s: kernax.kernel_kmeans(K, X, 2, key=KEY, temperature=s),
+    "spectral_clustering": lambda s: kernax.spectral_clustering(
+        K, X, 2, key=KEY, temperature=s, throw=False
+    ),
+    "condition": lambda s: kernax.condition(process(s), X, Y, s),
+    "condition by conjugate gradients": lambda s: kernax.condition(
+        process(s), X, Y, s, solver=ConjugateGradient(rtol=1e-4 * s)
+    ),
+    "log_marginal_likelihood": lambda s: kernax.log_marginal_likelihood(
+        kernax.RBF(s), X, Y, s, mean=s, solver=None
+    ),
+    "log_marginal_likelihood by Lanczos": lambda s: kernax.log_marginal_likelihood(
+        K,
+        X,
+        Y,
+        s,
+        solver=ConjugateGradient(rtol=1e-6 * s, determinant=StochasticLanczos(KEY, steps=4)),
+    ),
+    "warm_started": lambda s: kernax.solvers.warm_started(
+        ConjugateGradient(rtol=1e-4 * s), kernax.RBF(s), X, Y, s, mean=s
+    ),
+    "laplace": lambda s: kernax.laplace(
+        process(s), X, SIGNS, kernax.likelihoods.Bernoulli(), rtol=1e-3 * s
+    ),
+    "laplace of several classes": lambda s: kernax.laplace(
+        process(s), X, CLASSES, kernax.likelihoods.Categorical(), rtol=1e-3 * s
+    ),
+    "expectation_propagation": lambda s: kernax.expectation_propagation(
+        process(s), X, SIGNS, kernax.likelihoods.Bernoulli(), rtol=1e-3 * s
+    ),
+    "variational": lambda s: kernax.variational(
+        process(s), X, COUNTS, kernax.likelihoods.NegativeBinomial(s), rtol=1e-3 * s
+    ),
+    "sgpr": lambda s: kernax.sgpr(process(s), X, Y, s, Z),
+    "inducing_points": lambda s: kernax.inducing_points(K, X, 5, rtol=1e-3 * s),
+    "leave_one_out_predictions": lambda s: kernax.leave_one_out_predictions(process(s), X, Y, s),
+    "jackknife_plus": lambda s: kernax.conformal.jackknife_plus(
+        process(s), X, Y, s, Z, coverage=0.9 - 0.1 * s
+    ),
+    "conformal_radius": lambda s: kernax.conformal.conformal_radius(
+        np.abs(Y), coverage=0.9 - 0.1 * s
+    ),
+    "conformal_set": lambda s: kernax.conformal.conformal_set(
+        SHARES, CLASSES, SHARES[:5], coverage=0.9 - 0.1 * s
+    ),
+    "thin": lambda s: kernax.samples.thin(K, X, 1, key=KEY, delta=0.5 * s, throw=False),
+    "goodness_of_fit_test": lambda s: kernax.samples.goodness_of_fit_test(
+        kernax.RBF(s), X, log_density, bootstraps=8, flip=0.4 * s, key=KEY
+    ),
+    "leverage scores": lambda s: kernax.choose_centres(
+        K, X, 4, key=KEY, by=kernax.scale.LeverageScores(s)
+    ),
+    "pre_image": lambda s: kernax.pre_image(
+        kernax.kernel_ridge(kernax.RBF(1 + s), X, Y, s).value, X[0], throw=False
+    ),
+    "alignment": lambda s: kernax.alignment(kernax.RBF(s), X, Y),
+    "herding": lambda s: kernax.samples.herding(kernax.RBF(s), X, 3),
+    "two_sample_test": lambda s: kernax.samples.two_sample_test(
+        kernax.RBF(s), X, X + s, permutations=8, key=KEY
+    ),
+    "interval_coverage": lambda s: kernax.metrics.interval_coverage(Y, Y - s, Y + s),
+    "coverage_curve": lambda s: kernax.metrics.coverage_curve(Y, Y, np.full_like(Y, s)),
+    "sample": lambda s: process(s).sample(X, key=KEY),
+    "pathwise_sample": lambda s: kernax.pathwise_sample(process(s), key=KEY, count=2, point=X[0]),
+    "svgp_bound": lambda s: kernax.svgp_bound(
+        process(s), X, Y, kernax.likelihoods.Gaussian(s), Z, kernax.InducingNormal.prior(len(Z))
+    ),
+    "online, in points": lambda s: kernax.online.run(
+        kernax.online.DualLearner(
+            kernax.online.StochasticGradient(
+                kernax.losses.Huber(s), s, kernax.online.DecayingRate(s, 0.5 * s)
+            ),
+            kernax.RBF(s),
+            kernax.online.Project(4, tolerance=1e-2 * s),
+        ),
+        X,
+        Y,
+    ),
+    "online, in features": lambda s: kernax.online.run(
+        kernax.online.SparseGradient(
+            kernax.online.StochasticGradient(kernax.losses.Squared(), s, s), LINEAR, 0.1 * s
+        ),
+        X,
+        Y,
+    ),
+    "recursive least squares": lambda s: kernax.online.run(
+        kernax.online.KernelRecursiveLeastSquares(K, s, N, tolerance=1e-3 * s), X, Y
+    ),
+    "Adagrad": lambda s: kernax.online.run(
+        kernax.online.Adagrad(kernax.losses.Squared(), LINEAR, s, s, 0.1 * s), X, Y
+    ),
+    "Winnow": lambda s: kernax.online.run(kernax.online.Winnow(1 + s, s), X**2 / 10, SIGNS),
+    "normalised Winnow": lambda s: kernax.online.run(
+        kernax.online.NormalisedWinnow(0.1 * s), X, SIGNS
+    ),
+    "exponentiated gradients": lambda s: kernax.online.run(
+        kernax.online.ExponentiatedGradient(rate=0.1 * s, total=s), X, Y
+    ),
+}
+
+
+def traces_of(compute, s):
+    """How many functions are traced by a call."""
+    before = len(TRACES)
+    compute(s)
+    return len(TRACES) - before
+
+
+@needs_x64
+@pytest.mark.parametrize("call", CALLS)
+def test_another_python_float_does_not_trace_again(call):
+    """Of every number of a verb and of its solver. Some calls trace shapes each time: the number
+    before says how many.
+    """
+    compute = CALLS[call]
+    compute(0.5)
+    compute(0.75)
+    again = traces_of(compute, 0.75)
+    assert traces_of(compute, 0.875) == again
