@@ -240,7 +240,7 @@ BAD_TABLES = [
     ("x,y\n1,2\0\n", "line"),
     (b"x,y\n1,\xff\n", "not text in UTF-8: byte 6, in line 2, cannot be decoded: save it in UTF-8"),
     ("x,y\nKöln,1\n".encode("latin-1"), "if it is in Latin-1 convert it by iconv -f LATIN1"),
-    (gzip.compress(b"x,y\n1,2\n"), "is compressed by gzip: unpack it, by gunzip -k"),
+    (gzip.compress(b"x,y\n1,2\n", mtime=0), "is compressed by gzip: unpack it, by gunzip -k"),
     (b"PK\x03\x04\xff", "is a zip archive or a spreadsheet: unpack it, or save it as CSV"),
     ("x,y\n1,2\n".encode("utf-16"), "is text in UTF-16: save it in UTF-8"),
     ("x|y\n1|2\n", "its columns are x|y; if | divides the cells, write commas, semicolons or tabs"),

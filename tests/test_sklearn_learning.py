@@ -1,5 +1,7 @@
 """What estimators of processes learn, and from where."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -17,6 +19,9 @@ from kernax.sklearn.theta import ThetaLoss
 
 pytestmark = needs_x64  # estimators choose their precision by the data
 
+# Without the types of what they return, which are wider than what the tests look at.
+REGRESSOR: Any = sklearn.gaussian_process.GaussianProcessRegressor
+ANY_STARTS: Any = data_starts
 FIXED = theirs.ConstantKernel(2.0, "fixed") * theirs.RBF(0.5, "fixed")
 
 
@@ -31,7 +36,7 @@ def test_a_kernel_of_fixed_parameters_is_conditioned_on_as_it_is(wave, restarts)
     X, y = wave
     given = {"alpha": 1e-2, "n_restarts_optimizer": restarts}
     process = ours.GaussianProcessRegressor(FIXED, **given).fit(X, y)
-    other = sklearn.gaussian_process.GaussianProcessRegressor(FIXED, **given).fit(X, y)
+    other = REGRESSOR(FIXED, **given).fit(X, y)
     np.testing.assert_allclose(
         process.log_marginal_likelihood_value_, other.log_marginal_likelihood_value_, rtol=1e-10
     )
@@ -52,7 +57,7 @@ def test_random_starts_leave_a_plateau_as_scikit_learns_do(noisy, lengthscale):
     given = {"alpha": 1e-2, "n_restarts_optimizer": 6, "random_state": 0}
     kernel = 1.0 * theirs.RBF(lengthscale)
     process = ours.GaussianProcessRegressor(kernel, **given).fit(X, y)
-    other = sklearn.gaussian_process.GaussianProcessRegressor(kernel, **given).fit(X, y)
+    other = REGRESSOR(kernel, **given).fit(X, y)
     # From the starts of scikit-learn: the same maximum, to eleven digits when this was written.
     np.testing.assert_allclose(
         process.log_marginal_likelihood_value_, other.log_marginal_likelihood_value_, rtol=1e-8
@@ -107,7 +112,7 @@ def test_a_bound_that_another_criterion_does_not_heed_is_warned_of(noisy):
 def test_gradients_in_theta_are_those_of_scikit_learn(noisy):
     X, y = noisy
     kernel = 1.3 * theirs.RBF(0.8) + theirs.DotProduct(0.7) ** 2 + theirs.WhiteKernel(0.05)
-    other = sklearn.gaussian_process.GaussianProcessRegressor(kernel, alpha=1e-3, optimizer=None)
+    other = REGRESSOR(kernel, alpha=1e-3, optimizer=None)
     value, gradient = other.fit(X, y).log_marginal_likelihood(kernel.theta, eval_gradient=True)
     loss = ThetaLoss(
         kernel,
@@ -125,7 +130,7 @@ def test_gradients_in_theta_are_those_of_scikit_learn(noisy):
 def test_lengthscales_are_drawn_column_by_column_between_the_differences():
     X = np.array([[0.0, 0.0], [1.0, 1000.0], [1.0 + 1e-15, 4000.0]])
     model = kernax.Model(2.0 * kernax.RBF([1e-9, 1e9]) + kernax.Matern32(1e9), 1.0)
-    starts = data_starts(model, X, np.ones(3), 40, key=jax.random.key(0))
+    starts = ANY_STARTS(model, X, np.ones(3), 40, key=jax.random.key(0))
     assert starts[0] is model
     drawn = np.array([start.kernel.terms[0].kernel.lengthscale for start in starts[1:]])
     # The first column holds 0 and 1, and one more 1 up to rounding.
@@ -143,7 +148,7 @@ def test_what_is_frozen_is_the_same_in_all_starts():
     X = np.array([[0.0, 0.0], [1.0, 1000.0], [3.0, 4000.0]])
     model = kernax.Model(2.0 * kernax.RBF([5.0, 7.0]), 1.0)
     free = lambda path, value: np.array([False, True]) if "length" in path else False
-    starts = data_starts(model, X, np.ones(3), 5, key=jax.random.key(0), trainable=free)
+    starts = ANY_STARTS(model, X, np.ones(3), 5, key=jax.random.key(0), trainable=free)
     drawn = np.array([start.kernel.kernel.lengthscale for start in starts])
     np.testing.assert_array_equal(drawn[:, 0], 5.0)
     assert np.all(drawn[1:, 1] >= 999)

@@ -19,6 +19,11 @@ import kernax.sklearn as ours
 
 pytestmark = needs_x64  # estimators choose their precision by the data
 
+# Without the types of their attributes, which are wider than what the tests look at.
+REGRESSOR: Any = sklearn.gaussian_process.GaussianProcessRegressor
+CLUSTERS: Any = sklearn.cluster.SpectralClustering
+MACHINE: Any = ours.SVC
+
 KERNEL: Any = theirs.ConstantKernel(2.0) * theirs.RBF([0.8, 1.5, 3.0]) + theirs.WhiteKernel(0.05)
 SMOOTH: Any = theirs.ConstantKernel(2.0) * theirs.RBF(1.2)
 # A graph that is no kernel matrix, of eigenvalues 52.7, 7.7, 7.7, 5.0, 0, 0, -6.1 and -15.1.
@@ -91,7 +96,7 @@ def test_linear_machines_for_numbers_and_one_class_have_weights_too(table):
 
 def test_weights_of_columns_are_only_there_where_a_function_is_linear_and_cannot_be_set(table):
     X, y, _ = table
-    machine = ours.SVC(kernel="linear")
+    machine = MACHINE(kernel="linear")
     assert not hasattr(machine, "coef_")
     machine.fit(X, y > 0)
     with pytest.raises(AttributeError):
@@ -105,7 +110,7 @@ def test_weights_of_columns_are_only_there_where_a_function_is_linear_and_cannot
 def test_the_evidence_of_a_theta_and_its_gradient_are_those_of_scikit_learn(table, kernel):
     X, y, _ = table
     a = ours.GaussianProcessRegressor(kernel, alpha=0.1, learn=None).fit(X, y)
-    b = sklearn.gaussian_process.GaussianProcessRegressor(kernel, alpha=0.1, optimizer=None)
+    b = REGRESSOR(kernel, alpha=0.1, optimizer=None)
     b.fit(X, y)
     theta = kernel.theta + np.linspace(-0.3, 0.4, len(kernel.theta))
     value, gradient = a.log_marginal_likelihood(theta, eval_gradient=True)
@@ -125,11 +130,11 @@ def test_the_evidence_of_a_theta_is_summed_over_outputs_and_each_row_has_its_own
     Y = np.stack([y, y**2], 1)
     alpha = np.linspace(0.05, 0.2, 40)
     a = ours.GaussianProcessRegressor(SMOOTH, alpha=alpha, learn=None).fit(X, Y)
-    b = sklearn.gaussian_process.GaussianProcessRegressor(SMOOTH, alpha=alpha, optimizer=None)
+    b = REGRESSOR(SMOOTH, alpha=alpha, optimizer=None)
     b.fit(X, Y)
     assert_close(a.log_marginal_likelihood([0.2, 0.1]), b.log_marginal_likelihood([0.2, 0.1]))
     learned = ours.GaussianProcessRegressor(SMOOTH, alpha=alpha).fit(X, Y)
-    expected = sklearn.gaussian_process.GaussianProcessRegressor(SMOOTH, alpha=alpha).fit(X, Y)
+    expected = REGRESSOR(SMOOTH, alpha=alpha).fit(X, Y)
     np.testing.assert_allclose(learned.kernel_.theta, expected.kernel_.theta, atol=1e-4)
 
 
@@ -164,7 +169,7 @@ def test_the_latent_function_is_refused_for_three_classes_and_evidence_is_their_
 def test_an_unfitted_process_predicts_by_its_prior(table, kernel, outputs):
     _, _, Z = table
     a = ours.GaussianProcessRegressor(kernel, n_targets=outputs)
-    b = sklearn.gaussian_process.GaussianProcessRegressor(kernel, n_targets=outputs)
+    b = REGRESSOR(kernel, n_targets=outputs)
     for given in ({"return_std": True}, {"return_cov": True}):
         for found, expected in zip(a.predict(Z, **given), b.predict(Z, **given), strict=True):
             assert found.shape == expected.shape
@@ -195,7 +200,7 @@ def test_a_column_of_targets_is_squeezed_and_another_number_of_them_refused(tabl
 def test_the_cholesky_factor_is_that_of_scikit_learn_and_counts_weights(table):
     X, y, _ = table
     a = ours.GaussianProcessRegressor(KERNEL, alpha=0.1, learn=None)
-    b = sklearn.gaussian_process.GaussianProcessRegressor(KERNEL, alpha=0.1, optimizer=None)
+    b = REGRESSOR(KERNEL, alpha=0.1, optimizer=None)
     assert not hasattr(a, "L_")
     assert_close(a.fit(X, y).L_, b.fit(X, y).L_)
     weights = np.arange(40) % 3
@@ -219,9 +224,7 @@ def test_an_optimiser_may_be_a_function_which_is_given_bounds_and_gradients(tabl
         return (better, found) if found < value else (theta, value)
 
     found = ours.GaussianProcessRegressor(kernel, alpha=0.1, optimizer=optimiser).fit(X, y)
-    other = sklearn.gaussian_process.GaussianProcessRegressor(
-        kernel, alpha=0.1, optimizer=optimiser
-    )
+    other = REGRESSOR(kernel, alpha=0.1, optimizer=optimiser)
     other.fit(X, y)
     assert len(seen) == 2
     for one, two in zip(*seen, strict=True):
@@ -367,7 +370,7 @@ def test_the_affinities_are_those_of_scikit_learn(table):
     ]
     for rows, given in cases:
         a = ours.SpectralClustering(2, random_state=0, **given).fit(rows)
-        b = sklearn.cluster.SpectralClustering(2, random_state=0, **given).fit(rows)
+        b = CLUSTERS(2, random_state=0, **given).fit(rows)
         expected = b.affinity_matrix_
         expected = expected if isinstance(expected, np.ndarray) else expected.toarray()
         assert_close(a.affinity_matrix_, expected)

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 from rich.console import Console
 

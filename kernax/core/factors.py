@@ -102,7 +102,7 @@ class AbstractFactor(eqx.Module):
         """
 
     @abc.abstractmethod
-    def accurate_residual(self, dtype: Any) -> float:
+    def accurate_residual(self, dtype: Any) -> float | Float[Array, ""]:
         """The relative residual up to which a solution counts as one."""
 
     @property

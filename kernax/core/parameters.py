@@ -230,7 +230,7 @@ def check_stopping(rtol: Any, max_steps: Any) -> None:
         check_count(max_steps, "max_steps")
 
 
-def as_stopping(rtol: Any, max_steps: Any) -> tuple[Array | None, Array | None]:
+def as_stopping(rtol: Any, max_steps: Any) -> tuple[Any, Any]:
     """A tolerance and a number of steps as arrays, so that no other value compiles again; None
     stays None. Raises ValueError as `check_stopping` does.
     """
@@ -258,8 +258,9 @@ def _as_number(value: Any) -> Any:
     """A number of Python or NumPy as an array of weak type, which takes the precision of whatever
     it is compared with; None, and what is traced, as it is.
     """
-    is_known = value is not None and is_concrete(value)
-    return jnp.asarray(float(value)) if is_known else value
+    if value is None or not is_concrete(value):
+        return value
+    return jnp.asarray(float(value))
 
 
 def _as_steps(value: int) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import lineax as lx
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from kernax.core.factors import (
     AbstractFactor,
@@ -50,7 +50,7 @@ def refuse_options(solver: lx.AbstractLinearSolver, options: dict[str, Any]) -> 
 
 
 @functools.singledispatch
-def accurate_residual(solver: lx.AbstractLinearSolver, dtype: Any) -> float:
+def accurate_residual(solver: lx.AbstractLinearSolver, dtype: Any) -> float | Float[Array, ""]:
     """The relative residual up to which a solution by a solver counts as one: that of a direct
     solve, unless a class of solvers registers another.
     """

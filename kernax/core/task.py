@@ -143,16 +143,15 @@ def check_targets(
     checked_weights = as_weights(weights, n, dtype)
     if y is None:
         return jnp.zeros(n, dtype), checked_weights
-    if not reads_removed:
-        y = _without_missing(y, checked_weights)
+    given = y if reads_removed else _without_missing(y, checked_weights)
     if one_column is not None:
-        y = as_targets(y, n, dtype)
-        if y.ndim != 1:
-            raise ValueError(f"y must have shape ({n},), but has shape {y.shape}: {one_column}")
-    return targets(y, n, dtype, checked_weights), checked_weights
+        given = as_targets(given, n, dtype)
+        if given.ndim != 1:
+            raise ValueError(f"y must have shape ({n},), but has shape {given.shape}: {one_column}")
+    return targets(given, n, dtype, checked_weights), checked_weights
 
 
-def _without_missing(y: Any, weights: AbstractWeights) -> Any:
+def _without_missing(y: ArrayLike, weights: AbstractWeights) -> Any:
     """Targets, with those of the first point of positive weight where NaN has weight zero.
 
     Such points are removed, whatever their targets are. Raises ValueError for a known NaN of

@@ -84,7 +84,7 @@ class Newton(eqx.Module):
     risk: Risk
     size: Size
     max_steps: ArrayLike
-    goal: ArrayLike
+    goal: Any
     bar: ArrayLike
 
     @staticmethod

@@ -295,6 +295,8 @@ class KernelEstimator(BaseEstimator):
         elif not (self._is_function and self._function_of_tables):
             X = validate_data(self, X, dtype=FLOATS, reset=False)
             points = np.asarray(X, self._dtype)
+        else:
+            points = X
         if self._is_function:
             X = self._values_of_function(X)
         if self._is_matrix:

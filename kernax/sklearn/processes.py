@@ -94,7 +94,7 @@ class ProcessEstimator(RowsEstimator):
         return jax.random.key(check_random_state(self.random_state).randint(2**31 - 1))
 
     @abc.abstractmethod
-    def _theta_loss(self, kernel, points, targets, weights, /):
+    def _theta_loss(self, kernel, points, targets, weights, /) -> ThetaLoss:
         """Minus the log evidence of rows as a function of the theta of a kernel of scikit-learn."""
 
     def _learned_parts(self, points, targets, weights):

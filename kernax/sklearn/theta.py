@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import numpy as np
@@ -127,7 +127,7 @@ def learned_within_bounds(
         warnings.warn(
             f"learning the kernel ended early: {best.message}", ConvergenceWarning, stacklevel=2
         )
-    return kernel.clone_with_theta(best.x)
+    return cast(TheirKernel, kernel.clone_with_theta(best.x))
 
 
 def _minimum(loss: ThetaLoss, start: np.ndarray, bounds: np.ndarray) -> Any:

@@ -8,6 +8,8 @@ is a sum over points of
 which is zero where a point satisfies its condition of optimality.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
@@ -17,7 +19,7 @@ from kernax.core.operators import AbstractGram
 from kernax.supervised.dual import BoxProblem, Point, counted_points
 
 
-def certificate(point: Point, problem: BoxProblem, tol: float = 0.0) -> dict[str, Array]:
+def certificate(point: Point, problem: BoxProblem, tol: Any = 0.0) -> dict[str, Array]:
     """The primal and dual objectives, their gap, and the number of support vectors of each kind.
 
     The gap is computed as a sum of non-negative terms, not as a difference. Only where it is above

@@ -43,7 +43,9 @@ def machine(
     point = with_all_points_inside(_differentiable_point(scaled, feasible, solver), scaled)
 
     # Figures about the solution have no derivative.
-    stats = certificate(*stopped((point, scaled)), solver.tol) | {"steps": point.steps}
+    known_point, known_problem = stopped((point, scaled))
+    figures = certificate(known_point, known_problem, solver.tol)
+    stats = figures | {"steps": point.steps}
     value, result = _in_users_units(point, scaled, stats, units, solver.tol)
     stats = stats | rescaled_objectives(stats, units.of_objective)
     return *void_unless_known(value, result), result, stats
