@@ -44,6 +44,11 @@ def one_hot(signs):
     return np.stack([signs > 0, signs <= 0], 1).astype(float)
 
 
+def along_a_line(X, y):
+    process = kernax.GaussianProcess(kernax.Matern32())
+    return kernax.condition(process, X[:, :1], y, 0.1, solver=kernax.solvers.StateSpace()).value
+
+
 PRIOR = kernax.GaussianProcess(RBF)
 FAST = ConjugateGradient(preconditioner=PivotedCholesky(KEY))
 WITH_EVIDENCE = ConjugateGradient(
@@ -166,6 +171,11 @@ WAYS = {
         lambda X, y, s: PRIOR.sample(X, key=KEY),
         "kernax.pathwise_sample(process, key=key, count=..., point=x)",
         lambda X, y, s: kernax.pathwise_sample(PRIOR, key=KEY, count=2, point=X[0]),
+    ),
+    "sample along a line": (
+        lambda X, y, s: along_a_line(X, y).sample(X[:, :1], key=KEY, shape=(4000,)),
+        "fewer draws at a time",
+        lambda X, y, s: along_a_line(X, y).sample(X[:, :1], key=KEY, shape=(2,)),
     ),
     "falkon": (
         lambda X, y, s: kernax.falkon(RBF, X, y, 0.1, X[:200]),

@@ -254,7 +254,7 @@ def check_finite(
     tree: PyTree, name: str, hint: str = "drop such rows or impute (a zero weight is not enough)"
 ) -> None:
     """Raises ValueError naming the first row where a concrete stack holds NaN or inf."""
-    if not is_concrete(tree) or all(map(_all_finite, _inexact(tree))):
+    if not is_concrete(tree) or all(map(all_finite, _inexact(tree))):
         return
     rows = [
         np.flatnonzero(~np.isfinite(leaf).reshape(len(leaf), -1).all(1))
@@ -268,7 +268,8 @@ def _inexact(tree: PyTree) -> list[Array | np.ndarray]:
     return [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
 
 
-def _all_finite(known: Array | np.ndarray) -> bool:
+def all_finite(known: Array | np.ndarray) -> bool:
+    """Whether a known array holds neither NaN nor inf, also while other arrays are traced."""
     if isinstance(known, np.ndarray) or _is_of_one_cpu(known):
         # There without a copy, and without a program to compile.
         return bool(np.isfinite(np.asarray(known)).all())

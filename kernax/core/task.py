@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
 from kernax.core.boundary import (
+    all_finite,
     as_noise,
     as_numbers,
     as_scalar,
@@ -151,7 +152,7 @@ def check_targets(
     return targets(given, n, dtype, checked_weights), checked_weights
 
 
-def _without_missing(y: ArrayLike, weights: AbstractWeights) -> Any:
+def _without_missing(y: Any, weights: AbstractWeights) -> Any:
     """Targets, with those of the first point of positive weight where NaN has weight zero.
 
     Such points are removed, whatever their targets are. Raises ValueError for a known NaN of
@@ -164,10 +165,11 @@ def _without_missing(y: ArrayLike, weights: AbstractWeights) -> Any:
     n = len(weights.values)
     if not jnp.issubdtype(array.dtype, jnp.inexact) or array.ndim not in (1, 2) or len(array) != n:
         return y
-    absent = jnp.isnan(array)
-    if is_concrete(absent) and not np.any(absent):
+    if is_concrete(array) and all_finite(array):
         return y
+    array = jnp.asarray(array)
     values = weights.values
+    absent = jnp.isnan(array)
     removed = absent & (values == 0).reshape(n, *(1,) * (array.ndim - 1))
     filled = jnp.where(removed, array[jnp.argmax(values > 0)], array)
     check_finite(filled, "y", "weights=~jnp.isnan(y) removes such rows; or impute")

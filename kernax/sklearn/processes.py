@@ -97,7 +97,7 @@ class ProcessEstimator(RowsEstimator):
     def _theta_loss(self, kernel, points, targets, weights, /) -> ThetaLoss:
         """Minus the log evidence of rows as a function of the theta of a kernel of scikit-learn."""
 
-    def _learned_parts(self, points, targets, weights):
+    def _learned_parts(self, points, targets, weights) -> Any:
         """The kernel of scikit-learn, translated, that has the largest evidence within its bounds.
 
         Warns, as scikit-learn does, where a parameter ends at a bound.
