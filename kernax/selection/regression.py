@@ -205,7 +205,8 @@ def learn_in_stages(
     rows = np.arange(min(n, most))
     is_ridge = isinstance(start, Model)
     loss = ridge_stage_loss if is_ridge else process_stage_loss
-    values = ridge_fold if is_ridge else relevance_fold if sparse else process_fold
+    of_process = relevance_fold if sparse else process_fold
+    values = ridge_fold if is_ridge else of_process
     steps = _STEPS_OF_RIDGE if is_ridge else _STEPS_OF_PROCESS
     learn = functools.partial(_learned_together, steps=steps, starts=starts, key=key)
     learning = Learning(
