@@ -10,7 +10,7 @@ import pytest
 from conftest import needs_x64, untyped
 
 import kernax
-from kernax.errors import DivergedError, NonFiniteError, RunawayWarning
+from kernax.errors import BreakdownError, DivergedError, NonFiniteError, RunawayWarning
 
 pytestmark = needs_x64  # once: steps of an optimiser are the same program in either precision
 
@@ -143,6 +143,61 @@ def test_reverse_mode_through_the_steps_is_refused_and_forward_mode_goes_through
 def test_an_infinite_gradient_at_a_finite_loss_is_a_failure_too():
     solution = kernax.minimise(root, jnp.array(2.0), SGD, 5, throw=False)
     assert solution.result == kernax.RESULTS.nonfinite
+
+
+def scaled_banana(theta, scale):
+    """Rosenbrock's function of numbers in float32, least at one, times a scale."""
+    first, second = theta
+    return scale * (1 + 100 * (second - first**2) ** 2 + (1 - first) ** 2)
+
+
+SINGLE = np.array([-1.2, 1.0], np.float32)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e30])
+def test_lbfgs_takes_the_same_steps_whatever_the_scale_of_the_loss(scale):
+    def run(scale):
+        args = (jnp.asarray(scale, jnp.float32),)
+        return kernax.minimise(scaled_banana, jnp.asarray(SINGLE), LBFGS, 40, args=args)
+
+    of_one, of_scale = run(1.0), run(scale)
+    np.testing.assert_allclose(of_scale.value, 1.0, atol=2e-3)
+    first = slice(8)  # later ones magnify the rounding of the scale
+    np.testing.assert_allclose(
+        np.float64(of_scale.stats["losses"][first]) / scale, of_one.stats["losses"][first], 1e-3
+    )
+    assert of_scale.stats["gradient_norm"] < 0.1 * scale
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_a_run_in_which_no_step_moves_a_parameter_is_no_success(scale):
+    args = (jnp.asarray(scale, jnp.float32),)
+    with pytest.raises(BreakdownError, match="no step moved a parameter"):
+        kernax.minimise(scaled_banana, jnp.asarray(SINGLE), ADAM, 5, args=args)
+    starts = [jnp.asarray(SINGLE), jnp.asarray(2 * SINGLE)]
+    solution = kernax.multi_start(scaled_banana, starts, ADAM, 5, args=args, throw=False)
+    assert solution.result == kernax.RESULTS.stagnation
+    assert jnp.all(solution.stats["failed"])
+
+
+def test_the_loss_that_is_reported_is_computed_from_the_model_that_is_returned():
+    calls = []
+
+    def on_host(theta):
+        calls.append(float(theta))
+        return np.asarray((theta - 3) ** 2 + 0.01 * len(calls), theta.dtype)  # as rounding would
+
+    def loss(theta):
+        shape = jax.ShapeDtypeStruct((), theta.dtype)
+        drift = jax.pure_callback(on_host, shape, jax.lax.stop_gradient(theta))
+        smooth = (theta - 3) ** 2
+        return smooth + jax.lax.stop_gradient(drift - smooth)
+
+    solution = kernax.minimise(loss, jnp.array(0.0), SGD, 3)
+    assert calls[-1] == solution.value
+    np.testing.assert_allclose(
+        solution.stats["loss"], (solution.value - 3) ** 2 + 0.01 * len(calls), rtol=1e-12
+    )
 
 
 def test_a_second_call_with_other_values_does_not_trace_again(rng):

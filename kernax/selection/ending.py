@@ -43,4 +43,11 @@ def _hint(solution: Solution, names: str) -> str:
             f"{names} moved eight powers of ten away, and no step improved on the start: take "
             "shorter steps."
         )
+    if solution.result == RESULTS.stagnation:
+        return (
+            "no step moved a parameter, although the gradient is not zero: what the optimiser "
+            "makes of it is less than rounding, or out of the range of floats. Multiply the loss "
+            "or the learning rate by a constant, or use optax.lbfgs(), whose steps do not depend "
+            "on it."
+        )
     return "pass throw=False to get the best model before that."

@@ -53,7 +53,10 @@ def minimise(
             a `positive()` ridge.
         optimiser: any of optax, `optax.lbfgs()` included, made once, at module level as well:
             written inline it is another object in every call, and compiles in every call. Its line
-            searches are run as optax defines them.
+            searches are run as optax defines them, `optax.lbfgs()` in the unit of the loss in which
+            the first gradient is of length one to two: it takes the same steps for 1e-30 times the
+            loss. Others see the loss as it is: Adam hardly moves where gradients are below its
+            `eps` of 1e-8.
         steps: the number of updates; another number compiles again. Stops early where the gradient
             is zero to rounding: its norm at most eps^(2/3) |loss|.
         trainable: as for `unconstrain`: freezes whole parameters or single elements, which come
@@ -69,19 +72,22 @@ def minimise(
             `kernax.Checkpoint(path, every=100)` is written after every 100 steps. Not under a
             transformation.
         throw: raise `NonFiniteError` if the loss or its gradient becomes NaN or inf,
-            `DivergedError` if the steps were too long; otherwise look at `result`.
+            `DivergedError` if the steps were too long, `BreakdownError` if none was long enough to
+            move a parameter; otherwise look at `result`.
 
     Returns:
         A `Solution`: the model with the lowest finite loss, or validation loss where there is one;
         `nonfinite` if the loss or gradient stopped being finite, in which case `value` is the best
-        before that, or if the validation loss never was. Stats: `loss` (of `value`), `losses`
-        (steps + 1,) with NaN where not reached, `steps` taken, `gradient_norm` at the last step,
+        before that, or if the validation loss never was. Stats: `loss` (of `value`, computed once
+        more at the end: where rounding is large, that of the steps may differ), `losses` (steps +
+        1,) with NaN where not reached, `steps` taken, `gradient_norm` at the last step,
         with respect to the unconstrained parameters, with a validation `validation_loss` (of
         `value`) and `validation_losses` (steps + 1,), and `runaways`: which parameters are at
         their bounds. A positive parameter may move eight powers of ten from its start, that of an
         interval as far in logits; one that gets there is stopped and named in a warning.
         `diverged` if the run stopped at a bound and no step improved on the start, which is then
-        `value`: the gradient is zero at a bound, but nothing was learned.
+        `value`: the gradient is zero at a bound, but nothing was learned. `stagnation` if no step
+        moved a parameter, although the gradient is not zero.
 
     Raises:
         ValueError: nothing to learn, no steps, a loss that is not a scalar, or `progress`,

@@ -56,13 +56,15 @@ def multi_start(
 
     Returns:
         A `Solution`: the best model; `nonfinite` only if no start ever had a finite loss,
-        `diverged` only if the best one did. Stats: those of `minimise` for the best start, and for
-        all starts `start_losses`, `start_steps` and `failed` (k,), which of them diverged, or met
-        NaN or inf and stopped there; with a validation `start_validation_losses` as well.
+        `diverged` or `stagnation` only if the best one did. Stats: those of `minimise` for the best
+        start, and for all starts `start_losses`, `start_steps` and `failed` (k,), which of them
+        diverged, never moved, or met NaN or inf and stopped there; with a validation
+        `start_validation_losses` as well.
 
     Raises:
         ValueError: no start, starts of different structures, or what `minimise` refuses.
-        NonFiniteError, DivergedError (`throw=True`): every start failed, or the best one diverged.
+        NonFiniteError, DivergedError, BreakdownError (`throw=True`): every start failed, or the
+            best one diverged or never moved.
     """
     steps = check_task(loss, optimiser, steps, args, trainable)
     check_validation(validation)
@@ -170,7 +172,8 @@ def _best(solutions: Solution) -> Solution:
         "start_steps": solutions.stats["steps"],
         "failed": solutions.result != RESULTS.successful,
     }
-    learned = RESULTS.where(winner.result == RESULTS.diverged, RESULTS.diverged, RESULTS.successful)
+    lost = (winner.result == RESULTS.diverged) | (winner.result == RESULTS.stagnation)
+    learned = RESULTS.where(lost, winner.result, RESULTS.successful)
     result = RESULTS.where(jnp.isfinite(judgements[best]), learned, RESULTS.nonfinite)
     return Solution(winner.value, result, winner.stats | of_all)
 
