@@ -1,12 +1,14 @@
 """Verbs whose matrices do not fit name another way, and that way is there."""
 
+import resource
 import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
-from conftest import needs_x32, needs_x64
+from conftest import needs_x32, needs_x64, untyped
 
 import kernax
 from kernax.core import memory
@@ -50,6 +52,12 @@ def along_a_line(X, y):
 
 
 PRIOR = kernax.GaussianProcess(RBF)
+
+
+def svgp(X, y, Z, optimiser):
+    return kernax.svgp(PRIOR, X, y, Bernoulli(), Z, optimiser=optimiser, steps=5, key=KEY)
+
+
 FAST = ConjugateGradient(preconditioner=PivotedCholesky(KEY))
 WITH_EVIDENCE = ConjugateGradient(
     preconditioner=PivotedCholesky(KEY), determinant=StochasticLanczos(KEY)
@@ -182,6 +190,30 @@ WAYS = {
         "take fewer centres",
         lambda X, y, s: kernax.falkon(RBF, X, y, 0.1, X[:M]),
     ),
+    "svgp": (
+        lambda X, y, s: svgp(X, s, X[:200], None),
+        "take fewer inducing points",
+        lambda X, y, s: svgp(X, s, X[:M], None),
+    ),
+    "svgp with an optimiser": (
+        lambda X, y, s: svgp(X, s, X[:200], optax.sgd(0.01)),
+        "take fewer inducing points",
+        lambda X, y, s: svgp(X, s, X[:M], optax.sgd(0.01)),
+    ),
+    "svgp_bound": (
+        lambda X, y, s: kernax.svgp_bound(
+            PRIOR, X, s, Bernoulli(), X[:200], kernax.InducingNormal.prior(200)
+        ),
+        "take fewer inducing points",
+        lambda X, y, s: kernax.svgp_bound(
+            PRIOR, X, s, Bernoulli(), X[:M], kernax.InducingNormal.prior(M)
+        ),
+    ),
+    "aligned_sum": (
+        lambda X, y, s: kernax.aligned_sum([RBF, kernax.Matern12()], X, y),
+        "kernax.alignment(kernel, X, y) of one kernel",
+        lambda X, y, s: kernax.alignment(RBF, X[:100], y[:100]),
+    ),
     "nystrom": (
         lambda X, y, s: kernax.nystrom(RBF, X, X[:200]),
         "take fewer centres",
@@ -189,6 +221,7 @@ WAYS = {
     ),
 }
 OF_CENTRES = ("falkon", "nystrom")
+OF_FEW = (*OF_CENTRES, "svgp", "svgp with an optimiser", "svgp_bound")
 
 
 def test_every_advice_is_tried():
@@ -203,7 +236,98 @@ def test_a_refusal_names_the_verb_and_the_way_out(verb, data, little_memory):
         dense(*data)
     assert f"needed by {verb} for " in str(refused.value)
     assert words in str(refused.value)
-    assert ("take fewer points" in str(refused.value)) != (verb in OF_CENTRES)
+    assert ("take fewer points" in str(refused.value)) != (verb in OF_FEW)
+
+
+@needs_x64
+@pytest.mark.parametrize("verb", sorted(set(WAYS) - {"sample"}))
+def test_a_vector_of_numbers_is_told_that_it_is_no_stack_before_memory_is_spoken_of(
+    verb, data, little_memory
+):
+    """What is missing is `t[:, None]`, and not memory."""
+    X, y, s = data
+    with pytest.raises(ValueError, match=r"must\s+have shape \(n, 1\); pass X\[:, None\]"):
+        WAYS[verb][0](X[:, 0], y, s)
+
+
+OTHER_FAULTS = {
+    "ridge must": lambda X, y: kernax.kernel_ridge(RBF, X, y, -0.1),
+    "noise must": lambda X, y: kernax.condition(PRIOR, X, y, -0.1),
+    "C must": lambda X, y: kernax.svm(RBF, X, np.sign(y), -1.0),
+    "epsilon must": lambda X, y: kernax.support_vector_regression(RBF, X, y, 1.0, -0.1),
+    "nu must": lambda X, y: kernax.one_class_svm(RBF, X, 2.0),
+    "components must": lambda X, y: kernax.kernel_pca(RBF, X, 0),
+    "rtol must": lambda X, y: kernax.inducing_points(RBF, X, 300, rtol=-1.0),
+    "delta must": lambda X, y: kernax.samples.thin(RBF, X, 1, key=KEY, delta=2.0),
+    "loss must be smooth": lambda X, y: untyped(kernax.falkon)(
+        RBF, X, y, 0.1, X[:200], loss=Absolute()
+    ),
+    "steps must": lambda X, y: kernax.svgp(
+        PRIOR, X, np.sign(y), Bernoulli(), X[:200], optimiser=None, steps=0, key=KEY
+    ),
+    "q must have shapes": lambda X, y: kernax.svgp_bound(
+        PRIOR, X, np.sign(y), Bernoulli(), X[:200], kernax.InducingNormal.prior(3)
+    ),
+}
+
+
+@needs_x64
+@pytest.mark.parametrize("words", OTHER_FAULTS)
+def test_a_parameter_is_checked_before_memory(words, data, little_memory):
+    with pytest.raises(ValueError, match=words):
+        OTHER_FAULTS[words](*data[:2])
+
+
+MANY = np.zeros((12_000, 2))
+# Each asks for more than the 8 GiB of the test, and none of it may be allocated.
+LARGE = {
+    "aligned_sum": lambda: kernax.aligned_sum(12 * [RBF], MANY, np.arange(12_000.0)),
+    "two_sample_test": lambda: kernax.samples.two_sample_test(
+        RBF, MANY[:3000], MANY[:3000], permutations=300_000, key=KEY
+    ),
+    "independence_test": lambda: kernax.samples.independence_test(
+        RBF, RBF, MANY[:6000], MANY[:6000], permutations=300_000, key=KEY
+    ),
+    "goodness_of_fit_test": lambda: kernax.samples.goodness_of_fit_test(
+        RBF, MANY[:6000], lambda x: -jnp.sum(x**2), bootstraps=300_000, key=KEY
+    ),
+    "svgp": lambda: kernax.svgp(
+        PRIOR,
+        np.zeros((50_000, 1)),
+        np.ones(50_000),
+        Bernoulli(),
+        np.zeros((50_000, 1)),
+        optimiser=None,
+        steps=1,
+        key=KEY,
+    ),
+    "KernelRecursiveLeastSquares": lambda: kernax.online.run(
+        kernax.online.KernelRecursiveLeastSquares(RBF, 0.1, 50_000), MANY[:2], np.zeros(2)
+    ),
+    "DualLearner": lambda: kernax.online.run(
+        kernax.online.DualLearner(kernax.online.Perceptron(), RBF, kernax.online.Project(50_000)),
+        MANY[:2],
+        np.ones(2),
+    ),
+    "pathwise_sample": lambda: kernax.pathwise_sample(
+        PRIOR, key=KEY, count=1000, point=np.zeros(2), features=2_000_000
+    ),
+    "Precomputed": lambda: kernax.Precomputed(np.broadcast_to(1.0, (50_000, 50_000))),
+    "random_fourier_features": lambda: kernax.random_fourier_features(RBF, 500_000_000, 3, key=KEY),
+}
+
+
+@needs_x64
+@pytest.mark.parametrize("verb", LARGE)
+def test_what_would_take_tens_of_gigabytes_is_refused_at_once(verb, monkeypatch):
+    """The process may not grow by more than 200 MiB, nor take more than ten seconds."""
+    monkeypatch.setattr(memory, "available_memory", lambda devices: 8 * 2**30)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begin = time.perf_counter()
+    with pytest.raises(MemoryBudgetError, match=verb):
+        LARGE[verb]()
+    assert time.perf_counter() - begin < 10
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - most < 200 * 1024
 
 
 @needs_x64

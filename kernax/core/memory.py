@@ -3,7 +3,7 @@
 import math
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ _MATRICES = {
     "kernel_discriminant": 4.1,
     "kernel_kmeans": 1.3,
     "spectral_clustering": 3.3,
+    "aligned_sum": 0.05,  # and for each kernel:
     "herding": 1.05,
     "thin": 1.6,
     "relevance_vector_machine": 6.4,
@@ -56,13 +57,17 @@ _MATRICES = {
     "sgpr": 3.1,
     "sgpr_bound": 3.1,
     "inducing_points": 1.05,
+    # Of m inducing points, m x m:
+    "svgp": 12.7,
+    "svgp with an optimiser": 18.8,
+    "svgp_bound": 5.5,
     # Of n points and observations along a line and p draws, n x p:
     "sample along a line": 5.2,
     # Of m centres, m x m:
     "nystrom": 6.5,
     "falkon": 10.5,
 }
-_OF_EACH_COLUMN = {"kernel_softmax": 1.15, "laplace of several classes": 3.8}
+_OF_EACH_COLUMN = {"aligned_sum": 2.0, "kernel_softmax": 1.15, "laplace of several classes": 3.8}
 _MORE_IN_FLOAT32 = {"sgpr": 1.0, "sgpr_bound": 1.0}  # whose factor is that of a QR
 # For each verb, what does the same without such a matrix; for those that are not here there is
 # nothing but fewer points. `m` is a number of centres, and `key` a random key.
@@ -73,6 +78,7 @@ _SVGP = "kernax.svgp(process, X, y, likelihood, Z, ...) through inducing points 
 _PRODUCTS = "solver=ConjugateGradient(preconditioner=PivotedCholesky(key){}) of kernax.solvers"
 _LINE = "StateSpace() along a line, Grid() on a grid or at regular times"
 _FEWER_CENTRES = "fewer centres"  # whose matrices are in float64 whatever the points are
+_FEWER_INDUCING = "fewer inducing points"
 _INSTEAD = {
     "gram": 'kernax.gram_operator(kernel, X, block_size="auto") for products that hold none of it',
     "kernel_perceptron": _IN_FEATURES,
@@ -102,9 +108,22 @@ _INSTEAD = {
     "sample along a line": "fewer draws at a time",
     "nystrom": _FEWER_CENTRES,
     "falkon": _FEWER_CENTRES,
+    "svgp": _FEWER_INDUCING,
+    "svgp with an optimiser": _FEWER_INDUCING,
+    "svgp_bound": _FEWER_INDUCING,
+    "aligned_sum": "kernax.alignment(kernel, X, y) of one kernel at a time",
 }
 # Those whose alternatives `recommend` compares.
 _COMPARED = ("condition", "log_marginal_likelihood", "kernel_ridge")
+# How many numbers a program holds for each that is returned or kept, in float64 and in float32. Of
+# tests, for each point of each permutation or set of signs, random bits and orders among them.
+_HELD_FOR_EACH = {
+    "a permutation test": (2.0, 4.2),
+    "pathwise_sample": (3.5, 5.2),
+    "random_fourier_features": (3.9, 5.8),
+    "online.run": (2.0, 2.0),
+    "Precomputed": (1.0, 1.0),
+}
 _SMALL = 2**30  # bytes that any machine has: for less, the check is left out
 MOST_HELD = 8192  # points whose matrix is held where it need not be: half a GiB in float64
 
@@ -116,12 +135,14 @@ def check_memory(
     verb: str = "gram",
     columns: int = 1,
     dtype: Any = None,
+    first: Callable[[], Any] | None = None,
 ) -> None:
     """Raises MemoryBudgetError if the dense matrices of a verb would not fit into memory.
 
     This counts what the verb itself computes, for one member of a `vmap`, without derivatives and
     predictions. Less than 1 GiB is not checked, nor are traced points. `dtype` is that of the
-    matrices, by default that of X.
+    matrices, by default that of X. Where they do not fit, `first` is called before that is said: it
+    traces the program, so that shapes that do not go together are named instead.
     """
     n = count(X)
     m = n if Z is None else count(Z)
@@ -132,11 +153,42 @@ def check_memory(
         return
     available = available_memory(jax.tree.leaves(X)[0].devices())
     if needed > available:
+        if first is not None:
+            first()
         in_single = dtype == jnp.float64 and needed / 2 <= available
         raise MemoryBudgetError(
             f"{_in_gib(needed)} needed by {verb} for {_named(matrices, n, m)} in {dtype}, "
             f"{_in_gib(available)} available; {_advice(verb, in_single)}"
         )
+
+
+def check_numbers(
+    numbers: int, dtype: Any, *, verb: str, what: str, instead: str, devices: Any = None
+) -> None:
+    """Raises MemoryBudgetError if so many numbers of a dtype, of which `what` takes most, would not
+    fit into memory: of a verb that holds no n x n matrices.
+
+    Arguments:
+        numbers: as they are returned or kept; `_HELD_FOR_EACH` says how many each of them takes.
+        instead: what to do, for the message.
+        devices: where they would be; by default JAX's first.
+    """
+    dtype = np.dtype(dtype)
+    needed = held_for_each(verb, dtype) * numbers * dtype.itemsize
+    if needed < _SMALL:
+        return
+    available = available_memory(jax.local_devices()[:1] if devices is None else devices)
+    if needed > available:
+        raise MemoryBudgetError(
+            f"{_in_gib(needed)} needed by {verb} for {what} in {dtype}, {_in_gib(available)} "
+            f"available: {instead}"
+        )
+
+
+def held_for_each(verb: str, dtype: Any) -> float:
+    """How many numbers a verb holds for each that `check_numbers` counts."""
+    in_double, in_single = _HELD_FOR_EACH[verb]
+    return in_double if dtype == jnp.float64 else in_single
 
 
 def check_held_by_each(n: int, verb: str, devices: int) -> None:
@@ -175,7 +227,7 @@ def _named(matrices: float, n: int, m: int) -> str:
 def _advice(verb: str, in_single: bool) -> str:
     """What to do if a verb's matrices do not fit, and whether they would in single precision."""
     instead = _INSTEAD.get(verb)
-    if instead == _FEWER_CENTRES:
+    if instead in (_FEWER_CENTRES, _FEWER_INDUCING):
         return f"take {instead}"
     fewer = "take fewer points" + (", or float32" if in_single else "")
     if instead is None:

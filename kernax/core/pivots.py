@@ -73,11 +73,13 @@ def inducing_points(
     """
     kernel, X = prepare(kernel, X)
     count = _checked_count(count, size_of(X))
-    check_memory(X, points_at(X, slice(count)), verb="inducing_points")
     dtype = dtype_of(X)
     rtol = _least_share(dtype) if rtol is None else rtol
     tolerance = as_scalar(rtol, dtype, "rtol", NONNEGATIVE)
-    solution = _greedy(*stopped((kernel, X)), tolerance, count)
+    arguments = *stopped((kernel, X)), tolerance, count
+    first = lambda: eqx.filter_eval_shape(_greedy, *arguments)
+    check_memory(X, points_at(X, slice(count)), verb="inducing_points", first=first)
+    solution = _greedy(*arguments)
     hint = f"inducing_points with {type(kernel).__name__}: rescaled inputs may help."
     solution = finish(solution, True, hint)
     places = solution.value

@@ -7,6 +7,7 @@ over, and so are the arrays that a loop starts from. Outside of `jax.shard_map` 
 anything.
 """
 
+import abc
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -45,6 +46,14 @@ def _varying(leaf: Any, axes: frozenset) -> Any:
     return lax.pcast(leaf, missing, to="varying") if missing else leaf
 
 
+class AbstractAsked(eqx.Module):
+    """An argument of compiled functions that is asked before any of them is compiled."""
+
+    @abc.abstractmethod
+    def check_before(self, function: Callable, args: tuple) -> None:
+        """Raises an exception where the function must not be called with these arguments."""
+
+
 def compiled(function: Callable) -> Callable:
     """`eqx.filter_jit`, of arguments that vary alike, for the private function of every verb."""
     jitted = eqx.filter_jit(function)
@@ -52,6 +61,9 @@ def compiled(function: Callable) -> Callable:
     @wraps(function)
     def of_alike(*args, **kwargs):
         args, kwargs = varying_alike((args, kwargs))
+        for argument in args:
+            if isinstance(argument, AbstractAsked):
+                argument.check_before(function, args)
         return jitted(*args, **kwargs)
 
     return of_alike

@@ -29,6 +29,7 @@ from kernax.core.mesh import check_same_devices, rows_over_mesh, whole_on_each
 from kernax.core.numerics import is_concrete
 from kernax.core.operators import AbstractGram
 from kernax.core.preparation import prepare
+from kernax.core.sharding import AbstractAsked
 from kernax.core.solution import Suspect
 from kernax.core.stacks import points_at
 from kernax.core.structure import AbstractStructure, structure_for
@@ -37,7 +38,7 @@ from kernax.core.weights import AbstractWeights
 Targets = Callable[[Any, int, Any, AbstractWeights], Array]
 
 
-class Task(eqx.Module):
+class Task(AbstractAsked):
     """What a learner was given, as its compiled function takes it.
 
     Attributes:
@@ -46,6 +47,7 @@ class Task(eqx.Module):
         y: targets (n,) or (n, outputs).
         weights: of the points, ones where none were given.
         layout: how the Gram matrix is held.
+        whole_for: the verb, of the table of memory, that holds K whole; None where none does.
     """
 
     kernel: AbstractKernel
@@ -53,6 +55,29 @@ class Task(eqx.Module):
     y: Array
     weights: AbstractWeights
     layout: Layout
+    whole_for: str | None = eqx.field(static=True, default=None)
+
+    def check_before(self, function: Callable, args: tuple) -> None:
+        """Raises MemoryBudgetError where K does not fit into memory: as late as this, so that
+        whatever else is wrong has been said, and after the program was traced, which says whether
+        all shapes go together.
+        """
+        if self.whole_for is None:
+            return
+        columns = 1 if self.y.ndim == 1 else self.y.shape[1]
+        check_memory(
+            self.X,
+            verb=self.whole_for,
+            columns=columns,
+            first=lambda: eqx.filter_eval_shape(function, *args),
+        )
+
+    def whole_gram(self) -> AbstractGram:
+        """The Gram matrix, for verbs that compute it before their compiled function. Raises
+        MemoryBudgetError where their matrices do not fit into memory.
+        """
+        self.check_before(type(self).gram, (self,))
+        return self.gram()
 
     @property
     def n(self) -> int:
@@ -209,7 +234,9 @@ def check_task(
 
     Raises:
         ValueError: what does not fit, by name.
-        MemoryBudgetError: K would not fit into memory.
+
+    That K does not fit into memory is said before a compiled function takes the task, when all
+    other arguments have been checked.
     """
     given = (X, weights)
     check_same_devices(X, y=y, weights=weights)
@@ -231,9 +258,11 @@ def check_task(
     if layout.is_dense and in_structure:
         structure = _structure(solver, kernel, given, X, checked_weights)
         layout = Layout(structure=structure, spread=layout.spread)
-    if layout.is_dense and holds_gram:
-        _check_memory(X, checked_y, verb, layout)
-    return Task(kernel, X, checked_y, checked_weights, layout)
+    holds_whole = layout.is_dense and holds_gram
+    if holds_whole and layout.spread is not None:
+        check_held_by_each(count(X), verb, layout.spread.parts)
+    whole_for = verb if holds_whole else None
+    return Task(kernel, X, checked_y, checked_weights, layout, whole_for)
 
 
 def _layout(kernel: AbstractKernel, X: PyTree, block_size: Any, in_features: bool) -> Layout:
@@ -242,13 +271,6 @@ def _layout(kernel: AbstractKernel, X: PyTree, block_size: Any, in_features: boo
     block_size = checked_block(block_size, count(X), spread)
     by_features = in_features and block_size is None and has_few_features(kernel, X)
     return Layout(block_size, by_features, spread=spread)
-
-
-def _check_memory(X: PyTree, y: Array, verb: str, layout: Layout) -> None:
-    """Raises an error where K does not fit into memory."""
-    if layout.spread is not None:
-        check_held_by_each(count(X), verb, layout.spread.parts)
-    check_memory(X, verb=verb, columns=1 if y.ndim == 1 else y.shape[1])
 
 
 def _structure(

@@ -14,6 +14,7 @@ from kernax.core.boundary import as_point, as_stack, cast, check_key, check_one_
 from kernax.core.draws import AbstractDraw, DrawRequest, FeatureDraw, features_draw, prior_draw
 from kernax.core.features import explicit_features
 from kernax.core.kernel import AbstractKernel, as_kernel
+from kernax.core.memory import check_numbers
 from kernax.core.mesh import on_parts, rows_over_mesh
 from kernax.core.numerics import beside, is_concrete, matmul, safe_sqrt
 from kernax.core.parameters import check_count, data
@@ -169,7 +170,15 @@ def pathwise_sample(
     first = points_at(points, 0)
     outputs = eqx.filter_eval_shape(mean, first).shape
     request = DrawRequest(points, (count, *outputs), frequencies)
-    solution = _draws(kernel, stand_in, request, key)
+    arguments = kernel, stand_in, request, key
+    check_numbers(
+        _kept_by(_draws, arguments),
+        dtype_of(points),
+        verb="pathwise_sample",
+        what=f"{count} paths of {frequencies} features",
+        instead="take fewer paths, or fewer features",
+    )
+    solution = _draws(*arguments)
     hint = "pathwise_sample: look at how the process was conditioned."
     draw = finish(solution, throw, hint).value
     return SamplePaths(mean, draw, (count,), points)
@@ -206,6 +215,12 @@ def _features(features: Any, points: PyTree) -> tuple[int, AbstractKernel | None
             f"but is a {type(features).__name__}"
         )
     return 1, cast(as_kernel(features), dtype_of(points))
+
+
+def _kept_by(function: Callable, arguments: tuple) -> int:
+    """How many numbers a function returns, which is only traced."""
+    form = eqx.filter_eval_shape(function, *arguments)
+    return sum(leaf.size for leaf in jax.tree.leaves(form) if hasattr(leaf, "size"))
 
 
 @compiled

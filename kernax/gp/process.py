@@ -90,8 +90,10 @@ class GaussianProcess(eqx.Module):
         shape = tuple(shape)
         sampler = line_sampler(covariance, X)
         if sampler is None:
-            check_memory(X, verb="sample")
-            solution = _sample(covariance, self.mean, X, key, shape)
+            arguments = covariance, self.mean, X, key, shape
+            first = lambda: eqx.filter_eval_shape(_sample, *arguments)
+            check_memory(X, verb="sample", first=first)
+            solution = _sample(*arguments)
         else:
             outputs = eqx.filter_eval_shape(self.mean, points_at(X, 0)).shape
             sampler.check_memory(math.prod((*shape, *outputs)))

@@ -88,7 +88,9 @@ def sgpr(
     """
     check_process(process)
     task, noise, Z = _checked("sgpr", process.covariance, X, y, noise, Z, weights)
-    solution = _sgpr(task, cast(process.mean, task.dtype), noise, Z)
+    arguments = task, cast(process.mean, task.dtype), noise, Z
+    _check_memory("sgpr", _sgpr, arguments)
+    solution = _sgpr(*arguments)
     hint = f"sgpr with {task.kernel_name}: more noise or rescaled inputs may help."
     warn_of_rounding(solution, MOST_NATS, "the bound", hint)
     return finish(solution, throw, hint, quiet=True)
@@ -118,7 +120,9 @@ def sgpr_bound(
     Raises ValueError for bad shapes or values. MemoryBudgetError.
     """
     task, noise, Z = _checked("sgpr_bound", kernel, X, y, noise, Z, weights)
-    solution = _sgpr_bound(task, cast(mean_beside(kernel, mean), task.dtype), noise, Z)
+    arguments = task, cast(mean_beside(kernel, mean), task.dtype), noise, Z
+    _check_memory("sgpr_bound", _sgpr_bound, arguments)
+    solution = _sgpr_bound(*arguments)
     hint = "sgpr_bound: more noise avoids this."
     warn_of_rounding(solution, MOST_NATS, "the bound", hint)
     return finish(solution, throw=False, hint=hint, quiet=True).value
@@ -142,8 +146,14 @@ def _checked(
             "0: condition takes targets without noise"
         )
     Z = check_inducing_points(task, Z)
-    check_memory(task.X, Z, verb=verb)
     return task, noise, Z
+
+
+def _check_memory(verb: str, function: Callable, arguments: tuple) -> None:
+    """Raises MemoryBudgetError where n x m numbers do not fit into memory."""
+    task, _, _, Z = arguments
+    first = lambda: eqx.filter_eval_shape(function, *arguments)
+    check_memory(task.X, Z, verb=verb, first=first)
 
 
 class _Collapsed(eqx.Module):

@@ -15,6 +15,7 @@ from kernax.core.boundary import cast, check_key, count
 from kernax.core.centres import factor_at
 from kernax.core.intervals import Interval
 from kernax.core.losses import AbstractLikelihood
+from kernax.core.memory import check_memory
 from kernax.core.numerics import chosen, eps_of, stopped
 from kernax.core.parameters import Rebuild, Trainable, check_count, unconstrain
 from kernax.core.sharding import compiled, while_loop
@@ -106,7 +107,10 @@ def svgp(
     _check_optimiser(optimiser)
     theta, rebuild = unconstrain(model, trainable)
     problem = _Problem(task, rebuild, optimiser, length, key, size)
-    solution = _svgp(problem, theta, check_count(steps, "steps"))
+    arguments = problem, theta, check_count(steps, "steps")
+    learns = optimiser is not _STILL
+    _check_memory("svgp with an optimiser" if learns else "svgp", model, _svgp, arguments)
+    solution = _svgp(*arguments)
     hint = f"svgp with {task.kernel_name}: smaller steps of the optimiser may help."
     return finish(solution, throw, hint, quiet=True)
 
@@ -128,6 +132,11 @@ def _checked(
     prior = GaussianProcess(task.kernel, mean)
     Z = check_inducing_points(task, Z)
     return task, SparseModel(prior, likelihood, Z)
+
+
+def _check_memory(verb: str, model: SparseModel, function: Callable, arguments: tuple) -> None:
+    """Raises MemoryBudgetError where m x m numbers do not fit into memory."""
+    check_memory(model.Z, verb=verb, first=lambda: eqx.filter_eval_shape(function, *arguments))
 
 
 def _checked_batch_size(batch_size: int | None, n: int) -> int:
@@ -179,7 +188,9 @@ def svgp_bound(
     total = task.n if total is None else check_count(total, "total", task.n)
     scale = jnp.asarray(total / task.n, task.dtype)
     batch = Batch(task.X, task.y, task.weights.values)
-    return _estimated_bound(model, cast(q, task.dtype), batch, scale)
+    arguments = model, cast(q, task.dtype), batch, scale
+    _check_memory("svgp_bound", model, _estimated_bound, arguments)
+    return _estimated_bound(*arguments)
 
 
 @compiled

@@ -2,13 +2,27 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
+from kernax.core.memory import check_numbers
 from kernax.core.parameters import as_floats
 
 
 def matrix_or_none(value: Any) -> Any:
-    """A matrix as an array of floats, or None: the converter of a field."""
+    """A matrix as an array of floats, or None: the converter of a field.
+
+    Raises MemoryBudgetError for a view of NumPy, such as one that repeats a row, whose numbers do
+    not fit into memory.
+    """
+    if isinstance(value, np.ndarray):
+        check_numbers(
+            value.size,
+            jnp.result_type(float),
+            verb="Precomputed",
+            what=f"a matrix of shape {value.shape}",
+            instead="take fewer points",
+        )
     return None if value is None else as_floats(value)
 
 

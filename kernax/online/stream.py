@@ -11,6 +11,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from kernax.core.boundary import as_stack, cast, count, dtype_of
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_targets_of
+from kernax.core.memory import check_numbers
 from kernax.core.numerics import chosen, is_concrete, positive_or_one
 from kernax.core.parameters import parameters
 from kernax.core.preparation import guarded, prepare_stacks
@@ -105,8 +106,23 @@ def run(
     present = None if present is None else _as_present(present, n)
     if state is not None:
         _check_state(learner, state, X)
+    _check_memory(learner, X)
     solution = _run(learner, X, y, present, state)
     return finish(solution, throw, _hint(learner, solution.result))
+
+
+def _check_memory(learner: AbstractOnlineLearner, X: PyTree) -> None:
+    """Raises MemoryBudgetError where what a learner keeps, before and after a point, does not fit
+    into memory.
+    """
+    state = eqx.filter_eval_shape(lambda learner, X: learner.init(points_at(X, 0)), learner, X)
+    check_numbers(
+        sum(leaf.size for leaf in jax.tree.leaves(state) if hasattr(leaf, "size")),
+        dtype_of(X),
+        verb="online.run",
+        what=f"the state of {type(learner).__name__}",
+        instead="take a smaller capacity, or fewer features",
+    )
 
 
 def _check_learner(learner: Any) -> None:

@@ -158,12 +158,14 @@ def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkp
         holds_gram=False,
     )
     span = _span(task, centres, key)
-    check_memory(jnp.empty(span.size), verb="falkon", dtype=wide(task.dtype))
     ridge = task.scalar(ridge, "ridge", POSITIVE)
     plan = plan_of(task.n, span.size, task.dtype, spread=task.layout.spread)
     guarded_loss = guarded(cast(loss, task.dtype))
     arguments = task.columns, guarded_loss, ridge
     one_column = task.y.ndim == 1
+    of_risk = span, task.X, task.weights, arguments, plan
+    first = lambda: eqx.filter_eval_shape(_risk, *of_risk)
+    check_memory(jnp.empty(span.size), verb="falkon", dtype=wide(task.dtype), first=first)
     if checkpoint is not None:
         return _kept_falkon(span, task.X, task.weights, arguments, plan, one_column, checkpoint)
     return _falkon(span, task.X, task.weights, arguments, plan, one_column)

@@ -10,6 +10,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from kernax.core.boundary import as_point, check_key, dtype_of
 from kernax.core.features import FeatureMap
 from kernax.core.kernel import AbstractKernel
+from kernax.core.memory import check_numbers
 from kernax.core.numerics import is_concrete, matmul, safe_sqrt, vectors
 from kernax.core.parameters import check_count, data, shown
 from kernax.core.preparation import prepare_stacks
@@ -92,6 +93,13 @@ def random_fourier_features(
     kernel, _, _ = prepare_stacks(kernel, one_point)
     centre = _as_origin(origin, dim, dtype_of(one_point))
     parts = spectrum(kernel, dim)
+    check_numbers(
+        count * (dim + 1),
+        centre.dtype,
+        verb="random_fourier_features",
+        what=f"{count} frequencies in {dim} dimensions",
+        instead="take fewer",
+    )
     frequencies, weights = frequencies_of_parts(parts, count, dim, key=key, draw=draw)
     if is_concrete(weights) and not jnp.all(jnp.isfinite(weights)):
         raise ValueError(

@@ -9,9 +9,10 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax.core.kernel import AbstractKernel, Scaled, Sum
+from kernax.core.memory import check_memory
 from kernax.core.numerics import eps_of, is_concrete, matmul, positive_or_one, stopped
 from kernax.core.powers import exponent_of, times_power_of_two
-from kernax.core.sharding import compiled, for_loop, while_loop
+from kernax.core.sharding import compiled, for_loop, scan, while_loop
 from kernax.core.task import Task, check_task
 from kernax.unsupervised.centring import shares
 
@@ -100,6 +101,23 @@ def _product(K: Float[Array, "n n"], L: Float[Array, "n n"], task: Task) -> Floa
     return jnp.sum(task.weights.times(matmul(K * L, task.weights.values)))
 
 
+def _products(grams: tuple[Float[Array, "n n"], ...], task: Task) -> Float[Array, "k k"]:
+    """`M_kl = sum_ij w_i w_j K_ij L_ij` of all pairs of matrices.
+
+    Row by row, `M += w_i A diag(w) A^T` with the i-th rows of all matrices in A (k, n): no product
+    of two matrices is held.
+    """
+    w = task.weights.values
+
+    def with_row(M, row):
+        w_i, rows = row
+        A = jnp.stack(rows)
+        return M + w_i * matmul(A * w[None, :], A.T), None
+
+    nothing = jnp.zeros((len(grams), len(grams)), task.dtype)
+    return scan(with_row, nothing, (w, grams))[0]
+
+
 def _along_targets(K: Float[Array, "n n"], Y: Float[Array, "n p"], task: Task) -> Float[Array, ""]:
     """`sum_ij w_i w_j K_ij (Y Y^T)_ij`."""
     weighted = task.weights.times(Y)
@@ -176,6 +194,8 @@ def aligned_sum(
         raise ValueError("kernels must hold at least one kernel, but is empty")
     tasks = [check_task("gram", kernel, X, y, weights) for kernel in kernels]
     _check_targets_differ(tasks[0], centred=True)
+    first = lambda: eqx.filter_eval_shape(_aligned, tuple(tasks))
+    check_memory(tasks[0].X, verb="aligned_sum", columns=len(kernels), first=first)
     shares_of_kernels = _aligned(tuple(tasks))
     if is_concrete(shares_of_kernels) and not np.all(np.isfinite(shares_of_kernels)):
         raise ValueError(
@@ -191,9 +211,9 @@ def _aligned(tasks):
     task = tasks[0]
     grams = [stopped(each).gram().as_matrix() for each in tasks]
     units = jnp.stack([_unit_of_gram(K, task) for K in grams])
-    grams = [_prepared(K, task, True) for K in grams]
+    grams = tuple(_prepared(K, task, True) for K in grams)
     Y = _targets(task, True)
-    M = jnp.stack([jnp.stack([_product(K, L, task) for L in grams]) for K in grams])
+    M = _products(grams, task)
     a = jnp.stack([_along_targets(K, Y, task) for K in grams])
     m = times_power_of_two(_nonnegative_minimiser(M, a), -units)
     return m / jnp.sum(m)

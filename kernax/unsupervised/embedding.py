@@ -17,6 +17,7 @@ from kernax.core.boundary import as_stack, as_weights, check_key, count, dtype_o
 from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import gram, gram_of_prepared
 from kernax.core.kernel import AbstractKernel
+from kernax.core.memory import check_numbers
 from kernax.core.numerics import matmul
 from kernax.core.parameters import check_count, data
 from kernax.core.preparation import prepare, prepare_stacks
@@ -67,7 +68,7 @@ def maximum_mean_discrepancy(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> Fl
     `mean_embedding(k, X).distance(mean_embedding(k, Z))`. In the units of k;
     memory O((n + m)^2). Raises ValueError unless both samples hold at least two points.
     """
-    return _discrepancy(*_grams(kernel, X, Z))
+    return _discrepancy(*_grams(*_checked_samples(kernel, X, Z)))
 
 
 def two_sample_test(
@@ -84,6 +85,8 @@ def two_sample_test(
     random key.
     """
     permutations = _checked(permutations, key)
+    kernel, X, Z = _checked_samples(kernel, X, Z)
+    check_memory_of_test("two_sample_test", permutations, X, Z)
     return _two_sample_test(*_grams(kernel, X, Z), permutations, key)
 
 
@@ -100,7 +103,7 @@ def hsic(
 
     Raises ValueError for fewer than two points, or X and Y of different n.
     """
-    return _hsic(*_gram_of_each(kernel_x, kernel_y, X, Y))
+    return _hsic(*_gram_of_each(kernel_x, kernel_y, *_checked_pairs(X, Y)))
 
 
 def independence_test(
@@ -120,6 +123,8 @@ def independence_test(
     is not one random key.
     """
     permutations = _checked(permutations, key)
+    X, Y = _checked_pairs(X, Y)
+    check_memory_of_test("independence_test", permutations, X)
     return _independence_test(*_gram_of_each(kernel_x, kernel_y, X, Y), permutations, key)
 
 
@@ -132,6 +137,13 @@ def _grams(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> tuple[Array, Array, 
     """The Gram matrices of X, of X and Z, and of Z. The stacks are not joined: their strings may be
     padded to different lengths.
     """
+    return gram_of_prepared(kernel, X), gram(kernel, X, Z), gram_of_prepared(kernel, Z)
+
+
+def _checked_samples(
+    kernel: AbstractKernel, X: PyTree, Z: PyTree
+) -> tuple[AbstractKernel, PyTree, PyTree]:
+    """The kernel and both samples, in one dtype, of two points at least."""
     kernel, X, Z = prepare_stacks(kernel, X, Z)
     n = count(X)
     m = count(Z)
@@ -139,7 +151,7 @@ def _grams(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> tuple[Array, Array, 
         raise ValueError(
             f"both samples must hold at least two points, but X holds {n} and Z holds {m}"
         )
-    return gram_of_prepared(kernel, X), gram(kernel, X, Z), gram_of_prepared(kernel, Z)
+    return kernel, X, Z
 
 
 @compiled
@@ -180,6 +192,18 @@ def _two_sample_test(first, across, second, permutations, key):
     return outcome(*_discrepancies(first, across, second, labels))
 
 
+def check_memory_of_test(verb: str, permutations: int, X: PyTree, Z: PyTree | None = None) -> None:
+    """Raises MemoryBudgetError where a row for each permutation, or set of signs, does not fit."""
+    points = count(X) if Z is None else count(X) + count(Z)
+    check_numbers(
+        permutations * points,
+        dtype_of(X),
+        verb="a permutation test",
+        what=f"{permutations} rows of {points} points in {verb}",
+        instead="take fewer of them, or fewer points",
+    )
+
+
 def _shuffled(row: Array, permutations: int, key: Array) -> Array:
     """A row as it is, and then permutations of it, below one another."""
     rows = jnp.broadcast_to(row, (permutations, len(row)))
@@ -201,6 +225,12 @@ def _gram_of_each(
     kernel_x: AbstractKernel, kernel_y: AbstractKernel, X: PyTree, Y: PyTree
 ) -> tuple[Array, Array]:
     """K and L in one dtype."""
+    dtype = dtype_of(X, Y)
+    return gram(kernel_x, X).astype(dtype), gram(kernel_y, Y).astype(dtype)
+
+
+def _checked_pairs(X: PyTree, Y: PyTree) -> tuple[PyTree, PyTree]:
+    """Both stacks, of as many points, two at least."""
     X = as_stack(X, "X")
     Y = as_stack(Y, "Y")
     if count(X) != count(Y) or count(X) < 2:
@@ -208,8 +238,7 @@ def _gram_of_each(
             f"X and Y must hold n >= 2 points each, in pairs, but X holds {count(X)} and Y holds "
             f"{count(Y)}"
         )
-    dtype = dtype_of(X, Y)
-    return gram(kernel_x, X).astype(dtype), gram(kernel_y, Y).astype(dtype)
+    return X, Y
 
 
 def _centred(K: Array) -> Array:

@@ -16,7 +16,7 @@ from kernax.core.parameters import check_count
 from kernax.core.preparation import prepare
 from kernax.core.sharding import compiled
 from kernax.core.stein import SteinKernel, with_scores
-from kernax.unsupervised.embedding import PermutationTest, outcome
+from kernax.unsupervised.embedding import PermutationTest, check_memory_of_test, outcome
 
 
 def stein_discrepancy(
@@ -93,6 +93,7 @@ def goodness_of_fit_test(
     bootstraps = check_count(bootstraps, "bootstraps")
     stein, X = _prepared(kernel, X, log_density)
     flip = as_scalar(flip, dtype_of(X), "flip", INSIDE_ONE)
+    check_memory_of_test("goodness_of_fit_test", bootstraps, X)
     scored, points = with_scores(stein, X)
     K = gram_of_prepared(scored, points)
     return _goodness_of_fit_test(K, flip, key, bootstraps)

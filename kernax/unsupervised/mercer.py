@@ -51,7 +51,7 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:
     n = task.n
     if check_count(count, "count") > n:
         raise ValueError(f"count must be at most {n}, the number of points, but is {count!r}")
-    values, coefficients, rank, sound = _eigenpairs(task.gram(), int(count))
+    values, coefficients, rank, sound = _eigenpairs(task.whole_gram(), int(count))
     _check_psd(task, sound)
     _check_rank(rank, count)
     no_bias = jnp.zeros_like(values)
@@ -79,7 +79,7 @@ def empirical_features(kernel: AbstractKernel, X: PyTree) -> KernelExpansion:
             NonFiniteError, MemoryBudgetError.
     """
     task = check_task("empirical_features", kernel, X, None)
-    root, sound = _empirical_features(task.gram().as_matrix())
+    root, sound = _empirical_features(task.whole_gram().as_matrix())
     _check_psd(task, sound)
     return KernelExpansion(task.kernel, task.X, root, jnp.zeros_like(root[0]))
 
