@@ -309,6 +309,13 @@ BATCHES = {
             "weights**2 * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)",
             "test_falkon.py::test_weights_repeat_and_remove_points_exactly",
         ),
+        Mutant(  # half of the memory that a verb takes
+            "core/memory.py",
+            '"eigenpairs": 2.1,',
+            '"eigenpairs": 1.05,',
+            "test_memory.py::test_a_verb_allocates_what_the_table_says_and_not_a_fifth_less"
+            "[eigenpairs-1-]",
+        ),
         Mutant(  # a solver whose tolerance is a constant of the program
             "supervised/dual_solver.py",
             "return with_arrays(default if solver is None else solver)",
