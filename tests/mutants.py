@@ -141,6 +141,13 @@ BATCHES = {
         ),
     ),
     "systems": (
+        Mutant(  # a process that is conditioned counted as one matrix
+            "core/memory.py",
+            '"condition": 4.5,',
+            '"condition": 1.0,',
+            "test_memory.py::test_a_verb_allocates_what_the_table_says_and_not_a_fifth_less"
+            "[condition-1-]",
+        ),
         Mutant(  # jitter of a hundredth
             "core/factors.py",
             "return first * scale, 1e-4 * scale",

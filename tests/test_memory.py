@@ -13,10 +13,12 @@ from kernax.core import memory
 from kernax.core.memory import (
     _HELD_FOR_EACH,
     _MATRICES,
+    _OF_EACH_COLUMN,
     available_memory,
     held_for_each,
     matrices_of,
 )
+from kernax.errors import MemoryBudgetError
 
 N = 512
 X, Y = jax.ShapeDtypeStruct((N, 3), DTYPE), jax.ShapeDtypeStruct((N,), DTYPE)
@@ -157,12 +159,28 @@ def test_every_verb_of_the_table_is_measured():
     ids=lambda part: part if isinstance(part, (str, int)) else "",
 )
 def test_a_verb_allocates_what_the_table_says_and_not_a_fifth_less(verb, columns, call):
-    """Catches a table that lets a program run out of memory, and one that refuses what would
-    fit.
+    """Catches a table that lets a program run out of memory, one that refuses what would fit, and
+    half of a row that counts what is held for each column.
     """
     matrices = allocated(call, X, Y, Y) / (N * N)
     promised = matrices_of(verb, DTYPE, columns)
     assert 0.8 * promised <= matrices <= 1.05 * promised
+    of_columns = _OF_EACH_COLUMN.get(verb, 0) * columns
+    part = of_columns if columns > 2 else _MATRICES[verb]
+    assert part == 0 or matrices > 1.05 * (promised - part / 2)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_a_matrix_of_a_user_is_refused_where_its_numbers_do_not_fit(dtype, monkeypatch):
+    """To the byte: those of the array that the kernel holds."""
+    K = np.broadcast_to(np.asarray(1, dtype), (30, 30))
+    bytes_held = kernax.Precomputed(K).K.nbytes
+    monkeypatch.setattr(memory, "_SMALL", 0)
+    monkeypatch.setattr(memory, "available_memory", lambda devices: bytes_held)
+    kernax.Precomputed(K)
+    monkeypatch.setattr(memory, "available_memory", lambda devices: bytes_held - 1)
+    with pytest.raises(MemoryBudgetError, match="Precomputed for a matrix of shape"):
+        kernax.Precomputed(K)
 
 
 def allocated(call, *args):

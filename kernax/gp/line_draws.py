@@ -114,7 +114,7 @@ def _prior_draws(gram: LineGram, normal: Float[Array, "n p"]) -> LineDraws:
 
 
 @functools.singledispatch
-def line_sampler(covariance: AbstractKernel, X: Float[Array, "m d"]) -> LineSampler | None:
+def line_sampler(covariance: AbstractKernel, X: PyTree) -> LineSampler | None:
     """How a process is drawn from along a line; None where it is not along one, or where a prior at
     so few points is as well drawn from by its matrix.
     """

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from kernax.core.memory import check_numbers
@@ -16,9 +16,10 @@ def matrix_or_none(value: Any) -> Any:
     not fit into memory.
     """
     if isinstance(value, np.ndarray):
+        is_float = np.issubdtype(value.dtype, np.floating)
         check_numbers(
             value.size,
-            jnp.result_type(float),
+            jax.dtypes.canonicalize_dtype(value.dtype if is_float else float),
             verb="Precomputed",
             what=f"a matrix of shape {value.shape}",
             instead="take fewer points",
