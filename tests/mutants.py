@@ -230,6 +230,18 @@ BATCHES = {
             "residual = now.residual + problem.part_product(places, change)",
             "test_svm.py::test_a_working_set_smaller_than_the_free_vectors_still_converges",
         ),
+        Mutant(  # steps beyond the last one
+            "supervised/working_set.py",
+            "steps = jnp.minimum(_CHECK_EVERY, most - run.steps)",
+            "steps = jnp.asarray(_CHECK_EVERY, jnp.int32)",
+            "test_svm.py::test_no_step_is_taken_beyond_the_last_one_in_a_batch_of_gradients",
+        ),
+        Mutant(  # a gap that rounding hides
+            "supervised/certificate.py",
+            "return lax.cond(bound > tol * problem.scale, estimate, lambda: bound)",
+            "return 0 * bound",
+            "test_svm.py::test_rounding_that_hides_the_gap_is_seen_for_each_member_of_a_batch_of_gradients",
+        ),
     ),
     "failures": (
         Mutant(  # an iteration that calls anything solved

@@ -3,6 +3,7 @@ blocks, traces, bad input.
 """
 
 import itertools
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -352,6 +353,53 @@ def test_a_batch_of_machines_and_of_their_gradients_is_the_machines_one_by_one(d
     np.testing.assert_allclose(
         jax.jit(jax.vmap(slope))(scales), [slope(scale) for scale in scales], rtol=1e-7
     )
+
+
+@pytest.mark.slow
+def test_rounding_that_hides_the_gap_is_seen_for_each_member_of_a_batch_of_gradients():
+    """A constant column takes all digits of K b in the second member alone."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(12, 2)).astype(DTYPE), np.repeat([-1.0, 1.0], 6).astype(DTYPE)
+    columns = jnp.array([1.0, 1e7 if X64 else 1e4], DTYPE)
+
+    def norm(C, column):
+        F = jnp.concatenate([X, jnp.full((12, 1), column)], 1)
+        solver = kernax.solvers.SMO(max_steps=300)
+        machine = kernax.svm(kernax.Linear(), F, y, C, solver=solver, throw=False)
+        return machine.value.norm**2, machine.result == kernax.RESULTS.successful
+
+    slopes, successful = jax.jit(jax.vmap(jax.grad(norm, has_aux=True), (None, 0)))(
+        jnp.asarray(0.7, DTYPE), columns
+    )
+    alone = jax.grad(norm, has_aux=True)(jnp.asarray(0.7, DTYPE), columns[0])[0]
+    np.testing.assert_array_equal(successful, [True, False])
+    np.testing.assert_allclose(slopes[0], alone, rtol=1e-6 if X64 else 1e-3)
+
+
+@pytest.mark.slow
+def test_no_step_is_taken_beyond_the_last_one_in_a_batch_of_gradients(data):
+    """The last is the 21st, and 21 is no multiple of the steps between two checks. Polished, all
+    members have the gradient that more steps give.
+    """
+    X, y = (part[:20] for part in data)
+    penalties = jnp.array([1e-2, 1.0, 1e3], DTYPE)
+
+    def sum_of_coefficients(C, length, max_steps):
+        solver = kernax.solvers.SMO(tol=1e-4, max_steps=max_steps)
+        machine = kernax.svm(kernax.RBF(length), X, y, C, solver=solver, throw=False)
+        successful = machine.result == kernax.RESULTS.successful
+        return jnp.sum(abs(machine.value.coefficients)), (successful, machine.stats["steps"])
+
+    def batch(max_steps):
+        slope = jax.grad(partial(sum_of_coefficients, max_steps=max_steps), 1, has_aux=True)
+        return jax.jit(jax.vmap(slope, (0, None)))(penalties, jnp.ones((), DTYPE))
+
+    slopes, (successful, steps) = batch(21)
+    np.testing.assert_array_equal(steps, [16, 21, 21])
+    complete, (all_successful, _) = batch(9999)
+    assert np.all(all_successful)
+    assert np.any(successful)
+    np.testing.assert_allclose(slopes[successful], complete[successful], rtol=1e-6 if X64 else 1e-3)
 
 
 @needs_x64

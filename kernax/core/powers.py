@@ -1,23 +1,28 @@
 """Powers of two: units that keep squares and products in the range of floats, without rounding."""
 
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
 
-def times_power_of_two(x: Array, exponent: Array) -> Array:
+def times_power_of_two(x: Any, exponent: Array) -> Any:
     """`x 2^exponent`, exactly, for whole numbers that are constants to every derivative.
 
-    In three steps, whose powers are floats whatever the product is. (Of `jnp.ldexp` inside `scan`,
+    x is an array, or a tree of arrays of one dtype. The product is taken in three steps, whose
+    powers are floats whatever the product is. (Of `jnp.ldexp` inside `scan`,
     jax 0.10.2 takes wrong second derivatives, and it compiles to many times as much.)
     """
+    dtype = jax.tree.leaves(x)[0].dtype
     exponent = lax.stop_gradient(exponent).astype(jnp.int32)
-    most = jnp.asarray(3 * (_bias(x.dtype) - 1), jnp.int32)
+    most = jnp.asarray(3 * (_bias(dtype) - 1), jnp.int32)
     exponent = lax.clamp(-most, exponent, most)  # with larger ones too products are zero or inf
     third = lax.div(exponent, jnp.full_like(exponent, 3))
-    factor = _power_of_two(third, x.dtype)
-    last = _power_of_two(exponent - 2 * third, x.dtype)
-    return x * factor * factor * last
+    factor = _power_of_two(third, dtype)
+    last = _power_of_two(exponent - 2 * third, dtype)
+    return jax.tree.map(lambda x: x * factor * factor * last, x)
 
 
 def exponent_of(size: Array) -> Array:

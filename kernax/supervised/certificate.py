@@ -10,11 +10,12 @@ which is zero where a point satisfies its condition of optimality.
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from kernax.core.numerics import chosen, eps_of, positive_or_one
+from kernax.core.numerics import eps_of, positive_or_one
 from kernax.core.operators import AbstractGram
 from kernax.supervised.dual import BoxProblem, Point, counted_points
 
@@ -29,24 +30,18 @@ def certificate(point: Point, problem: BoxProblem, tol: Any = 0.0) -> dict[str, 
     """
     off = point.residual - point.bias
     moved = jnp.sign(off) * jnp.maximum(abs(off) - rounding_of(point, problem), 0)
-    as_computed = _gap_figures(point, problem, off)
-    figures = chosen(
-        as_computed["relative_gap"] <= tol, as_computed, _gap_figures(point, problem, moved)
-    )
-    return figures | _counts(point.beta, problem)
-
-
-def _gap_figures(
-    point: Point, problem: BoxProblem, off: Float[Array, " n"]
-) -> dict[str, Float[Array, ""]]:
-    """The objectives and their gap for given values of `off`."""
-    gap = jnp.sum(_gap_of_points(point, problem, off))
+    offs = jnp.stack([off, moved])
+    missing = _missing(point, problem)
     dual = _dual_objective(point, problem)
-    stats = {"primal": dual + gap, "dual": dual, "gap": gap}
-    objective = objective_size(stats)
-    of_total = _missing(point, problem) * _largest(abs(off), problem)
-    relative_gap = (gap + of_total) / positive_or_one(objective)
-    return stats | {"relative_gap": relative_gap}
+    gaps = _gaps(point, problem, offs)
+    primals = dual + gaps
+    objectives = jnp.maximum(abs(primals), abs(dual))
+    of_total = missing * jax.vmap(lambda off: _largest(abs(off), problem))(offs)
+    relative_gaps = (gaps + of_total) / positive_or_one(objectives)
+    which = (relative_gaps[0] > tol).astype(jnp.int32)
+    figures = jnp.stack([primals, gaps, relative_gaps])[:, which]
+    stats = {"primal": figures[0], "dual": dual, "gap": figures[1], "relative_gap": figures[2]}
+    return stats | _counts(point.beta, problem)
 
 
 def objective_size(stats: dict[str, Array]) -> Float[Array, ""]:
@@ -69,15 +64,25 @@ def _missing(point: Point, problem: BoxProblem) -> Float[Array, ""]:
     return abs(problem.total - jnp.sum(point.beta))
 
 
-def _gap_of_points(
-    point: Point, problem: BoxProblem, off: Float[Array, " n"]
-) -> Float[Array, " n"]:
-    """The term of each point in the gap, for given values of `off`; at least zero."""
-    beta = point.beta
+def _gaps(point: Point, problem: BoxProblem, offs: Float[Array, "k n"]) -> Float[Array, " k"]:
+    """The gap for each of several values of `off`."""
+    return jnp.sum(_gaps_of_points(point, problem, offs), 1)
+
+
+def _gaps_of_points(
+    point: Point, problem: BoxProblem, offs: Float[Array, "k n"]
+) -> Float[Array, "k n"]:
+    """The term of each point in the gap, for several values of `off`; at least zero."""
     low, high = _finite_bounds(point, problem)
-    above = high * jnp.maximum(off - problem.epsilon, 0)
-    below = low * jnp.minimum(off + problem.epsilon, 0)
-    return jnp.maximum(above + below - beta * off + problem.epsilon * abs(beta), 0)
+    beta = point.beta
+    of_epsilon = problem.epsilon * abs(beta)
+
+    def gap_of_points(off):
+        above = high * jnp.maximum(off - problem.epsilon, 0)
+        below = low * jnp.minimum(off + problem.epsilon, 0)
+        return jnp.maximum(above + below - beta * off + of_epsilon, 0)
+
+    return jax.vmap(gap_of_points)(offs)
 
 
 def _finite_bounds(
@@ -127,9 +132,8 @@ def survives_rounding(
     """
     error = _error_of_products(point, problem, tol)
     off = point.residual - point.bias
-    gap_above = _gap_of_points(point, problem, off + error)
-    gap_below = _gap_of_points(point, problem, off - error)
-    worst_gap = jnp.sum(jnp.maximum(gap_above, gap_below))
+    gaps = _gaps_of_points(point, problem, jnp.stack([off + error, off - error]))
+    worst_gap = jnp.sum(jnp.max(gaps, 0))
     return (error <= tol * _size_of_values(point, problem)) | (worst_gap <= tol * objective)
 
 

@@ -23,7 +23,8 @@ class BoxProblem(eqx.Module):
     """Minimise `1/2 b.K b - targets.b + epsilon |b|_1` over `low <= b <= high`, `sum b = total`.
 
     `total=None` leaves the sum unconstrained, and the bias is then zero. `scale` is the size of the
-    targets, in units of f: tolerances are relative to it.
+    targets, in units of f: tolerances are relative to it. With `inside`, the bias is so large that
+    no point is outside by rounding where the total is below every bound.
     """
 
     operator: AbstractGram
@@ -33,6 +34,7 @@ class BoxProblem(eqx.Module):
     epsilon: Float[Array, ""]
     total: Float[Array, ""] | None
     scale: Float[Array, ""]
+    inside: bool = eqx.field(static=True, default=False)
 
     def residual(self, beta: Float[Array, " n"]) -> Float[Array, " n"]:
         """`targets - K b`: minus the gradient of the smooth part."""
@@ -145,7 +147,7 @@ def with_all_points_inside(point: Point, problem: BoxProblem) -> Point:
     That is so for one class and a small nu: no point is outside, and one that is by the rounding of
     f alone would cost its whole weight, which may be far more than the objective.
     """
-    if problem.total is None:
+    if problem.total is None or not problem.inside:
         return point
     counted = counted_points(problem)
     smallest = jnp.min(problem.high, where=counted, initial=jnp.inf)

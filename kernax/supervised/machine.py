@@ -6,7 +6,6 @@ solution is made exact for its active set (`polish`), because the derivative is 
 set's equations (`active_set`). `ending` chooses the word of `RESULTS` for the whole solve.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kernax.core.implicit import implicit
-from kernax.core.numerics import eps_of, stopped
+from kernax.core.numerics import chosen, eps_of, stopped
 from kernax.core.sharding import varying_alike, while_loop
 from kernax.core.solution import void_unless_known
 from kernax.supervised.active_set import with_derivative_of_active_set
@@ -90,71 +89,67 @@ def _differentiable_point(
     )
 
 
+class _Pass(eqx.Module):
+    """A point, the tolerance to solve to next, and whether to stop with the point."""
+
+    point: Point
+    tol: Float[Array, ""]
+    done: Bool[Array, ""]
+
+
 def solve_to_gap(
     problem: BoxProblem, start: Float[Array, " n"], solver: AbstractDualSolver
 ) -> Point:
-    """The solver's point, to a tolerance at which the relative gap is at most `solver.tol`."""
+    """The solver's point, to a tolerance at which the relative gap is at most `solver.tol`.
 
-    def with_small_gap(point):
-        lifted = with_all_points_inside(point, problem)
-        return point, certificate(lifted, problem, solver.tol)["relative_gap"] <= solver.tol
+    The tolerance falls tenfold from `solver.tol` until the gap is small enough, the finest
+    tolerance is reached or the solver runs out of steps.
+    """
+
+    def go_on(now: _Pass) -> Array:
+        return ~now.done
+
+    def solve_once(now: _Pass) -> _Pass:
+        point = _solve_to_tolerance(now.point, problem, solver, now.tol)
+        inside = with_all_points_inside(point, problem)
+        closed = certificate(inside, problem, solver.tol)["relative_gap"] <= solver.tol
+        done = closed | missed_its_goal(point, problem, now.tol)
+        return _Pass(point, now.tol / 10, done | _is_finest(now.tol, solver))
 
     residual = lax.cond(
         jnp.any(start != 0), lambda: problem.residual(start), lambda: problem.targets
     )
     first = Point(start, residual, jnp.zeros((), start.dtype), jnp.zeros((), jnp.int32))
-    return _solve_until(with_small_gap, first, jnp.array(False), solver.tol, problem, solver)
+    tol = jnp.asarray(solver.tol, start.dtype)
+    return while_loop(go_on, solve_once, _Pass(first, tol, jnp.array(False))).point
 
 
 def polish_until_optimal(point: Point, problem: BoxProblem, solver: AbstractDualSolver) -> Point:
     """The exact solution for the active set of a point, or of a more accurate point.
 
     Where the exact solution is not that of the programme, the active set was wrong: the solver then
-    continues to a finer tolerance.
-    """
-
-    def with_optimal_set(point):
-        new = polished(point, problem)
-        return new.point, new.optimal
-
-    point, optimal = with_optimal_set(point)
-    done = optimal | missed_its_goal(point, problem, solver.tol)
-    return _solve_until(with_optimal_set, point, done, solver.tol / 10, problem, solver)
-
-
-class _Pass(eqx.Module):
-    """A point, whether to stop with it, and the tolerance to solve to otherwise."""
-
-    point: Point
-    done: Bool[Array, ""]
-    tol: Float[Array, ""]
-
-
-def _solve_until(
-    judge: Callable[[Point], tuple[Point, Bool[Array, ""]]],
-    point: Point,
-    done: Bool[Array, ""],
-    tol: ArrayLike,
-    problem: BoxProblem,
-    solver: AbstractDualSolver,
-) -> Point:
-    """Solves to tolerances that fall tenfold from `tol`, until a point is good enough.
-
-    `judge` returns a point, perhaps improved, and whether it is good enough. The loop also ends
-    where the solver runs out of steps.
+    continues to a tolerance ten times finer, down to the finest, unless it ran out of steps.
     """
 
     def go_on(now: _Pass) -> Array:
-        return ~now.done & (now.tol > 0.5 * _FINEST * solver.tol)  # however the tenths are rounded
+        return ~now.done
 
-    def solve_once(now: _Pass) -> _Pass:
-        solved = _solve_to_tolerance(now.point, problem, solver, now.tol)
-        point, good_enough = judge(solved)
-        done = good_enough | missed_its_goal(point, problem, now.tol)
-        return _Pass(point, done, now.tol / 10)
+    def polish_once(now: _Pass) -> _Pass:
+        new = polished(now.point, problem)
+        done = new.optimal | missed_its_goal(new.point, problem, now.tol)
+        done = done | _is_finest(now.tol, solver)
+        # Every point reaches an infinite tolerance: the solver takes no step where all is done.
+        finer = now.tol / 10
+        solved = _solve_to_tolerance(new.point, problem, solver, jnp.where(done, jnp.inf, finer))
+        return _Pass(chosen(done, new.point, solved), finer, done)
 
-    first = _Pass(point, done, jnp.asarray(tol, point.beta.dtype))
-    return while_loop(go_on, solve_once, first).point
+    tol = jnp.asarray(solver.tol, point.beta.dtype)
+    return while_loop(go_on, polish_once, _Pass(point, tol, jnp.array(False))).point
+
+
+def _is_finest(tol: Float[Array, ""], solver: AbstractDualSolver) -> Bool[Array, ""]:
+    """Whether no finer tolerance is tried, however its tenths are rounded."""
+    return tol < 5 * _FINEST * solver.tol
 
 
 def _solve_to_tolerance(

@@ -243,6 +243,7 @@ def _one_class_svm(task, nu, solver):
             epsilon=jnp.zeros((), y.dtype),
             total=total,
             scale=positive_or_one(scale),
+            inside=True,
         )
 
     return _machines(task, problem, solver, None)

@@ -4,9 +4,11 @@ A product with a power of two is exact, so that a fit in other units is the same
 way back to the user's units may numbers leave the range of floats, which `after_rescaling` detects.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax.core.numerics import eps_of, stopped
 from kernax.core.operators import ScaledGram
@@ -45,12 +47,12 @@ class Units(eqx.Module):
         """The exponent of the unit of `b.K b`."""
         return self.of_f + self.of_beta
 
-    def coefficients(self, beta: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """The user's coefficients, in these units."""
+    def coefficients(self, beta: PyTree[Float[Array, "..."]]) -> Any:
+        """The user's coefficients, or several arrays of them, in these units."""
         return times_power_of_two(beta, -self.of_beta)
 
-    def values(self, f: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """The user's targets, bias, or values of f, in these units."""
+    def values(self, f: PyTree[Float[Array, "..."]]) -> Any:
+        """The user's targets, bias, or values of f, or several arrays of them, in these units."""
         return times_power_of_two(f, -self.of_f)
 
     def solution(
@@ -68,20 +70,24 @@ class Units(eqx.Module):
     def problem(self, problem: BoxProblem) -> BoxProblem:
         """The user's problem, in these units."""
         gain = times_power_of_two(jnp.ones_like(problem.scale), -self.of_K)
+        targets, epsilon, scale = self.values((problem.targets, problem.epsilon, problem.scale))
+        low, high, total = self.coefficients((problem.low, problem.high, problem.total))
         return BoxProblem(
             operator=ScaledGram(problem.operator, gain),
-            targets=self.values(problem.targets),
-            low=self.coefficients(problem.low),
-            high=self.coefficients(problem.high),
-            epsilon=self.values(problem.epsilon),
-            total=None if problem.total is None else self.coefficients(problem.total),
-            scale=self.values(problem.scale),
+            targets=targets,
+            low=low,
+            high=high,
+            epsilon=epsilon,
+            total=total,
+            scale=scale,
+            inside=problem.inside,
         )
 
 
 def rescaled_objectives(stats: dict[str, Array], exponent: Int[Array, ""]) -> dict[str, Array]:
     """The objectives and the gap among the stats, times two to the exponent."""
-    return {name: times_power_of_two(stats[name], exponent) for name in ("primal", "dual", "gap")}
+    objectives = {name: stats[name] for name in ("primal", "dual", "gap")}
+    return times_power_of_two(objectives, exponent)
 
 
 class AfterRescaling(eqx.Module):
