@@ -2,12 +2,14 @@
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 from conftest import X64, needs_x64
 from test_gram import temporary_bytes
 
 import kernax
+from kernax.core.numerics import stretched_exponential
 
 EPS = float(np.finfo(np.float64 if X64 else np.float32).eps)
 
@@ -154,13 +156,69 @@ def test_float32_gradients_of_smooth_kernels_are_exact_along_a_long_line():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
+def test_a_stretched_exponential_and_its_derivatives_are_those_of_long_double_near_zero():
+    """`exp(-s^p)`, for p = 1 at s = 0 as well, where it is smooth."""
+    functions = [stretched_exponential, *(jax.grad(stretched_exponential, i) for i in (0, 1))]
+    functions.append(jax.grad(functions[1]))
+    squares = np.asarray([1e-14, 1e-8, 0.3, 5.0], np.float64 if X64 else np.float32)
+    for power in np.asarray([0.3, 0.6, 1], squares.dtype):
+        s = squares.astype(np.longdouble)
+        p = np.longdouble(power)
+        k = np.exp(-(s**p))
+        first = -p * s ** (p - 1) * k
+        second = first * ((p - 1) / s - p * s ** (p - 1))
+        expected = (k, first, -np.log(s) * s**p * k, second)
+        for function, right in zip(functions, expected):
+            found = jax.vmap(function, (0, None))(squares, jnp.asarray(power))
+            np.testing.assert_allclose(found, right.astype(float), rtol=300 * EPS)
+    zero, one = jnp.zeros((), squares.dtype), jnp.ones((), squares.dtype)
+    assert [float(each(zero, one)) for each in functions] == [1, -1, 0, 1]
+
+
+STEP = kernax.ArcCosine(0)
+
+
+def gradient_of_step(x, z):
+    """That of `1 - theta / pi` in x, in many digits."""
+    (x, z) = ([mpmath.mpf(float(each)) for each in point] for point in (x, z))
+    dot = lambda a, b: mpmath.fsum(s * t for s, t in zip(a, b))
+    (x_size, z_size) = (mpmath.sqrt(dot(each, each)) for each in (x, z))
+    cosine = dot(x, z) / x_size / z_size
+    scale = mpmath.pi * mpmath.sqrt(1 - cosine**2) * x_size
+    return np.array([float((b / z_size - cosine * a / x_size) / scale) for a, b in zip(x, z)])
+
+
+def test_gradients_of_steps_of_angles_are_right_for_points_that_differ_by_rounding():
+    """And for their opposites, in every relative distance; zero for parallel points."""
+    random = np.random.default_rng(0)
+    gradient = jax.jit(jax.grad(STEP, (0, 1)))
+    accuracy = 1e-12 if X64 else 1e-4
+    for relative in (3 * EPS, 1e-12, 1e-7, 1e-3, 0.5):
+        for sign in (1, -1):
+            x = random.normal(size=3).astype(np.float64 if X64 else np.float32)
+            z = x * (1 + relative * random.uniform(1, 2, size=3)).astype(x.dtype)
+            if np.array_equal(x, z):
+                continue
+            with mpmath.workdps(60):
+                expected = (gradient_of_step(x, sign * z), gradient_of_step(sign * z, x))
+            for found, right in zip(gradient(x, sign * z), expected):
+                bound = accuracy * np.max(np.abs(right))
+                np.testing.assert_allclose(found, right, rtol=0, atol=bound)
+    for scale in (1.0, 1.01, -3.0):  # along one line
+        x = np.ones(1, x.dtype)
+        assert np.all(np.asarray(gradient(x, scale * x)) == 0)
+
+
 @needs_x64
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["Matern12", "GammaExponential"])
 @pytest.mark.parametrize("d", [1, 3])
-def test_gradients_of_rough_kernels_hold_little_more_than_one_matrix(d):
+def test_gradients_of_rough_kernels_hold_little_more_than_one_matrix(d, name):
     """1.2 n^2 floats beside the arguments."""
     n = 1000
-    loss = lambda lengthscale, X: jnp.sum(kernax.gram(kernax.Matern12(lengthscale), X))
+    make, _ = ROUGH[name]
+    loss = lambda lengthscale, X: jnp.sum(kernax.gram(make(lengthscale), X))
     X = jax.ShapeDtypeStruct((n, d), jnp.float64)
     for shape in ((), (d,)):
         lengthscale = jax.ShapeDtypeStruct(shape, jnp.float64)

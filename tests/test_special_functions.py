@@ -58,6 +58,25 @@ def test_a_matern_of_large_order_is_that_of_mpmath_on_both_sides_of_the_seam():
 
 
 @pytest.mark.slow
+def test_slopes_of_a_matern_are_right_however_small_the_distance():
+    """Also where two points differ by the rounding of their coordinates: s = 1e-32 and 1e-14."""
+    orders = (0.5, 0.9, 1.0, 1.4, 1.6, 2.6)
+    squares = rounded([1e-100, 1e-32, 1e-21, 1e-8] if X64 else [1e-30, 1e-14, 1e-11, 1e-5])
+    compute = jax.value_and_grad(matern_of_any_order, 1)
+    values, slopes = over_orders_and_squares(compute, rounded(orders), squares)
+    with mpmath.workdps(30):
+        for i, nu in enumerate(rounded(orders)):
+            for j, s in enumerate(squares):
+                r = mpmath.sqrt(2 * mpmath.mpf(nu) * s)
+                scale = mpmath.mpf(2) ** (1 - nu) / mpmath.gamma(nu)
+                value = scale * r**nu * mpmath.besselk(nu, r)
+                slope = -nu * scale * r ** (nu - 1) * mpmath.besselk(nu - 1, r)
+                # Measured 2e-12 and 5e-7, 2e-11 and 7e-6.
+                assert values[i, j] == pytest.approx(float(value), rel=1e-11 if X64 else 3e-6)
+                assert slopes[i, j] == pytest.approx(float(slope), rel=1e-10 if X64 else 3e-5)
+
+
+@pytest.mark.slow
 def test_derivatives_of_a_matern_of_large_order_keep_their_digits_to_second_order():
     """The ones in nu are of the size of `1 / nu^2`: their own digits, not those of the value."""
     nus = rounded([8.1, 30.1, 1e5, 1e10] if X64 else [8.1, 1e5, 1e10])

@@ -176,15 +176,15 @@ def _exact_sum_of_squares_jvp(primals, tangents):
     if len(x) == 1 and dx is not None and dz is not None:
         return s, ds + _in_first_point(x[0], z[0], inverse[0], dx[0] - dz[0])
     if dx is not None:
-        ds = _sum_over_coordinates(_in_first_point, ds, (x, z, inverse, dx))
+        ds = sum_over_coordinates(_in_first_point, ds, (x, z, inverse, dx))
     if dz is not None:
-        ds = _sum_over_coordinates(_in_first_point, ds, (z, x, inverse, dz))
+        ds = sum_over_coordinates(_in_first_point, ds, (z, x, inverse, dz))
     if dl is not None:
-        ds = _sum_over_coordinates(_in_lengthscale, ds, (x, z, inverse, dl))
+        ds = sum_over_coordinates(_in_lengthscale, ds, (x, z, inverse, dl))
     return s, ds
 
 
-def _sum_over_coordinates(term: Callable, start: Array, vectors: tuple[Array, ...]) -> Array:
+def sum_over_coordinates(term: Callable, start: Array, vectors: tuple[Array, ...]) -> Array:
     """`start + sum_k term(vectors at k)`, of which the backward pass keeps the vectors alone."""
     return lax.scan(lambda total, at: (total + term(*at), None), start, vectors)[0]
 
@@ -252,21 +252,25 @@ def _safe_sqrt_jvp(primals, tangents):
 
 
 @jax.custom_jvp
-def safe_power(s: Array, p: Array) -> Array:
-    """`s^p` for s >= 0 and p > 0, with slope 0 instead of infinity at s = 0 where p < 1."""
-    return jnp.where(s > 0, jnp.exp(p * jnp.log(positive_or_one(s))), 0)
+def stretched_exponential(s: Array, p: Array) -> Array:
+    """`exp(-s^p)` for s >= 0 and p > 0, with slope 0 instead of infinity at s = 0 where p < 1."""
+    power = jnp.where(s > 0, jnp.exp(p * jnp.log(positive_or_one(s))), 0)
+    return jnp.exp(-power)
 
 
-@safe_power.defjvp
-def _safe_power_jvp(primals, tangents):
+@stretched_exponential.defjvp
+def _stretched_exponential_jvp(primals, tangents):
+    # In s it is -p s^(p - 1) exp(-s^p), and in p -log(s) s^p exp(-s^p), each of one exponent: with
+    # s^p and s^(p - 1) apart, the gradient of a sum over pairs would hold one more matrix.
     (s, p) = primals
     (ds, dp) = tangents
     log_s = jnp.log(positive_or_one(s))
-    power = safe_power(s, p)
+    power = jnp.exp(p * log_s)
     slope = jnp.where(
-        s > 0, p * jnp.exp((p - 1) * log_s), jnp.where(p == 1, 1, 0).astype(power.dtype)
+        s > 0, -p * jnp.exp((p - 1) * log_s - power), jnp.where(p == 1, -jnp.exp(-s), 0)
     )
-    return power, slope * ds + power * log_s * dp
+    in_p = -log_s * jnp.exp(p * log_s - power)
+    return stretched_exponential(s, p), slope * ds + in_p * dp
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

@@ -6,11 +6,13 @@ size of `nu log(nu)`, and written with `log1p(x / nu)` their derivatives in nu a
 """
 
 import functools
+import math
 from fractions import Fraction
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
@@ -107,12 +109,68 @@ def _seam(dtype: Any) -> float:
 
 
 def _matern_of_moderate_order(nu: Float[Array, ""], s: Float[Array, ""]) -> Float[Array, ""]:
-    """The Matern function by quadrature, with its limits at s = 0."""
-    s = jnp.where((s > 0) | (nu > 1), s, 0)
-    value = _matern_by_quadrature(nu, 2 * nu * s)
-    # At s = 0 the integrand decays too slowly for its window: the first terms of the series.
+    """The Matern function by quadrature, or by its first terms where s is tiny."""
+    least = _least_square(s.dtype)
+    # From nu = 3/2 on quadrature loses less than sqrt(least) of the slope at any s > 0.
+    by_terms = (s < least) & (nu < 1.5)
+    near = _rough_matern_near_zero(
+        jnp.where(nu < 1.5, nu, 1), jnp.where(by_terms & (s > 0), s, least)
+    )
+    far = _matern_by_quadrature(nu, 2 * nu * jnp.where(by_terms | (s <= 0), least, s))
+    # At s = 0 the slope is infinite for nu <= 1: zero is returned.
     slope = jnp.where(nu > 1, nu / (2 * jnp.where(nu > 1, nu - 1, 1)), 0)
-    return jnp.where(s == 0, 1 - slope * s, value)
+    at_zero = 1 - slope * jnp.where(nu > 1, s, 0)
+    return jnp.where(s == 0, at_zero, jnp.where(by_terms, near, far))
+
+
+def _least_square(dtype: Any) -> float:
+    """The least s for which quadrature reaches to where its integrand ends."""
+    return 1e-22 if dtype == jnp.float64 else 1e-12
+
+
+def _rough_matern_near_zero(nu: Float[Array, ""], s: Float[Array, ""]) -> Float[Array, ""]:
+    """`1 + (x - G x^nu) / (1 - nu)`, `x = nu s / 2`, `G = Gamma(2 - nu) / Gamma(1 + nu)`.
+
+    These are the first terms of the Matern function for 0 < nu < 2 (DLMF 10.27.4 and 10.25.2), as s
+    tends to zero, both of which are infinite at nu = 1. With d = 1 - nu and `E = log G - d log x`
+    the difference is `-x (exp(E) - 1) / d`, which is not.
+    """
+    d = 1 - nu
+    x = nu * s / 2
+    growth = _log_gamma_ratio(d) - jnp.log(x)
+    E = growth * d
+    is_small = jnp.abs(E) < 1
+    small = jnp.where(is_small, E, 0)
+    plain = (jnp.exp(jnp.where(is_small, 0, E) + jnp.log(x)) - x) / jnp.where(is_small, 1, d)
+    return 1 - jnp.where(is_small, x * growth * polynomial(_EXPM1, small), plain)
+
+
+_EXPM1 = [1 / math.factorial(j + 1) for j in range(18)]  # of (exp(u) - 1) / u, in u
+_ZETA = {  # Riemann's zeta function at odd numbers
+    3: 1.2020569031595942,
+    5: 1.0369277551433699,
+    7: 1.0083492773819228,
+    9: 1.0020083928260822,
+    11: 1.0004941886041195,
+    13: 1.0001227133475785,
+    15: 1.0000305882363071,
+    17: 1.0000076371976379,
+}
+_LOG_GAMMA_RATIO = [
+    1 - 2 * np.euler_gamma,
+    *((1 - 2 * _ZETA.get(k, 0.5 if k % 2 else 0)) / k for k in range(2, 18)),
+]
+
+
+def _log_gamma_ratio(d: Float[Array, ""]) -> Float[Array, ""]:
+    """`(log Gamma(1 + d) - log Gamma(2 - d)) / d` for -1 < d < 1, by its power series near zero."""
+    is_small = jnp.abs(d) < 1 / 8
+    large = jnp.where(is_small, 0.5, d)
+    return jnp.where(
+        is_small,
+        polynomial(_LOG_GAMMA_RATIO, jnp.where(is_small, d, 0)),
+        (gammaln(1 + large) - gammaln(2 - large)) / large,
+    )
 
 
 def _matern_by_quadrature(nu: Float[Array, ""], q: Float[Array, ""]) -> Float[Array, ""]:
@@ -134,11 +192,17 @@ def _matern_by_quadrature(nu: Float[Array, ""], q: Float[Array, ""]) -> Float[Ar
 
 
 def _matern_window(nu: Array, kappa: Array, excess: Array, digits: int) -> tuple[Array, Array]:
-    """Where the integrand has fallen by `exp(-digits)` from its peak at t = 0, to either side."""
-    least = jnp.finfo(nu.dtype).tiny ** (1 / 4)
+    """Where the integrand has fallen by `exp(-digits)` from its peak at t = 0, to either side.
+
+    To the left derivatives in q decay more slowly, by a factor `exp(-t)` each. There the integrand
+    ends where `excess cosh t` is large, and if nu is before, where its first derivative is down by
+    more than `exp(-digits)` and the second one by half as much.
+    """
     right = jnp.arccosh(1 + digits / kappa)
-    left = jnp.arccosh(1 + digits / jnp.maximum(excess, least))
-    return -jnp.minimum(digits / nu + 1, left), right
+    end = jnp.arccosh(1 + digits / jnp.maximum(excess, _least_square(nu.dtype)))
+    decay = jnp.where(nu > 1.5, nu - 1.5, 1)
+    left = jnp.where(nu > 1.5, jnp.minimum((digits + nu) / decay, end), end)
+    return -left, right
 
 
 def _quadrature_size(dtype: Any) -> tuple[int, int]:

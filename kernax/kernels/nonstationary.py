@@ -16,7 +16,15 @@ from jaxtyping import Array, Float
 from kernax.core.functionals import has_derivatives
 from kernax.core.functions import as_module
 from kernax.core.kernel import AbstractKernel, as_kernel
-from kernax.core.numerics import dot, floored, positive_or_one, safe_sqrt, squared_distance, vectors
+from kernax.core.numerics import (
+    dot,
+    floored,
+    positive_or_one,
+    safe_sqrt,
+    squared_distance,
+    sum_over_coordinates,
+    vectors,
+)
 from kernax.core.parameters import check_count, data, integer, positive, real
 from kernax.core.spectral_densities import Eigenpairs
 
@@ -223,15 +231,16 @@ class ArcCosine(AbstractKernel):
         # J = pi/2 (1, c, 1 + 2 c^2) + A with c = cos theta. The first part is a polynomial in x and
         # z, smooth at zero too.
         x, z = vectors(x, z)
+        if self.order == 0:
+            return 0.5 + _latitude_of_points(x, z) / jnp.pi
         (x_size, u) = _polar(x)
         (z_size, v) = _polar(z)
-        of_angle = _latitude(self.order, dot(u, v), _angle(u, v)) / jnp.pi
+        rounding = jnp.asarray(_rounding_of_angles(u.dtype), u.dtype)
+        of_angle = _latitude(self.order, dot(u, v), _angle(u, v), rounding) / jnp.pi
         return self._polynomial(x, z) + (x_size * z_size) ** self.order * of_angle
 
     def _polynomial(self, x: Float[Array, " d"], z: Float[Array, " d"]) -> Float[Array, ""]:
-        """`(|x| |z|)^order (1, c, 1 + 2 c^2) / 2`."""
-        if self.order == 0:
-            return jnp.ones((), x.dtype) / 2
+        """`(|x| |z|)^order (c, 1 + 2 c^2) / 2` of order 1 and 2."""
         xz = dot(x, z)
         return xz / 2 if self.order == 1 else dot(x, x) * dot(z, z) / 2 + xz**2
 
@@ -249,6 +258,83 @@ def _polar(x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, " d"]]
     return size * length, jnp.where(length > 0, x / size / positive_or_one(length), 0)
 
 
+def _latitude_of_points(x: Float[Array, " d"], z: Float[Array, " d"]) -> Float[Array, ""]:
+    """`pi/2 - theta`, theta the angle between x and z.
+
+    Its slope `1 / sin theta` magnifies the rounding of u and v where they are nearly the same:
+    there theta, and c with its derivative, are those of u - v as a function of x - z. It is the
+    negative one of x and -z, which takes the place of z where the points are more opposite than
+    parallel.
+    """
+    (x_size, u) = _polar(x)
+    (_, v) = _polar(z)
+    sign = lax.stop_gradient(jnp.where(dot(u, v) < 0, -1, 1).astype(u.dtype))
+    inverse = 1 / positive_or_one(x_size)
+    square = lambda x, z: ((x - sign * z) * inverse) ** 2
+    gap = lax.stop_gradient(jnp.sqrt(sum_over_coordinates(square, jnp.zeros_like(sign), (x, z))))
+    is_near = (x_size > 0) & (gap < 0.3)
+    half = _half_squared_chord(x, z, sign)
+    c = jnp.where(is_near, 1 - half, sign * dot(u, v))
+    near = jnp.where(is_near, lax.stop_gradient(half), 0.5)
+    far = _angle(u, v)
+    theta = jnp.where(
+        is_near, 2 * jnp.arcsin(jnp.sqrt(near / 2)), jnp.where(sign < 0, jnp.pi - far, far)
+    )
+    rounding = jnp.where(is_near, gap, 1) * _rounding_of_angles(u.dtype)
+    return sign * _latitude(0, c, theta, rounding)
+
+
+@jax.custom_jvp
+def _half_squared_chord(x: Array, z: Array, sign: Array) -> Float[Array, ""]:
+    """`|u - v|^2 / 2`, v that of `sign z`, right to all digits where x and sign z are nearly the
+    same; a sum over one coordinate after the other, as all differences would be n^2 d floats.
+    """
+    (_, v) = _polar(z)
+    (inverse, radial) = _radial_part(x, z, sign)
+    square = lambda x, z, v: ((x - sign * z) * inverse - sign * v * radial) ** 2 / 2
+    return sum_over_coordinates(square, jnp.zeros_like(radial), (x, z, v))
+
+
+def _radial_part(x: Array, z: Array, sign: Array) -> tuple[Array, Array]:
+    """`1 / |x|`, and `r = (|x| - |z|) / |x|` as `(x - z).(x + z) / (|x| (|x| + |z|))`, of which
+    `u - v = (x - z) / |x| - v r`, for `sign z` in place of z.
+    """
+    (x_size, _) = _polar(x)
+    (z_size, _) = _polar(z)
+    inverse = 1 / positive_or_one(x_size)
+    product = lambda x, z: ((x - sign * z) * inverse) * ((x + sign * z) * inverse)
+    total = sum_over_coordinates(product, jnp.zeros_like(sign), (x, z))
+    return inverse, total / (1 + z_size * inverse)
+
+
+@_half_squared_chord.defjvp
+def _half_squared_chord_jvp(primals, tangents):
+    # With w = u - v and q = |w|^2 / 2 = w.u = -w.v: dq = (w - q u).dx / |x| - (w + q v).dz / |z|.
+    (x, z, sign) = primals
+    (dx, dz, _) = tangents
+    (_, u) = _polar(x)
+    (z_size, v) = _polar(z)
+    (inverse, radial) = _radial_part(x, z, sign)
+    half = _half_squared_chord(x, z, sign)
+
+    @jax.checkpoint
+    def in_x(x, z, u, v, dx):
+        return ((x - sign * z) * inverse - sign * v * radial - half * u) * (inverse * dx)
+
+    @jax.checkpoint
+    def in_z(x, z, v, dz):
+        w = (x - sign * z) * inverse - sign * v * radial
+        return (w + half * sign * v) * (sign * dz / positive_or_one(z_size))
+
+    change = sum_over_coordinates(in_x, jnp.zeros_like(half), (x, z, u, v, dx))
+    return half, change - sum_over_coordinates(in_z, jnp.zeros_like(half), (x, z, v, dz))
+
+
+def _rounding_of_angles(dtype: Any) -> float:
+    """Below this an angle between two unit vectors is rounding alone."""
+    return 8 * float(jnp.finfo(dtype).eps)
+
+
 def _angle(u: Float[Array, " d"], v: Float[Array, " d"]) -> Float[Array, ""]:
     """The angle between two unit vectors; pi/2 where one is zero.
 
@@ -263,34 +349,29 @@ def _angle(u: Float[Array, " d"], v: Float[Array, " d"]) -> Float[Array, ""]:
     return jnp.where(apart + together > 0, angle, jnp.pi / 2)
 
 
-def _inverse_or_zero(sin: Array) -> Array:
-    """`1 / sin`, and zero where that is zero to rounding."""
-    steep = sin > 8 * jnp.finfo(sin.dtype).eps
-    return jnp.where(steep, 1 / jnp.where(steep, sin, 1), 0)
-
-
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _latitude(order: int, c: Array, theta: Array) -> Array:
+def _latitude(order: int, c: Array, theta: Array, rounding: Array) -> Array:
     """`A_0 = pi/2 - theta`, `A_1 = sin theta + A_0 c`, `A_2 = 3 c sin theta + A_0 (1 + 2 c^2)`.
 
     c is cos theta. Values come from theta, which is exact where c is not, and derivatives go
     through c: `dA_0/dc = 1 / sin theta`, here of order -1, `dA_1/dc = A_0`, `dA_2/dc = 4 A_1`.
-    Where sin theta is zero its inverse is replaced by zero.
+    Where sin theta is zero, or no larger than the rounding of theta, zero replaces its inverse.
     """
     sin = jnp.sin(theta)
     cos = jnp.cos(theta)
     latitude = jnp.pi / 2 - theta
     if order < 0:
-        return _inverse_or_zero(sin)
+        steep = sin > rounding
+        return jnp.where(steep, 1 / jnp.where(steep, sin, 1), 0)
     return (latitude, sin + latitude * cos, 3 * sin * cos + latitude * (1 + 2 * cos**2))[order]
 
 
 @_latitude.defjvp
 def _latitude_jvp(order, primals, tangents):
-    c, theta = primals
+    c, theta, rounding = primals
     slope = (
-        c * _latitude(-1, c, theta) ** 3
+        c * _latitude(-1, c, theta, rounding) ** 3
         if order < 0
-        else (1, 1, 4)[order] * _latitude(order - 1, c, theta)
+        else (1, 1, 4)[order] * _latitude(order - 1, c, theta, rounding)
     )
-    return _latitude(order, c, theta), slope * tangents[0]
+    return _latitude(order, c, theta, rounding), slope * tangents[0]

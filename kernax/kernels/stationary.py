@@ -18,7 +18,7 @@ from kernax.core.columns import factors_over_columns, one_for_each_column
 from kernax.core.functionals import has_derivatives
 from kernax.core.gamma_quantiles import gamma_quantiles
 from kernax.core.kernel import AbstractKernel, AbstractStationary, Invariance
-from kernax.core.numerics import dot, floored, matern, safe_power, vectors
+from kernax.core.numerics import dot, floored, matern, stretched_exponential, vectors
 from kernax.core.parameters import interval, positive, real
 from kernax.core.special_functions import (
     gamma_mean,
@@ -183,7 +183,7 @@ class GammaExponential(AbstractStationary):
     rough: ClassVar[bool] = True
 
     def of_squared_distance(self, s):
-        return jnp.exp(-safe_power(s, self.gamma / 2))
+        return stretched_exponential(s, self.gamma / 2)
 
 
 class Periodic(AbstractKernel):
