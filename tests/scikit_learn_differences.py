@@ -6,7 +6,6 @@ not listed fails, where a listed one passes, and where a listed one is not there
 
 VERSION = "1.9"
 
-SPARSE = "sparse rows are not taken yet"
 ORDER = "a sequence kernel of scikit-learn has no counterpart: kernax has string kernels of its own"
 NEGATIVE = "a negative weight is refused, where LIBSVM takes it for zero"
 NO_WEIGHT = "a table without any weight is refused in other words"
@@ -18,11 +17,6 @@ SIGMOIDS = (
 )
 
 DIFFERENCES = {
-    # kernel ridge
-    "test_kernel_ridge.py::test_kernel_ridge_sparse[csr_matrix]": SPARSE,
-    "test_kernel_ridge.py::test_kernel_ridge_sparse[csr_array]": SPARSE,
-    "test_kernel_ridge.py::test_kernel_ridge_sparse[csc_matrix]": SPARSE,
-    "test_kernel_ridge.py::test_kernel_ridge_sparse[csc_array]": SPARSE,
     # support vector machines
     "test_svm.py::test_svr_errors": "a function that returns a matrix of the wrong shape is "
     "refused when it is fitted, not when it predicts",
@@ -38,14 +32,8 @@ DIFFERENCES = {
     "test_svm.py::test_negative_weights_svc_leave_just_one_label[mask-label-2-SVC]": NEGATIVE,
     "test_svm.py::test_negative_weights_svc_leave_two_labels[partial-mask-label-1-SVC]": NEGATIVE,
     "test_svm.py::test_negative_weight_equal_coeffs[partial-mask-label-1-SVC]": NEGATIVE,
-    "test_svm.py::test_bad_input[42-lil_matrix]": SPARSE,
-    "test_svm.py::test_bad_input[42-lil_array]": SPARSE,
     "test_svm.py::test_svc_nonfinite_params[42]": "numbers whose variance overflows are refused "
     "before the fit, in words about the lengthscale",
-    "test_svm.py::test_sparse_precomputed[csr_matrix]": SPARSE,
-    "test_svm.py::test_sparse_precomputed[csr_array]": SPARSE,
-    "test_svm.py::test_sparse_fit_support_vectors_empty[csr_matrix]": SPARSE,
-    "test_svm.py::test_sparse_fit_support_vectors_empty[csr_array]": SPARSE,
     "test_svm.py::test_libsvm_convergence_warnings[42]": "the machine is solved within the two "
     "steps that it may take: there is nothing to warn of",
     "test_svm.py::test_probability_raises_futurewarning[True-SVC-SVC]": SIGMOIDS,
@@ -69,8 +57,6 @@ DIFFERENCES = {
     "test_gpc.py::test_warning_bounds": "a WhiteKernel is refused for classes, which have no noise "
     "of numbers",
     # kernel principal components
-    "test_kernel_pca.py::test_kernel_pca_sparse[42-csr_matrix]": SPARSE,
-    "test_kernel_pca.py::test_kernel_pca_sparse[42-csr_array]": SPARSE,
     "test_kernel_pca.py::test_kernel_pca_precomputed_non_symmetric[auto]": ASYMMETRIC,
     "test_kernel_pca.py::test_kernel_pca_precomputed_non_symmetric[dense]": ASYMMETRIC,
     "test_kernel_pca.py::test_kernel_pca_precomputed_non_symmetric[arpack]": ASYMMETRIC,
@@ -84,8 +70,6 @@ DIFFERENCES = {
     "sines: there is no random_offset_",
     "test_kernel_approximation.py::test_rbf_sampler_gamma_scale": "reads the private _gamma, which "
     "is the public gamma_ here",
-    "test_kernel_approximation.py::test_input_validation[csr_matrix]": SPARSE,
-    "test_kernel_approximation.py::test_input_validation[csr_array]": SPARSE,
     "test_kernel_approximation.py::test_nystroem_approximation": "goes through all names of "
     "kernels, among them chi2 and additive_chi2, which kernax has not",
     "test_kernel_approximation.py::test_nystroem_default_parameters": "kernax has no chi2",
@@ -93,14 +77,12 @@ DIFFERENCES = {
     "only whole powers of a kernel are kernels",
     # spectral clustering
     **{
-        f"test_spectral.py::test_spectral_clustering[42-{labels}-{solver}-{container}]": reason
-        for labels, reason in (("kmeans", SPARSE), ("discretize", SPARSE), ("cluster_qr", QR))
+        f"test_spectral.py::test_spectral_clustering[42-cluster_qr-{solver}-{container}]": QR
         for solver in ("arpack", "lobpcg")
         for container in ("csr_matrix", "csr_array")
     },
     **{
-        f"test_spectral.py::test_spectral_clustering_sparse[42-{labels}-{container}]": reason
-        for labels, reason in (("kmeans", SPARSE), ("discretize", SPARSE), ("cluster_qr", QR))
+        f"test_spectral.py::test_spectral_clustering_sparse[42-cluster_qr-{container}]": QR
         for container in ("coo_matrix", "coo_array")
     },
     "test_spectral.py::test_affinities[42]": "goes through all names of kernels, among them chi2, "

@@ -157,8 +157,8 @@ def check_memory(
             first()
         in_single = dtype == jnp.float64 and needed / 2 <= available
         raise MemoryBudgetError(
-            f"{_in_gib(needed)} needed by {verb} for {_named(matrices, n, m)} in {dtype}, "
-            f"{_in_gib(available)} available; {_advice(verb, in_single)}"
+            f"{in_gib(needed)} needed by {verb} for {_named(matrices, n, m)} in {dtype}, "
+            f"{in_gib(available)} available; {_advice(verb, in_single)}"
         )
 
 
@@ -211,7 +211,7 @@ def matrices_of(verb: str, dtype: Any, columns: int = 1) -> float:
     return _MATRICES[verb] + more + _OF_EACH_COLUMN.get(verb, 0) * columns
 
 
-def _in_gib(size: float | int) -> str:
+def in_gib(size: float | int) -> str:
     """A number of bytes in GiB, below a hundred with a digit after the point."""
     gib = size / 2**30
     return f"{gib:.1f} GiB" if gib < 100 else f"{gib:.0f} GiB"

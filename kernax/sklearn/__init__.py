@@ -5,9 +5,9 @@ pipeline. This room needs scikit-learn, and `import kernax` does not import it.
 
 What differs: rows of weight two are two rows everywhere, but for gamma="scale", which is that of
 all rows, as there; bounds of scikit-learn's kernels hold where the evidence is maximised, and
-elsewhere a learned parameter beyond them is warned of; X is dense; rows on the boundary of a
-`OneClassSVM` are inside; several classes of a process share one kernel. The page "Coming from
-another library" of the documentation has the whole list.
+elsewhere a learned parameter beyond them is warned of; rows on the boundary of a `OneClassSVM` are
+inside; several classes of a process share one kernel. The page "Coming from another library" of the
+documentation has the whole list.
 """
 
 from kernax.sklearn.clusters import KernelKMeans, SpectralClustering

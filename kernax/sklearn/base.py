@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import Kernel as TheirKernel
@@ -41,6 +42,7 @@ from kernax.sklearn.kernels import (
 )
 from kernax.sklearn.learning import check_learn
 from kernax.sklearn.rows import Rows, padded, padded_size, with_padding
+from kernax.sklearn.sparse_tables import canonical, dense, in_blocks
 from kernax.sklearn.translation import is_free, written_back
 
 FLOATS = (np.float64, np.float32)
@@ -55,7 +57,7 @@ def precision(dtype: Any) -> contextlib.AbstractContextManager:
 
 def are_texts(X: Any) -> bool:
     """Whether X is a list, an array or a column of strings."""
-    if isinstance(X, (str, bytes, dict)):
+    if isinstance(X, (str, bytes, dict)) or issparse(X):
         return False
     if not hasattr(X, "__len__") or not hasattr(X, "__iter__"):
         return False
@@ -125,7 +127,7 @@ class KernelEstimator(BaseEstimator):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self._is_precomputed
-        tags.input_tags.sparse = False
+        tags.input_tags.sparse = not self._is_precomputed
         return tags
 
     def __getstate__(self):
@@ -205,6 +207,7 @@ class KernelEstimator(BaseEstimator):
         """X, y and the weights (None where there are none) to fit, as scikit-learn checks them."""
         if self._is_precomputed and self._not_precomputed:
             raise ValueError(f"kernel='precomputed' {self._not_precomputed}")
+        self._check_container(X)
         check_learn(self, sample_weight)
         of_anything = self._is_function and self._function_of_tables
         self._of_texts = are_texts(X) and not of_anything
@@ -219,8 +222,9 @@ class KernelEstimator(BaseEstimator):
                 check_consistent_length(X, y)
             self._dtype = np.dtype(float)
         else:
-            found = validate_data(self, X, y, dtype=FLOATS, **checks)
+            found = validate_data(self, X, y, dtype=FLOATS, accept_sparse="csr", **checks)
             X, y = (found, None) if unsupervised else found
+            X = canonical(X)
             self._dtype = X.dtype
         if sample_weight is not None:
             sample_weight = _check_sample_weight(
@@ -230,8 +234,20 @@ class KernelEstimator(BaseEstimator):
             sample_weight = flushed(sample_weight)
         return X, y, sample_weight
 
-    def _points(self, X: Any) -> PyTree:
-        """The points of rows to fit; sets `kernel_`, and `gamma_` for names of kernels."""
+    def _check_container(self, X: Any) -> None:
+        """Raises TypeError for a sparse matrix of values of the kernel."""
+        if self._is_precomputed and issparse(X):
+            raise TypeError(
+                "Sparse precomputed kernels are not supported: X.toarray() makes a matrix whose "
+                "missing values are zero"
+            )
+
+    def _points(self, X: Any, whole: Any = None) -> PyTree:
+        """The points of rows to fit, sparse ones as a dense array; sets what `_resolve` does.
+
+        Arguments:
+            whole: the rows that gamma="scale" is of, where it is not X.
+        """
         if self._is_matrix:
             K = X
             if self._is_function:
@@ -245,18 +261,21 @@ class KernelEstimator(BaseEstimator):
                 self.kernel_ = Precomputed(K)
             self._noise = 0.0
             return np.arange(len(K))
-        numbers = self._numbers(X)
-        with self._computing():
-            kernel, self._noise = resolved(
-                self._given_kernel, numbers, self.n_features_in_, self._dtype
-            )
-            self.kernel_ = kernel
+        self._resolve(X if whole is None else whole)
         if not self._of_texts:
-            return X
+            return dense(X, self._dtype)
         with self._computing():
             points = encoded(X, None)
         self.alphabet_ = points.alphabet
         return points
+
+    def _resolve(self, X: Any) -> None:
+        """Sets `kernel_`, and `gamma_` for names of kernels, for rows X."""
+        numbers = self._numbers(X)
+        with self._computing():
+            self.kernel_, self._noise = resolved(
+                self._given_kernel, numbers, self.n_features_in_, self._dtype
+            )
 
     def _values_of_function(self, X: Any) -> np.ndarray:
         """The values (m, n) of a function as kernel between rows of X and those that were fitted.
@@ -268,7 +287,7 @@ class KernelEstimator(BaseEstimator):
             extra = getattr(self, "kernel_params", None) or {}
             K = pairwise_kernels(X, fitted, metric=self._given_kernel, **extra)
             return np.asarray(K, self._dtype)
-        K = np.asarray(self._given_kernel(X, fitted), self._dtype)
+        K = dense(self._given_kernel(X, fitted), self._dtype)
         shape = _num_samples(X), _num_samples(fitted)
         if K.shape != shape:
             raise ValueError(
@@ -293,8 +312,9 @@ class KernelEstimator(BaseEstimator):
             with self._computing():
                 points = encoded(X, self.alphabet_)
         elif not (self._is_function and self._function_of_tables):
-            X = validate_data(self, X, dtype=FLOATS, reset=False)
-            points = np.asarray(X, self._dtype)
+            self._check_container(X)
+            X = validate_data(self, X, dtype=FLOATS, accept_sparse="csr", reset=False)
+            points = None if self._is_matrix else dense(X, self._dtype)
         else:
             points = X
         if self._is_function:
@@ -307,18 +327,26 @@ class KernelEstimator(BaseEstimator):
 
     def _values(self, X: Any) -> np.ndarray:
         """The values of `function_` at rows of X, in NumPy."""
-        points, n, X = self._new_points(X)
-        with self._computing():
-            function = self._at(X, with_padding(self.function_))
-            return np.asarray(function.values(points))[:n]
+
+        def of_rows(X: Any) -> np.ndarray:
+            points, n, X = self._new_points(X)
+            with self._computing():
+                function = self._at(X, with_padding(self.function_))
+                return np.asarray(function.values(points))[:n]
+
+        return in_blocks(of_rows, X)
 
     def _vectorised(self, X: Any, fitted: Any, method: str) -> Any:
         """A method of what was fitted at each of the rows of X, in NumPy."""
-        points, n, X = self._new_points(X)
-        with self._computing():
-            points = jax.tree.map(jnp.asarray, points)
-            values = jax.vmap(getattr(self._at(X, fitted), method))(points)
-            return jax.tree.map(lambda value: np.asarray(value)[:n], values)
+
+        def of_rows(X: Any) -> Any:
+            points, n, X = self._new_points(X)
+            with self._computing():
+                points = jax.tree.map(jnp.asarray, points)
+                values = jax.vmap(getattr(self._at(X, fitted), method))(points)
+                return jax.tree.map(lambda value: np.asarray(value)[:n], values)
+
+        return in_blocks(of_rows, X)
 
     def _at(self, X: Any, fitted: Any) -> Any:
         """What was fitted, for rows of X: a kernel given as a matrix knows new rows from there."""
@@ -341,12 +369,15 @@ class RowsEstimator(KernelEstimator, abc.ABC):
 
     _instead = ""  # what to take for more rows than a matrix of all of them allows
 
-    def _fit(self, X: Any, targets: Any, weights: Any, factors: Any = None) -> Any:
+    def _fit(
+        self, X: Any, targets: Any, weights: Any, factors: Any = None, whole: Any = None
+    ) -> Any:
         """Fits what was checked, in the precision of the data; returns the estimator.
 
-        The weights are multiplied by factors, if any, of which learning knows nothing.
+        The weights are multiplied by factors, if any, of which learning knows nothing. `whole` is
+        the table that X is some rows of.
         """
-        points = self._points(X)
+        points = self._points(X, whole)
         threads = linear_algebra_threads(_num_samples(X))
         with self._computing(), threads, self._or_instead():
             stack = jax.tree.map(jnp.asarray, points)

@@ -52,5 +52,5 @@ def fitted_over_centres(
 
 
 def rows_at(X: Any, places: Int[np.ndarray, " m"]) -> Any:
-    """Some rows of what was given: an array, or a list of texts."""
-    return X[places] if isinstance(X, np.ndarray) else [X[place] for place in places]
+    """Some rows of what was given: an array, a sparse table, or a list of texts."""
+    return [X[place] for place in places] if isinstance(X, list) else X[places]

@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import ClusterMixin
 from sklearn.neighbors import NearestNeighbors, kneighbors_graph
 from sklearn.utils import check_random_state
@@ -16,6 +17,7 @@ from kernax.core.stacks import points_at
 from kernax.kernels.integers import Precomputed
 from kernax.sklearn.base import NO_TARGETS
 from kernax.sklearn.kernels import PRECOMPUTED
+from kernax.sklearn.sparse_tables import dense
 from kernax.sklearn.targets import KernelOfRows
 from kernax.unsupervised.kernel_kmeans import kernel_kmeans
 from kernax.unsupervised.spectral_clustering import spectral_clustering
@@ -136,16 +138,23 @@ class SpectralClustering(_Clusters):
     def _is_precomputed(self):
         return isinstance(self.affinity, str) and self.affinity in (PRECOMPUTED, _OF_DISTANCES)
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def _checked(self, X, y=NO_TARGETS, sample_weight=None, **checks):
         if isinstance(self.affinity, str) and self.affinity == _OF_DISTANCES:
             # Here, because what a sparse matrix of distances leaves out is far, not near.
             nearest = NearestNeighbors(n_neighbors=self.n_neighbors, metric=PRECOMPUTED).fit(X)
             X = _both_directions(nearest.kneighbors_graph(X, mode="connectivity"))
+        elif self._is_precomputed and issparse(X):
+            X = dense(X, X.dtype)  # of affinities what is left out is zero
         return super()._checked(X, y, sample_weight, **checks)
 
-    def _points(self, X):
+    def _points(self, X, whole=None):
         if not (isinstance(self.affinity, str) and self.affinity == _OF_NEIGHBOURS):
-            return super()._points(X)
+            return super()._points(X, whole)
         check_count(self.n_neighbors, "n_neighbors")
         edges = _both_directions(kneighbors_graph(X, self.n_neighbors, include_self=True))
         with self._computing():

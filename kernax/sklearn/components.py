@@ -5,6 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
@@ -62,6 +63,10 @@ class KernelPCA(KernelFeatures, KernelOfRows):
         if self.fit_inverse_transform and (self._is_precomputed or are_texts(X)):
             given = "a precomputed kernel" if self._is_precomputed else "texts"
             raise ValueError(f"Cannot fit_inverse_transform with {given}: it needs numbers X")
+        if self.fit_inverse_transform and issparse(X):
+            raise NotImplementedError(
+                "Inverse transform not implemented for sparse matrices: .toarray() makes an array"
+            )
         return super()._checked(X, y, sample_weight, **checks)
 
     def _fit_rows(self, rows, X, targets):

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _num_samples, check_is_fitted
@@ -61,9 +62,10 @@ class Nystroem(KernelFeatures, RowsEstimator):
         X, _, _ = self._checked(X)
         order = check_random_state(self.random_state).permutation(_num_samples(X))
         chosen = order[: self.n_components]
-        if self._is_function:
-            # Its values are computed one by one: between the chosen rows alone.
-            self._fit(X[chosen], None, None)
+        if self._is_function or issparse(X):
+            # The values of a function are computed one by one, between the chosen rows alone; and
+            # of a sparse table they alone are made dense.
+            self._fit(X[chosen], None, None, whole=X)
             self.component_indices_ = chosen
             return self
         return self._fit(X, chosen, None)
@@ -129,7 +131,7 @@ class RandomFourierFeatures(KernelFeatures):
         if are_texts(X):
             raise ValueError("X must hold numbers, but holds texts: Nystroem takes them")
         X, _, _ = self._checked(X)
-        self._points(X)
+        self._resolve(X)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         with self._computing():
             self.map_ = random_fourier_features(
@@ -138,7 +140,7 @@ class RandomFourierFeatures(KernelFeatures):
                 X.shape[1],
                 key=jax.random.key(seed),
                 draw=self.draw,
-                origin=np.mean(X, 0, dtype=float).astype(X.dtype),
+                origin=_mean(X).astype(X.dtype),
             )
         self.frequencies_ = np.asarray(self.map_.phi.frequencies)
         return self
@@ -151,3 +153,8 @@ class RandomFourierFeatures(KernelFeatures):
     @property
     def _n_features_out(self):
         return self.n_components
+
+
+def _mean(X):
+    """The mean of the rows (columns,) in float64, of a sparse table too."""
+    return np.asarray(X.mean(axis=0, dtype=float)).ravel()

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
+from scipy.sparse import issparse
 from sklearn.gaussian_process.kernels import Kernel as TheirKernel
 
 from kernax.core.kernel import AbstractKernel, as_kernel, name_of, parts_of
@@ -23,6 +24,7 @@ from kernax.kernels import (
     Tanh,
 )
 from kernax.kernels.entry import Points
+from kernax.sklearn.sparse_tables import variance_of
 from kernax.sklearn.translation import Parts, translated
 
 PRECOMPUTED = "precomputed"
@@ -141,7 +143,7 @@ def gamma_of(gamma: Any, X: Any) -> float:
     The variance is that of all entries of X, whatever the weights of rows are. Texts, in a list,
     count as one column, and have no variance: 1.
     """
-    are_numbers = isinstance(X, np.ndarray)
+    are_numbers = isinstance(X, np.ndarray) or issparse(X)
     columns = X.shape[1] if are_numbers else 1
     if gamma is None or gamma == "auto":
         return 1 / columns
@@ -151,5 +153,5 @@ def gamma_of(gamma: Any, X: Any) -> float:
         if not gamma > 0:
             raise ValueError(f"gamma must be > 0, but is {gamma}")
         return float(gamma)
-    variance = float(np.asarray(X, float).var()) if are_numbers else 0
+    variance = variance_of(X) if are_numbers else 0
     return 1 / (columns * variance) if variance > 0 else 1.0

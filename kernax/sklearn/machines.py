@@ -5,8 +5,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import OutlierMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
 from kernax.core.parameters import check_count
 from kernax.core.solution import RESULTS, finish
@@ -77,6 +79,23 @@ class SupportVectors:
         if not (self._is_matrix or self._of_texts):
             self.support_vectors_ = X[order]
 
+    def _as_rows(self, values):
+        """Values as the rows were: in a sparse container where these were in one, as in
+        scikit-learn.
+        """
+        if not issparse(self.support_vectors_):
+            return values
+        return type(self.support_vectors_)(values)
+
+    def _new_points(self, X):
+        check_is_fitted(self)
+        if issparse(X) and not (self._is_matrix or issparse(self.support_vectors_)):
+            raise ValueError(
+                f"cannot use sparse input in {type(self).__name__!r} trained on dense data: "
+                ".toarray() makes an array"
+            )
+        return super()._new_points(X)
+
     @property
     def coef_(self):
         """The weights of the columns, of a linear kernel: (1, columns), or (pairs, columns)."""
@@ -87,7 +106,7 @@ class SupportVectors:
         weights = coefficients.T @ np.asarray(self.function_.points)
         # A copy, which changes nothing here.
         weights.flags.writeable = False
-        return weights
+        return self._as_rows(weights)
 
 
 class _OneFunction(SupportVectors):
@@ -101,7 +120,7 @@ class _OneFunction(SupportVectors):
         coefficients = np.asarray(function.coefficients)
         self._set_support(X, np.flatnonzero(coefficients))
         self.n_support_ = np.array([len(self.support_)], np.int32)
-        self.dual_coef_ = coefficients[self.support_][None]
+        self.dual_coef_ = self._as_rows(coefficients[self.support_][None])
         self.intercept_ = np.asarray(function.bias)[None]
 
 

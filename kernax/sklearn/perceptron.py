@@ -16,6 +16,7 @@ from kernax.online.dual import DualLearner
 from kernax.online.rules import Perceptron
 from kernax.online.stream import run
 from kernax.sklearn.rows import padded, padded_size
+from kernax.sklearn.sparse_tables import in_blocks
 from kernax.sklearn.targets import LabelEstimator
 
 
@@ -122,10 +123,14 @@ class KernelPerceptron(LabelEstimator):
 
     def decision_function(self, X):
         """Positive for the second of two classes (m,), or a value for each class (m, classes)."""
-        points, n, _ = self._new_points(X)
-        with self._computing():
-            values = [np.asarray(function.values(points))[:n] for function in self.functions_]
-        return values[0] if len(values) == 1 else np.stack(values, axis=1)
+
+        def of_rows(X):
+            points, n, _ = self._new_points(X)
+            with self._computing():
+                values = [np.asarray(function.values(points))[:n] for function in self.functions_]
+            return values[0] if len(values) == 1 else np.stack(values, axis=1)
+
+        return in_blocks(of_rows, X)
 
     def predict(self, X):
         """Labels (m,)."""

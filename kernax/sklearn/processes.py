@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import MultiOutputMixin, RegressorMixin, clone
 from sklearn.gaussian_process.kernels import RBF as TheirRBF
 from sklearn.gaussian_process.kernels import ConstantKernel
@@ -26,12 +27,14 @@ from kernax.gp.regression import condition, log_marginal_likelihood
 from kernax.preparation.standards import Standards, standards_of
 from kernax.selection.regression import ProcessModel, learn_process
 from kernax.sklearn.base import (
+    NO_TARGETS,
     RowsEstimator,
     check_one_or_each,
     check_penalty,
     encoded,
 )
 from kernax.sklearn.learning import EVIDENCE
+from kernax.sklearn.sparse_tables import dense
 from kernax.sklearn.theta import ThetaLoss, learned_within_bounds
 from kernax.sklearn.translation import written_back
 
@@ -83,6 +86,10 @@ class ProcessEstimator(RowsEstimator):
                 "learned by any optimiser with kernax.minimise"
             )
         return not (self.learn is None or self.optimizer is None)
+
+    def _checked(self, X, y=NO_TARGETS, sample_weight=None, **checks):
+        X, y, sample_weight = super()._checked(X, y, sample_weight, **checks)
+        return dense(X, self._dtype) if issparse(X) else X, y, sample_weight
 
     @property
     def _restarts(self):

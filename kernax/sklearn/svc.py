@@ -183,7 +183,7 @@ class SVC(SupportVectors, KernelClassifier):
         of_support = places[self.support_]
         self.n_support_ = np.bincount(of_support, minlength=len(self.classes_)).astype(np.int32)
         self.intercept_ = np.atleast_1d(np.asarray(self.function_.bias))
-        self.dual_coef_ = self._dual_coef(coefficients, places)
+        self.dual_coef_ = self._as_rows(self._dual_coef(coefficients, places))
 
     def _dual_coef(self, coefficients, places):
         """(classes - 1, vectors): the coefficients of each vector against every other class."""
