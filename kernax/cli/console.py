@@ -142,7 +142,8 @@ def print_clusters(console: Console, data: Path, found: Clusters, table: Table) 
 def print_inputs(console: Console, table: Table, inputs: Inputs) -> None:
     """Prints what was decided about rows and columns, and which columns are not used."""
     print_lines(console, (*table.announcements, *inputs.announcements(table.inputs)))
-    unused = [name for name in table.columns if name not in inputs.names]
+    used = set(inputs.names)
+    unused = [name for name in table.columns if name not in used]
     if unused:
         console.print(
             f"the kernel compares text alone, and does not use {listed(unused)}", markup=False

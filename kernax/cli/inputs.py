@@ -59,7 +59,8 @@ def compared_columns(table: Table, expression: str, tokens: Tokens | None) -> Ta
             f"part of the kernel compares numbers, but the only input column, {listed(texts)}, is "
             "text"
         )
-    kept = [column for column in table.inputs if column in others or column.name in texts]
+    names = {column.name for column in others}.union(texts)
+    kept = [column for column in table.inputs if column.name in names]
     return dataclasses.replace(table, inputs=tuple(kept), texts=texts)
 
 

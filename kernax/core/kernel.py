@@ -234,11 +234,15 @@ def as_kernel(kernel: Any) -> AbstractKernel:
     raise ValueError(f"kernel must be a kernel, such as RBF(), but is {came}")
 
 
-def _as_kernels(terms: tuple[Any, ...], kind: str) -> tuple[AbstractKernel, ...]:
-    """The terms of a sum or product. Raises ValueError for none, and for what is no kernel."""
+def _as_kernels(terms: tuple[Any, ...]) -> tuple[AbstractKernel, ...]:
+    """The terms of a sum or product. Raises ValueError for what is no kernel."""
+    return tuple(map(as_kernel, terms))
+
+
+def _check_some(terms: tuple[AbstractKernel, ...], kind: str) -> None:
+    """Raises ValueError for a sum or product of no terms."""
     if not terms:
         raise ValueError(f"{kind} takes one kernel or more, but came without any")
-    return tuple(map(as_kernel, terms))
 
 
 class Sum(AbstractCombinator):
@@ -247,7 +251,10 @@ class Sum(AbstractCombinator):
     terms: tuple[AbstractKernel, ...]
 
     def __init__(self, *terms: AbstractKernel):
-        self.terms = _as_kernels(terms, "Sum")
+        self.terms = _as_kernels(terms)
+
+    def __check_init__(self):
+        _check_some(self.terms, "Sum")
 
     def __call__(self, x, z):
         total = self.terms[0](x, z)
@@ -262,7 +269,10 @@ class Product(AbstractCombinator):
     terms: tuple[AbstractKernel, ...]
 
     def __init__(self, *terms: AbstractKernel):
-        self.terms = _as_kernels(terms, "Product")
+        self.terms = _as_kernels(terms)
+
+    def __check_init__(self):
+        _check_some(self.terms, "Product")
 
     def __call__(self, x, z):
         product = self.terms[0](x, z)

@@ -25,7 +25,7 @@ from jaxtyping import Array, Int, PyTree
 from kernax.core.intervals import NONNEGATIVE, POSITIVE, REAL, Interval
 from kernax.core.numerics import is_concrete
 
-_DATA = "data"  # the role of arrays that are not parameters
+DATA = "data"  # the role of arrays that are not parameters
 
 
 def positive(**kwargs) -> Any:
@@ -64,7 +64,7 @@ def real(**kwargs) -> Any:
 
 def data(**kwargs) -> Any:
     """A field for arrays that are never learned: points, coefficients, factors, statistics."""
-    return eqx.field(metadata={"role": _DATA}, **kwargs)
+    return eqx.field(metadata={"role": DATA}, **kwargs)
 
 
 def integer(name: str, least: int = 1, hint: str = "", **kwargs) -> Any:
@@ -177,7 +177,7 @@ def _role(model: PyTree, keys: tuple) -> Any:
     node = model
     for key in keys:
         if isinstance(key, jax.tree_util.GetAttrKey):
-            role = role if role == _DATA else _declared_role(node, key.name) or role
+            role = role if role == DATA else _declared_role(node, key.name) or role
         node = _child(node, key)
     return role
 

@@ -1,4 +1,4 @@
-"""Checks of the fields of a module: their types, their intervals, and the checks of the class."""
+"""Checks of the fields of a module: types, shapes and intervals, and the checks of the class."""
 
 import dataclasses
 import types
@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import jaxtyping
 import numpy as np
+from jaxtyping import Shaped
 
 from kernax.core.intervals import Interval
-from kernax.core.parameters import check_intervals
+from kernax.core.parameters import DATA, check_intervals
 
 _ARRAYS = (jax.Array, np.ndarray, np.generic)
 _MOST_STACKED = 2  # axes that `vmap` may have put in front of every array of a module
@@ -31,14 +32,17 @@ def check_fields(module: eqx.Module) -> None:
 
 def _check_field(field: dataclasses.Field, value: Any, where: str) -> None:
     """Raises ValueError for a value of the wrong type, or a number outside the field's interval."""
-    if not fits(value, field.type):
+    is_data = field.metadata.get("role") == DATA
+    if not fits(value, field.type) or (is_data and not _holds_arrays(value, field.type)):
         raise ValueError(
             f"{where} must be of type {_shown(field.type)}, but is {str(value)[:60]!r}"
         )
     _check_interval(field.metadata.get("role"), value, where)
     convert = field.metadata.get("converter")
     if field.metadata.get("static") and convert is not None:
-        convert(value)  # raises, as the constructor would
+        kept = convert(value)  # raises, as the constructor would
+        if type(kept) is not type(value) or kept != value:
+            raise ValueError(f"{where} must be {kept!r}, but is {str(value)[:60]!r}")
 
 
 def _check_interval(interval: Any, value: Any, where: str) -> None:
@@ -71,11 +75,70 @@ def _first_of_stack(module: eqx.Module, axes: int) -> eqx.Module:
 
 
 def _check_init(module: eqx.Module) -> None:
-    """Calls every `__check_init__` of the class and its bases, as equinox does."""
+    """Calls the converter of every field, which must leave what it returned as it is, and every
+    `__check_init__` of the class and its bases, as equinox does.
+    """
+    for field in dataclasses.fields(module):
+        convert = field.metadata.get("converter")
+        value = getattr(module, field.name)
+        if convert is None or field.metadata.get("static"):
+            continue
+        if jax.tree.structure(convert(value)) != jax.tree.structure(value):
+            where = f"{type(module).__name__}.{field.name}"
+            raise ValueError(f"{where} must be as its class keeps it, but is {str(value)[:60]!r}")
     for cls in type(module).__mro__:
         check = vars(cls).get("__check_init__")
         if check is not None:
             check(module)
+
+
+def check_shapes(node: Any) -> None:
+    """Raises ValueError for a module, somewhere in a model, whose arrays have shapes that do not
+    fit each other as its class declares; stacks of modules have axes in front of all of them.
+    """
+    if isinstance(node, eqx.Module):
+        _check_shapes_of(node)
+        parts = [getattr(node, field.name) for field in dataclasses.fields(node)]
+    elif isinstance(node, dict):
+        parts = list(node.values())
+    else:
+        parts = list(node) if isinstance(node, (tuple, list)) else []
+    for part in parts:
+        check_shapes(part)
+
+
+def _check_shapes_of(module: eqx.Module) -> None:
+    """The same, of one module alone."""
+    shapes = {}
+    for field in dataclasses.fields(module):
+        value = getattr(module, field.name)
+        hints = [hint for hint in _parts_of(field.type) if hasattr(hint, "dim_str")]
+        if isinstance(value, _ARRAYS) and hints:
+            shapes[field.name] = (value.shape, hints[0].dim_str)
+    if not any(_shapes_agree(shapes, axes) for axes in range(_MOST_STACKED + 1)):
+        words = [f"{name} {shape} ({dims.strip()})" for name, (shape, dims) in shapes.items()]
+        raise ValueError(
+            f"the shapes of {type(module).__name__} do not fit each other: {', '.join(words)}"
+        )
+
+
+def _parts_of(hint: Any) -> tuple[Any, ...]:
+    """The members of a union, or the one type."""
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if is_union else (hint,)
+
+
+def _shapes_agree(shapes: dict[str, tuple[tuple[int, ...], str]], axes: int) -> bool:
+    """Whether shapes, without so many leading axes that all share, are those of jaxtyping's
+    declarations, in which a name stands for one size.
+    """
+    if len({shape[:axes] for shape, _ in shapes.values()}) > 1:
+        return False
+    with jaxtyping.jaxtyped("context"):
+        return all(
+            isinstance(np.broadcast_to(0.0, shape[axes:]), Shaped[np.ndarray, dims])
+            for shape, dims in shapes.values()
+        )
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -94,8 +157,18 @@ def fits(value: Any, hint: Any) -> bool:
     if hint is None:
         return value is None
     if hint is jaxtyping.PyTree:
-        return all(isinstance(leaf, (*_ARRAYS, int, float)) for leaf in jax.tree.leaves(value))
+        leaves = jax.tree.leaves(value)
+        return all(isinstance(leaf, _ARRAYS) or _is_number(leaf) for leaf in leaves)
     return fits_class(value, origin or hint)
+
+
+def _holds_arrays(value: Any, hint: Any) -> bool:
+    """Whether a field of data that is declared as a pytree has leaves, and arrays alone; true of
+    other declarations, which say more.
+    """
+    leaves = jax.tree.leaves(value)
+    is_of_arrays = bool(leaves) and all(isinstance(leaf, _ARRAYS) for leaf in leaves)
+    return hint is not jaxtyping.PyTree or is_of_arrays
 
 
 def is_for_numpy(hint: Any) -> bool:
@@ -117,10 +190,10 @@ def fits_class(value: Any, cls: Any) -> bool:
     """
     if cls is Any or not isinstance(cls, type):
         return True
-    if hasattr(cls, "dtypes"):  # one of jaxtyping's; a Python number may stand for a scalar
-        return _is_number(value) or (
-            isinstance(value, _ARRAYS) and _is_of_dtypes(value, cls.dtypes)
-        )
+    if hasattr(cls, "dtypes"):  # one of jaxtyping's
+        if _is_number(value):
+            return _may_be_scalar(cls)
+        return isinstance(value, _ARRAYS) and _is_of_dtypes(value, cls.dtypes)
     if cls is jax.Array:
         return isinstance(value, _ARRAYS)
     if cls is float:
@@ -128,6 +201,14 @@ def fits_class(value: Any, cls: Any) -> bool:
     if cls is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, cls)
+
+
+def _may_be_scalar(cls: Any) -> bool:
+    """Whether one of jaxtyping's declarations allows no axes; then a Python number may stand for
+    an array.
+    """
+    with jaxtyping.jaxtyped("context"):
+        return isinstance(np.zeros(()), Shaped[np.ndarray, cls.dim_str])
 
 
 def _is_of_dtypes(value: Any, dtypes: Any) -> bool:

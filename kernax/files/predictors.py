@@ -4,7 +4,8 @@ import os
 
 from kernax.errors import KernaxFileError
 from kernax.files.container import load, load_notes, save
-from kernax.preparation import Predictor, predictor_from_notes
+from kernax.files.fields import check_shapes
+from kernax.preparation import Predictor, check_outputs, predictor_from_notes
 
 
 def save_predictor(path: str | os.PathLike, predictor: Predictor) -> None:
@@ -15,7 +16,8 @@ def save_predictor(path: str | os.PathLike, predictor: Predictor) -> None:
 def load_predictor(path: str | os.PathLike) -> Predictor:
     """The predictor that `save_predictor`, or `kernax fit --out`, wrote.
 
-    Raises KernaxFileError for any other file, and as `load` does.
+    Raises KernaxFileError for any other file, for arrays whose shapes do not fit each other or the
+    columns, and as `load` does.
     """
     model = load(path)
     notes = load_notes(path)
@@ -25,8 +27,11 @@ def load_predictor(path: str | os.PathLike) -> Predictor:
             "kernax.load"
         )
     try:
-        return predictor_from_notes(model, notes)
+        check_shapes(model)
+        predictor = predictor_from_notes(model, notes)
+        check_outputs(predictor)
     except (AttributeError, KeyError, TypeError, ValueError) as problem:
         raise KernaxFileError(
             f"{path} is not what 'kernax fit --out' writes: {problem}"
         ) from problem
+    return predictor

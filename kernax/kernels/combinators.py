@@ -178,6 +178,8 @@ def _hashable(where: Any) -> Any:
     """Dimensions as a tuple of integers, anything else as it is, for a static field."""
     if eqx.is_array(where) or isinstance(where, np.generic):
         where = np.asarray(where).tolist()
+    if where is None or isinstance(where, (bool, float, dict, eqx.Module)):
+        raise ValueError(f"On(kernel, where) picks dimensions or a part, but where is {where!r}")
     if not isinstance(where, (list, tuple, range)):
         return where
     places = np.asarray(where)

@@ -33,6 +33,7 @@ from kernax.preparation.predictors import (
     CountRegressor,
     Predictor,
     Regressor,
+    check_outputs,
     predictor_from_notes,
 )
 from kernax.preparation.standardised import Standardised, standardised_fit
@@ -66,6 +67,7 @@ __all__ = [
     "Standards",
     "Text",
     "Tokens",
+    "check_outputs",
     "columns_of_classes",
     "fit_classes",
     "kind_of",

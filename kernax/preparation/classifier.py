@@ -59,6 +59,7 @@ class Classifier(eqx.Module):
     def __check_init__(self):
         if isinstance(self.function, Solution):
             raise ValueError("a function is needed, but got a Solution: its .value is the function")
+        _check_is_function(self.function, "function")
         if isinstance(self.function, Standardised) and self.function.target is not None:
             raise ValueError(
                 "values of a standardised target are no decisions: Standardised(function, inputs), "
@@ -82,6 +83,8 @@ class Classifier(eqx.Module):
         given = self.calibration if is_tuple else (self.calibration,)
         if any(isinstance(part, Solution) for part in given):
             raise ValueError("calibration is a Solution: its .value is needed")
+        for part in given:
+            _check_is_function(part, "calibration")
         if several and (not is_tuple or len(given) != len(self.classes)):
             raise ValueError(
                 f"calibration must be a tuple of {len(self.classes)}, one for each class against "
@@ -156,6 +159,12 @@ class Classifier(eqx.Module):
         probability = function.probability(point)
         both = jnp.stack([1 - probability, probability]) if probability.ndim == 0 else probability
         return jnp.log(both)
+
+
+def _check_is_function(function: Any, name: str) -> None:
+    """Raises ValueError for what is neither a function nor a module, as posteriors are."""
+    if not callable(function) and not isinstance(function, eqx.Module):
+        raise ValueError(f"{name} must be a function, but is {str(function)[:60]!r}")
 
 
 def labels_at(classes: tuple[Label, ...], indices: np.ndarray) -> list[Label]:

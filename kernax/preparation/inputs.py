@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from kernax.errors import FeaturelessWarning
+from kernax.kernels.texts import Strings
 from kernax.preparation.cells import Column, announcement_of_commas
 from kernax.preparation.encoders import AbstractEncoder, Number, Text, Tokens, learned_text
 from kernax.preparation.kinds import KINDS, kind_of
@@ -80,8 +81,19 @@ class Inputs:
         Z = self.standards.standardised(_joined(self.encoders, own))
         pairs = zip(self.encoders, own)
         strings = [text.strings(cells.cells) for text, cells in pairs if isinstance(text, Text)]
+        return self._as_points(Z, strings)
+
+    def _as_points(self, Z: Float[np.ndarray, "n d"], strings: list[Strings]) -> PyTree:
+        """Numbers and strings together: what there is of them, in a tuple where it is more than one
+        stack.
+        """
         parts = ([Z] if self.columns or not strings else []) + strings
         return parts[0] if len(parts) == 1 else tuple(parts)
+
+    def blank(self) -> PyTree:
+        """A stack of one point as `points` makes them: zeros, and strings without tokens."""
+        strings = [text.strings(("",)) for text in self.texts]
+        return self._as_points(np.zeros((1, len(self.columns))), strings)
 
     def place_of(self, text: str) -> int | None:
         """Where the strings of a column are in the tuple that points are; None if alone."""

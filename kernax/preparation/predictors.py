@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel
@@ -48,6 +48,7 @@ _COUNTS = {GP: ApproximatePosterior}
 # Points at a time, so that memory does not grow with the table. String kernels need more of it.
 _VECTORS_AT_ONCE = 1000
 _STRINGS_AT_ONCE = 20
+_LONGEST_REASON = 200  # letters of why a model predicts nothing
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -82,10 +83,22 @@ class Regressor:
         """
         if self.kind == RIDGE:
             return self.target.restored(_by_rows(self.model, points)), None
-        mean = _by_rows(self.model.mean if self.kind == GP else self.model, points)
+        mean = _by_rows(self._mean, points)
         variance = _by_rows(self.model.variance, points)
         deviation = np.sqrt(variance + self.noise)
         return self.target.restored(mean), self.target.scale * deviation
+
+    @property
+    def _mean(self) -> Callable:
+        """The standardised prediction as a function of a point."""
+        return self.model.mean if self.kind == GP else self.model
+
+    def outputs(self, x: PyTree) -> tuple[Array, ...]:
+        """The numbers that predictions and descriptions are made of, at one point."""
+        if self.kind == RIDGE:
+            return (self._mean(x),)
+        moments = (self._mean(x), self.model.variance(x))
+        return (*moments, self.model.count) if self.kind == RVM else moments
 
     def interval(
         self, mean: np.ndarray, deviation: np.ndarray, share: float
@@ -144,6 +157,11 @@ class CountRegressor:
         low = quantile_of_counts(likelihood, tail, latent, variance, moments)
         return low, quantile_of_counts(likelihood, 1 - tail, latent, variance, moments)
 
+    def outputs(self, x: PyTree) -> tuple[Array, ...]:
+        """The numbers that predictions are made of, at one point."""
+        process = self.model.process
+        return (*self.model.predict(x), process.mean(x), process.variance(x))
+
     def log_densities(self, points: PyTree, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """The logarithms of the probabilities of counts y (n,)."""
         return _by_rows(lambda pair: self.model.log_density(*pair), (points, y))
@@ -198,6 +216,13 @@ class ClassPredictor:
     def value(self, x: PyTree) -> Any:
         """The decision value at one point, as `Classifier` has it."""
         return self.classifier(x)
+
+    def outputs(self, x: PyTree) -> tuple[Array, ...]:
+        """The numbers that predictions are made of, at one point: of two classes one, of several as
+        many as there are.
+        """
+        value = self.value(x)
+        return (value,) if len(self.classes) == 2 else tuple(value[c] for c in self.classes)
 
     def values(self, points: PyTree) -> Float[np.ndarray, "n *c"]:
         """Values of the function, (n,) for two classes or (n, classes).
@@ -254,6 +279,21 @@ def _classifier_from_notes(
     penalty = notes["penalty"]
     penalty = None if penalty is None else float(penalty)
     return ClassPredictor(inputs, kind, model, penalty, classes)
+
+
+def check_outputs(predictor: Predictor) -> None:
+    """Raises ValueError unless predictions at a point, such as its columns make it, are numbers: no
+    value is computed, only its type and shape.
+    """
+    point = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], predictor.inputs.blank())
+    try:
+        outputs = jax.eval_shape(predictor.outputs, point)
+    except Exception as problem:  # whatever arrays of other types and shapes lead to
+        reason = str(problem).strip().partition("\n")[0][:_LONGEST_REASON]
+        raise ValueError(f"its arrays predict nothing: {reason}") from problem
+    for output in outputs:
+        if output.shape != ():
+            raise ValueError(f"it predicts arrays of shape {output.shape} in place of numbers")
 
 
 def _by_rows(function: Callable, points: PyTree) -> Any:

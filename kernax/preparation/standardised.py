@@ -36,6 +36,8 @@ class Standardised(eqx.Module):
     def __check_init__(self):
         if isinstance(self.function, Solution):
             raise ValueError("a function is needed, but got a Solution: its .value is the function")
+        if not callable(self.function) and not isinstance(self.function, eqx.Module):
+            raise ValueError(f"function must be a function, but is {str(self.function)[:60]!r}")
 
     def point(self, x: PyTree) -> PyTree:
         """A point, or a stack of points, as the function takes it."""
