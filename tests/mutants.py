@@ -185,6 +185,38 @@ BATCHES = {
             "test_files.py::test_a_damaged_file_is_an_error_or_loads_bitwise[0]",
         ),
     ),
+    "files": (
+        Mutant(  # anything is taken for points
+            "files/fields.py",
+            "return hint is not jaxtyping.PyTree or is_of_arrays",
+            "return True",
+            "test_hostile_files.py::test_points_are_arrays[3]",
+        ),
+        Mutant(  # a list in place of a tuple of dimensions
+            "files/fields.py",
+            "if type(kept) is not type(value) or kept != value:",
+            "if kept is None:",
+            "test_hostile_files.py"
+            "::test_a_field_of_another_type_is_refused_or_the_model_is_the_one_that_its_class_makes"
+            "[kernels]",
+        ),
+        Mutant(  # coefficients for one output beside biases of three
+            "files/predictors.py",
+            "        check_shapes(model)\n",
+            "",
+            "test_hostile_files.py"
+            "::test_coefficients_of_another_type_or_shape_are_refused_in_one_line"
+            "[classes-one output]",
+        ),
+        Mutant(  # folders of the user that are removed
+            "scale/checkpoints.py",
+            "if not _is_own(path):",
+            "if False:",
+            "test_state_checkpoints.py"
+            "::test_something_else_of_the_name_of_a_checkpoint_is_refused_and_stays"
+            "[folder of notes-9.removed]",
+        ),
+    ),
     "weights": (
         Mutant(  # a derivative in a large shape
             "core/special_functions.py",

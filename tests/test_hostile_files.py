@@ -161,6 +161,14 @@ def test_a_field_of_another_type_is_refused_or_the_model_is_the_one_that_its_cla
     assert loaded > 5
 
 
+@pytest.mark.parametrize("value", [True, None, 3, 0.5, "text", [], (), {}, [True], (0, 0.5)])
+def test_points_are_arrays(value):
+    """All of these were loaded as points."""
+    fields = {part.name: getattr(EXPANSION, part.name) for part in dataclasses.fields(EXPANSION)}
+    with pytest.raises(ValueError, match=r"KernelExpansion.points must be of type PyTree, but is"):
+        _module("KernelExpansion", fields | {"points": value})
+
+
 INPUTS = Inputs((Number("a"), Number("b")), "y", standards_of_columns(X, ("a", "b")))
 OF_CLASSES = kx.KernelExpansion(kx.RBF(), jnp.asarray(X), jnp.ones((6, 3)), jnp.zeros(3))
 PREDICTORS = {
@@ -193,6 +201,7 @@ def test_coefficients_of_another_type_or_shape_are_refused_in_one_line(tmp_path,
     """They were tracebacks of the kernel's products, or numbers of other shapes."""
     path = tmp_path / "model"
     save_predictor(path, PREDICTORS[name]())
+    assert load_predictor(path).kind == PREDICTORS[name]().kind
 
     def edit(description, arrays):
         place = of_coefficients(description)

@@ -219,6 +219,46 @@ def test_what_was_being_written_when_a_process_was_killed_is_removed(kept, tmp_p
     assert names_in(copy) == ["1", "2"]
 
 
+def test_names_of_others_are_no_steps_and_are_left_alone(kept, tmp_path):
+    """`²` is a digit to `isdigit`, which `int` refuses; a folder of notes was removed."""
+    folder, start, states = kept
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    others = ["notes.removed", "draft.unfinished", "²", "٣", "007", "-1", "3.5"]
+    for name in others:
+        (copy / name).mkdir()
+        (copy / name / "mine").write_text("1")
+    seen = list(Checkpoints(copy, keep=1, every=1).steps(lambda state: state, start, 3))
+    assert [step for step, _ in seen] == [2, 3]
+    assert_same(seen[0][1], states[2])
+    assert names_in(copy) == sorted(["3", *others])
+    assert all((copy / name / "mine").read_text() == "1" for name in others)
+
+
+@pytest.mark.parametrize("name", ["9.unfinished", "9.removed", "3", "2024"])
+@pytest.mark.parametrize("kind", ["file", "link", "broken link", "folder of notes"])
+def test_something_else_of_the_name_of_a_checkpoint_is_refused_and_stays(
+    kept, tmp_path, name, kind
+):
+    folder, start, _ = kept
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes").write_text("1")
+    if kind == "file":
+        (copy / name).write_text("1")
+    elif kind == "folder of notes":
+        shutil.copytree(mine, copy / name)
+    else:
+        (copy / name).symlink_to(mine if kind == "link" else tmp_path / "nowhere")
+    before = names_in(copy)
+    with pytest.raises(KernaxFileError, match=f"{name} has the name of a checkpoint, but is some"):
+        list(Checkpoints(copy).steps(lambda state: state, start, 4))
+    assert names_in(copy) == before
+    assert (mine / "notes").read_text() == "1"
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -221,8 +221,7 @@ class ClassPredictor:
         """The numbers that predictions are made of, at one point: of two classes one, of several as
         many as there are.
         """
-        value = self.value(x)
-        return (value,) if len(self.classes) == 2 else tuple(value[c] for c in self.classes)
+        return tuple(jnp.atleast_1d(self.value(x)))
 
     def values(self, points: PyTree) -> Float[np.ndarray, "n *c"]:
         """Values of the function, (n,) for two classes or (n, classes).

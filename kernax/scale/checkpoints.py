@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +29,8 @@ _ALL_DAMAGED = -2  # or none that is sound
 _NO_FACTS: Mapping[str, str] = MappingProxyType({})
 _UNFINISHED = ".unfinished"
 _REMOVED = ".removed"
+_STEP = re.compile(r"0|[1-9]\d*", re.ASCII)  # not `isdigit`, which takes the digits of all scripts
+_UNFINISHED_STEP = re.compile(rf"({_STEP.pattern})\.(unfinished|removed)", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,8 +121,8 @@ class Checkpoints:
         Raises:
             ValueError: `advance` returns a state of another structure, shape or dtype, or a state
                 is not the same in all processes; neither `count` nor `is_over`.
-            KernaxFileError: the folder is that of another call, or of more steps, or all of its
-                checkpoints are damaged.
+            KernaxFileError: the folder is that of another call, or of more steps, all of its
+                checkpoints are damaged, or something else in it has the name of one.
             RuntimeError: this process is one of several, and not connected with the others.
         """
         count = count if count is None else check_count(count, "count")
@@ -255,11 +258,34 @@ def _make(folder: Path) -> None:
 
 
 def _remove_unfinished(folder: Path) -> None:
-    """Removes what was being written, or removed, when a process was killed."""
-    left = list(folder.iterdir()) if folder.exists() else []
-    for path in left:
-        if path.name.endswith((_UNFINISHED, _REMOVED)):
+    """Removes what was being written, or removed, when a process was killed.
+
+    Raises KernaxFileError where something that is no checkpoint has the name of one, which would be
+    removed, or written into, as the loop comes to that step.
+    """
+    for path in list(folder.iterdir()):
+        is_unfinished = _UNFINISHED_STEP.fullmatch(path.name) is not None
+        if not is_unfinished and not _STEP.fullmatch(path.name):
+            continue
+        if not _is_own(path):
+            raise KernaxFileError(
+                f"{path} has the name of a checkpoint, but is something else, and is not touched: "
+                "rename it, or give Checkpoints another folder"
+            )
+        if is_unfinished:
             shutil.rmtree(path)
+
+
+def _is_own(path: Path) -> bool:
+    """Whether something is a folder, and no link, that holds nothing but what checkpoints hold."""
+    if path.is_symlink() or not path.is_dir():
+        return False
+    return all(_is_part(part.name) for part in path.iterdir())
+
+
+def _is_part(name: str) -> bool:
+    """Whether a name is that of the state, as orbax is writing it too, or of the seal."""
+    return name in ("state", sealed.SEAL) or name.startswith("state.orbax-checkpoint-tmp")
 
 
 def _newest(folder: Path) -> int:
@@ -305,7 +331,14 @@ def _has_rows(leaf: Any) -> bool:
 
 def _steps_in(folder: Path) -> list[int]:
     """The steps of all checkpoints in a folder, in order."""
-    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+    return sorted(int(path.name) for path in folder.iterdir() if _has_name_of_step(path))
+
+
+def _has_name_of_step(path: Path) -> bool:
+    """Whether something is a folder, and no link, of the name that `_keep` gives a step: `²` and
+    `007` are names of others.
+    """
+    return bool(_STEP.fullmatch(path.name)) and path.is_dir() and not path.is_symlink()
 
 
 def _superfluous(folder: Path, step: int, keep: int) -> list[Path]:

@@ -5,7 +5,7 @@ import json
 import os
 from pathlib import Path
 
-_SEAL = "checkpoint.json"
+SEAL = "checkpoint.json"
 _MARK = "kernax checkpoints 1"  # name and version of the format
 
 
@@ -13,14 +13,14 @@ def seal(folder: Path, facts: dict[str, str]) -> None:
     """Writes facts, and the checksums of all files of a folder, into a file of that folder."""
     contents = {"format": _MARK, "facts": facts, "files": _checksums(folder)}
     text = json.dumps(contents | {"sha256": _checksum_of(contents)}, indent=1)
-    path = folder / _SEAL
+    path = folder / SEAL
     path.write_text(text)
     write_through(path)
 
 
 def facts_in(folder: Path) -> dict[str, str]:
     """The facts with which a folder was sealed, if it is not damaged."""
-    return json.loads((folder / _SEAL).read_text())["facts"]
+    return json.loads((folder / SEAL).read_text())["facts"]
 
 
 def damage(folder: Path) -> str | None:
@@ -30,23 +30,23 @@ def damage(folder: Path) -> str | None:
     except OSError as problem:
         return f"it cannot be read: {problem}"
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        return f"{_SEAL} is cut or changed: {problem!r}"
+        return f"{SEAL} is cut or changed: {problem!r}"
 
 
 def _damage_of_seal(folder: Path) -> str | None:
     """What is wrong with the seal itself."""
-    found = json.loads((folder / _SEAL).read_text())
+    found = json.loads((folder / SEAL).read_text())
     checksum = found.pop("sha256")
     if found["format"] != _MARK:
         return f"its format is {found['format']!r}, not that of this version, {_MARK!r}"
     if _checksum_of(found) != checksum:
-        return f"{_SEAL} does not match its own checksum"
+        return f"{SEAL} does not match its own checksum"
     return None
 
 
 def _damage_of_files(folder: Path) -> str | None:
     """Which file is not as a sound seal says."""
-    written = json.loads((folder / _SEAL).read_text())["files"]
+    written = json.loads((folder / SEAL).read_text())["files"]
     files = _checksums(folder)
     for name in sorted(written.keys() | files.keys()):
         if name not in files:
@@ -62,7 +62,7 @@ def _checksums(folder: Path) -> dict[str, str]:
     """The SHA-256 of every file below a folder, by its path in it, but for the seal."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     names = {path.relative_to(folder).as_posix(): path for path in files}
-    return {name: _checksum(path) for name, path in names.items() if name != _SEAL}
+    return {name: _checksum(path) for name, path in names.items() if name != SEAL}
 
 
 def _checksum(path: Path) -> str:
