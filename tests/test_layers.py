@@ -38,6 +38,7 @@ CORE = (
         "axes",
         "identity",
         "bar",
+        "guards",
         "parameters",
         "solution",
         "batching",

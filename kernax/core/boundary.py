@@ -16,6 +16,7 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.axes import check_axes
+from kernax.core.guards import guarded_parameter
 from kernax.core.intervals import NONNEGATIVE, Interval, flushed
 from kernax.core.numerics import is_concrete, values_of
 from kernax.core.parameters import as_floats
@@ -318,8 +319,14 @@ def check_key(key: Any) -> None:
     raise ValueError(f"key must be one random key, such as jax.random.key(0), but is {came}")
 
 
-def as_scalar(value: ArrayLike, dtype: Any, name: str, interval: Interval) -> Array:
-    """A scalar argument as an array of the data's dtype, inside its interval."""
+def as_scalar(
+    value: ArrayLike, dtype: Any, name: str, interval: Interval, thrown_by: str | None = None
+) -> Array:
+    """A scalar argument as an array of the data's dtype, inside its interval.
+
+    Of this and of the others: `thrown_by` is the verb that raises an error at run time where what
+    is traced is outside; None where it is NaN alone.
+    """
     # NumPy has no type for integers of more than 64 bits.
     is_whole = isinstance(value, int) and abs(value) <= sys.float_info.max
     if not is_whole and not (eqx.is_array_like(value) and _is_real(value)):
@@ -333,7 +340,7 @@ def as_scalar(value: ArrayLike, dtype: Any, name: str, interval: Interval) -> Ar
         rounded = _check_inside(np.asarray(value), dtype, name, interval)
         value = 0.0 if rounded == 0 else value
     array = lax.convert_element_type(value, dtype)  # strongly typed
-    return array if is_concrete(value) else interval.guarded(array)
+    return array if is_concrete(value) else guarded_parameter(array, name, interval, thrown_by)
 
 
 def _without_subnormal(array: Array) -> Array:
@@ -364,7 +371,9 @@ def _check_inside(number: np.ndarray, dtype: Any, name: str, interval: Interval)
     return rounded
 
 
-def as_numbers(value: Any, dtype: Any, name: str, interval: Interval) -> Float[Array, " r"]:
+def as_numbers(
+    value: Any, dtype: Any, name: str, interval: Interval, thrown_by: str | None = None
+) -> Float[Array, " r"]:
     """Several numbers (r,) as an array of the data's dtype, all inside their interval."""
     array = _as_array(value, name).astype(dtype)
     if array.ndim != 1 or not array.size:
@@ -372,17 +381,17 @@ def as_numbers(value: Any, dtype: Any, name: str, interval: Interval) -> Float[A
             f"{name} must be a vector of numbers (r,), at least one, but has shape {array.shape}"
         )
     if not is_concrete(array):
-        return interval.guarded(array)
+        return guarded_parameter(array, name, interval, thrown_by)
     for i, number in enumerate(np.asarray(array)):
         if not interval.contains(np.asarray(number)):
             raise ValueError(f"{name} must be {interval.demand}, but {name}[{i}] is {number:g}")
     return _without_subnormal(array)
 
 
-def as_noise(noise: ArrayLike, n: int, dtype: Any) -> Array:
+def as_noise(noise: ArrayLike, n: int, dtype: Any, thrown_by: str | None = None) -> Array:
     """A noise variance >= 0: a number, or one for each point (n,)."""
     if not isinstance(noise, list) and np.ndim(noise) == 0:
-        return as_scalar(noise, dtype, "noise", NONNEGATIVE)
+        return as_scalar(noise, dtype, "noise", NONNEGATIVE, thrown_by)
     array = _as_array(noise, "noise").astype(dtype)
     if array.shape != (n,):
         raise ValueError(
@@ -390,7 +399,7 @@ def as_noise(noise: ArrayLike, n: int, dtype: Any) -> Array:
             f"{array.shape}"
         )
     if not is_concrete(array):
-        return NONNEGATIVE.guarded(array)
+        return guarded_parameter(array, "noise", NONNEGATIVE, thrown_by)
     check_finite(array, "noise")
     array = _without_subnormal(array)
     values = values_of(array)
@@ -416,7 +425,11 @@ def as_targets(y: ArrayLike, n: int, dtype: Any, name: str = "y", *, finite: boo
 
 
 def as_weights(
-    weights: ArrayLike | None, n: int, dtype: Any, name: str = "weights"
+    weights: ArrayLike | None,
+    n: int,
+    dtype: Any,
+    name: str = "weights",
+    thrown_by: str | None = None,
 ) -> AbstractWeights:
     """Non-negative weights `(n,)`, not all zero, in the data's dtype; ones for None."""
     if weights is None:
@@ -428,7 +441,8 @@ def as_weights(
         )
     if not is_concrete(array):
         some = jnp.any(array != 0)
-        return PointWeights(jnp.where(some, NONNEGATIVE.guarded(array), jnp.nan))
+        array = guarded_parameter(array, name, NONNEGATIVE, thrown_by)
+        return PointWeights(jnp.where(some, array, jnp.nan))
     check_finite(array, name)
     values = values_of(array)
     if values.min() < 0:

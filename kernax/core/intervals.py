@@ -47,13 +47,13 @@ class Interval:
         """Whether every element is inside: finite, unless an end at infinity is closed. Subnormal
         numbers count as zero, as they do in compiled programs.
         """
-        return bool(np.all(self._has(flushed(np.asarray(value)))))
+        return bool(np.all(self.inside(flushed(np.asarray(value)))))
 
     def guarded(self, value: Array) -> Array:
         """The value, NaN where it is outside: for traced values, instead of an exception."""
-        return jnp.where(self._has(value), value, jnp.nan)
+        return jnp.where(self.inside(value), value, jnp.nan)
 
-    def _has(self, value: Any) -> Any:
+    def inside(self, value: Any) -> Any:
         """Which elements are inside."""
         above = value >= self.low if self.closed[0] else value > self.low
         below = value <= self.high if self.closed[1] else value < self.high

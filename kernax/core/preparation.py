@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.boundary import as_stack, cast, dtype_of, is_encoded
+from kernax.core.guards import Parameter, guarded_parameters
 from kernax.core.kernel import AbstractCombinator, AbstractKernel, as_kernel, parts_of
 from kernax.core.numerics import is_concrete, stopped, values_of
 from kernax.core.parameters import parameters
@@ -21,13 +22,18 @@ from kernax.errors import FeaturelessWarning
 Module = TypeVar("Module", bound=eqx.Module)
 
 
-def prepare(kernel: AbstractKernel, X: PyTree) -> tuple[AbstractKernel, PyTree]:
+def prepare(
+    kernel: AbstractKernel, X: PyTree, *, thrown_by: str | None = None
+) -> tuple[AbstractKernel, PyTree]:
     """A kernel and its points for a learner: checked, in the dtype of the points.
+
+    `thrown_by` is the verb that raises an error at run time for traced parameters of the kernel
+    outside of their intervals; None where they are NaN alone.
 
     Warns of points without features, under a normalised kernel or of strings and trees: that takes
     a program of its own, of n evaluations of the kernel. There is no warning under `jit`.
     """
-    kernel, X, _ = prepare_stacks(kernel, X)
+    kernel, X, _ = prepare_stacks(kernel, X, thrown_by=thrown_by)
     known = stopped((kernel, X))
     if _may_lack_features(kernel, X) and is_concrete(known):
         warn_of_featureless_points(kernel, X, diagonal_of(*known))
@@ -35,7 +41,7 @@ def prepare(kernel: AbstractKernel, X: PyTree) -> tuple[AbstractKernel, PyTree]:
 
 
 def prepare_stacks(
-    kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None
+    kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None, *, thrown_by: str | None = None
 ) -> tuple[AbstractKernel, PyTree, PyTree | None]:
     """`prepare` for one stack or two, without the warning.
 
@@ -49,7 +55,7 @@ def prepare_stacks(
     for stack in (X, Z):
         if stack is not None:
             check_points(kernel, stack)
-    return guarded(cast(kernel, dtype)), cast(X, dtype), cast(Z, dtype)
+    return guarded(cast(kernel, dtype), thrown_by), cast(X, dtype), cast(Z, dtype)
 
 
 @functools.singledispatch
@@ -129,13 +135,16 @@ def _check_scalars(kernel: AbstractKernel) -> None:
             _check_scalars(part)
 
 
-def guarded(module: Module) -> Module:
-    """The module with traced parameters NaN where they are outside their intervals.
+def guarded(module: Module, thrown_by: str | None = None) -> Module:
+    """The module with traced parameters NaN where they are outside their intervals, and an error of
+    the verb that throws.
 
     Known ones were checked when it was made.
     """
     leaves, structure = jax.tree.flatten(module)
-    for entry in parameters(module):
-        if not is_concrete(entry.value):
-            leaves[entry.place] = entry.interval.guarded(entry.value)
+    traced = [entry for entry in parameters(module) if not is_concrete(entry.value)]
+    name = type(module).__name__
+    given = [Parameter(f"{name}.{entry.path}", entry.interval, entry.value) for entry in traced]
+    for entry, value in zip(traced, guarded_parameters(given, thrown_by)):
+        leaves[entry.place] = value
     return jax.tree.unflatten(structure, leaves)

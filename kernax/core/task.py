@@ -16,6 +16,7 @@ from kernax.core.boundary import (
     as_scalar,
     as_targets,
     as_weights,
+    cast,
     check_finite,
     count,
     dtype_of,
@@ -28,7 +29,7 @@ from kernax.core.memory import check_held_by_each, check_memory
 from kernax.core.mesh import check_same_devices, rows_over_mesh, whole_on_each
 from kernax.core.numerics import is_concrete
 from kernax.core.operators import AbstractGram
-from kernax.core.preparation import prepare
+from kernax.core.preparation import guarded, prepare
 from kernax.core.sharding import AbstractAsked
 from kernax.core.solution import Suspect
 from kernax.core.stacks import points_at
@@ -47,6 +48,7 @@ class Task(AbstractAsked):
         y: targets (n,) or (n, outputs).
         weights: of the points, ones where none were given.
         layout: how the Gram matrix is held.
+        verb: the name of the verb.
         whole_for: the verb, of the table of memory, that holds K whole; None where none does.
     """
 
@@ -55,6 +57,7 @@ class Task(AbstractAsked):
     y: Array
     weights: AbstractWeights
     layout: Layout
+    verb: str = eqx.field(static=True)
     whole_for: str | None = eqx.field(static=True, default=None)
 
     def check_before(self, function: Callable, args: tuple) -> None:
@@ -109,20 +112,31 @@ class Task(AbstractAsked):
             return {}
         return {"features": jnp.asarray(gram.largest_rank)}
 
-    def scalar(self, value: ArrayLike, name: str, interval: Interval) -> Array:
-        """Another argument, a number, in the dtype of the points and inside its interval."""
-        return as_scalar(value, self.dtype, name, interval)
+    def scalar(
+        self, value: ArrayLike, name: str, interval: Interval, *, throw: bool = False
+    ) -> Array:
+        """Another argument, a number, in the dtype of the points and inside its interval.
 
-    def numbers(self, values: Any, name: str, interval: Interval) -> Array:
+        With `throw` a traced one that is not raises an error at run time.
+        """
+        return as_scalar(value, self.dtype, name, interval, self.verb if throw else None)
+
+    def numbers(self, values: Any, name: str, interval: Interval, *, throw: bool = False) -> Array:
         """Another argument, several numbers (r,)."""
-        return as_numbers(values, self.dtype, name, interval)
+        return as_numbers(values, self.dtype, name, interval, self.verb if throw else None)
 
-    def noise(self, value: Any) -> Array:
+    def noise(self, value: Any, *, throw: bool = False) -> Array:
         """The variance of the noise, a number or one for each point, checked by the structure."""
-        noise = as_noise(value, self.n, self.dtype)
+        noise = as_noise(value, self.n, self.dtype, self.verb if throw else None)
         if self.layout.structure is not None:
             self.layout.structure.check_noise(noise)
         return noise
+
+    def module(self, module: Any, *, throw: bool = False) -> Any:
+        """Another argument, a module such as a loss, in the dtype of the points, its parameters
+        inside their intervals.
+        """
+        return guarded(cast(module, self.dtype), self.verb if throw else None)
 
     def check_at_most_points(self, number: int, name: str, hint: str = "") -> None:
         """Raises ValueError for a number above that of the points of positive weight."""
@@ -161,12 +175,13 @@ def check_targets(
     targets: Targets = numbers,
     one_column: str | None = None,
     reads_removed: bool = False,
+    thrown_by: str | None = None,
 ) -> tuple[Array, AbstractWeights]:
     """Targets and weights of n points.
 
     Arguments and errors are those of `check_task`, for verbs that take no kernel.
     """
-    checked_weights = as_weights(weights, n, dtype)
+    checked_weights = as_weights(weights, n, dtype, thrown_by=thrown_by)
     if y is None:
         return jnp.zeros(n, dtype), checked_weights
     given = y if reads_removed else _without_missing(y, checked_weights)
@@ -216,6 +231,7 @@ def check_task(
     in_structure: bool = False,
     solver: lx.AbstractLinearSolver | None = None,
     reads_removed: bool = False,
+    throw: bool = False,
 ) -> Task:
     """The task of a verb.
 
@@ -231,6 +247,8 @@ def check_task(
         solver: the one that the user chose, which may need a structure; None for the default.
         reads_removed: whether the verb compares something with the targets of points of weight
             zero: then these must be known. Otherwise they may be NaN.
+        throw: whether traced parameters of the kernel, and weights, outside of their intervals
+            raise an error at run time; otherwise they are NaN.
 
     Raises:
         ValueError: what does not fit, by name.
@@ -240,7 +258,8 @@ def check_task(
     """
     given = (X, weights)
     check_same_devices(X, y=y, weights=weights)
-    kernel, X = prepare(kernel, X)
+    thrown_by = verb if throw else None
+    kernel, X = prepare(kernel, X, thrown_by=thrown_by)
     checked_y, checked_weights = check_targets(
         y,
         weights,
@@ -249,6 +268,7 @@ def check_task(
         targets=targets,
         one_column=one_column,
         reads_removed=reads_removed,
+        thrown_by=thrown_by,
     )
     layout = _layout(kernel, X, block_size, in_features)
     if layout.is_dense and layout.spread is not None and holds_gram:
@@ -262,7 +282,7 @@ def check_task(
     if holds_whole and layout.spread is not None:
         check_held_by_each(count(X), verb, layout.spread.parts)
     whole_for = verb if holds_whole else None
-    return Task(kernel, X, checked_y, checked_weights, layout, whole_for)
+    return Task(kernel, X, checked_y, checked_weights, layout, verb, whole_for)
 
 
 def _layout(kernel: AbstractKernel, X: PyTree, block_size: Any, in_features: bool) -> Layout:

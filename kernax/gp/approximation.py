@@ -20,7 +20,6 @@ from kernax.core.linalg import WeightedSystem
 from kernax.core.losses import AbstractLikelihood, check_convex
 from kernax.core.operators import AbstractGram
 from kernax.core.parameters import data
-from kernax.core.preparation import guarded
 from kernax.core.quadrature import log_normaliser, predicted_moments
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution, first_that_holds, void_unless_known
@@ -135,6 +134,7 @@ def check_observations(
     convex: bool = True,
     in_features: bool = False,
     holds_gram: bool = True,
+    throw: bool = False,
 ) -> tuple[Task, Callable, AbstractLikelihood]:
     """The task of a verb, and the mean and the likelihood in its dtype.
 
@@ -155,8 +155,9 @@ def check_observations(
         one_column="one process for each column, or jax.vmap over them",
         in_features=in_features,
         holds_gram=holds_gram,
+        throw=throw,
     )
-    likelihood = guarded(cast(likelihood, task.dtype))
+    likelihood = task.module(likelihood, throw=throw)
     return task, cast(process.mean, task.dtype), likelihood
 
 

@@ -191,6 +191,7 @@ def laplace_of_classes(
     weights: ArrayLike | None,
     rtol: ArrayLike | None,
     max_steps: ArrayLike,
+    throw: bool,
 ) -> Solution[CategoricalPosterior]:
     """The approximation for one-hot targets. Raises ValueError as `laplace` does."""
     check_process(process)
@@ -201,6 +202,7 @@ def laplace_of_classes(
         Y,
         weights,
         targets=as_one_hot_of_any_class,
+        throw=throw,
     )
     mean = cast(process.mean, task.dtype)
     return _laplace_of_classes(task, mean, likelihood, rtol, max_steps)

@@ -54,7 +54,7 @@ def expectation_propagation(
     """
     stopping = as_stopping(rtol, max_steps)
     task, mean, likelihood = check_observations(
-        "expectation_propagation", process, X, y, likelihood, weights
+        "expectation_propagation", process, X, y, likelihood, weights, throw=throw
     )
     solution = posterior_by_sites(task, mean, likelihood, _MatchedMoments(), *stopping)
     hint = f"expectation_propagation with {task.kernel_name}: {ADVICE} may help."

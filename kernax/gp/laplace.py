@@ -105,10 +105,10 @@ def laplace(
     """
     stopping = as_stopping(rtol, max_steps)
     if isinstance(likelihood, Categorical):
-        solution = laplace_of_classes(process, X, y, likelihood, weights, *stopping)
+        solution = laplace_of_classes(process, X, y, likelihood, weights, *stopping, throw)
     else:
         task, mean, likelihood = check_observations(
-            "laplace", process, X, y, likelihood, weights, in_features=True
+            "laplace", process, X, y, likelihood, weights, in_features=True, throw=throw
         )
         solution = _laplace(task, mean, likelihood, *stopping)
     hint = f"laplace with {type(process.covariance).__name__}: {ADVICE} may help."

@@ -164,7 +164,7 @@ def pathwise_sample(
     check_process(process)
     check_key(key)
     check_count(count, "count")
-    kernel, points = _prepared(process.covariance, point)
+    kernel, points = _prepared(process.covariance, point, throw)
     frequencies, stand_in = _features(features, points)
     mean = cast(process.mean, dtype_of(points))
     first = points_at(points, 0)
@@ -184,7 +184,9 @@ def pathwise_sample(
     return SamplePaths(mean, draw, (count,), points)
 
 
-def _prepared(kernel: AbstractKernel, point: PyTree | None) -> tuple[AbstractKernel, PyTree]:
+def _prepared(
+    kernel: AbstractKernel, point: PyTree | None, throw: bool
+) -> tuple[AbstractKernel, PyTree]:
     """A covariance, and one of its points as a stack, in one dtype."""
     if isinstance(kernel, AbstractPosterior):
         points = points_at(kernel.points, slice(1))
@@ -197,7 +199,8 @@ def _prepared(kernel: AbstractKernel, point: PyTree | None) -> tuple[AbstractKer
             "point=jnp.zeros(dim)"
         )
     points = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], as_point(point))
-    kernel, points, _ = prepare_stacks(kernel, as_stack(points, "point"))
+    thrown_by = "pathwise_sample" if throw else None
+    kernel, points, _ = prepare_stacks(kernel, as_stack(points, "point"), thrown_by=thrown_by)
     return kernel, points
 
 

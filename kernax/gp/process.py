@@ -86,7 +86,7 @@ class GaussianProcess(eqx.Module):
         """
         check_key(key)
         _check_shape(shape)
-        covariance, X = prepare(self.covariance, X)
+        covariance, X = prepare(self.covariance, X, thrown_by="sample" if throw else None)
         shape = tuple(shape)
         sampler = line_sampler(covariance, X)
         if sampler is None:

@@ -98,8 +98,9 @@ def condition(
         in_structure=True,
         solver=solver,
         block_size=block_size_for(solver),
+        throw=throw,
     )
-    noise = task.noise(noise)
+    noise = task.noise(noise, throw=throw)
     solution = _condition(task, cast(process.mean, task.dtype), noise, with_arrays(solver))
     hint = _advice(process, task.kernel_name, solver)
     _warn_of_digits(solution, solver, hint)

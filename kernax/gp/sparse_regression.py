@@ -87,7 +87,7 @@ def sgpr(
         MemoryBudgetError: the matrices of n x m would not fit.
     """
     check_process(process)
-    task, noise, Z = _checked("sgpr", process.covariance, X, y, noise, Z, weights)
+    task, noise, Z = _checked("sgpr", process.covariance, X, y, noise, Z, weights, throw=throw)
     arguments = task, cast(process.mean, task.dtype), noise, Z
     _check_memory("sgpr", _sgpr, arguments)
     solution = _sgpr(*arguments)
@@ -136,10 +136,12 @@ def _checked(
     noise: ArrayLike,
     Z: PyTree,
     weights: ArrayLike | None,
+    *,
+    throw: bool = False,
 ) -> tuple[Task, Float[Array, "*n"], PyTree]:
     """Task, noise and inducing points of a verb. Raises ValueError for what does not fit."""
-    task = check_task(verb, kernel, X, y, weights, holds_gram=False)
-    noise = as_noise(noise, task.n, task.dtype)
+    task = check_task(verb, kernel, X, y, weights, holds_gram=False, throw=throw)
+    noise = as_noise(noise, task.n, task.dtype, verb if throw else None)
     if is_concrete(noise) and np.any(np.asarray(noise) == 0):
         raise ValueError(
             "noise must be positive with inducing points, which explain no target exactly, but is "

@@ -97,9 +97,9 @@ def svgp(
             than rounding.
         BreakdownError: every natural gradient was skipped. Smaller steps may help.
     """
-    task, model = _checked("svgp", process, X, y, likelihood, Z, weights)
+    task, model = _checked("svgp", process, X, y, likelihood, Z, weights, throw=throw)
     check_key(key)
-    length = task.scalar(rate, "rate", _RATE)
+    length = task.scalar(rate, "rate", _RATE, throw=throw)
     size = _checked_batch_size(batch_size, task.n)
     if optimiser is None:
         optimiser = _STILL
@@ -123,10 +123,20 @@ def _checked(
     likelihood: AbstractLikelihood,
     Z: PyTree,
     weights: ArrayLike | None,
+    *,
+    throw: bool = False,
 ) -> tuple[Task, SparseModel]:
     """The task of a verb and its model, in one dtype. Raises ValueError for what does not fit."""
     task, mean, likelihood = check_observations(
-        verb, process, X, y, likelihood, weights, convex=False, holds_gram=False
+        verb,
+        process,
+        X,
+        y,
+        likelihood,
+        weights,
+        convex=False,
+        holds_gram=False,
+        throw=throw,
     )
     jax.eval_shape(lambda: means_at(mean, task))
     prior = GaussianProcess(task.kernel, mean)

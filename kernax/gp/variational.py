@@ -53,7 +53,7 @@ def variational(
     """
     stopping = as_stopping(rtol, max_steps)
     task, mean, likelihood = check_observations(
-        "variational", process, X, y, likelihood, weights, convex=False
+        "variational", process, X, y, likelihood, weights, convex=False, throw=throw
     )
     solution = posterior_by_sites(task, mean, likelihood, _NaturalGradient(), *stopping)
     hint = f"variational with {task.kernel_name}: {ADVICE} may help."

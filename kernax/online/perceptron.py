@@ -71,10 +71,11 @@ def kernel_perceptron(
         targets=as_signs,
         one_column="batch over its columns with jax.vmap",
         in_features=True,
+        throw=throw,
     )
     max_epochs = check_count(max_epochs, "max_epochs")
-    rate = task.scalar(rate, "rate", POSITIVE)
-    threshold = task.scalar(threshold, "threshold", REAL)
+    rate = task.scalar(rate, "rate", POSITIVE, throw=throw)
+    threshold = task.scalar(threshold, "threshold", REAL, throw=throw)
     solution = _kernel_perceptron(task, rate, threshold, bool(averaged), max_epochs)
     hint = (
         "kernel_perceptron: more max_epochs; or the kernel may not separate these points: "

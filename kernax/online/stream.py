@@ -100,7 +100,7 @@ def run(
     dtype = dtype_of(X)
     for kernel in _kernels_of(learner):
         _, X, _ = prepare_stacks(kernel, X)
-    learner = guarded(cast(learner, dtype))
+    learner = guarded(cast(learner, dtype), "online.run" if throw else None)
     check_stream(learner, X)
     y = _as_targets(learner, y, n, dtype)
     present = None if present is None else _as_present(present, n)

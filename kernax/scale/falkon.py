@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, PRNGKeyArray, PyTree
 
-from kernax.core.boundary import cast
 from kernax.core.centres import wide
 from kernax.core.implicit import implicit
 from kernax.core.intervals import POSITIVE
@@ -21,7 +20,6 @@ from kernax.core.mesh import whole_on_each
 from kernax.core.numerics import stopped
 from kernax.core.parameters import as_stopping
 from kernax.core.powers import times_power_of_two
-from kernax.core.preparation import guarded
 from kernax.core.sharding import compiled, varying_alike, while_loop
 from kernax.core.solution import Solution, finish
 from kernax.core.task import Task, check_task
@@ -141,11 +139,12 @@ def falkon(
         solution = falkon_of_chunks(kernel, X, ridge, centres, loss, key, plan_of, *of_pass)
     else:
         _refuse_iterators(X, progress)
-        solution = _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkpoint)
+        of_call = plan_of, checkpoint, throw
+        solution = _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, *of_call)
     return finish(solution, throw, "falkon: a larger ridge, or centres further apart, may help.")
 
 
-def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkpoint):
+def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkpoint, throw):
     """`falkon` of arrays; the plan is one of n points, m centres and a dtype."""
     task = check_task(
         "falkon",
@@ -156,11 +155,12 @@ def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkp
         targets=partial(as_targets_of, loss),
         one_column=_instead_of_columns(loss),
         holds_gram=False,
+        throw=throw,
     )
     span = _span(task, centres, key)
-    ridge = task.scalar(ridge, "ridge", POSITIVE)
+    ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
     plan = plan_of(task.n, span.size, task.dtype, spread=task.layout.spread)
-    guarded_loss = guarded(cast(loss, task.dtype))
+    guarded_loss = task.module(loss, throw=throw)
     arguments = task.columns, guarded_loss, ridge
     one_column = task.y.ndim == 1
     of_risk = span, task.X, task.weights, arguments, plan

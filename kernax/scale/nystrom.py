@@ -72,7 +72,7 @@ def nystrom(
         NotPSDError, NonFiniteError: k(Z, Z) is not positive semidefinite, or not finite.
         MemoryBudgetError: m x m numbers do not fit.
     """
-    kernel, X, _ = prepare_stacks(kernel, X)
+    kernel, X, _ = prepare_stacks(kernel, X, thrown_by="nystrom" if throw else None)
     Z = checked_centres(kernel, X, centres, key)
     eqx.filter_eval_shape(_of_first_points, kernel, X, Z)  # raises for centres of another kind
     check_memory(Z, verb="nystrom", dtype=wide(dtype_of(X)))

@@ -134,9 +134,10 @@ def import_vector_machine(
         targets=partial(_as_labels, bias=bool(bias)),
         block_size=block_size,
         in_features=True,
+        throw=throw,
     )
-    ridge = task.scalar(ridge, "ridge", POSITIVE)
-    rtol = task.scalar(rtol, "rtol", NONNEGATIVE)
+    ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
+    rtol = task.scalar(rtol, "rtol", NONNEGATIVE, throw=throw)
     max_vectors = min(check_count(max_vectors, "max_vectors"), task.n)
     window = check_count(window, "window")
     solution = _import_vector_machine(task, ridge, rtol, bool(bias), max_vectors, window)

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax.core.batching import each
-from kernax.core.boundary import cast
 from kernax.core.expansion import KernelExpansion
 from kernax.core.intervals import POSITIVE
 from kernax.core.kernel import AbstractKernel
@@ -20,7 +19,6 @@ from kernax.core.losses import AbstractLikelihood
 from kernax.core.numerics import eps_of, is_concrete, stopped
 from kernax.core.parameters import check_count
 from kernax.core.powers import exponent_of, times_power_of_two
-from kernax.core.preparation import guarded
 from kernax.core.sharding import compiled
 from kernax.core.solution import (
     RESULTS,
@@ -116,12 +114,18 @@ def relevance_vector_machine(
     check_likelihood(likelihood, noise)
     solver = checked_solver(solver)
     task = check_task(
-        "relevance_vector_machine", kernel, X, y, weights, targets=targets_of(likelihood)
+        "relevance_vector_machine",
+        kernel,
+        X,
+        y,
+        weights,
+        targets=targets_of(likelihood),
+        throw=throw,
     )
     if noise is not None:
-        noise = task.scalar(noise, "noise", POSITIVE)
+        noise = task.scalar(noise, "noise", POSITIVE, throw=throw)
     if likelihood is not None:
-        likelihood = guarded(cast(likelihood, task.dtype))
+        likelihood = task.module(likelihood, throw=throw)
     classes = task.y.shape[1] if isinstance(likelihood, Categorical) else 1
     most = (task.n + bool(bias)) * classes
     size = min(most, _MOST_VECTORS)

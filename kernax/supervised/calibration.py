@@ -311,9 +311,16 @@ def svm_leave_one_out(
     fit fails, unless `throw=False`: then all values are NaN.
     """
     task = check_task(
-        "svm", kernel, X, y, weights, targets=as_signs, one_column="leave out for each column"
+        "svm",
+        kernel,
+        X,
+        y,
+        weights,
+        targets=as_signs,
+        one_column="leave out for each column",
+        throw=throw,
     )
-    C = task.scalar(C, "C", PENALTY)
+    C = task.scalar(C, "C", PENALTY, throw=throw)
     _check_two_of_each(task.y, task.weights.values)
     solver = as_dual_solver(solver, SMO())
     solution = svm_of_task(task, C, bool(bias), solver, throw=throw)
@@ -355,7 +362,7 @@ def _left_out(task, full, C, bias, solver):
 
     def value(i, point):
         weights = PointWeights(task.weights.values.at[i].set(0))
-        rest = Task(task.kernel, task.X, y, weights, task.layout)
+        rest = Task(task.kernel, task.X, y, weights, task.layout, task.verb)
         solution = svm_of_task(rest, C, bias, solver, full.coefficients, throw=False)
         return jnp.where(solution.result == RESULTS.successful, solution.value(point), jnp.nan)
 

@@ -85,8 +85,10 @@ def kernel_discriminant(
         ValueError: bad shapes or values, fewer than two classes among the points of positive
             weight. NonFiniteError, BreakdownError, MemoryBudgetError.
     """
-    task = check_task("kernel_discriminant", kernel, X, Y, weights, targets=_as_classes)
-    ridge = task.scalar(ridge, "ridge", POSITIVE)
+    task = check_task(
+        "kernel_discriminant", kernel, X, Y, weights, targets=_as_classes, throw=throw
+    )
+    ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
     solution = _kernel_discriminant(task, ridge)
     return finish(solution, throw, "kernel_discriminant: a larger ridge may help.")
 

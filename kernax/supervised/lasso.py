@@ -68,9 +68,14 @@ def lasso(
     n = len(features)
     dtype = dtype_of(features)
     y, checked_weights = check_targets(
-        y, weights, n, dtype, one_column="batch over its columns with jax.vmap"
+        y,
+        weights,
+        n,
+        dtype,
+        one_column="batch over its columns with jax.vmap",
+        thrown_by="lasso" if throw else None,
     )
-    penalty = as_scalar(penalty, dtype, "penalty", NONNEGATIVE)
+    penalty = as_scalar(penalty, dtype, "penalty", NONNEGATIVE, "lasso" if throw else None)
     solver = as_dual_solver(solver, SMO(tol=1e-6 if dtype == jnp.float64 else 1e-4))
     return finish(
         _lasso(features, y, penalty, checked_weights.values, bool(bias), solver),

@@ -72,8 +72,9 @@ def kernel_logistic(
         targets=as_signs,
         one_column="kernel_softmax takes several classes",
         in_features=True,
+        throw=throw,
     )
-    ridge = task.scalar(ridge, "ridge", POSITIVE)
+    ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
     near = coefficients_and_bias_of(start, task, bool(bias))
     solution = _kernel_logistic(task, ridge, bool(bias), near, *stopping)
     hint = f"kernel_logistic with {task.kernel_name}: a larger ridge may help."

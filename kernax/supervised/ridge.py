@@ -88,9 +88,16 @@ def kernel_ridge(
     check_is_solver(solver)
     in_features = solver is None and may_be_positive(ridge)
     task = check_task(
-        "kernel_ridge", kernel, X, y, weights, block_size=block_size, in_features=in_features
+        "kernel_ridge",
+        kernel,
+        X,
+        y,
+        weights,
+        block_size=block_size,
+        in_features=in_features,
+        throw=throw,
     )
-    ridge = task.scalar(ridge, "ridge", NONNEGATIVE)
+    ridge = task.scalar(ridge, "ridge", NONNEGATIVE, throw=throw)
     in_blocks = task.layout.block_size is not None
     solver = _solver_for(solver, in_blocks=in_blocks)
     solution = _kernel_ridge(task, ridge, bool(bias), with_arrays(solver), options)

@@ -70,8 +70,8 @@ def ridge_path(
         ValueError: bad shapes or values. NotPSDError, NonFiniteError, BreakdownError: a solve
             failed. MemoryBudgetError: K, which is always held, would not fit.
     """
-    task = check_task("ridge_path", kernel, X, y, weights)
-    ridges = task.numbers(ridges, "ridges", POSITIVE)
+    task = check_task("ridge_path", kernel, X, y, weights, throw=throw)
+    ridges = task.numbers(ridges, "ridges", POSITIVE, throw=throw)
     hint = f"ridge_path with {task.kernel_name}: larger ridges or rescaled inputs may help."
     return finish(_ridge_path(task, ridges, bool(bias)), throw, hint, suspect=task.suspect())
 

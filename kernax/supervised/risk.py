@@ -6,7 +6,6 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
-from kernax.core.boundary import cast
 from kernax.core.expansion import KernelExpansion
 from kernax.core.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.kernel import AbstractKernel
@@ -19,7 +18,6 @@ from kernax.core.losses import (
 )
 from kernax.core.modes import newton_fit
 from kernax.core.parameters import as_stopping
-from kernax.core.preparation import guarded
 from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish
 from kernax.core.task import check_task, may_be_positive
@@ -90,9 +88,10 @@ def regularised_risk(
         targets=partial(as_targets_of, loss),
         one_column="one fit for each column, or jax.vmap over them",
         in_features=may_be_positive(ridge),
+        throw=throw,
     )
-    ridge = task.scalar(ridge, "ridge", NONNEGATIVE if smooth else POSITIVE)
-    guarded_loss = guarded(cast(loss, task.dtype))
+    ridge = task.scalar(ridge, "ridge", NONNEGATIVE if smooth else POSITIVE, throw=throw)
+    guarded_loss = task.module(loss, throw=throw)
     if smooth:
         _refuse("solver", solver, "smooth", loss)
         solution = _of_smooth_loss(task, guarded_loss, ridge, bool(bias), *stopping)

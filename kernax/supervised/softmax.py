@@ -54,11 +54,12 @@ def kernel_softmax(
         Y,
         weights,
         targets=partial(as_one_hot, every=bool(bias)),
+        throw=throw,
     )
     task = checked(in_features=explicit_features(kernel) is not None)
     if task.layout.in_features and not _are_worth_it(task):
         task = checked()
-    ridge = task.scalar(ridge, "ridge", POSITIVE)
+    ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
     solution = _kernel_softmax(task, ridge, bool(bias), *stopping)
     hint = f"kernel_softmax with {task.kernel_name}: a larger ridge may help."
     return finish(solution, throw, hint)

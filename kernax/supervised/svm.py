@@ -115,8 +115,9 @@ def svm(
         targets=as_signs,
         block_size=block_size,
         in_features=True,
+        throw=throw,
     )
-    C = task.scalar(C, "C", PENALTY)
+    C = task.scalar(C, "C", PENALTY, throw=throw)
     solver = as_dual_solver(solver, SMO())
     near = coefficients_of(start, task)
     return svm_of_task(task, C, bool(bias), solver, near, throw=throw)
@@ -175,9 +176,10 @@ def support_vector_regression(
         weights,
         block_size=block_size,
         in_features=True,
+        throw=throw,
     )
-    C = task.scalar(C, "C", PENALTY)
-    epsilon = task.scalar(epsilon, "epsilon", NONNEGATIVE)
+    C = task.scalar(C, "C", PENALTY, throw=throw)
+    epsilon = task.scalar(epsilon, "epsilon", NONNEGATIVE, throw=throw)
     solver = as_dual_solver(solver, SMO())
     near = coefficients_of(start, task)
     solution = _support_vector_regression(task, C, epsilon, bool(bias), solver, near)
@@ -217,9 +219,16 @@ def one_class_svm(
     Arguments, stats and errors are those of `svm`; nu is in (0, 1].
     """
     task = check_task(
-        "one_class_svm", kernel, X, None, weights, block_size=block_size, in_features=True
+        "one_class_svm",
+        kernel,
+        X,
+        None,
+        weights,
+        block_size=block_size,
+        in_features=True,
+        throw=throw,
     )
-    nu = task.scalar(nu, "nu", _FRACTION)
+    nu = task.scalar(nu, "nu", _FRACTION, throw=throw)
     solver = as_dual_solver(solver, SMO())
     return _finished(_one_class_svm(task, nu, solver), throw, "one_class_svm", task)
 

@@ -79,16 +79,16 @@ def kernel_cca(
             BreakdownError, MemoryBudgetError.
     """
     Z = as_stack(Z, "Z")  # as part of a task, messages about it would name X
-    first = check_task("kernel_cca", kernel_x, X, None, weights)
+    first = check_task("kernel_cca", kernel_x, X, None, weights, throw=throw)
     _check_pairs(first.n, count(Z))
-    second = check_task("kernel_cca", kernel_z, Z, None, weights)
+    second = check_task("kernel_cca", kernel_z, Z, None, weights, throw=throw)
     components = check_count(components, "components")
     if components > first.n:
         raise ValueError(
             f"components must be at most {first.n}, the number of pairs, but is {components}"
         )
     first, second = _of_one_precision(first, second)
-    ridge = first.scalar(ridge, "ridge", POSITIVE)
+    ridge = first.scalar(ridge, "ridge", POSITIVE, throw=throw)
     solution = _kernel_cca(first, second, ridge, components)
     hint = "kernel_cca: a larger ridge or rescaled inputs may help."
     return finish(solution, throw, hint)

@@ -59,7 +59,16 @@ def herding(
         ValueError: bad shapes or values, and, without replacement, a count above the number of
             points of positive weight. NonFiniteError, BreakdownError, MemoryBudgetError.
     """
-    task = check_task("herding", kernel, X, None, weights, block_size=block_size, in_features=True)
+    task = check_task(
+        "herding",
+        kernel,
+        X,
+        None,
+        weights,
+        block_size=block_size,
+        in_features=True,
+        throw=throw,
+    )
     count = _checked_count(count, task, bool(replace))
     solution = _herding(task, count, bool(replace))
     return finish(solution, throw, "herding: centre or rescale the points, or rescale the kernel.")
@@ -102,7 +111,7 @@ def stein_thin(
         NonFiniteError: as `herding`; and a score that is not finite.
     """
     kernel = SteinKernel(kernel, log_density)
-    task = check_task("herding", kernel, X, None, block_size=block_size)
+    task = check_task("herding", kernel, X, None, block_size=block_size, throw=throw)
     count = _checked_count(count, task, bool(replace))
     solution = _stein_thin(task, count, bool(replace))
     hint = "stein_thin: is the score finite at every point?"

@@ -127,12 +127,13 @@ def kernel_kmeans(
         weights,
         block_size=block_size,
         in_features=True,
+        throw=throw,
     )
     clusters = check_clusters(clusters, task)
     max_steps = check_count(max_steps, "max_steps")
     starts = check_count(starts, "starts")
     if temperature is not None:
-        temperature = task.scalar(temperature, "temperature", POSITIVE)
+        temperature = task.scalar(temperature, "temperature", POSITIVE, throw=throw)
     solution = _kernel_kmeans(task, key, temperature, clusters, starts, max_steps)
     warn_of_copies("kernel_kmeans", solution.stats["distinct"], clusters)
     others = "" if temperature is None else ", another temperature"

@@ -127,6 +127,7 @@ def kernel_pca(
         weights,
         block_size=block_size,
         in_features=truncated is not False,
+        throw=throw,
     )
     components = check_count(components, "components")
     n = count(task.X)

@@ -129,11 +129,11 @@ def spectral_clustering(
             MemoryBudgetError.
     """
     check_key(key)
-    task = check_task("spectral_clustering", kernel, X, None, weights)
+    task = check_task("spectral_clustering", kernel, X, None, weights, throw=throw)
     clusters = check_clusters(clusters, task)
     _check_rounding(rounding, temperature)
     if temperature is not None:
-        temperature = task.scalar(temperature, "temperature", POSITIVE)
+        temperature = task.scalar(temperature, "temperature", POSITIVE, throw=throw)
     how = _Rounding(
         key=key,
         temperature=temperature,

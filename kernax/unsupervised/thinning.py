@@ -62,7 +62,7 @@ def thin(
             random key. NonFiniteError, BreakdownError, MemoryBudgetError.
     """
     check_key(key)
-    task = check_task("thin", kernel, X, None)
+    task = check_task("thin", kernel, X, None, throw=throw)
     halvings = check_count(halvings, "halvings")
     if 2**halvings > task.n:
         raise ValueError(
@@ -73,9 +73,9 @@ def thin(
             f"X must hold a multiple of 2^halvings = {2**halvings} points, but holds {task.n}: "
             f"leave out {task.n % 2**halvings} of them, or halve less often"
         )
-    delta = task.scalar(delta, "delta", INSIDE_ONE)
+    delta = task.scalar(delta, "delta", INSIDE_ONE, throw=throw)
     if split_kernel is not None:
-        split_kernel, _ = prepare(split_kernel, task.X)
+        split_kernel, _ = prepare(split_kernel, task.X, thrown_by="thin" if throw else None)
     solution = _thin(task, split_kernel, key, delta, halvings)
     return finish(solution, throw, "thin: centre or rescale the points, or rescale the kernel.")
 

@@ -1,0 +1,232 @@
+"""Traced parameters outside of their intervals: an error that names them, or NaN."""
+
+import re
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from conftest import needs_x64
+
+import kernax
+from kernax.core.guards import guarded_parameter
+from kernax.core.intervals import NONNEGATIVE, POSITIVE
+from kernax.likelihoods import Bernoulli, Gaussian, NegativeBinomial
+from kernax.losses import Huber
+
+KEY = jax.random.key(0)
+X = np.linspace(0, 1, 6)[:, None]
+Y = np.sin(3 * X[:, 0])
+SIGNS = np.asarray([-1.0, 1.0, 1.0, -1.0, 1.0, -1.0])
+ONE_HOT = np.stack([SIGNS > 0, SIGNS < 0], 1).astype(float)
+PHI = np.hstack([X, X**2])
+RBF = kernax.RBF()
+PRIOR = kernax.GaussianProcess(RBF)
+
+
+def of_length(length):
+    return kernax.GaussianProcess(kernax.RBF(length))
+
+
+def svgp(rate):
+    return kernax.svgp(
+        PRIOR, X, SIGNS, Bernoulli(), X[:2], optimiser=optax.sgd(0.1), steps=1, key=KEY, rate=rate
+    )
+
+
+def clustered(temperature):
+    return kernax.kernel_kmeans(RBF, X, 2, key=KEY, temperature=temperature)
+
+
+def cut(temperature):
+    return kernax.spectral_clustering(RBF, X, 2, key=KEY, temperature=temperature)
+
+
+def streamed(length):
+    learner = kernax.online.KernelRecursiveLeastSquares(kernax.RBF(length), 0.1, 4)
+    return kernax.online.run(learner, X, Y)
+
+
+# A verb of one number, a number that is outside, and the parameter at fault.
+OUTSIDE = {
+    "kernel_ridge": (lambda r: kernax.kernel_ridge(RBF, X, Y, r), -0.1, "ridge"),
+    "ridge_path": (lambda r: kernax.ridge_path(RBF, X, Y, jnp.stack([1, r])), -0.1, "ridges"),
+    "kernel_logistic": (lambda r: kernax.kernel_logistic(RBF, X, SIGNS, r), -0.1, "ridge"),
+    "kernel_softmax": (lambda r: kernax.kernel_softmax(RBF, X, ONE_HOT, r), 0.0, "ridge"),
+    "regularised_risk": (
+        lambda d: kernax.regularised_risk(RBF, X, Y, Huber(d), 0.1),
+        -2.0,
+        "Huber.delta",
+    ),
+    "svm": (lambda C: kernax.svm(RBF, X, SIGNS, C), -1.0, "C"),
+    "support_vector_regression": (
+        lambda e: kernax.support_vector_regression(RBF, X, Y, 1.0, e),
+        -0.5,
+        "epsilon",
+    ),
+    "one_class_svm": (lambda nu: kernax.one_class_svm(RBF, X, nu), 1.5, "nu"),
+    "lasso": (lambda p: kernax.lasso(PHI, Y, p), -0.1, "penalty"),
+    "kernel_discriminant": (
+        lambda r: kernax.kernel_discriminant(RBF, X, ONE_HOT, r),
+        -0.1,
+        "ridge",
+    ),
+    "import_vector_machine": (
+        lambda r: kernax.import_vector_machine(RBF, X, SIGNS, r),
+        -0.1,
+        "ridge",
+    ),
+    "relevance_vector_machine": (
+        lambda v: kernax.relevance_vector_machine(RBF, X, Y, noise=v),
+        -0.1,
+        "noise",
+    ),
+    "condition": (lambda v: kernax.condition(PRIOR, X, Y, v), -0.1, "noise"),
+    "sgpr": (lambda v: kernax.sgpr(PRIOR, X, Y, v, X[:2]), -0.1, "noise"),
+    "svgp": (svgp, -0.1, "rate"),
+    "laplace": (
+        lambda d: kernax.laplace(PRIOR, X, Y**2 // 1, NegativeBinomial(d)),
+        -0.1,
+        "NegativeBinomial.dispersion",
+    ),
+    "laplace of several classes": (
+        lambda w: kernax.laplace(of_length(w), X, ONE_HOT, kernax.likelihoods.Categorical()),
+        -0.1,
+        "RBF.lengthscale",
+    ),
+    "expectation_propagation": (
+        lambda w: kernax.expectation_propagation(of_length(w), X, SIGNS, Bernoulli()),
+        -0.1,
+        "RBF.lengthscale",
+    ),
+    "variational": (
+        lambda v: kernax.variational(PRIOR, X, Y, Gaussian(v)),
+        -0.1,
+        "Gaussian.noise",
+    ),
+    "sample": (lambda w: of_length(w).sample(X, key=KEY), -0.1, "RBF.lengthscale"),
+    "pathwise_sample": (
+        lambda w: kernax.pathwise_sample(of_length(w), key=KEY, count=1, point=X[0]),
+        -0.1,
+        "RBF.lengthscale",
+    ),
+    "falkon": (lambda r: kernax.falkon(RBF, X, Y, r, X[:2]), -0.1, "ridge"),
+    "nystrom": (
+        lambda w: kernax.nystrom(kernax.RBF(w), X, X[:2]),
+        -0.1,
+        "RBF.lengthscale",
+    ),
+    "online.run": (streamed, -0.1, "KernelRecursiveLeastSquares.kernel.lengthscale"),
+    "kernel_perceptron": (
+        lambda r: kernax.kernel_perceptron(RBF, X, SIGNS, rate=r),
+        -0.1,
+        "rate",
+    ),
+    "kernel_cca": (lambda r: kernax.kernel_cca(RBF, X, RBF, X, 1, r), -0.1, "ridge"),
+    "herding": (
+        lambda w: kernax.samples.herding(kernax.RBF(w), X, 2),
+        -0.1,
+        "RBF.lengthscale",
+    ),
+    "thin": (lambda d: kernax.samples.thin(RBF, X, 1, key=KEY, delta=d), -0.1, "delta"),
+    "kernel_pca": (lambda w: kernax.kernel_pca(kernax.RBF(w), X, 1), -0.1, "RBF.lengthscale"),
+    "spectral_clustering": (cut, -0.1, "temperature"),
+    "kernel_kmeans": (clustered, -0.1, "temperature"),
+}
+
+
+@needs_x64
+@pytest.mark.parametrize("verb", OUTSIDE)
+def test_a_traced_parameter_outside_of_its_interval_is_named_with_its_value(verb):
+    """Where its value is known in spite of the trace, before anything is computed."""
+    call, value, name = OUTSIDE[verb]
+    came = f"{'holds' if name == 'ridges' else 'is'} {value:g} in {verb}"
+    with pytest.raises(ValueError, match=rf"^{name} must be in .*, but {came}(\n|$)"):
+        jax.jvp(lambda number: arrays(call(number)), (value,), (1.0,))
+
+
+def arrays(result):
+    """What is differentiated of a result."""
+    return [leaf for leaf in jax.tree.leaves(result) if eqx.is_inexact_array(leaf)]
+
+
+@pytest.mark.parametrize("traced", [jax.jit, eqx.filter_jit, lambda f: jax.jit(jax.grad(f))])
+def test_a_compiled_program_raises_an_error_that_names_the_parameter(traced):
+    def first(ridge):
+        return kernax.kernel_ridge(RBF, X, Y, ridge).value.coefficients[0]
+
+    fit = traced(first)
+    assert np.isfinite(fit(jnp.asarray(0.1)))
+    with pytest.raises(Exception, match=r"ridge must be in \[0, inf\), but is -0.1 in kernel_rid"):
+        jax.block_until_ready(fit(jnp.asarray(-0.1)))
+
+
+@pytest.mark.slow
+def test_of_a_batch_the_member_at_fault_is_named():
+    def first(ridge):
+        return kernax.kernel_ridge(RBF, X, Y, ridge).value.coefficients[0]
+
+    of_all = jax.jit(jax.vmap(first))
+    assert np.all(np.isfinite(of_all(jnp.asarray([0.1, 0.2, 0.3]))))
+    with pytest.raises(Exception, match=r"ridge must be in \[0, inf\), but is -0.2 in kernel_rid"):
+        jax.block_until_ready(of_all(jnp.asarray([0.1, -0.2, 0.3])))
+
+
+@pytest.mark.slow
+def test_lengthscales_noise_and_weights_of_each_point_say_one_value_that_they_hold():
+    def moments(lengthscales, noise, weights):
+        process = kernax.GaussianProcess(kernax.RBF(lengthscales))
+        return kernax.condition(process, PHI, Y, noise, weights=weights).value.mean(PHI[0])
+
+    compiled = jax.jit(moments)
+    sound = jnp.ones(2), jnp.full(6, 0.1), jnp.ones(6)
+    assert np.isfinite(compiled(*sound))
+    faults = {
+        "RBF.lengthscale must be in (0, inf), but holds -3 in condition": 0,
+        "noise must be in [0, inf), but holds -3 in condition": 1,
+        "weights must be in [0, inf), but holds -3 in condition": 2,
+    }
+    for message, place in faults.items():
+        given = list(sound)
+        given[place] = given[place].at[1].set(-3)
+        with pytest.raises(Exception, match=re.escape(message)):
+            jax.block_until_ready(compiled(*given))
+
+
+def test_without_throw_the_value_is_nan_and_nothing_is_raised():
+    @jax.jit
+    def solved(ridge):
+        solution = kernax.kernel_ridge(RBF, X, Y, ridge, throw=False)
+        return solution.value.coefficients, solution.result == kernax.RESULTS.nonfinite
+
+    coefficients, is_nonfinite = solved(-0.1)
+    assert np.all(np.isnan(coefficients))
+    assert is_nonfinite
+
+
+@pytest.mark.slow
+def test_the_check_changes_no_derivative_to_second_order():
+    """Of `x^2` at 3, with a check of x in each of the ways of differentiating."""
+
+    def square(x):
+        return guarded_parameter(x, "x", POSITIVE, "square") ** 2
+
+    three = jnp.asarray(3.0)
+    for f in (square, jax.jit(square)):
+        np.testing.assert_array_equal(f(three), 9)
+        np.testing.assert_array_equal(jax.grad(f)(three), 6)
+        np.testing.assert_array_equal(jax.jvp(f, (three,), (three,))[1], 18)
+        np.testing.assert_array_equal(jax.hessian(f)(three), 2)
+        np.testing.assert_array_equal(jax.vmap(jax.grad(f))(three * jnp.ones(2)), [6, 6])
+
+
+def test_the_check_takes_few_operations_and_none_where_nothing_is_traced():
+    def operations(throw):
+        check = lambda x: guarded_parameter(x, "x", NONNEGATIVE, "verb" if throw else None)
+        return len(jax.make_jaxpr(check)(1.0).eqns)
+
+    assert operations(throw=True) - operations(throw=False) <= 9
+    fit = lambda y: kernax.kernel_ridge(RBF, X, y, 0.1).value.coefficients
+    assert "refuse" not in str(jax.make_jaxpr(fit)(Y))
