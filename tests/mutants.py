@@ -141,6 +141,12 @@ BATCHES = {
         ),
     ),
     "systems": (
+        Mutant(  # the first member of a batch for the one at fault
+            "core/guards.py",
+            "but {came} {outside[0]:g} in",
+            "but {came} {array.ravel()[0]:g} in",
+            "test_guards.py::test_of_a_batch_the_member_at_fault_is_named",
+        ),
         Mutant(  # a process that is conditioned counted as one matrix
             "core/memory.py",
             '"condition": 4.5,',

@@ -19,7 +19,6 @@ from jaxtyping import Array, ArrayLike, Bool
 
 from kernax.core.intervals import Interval, flushed
 from kernax.core.numerics import is_concrete
-from kernax.core.sharding import is_varying
 
 
 class Parameter(NamedTuple):
@@ -45,13 +44,12 @@ def guarded_parameters(
     Arguments:
         parameters: all of a call that are at hand: one check is made of them.
         thrown_by: the verb that raises an error at run time for values outside; None for NaN alone.
-            Inside `jax.shard_map`, whose devices cannot be stopped by what one of them holds, it is
-            NaN alone.
+            On a machine of several devices it is NaN alone: of a program over them, those that do
+            not raise would wait for the one that does.
     """
-    values = [lax.stop_gradient(each.value) for each in parameters]
-    are_inside = [each.interval.inside(value) for each, value in zip(parameters, values)]
-    if thrown_by is not None and parameters and not is_varying(values):
-        sound = _raising_check(parameters, values, are_inside, thrown_by)
+    are_inside = [each.interval.inside(each.value) for each in parameters]
+    if thrown_by is not None and parameters and jax.device_count() == 1:
+        sound = _raising_check(parameters, are_inside, thrown_by)
         # Tied to the check, so that XLA computes nothing from the values without it.
         are_inside = [is_inside & sound for is_inside in are_inside]
     return [
@@ -60,12 +58,10 @@ def guarded_parameters(
 
 
 def _raising_check(
-    parameters: Sequence[Parameter],
-    values: list[Array],
-    are_inside: list[Bool[Array, "..."]],
-    thrown_by: str,
+    parameters: Sequence[Parameter], are_inside: list[Bool[Array, "..."]], thrown_by: str
 ) -> Bool[ArrayLike, ""]:
     """True, or an error where a value is outside of its interval."""
+    values = [lax.stop_gradient(each.value) for each in parameters]
     all_inside = functools.reduce(operator.and_, map(_of_all, are_inside))
     # Whether any member of a `vmap` is at fault, so that the callback costs nothing until one is.
     is_any_outside = eqxi.unvmap_any(~all_inside)
