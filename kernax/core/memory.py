@@ -180,7 +180,7 @@ def check_numbers(
     available = available_memory(jax.local_devices()[:1] if devices is None else devices)
     if needed > available:
         raise MemoryBudgetError(
-            f"{_in_gib(needed)} needed by {verb} for {what} in {dtype}, {_in_gib(available)} "
+            f"{in_gib(needed)} needed by {verb} for {what} in {dtype}, {in_gib(available)} "
             f"available: {instead}"
         )
 
