@@ -129,7 +129,8 @@ class SVR(_OneFunction, KernelRegressor):
     """`kernax.support_vector_regression` with the arguments of `sklearn.svm.SVR`.
 
     In float64 solved to a millionth of `tol`, LIBSVM's tolerance, in float32 to `tol`;
-    `shrinking`, `cache_size` and `verbose` are taken, and without effect.
+    `shrinking`, `cache_size` and `verbose` are taken, and without effect. `missing="raise"` refuses
+    targets that are NaN; with "drop" their rows have weight zero.
 
     Attributes: `support_`, `support_vectors_`, `dual_coef_`, `intercept_`, `n_support_`, `n_iter_`,
     `fit_status_` (1 where the solver ended early), `shape_fit_`, `function_`, `kernel_`, and of a
@@ -148,6 +149,7 @@ class SVR(_OneFunction, KernelRegressor):
     cache_size: float = 200
     verbose: bool = False
     max_iter: int = -1
+    missing: str = "raise"
 
     def _fit_rows(self, rows, X, y):
         solution = support_vector_regression(

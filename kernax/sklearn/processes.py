@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.base import MultiOutputMixin, RegressorMixin, clone
+from sklearn.base import MultiOutputMixin, clone
 from sklearn.gaussian_process.kernels import RBF as TheirRBF
 from sklearn.gaussian_process.kernels import ConstantKernel
 from sklearn.gaussian_process.kernels import Kernel as TheirKernel
@@ -35,6 +35,7 @@ from kernax.sklearn.base import (
 )
 from kernax.sklearn.learning import EVIDENCE
 from kernax.sklearn.sparse_tables import dense
+from kernax.sklearn.targets import NumberEstimator
 from kernax.sklearn.theta import ThetaLoss, learned_within_bounds
 from kernax.sklearn.translation import written_back
 
@@ -155,7 +156,7 @@ class ProcessEstimator(RowsEstimator):
 
 
 @dataclass(eq=False, repr=False)
-class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimator):
+class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimator):
     """`kernax.condition` with the arguments of scikit-learn's class of this name.
 
     Arguments:
@@ -178,6 +179,8 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
         random_state: draws the starts.
         n_targets: how many columns y has, for predictions before `fit`; None is one.
         copy_X_train: taken, and without effect.
+        missing: "raise" refuses targets that are NaN; "drop" gives their rows weight zero, also
+            where one of several outputs is NaN.
 
     Before `fit` predictions are those of the prior. Attributes: `kernel_` (as given, with what was
     learned), `process_` (the posterior, a `GaussianProcess` of the targets, normalised or not),
@@ -195,6 +198,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
     n_targets: int | None = None
     random_state: Any = None
     learn: str | None = "evidence"
+    missing: str = "raise"
 
     @property
     def _given_kernel(self):
@@ -210,7 +214,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
 
         One column (n, 1) is as (n,).
         """
-        X, y, weights = self._checked(X, y, sample_weight, multi_output=True, y_numeric=True)
+        X, y, weights = self._checked_numbers(X, y, sample_weight)
         y = y[:, 0] if y.shape[1:] == (1,) else y
         outputs = 1 if y.ndim == 1 else y.shape[1]
         if self.n_targets not in (None, outputs):
@@ -218,7 +222,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, ProcessEstimato
                 "The number of targets seen in `y` is different from the parameter `n_targets`. "
                 f"Got {outputs} != {self.n_targets}."
             )
-        return self._fit(X, self._normalised(y.astype(self._dtype), weights), weights)
+        return self._fit(X, self._normalised(y, weights), weights)
 
     def _fit_rows(self, rows, X, y):
         self._condition(rows, y)

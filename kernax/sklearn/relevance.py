@@ -43,6 +43,7 @@ class RelevanceVectorRegressor(_RelevanceMachine, KernelRegressor):
         noise: the variance of the noise; None learns it.
         fit_intercept: whether the constant is one of the functions.
         max_vectors: at most so many functions.
+        missing: "raise" refuses targets that are NaN; "drop" gives their rows weight zero.
 
     Attributes: `relevance_` (rows), `relevance_vectors_`, `machine_` (`RelevanceVectors`),
     `function_`, `noise_`, `log_evidence_`, `kernel_`.
@@ -56,6 +57,7 @@ class RelevanceVectorRegressor(_RelevanceMachine, KernelRegressor):
     noise: float | None = None
     fit_intercept: bool = True
     max_vectors: int | None = None
+    missing: str = "raise"
 
     def _fit_rows(self, rows, X, y):
         self._fit_machine(rows, X, y, noise=self.noise)
@@ -74,7 +76,7 @@ class RelevanceVectorRegressor(_RelevanceMachine, KernelRegressor):
 class RelevanceVectorClassifier(_RelevanceMachine, KernelClassifier):
     """`kernax.relevance_vector_machine` of labels: of several classes one machine of them all.
 
-    Arguments are those of `RelevanceVectorRegressor`, without `noise`.
+    Arguments are those of `RelevanceVectorRegressor`, without `noise` and `missing`.
 
     Attributes: `relevance_` (rows), `relevance_vectors_`, `machine_` (`RelevanceVectors`),
     `function_`, `log_evidence_`, `classes_`, `kernel_`.

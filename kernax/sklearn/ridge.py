@@ -35,6 +35,8 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
         n_centres: how many rows the function stands on, in memory that grows with their square and
             not with that of all rows (`kernax.falkon`); None for all.
         random_state: draws these rows.
+        missing: "raise" refuses targets that are NaN; "drop" gives their rows weight zero, also
+            where one of several outputs is NaN.
 
     Attributes: `dual_coef_`, `X_fit_` (the rows that the function stands on), `function_` (a
     `KernelExpansion`), `kernel_`, `alpha_`.
@@ -50,6 +52,7 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
     learn: str | None = None
     n_centres: int | None = None
     random_state: Any = None
+    missing: str = "raise"
 
     _learns_by = LEAVE_ONE_OUT
     _instead = "n_centres=1000 for a fit of all rows over a thousand of them"

@@ -4,22 +4,49 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils import get_tags
+from sklearn.utils import check_array, get_tags
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from kernax.sklearn.base import KernelEstimator, RowsEstimator
 
+_MISSING = ("raise", "drop")
 
-class KernelRegressor(RegressorMixin, RowsEstimator):
+
+class NumberEstimator(RegressorMixin, RowsEstimator):
+    """An estimator with a kernel whose targets are numbers, some of which may be missing."""
+
+    missing: str = "raise"
+
+    def _checked_numbers(self, X: Any, y: Any, sample_weight: Any) -> tuple:
+        """X, y in its precision, and weights: zero for rows without a target, which is NaN."""
+        if self.missing not in _MISSING:
+            raise ValueError(f"missing must be one of {_MISSING}, but is {self.missing!r}")
+        several = get_tags(self).target_tags.multi_output
+        present = np.ones(1, bool)
+        if self.missing == "drop" and y is not None:
+            y = check_array(
+                y, ensure_2d=False, dtype=float, ensure_all_finite="allow-nan", input_name="y"
+            )
+            present = ~np.isnan(y).reshape(len(y), -1).any(axis=1)
+            y = np.nan_to_num(y)
+        X, y, weights = self._checked(X, y, sample_weight, multi_output=several, y_numeric=True)
+        y = y.astype(self._dtype)
+        if np.all(present):
+            return X, y, weights
+        weights = present.astype(self._dtype) * (1 if weights is None else weights)
+        if not np.any(weights):
+            raise ValueError("missing='drop' leaves no row: each has a target of NaN or no weight")
+        return X, y, weights
+
+
+class KernelRegressor(NumberEstimator):
     """A regressor with a kernel."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fits numbers y (n,), or (n, outputs) where there may be several."""
-        several = get_tags(self).target_tags.multi_output
-        checks = {"multi_output": several, "y_numeric": True}
-        X, y, weights = self._checked(X, y, sample_weight, **checks)
-        return self._fit(X, y.astype(self._dtype), weights)
+        X, y, weights = self._checked_numbers(X, y, sample_weight)
+        return self._fit(X, y, weights)
 
 
 class KernelOfRows(RowsEstimator):
