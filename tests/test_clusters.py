@@ -11,6 +11,7 @@ from conftest import TOLERANCE, X64, assert_close, check_derivatives, needs_x64,
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans, SpectralClustering
+from sklearn.cluster._spectral import cluster_qr
 from sklearn.datasets import make_circles, make_moons
 from sklearn.manifold import spectral_embedding
 from sklearn.metrics import adjusted_rand_score
@@ -264,16 +265,52 @@ def test_clusters_refuse_what_makes_no_sense():
 
 
 @needs_x64
-def test_points_of_weight_zero_have_no_part_in_a_discrete_rounding(rng):
+@pytest.mark.parametrize("rounding", ["discrete", "qr"])
+def test_points_of_weight_zero_have_no_part_in_a_rounding_by_rotations(rng, rounding):
     X = np.concatenate([rng.normal(size=(15, 2)) + centre for centre in ([0, 0], [2, 0], [0, 2])])
     far = rng.normal(size=(30, 2)) * 3
     cut = lambda X, w: kernax.spectral_clustering(
-        kernax.RBF(), X, 3, key=jax.random.key(1), weights=w, rounding="discrete", starts=30
+        kernax.RBF(), X, 3, key=jax.random.key(1), weights=w, rounding=rounding, starts=30
     )
     alone = cut(X, np.ones(45))
     beside = cut(np.concatenate([X, far]), np.repeat([1.0, 0.0], [45, 30]))
     np.testing.assert_allclose(beside.stats["objective"], alone.stats["objective"], rtol=1e-9)
     np.testing.assert_array_equal(beside.value.labels[:45], alone.value.labels)
+
+
+@needs_x64
+def test_a_rounding_by_pivots_is_that_of_scikit_learn_and_counts_weights_as_copies():
+    kernel = kernax.RBF(1.5)
+    cut = lambda X, w: kernax.spectral_clustering(kernel, X, 3, key=KEY, weights=w, rounding="qr")
+    found = cut(BLOBS, None).value
+    assert same_partition(found.labels, cluster_qr(np.asarray(found.embedding)))
+    counts = 1 + np.arange(60) % 2
+    weighted = cut(BLOBS, 1.0 * counts).value.labels
+    copied = cut(np.repeat(BLOBS, counts, axis=0), None).value.labels
+    np.testing.assert_array_equal(np.repeat(weighted, counts), copied)
+
+
+@needs_x64
+def test_clusters_may_be_of_fewer_or_more_eigenvectors_than_clusters():
+    kernel = kernax.RBF(1.5)
+    for count in (2, 4):
+        found = kernax.spectral_clustering(kernel, BLOBS, 3, key=KEY, eigenvectors=count)
+        embedding = np.asarray(found.value.embedding)
+        assert embedding.shape == (60, count)
+        if count == 2:  # the others tell points within the blobs apart
+            assert same_partition(found.value.labels, np.arange(60) % 3)
+        np.testing.assert_allclose(
+            found.value.means[found.value.assign(BLOBS[7])],
+            embedding[found.value.labels == found.value.labels[7]].mean(0),
+        )
+        assert found.stats["objective"] <= found.stats["relaxation"]
+    every = kernax.spectral_clustering(kernel, BLOBS, 3, key=KEY, eigenvectors=5).value.values
+    leading = kernax.spectral_clustering(kernel, BLOBS, 3, key=KEY)
+    np.testing.assert_allclose(leading.stats["relaxation"], every[:3].sum())
+    with pytest.raises(ValueError, match="eigenvectors must be as many as clusters, 3"):
+        kernax.spectral_clustering(kernel, BLOBS, 3, key=KEY, eigenvectors=5, rounding="qr")
+    with pytest.raises(ValueError, match="eigenvectors must be at most"):
+        kernax.spectral_clustering(kernel, BLOBS, 3, key=KEY, eigenvectors=61)
 
 
 @needs_x64
@@ -308,7 +345,7 @@ def test_a_graph_has_no_negative_edges():
 
 
 @needs_x64
-@pytest.mark.parametrize("rounding", ["kmeans", "discrete"])
+@pytest.mark.parametrize("rounding", ["kmeans", "discrete", "qr"])
 def test_parts_of_one_point_repeated_are_said_to_coincide(rounding):
     with pytest.warns(ClusterWarning, match="spectral_clustering: only . of 3 clusters differ"):
         kernax.spectral_clustering(
@@ -336,7 +373,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("rounding", ["kmeans", "discrete"])
+@pytest.mark.parametrize("rounding", ["kmeans", "discrete", "qr"])
 def test_moons_and_circles_are_told_apart_as_by_scikit_learn(shape, rounding):
     points, truth = SHAPES[shape]
     points = np.asarray(points, DTYPE)

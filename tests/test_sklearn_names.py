@@ -11,8 +11,11 @@ import sklearn.kernel_approximation
 import sklearn.kernel_ridge
 import sklearn.svm
 from conftest import needs_x64
+from sklearn.cluster._spectral import cluster_qr
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process import kernels as theirs
+from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics.pairwise import chi2_kernel
 
 import kernax
 import kernax.sklearn as ours
@@ -359,6 +362,21 @@ def test_a_machine_takes_no_more_steps_than_it_may(table, most):
     assert machine.fit_status_ == 1
 
 
+def test_the_kernel_of_histograms_is_that_of_scikit_learn(table):
+    X, _, Z = table
+    X, Z = abs(X), abs(Z)
+    X[:, 0] = Z[:, 0] = 0  # a bin that is empty everywhere
+    for gamma in (None, 0.3):
+        ridge = ours.KernelRidge(kernel="chi2", gamma=gamma).fit(X, X[:, 1])
+        K = chi2_kernel(X, gamma=gamma or 1.0)
+        expected = chi2_kernel(Z, X, gamma=gamma or 1.0) @ np.linalg.solve(K + np.eye(40), X[:, 1])
+        assert_close(ridge.predict(Z), expected)
+    with pytest.raises(ValueError, match="X contains negative values"):
+        ridge.predict(-Z)
+    with pytest.raises(ValueError, match="X contains negative values"):
+        ridge.fit(-X, X[:, 1])
+
+
 def test_the_affinities_are_those_of_scikit_learn(table):
     X, _, _ = table
     distances = np.linalg.norm(X[:, None] - X[None], axis=2)
@@ -374,3 +392,19 @@ def test_the_affinities_are_those_of_scikit_learn(table):
         expected = b.affinity_matrix_
         expected = expected if isinstance(expected, np.ndarray) else expected.toarray()
         assert_close(a.affinity_matrix_, expected)
+
+
+def test_clusters_are_assigned_by_pivots_and_by_as_many_eigenvectors_as_asked_for(table, capsys):
+    X, _, _ = table
+    given = {"n_clusters": 3, "random_state": 0, "gamma": 0.5}
+    a = ours.SpectralClustering(assign_labels="cluster_qr", verbose=True, **given).fit(X)
+    said = capsys.readouterr().out
+    assert said.startswith("Computing label assignment using cluster_qr\n")
+    assert "objective" in said
+    expected = cluster_qr(np.asarray(a.clusters_.embedding))
+    assert adjusted_rand_score(a.labels_, expected) == 1
+    few = ours.SpectralClustering(n_components=2, **given).fit(X)
+    assert few.clusters_.embedding.shape == (40, 2)
+    assert capsys.readouterr().out == ""
+    with pytest.raises(ValueError, match="n_components=2 must be n_clusters=3"):
+        few.set_params(assign_labels="discretize").fit(X)

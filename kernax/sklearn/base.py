@@ -35,6 +35,7 @@ from kernax.kernels.texts import Strings, encode
 from kernax.sklearn.kernels import (
     PRECOMPUTED,
     Numbers,
+    check_signs,
     compares_texts,
     gamma_of,
     resolved,
@@ -271,6 +272,7 @@ class KernelEstimator(BaseEstimator):
 
     def _resolve(self, X: Any) -> None:
         """Sets `kernel_`, and `gamma_` for names of kernels, for rows X."""
+        check_signs(self._given_kernel, X)
         numbers = self._numbers(X)
         with self._computing():
             self.kernel_, self._noise = resolved(
@@ -298,7 +300,7 @@ class KernelEstimator(BaseEstimator):
 
     def _numbers(self, X: Any) -> Numbers:
         """What names of kernels need."""
-        self.gamma_ = gamma_of(getattr(self, "gamma", None), X)
+        self.gamma_ = gamma_of(getattr(self, "gamma", None), X, self._given_kernel)
         degree = getattr(self, "degree", None)
         coef0 = getattr(self, "coef0", None)
         return Numbers(self.gamma_, 3 if degree is None else degree, 1 if coef0 is None else coef0)
@@ -314,6 +316,7 @@ class KernelEstimator(BaseEstimator):
         elif not (self._is_function and self._function_of_tables):
             self._check_container(X)
             X = validate_data(self, X, dtype=FLOATS, accept_sparse="csr", reset=False)
+            check_signs(self._given_kernel, X)
             points = None if self._is_matrix else dense(X, self._dtype)
         else:
             points = X

@@ -24,7 +24,7 @@ from kernax.unsupervised.spectral_clustering import spectral_clustering
 
 _OF_NEIGHBOURS = "nearest_neighbors"
 _OF_DISTANCES = "precomputed_nearest_neighbors"
-_ROUNDINGS = {"kmeans": "kmeans", "discretize": "discrete"}
+_ROUNDINGS = {"kmeans": "kmeans", "discretize": "discrete", "cluster_qr": "qr"}
 
 
 class _Clusters(ClusterMixin, KernelOfRows):
@@ -105,10 +105,13 @@ class SpectralClustering(_Clusters):
         gamma, degree, coef0: of kernels by name, as in scikit-learn.
         n_neighbors: of the graphs of neighbours.
         kernel_params: a dictionary of further arguments of a function as affinity.
-        assign_labels: "kmeans" or "discretize".
+        assign_labels: "kmeans", "discretize" or "cluster_qr".
+        n_components: how many eigenvectors lead to the clusters, as many as these by default; other
+            numbers are for assign_labels="kmeans".
+        verbose: whether to print how labels are assigned, and what the partition attains.
         n_init: random starts of k-means.
         random_state: draws them.
-        eigen_solver, n_components, eigen_tol, n_jobs, verbose: taken, and without effect.
+        eigen_solver, eigen_tol, n_jobs: taken, and without effect.
 
     Attributes: `labels_`, `affinity_matrix_` (n, n), `clusters_` (`SpectralClusters`), `kernel_`.
     """
@@ -168,19 +171,38 @@ class SpectralClustering(_Clusters):
             raise ValueError(
                 f"assign_labels must be one of {tuple(_ROUNDINGS)}, but is {self.assign_labels!r}"
             )
+        if self.verbose:
+            print(f"Computing label assignment using {self.assign_labels}")
         solution = spectral_clustering(
             rows.given_kernel,
             rows.given,
             self.n_clusters,
             key=self._key(),
             weights=rows.weights,
+            eigenvectors=self._eigenvectors(),
             rounding=_ROUNDINGS[self.assign_labels],
             starts=self.n_init,
         )
+        if self.verbose:
+            objective = float(solution.stats["objective"])
+            bound = float(solution.stats["relaxation"])
+            print(f"{int(solution.stats['steps'])} steps, objective {objective:.6g} of {bound:.6g}")
         first = points_at(rows.given, slice(rows.n))
         self.affinity_matrix_ = np.asarray(gram(rows.given_kernel, first))
         self.clusters_ = _without_padding(rows.restored(solution.value), rows.n)
         self.labels_ = _labels(solution, rows)
+
+    def _eigenvectors(self):
+        """How many. Raises ValueError for a number that the assignment of labels does not take."""
+        if self.n_components is None:
+            return self.n_clusters
+        check_count(self.n_components, "n_components")
+        if self.n_components != self.n_clusters and self.assign_labels != "kmeans":
+            raise ValueError(
+                f"n_components={self.n_components} must be n_clusters={self.n_clusters} for "
+                f"assign_labels={self.assign_labels!r}: 'kmeans' takes any number"
+            )
+        return self.n_components
 
 
 def _both_directions(edges):

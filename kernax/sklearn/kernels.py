@@ -43,6 +43,13 @@ def _laplacian(gamma: Array, x: Array, z: Array) -> Array:
     return jnp.exp(-gamma * jnp.sum(jnp.abs(x - z)))
 
 
+def _chi2(gamma: Array, x: Array, z: Array) -> Array:
+    """`exp(-gamma sum_j (x_j - z_j)^2 / (x_j + z_j))`, x, z >= 0; columns of zeros add nothing."""
+    total = x + z
+    there = total > 0
+    return jnp.exp(-gamma * jnp.sum(jnp.where(there, (x - z) ** 2 / jnp.where(there, total, 1), 0)))
+
+
 def _lengthscale(numbers: Numbers) -> float:
     """Of `exp(-gamma s)` as `exp(-s / (2 lengthscale^2))`."""
     return float(1 / np.sqrt(2 * numbers.gamma))
@@ -71,11 +78,18 @@ _NAMES: dict[str, Callable[[Numbers], AbstractKernel]] = {
     "polynomial": _polynomial,
     "sigmoid": lambda numbers: Tanh(numbers.gamma, numbers.coef0, indefinite=True),
     "laplacian": lambda numbers: Custom(_laplacian, jnp.asarray(numbers.gamma, float)),
+    "chi2": lambda numbers: Custom(_chi2, jnp.asarray(numbers.gamma, float)),
     "cosine": lambda numbers: Normalised(Linear()),
     "matern12": lambda numbers: Matern12(_lengthscale(numbers)),
     "matern32": lambda numbers: Matern32(_lengthscale(numbers)),
     "matern52": lambda numbers: Matern52(_lengthscale(numbers)),
 }
+
+
+def check_signs(kernel: Any, X: Any) -> None:
+    """Raises ValueError for numbers below zero beside a kernel of histograms."""
+    if isinstance(kernel, str) and kernel == "chi2" and X.min() < 0:
+        raise ValueError(f"X contains negative values, which kernel={kernel!r} does not take")
 
 
 def resolved(kernel: Any, numbers: Numbers, columns: int, dtype: Any) -> Parts:
@@ -137,14 +151,17 @@ def of_dtype(module: Any, dtype: Any) -> Any:
     return jax.tree.map(cast, module)
 
 
-def gamma_of(gamma: Any, X: Any) -> float:
-    """scikit-learn's gamma: a number; None and "auto" are `1 / d`, "scale" is `1 / (d Var X)`.
+def gamma_of(gamma: Any, X: Any, kernel: Any) -> float:
+    """scikit-learn's gamma: a number; None and "auto" are `1 / d`, "scale" is `1 / (d Var X)`. For
+    kernel="chi2" None is 1.
 
     The variance is that of all entries of X, whatever the weights of rows are. Texts, in a list,
     count as one column, and have no variance: 1.
     """
     are_numbers = isinstance(X, np.ndarray) or issparse(X)
     columns = X.shape[1] if are_numbers else 1
+    if gamma is None and isinstance(kernel, str) and kernel == "chi2":
+        return 1.0
     if gamma is None or gamma == "auto":
         return 1 / columns
     if isinstance(gamma, str) and gamma != "scale":

@@ -1,4 +1,4 @@
-"""Rounding of eigenvectors to the partition closest to a rotation of them (Yu & Shi 2003)."""
+"""Rounding of eigenvectors to a partition close to a rotation of them."""
 
 import equinox as eqx
 import jax
@@ -39,7 +39,7 @@ def closest_partition(
     max_steps: int,
 ) -> Memberships:
     """The partition that is closest to a rotation of the rows, which are scaled to length one and
-    weighted; the best of several starts.
+    weighted; the best of several starts (Yu & Shi 2003).
     """
     E = _of_length_one(stopped(embedding))
     weights = stopped(weights)
@@ -59,6 +59,53 @@ def closest_partition(
         result=first_that_holds(endings, RESULTS.successful),
         stats={"steps": end.steps, "distinct": _distinct(labels, weights, E.shape[1])},
     )
+
+
+def pivoted_partition(embedding: Float[Array, "n c"], weights: Float[Array, " n"]) -> Memberships:
+    """The partition by the largest entries, in size, of rotated rows, of which as many as there
+    are clusters are brought close to the axes (Damle, Minden & Ying 2019).
+
+    These are the pivots of a QR decomposition of `E^T` that exchanges columns, among rows of
+    positive weight.
+    """
+    E = stopped(embedding)
+    weights = stopped(weights)
+    # With C the pivots as columns and `C = U S V^T`, `U V^T` is the rotation closest to C.
+    U, _, V = one_by_one(lambda C: jnp.linalg.svd(C, full_matrices=False), _pivots(E, weights).T)
+    rotated = matmul(E, matmul(U, V))
+    labels = in_order(jnp.argmax(jnp.abs(rotated), 1).astype(jnp.int32), E.shape[1])
+    endings = ((~jnp.all(jnp.isfinite(rotated)), RESULTS.nonfinite),)
+    return Memberships(
+        memberships=one_hot(labels, E.shape[1], E.dtype),
+        result=first_that_holds(endings, RESULTS.successful),
+        stats={
+            "steps": jnp.asarray(E.shape[1], jnp.int32),
+            "distinct": _distinct(labels, weights, E.shape[1]),
+        },
+    )
+
+
+class _Pivots(eqx.Module):
+    """Rows that were chosen, and what is left of all rows across them."""
+
+    chosen: Float[Array, "c c"]
+    rest: Float[Array, "n c"]
+
+
+def _pivots(E: Float[Array, "n c"], weights: Float[Array, " n"]) -> Float[Array, "c c"]:
+    """Rows of positive weight: each time the one with the longest part across those before."""
+
+    def step(c: Array, now: _Pivots) -> _Pivots:
+        squares = jnp.where(weights > 0, jnp.sum(now.rest**2, 1), -1)
+        pivot = jnp.argmax(squares)
+        # r - (r.q) q, with q the part of the pivot, of length one
+        q = now.rest[pivot] / positive_or_one(jnp.sqrt(jnp.maximum(squares[pivot], 0)))
+        rest = now.rest - matmul(now.rest, q)[:, None] * q[None, :]
+        return _Pivots(now.chosen.at[c].set(E[pivot]), rest)
+
+    clusters = E.shape[1]
+    start, _ = varying_alike((_Pivots(jnp.zeros((clusters, clusters), E.dtype), E), (E, weights)))
+    return for_loop(clusters, step, start).chosen
 
 
 def _distinct(

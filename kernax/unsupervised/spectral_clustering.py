@@ -26,7 +26,7 @@ from kernax.core.solution import (
 )
 from kernax.core.task import Task, check_task
 from kernax.errors import ClusterWarning
-from kernax.unsupervised.closest_partition import closest_partition
+from kernax.unsupervised.closest_partition import closest_partition, pivoted_partition
 from kernax.unsupervised.graphs import Eigenvectors, Graph
 from kernax.unsupervised.kernel_kmeans import (
     Memberships,
@@ -36,7 +36,7 @@ from kernax.unsupervised.kernel_kmeans import (
 )
 from kernax.unsupervised.means_of_clusters import Cloud
 
-ROUNDINGS = ("kmeans", "discrete")
+ROUNDINGS = ("kmeans", "discrete", "qr")
 
 
 class SpectralClusters(eqx.Module):
@@ -55,16 +55,16 @@ class SpectralClusters(eqx.Module):
     function: KernelExpansion
     degree: KernelExpansion | None
     memberships: Float[Array, "n c"] = data()
-    embedding: Float[Array, "n c"] = data()
-    means: Float[Array, "c c"] = data()
-    values: Float[Array, " c"] = data()
+    embedding: Float[Array, "n e"] = data()
+    means: Float[Array, "c e"] = data()
+    values: Float[Array, " e"] = data()
 
     @property
     def labels(self) -> Int[Array, " n"]:
         """The cluster of each point."""
         return jnp.argmax(self.memberships, 1)
 
-    def embed(self, x: PyTree) -> Float[Array, " c"]:
+    def embed(self, x: PyTree) -> Float[Array, " e"]:
         """One point, new or not, in the space of the eigenvectors (the Nystrom extension)."""
         values = self.function(x)
         return values if self.degree is None else values / positive_or_one(self.degree(x))
@@ -85,6 +85,7 @@ def spectral_clustering(
     key: PRNGKeyArray,
     weights: ArrayLike | None = None,
     normalised: bool = True,
+    eigenvectors: int | None = None,
     rounding: str = "kmeans",
     temperature: ArrayLike | None = None,
     starts: int = 10,
@@ -100,16 +101,20 @@ def spectral_clustering(
     objective than the sum of the leading eigenvalues.
 
     The rows of the eigenvectors are rounded to a partition by k-means, or with
-    `rounding="discrete"` by the rotation that brings them closest to one (Yu & Shi 2003).
+    `rounding="discrete"` by the rotation that brings them closest to one (Yu & Shi 2003), or with
+    "qr" by the rotation that a QR decomposition with pivoting finds, without random starts (Damle,
+    Minden & Ying 2019).
     scikit-learn's `SpectralClustering` leaves the diagonal of K out: the same embedding is that of
     `Precomputed` of K with zeros there.
 
     Arguments:
         kernel: such as `RBF` or `Precomputed` of a graph, with values >= 0 unless
             `normalised=False`; X: a stack of n points.
-        clusters: how many, and how many eigenvectors.
+        clusters: how many.
         key: of the starts of the rounding.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed.
+        eigenvectors: how many lead to the partition, as many as clusters by default; other numbers
+            are for rounding="kmeans".
         temperature: > 0, for soft memberships, as in `kernel_kmeans`, of rows of the eigenvectors;
             in units of their squared distances. Differentiable, as long as the eigenvalues
             that are left out are less than those that are not.
@@ -118,8 +123,9 @@ def spectral_clustering(
 
     Returns:
         A `Solution` whose `value` is `SpectralClusters`. Stats: `components`, the number of
-        connected components; `relaxation`, the sum of the eigenvalues, and `objective`, what the
-        partition attains of it; `least`, the smallest edge; how many clusters are `distinct`;
+        connected components; `relaxation`, the sum of as many eigenvalues as clusters (where there
+        are fewer, the last one counts for the others), and `objective`, what the partition attains
+        of it; `least`, the smallest edge; how many clusters are `distinct`;
         `rank`, `residual`, `steps`. A warning is given where the graph falls into parts:
         eigenvectors then tell the parts apart, and not what is in them; and where clusters
         coincide.
@@ -131,16 +137,18 @@ def spectral_clustering(
     check_key(key)
     task = check_task("spectral_clustering", kernel, X, None, weights, throw=throw)
     clusters = check_clusters(clusters, task)
-    _check_rounding(rounding, temperature)
+    count = clusters if eigenvectors is None else check_count(eigenvectors, "eigenvectors")
+    _check_rounding(rounding, temperature, clusters, count, task)
     if temperature is not None:
         temperature = task.scalar(temperature, "temperature", POSITIVE, throw=throw)
     how = _Rounding(
         key=key,
         temperature=temperature,
         clusters=clusters,
+        eigenvectors=count,
         starts=check_count(starts, "starts"),
         max_steps=check_count(max_steps, "max_steps"),
-        discrete=rounding == "discrete",
+        rounding=rounding,
     )
     solution = _spectral_clustering(task, how, bool(normalised))
     if normalised:
@@ -151,14 +159,24 @@ def spectral_clustering(
     return finish(solution, throw, hint)
 
 
-def _check_rounding(rounding: str, temperature: Any) -> None:
-    """Raises ValueError for an unknown rounding, and for a temperature beside "discrete"."""
+def _check_rounding(
+    rounding: str, temperature: Any, clusters: int, eigenvectors: int, task: Task
+) -> None:
+    """Raises ValueError for an unknown rounding, and for a temperature, or another number of
+    eigenvectors than of clusters, beside one that takes none.
+    """
     if rounding not in ROUNDINGS:
         raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, but is {rounding!r}")
     if temperature is not None and rounding != "kmeans":
         raise ValueError(
             f"temperature is for rounding='kmeans', but rounding is {rounding!r}: leave one of "
             "them out"
+        )
+    task.check_at_most_points(eigenvectors, "eigenvectors", ": ask for fewer")
+    if eigenvectors != clusters and rounding != "kmeans":
+        raise ValueError(
+            f"eigenvectors must be as many as clusters, {clusters}, for rounding={rounding!r}, but "
+            f"is {eigenvectors}: rounding='kmeans' takes any number"
         )
 
 
@@ -176,9 +194,9 @@ def _warn_of_parts(components: Array, clusters: int) -> None:
     """A ClusterWarning where the graph is not connected."""
     if is_concrete(components) and np.max(np.asarray(components)) > 1:
         warn(
-            f"spectral_clustering: the graph falls into {np.max(np.asarray(components))} parts "
-            f"without an edge between them, and {clusters} clusters were asked for: a kernel with "
-            "a larger lengthscale connects them",
+            "spectral_clustering: the graph is not fully connected: it falls into "
+            f"{np.max(np.asarray(components))} parts without an edge between them, and {clusters} "
+            "clusters were asked for: a kernel with a larger lengthscale connects them",
             ClusterWarning,
         )
 
@@ -191,11 +209,14 @@ class _Rounding(eqx.Module):
     clusters: int = eqx.field(static=True)
     starts: int = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
-    discrete: bool = eqx.field(static=True)
+    eigenvectors: int = eqx.field(static=True)
+    rounding: str = eqx.field(static=True)
 
-    def of(self, embedding: Float[Array, "n c"], cloud: Cloud, unit: Int[Array, ""]) -> Memberships:
+    def of(self, embedding: Float[Array, "n e"], cloud: Cloud, unit: Int[Array, ""]) -> Memberships:
         """The memberships of the rows, which are given in the unit `2^-unit`."""
-        if self.discrete:
+        if self.rounding == "qr":
+            return pivoted_partition(embedding, cloud.weights)
+        if self.rounding == "discrete":
             return closest_partition(
                 embedding, cloud.weights, self.key, self.starts, self.max_steps
             )
@@ -212,15 +233,14 @@ class _Rounding(eqx.Module):
 @compiled
 def _spectral_clustering(task, rounding, normalised):
     """The clusters, with how their computation ended."""
-    clusters = rounding.clusters
     w = task.weights.values
     graph = Graph.of(task.gram(), w, normalised)
-    known = graph.eigenvectors(clusters)
+    known = graph.eigenvectors(rounding.eigenvectors)
     rows = graph.rows(known.coefficients)
     cloud = Cloud.of(LowRankGram(rows, jnp.zeros_like(w)), w)
     found = rounding.of(rows, cloud, graph.unit)
     embedding = times_power_of_two(rows, -graph.unit)
-    figures = _figures(stopped(graph), known, found)
+    figures = _figures(stopped(graph), known, found, rounding.clusters)
     result = _ending(known, found, normalised & (figures["least"] < 0))
     R = void_unless_known(found.memberships, result)
     value = SpectralClusters(
@@ -235,18 +255,22 @@ def _spectral_clustering(task, rounding, normalised):
 
 
 def _means(
-    cloud: Cloud, R: Float[Array, "n c"], embedding: Float[Array, "n c"]
-) -> Float[Array, "c c"]:
+    cloud: Cloud, R: Float[Array, "n c"], embedding: Float[Array, "n e"]
+) -> Float[Array, "c e"]:
     """Of the rows of the embedding in each cluster; inf where there are none."""
     means = matmul(cloud.shares(R).T, embedding)
     return jnp.where(cloud.present(R)[:, None], means, jnp.inf)
 
 
-def _figures(graph: Graph, known: Eigenvectors, found: Memberships) -> dict[str, Array]:
+def _figures(
+    graph: Graph, known: Eigenvectors, found: Memberships, clusters: int
+) -> dict[str, Array]:
     """For the stats."""
+    # None of the eigenvalues that are not known is larger than the last one that is.
+    others = max(clusters - len(known.values), 0) * known.values[-1]
     return known.report.figures() | {
         "components": graph.components(),
-        "relaxation": jnp.sum(known.values),
+        "relaxation": jnp.sum(known.values[:clusters]) + others,
         "objective": graph.objective(found.memberships),
         "least": graph.least_edge(),
         "distinct": found.stats["distinct"],
