@@ -191,7 +191,41 @@ BATCHES = {
             "test_files.py::test_a_damaged_file_is_an_error_or_loads_bitwise[0]",
         ),
     ),
+    "small numbers": (
+        Mutant(  # values that are equal but for their rounding
+            "supervised/calibration.py",
+            "return centre, jnp.where(size > rounding, size, 0)",
+            "return centre, size",
+            "test_calibration.py::test_values_that_differ_by_their_rounding_alone_have_no_slope",
+        ),
+        Mutant(  # a line through places in any order
+            "plot/beliefs.py",
+            "    x = np.sort(x)\n",
+            "",
+            "test_plot.py::test_the_line_of_a_profile_is_in_order_whatever_the_order_of_the_places",
+        ),
+        Mutant(  # nodes of a rule in single precision
+            "core/quadrature.py",
+            "np.linspace(-reach, reach, nodes or default)",
+            "np.linspace(-reach, reach, nodes or default, dtype=np.float32)",
+            "test_likelihoods.py"
+            "::test_nodes_and_weights_of_quadrature_are_computed_in_float64_and_rounded_once"
+            "[float64]",
+        ),
+        Mutant(  # points that are off the other way
+            "core/toeplitz.py",
+            "return values * self._times_slopes(V) - self._times_slopes(values * V)",
+            "return self._times_slopes(values * V) - values * self._times_slopes(V)",
+            "test_grid.py::test_offsets_of_points_are_taken_to_first_order",
+        ),
+    ),
     "files": (
+        Mutant(  # lags that are subtracted the wrong way round
+            "core/gridding.py",
+            "offsets[numbers] = distances - lags[numbers]",
+            "offsets[numbers] = lags[numbers] - distances",
+            "test_grid.py::test_offsets_of_a_grid_are_those_of_its_points",
+        ),
         Mutant(  # anything is taken for points
             "files/fields.py",
             "return hint is not jaxtyping.PyTree or is_of_arrays",

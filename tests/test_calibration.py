@@ -154,6 +154,28 @@ def test_values_that_are_all_the_same_have_no_slope(values, value):
 
 
 @needs_x64
+def test_values_that_differ_by_their_rounding_alone_have_no_slope():
+    """Without regard to rounding it is 1e16, and probabilities of the classes are 0.95."""
+    y = np.tile([-1.0, 1.0], 20)
+    fit = kernax.calibration.platt(np.where(y > 0, 0.1 + 0.2, 0.3), y).value
+    assert fit.slope == 0
+    np.testing.assert_allclose(fit(0.3), 0.5, rtol=1e-12)
+
+
+def test_isotonic_probabilities_are_within_zero_and_one_for_weights_of_any_size():
+    """Also where points of weight zero stand at both ends."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        f = np.sort(rng.normal(size=24)).astype(DTYPE)
+        y = np.where(f + 0.3 * rng.normal(size=24) > 0, 1.0, -1.0)
+        weights = (10 ** rng.uniform(-6, 6, 24)).astype(DTYPE)
+        weights[[0, 1, 12, 23]] = 0
+        fit = kernax.calibration.isotonic(f, y, weights=weights)
+        assert jnp.all((fit.probabilities >= 0) & (fit.probabilities <= 1))
+        assert fit.probabilities[-1] == 1
+
+
+@needs_x64
 def test_the_derivatives_of_platts_sigmoid_are_those_of_the_maximum(values):
     """In the values, repeated ones included, and the weights, forward and backward; a thousandth
     off would be seen.

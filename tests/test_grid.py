@@ -22,6 +22,7 @@ from kernax.core.grid_factor import GridFactor
 from kernax.core.gridding import grid_for
 from kernax.core.kronecker import KroneckerMatrix
 from kernax.core.sharding import compiled
+from kernax.core.toeplitz import PlaceOffsets, ToeplitzMatrix
 from kernax.core.weights import PointWeights
 from kernax.errors import ConditionWarning
 from kernax.solvers import Grid, JitteredCholesky, StateSpace
@@ -275,6 +276,45 @@ def test_points_off_equal_steps_by_rounding_are_taken_and_by_more_of_a_step_are_
     coarse = (1e6 + 0.0625 * np.array([0, 10, 21, 29, 40]))[:, None].astype(DTYPE)
     with pytest.raises(ValueError, match=r"off by up to|too much for steps"):
         evidence_of(coarse, GRID)(RBF(0.5), y[:5], 0.1)
+
+
+def test_offsets_of_points_are_taken_to_first_order():
+    """`K_ij = k(t_i - t_j)` with `t = i / 10 + o`: what is left is `o^2` in size, and `o` without
+    the offsets or with those of another sign.
+    """
+    off = 1e-3 if np.float32 == DTYPE else 1e-6
+    rng = np.random.default_rng(0)
+    lags = np.arange(20) / 10
+    offsets = off * rng.uniform(-1, 1, 20)
+    slopes = -lags * np.exp(-(lags**2) / 2)
+    matrix = ToeplitzMatrix(
+        jnp.asarray(np.exp(-(lags**2) / 2), DTYPE),
+        20,
+        PlaceOffsets(jnp.asarray(offsets, DTYPE), jnp.asarray(slopes, DTYPE)),
+    )
+    t = lags + offsets
+    K = np.exp(-((t[:, None] - t[None, :]) ** 2) / 2)
+    V = rng.normal(size=(20, 2))
+    without = np.exp(-((lags[:, None] - lags[None, :]) ** 2) / 2)
+    assert np.max(abs(without @ V - K @ V)) > off / 2
+    np.testing.assert_allclose(
+        matrix.mv(jnp.asarray(V, DTYPE)), K @ V, atol=50 * max(off**2, float(jnp.finfo(DTYPE).eps))
+    )
+
+
+def test_offsets_of_a_grid_are_those_of_its_points():
+    """The largest that are taken: the last digit of a number is nearly sqrt(eps) of a step."""
+    start = 2**12 if np.float32 == DTYPE else 2**26
+    X = start + np.arange(12, dtype=DTYPE)[:, None]
+    off = np.spacing(X[5, 0])
+    X[5] += off
+    K = GridGram(RBF(), jnp.asarray(X), grid_for(RBF(), X, np.ones(12), 20, 400))
+    t = X[:, 0].astype(np.longdouble)
+    exact = np.exp(-((t[:, None] - t[None, :]) ** 2) / 2)
+    found = np.asarray(K.mv(jnp.eye(12, dtype=DTYPE)))
+    np.testing.assert_allclose(found, exact.astype(float), atol=float(off) / 20)
+    even = np.round(t - start)
+    assert np.max(abs(np.exp(-((even[:, None] - even[None, :]) ** 2) / 2) - exact)) > off / 2
 
 
 def test_arguments_that_must_be_known_or_one_number_are_refused_otherwise():

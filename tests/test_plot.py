@@ -74,6 +74,15 @@ def test_a_profile_shows_the_kernel_and_draws():
             untyped(kernel_profile)(kernax.RBF(), x, key=jax.random.key(0), draws=draws)
 
 
+def test_the_line_of_a_profile_is_in_order_whatever_the_order_of_the_places(rng):
+    x = rng.permutation(np.linspace(-1, 3, 41))
+    left, right = kernel_profile(kernax.RBF(), x, key=jax.random.key(0))
+    places = np.sort(x)
+    for line in (*left.lines, *right.lines):
+        np.testing.assert_array_equal(line.get_xdata(), places)
+    np.testing.assert_allclose(left.lines[0].get_ydata(), np.exp(-((places - 1) ** 2) / 2), 1e-5)
+
+
 def test_a_gram_picture_is_the_matrix(rng):
     X = rng.normal(size=(5, 2))
     ax = gram_picture(kernax.RBF(), X)

@@ -50,12 +50,14 @@ def _size(dtype: Any) -> tuple[int, int]:
 
 @functools.cache
 def _standard_nodes(dtype: Any, nodes: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes of the standard normal distribution and their weights, which sum to one."""
+    """Nodes of the standard normal distribution and their weights, which sum to one: computed in
+    float64, and rounded once.
+    """
     powers, default = _size(dtype)
     reach = math.sqrt(2 * powers)
-    places = np.linspace(-reach, reach, nodes or default, dtype=dtype)
+    places = np.linspace(-reach, reach, nodes or default)
     weights = np.exp(-(places**2) / 2)
-    return places, weights / np.sum(weights)
+    return places.astype(dtype), (weights / np.sum(weights)).astype(dtype)
 
 
 def expectation(

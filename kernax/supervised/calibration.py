@@ -256,7 +256,9 @@ def _largest_of_smallest_means(
     means = _means_between(values, w, w_plus, ordered)
     smallest = lax.cummin(means, axis=1, reverse=True)
     largest = lax.cummax(jnp.where(ordered, smallest, -jnp.inf), axis=0)
-    return jnp.clip(jnp.diagonal(largest), 0, 1)
+    # Between 0 and 1 without a clip: the sums of a mean are rounded in the same order, so that the
+    # larger one stays the larger.
+    return jnp.diagonal(largest)
 
 
 def _means_between(
