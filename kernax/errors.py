@@ -19,6 +19,7 @@ __all__ = [
     "RelevanceWarning",
     "PrecisionWarning",
     "DamagedCheckpointWarning",
+    "UndeclaredFieldWarning",
 ]
 
 
@@ -96,3 +97,7 @@ class PrecisionWarning(UserWarning):
 
 class DamagedCheckpointWarning(UserWarning):
     """A checkpoint has a file that is missing, cut or changed, and is not used."""
+
+
+class UndeclaredFieldWarning(UserWarning):
+    """A field of a module is learned without a declaration of the values that it may take."""

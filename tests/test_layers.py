@@ -53,7 +53,7 @@ CORE = (
     ),
     ("operators", "solves", "lanczos", "standard_normals", "gamma_quantiles"),
     ("unheld",),
-    ("boundary", "kernel", "losses", "description", "foreign"),
+    ("boundary", "kernel", "losses", "description", "foreign", "undeclared"),
     ("eigenproblem", "mesh"),
     (
         "labels",

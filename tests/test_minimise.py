@@ -10,7 +10,13 @@ import pytest
 from conftest import needs_x64, untyped
 
 import kernax
-from kernax.errors import BreakdownError, DivergedError, NonFiniteError, RunawayWarning
+from kernax.errors import (
+    BreakdownError,
+    DivergedError,
+    NonFiniteError,
+    RunawayWarning,
+    UndeclaredFieldWarning,
+)
 
 pytestmark = needs_x64  # once: steps of an optimiser are the same program in either precision
 
@@ -308,3 +314,37 @@ def test_arguments_of_the_wrong_kind_are_refused_by_name(change, message):
     options = {name: task[name] for name in ("args", "trainable") if name in task}
     with pytest.raises(ValueError, match=message):
         minimise(task["loss"], kernax.RBF(), task["optimiser"], task["steps"], **options)
+
+
+class Undeclared(eqx.Module):
+    """Of one's own, with a field that nothing says anything about."""
+
+    scale: jax.Array
+    weights: dict
+    shift: jax.Array = kernax.fields.real(default=0.5)
+    layer: eqx.nn.Linear = eqx.field(
+        default_factory=lambda: eqx.nn.Linear(1, 1, key=jax.random.key(0))
+    )
+
+
+def test_a_field_without_a_declaration_is_named_when_it_is_first_learned():
+    """Once a class and field; not of networks, of what is declared, frozen or in no module."""
+
+    def loss(model):
+        parts = model.scale, model.weights["a"], model.shift, model.layer(jnp.ones(1))[0]
+        return sum(part**2 for part in parts)
+
+    model = Undeclared(jnp.asarray(1.0), {"a": jnp.asarray(1.0)})
+    learn = lambda **how: kernax.minimise(loss, model, optax.sgd(0.1), 1, throw=False, **how)
+    learn(trainable=lambda path, value: path in ("shift", "layer.weight", "layer.bias"))
+    with pytest.warns(UndeclaredFieldWarning) as told:
+        learn()
+    messages = sorted(str(each.message) for each in told)
+    assert [message.partition(" ")[0] for message in messages] == [
+        "Undeclared.scale",
+        "Undeclared.weights",
+    ]
+    assert "scale: jax.Array = kernax.fields.positive()" in messages[0]
+    assert told[0].filename == __file__
+    learn()  # warnings are errors here
+    kernax.minimise(lambda parts: parts["a"] ** 2, {"a": jnp.ones(())}, optax.sgd(0.1), 1)

@@ -182,6 +182,27 @@ def _role(model: PyTree, keys: tuple) -> Any:
     return role
 
 
+def undeclared_fields(model: PyTree) -> dict[str, tuple[type, str]]:
+    """The paths of parameters that no field around them declares, with the innermost field that
+    holds each: its class and its name.
+
+    Those in no module, such as a dictionary of arrays, are left out.
+    """
+    found = {}
+    for keys, entry in _leaves(model):
+        declared = False
+        holder = None
+        node = model
+        for key in keys:
+            if isinstance(key, jax.tree_util.GetAttrKey):
+                declared = declared or _declared_role(node, key.name) is not None
+                holder = (type(node), key.name) if dataclasses.is_dataclass(node) else holder
+            node = _child(node, key)
+        if holder is not None and not declared and eqx.is_inexact_array(entry.value):
+            found[entry.path] = holder
+    return found
+
+
 def _child(node: Any, key: Any) -> Any:
     """The part of a node of a pytree that stands under a key."""
     if isinstance(key, jax.tree_util.GetAttrKey):

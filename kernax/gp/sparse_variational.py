@@ -22,6 +22,7 @@ from kernax.core.sharding import compiled, while_loop
 from kernax.core.solution import RESULTS, Solution, finish, first_that_holds
 from kernax.core.stacks import points_at
 from kernax.core.task import Task
+from kernax.core.undeclared import warn_of_undeclared_fields
 from kernax.gp.approximation import ApproximatePosterior, check_observations
 from kernax.gp.inducing import NormalAtInducing, check_inducing_points, process_of
 from kernax.gp.inducing_normal import (
@@ -106,6 +107,7 @@ def svgp(
         trainable = _nothing
     _check_optimiser(optimiser)
     theta, rebuild = unconstrain(model, trainable)
+    warn_of_undeclared_fields(model, theta)
     problem = _Problem(task, rebuild, optimiser, length, key, size)
     arguments = problem, theta, check_count(steps, "steps")
     learns = optimiser is not _STILL

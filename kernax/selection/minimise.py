@@ -11,6 +11,7 @@ from jaxtyping import Array
 from kernax.core.boundary import as_arrays
 from kernax.core.parameters import Rebuild, Trainable, check_count, unconstrain
 from kernax.core.solution import Solution
+from kernax.core.undeclared import warn_of_undeclared_fields
 from kernax.selection.callbacks import Callback
 from kernax.selection.checkpoints import Checkpoint
 from kernax.selection.ending import ended
@@ -146,4 +147,5 @@ def unconstrained(model: Any, trainable: Trainable | None) -> tuple[dict[str, Ar
             "the model has no free parameters: everything is frozen, or no field is declared "
             "kernax.fields.positive() or real()"
         )
+    warn_of_undeclared_fields(model, theta)
     return theta, rebuild

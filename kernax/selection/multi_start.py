@@ -16,6 +16,7 @@ from kernax.core.boundary import as_arrays, check_key
 from kernax.core.parameters import Rebuild, Trainable, check_count, unconstrain
 from kernax.core.sharding import compiled
 from kernax.core.solution import RESULTS, Solution
+from kernax.core.undeclared import warn_of_undeclared_fields
 from kernax.selection.callbacks import Callback
 from kernax.selection.checkpoints import Checkpoint
 from kernax.selection.ending import ended
@@ -243,4 +244,5 @@ def unconstrained_density(
         `theta -> log_density(rebuild(theta), *args) + log |d parameters / d theta|`.
     """
     theta, rebuild = unconstrain(model, trainable)
+    warn_of_undeclared_fields(model, theta)
     return theta, lambda theta: log_density(rebuild(theta), *args) + rebuild.log_jacobian(theta)
