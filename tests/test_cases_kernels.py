@@ -259,3 +259,41 @@ def test_a_gibbs_kernel_of_a_small_constant_lengthscale_is_the_gaussian():
     np.testing.assert_allclose(gibbs(small, x, z), np.exp(-0.85 / 2), rtol=1e-5)
     slope = jax.grad(gibbs)(small, x, z)
     np.testing.assert_allclose(slope * small, 0.85 * np.exp(-0.85 / 2), rtol=1e-5)
+
+
+OF_SCALES = {
+    "Cosine": kernax.Cosine,
+    "Gibbs": CONSTANT_WHERE_SMALL["Gibbs"],
+    "Periodic": kernax.Periodic,
+    "Periodic of a small period": lambda period: kernax.Periodic(1.0, period),
+    "RationalQuadratic": kernax.RationalQuadratic,
+    "SpectralMixture of a small width": lambda width: kernax.SpectralMixture(
+        jnp.ones(1, width.dtype),
+        jnp.ones((1, 1), width.dtype),
+        jnp.exp(-jnp.log(width))[None, None],
+    ),
+    "ZeroMeanPeriodic": kernax.ZeroMeanPeriodic,
+    "ZeroMeanPeriodic of a small period": lambda period: kernax.ZeroMeanPeriodic(1.0, period),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OF_SCALES)
+def test_hessians_in_small_scales_and_points_are_finite(name):
+    """Powers of a scale in a derivative overflow long before the scale underflows. In the logarithm
+    of the scale, at points that differ and at one point.
+    """
+    value = lambda log_scale, x, z: OF_SCALES[name](jnp.exp(log_scale))(x, z)
+    hessians = jax.jit(jax.vmap(jax.hessian(value, (0, 1)), (0, None, None)))
+    powers = np.arange(-290.0, -2, 6) if X64 else np.arange(-36.0, -2)
+    if "Mixture" in name:  # the square of its frequency, one over the width, is in a derivative
+        powers = powers[powers > (-150 if X64 else -18)]
+    log_scales = jnp.asarray(powers * np.log(10))
+    x, z = jnp.asarray([0.1]), jnp.asarray([0.83])
+    for other in (z, x):
+        for leaf in jax.tree.leaves(hessians(log_scales, x, other)):
+            assert np.all(np.isfinite(leaf))
+    if name in ("Periodic", "SpectralMixture of a small width"):  # constant where they are zero
+        (by_scale, _), (_, by_x) = hessians(log_scales[: len(powers) // 2], x, z)
+        assert np.all(np.asarray(by_scale) == 0)
+        assert np.all(np.asarray(by_x) == 0)

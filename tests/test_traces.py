@@ -217,3 +217,30 @@ def test_another_python_float_does_not_trace_again(call):
     compute(0.75)
     again = traces_of(compute, 0.75)
     assert traces_of(compute, 0.875) == again
+
+
+FITTED = kernax.kernel_ridge(K, X, Y, 0.5).value
+OF_STEPS = {
+    "kernel_kmeans": lambda steps: kernax.kernel_kmeans(
+        K, X, 2, key=KEY, temperature=0.5, max_steps=steps
+    ),
+    "spectral_clustering": lambda steps: kernax.spectral_clustering(
+        K, X, 2, key=KEY, rounding="discrete", max_steps=steps
+    ),
+    "kernel_pca": lambda steps: kernax.kernel_pca(K, X, 2, truncated=True, max_steps=steps),
+    "pre_image": lambda steps: kernax.pre_image(FITTED, X[0], max_steps=steps, throw=False),
+    "kernel_perceptron": lambda steps: kernax.kernel_perceptron(
+        K, X, SIGNS, max_epochs=steps, throw=False
+    ),
+}
+
+
+@needs_x64
+@pytest.mark.slow
+@pytest.mark.parametrize("call", OF_STEPS)
+def test_another_number_of_steps_does_not_trace_again(call):
+    compute = OF_STEPS[call]
+    compute(200)
+    compute(201)
+    again = traces_of(compute, 201)
+    assert traces_of(compute, 202) == again

@@ -165,7 +165,7 @@ class _Root(eqx.Module):
 
 
 def leading_pairs(
-    problem: AbstractProblem, count: int, *, truncated: bool = False, max_steps: int = 500
+    problem: AbstractProblem, count: int, *, truncated: bool = False, max_steps: int | Array = 500
 ) -> tuple[Pairs, Report]:
     """The `count` leading eigenpairs, once differentiable in all arrays of the problem.
 
@@ -178,7 +178,7 @@ def leading_pairs(
     return found.leading, stopped(found.report)
 
 
-def _solved(problem: AbstractProblem, *, count: int, max_steps: int | None) -> _Root:
+def _solved(problem: AbstractProblem, *, count: int, max_steps: int | Array | None) -> _Root:
     """The pairs, without derivatives."""
     solve = _by_lapack if max_steps is None else partial(_by_products, count, max_steps)
     values, U, steps = one_by_one(solve, problem)
@@ -214,7 +214,7 @@ def _by_lapack(problem: AbstractProblem) -> tuple[Array, Array, Array]:
 
 
 def _by_products(
-    count: int, max_steps: int, problem: AbstractProblem
+    count: int, max_steps: int | Array, problem: AbstractProblem
 ) -> tuple[Array, Array, Array]:
     """The leading eigenvalues of `S^T K S`, descending, its eigenvectors, and the steps taken."""
     start = _random_block(count, problem)

@@ -64,7 +64,7 @@ def can_be_truncated(count: int, n: int) -> bool:
 
 
 def leading_by_products(
-    multiply: Multiply, start: Float[Array, "n b"], count: int, rtol: float, max_steps: int
+    multiply: Multiply, start: Float[Array, "n b"], count: int, rtol: float, max_steps: int | Array
 ) -> Ritz:
     """The `count` leading eigenpairs of M, with residuals of at most `rtol` times the eigenvalue.
 

@@ -95,6 +95,36 @@ def floored(lengthscale: Array) -> Array:
     return jnp.where(lengthscale > 0, jnp.maximum(lengthscale, smallest), jnp.nan)
 
 
+def turns(x: Array, z: Array, period: Array) -> Array:
+    """`(x - z) / period`, a constant to derivatives where rounding has lost its phase.
+
+    From `1 / (32 eps)` turns on, a fifth of a radian, the slope in the period, `turns / period`, is
+    a large multiple of noise, and overflows.
+    """
+    period = floored(period)
+    raw = (x - z) / period
+    is_lost = lax.stop_gradient(jnp.abs(raw)) > 1 / (32 * eps_of(raw))
+    exact = _ratio(x - z, jnp.where(is_lost, 1, period))
+    return jnp.where(is_lost, lax.stop_gradient(raw), exact)
+
+
+@jax.custom_jvp
+def _ratio(a: Array, b: Array) -> Array:
+    """`a / b`, whose second derivatives divide by b^2 and not by b^3, which overflows for small b:
+    they would be NaN where a is zero.
+    """
+    return a / b
+
+
+@_ratio.defjvp
+def _ratio_jvp(primals, tangents):
+    (a, b) = primals
+    (da, db) = tangents
+    inverse = 1 / b
+    ratio = _ratio(a, b)
+    return ratio, da * inverse - ratio * (inverse * db)
+
+
 @custom_vmap
 def _origin(x: Array, z: Array) -> Array:
     """Where a squared distance is measured from.

@@ -259,6 +259,13 @@ def as_stopping(rtol: Any, max_steps: Any) -> tuple[Any, Any]:
     return _as_number(rtol), None if max_steps is None else _as_steps(max_steps)
 
 
+def as_steps(value: Any, name: str = "max_steps") -> Array:
+    """A number of steps as an array, so that no other one compiles again. Raises ValueError unless
+    it is a positive integer.
+    """
+    return _as_steps(check_count(value, name))
+
+
 def with_arrays(solver: Any) -> Any:
     """A solver whose floats, and whose `max_steps`, are arrays, so that a compiled function does
     not compile again for other values.

@@ -43,7 +43,8 @@ def _scaled_log1p_jvp(primals, tangents):
     (dx, db) = tangents
     u = b * x
     v = u / (2 + u)
-    in_b = -(x**2) * (1 - v) ** 2 / 2 * (1 / (1 + v) + v * _arctanh_remainder(u, v))
+    # x (1 - v) is finite where x^2 is not.
+    in_b = -((2 * x / (2 + u)) ** 2) / 2 * (1 / (1 + v) + v * _arctanh_remainder(u, v))
     return scaled_log1p(x, b), dx / (1 + u) + in_b * db
 
 

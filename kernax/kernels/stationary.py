@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.scipy.special import i0e
 from jaxtyping import Array, ArrayLike, Float
 
@@ -18,7 +19,15 @@ from kernax.core.columns import factors_over_columns, one_for_each_column
 from kernax.core.functionals import has_derivatives
 from kernax.core.gamma_quantiles import gamma_quantiles
 from kernax.core.kernel import AbstractKernel, AbstractStationary, Invariance
-from kernax.core.numerics import dot, floored, matern, stretched_exponential, vectors
+from kernax.core.numerics import (
+    dot,
+    floored,
+    matern,
+    squared_distance,
+    stretched_exponential,
+    turns,
+    vectors,
+)
 from kernax.core.parameters import interval, positive, real
 from kernax.core.special_functions import (
     gamma_mean,
@@ -155,7 +164,7 @@ class RationalQuadratic(AbstractScaleMixture):
 
     def of_squared_distance(self, s):
         # The limit alpha -> inf, the RBF, is exact, and derivatives in alpha keep their digits.
-        return jnp.exp(-scaled_log1p(s, 1 / (2 * self.alpha)) / 2)
+        return jnp.exp(-scaled_log1p(s, 1 / (2 * floored(self.alpha))) / 2)
 
     def unit_density(self, f, dim):
         # The mean of the density of an RBF over precisions tau: inf at f = 0 for alpha <= dim / 2.
@@ -201,8 +210,24 @@ class Periodic(AbstractKernel):
 
     def __call__(self, x, z):
         x, z = vectors(x, z, self.lengthscale, self.period)
-        sines = jnp.sin(jnp.pi * ((x - z) / self.period))
-        return jnp.exp(-2 * jnp.sum((sines / floored(self.lengthscale)) ** 2))
+        sines = jnp.sin(jnp.pi * turns(x, z, self.period))
+        return jnp.prod(_periodic(sines, floored(self.lengthscale)))
+
+
+def _periodic(sines: Float[Array, " d"], lengthscale: Float[Array, "*d"]) -> Float[Array, " d"]:
+    """`exp(-2 sines^2 / lengthscale^2)`, with derivatives of zero where it is zero: the powers of a
+    small lengthscale in them overflow.
+    """
+    lengthscale = jnp.broadcast_to(lengthscale, sines.shape)
+    least = math.log(float(jnp.finfo(sines.dtype).tiny)) - 10
+    is_zero = lax.stop_gradient(-2 * (sines / lengthscale) ** 2) < least
+    near = jnp.where(is_zero, 0, sines)
+    # As squared distances from zero, each in its lengthscale, the derivatives of which divide by it
+    # once, and not by its cube.
+    s = jax.vmap(
+        lambda a, scale: squared_distance(a[None], jnp.zeros_like(a)[None], scale, rough=True)
+    )
+    return jnp.where(is_zero, 0, jnp.exp(-2 * s(near, lengthscale)))
 
 
 class ZeroMeanPeriodic(AbstractKernel):
@@ -223,7 +248,7 @@ class ZeroMeanPeriodic(AbstractKernel):
 
     def __call__(self, x, z):
         x, z = vectors(x, z, self.lengthscale, self.period)
-        sines = jnp.sin(jnp.pi * ((x - z) / self.period))
+        sines = jnp.sin(jnp.pi * turns(x, z, self.period))
         return jnp.prod(_about_zero(sines, floored(self.lengthscale)))
 
 
@@ -245,7 +270,7 @@ def _about_zero(sines: Float[Array, " d"], lengthscale: Float[Array, "*d"]) -> F
     by_series = _fluctuation(1 - 2 * sines**2, small) / _fluctuation(jnp.ones_like(small), small)
     safe = jnp.where(is_long, 1, lengthscale)
     mean = _mean_over_period(safe)
-    plain = (jnp.exp(-2 * (sines / safe) ** 2) - mean) / (1 - mean)
+    plain = (_periodic(sines, safe) - mean) / (1 - mean)
     return jnp.where(is_long, by_series, plain)
 
 
@@ -287,7 +312,7 @@ class Cosine(AbstractKernel):
 
     def __call__(self, x, z):
         x, z = vectors(x, z, self.period)
-        return jnp.cos(2 * jnp.pi * jnp.sum((x - z) / self.period))
+        return jnp.cos(2 * jnp.pi * jnp.sum(turns(x, z, self.period)))
 
 
 class SpectralMixture(AbstractSpectral):
@@ -321,8 +346,12 @@ class SpectralMixture(AbstractSpectral):
     def __call__(self, x, z):
         x, z = vectors(x, z, self.means[0])
         t = (x - z)[None, :]
-        decay = jnp.exp(-2 * jnp.pi**2 * jnp.sum((self.scales * t) ** 2, 1))
-        return dot(self.weights, decay * jnp.prod(jnp.cos(2 * jnp.pi * self.means * t), 1))
+        # Frequencies below the largest whose square is finite, as lengthscales are above the least.
+        largest = float(jnp.finfo(t.dtype).tiny) ** (-1 / 3)
+        scales = jnp.minimum(self.scales, largest)
+        means = jnp.clip(self.means, -largest, largest)
+        decay = jnp.exp(-2 * jnp.pi**2 * jnp.sum((scales * t) ** 2, 1))
+        return dot(self.weights, decay * jnp.prod(jnp.cos(2 * jnp.pi * means * t), 1))
 
     def spectral_density(self, w):
         w, _ = vectors(w, w, self.means[0])

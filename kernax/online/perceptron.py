@@ -12,7 +12,7 @@ from kernax.core.intervals import POSITIVE, REAL
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.numerics import matmul, stopped
-from kernax.core.parameters import check_count
+from kernax.core.parameters import as_steps
 from kernax.core.sharding import compiled, while_loop
 from kernax.core.solution import (
     RESULTS,
@@ -73,10 +73,10 @@ def kernel_perceptron(
         in_features=True,
         throw=throw,
     )
-    max_epochs = check_count(max_epochs, "max_epochs")
+    most_epochs = as_steps(max_epochs, "max_epochs")
     rate = task.scalar(rate, "rate", POSITIVE, throw=throw)
     threshold = task.scalar(threshold, "threshold", REAL, throw=throw)
-    solution = _kernel_perceptron(task, rate, threshold, bool(averaged), max_epochs)
+    solution = _kernel_perceptron(task, rate, threshold, bool(averaged), most_epochs)
     hint = (
         "kernel_perceptron: more max_epochs; or the kernel may not separate these points: "
         "averaged=True, throw=False."
@@ -149,7 +149,7 @@ class _Perceptron(eqx.Module):
         progress = after.mistakes > now.mistakes, after.epochs + 1
         return eqx.tree_at(lambda state: (state.unfinished, state.epochs), after, progress)
 
-    def run(self, max_epochs: int) -> _Pass:
+    def run(self, max_epochs: Array) -> _Pass:
         """Passes until one makes no mistake."""
 
         def go_on(now: _Pass) -> Array:

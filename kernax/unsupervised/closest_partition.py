@@ -36,7 +36,7 @@ def closest_partition(
     weights: Float[Array, " n"],
     key: PRNGKeyArray,
     starts: int,
-    max_steps: int,
+    max_steps: Array,
 ) -> Memberships:
     """The partition that is closest to a rotation of the rows, which are scaled to length one and
     weighted; the best of several starts (Yu & Shi 2003).
@@ -122,7 +122,7 @@ def _of_length_one(E: Float[Array, "n c"]) -> Float[Array, "n c"]:
 
 
 def _rotated(
-    E: Float[Array, "n c"], weights: Float[Array, " n"], key: PRNGKeyArray, max_steps: int
+    E: Float[Array, "n c"], weights: Float[Array, " n"], key: PRNGKeyArray, max_steps: Array
 ) -> _Rotation:
     """The iteration, from a rotation made of rows that are far from parallel."""
 

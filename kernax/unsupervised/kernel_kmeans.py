@@ -14,7 +14,7 @@ from kernax.core.intervals import POSITIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import is_concrete, stopped
 from kernax.core.operators import is_finite
-from kernax.core.parameters import check_count, data
+from kernax.core.parameters import as_steps, check_count, data
 from kernax.core.sharding import compiled
 from kernax.core.solution import (
     RESULTS,
@@ -130,11 +130,11 @@ def kernel_kmeans(
         throw=throw,
     )
     clusters = check_clusters(clusters, task)
-    max_steps = check_count(max_steps, "max_steps")
+    most_steps = as_steps(max_steps)
     starts = check_count(starts, "starts")
     if temperature is not None:
         temperature = task.scalar(temperature, "temperature", POSITIVE, throw=throw)
-    solution = _kernel_kmeans(task, key, temperature, clusters, starts, max_steps)
+    solution = _kernel_kmeans(task, key, temperature, clusters, starts, most_steps)
     warn_of_copies("kernel_kmeans", solution.stats["distinct"], clusters)
     others = "" if temperature is None else ", another temperature"
     hint = f"kernel_kmeans: more max_steps{others}, or centred points may help."
@@ -196,7 +196,7 @@ def memberships_of(
     temperature: Array | None,
     clusters: int,
     starts: int,
-    max_steps: int,
+    max_steps: Array,
 ) -> Memberships:
     """Hard memberships, or soft ones that are reached from them."""
     end = best_partition(cloud, clusters, starts, max_steps, key)
@@ -212,7 +212,7 @@ def memberships_of(
     return _softened(hard, SoftTask(cloud, temperature, R), max_steps)
 
 
-def _softened(hard: Memberships, task: SoftTask, max_steps: int) -> Memberships:
+def _softened(hard: Memberships, task: SoftTask, max_steps: Array) -> Memberships:
     """Soft memberships, reached from hard ones."""
     soft = soft_memberships(task, max_steps)
     R = soft.memberships

@@ -95,7 +95,7 @@ class HardState(eqx.Module):
 
 
 def best_partition(
-    cloud: Cloud, clusters: int, starts: int, max_steps: int, key: PRNGKeyArray
+    cloud: Cloud, clusters: int, starts: int, max_steps: Array, key: PRNGKeyArray
 ) -> HardState:
     """The best of several runs of Lloyd's algorithm, each from a start of its own; its clusters are
     numbered in the order of their first points.
@@ -174,7 +174,7 @@ def partition_from(cloud: Cloud, chosen: Int[Array, " c"]) -> Int[Array, " n"]:
     return jnp.argmin(diagonal[chosen][None, :] - 2 * rows, 1).astype(jnp.int32)
 
 
-def lloyd(cloud: Cloud, labels: Int[Array, " n"], clusters: int, max_steps: int) -> HardState:
+def lloyd(cloud: Cloud, labels: Int[Array, " n"], clusters: int, max_steps: Array) -> HardState:
     """Lloyd's algorithm: points take the nearest mean, and means are computed anew, until no label
     changes.
 
@@ -278,7 +278,7 @@ class SoftState(eqx.Module):
     steps: Int[Array, ""]
 
 
-def soft_memberships(task: SoftTask, max_steps: int) -> SoftState:
+def soft_memberships(task: SoftTask, max_steps: Array) -> SoftState:
     """The fixed point, with the change of the last step and the number of steps.
 
     Differentiable in the Gram matrix, weights and temperature by the linear system of the fixed

@@ -15,7 +15,7 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.implicit import implicit
 from kernax.core.kernel import AbstractStationary
 from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
-from kernax.core.parameters import check_count
+from kernax.core.parameters import as_steps
 from kernax.core.sharding import compiled, for_loop, while_loop
 from kernax.core.solution import (
     RESULTS,
@@ -74,9 +74,9 @@ def pre_image(
             f"method='fixed_point' is for stationary kernels, and {type(f.kernel).__name__} is "
             "none: method='gradients'"
         )
-    max_steps = check_count(max_steps, "max_steps")
+    most_steps = as_steps(max_steps)
     start = _checked_start(start, points)
-    solution = _pre_image(f, start, method, max_steps)
+    solution = _pre_image(f, start, method, most_steps)
     return finish(solution, throw, "pre_image: another start or more max_steps may help.")
 
 
@@ -195,7 +195,7 @@ def _pre_image(f, start, method, max_steps):
 
 
 def _ending(
-    search: _Search, x: Float[Array, " d"], steps: Array, max_steps: int
+    search: _Search, x: Float[Array, " d"], steps: Array, max_steps: Array
 ) -> tuple[Any, dict[str, Array]]:
     """How the search ended: whether x is a minimum, recomputed; and stats."""
     distance = search.distance
@@ -222,7 +222,7 @@ def _curves_up(distance: _Distance, x: Float[Array, " d"]) -> Bool[Array, ""]:
     return one_by_one(jnp.linalg.eigvalsh, hessian)[0] > 0
 
 
-def _by_means(search: _Search, max_steps: int) -> _Descent:
+def _by_means(search: _Search, max_steps: Array) -> _Descent:
     """The fixed-point iteration, each step halved until the distance does not rise."""
     distance = search.distance
     small = 8 * eps_of(search.start) ** (2 / 3) * search.spread
@@ -261,7 +261,7 @@ def _lowered(
     return jnp.where(is_closer, ahead, x)
 
 
-def _by_gradients(search: _Search, max_steps: int) -> _Descent:
+def _by_gradients(search: _Search, max_steps: Array) -> _Descent:
     """BFGS, in units of the spread."""
 
     def in_units(u: Array) -> Array:

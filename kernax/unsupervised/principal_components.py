@@ -12,7 +12,7 @@ from kernax.core.expansion import KernelExpansion
 from kernax.core.kernel import AbstractKernel
 from kernax.core.krylov import can_be_truncated
 from kernax.core.numerics import matmul, positive_or_one, stopped
-from kernax.core.parameters import check_count, data
+from kernax.core.parameters import as_steps, check_count, data
 from kernax.core.sharding import compiled
 from kernax.core.solution import Solution, finish, void_unless_known
 from kernax.core.task import check_task
@@ -136,8 +136,8 @@ def kernel_pca(
             f"components must be at most {n}, the number of points, but is {components}"
         )
     truncated = _is_truncated(truncated, components, n, block_size)
-    max_steps = check_count(max_steps, "max_steps")
-    solution = _kernel_pca(task, components, bool(whiten), truncated, max_steps, bool(indefinite))
+    most_steps = as_steps(max_steps)
+    solution = _kernel_pca(task, components, bool(whiten), truncated, most_steps, bool(indefinite))
     hint = "kernel_pca: another kernel, fewer components or more max_steps may help."
     return finish(solution, throw, hint, suspect=task.suspect())
 

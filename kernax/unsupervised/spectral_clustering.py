@@ -13,7 +13,7 @@ from kernax.core.intervals import POSITIVE
 from kernax.core.kernel import AbstractKernel
 from kernax.core.numerics import is_concrete, matmul, positive_or_one, stopped
 from kernax.core.operators import LowRankGram
-from kernax.core.parameters import check_count, data
+from kernax.core.parameters import as_steps, check_count, data
 from kernax.core.powers import exponent_of, times_power_of_two
 from kernax.core.sharding import compiled
 from kernax.core.solution import (
@@ -147,7 +147,7 @@ def spectral_clustering(
         clusters=clusters,
         eigenvectors=count,
         starts=check_count(starts, "starts"),
-        max_steps=check_count(max_steps, "max_steps"),
+        max_steps=as_steps(max_steps),
         rounding=rounding,
     )
     solution = _spectral_clustering(task, how, bool(normalised))
@@ -208,7 +208,7 @@ class _Rounding(eqx.Module):
     temperature: Array | None
     clusters: int = eqx.field(static=True)
     starts: int = eqx.field(static=True)
-    max_steps: int = eqx.field(static=True)
+    max_steps: Array
     eigenvectors: int = eqx.field(static=True)
     rounding: str = eqx.field(static=True)
 
