@@ -44,7 +44,7 @@ def newton_fit(
     *,
     start: Float[Array, " m"] | None = None,
     rtol: ArrayLike | None = None,
-    max_steps: ArrayLike = 100,
+    max_steps: ArrayLike = 500,
 ) -> Mode:
     """The minimiser of `sum_i w_i L(y_i, f_i) + ridge/2 a.K a`, `f = K a + b`.
 

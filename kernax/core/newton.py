@@ -109,7 +109,7 @@ def newton(
     problem: AbstractConvexProblem,
     *,
     rtol: ArrayLike | None = None,
-    max_steps: ArrayLike = 100,
+    max_steps: ArrayLike = 500,
 ) -> tuple[Array, Any, dict[str, Array]]:
     """Newton's method with a line search by slopes, until the misfit is within `rtol` or rounding.
 
@@ -255,7 +255,7 @@ def minimum(
     problem: AbstractConvexProblem,
     *,
     rtol: ArrayLike | None = None,
-    max_steps: ArrayLike = 100,
+    max_steps: ArrayLike = 500,
 ) -> tuple[Array, Any, dict[str, Array]]:
     """`newton(problem)`, differentiable in the fields of the problem to any order."""
     return implicit(

@@ -45,7 +45,7 @@ def softmax_fit(
     bias: bool,
     *,
     rtol: ArrayLike | None = None,
-    max_steps: ArrayLike = 100,
+    max_steps: ArrayLike = 500,
 ) -> ClassMode:
     """The minimiser of `-sum_i w_i Y_i.log softmax(f_i) + ridge/2 sum_c a_c.K a_c`, `f = offset +
     K a + b`.

@@ -12,11 +12,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from kernax.core.factors import cholesky_factor
-from kernax.core.numerics import matmul, stopped
+from kernax.core.factors import cholesky_factor, range_of_jitter
+from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.operators import AbstractGram, DenseGram, LowRankGram
 from kernax.core.refinement import refined
-from kernax.core.weights import PointWeights
+from kernax.core.sharding import scan
+from kernax.core.solves import solve_lower
 
 
 def hessian(P, weights, v):
@@ -84,47 +85,53 @@ class AbstractHessianInverse(abc.ABC):
 
 
 class HessianInverse(AbstractHessianInverse):
-    """That of a K of n^2 numbers, by factors of size n for each class and one for all."""
+    """That of a K of n^2 numbers, by factors of size n for each class and one for all.
+
+    The error of the rough solution is about eps times the largest eigenvalue of `w K / ridge`.
+    """
 
     def __init__(self, gram, P, ridge, weights, most_left):
-        # With D_c = w P_c and E_c = D_c^1/2 (ridge + D_c^1/2 K D_c^1/2)^-1 D_c^1/2, which is (ridge
-        # + D_c K)^-1 D_c, the system ridge a_c + D_c (K a_c - q) = r_c, q = sum_c P_c K a_c, is
-        # closed by ridge (sum_c E_c) q = sum_c w P_c K (...) r_c.
+        # With K = L L^T, D_c = w P_c and V_c = L R_c^-T, R_c R_c^T = ridge + L^T D_c L, K (ridge +
+        # D_c K)^-1 is V_c V_c^T. So values f_c = K a_c with ridge a_c + D_c (f_c - q) = r_c, q =
+        # sum_c P_c f_c, are V_c V_c^T (r_c + D_c q), and with G_c = w^1/2 P_c V_c (I - sum_c G_c
+        # G_c^T) w^1/2 q = w^1/2 sum_c P_c V_c V_c^T r_c: a matrix with eigenvalues between 0 and 1,
+        # of which sums lose no more than eps.
         self.args = (DenseGram(gram.as_matrix()), P, ridge, weights)
         self.most_left = most_left
         gram, P, ridge, weights = stopped(self.args)
-        K = gram.matrix
-        self.roots = jnp.sqrt(weights[:, None] * P)
+        lower = _root(gram)
+        identity = jnp.eye(len(lower), dtype=P.dtype)
+        root_of_weights = jnp.sqrt(weights)
 
-        def factor(A):
-            scale = PointWeights(weights).mean(jnp.diagonal(A))
-            return cholesky_factor(DenseGram(A), scale)
+        def with_class(left, P_c):
+            A = matmul(lower.T, (weights * P_c)[:, None] * lower) + ridge * identity
+            V = solve_lower(cholesky_factor(DenseGram(A)).lower, lower.T).T
+            G = (root_of_weights * P_c)[:, None] * V
+            return left - matmul(G, G.T), V
 
-        def block(root):
-            A = root[:, None] * K * root[None, :] + ridge * jnp.eye(len(K), dtype=K.dtype)
-            return factor(A).inverse()
-
-        self.inverses = lax.map(block, self.roots.T)
-        of_roots = jnp.sum(self.roots.T[:, :, None] * self.inverses * self.roots.T[:, None, :], 0)
-        removed = jnp.where(weights > 0, 0, 1).astype(K.dtype)
-        self.total = factor(ridge * of_roots + jnp.diag(removed))
+        left, self.roots = scan(with_class, identity, P.T)
+        self.total = cholesky_factor(DenseGram(left))
+        self.root_of_weights = root_of_weights
 
     def _roughly_solved(self, r):
-        gram, P, _, weights = stopped(self.args)
-        q = self.total.solve(weights * jnp.sum(P * gram.mv(self._alone(r)), 1))
+        _, P, ridge, weights = stopped(self.args)
+        q = self.total.solve(self.root_of_weights * jnp.sum(P * self._values(r), 1))
         # Which leaves the step of D instead of W <= D: shorter, but downhill too.
         q = jnp.where(self.total.exists, q, 0)
-        return self._alone(r + weights[:, None] * P * q[:, None])
+        f = self._values(r + self.root_of_weights[:, None] * P * q[:, None])
+        return (r - hessian(P, weights, f)) / ridge
 
-    def _alone(self, r):
-        """`(ridge + D_c K)^-1 r_c` for each class, `D^1/2 M^-1 D^-1/2 r`; where D is zero the row
-        reads `ridge a = r`.
-        """
-        gram, _, ridge, _ = stopped(self.args)
-        on = self.roots > 0
-        bare = jnp.where(on, 0, r / ridge)
-        rest = jnp.where(on, (r - self.roots**2 * gram.mv(bare)) / jnp.where(on, self.roots, 1), 0)
-        return bare + self.roots * jax.vmap(matmul)(self.inverses, rest.T).T
+    def _values(self, r):
+        """`K (ridge + D_c K)^-1 r_c` for each class."""
+        inside = jnp.einsum("cij,ic->cj", self.roots, r, precision=lax.Precision.HIGHEST)
+        return jnp.einsum("cij,cj->ic", self.roots, inside, precision=lax.Precision.HIGHEST)
+
+
+def _root(gram: DenseGram) -> Float[Array, "n n"]:
+    """L with `L L^T = K` to some eps of its mean diagonal."""
+    mean = jnp.mean(gram.diagonal())
+    first, _ = range_of_jitter(mean)
+    return cholesky_factor(gram, 2 * eps_of(mean) * mean**2 / positive_or_one(first)).lower
 
 
 class HessianInverseOfFeatures(AbstractHessianInverse):

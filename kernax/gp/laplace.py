@@ -36,7 +36,7 @@ def laplace(
     *,
     weights: ArrayLike | None = None,
     rtol: float | None = None,
-    max_steps: int = 100,
+    max_steps: int = 500,
     throw: bool = True,
 ) -> Solution[ApproximatePosterior]: ...
 
@@ -50,7 +50,7 @@ def laplace(
     *,
     weights: ArrayLike | None = None,
     rtol: float | None = None,
-    max_steps: int = 100,
+    max_steps: int = 500,
     throw: bool = True,
 ) -> Solution[CategoricalPosterior]: ...
 
@@ -63,7 +63,7 @@ def laplace(
     *,
     weights: ArrayLike | None = None,
     rtol: float | None = None,
-    max_steps: int = 100,
+    max_steps: int = 500,
     throw: bool = True,
 ) -> Solution[ApproximatePosterior] | Solution[CategoricalPosterior]:
     """The posterior of a process as the normal distribution about its mode.

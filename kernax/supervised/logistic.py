@@ -25,7 +25,7 @@ def kernel_logistic(
     bias: bool = True,
     start: KernelExpansion | None = None,
     rtol: float | None = None,
-    max_steps: int = 100,
+    max_steps: int = 500,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
     """Minimises `sum_i w_i log(1 + exp(-y_i (f(x_i) + b))) + ridge/2 |f|^2`.

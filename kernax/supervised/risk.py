@@ -38,7 +38,7 @@ def regularised_risk(
     bias: bool = False,
     solver: AbstractDualSolver | None = None,
     rtol: float | None = None,
-    max_steps: int = 100,
+    max_steps: int = 500,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
     """Minimises `sum_i w_i L(y_i, f(x_i) + b) + ridge/2 |f|^2` for any convex loss.
@@ -65,8 +65,9 @@ def regularised_risk(
     Returns:
         A `Solution` whose `value` is a `KernelExpansion`, differentiable in the kernel, X, y, the
         loss's parameters, ridge and weights. Stats: of a smooth loss `steps`, `objective` (inf
-        where it is beyond the largest float, as squares of targets of 1e19 are in float32: the
-        coefficients are right there as well) and the relative `residual`; of a piecewise linear
+        where a term of it is beyond the largest float, as squares of targets of 1e19 are in
+        float32: success is decided by the residual alone, and the coefficients are right there as
+        well) and the relative `residual`; of a piecewise linear
         one those of `svm`, whose primal and dual are
         1/ridge times the objective above; and the number of `features` for a kernel of fewer
         explicit features than points, for which K is never held.

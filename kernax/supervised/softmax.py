@@ -29,7 +29,7 @@ def kernel_softmax(
     weights: ArrayLike | None = None,
     bias: bool = True,
     rtol: float | None = None,
-    max_steps: int = 100,
+    max_steps: int = 500,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
     """Minimises `-sum_i w_i log p(class_i | x_i) + ridge/2 sum_c |f_c|^2`, `p(c | x) =
