@@ -1,5 +1,7 @@
 """Targets that are missing: with `missing="drop"` their rows are as rows that are not there."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from conftest import needs_x64
@@ -25,16 +27,20 @@ def table():
     return X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=40), np.arange(40) % 7 == 3
 
 
+def copy_of(estimator) -> Any:
+    return clone(estimator)
+
+
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: type(estimator).__name__)
 def test_rows_whose_target_is_missing_are_as_rows_that_are_not_there(estimator, table):
     X, y, gone = table
-    dropping = clone(estimator).set_params(missing="drop")
+    dropping = copy_of(estimator).set_params(missing="drop")
     assert dropping.get_params()["missing"] == "drop"
     weights = np.linspace(0.5, 2, 40)
     with_gaps = np.where(gone, np.nan, y)
     for given in (None, weights):
         kept = None if given is None else given[~gone]
-        expected = clone(estimator).fit(X[~gone], y[~gone], kept).predict(X)
+        expected = copy_of(estimator).fit(X[~gone], y[~gone], kept).predict(X)
         found = dropping.fit(X, with_gaps, given).predict(X)
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
     # Without gaps there is nothing to drop.
@@ -49,7 +55,7 @@ def test_a_row_is_dropped_where_one_of_several_outputs_is_missing(table):
     with_gaps = both.copy()
     with_gaps[gone, 1] = np.nan
     ridge = ours.KernelRidge(kernel="rbf", alpha=0.1)
-    expected = clone(ridge).fit(X[~gone], both[~gone]).predict(X)
+    expected = copy_of(ridge).fit(X[~gone], both[~gone]).predict(X)
     found = ridge.set_params(missing="drop").fit(X, with_gaps).predict(X)
     np.testing.assert_allclose(found, expected, rtol=1e-8)
 

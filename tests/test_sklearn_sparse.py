@@ -1,5 +1,7 @@
 """Sparse tables as the rows of estimators: what is fitted is what the same dense rows give."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -174,7 +176,7 @@ def test_what_a_sparse_matrix_of_distances_leaves_out_is_far_and_of_affinities_z
     near = NearestNeighbors(n_neighbors=8).fit(X).kneighbors_graph(X, mode="distance")
     given = {"n_clusters": 2, "random_state": 0}
     a = ours.SpectralClustering(affinity="precomputed_nearest_neighbors", n_neighbors=6, **given)
-    b = sklearn.cluster.SpectralClustering(**a.get_params())
+    b: Any = sklearn.cluster.SpectralClustering(**a.get_params())
     a.fit(near)
     b.fit(near)
     np.testing.assert_array_equal(a.affinity_matrix_, b.affinity_matrix_.toarray())
