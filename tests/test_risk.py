@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from conftest import TOLERANCE, X64, needs_x64, untyped
+from conftest import TOLERANCE, X64, needs_x32, needs_x64, untyped
 from sklearn.linear_model import Lasso
 
 import kernax
@@ -182,6 +182,19 @@ def test_smooth_fits_scale_with_their_targets(data, bias):
             assert result == kernax.RESULTS.successful
             np.testing.assert_allclose(a, a_one, atol=TOLERANCE["solve"])
             np.testing.assert_allclose(b, b_one, atol=TOLERANCE["solve"])
+
+
+@needs_x32
+def test_an_objective_beyond_the_largest_float_is_inf_where_coefficients_are_right(data):
+    X, y, weights = data
+    loss = kernax.losses.Squared()
+    of_one = kernax.regularised_risk(RBF, X, y, loss, 0.3, weights=weights)
+    far = kernax.regularised_risk(RBF, X, 1e20 * y, loss, 0.3, weights=weights)
+    assert far.result == kernax.RESULTS.successful
+    assert jnp.isposinf(far.stats["objective"])
+    np.testing.assert_allclose(
+        far.value.coefficients / 1e20, of_one.value.coefficients, atol=TOLERANCE["solve"]
+    )
 
 
 @needs_x64

@@ -191,7 +191,12 @@ class _SmoothRisk(AbstractConvexProblem):
 
     def objective(self, point):
         losses = self.loss(self.y, point.values + point.x[-1])
-        return jnp.sum(self.weights * losses) + self.ridge / 2 * matmul(point.x[:-1], point.values)
+        weighted = jnp.where(self.weights > 0, self.weights * losses, 0)  # 0 inf is no number
+        # In units of the largest coefficient: beyond the largest float terms may be inf and -inf.
+        a = point.x[:-1]
+        largest = positive_or_one(jnp.max(abs(a)))
+        square = matmul(a / largest, point.values) * largest
+        return jnp.sum(weighted) + self.ridge / 2 * square
 
     def _compared(self, point):
         """y and f; both without the bias, where the loss depends on their difference alone."""
