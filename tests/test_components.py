@@ -2,6 +2,8 @@
 with their derivatives where eigenvalues coincide and where a weight is zero.
 """
 
+import contextlib
+
 import chex
 import equinox as eqx
 import jax
@@ -16,7 +18,7 @@ from sklearn.decomposition import PCA, KernelPCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 import kernax
-from kernax.errors import NonFiniteError, NotPSDError
+from kernax.errors import ConditionWarning, NonFiniteError, NotPSDError
 
 DTYPE = np.float64 if X64 else np.float32
 EPS = float(np.finfo(DTYPE).eps)
@@ -519,3 +521,44 @@ def test_a_discriminant_tells_the_bananas_apart():
     classes = jax.jit(jax.vmap(found.classify))(data["X"][test])
     error = np.mean(np.asarray(classes) != (data["y"][test] > 0))
     assert error < 0.13
+
+
+@needs_x64
+@pytest.mark.parametrize("ridge", [1e-6, 1e-8, 1e-11])
+def test_correlations_of_a_small_ridge_have_the_digits_that_are_said(ridge):
+    """Against eigenvalues in fifty digits. A ridge of 1e-11 raised, though six digits are right."""
+    x = np.linspace(0, 1, 12)
+    z = np.sin(6 * x) + 0.1 * np.random.default_rng(0).normal(size=12)
+    kernel = kernax.RBF()
+    few = eps_over(ridge) > np.finfo(float).eps ** (1 / 3)
+    expected = pytest.warns(ConditionWarning, match="digits of the correlations")
+    with expected if few else contextlib.nullcontext():
+        found = kernax.kernel_cca(kernel, x[:, None], kernel, z[:, None], 2, ridge)
+    np.testing.assert_allclose(found.stats["rounding"], eps_over(ridge), rtol=1e-6)
+    exact = squared_correlations(kernel, x, z, ridge)
+    error = np.max(abs(np.asarray(found.value.correlations) ** 2 - exact[:2]))
+    assert error <= found.stats["rounding"]
+
+
+def eps_over(ridge):
+    """The bound for twelve points of a kernel that is one at zero distance."""
+    return np.finfo(float).eps * 12 / ridge
+
+
+def squared_correlations(kernel, x, z, ridge):
+    """The eigenvalues of `H_L^(1/2) H_K H_L^(1/2)`, `H = K (K + ridge)^-1`, in descending order."""
+    with mpmath.workdps(50):
+        n = len(x)
+        centring = mpmath.eye(n) - mpmath.ones(n, n) / n
+
+        def smoother(points):
+            K = np.asarray(kernax.gram(kernel, points[:, None])).tolist()
+            K = centring * mpmath.matrix(K) * centring
+            values, vectors = mpmath.eigsy((K + K.T) / 2)
+            shrunk = [mpmath.sqrt(max(value, 0) / (max(value, 0) + ridge)) for value in values]
+            return vectors * mpmath.diag(shrunk) * vectors.T
+
+        root, other = smoother(z), smoother(x)
+        product = root * other * other * root
+        values = mpmath.eigsy((product + product.T) / 2, eigvals_only=True)
+        return sorted(map(float, values), reverse=True)

@@ -4,7 +4,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.batching import one_by_one
 from kernax.core.boundary import as_stack, cast, count
@@ -19,11 +19,13 @@ from kernax.core.numerics import eps_of, matmul, positive_or_one, safe_sqrt, sto
 from kernax.core.operators import DenseGram, is_finite
 from kernax.core.parameters import check_count, data
 from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish, void_unless_known
+from kernax.core.solution import RESULTS, Solution, finish, void_unless_known, warn_of_rounding
 from kernax.core.solvers import JitteredCholesky
 from kernax.core.task import Task, check_task
 from kernax.core.weights import AbstractWeights
 from kernax.unsupervised.centring import CentredGram
+
+_MOST_ROUNDING = 0.01  # of the squares of correlations
 
 
 class CanonicalPairs(eqx.Module):
@@ -72,7 +74,8 @@ def kernel_cca(
         A `Solution` whose `value` is `CanonicalPairs`, once differentiable in the kernels, X, Z,
         ridge and weights; where correlations coincide, in what depends only on their common space.
         Functions of a correlation that is zero to rounding are zero. Stats: `rank`, `residual`,
-        `jitter`.
+        `jitter`, and `rounding`, `eps |K| / ridge`, which bounds the error of squared correlations:
+        above `eps^(1/3)` there is a ConditionWarning, above 0.01 a failure.
 
     Raises:
         ValueError: bad shapes or values, X and Z of different n. NonFiniteError, NotPSDError,
@@ -91,7 +94,16 @@ def kernel_cca(
     ridge = first.scalar(ridge, "ridge", POSITIVE, throw=throw)
     solution = _kernel_cca(first, second, ridge, components)
     hint = "kernel_cca: a larger ridge or rescaled inputs may help."
-    return finish(solution, throw, hint)
+    solution = finish(solution, throw, hint)
+    most = eps_of(ridge) ** (1 / 3)
+    warn_of_rounding(
+        solution,
+        most,
+        "the correlations",
+        "A larger ridge keeps more.",
+        "the ridge is small: rounding",
+    )
+    return solution
 
 
 def _check_pairs(n: int, m: int) -> None:
@@ -123,13 +135,12 @@ class _View(eqx.Module):
         """`T^-1 rhs`, NaN where T has no factor."""
         return weighted_solve(self.system, rhs, JitteredCholesky(), factor=self.factor)[0]
 
-    def is_too_small(self, ridge: Float[Array, ""]) -> Bool[Array, ""]:
-        """Whether H keeps less than a third of its digits, next to the rounding of K before it was
-        centred.
+    def rounding(self, ridge: Float[Array, ""]) -> Float[Array, ""]:
+        """A bound on the error of H, next to the rounding of K before it was centred: a change dK
+        changes `H = K (K + ridge)^-1` by at most `|dK| / ridge`.
         """
         size = self.centred.largest() * jnp.sum(self.system.weights.values)
-        eps = eps_of(size)
-        return eps * size > eps ** (1 / 3) * ridge
+        return eps_of(size) * size / ridge
 
     def values(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
         """`K A`."""
@@ -246,7 +257,8 @@ def _kernel_cca(first, second, ridge, components):
     pairs, report = leading_pairs(problem, components)
     coefficients = _Coefficients.of(problem, pairs)
     report = report.with_residual(stopped(coefficients.residual(problem)))
-    result = _ending(problem, report, pairs, ridge)
+    rounding = stopped(jnp.maximum(view.rounding(ridge), other.rounding(ridge)))
+    result = _ending(problem, report, pairs, rounding)
     coefficients = void_unless_known(coefficients, result)
     value = CanonicalPairs(
         first=view.centred.expansion(first, coefficients.first),
@@ -254,14 +266,23 @@ def _kernel_cca(first, second, ridge, components):
         correlations=coefficients.correlations,
     )
     jitter = jnp.maximum(view.factor.jitter, other.factor.jitter)
-    return Solution(value, result, report.figures() | {"jitter": jitter})
+    return Solution(value, result, report.figures() | {"jitter": jitter, "rounding": rounding})
 
 
-def _ending(problem: _Correlation, report: Report, pairs: Pairs, ridge: Array) -> Any:
-    """A word of `RESULTS`: `inaccurate` where the ridge is within the rounding of a view."""
+def _ending(problem: _Correlation, report: Report, pairs: Pairs, rounding: Float[Array, ""]) -> Any:
+    """A word of `RESULTS`: negative eigenvalues and residuals within the rounding of both views are
+    no failure, but rounding that leaves less than two digits is.
+    """
     first = problem.first
     second = problem.second
     finite = is_finite(first.system.gram) & is_finite(second.system.gram)
-    result = ending_of(problem, report, pairs, finite, truncated=False)
-    too_small = first.is_too_small(ridge) | second.is_too_small(ridge)
-    return RESULTS.where(too_small & finite, RESULTS.inaccurate, result)
+    beyond = Report(
+        residual=jnp.where(report.residual <= rounding, 0, report.residual),
+        rank=report.rank,
+        least=report.least,
+        negative=jnp.where(report.least >= -rounding, 0, report.negative),
+        steps=report.steps,
+    )
+    result = ending_of(problem, beyond, pairs, finite, truncated=False)
+    too_much = ~(rounding <= _MOST_ROUNDING)
+    return RESULTS.where(too_much & finite, RESULTS.inaccurate, result)
