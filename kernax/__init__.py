@@ -88,7 +88,13 @@ from kernax.supervised.ridge import generalised_cross_validation, kernel_ridge, 
 from kernax.supervised.ridge_path import leave_one_out_path, ridge_path
 from kernax.supervised.risk import regularised_risk
 from kernax.supervised.softmax import kernel_softmax
-from kernax.supervised.svm import one_class_svm, support_vector_regression, svm
+from kernax.supervised.svm import (
+    nu_support_vector_regression,
+    nu_svm,
+    one_class_svm,
+    support_vector_regression,
+    svm,
+)
 from kernax.unsupervised.canonical_correlations import CanonicalPairs, kernel_cca
 from kernax.unsupervised.kernel_kmeans import KernelClusters, kernel_kmeans
 from kernax.unsupervised.mercer import eigenpairs, empirical_features
@@ -112,7 +118,8 @@ __all__ = [
     # learners
     "kernel_ridge", "leave_one_out", "generalised_cross_validation", "ridge_path",
     "leave_one_out_path", "kernel_logistic", "kernel_softmax", "svm",
-    "support_vector_regression", "one_class_svm", "svm_leave_one_out", "regularised_risk", "lasso",
+    "support_vector_regression", "nu_svm", "nu_support_vector_regression", "one_class_svm",
+    "svm_leave_one_out", "regularised_risk", "lasso",
     "kernel_perceptron", "signs", "one_hot",
     # learners of few vectors
     "relevance_vector_machine", "RelevanceVectors", "import_vector_machine", "ImportVectors",

@@ -11,6 +11,7 @@ from conftest import TOLERANCE, needs_x64
 import kernax
 from kernax.core.operators import DenseGram
 from kernax.supervised import active_set
+from kernax.supervised.dual import BoxProblem
 
 DTYPE = jnp.result_type(float)
 FINE = kernax.solvers.SMO(tol=1e-10)
@@ -138,9 +139,12 @@ def test_any_number_of_free_points_is_solved_in_every_batch(bias, small_sizes):
     free = jnp.asarray(np.array([RNG.permutation(N) < count for count in range(N + 1)]))
     rhs = jnp.asarray(RNG.normal(size=N + 1), DTYPE)
     operator = DenseGram(K)
+    zero, one = jnp.zeros((), DTYPE), jnp.ones((), DTYPE)
+    bounds = jnp.ones(N, DTYPE)
+    problem = BoxProblem(operator, bounds, -bounds, bounds, zero, zero, one)
 
     def solved(free):
-        system = active_set.ActiveSystem(operator, free, jnp.any(free) & bias)
+        system = active_set.ActiveSystem(problem, free, jnp.any(free) & bias)
         return system.apply(system.solve(rhs))
 
     again = jax.jit(jax.vmap(solved))(free)

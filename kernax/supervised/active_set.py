@@ -7,7 +7,8 @@ is differentiated). The solution is that of
     K_FF b_F + bias 1 = (targets - epsilon s - K_FH b_H)_F   and   sum b = total.
 
 The bias is the multiplier of the sum; where no point is free, it is the midpoint of the interval of
-biases that satisfy the conditions of optimality at the held points.
+biases that satisfy the conditions of optimality at the held points. Of two groups each has a sum
+and a bias: `bias 1` is then the bias of each point's group.
 """
 
 import equinox as eqx
@@ -45,7 +46,7 @@ class ActiveSet(eqx.Module):
         free = (beta != 0) & ~at_high & ~at_low
         # A point of weight zero takes the derivative of the bound to which it would go with a
         # weight; inside of the tube it would stay at zero.
-        off = stopped(point.residual) - stopped(point.bias)
+        off = stopped(problem.off(point))
         empty = low == high
         held_at_high = at_high | (empty & (off > problem.epsilon))
         held_at_low = at_low | (empty & (off < -problem.epsilon))
@@ -54,27 +55,32 @@ class ActiveSet(eqx.Module):
 
 
 def equation_residual(point: Point, problem: BoxProblem) -> Float[Array, " m"]:
-    """The residuals of the equations of the active set: n of points, then the bias's, m = n + 1."""
+    """The residuals of the equations of the active set: n of points, then the bias's, m = n + 1.
+
+    Of two groups m = n + 2, here and below.
+    """
     active = ActiveSet.of(point, problem)
     beta = jnp.where(active.free, point.beta, active.held_at)
     residual = problem.residual(beta)
-    of_free = residual - problem.epsilon * jnp.sign(point.beta) - point.bias
+    of_bias = problem.of_points(point.bias)
+    of_free = residual - problem.epsilon * jnp.sign(point.beta) - of_bias
     of_points = jnp.where(active.free, of_free, active.held_at - point.beta)
-    of_bias = _residual_of_bias(point.bias, problem, beta, residual, jnp.any(active.free))
+    some_free = problem.over_groups(jnp.any, active.free, False)
+    of_bias = _residual_of_bias(point.bias, problem, beta, residual, some_free)
     return jnp.append(of_points, of_bias)
 
 
 def _residual_of_bias(
-    bias: Float[Array, ""],
+    bias: Float[Array, "*groups"],
     problem: BoxProblem,
     beta: Float[Array, " n"],
     residual: Float[Array, " n"],
-    some_free: Bool[Array, ""],
-) -> Float[Array, ""]:
+    some_free: Bool[Array, "*groups"],
+) -> Float[Array, "*groups"]:
     """`total - sum b`; without free points or a total, by how much the bias misses its value."""
     if problem.total is None:
         return -bias
-    missing = problem.total - jnp.sum(beta)
+    missing = problem.total - problem.sums(beta)
     top, bottom = bias_interval(problem, lax.stop_gradient(beta), residual)
     return jnp.where(some_free, missing, middle(top, bottom) - bias)
 
@@ -83,28 +89,34 @@ class ActiveSystem(eqx.Module):
     """The matrix `[[K_FF, 1], [1, 0]]` of the free points and the bias; the identity on the others.
 
     Where the sum is not constrained, or no point is free, the row and column of the bias are those
-    of the identity, too. Vectors hold n coefficients and the bias in one array: JAX transposes a
-    linear solve of several arrays only if all of them have a tangent.
+    of the identity, too. Two groups have two such rows and columns, with ones at their own points.
+    Vectors hold n coefficients and the bias in one array: JAX transposes a linear solve of several
+    arrays only if all of them have a tangent.
     """
 
-    operator: AbstractGram
+    problem: BoxProblem
     free: Bool[Array, " n"]
-    bordered: Bool[Array, ""]
+    bordered: Bool[Array, "*groups"]
 
     @staticmethod
     def of(point: Point, problem: BoxProblem) -> "ActiveSystem":
         """The system of a point."""
         free = ActiveSet.of(point, problem).free
-        return ActiveSystem(problem.operator, free, jnp.any(free) & (problem.total is not None))
+        some_free = problem.over_groups(jnp.any, free, False)
+        return ActiveSystem(problem, free, some_free & (problem.total is not None))
 
     def apply(self, vector: Float[Array, " m"]) -> Float[Array, " m"]:
         """The matrix times a vector, m = n + 1."""
-        beta = vector[:-1]
-        bias = vector[-1]
+        beta, bias = self._parts(vector)
         inside = jnp.where(self.free, beta, 0)
-        border = jnp.where(self.bordered, bias, 0)
-        rows = jnp.where(self.free, self.operator.mv(inside) + border, beta)
-        return jnp.append(rows, jnp.where(self.bordered, jnp.sum(inside), bias))
+        border = self.problem.of_points(jnp.where(self.bordered, bias, 0))
+        rows = jnp.where(self.free, self.problem.operator.mv(inside) + border, beta)
+        return jnp.append(rows, jnp.where(self.bordered, self.problem.sums(inside), bias))
+
+    def _parts(self, vector: Float[Array, " m"]) -> tuple[Array, Array]:
+        """Coefficients, and the bias of each group."""
+        n = len(self.free)
+        return vector[:n], vector[n:].reshape(self.bordered.shape)
 
     def solve(self, rhs: Float[Array, " m"]) -> Float[Array, " m"]:
         """The inverse times a vector; it is never differentiated.
@@ -114,16 +126,41 @@ class ActiveSystem(eqx.Module):
         all have that of the largest. In d features K_FF is singular for more than d points: four
         times as many are the largest size, and of more the solution is NaN.
         """
-        r = rhs[:-1]
-        r_bias = rhs[-1]
+        r, r_bias = self._parts(rhs)
+        ones = jnp.ones_like(r)
+        second = self.problem.second
+        borders = [ones] if second is None else [ones * ~second, ones * second]
         # K_FF^-1 r and K_FF^-1 1, zero on the points that are held.
-        columns = jnp.stack([r, jnp.ones_like(r)], 1)
-        solved = one_by_one(_solve_in_the_smallest_size, (self.operator, self.free), columns)
+        matrix = (self.problem.operator, self.free)
+        solved = one_by_one(_solve_in_the_smallest_size, matrix, jnp.stack([r, *borders], 1))
         alone = solved[:, 0]
-        with_bias, bias = without_border(alone, solved[:, 1], r_bias)
-        of_free = jnp.where(self.bordered, with_bias, alone)
+        if second is None:
+            with_bias, bias = without_border(alone, solved[:, 1], r_bias)
+            of_free = jnp.where(self.bordered, with_bias, alone)
+        else:
+            of_free, bias = self._without_two_borders(alone, solved[:, 1:], r_bias)
         bias = jnp.where(self.bordered, bias, r_bias)
         return jnp.append(jnp.where(self.free, of_free, r), bias)
+
+    def _without_two_borders(
+        self, alone: Float[Array, " n"], of_borders: Float[Array, "n 2"], r_bias: Float[Array, "2"]
+    ) -> tuple[Float[Array, " n"], Float[Array, "2"]]:
+        """Coefficients and both biases, from `alone = K_FF^-1 r` and `of_borders = K_FF^-1 E`.
+
+        The columns of E are one at the free points of a group. From `b = alone - of_borders bias`
+        and `E^T b = r_bias` the biases solve `(E^T of_borders) bias = E^T alone - r_bias`.
+        """
+        first, second = of_borders[:, 0], of_borders[:, 1]
+        s = self.problem.sums(first)
+        t = self.problem.sums(second)
+        wanted = jnp.where(self.bordered, self.problem.sums(alone) - r_bias, 0)
+        # A group without free points has a row and column of zeros: then those of the identity.
+        pull_1 = jnp.where(self.bordered[0], s[0], 1)
+        pull_2 = jnp.where(self.bordered[1], t[1], 1)
+        between = (s[1] + t[0]) / 2
+        determinant = pull_1 * pull_2 - between * between
+        bias = (jnp.stack([pull_2, pull_1]) * wanted - between * jnp.flip(wanted)) / determinant
+        return alone - first * bias[0] - second * bias[1], bias
 
 
 def _solve_in_the_smallest_size(
@@ -210,9 +247,10 @@ def _with_derivative_jvp(primals, tangents):
 def _tangent_of(point: Point, change: Float[Array, " m"]) -> Point:
     """A tangent of coefficients and bias, m = n + 1; the rest of the point has none."""
     nothing = jax.tree.map(lambda _: None, point)
+    n = len(point.beta)
     return eqx.tree_at(
         lambda point: (point.beta, point.bias),
         nothing,
-        (change[:-1], change[-1]),
+        (change[:n], change[n:].reshape(point.bias.shape)),
         is_leaf=lambda leaf: leaf is None,
     )

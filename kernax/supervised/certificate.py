@@ -28,7 +28,7 @@ def certificate(point: Point, problem: BoxProblem, tol: Any = 0.0) -> dict[str, 
     relative gap, from which success is decided, also has the term `|total - sum b| max_i |off_i|`
     where the sum is not free. Points of weight zero enter none of these.
     """
-    off = point.residual - point.bias
+    off = problem.off(point)
     moved = jnp.sign(off) * jnp.maximum(abs(off) - rounding_of(point, problem), 0)
     offs = jnp.stack([off, moved])
     missing = _missing(point, problem)
@@ -58,10 +58,11 @@ def _largest(sizes: Float[Array, " n"], problem: BoxProblem) -> Float[Array, ""]
 
 
 def _missing(point: Point, problem: BoxProblem) -> Float[Array, ""]:
-    """`|total - sum b|`, zero where the sum is free."""
+    """`|total - sum b|`, that of both groups; zero where the sum is free."""
     if problem.total is None:
         return jnp.zeros((), point.beta.dtype)
-    return abs(problem.total - jnp.sum(point.beta))
+    missing = abs(problem.total - problem.sums(point.beta))
+    return missing if problem.second is None else jnp.sum(missing)
 
 
 def _gaps(point: Point, problem: BoxProblem, offs: Float[Array, "k n"]) -> Float[Array, " k"]:
@@ -131,7 +132,7 @@ def survives_rounding(
     Where the terms of K b cancel, the gap that is computed from them may be small and wrong.
     """
     error = _error_of_products(point, problem, tol)
-    off = point.residual - point.bias
+    off = problem.off(point)
     gaps = _gaps_of_points(point, problem, jnp.stack([off + error, off - error]))
     worst_gap = jnp.sum(jnp.max(gaps, 0))
     return (error <= tol * _size_of_values(point, problem)) | (worst_gap <= tol * objective)
@@ -139,7 +140,7 @@ def survives_rounding(
 
 def _size_of_values(point: Point, problem: BoxProblem) -> Float[Array, ""]:
     """The size of targets and of `K b + bias`; of K b alone without targets, as for one class."""
-    off = point.residual - point.bias
+    off = problem.off(point)
     of_targets = problem.scale + _largest(abs(problem.targets - off), problem)
     of_f = _largest(abs(problem.targets - point.residual), problem)
     return jnp.where(jnp.any(problem.targets != 0), of_targets, of_f)

@@ -5,9 +5,14 @@
 Here `low <= 0 <= high`, and b are the signed coefficients of the expansion `f = K b + bias`, whose
 bias is the Lagrange multiplier of the sum. Classification has the labels as targets and boxes
 [0, C] or [-C, 0]; regression has a box [-C, C] and an epsilon; one-class machines have no targets,
-and a total. Each coefficient is free (strictly between zero and a bound), at zero, or at a bound;
-once it is known which, the solution is that of a linear system (`active_set`).
+and a total. In the nu parametrisation the points are in two groups, each with a sum of its own and
+a bias of its own, which is its multiplier. Each coefficient is free (strictly between zero and a
+bound), at zero, or at a bound; once it is known which, the solution is that of a linear system
+(`active_set`).
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -25,6 +30,9 @@ class BoxProblem(eqx.Module):
     `total=None` leaves the sum unconstrained, and the bias is then zero. `scale` is the size of the
     targets, in units of f: tolerances are relative to it. With `inside`, the bias is so large that
     no point is outside by rounding where the total is below every bound.
+
+    Where `second` marks the points of a second group, total holds two numbers: the sums of the
+    coefficients of the first and of the second group. Each group then has a bias of its own.
     """
 
     operator: AbstractGram
@@ -32,8 +40,9 @@ class BoxProblem(eqx.Module):
     low: Float[Array, " n"]
     high: Float[Array, " n"]
     epsilon: Float[Array, ""]
-    total: Float[Array, ""] | None
+    total: Float[Array, "*groups"] | None
     scale: Float[Array, ""]
+    second: Bool[Array, " n"] | None = None
     inside: bool = eqx.field(static=True, default=False)
 
     def residual(self, beta: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -48,10 +57,36 @@ class BoxProblem(eqx.Module):
         """A feasible point: zero, or the total given to the first points, up to their bounds."""
         if self.total is None:
             return jnp.zeros_like(self.targets)
-        before = jnp.concatenate(
-            [jnp.zeros_like(self.high[:1]), jnp.cumsum(jnp.minimum(self.high, self.total))[:-1]]
-        )
-        return jnp.clip(self.total - before, 0, self.high)
+        if self.second is None:
+            return _filled(self.total, self.high)
+        # The coefficients of a group have the sign of its total.
+        sign = self.of_points(jnp.sign(self.total))
+        bound = jnp.where(sign > 0, self.high, -self.low)
+        size = abs(self.total)
+        of_first = _filled(size[0], jnp.where(self.second, 0, bound))
+        of_second = _filled(size[1], jnp.where(self.second, bound, 0))
+        return sign * jnp.where(self.second, of_second, of_first)
+
+    def of_points(self, of_groups: Float[Array, "*groups"]) -> Float[Array, "..."]:
+        """The number of each point's group; of one group the number itself."""
+        if self.second is None:
+            return of_groups
+        return jnp.where(self.second, of_groups[1], of_groups[0])
+
+    def over_groups(self, reduced: Callable, v: Array, absent: Any) -> Array:
+        """`reduced(v)` over the points of each group; `absent` changes no such number."""
+        if self.second is None:
+            return reduced(v)
+        of_first = reduced(jnp.where(self.second, absent, v))
+        return jnp.stack([of_first, reduced(jnp.where(self.second, v, absent))])
+
+    def sums(self, beta: Float[Array, " n"]) -> Float[Array, "*groups"]:
+        """The sum of the coefficients of each group."""
+        return self.over_groups(jnp.sum, beta, 0)
+
+    def off(self, point: "Point") -> Float[Array, " n"]:
+        """`targets - K b - bias`, with the bias of each point's group."""
+        return point.residual - self.of_points(point.bias)
 
     def submatrix(self, places: Int[Array, " m"]) -> Float[Array, "m m"]:
         """The rows and columns of K at `places`; only these are computed if K is not held."""
@@ -64,12 +99,22 @@ class BoxProblem(eqx.Module):
         return self.operator.columns_product(places, values)
 
 
+def _filled(total: Float[Array, ""], bound: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Numbers between 0 and a bound that sum to a total >= 0: the first are as large as may be."""
+    room = jnp.minimum(bound, total)
+    before = jnp.concatenate([jnp.zeros_like(room[:1]), jnp.cumsum(room)[:-1]])
+    return jnp.clip(total - before, 0, bound)
+
+
 class Point(eqx.Module):
-    """A feasible point of the programme, its residual and bias, and the steps taken so far."""
+    """A feasible point of the programme, its residual and bias, and the steps taken so far.
+
+    Of two groups the bias is two numbers.
+    """
 
     beta: Float[Array, " n"]
     residual: Float[Array, " n"]
-    bias: Float[Array, ""]
+    bias: Float[Array, "*groups"]
     steps: Int[Array, ""]
 
 
@@ -100,16 +145,16 @@ def one_sided_slopes(
 
 def bias_interval(
     problem: BoxProblem, beta: Float[Array, " n"], residual: Float[Array, " n"]
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """`m(b) = max(up)` and `M(b) = min(down)` of the slopes (Fan, Chen & Lin 2005).
+) -> tuple[Float[Array, "*groups"], Float[Array, "*groups"]]:
+    """`m(b) = max(up)` and `M(b) = min(down)` of the slopes (Fan, Chen & Lin 2005), in each group.
 
     At a solution m is no larger than M, and every bias in between is optimal. Where the sum is
     unconstrained, coefficients move one by one and the bias is zero: m is then at least zero, and M
     at most zero.
     """
     up, down = one_sided_slopes(beta, residual, problem.low, problem.high, problem.epsilon)
-    top = jnp.max(up)
-    bottom = jnp.min(down)
+    top = problem.over_groups(jnp.max, up, -jnp.inf)
+    bottom = problem.over_groups(jnp.min, down, jnp.inf)
     if problem.total is None:
         return jnp.maximum(top, 0), jnp.minimum(bottom, 0)
     return top, bottom
@@ -120,22 +165,22 @@ def violation(
 ) -> Float[Array, ""]:
     """`m(b) - M(b)`, the violation of optimality by the pair that violates it most."""
     top, bottom = bias_interval(problem, beta, residual)
-    return top - bottom
+    return top - bottom if problem.second is None else jnp.max(top - bottom)
 
 
 def bias_of(
     problem: BoxProblem, beta: Float[Array, " n"], residual: Float[Array, " n"]
-) -> Float[Array, ""]:
+) -> Float[Array, "*groups"]:
     """The mean of the biases that satisfy the conditions of optimality of the free points.
 
-    Where no point is free, the middle of the interval of optimal biases.
+    Where no point of a group is free, the middle of the interval of its optimal biases.
     """
     if problem.total is None:
         return jnp.zeros((), beta.dtype)
     free = (beta != 0) & (beta < problem.high) & (beta > problem.low)
-    count = jnp.sum(free, dtype=beta.dtype)
+    count = problem.sums(free.astype(beta.dtype))
     biases = jnp.where(free, residual - problem.epsilon * jnp.sign(beta), 0)
-    mean = jnp.sum(biases) / jnp.maximum(count, 1)
+    mean = problem.sums(biases) / jnp.maximum(count, 1)
     top, bottom = bias_interval(problem, beta, residual)
     return jnp.where(count > 0, mean, middle(top, bottom))
 
@@ -150,18 +195,25 @@ def with_all_points_inside(point: Point, problem: BoxProblem) -> Point:
     if problem.total is None or not problem.inside:
         return point
     counted = counted_points(problem)
-    smallest = jnp.min(problem.high, where=counted, initial=jnp.inf)
-    all_inside = (problem.total > 0) & (problem.total < smallest)
-    residual, bias = stopped((point.residual, point.bias))
-    most_outside = jnp.max(residual - bias, where=counted, initial=-jnp.inf)
+    total = stopped(problem.total)
+    residual, off = stopped((point.residual, problem.off(point)))
+    # The coefficients of a group have the sign of its total, and that is the side outside.
+    sign = jnp.sign(total)
+    of_points = problem.of_points(sign)
+    bound = jnp.where(of_points > 0, problem.high, -problem.low)
+    bound = jnp.where(counted, bound, jnp.inf)
+    outside = jnp.where(counted, of_points * off, -jnp.inf)
+    smallest = problem.over_groups(jnp.min, bound, jnp.inf)
+    most_outside = problem.over_groups(jnp.max, outside, -jnp.inf)
     largest = jnp.max(abs(residual), where=counted, initial=0)
-    lift = jnp.maximum(most_outside, 0) + 8 * eps_of(bias) * largest
-    return Point(
-        point.beta, point.residual, point.bias + jnp.where(all_inside, lift, 0), point.steps
-    )
+    lift = jnp.maximum(most_outside, 0) + 8 * eps_of(largest) * largest
+    lift = jnp.where(abs(total) < stopped(smallest), sign * lift, 0)
+    return Point(point.beta, point.residual, point.bias + lift, point.steps)
 
 
-def middle(top: Float[Array, ""], bottom: Float[Array, ""]) -> Float[Array, ""]:
+def middle(
+    top: Float[Array, "*groups"], bottom: Float[Array, "*groups"]
+) -> Float[Array, "*groups"]:
     """The midpoint of an interval; where one end is infinite, the other end."""
     bounded = jnp.isfinite(top) & jnp.isfinite(bottom)
     ends = jnp.where(jnp.isfinite(top), top, 0) + jnp.where(jnp.isfinite(bottom), bottom, 0)

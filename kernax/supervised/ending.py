@@ -43,7 +43,8 @@ def ending(
 
 def is_finite(point: Point, stats: dict[str, Array]) -> Bool[Array, ""]:
     """Whether a point and its certificate are finite."""
-    figures = jnp.stack([stats["relative_gap"], stats["primal"], stats["dual"], point.bias])
+    figures = jnp.stack([stats["relative_gap"], stats["primal"], stats["dual"]])
+    figures = jnp.append(figures, point.bias)
     return jnp.all(jnp.isfinite(figures)) & jnp.all(jnp.isfinite(point.beta))
 
 
@@ -69,7 +70,7 @@ def _may_be_unbounded(problem: BoxProblem) -> Bool[Array, ""]:
 
 def _no_better_than_zero(point: Point, problem: BoxProblem) -> Bool[Array, ""]:
     """Whether some point of a hard margin is as far on its wrong side as at f = 0."""
-    off = point.residual - point.bias
+    off = problem.off(point)
     far = problem.epsilon + 0.999 * problem.scale
     above = jnp.isinf(problem.high) & (off >= far)
     below = jnp.isinf(problem.low) & (off <= -far)

@@ -31,10 +31,11 @@ _FINEST = 1e-6  # the finest tolerance that is tried, relative to the solver's o
 
 def machine(
     problem: BoxProblem, solver: AbstractDualSolver, start: Float[Array, " n"] | None = None
-) -> tuple[Float[Array, " n"], Float[Array, ""], Any, dict[str, Array]]:
+) -> tuple[Float[Array, " n"], Float[Array, "*groups"], Any, dict[str, Array]]:
     """Coefficients and bias, differentiable in the problem, the result, and stats.
 
-    `start` are coefficients near the solution, if such are known.
+    Of two groups the bias is two numbers. `start` are coefficients near the solution, if such are
+    known.
     """
     units = Units.of(stopped(problem))
     scaled = units.problem(problem)
@@ -67,7 +68,7 @@ def _feasible(
 
 def _in_users_units(
     point: Point, problem: BoxProblem, stats: dict[str, Array], units: Units, tol: ArrayLike
-) -> tuple[tuple[Float[Array, " n"], Float[Array, ""]], Any]:
+) -> tuple[tuple[Float[Array, " n"], Float[Array, "*groups"]], Any]:
     """Coefficients and bias in the user's units, where they may over- or underflow; the result."""
     fixed_point, fixed_problem = stopped((point, problem))
     finite = is_finite(fixed_point, stats)
@@ -119,7 +120,8 @@ def solve_to_gap(
     residual = lax.cond(
         jnp.any(start != 0), lambda: problem.residual(start), lambda: problem.targets
     )
-    first = Point(start, residual, jnp.zeros((), start.dtype), jnp.zeros((), jnp.int32))
+    bias = jnp.zeros(jnp.shape(problem.total), start.dtype)
+    first = Point(start, residual, bias, jnp.zeros((), jnp.int32))
     tol = jnp.asarray(solver.tol, start.dtype)
     return while_loop(go_on, solve_once, _Pass(first, tol, jnp.array(False))).point
 

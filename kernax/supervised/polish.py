@@ -29,9 +29,11 @@ def polished(point: Point, problem: BoxProblem) -> Polished:
     """
     # The equations are linear: one Newton step solves them.
     change = ActiveSystem.of(point, problem).solve(equation_residual(point, problem))
-    exact = point.beta + change[:-1]
+    n = len(point.beta)
+    exact = point.beta + change[:n]
     beta = jnp.clip(exact, problem.low, problem.high)
-    solved = Point(beta, problem.residual(beta), point.bias + change[-1], point.steps)
+    bias = point.bias + change[n:].reshape(point.bias.shape)
+    solved = Point(beta, problem.residual(beta), bias, point.steps)
 
     violated = _violation(solved, problem)
     better = _keeps_sides(exact, beta, point) & (violated <= _violation(point, problem))

@@ -101,44 +101,47 @@ def project(
 
     It is `clip(soft(v - m, threshold), low, high)` with the m for which it sums to the total. The
     sum is a monotone piecewise linear function of m: m is bracketed, bisected down to one linear
-    piece, and solved for exactly there.
+    piece, and solved for exactly there. Each of two groups has a sum and an m of its own.
     """
     total = problem.total
     if total is None:
         return _soft_and_clipped(problem, v, threshold)
 
-    def sum_exceeds_total(m: Float[Array, ""]) -> Bool[Array, ""]:
-        return jnp.sum(_soft_and_clipped(problem, v - m, threshold)) > total
+    def sum_exceeds_total(m: Float[Array, "*groups"]) -> Bool[Array, "*groups"]:
+        moved = v - problem.of_points(m)
+        return problem.sums(_soft_and_clipped(problem, moved, threshold)) > total
 
     bound = _bound_of_shift(problem, v, total, threshold)
-    m = _bisected(sum_exceeds_total, bound)
+    m = problem.of_points(_bisected(sum_exceeds_total, bound))
     return _with_total(problem, _soft_and_clipped(problem, v - m, threshold), total)
 
 
 def _with_total(
-    problem: BoxProblem, b: Float[Array, " n"], total: Float[Array, ""]
+    problem: BoxProblem, b: Float[Array, " n"], total: Float[Array, "*groups"]
 ) -> Float[Array, " n"]:
     """Adds what b lacks of its total, in equal parts, to the coefficients that depend on m."""
     moving = (b != 0) & (b > problem.low) & (b < problem.high)
-    count = jnp.sum(moving, dtype=b.dtype)
-    return jnp.where(moving, b + (total - jnp.sum(b)) / jnp.maximum(count, 1), b)
+    count = problem.sums(moving.astype(b.dtype))
+    part = (total - problem.sums(b)) / jnp.maximum(count, 1)
+    return jnp.where(moving, b + problem.of_points(part), b)
 
 
 class _Bracket(eqx.Module):
     """An interval that holds m."""
 
-    low: Float[Array, ""]
-    high: Float[Array, ""]
+    low: Float[Array, "*groups"]
+    high: Float[Array, "*groups"]
 
     @property
-    def middle(self) -> Float[Array, ""]:
+    def middle(self) -> Float[Array, "*groups"]:
         """Its midpoint."""
         return (self.low + self.high) / 2
 
 
 def _bisected(
-    is_below: Callable[[Float[Array, ""]], Bool[Array, ""]], bound: Float[Array, ""]
-) -> Float[Array, ""]:
+    is_below: Callable[[Float[Array, "*groups"]], Bool[Array, "*groups"]],
+    bound: Float[Array, "*groups"],
+) -> Float[Array, "*groups"]:
     """The number between -bound and bound up to which `is_below` holds, to rounding."""
 
     def halve(_, bracket: _Bracket) -> _Bracket:
@@ -161,10 +164,13 @@ def _soft_and_clipped(
 
 
 def _bound_of_shift(
-    problem: BoxProblem, v: Float[Array, " n"], total: Float[Array, ""], threshold: Float[Array, ""]
-) -> Float[Array, ""]:
+    problem: BoxProblem,
+    v: Float[Array, " n"],
+    total: Float[Array, "*groups"],
+    threshold: Float[Array, ""],
+) -> Float[Array, "*groups"]:
     """A bound on the absolute value of the m of `project`."""
     largest = abs(total) + jnp.max(abs(v))  # no coefficient of the minimiser is larger
-    high = jnp.max(jnp.minimum(problem.high, largest))
-    low = jnp.max(jnp.minimum(-problem.low, largest))
+    high = jnp.max(jnp.minimum(problem.high, problem.of_points(largest)))
+    low = jnp.max(jnp.minimum(-problem.low, problem.of_points(largest)))
     return largest + threshold + high + low

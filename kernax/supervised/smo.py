@@ -17,7 +17,13 @@ from jaxtyping import Array, Float, Int
 
 from kernax.core.parameters import check_count, check_share
 from kernax.core.sharding import while_loop
-from kernax.supervised.dual import BoxProblem, one_sided_slopes, violation
+from kernax.supervised.dual import (
+    BoxProblem,
+    bias_interval,
+    middle,
+    one_sided_slopes,
+    violation,
+)
 from kernax.supervised.dual_solver import AbstractDualSolver
 from kernax.supervised.working_set import WorkingSet
 
@@ -133,7 +139,12 @@ def _on_a_working_set(
 def _most_violating(problem: BoxProblem, now: _Sweep, size: int) -> Int[Array, " size"]:
     """The places of the points that violate optimality most."""
     # By rank from both ends: a working set needs points that rise and points that fall.
-    up, down = one_sided_slopes(now.beta, now.residual, problem.low, problem.high, problem.epsilon)
+    residual = now.residual
+    if problem.second is not None:
+        # Slopes of two groups compare about the biases of their groups.
+        top, bottom = bias_interval(problem, now.beta, residual)
+        residual = residual - problem.of_points(middle(top, bottom))
+    up, down = one_sided_slopes(now.beta, residual, problem.low, problem.high, problem.epsilon)
     _, places = lax.top_k(-jnp.minimum(_ranks(-up), _ranks(down)), size)
     return places
 

@@ -11,11 +11,11 @@ from kernax.core.batching import each
 from kernax.core.boundary import count
 from kernax.core.expansion import KernelExpansion
 from kernax.core.gram import gram_of_prepared
-from kernax.core.intervals import NONNEGATIVE, Interval
+from kernax.core.intervals import NONNEGATIVE, POSITIVE, Interval
 from kernax.core.kernel import AbstractKernel
 from kernax.core.labels import as_signs
 from kernax.core.losses import EpsilonInsensitive, Hinge
-from kernax.core.numerics import is_concrete, positive_or_one, stopped
+from kernax.core.numerics import eps_of, is_concrete, positive_or_one, stopped
 from kernax.core.operators import AbstractGram
 from kernax.core.sharding import compiled
 from kernax.core.solution import (
@@ -31,6 +31,7 @@ from kernax.core.task import Task, check_task
 from kernax.core.weights import AbstractWeights
 from kernax.errors import ConditionWarning
 from kernax.supervised.certificate import seen_indefinite
+from kernax.supervised.doubled import DoubledGram
 from kernax.supervised.dual import BoxProblem, dual_of_loss, size_of_targets
 from kernax.supervised.dual_solver import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machine import machine
@@ -240,10 +241,6 @@ def _one_class_svm(task, nu, solver):
     def problem(operator, y):
         high = task.weights.values
         total = nu * jnp.sum(high)
-        largest = jnp.minimum(total, jnp.max(high))  # no coefficient is larger
-        present = high > 0
-        diagonal = jnp.where(present, operator.diagonal(), 0)
-        scale = jnp.sum(diagonal) / jnp.sum(present, dtype=y.dtype) * largest
         return BoxProblem(
             operator=operator,
             targets=y,
@@ -251,11 +248,201 @@ def _one_class_svm(task, nu, solver):
             high=high,
             epsilon=jnp.zeros((), y.dtype),
             total=total,
-            scale=positive_or_one(scale),
+            scale=_scale_without_targets(operator, high, total),
             inside=True,
         )
 
     return _machines(task, problem, solver, None)
+
+
+def _scale_without_targets(
+    operator: AbstractGram, weights: Float[Array, " n"], total: Float[Array, ""]
+) -> Float[Array, ""]:
+    """The size of f where coefficients are at most the weights and sum to a total: the mean
+    k(x, x) of the points that have a weight, times the largest coefficient.
+    """
+    largest = jnp.minimum(total, jnp.max(weights))
+    present = weights > 0
+    diagonal = jnp.where(present, operator.diagonal(), 0)
+    mean = jnp.sum(diagonal) / jnp.sum(present, dtype=weights.dtype)
+    return positive_or_one(mean * largest)
+
+
+def nu_svm(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    nu: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    solver: AbstractDualSolver | None = None,
+    block_size: int | None = None,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """`svm` with a fraction nu in place of C: nu-SVC.
+
+    Minimises `1/2 |g|^2 - nu rho sum w + sum_i w_i max(0, rho - y_i (g(x_i) + b))` over g, b and
+    the margin rho, and returns `(g + b) / rho`, whose margin is one: it is what `svm` returns for
+    C = 1 / rho (Schoelkopf, Smola, Williams & Bartlett 2000; Chang & Lin 2001). At most a fraction
+    nu of the points is within the margin or on the wrong side, and at least that fraction are
+    support vectors, both counted by weight.
+
+    Differentiable in the kernel, X, nu and weights.
+
+    Arguments, stats and errors are those of `svm`, but for
+
+        nu: in (0, 1], and at most twice the smaller class's share of the weights.
+
+    `primal`, `dual` and `gap` are those of the problem in g. Stats also hold `rho`.
+
+    Raises:
+        ValueError: "specified nu is infeasible" as well.
+    """
+    task = check_task(
+        "nu_svm",
+        kernel,
+        X,
+        y,
+        weights,
+        targets=as_signs,
+        block_size=block_size,
+        in_features=True,
+    )
+    nu = task.scalar(nu, "nu", _FRACTION)
+    _check_feasible(task, nu)
+    solver = as_dual_solver(solver, SMO())
+    return _finished(_nu_svm(task, nu, solver), throw, "nu_svm", task)
+
+
+def _check_feasible(task: Task, nu: Array) -> None:
+    """Raises ValueError where nu is known to be larger than the smaller class allows."""
+    if not is_concrete(task.y, task.weights.values, nu):
+        return
+    w = np.asarray(task.weights.values, float)
+    columns = np.asarray(task.y).reshape(len(w), -1)
+    share = min(min(w[y > 0].sum(), w[y < 0].sum()) for y in columns.T) / w.sum()
+    if float(nu) > 2 * share * (1 + 4 * eps_of(task.dtype)):
+        raise ValueError(
+            f"specified nu is infeasible: it is {float(nu):.4g}, but at most {2 * share:.4g}, "
+            "twice the smaller class's share of the weights, is possible"
+        )
+
+
+@compiled
+def _nu_svm(task, nu, solver):
+    """Machines for two classes, whose coefficients sum to the same on either side."""
+
+    def problem(operator, y):
+        weights = task.weights.values
+        half = nu * jnp.sum(weights) / 2
+        negative = y < 0
+        return BoxProblem(
+            operator=operator,
+            targets=jnp.zeros_like(y),
+            low=jnp.where(negative, -weights, 0),
+            high=jnp.where(negative, 0, weights),
+            epsilon=jnp.zeros((), y.dtype),
+            total=jnp.stack([half, -half]),
+            scale=_scale_without_targets(operator, weights, half),
+            second=negative,
+            inside=True,
+        )
+
+    def with_unit_margin(beta, biases, stats):
+        # y_i ((K b)_i + bias) = rho on the margin of either class: the bias of class +1 is that of
+        # f less rho, and that of class -1 is that of f plus rho.
+        rho = (biases[1] - biases[0]) / 2
+        bias = (biases[1] + biases[0]) / 2
+        return beta / rho, bias / rho, stats | {"rho": rho}
+
+    return _machines(task, problem, solver, None, with_unit_margin)
+
+
+def nu_support_vector_regression(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    C: ArrayLike,
+    nu: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    solver: AbstractDualSolver | None = None,
+    block_size: int | None = None,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """`support_vector_regression` with a fraction nu in place of epsilon: nu-SVR.
+
+    Minimises `C (nu epsilon sum w + sum_i w_i max(0, |y_i - f(x_i) - b| - epsilon)) + 1/2 |f|^2`
+    over f, b and epsilon >= 0 (Schoelkopf, Smola, Williams & Bartlett 2000; Chang & Lin 2001): at
+    most a fraction nu of the points lies outside of the tube, and at least that fraction are
+    support vectors, both counted by weight.
+
+    Differentiable in the kernel, X, y, C, nu and weights. Where epsilon is zero, a larger nu
+    changes nothing.
+
+    Arguments, stats and errors are those of `support_vector_regression`, but for
+
+        C: in (0, inf).
+        nu: in (0, 1].
+
+    Stats also hold `epsilon`.
+    """
+    task = check_task(
+        "nu_support_vector_regression",
+        kernel,
+        X,
+        y,
+        weights,
+        block_size=block_size,
+        in_features=True,
+    )
+    C = task.scalar(C, "C", POSITIVE)
+    nu = task.scalar(nu, "nu", _FRACTION)
+    solver = as_dual_solver(solver, SMO())
+    solution = _nu_support_vector_regression(task, C, nu, solver)
+    return _finished(solution, throw, "nu_support_vector_regression", task)
+
+
+@compiled
+def _nu_support_vector_regression(task, C, nu, solver):
+    """Machines for numbers, whose coefficients sum to the same above and below the tube."""
+    bound = C * task.weights.values
+    half = nu * jnp.sum(bound) / 2
+
+    def problem(operator, y):
+        # Every point is there twice, once for each side of the tube: both coefficients may be
+        # positive where the tube has no width.
+        n = len(y)
+        nothing = jnp.zeros_like(bound)
+        return BoxProblem(
+            operator=DoubledGram(operator),
+            targets=jnp.concatenate([y, y]),
+            low=jnp.concatenate([nothing, -bound]),
+            high=jnp.concatenate([bound, nothing]),
+            epsilon=jnp.zeros((), y.dtype),
+            total=jnp.stack([half, -half]),
+            scale=size_of_targets(y, task.weights.values, bias=True),
+            second=jnp.arange(2 * n) >= n,
+            inside=True,
+        )
+
+    def of_points(beta, biases, stats):
+        # y_i - (K b)_i is the bias plus epsilon above the tube, and the bias less epsilon below.
+        n = len(bound)
+        coefficients = beta[:n] + beta[n:]
+        epsilon = jnp.maximum((biases[0] - biases[1]) / 2, 0)
+        sizes = abs(stopped(coefficients))
+        support = sizes > 0
+        bounded = support & (sizes >= bound)
+        figures = {
+            "support": jnp.sum(support),
+            "bounded": jnp.sum(bounded),
+            "free": jnp.sum(support & ~bounded),
+            "epsilon": epsilon,
+        }
+        return coefficients, (biases[0] + biases[1]) / 2, stats | figures
+
+    return _machines(task, problem, solver, None, of_points)
 
 
 def _hint(name: str, task: Task) -> str:
@@ -263,6 +450,8 @@ def _hint(name: str, task: Task) -> str:
     others = {
         "svm": ", take a smaller C, SMO(max_steps=...), or C=inf where the classes are apart",
         "support_vector_regression": " and targets, take a smaller C or SMO(max_steps=...)",
+        "nu_svm": ", or take a larger nu: that of classes which overlap may have no margin",
+        "nu_support_vector_regression": " and targets, take a smaller C or SMO(max_steps=...)",
     }
     return f"{name} with {task.kernel_name}: rescale inputs{others.get(name, '')}."
 
@@ -310,16 +499,22 @@ def _machines(
     problem: Callable[[AbstractGram, Array], BoxProblem],
     solver: AbstractDualSolver,
     start: Float[Array, "n *machines"] | None,
+    function_of: Callable | None = None,
 ) -> Solution[KernelExpansion]:
     """One machine, or one for each column of y, over one Gram matrix.
 
     `problem` makes the dual of a vector of targets; `start` are coefficients to start from.
+    `function_of(beta, bias, stats)` turns the dual's solution into coefficients and bias of the
+    function and its stats, where they are not the same.
     """
     operator = task.gram()
 
     def fit(column):
         y, start = column
-        return machine(problem(operator, y), solver, start)
+        beta, bias, result, stats = machine(problem(operator, y), solver, start)
+        if function_of is not None:
+            beta, bias, stats = function_of(beta, bias, stats)
+        return beta, bias, result, stats
 
     columns = (task.y.T, None if start is None else start.T)  # transposing a vector does nothing
     beta, bias, result, stats = fit(columns) if task.y.ndim == 1 else _fit_each(fit, columns)

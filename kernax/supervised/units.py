@@ -56,14 +56,14 @@ class Units(eqx.Module):
         return times_power_of_two(f, -self.of_f)
 
     def solution(
-        self, beta: Float[Array, " n"], bias: Float[Array, ""]
-    ) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+        self, beta: Float[Array, " n"], bias: Float[Array, "*groups"]
+    ) -> tuple[Float[Array, " n"], Float[Array, "*groups"]]:
         """The user's coefficients and bias, in these units."""
         return self.coefficients(beta), self.values(bias)
 
     def users(
-        self, beta: Float[Array, " n"], bias: Float[Array, ""]
-    ) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+        self, beta: Float[Array, " n"], bias: Float[Array, "*groups"]
+    ) -> tuple[Float[Array, " n"], Float[Array, "*groups"]]:
         """Coefficients and a bias, converted from these units into the user's."""
         return times_power_of_two(beta, self.of_beta), times_power_of_two(bias, self.of_f)
 
@@ -80,6 +80,7 @@ class Units(eqx.Module):
             epsilon=epsilon,
             total=total,
             scale=scale,
+            second=problem.second,
             inside=problem.inside,
         )
 
@@ -103,8 +104,8 @@ class AfterRescaling(eqx.Module):
 
 
 def after_rescaling(
-    solved: tuple[Float[Array, " n"], Float[Array, ""]],
-    back: tuple[Float[Array, " n"], Float[Array, ""]],
+    solved: tuple[Float[Array, " n"], Float[Array, "*groups"]],
+    back: tuple[Float[Array, " n"], Float[Array, "*groups"]],
 ) -> AfterRescaling:
     """Compares coefficients and a bias with the same, converted into the user's units and back."""
     (beta, bias), (beta_back, bias_back) = stopped((solved, back))
@@ -114,6 +115,8 @@ def after_rescaling(
     return AfterRescaling(kept, jnp.all(jnp.isfinite(beta)) & ~finite_back)
 
 
-def _close(a: Float[Array, "*n"], b: Float[Array, "*n"], size: Float[Array, ""]) -> Bool[Array, ""]:
+def _close(
+    a: Float[Array, "*n"], b: Float[Array, "*n"], size: Float[Array, "*m"]
+) -> Bool[Array, ""]:
     """Whether the arrays are equal, up to a few roundings of numbers of that size."""
     return jnp.all(abs(a - b) <= 8 * eps_of(a) * size)

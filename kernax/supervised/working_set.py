@@ -30,11 +30,6 @@ class State(eqx.Module):
     up: Float[Array, "*m"]
     down: Float[Array, "*m"]
 
-    @property
-    def violation(self) -> Float[Array, ""]:
-        """The violation of optimality by the pair that violates it most."""
-        return jnp.max(self.up) - jnp.min(self.down)
-
 
 class _Run(eqx.Module):
     """The state of a working set, its violation, and the steps taken in it."""
@@ -85,6 +80,7 @@ class WorkingSet(eqx.Module):
     low: Float[Array, " m"]
     high: Float[Array, " m"]
     epsilon: Float[Array, " m"]
+    second: Bool[Array, " m"] | None
 
     @staticmethod
     def of(
@@ -106,6 +102,7 @@ class WorkingSet(eqx.Module):
             low=padding.bounds(problem.low[places], -jnp.inf),
             high=padding.bounds(problem.high[places], jnp.inf),
             epsilon=padding.zeros(jnp.broadcast_to(problem.epsilon, places.shape)),
+            second=None if problem.second is None else padding.zeros(problem.second[places]),
         )
 
     def improved(
@@ -121,10 +118,10 @@ class WorkingSet(eqx.Module):
         def several_steps(run: _Run) -> _Run:
             steps = jnp.minimum(_CHECK_EVERY, most - run.steps)
             now = lax.fori_loop(0, steps, lambda _, now: self._step(now, floor), run.now)
-            return _Run(now, now.violation, run.steps + steps)
+            return _Run(now, self._violation(now), run.steps + steps)
 
         start = self._start()
-        first = _Run(start, start.violation, jnp.zeros((), jnp.int32))
+        first = _Run(start, self._violation(start), jnp.zeros((), jnp.int32))
         end = while_loop(go_on, several_steps, first)
         return end.now.beta, end.steps
 
@@ -132,6 +129,18 @@ class WorkingSet(eqx.Module):
         """Coefficients and slopes before any step."""
         up, down = one_sided_slopes(self.beta, self.residual, self.low, self.high, self.epsilon)
         return State(self.beta, up, down)
+
+    def _violation(self, now: State) -> Float[Array, ""]:
+        """The violation of optimality by the pair that violates it most."""
+        if self.second is None:
+            return jnp.max(now.up) - jnp.min(now.down)
+        of_first = jnp.max(now.up, where=~self.second, initial=-jnp.inf) - jnp.min(
+            now.down, where=~self.second, initial=jnp.inf
+        )
+        of_second = jnp.max(now.up, where=self.second, initial=-jnp.inf) - jnp.min(
+            now.down, where=self.second, initial=jnp.inf
+        )
+        return jnp.maximum(of_first, of_second)
 
     def _step(self, now: State, floor: Float[Array, ""]) -> State:
         """Moves one pair: i rises and j falls by the same amount, which keeps the sum.
@@ -155,8 +164,10 @@ class WorkingSet(eqx.Module):
         """The points i and j of "WSS 2" of Fan, Chen & Lin (2005).
 
         With their `b_it = up_i - down_t` and `a_it = K_ii + K_tt - 2 K_it`, a step of i and t alone
-        lowers the objective by at most `b_it^2 / (2 a_it)` (theorem 3).
+        lowers the objective by at most `b_it^2 / (2 a_it)` (theorem 3). Both are of one group.
         """
+        if self.second is not None:
+            return self._pair_of_a_group(now, floor)
         # 1. i is the coefficient whose rise lowers the objective fastest.
         i, up_i = _argmax(now.up)
         K_i = self.K[i]
@@ -165,6 +176,23 @@ class WorkingSet(eqx.Module):
         a = jnp.maximum(self.diagonal[i] + self.diagonal - 2 * K_i, floor)
         j, decrease = _argmax(jnp.where(b > 0, b * b / a, -jnp.inf))
 
+        point_i = self._member(i, now, up_i)
+        point_j = self._member(j, now, now.up[j])
+        return _Pair(i, j, decrease > 0, K_i, self.K[j], point_i, point_j)
+
+    def _pair_of_a_group(self, now: State, floor: Float[Array, ""]) -> "_Pair":
+        """The same among two groups, each with an i of its own (Chang & Lin 2001)."""
+        second = self.second
+        i_1, up_1 = _argmax(jnp.where(second, -jnp.inf, now.up))
+        i_2, up_2 = _argmax(jnp.where(second, now.up, -jnp.inf))
+        K_1, K_2 = self.K[i_1], self.K[i_2]
+        # For each t the i of its group.
+        b = jnp.where(second, up_2, up_1) - now.down
+        curvature_1 = self.diagonal[i_1] + self.diagonal - 2 * K_1
+        curvature_2 = self.diagonal[i_2] + self.diagonal - 2 * K_2
+        a = jnp.maximum(jnp.where(second, curvature_2, curvature_1), floor)
+        j, decrease = _argmax(jnp.where(b > 0, b * b / a, -jnp.inf))
+        i, up_i, K_i = chosen(second[j], (i_2, up_2, K_2), (i_1, up_1, K_1))
         point_i = self._member(i, now, up_i)
         point_j = self._member(j, now, now.up[j])
         return _Pair(i, j, decrease > 0, K_i, self.K[j], point_i, point_j)
