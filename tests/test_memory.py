@@ -45,6 +45,10 @@ VERBS = {
     "support_vector_regression": lambda X, y, w: kernax.support_vector_regression(
         RBF, X, y, 1.0, 0.1, weights=w, throw=False
     ),
+    "nu_svm": lambda X, y, w: kernax.nu_svm(RBF, X, y, 0.3, weights=w, throw=False),
+    "nu_support_vector_regression": lambda X, y, w: kernax.nu_support_vector_regression(
+        RBF, X, y, 1.0, 0.3, weights=w, throw=False
+    ),
     "one_class_svm": lambda X, y, w: kernax.one_class_svm(RBF, X, 0.1, weights=w, throw=False),
     "regularised_risk of a piecewise linear loss": lambda X, y, w: kernax.regularised_risk(
         RBF, X, y, kernax.losses.Absolute(), 0.1, weights=w, throw=False

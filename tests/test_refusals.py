@@ -115,6 +115,16 @@ WAYS = {
         "block_size=...",
         lambda X, y, s: kernax.support_vector_regression(RBF, X, y, 1.0, 0.1, block_size=64),
     ),
+    "nu_svm": (
+        lambda X, y, s: kernax.nu_svm(RBF, X, s, 0.1),
+        "block_size=...",
+        lambda X, y, s: kernax.nu_svm(RBF, X, s, 0.1, block_size=64),
+    ),
+    "nu_support_vector_regression": (
+        lambda X, y, s: kernax.nu_support_vector_regression(RBF, X, y, 1.0, 0.1),
+        "block_size=...",
+        lambda X, y, s: kernax.nu_support_vector_regression(RBF, X, y, 1.0, 0.1, block_size=64),
+    ),
     "one_class_svm": (
         lambda X, y, s: kernax.one_class_svm(RBF, X, 0.1),
         "block_size=...",

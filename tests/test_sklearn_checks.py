@@ -28,6 +28,8 @@ SMALL = {
     # machines fail the check of weights for that.
     "SVC": {"gamma": "auto"},
     "SVR": {"gamma": "auto"},
+    "NuSVC": {"gamma": "auto"},
+    "NuSVR": {"gamma": "auto"},
     "OneClassSVM": {"gamma": "auto"},
     "KernelLogisticClassifier": {"gamma": "auto"},
     "ImportVectorClassifier": {"gamma": "auto"},

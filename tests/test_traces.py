@@ -72,6 +72,10 @@ CALLS = {
     "support_vector_regression": lambda s: kernax.support_vector_regression(
         K, X, Y, s, 0.1 * s, solver=SMO(tol=1e-3 * s)
     ),
+    "nu_svm": lambda s: kernax.nu_svm(K, X, SIGNS, 0.4 * s, solver=SMO(tol=1e-3 * s)),
+    "nu_support_vector_regression": lambda s: kernax.nu_support_vector_regression(
+        K, X, Y, s, 0.4 * s, solver=SMO(tol=1e-3 * s)
+    ),
     "one_class_svm": lambda s: kernax.one_class_svm(K, X, 0.4 * s, solver=SMO(tol=1e-3 * s)),
     "svm_leave_one_out": lambda s: kernax.svm_leave_one_out(
         K, X, SIGNS, s, solver=SMO(tol=1e-3 * s)

@@ -24,7 +24,7 @@ _MATRICES = {
     "svm": 2.2,
     "support_vector_regression": 2.2,
     "nu_svm": 2.2,
-    "nu_support_vector_regression": 2.2,
+    "nu_support_vector_regression": 5.1,
     "one_class_svm": 2.2,
     "regularised_risk of a piecewise linear loss": 2.3,
     "kernel_ridge": 3.6,

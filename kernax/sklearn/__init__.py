@@ -14,20 +14,22 @@ from kernax.sklearn.clusters import KernelKMeans, SpectralClustering
 from kernax.sklearn.components import KernelPCA
 from kernax.sklearn.features import Nystroem, RandomFourierFeatures
 from kernax.sklearn.logistic import ImportVectorClassifier, KernelLogisticClassifier
-from kernax.sklearn.machines import SVR, OneClassSVM
+from kernax.sklearn.machines import SVR, NuSVR, OneClassSVM
 from kernax.sklearn.perceptron import KernelPerceptron
 from kernax.sklearn.process_classes import GaussianProcessClassifier
 from kernax.sklearn.processes import GaussianProcessRegressor
 from kernax.sklearn.relevance import RelevanceVectorClassifier, RelevanceVectorRegressor
 from kernax.sklearn.ridge import KernelRidge
-from kernax.sklearn.svc import SVC
+from kernax.sklearn.svc import SVC, NuSVC
 
 __all__ = [
     "KernelRidge",
     "SVR",
+    "NuSVR",
     "GaussianProcessRegressor",
     "RelevanceVectorRegressor",
     "SVC",
+    "NuSVC",
     "KernelLogisticClassifier",
     "GaussianProcessClassifier",
     "RelevanceVectorClassifier",

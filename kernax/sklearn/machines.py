@@ -15,7 +15,11 @@ from kernax.core.solution import RESULTS, finish
 from kernax.kernels import Linear
 from kernax.sklearn.targets import KernelOfRows, KernelRegressor
 from kernax.supervised.smo import SMO
-from kernax.supervised.svm import one_class_svm, support_vector_regression
+from kernax.supervised.svm import (
+    nu_support_vector_regression,
+    one_class_svm,
+    support_vector_regression,
+)
 
 # In float64 machines are solved to a millionth of LIBSVM's tolerance, which takes some three times
 # its steps: so that predictions do not depend on whether a row is repeated or weighs two.
@@ -158,6 +162,47 @@ class SVR(_OneFunction, KernelRegressor):
             rows.column(y),
             self.C,
             self.epsilon,
+            weights=rows.weights,
+            solver=solver_of(self),
+            throw=False,
+        )
+        self._set_function(solution, rows, X)
+
+    def predict(self, X):
+        """Numbers (m,)."""
+        return self._values(X)
+
+
+@dataclass(eq=False, repr=False)
+class NuSVR(_OneFunction, KernelRegressor):
+    """`kernax.nu_support_vector_regression` with the arguments of `sklearn.svm.NuSVR`.
+
+    In float64 solved to a millionth of `tol`, LIBSVM's tolerance, in float32 to `tol`;
+    `shrinking`, `cache_size` and `verbose` are taken, and without effect.
+
+    Attributes: those of `SVR`.
+    """
+
+    _: KW_ONLY
+    nu: float = 0.5
+    C: float = 1.0
+    kernel: Any = "rbf"
+    degree: int = 3
+    gamma: float | str | None = "scale"
+    coef0: float = 0.0
+    shrinking: bool = True
+    tol: float = 0.001
+    cache_size: float = 200
+    verbose: bool = False
+    max_iter: int = -1
+
+    def _fit_rows(self, rows, X, y):
+        solution = nu_support_vector_regression(
+            rows.given_kernel,
+            rows.given,
+            rows.column(y),
+            self.C,
+            self.nu,
             weights=rows.weights,
             solver=solver_of(self),
             throw=False,

@@ -1,4 +1,4 @@
-"""The support vector classifier."""
+"""Support vector classifiers, by C and by nu."""
 
 import itertools
 from dataclasses import KW_ONLY, dataclass
@@ -21,7 +21,7 @@ from kernax.sklearn.rows import padded, padded_size
 from kernax.sklearn.targets import KernelClassifier, exponents_of
 from kernax.supervised.calibration import platt, svm_leave_one_out
 from kernax.supervised.coupling import pairwise_coupling
-from kernax.supervised.svm import svm
+from kernax.supervised.svm import nu_svm, svm
 
 _SHAPES = ("ovr", "ovo")
 
@@ -44,50 +44,12 @@ def _of_pair(places, pair):
     return np.flatnonzero(np.isin(places, pair))
 
 
-@dataclass(eq=False, repr=False)
-class SVC(SupportVectors, KernelClassifier):
-    """`kernax.svm` with the arguments of `sklearn.svm.SVC`: one machine for each pair of classes.
+class _OfPairs(SupportVectors, KernelClassifier):
+    """A classifier of one machine for each pair of classes.
 
-    Arguments:
-        C: the price of an error.
-        kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
-            or of `sklearn.gaussian_process.kernels`, "precomputed", or a function of two tables
-            that returns K.
-        gamma, degree, coef0: of kernels by name, as in scikit-learn.
-        probability: for `predict_proba`: Platt's sigmoid of the leave-one-out decision values,
-            which takes no cross-validation, nor heeds `max_iter`; of several classes one for each
-            pair, coupled by `kernax.calibration.pairwise_coupling`.
-        learn: "cross_validation" learns the kernel's parameters and C by the log loss on folds,
-            from those given; None takes them as they are.
-        tol: in float64 machines are solved to a millionth of it, in float32 to it.
-        class_weight, max_iter, decision_function_shape, break_ties: as in scikit-learn.
-        shrinking, cache_size, verbose, random_state: taken, and without effect.
-
-    Attributes: `support_`, `support_vectors_`, `n_support_`, `dual_coef_`, `intercept_`,
-    `classes_`, `class_weight_`, `n_iter_`, `fit_status_` (1 where the solver ended early),
-    `shape_fit_`, `function_` (a `KernelExpansion` with an output for each pair, or one for two
-    classes), `kernel_`, `C_`, and of a linear kernel `coef_`.
+    A subclass has `_machine(rows, signs)`: the function of two classes, and the C of the `svm` that
+    it is.
     """
-
-    _: KW_ONLY
-    C: float = 1.0
-    kernel: Any = "rbf"
-    degree: int = 3
-    gamma: float | str | None = "scale"
-    coef0: float = 0.0
-    shrinking: bool = True
-    probability: bool = False
-    tol: float = 0.001
-    cache_size: float = 200
-    class_weight: Any = None
-    verbose: bool = False
-    max_iter: int = -1
-    decision_function_shape: str = "ovr"
-    break_ties: bool = False
-    random_state: Any = None
-    learn: str | None = None
-
-    _learns_by = CROSS_VALIDATION
 
     @property
     def _needs_every_class(self):
@@ -103,39 +65,20 @@ class SVC(SupportVectors, KernelClassifier):
         self.fit_status_ = 0
         two = len(self.classes_) == 2
         tasks = [(rows, self._signs(places))] if two else self._tasks(rows, places)
-        machines = [self._machine(few, signs) for few, signs in tasks]
+        fits = [self._machine(few, signs) for few, signs in tasks]
+        machines = [machine for machine, _ in fits]
         function = machines[0] if two else self._joined(machines, rows, places)
         self.function_ = rows.restored(function)
         # Those of an earlier fit are of another function.
         vars(self).pop("sigmoids_", None)
         if self.probability:
-            self.sigmoids_ = tuple(self._sigmoid(few, signs) for few, signs in tasks)
+            self.sigmoids_ = tuple(
+                self._sigmoid(few, signs, C) for (few, signs), (_, C) in zip(tasks, fits)
+            )
         self._set_attributes(X, places)
 
-    def _kernel_to_fit(self, kernel, points, places, weights):
-        """With `learn=` that of the smallest log loss on folds; sets `C_`."""
-        self.C_ = self.C
-        if not self._is_learned:
-            return kernel
-        start = MachineModel(kernel, self.C)
-        columns = jnp.asarray(self._columns(places))
-        free = self._free(start)
-        choice = learn_classifier(start, points, columns, places, trainable=free)
-        model = choice.kept.model
-        self._warn_beyond_bounds(model.kernel)
-        self.C_ = float(model.C)
-        return model.kernel
-
-    def _machine(self, rows, signs):
-        solution = svm(
-            rows.given_kernel,
-            rows.given,
-            rows.column(signs),
-            self.C_,
-            weights=rows.weights,
-            solver=solver_of(self),
-            throw=False,
-        )
+    def _solved(self, solution):
+        """The function of two classes; counts the steps."""
         self.n_iter_ = np.append(self.n_iter_, max(1, int(solution.stats["steps"])))
         self.fit_status_ = max(self.fit_status_, int(has_ended_early(self, solution)))
         return value_of(self, solution)
@@ -162,14 +105,14 @@ class SVC(SupportVectors, KernelClassifier):
         biases = jnp.stack([machine.bias for machine in machines])
         return KernelExpansion(rows.given_kernel, rows.given, jnp.asarray(coefficients), biases)
 
-    def _sigmoid(self, rows, signs):
+    def _sigmoid(self, rows, signs, C):
         """From decision values to probabilities, by those of rows left out."""
         signs = rows.column(signs)
         values = svm_leave_one_out(
             rows.given_kernel,
             rows.given,
             signs,
-            self.C_,
+            C,
             weights=rows.weights,
             solver=solver_of(self, capped=False),
         )
@@ -263,3 +206,119 @@ class SVC(SupportVectors, KernelClassifier):
         if len(self.classes_) == 2:
             return log_softmax(self._exponents(X), axis=1)
         return np.log(self.predict_proba(X))
+
+
+@dataclass(eq=False, repr=False)
+class SVC(_OfPairs):
+    """`kernax.svm` with the arguments of `sklearn.svm.SVC`: one machine for each pair of classes.
+
+    Arguments:
+        C: the price of an error.
+        kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
+            or of `sklearn.gaussian_process.kernels`, "precomputed", or a function of two tables
+            that returns K.
+        gamma, degree, coef0: of kernels by name, as in scikit-learn.
+        probability: for `predict_proba`: Platt's sigmoid of the leave-one-out decision values,
+            which takes no cross-validation, nor heeds `max_iter`; of several classes one for each
+            pair, coupled by `kernax.calibration.pairwise_coupling`.
+        learn: "cross_validation" learns the kernel's parameters and C by the log loss on folds,
+            from those given; None takes them as they are.
+        tol: in float64 machines are solved to a millionth of it, in float32 to it.
+        class_weight, max_iter, decision_function_shape, break_ties: as in scikit-learn.
+        shrinking, cache_size, verbose, random_state: taken, and without effect.
+
+    Attributes: `support_`, `support_vectors_`, `n_support_`, `dual_coef_`, `intercept_`,
+    `classes_`, `class_weight_`, `n_iter_`, `fit_status_` (1 where the solver ended early),
+    `shape_fit_`, `function_` (a `KernelExpansion` with an output for each pair, or one for two
+    classes), `kernel_`, `C_`, and of a linear kernel `coef_`.
+    """
+
+    _: KW_ONLY
+    C: float = 1.0
+    kernel: Any = "rbf"
+    degree: int = 3
+    gamma: float | str | None = "scale"
+    coef0: float = 0.0
+    shrinking: bool = True
+    probability: bool = False
+    tol: float = 0.001
+    cache_size: float = 200
+    class_weight: Any = None
+    verbose: bool = False
+    max_iter: int = -1
+    decision_function_shape: str = "ovr"
+    break_ties: bool = False
+    random_state: Any = None
+    learn: str | None = None
+
+    _learns_by = CROSS_VALIDATION
+
+    def _kernel_to_fit(self, kernel, points, places, weights):
+        """With `learn=` that of the smallest log loss on folds; sets `C_`."""
+        self.C_ = self.C
+        if not self._is_learned:
+            return kernel
+        start = MachineModel(kernel, self.C)
+        columns = jnp.asarray(self._columns(places))
+        free = self._free(start)
+        choice = learn_classifier(start, points, columns, places, trainable=free)
+        model = choice.kept.model
+        self._warn_beyond_bounds(model.kernel)
+        self.C_ = float(model.C)
+        return model.kernel
+
+    def _machine(self, rows, signs):
+        solution = svm(
+            rows.given_kernel,
+            rows.given,
+            rows.column(signs),
+            self.C_,
+            weights=rows.weights,
+            solver=solver_of(self),
+            throw=False,
+        )
+        return self._solved(solution), self.C_
+
+
+@dataclass(eq=False, repr=False)
+class NuSVC(_OfPairs):
+    """`kernax.nu_svm` with the arguments of `sklearn.svm.NuSVC`: one machine for each pair of
+    classes.
+
+    Arguments:
+        nu: in (0, 1], at most the fraction of rows within the margin or on the wrong side, and at
+            least that of support vectors; at most twice the share of the smaller class of any pair.
+        the others: as of `SVC`. With `probability=True` the leave-one-out values are those for the
+            C that gives the same machine.
+
+    Attributes: those of `SVC`, but for `C_`.
+    """
+
+    _: KW_ONLY
+    nu: float = 0.5
+    kernel: Any = "rbf"
+    degree: int = 3
+    gamma: float | str | None = "scale"
+    coef0: float = 0.0
+    shrinking: bool = True
+    probability: bool = False
+    tol: float = 0.001
+    cache_size: float = 200
+    class_weight: Any = None
+    verbose: bool = False
+    max_iter: int = -1
+    decision_function_shape: str = "ovr"
+    break_ties: bool = False
+    random_state: Any = None
+
+    def _machine(self, rows, signs):
+        solution = nu_svm(
+            rows.given_kernel,
+            rows.given,
+            rows.column(signs),
+            self.nu,
+            weights=rows.weights,
+            solver=solver_of(self),
+            throw=False,
+        )
+        return self._solved(solution), 1 / float(solution.stats["rho"])

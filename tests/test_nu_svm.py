@@ -1,0 +1,302 @@
+"""nu-SVC and nu-SVR: LIBSVM's values, the same fits by C and epsilon, gradients, weights, gaps."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import X64, needs_x64
+from sklearn.svm import NuSVC, NuSVR
+
+import kernax
+import kernax.sklearn as ours
+from kernax.core.operators import DenseGram, LowRankGram
+from kernax.supervised.doubled import DoubledGram
+
+DTYPE = np.float64 if X64 else np.float32
+RNG = np.random.default_rng(0)
+N = 30
+X = RNG.normal(size=(N, 2)).astype(DTYPE)
+Y = np.sign(X[:, 0] * X[:, 1] + 0.3 * RNG.normal(size=N)).astype(DTYPE)
+T = (2 * np.sin(3 * X[:, 0]) + X[:, 1]).astype(DTYPE)
+W = RNG.uniform(0.5, 2, N).astype(DTYPE)
+RBF = kernax.RBF(np.sqrt(0.5))  # gamma = 1
+FINE = kernax.solvers.SMO(tol=1e-9) if X64 else None
+
+
+def values(solution):
+    return np.asarray(jax.jit(jax.vmap(solution.value))(X))
+
+
+@pytest.mark.slow
+@needs_x64
+@pytest.mark.parametrize("weights", [None, W], ids=["alike", "weighted"])
+def test_classes_are_those_of_libsvm_and_of_svm_with_one_over_rho(weights):
+    for nu in (0.2, 0.6):
+        solution = kernax.nu_svm(RBF, X, Y, nu, weights=weights, solver=FINE)
+        theirs = NuSVC(nu=nu, gamma=1.0, tol=1e-10).fit(X, Y, sample_weight=weights)
+        # On LIBSVM's margin f is one up to 1.6e-5, and here up to 3e-11.
+        expected = theirs.decision_function(X)
+        np.testing.assert_allclose(values(solution), expected, rtol=5e-5, atol=5e-5)
+        beta = np.zeros(N)
+        beta[theirs.support_] = theirs.dual_coef_[0]
+        C = 1 / solution.stats["rho"]
+        found = solution.value.coefficients
+        np.testing.assert_allclose(found, beta, atol=5e-5 * float(C))
+        by_penalty = kernax.svm(RBF, X, Y, C, weights=weights, solver=FINE).value
+        np.testing.assert_allclose(
+            solution.value.coefficients, by_penalty.coefficients, atol=1e-6 * float(C)
+        )
+        # What nu promises, by weight.
+        w = np.ones(N) if weights is None else weights
+        outside = Y * values(solution) < 1 - 1e-6
+        support = np.asarray(solution.value.coefficients) != 0
+        assert np.sum(w[outside]) <= nu * np.sum(w) * (1 + 1e-9) <= np.sum(w[support]) + 1e-6
+
+
+@pytest.mark.slow
+@needs_x64
+@pytest.mark.parametrize("weights", [None, W], ids=["alike", "weighted"])
+def test_numbers_are_those_of_libsvm_and_of_the_tube_that_was_found(weights):
+    for nu in (0.2, 0.6, 0.99):
+        solution = kernax.nu_support_vector_regression(
+            RBF, X, T, 3.0, nu, weights=weights, solver=FINE
+        )
+        theirs = NuSVR(nu=nu, C=3.0, gamma=1.0, tol=1e-10).fit(X, T, sample_weight=weights)
+        np.testing.assert_allclose(values(solution), theirs.predict(X), atol=1e-5)
+        epsilon = solution.stats["epsilon"]
+        by_epsilon = kernax.support_vector_regression(
+            RBF, X, T, 3.0, epsilon, weights=weights, solver=FINE
+        )
+        np.testing.assert_allclose(values(solution), values(by_epsilon), atol=1e-5)
+        for name in ("support", "bounded", "free"):
+            assert solution.stats[name] == by_epsilon.stats[name] or epsilon == 0
+
+
+def long_gap(off, low, high, beta, missing):
+    """The duality gap over points, in the widest floats."""
+    return np.sum(high * np.maximum(off, 0) + low * np.minimum(off, 0) - beta * off) + missing
+
+
+@pytest.mark.parametrize("nu", [1e-6, 0.3])
+def test_the_gap_is_that_of_the_widest_floats(nu):
+    """Of the problem before its division by rho."""
+    solution = kernax.nu_svm(RBF, X, Y, np.asarray(nu, DTYPE))
+    rho = np.longdouble(np.asarray(solution.stats["rho"]))
+    beta = np.asarray(solution.value.coefficients, np.longdouble) * rho
+    bias = np.longdouble(np.asarray(solution.value.bias)) * rho
+    K = np.asarray(kernax.gram(RBF, X), np.longdouble)
+    off = -(K @ beta) - bias + np.where(Y > 0, rho, -rho)
+    half = np.longdouble(np.asarray(nu, DTYPE)) * N / 2
+    lacking = abs(np.sum(beta[Y > 0]) - half) + abs(np.sum(beta[Y < 0]) + half)
+    low, high = np.where(Y < 0, -1, 0), np.where(Y > 0, 1, 0)
+    gap = long_gap(off, low, high, beta, lacking * np.max(abs(off)))
+    relative = gap / (beta @ K @ beta / 2)
+    assert solution.stats["relative_gap"] <= 1e-3
+    # Coefficients divided by rho and times it are rounded: a few eps of the whole.
+    eps = np.finfo(DTYPE).eps
+    largest = float(np.sum(abs(beta) * np.max(abs(K @ beta))) / (beta @ K @ beta))
+    np.testing.assert_allclose(
+        solution.stats["relative_gap"], float(relative), rtol=0.01, atol=64 * eps * largest
+    )
+
+
+def of_classes(length, nu, points, weights, **options):
+    fit = kernax.nu_svm(kernax.RBF(length), points, Y, nu, weights=weights, throw=False, **options)
+    return jnp.sum(jnp.sin(jax.vmap(fit.value)(X[:6] + 0.1)))
+
+
+def of_numbers(length, nu, points, weights, C, targets, **options):
+    fit = kernax.nu_support_vector_regression(
+        kernax.RBF(length), points, targets, C, nu, weights=weights, throw=False, **options
+    )
+    return jnp.sum(jnp.sin(jax.vmap(fit.value)(X[:6] + 0.1)))
+
+
+COMMON = (np.array(0.9), np.array(0.35), X, W)
+
+
+@pytest.mark.slow
+@needs_x64
+@pytest.mark.parametrize(
+    ("value", "args"),
+    [(of_classes, COMMON), (of_numbers, (*COMMON, np.array(3.0), T))],
+    ids=["classes", "numbers"],
+)
+def test_gradients_are_those_of_differences_in_every_argument(value, args):
+    """Of machines solved to 1e-11, under jit."""
+    gradients = jax.jit(jax.grad(value, tuple(range(len(args)))))(*args)
+    exact = jax.jit(lambda *args: value(*args, solver=kernax.solvers.SMO(tol=1e-11)))
+    h = 1e-5
+    for i, slope in enumerate(map(np.asarray, gradients)):
+        place = np.unravel_index(np.argmax(abs(slope)), slope.shape)
+        unit = np.zeros(slope.shape)
+        unit[place] = h
+        above, below = (
+            exact(*(arg + sign * unit if i == j else arg for j, arg in enumerate(args)))
+            for sign in (1, -1)
+        )
+        np.testing.assert_allclose(slope[place], (above - below) / (2 * h), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@needs_x64
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_hessians_in_a_batch_are_those_of_differences_one_by_one(kind):
+    def value(at):
+        if kind == "classes":
+            return of_classes(at[0], at[1], X, W)
+        return of_numbers(at[0], at[1], X, W, jnp.asarray(3.0), T)
+
+    at = jnp.array([[0.9, 0.35], [1.2, 0.5]])
+    h = 1e-5
+    hessians = jax.jit(jax.vmap(jax.hessian(value)))(at)
+    gradient = jax.jit(jax.grad(value))
+    for point, hessian in zip(at, hessians):
+        for k, step in enumerate(h * jnp.eye(2)):
+            difference = (gradient(point + step) - gradient(point - step)) / (2 * h)
+            np.testing.assert_allclose(hessian[k], difference, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+@needs_x64
+def test_where_the_tube_has_no_width_derivatives_are_those_without_a_tube():
+    """Then a larger nu changes nothing."""
+
+    def without_tube(length, C):
+        fit = kernax.support_vector_regression(
+            kernax.RBF(length), X, T, C, 0.0, solver=FINE, throw=False
+        )
+        return jnp.sum(jnp.sin(jax.vmap(fit.value)(X[:6] + 0.1)))
+
+    args = jnp.asarray(0.7), jnp.asarray(3.0)
+    by_nu = lambda length, C, nu: of_numbers(length, nu, X, None, C, T, solver=FINE)
+    expected = jax.grad(without_tube, (0, 1))(*args)
+    slopes = jax.grad(by_nu, (0, 1, 2))(*args, jnp.asarray(0.99))
+    np.testing.assert_allclose(slopes[:2], expected, rtol=1e-5)
+    np.testing.assert_allclose(slopes[2], 0, atol=1e-6)
+
+
+@pytest.mark.slow
+@needs_x64
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_a_weight_of_two_is_repetition_and_a_weight_of_zero_is_removal(kind):
+    def fit(rows, w):
+        options = {"weights": np.asarray(w, float), "solver": FINE}
+        if kind == "classes":
+            return kernax.nu_svm(RBF, X[rows], Y[rows], 0.4, **options)
+        return kernax.nu_support_vector_regression(RBF, X[rows], T[rows], 2.0, 0.4, **options)
+
+    rows = np.arange(N)
+    weighted = fit(rows, np.where(rows < 3, 2.0, np.where(rows < 6, 0.0, 1.0)))
+    repeated = fit(np.r_[:3, :3, 6:N], np.ones(N))
+    np.testing.assert_allclose(values(weighted), values(repeated), atol=1e-5)
+    np.testing.assert_array_equal(weighted.value.coefficients[3:6], 0)
+
+
+@pytest.mark.slow
+@needs_x64
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_other_solvers_small_working_sets_and_rows_of_k_give_the_same(kind):
+    def fit(**options):
+        if kind == "classes":
+            return kernax.nu_svm(RBF, X, np.stack([Y, -Y], 1), 0.4, **options)
+        return kernax.nu_support_vector_regression(RBF, X, T, 2.0, 0.4, **options)
+
+    whole = values(fit(solver=FINE))
+    for options in (
+        {"solver": kernax.solvers.ProjectedGradient(tol=1e-7)},
+        {"solver": kernax.solvers.SMO(tol=1e-9, working_set=8)},
+        {"solver": kernax.solvers.SMO(tol=1e-9, working_set=8), "block_size": 7},
+    ):
+        np.testing.assert_allclose(values(fit(**options)), whole, atol=1e-5)
+    if kind == "classes":
+        np.testing.assert_allclose(whole[:, 0], -whole[:, 1], atol=1e-6)
+
+
+def test_what_is_not_possible_is_refused_by_name():
+    few = np.where(np.arange(N) < 3, 1.0, -1.0).astype(DTYPE)
+    with pytest.raises(
+        ValueError, match=r"specified nu is infeasible: it is 0\.5, but at most 0\.2,"
+    ):
+        kernax.nu_svm(RBF, X, few, 0.5)
+    weights = np.where(few > 0, 9.0, 1.0).astype(DTYPE)
+    assert kernax.nu_svm(RBF, X, few, 0.5, weights=weights).result == kernax.RESULTS.successful
+    for nu in (0.0, 1.1, np.nan):
+        with pytest.raises(ValueError, match=r"nu must be in \(0, 1\]"):
+            kernax.nu_svm(RBF, X, Y, nu)
+        with pytest.raises(ValueError, match=r"nu must be in \(0, 1\]"):
+            kernax.nu_support_vector_regression(RBF, X, T, 1.0, nu)
+    for C in (0.0, np.inf):
+        with pytest.raises(ValueError, match="C must"):
+            kernax.nu_support_vector_regression(RBF, X, T, C, 0.5)
+
+
+def test_an_infeasible_nu_is_no_success_while_tracing():
+    few = np.where(np.arange(N) < 3, 1.0, -1.0).astype(DTYPE)
+    fit = jax.jit(jax.vmap(lambda nu: kernax.nu_svm(RBF, X, few, nu, throw=False)))
+    solution = fit(jnp.array([0.1, 0.5], DTYPE))
+    good = solution.result == kernax.RESULTS.successful
+    np.testing.assert_array_equal(good, [True, False])
+
+
+def test_classes_that_overlap_have_no_margin_for_a_small_nu_and_are_no_success():
+    """By a linear kernel: convex hulls of the classes intersect, and rho is zero."""
+    inside = np.r_[X, X * DTYPE(0.5)]
+    labels = np.repeat([-1.0, 1.0], N).astype(DTYPE)
+    solver = kernax.solvers.SMO(max_steps=2000)
+    solution = kernax.nu_svm(kernax.Linear(), inside, labels, 0.2, solver=solver, throw=False)
+    assert solution.result != kernax.RESULTS.successful
+
+
+def test_a_doubled_matrix_is_the_matrix_of_points_given_twice():
+    features, remainder = RNG.normal(size=(5, 3)).astype(DTYPE), RNG.uniform(1, 2, 5).astype(DTYPE)
+    K = features @ features.T + np.diag(remainder)
+    whole = np.tile(K, (2, 2))
+    v = jnp.asarray(RNG.normal(size=10), DTYPE)
+    places = jnp.array([7, 2, 4, 9])  # of which two pairs are one point
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+    for gram in (
+        DenseGram(jnp.asarray(K)),
+        LowRankGram(jnp.asarray(features), jnp.asarray(remainder)),
+    ):
+        doubled = DoubledGram(gram)
+        assert doubled.in_size() == 10
+        close(doubled.mv(v), whole @ v)
+        close(doubled.careful_mv(v), whole @ v)
+        close(doubled.squares_in_products(v), whole**2 @ v**2)
+        close(doubled.diagonal(), np.diag(whole))
+        close(doubled.as_matrix(), whole)
+        close(doubled.rows(places), whole[places])
+        close(doubled.submatrix(places), whole[np.ix_(places, places)])
+        close(doubled.columns_product(places, v[:4]), whole[:, places] @ v[:4])
+
+
+@pytest.mark.slow
+@needs_x64
+def test_estimators_are_those_of_scikit_learn():
+    three = np.digitize(X[:, 0], [-0.5, 0.5])
+    for labels in (Y > 0, three):
+        a = ours.NuSVC(nu=0.4, gamma=0.5).fit(X, labels)
+        b = NuSVC(nu=0.4, gamma=0.5, tol=1e-10).fit(X, labels)
+        np.testing.assert_allclose(a.decision_function(X), b.decision_function(X), atol=1e-4)
+        np.testing.assert_array_equal(a.predict(X), b.predict(X))
+        np.testing.assert_array_equal(a.support_, b.support_)
+        np.testing.assert_array_equal(a.n_support_, b.n_support_)
+        np.testing.assert_allclose(a.dual_coef_, b.dual_coef_, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(a.intercept_, b.intercept_, atol=1e-4)
+    a = ours.NuSVR(nu=0.37, C=2.0, kernel="linear").fit(X, T)
+    b = NuSVR(nu=0.37, C=2.0, kernel="linear", tol=1e-10).fit(X, T)
+    np.testing.assert_allclose(a.predict(X), b.predict(X), atol=1e-4)
+    np.testing.assert_allclose(a.coef_, b.coef_, atol=1e-4)
+    np.testing.assert_allclose(a.intercept_, b.intercept_, atol=1e-4)
+    with pytest.raises(ValueError, match="specified nu is infeasible"):
+        ours.NuSVC(nu=0.9).fit(X, np.arange(N) < 3)
+
+
+@pytest.mark.slow
+@needs_x64
+def test_probabilities_are_those_of_the_machine_with_the_same_penalty():
+    a = ours.NuSVC(nu=0.4, gamma=0.5, probability=True).fit(X, Y > 0)
+    rho = 1 / float(np.max(abs(a.dual_coef_)))  # that of a coefficient at its bound
+    b = ours.SVC(C=1 / rho, gamma=0.5, probability=True).fit(X, Y > 0)
+    np.testing.assert_allclose(a.predict_proba(X), b.predict_proba(X), atol=1e-4)
