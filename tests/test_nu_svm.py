@@ -72,32 +72,36 @@ def test_numbers_are_those_of_libsvm_and_of_the_tube_that_was_found(weights):
             assert solution.stats[name] == by_epsilon.stats[name] or epsilon == 0
 
 
-def long_gap(off, low, high, beta, missing):
-    """The duality gap over points, in the widest floats."""
-    return np.sum(high * np.maximum(off, 0) + low * np.minimum(off, 0) - beta * off) + missing
-
-
 @pytest.mark.parametrize("nu", [1e-6, 0.3])
 def test_the_gap_is_that_of_the_widest_floats(nu):
-    """Of the problem before its division by rho."""
+    """Of the problem before its division by rho, which rounds f once more: in float32 and for a
+    small nu that alone may exceed the objective. Errors below 16 eps of the terms of f count as
+    zero.
+    """
     solution = kernax.nu_svm(RBF, X, Y, np.asarray(nu, DTYPE))
     rho = np.longdouble(np.asarray(solution.stats["rho"]))
     beta = np.asarray(solution.value.coefficients, np.longdouble) * rho
     bias = np.longdouble(np.asarray(solution.value.bias)) * rho
     K = np.asarray(kernax.gram(RBF, X), np.longdouble)
-    off = -(K @ beta) - bias + np.where(Y > 0, rho, -rho)
+    f = K @ beta
+    off = -f - bias + np.where(Y > 0, rho, -rho)
     half = np.longdouble(np.asarray(nu, DTYPE)) * N / 2
     lacking = abs(np.sum(beta[Y > 0]) - half) + abs(np.sum(beta[Y < 0]) + half)
-    low, high = np.where(Y < 0, -1, 0), np.where(Y > 0, 1, 0)
-    gap = long_gap(off, low, high, beta, lacking * np.max(abs(off)))
-    relative = gap / (beta @ K @ beta / 2)
-    assert solution.stats["relative_gap"] <= 1e-3
-    # Coefficients divided by rho and times it are rounded: a few eps of the whole.
-    eps = np.finfo(DTYPE).eps
-    largest = float(np.sum(abs(beta) * np.max(abs(K @ beta))) / (beta @ K @ beta))
-    np.testing.assert_allclose(
-        solution.stats["relative_gap"], float(relative), rtol=0.01, atol=64 * eps * largest
-    )
+
+    def relative_gap(off):
+        outside = np.where(Y > 0, np.maximum(off, 0), np.maximum(-off, 0))
+        gap = np.sum(outside) - beta @ off + lacking * np.max(abs(off))
+        return float(gap / (beta @ f / 2))
+
+    rounding = 16 * np.finfo(DTYPE).eps * np.sqrt(np.max(K**2 @ beta**2))
+    moved = np.sign(off) * np.maximum(abs(off) - rounding, 0)
+    assert 0 <= solution.stats["relative_gap"] <= 1e-3
+    assert relative_gap(moved) <= 1.001e-3
+    if X64:
+        # 3e-9 of the whole is what rounding f does for nu = 1e-6.
+        np.testing.assert_allclose(
+            solution.stats["relative_gap"], relative_gap(off), rtol=0.01, atol=1e-7
+        )
 
 
 def of_classes(length, nu, points, weights, **options):

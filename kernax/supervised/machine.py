@@ -120,7 +120,8 @@ def solve_to_gap(
     residual = lax.cond(
         jnp.any(start != 0), lambda: problem.residual(start), lambda: problem.targets
     )
-    bias = jnp.zeros(jnp.shape(problem.total), start.dtype)
+    groups = () if problem.total is None else problem.total.shape
+    bias = jnp.zeros(groups, start.dtype)
     first = Point(start, residual, bias, jnp.zeros((), jnp.int32))
     tol = jnp.asarray(solver.tol, start.dtype)
     return while_loop(go_on, solve_once, _Pass(first, tol, jnp.array(False))).point
