@@ -129,7 +129,10 @@ class ActiveSystem(eqx.Module):
         r, r_bias = self._parts(rhs)
         ones = jnp.ones_like(r)
         second = self.problem.second
-        borders = [ones] if second is None else [ones * ~second, ones * second]
+        nothing = jnp.zeros_like(r)
+        borders = [ones]
+        if second is not None:
+            borders = [jnp.where(second, nothing, ones), jnp.where(second, ones, nothing)]
         # K_FF^-1 r and K_FF^-1 1, zero on the points that are held.
         matrix = (self.problem.operator, self.free)
         solved = one_by_one(_solve_in_the_smallest_size, matrix, jnp.stack([r, *borders], 1))
