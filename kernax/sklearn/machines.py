@@ -178,7 +178,7 @@ class NuSVR(_OneFunction, KernelRegressor):
     """`kernax.nu_support_vector_regression` with the arguments of `sklearn.svm.NuSVR`.
 
     In float64 solved to a millionth of `tol`, LIBSVM's tolerance, in float32 to `tol`;
-    `shrinking`, `cache_size` and `verbose` are taken, and without effect.
+    `shrinking`, `cache_size` and `verbose` are taken, and without effect; `missing` is as of `SVR`.
 
     Attributes: those of `SVR`.
     """
@@ -195,6 +195,7 @@ class NuSVR(_OneFunction, KernelRegressor):
     cache_size: float = 200
     verbose: bool = False
     max_iter: int = -1
+    missing: str = "raise"
 
     def _fit_rows(self, rows, X, y):
         solution = nu_support_vector_regression(
