@@ -212,6 +212,7 @@ def _value_and_gradient(problem: Problem, state: State) -> tuple[Array, list[Arr
     """
     if _has_own_unit(state.memory):
         return _in_own_unit(problem, state)
+    grad: Any
     if any(optax.tree.get(state.memory, name) is None for name in ("value", "grad")):
         value, grad = jax.value_and_grad(problem.objective)(state.theta)
     else:
@@ -358,7 +359,7 @@ def _statistics(end: _Look, known: Array) -> dict[str, Array]:
         "steps": state.step,
         "gradient_norm": state.gradient_norm,
     }
-    if end.validation_loss is not None:
+    if end.validation_loss is not None and state.validation_losses is not None:
         stats["validation_loss"] = jnp.where(known, end.validation_loss, jnp.nan)
         stats["validation_losses"] = state.validation_losses
     return stats
