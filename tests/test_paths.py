@@ -223,3 +223,15 @@ def test_places_that_are_not_there_are_refused_in_arrays_as_well():
     for place in (3, jnp.array([0, 3]), jnp.array(7)):
         with pytest.raises(IndexError, match="there are 3 paths"):
             paths[place]
+
+
+@pytest.mark.slow
+def test_paths_of_a_kernel_of_large_shape_have_the_moments_of_its_limit():
+    """Of shape 3000, whose frequencies were NaN: the covariance of an RBF up to 1e-4."""
+    process = kernax.GaussianProcess(kernax.RationalQuadratic(0.5, 3000.0), 0.1)
+    X = np.linspace(0, 1, 5).astype(DTYPE)[:, None]
+    paths = kernax.pathwise_sample(process, key=jax.random.key(0), count=2000, point=X[0])
+    values = np.asarray(jax.vmap(paths)(X))
+    expected = np.exp(-((X - X.T) ** 2) / 2 / 0.5**2)
+    # Four standard deviations of a mean of 2000 products: 4 sqrt(2 / 2000).
+    np.testing.assert_allclose(values @ values.T / 2000, expected, rtol=0, atol=0.12)

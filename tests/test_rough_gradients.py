@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
+import optax
 import pytest
 from conftest import X64, needs_x64
 from test_gram import temporary_bytes
@@ -45,6 +46,53 @@ def test_the_curvature_of_the_evidence_is_right_where_times_differ_by_rounding()
     step = 1e-4
     curvature = (slope_of_evidence(1 + step) - slope_of_evidence(1 - step)) / (2 * step)
     np.testing.assert_allclose(jax.hessian(evidence)(1.0), curvature, rtol=1e-6)
+
+
+@needs_x64
+@pytest.mark.slow
+def test_slopes_of_learners_are_right_where_times_differ_by_rounding():
+    """Of a value of a support vector machine, against differences of exact solutions, and of the
+    leave-one-out error, against NumPy.
+    """
+    solver = kernax.solvers.SMO(tol=1e-10)
+    signs = np.where(VALUES > 0, 1.0, -1.0)
+
+    def value(lengthscale):
+        solution = kernax.svm(kernax.Matern12(lengthscale), TIMES, signs, 1.0, solver=solver)
+        return solution.value(jnp.asarray([1.234]))
+
+    difference = (value(1 + 1e-4) - value(1 - 1e-4)) / 2e-4
+    # The second order of the difference leaves 8e-8.
+    np.testing.assert_allclose(jax.grad(value)(1.0), difference, rtol=1e-6)
+
+    def error(lengthscale):
+        kernel = kernax.Matern12(lengthscale)
+        return jnp.mean(kernax.leave_one_out(kernel, TIMES, VALUES, 0.01) ** 2)
+
+    def error_by_numpy(lengthscale):
+        K = np.exp(-np.abs(TIMES - TIMES.T) / lengthscale)
+        inverse = np.linalg.inv(K + 0.01 * np.eye(60))
+        return np.mean((inverse @ VALUES / np.diagonal(inverse)) ** 2)
+
+    difference = (error_by_numpy(1 + 1e-4) - error_by_numpy(1 - 1e-4)) / 2e-4
+    np.testing.assert_allclose(jax.grad(error)(1.0), difference, rtol=1e-5)
+
+
+@needs_x64
+@pytest.mark.slow
+def test_learning_reaches_the_optimum_where_times_differ_by_rounding():
+    """By the evidence in NumPy, which is within rounding of its largest value."""
+
+    def evidence_by_numpy(lengthscale):
+        C = np.exp(-np.abs(TIMES - TIMES.T) / lengthscale) + 0.01 * np.eye(60)
+        _, log_determinant = np.linalg.slogdet(C)
+        fit = VALUES @ np.linalg.solve(C, VALUES)
+        return -(fit + log_determinant + 60 * np.log(2 * np.pi)) / 2
+
+    largest = max(evidence_by_numpy(lengthscale) for lengthscale in np.geomspace(0.3, 30, 400))
+    loss = lambda kernel: -kernax.log_marginal_likelihood(kernel, TIMES, VALUES, 0.01)
+    solution = kernax.minimise(loss, kernax.Matern12(1.0), optax.lbfgs(), 30)
+    assert evidence_by_numpy(float(solution.value.lengthscale)) > largest - 1e-3
 
 
 def nearly_coincident(d, relative):
