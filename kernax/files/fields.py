@@ -136,9 +136,15 @@ def _shapes_agree(shapes: dict[str, tuple[tuple[int, ...], str]], axes: int) -> 
         return False
     with jaxtyping.jaxtyped("context"):
         return all(
-            isinstance(np.broadcast_to(0.0, shape[axes:]), Shaped[np.ndarray, dims])
+            _is_declared(np.broadcast_to(0.0, shape[axes:]), dims)
             for shape, dims in shapes.values()
         )
+
+
+def _is_declared(array: np.ndarray, dims: str) -> bool:
+    """Whether an array has the axes of jaxtyping's declaration, next to those seen before."""
+    declared: Any = Shaped[np.ndarray, dims]
+    return isinstance(array, declared)
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -208,7 +214,7 @@ def _may_be_scalar(cls: Any) -> bool:
     an array.
     """
     with jaxtyping.jaxtyped("context"):
-        return isinstance(np.zeros(()), Shaped[np.ndarray, cls.dim_str])
+        return _is_declared(np.zeros(()), cls.dim_str)
 
 
 def _is_of_dtypes(value: Any, dtypes: Any) -> bool:
